@@ -1,0 +1,207 @@
+package sqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// attempt is one acquisition on its way: requests to the database that carry one
+// acq, so that a request whose reply was lost can be asked about again.
+type attempt struct {
+	l     *Locker
+	req   driver.GrantRequest
+	owner string // explicit owner, or ""
+	began time.Duration
+
+	asked   int           // requests sent
+	unclear bool          // a request got no reply
+	holder  driver.Holder // who held the name when the database answered last
+	left    time.Duration // until that holder expires
+	err     error         // what went wrong last
+}
+
+func (l *Locker) newAttempt(name, owner string, o lockOptions) *attempt {
+	acq := newID()
+	a := &attempt{l: l, owner: owner, began: l.clock.now()}
+	a.req = driver.GrantRequest{Name: name, Acq: acq, Owner: owner, TTL: o.ttl}
+	if owner == "" {
+		a.req.Owner = acq.String()
+	}
+	return a
+}
+
+// reply is what came of one request.
+type reply struct {
+	res    driver.GrantResult
+	before time.Duration // read before the request was sent
+	err    error
+}
+
+// ask sends one request. It returns a hold, or who holds the name, or an error.
+//
+// The request itself is not cancelled when ctx ends: it is left to end by
+// itself, and what it gets is given back.
+func (a *attempt) ask(ctx context.Context) (*hold, *HeldError, error) {
+	a.asked++
+	ch := make(chan reply)
+	gone := make(chan struct{})
+	a.l.gate.resume()
+	go func() {
+		defer a.l.gate.leave()
+		r := a.l.request(a.req)
+		select {
+		case ch <- r:
+		case <-gone:
+			a.l.disown(a.req, r)
+		}
+	}()
+	select {
+	case r := <-ch:
+		return a.take(r)
+	case <-ctx.Done():
+		close(gone)
+		a.err = endOf(ctx)
+	case <-a.l.gate.ending:
+		close(gone)
+		a.err = ErrClosed
+	}
+	return nil, nil, a.err
+}
+
+// request runs the statement.
+func (l *Locker) request(req driver.GrantRequest) reply {
+	ctx, cancel := context.WithTimeout(l.base, l.cfg.timeout(req.TTL))
+	defer cancel()
+	r := reply{before: l.clock.now()}
+	res, err := l.mode.grant(ctx, []driver.GrantRequest{req})
+	if err != nil {
+		r.err = err
+		return r
+	}
+	r.res = res[0]
+	return r
+}
+
+// disown gives back what a request got that nobody waits for any more.
+func (l *Locker) disown(req driver.GrantRequest, r reply) {
+	if r.res.Granted || r.err != nil && l.mode.classify(r.err) == driver.Unclear {
+		l.undo.add(req.Name, req.Acq, req.TTL)
+	}
+}
+
+// take reads a reply.
+func (a *attempt) take(r reply) (*hold, *HeldError, error) {
+	switch {
+	case r.err != nil:
+		a.unclear = a.unclear || a.l.mode.classify(r.err) == driver.Unclear
+		a.err = r.err
+		return nil, nil, r.err
+	case !r.res.Granted:
+		a.err = nil
+		a.holder = r.res.Holder
+		a.left = time.Duration(r.res.Holder.Until-r.res.Now) * time.Microsecond
+		return nil, newHeldError(a.req.Name, a.holder), nil
+	}
+	return a.hold(r), nil, nil
+}
+
+// hold makes the hold of a request that was granted. If it was an earlier request
+// of the attempt that was, the row may have less than the TTL left.
+func (a *attempt) hold(r reply) *hold {
+	h := &hold{
+		locker:   a.l,
+		name:     a.req.Name,
+		acq:      a.req.Acq,
+		owner:    a.req.Owner,
+		explicit: a.owner != "",
+		unclear:  a.unclear,
+		token:    r.res.Version,
+		ttl:      a.req.TTL,
+		granted:  a.l.clock.now(),
+		leases:   make(map[*Lease]struct{}),
+	}
+	h.deadline.Store(int64(r.before + trust(min(a.req.TTL, r.res.Remaining))))
+	return h
+}
+
+// begin starts the term of h. A hold whose deadline has passed before anybody
+// could use it is given back.
+func (a *attempt) begin(ctx context.Context, h *hold) (*Lease, error) {
+	l := a.l
+	if h.remaining() <= 0 {
+		l.undo.add(h.name, h.acq, h.ttl)
+		return nil, &LostError{Name: h.name, Token: h.token, Reason: LostLate}
+	}
+	if !l.keeper.keep(h) {
+		l.undo.add(h.name, h.acq, h.ttl)
+		return nil, ErrClosed
+	}
+	l.queue.took(h)
+	lease, err := h.enter(ctx)
+	if err != nil { // lost between two lines of ours: we were paused
+		l.undo.add(h.name, h.acq, h.ttl)
+		return nil, err
+	}
+	l.events.acquired(AcquiredEvent{LeaseInfo: h.info(), Waited: h.granted - a.began, Attempts: a.asked})
+	return lease, nil
+}
+
+// giveUp sees to it that the attempt holds nothing in the end. A request that is
+// still under way sees to itself.
+func (a *attempt) giveUp() {
+	if a.unclear {
+		a.l.undo.add(a.req.Name, a.req.Acq, a.req.TTL)
+	}
+}
+
+// untilExpiry is how long the holder's lease will last unless it is renewed.
+func (a *attempt) untilExpiry() time.Duration {
+	if a.left <= 0 {
+		return never
+	}
+	return a.left + time.Millisecond
+}
+
+// waitError tells why a waiter gave up, and what it waited for.
+func (a *attempt) waitError(cause error) error {
+	switch {
+	case errors.Is(cause, ErrClosed):
+		return ErrClosed
+	case !errors.Is(cause, errWaitOver):
+		return fmt.Errorf("sqllock: lock %q: waited for %s: %w", a.req.Name, a.waitedFor(), cause)
+	case a.err != nil && !errors.Is(a.err, errWaitOver):
+		return fmt.Errorf("sqllock: lock %q: gave up after %d attempts: %w", a.req.Name, a.asked, a.err)
+	}
+	return a.held()
+}
+
+// held says who held the name when that was last known.
+func (a *attempt) held() *HeldError {
+	if h := a.l.queue.holder(a.req.Name); h != nil {
+		return &HeldError{Name: h.name, Owner: h.owner, Label: a.l.cfg.label}
+	}
+	return newHeldError(a.req.Name, a.holder)
+}
+
+func (a *attempt) waitedFor() string {
+	if a.err != nil && a.asked > 0 && a.l.mode.classify(a.err) != driver.Unclear {
+		return "the database, which said: " + a.err.Error()
+	}
+	if held := a.held(); held.Label != "" {
+		return fmt.Sprintf("%q, who holds it", held.Label)
+	}
+	return "its turn"
+}
+
+// endOf says why a context ended: its Err, and its cause if that says more.
+func endOf(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if cause == err || cause == errWaitOver {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}

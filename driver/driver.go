@@ -1,0 +1,194 @@
+// Package driver holds what a database must implement to serve a mode of
+// sqllock: small interfaces, one per mode, whose methods take slices. A batch
+// of one is the ordinary case.
+//
+// The package is for implementers. It makes no compatibility promise: methods
+// and fields are added as modes learn new things. Applications use package
+// sqllock with the databases of packages lockpg, lockmysql and locksqlite.
+//
+// A driver keeps no lock state of its own. It runs one statement, or one short
+// transaction, per call and returns raw errors; package sqllock wraps them,
+// decides what they mean with the help of Classify, and retries.
+package driver
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"time"
+)
+
+// SchemaVersion is the newest migration that this version of the library knows
+// and the one that it needs. A database whose compatible_from is higher was
+// migrated by a newer library and is refused.
+const SchemaVersion int64 = 20261121000001
+
+// ID is a random 128-bit number that names one acquisition or one Locker.
+// The zero ID names nothing.
+type ID [16]byte
+
+// String returns the ID as 32 lower-case hexadecimal digits.
+func (id ID) String() string { return hex.EncodeToString(id[:]) }
+
+// Client tells a driver for whom it works. Both fields are written into the
+// rows that the client holds, for people; neither decides anything.
+type Client struct {
+	Instance ID     // the Locker
+	Label    string // host, process, service
+}
+
+// UniqueDatabase is a database that offers the unique mode.
+type UniqueDatabase interface {
+	// OpenUnique checks that the database can keep what the mode promises and
+	// returns its lease store. It returns an error that wraps ErrSchema when the
+	// tables are missing or of another version, ErrUnsupported when the server
+	// cannot be trusted with locks, and ErrInvalidOption when the handle or an option
+	// of the database is bad; the latter before any SQL.
+	OpenUnique(ctx context.Context, client Client) (LeaseStore, error)
+}
+
+// Migratable is a database whose tables package migrations can make.
+type Migratable interface {
+	// Migration returns how to reach and name the tables. It runs no SQL. The
+	// caller calls Close of the result when done.
+	Migration() (Migration, error)
+}
+
+// Migration describes to package migrations where the tables of a database go.
+type Migration struct {
+	Dialect   string           // "postgres", "mysql" or "sqlite"
+	DB        *sql.DB          // reaches the database
+	Schema    string           // schema of the tables, "" for the connection's default
+	Prefix    string           // table prefix, already checked
+	Retryable func(error) bool // reports an error that a concurrent migration explains
+	Close     func() error     // gives back what Migration opened, never the application's handle
+}
+
+// LeaseStore is the unique mode on one database: leases kept in rows of one
+// table with a unique index over the name. All methods are safe for concurrent
+// use, except that a store returned by Reserve runs one call at a time.
+//
+// Results stand in the order of the requests. A non-nil error of a call says
+// that no result is known; Classify tells what that means. Cancelling ctx ends
+// the call within a short time; whether the statement ran is then unclear.
+type LeaseStore interface {
+	// Grant tries each request once: a name that is free, or whose holder has
+	// expired, goes to the requester. Requests are distinct by name and sorted by
+	// name. A request that loses leaves no trace in the database.
+	//
+	// Grant may be repeated with the same Acq after an unclear outcome: a row that
+	// Acq already holds is reported as granted, with its version and what remains.
+	Grant(ctx context.Context, reqs []GrantRequest) ([]GrantResult, error)
+
+	// Renew extends each lease that is still held: name, acq and version match and
+	// the row has not expired. It never shortens a lease. Requests are distinct by
+	// name and sorted by name.
+	//
+	// With wait false a row that somebody else has locked is skipped and reported
+	// as [Busy]; with wait true the call waits for it, for a second at most.
+	Renew(ctx context.Context, reqs []RenewRequest, wait bool) (RenewResults, error)
+
+	// Release frees each lease that is still held (name, acq and version match)
+	// and keeps its row. It reports for each request whether it freed the name.
+	// Requests are distinct by name and sorted by name.
+	Release(ctx context.Context, reqs []ReleaseRequest) ([]bool, error)
+
+	// Abandon frees whatever the given acquisitions hold, if anything, whatever
+	// the version. It cleans up after requests whose outcome stayed unclear.
+	Abandon(ctx context.Context, reqs []AbandonRequest) error
+
+	// Reserve returns a store whose statements all run on one connection of its
+	// own, taken from the pool. Close of that store gives the connection back, or
+	// destroys it if its state is in doubt. The error wraps ErrNoConnection when
+	// the pool is exhausted.
+	Reserve(ctx context.Context) (LeaseStore, error)
+
+	// Exhausted reports that a call would have to wait for a connection, because
+	// all that the pool may open are in use. A reserved store answers false.
+	Exhausted() bool
+
+	// Classify tells what an error of one of the other methods means.
+	Classify(err error) Fault
+
+	// Info tells what OpenUnique found out.
+	Info() Info
+
+	// Close gives back what the store opened, never the application's handle. A
+	// store that was reserved gives back its connection.
+	Close() error
+}
+
+// Info is what a driver found out about its database when it was opened.
+type Info struct {
+	Server   string   // product and version, for logs
+	MaxConns int      // connections that the pool may open; 0 means no limit
+	Warnings []string // what is not refused but should be known
+}
+
+// GrantRequest asks for one name.
+type GrantRequest struct {
+	Name  string
+	Acq   ID
+	Owner string
+	TTL   time.Duration
+}
+
+// GrantResult answers a GrantRequest.
+type GrantResult struct {
+	Granted   bool
+	Version   int64         // the fencing token, if granted
+	Remaining time.Duration // from Now until the row expires, if granted
+	Now       int64         // the database's clock, microseconds since the epoch
+	Holder    Holder        // who holds the name, as far as known, if not granted
+}
+
+// Holder tells who holds a name. Times are microseconds since the epoch on the
+// clock of the database. The zero Holder means that nobody was seen to hold it.
+type Holder struct {
+	Acq     ID
+	Owner   string
+	Label   string
+	Version int64
+	Since   int64
+	Until   int64
+}
+
+// RenewRequest asks to extend one lease to TTL from now.
+type RenewRequest struct {
+	Name    string
+	Acq     ID
+	Version int64
+	TTL     time.Duration
+	Holds   int // how often the owner holds the lease, written as it stands
+}
+
+// RenewResults answers the requests of one call of Renew.
+type RenewResults struct {
+	Now    int64 // the database's clock, microseconds since the epoch
+	Status []RenewStatus
+}
+
+// RenewStatus is the outcome of one RenewRequest.
+type RenewStatus uint8
+
+const (
+	// Gone: the row is not held by this acquisition any more, or has expired.
+	Gone RenewStatus = iota
+	// Renewed: the lease is extended.
+	Renewed
+	// Busy: somebody has locked the row; nothing was changed. Ask again with wait.
+	Busy
+)
+
+// ReleaseRequest asks to free one lease.
+type ReleaseRequest struct {
+	Name    string
+	Acq     ID
+	Version int64
+}
+
+// AbandonRequest asks to free what an acquisition may hold.
+type AbandonRequest struct {
+	Name string
+	Acq  ID
+}

@@ -1,0 +1,32 @@
+package driver
+
+import "errors"
+
+var (
+	// ErrSchema says that the tables are missing, older than the library needs or
+	// newer than it can work with.
+	ErrSchema = errors.New("sqllock: schema")
+	// ErrUnsupported says that the server cannot keep what the mode promises.
+	ErrUnsupported = errors.New("sqllock: unsupported")
+	// ErrInvalidOption says that the handle or an option of the database is bad.
+	ErrInvalidOption = errors.New("sqllock: invalid option")
+	// ErrNoConnection says that the pool had no connection to give in time.
+	ErrNoConnection = errors.New("sqllock: pool exhausted")
+)
+
+// Fault is what an error means for the request that met it.
+type Fault uint8
+
+const (
+	// Unclear: the statement may have run, now or later. The zero Fault, because
+	// it is what must be assumed of an unknown error.
+	Unclear Fault = iota
+	// Again: the statement did not run or was undone, and may succeed when it is
+	// tried again: deadlock, serialization failure, lock time-out, busy database.
+	Again
+	// Unreachable: no statement was sent, because there was no connection.
+	Unreachable
+	// Refused: the database refused the statement, which had no effect. Trying
+	// again does not help.
+	Refused
+)

@@ -1,0 +1,153 @@
+package sqllock
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// Errors that the methods of this package return, mostly wrapped: test for them
+// with errors.Is.
+var (
+	// ErrHeld says that somebody else holds the name. Returned by TryLock, and by
+	// Lock when its [Wait] or [Tries] are used up; always as a [*HeldError].
+	ErrHeld = errors.New("sqllock: held")
+
+	// ErrNotHeld says that the lease was unlocked before. Returned by Unlock.
+	ErrNotHeld = errors.New("sqllock: not held")
+
+	// ErrLost says that the holder could not prove any more that it holds.
+	// Returned by Unlock, Do and TryDo, and by Lock with a context that carries a
+	// lost lease; always as a [*LostError].
+	ErrLost = errors.New("sqllock: lost")
+
+	// ErrUnlocked is the cause of a lease's context after Unlock.
+	ErrUnlocked = errors.New("sqllock: unlocked")
+
+	// ErrClosed says that the Locker is closed. Returned by all methods that
+	// would start something, and the cause of the contexts of leases that are
+	// held while Close is called.
+	ErrClosed = errors.New("sqllock: closed")
+
+	// ErrInvalidName says that a name is not 1 to 255 bytes of valid UTF-8
+	// without NUL. Returned before any SQL.
+	ErrInvalidName = errors.New("sqllock: invalid name")
+
+	// ErrInvalidOwner says that the owner given to [WithOwner] is not 1 to 255
+	// bytes of valid UTF-8 without NUL. Returned by Lock and its kin before any
+	// SQL.
+	ErrInvalidOwner = errors.New("sqllock: invalid owner")
+
+	// ErrInvalidOption says that an option, or a database handle, is out of
+	// bounds or does not apply to the call. Returned before any SQL, and by a
+	// constructor whose handle belongs to another database product.
+	ErrInvalidOption = driver.ErrInvalidOption
+
+	// ErrSchema says that the tables are missing, older than this library needs,
+	// or newer than it can work with. Returned by constructors.
+	ErrSchema = driver.ErrSchema
+
+	// ErrUnsupported says that the server cannot keep what the mode promises: it
+	// is read-only, in recovery, or does not flush. Returned by constructors.
+	ErrUnsupported = driver.ErrUnsupported
+
+	// ErrPoolExhausted says that the pool had no connection to give in time.
+	// Returned, wrapped, by calls that needed one.
+	ErrPoolExhausted = driver.ErrNoConnection
+)
+
+// HeldError says who holds a name. It is an [ErrHeld]. Fields other than Name
+// are zero where they are not known: the holder may have gone again, or the
+// name may be kept for a reason other than a holder.
+type HeldError struct {
+	Name  string
+	Owner string
+	Label string    // of the holder's Locker
+	Since time.Time // on the clock of the database
+	Until time.Time // when the lease expires unless it is renewed; same clock
+}
+
+// Error implements error.
+func (e *HeldError) Error() string {
+	s := fmt.Sprintf("sqllock: %q is held", e.Name)
+	if e.Label != "" {
+		s += fmt.Sprintf(" by %q", e.Label)
+	}
+	if !e.Since.IsZero() {
+		s += " since " + e.Since.UTC().Format(time.RFC3339)
+	}
+	return s
+}
+
+// Is reports that a HeldError is an ErrHeld.
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+func newHeldError(name string, h driver.Holder) *HeldError {
+	e := &HeldError{Name: name}
+	if h.Acq != (driver.ID{}) {
+		e.Owner, e.Label = h.Owner, h.Label
+		e.Since, e.Until = time.UnixMicro(h.Since), time.UnixMicro(h.Until)
+	}
+	return e
+}
+
+// LostError says that a lease was lost, and why. It is an [ErrLost].
+type LostError struct {
+	Name   string
+	Token  int64
+	Reason Reason
+	Err    error // the last failure of a renewal, if there was one
+}
+
+// Error implements error.
+func (e *LostError) Error() string {
+	s := fmt.Sprintf("sqllock: %q is lost: %s", e.Name, e.Reason)
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Is reports that a LostError is an ErrLost.
+func (e *LostError) Is(target error) bool { return target == ErrLost }
+
+// Unwrap returns Err.
+func (e *LostError) Unwrap() error { return e.Err }
+
+// Reason tells why a lease was lost.
+type Reason uint8
+
+// The reasons of a loss.
+const (
+	// LostDeadline: no renewal was tried in time, because the process was paused
+	// or starved.
+	LostDeadline Reason = iota + 1
+	// LostUnreachable: the database did not answer the renewals in time.
+	LostUnreachable
+	// LostPoolExhausted: the renewals got no connection from the pool in time.
+	LostPoolExhausted
+	// LostTaken: the database says that the lease is over; it had expired there,
+	// or somebody ended it.
+	LostTaken
+	// LostLate: the reply to the request came after the lease's own deadline.
+	LostLate
+)
+
+// String returns the reason in words.
+func (r Reason) String() string {
+	switch r {
+	case LostDeadline:
+		return "not renewed before its deadline"
+	case LostUnreachable:
+		return "the database did not answer in time"
+	case LostPoolExhausted:
+		return "no connection to renew it was to be had in time"
+	case LostTaken:
+		return "the database does not know it any more"
+	case LostLate:
+		return "granted too late to be used"
+	}
+	return fmt.Sprintf("Reason(%d)", uint8(r))
+}

@@ -1,0 +1,201 @@
+package sqllock
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// hold is one term: from the grant of a name until it is given back or lost.
+// Leases are handles on it, one per Lock that returned it.
+type hold struct {
+	locker   *Locker
+	name     string
+	acq      driver.ID
+	owner    string
+	explicit bool // owner was given by WithOwner: it may re-enter without a lease
+	token    int64
+	ttl      time.Duration
+	granted  time.Duration
+
+	// deadline is until when the holder may believe that it holds, on the
+	// Locker's clock. Written under mu, read anywhere.
+	deadline atomic.Int64
+
+	// unclear is set if a request of this acquisition got no reply: it may still
+	// arrive, and take the name once more after it was freed.
+	unclear bool
+
+	mu     sync.Mutex
+	state  holdState
+	count  int // leases that are not unlocked
+	leases map[*Lease]struct{}
+	lost   *LostError // set when state is holdLost
+	worry  worry
+}
+
+type holdState uint8
+
+const (
+	holdLive holdState = iota
+	holdFreeing
+	holdOver // unlocked
+	holdLost
+)
+
+// worry is the last failure to renew, until a renewal succeeds.
+type worry struct {
+	err    error
+	reason Reason
+}
+
+// enter adds a lease to the hold. It fails with the hold's LostError if it is
+// lost, and with nil and no lease if it is over.
+func (h *hold) enter(ctx context.Context) (*Lease, error) {
+	h.expire()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch h.state {
+	case holdLive:
+		l := newLease(ctx, h)
+		h.leases[l] = struct{}{}
+		h.count++
+		return l, nil
+	case holdLost:
+		return nil, h.lost
+	}
+	return nil, nil
+}
+
+// leave takes a lease out of the hold. It reports whether it was the last, which
+// obliges the caller to free the name; the hold is not renewed any more then.
+func (h *hold) leave(l *Lease) (last bool, err error) {
+	h.expire()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, ok := h.leases[l]; !ok {
+		return false, ErrNotHeld
+	}
+	delete(h.leases, l)
+	h.count--
+	l.unlocked.Store(true)
+	l.ctx.cancel(ErrUnlocked)
+	if h.state == holdLost {
+		return false, h.lost
+	}
+	if h.count == 0 {
+		h.state = holdFreeing
+		return true, nil
+	}
+	return false, nil
+}
+
+// expire makes the hold lost if its deadline has passed.
+func (h *hold) expire() {
+	if h.remaining() > 0 {
+		return
+	}
+	h.mu.Lock()
+	if h.remaining() > 0 || h.state != holdLive { // renewed meanwhile, or over
+		h.mu.Unlock()
+		return
+	}
+	reason := h.worry.reason
+	if h.worry.err == nil {
+		reason = LostDeadline
+	}
+	h.loseLocked(reason, h.worry.err)
+	h.mu.Unlock()
+	h.locker.ended(h)
+}
+
+// lose makes the hold lost, if it is live, for a reason that is certain.
+func (h *hold) lose(reason Reason, err error) {
+	h.mu.Lock()
+	if h.state != holdLive {
+		h.mu.Unlock()
+		return
+	}
+	h.loseLocked(reason, err)
+	h.mu.Unlock()
+	h.locker.ended(h)
+}
+
+// loseLocked is lose; the caller holds mu and calls Locker.ended after it.
+func (h *hold) loseLocked(reason Reason, err error) {
+	h.state = holdLost
+	h.deadline.Store(0)
+	h.lost = &LostError{Name: h.name, Token: h.token, Reason: reason, Err: err}
+	for l := range h.leases {
+		l.ctx.cancel(h.lost)
+	}
+}
+
+// extend moves the deadline after a renewal. Loss is sticky: a renewal that is
+// known only after the old deadline has passed revives nothing.
+func (h *hold) extend(deadline time.Duration) {
+	h.expire()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.state != holdLive {
+		return
+	}
+	h.worry = worry{}
+	h.deadline.Store(max(h.deadline.Load(), int64(deadline)))
+}
+
+// fret notes that a renewal failed and reports whether that is news.
+func (h *hold) fret(reason Reason, err error) (news bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	news = h.worry.err == nil && h.state == holdLive
+	h.worry = worry{err, reason}
+	return news
+}
+
+// abort cancels the contexts of the hold's leases with cause but lets it live.
+func (h *hold) abort(cause error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for l := range h.leases {
+		l.ctx.cancel(cause)
+	}
+}
+
+func (h *hold) live() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.state == holdLive
+}
+
+// end marks a hold that was freeing as over.
+func (h *hold) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.state = holdOver
+	h.deadline.Store(0)
+}
+
+// remaining is how long the holder may still believe that it holds. It is not
+// positive once the hold is lost or over.
+func (h *hold) remaining() time.Duration {
+	return time.Duration(h.deadline.Load()) - h.locker.clock.now()
+}
+
+func (h *hold) holds() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.count
+}
+
+func (h *hold) info() LeaseInfo {
+	return LeaseInfo{Name: h.name, Owner: h.owner, Token: h.token, TTL: h.ttl}
+}
+
+// ownedBy reports whether an explicit owner may re-enter the hold.
+func (h *hold) ownedBy(owner string) bool {
+	return owner != "" && h.explicit && h.owner == owner
+}

@@ -1,0 +1,210 @@
+package sqllock
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Hooks are called after something has happened to a lease, one at a time, in
+// the order of the events, on a goroutine of the Locker. A hook that blocks
+// delays later hooks and log messages, never a renewal; while it blocks, events
+// beyond 16,384 are dropped, counted, and the count is logged. A hook
+// that panics is logged. Hooks that are nil cost nothing.
+type Hooks struct {
+	Acquired  func(AcquiredEvent)  // a name was granted; not called for re-entries
+	Jeopardy  func(JeopardyEvent)  // a renewal failed and is retried until the deadline
+	Lost      func(LostEvent)      // the holder cannot prove any more that it holds
+	Unlocked  func(UnlockedEvent)  // the last holder of a lease unlocked it
+	ClockJump func(ClockJumpEvent) // the database's clock was set
+}
+
+func (h *Hooks) empty() bool {
+	return h.Acquired == nil && h.Jeopardy == nil && h.Lost == nil && h.Unlocked == nil && h.ClockJump == nil
+}
+
+// LeaseInfo tells which lease an event is about.
+type LeaseInfo struct {
+	Name  string
+	Owner string
+	Token int64
+	TTL   time.Duration
+}
+
+// AcquiredEvent tells of a grant.
+type AcquiredEvent struct {
+	LeaseInfo
+	Waited   time.Duration // from the call to the grant
+	Attempts int           // how often the database was asked
+}
+
+// JeopardyEvent tells of a renewal that failed. It comes once for a lease, until
+// a renewal succeeds again.
+type JeopardyEvent struct {
+	LeaseInfo
+	Err       error
+	Remaining time.Duration // until the lease is lost
+}
+
+// LostEvent tells of a loss.
+type LostEvent struct {
+	LeaseInfo
+	Err  *LostError
+	Held time.Duration // from the grant to the loss
+}
+
+// UnlockedEvent tells of an Unlock that freed the name.
+type UnlockedEvent struct {
+	LeaseInfo
+	Err  error // what Unlock returned
+	Held time.Duration
+}
+
+// ClockJumpEvent tells that the clock of the database moved against the clock of
+// this machine, which is never set, between two renewals. While a lease was
+// held, a jump forward may have let it expire early, a jump backward keeps the
+// names of crashed holders for longer.
+type ClockJumpEvent struct {
+	Jump time.Duration // at least this far; positive is forward
+}
+
+// maxEvents is how many events wait for a slow hook before some are dropped.
+const maxEvents = 16384
+
+// events runs hooks and log handlers on a goroutine of its own.
+type events struct {
+	hooks  Hooks
+	logger *slog.Logger
+
+	queue   chan func()
+	dropped atomic.Int64
+	stop    chan struct{}
+	done    chan struct{}
+	once    sync.Once
+}
+
+// newEvents returns nil, on which all methods do nothing, if nobody listens.
+func newEvents(logger *slog.Logger, hooks Hooks) *events {
+	if logger == nil && hooks.empty() {
+		return nil
+	}
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	e := &events{
+		hooks:  hooks,
+		logger: logger,
+		queue:  make(chan func(), maxEvents),
+		stop:   make(chan struct{}),
+		done:   make(chan struct{}),
+	}
+	go e.run()
+	return e
+}
+
+func (e *events) run() {
+	defer close(e.done)
+	for {
+		select {
+		case f := <-e.queue:
+			e.call(f)
+		case <-e.stop:
+			for len(e.queue) > 0 {
+				e.call(<-e.queue)
+			}
+			return
+		}
+	}
+}
+
+func (e *events) call(f func()) {
+	defer func() {
+		if p := recover(); p != nil {
+			e.logPanic(p)
+		}
+	}()
+	if n := e.dropped.Swap(0); n > 0 {
+		e.logger.Warn("sqllock: events dropped because a hook or log handler blocks", "count", n)
+	}
+	f()
+}
+
+// logPanic survives that it was the log handler that panicked.
+func (e *events) logPanic(p any) {
+	defer func() { _ = recover() }()
+	e.logger.Error("sqllock: a hook or log handler panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+}
+
+func (e *events) emit(f func()) {
+	select {
+	case e.queue <- f:
+	default:
+		e.dropped.Add(1)
+	}
+}
+
+// close lets the waiting events out and ends the goroutine; done is closed when
+// it has ended. Events after close are dropped.
+func (e *events) close() (done <-chan struct{}) {
+	if e == nil {
+		ended := make(chan struct{})
+		close(ended)
+		return ended
+	}
+	e.once.Do(func() { close(e.stop) })
+	return e.done
+}
+
+// note logs what belongs to no lease.
+func (e *events) note(level slog.Level, msg string, args ...any) {
+	if e != nil {
+		e.emit(func() { e.logger.Log(context.Background(), level, msg, args...) })
+	}
+}
+
+func (e *events) acquired(ev AcquiredEvent) {
+	if e != nil {
+		tell(e, e.hooks.Acquired, ev, slog.LevelDebug, "sqllock: acquired",
+			"name", ev.Name, "owner", ev.Owner, "token", ev.Token, "waited", ev.Waited)
+	}
+}
+
+func (e *events) jeopardy(ev JeopardyEvent) {
+	if e != nil {
+		tell(e, e.hooks.Jeopardy, ev, slog.LevelWarn, "sqllock: a renewal failed, the lease is in jeopardy",
+			"name", ev.Name, "token", ev.Token, "remaining", ev.Remaining, "error", ev.Err)
+	}
+}
+
+func (e *events) lost(ev LostEvent) {
+	if e != nil {
+		tell(e, e.hooks.Lost, ev, slog.LevelError, "sqllock: lost",
+			"name", ev.Name, "token", ev.Token, "held", ev.Held, "error", ev.Err)
+	}
+}
+
+func (e *events) unlocked(ev UnlockedEvent) {
+	if e != nil {
+		tell(e, e.hooks.Unlocked, ev, slog.LevelDebug, "sqllock: unlocked",
+			"name", ev.Name, "owner", ev.Owner, "token", ev.Token, "held", ev.Held, "error", ev.Err)
+	}
+}
+
+func (e *events) clockJump(ev ClockJumpEvent) {
+	if e != nil {
+		tell(e, e.hooks.ClockJump, ev, slog.LevelWarn, "sqllock: the clock of the database jumped", "jump", ev.Jump)
+	}
+}
+
+func tell[E any](e *events, hook func(E), ev E, level slog.Level, msg string, args ...any) {
+	e.emit(func() {
+		e.logger.Log(context.Background(), level, msg, args...)
+		if hook != nil {
+			hook(ev)
+		}
+	})
+}

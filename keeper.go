@@ -1,0 +1,271 @@
+package sqllock
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// keeper renews the leases of a Locker and ends those whose deadline passes. It
+// has one goroutine, and one more for each renewal that is under way, however
+// many leases there are.
+type keeper struct {
+	mode  mode
+	clock clock
+	cfg   *config
+	log   *events
+	jumps jumpDetector
+
+	mu      sync.Mutex
+	kept    map[*hold]*upkeep
+	next    time.Duration // when to look again; never: at the next wake
+	rest    time.Duration // when the mode may rest; never: it does
+	sending bool          // a batch is under way
+	lone    int           // renewals of single leases under way
+	empty   chan struct{} // closed when nothing is kept, if somebody asked
+
+	wake   chan struct{}
+	ctx    context.Context // ends when the keeper is to stop
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+// upkeep is what the keeper knows of one hold.
+type upkeep struct {
+	due      time.Duration // when to renew next
+	failures int           // since the last success
+	renewing bool
+	alone    bool // somebody has locked its row: renew it by itself
+}
+
+const (
+	// maxNap bounds how long the keeper sleeps while something is kept. Timers
+	// stop during suspend, the clock does not: Done closes this late at most.
+	maxNap = 50 * time.Millisecond
+	// maxBatch is how many leases one statement renews at most.
+	maxBatch = 10_000
+	// maxLone is how many rows that somebody has locked are waited for at once.
+	maxLone = 4
+	// restAfter is how long nothing must be held before the mode may rest.
+	restAfter = time.Second
+
+	never = time.Duration(1<<63 - 1)
+)
+
+func newKeeper(m mode, c clock, cfg *config, e *events) *keeper {
+	k := &keeper{
+		mode: m, clock: c, cfg: cfg, log: e,
+		kept: make(map[*hold]*upkeep),
+		next: never,
+		rest: never,
+		wake: make(chan struct{}, 1),
+	}
+	k.ctx, k.cancel = context.WithCancel(context.Background())
+	k.wg.Go(k.run)
+	return k
+}
+
+// keep renews h from now on. It reports false if the keeper was stopped.
+func (k *keeper) keep(h *hold) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ctx.Err() != nil {
+		return false
+	}
+	due := k.clock.now() + h.ttl/3
+	k.kept[h] = &upkeep{due: due}
+	k.lookAt(due)
+	return true
+}
+
+// drop stops renewing h. A renewal that is under way may still extend its row.
+func (k *keeper) drop(h *hold) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if _, ok := k.kept[h]; !ok {
+		return
+	}
+	delete(k.kept, h)
+	if len(k.kept) > 0 {
+		return
+	}
+	k.rest = k.clock.now() + restAfter
+	k.lookAt(k.rest)
+	if k.empty != nil {
+		close(k.empty)
+		k.empty = nil
+	}
+}
+
+// lookAt makes the keeper look at t at the latest; the caller holds mu.
+func (k *keeper) lookAt(t time.Duration) {
+	if t >= k.next {
+		return
+	}
+	k.next = t
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// holds returns what is kept now.
+func (k *keeper) holds() []*hold {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	hs := make([]*hold, 0, len(k.kept))
+	for h := range k.kept {
+		hs = append(hs, h)
+	}
+	return hs
+}
+
+// drained returns a channel that is closed as soon as nothing is kept.
+func (k *keeper) drained() <-chan struct{} {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.empty != nil {
+		return k.empty
+	}
+	ch := make(chan struct{})
+	if len(k.kept) == 0 {
+		close(ch)
+	} else {
+		k.empty = ch
+	}
+	return ch
+}
+
+// close stops the keeper and joins it. What is kept is not renewed any more.
+func (k *keeper) close() {
+	k.mu.Lock()
+	k.cancel()
+	k.mu.Unlock()
+	k.wg.Wait()
+}
+
+func (k *keeper) run() {
+	nap := time.NewTimer(0)
+	defer nap.Stop()
+	for {
+		select {
+		case <-nap.C:
+		case <-k.wake:
+		case <-k.ctx.Done():
+			return
+		}
+		k.look()
+		nap.Reset(k.nap())
+	}
+}
+
+// nap returns how long the keeper may sleep if nobody wakes it.
+func (k *keeper) nap() time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.next == never {
+		return time.Hour
+	}
+	return max(min(k.next-k.clock.now(), maxNap), 0)
+}
+
+// look does what is due.
+func (k *keeper) look() {
+	k.mu.Lock()
+	now := k.clock.now()
+	if k.next > now {
+		k.mu.Unlock()
+		return
+	}
+	k.next = never
+	over := k.takeOver(now)
+	batch, lone := k.takeDue(now)
+	rests := k.takeRest(now)
+	k.mu.Unlock()
+
+	for _, h := range over {
+		h.expire()
+	}
+	if len(batch) > 0 {
+		k.wg.Go(func() {
+			for chunk := range slices.Chunk(batch, maxBatch) {
+				k.renew(chunk, false)
+			}
+			k.sent(func() { k.sending = false })
+		})
+	}
+	for _, h := range lone {
+		k.wg.Go(func() {
+			k.renew([]*hold{h}, true)
+			k.sent(func() { k.lone-- })
+		})
+	}
+	if rests {
+		k.mode.rest()
+	}
+}
+
+// takeOver returns the holds whose deadline has passed; the caller holds mu.
+func (k *keeper) takeOver(now time.Duration) (over []*hold) {
+	for h := range k.kept {
+		if d := time.Duration(h.deadline.Load()); d <= now {
+			over = append(over, h)
+		} else {
+			k.next = min(k.next, d)
+		}
+	}
+	return over
+}
+
+// takeDue returns the leases to renew by one statement and those to renew by
+// themselves; the caller holds mu.
+//
+// One lease that is due takes along all that would be due within a sixth of
+// their TTL: so after a while all leases of one TTL are renewed together, every
+// third of it.
+func (k *keeper) takeDue(now time.Duration) (batch, lone []*hold) {
+	due := false
+	for _, u := range k.kept {
+		due = due || !u.alone && !u.renewing && u.due <= now
+	}
+	for h, u := range k.kept {
+		switch {
+		case u.renewing:
+		case u.due > now && (u.alone || !due || u.due > now+h.ttl/6):
+			k.next = min(k.next, u.due)
+		case u.alone && k.lone < maxLone:
+			k.lone++
+			u.renewing = true
+			lone = append(lone, h)
+		case !u.alone && !k.sending:
+			u.renewing = true
+			batch = append(batch, h)
+		}
+		// What is due and not taken has to wait for a renewal to come back.
+	}
+	k.sending = k.sending || len(batch) > 0
+	return batch, lone
+}
+
+// takeRest reports that nothing has been kept for long enough; the caller holds
+// mu.
+func (k *keeper) takeRest(now time.Duration) bool {
+	switch {
+	case len(k.kept) > 0:
+		k.rest = never
+	case k.rest <= now:
+		k.rest = never
+		return true
+	}
+	k.next = min(k.next, k.rest)
+	return false
+}
+
+// sent notes that a renewal came back, and looks what waited for it.
+func (k *keeper) sent(note func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	note()
+	k.lookAt(k.clock.now())
+}

@@ -1,0 +1,93 @@
+package sqllock
+
+import (
+	"context"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// lane is the connection that a Locker keeps for renewals while leases are held,
+// so that an application which uses up its pool starves no lease. While it is
+// idle, other statements may use it: a lock that the application takes and
+// gives back with its last connection busy still works.
+type lane struct {
+	pool driver.LeaseStore
+	turn chan struct{} // holds a token while the lane is idle
+
+	// The rest belongs to whoever has the turn.
+	own    driver.LeaseStore
+	closed bool // nothing is reserved any more
+}
+
+// newLane returns nil if the pool is too small to reserve a connection of it.
+func newLane(pool driver.LeaseStore) *lane {
+	if pool.Info().MaxConns == 1 {
+		return nil
+	}
+	l := &lane{pool: pool, turn: make(chan struct{}, 1)}
+	l.turn <- struct{}{}
+	return l
+}
+
+// do waits for the lane and runs f on it.
+func (l *lane) do(ctx context.Context, f func(driver.LeaseStore) error) error {
+	select {
+	case <-l.turn:
+		return l.run(ctx, f)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// tryDo runs f on the lane unless it is in use.
+func (l *lane) tryDo(ctx context.Context, f func(driver.LeaseStore) error) (done bool, err error) {
+	select {
+	case <-l.turn:
+		return true, l.run(ctx, f)
+	default:
+		return false, nil
+	}
+}
+
+// run reserves the connection if there is none, and after an error parts with
+// it: the next call gets a fresh one. The caller has the turn.
+func (l *lane) run(ctx context.Context, f func(driver.LeaseStore) error) error {
+	defer func() { l.turn <- struct{}{} }()
+	if l.closed {
+		return f(l.pool)
+	}
+	if l.own == nil {
+		own, err := l.pool.Reserve(ctx)
+		if err != nil {
+			return err
+		}
+		l.own = own
+	}
+	err := f(l.own)
+	if err != nil {
+		l.give()
+	}
+	return err
+}
+
+// rest gives the connection back until the lane is used again.
+func (l *lane) rest() {
+	<-l.turn
+	defer func() { l.turn <- struct{}{} }()
+	l.give()
+}
+
+// close is rest for good.
+func (l *lane) close() {
+	<-l.turn
+	defer func() { l.turn <- struct{}{} }()
+	l.closed = true
+	l.give()
+}
+
+func (l *lane) give() {
+	if l.own != nil {
+		_ = l.own.Close() // a connection in doubt is destroyed, there is nothing more to do
+		l.own = nil
+	}
+}

@@ -1,0 +1,132 @@
+package sqllock
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// Lease is one successful acquisition. It is safe for concurrent use.
+//
+// A lease is not a mutex: it ends by itself when its holder cannot renew it.
+// Work under it must watch Context, and a write that must never come from a
+// former holder must carry Token to where it can be compared.
+type Lease struct {
+	hold     *hold
+	ctx      *leaseContext
+	unlocked atomic.Bool
+}
+
+// newLease makes a handle on h whose context carries the values of ctx. The
+// caller holds h.mu or is alone.
+func newLease(ctx context.Context, h *hold) *Lease {
+	l := &Lease{hold: h}
+	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	l.ctx = &leaseContext{Context: inner, cancel: cancel, lease: l}
+	return l
+}
+
+// Name returns what is locked.
+func (l *Lease) Name() string { return l.hold.name }
+
+// Token returns the fencing token: the version of the row. It is positive, less
+// than 2^53, the same for all leases of one term, and higher in every later term
+// of the name.
+func (l *Lease) Token() int64 { return l.hold.token }
+
+// Owner returns who holds: the id given to [WithOwner], or a random id of this
+// acquisition.
+func (l *Lease) Owner() string { return l.hold.owner }
+
+// Shared reports whether others may hold the name in shared mode at the same
+// time.
+func (l *Lease) Shared() bool { return false }
+
+// Remaining returns how long the holder may still believe that it holds, unless
+// the lease is renewed: not more than the TTL. If it is not positive, holding
+// cannot be proved: the lease is lost or was unlocked. It reads a clock and does
+// not block.
+func (l *Lease) Remaining() time.Duration {
+	l.hold.expire()
+	if l.unlocked.Load() { // while other leases of the term may live on
+		return 0
+	}
+	return l.hold.remaining()
+}
+
+// Context returns a context that ends with the lease: with cause [*LostError]
+// when the lease is lost, [ErrUnlocked] when it is unlocked, and [ErrClosed] when
+// the Locker is being closed. It carries the values of the context that was
+// passed to Lock but not its cancellation or deadline. Lock with this context,
+// or one derived from it, re-enters the lease.
+//
+// Its Err reads the clock: in a process that was paused, the first call after
+// the pause tells of the loss. Contexts derived from it, and Done, hear of it
+// within 100 ms.
+func (l *Lease) Context() context.Context { return l.ctx }
+
+// Bind returns a context that ends with ctx or with the lease, whichever is
+// first, and carries the values of ctx, and the lease. The caller must call the
+// CancelFunc when done with it.
+func (l *Lease) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
+	inner, cancel := context.WithCancelCause(ctx)
+	bound := &leaseContext{Context: inner, cancel: cancel, lease: l}
+	stop := context.AfterFunc(l.ctx.Context, bound.check)
+	bound.check() // a lease that is over is over at once
+	return bound, func() {
+		stop()
+		cancel(context.Canceled)
+	}
+}
+
+// Unlock gives the lease back. When all leases of the term are unlocked, the
+// name is freed and the next waiter is let in. Unlock cancels the lease's
+// context first.
+//
+// It works with a cancelled ctx, which it does not look at; it blocks no
+// longer than two statements may take. It returns
+//   - nil if the lease was held until now;
+//   - [ErrNotHeld] if this lease was unlocked before;
+//   - a [*LostError] if it was lost before;
+//   - another error, wrapped, if the database could not be asked: the name is
+//     then freed in the background, at latest by the expiry of the lease.
+func (l *Lease) Unlock(_ context.Context) error {
+	return l.hold.locker.unlock(l)
+}
+
+// leaseKey finds the lease that a context carries for one name of one Locker.
+type leaseKey struct {
+	locker *Locker
+	name   string
+}
+
+// leaseContext ends with its lease, and asks its clock whenever somebody asks it.
+type leaseContext struct {
+	context.Context // ends with what the lease was bound to, if anything
+	cancel          context.CancelCauseFunc
+	lease           *Lease
+}
+
+// check ends the context if the lease is over.
+func (c *leaseContext) check() {
+	c.lease.hold.expire()
+	if cause := context.Cause(c.lease.ctx.Context); cause != nil {
+		c.cancel(cause)
+	}
+}
+
+func (c *leaseContext) Err() error {
+	c.check()
+	return c.Context.Err()
+}
+
+func (c *leaseContext) Value(key any) any {
+	if k, ok := key.(leaseKey); ok {
+		if h := c.lease.hold; k.locker == h.locker && k.name == h.name {
+			return c.lease
+		}
+	} else {
+		c.check() // context.Cause comes this way, and must not miss a loss either
+	}
+	return c.Context.Value(key)
+}

@@ -1,0 +1,250 @@
+package sqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// Lock waits until it holds name and returns the lease. ctx bounds the wait
+// only: once Lock has returned, cancelling ctx changes nothing for the lease.
+// While the database cannot be reached, Lock goes on trying.
+//
+// If ctx carries a lease of this Locker for this very name (see
+// [Lease.Context]), or an owner that holds it (see [WithOwner]), Lock re-enters
+// that lease at once: same token, and as many Unlocks are needed as Locks were
+// made. Otherwise nobody re-enters: two goroutines exclude each other.
+//
+// Lock returns a lease or an error, never both: [ErrInvalidName],
+// [ErrInvalidOwner] or [ErrInvalidOption] before any SQL; [ErrClosed]; an
+// [ErrHeld] when Wait or Tries are used up; a [*LostError] if ctx carries a lost
+// lease of the name, or if the database's reply came too late to be used; or an
+// error that wraps ctx's and says what was waited for. After an error this call
+// holds nothing, and if the database may believe otherwise it is told in the
+// background.
+func (l *Locker) Lock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
+	o, err := l.cfg.lockOptions(opts)
+	if err != nil {
+		return nil, err
+	}
+	return l.enter(ctx, name, func(owner string) (*Lease, error) {
+		if o.hasWait {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeoutCause(ctx, o.wait, errWaitOver)
+			defer cancel()
+		}
+		return l.wait(ctx, name, owner, o)
+	})
+}
+
+// TryLock is Lock without waiting: if somebody else holds name it returns a
+// [*HeldError] that says who, and it returns the error of a database that cannot
+// be reached. The options [Wait] and [Tries] do not apply.
+func (l *Locker) TryLock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
+	o, err := l.cfg.tryOptions(opts)
+	if err != nil {
+		return nil, err
+	}
+	return l.enter(ctx, name, func(owner string) (*Lease, error) {
+		if h := l.queue.holder(name); h != nil && h.ownedBy(owner) {
+			if lease, err := h.enter(ctx); lease != nil || err != nil {
+				return lease, err
+			}
+		}
+		return l.try(ctx, name, owner, o)
+	})
+}
+
+// Do runs fn while it holds name, for which it waits as Lock does. fn's context
+// ends with ctx or with the lease, whichever is first, and carries the lease: a
+// Lock of the same name with it re-enters.
+//
+// Do unlocks when fn returns, and also when fn panics or ends its goroutine. It
+// returns the errors of fn and of Unlock, joined; so if fn returns nil but the
+// lease was lost on the way, Do returns a [*LostError].
+func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Context, lease *Lease) error, opts ...LockOption) error {
+	lease, err := l.Lock(ctx, name, opts...)
+	if err != nil {
+		return err
+	}
+	return lease.run(ctx, fn)
+}
+
+// TryDo is Do without waiting. If somebody else holds name it returns false and
+// nil, and fn was not run.
+func (l *Locker) TryDo(ctx context.Context, name string, fn func(ctx context.Context, lease *Lease) error, opts ...LockOption) (ran bool, err error) {
+	lease, err := l.TryLock(ctx, name, opts...)
+	if errors.Is(err, ErrHeld) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, lease.run(ctx, fn)
+}
+
+// run calls fn and unlocks, whatever fn does.
+func (l *Lease) run(ctx context.Context, fn func(context.Context, *Lease) error) (err error) {
+	bound, cancel := l.Bind(ctx)
+	defer cancel()
+	defer func() { // also when fn panics or calls Goexit; then err is lost with it
+		err = join(err, l.Unlock(ctx))
+	}()
+	return fn(bound, l)
+}
+
+// join is errors.Join that leaves a single error as it is.
+func join(a, b error) error {
+	if a == nil {
+		return b
+	}
+	if b == nil {
+		return a
+	}
+	return errors.Join(a, b)
+}
+
+// errWaitOver is why the context of a Lock with the option Wait ended.
+var errWaitOver = errors.New("wait over")
+
+// enter checks what all acquisitions check, re-enters the lease that ctx carries
+// if there is one, and otherwise calls acquire with the explicit owner, if any.
+func (l *Locker) enter(ctx context.Context, name string, acquire func(owner string) (*Lease, error)) (*Lease, error) {
+	if err := validateName(name); err != nil {
+		return nil, err
+	}
+	owner, err := ownerFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !l.gate.enter() {
+		return nil, ErrClosed
+	}
+	defer l.gate.leave()
+	if carried, ok := ctx.Value(leaseKey{l, name}).(*Lease); ok && !carried.unlocked.Load() {
+		if lease, err := carried.hold.enter(ctx); lease != nil || err != nil {
+			return lease, err
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, lockError(name, endOf(ctx))
+	}
+	return acquire(owner)
+}
+
+// try asks the database once, and again only if it says that trying again helps.
+func (l *Locker) try(ctx context.Context, name, owner string, o lockOptions) (*Lease, error) {
+	a := l.newAttempt(name, owner, o)
+	pause := newPauses(&l.cfg)
+	for {
+		h, held, err := a.ask(ctx)
+		switch {
+		case h != nil:
+			return a.begin(ctx, h)
+		case held != nil:
+			a.giveUp()
+			return nil, held
+		case l.mode.classify(err) != driver.Again:
+			a.giveUp()
+			return nil, lockError(name, err)
+		}
+		if err := l.sleep(ctx, nil, pause.next()); err != nil {
+			a.giveUp()
+			return nil, lockError(name, err)
+		}
+	}
+}
+
+// wait queues up and asks the database whenever that may help.
+func (l *Locker) wait(ctx context.Context, name, owner string, o lockOptions) (*Lease, error) {
+	w := l.queue.join(name, owner)
+	defer l.queue.leave(w)
+	a := l.newAttempt(name, owner, o)
+	pause := newPauses(&l.cfg)
+	for {
+		mine, ask := l.queue.look(w)
+		if mine != nil {
+			if lease, err := mine.enter(ctx); lease != nil || err != nil {
+				a.giveUp()
+				return lease, err
+			}
+		}
+		nap := never
+		if ask {
+			lease, next, err := l.askOnce(ctx, a, o, pause)
+			if lease != nil || err != nil {
+				return lease, err
+			}
+			nap = next
+		}
+		if err := l.sleep(ctx, w.wake, nap); err != nil {
+			a.giveUp()
+			return nil, a.waitError(err)
+		}
+	}
+}
+
+// askOnce makes one attempt of a waiter. With neither a lease nor an error, it
+// tells after which pause to ask again.
+func (l *Locker) askOnce(ctx context.Context, a *attempt, o lockOptions, pause *pauses) (*Lease, time.Duration, error) {
+	h, held, err := a.ask(ctx)
+	if h != nil {
+		lease, err := a.begin(ctx, h)
+		return lease, 0, err
+	}
+	nap := pause.next()
+	switch {
+	case held != nil:
+		nap = min(nap, a.untilExpiry())
+	case ctx.Err() != nil || l.mode.classify(err) == driver.Refused:
+		a.giveUp()
+		return nil, 0, a.waitError(err)
+	}
+	if o.hasTries && a.asked >= o.tries {
+		a.giveUp()
+		return nil, 0, a.waitError(errWaitOver)
+	}
+	return nil, nap, nil
+}
+
+// sleep waits for d, a wake, the end of ctx or of the Locker.
+func (l *Locker) sleep(ctx context.Context, wake <-chan struct{}, d time.Duration) error {
+	var over <-chan time.Time
+	if d != never {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		over = t.C
+	}
+	select {
+	case <-over:
+		return nil
+	case <-wake:
+		return nil
+	case <-ctx.Done():
+		return endOf(ctx)
+	case <-l.gate.ending:
+		return ErrClosed
+	}
+}
+
+// pauses are the growing, jittered pauses between the attempts of one waiter.
+type pauses struct{ d, longest time.Duration }
+
+func newPauses(c *config) *pauses { return &pauses{c.retryMin, c.retryMax} }
+
+func (p *pauses) next() time.Duration {
+	d := p.d
+	p.d = min(2*p.d, p.longest)
+	return d/2 + rand.N(d/2+1)
+}
+
+func lockError(name string, err error) error {
+	if errors.Is(err, ErrClosed) {
+		return ErrClosed
+	}
+	return fmt.Errorf("sqllock: lock %q: %w", name, err)
+}

@@ -1,0 +1,25 @@
+package sqllock
+
+import (
+	"context"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// mode is what tells the kinds of lock apart; everything above it is shared.
+// Its methods mean what those of [driver.LeaseStore] mean and are safe for
+// concurrent use. A mode decides on which connection a statement runs.
+//
+// Nothing says that a mode has one database below it.
+type mode interface {
+	grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error)
+	renew(ctx context.Context, reqs []driver.RenewRequest, wait bool) (driver.RenewResults, error)
+	release(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error)
+	abandon(ctx context.Context, reqs []driver.AbandonRequest) error
+	classify(err error) driver.Fault
+
+	// rest is called when no lease has been held for a while: what is kept for
+	// renewals can go back until the next grant.
+	rest()
+	close() error
+}

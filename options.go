@@ -1,0 +1,236 @@
+package sqllock
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+	"unicode/utf8"
+)
+
+// Bounds and defaults of the options.
+const (
+	DefaultTTL      = 30 * time.Second
+	MinTTL          = 100 * time.Millisecond
+	MaxTTL          = 24 * time.Hour
+	DefaultRetryMin = 10 * time.Millisecond
+	DefaultRetryMax = 500 * time.Millisecond
+
+	maxStatementTimeout = 5 * time.Second
+	maxText             = 255 // bytes of a name, an owner or a label
+)
+
+// UniqueOptions are the options of [NewUnique]. The zero value of each field
+// means its default.
+//
+// The table prefix and, on Postgres, the schema are options of the database,
+// because migrations need them too: lockpg.TablePrefix, lockpg.Schema and their
+// kin.
+type UniqueOptions struct {
+	// TTL is for how long the database keeps a name for a holder that it does not
+	// hear of; from 100 ms to 24 h, default 30 s. Leases are renewed every third
+	// of it. [TTL] overrides it for one call.
+	TTL time.Duration
+
+	// Label says to people who holds a lock: at most 255 bytes of UTF-8. The
+	// default is "host/program/pid". It decides nothing.
+	Label string
+
+	// RetryMin and RetryMax bound the pause between two attempts of a waiter. The
+	// pause starts at RetryMin, default 10 ms, doubles up to RetryMax, default
+	// 500 ms, and is spread at random over its upper half. A waiter looks again
+	// when the holder's lease expires, even if its pause is not over.
+	RetryMin, RetryMax time.Duration
+
+	// StatementTimeout bounds every single statement; at least 10 ms. The default
+	// is a third of the lease's TTL, and 5 s at most.
+	StatementTimeout time.Duration
+
+	// Logger gets what should not stay unknown: leases in jeopardy and lost,
+	// clock jumps, doubts about the database; at debug level also who acquires and
+	// unlocks what. The default discards. A handler that blocks delays nothing but
+	// further messages and hooks.
+	Logger *slog.Logger
+
+	// Hooks are called when something happens to a lease. The default is none.
+	Hooks *Hooks
+}
+
+// LockOption is an option of one call of Lock, TryLock, Do or TryDo.
+type LockOption func(*lockOptions)
+
+type lockOptions struct {
+	ttl      time.Duration
+	wait     time.Duration
+	tries    int
+	hasWait  bool
+	hasTries bool
+}
+
+// TTL overrides the Locker's TTL for one lease; from 100 ms to 24 h.
+func TTL(d time.Duration) LockOption {
+	return func(o *lockOptions) { o.ttl = d }
+}
+
+// Wait bounds how long Lock waits while somebody else holds the name, or the
+// database cannot be reached. When it is over, Lock returns an [ErrHeld], or the
+// last error of the database. Wait must be positive; the default is to wait
+// until the context ends. It does not apply to TryLock.
+func Wait(d time.Duration) LockOption {
+	return func(o *lockOptions) { o.wait, o.hasWait = d, true }
+}
+
+// Tries bounds how often Lock asks the database. When n attempts have not got
+// the name, Lock returns an [ErrHeld], or the last error of the database. Tries
+// must be positive; the default is no bound. While this process holds the name
+// itself no attempts are made, and none are counted. It does not apply to
+// TryLock.
+func Tries(n int) LockOption {
+	return func(o *lockOptions) { o.tries, o.hasTries = n, true }
+}
+
+// config is what a Locker of any mode is configured with, defaults applied.
+type config struct {
+	ttl              time.Duration
+	label            string
+	retryMin         time.Duration
+	retryMax         time.Duration
+	statementTimeout time.Duration // 0: by TTL
+	logger           *slog.Logger  // nil: discard
+	hooks            Hooks
+}
+
+func (o *UniqueOptions) config() (config, error) {
+	if o == nil {
+		o = &UniqueOptions{}
+	}
+	c := config{
+		ttl:              orDefault(o.TTL, DefaultTTL),
+		label:            o.Label,
+		retryMin:         orDefault(o.RetryMin, DefaultRetryMin),
+		retryMax:         orDefault(o.RetryMax, max(DefaultRetryMax, o.RetryMin)),
+		statementTimeout: o.StatementTimeout,
+		logger:           o.Logger,
+	}
+	if o.Hooks != nil {
+		c.hooks = *o.Hooks
+	}
+	if c.label == "" {
+		c.label = defaultLabel()
+	}
+	return c, c.validate()
+}
+
+func (c *config) validate() error {
+	if err := validateTTL(c.ttl); err != nil {
+		return err
+	}
+	if err := validText(c.label); err != nil {
+		return fmt.Errorf("%w: Label %q: %w", ErrInvalidOption, c.label, err)
+	}
+	if c.retryMin < 0 || c.retryMax < c.retryMin {
+		return fmt.Errorf("%w: RetryMin %v and RetryMax %v: must be positive and in this order",
+			ErrInvalidOption, c.retryMin, c.retryMax)
+	}
+	if c.statementTimeout != 0 && c.statementTimeout < 10*time.Millisecond {
+		return fmt.Errorf("%w: StatementTimeout %v: must be at least 10ms", ErrInvalidOption, c.statementTimeout)
+	}
+	return nil
+}
+
+// timeout is how long one statement for a lease of the given TTL may take.
+func (c *config) timeout(ttl time.Duration) time.Duration {
+	if c.statementTimeout != 0 {
+		return c.statementTimeout
+	}
+	return min(ttl/3, maxStatementTimeout)
+}
+
+// lockOptions applies the options of a call that waits.
+func (c *config) lockOptions(opts []LockOption) (lockOptions, error) {
+	o := lockOptions{ttl: c.ttl}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if err := validateTTL(o.ttl); err != nil {
+		return o, err
+	}
+	if o.hasWait && o.wait <= 0 {
+		return o, fmt.Errorf("%w: Wait(%v): must be positive", ErrInvalidOption, o.wait)
+	}
+	if o.hasTries && o.tries <= 0 {
+		return o, fmt.Errorf("%w: Tries(%d): must be positive", ErrInvalidOption, o.tries)
+	}
+	return o, nil
+}
+
+// tryOptions applies the options of a call that does not wait.
+func (c *config) tryOptions(opts []LockOption) (lockOptions, error) {
+	o, err := c.lockOptions(opts)
+	if err == nil && (o.hasWait || o.hasTries) {
+		err = fmt.Errorf("%w: Wait and Tries do not apply to a call that does not wait", ErrInvalidOption)
+	}
+	return o, err
+}
+
+func validateTTL(ttl time.Duration) error {
+	if ttl < MinTTL || ttl > MaxTTL {
+		return fmt.Errorf("%w: TTL %v: must be from %v to %v", ErrInvalidOption, ttl, MinTTL, MaxTTL)
+	}
+	return nil
+}
+
+func validateName(name string) error {
+	if name == "" {
+		return fmt.Errorf("%w: it is empty", ErrInvalidName)
+	}
+	if err := validText(name); err != nil {
+		return fmt.Errorf("%w: %q: %w", ErrInvalidName, shorten(name), err)
+	}
+	return nil
+}
+
+// validText says what is wrong with a name, an owner or a label.
+func validText(s string) error {
+	if len(s) > maxText {
+		return fmt.Errorf("%d bytes are too long, %d are allowed", len(s), maxText)
+	}
+	if !utf8.ValidString(s) {
+		return fmt.Errorf("not valid UTF-8")
+	}
+	for i := range len(s) {
+		if s[i] == 0 {
+			return fmt.Errorf("contains NUL at byte %d", i)
+		}
+	}
+	return nil
+}
+
+// shorten keeps an over-long name out of the error that refuses it.
+func shorten(s string) string {
+	const enough = 64
+	if len(s) <= enough {
+		return s
+	}
+	return s[:enough] + "…"
+}
+
+func defaultLabel() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	label := fmt.Sprintf("%s/%s/%d", host, filepath.Base(os.Args[0]), os.Getpid())
+	if validText(label) != nil { // a program may be named anything
+		label = fmt.Sprintf("%d", os.Getpid())
+	}
+	return label
+}
+
+func orDefault(d, def time.Duration) time.Duration {
+	if d == 0 {
+		return def
+	}
+	return d
+}

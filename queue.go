@@ -1,0 +1,127 @@
+package sqllock
+
+import "sync"
+
+// queue holds the waiters of this process, in the order in which they came, one
+// line per name. Only the head of a line asks the database, and nobody does
+// while the process holds the name itself: so a name has one contender per
+// process, however many goroutines wait.
+type queue struct {
+	mu    sync.Mutex
+	lines map[string]*line
+}
+
+type line struct {
+	held    *hold // the process holds the name
+	waiters []*waiter
+}
+
+// waiter is one call of Lock that waits.
+type waiter struct {
+	name  string
+	owner string        // explicit owner, or ""
+	wake  chan struct{} // something changed: look again; buffered, one is enough
+}
+
+func newQueue() *queue { return &queue{lines: make(map[string]*line)} }
+
+// join puts a waiter at the end of its line.
+func (q *queue) join(name, owner string) *waiter {
+	w := &waiter{name: name, owner: owner, wake: make(chan struct{}, 1)}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ln := q.line(name)
+	ln.waiters = append(ln.waiters, w)
+	return w
+}
+
+// leave takes a waiter out of its line and lets the next one look.
+func (q *queue) leave(w *waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ln := q.line(w.name)
+	for i, x := range ln.waiters {
+		if x == w {
+			ln.waiters = append(ln.waiters[:i], ln.waiters[i+1:]...)
+			break
+		}
+	}
+	q.nudge(w.name, ln)
+}
+
+// look tells a waiter what it may do now: enter a hold of its own owner, ask the
+// database, or neither: wait for its wake.
+func (q *queue) look(w *waiter) (mine *hold, ask bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ln := q.line(w.name)
+	if ln.held == nil {
+		return nil, ln.waiters[0] == w
+	}
+	if ln.held.ownedBy(w.owner) {
+		return ln.held, false
+	}
+	return nil, false
+}
+
+// holder returns the hold that the process has on name, or nil.
+func (q *queue) holder(name string) *hold {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if ln := q.lines[name]; ln != nil {
+		return ln.held
+	}
+	return nil
+}
+
+// took notes that the process holds the name now. Waiters of the same explicit
+// owner need not wait for their turn.
+func (q *queue) took(h *hold) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ln := q.line(h.name)
+	ln.held = h
+	for _, w := range ln.waiters {
+		if h.ownedBy(w.owner) {
+			w.nudge()
+		}
+	}
+}
+
+// freed notes that a hold is over and lets the head of the line look.
+func (q *queue) freed(h *hold) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ln := q.line(h.name)
+	if ln.held == h {
+		ln.held = nil
+	}
+	q.nudge(h.name, ln)
+}
+
+// line returns the line of a name; the caller holds mu.
+func (q *queue) line(name string) *line {
+	ln := q.lines[name]
+	if ln == nil {
+		ln = &line{}
+		q.lines[name] = ln
+	}
+	return ln
+}
+
+// nudge wakes the head of a line, or forgets an empty line; the caller holds mu.
+func (q *queue) nudge(name string, ln *line) {
+	switch {
+	case len(ln.waiters) > 0:
+		ln.waiters[0].nudge()
+	case ln.held == nil:
+		delete(q.lines, name)
+	}
+}
+
+func (w *waiter) nudge() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}

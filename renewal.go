@@ -1,0 +1,133 @@
+package sqllock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// renew sends one renewal and gives each hold its result. With wait it waits for
+// rows that somebody has locked.
+func (k *keeper) renew(batch []*hold, wait bool) {
+	slices.SortFunc(batch, func(a, b *hold) int { return cmp.Compare(a.name, b.name) })
+	reqs := make([]driver.RenewRequest, len(batch))
+	timeout := maxStatementTimeout
+	for i, h := range batch {
+		reqs[i] = driver.RenewRequest{Name: h.name, Acq: h.acq, Version: h.token, TTL: h.ttl, Holds: h.holds()}
+		timeout = min(timeout, k.cfg.timeout(h.ttl))
+	}
+	ctx, cancel := context.WithTimeout(k.ctx, timeout)
+	defer cancel()
+
+	before := k.clock.now()
+	res, err := k.mode.renew(ctx, reqs, wait)
+	if err != nil {
+		k.failed(batch, err)
+		return
+	}
+	if jump, ok := k.jumps.observe(before, k.clock.now(), res.Now); ok {
+		k.log.clockJump(ClockJumpEvent{Jump: jump})
+	}
+	for i, h := range batch {
+		k.settle(h, before, res.Status[i])
+	}
+}
+
+// settle acts on what the database said about one lease; before was read before
+// it was asked.
+func (k *keeper) settle(h *hold, before time.Duration, status driver.RenewStatus) {
+	switch status {
+	case driver.Renewed:
+		h.extend(before + trust(h.ttl))
+		k.plan(h, func(u *upkeep) { *u = upkeep{due: before + h.ttl/3} })
+	case driver.Busy:
+		k.plan(h, func(u *upkeep) { u.renewing, u.alone, u.due = false, true, k.clock.now() })
+	default:
+		h.lose(LostTaken, nil)
+	}
+}
+
+// plan changes what is to be done about a hold, unless it was dropped.
+func (k *keeper) plan(h *hold, change func(*upkeep)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if u := k.kept[h]; u != nil {
+		change(u)
+		k.lookAt(u.due)
+	}
+}
+
+// failed plans the retry of a renewal that did not get through.
+func (k *keeper) failed(batch []*hold, err error) {
+	if k.ctx.Err() != nil {
+		return
+	}
+	reason := LostUnreachable
+	if errors.Is(err, driver.ErrNoConnection) {
+		reason = LostPoolExhausted
+	}
+	for _, h := range batch {
+		k.plan(h, func(u *upkeep) {
+			u.renewing = false
+			u.due = k.clock.now() + retryPause(h.ttl, u.failures)
+			u.failures++
+		})
+		if h.fret(reason, err) {
+			k.log.jeopardy(JeopardyEvent{LeaseInfo: h.info(), Err: err, Remaining: h.remaining()})
+		}
+	}
+}
+
+// retryPause is how long to wait before the renewal after the given number of
+// failures: at once after the first, which often was a dead connection, then
+// growing, to a thirtieth of the TTL at most.
+func retryPause(ttl time.Duration, failures int) time.Duration {
+	if failures == 0 {
+		return 0
+	}
+	pause := min(10*time.Millisecond<<min(failures, 10), ttl/30)
+	return pause/2 + rand.N(pause/2)
+}
+
+// jumpDetector compares the clock of the database with the clock of this
+// machine, which is never set.
+type jumpDetector struct {
+	mu       sync.Mutex
+	seen     bool
+	at       time.Duration // when the offset was measured
+	low, top time.Duration // between which the offset lies
+}
+
+// maxSlew is the rate at which two sound clocks may drift apart, and jumpFloor
+// what is not called a jump in any case.
+const (
+	maxSlew   = 0.001
+	jumpFloor = 100 * time.Millisecond
+)
+
+// observe notes that the database's clock said now (microseconds) at some moment
+// between before and after. It reports how far that clock has jumped at least
+// since the last call, if it has.
+func (d *jumpDetector) observe(before, after time.Duration, now int64) (time.Duration, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	db := time.Duration(now) * time.Microsecond
+	low, top := db-after, db-before
+	slack := jumpFloor + time.Duration(float64(after-d.at)*maxSlew)
+	seen, oldLow, oldTop := d.seen, d.low, d.top
+	d.seen, d.at, d.low, d.top = true, after, low, top
+	switch {
+	case !seen:
+	case low > oldTop+slack:
+		return low - oldTop, true
+	case top < oldLow-slack:
+		return top - oldLow, true
+	}
+	return 0, false
+}

@@ -1,0 +1,120 @@
+// Package sqllock takes locks in the SQL database that an application already
+// runs: Postgres, MySQL or MariaDB, or an embedded SQLite.
+//
+// A [Locker] locks names in one mode on one database. [NewUnique] makes one of
+// the unique mode: each lock is a lease, a row with an owner and an expiry which
+// the Locker renews while the lock is held. A holder that crashes is succeeded
+// when its lease expires; a holder that cannot renew is told in time, through
+// the context of its [Lease]; and every lease has a fencing token, higher than
+// that of every earlier lease of the name, which a protected resource can check.
+//
+// What a lease cannot do is stop a holder that does not look: a process may be
+// paused between its last look at the context and its write. Where that must do
+// no harm, the write must carry the token.
+package sqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// Locker locks names in one mode on one database. It is safe for concurrent use.
+// Call Close when done with it.
+type Locker struct {
+	id     driver.ID
+	cfg    config
+	mode   mode
+	clock  clock
+	queue  *queue
+	keeper *keeper
+	undo   *undo
+	events *events
+	gate   *gate
+
+	base context.Context // of every statement; ends when Close gives up waiting
+	stop context.CancelFunc
+}
+
+func newLocker(id driver.ID, cfg config, m mode, c clock) *Locker {
+	l := &Locker{
+		id:     id,
+		cfg:    cfg,
+		mode:   m,
+		clock:  c,
+		queue:  newQueue(),
+		events: newEvents(cfg.logger, cfg.hooks),
+		gate:   newGate(),
+	}
+	l.base, l.stop = context.WithCancel(context.Background())
+	l.keeper = newKeeper(m, c, &l.cfg, l.events)
+	l.undo = newUndo(m, c, l.events)
+	return l
+}
+
+// Close ends the Locker. New calls, and calls that wait, return [ErrClosed]. The
+// contexts of leases that are held are cancelled with cause ErrClosed, and Close
+// waits for their holders to unlock them, for as long as ctx allows; the leases
+// are renewed until then. What is still held when ctx ends is not renewed any
+// more: its name becomes free when it expires, never under the running code.
+//
+// Close returns nil, or an error that wraps the cause of ctx's end and says what
+// was left. It never closes the application's database handle. It may be called
+// more than once.
+func (l *Locker) Close(ctx context.Context) error {
+	l.gate.close()
+	l.abortHolds()
+	errs := []error{l.drain(ctx)}
+	l.stop() // whatever is still under way ends now
+	_ = l.gate.wait(context.Background())
+	l.keeper.close()
+	l.undo.close()
+	errs = append(errs, l.mode.close())
+	select {
+	case <-l.events.close():
+	case <-ctx.Done():
+		errs = append(errs, fmt.Errorf("sqllock: close: a hook or log handler is still running: %w", context.Cause(ctx)))
+	}
+	return errors.Join(errs...)
+}
+
+// drain waits for the calls that are under way and for the holders.
+func (l *Locker) drain(ctx context.Context) error {
+	if err := l.gate.wait(ctx); err != nil {
+		return fmt.Errorf("sqllock: close: statements are still under way: %w", err)
+	}
+	l.abortHolds() // what was granted while the gate was being closed
+	select {
+	case <-l.keeper.drained():
+	case <-ctx.Done():
+		return fmt.Errorf("sqllock: close: %d leases are still held and will expire: %w",
+			len(l.keeper.holds()), context.Cause(ctx))
+	}
+	if err := l.gate.wait(ctx); err != nil {
+		return fmt.Errorf("sqllock: close: an Unlock is still under way: %w", err)
+	}
+	return nil
+}
+
+func (l *Locker) abortHolds() {
+	for _, h := range l.keeper.holds() {
+		h.abort(ErrClosed)
+	}
+}
+
+// ended is called once for each hold that is lost.
+func (l *Locker) ended(h *hold) {
+	l.keeper.drop(h)
+	l.queue.freed(h)
+	l.events.lost(LostEvent{LeaseInfo: h.info(), Err: h.lost, Held: l.clock.now() - h.granted})
+}
+
+// openError keeps the kinds that callers test for and names the rest.
+func openError(err error) error {
+	if errors.Is(err, ErrSchema) || errors.Is(err, ErrUnsupported) || errors.Is(err, ErrInvalidOption) {
+		return err
+	}
+	return fmt.Errorf("sqllock: open: %w", err)
+}

@@ -1,0 +1,136 @@
+package sqllock
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// NewUnique returns a Locker of the unique mode: a lease is a row under a unique
+// index, with an owner and an expiry, renewed while it is held. The database
+// comes from lockpg.DB, lockpg.Pool, lockmysql.DB or locksqlite.DB; its handle
+// stays the caller's and is never closed. Options may be nil.
+//
+// NewUnique checks the server and the tables and returns [ErrInvalidOption],
+// before any SQL, [ErrSchema] if the tables are missing or do not fit (run
+// migrations.Up, or "sqllock migrate up"), or [ErrUnsupported] if the server
+// cannot keep the promises. The context bounds the checks only.
+//
+// A Locker needs one connection of the pool while leases are held, and keeps it
+// reserved for renewals if the pool may open two or more.
+func NewUnique(ctx context.Context, db driver.UniqueDatabase, opts *UniqueOptions) (*Locker, error) {
+	cfg, err := opts.config()
+	if err != nil {
+		return nil, err
+	}
+	if db == nil {
+		return nil, fmt.Errorf("%w: the database is nil", ErrInvalidOption)
+	}
+	id := newID()
+	store, err := db.OpenUnique(ctx, driver.Client{Instance: id, Label: cfg.label})
+	if err != nil {
+		return nil, openError(err)
+	}
+	l := newLocker(id, cfg, &unique{store: store, lane: newLane(store)}, systemClock{})
+	l.warn(store.Info())
+	return l, nil
+}
+
+// unique is the mode of leases in rows.
+type unique struct {
+	store driver.LeaseStore
+	lane  *lane // nil if the pool has one connection only
+}
+
+var _ mode = (*unique)(nil)
+
+func (u *unique) grant(ctx context.Context, reqs []driver.GrantRequest) (res []driver.GrantResult, err error) {
+	// The lane is there before the first lease is, not when it must be renewed.
+	err = u.share(ctx, func(s driver.LeaseStore) error {
+		res, err = s.Grant(ctx, reqs)
+		return err
+	})
+	return res, err
+}
+
+func (u *unique) renew(ctx context.Context, reqs []driver.RenewRequest, wait bool) (res driver.RenewResults, err error) {
+	use := u.own
+	if wait { // it may take a second: not on the lane
+		use = u.share
+	}
+	err = use(ctx, func(s driver.LeaseStore) error {
+		res, err = s.Renew(ctx, reqs, wait)
+		return err
+	})
+	return res, err
+}
+
+func (u *unique) release(ctx context.Context, reqs []driver.ReleaseRequest) (res []bool, err error) {
+	err = u.share(ctx, func(s driver.LeaseStore) error {
+		res, err = s.Release(ctx, reqs)
+		return err
+	})
+	return res, err
+}
+
+func (u *unique) abandon(ctx context.Context, reqs []driver.AbandonRequest) error {
+	return u.share(ctx, func(s driver.LeaseStore) error { return s.Abandon(ctx, reqs) })
+}
+
+func (u *unique) classify(err error) driver.Fault { return u.store.Classify(err) }
+
+func (u *unique) rest() {
+	if u.lane != nil {
+		u.lane.rest()
+	}
+}
+
+func (u *unique) close() error {
+	if u.lane != nil {
+		u.lane.close()
+	}
+	return u.store.Close()
+}
+
+// share runs f on the lane if that is idle, or if the pool has nothing else to
+// give, and on the pool otherwise.
+func (u *unique) share(ctx context.Context, f func(driver.LeaseStore) error) error {
+	if u.lane == nil {
+		return f(u.store)
+	}
+	if done, err := u.lane.tryDo(ctx, f); done {
+		return err
+	}
+	if u.store.Exhausted() {
+		return u.lane.do(ctx, f)
+	}
+	return f(u.store)
+}
+
+// own runs f on the lane, waiting for it.
+func (u *unique) own(ctx context.Context, f func(driver.LeaseStore) error) error {
+	if u.lane == nil {
+		return f(u.store)
+	}
+	return u.lane.do(ctx, f)
+}
+
+// warn passes on what the driver found out, once, at construction.
+func (l *Locker) warn(info driver.Info) {
+	for _, w := range info.Warnings {
+		l.events.note(slog.LevelWarn, "sqllock: "+w, "server", info.Server)
+	}
+	if info.MaxConns == 1 {
+		l.events.note(slog.LevelWarn, "sqllock: the pool has one connection: while the application uses it nothing can be renewed, "+
+			"and leases are lost with the reason that the pool is exhausted; allow two or more", "server", info.Server)
+	}
+}
+
+// newID returns a random ID.
+func newID() (id driver.ID) {
+	_, _ = rand.Read(id[:]) // never fails: crypto/rand ends the program instead
+	return id
+}
