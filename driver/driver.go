@@ -15,6 +15,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/hex"
+	"fmt"
 	"time"
 )
 
@@ -29,6 +30,15 @@ type ID [16]byte
 
 // String returns the ID as 32 lower-case hexadecimal digits.
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
+
+// UnmarshalText reads what String writes. It implements encoding.TextUnmarshaler.
+func (id *ID) UnmarshalText(text []byte) error {
+	if hex.DecodedLen(len(text)) != len(id) {
+		return fmt.Errorf("an ID of %d digits", len(text))
+	}
+	_, err := hex.Decode(id[:], text)
+	return err
+}
 
 // Client tells a driver for whom it works. Both fields are written into the
 // rows that the client holds, for people; neither decides anything.

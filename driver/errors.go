@@ -1,6 +1,9 @@
 package driver
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+)
 
 var (
 	// ErrSchema says that the tables are missing, older than the library needs or
@@ -13,6 +16,20 @@ var (
 	// ErrNoConnection says that the pool had no connection to give in time.
 	ErrNoConnection = errors.New("sqllock: pool exhausted")
 )
+
+// CheckSchema compares what the meta table says of the tables with what the
+// library needs. The error wraps ErrSchema.
+func CheckSchema(version, compatibleFrom int64) error {
+	switch {
+	case version < SchemaVersion:
+		return fmt.Errorf("%w: the tables are of version %d, older than %d which this library needs; run migrations.Up or \"sqllock migrate up\"",
+			ErrSchema, version, SchemaVersion)
+	case compatibleFrom > SchemaVersion:
+		return fmt.Errorf("%w: the tables are of version %d and need a library that knows %d; this one knows %d: upgrade it",
+			ErrSchema, version, compatibleFrom, SchemaVersion)
+	}
+	return nil
+}
 
 // Fault is what an error means for the request that met it.
 type Fault uint8

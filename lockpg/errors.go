@@ -1,0 +1,60 @@
+package lockpg
+
+import (
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// Classify implements driver.LeaseStore.
+func (s *store) Classify(err error) driver.Fault { return classify(err) }
+
+func classify(err error) driver.Fault {
+	var connect *pgconn.ConnectError
+	var dial *net.OpError
+	switch {
+	case errors.Is(err, driver.ErrNoConnection), errors.Is(err, sqldriver.ErrBadConn), errors.Is(err, sql.ErrConnDone),
+		errors.As(err, &connect), errors.As(err, &dial) && dial.Op == "dial":
+		return driver.Unreachable
+	}
+	// pgx and lib/pq both tell the code this way.
+	var coded interface{ SQLState() string }
+	if errors.As(err, &coded) {
+		return classifyState(coded.SQLState())
+	}
+	if pgconn.SafeToRetry(err) {
+		return driver.Unreachable
+	}
+	return driver.Unclear
+}
+
+func classifyState(state string) driver.Fault {
+	switch state {
+	case "40001", // serialization_failure
+		"40P01", // deadlock_detected
+		"55P03", // lock_not_available
+		"57014", // query_canceled: a statement_timeout of the role's
+		"25006": // read_only_sql_transaction: a fail-over is under way
+		return driver.Again
+	case "53300", // too_many_connections
+		"57P03": // cannot_connect_now
+		return driver.Unreachable
+	case "40003", // statement_completion_unknown
+		"57P01", // admin_shutdown
+		"57P02": // crash_shutdown
+		return driver.Unclear
+	}
+	switch {
+	case strings.HasPrefix(state, "53"): // insufficient resources
+		return driver.Again
+	case strings.HasPrefix(state, "08"): // connection exceptions
+		return driver.Unclear
+	}
+	return driver.Refused
+}

@@ -1,0 +1,171 @@
+// Package lockpg is Postgres as a database of package sqllock: version 12 or
+// newer, through any driver of database/sql, best through pgx, or through a
+// pgxpool.Pool.
+package lockpg
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/sqlconn"
+)
+
+// Database is a Postgres database that keeps locks. It is safe for concurrent
+// use and can serve any number of Lockers.
+type Database struct {
+	db   *sql.DB
+	pool *pgxpool.Pool
+
+	schema   string
+	prefix   string
+	unsafe   bool
+	problems []error // found by DB, Pool and the options; told when it is used
+}
+
+var (
+	_ driver.UniqueDatabase = (*Database)(nil)
+	_ driver.Migratable     = (*Database)(nil)
+)
+
+// Option is an option of [DB] and [Pool].
+type Option func(*Database)
+
+// Schema names the schema of the tables. The default is whatever the
+// connection's search_path finds. The name must match
+// [A-Za-z_][A-Za-z0-9_]{0,30} and is quoted, so upper and lower case differ.
+func Schema(name string) Option {
+	return func(d *Database) {
+		d.schema = name
+		d.check("schema", name)
+	}
+}
+
+// TablePrefix begins the names of all tables; the default is "sqllock_". It must
+// match [A-Za-z_][A-Za-z0-9_]{0,30} and is quoted, so upper and lower case
+// differ.
+func TablePrefix(prefix string) Option {
+	return func(d *Database) {
+		d.prefix = prefix
+		d.check("table prefix", prefix)
+	}
+}
+
+// AllowUnsafeDurability accepts a server that runs with fsync or
+// full_page_writes off, for tests: after a crash such a server may have
+// forgotten who holds what, and two may hold one name. The default is to refuse
+// it.
+func AllowUnsafeDurability() Option {
+	return func(d *Database) { d.unsafe = true }
+}
+
+// DB keeps locks through an application's handle, which is never closed. What is
+// wrong with the handle or the options is told by the constructor that gets the
+// Database, before any SQL.
+func DB(db *sql.DB, opts ...Option) *Database {
+	d := newDatabase(opts)
+	d.db = db
+	if db == nil {
+		d.problems = append(d.problems, fmt.Errorf("%w: the *sql.DB is nil", driver.ErrInvalidOption))
+	} else if t := fmt.Sprintf("%T", db.Driver()); strings.Contains(t, "mysql") || strings.Contains(t, "sqlite") {
+		d.problems = append(d.problems, fmt.Errorf("%w: %s is not a driver of Postgres", driver.ErrInvalidOption, t))
+	}
+	return d
+}
+
+// Pool keeps locks through an application's pool, which is never closed.
+func Pool(pool *pgxpool.Pool, opts ...Option) *Database {
+	d := newDatabase(opts)
+	d.pool = pool
+	if pool == nil {
+		d.problems = append(d.problems, fmt.Errorf("%w: the *pgxpool.Pool is nil", driver.ErrInvalidOption))
+	}
+	return d
+}
+
+func newDatabase(opts []Option) *Database {
+	d := &Database{prefix: driver.DefaultPrefix}
+	for _, opt := range opts {
+		opt(d)
+	}
+	return d
+}
+
+func (d *Database) check(what, name string) {
+	if err := driver.CheckIdentifier(what, name); err != nil {
+		d.problems = append(d.problems, err)
+	}
+}
+
+// Migration implements driver.Migratable.
+func (d *Database) Migration() (driver.Migration, error) {
+	p, err := d.open()
+	if err != nil {
+		return driver.Migration{}, err
+	}
+	return driver.Migration{
+		Dialect:   "postgres",
+		DB:        p.DB,
+		Schema:    d.schema,
+		Prefix:    d.prefix,
+		Retryable: func(err error) bool { return classify(err) == driver.Again },
+		Close:     p.close,
+	}, nil
+}
+
+// OpenUnique implements driver.UniqueDatabase.
+func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver.LeaseStore, error) {
+	p, err := d.open()
+	if err != nil {
+		return nil, err
+	}
+	s := &store{pool: &p.Pool, source: &p.Pool, close: p.close, queries: newQueries(d.schema, d.prefix), client: client}
+	err = s.source.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		s.info, s.isolate, err = d.inspect(ctx, conn, &s.queries)
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(closedHandle(err), p.close())
+	}
+	s.info.MaxConns = p.maxConns
+	return s, nil
+}
+
+// handle is what a Database opens for one user of it.
+type handle struct {
+	sqlconn.Pool
+	maxConns int
+	close    func() error
+}
+
+func (d *Database) open() (*handle, error) {
+	if err := errors.Join(d.problems...); err != nil {
+		return nil, err
+	}
+	if d.pool == nil {
+		return &handle{
+			Pool:     sqlconn.Pool{DB: d.db},
+			maxConns: d.db.Stats().MaxOpenConnections,
+			close:    func() error { return nil },
+		}, nil
+	}
+	db := stdlib.OpenDBFromPool(d.pool)
+	limit := d.pool.Config().MaxConns
+	full := func() bool { return d.pool.Stat().AcquiredConns() >= limit }
+	return &handle{Pool: sqlconn.Pool{DB: db, Full: full}, maxConns: int(limit), close: db.Close}, nil
+}
+
+// closedHandle says in our words that the handle is closed, which database/sql
+// and pgx tell only by text.
+func closedHandle(err error) error {
+	if text := err.Error(); text == "sql: database is closed" || text == "closed pool" {
+		return fmt.Errorf("%w: the handle is closed: %w", driver.ErrInvalidOption, err)
+	}
+	return err
+}

@@ -1,0 +1,182 @@
+package lockpg
+
+import "strings"
+
+// The SQL of this package. Every value is a parameter; what varies is the name of
+// the tables, which is checked and quoted. Requests come as arrays, one per
+// column, so that a statement is the same for any number of them.
+//
+// now is the server's clock at the moment of evaluation, in microseconds since
+// the epoch. It is not now(), which stands still from the start of the
+// transaction, and would be old after a wait for a row lock.
+const now = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
+
+// open says that nothing but a holder keeps a name from a newcomer.
+const open = `(l.others = 0 OR l.others_until <= ` + now + `)
+	AND l.not_before <= ` + now + ` AND l.wait_until <= ` + now
+
+// flushed makes the transaction wait for its flush even where the role or the
+// database is set not to; a wait for a row lock ends after a second. Both
+// settings end with the transaction.
+const flushed = `settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true),
+	       CASE current_setting('synchronous_commit')
+	       WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END
+)`
+
+// unflushed is for what may be lost in a crash: a release, after which the name
+// is merely free later.
+const unflushed = `settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 'off', true)
+)`
+
+const (
+	queryVersion = `SELECT version()`
+
+	queryCheck = `
+SELECT current_setting('server_version_num')::integer,
+       pg_is_in_recovery(),
+       current_setting('transaction_read_only') = 'on',
+       current_setting('fsync') = 'on',
+       current_setting('full_page_writes') = 'on',
+       current_setting('default_transaction_isolation') = 'read committed',
+       coalesce((SELECT relpersistence::text FROM pg_class WHERE oid = to_regclass($1::text)), ''),
+       to_regclass($2::text) IS NOT NULL`
+
+	queryMeta = `SELECT schema_version, compatible_from FROM {meta}`
+
+	// queryGrant grants names that are free: an attempt that finds a holder writes
+	// nothing and locks nothing, because the row is not even proposed for
+	// insertion. It returns what the row looked like before, for those who lost.
+	queryGrant = `
+WITH ` + flushed + `, req AS MATERIALIZED (
+	SELECT * FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bigint[])
+		WITH ORDINALITY AS r(name, acq, owner, ttl, ord)
+), won AS (
+	INSERT INTO {lock} AS l (name, acq, owner, instance, label, version, holds, acquired_at, expires_at)
+	SELECT r.name, r.acq, r.owner, $5::uuid, $6::text, t.now, 1, t.now, t.now + r.ttl
+	FROM req r CROSS JOIN settings CROSS JOIN (SELECT ` + now + ` AS now) t
+	WHERE NOT EXISTS (SELECT FROM {lock} l WHERE l.name = r.name AND NOT (l.acq IS NULL AND ` + open + `))
+	ORDER BY r.name
+	ON CONFLICT (name) DO UPDATE SET
+		acq = excluded.acq, owner = excluded.owner, instance = excluded.instance, label = excluded.label,
+		version = greatest(l.version + 1, ` + now + `), holds = 1, acquired_at = ` + now + `,
+		expires_at = ` + now + ` + (excluded.expires_at - excluded.acquired_at)
+	WHERE l.acq IS NULL AND ` + open + `
+	RETURNING l.name, l.version
+)
+SELECT w.version, h.acq::text, h.owner, h.label, h.version, h.acquired_at, h.expires_at, ` + now + `
+FROM req r
+LEFT JOIN won w ON w.name = r.name
+LEFT JOIN {lock} h ON h.name = r.name
+ORDER BY r.ord`
+
+	// queryTakeOver grants names whose holder has expired. FOR UPDATE waits for
+	// nobody: a row that somebody has locked, be it to guard the expired lease, is
+	// passed over.
+	queryTakeOver = `
+WITH ` + flushed + `, req AS MATERIALIZED (
+	SELECT * FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bigint[])
+		WITH ORDINALITY AS r(name, acq, owner, ttl, ord)
+), gone AS MATERIALIZED (
+	SELECT l.name FROM {lock} l JOIN req r ON r.name = l.name
+	WHERE l.acq IS NOT NULL AND l.expires_at <= ` + now + ` AND ` + open + `
+	ORDER BY l.name
+	FOR UPDATE OF l SKIP LOCKED
+), won AS (
+	UPDATE {lock} l SET
+		acq = r.acq, owner = r.owner, instance = $5::uuid, label = $6::text,
+		version = greatest(l.version + 1, ` + now + `), holds = 1, acquired_at = ` + now + `,
+		expires_at = ` + now + ` + r.ttl
+	FROM gone g JOIN req r ON r.name = g.name CROSS JOIN settings
+	WHERE l.name = g.name AND l.acq IS NOT NULL AND l.expires_at <= ` + now + ` AND ` + open + `
+	RETURNING l.name, l.version
+)
+SELECT w.version, ` + now + ` FROM req r LEFT JOIN won w ON w.name = r.name ORDER BY r.ord`
+
+	// queryRenew passes over rows that somebody has locked. It also tells of each
+	// lease whether it was held when the statement began.
+	queryRenew = `
+WITH ` + flushed + `, req AS MATERIALIZED (
+	SELECT * FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[], $5::integer[])
+		WITH ORDINALITY AS r(name, acq, version, ttl, holds, ord)
+), mine AS MATERIALIZED (
+	SELECT l.name FROM {lock} l JOIN req r ON r.name = l.name CROSS JOIN settings
+	WHERE l.acq = r.acq AND l.version = r.version AND l.expires_at > ` + now + `
+	ORDER BY l.name
+	FOR NO KEY UPDATE OF l {skip}
+), done AS (
+	UPDATE {lock} l SET expires_at = greatest(l.expires_at, ` + now + ` + r.ttl), holds = r.holds
+	FROM mine m JOIN req r ON r.name = m.name
+	WHERE l.name = m.name AND l.acq = r.acq AND l.version = r.version AND l.expires_at > ` + now + `
+	RETURNING l.name
+)
+SELECT d.name IS NOT NULL, h.name IS NOT NULL, ` + now + `
+FROM req r
+LEFT JOIN done d ON d.name = r.name
+LEFT JOIN {lock} h ON h.name = r.name AND h.acq = r.acq AND h.version = r.version AND h.expires_at > ` + now + `
+ORDER BY r.ord`
+
+	// queryRelease frees names and keeps their rows: the version must go on rising.
+	queryRelease = `
+WITH ` + unflushed + `, req AS MATERIALIZED (
+	SELECT * FROM unnest($1::text[], $2::uuid[], $3::bigint[])
+		WITH ORDINALITY AS r(name, acq, version, ord)
+), mine AS MATERIALIZED (
+	SELECT l.name FROM {lock} l JOIN req r ON r.name = l.name CROSS JOIN settings
+	WHERE l.acq = r.acq AND l.version = r.version
+	ORDER BY l.name
+	FOR NO KEY UPDATE OF l
+), done AS (
+	UPDATE {lock} l SET
+		acq = NULL, owner = NULL, instance = NULL, label = NULL, holds = 0, expires_at = ` + now + `
+	FROM mine m JOIN req r ON r.name = m.name
+	WHERE l.name = m.name AND l.acq = r.acq AND l.version = r.version
+	RETURNING l.name
+)
+SELECT d.name IS NOT NULL FROM req r LEFT JOIN done d ON d.name = r.name ORDER BY r.ord`
+
+	// queryAbandon is queryRelease for acquisitions whose version is not known.
+	queryAbandon = `
+WITH ` + unflushed + `, req AS MATERIALIZED (
+	SELECT * FROM unnest($1::text[], $2::uuid[]) AS r(name, acq)
+), mine AS MATERIALIZED (
+	SELECT l.name, l.acq FROM {lock} l JOIN req r ON r.name = l.name CROSS JOIN settings
+	WHERE l.acq = r.acq
+	ORDER BY l.name
+	FOR NO KEY UPDATE OF l
+)
+UPDATE {lock} l SET
+	acq = NULL, owner = NULL, instance = NULL, label = NULL, holds = 0, expires_at = ` + now + `
+FROM mine m
+WHERE l.name = m.name AND l.acq = m.acq`
+)
+
+// queries are the texts for one schema and prefix.
+type queries struct {
+	lockTable, metaTable string // quoted
+
+	meta, grant, takeOver, renew, renewWait, release, abandon string
+}
+
+func newQueries(schema, prefix string) queries {
+	q := queries{lockTable: quote(schema, prefix+"lock"), metaTable: quote(schema, prefix+"meta")}
+	text := strings.NewReplacer("{lock}", q.lockTable, "{meta}", q.metaTable, "{skip}", "SKIP LOCKED").Replace
+	wait := strings.NewReplacer("{lock}", q.lockTable, "{skip}", "").Replace
+	q.meta = text(queryMeta)
+	q.grant = text(queryGrant)
+	q.takeOver = text(queryTakeOver)
+	q.renew = text(queryRenew)
+	q.renewWait = wait(queryRenew)
+	q.release = text(queryRelease)
+	q.abandon = text(queryAbandon)
+	return q
+}
+
+// quote makes a quoted name of checked parts.
+func quote(schema, table string) string {
+	if schema == "" {
+		return `"` + table + `"`
+	}
+	return `"` + schema + `"."` + table + `"`
+}
