@@ -1,0 +1,34 @@
+package sqllock
+
+import (
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// Trust is how long a lease of the given TTL is believed in.
+var Trust = trust
+
+// SystemNow reads the clock that Lockers use outside of tests.
+func SystemNow() time.Duration { return systemClock{}.now() }
+
+// NewWithClock returns a Locker of the unique mode on a store, with a clock of
+// the test's.
+func NewWithClock(store driver.LeaseStore, now func() time.Duration, opts *UniqueOptions) (*Locker, error) {
+	cfg, err := opts.config()
+	if err != nil {
+		return nil, err
+	}
+	return newLocker(newID(), cfg, &unique{store: store, lane: newLane(store)}, testClock(now)), nil
+}
+
+type testClock func() time.Duration
+
+func (c testClock) now() time.Duration { return c() }
+
+// SetTables makes the number of names that the Locker keeps in memory visible.
+func (l *Locker) Lines() int {
+	l.queue.mu.Lock()
+	defer l.queue.mu.Unlock()
+	return len(l.queue.lines)
+}

@@ -1,0 +1,284 @@
+package sqllock_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/driver"
+)
+
+// fake is a database whose time passes under testing/synctest. It keeps the
+// contract of driver.LeaseStore; faults are put in front of its statements and
+// behind them.
+type fake struct {
+	mu   sync.Mutex
+	rows map[string]*row
+	sent map[string]int // statements by kind
+
+	// skew is how far the clock of the database is ahead.
+	skew time.Duration
+	// before runs before the statement, and may delay it or fail it.
+	before func(ctx context.Context, kind string) error
+	// after runs when the statement has been committed: an error loses the reply.
+	after func(ctx context.Context, kind string) error
+	// last is the acquisition that asked last, even if it did not get through.
+	last driver.ID
+	// locked are rows that somebody else has locked.
+	locked map[string]bool
+}
+
+type row struct {
+	acq     driver.ID
+	owner   string
+	version int64
+	holds   int
+	until   int64
+}
+
+var (
+	errNoReply  = errors.New("fake: no reply")
+	errDeadlock = errors.New("fake: deadlock")
+	errDown     = errors.New("fake: connection refused")
+	errDenied   = errors.New("fake: permission denied")
+)
+
+func newFake() *fake {
+	return &fake{rows: make(map[string]*row), sent: make(map[string]int), locked: make(map[string]bool)}
+}
+
+func (f *fake) now() int64 { return time.Now().Add(f.skew).UnixMicro() }
+
+// statement runs one statement between its faults.
+func (f *fake) statement(ctx context.Context, kind string, run func()) error {
+	f.mu.Lock()
+	before, after := f.before, f.after
+	f.mu.Unlock()
+	if before != nil {
+		if err := before(ctx, kind); err != nil {
+			return err
+		}
+	}
+	f.mu.Lock()
+	f.sent[kind]++
+	run()
+	f.mu.Unlock()
+	if after != nil {
+		return after(ctx, kind)
+	}
+	return nil
+}
+
+func (f *fake) Grant(ctx context.Context, reqs []driver.GrantRequest) (res []driver.GrantResult, err error) {
+	f.set(func(f *fake) { f.last = reqs[0].Acq })
+	err = f.statement(ctx, "grant", func() {
+		for _, r := range reqs {
+			res = append(res, f.grant(r))
+		}
+	})
+	return res, err
+}
+
+func (f *fake) grant(r driver.GrantRequest) driver.GrantResult {
+	now := f.now()
+	x := f.rows[r.Name]
+	if x == nil {
+		x = &row{}
+		f.rows[r.Name] = x
+	}
+	held := x.acq != (driver.ID{}) && x.until > now
+	switch {
+	case held && x.acq == r.Acq:
+		return driver.GrantResult{Granted: true, Version: x.version, Now: now, Remaining: time.Duration(x.until-now) * time.Microsecond}
+	case held:
+		return driver.GrantResult{Now: now, Holder: driver.Holder{Acq: x.acq, Owner: x.owner, Label: "fake", Until: x.until}}
+	}
+	*x = row{acq: r.Acq, owner: r.Owner, version: max(x.version+1, now), holds: 1, until: now + r.TTL.Microseconds()}
+	return driver.GrantResult{Granted: true, Version: x.version, Now: now, Remaining: r.TTL}
+}
+
+func (f *fake) Renew(ctx context.Context, reqs []driver.RenewRequest, wait bool) (res driver.RenewResults, err error) {
+	kind := "renew"
+	if wait {
+		kind = "renew alone"
+	}
+	err = f.statement(ctx, kind, func() {
+		res.Now = f.now()
+		for _, r := range reqs {
+			res.Status = append(res.Status, f.renew(r, wait))
+		}
+	})
+	return res, err
+}
+
+func (f *fake) renew(r driver.RenewRequest, wait bool) driver.RenewStatus {
+	now := f.now()
+	x := f.rows[r.Name]
+	switch {
+	case x == nil || x.acq != r.Acq || x.version != r.Version || x.until <= now:
+		return driver.Gone
+	case f.locked[r.Name] && !wait:
+		return driver.Busy
+	}
+	x.until = max(x.until, now+r.TTL.Microseconds())
+	x.holds = r.Holds
+	return driver.Renewed
+}
+
+func (f *fake) Release(ctx context.Context, reqs []driver.ReleaseRequest) (res []bool, err error) {
+	err = f.statement(ctx, "release", func() {
+		for _, r := range reqs {
+			x := f.rows[r.Name]
+			ok := x != nil && x.acq == r.Acq && x.version == r.Version
+			if ok {
+				x.acq, x.until = driver.ID{}, f.now()
+			}
+			res = append(res, ok)
+		}
+	})
+	return res, err
+}
+
+func (f *fake) Abandon(ctx context.Context, reqs []driver.AbandonRequest) error {
+	return f.statement(ctx, "abandon", func() {
+		for _, r := range reqs {
+			if x := f.rows[r.Name]; x != nil && x.acq == r.Acq {
+				x.acq, x.until = driver.ID{}, f.now()
+			}
+		}
+	})
+}
+
+func (f *fake) Reserve(context.Context) (driver.LeaseStore, error) { return f, nil }
+func (f *fake) Exhausted() bool                                    { return false }
+func (f *fake) Info() driver.Info                                  { return driver.Info{Server: "fake"} }
+func (f *fake) Close() error                                       { return nil }
+
+func (f *fake) Classify(err error) driver.Fault {
+	switch {
+	case errors.Is(err, errDeadlock):
+		return driver.Again
+	case errors.Is(err, errDown), errors.Is(err, driver.ErrNoConnection):
+		return driver.Unreachable
+	case errors.Is(err, errDenied):
+		return driver.Refused
+	}
+	return driver.Unclear
+}
+
+// set changes the faults.
+func (f *fake) set(change func(*fake)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(f)
+}
+
+// count returns how many statements of a kind have run.
+func (f *fake) count(kind string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.sent[kind]
+}
+
+// held reports whether somebody holds name as the database sees it.
+func (f *fake) held(name string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	x := f.rows[name]
+	return x != nil && x.acq != (driver.ID{}) && x.until > f.now()
+}
+
+// row returns a copy of the row of name.
+func (f *fake) row(name string) row {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return *f.rows[name]
+}
+
+// after makes a statement of the given kind take d.
+func after(kind string, d time.Duration) func(context.Context, string) error {
+	return func(ctx context.Context, k string) error {
+		if k != kind {
+			return nil
+		}
+		select {
+		case <-time.After(d):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// failing makes statements of the given kind fail.
+func failing(kind string, err error) func(context.Context, string) error {
+	return func(_ context.Context, k string) error {
+		if k == kind {
+			return err
+		}
+		return nil
+	}
+}
+
+// bench is a Locker on a fake database with a clock that the test can move.
+type bench struct {
+	*sqllock.Locker
+	t     *testing.T
+	db    *fake
+	start time.Time
+	mu    sync.Mutex
+	slept time.Duration // how long the machine was suspended
+}
+
+func newBench(t *testing.T, db *fake, opts *sqllock.UniqueOptions) *bench {
+	t.Helper()
+	b := &bench{t: t, db: db, start: time.Now()}
+	l, err := sqllock.NewWithClock(db, b.now, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Locker = l
+	return b
+}
+
+func (b *bench) now() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return time.Since(b.start) + b.slept
+}
+
+// suspend lets time pass without timers, for this machine only.
+func (b *bench) suspend(d time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.slept += d
+}
+
+// close ends the Locker; nothing must be held.
+func (b *bench) close() {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
+	defer cancel()
+	if err := b.Close(ctx); err != nil {
+		b.t.Errorf("Close: %v", err)
+	}
+}
+
+func (b *bench) lock(name string, opts ...sqllock.LockOption) *sqllock.Lease {
+	b.t.Helper()
+	lease, err := b.Lock(b.t.Context(), name, opts...)
+	if err != nil {
+		b.t.Fatalf("Lock(%q): %v", name, err)
+	}
+	return lease
+}
+
+func (b *bench) unlock(lease *sqllock.Lease) {
+	b.t.Helper()
+	if err := lease.Unlock(b.t.Context()); err != nil {
+		b.t.Errorf("Unlock(%q): %v", lease.Name(), err)
+	}
+}

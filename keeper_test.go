@@ -1,0 +1,176 @@
+package sqllock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqllock/sqllock"
+)
+
+func TestTenThousandLeasesCostOneStatementPerThirdOfTheTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 10_000
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: 30 * time.Second})
+		defer b.close()
+		leases := make([]*sqllock.Lease, n)
+		for i := range leases {
+			leases[i] = b.lock(fmt.Sprint(i))
+			time.Sleep(time.Millisecond) // spread over a third of the TTL
+		}
+		if g := runtime.NumGoroutine(); g > 50 {
+			t.Errorf("%d goroutines for %d leases", g, n)
+		}
+		time.Sleep(time.Minute) // let them fall into step
+		before := db.count("renew")
+		time.Sleep(10 * time.Minute)
+		if got := db.count("renew") - before; got < 60 || got > 62 {
+			t.Errorf("%d renewals in 60 thirds of the TTL", got)
+		}
+		for _, lease := range leases {
+			b.unlock(lease)
+		}
+	})
+}
+
+func TestALeaseWithAShortTTLIsRenewedBesideOnesWithALongTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, newFake(), &sqllock.UniqueOptions{TTL: time.Hour})
+		defer b.close()
+		long := b.lock("long")
+		defer b.unlock(long)
+		short := b.lock("short", sqllock.TTL(sqllock.MinTTL))
+		defer b.unlock(short)
+		time.Sleep(10 * time.Minute)
+		if short.Remaining() <= 0 || long.Remaining() <= 0 {
+			t.Error("a lease was lost")
+		}
+	})
+}
+
+func TestARowThatSomebodyHasLockedIsRenewedByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		free, locked := b.lock("free"), b.lock("locked")
+		db.set(func(f *fake) {
+			f.locked["locked"] = true
+			f.before = after("renew alone", time.Second)
+		})
+		time.Sleep(2 * ttl)
+		if free.Remaining() <= 0 || locked.Remaining() <= 0 {
+			t.Errorf("a lease was lost: %v and %v left", free.Remaining(), locked.Remaining())
+		}
+		if db.count("renew alone") == 0 {
+			t.Error("the locked row was not renewed by itself")
+		}
+		b.unlock(free)
+		b.unlock(locked)
+	})
+}
+
+func TestTheDepthOfReentryIsWrittenWithTheNextRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		outer := b.lock("a")
+		inner, err := b.Lock(outer.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if inner.Token() != outer.Token() {
+			t.Error("re-entry changed the token")
+		}
+		time.Sleep(ttl/3 + time.Second)
+		if got := db.row("a").holds; got != 2 {
+			t.Errorf("holds = %d in the row, want 2", got)
+		}
+		b.unlock(inner)
+		if !db.held("a") {
+			t.Fatal("the name is free after one of two unlocks")
+		}
+		if inner.Remaining() > 0 || !errors.Is(context.Cause(inner.Context()), sqllock.ErrUnlocked) {
+			t.Error("the unlocked handle still looks held")
+		}
+		b.unlock(outer)
+		if db.held("a") {
+			t.Error("the name is held after the last unlock")
+		}
+	})
+}
+
+// blocked is a log handler that blocks until it is released.
+type blocked struct{ release chan struct{} }
+
+func (h blocked) Enabled(context.Context, slog.Level) bool  { return true }
+func (h blocked) WithAttrs([]slog.Attr) slog.Handler        { return h }
+func (h blocked) WithGroup(string) slog.Handler             { return h }
+func (h blocked) Handle(context.Context, slog.Record) error { <-h.release; return nil }
+
+func TestAHookOrLogHandlerThatBlocksDelaysNoRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		b := newBench(t, newFake(), &sqllock.UniqueOptions{
+			TTL:    ttl,
+			Logger: slog.New(blocked{release}),
+			Hooks:  &sqllock.Hooks{Acquired: func(sqllock.AcquiredEvent) { <-release }},
+		})
+		lease := b.lock("a")
+		time.Sleep(5 * ttl)
+		if lease.Remaining() <= 0 {
+			t.Error("the lease was lost")
+		}
+		b.unlock(lease)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := b.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Close with a blocked hook = %v, want DeadlineExceeded", err)
+		}
+		close(release)
+	})
+}
+
+func TestAHookThatPanicsIsSurvived(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		unlocked := 0
+		b := newBench(t, newFake(), &sqllock.UniqueOptions{TTL: ttl, Hooks: &sqllock.Hooks{
+			Acquired: func(sqllock.AcquiredEvent) { panic("hook") },
+			Unlocked: func(sqllock.UnlockedEvent) { unlocked++ },
+		}})
+		b.unlock(b.lock("a"))
+		b.close()
+		if unlocked != 1 {
+			t.Errorf("the hook after the one that panicked was called %d times", unlocked)
+		}
+	})
+}
+
+func TestHooksTellWhatHappened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		b := newBench(t, newFake(), &sqllock.UniqueOptions{TTL: ttl, Hooks: &sqllock.Hooks{
+			Acquired: func(e sqllock.AcquiredEvent) {
+				told = append(told, fmt.Sprintf("acquired %s after %v and %d attempts", e.Name, e.Waited, e.Attempts))
+			},
+			Unlocked: func(e sqllock.UnlockedEvent) {
+				told = append(told, fmt.Sprintf("unlocked %s after %v, error %v", e.Name, e.Held, e.Err))
+			},
+		}})
+		lease := b.lock("a")
+		time.Sleep(time.Second)
+		b.unlock(lease)
+		b.close()
+		want := "[acquired a after 0s and 1 attempts unlocked a after 1s, error <nil>]"
+		if got := fmt.Sprint(told); got != want {
+			t.Errorf("hooks told %s, want %s", got, want)
+		}
+	})
+}

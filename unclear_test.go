@@ -1,0 +1,247 @@
+package sqllock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqllock/sqllock"
+)
+
+// once makes the first statement of a kind fail, behind or before the database.
+func once(kind string, err error) func(context.Context, string) error {
+	done := false
+	return func(_ context.Context, k string) error {
+		if k != kind || done {
+			return nil
+		}
+		done = true
+		return err
+	}
+}
+
+func TestALockWhoseReplyWasLostIsAskedForAgainAndGranted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		db.after = once("grant", errNoReply)
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		began := time.Now()
+		lease := b.lock("a")
+		if waited := time.Since(began); waited > time.Second {
+			t.Errorf("the name that this call held already was waited for: %v", waited)
+		}
+		if got := lease.Remaining(); got > sqllock.Trust(ttl) || got < ttl/2 {
+			t.Errorf("Remaining() = %v", got)
+		}
+		b.unlock(lease)
+	})
+}
+
+func TestALeaseGrantedToALostRequestTrustsNoMoreThanTheRowHasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		lose := once("grant", errNoReply)
+		db.after = func(ctx context.Context, kind string) error {
+			if err := lose(ctx, kind); err != nil {
+				time.Sleep(2 * time.Second) // it takes a while to find out
+				return err
+			}
+			return nil
+		}
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		lease := b.lock("a")
+		if got, most := lease.Remaining(), sqllock.Trust(ttl)-2*time.Second+50*time.Millisecond; got > most {
+			t.Errorf("Remaining() = %v, the row has %v at most", got, most)
+		}
+		b.unlock(lease)
+	})
+}
+
+func TestATryLockWhoseReplyWasLostIsUndone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		db.after = once("grant", errNoReply)
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		lease, err := b.TryLock(t.Context(), "a")
+		if lease != nil || !errors.Is(err, errNoReply) {
+			t.Fatalf("TryLock = %v, %v; want the error", lease, err)
+		}
+		time.Sleep(time.Second)
+		if db.held("a") {
+			t.Error("the name is still held a second later")
+		}
+	})
+}
+
+func TestARequestThatArrivesLateIsUndone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		late := make(chan struct{})
+		delayed := false
+		db.before = func(ctx context.Context, kind string) error {
+			if kind != "grant" || delayed {
+				return nil
+			}
+			delayed = true
+			go func() { // the packet is under way still when the client gives up
+				time.Sleep(ttl / 2)
+				db.mu.Lock()
+				defer db.mu.Unlock()
+				if db.rows["a"] == nil {
+					db.rows["a"] = &row{}
+				}
+				db.rows["a"].acq, db.rows["a"].until = db.last, db.now()+ttl.Microseconds()
+				close(late)
+			}()
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		if _, err := b.TryLock(t.Context(), "a"); err == nil {
+			t.Fatal("TryLock returned no error")
+		}
+		<-late
+		if !db.held("a") {
+			t.Fatal("the test expects that the late request was granted")
+		}
+		time.Sleep(ttl - ttl/2)
+		if db.held("a") {
+			t.Error("what the late request took is still held when its TTL is over")
+		}
+	})
+}
+
+func TestALateTwinOfARequestCannotKeepTheNameAfterUnlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		db.after = once("grant", errNoReply)
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		lease := b.lock("a")
+		acq := db.row("a").acq
+		b.unlock(lease)
+		time.Sleep(time.Second)
+		db.set(func(f *fake) { f.rows["a"].acq, f.rows["a"].until = acq, f.now()+ttl.Microseconds() })
+		time.Sleep(ttl - time.Second)
+		if db.held("a") {
+			t.Error("a late twin of the request holds the name")
+		}
+	})
+}
+
+func TestACallThatWasCancelledGivesBackWhatItsRequestGets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		db.after = after("grant", time.Second)
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		if _, err := b.Lock(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Lock = %v, want DeadlineExceeded", err)
+		}
+		if time.Since(began) > 10*time.Millisecond {
+			t.Error("Lock did not return when its context ended")
+		}
+		time.Sleep(2 * time.Second)
+		if db.held("a") {
+			t.Error("the name is held by nobody")
+		}
+	})
+}
+
+func TestAnUnlockWhoseReplyWasLostFreesTheName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		db.after = once("release", errNoReply)
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		lease := b.lock("a")
+		b.unlock(lease)
+		if db.held("a") {
+			t.Error("the name is held")
+		}
+	})
+}
+
+func TestAnUnlockThatCannotReachTheDatabaseIsFinishedInTheBackground(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		lease := b.lock("a")
+		db.set(func(f *fake) { f.before = failing("release", errDown) })
+		began := time.Now()
+		if err := lease.Unlock(t.Context()); !errors.Is(err, errDown) || errors.Is(err, sqllock.ErrLost) {
+			t.Errorf("Unlock = %v, want the error of the database", err)
+		}
+		if took := time.Since(began); took > ttl {
+			t.Errorf("Unlock took %v", took)
+		}
+		time.Sleep(time.Second)
+		if db.held("a") {
+			t.Error("the name is still held")
+		}
+	})
+}
+
+func TestWhatTheDatabaseSaysToTryAgainIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		db.before = once("grant", errDeadlock)
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		lease, err := b.TryLock(t.Context(), "a")
+		if err != nil {
+			t.Fatalf("TryLock after a deadlock = %v", err)
+		}
+		db.set(func(f *fake) { f.before = once("release", errDeadlock) })
+		b.unlock(lease)
+	})
+}
+
+func TestLockKeepsTryingAnUnreachableDatabase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		db.before = failing("grant", errDown)
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		time.AfterFunc(time.Hour, func() { db.set(func(f *fake) { f.before = nil }) })
+		began := time.Now()
+		lease := b.lock("a")
+		if took := time.Since(began); took < time.Hour || took > time.Hour+time.Second {
+			t.Errorf("Lock took %v", took)
+		}
+		b.unlock(lease)
+
+		db.set(func(f *fake) { f.before = failing("grant", errDown) })
+		if _, err := b.TryLock(t.Context(), "a"); !errors.Is(err, errDown) {
+			t.Errorf("TryLock = %v, want the error", err)
+		}
+		if _, err := b.Lock(t.Context(), "a", sqllock.Tries(3)); !errors.Is(err, errDown) {
+			t.Errorf("Lock with Tries = %v, want the error", err)
+		}
+		if _, err := b.Lock(t.Context(), "a", sqllock.Wait(time.Second)); !errors.Is(err, errDown) {
+			t.Errorf("Lock with Wait = %v, want the error", err)
+		}
+	})
+}
+
+func TestARefusalEndsLockAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		db.before = failing("grant", errDenied)
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		if _, err := b.Lock(t.Context(), "a"); !errors.Is(err, errDenied) {
+			t.Errorf("Lock = %v, want the refusal", err)
+		}
+	})
+}
