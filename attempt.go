@@ -76,6 +76,7 @@ func (a *attempt) ask(ctx context.Context) (*hold, *HeldError, error) {
 func (l *Locker) request(req driver.GrantRequest) reply {
 	ctx, cancel := context.WithTimeout(l.base, l.cfg.timeout(req.TTL))
 	defer cancel()
+	defer l.keeper.stir()
 	r := reply{before: l.clock.now()}
 	res, err := l.mode.grant(ctx, []driver.GrantRequest{req})
 	if err != nil {

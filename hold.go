@@ -70,8 +70,9 @@ func (h *hold) enter(ctx context.Context) (*Lease, error) {
 	return nil, nil
 }
 
-// leave takes a lease out of the hold. It reports whether it was the last, which
-// obliges the caller to free the name; the hold is not renewed any more then.
+// leave takes a lease out of the hold and reports whether it was the last. The
+// caller has to free the name then. The error is ErrNotHeld or the hold's
+// LostError.
 func (h *hold) leave(l *Lease) (last bool, err error) {
 	h.expire()
 	h.mu.Lock()
@@ -83,14 +84,14 @@ func (h *hold) leave(l *Lease) (last bool, err error) {
 	h.count--
 	l.unlocked.Store(true)
 	l.ctx.cancel(ErrUnlocked)
+	last = h.count == 0
 	if h.state == holdLost {
-		return false, h.lost
+		return last, h.lost
 	}
-	if h.count == 0 {
+	if last {
 		h.state = holdFreeing
-		return true, nil
 	}
-	return false, nil
+	return last, nil
 }
 
 // expire makes the hold lost if its deadline has passed.

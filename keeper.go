@@ -73,7 +73,7 @@ func (k *keeper) keep(h *hold) bool {
 	if k.ctx.Err() != nil {
 		return false
 	}
-	due := k.clock.now() + h.ttl/3
+	due := k.clock.now() + h.remaining()/3
 	k.kept[h] = &upkeep{due: due}
 	k.lookAt(due)
 	return true
@@ -90,12 +90,26 @@ func (k *keeper) drop(h *hold) {
 	if len(k.kept) > 0 {
 		return
 	}
-	k.rest = k.clock.now() + restAfter
-	k.lookAt(k.rest)
+	k.planRest()
 	if k.empty != nil {
 		close(k.empty)
 		k.empty = nil
 	}
+}
+
+// stir notes that the mode was used, without a lease to keep for it.
+func (k *keeper) stir() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.kept) == 0 {
+		k.planRest()
+	}
+}
+
+// planRest lets the mode rest in a while; the caller holds mu.
+func (k *keeper) planRest() {
+	k.rest = k.clock.now() + restAfter
+	k.lookAt(k.rest)
 }
 
 // lookAt makes the keeper look at t at the latest; the caller holds mu.
@@ -201,8 +215,8 @@ func (k *keeper) look() {
 			k.sent(func() { k.lone-- })
 		})
 	}
-	if rests {
-		k.mode.rest()
+	if rests && !k.mode.rest() {
+		k.stir()
 	}
 }
 

@@ -49,8 +49,8 @@ func (l *lane) tryDo(ctx context.Context, f func(driver.LeaseStore) error) (done
 	}
 }
 
-// run reserves the connection if there is none, and after an error parts with
-// it: the next call gets a fresh one. The caller has the turn.
+// run reserves the connection if there is none, and parts with it when it seems
+// broken: the next call gets a fresh one. The caller has the turn.
 func (l *lane) run(ctx context.Context, f func(driver.LeaseStore) error) error {
 	defer func() { l.turn <- struct{}{} }()
 	if l.closed {
@@ -65,16 +65,25 @@ func (l *lane) run(ctx context.Context, f func(driver.LeaseStore) error) error {
 	}
 	err := f(l.own)
 	if err != nil {
-		l.give()
+		switch l.pool.Classify(err) {
+		case driver.Unclear, driver.Unreachable:
+			l.give()
+		}
 	}
 	return err
 }
 
-// rest gives the connection back until the lane is used again.
-func (l *lane) rest() {
-	<-l.turn
+// rest gives the connection back until the lane is used again, unless it is in
+// use now.
+func (l *lane) rest() (done bool) {
+	select {
+	case <-l.turn:
+	default:
+		return false
+	}
 	defer func() { l.turn <- struct{}{} }()
 	l.give()
+	return true
 }
 
 // close is rest for good.

@@ -65,11 +65,15 @@ func TestAReplyAfterTheDeadlineGivesTheNameBack(t *testing.T) {
 
 func TestAfterASuspendTheFirstLookSaysLost(t *testing.T) {
 	looks := map[string]func(*sqllock.Lease, context.Context, context.Context) bool{
-		"Err":           func(_ *sqllock.Lease, ctx, _ context.Context) bool { return ctx.Err() != nil },
-		"Remaining":     func(l *sqllock.Lease, _, _ context.Context) bool { return l.Remaining() <= 0 },
-		"Cause":         func(_ *sqllock.Lease, ctx, _ context.Context) bool { return errors.Is(context.Cause(ctx), sqllock.ErrLost) },
-		"Err of Bind":   func(_ *sqllock.Lease, _, bound context.Context) bool { return bound.Err() != nil },
-		"Cause of Bind": func(_ *sqllock.Lease, _, bound context.Context) bool { return errors.Is(context.Cause(bound), sqllock.ErrLost) },
+		"Err":       func(_ *sqllock.Lease, ctx, _ context.Context) bool { return ctx.Err() != nil },
+		"Remaining": func(l *sqllock.Lease, _, _ context.Context) bool { return l.Remaining() <= 0 },
+		"Cause": func(_ *sqllock.Lease, ctx, _ context.Context) bool {
+			return errors.Is(context.Cause(ctx), sqllock.ErrLost)
+		},
+		"Err of Bind": func(_ *sqllock.Lease, _, bound context.Context) bool { return bound.Err() != nil },
+		"Cause of Bind": func(_ *sqllock.Lease, _, bound context.Context) bool {
+			return errors.Is(context.Cause(bound), sqllock.ErrLost)
+		},
 	}
 	for name, lost := range looks {
 		t.Run(name, func(t *testing.T) {

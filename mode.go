@@ -19,7 +19,8 @@ type mode interface {
 	classify(err error) driver.Fault
 
 	// rest is called when no lease has been held for a while: what is kept for
-	// renewals can go back until the next grant.
-	rest()
+	// renewals can go back until the next grant. It does not block, and reports
+	// false if it is to be called again because something is in use.
+	rest() bool
 	close() error
 }

@@ -77,16 +77,13 @@ func (u *unique) release(ctx context.Context, reqs []driver.ReleaseRequest) (res
 }
 
 func (u *unique) abandon(ctx context.Context, reqs []driver.AbandonRequest) error {
-	return u.share(ctx, func(s driver.LeaseStore) error { return s.Abandon(ctx, reqs) })
+	// It is repeated anyway: let it wait for a connection rather than reserve one.
+	return u.store.Abandon(ctx, reqs)
 }
 
 func (u *unique) classify(err error) driver.Fault { return u.store.Classify(err) }
 
-func (u *unique) rest() {
-	if u.lane != nil {
-		u.lane.rest()
-	}
-}
+func (u *unique) rest() bool { return u.lane == nil || u.lane.rest() }
 
 func (u *unique) close() error {
 	if u.lane != nil {

@@ -16,11 +16,11 @@ func (l *Locker) unlock(lease *Lease) error {
 	defer l.gate.leave()
 	h := lease.hold
 	last, err := h.leave(lease)
-	if !last {
-		if errors.Is(err, ErrLost) {
-			// A renewal that arrives late could keep the name for nobody.
-			l.undo.add(h.name, h.acq, h.ttl)
-		}
+	if last && errors.Is(err, ErrLost) {
+		// A renewal that arrives late could keep the name for nobody.
+		l.undo.add(h.name, h.acq, h.ttl)
+	}
+	if !last || err != nil {
 		return err
 	}
 	l.keeper.drop(h)
