@@ -1,0 +1,204 @@
+package lockpg_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/lockpg"
+	"github.com/sqllock/sqllock/migrations"
+)
+
+// refused checks that a Locker cannot be made, for a reason of the given kind
+// whose text contains all of texts.
+func refused(t *testing.T, database *lockpg.Database, kind error, texts ...string) {
+	t.Helper()
+	locks, err := sqllock.NewUnique(t.Context(), database, nil)
+	if locks != nil || !errors.Is(err, kind) {
+		t.Errorf("NewUnique = %v, %v; want %v", locks, err, kind)
+		return
+	}
+	for _, text := range texts {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("the error %q does not say %q", err, text)
+		}
+	}
+}
+
+func TestBadHandlesAndOptionsAreRefusedBeforeAnySQL(t *testing.T) {
+	refused(t, lockpg.DB(nil), sqllock.ErrInvalidOption, "nil")
+	refused(t, lockpg.Pool(nil), sqllock.ErrInvalidOption, "nil")
+	connector, err := mysql.NewConnector(mysql.NewConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := sql.OpenDB(connector)
+	defer func() { _ = other.Close() }()
+	refused(t, lockpg.DB(other), sqllock.ErrInvalidOption, "mysql")
+	unused, err := sql.Open("pgx", "postgres://127.0.0.1:1/none")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unused.Close() }()
+	for _, bad := range []string{"", "1a", "a-b", `a"b`, "a b", "ü", strings.Repeat("a", 32)} {
+		refused(t, lockpg.DB(unused, lockpg.TablePrefix(bad)), sqllock.ErrInvalidOption, "table prefix")
+		refused(t, lockpg.DB(unused, lockpg.Schema(bad)), sqllock.ErrInvalidOption, "schema")
+	}
+	if n := unused.Stats().OpenConnections; n != 0 {
+		t.Errorf("%d connections were opened", n)
+	}
+}
+
+func TestAClosedHandleIsRefused(t *testing.T) {
+	server := shared(t)
+	db, err := sql.Open("pgx", server.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = db.Close()
+	refused(t, lockpg.DB(db), sqllock.ErrInvalidOption, "closed")
+	pool, err := pgxpool.New(t.Context(), server.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool.Close()
+	refused(t, lockpg.Pool(pool), sqllock.ErrInvalidOption, "closed")
+}
+
+func TestTablesThatAreMissingOrOfAnotherVersionAreRefused(t *testing.T) {
+	db := shared(t).Open(t)
+	refused(t, lockpg.DB(db), sqllock.ErrSchema, "migrations.Up", "sqllock migrate up")
+	migrate(t, db)
+	mustExec(t, db, `UPDATE sqllock_meta SET schema_version = 1`)
+	refused(t, lockpg.DB(db), sqllock.ErrSchema, "older", "sqllock migrate up")
+	mustExec(t, db, `UPDATE sqllock_meta SET schema_version = $1::bigint + 1, compatible_from = $1::bigint + 1`, driver.SchemaVersion)
+	refused(t, lockpg.DB(db), sqllock.ErrSchema, "upgrade")
+	mustExec(t, db, `UPDATE sqllock_meta SET compatible_from = $1`, driver.SchemaVersion)
+	open(t, db) // newer tables that this library can work with
+}
+
+func TestAServerThatCannotKeepThePromisesIsRefused(t *testing.T) {
+	db := migrated(t)
+	mustExec(t, db, `ALTER TABLE sqllock_lock SET UNLOGGED`)
+	refused(t, lockpg.DB(db), sqllock.ErrUnsupported, "unlogged")
+	mustExec(t, db, `ALTER TABLE sqllock_lock SET LOGGED`)
+	readOnly := shared(t)
+	migrate(t, readOnly.Open(t))
+	ro, err := sql.Open("pgx", readOnly.DSN()+"&default_transaction_read_only=on")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ro.Close() }()
+	refused(t, lockpg.DB(ro), sqllock.ErrUnsupported, "read-only")
+}
+
+func TestAServerThatDoesNotFlushIsRefusedUnlessThatIsAllowed(t *testing.T) {
+	db := dedicated(t, "-c", "fsync=off").Open(t)
+	migrate(t, db)
+	refused(t, lockpg.DB(db), sqllock.ErrUnsupported, "fsync", "AllowUnsafeDurability")
+	store := open(t, db, lockpg.AllowUnsafeDurability())
+	if w := store.Info().Warnings; len(w) != 1 || !strings.Contains(w[0], "fsync") {
+		t.Errorf("warnings = %q", w)
+	}
+}
+
+func TestSchemaAndPrefixAreQuoted(t *testing.T) {
+	db := shared(t).Open(t)
+	mustExec(t, db, `CREATE SCHEMA "Locks"`)
+	opts := []lockpg.Option{lockpg.Schema("Locks"), lockpg.TablePrefix("Select_")}
+	if err := migrations.Up(t.Context(), lockpg.DB(db, opts...)); err != nil {
+		t.Fatal(err)
+	}
+	grant(t, open(t, db, opts...), request("a", 1, time.Minute))
+	if n := get[int](t, db, `SELECT count(*) FROM "Locks"."Select_lock"`); n != 1 {
+		t.Errorf("%d rows", n)
+	}
+	refused(t, lockpg.DB(db), sqllock.ErrSchema)
+}
+
+func TestAPoolOfPgxServesAsWell(t *testing.T) {
+	server := shared(t)
+	migrate(t, server.Open(t))
+	config, err := pgxpool.ParseConfig(server.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.MaxConns = 2
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	locks, err := sqllock.NewUnique(t.Context(), lockpg.Pool(pool), &sqllock.UniqueOptions{TTL: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := locks.Lock(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The application uses up the rest of its pool for two TTLs.
+	conn, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Second)
+	if lease.Remaining() <= 0 {
+		t.Errorf("lost: %v", context.Cause(lease.Context()))
+	}
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+	conn.Release()
+	if err := locks.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n := pool.Stat().AcquiredConns(); n != 0 {
+		t.Errorf("%d connections are not given back", n)
+	}
+	if err := pool.Ping(t.Context()); err != nil {
+		t.Errorf("the application's pool after Close: %v", err)
+	}
+}
+
+func TestUnderADefaultIsolationOfSerializableNothingFails(t *testing.T) {
+	server := shared(t)
+	migrate(t, server.Open(t))
+	db, err := sql.Open("pgx", server.DSN()+"&default_transaction_isolation=serializable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	db.SetMaxOpenConns(16)
+	store := open(t, db)
+	errs := make(chan error)
+	for c := range 8 {
+		go func() {
+			for r := range 50 {
+				req := request("hot", 1+c+8*r, time.Minute)
+				res, err := store.Grant(t.Context(), []driver.GrantRequest{req})
+				if err == nil && res[0].Granted {
+					_, err = store.Release(t.Context(), []driver.ReleaseRequest{{Name: "hot", Acq: req.Acq, Version: res[0].Version}})
+				}
+				if err != nil {
+					errs <- err
+					return
+				}
+			}
+			errs <- nil
+		}()
+	}
+	for range 8 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+}
