@@ -21,7 +21,7 @@ type attempt struct {
 	unclear bool          // a request got no reply
 	holder  driver.Holder // who held the name when the database answered last
 	left    time.Duration // until that holder expires
-	err     error         // what went wrong last
+	err     error         // what the last request failed with, if it did
 }
 
 func (l *Locker) newAttempt(name, owner string, o lockOptions) *attempt {
@@ -64,12 +64,11 @@ func (a *attempt) ask(ctx context.Context) (*hold, *HeldError, error) {
 		return a.take(r)
 	case <-ctx.Done():
 		close(gone)
-		a.err = endOf(ctx)
+		return nil, nil, endOf(ctx)
 	case <-a.l.gate.ending:
 		close(gone)
-		a.err = ErrClosed
+		return nil, nil, ErrClosed
 	}
-	return nil, nil, a.err
 }
 
 // request runs the statement.
@@ -174,7 +173,7 @@ func (a *attempt) waitError(cause error) error {
 		return ErrClosed
 	case !errors.Is(cause, errWaitOver):
 		return fmt.Errorf("sqllock: lock %q: waited for %s: %w", a.req.Name, a.waitedFor(), cause)
-	case a.err != nil && !errors.Is(a.err, errWaitOver):
+	case a.err != nil:
 		return fmt.Errorf("sqllock: lock %q: gave up after %d attempts: %w", a.req.Name, a.asked, a.err)
 	}
 	return a.held()
@@ -189,8 +188,8 @@ func (a *attempt) held() *HeldError {
 }
 
 func (a *attempt) waitedFor() string {
-	if a.err != nil && a.asked > 0 && a.l.mode.classify(a.err) != driver.Unclear {
-		return "the database, which said: " + a.err.Error()
+	if a.err != nil {
+		return fmt.Sprintf("the database (%v)", a.err)
 	}
 	if held := a.held(); held.Label != "" {
 		return fmt.Sprintf("%q, who holds it", held.Label)

@@ -29,21 +29,22 @@ func newLane(pool driver.LeaseStore) *lane {
 	return l
 }
 
-// do waits for the lane and runs f on it.
-func (l *lane) do(ctx context.Context, f func(driver.LeaseStore) error) error {
+// do waits for the lane and runs f on it. It reports false, and has not run f, if
+// the lane did not get free before ctx ended.
+func (l *lane) do(ctx, work context.Context, f func(driver.LeaseStore) error) (done bool, err error) {
 	select {
 	case <-l.turn:
-		return l.run(ctx, f)
+		return true, l.run(work, f)
 	case <-ctx.Done():
-		return ctx.Err()
+		return false, nil
 	}
 }
 
-// tryDo runs f on the lane unless it is in use.
-func (l *lane) tryDo(ctx context.Context, f func(driver.LeaseStore) error) (done bool, err error) {
+// tryDo is do without waiting.
+func (l *lane) tryDo(work context.Context, f func(driver.LeaseStore) error) (done bool, err error) {
 	select {
 	case <-l.turn:
-		return true, l.run(ctx, f)
+		return true, l.run(work, f)
 	default:
 		return false, nil
 	}

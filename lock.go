@@ -51,8 +51,8 @@ func (l *Locker) TryLock(ctx context.Context, name string, opts ...LockOption) (
 	}
 	return l.enter(ctx, name, func(owner string) (*Lease, error) {
 		if h := l.queue.holder(name); h != nil && h.ownedBy(owner) {
-			if lease, err := h.enter(ctx); lease != nil || err != nil {
-				return lease, err
+			if lease, _ := h.enter(ctx); lease != nil {
+				return lease, nil
 			}
 		}
 		return l.try(ctx, name, owner, o)
@@ -168,9 +168,9 @@ func (l *Locker) wait(ctx context.Context, name, owner string, o lockOptions) (*
 	for {
 		mine, ask := l.queue.look(w)
 		if mine != nil {
-			if lease, err := mine.enter(ctx); lease != nil || err != nil {
+			if lease, _ := mine.enter(ctx); lease != nil { // else it ends just now, and wakes us
 				a.giveUp()
-				return lease, err
+				return lease, nil
 			}
 		}
 		nap := never
@@ -200,9 +200,12 @@ func (l *Locker) askOnce(ctx context.Context, a *attempt, o lockOptions, pause *
 	switch {
 	case held != nil:
 		nap = min(nap, a.untilExpiry())
-	case ctx.Err() != nil || l.mode.classify(err) == driver.Refused:
+	case ctx.Err() != nil:
 		a.giveUp()
-		return nil, 0, a.waitError(err)
+		return nil, 0, a.waitError(endOf(ctx))
+	case l.mode.classify(err) == driver.Refused:
+		a.giveUp()
+		return nil, 0, lockError(a.req.Name, err)
 	}
 	if o.hasTries && a.asked >= o.tries {
 		a.giveUp()

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/sqllock/sqllock/driver"
 )
@@ -57,15 +58,26 @@ func (u *unique) grant(ctx context.Context, reqs []driver.GrantRequest) (res []d
 }
 
 func (u *unique) renew(ctx context.Context, reqs []driver.RenewRequest, wait bool) (res driver.RenewResults, err error) {
-	use := u.own
-	if wait { // it may take a second: not on the lane
-		use = u.share
-	}
-	err = use(ctx, func(s driver.LeaseStore) error {
+	f := func(s driver.LeaseStore) error {
 		res, err = s.Renew(ctx, reqs, wait)
 		return err
-	})
+	}
+	if wait { // it may take a second: not on the lane if there is another way
+		err = u.share(ctx, f)
+	} else {
+		err = u.own(ctx, patience(reqs), f)
+	}
 	return res, err
+}
+
+// patience is how long a renewal waits for the lane: half of the time that its
+// statement may take at most.
+func patience(reqs []driver.RenewRequest) time.Duration {
+	d := maxStatementTimeout / 2
+	for _, r := range reqs {
+		d = min(d, r.TTL/6)
+	}
+	return d
 }
 
 func (u *unique) release(ctx context.Context, reqs []driver.ReleaseRequest) (res []bool, err error) {
@@ -102,17 +114,25 @@ func (u *unique) share(ctx context.Context, f func(driver.LeaseStore) error) err
 		return err
 	}
 	if u.store.Exhausted() {
-		return u.lane.do(ctx, f)
+		if done, err := u.lane.do(ctx, ctx, f); done {
+			return err
+		}
 	}
 	return f(u.store)
 }
 
-// own runs f on the lane, waiting for it.
-func (u *unique) own(ctx context.Context, f func(driver.LeaseStore) error) error {
+// own runs f on the lane, or on the pool if the lane is in use for longer than
+// the renewal can wait: a statement that hangs there must not cost a lease.
+func (u *unique) own(ctx context.Context, patience time.Duration, f func(driver.LeaseStore) error) error {
 	if u.lane == nil {
 		return f(u.store)
 	}
-	return u.lane.do(ctx, f)
+	wait, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if done, err := u.lane.do(wait, ctx, f); done {
+		return err
+	}
+	return f(u.store)
 }
 
 // warn passes on what the driver found out, once, at construction.
