@@ -13,6 +13,7 @@ import (
 
 	"github.com/sqllock/sqllock"
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/netproxy"
 	"github.com/sqllock/sqllock/lockpg"
 	"github.com/sqllock/sqllock/migrations"
 )
@@ -100,7 +101,7 @@ func TestAServerThatCannotKeepThePromisesIsRefused(t *testing.T) {
 	refused(t, lockpg.DB(ro), sqllock.ErrUnsupported, "read-only")
 }
 
-func TestAServerThatDoesNotFlushIsRefusedUnlessThatIsAllowed(t *testing.T) {
+func TestWithoutFlushesNothingWorksUnlessAllowedOnAServerOfItsOwn(t *testing.T) {
 	db := dedicated(t, "-c", "fsync=off").Open(t)
 	migrate(t, db)
 	refused(t, lockpg.DB(db), sqllock.ErrUnsupported, "fsync", "AllowUnsafeDurability")
@@ -200,5 +201,36 @@ func TestUnderADefaultIsolationOfSerializableNothingFails(t *testing.T) {
 		if err := <-errs; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+func TestALockAndAnUnlockAreTwoRoundTripsOnOneConnection(t *testing.T) {
+	database := shared(t)
+	migrate(t, database.Open(t))
+	proxy := netproxy.New(t, database.Addr())
+	db := database.OpenVia(t, proxy.Addr())
+	locks, err := sqllock.NewUnique(t.Context(), lockpg.DB(db), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cycle := func() {
+		if err := locks.Do(t.Context(), "a", func(context.Context, *sqllock.Lease) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cycle() // prepares the statements
+	const cycles = 50
+	before := proxy.RoundTrips()
+	for range cycles {
+		cycle()
+	}
+	if got := proxy.RoundTrips() - before; got != 2*cycles {
+		t.Errorf("%d round trips in %d cycles, want two each", got, cycles)
+	}
+	if n := proxy.Conns(); n != 1 {
+		t.Errorf("%d connections for one caller", n)
+	}
+	if err := locks.Close(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

@@ -146,14 +146,14 @@ func TestAGateKeepsAFreeNameFromNewcomers(t *testing.T) {
 	}
 }
 
-// row reads what a losing attempt must not touch.
+// footprint reads what a losing attempt must not touch.
 func footprint(t *testing.T, db *sql.DB) string {
 	t.Helper()
 	return get[string](t, db, `SELECT concat_ws(' ', pg_current_wal_insert_lsn(), txid_snapshot_xmax(txid_current_snapshot()),
 		(SELECT string_agg(concat_ws(' ', ctid, xmin, xmax), ',') FROM sqllock_lock))`)
 }
 
-func TestALosingAttemptLeavesNoTrace(t *testing.T) {
+func TestALosingAttemptLeavesNoTraceOnAServerOfItsOwn(t *testing.T) {
 	server := dedicated(t)
 	db := server.Open(t)
 	migrate(t, db)
@@ -175,7 +175,7 @@ func TestALosingAttemptLeavesNoTrace(t *testing.T) {
 	t.Errorf("500 losing attempts left a trace: WAL position, next transaction, row were %s, are %s", before, after)
 }
 
-func TestAGrantIsFlushedAndAReleaseNeedNotBe(t *testing.T) {
+func TestAGrantIsFlushedAndAReleaseNeedNotBeOnAServerOfItsOwn(t *testing.T) {
 	server := dedicated(t, "-c", "wal_writer_delay=10s", "-c", "synchronous_commit=off")
 	db := server.Open(t)
 	migrate(t, db)

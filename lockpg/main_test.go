@@ -1,0 +1,55 @@
+package lockpg_test
+
+import (
+	"database/sql"
+	"flag"
+	"slices"
+	"testing"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/sqllock/sqllock/internal/testdb"
+	"github.com/sqllock/sqllock/lockpg"
+	"github.com/sqllock/sqllock/migrations"
+)
+
+func TestMain(m *testing.M) {
+	testdb.Expect("lockpg", testdb.Postgres)
+	testdb.Expect("lockpg on a server of its own", testdb.Postgres)
+	// Main says that the rest was not covered, and fails if it is required.
+	switch {
+	case !slices.Contains(testdb.Engines(), testdb.Postgres):
+		_ = flag.Set("test.run", "BeforeAnySQL$")
+	case !slices.Contains(testdb.Startable(), testdb.Postgres):
+		_ = flag.Set("test.skip", "OnAServerOfItsOwn$")
+	}
+	testdb.Main(m)
+}
+
+// shared is an empty database on a server that all tests share.
+func shared(t *testing.T) *testdb.Database {
+	t.Helper()
+	testdb.Cover("lockpg", testdb.Postgres)
+	return testdb.New(t, testdb.Postgres)
+}
+
+// dedicated is a server that nobody else uses.
+func dedicated(t *testing.T, args ...string) *testdb.Server {
+	t.Helper()
+	testdb.Cover("lockpg on a server of its own", testdb.Postgres)
+	return testdb.StartServer(t, testdb.Postgres, args...)
+}
+
+func migrate(t *testing.T, db *sql.DB) {
+	t.Helper()
+	if err := migrations.Up(t.Context(), lockpg.DB(db)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func migrated(t *testing.T) *sql.DB {
+	t.Helper()
+	db := shared(t).Open(t)
+	migrate(t, db)
+	return db
+}
