@@ -111,6 +111,21 @@ func TestWithoutFlushesNothingWorksUnlessAllowedOnAServerOfItsOwn(t *testing.T) 
 	}
 }
 
+func TestAHotStandbyIsRefusedOnAServerOfItsOwn(t *testing.T) {
+	server := dedicated(t)
+	db := server.Open(t)
+	migrate(t, db)
+	// With this file a server starts in recovery and waits for a primary for ever.
+	signal := get[string](t, db, `SELECT current_setting('data_directory') || '/standby.signal'`)
+	mustExec(t, db, `COPY (SELECT WHERE false) TO '`+signal+`'`)
+	server.Restart()
+	standby := server.Open(t)
+	if !get[bool](t, standby, `SELECT pg_is_in_recovery()`) {
+		t.Fatal("the test expects a standby")
+	}
+	refused(t, lockpg.DB(standby), sqllock.ErrUnsupported, "standby")
+}
+
 func TestSchemaAndPrefixAreQuoted(t *testing.T) {
 	db := shared(t).Open(t)
 	mustExec(t, db, `CREATE SCHEMA "Locks"`)
