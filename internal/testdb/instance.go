@@ -1,0 +1,189 @@
+package testdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sqllock/sqllock/internal/testdb/warden"
+)
+
+// errPortTaken is returned by boot when another process was quicker.
+var errPortTaken = errors.New("the port is taken")
+
+// instance is a server that was started here.
+type instance struct {
+	engine engine
+	warden *warden.Warden
+	user   *warden.User
+	dir    string
+	progs  programs
+	args   []string // beyond what every server gets
+	port   int
+	pid    int
+}
+
+// launch makes the files of a server and starts it on a free port.
+func launch(e engine, args []string) (*instance, error) {
+	progs, err := e.find()
+	if err != nil {
+		return nil, err
+	}
+	w, err := theWarden()
+	if err != nil {
+		return nil, err
+	}
+	i := &instance{engine: e, warden: w, user: account(e), progs: progs, args: args}
+	if i.dir, err = w.MkdirTemp(i.user); err != nil {
+		return nil, err
+	}
+	if err = i.initialise(); err == nil {
+		err = i.bootAnywhere()
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w\n%s", e.name(), err, i.lastWords()), i.remove())
+	}
+	return i, nil
+}
+
+// account returns whom the server runs as; nil is the user of this process. No
+// server wants to be root.
+func account(e engine) *warden.User {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	for _, name := range e.account() {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+		if err1 == nil && err2 == nil {
+			return &warden.User{UID: uint32(uid), GID: uint32(gid)}
+		}
+	}
+	return nil // the server says that it does not run as root
+}
+
+func (i *instance) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(i.port)) }
+
+func (i *instance) dsn() string { return i.engine.local(i.addr()) }
+
+func (i *instance) logFile() string { return filepath.Join(i.dir, "log") }
+
+// said returns what the server and its helpers have written so far.
+func (i *instance) said() string {
+	text, _ := os.ReadFile(i.logFile())
+	return string(text)
+}
+
+// lastWords returns the end of what was said, for people.
+func (i *instance) lastWords() string {
+	lines := strings.SplitAfter(i.said(), "\n")
+	return strings.Join(lines[max(0, len(lines)-40):], "")
+}
+
+func (i *instance) start(argv []string) (pid int, err error) {
+	return i.warden.Start(warden.Command{Argv: argv, Dir: i.dir, Log: i.logFile(), User: i.user})
+}
+
+// initialise runs initdb or mariadb-install-db.
+func (i *instance) initialise() error {
+	pid, err := i.start(i.engine.initialise(i.progs, i.dir))
+	if err != nil {
+		return err
+	}
+	ended, status, err := i.warden.Wait(pid, patience)
+	if err == nil && (!ended || status != "exit status 0") {
+		err = fmt.Errorf("%s: %s", i.progs.initialise, status)
+	}
+	return err
+}
+
+// bootAnywhere boots on a free port, on another one if somebody took that
+// meanwhile.
+func (i *instance) bootAnywhere() error {
+	var err error
+	for range 5 {
+		if i.port, err = freePort(); err != nil {
+			return err
+		}
+		if err = i.boot(); !errors.Is(err, errPortTaken) {
+			return err
+		}
+	}
+	return err
+}
+
+// freePort returns a port that nobody listens on. It is outside of the range from
+// which the systems take ports for clients: a server that is started again must
+// find its port free.
+func freePort() (int, error) {
+	for range 100 {
+		port := 15000 + rand.IntN(15000)
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err == nil {
+			return port, l.Close()
+		}
+	}
+	return 0, errors.New("no free port found")
+}
+
+// boot starts the server on its port and returns when it takes connections.
+func (i *instance) boot() error {
+	before := len(i.said())
+	pid, err := i.start(append(i.engine.serve(i.progs, i.dir, i.port), i.args...))
+	if err != nil {
+		return err
+	}
+	i.pid = pid
+	for deadline := time.Now().Add(patience); ; {
+		ended, status, err := i.warden.Wait(pid, 20*time.Millisecond)
+		switch {
+		case err != nil:
+			return err
+		case ended && strings.Contains(i.said()[before:], "in use"):
+			return errPortTaken
+		case ended:
+			return fmt.Errorf("the server ended: %s", status)
+		}
+		if err = i.probe(); err == nil {
+			return nil
+		}
+		if errors.Is(err, errPortTaken) || time.Now().After(deadline) {
+			return errors.Join(err, i.warden.Kill(pid))
+		}
+	}
+}
+
+// probe connects to the server and makes sure that it is this one, not one of
+// another process on the same port.
+func (i *instance) probe() error {
+	db, err := i.engine.open(i.dsn())
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	var dir string
+	if err := db.QueryRowContext(ctx, i.engine.directory()).Scan(&dir); err != nil {
+		return err
+	}
+	if filepath.Clean(dir) != filepath.Join(i.dir, "data") {
+		return errPortTaken
+	}
+	return nil
+}
+
+// remove kills the server and removes its files.
+func (i *instance) remove() error { return i.warden.Remove(i.dir) }

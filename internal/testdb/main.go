@@ -1,0 +1,71 @@
+package testdb
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/sqllock/sqllock/internal/leak"
+	"github.com/sqllock/sqllock/internal/testdb/warden"
+)
+
+// Main runs the tests of a package and exits. Call it first of all in TestMain: it
+// has to recognise the process that looks after the servers, which is this program
+// too.
+//
+// The tests fail at once if a database of SQLLOCK_REQUIRE is absent, and in the
+// end if a goroutine is left. At the end it prints which pairs of mode and
+// database were covered, see [Expect]; go test shows that with -v, or when it is
+// run in the package's directory without arguments, or when tests fail. If
+// SQLLOCK_COVER_FILE names a file, it is appended to it, for a report over all
+// packages.
+func Main(m *testing.M) {
+	warden.Main()
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	if err := required(); err != nil {
+		return complain(err)
+	}
+	active.Store(true)
+	code := m.Run()
+	// Servers that go away would end goroutines that nobody else has.
+	if code == 0 {
+		if err := leak.Check(); err != nil {
+			code = complain(err)
+		}
+	}
+	if err := stopAll(); err != nil {
+		code = complain(err)
+	}
+	fmt.Fprint(os.Stderr, coverage.report())
+	if err := coverage.save(os.Getenv("SQLLOCK_COVER_FILE")); err != nil {
+		code = complain(err)
+	}
+	return code
+}
+
+func complain(err error) int {
+	fmt.Fprintln(os.Stderr, "sqllock:", err)
+	return 1
+}
+
+// required returns an error if a database of SQLLOCK_REQUIRE is absent.
+func required() error {
+	for name := range strings.SplitSeq(os.Getenv("SQLLOCK_REQUIRE"), ",") {
+		name = strings.TrimSpace(name)
+		if name == "" || name == SQLite {
+			continue
+		}
+		e := engineOf(name)
+		if e == nil {
+			return fmt.Errorf("SQLLOCK_REQUIRE: no database is named %q", name)
+		}
+		if reason := absentReason(e); reason != "" {
+			return fmt.Errorf("SQLLOCK_REQUIRE: no %s: %s", name, reason)
+		}
+	}
+	return nil
+}

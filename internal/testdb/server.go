@@ -1,0 +1,123 @@
+package testdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// Server is a server of a test's own, to be killed, paused and configured, with a
+// database on it. Its address stays the same when it is started again. It is not
+// safe for concurrent use, but for the methods of its Database.
+//
+// Its methods fail the test, and end it, if the server does not obey.
+type Server struct {
+	*Database
+	t testing.TB
+	i *instance
+}
+
+// StartServer starts a server with its default configuration and extra arguments
+// ("-c", "fsync=off" for Postgres, "--read-only" for MariaDB), and removes it when
+// the test has ended. It fails the test if the engine is not in [Startable].
+func StartServer(t testing.TB, engine string, extraArgs ...string) *Server {
+	t.Helper()
+	e := mustEngine(t, engine)
+	if reason := unstartableReason(e); reason != "" {
+		t.Fatalf("testdb: cannot start %s: %s", engine, reason)
+	}
+	i, err := launch(e, extraArgs)
+	if err != nil {
+		t.Fatalf("testdb: %v", err)
+	}
+	s := &Server{t: t, i: i, Database: &Database{engine: engine, dialect: e, base: i.dsn()}}
+	t.Cleanup(s.remove)
+	if s.name, err = home(i); err != nil {
+		t.Fatalf("testdb: %v", err)
+	}
+	return s
+}
+
+// home returns the database for the tests on a server of their own.
+func home(i *instance) (string, error) {
+	db, err := i.engine.open(i.dsn())
+	if err != nil {
+		return "", err
+	}
+	defer db.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return i.engine.home(ctx, db)
+}
+
+// remove ends the server. It shows what the server said to whoever has to find
+// out why the test failed.
+func (s *Server) remove() {
+	if s.t.Failed() {
+		s.t.Logf("the log of %s ends:\n%s", s.engine, s.i.lastWords())
+	}
+	if err := s.i.remove(); err != nil {
+		s.t.Errorf("testdb: remove %s: %v", s.engine, err)
+	}
+}
+
+// Kill ends the server and all of its processes with SIGKILL, as a crash of the
+// machine would but for what the disk had not yet written. It returns when they
+// are gone.
+func (s *Server) Kill() {
+	s.t.Helper()
+	s.must("kill", s.i.warden.Kill(s.i.pid))
+}
+
+// Stop ends the server in order and returns when it has ended. Transactions in
+// progress are rolled back.
+func (s *Server) Stop() {
+	s.t.Helper()
+	s.must("stop", s.i.engine.stop(s.i.warden, s.i.pid))
+	ended, _, err := s.i.warden.Wait(s.i.pid, patience)
+	if err == nil && !ended {
+		err = fmt.Errorf("it still runs after %v", patience)
+	}
+	s.must("stop", err)
+}
+
+// Restart starts the server after Kill or Stop, or stops and starts it, on the
+// same files and the same address, and returns when it takes connections.
+func (s *Server) Restart() {
+	s.t.Helper()
+	ended, _, err := s.i.warden.Wait(s.i.pid, 0)
+	s.must("restart", err)
+	if !ended {
+		s.Stop()
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		err := s.i.boot()
+		// Who took the port may be somebody's client, and go away soon.
+		if !errors.Is(err, errPortTaken) || time.Now().After(deadline) {
+			s.must("restart", err)
+			return
+		}
+	}
+}
+
+// Pause stops the server and all of its processes with SIGSTOP: connections stay
+// open and nothing answers.
+func (s *Server) Pause() {
+	s.t.Helper()
+	s.must("pause", s.i.warden.Pause(s.i.pid))
+}
+
+// Resume ends a Pause.
+func (s *Server) Resume() {
+	s.t.Helper()
+	s.must("resume", s.i.warden.Resume(s.i.pid))
+}
+
+func (s *Server) must(do string, err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatalf("testdb: %s %s: %v", do, s.engine, err)
+	}
+}

@@ -1,0 +1,138 @@
+//go:build unix
+
+package warden
+
+import (
+	"fmt"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// patience is how long the kernel may take to carry out a signal.
+const patience = 10 * time.Second
+
+// child is a process that the warden started. As its parent the warden can
+// signal it by number: the number is not given to another process before the
+// warden has waited for it.
+type child struct {
+	pid    int
+	dir    string
+	cmd    *exec.Cmd
+	ended  chan struct{}
+	status string // valid when ended is closed
+}
+
+func watch(cmd *exec.Cmd) *child {
+	c := &child{pid: cmd.Process.Pid, dir: cmd.Dir, cmd: cmd, ended: make(chan struct{})}
+	go func() {
+		_ = cmd.Wait() // the state says the same
+		c.status = cmd.ProcessState.String()
+		close(c.ended)
+	}()
+	return c
+}
+
+// poll says whether the process has ended, and how.
+func (c *child) poll() reply {
+	if !c.hasEnded() {
+		return reply{}
+	}
+	return reply{Ended: true, Status: c.status}
+}
+
+func (c *child) hasEnded() bool {
+	select {
+	case <-c.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+func (c *child) do(op operation) error {
+	switch op {
+	case opInterrupt:
+		return c.cmd.Process.Signal(syscall.SIGINT)
+	case opTerminate:
+		return c.cmd.Process.Signal(syscall.SIGTERM)
+	case opPause:
+		return c.pause()
+	case opResume:
+		return c.resume()
+	case opKill:
+		return c.kill()
+	}
+	return fmt.Errorf("unknown operation %q", op)
+}
+
+// pause stops the process and all of its descendants.
+func (c *child) pause() error {
+	below, err := c.freeze()
+	signalAll(below, syscall.SIGSTOP)
+	return err
+}
+
+// resume undoes pause, the process itself last: until then it makes no children.
+func (c *child) resume() error {
+	all, err := processes()
+	if err != nil {
+		return err
+	}
+	signalAll(all.below(c.pid), syscall.SIGCONT)
+	return c.cmd.Process.Signal(syscall.SIGCONT)
+}
+
+// kill ends the process and its descendants; one that has ended is left alone,
+// as its children are strangers by then. Signalling the process group would not
+// do: each Postgres backend is a session of its own.
+func (c *child) kill() error {
+	if c.hasEnded() {
+		return nil
+	}
+	below, err := c.freeze()
+	signalAll(below, syscall.SIGKILL)
+	_ = c.cmd.Process.Kill()
+	<-c.ended
+	if err != nil {
+		return err
+	}
+	// Whoever starts the server again must not meet a child of the old one.
+	return c.until("end", func(all table) bool { return !all.anyRuns(below) })
+}
+
+// freeze stops the process, so that it has no more children, and returns those
+// below it; none if it has ended meanwhile.
+func (c *child) freeze() ([]int, error) {
+	if c.cmd.Process.Signal(syscall.SIGSTOP) != nil {
+		return nil, nil
+	}
+	err := c.until("stop", func(all table) bool { return all.isStopped(c.pid) || c.hasEnded() })
+	if err != nil {
+		return nil, err
+	}
+	all, err := processes()
+	if err != nil || c.hasEnded() {
+		return nil, err
+	}
+	return all.below(c.pid), nil
+}
+
+// until waits for a condition on the process table.
+func (c *child) until(what string, ok func(table) bool) error {
+	for deadline := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
+		all, err := processes()
+		if err != nil || ok(all) {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("process %d or a child of it did not %s within %v", c.pid, what, patience)
+		}
+	}
+}
+
+func signalAll(pids []int, sig syscall.Signal) {
+	for _, pid := range pids {
+		_ = syscall.Kill(pid, sig) // it may have ended
+	}
+}

@@ -1,0 +1,61 @@
+//go:build unix
+
+package warden_test
+
+import (
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/sqllock/sqllock/internal/testdb/warden"
+)
+
+func runs(pid int) bool {
+	_, ok := warden.Processes()[pid]
+	return ok
+}
+
+func parentOf(pid int) int { return warden.Processes()[pid].Parent }
+
+// in returns the processes whose working directory is dir: the whole tree, also
+// what has lost its parent.
+func in(dir string) []int {
+	var found []int
+	for pid := range warden.Processes() {
+		if workingDir(pid) == dir {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
+func workingDir(pid int) string {
+	if wd, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/cwd"); err == nil {
+		return strings.TrimSuffix(wd, " (deleted)")
+	}
+	out, _ := exec.Command("lsof", "-a", "-d", "cwd", "-Fn", "-p", strconv.Itoa(pid)).Output()
+	_, wd, _ := strings.Cut(strings.TrimSpace(string(out)), "\nn")
+	return wd
+}
+
+func count(dir string) int { return len(in(dir)) }
+
+// states returns one letter for each process of a tree.
+func states(dir string) string {
+	var b strings.Builder
+	all := warden.Processes()
+	for _, pid := range in(dir) {
+		if p, ok := all[pid]; ok {
+			b.WriteByte(p.State)
+		}
+	}
+	return b.String()
+}
+
+func killAll(dir string) {
+	for _, pid := range in(dir) {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
