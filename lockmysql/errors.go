@@ -1,0 +1,77 @@
+package lockmysql
+
+import (
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+	"net"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// unresolvedError is an error after which it is not known who holds what, though
+// by itself it would say that nothing happened: an earlier statement of the same
+// call has granted something.
+type unresolvedError struct{ err error }
+
+func (e *unresolvedError) Error() string { return e.err.Error() }
+func (e *unresolvedError) Unwrap() error { return e.err }
+
+func classify(err error) driver.Fault {
+	var unresolved *unresolvedError
+	var network *net.OpError
+	var server *mysql.MySQLError
+	switch {
+	case errors.As(err, &unresolved):
+		return driver.Unclear
+	case errors.Is(err, errLocked):
+		return driver.Again
+	case errors.Is(err, driver.ErrNoConnection), errors.Is(err, sql.ErrConnDone),
+		errors.Is(err, sqldriver.ErrBadConn), // go-sql-driver: nothing was written
+		errors.As(err, &network) && network.Op == "dial":
+		return driver.Unreachable
+	case errors.As(err, &server):
+		return classifyNumber(server.Number)
+	case errors.Is(err, mysql.ErrPktTooLarge): // for the client, before it was sent
+		return driver.Refused
+	}
+	return driver.Unclear
+}
+
+func classifyNumber(number uint16) driver.Fault {
+	switch number {
+	case 1020, // ER_CHECKREAD: the row changed since the snapshot (MariaDB)
+		1037, 1038, 1041, // ER_OUTOFMEMORY and kin
+		1047, // ER_UNKNOWN_COM_ERROR: a Galera node without its cluster
+		1114, // ER_RECORD_FILE_FULL
+		1205, // ER_LOCK_WAIT_TIMEOUT
+		1206, // ER_LOCK_TABLE_FULL
+		1213, // ER_LOCK_DEADLOCK, on Galera also a conflict with another node
+		1290, // ER_OPTION_PREVENTS_STATEMENT: read_only, a fail-over is under way
+		1461, // ER_MAX_PREPARED_STMT_COUNT_REACHED
+		1615, // ER_NEED_REPREPARE
+		1637, // ER_TOO_MANY_CONCURRENT_TRXS
+		1792, // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
+		1836, // ER_READ_ONLY_MODE
+		1969, // ER_STATEMENT_TIMEOUT: max_statement_time of MariaDB
+		3024, // ER_QUERY_TIMEOUT: max_execution_time of MySQL
+		3101, // ER_TRANSACTION_ROLLBACK_DURING_COMMIT: conflict in a replication group
+		3572: // ER_LOCK_NOWAIT
+		return driver.Again
+	case 1040, // ER_CON_COUNT_ERROR
+		1129, // ER_HOST_IS_BLOCKED
+		1203, // ER_TOO_MANY_USER_CONNECTIONS
+		1226: // ER_USER_LIMIT_REACHED
+		return driver.Unreachable
+	case 1053, // ER_SERVER_SHUTDOWN: also for a statement that was running
+		1105,                   // ER_UNKNOWN_ERROR: what proxies say
+		1158, 1159, 1160, 1161, // ER_NET_READ_ERROR and kin
+		1180, // ER_ERROR_DURING_COMMIT: Galera lost its quorum meanwhile
+		1317, // ER_QUERY_INTERRUPTED: was undone, unless it was killed while it committed
+		1927: // ER_CONNECTION_KILLED
+		return driver.Unclear
+	}
+	return driver.Refused
+}

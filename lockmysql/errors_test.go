@@ -1,0 +1,104 @@
+package lockmysql_test
+
+import (
+	"context"
+	sqldriver "database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/lockmysql"
+)
+
+func TestAKilledConnectionIsUnclearAndNotGivenBack(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		s, db := f.store(t)
+		admin := f.Open(t)
+		var id int
+		if err := db.QueryRow(`SELECT CONNECTION_ID()`).Scan(&id); err != nil {
+			t.Fatal(err)
+		}
+		own, err := s.Reserve(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		reqs := requests(1, "%d")
+		take(t, own, reqs...)
+		exec(t, admin, fmt.Sprintf("KILL %d", id))
+		time.Sleep(100 * time.Millisecond)
+		_, err = own.Grant(t.Context(), reqs)
+		if fault := s.Classify(err); err == nil || fault != driver.Unclear && fault != driver.Unreachable {
+			t.Errorf("%v is %v", err, fault)
+		}
+		if err := own.Close(); err != nil {
+			t.Fatal(err)
+		}
+		take(t, s, reqs...)
+		if db.Stats().OpenConnections != 1 {
+			t.Errorf("%+v", db.Stats())
+		}
+	})
+}
+
+func TestCancellingEndsACallSoon(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		s, _ := f.store(t)
+		reqs := requests(1, "%d")
+		res := take(t, s, reqs...)
+		lockRow(t, f.Open(t), reqs[0].Name)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		_, err := s.Renew(ctx, renewals(reqs, res, minute), true)
+		if took := time.Since(began); err == nil || took > 500*time.Millisecond {
+			t.Errorf("%v after %v", err, took)
+		}
+	})
+}
+
+func TestErrorsAreClassified(t *testing.T) {
+	number := func(n uint16) error { return fmt.Errorf("wrapped: %w", &mysql.MySQLError{Number: n}) }
+	dial := &net.OpError{Op: "dial", Err: errors.New("refused")}
+	for _, c := range []struct {
+		err  error
+		want driver.Fault
+	}{
+		{number(1213), driver.Again},
+		{number(1205), driver.Again},
+		{number(1020), driver.Again},
+		{number(1290), driver.Again},
+		{number(1047), driver.Again},
+		{lockmysql.ErrLocked, driver.Again},
+		{number(1040), driver.Unreachable},
+		{number(1203), driver.Unreachable},
+		{dial, driver.Unreachable},
+		{fmt.Errorf("%w: %w", driver.ErrNoConnection, context.DeadlineExceeded), driver.Unreachable},
+		{sqldriver.ErrBadConn, driver.Unreachable},
+		{number(1146), driver.Refused},
+		{number(1142), driver.Refused},
+		{number(1064), driver.Refused},
+		{number(1045), driver.Refused},
+		{mysql.ErrPktTooLarge, driver.Refused},
+		{number(1180), driver.Unclear},
+		{number(1317), driver.Unclear},
+		{number(1053), driver.Unclear},
+		{mysql.ErrInvalidConn, driver.Unclear},
+		{io.ErrUnexpectedEOF, driver.Unclear},
+		{context.Canceled, driver.Unclear},
+		{context.DeadlineExceeded, driver.Unclear},
+		{&net.OpError{Op: "read", Err: errors.New("reset")}, driver.Unclear},
+		{errors.New("anything"), driver.Unclear},
+		{lockmysql.Unresolved(number(1213)), driver.Unclear},
+		{lockmysql.Unresolved(sqldriver.ErrBadConn), driver.Unclear},
+	} {
+		if got := lockmysql.Classify(c.err); got != c.want {
+			t.Errorf("%v: %v, want %v", c.err, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package lockmysql
+
+import (
+	"context"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// Grant implements [driver.LeaseStore]. It looks first, and changes only what
+// nobody keeps: a losing attempt reads. So a name that is free takes two
+// statements, be it one or many; names without a row take one of their own.
+func (s *store) Grant(ctx context.Context, reqs []driver.GrantRequest) (res []driver.GrantResult, err error) {
+	if len(reqs) == 0 {
+		return nil, nil
+	}
+	err = s.do(ctx, func(ctx context.Context, c session) error {
+		g := granting{s: s, c: c, reqs: reqs}
+		res, err = g.run(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+// granting is one call of Grant.
+type granting struct {
+	s      *store
+	c      session
+	reqs   []driver.GrantRequest
+	states []state
+	res    []driver.GrantResult
+
+	wrote  bool  // something was granted
+	partly bool  // and it is not known what
+	late   []int // requests for which it looks as if others were quicker
+}
+
+func (g *granting) run(ctx context.Context) ([]driver.GrantResult, error) {
+	all := make([]int, len(g.reqs))
+	for i := range all {
+		all[i] = i
+	}
+	g.states = make([]state, len(g.reqs))
+	g.res = make([]driver.GrantResult, len(g.reqs))
+	if err := g.see(ctx, all); err != nil {
+		return nil, err
+	}
+	var absent, free []int
+	for i := range g.reqs {
+		switch st := &g.states[i]; {
+		case g.res[i].Granted:
+		case !st.exists:
+			absent = append(absent, i)
+		case st.grantable:
+			free = append(free, i)
+		}
+	}
+	if err := g.take(ctx, absent, g.insert); err != nil {
+		return nil, g.unresolved(err)
+	}
+	if err := g.take(ctx, free, g.update); err != nil {
+		return nil, g.unresolved(err)
+	}
+	if len(g.late) == 0 {
+		return g.res, nil
+	}
+	// Who was quicker is good to know and no more, unless it might be us.
+	if err := g.see(ctx, g.late); err != nil && g.partly {
+		return nil, g.unresolved(err)
+	}
+	return g.res, nil
+}
+
+// unresolved is err, unless some names are ours already: then nobody may take err
+// to say that nothing happened.
+func (g *granting) unresolved(err error) error {
+	if g.wrote {
+		return &unresolvedError{err}
+	}
+	return err
+}
+
+// see reads the rows of the requests at which, and what they say of them.
+func (g *granting) see(ctx context.Context, which []int) error {
+	states, err := g.read(ctx, which)
+	if err != nil {
+		return err
+	}
+	for k, i := range which {
+		g.states[i] = states[k]
+		g.res[i] = states[k].answer(g.reqs[i].Acq)
+	}
+	return nil
+}
+
+func (g *granting) read(ctx context.Context, which []int) ([]state, error) {
+	if len(which) == 1 {
+		st, err := g.s.lookAt(ctx, g.c, g.reqs[which[0]].Name)
+		return []state{st}, err
+	}
+	return g.s.look(ctx, g.c, g.batch(which), len(which))
+}
+
+// answer tells a requester what a look found: that it holds the name, or who does.
+func (st *state) answer(acq driver.ID) driver.GrantResult {
+	r := driver.GrantResult{Now: st.now}
+	switch {
+	case !st.held || st.holder.Until <= st.now:
+	case st.holder.Acq == acq:
+		r.Granted, r.Version, r.Remaining = true, st.holder.Version, micros(st.holder.Until-st.now)
+	default:
+		r.Holder = st.holder
+	}
+	return r
+}
+
+// take runs a statement that takes what it can of the requests at which. It says
+// how many it took; if those are all, nothing is left to ask, because the new
+// version follows from the old one and the server's clock.
+func (g *granting) take(ctx context.Context, which []int, statement func(context.Context, []int) (int64, int64, error)) error {
+	if len(which) == 0 {
+		return nil
+	}
+	n, now, err := statement(ctx, which)
+	if err != nil {
+		return err
+	}
+	g.wrote = g.wrote || n > 0
+	if n < int64(len(which)) {
+		g.partly = g.partly || n > 0
+		g.late = append(g.late, which...)
+		return nil
+	}
+	for _, i := range which {
+		g.res[i] = driver.GrantResult{
+			Granted:   true,
+			Version:   max(g.states[i].holder.Version+1, now),
+			Remaining: micros(g.reqs[i].TTL.Microseconds()),
+			Now:       now,
+		}
+	}
+	return nil
+}
+
+func (g *granting) insert(ctx context.Context, which []int) (rows, now int64, err error) {
+	return g.c.exec(ctx, g.s.queries.insert, g.s.client.Instance.String(), digits(g.s.client.Label), g.batch(which).String())
+}
+
+func (g *granting) update(ctx context.Context, which []int) (rows, now int64, err error) {
+	instance, label := g.s.client.Instance.String(), digits(g.s.client.Label)
+	if len(which) > 1 {
+		return g.c.exec(ctx, g.s.queries.grantMany, g.batch(which).String(), instance, label)
+	}
+	r, st := &g.reqs[which[0]], &g.states[which[0]]
+	return g.c.exec(ctx, g.s.queries.grant, digits(r.Name), st.holder.Version,
+		r.Acq.String(), digits(r.Owner), instance, label, r.TTL.Microseconds())
+}
+
+// batch has the versions that were seen.
+func (g *granting) batch(which []int) *batch {
+	b := newBatch(len(which))
+	for _, i := range which {
+		r := &g.reqs[i]
+		b.row(r.Name, r.Acq).int(g.states[i].holder.Version).int(r.TTL.Microseconds()).hex([]byte(r.Owner)).end()
+	}
+	return b
+}

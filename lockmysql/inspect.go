@@ -1,0 +1,195 @@
+package lockmysql
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// The oldest servers that know all that queries.go needs: JSON_TABLE, SKIP
+// LOCKED and window functions.
+var (
+	oldestMySQL   = versionNumber{8, 0}
+	oldestMariaDB = versionNumber{10, 6}
+)
+
+type versionNumber struct{ major, minor int }
+
+func (v versionNumber) before(o versionNumber) bool {
+	return v.major < o.major || v.major == o.major && v.minor < o.minor
+}
+
+// server is what a server says of itself.
+type server struct {
+	name      string // product and version
+	version   versionNumber
+	mariaDB   bool
+	variables map[string]string
+	noRedo    bool
+}
+
+func (s *server) is(variable string, values ...string) bool {
+	for _, v := range values {
+		if strings.EqualFold(s.variables[variable], v) {
+			return true
+		}
+	}
+	return false
+}
+
+// on also takes for on what a later version may know besides OFF.
+func (s *server) on(variable string) bool { return !s.is(variable, "", "OFF", "0") }
+
+// inspect refuses a server that cannot keep the promises, and tells the store what
+// to know of it.
+func (d *Database) inspect(ctx context.Context, c session, st *store) error {
+	s, err := identify(ctx, c)
+	if err != nil {
+		return err
+	}
+	if s.variables, err = pairs(ctx, c, queryCheck); err != nil {
+		return err
+	}
+	redo, err := pairs(ctx, c, queryRedo)
+	if err != nil {
+		return err
+	}
+	s.noRedo = strings.EqualFold(redo["Innodb_redo_log_enabled"], "OFF")
+	st.info = driver.Info{Server: s.name}
+	if err := d.refuse(s, &st.info); err != nil {
+		return err
+	}
+	st.isolate = s.is("transaction_isolation", uncommitted) || s.is("tx_isolation", uncommitted)
+	st.maxPacket, _ = strconv.Atoi(s.variables["max_allowed_packet"]) // 0: not known
+	return checkTables(ctx, c, &st.queries)
+}
+
+const uncommitted = "READ-UNCOMMITTED"
+
+var versionText = regexp.MustCompile(`^(?:5\.5\.5-)?(\d+)\.(\d+)\.`) // some MariaDB hide behind 5.5.5
+
+// identify finds out whose server it is.
+func identify(ctx context.Context, c session) (*server, error) {
+	var version string
+	if err := c.QueryRowContext(ctx, queryVersion).Scan(&version); err != nil {
+		if strings.Contains(err.Error(), "no such function") { // SQLite behind a driver that hides its name
+			return nil, fmt.Errorf("%w: the handle is not of MySQL or MariaDB: %w", driver.ErrInvalidOption, err)
+		}
+		return nil, err
+	}
+	return parse(version)
+}
+
+// parse reads what VERSION() said.
+func parse(version string) (*server, error) {
+	numbers := versionText.FindStringSubmatch(version)
+	for _, other := range []string{"TiDB", "Vitess", "SingleStore", "OceanBase"} {
+		if strings.Contains(version, other) {
+			numbers = nil
+		}
+	}
+	if numbers == nil {
+		return nil, fmt.Errorf("%w: the handle is not of MySQL or MariaDB but of %q", driver.ErrInvalidOption, version)
+	}
+	s := &server{name: "MySQL " + version, mariaDB: strings.Contains(version, "MariaDB")}
+	if s.mariaDB {
+		s.name = "MariaDB " + version
+	}
+	s.version.major, _ = strconv.Atoi(numbers[1])
+	s.version.minor, _ = strconv.Atoi(numbers[2])
+	return s, nil
+}
+
+// refuse says what is wrong with the server, or adds what is merely doubtful to
+// info.
+func (d *Database) refuse(s *server, info *driver.Info) error {
+	switch {
+	case s.mariaDB && s.version.before(oldestMariaDB):
+		return fmt.Errorf("%w: %s is older than MariaDB %d.%d", driver.ErrUnsupported, s.name, oldestMariaDB.major, oldestMariaDB.minor)
+	case !s.mariaDB && s.version.before(oldestMySQL):
+		return fmt.Errorf("%w: %s is older than MySQL %d.%d", driver.ErrUnsupported, s.name, oldestMySQL.major, oldestMySQL.minor)
+	case s.on("read_only"), s.on("super_read_only"), s.on("innodb_read_only"):
+		// Also for an account that may write all the same: a read-only server is a
+		// replica as a rule, and a lock there is seen by nobody else.
+		return fmt.Errorf("%w: the server is read-only (read_only, super_read_only or innodb_read_only); locks need the primary", driver.ErrUnsupported)
+	case s.on("transaction_read_only"), s.on("tx_read_only"):
+		return fmt.Errorf("%w: transactions of this session are read-only (transaction_read_only)", driver.ErrUnsupported)
+	case !s.on("autocommit"):
+		return fmt.Errorf("%w: autocommit is 0 in this session: what is locked would not be kept; remove autocommit from the DSN, or from init_connect", driver.ErrUnsupported)
+	}
+	return d.doubt(s, info)
+}
+
+// doubt looks at what the server does when it crashes or is one of many.
+func (d *Database) doubt(s *server, info *driver.Info) error {
+	unsafe := ""
+	switch {
+	case s.noRedo:
+		unsafe = "the redo log of InnoDB is disabled"
+	case !s.is("innodb_flush_log_at_trx_commit", "1"):
+		unsafe = "innodb_flush_log_at_trx_commit is " + s.variables["innodb_flush_log_at_trx_commit"] + ", not 1"
+	}
+	if unsafe != "" {
+		unsafe += ": after a crash the server may have forgotten who holds what"
+		if !d.unsafe {
+			return fmt.Errorf("%w: %s; lockmysql.AllowUnsafeDurability accepts that in tests", driver.ErrUnsupported, unsafe)
+		}
+		info.Warnings = append(info.Warnings, unsafe)
+	}
+	if s.on("log_bin") && !s.is("sync_binlog", "1") {
+		info.Warnings = append(info.Warnings, "sync_binlog is "+s.variables["sync_binlog"]+
+			", not 1: when the host of the server crashes, transactions that are not in the binary log may be undone, and grants with them")
+	}
+	if s.on("wsrep_on") {
+		info.Warnings = append(info.Warnings, "the server is a node of a Galera cluster: "+
+			"who asks on one node for what is being locked on another is told so by an error at commit, and has to try again")
+	}
+	return nil
+}
+
+// checkTables refuses tables that are missing or do not fit.
+func checkTables(ctx context.Context, c session, q *queries) error {
+	var database, engine sql.NullString
+	if err := c.QueryRowContext(ctx, queryEngine, q.lockName).Scan(&database, &engine); err != nil {
+		return err
+	}
+	switch {
+	case !database.Valid:
+		return fmt.Errorf("%w: the DSN names no database", driver.ErrInvalidOption)
+	case !engine.Valid:
+		return fmt.Errorf("%w: table `%s` does not exist in database `%s`; create it with migrations.Up or \"sqllock migrate up\"",
+			driver.ErrSchema, q.lockName, database.String)
+	case !strings.EqualFold(engine.String, "InnoDB"):
+		return fmt.Errorf("%w: the engine of table `%s` is %s, which keeps no lock through a crash; ALTER TABLE … ENGINE = InnoDB",
+			driver.ErrUnsupported, q.lockName, engine.String)
+	}
+	var version, compatible int64
+	if err := c.QueryRowContext(ctx, q.meta).Scan(&version, &compatible); err != nil {
+		return fmt.Errorf("%w: table `%s` cannot be read; migrations.Up or \"sqllock migrate up\" makes what is missing: %w",
+			driver.ErrSchema, q.metaName, err)
+	}
+	if err := driver.CheckSchema(version, compatible); err != nil {
+		return err
+	}
+	// What the server does not understand, or the account may not do, should show
+	// here and not at the first renewal. It finds no row and changes none.
+	_, _, err := c.exec(ctx, q.renew, newBatch(0).String())
+	return err
+}
+
+// pairs reads the answer of a SHOW statement.
+func pairs(ctx context.Context, c session, text string) (map[string]string, error) {
+	m := make(map[string]string)
+	err := query(ctx, c, text, nil, func(rows *sql.Rows) error {
+		var name, value string
+		err := rows.Scan(&name, &value)
+		m[name] = value
+		return err
+	})
+	return m, err
+}

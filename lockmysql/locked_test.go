@@ -1,0 +1,142 @@
+package lockmysql_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/lockmysql"
+)
+
+func TestALockedRowIsPassedOver(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		s, db := f.store(t)
+		locker := f.Open(t)
+		reqs := requests(100, "name %02d")
+		res := take(t, s, reqs...)
+		unlock := lockRow(t, locker, reqs[50].Name)
+
+		began := time.Now()
+		for i, status := range renew(t, s, false, renewals(reqs, res, 2*minute)...).Status {
+			if want := map[bool]driver.RenewStatus{false: driver.Renewed, true: driver.Busy}[i == 50]; status != want {
+				t.Errorf("renewal %d: %v, want %v", i, status, want)
+			}
+		}
+		if took := time.Since(began); took > 500*time.Millisecond {
+			t.Errorf("a renewal that does not wait took %v", took)
+		}
+
+		// Patience ends after a second, with nothing done and the connection sound.
+		began = time.Now()
+		_, err := s.Renew(t.Context(), renewals(reqs, res, 2*minute)[49:52], true)
+		if took := time.Since(began); !errors.Is(err, lockmysql.ErrLocked) || s.Classify(err) != driver.Again || took < 900*time.Millisecond || took > 2*time.Second {
+			t.Errorf("a renewal that waits returned %v after %v", err, took)
+		}
+		if _, err := s.Release(t.Context(), releases(reqs, res)[45:55]); !errors.Is(err, lockmysql.ErrLocked) {
+			t.Errorf("Release: %v", err)
+		}
+		if _, err := s.Release(t.Context(), releases(reqs, res)[50:51]); !errors.Is(err, lockmysql.ErrLocked) {
+			t.Errorf("Release of one: %v", err)
+		}
+		for i, r := range take(t, s, reqs[:50]...) {
+			if r.Version != res[i].Version {
+				t.Errorf("a Release that failed has freed %d", i)
+			}
+		}
+		if err := s.Abandon(t.Context(), []driver.AbandonRequest{{Name: reqs[50].Name, Acq: reqs[50].Acq}}); !errors.Is(err, lockmysql.ErrLocked) {
+			t.Errorf("Abandon: %v", err)
+		}
+
+		time.AfterFunc(300*time.Millisecond, unlock)
+		if status := renew(t, s, true, renewals(reqs, res, 2*minute)[50]).Status[0]; status != driver.Renewed {
+			t.Errorf("a renewal that waits until the row is free: %v", status)
+		}
+		unlock = lockRow(t, locker, reqs[50].Name)
+		time.AfterFunc(300*time.Millisecond, unlock)
+		if freed := release(t, s, releases(reqs, res)...); slices.Contains(freed, false) {
+			t.Errorf("a release that waits until the row is free: %v", freed)
+		}
+
+		// Whoever asks for a name whose row is locked loses at once.
+		unlock = lockRow(t, locker, reqs[50].Name)
+		began = time.Now()
+		for i, r := range grant(t, s, reqs...) {
+			if r.Granted != (i != 50) {
+				t.Errorf("grant %d: %+v", i, r)
+			}
+		}
+		if r := grant(t, s, reqs[50])[0]; r.Granted || r.Holder != (driver.Holder{}) || r.Now == 0 {
+			t.Errorf("grant of one: %+v", r)
+		}
+		if took := time.Since(began); took > 500*time.Millisecond {
+			t.Errorf("attempts at a locked row took %v", took)
+		}
+		unlock()
+		take(t, s, reqs[50])
+		if db.Stats().OpenConnections != 1 {
+			t.Error("a locked row cost a connection")
+		}
+	})
+}
+
+func TestWhatIsNotCommittedIsNotBelieved(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		s, _ := f.store(t, f.isolation(t, "READ-UNCOMMITTED"))
+		mine := requests(2, "%d")
+		release(t, s, releases(mine, take(t, s, mine...))...)
+		tx, err := f.Open(t).Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range mine {
+			exec(t, tx, "UPDATE `sqllock_lock` SET acq = ?, expires_at = ? WHERE name = ?", r.Acq[:], time.Now().Add(minute).UnixMicro(), r.Name)
+		}
+		for _, r := range append(grant(t, s, mine...), grant(t, s, mine[0])...) {
+			if r.Granted || r.Holder != (driver.Holder{}) {
+				t.Errorf("before a rollback: %+v", r)
+			}
+		}
+		_ = tx.Rollback()
+		take(t, s, mine...)
+	})
+}
+
+func TestALockedTableIsWaitedForASecond(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		s, _ := f.store(t)
+		known := request("known")
+		res := take(t, s, known)
+		conn, err := f.Open(t).Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		exec(t, conn, "LOCK TABLES `sqllock_lock` WRITE")
+		calls := map[string]func(context.Context) error{
+			"Grant":  func(ctx context.Context) error { _, err := s.Grant(ctx, requests(1, "%d")); return err },
+			"Grants": func(ctx context.Context) error { _, err := s.Grant(ctx, requests(2, "%d")); return err },
+			"Renew": func(ctx context.Context) error {
+				_, err := s.Renew(ctx, renewals([]driver.GrantRequest{known}, res, minute), false)
+				return err
+			},
+			"Release": func(ctx context.Context) error {
+				_, err := s.Release(ctx, releases([]driver.GrantRequest{known}, res))
+				return err
+			},
+		}
+		for name, call := range calls {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			if err := call(ctx); s.Classify(err) != driver.Again {
+				t.Errorf("%s: %v", name, err)
+			}
+			cancel()
+		}
+		exec(t, conn, "UNLOCK TABLES")
+		if !release(t, s, releases([]driver.GrantRequest{known}, res)...)[0] {
+			t.Error("not released after all")
+		}
+	})
+}

@@ -1,0 +1,125 @@
+// Package lockmysql is MySQL 8.0 or newer and MariaDB 10.6 or newer as a
+// database of package sqllock, through github.com/go-sql-driver/mysql or a
+// driver that wraps it. It needs no setting of the DSN but the name of a
+// database, and minds none.
+//
+// Statements never wait for a row that another transaction has locked, and for
+// a locked table for a second at most; the session is not changed for it.
+//
+// On Galera writes on several nodes exclude each other when they commit: that is
+// safe for leases, costs the loser a retry, and is said by a warning. A
+// connection that a proxy splits over a primary and replicas is not supported.
+package lockmysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/sqlconn"
+)
+
+// Database is a MySQL or MariaDB database that keeps locks. It is safe for
+// concurrent use and can serve any number of Lockers.
+type Database struct {
+	db       *sql.DB
+	prefix   string
+	unsafe   bool
+	problems []error // found by DB and the options; told when it is used
+}
+
+var (
+	_ driver.UniqueDatabase = (*Database)(nil)
+	_ driver.Migratable     = (*Database)(nil)
+)
+
+// Option is an option of [DB].
+type Option func(*Database)
+
+// TablePrefix begins the names of all tables; the default is "sqllock_". It must
+// match [A-Za-z_][A-Za-z0-9_]{0,30} and is quoted. Whether upper and lower case
+// differ is up to the server.
+func TablePrefix(prefix string) Option {
+	return func(d *Database) {
+		d.prefix = prefix
+		if err := driver.CheckIdentifier("table prefix", prefix); err != nil {
+			d.problems = append(d.problems, err)
+		}
+	}
+}
+
+// AllowUnsafeDurability accepts a server whose innodb_flush_log_at_trx_commit is
+// not 1, or whose redo log is disabled, for tests: after a crash such a server
+// may have forgotten who holds what, and two may hold one name. The default is
+// to refuse it.
+func AllowUnsafeDurability() Option {
+	return func(d *Database) { d.unsafe = true }
+}
+
+// DB keeps locks through an application's handle, which is never closed. What is
+// wrong with the handle or the options is told by the constructor that gets the
+// Database, before any SQL.
+func DB(db *sql.DB, opts ...Option) *Database {
+	d := &Database{db: db, prefix: driver.DefaultPrefix}
+	for _, opt := range opts {
+		opt(d)
+	}
+	if db == nil {
+		d.problems = append(d.problems, fmt.Errorf("%w: the *sql.DB is nil", driver.ErrInvalidOption))
+	} else if t := fmt.Sprintf("%T", db.Driver()); isForeign(t) {
+		d.problems = append(d.problems, fmt.Errorf("%w: %s is not a driver of MySQL", driver.ErrInvalidOption, t))
+	}
+	return d
+}
+
+func isForeign(driverType string) bool {
+	for _, other := range []string{"pgx", "stdlib.Driver", "pq.", "postgres", "sqlite"} {
+		if strings.Contains(strings.ToLower(driverType), strings.ToLower(other)) {
+			return true
+		}
+	}
+	return false
+}
+
+// Migration implements [driver.Migratable].
+func (d *Database) Migration() (driver.Migration, error) {
+	if err := errors.Join(d.problems...); err != nil {
+		return driver.Migration{}, err
+	}
+	return driver.Migration{
+		Dialect:   "mysql",
+		DB:        d.db,
+		Prefix:    d.prefix,
+		Retryable: func(err error) bool { return classify(err) == driver.Again },
+		Close:     func() error { return nil },
+	}, nil
+}
+
+// OpenUnique implements [driver.UniqueDatabase].
+func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver.LeaseStore, error) {
+	if err := errors.Join(d.problems...); err != nil {
+		return nil, err
+	}
+	pool := &sqlconn.Pool{DB: d.db}
+	s := &store{pool: pool, source: pool, queries: newQueries(d.prefix), client: client}
+	err := s.source.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		return d.inspect(ctx, session{conn}, s)
+	})
+	if err != nil {
+		return nil, closedHandle(err)
+	}
+	s.info.MaxConns = d.db.Stats().MaxOpenConnections
+	return s, nil
+}
+
+// closedHandle says in our words that the handle is closed, which database/sql
+// tells only by text.
+func closedHandle(err error) error {
+	if err.Error() == "sql: database is closed" {
+		return fmt.Errorf("%w: the handle is closed: %w", driver.ErrInvalidOption, err)
+	}
+	return err
+}

@@ -1,0 +1,241 @@
+package lockmysql_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// sessions are ways to reach a server that must not make a difference.
+func sessions(t *testing.T, f *fixture) map[string][]string {
+	return map[string][]string{
+		"plain":             nil,
+		"clientFoundRows":   {"clientFoundRows=true"},
+		"interpolateParams": {"interpolateParams=true"},
+		"both":              {"clientFoundRows=true", "interpolateParams=true"},
+		"READ UNCOMMITTED":  {f.isolation(t, "READ-UNCOMMITTED")},
+		"READ COMMITTED":    {f.isolation(t, "READ-COMMITTED")},
+		"REPEATABLE READ":   {f.isolation(t, "REPEATABLE-READ"), "clientFoundRows=true"},
+		"SERIALIZABLE":      {f.isolation(t, "SERIALIZABLE")},
+		"latin1":            {"charset=latin1", "interpolateParams=true"},
+		"sjis":              {"charset=sjis"},
+		"safe updates":      {"sql_safe_updates=1"},
+		"sql_mode":          {"sql_mode='ANSI,NO_BACKSLASH_ESCAPES,HIGH_NOT_PRECEDENCE'", "interpolateParams=true"},
+		"time_zone":         {"time_zone='-07:30'", "parseTime=true", "loc=Asia/Kolkata"},
+	}
+}
+
+func TestALeaseLivesTheSameInEverySession(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		for name, params := range sessions(t, f) {
+			t.Run(name, func(t *testing.T) {
+				s, _ := f.store(t, params...)
+				t.Run("one", func(t *testing.T) { life(t, s, requests(1, name+" %d")) })
+				t.Run("many", func(t *testing.T) { life(t, s, requests(7, name+" %d")) })
+			})
+		}
+	})
+}
+
+// life is what may happen to leases, in batches.
+func life(t *testing.T, s driver.LeaseStore, reqs []driver.GrantRequest) {
+	rivals := make([]driver.GrantRequest, len(reqs))
+	for i, r := range reqs {
+		rivals[i] = r
+		rivals[i].Acq, rivals[i].Owner = newID(), "größer\x01"
+	}
+	first := take(t, s, reqs...)
+	for i, r := range first {
+		if skew := time.Since(time.UnixMicro(r.Now)).Abs(); skew > minute {
+			t.Errorf("the database's clock differs by %v", skew)
+		}
+		if r.Remaining != minute || r.Version != r.Now {
+			t.Errorf("new name: %+v", r)
+		}
+		if again := take(t, s, reqs[i])[0]; again.Version != r.Version || again.Remaining > minute || again.Remaining < minute/2 {
+			t.Errorf("repeated with the same acq: %+v, was %+v", again, r)
+		}
+	}
+	for i, r := range grant(t, s, rivals...) {
+		want := driver.Holder{Acq: reqs[i].Acq, Owner: reqs[i].Owner, Label: "host/test/1",
+			Version: first[i].Version, Since: first[i].Now, Until: first[i].Now + minute.Microseconds()}
+		if r.Granted || r.Holder != want || r.Now < first[i].Now {
+			t.Errorf("rival: %+v, want holder %+v", r, want)
+		}
+	}
+
+	for i, status := range renew(t, s, false, renewals(reqs, first, 2*minute)...).Status {
+		if status != driver.Renewed {
+			t.Errorf("renewal %d: %v", i, status)
+		}
+	}
+	shorter := renew(t, s, false, renewals(reqs, first, minute)...)
+	for i, status := range shorter.Status {
+		if status != driver.Renewed {
+			t.Errorf("shorter renewal %d: %v", i, status)
+		}
+	}
+	for i, r := range grant(t, s, rivals...) {
+		if left := time.Duration(r.Holder.Until-first[i].Now) * time.Microsecond; left < 2*minute {
+			t.Errorf("a shorter renewal shortened: %v", left)
+		}
+	}
+	for i, status := range renew(t, s, false, renewals(rivals, first, minute)...).Status {
+		if status != driver.Gone {
+			t.Errorf("renewal of another acq %d: %v", i, status)
+		}
+	}
+	for i, freed := range release(t, s, releases(rivals, first)...) {
+		if freed {
+			t.Errorf("release of another acq freed %d", i)
+		}
+	}
+
+	for i, freed := range release(t, s, releases(reqs, first)...) {
+		if !freed {
+			t.Errorf("release %d did not free", i)
+		}
+	}
+	for i, freed := range release(t, s, releases(reqs, first)...) {
+		if freed {
+			t.Errorf("second release freed %d", i)
+		}
+	}
+	for i, status := range renew(t, s, true, renewals(reqs, first, minute)...).Status {
+		if status != driver.Gone {
+			t.Errorf("renewal after release %d: %v", i, status)
+		}
+	}
+
+	for i := range rivals {
+		rivals[i].TTL = 100 * time.Millisecond
+	}
+	second := take(t, s, rivals...)
+	for i, r := range second {
+		if r.Version <= first[i].Version {
+			t.Errorf("token %d after %d", r.Version, first[i].Version)
+		}
+	}
+	time.Sleep(110 * time.Millisecond)
+	if status := renew(t, s, false, renewals(rivals, second, minute)...).Status[0]; status != driver.Gone {
+		t.Errorf("renewal of an expired lease: %v", status)
+	}
+	third := take(t, s, reqs...)
+	for i, r := range third {
+		if r.Version <= second[i].Version {
+			t.Errorf("token %d after %d", r.Version, second[i].Version)
+		}
+	}
+
+	abandon := make([]driver.AbandonRequest, len(reqs))
+	for i := range reqs {
+		abandon[i] = driver.AbandonRequest{Name: reqs[i].Name, Acq: rivals[i].Acq}
+	}
+	for _, mine := range []bool{false, true} {
+		for i := range abandon {
+			if mine {
+				abandon[i].Acq = reqs[i].Acq
+			}
+		}
+		if err := s.Abandon(t.Context(), abandon); err != nil {
+			t.Fatal(err)
+		}
+		if status := renew(t, s, false, renewals(reqs, third, minute)...).Status[0]; mine != (status == driver.Gone) {
+			t.Errorf("after Abandon of ours (%v): %v", mine, status)
+		}
+	}
+}
+
+func TestNamesDifferByteForByte(t *testing.T) {
+	names := []string{"K", "k", "k ", "k\u0301", "ḱ", "ß", "ss", "'", `\`, `"`, "`", "?", "\x7f",
+		strings.Repeat("ä", 127) + "a", strings.Repeat("ä", 127) + "b", strings.Repeat("🔒", 63) + "abc"}
+	eachServer(t, func(t *testing.T, f *fixture) {
+		for name, params := range sessions(t, f) {
+			t.Run(name, func(t *testing.T) {
+				s, db := f.store(t, params...)
+				exec(t, db, "DELETE FROM `sqllock_lock` WHERE version > 0 ORDER BY name LIMIT 1000")
+				for i, name := range names {
+					if i%2 == 0 {
+						take(t, s, requestBy(name, name))
+					}
+				}
+				for i, name := range names {
+					if got := grant(t, s, requestBy(name, name))[0].Granted; got != (i%2 == 1) {
+						t.Errorf("name %q: granted %v", name, got)
+					}
+				}
+			})
+		}
+		rows, err := f.Open(t).Query("SELECT name, held, owner, held_since, expires_at FROM sqllock_locks ORDER BY token DESC LIMIT 1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = rows.Close() }()
+		for rows.Next() {
+			var name, owner, since, until string
+			var held bool
+			if err := rows.Scan(&name, &held, &owner, &since, &until); err != nil {
+				t.Fatal(err)
+			}
+			from, err1 := time.Parse("2006-01-02 15:04:05.000000", since)
+			to, err2 := time.Parse("2006-01-02 15:04:05.000000", until)
+			if name != names[len(names)-1] || !held || owner != name || err1 != nil || err2 != nil || to.Sub(from) != minute {
+				t.Errorf("the view says %q %v %q %q %q", name, held, owner, since, until)
+			}
+		}
+	})
+}
+
+func TestABatchGetsEachNameItsOwnAnswer(t *testing.T) {
+	const n = 500
+	eachServer(t, func(t *testing.T, f *fixture) {
+		other, _ := f.store(t)
+		s, db := f.store(t, "interpolateParams=true")
+		reqs := requests(n, "name %03d")
+		var held, expired, free []driver.GrantRequest
+		for i, r := range reqs {
+			r.Acq = newID()
+			switch i % 4 {
+			case 0: // no row
+			case 1:
+				held = append(held, r)
+			case 2:
+				r.TTL = time.Millisecond
+				expired = append(expired, r)
+			case 3:
+				free = append(free, r)
+			}
+		}
+		take(t, other, held...)
+		old := take(t, other, expired...)
+		release(t, other, releases(free, take(t, other, free...))...)
+		time.Sleep(10 * time.Millisecond)
+
+		before := questions(t, db)
+		res := grant(t, s, reqs...)
+		if asked := questions(t, db) - before - 1; asked != 3 {
+			t.Errorf("%d statements, want a look, an insert and an update", asked)
+		}
+		for i, r := range res {
+			if want := i%4 != 1; r.Granted != want || want && (r.Remaining != minute || r.Version == 0) || !want && r.Holder.Acq != held[i/4].Acq {
+				t.Fatalf("request %d: %+v", i, r)
+			}
+		}
+		if res[2].Version <= old[0].Version {
+			t.Errorf("token %d after %d", res[2].Version, old[0].Version)
+		}
+		for i, r := range grant(t, s, reqs...) {
+			if i%4 != 1 && (!r.Granted || r.Version != res[i].Version) {
+				t.Fatalf("repeated request %d: %+v, was %+v", i, r, res[i])
+			}
+		}
+		freed := release(t, s, releases(reqs, res)...)
+		for i := range freed {
+			if freed[i] != (i%4 != 1) {
+				t.Fatalf("release %d: %v", i, freed[i])
+			}
+		}
+	})
+}

@@ -1,0 +1,160 @@
+package lockmysql
+
+import "strings"
+
+// The SQL of this package. Every value is a parameter; what varies is the name of
+// the tables, which is checked and quoted. Texts and ids travel as hexadecimal
+// digits, so that no character set of a connection can bend them.
+//
+// Each statement runs by itself, with autocommit: then it reads what is committed
+// and locks what it finds, whatever the session's isolation level. The exception is
+// a look in a session that is READ UNCOMMITTED, see store.read.
+//
+// now is the server's clock when the statement began, in microseconds since the
+// epoch; it is the same wherever it stands in one statement. No time zone comes
+// near it.
+const now = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
+
+// grantable says that nobody keeps the name: no holder, and no gate.
+const grantable = `(l.acq IS NULL OR l.expires_at <= ` + now + `)
+	AND (l.others = 0 OR l.others_until <= ` + now + `)
+	AND l.not_before <= ` + now + ` AND l.wait_until <= ` + now
+
+// A statement that meets a locked table gives up after a second. MariaDB takes
+// the bound before the statement and MySQL after its verb; each takes the other's
+// for a comment. A row that is locked is never waited for, see locked, but by an
+// INSERT that meets one of the same name: there only MariaDB knows a bound.
+//
+// MariaDB is also told not to mind that the requests of a batch have no index,
+// and, where that is its default, not to fail when a row has changed since the
+// statement began: that is what the condition on the row is for.
+const (
+	bounded = `/*M!100600 SET STATEMENT lock_wait_timeout = 1, innodb_lock_wait_timeout = 1, sql_safe_updates = 0 */` +
+		`/*M!110602 , innodb_snapshot_isolation = 0 */ /*M!100600 FOR */ `
+	hint = ` /*+ SET_VAR(lock_wait_timeout = 1) */ `
+
+	doSelect = bounded + `SELECT` + hint
+	doInsert = bounded + `INSERT` + hint + `IGNORE INTO {lock} `
+	doUpdate = bounded + `UPDATE` + hint
+)
+
+// Statements over rows that exist lock them in a derived table first and change
+// them in the outer statement. That is the one way to pass over locked rows in a
+// statement that changes rows; MySQL has no other way to bound the wait for them
+// either. FORCE INDEX keeps the optimizer of a small table from locking every row
+// of it, and STRAIGHT_JOIN keeps the order of the requests, which is that of the
+// names. The limit makes that the derived table stays one.
+const (
+	lockTable = `{lock} l FORCE INDEX (PRIMARY)`
+	locked    = ` LIMIT 1000000 FOR UPDATE /*!80000 OF l */ SKIP LOCKED`
+	mine      = `) d STRAIGHT_JOIN ` + lockTable + ` ON l.name = d.name`
+)
+
+// Requests come as a JSON array of arrays, see batch, so that a statement is the
+// same for any number of them.
+const (
+	withName    = `JSON_TABLE(?, '$[*]' COLUMNS (i FOR ORDINALITY, name VARCHAR(510) PATH '$[0]'`
+	withAcq     = withName + `, acq CHAR(32) PATH '$[1]'`
+	withVersion = withAcq + `, version BIGINT PATH '$[2]'`
+	withTTL     = withVersion + `, ttl BIGINT PATH '$[3]'`
+	withOwner   = withTTL + `, owner VARCHAR(510) PATH '$[4]'`
+	withHolds   = withTTL + `, holds INT PATH '$[4]'`
+
+	asRows = `)) r`
+	join   = asRows + ` STRAIGHT_JOIN ` + lockTable + ` ON l.name = UNHEX(r.name)`
+)
+
+// LAST_INSERT_ID brings the server's clock back with the reply, whether the
+// connection counts found rows or changed ones. The expressions of one SET do not
+// build on each other, because MySQL would take the new values.
+const (
+	setWon = `l.instance = UNHEX(?), l.label = UNHEX(?),
+	l.version = GREATEST(l.version + 1, LAST_INSERT_ID(` + now + `)), l.holds = 1, l.acquired_at = ` + now
+
+	setFreed = `l.acq = NULL, l.owner = NULL, l.instance = NULL, l.label = NULL, l.holds = 0, l.expires_at = ` + now
+)
+
+const (
+	queryVersion = `SELECT VERSION()`
+
+	queryCheck = `SHOW SESSION VARIABLES WHERE Variable_name IN ('autocommit', 'innodb_flush_log_at_trx_commit',
+	'innodb_read_only', 'log_bin', 'max_allowed_packet', 'read_only', 'super_read_only', 'sync_binlog',
+	'transaction_isolation', 'transaction_read_only', 'tx_isolation', 'tx_read_only', 'wsrep_on')`
+
+	queryRedo = `SHOW GLOBAL STATUS LIKE 'Innodb_redo_log_enabled'`
+
+	queryEngine = `SELECT DATABASE(), (SELECT ENGINE FROM information_schema.TABLES
+	WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?)`
+
+	queryMeta = doSelect + `schema_version, compatible_from FROM {meta}`
+
+	queryState = now + `, l.name IS NOT NULL, l.acq, l.owner, l.label, l.version, l.acquired_at, l.expires_at, ` + grantable
+
+	// queryLook tells what the row of a name says. It locks nothing, not even in a
+	// session that is SERIALIZABLE.
+	queryLook     = doSelect + queryState + ` FROM ` + lockTable + ` WHERE l.name = UNHEX(?)`
+	queryLookMany = doSelect + `r.i - 1, ` + queryState + ` FROM ` + withName + asRows +
+		` LEFT JOIN ` + lockTable + ` ON l.name = UNHEX(r.name)`
+
+	// queryInsert takes names that have no row yet.
+	queryInsert = doInsert + `(name, acq, owner, instance, label, version, holds, acquired_at, expires_at)
+SELECT UNHEX(r.name), UNHEX(r.acq), UNHEX(r.owner), UNHEX(?), UNHEX(?), LAST_INSERT_ID(` + now + `), 1, ` + now + `, ` + now + ` + r.ttl
+FROM ` + withOwner + asRows
+
+	// queryGrant takes a name whose row was seen to be grantable. It asks for the
+	// version that was seen, so the one who takes it knows the new version too.
+	queryGrant = doUpdate + `(
+	SELECT l.name FROM ` + lockTable + `
+	WHERE l.name = UNHEX(?) AND l.version = ? AND ` + grantable + locked + mine + `
+SET l.acq = UNHEX(?), l.owner = UNHEX(?), ` + setWon + `, l.expires_at = ` + now + ` + ?`
+
+	queryGrantMany = doUpdate + `(
+	SELECT l.name, UNHEX(r.acq) AS acq, UNHEX(r.owner) AS owner, r.ttl FROM ` + withOwner + join + `
+	WHERE l.version = r.version AND ` + grantable + locked + mine + `
+SET l.acq = d.acq, l.owner = d.owner, ` + setWon + `, l.expires_at = ` + now + ` + d.ttl`
+
+	queryRenew = doUpdate + `(
+	SELECT l.name, r.ttl, r.holds FROM ` + withHolds + join + `
+	WHERE l.acq = UNHEX(r.acq) AND l.version = r.version AND l.expires_at > ` + now + locked + mine + `
+SET l.expires_at = GREATEST(l.expires_at, LAST_INSERT_ID(` + now + `) + d.ttl), l.holds = d.holds`
+
+	// queryRelease frees a name and keeps its row: the version must go on rising.
+	queryRelease = doUpdate + `(
+	SELECT l.name FROM ` + lockTable + `
+	WHERE l.name = UNHEX(?) AND l.acq = UNHEX(?) AND l.version = ?` + locked + mine + `
+SET ` + setFreed
+
+	// queryReleaseMany frees all of the names or none of them: after a part of them
+	// nobody could tell which, because the next holder may have them already.
+	queryReleaseMany = doUpdate + `(
+	SELECT l.name, COUNT(*) OVER () AS found FROM ` + withVersion + join + `
+	WHERE l.acq = UNHEX(r.acq) AND l.version = r.version` + locked + mine + `
+SET ` + setFreed + `
+WHERE d.found = ?`
+
+	// queryAbandon is queryRelease for acquisitions whose version is not known.
+	queryAbandon = doUpdate + `(
+	SELECT l.name FROM ` + withAcq + join + `
+	WHERE l.acq = UNHEX(r.acq)` + locked + mine + `
+SET ` + setFreed
+)
+
+// queries are the texts for one table prefix.
+type queries struct {
+	lockName, metaName string // not quoted
+
+	meta, look, lookMany, insert, grant, grantMany, renew, release, releaseMany, abandon string
+}
+
+func newQueries(prefix string) queries {
+	q := queries{lockName: prefix + "lock", metaName: prefix + "meta"}
+	text := strings.NewReplacer("{lock}", "`"+q.lockName+"`", "{meta}", "`"+q.metaName+"`").Replace
+	q.meta = text(queryMeta)
+	q.look, q.lookMany = text(queryLook), text(queryLookMany)
+	q.insert = text(queryInsert)
+	q.grant, q.grantMany = text(queryGrant), text(queryGrantMany)
+	q.renew = text(queryRenew)
+	q.release, q.releaseMany = text(queryRelease), text(queryReleaseMany)
+	q.abandon = text(queryAbandon)
+	return q
+}

@@ -1,0 +1,136 @@
+package lockmysql
+
+import (
+	"context"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// Release implements [driver.LeaseStore]. It is one statement as long as every
+// lease is still held and no row is locked.
+func (s *store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error) {
+	freed := make([]bool, len(reqs))
+	if len(reqs) == 0 {
+		return freed, nil
+	}
+	err := s.do(ctx, func(ctx context.Context, c session) error {
+		clear(freed)
+		return s.release(ctx, c, reqs, freed)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return freed, nil
+}
+
+// release frees all that is held or, if an error is returned, nothing. What a look
+// does not find with us any more was lost before, for nobody gets back what was
+// lost; the rest is tried again, for somebody has locked a row of it.
+func (s *store) release(ctx context.Context, c session, reqs []driver.ReleaseRequest, freed []bool) error {
+	todo := make([]int, len(reqs))
+	for i := range todo {
+		todo[i] = i
+	}
+	patience := newPatience()
+	for len(todo) > 0 {
+		done, err := s.releaseAll(ctx, c, reqs, todo)
+		if err != nil {
+			return err
+		}
+		if done {
+			for _, i := range todo {
+				freed[i] = true
+			}
+			return nil
+		}
+		held, err := s.stillHeld(ctx, c, reqs, todo)
+		if err != nil {
+			return err
+		}
+		if len(held) == len(todo) {
+			if err := patience.wait(ctx); err != nil {
+				return err
+			}
+		}
+		todo = held
+	}
+	return nil
+}
+
+// releaseAll frees the requests at todo together and reports whether it did. If
+// not, it freed none.
+func (s *store) releaseAll(ctx context.Context, c session, reqs []driver.ReleaseRequest, todo []int) (bool, error) {
+	if len(todo) == 1 {
+		r := &reqs[todo[0]]
+		n, _, err := c.exec(ctx, s.queries.release, digits(r.Name), r.Acq.String(), r.Version)
+		return n == 1, err
+	}
+	n, _, err := c.exec(ctx, s.queries.releaseMany, releases(reqs, todo).String(), len(todo))
+	return n == int64(len(todo)), err
+}
+
+func (s *store) stillHeld(ctx context.Context, c session, reqs []driver.ReleaseRequest, todo []int) (held []int, err error) {
+	states, err := s.look(ctx, c, releases(reqs, todo), len(todo))
+	if err != nil {
+		return nil, err
+	}
+	for k, i := range todo {
+		if states[k].heldBy(reqs[i].Acq) && states[k].holder.Version == reqs[i].Version {
+			held = append(held, i)
+		}
+	}
+	return held, nil
+}
+
+func releases(reqs []driver.ReleaseRequest, which []int) *batch {
+	b := newBatch(len(which))
+	for _, i := range which {
+		b.row(reqs[i].Name, reqs[i].Acq).int(reqs[i].Version).end()
+	}
+	return b
+}
+
+// Abandon implements [driver.LeaseStore]. It looks first, because as a rule
+// nothing is held.
+func (s *store) Abandon(ctx context.Context, reqs []driver.AbandonRequest) error {
+	if len(reqs) == 0 {
+		return nil
+	}
+	return s.do(ctx, func(ctx context.Context, c session) error {
+		patience := newPatience()
+		for {
+			done, err := s.abandonOnce(ctx, c, reqs)
+			if err != nil || done {
+				return err
+			}
+			if err := patience.wait(ctx); err != nil {
+				return err
+			}
+		}
+	})
+}
+
+// abandonOnce reports whether nothing is held any more.
+func (s *store) abandonOnce(ctx context.Context, c session, reqs []driver.AbandonRequest) (bool, error) {
+	b := newBatch(len(reqs))
+	for i := range reqs {
+		b.row(reqs[i].Name, reqs[i].Acq).end()
+	}
+	states, err := s.look(ctx, c, b, len(reqs))
+	if err != nil {
+		return false, err
+	}
+	held := newBatch(1)
+	var n int64
+	for i := range reqs {
+		if states[i].heldBy(reqs[i].Acq) {
+			held.row(reqs[i].Name, reqs[i].Acq).end()
+			n++
+		}
+	}
+	if n == 0 {
+		return true, nil
+	}
+	freed, _, err := c.exec(ctx, s.queries.abandon, held.String())
+	return freed == n, err
+}

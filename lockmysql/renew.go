@@ -1,0 +1,121 @@
+package lockmysql
+
+import (
+	"context"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// Renew implements [driver.LeaseStore]. As long as every lease is still held and
+// no row is locked, it is one statement for all of them. Otherwise a look tells
+// which were not renewed, and why.
+func (s *store) Renew(ctx context.Context, reqs []driver.RenewRequest, wait bool) (driver.RenewResults, error) {
+	res := driver.RenewResults{Status: make([]driver.RenewStatus, 0, len(reqs))}
+	for len(reqs) > 0 {
+		n := s.fitting(reqs)
+		part, err := s.renewPart(ctx, reqs[:n], wait)
+		if err != nil {
+			return driver.RenewResults{}, err
+		}
+		res.Now, res.Status = part.Now, append(res.Status, part.Status...)
+		reqs = reqs[n:]
+	}
+	return res, nil
+}
+
+// fitting returns how many of the requests go into one statement: all, unless the
+// server takes little at once.
+func (s *store) fitting(reqs []driver.RenewRequest) int {
+	const row, text = 100, 8 << 10 // bytes of a row without its name, of the statement
+	size := text
+	for i := range reqs {
+		size += row + 2*len(reqs[i].Name)
+		if i > 0 && s.maxPacket > 0 && size > s.maxPacket {
+			return i
+		}
+	}
+	return len(reqs)
+}
+
+func (s *store) renewPart(ctx context.Context, reqs []driver.RenewRequest, wait bool) (res driver.RenewResults, err error) {
+	err = s.do(ctx, func(ctx context.Context, c session) error {
+		r := renewing{s: s, c: c, reqs: reqs}
+		r.res.Status = make([]driver.RenewStatus, len(reqs))
+		err := r.run(ctx, wait)
+		res = r.res
+		return err
+	})
+	return res, err
+}
+
+// renewing is one statement's share of a call of Renew.
+type renewing struct {
+	s    *store
+	c    session
+	reqs []driver.RenewRequest
+	res  driver.RenewResults
+}
+
+func (r *renewing) run(ctx context.Context, wait bool) error {
+	todo := make([]int, len(r.reqs))
+	for i := range todo {
+		todo[i] = i
+	}
+	patience := newPatience()
+	for {
+		busy, err := r.once(ctx, todo)
+		if err != nil || len(busy) == 0 || !wait {
+			return err
+		}
+		if err := patience.wait(ctx); err != nil {
+			return err
+		}
+		todo = busy
+	}
+}
+
+// once tries to renew the requests at todo and returns those whose rows are
+// locked.
+func (r *renewing) once(ctx context.Context, todo []int) (busy []int, err error) {
+	b := newBatch(len(todo))
+	for _, i := range todo {
+		q := &r.reqs[i]
+		b.row(q.Name, q.Acq).int(q.Version).int(q.TTL.Microseconds()).int(int64(q.Holds)).end()
+	}
+	n, now, err := r.c.exec(ctx, r.s.queries.renew, b.String())
+	if err != nil {
+		return nil, err
+	}
+	if n == int64(len(todo)) {
+		r.res.Now = now
+		for _, i := range todo {
+			r.res.Status[i] = driver.Renewed
+		}
+		return nil, nil
+	}
+	states, err := r.s.look(ctx, r.c, b, len(todo))
+	if err != nil {
+		return nil, err
+	}
+	for k, i := range todo {
+		r.res.Status[i] = states[k].renewed(&r.reqs[i], now)
+		if r.res.Status[i] == driver.Busy {
+			busy = append(busy, i)
+		}
+		r.res.Now = states[k].now
+	}
+	return busy, nil
+}
+
+// renewed tells what became of a renewal that was tried at the time now, which is
+// 0 if it found no row at all. A row that reaches far enough was renewed, or did
+// so before: then a connection that counts changed rows has not counted it.
+func (st *state) renewed(q *driver.RenewRequest, now int64) driver.RenewStatus {
+	switch {
+	case !st.heldBy(q.Acq) || st.holder.Version != q.Version || st.holder.Until <= st.now:
+		return driver.Gone
+	case now != 0 && st.holder.Until >= now+q.TTL.Microseconds():
+		return driver.Renewed
+	}
+	return driver.Busy
+}

@@ -1,0 +1,201 @@
+package lockmysql_test
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/testdb"
+	"github.com/sqllock/sqllock/lockmysql"
+	"github.com/sqllock/sqllock/migrations"
+)
+
+func TestMain(m *testing.M) { testdb.Main(m) }
+
+// fixture is a database with tables.
+type fixture struct{ *testdb.Database }
+
+// eachServer runs a test on every MySQL and MariaDB there is.
+func eachServer(t *testing.T, test func(t *testing.T, f *fixture)) {
+	for _, engine := range testdb.Engines() {
+		if engine != testdb.MariaDB && engine != testdb.MySQL {
+			continue
+		}
+		t.Run(engine, func(t *testing.T) {
+			f := &fixture{testdb.New(t, engine)}
+			f.migrate(t)
+			test(t, f)
+		})
+	}
+}
+
+func (f *fixture) migrate(t *testing.T) {
+	t.Helper()
+	if err := migrations.Up(t.Context(), lockmysql.DB(f.Open(t))); err != nil {
+		b, _ := os.ReadFile("../migrations/mysql/20261121000001_lease.sql")
+		up, _, _ := strings.Cut(string(b), "-- +goose Down")
+		exec(t, f.Open(t, "multiStatements=true"), up)
+	}
+}
+
+// isolation is the DSN parameter for an isolation level, whose name differs.
+func (f *fixture) isolation(t *testing.T, level string) string {
+	t.Helper()
+	return f.variable(t, "isolation") + "='" + level + "'"
+}
+
+// variable is the name of transaction_… here, which was tx_… once.
+func (f *fixture) variable(t *testing.T, what string) (name string) {
+	t.Helper()
+	err := f.Open(t).QueryRow(`SHOW VARIABLES WHERE Variable_name IN (?, ?)`, "tx_"+what, "transaction_"+what).Scan(&name, new(string))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// store opens a store on a handle of its own, with one connection, so that what
+// the session counts is what the store did.
+func (f *fixture) store(t *testing.T, params ...string) (driver.LeaseStore, *sql.DB) {
+	t.Helper()
+	db := f.Open(t, params...)
+	db.SetMaxOpenConns(1)
+	return open(t, db), db
+}
+
+func open(t *testing.T, db *sql.DB) driver.LeaseStore {
+	t.Helper()
+	s, err := lockmysql.DB(db).OpenUnique(t.Context(), driver.Client{Instance: newID(), Label: "host/test/1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func exec(t *testing.T, db interface {
+	ExecContext(context.Context, string, ...any) (sql.Result, error)
+}, query string, args ...any) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if _, err := db.ExecContext(ctx, query, args...); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+}
+
+// questions is how many statements the only connection of db has run.
+func questions(t *testing.T, db *sql.DB) (n int) {
+	t.Helper()
+	if err := db.QueryRow(`SHOW SESSION STATUS LIKE 'Questions'`).Scan(new(string), &n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func newID() (id driver.ID) {
+	_, _ = rand.Read(id[:])
+	return id
+}
+
+const minute = time.Minute
+
+func request(name string) driver.GrantRequest { return requestBy("owner of "+name, name) }
+
+func requestBy(owner, name string) driver.GrantRequest {
+	return driver.GrantRequest{Name: name, Acq: newID(), Owner: owner, TTL: minute}
+}
+
+func requests(n int, format string) []driver.GrantRequest {
+	reqs := make([]driver.GrantRequest, n)
+	for i := range reqs {
+		reqs[i] = request(fmt.Sprintf(format, i))
+	}
+	return reqs
+}
+
+func grant(t *testing.T, s driver.LeaseStore, reqs ...driver.GrantRequest) []driver.GrantResult {
+	t.Helper()
+	res, err := s.Grant(t.Context(), reqs)
+	if err != nil {
+		t.Fatalf("Grant: %v", err)
+	}
+	if len(res) != len(reqs) {
+		t.Fatalf("Grant: %d results for %d requests", len(res), len(reqs))
+	}
+	return res
+}
+
+// take grants all or fails.
+func take(t *testing.T, s driver.LeaseStore, reqs ...driver.GrantRequest) []driver.GrantResult {
+	t.Helper()
+	res := grant(t, s, reqs...)
+	for i, r := range res {
+		if !r.Granted {
+			t.Fatalf("Grant: %q is not granted: %+v", reqs[i].Name, r)
+		}
+	}
+	return res
+}
+
+func renewals(reqs []driver.GrantRequest, res []driver.GrantResult, ttl time.Duration) []driver.RenewRequest {
+	out := make([]driver.RenewRequest, len(reqs))
+	for i := range reqs {
+		out[i] = driver.RenewRequest{Name: reqs[i].Name, Acq: reqs[i].Acq, Version: res[i].Version, TTL: ttl, Holds: 1}
+	}
+	return out
+}
+
+func renew(t *testing.T, s driver.LeaseStore, wait bool, reqs ...driver.RenewRequest) driver.RenewResults {
+	t.Helper()
+	res, err := s.Renew(t.Context(), reqs, wait)
+	if err != nil {
+		t.Fatalf("Renew: %v", err)
+	}
+	return res
+}
+
+func releases(reqs []driver.GrantRequest, res []driver.GrantResult) []driver.ReleaseRequest {
+	out := make([]driver.ReleaseRequest, len(reqs))
+	for i := range reqs {
+		out[i] = driver.ReleaseRequest{Name: reqs[i].Name, Acq: reqs[i].Acq, Version: res[i].Version}
+	}
+	return out
+}
+
+func release(t *testing.T, s driver.LeaseStore, reqs ...driver.ReleaseRequest) []bool {
+	t.Helper()
+	freed, err := s.Release(t.Context(), reqs)
+	if err != nil {
+		t.Fatalf("Release: %v", err)
+	}
+	return freed
+}
+
+// lockRow locks the rows of names in a transaction of its own and returns what
+// ends it.
+func lockRow(t *testing.T, db *sql.DB, names ...string) (unlock func()) {
+	t.Helper()
+	tx, err := db.BeginTx(context.Background(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if err := tx.QueryRow("SELECT version FROM `sqllock_lock` WHERE name = ? FOR UPDATE", name).Scan(new(int64)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unlock = func() { _ = tx.Rollback() }
+	t.Cleanup(unlock)
+	return unlock
+}

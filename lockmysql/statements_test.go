@@ -1,0 +1,181 @@
+package lockmysql_test
+
+import (
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/lockmysql"
+)
+
+func TestClosedGatesKeepAName(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		s, db := f.store(t)
+		for gate, column := range []string{"not_before", "others = 1, others_until", "wait_until"} {
+			for _, n := range []int{1, 3} {
+				reqs := requests(n, fmt.Sprintf("gate %d of %d, %%d", gate, n))
+				release(t, s, releases(reqs, take(t, s, reqs...))...)
+				set := func(at time.Time) {
+					exec(t, db, "UPDATE `sqllock_lock` SET "+column+" = ?", at.UnixMicro())
+				}
+				set(time.Now().Add(minute))
+				for _, r := range grant(t, s, reqs...) {
+					if r.Granted || r.Holder != (driver.Holder{}) {
+						t.Errorf("%s in a minute: %+v", column, r)
+					}
+				}
+				set(time.Now().Add(-minute))
+				take(t, s, reqs...)
+			}
+		}
+	})
+}
+
+func TestATokenRisesThoughTheClockWentBack(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		s, db := f.store(t)
+		for _, n := range []int{1, 3} {
+			reqs := requests(n, fmt.Sprintf("back %d %%d", n))
+			release(t, s, releases(reqs, take(t, s, reqs...))...)
+			ahead := time.Now().Add(time.Hour).UnixMicro()
+			exec(t, db, "UPDATE `sqllock_lock` SET version = ?", ahead)
+			for _, r := range take(t, s, reqs...) {
+				if r.Version != ahead+1 || r.Now >= ahead {
+					t.Errorf("got %+v, want token %d", r, ahead+1)
+				}
+			}
+		}
+	})
+}
+
+func TestStatementsPerOperation(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		s, db := f.store(t, "interpolateParams=true")
+		for _, n := range []int{1, 100} {
+			reqs := requests(n, fmt.Sprintf("count %d %%03d", n))
+			rivals := make([]driver.GrantRequest, n)
+			for i := range rivals {
+				rivals[i] = request(reqs[i].Name)
+			}
+			var res []driver.GrantResult
+			expect := func(what string, want int, do func()) {
+				t.Helper()
+				before := questions(t, db)
+				do()
+				if got := questions(t, db) - before - 1; got != want {
+					t.Errorf("%s of %d: %d statements, want %d", what, n, got, want)
+				}
+			}
+			expect("grant of new names", 2, func() { res = take(t, s, reqs...) })
+			expect("losing attempt", 1, func() { grant(t, s, rivals...) })
+			expect("renewal", 1, func() { renew(t, s, false, renewals(reqs, res, 2*minute)...) })
+			expect("release", 1, func() { release(t, s, releases(reqs, res)...) })
+			expect("grant of known names", 2, func() { res = take(t, s, reqs...) })
+			expect("release of others' leases", 2, func() { release(t, s, releases(rivals, res)...) })
+		}
+	})
+}
+
+func TestTenThousandLeasesAreRenewedByOneStatement(t *testing.T) {
+	const n = 10_000
+	eachServer(t, func(t *testing.T, f *fixture) {
+		s, db := f.store(t, "interpolateParams=true")
+		reqs := requests(n, "some/longer/name/%05d")
+		res := take(t, s, reqs...)
+		for _, status := range []string{"first", "second"} {
+			ask := renewals(reqs, res, 2*minute)
+			before, began := questions(t, db), time.Now()
+			got := renew(t, s, false, ask...)
+			took := time.Since(began)
+			if asked := questions(t, db) - before - 1; asked != 1 {
+				t.Errorf("%d statements", asked)
+			}
+			if i := slices.IndexFunc(got.Status, func(s driver.RenewStatus) bool { return s != driver.Renewed }); i >= 0 {
+				t.Errorf("renewal %d: %v", i, got.Status[i])
+			}
+			t.Logf("the %s took %v", status, took)
+		}
+		// Two are gone and one is locked: a look more.
+		release(t, s, releases(reqs[10:12], res[10:12])...)
+		lockRow(t, f.Open(t), reqs[4000].Name)
+		before := questions(t, db)
+		got := renew(t, s, false, renewals(reqs, res, 3*minute)...)
+		if asked := questions(t, db) - before - 1; asked != 2 {
+			t.Errorf("%d statements, want 2", asked)
+		}
+		count := map[driver.RenewStatus]int{}
+		for _, status := range got.Status {
+			count[status]++
+		}
+		if count[driver.Gone] != 2 || count[driver.Busy] != 1 || got.Status[11] != driver.Gone || got.Status[4000] != driver.Busy {
+			t.Errorf("got %v", count)
+		}
+	})
+}
+
+// TestNoStatementScansTheTable explains every statement over a table of hardly any
+// rows, where an optimizer likes scans best, and over a larger one.
+func TestNoStatementScansTheTable(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		s, db := f.store(t)
+		for _, rows := range []int{0, 1, 5000} {
+			if rows > 0 {
+				take(t, s, requests(rows, fmt.Sprintf("%d rows, %%d", rows))...)
+				exec(t, db, "ANALYZE TABLE `sqllock_lock`")
+			}
+			for name, text := range lockmysql.Statements("sqllock_") {
+				for _, batch := range []string{"[]", `[["31","00",1,1,"00"]]`, `[["31","00",1,1,"00"],["32","00",1,1,"00"],["3939","00",1,1,"00"]]`} {
+					explain(t, db, name, text, batch)
+				}
+			}
+		}
+	})
+}
+
+func explain(t *testing.T, db *sql.DB, name, text, batch string) {
+	t.Helper()
+	_, text, _ = strings.Cut(text, "FOR */ ") // EXPLAIN does not go before SET STATEMENT
+	args := make([]any, strings.Count(text, "?"))
+	for i := range args {
+		args[i] = "31"
+	}
+	if at := strings.Index(text, "JSON_TABLE(?"); at >= 0 {
+		args[strings.Count(text[:at], "?")] = batch
+	}
+	format := "" // MySQL 9 defaults to a tree
+	if isMySQL := strings.Contains(text, "SET_VAR") && !strings.Contains(serverVersion(t, db), "MariaDB"); isMySQL {
+		format = "FORMAT=TRADITIONAL "
+	}
+	rows, err := db.Query("EXPLAIN "+format+text, args...)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	defer func() { _ = rows.Close() }()
+	columns, _ := rows.Columns()
+	values := make([]sql.NullString, len(columns))
+	scan := make([]any, len(columns))
+	for i := range values {
+		scan[i] = &values[i]
+	}
+	for rows.Next() {
+		if err := rows.Scan(scan...); err != nil {
+			t.Fatal(err)
+		}
+		table, access := values[slices.Index(columns, "table")].String, values[slices.Index(columns, "type")].String
+		if table == "l" && !slices.Contains([]string{"const", "eq_ref", "system", ""}, access) {
+			t.Errorf("%s of %s reads the table by %s", name, batch, access)
+		}
+	}
+}
+
+func serverVersion(t *testing.T, db *sql.DB) (version string) {
+	t.Helper()
+	if err := db.QueryRow(`SELECT VERSION()`).Scan(&version); err != nil {
+		t.Fatal(err)
+	}
+	return version
+}

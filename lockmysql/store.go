@@ -1,0 +1,201 @@
+package lockmysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/sqlconn"
+)
+
+// store is the unique mode. Its statements commit by themselves: no call opens a
+// transaction.
+type store struct {
+	pool      *sqlconn.Pool
+	source    sqlconn.Source // the pool, or a connection reserved from it
+	queries   queries
+	client    driver.Client
+	info      driver.Info
+	maxPacket int  // bytes that the server takes at once
+	isolate   bool // a plain SELECT would read what is not committed
+}
+
+var _ driver.LeaseStore = (*store)(nil)
+
+// Info implements [driver.LeaseStore].
+func (s *store) Info() driver.Info { return s.info }
+
+// Close implements [driver.LeaseStore].
+func (s *store) Close() error { return s.source.Close() }
+
+// Exhausted implements [driver.LeaseStore].
+func (s *store) Exhausted() bool { return s.source == s.pool && s.pool.Exhausted() }
+
+// Classify implements [driver.LeaseStore].
+func (s *store) Classify(err error) driver.Fault { return classify(err) }
+
+// Reserve implements [driver.LeaseStore].
+func (s *store) Reserve(ctx context.Context) (driver.LeaseStore, error) {
+	conn, err := s.pool.Reserve(ctx)
+	if err != nil {
+		return nil, err
+	}
+	reserved := *s
+	reserved.source = conn
+	return &reserved, nil
+}
+
+// do calls fn with a connection. That a row is locked puts no doubt on the
+// connection.
+func (s *store) do(ctx context.Context, fn func(context.Context, session) error) error {
+	locked := false
+	err := s.source.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		err := fn(ctx, session{conn})
+		if locked = err == errLocked; locked {
+			return nil
+		}
+		return err
+	})
+	if err == nil && locked {
+		return errLocked
+	}
+	return err
+}
+
+// session is a connection. All statements go through it, so that it could keep
+// them prepared; now go-sql-driver prepares, runs and closes each, or writes the
+// parameters into the text, as its DSN says.
+type session struct{ *sql.Conn }
+
+// exec runs a statement and returns how many rows it changed, or found, as the
+// connection counts, and what it gave to LAST_INSERT_ID.
+func (c session) exec(ctx context.Context, query string, args ...any) (rows, id int64, err error) {
+	res, err := c.ExecContext(ctx, query, args...)
+	if err != nil {
+		return 0, 0, err
+	}
+	if rows, err = res.RowsAffected(); err != nil {
+		return 0, 0, err
+	}
+	id, err = res.LastInsertId()
+	return rows, id, err
+}
+
+// querier is a connection or a transaction on it.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// query runs a statement and calls scan for each row of its result.
+func query(ctx context.Context, q querier, query string, args []any, scan func(*sql.Rows) error) error {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// read is query for a statement that locks nothing. What another has not committed
+// may be undone yet: to take it for a grant of ours would be fatal.
+func (s *store) read(ctx context.Context, c session, text string, args []any, scan func(*sql.Rows) error) error {
+	if !s.isolate {
+		return query(ctx, c, text, args, scan)
+	}
+	tx, err := c.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted, ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if err := query(ctx, tx, text, args, scan); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// state is what a look found.
+type state struct {
+	now       int64
+	exists    bool
+	grantable bool
+	held      bool // by holder, who may have expired
+	holder    driver.Holder
+}
+
+// heldBy reports that the row names this acquisition, expired or not.
+func (st *state) heldBy(acq driver.ID) bool { return st.held && st.holder.Acq == acq }
+
+// look returns the states of names, in their order: those of b, which has as many
+// requests.
+func (s *store) look(ctx context.Context, c session, b *batch, n int) ([]state, error) {
+	states := make([]state, n)
+	err := s.read(ctx, c, s.queries.lookMany, []any{b.String()}, func(rows *sql.Rows) error {
+		var i int
+		var st state
+		err := st.scan(rows, &i)
+		if err == nil {
+			states[i] = st
+		}
+		return err
+	})
+	return states, err
+}
+
+// lookAt returns the state of one name. If there is no row, its now is 0.
+func (s *store) lookAt(ctx context.Context, c session, name string) (st state, err error) {
+	err = s.read(ctx, c, s.queries.look, []any{digits(name)}, func(rows *sql.Rows) error { return st.scan(rows) })
+	return st, err
+}
+
+func (st *state) scan(rows *sql.Rows, before ...any) error {
+	var acq []byte
+	var owner, label sql.NullString
+	var version, since, until sql.NullInt64
+	var grantable sql.NullBool
+	err := rows.Scan(append(before, &st.now, &st.exists, &acq, &owner, &label, &version, &since, &until, &grantable)...)
+	st.grantable = grantable.Bool
+	st.held = acq != nil
+	st.holder = driver.Holder{Owner: owner.String, Label: label.String,
+		Version: version.Int64, Since: since.Int64, Until: until.Int64}
+	copy(st.holder.Acq[:], acq)
+	return err
+}
+
+// patience waits a little while a row is locked, and not for longer than a second
+// altogether. A statement that waited on the server could not be told to stop.
+type patience struct {
+	end   time.Time
+	pause time.Duration
+}
+
+func newPatience() *patience {
+	return &patience{end: time.Now().Add(time.Second), pause: 2 * time.Millisecond}
+}
+
+// wait returns errLocked when patience is at its end, or ctx is.
+func (p *patience) wait(ctx context.Context) error {
+	pause := min(p.pause, time.Until(p.end))
+	if pause <= 0 {
+		return errLocked
+	}
+	p.pause = min(2*p.pause, 100*time.Millisecond)
+	t := time.NewTimer(pause)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return errLocked
+	}
+}
+
+func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
+
+var errLocked = errors.New("lockmysql: another transaction has locked the row")

@@ -1,0 +1,184 @@
+package locksqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// oldest is the version that brought RETURNING (3.35), STRICT (3.37) and the
+// JSON functions as part of every build.
+var oldest = [2]int{3, 38}
+
+// check finds what is wrong before any SQL.
+func (d *Database) check() error {
+	if d.db == nil {
+		return fmt.Errorf("%w: the *sql.DB is nil", driver.ErrInvalidOption)
+	}
+	return driver.CheckIdentifier("table prefix", d.prefix)
+}
+
+// closedHandle says in our words that the handle is closed, which database/sql
+// tells only by text.
+func closedHandle(err error) error {
+	if err.Error() == textClosed {
+		return fmt.Errorf("%w: the handle is closed: %w", driver.ErrInvalidOption, err)
+	}
+	return err
+}
+
+// inspect finds out whether the database can be trusted with locks.
+func (d *Database) inspect(ctx context.Context, conn *sql.Conn, q *queries) (driver.Info, error) {
+	info := driver.Info{MaxConns: d.db.Stats().MaxOpenConnections}
+	version, err := serverVersion(ctx, conn)
+	if err != nil {
+		return info, err
+	}
+	info.Server = "SQLite " + version
+	private, err := checkShared(ctx, conn, info.MaxConns)
+	if err != nil {
+		return info, err
+	}
+	if err := checkTables(ctx, conn, q); err != nil {
+		return info, err
+	}
+	if err := impatient(ctx, conn, func(ctx context.Context, conn *sql.Conn) error {
+		return checkWritable(ctx, conn, q)
+	}); err != nil {
+		return info, err
+	}
+	if private {
+		info.Warnings = []string{"the database is in memory or temporary: its locks hold within this process and end with its connection"}
+		return info, nil
+	}
+	info.Warnings, err = warnings(ctx, conn)
+	return info, err
+}
+
+// serverVersion refuses other products and versions that are too old.
+func serverVersion(ctx context.Context, conn *sql.Conn) (string, error) {
+	var version string
+	if err := conn.QueryRowContext(ctx, queryServer).Scan(&version); err != nil {
+		return "", otherProduct(ctx, conn, err)
+	}
+	var v [2]int
+	if _, err := fmt.Sscanf(version, "%d.%d", &v[0], &v[1]); err != nil {
+		return "", fmt.Errorf("%w: SQLite version %q", driver.ErrUnsupported, version)
+	}
+	if v[0] < oldest[0] || v[0] == oldest[0] && v[1] < oldest[1] {
+		return "", fmt.Errorf("%w: SQLite %s is older than %d.%d", driver.ErrUnsupported, version, oldest[0], oldest[1])
+	}
+	return version, nil
+}
+
+// otherProduct names the database that a handle reaches if it is not SQLite.
+func otherProduct(ctx context.Context, conn *sql.Conn, cause error) error {
+	var version string
+	if conn.QueryRowContext(ctx, queryProduct).Scan(&version) != nil {
+		return cause
+	}
+	product, use := "MySQL", "lockmysql"
+	switch {
+	case strings.Contains(version, "PostgreSQL") || strings.Contains(version, "CockroachDB"):
+		product, use = "PostgreSQL", "lockpg"
+	case strings.Contains(version, "MariaDB"):
+		product = "MariaDB"
+	}
+	return fmt.Errorf("%w: the handle is not of SQLite but of %s %q, which is for %s.DB",
+		driver.ErrInvalidOption, product, version, use)
+}
+
+// checkShared refuses a database that each connection has for itself: two
+// goroutines could hold one name.
+func checkShared(ctx context.Context, conn *sql.Conn, maxConns int) (private bool, err error) {
+	var file string
+	if err := conn.QueryRowContext(ctx, queryFile).Scan(&file); err != nil {
+		return false, err
+	}
+	if file == "" && maxConns != 1 {
+		return true, fmt.Errorf("%w: the database is in memory or temporary, so that each connection may have one of its own: "+
+			"use a file, or call SetMaxOpenConns(1) on the handle", driver.ErrUnsupported)
+	}
+	return file == "", nil
+}
+
+// checkWritable takes the write lock for a moment. That somebody else has it
+// says that the database can be written.
+func checkWritable(ctx context.Context, conn *sql.Conn, q *queries) error {
+	_, err := conn.ExecContext(ctx, q.writable)
+	switch {
+	case err == nil || classify(err) == driver.Again:
+		return nil
+	case resultCode(err) == codeReadOnly || strings.Contains(err.Error(), "readonly"):
+		return fmt.Errorf("%w: the database is read-only: %w", driver.ErrUnsupported, err)
+	}
+	return err
+}
+
+// checkTables refuses tables that are missing or made for another version of the
+// library.
+func checkTables(ctx context.Context, conn *sql.Conn, q *queries) error {
+	var found int
+	if err := conn.QueryRowContext(ctx, queryCheck, q.lockTable, q.metaTable).Scan(&found); err != nil {
+		return err
+	}
+	if found < 2 {
+		return fmt.Errorf("%w: table %q does not exist; create it with migrations.Up or \"sqllock migrate up\"",
+			driver.ErrSchema, q.lockTable)
+	}
+	var version, compatibleFrom int64
+	if err := conn.QueryRowContext(ctx, q.meta).Scan(&version, &compatibleFrom); errors.Is(err, sql.ErrNoRows) {
+		return fmt.Errorf("%w: table %q is empty", driver.ErrSchema, q.metaTable)
+	} else if err != nil {
+		return err
+	}
+	return driver.CheckSchema(version, compatibleFrom)
+}
+
+// warnings tells what makes the locks slow or the file fragile.
+func warnings(ctx context.Context, conn *sql.Conn) ([]string, error) {
+	var journal string
+	if err := conn.QueryRowContext(ctx, queryJournal).Scan(&journal); err != nil {
+		return nil, err
+	}
+	var synchronous int
+	if err := conn.QueryRowContext(ctx, querySynchronous).Scan(&synchronous); err != nil {
+		return nil, err
+	}
+	var w []string
+	switch strings.ToLower(journal) {
+	case "wal":
+	case "off", "memory":
+		w = append(w, "journal_mode is "+journal+": a process that is killed can leave the database file damaged; use wal")
+	default:
+		w = append(w, "journal_mode is "+journal+": readers and writers keep each other waiting; use wal")
+	}
+	if synchronous == 0 {
+		w = append(w, "synchronous is off: a power failure can leave the database file damaged; use normal or full")
+	}
+	return w, nil
+}
+
+// whileBusy calls fn until it does anything but find the database busy, for a
+// few seconds at most: opening the first connection can collide with one that
+// switches the journal mode.
+func whileBusy(ctx context.Context, fn func() error) error {
+	const patience = 5 * time.Second
+	for start := time.Now(); ; {
+		err := fn()
+		if err == nil || classify(err) != driver.Again || time.Since(start) > patience {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case <-time.After(5*time.Millisecond + rand.N(20*time.Millisecond)):
+		}
+	}
+}

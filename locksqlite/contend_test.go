@@ -1,0 +1,154 @@
+package locksqlite_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/locksqlite"
+	"github.com/sqllock/sqllock/migrations"
+)
+
+const (
+	envContender = "LOCKSQLITE_TEST_CONTENDER" // path of the database
+	contenders   = 4
+	turns        = 25
+)
+
+// contend is the process that the test starts: it counts up a file under the
+// lock, as if the file could not be shared otherwise.
+func contend(path string) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	db, err := sql.Open("sqlite", "file:"+path)
+	must(err)
+	s, err := locksqlite.DB(db).OpenUnique(ctx, driver.Client{Label: strconv.Itoa(os.Getpid())})
+	must(err)
+	for range turns {
+		acq, version := take(ctx, s, "counter")
+		count(path+".count", version)
+		for {
+			freed, err := s.Release(ctx, []driver.ReleaseRequest{{Name: "counter", Acq: acq, Version: version}})
+			if err != nil && s.Classify(err) == driver.Again {
+				time.Sleep(time.Millisecond)
+				continue
+			}
+			must(err)
+			if !freed[0] {
+				must(fmt.Errorf("%d is not ours any more", version))
+			}
+			break
+		}
+	}
+}
+
+func take(ctx context.Context, s driver.LeaseStore, name string) (driver.ID, int64) {
+	req := driver.GrantRequest{Name: name, Acq: id(), TTL: time.Minute}
+	for {
+		r, err := s.Grant(ctx, []driver.GrantRequest{req})
+		if err != nil && s.Classify(err) != driver.Again {
+			must(err)
+		}
+		if err == nil && r[0].Granted {
+			return req.Acq, r[0].Version
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// count appends a token to the file by reading and writing the whole of it.
+func count(path string, token int64) {
+	text, err := os.ReadFile(path)
+	if !os.IsNotExist(err) {
+		must(err)
+	}
+	time.Sleep(time.Millisecond)
+	must(os.WriteFile(path, fmt.Appendf(text, "%d\n", token), 0o600))
+}
+
+func must(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func TestProcessesThatContendForOneNameExcludeEachOther(t *testing.T) {
+	for _, journal := range []string{"wal", "delete"} {
+		t.Run(journal, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "locks.db")
+			prepare(t, path, journal)
+			var wg sync.WaitGroup
+			for range contenders {
+				wg.Go(func() {
+					cmd := osexec.Command(os.Args[0])
+					cmd.Env = append(os.Environ(), envContender+"="+path)
+					if out, err := cmd.CombinedOutput(); err != nil {
+						t.Errorf("%v: %s", err, out)
+					}
+				})
+			}
+			wg.Wait()
+			text, err := os.ReadFile(path + ".count")
+			if err != nil {
+				t.Fatal(err)
+			}
+			tokens := strings.Fields(string(bytes.TrimSpace(text)))
+			if len(tokens) != contenders*turns {
+				t.Errorf("%d turns left a trace, not %d", len(tokens), contenders*turns)
+			}
+			for i := 1; i < len(tokens); i++ {
+				if tokens[i] <= tokens[i-1] { // all have 16 digits
+					t.Errorf("token %s after %s", tokens[i], tokens[i-1])
+				}
+			}
+		})
+	}
+}
+
+func TestGoroutinesWithHandlesOfTheirOwnExcludeEachOther(t *testing.T) {
+	path := migrated(t)
+	var wg sync.WaitGroup
+	var held [10]int // each guarded by the lock of its name alone
+	for range 6 {
+		s := openStore(t, open(t, path, "_pragma=busy_timeout(100)"))
+		wg.Go(func() {
+			for i := range 60 {
+				name := strconv.Itoa(i % len(held))
+				acq, _ := take(t.Context(), s, name)
+				held[i%len(held)]++
+				for s.Abandon(t.Context(), []driver.AbandonRequest{{Name: name, Acq: acq}}) != nil {
+					time.Sleep(time.Millisecond)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for i, n := range held {
+		if n != 6*60/len(held) {
+			t.Errorf("name %d was held %d times", i, n)
+		}
+	}
+}
+
+func prepare(t *testing.T, path, journal string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode("+journal+")")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	if err := migrations.Up(t.Context(), locksqlite.DB(db)); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,100 @@
+// Package locksqlite makes a SQLite database a database of package sqllock.
+// It works on a handle of any database/sql driver for SQLite and imports none;
+// modernc.org/sqlite, mattn/go-sqlite3 and ncruces/go-sqlite3 are known to work.
+// SQLite must be 3.38 or newer.
+//
+//	db, err := sql.Open("sqlite", "file:locks.db?_pragma=journal_mode(wal)")
+//	…
+//	err = migrations.Up(ctx, locksqlite.DB(db))
+//	…
+//	locks, err := sqllock.NewUnique(ctx, locksqlite.DB(db), nil)
+//
+// The locks hold between the processes of one host that open one file. SQLite
+// cannot lock a file on a network file system reliably, and nothing here can
+// find out that a file is on one.
+//
+// Use the write-ahead log (journal_mode wal): with it an attempt that loses
+// waits for nobody. No synchronous setting is asked for: what a power failure
+// could undo, it undoes after it has ended every process that held a lock in the
+// file, and tokens go on rising with the clock.
+package locksqlite
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/sqlconn"
+)
+
+// Database is a SQLite database whose tables sqllock keeps its locks in. It is
+// made by [DB] and safe for concurrent use.
+type Database struct {
+	db     *sql.DB
+	prefix string
+}
+
+var (
+	_ driver.UniqueDatabase = (*Database)(nil)
+	_ driver.Migratable     = (*Database)(nil)
+)
+
+// Option changes a default of [DB].
+type Option func(*Database)
+
+// TablePrefix sets what the names of the tables start with. The default is
+// "sqllock_". It is a letter or underscore followed by up to 30 letters, digits
+// and underscores. SQLite ignores the case of table names.
+func TablePrefix(prefix string) Option {
+	return func(d *Database) { d.prefix = prefix }
+}
+
+// DB returns the database that db reaches. The handle stays the application's:
+// it is never closed and its settings are left as they are, though a statement
+// of ours waits at most 250 ms for a busy database, whatever busy_timeout says,
+// before it is tried again. A mistake in the options shows when the database is
+// used.
+func DB(db *sql.DB, opts ...Option) *Database {
+	d := &Database{db: db, prefix: driver.DefaultPrefix}
+	for _, opt := range opts {
+		opt(d)
+	}
+	return d
+}
+
+// OpenUnique implements [driver.UniqueDatabase].
+//
+// It refuses a SQLite older than 3.38, a database that it may not write, and one
+// that only a single connection sees (in memory, or temporary) unless the handle
+// is limited to one connection.
+func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver.LeaseStore, error) {
+	if err := d.check(); err != nil {
+		return nil, err
+	}
+	pool := &sqlconn.Pool{DB: d.db}
+	s := &store{conns: pool, pool: pool, queries: newQueries(d.prefix), client: client}
+	err := whileBusy(ctx, func() error {
+		return pool.Do(ctx, func(ctx context.Context, conn *sql.Conn) (err error) {
+			s.info, err = d.inspect(ctx, conn, &s.queries)
+			return err
+		})
+	})
+	if err != nil {
+		return nil, closedHandle(err)
+	}
+	return s, nil
+}
+
+// Migration implements [driver.Migratable].
+func (d *Database) Migration() (driver.Migration, error) {
+	if err := d.check(); err != nil {
+		return driver.Migration{}, err
+	}
+	return driver.Migration{
+		Dialect:   "sqlite",
+		DB:        d.db,
+		Prefix:    d.prefix,
+		Retryable: func(err error) bool { return classify(err) == driver.Again },
+		Close:     func() error { return nil },
+	}, nil
+}

@@ -1,0 +1,421 @@
+package locksqlite_test
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	_ "modernc.org/sqlite"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/locksqlite"
+	"github.com/sqllock/sqllock/migrations"
+)
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(envContender); path != "" {
+		contend(path)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// open opens a handle of its own, with what the DSN says beside the journal mode.
+func open(tb testing.TB, path string, params ...string) *sql.DB {
+	tb.Helper()
+	db, err := sql.Open("sqlite", "file:"+path+"?"+strings.Join(append(params, "_pragma=journal_mode(wal)"), "&"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// migrated returns the path of a database with tables.
+func migrated(tb testing.TB, opts ...locksqlite.Option) string {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), "locks.db")
+	db := open(tb, path)
+	if err := migrations.Up(tb.Context(), locksqlite.DB(db, opts...)); err != nil {
+		tb.Fatal(err)
+	}
+	return path
+}
+
+func openStore(tb testing.TB, db *sql.DB, opts ...locksqlite.Option) driver.LeaseStore {
+	tb.Helper()
+	s, err := locksqlite.DB(db, opts...).OpenUnique(tb.Context(), driver.Client{Instance: id(), Label: "test"})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func id() (id driver.ID) {
+	_, _ = rand.Read(id[:])
+	return id
+}
+
+func ask(names ...string) []driver.GrantRequest {
+	slices.Sort(names)
+	reqs := make([]driver.GrantRequest, len(names))
+	for i, name := range names {
+		reqs[i] = driver.GrantRequest{Name: name, Acq: id(), Owner: "owner of " + name, TTL: time.Minute}
+	}
+	return reqs
+}
+
+func grant(tb testing.TB, s driver.LeaseStore, reqs []driver.GrantRequest) []driver.GrantResult {
+	tb.Helper()
+	results, err := s.Grant(tb.Context(), reqs)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if len(results) != len(reqs) {
+		tb.Fatalf("%d results for %d requests", len(results), len(reqs))
+	}
+	return results
+}
+
+func exec(tb testing.TB, db interface {
+	ExecContext(context.Context, string, ...any) (sql.Result, error)
+}, query string, args ...any) {
+	tb.Helper()
+	if _, err := db.ExecContext(tb.Context(), query, args...); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// hog holds the write lock until the function that it returns is called.
+func hog(tb testing.TB, db *sql.DB) (free func()) {
+	tb.Helper()
+	conn, err := db.Conn(tb.Context())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	exec(tb, conn, "BEGIN IMMEDIATE")
+	return func() {
+		_, _ = conn.ExecContext(context.Background(), "ROLLBACK")
+		_ = conn.Close()
+	}
+}
+
+func TestNamesAreComparedByteForByte(t *testing.T) {
+	s := openStore(t, open(t, migrated(t)))
+	names := []string{
+		"k", "K", "k ", " k", "k\t", "\u00e9", "e\u0301", "É", "ß", "ss", "\u2028", "<&>", `"`, `'`, `\`, `\u006b`, "k\n", "🔒",
+		"0", "00", "1", "1.0", "1e0", "null", "true", "[]", "{}", "\x01", "\x7f", "%", "_", strings.Repeat("x", 255), strings.Repeat("é", 127),
+	}
+	for i, r := range grant(t, s, ask(names...)) {
+		if !r.Granted {
+			t.Errorf("%q was taken for another name", ask(names...)[i].Name)
+		}
+	}
+	again := ask(names...)
+	for i, r := range grant(t, s, again) {
+		if r.Granted || r.Holder.Owner != "owner of "+again[i].Name {
+			t.Errorf("%q: granted twice, or the holder is wrong: %+v", again[i].Name, r)
+		}
+	}
+}
+
+func TestALargeBatchKeepsOrderAndMixesOutcomes(t *testing.T) {
+	s := openStore(t, open(t, migrated(t)))
+	var names, held, known []string
+	for i := range 500 {
+		name := fmt.Sprintf("name-%03d", i)
+		names = append(names, name)
+		switch i % 3 {
+		case 0:
+			held = append(held, name)
+		case 1:
+			known = append(known, name)
+		}
+	}
+	grant(t, s, ask(held...))
+	before := ask(known...)
+	tokens := map[string]int64{}
+	release := make([]driver.ReleaseRequest, len(known))
+	for i, r := range grant(t, s, before) {
+		tokens[before[i].Name] = r.Version
+		release[i] = driver.ReleaseRequest{Name: before[i].Name, Acq: before[i].Acq, Version: r.Version}
+	}
+	if freed, err := s.Release(t.Context(), release); err != nil || slices.Contains(freed, false) {
+		t.Fatal(freed, err)
+	}
+
+	reqs := ask(names...)
+	for i, r := range grant(t, s, reqs) {
+		name := reqs[i].Name
+		if want := i%3 != 0; r.Granted != want {
+			t.Fatalf("%s: granted %v", name, r.Granted)
+		}
+		if r.Granted && (r.Version <= tokens[name] || r.Remaining != time.Minute) || !r.Granted && r.Holder.Owner != "owner of "+name {
+			t.Fatalf("%s: %+v, token before %d", name, r, tokens[name])
+		}
+		if d := time.Since(time.UnixMicro(r.Now)); d < 0 || d > 10*time.Second {
+			t.Fatalf("the database's clock is off by %v", d)
+		}
+	}
+}
+
+func TestARepeatedRequestIsGrantedOnce(t *testing.T) {
+	s := openStore(t, open(t, migrated(t)))
+	reqs := ask("k")
+	first := grant(t, s, reqs)[0]
+	time.Sleep(5 * time.Millisecond)
+	second := grant(t, s, reqs)[0]
+	if !second.Granted || second.Version != first.Version || second.Remaining >= first.Remaining || second.Remaining <= 0 {
+		t.Errorf("first %+v, then %+v", first, second)
+	}
+}
+
+func TestATokenRisesWithEachHolder(t *testing.T) {
+	db := open(t, migrated(t))
+	s := openStore(t, db)
+	last := int64(0)
+	for range 20 {
+		reqs := ask("k")
+		r := grant(t, s, reqs)[0]
+		if !r.Granted || r.Version <= last || r.Version >= 1<<53 {
+			t.Fatalf("%+v after token %d", r, last)
+		}
+		last = r.Version
+		if _, err := s.Release(t.Context(), []driver.ReleaseRequest{{Name: "k", Acq: reqs[0].Acq, Version: last}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A clock that went back must not lower it.
+	exec(t, db, `UPDATE sqllock_lock SET version = version + 3600000000`)
+	if r := grant(t, s, ask("k"))[0]; r.Version != last+3_600_000_001 {
+		t.Errorf("token %d after %d", r.Version, last+3_600_000_000)
+	}
+}
+
+func TestAGateKeepsTheNameFromNewcomers(t *testing.T) {
+	db := open(t, migrated(t))
+	s := openStore(t, db)
+	reqs := ask("k")
+	first := grant(t, s, reqs)[0]
+	if freed, err := s.Release(t.Context(), []driver.ReleaseRequest{{Name: "k", Acq: reqs[0].Acq, Version: first.Version}}); err != nil || !freed[0] {
+		t.Fatal(freed, err)
+	}
+	const soon = "(unixepoch() + 60) * 1000000"
+	for _, gate := range []string{"not_before = " + soon, "wait_until = " + soon, "others = 1, others_until = " + soon} {
+		exec(t, db, "UPDATE sqllock_lock SET not_before = 0, wait_until = 0, others = 0, others_until = 0")
+		exec(t, db, "UPDATE sqllock_lock SET "+gate)
+		if r := grant(t, s, ask("k"))[0]; r.Granted || r.Holder != (driver.Holder{}) {
+			t.Errorf("%s: %+v", gate, r)
+		}
+	}
+	exec(t, db, "UPDATE sqllock_lock SET others = 1, others_until = 1")
+	if r := grant(t, s, ask("k"))[0]; !r.Granted {
+		t.Error("gates that are over still keep the name")
+	}
+}
+
+func TestRenewExtendsWhatIsHeldAndNothingElse(t *testing.T) {
+	db := open(t, migrated(t))
+	s := openStore(t, db)
+	reqs := ask("expired", "held", "long", "other acq", "other version")
+	renew := make([]driver.RenewRequest, len(reqs))
+	for i, r := range grant(t, s, reqs) {
+		renew[i] = driver.RenewRequest{Name: reqs[i].Name, Acq: reqs[i].Acq, Version: r.Version, TTL: 2 * time.Minute, Holds: 3}
+	}
+	exec(t, db, `UPDATE sqllock_lock SET expires_at = 1 WHERE name = 'expired'`)
+	renew[2].TTL = time.Second
+	renew[3].Acq = id()
+	renew[4].Version++
+	res, err := s.Renew(t.Context(), renew, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []driver.RenewStatus{driver.Gone, driver.Renewed, driver.Renewed, driver.Gone, driver.Gone}
+	if !slices.Equal(res.Status, want) || res.Now == 0 {
+		t.Errorf("%v at %d, want %v", res.Status, res.Now, want)
+	}
+	for name, atLeast := range map[string]time.Duration{"held": 110 * time.Second, "long": 50 * time.Second} {
+		var until int64
+		var holds int
+		if err := db.QueryRow(`SELECT expires_at, holds FROM sqllock_lock WHERE name = ?`, name).Scan(&until, &holds); err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Until(time.UnixMicro(until)); d < atLeast || holds != 3 {
+			t.Errorf("%s: ends in %v, held %d times", name, d, holds)
+		}
+	}
+
+	res, err = s.Renew(t.Context(), renew[:1], true)
+	if err != nil || res.Status[0] != driver.Gone || res.Now == 0 {
+		t.Errorf("nothing to renew: %+v, %v", res, err)
+	}
+}
+
+func TestReleaseAndAbandonFreeTheirOwnAndKeepTheRow(t *testing.T) {
+	db := open(t, migrated(t))
+	s := openStore(t, db)
+	reqs := ask("abandoned", "abandoned by another", "released", "released by another", "wrong version")
+	var release []driver.ReleaseRequest
+	for i, r := range grant(t, s, reqs) {
+		release = append(release, driver.ReleaseRequest{Name: reqs[i].Name, Acq: reqs[i].Acq, Version: r.Version})
+	}
+	release = release[2:]
+	release[1].Acq = id()
+	release[2].Version--
+	freed, err := s.Release(t.Context(), release)
+	if err != nil || !slices.Equal(freed, []bool{true, false, false}) {
+		t.Error(freed, err)
+	}
+	err = s.Abandon(t.Context(), []driver.AbandonRequest{
+		{Name: "abandoned", Acq: reqs[0].Acq}, {Name: "abandoned by another", Acq: id()}, {Name: "never seen", Acq: id()},
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	var free string
+	err = db.QueryRow(`SELECT group_concat(name) FROM sqllock_lock
+		WHERE acq IS NULL AND owner IS NULL AND instance IS NULL AND label IS NULL AND holds = 0`).Scan(&free)
+	if err != nil || free != "abandoned,released" {
+		t.Errorf("free are %q, %v", free, err)
+	}
+	var rows int
+	if err := db.QueryRow(`SELECT count(*) FROM sqllock_lock`).Scan(&rows); err != nil || rows != len(reqs) {
+		t.Errorf("%d rows, %v", rows, err)
+	}
+}
+
+func TestAnEmptyBatchIsNothing(t *testing.T) {
+	s := openStore(t, open(t, migrated(t)))
+	if r, err := s.Grant(t.Context(), nil); len(r) != 0 || err != nil {
+		t.Error(r, err)
+	}
+	if r, err := s.Renew(t.Context(), nil, true); len(r.Status) != 0 || err != nil {
+		t.Error(r, err)
+	}
+	if r, err := s.Release(t.Context(), nil); len(r) != 0 || err != nil {
+		t.Error(r, err)
+	}
+	if err := s.Abandon(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestALosingAttemptNeedsNoWriteLock(t *testing.T) {
+	path := migrated(t)
+	db := open(t, path)
+	s := openStore(t, db)
+	grant(t, s, ask("held"))
+	defer hog(t, open(t, path))()
+	if r := grant(t, s, ask("held"))[0]; r.Granted || r.Holder.Label != "test" {
+		t.Errorf("%+v", r)
+	}
+	if _, err := s.Grant(t.Context(), ask("free")); s.Classify(err) != driver.Again {
+		t.Errorf("control: a winning attempt got by the lock, %v", err)
+	}
+}
+
+func TestABusyDatabaseIsTriedAgain(t *testing.T) {
+	path := migrated(t)
+	s := openStore(t, open(t, path, "_pragma=busy_timeout(0)"))
+	reqs := ask("k")
+	version := grant(t, s, reqs)[0].Version
+	free := hog(t, open(t, path))
+	ctx := t.Context()
+	_, errGrant := s.Grant(ctx, ask("other"))
+	_, errRenew := s.Renew(ctx, []driver.RenewRequest{{Name: "k", Acq: reqs[0].Acq, Version: version, TTL: time.Minute, Holds: 1}}, true)
+	_, errRelease := s.Release(ctx, []driver.ReleaseRequest{{Name: "k", Acq: reqs[0].Acq, Version: version}})
+	errAbandon := s.Abandon(ctx, []driver.AbandonRequest{{Name: "k", Acq: reqs[0].Acq}})
+	for i, err := range []error{errGrant, errRenew, errRelease, errAbandon} {
+		if err == nil || s.Classify(err) != driver.Again {
+			t.Errorf("call %d: %v is %d", i, err, s.Classify(err))
+		}
+	}
+	free()
+	if r := grant(t, s, ask("other"))[0]; !r.Granted {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestALongBusyTimeoutDoesNotHoldUpACancelledCall(t *testing.T) {
+	path := migrated(t)
+	db := open(t, path, "_pragma=busy_timeout(30000)")
+	db.SetMaxOpenConns(1)
+	s := openStore(t, db)
+	free := hog(t, open(t, path))
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	_, err := s.Grant(ctx, ask("k"))
+	if f := s.Classify(err); err == nil || f != driver.Unclear && f != driver.Again || time.Since(start) > time.Second {
+		t.Errorf("%v after %v", err, time.Since(start))
+	}
+	start = time.Now()
+	if _, err = s.Grant(t.Context(), ask("k")); s.Classify(err) != driver.Again || time.Since(start) > 2*time.Second {
+		t.Errorf("%v after %v", err, time.Since(start))
+	}
+	free()
+	if !grant(t, s, ask("k"))[0].Granted {
+		t.Error("the name is not free")
+	}
+	var timeout int
+	if err := db.QueryRow("PRAGMA busy_timeout").Scan(&timeout); err != nil || timeout != 30000 {
+		t.Errorf("the application's busy_timeout is %d now, %v", timeout, err)
+	}
+}
+
+func TestTheClockIsReadAfterTheWaitForTheWriteLock(t *testing.T) {
+	path := migrated(t)
+	s := openStore(t, open(t, path, "_pragma=busy_timeout(200)"))
+	free := hog(t, open(t, path))
+	freed := make(chan time.Time)
+	go func() {
+		time.Sleep(60 * time.Millisecond)
+		before := time.Now()
+		free()
+		freed <- before
+	}()
+	r, err := s.Grant(t.Context(), ask("k"))
+	before := <-freed
+	if err != nil || !r[0].Granted {
+		t.Fatal(r, err)
+	}
+	if r[0].Now < before.UnixMicro()-1000 {
+		t.Errorf("the lease began %v before its statement could run", before.Sub(time.UnixMicro(r[0].Now)))
+	}
+}
+
+func TestAReservedStoreHasAConnectionOfItsOwn(t *testing.T) {
+	db := open(t, migrated(t))
+	db.SetMaxOpenConns(1)
+	s := openStore(t, db)
+	reserved, err := s.Reserve(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !s.Exhausted() || reserved.Exhausted() {
+		t.Error("the pool of one is not exhausted, or the reserved store is")
+	}
+	if !grant(t, reserved, ask("k"))[0].Granted {
+		t.Error("not granted")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := s.Reserve(ctx); !errors.Is(err, driver.ErrNoConnection) || s.Classify(err) != driver.Unreachable {
+		t.Errorf("a second connection: %v", err)
+	}
+	if err := reserved.Close(); err != nil {
+		t.Error(err)
+	}
+	if grant(t, s, ask("k"))[0].Granted {
+		t.Error("granted twice")
+	}
+}
