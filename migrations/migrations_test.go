@@ -1,0 +1,409 @@
+package migrations_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"io/fs"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/pressly/goose/v3"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/testdb"
+	"github.com/sqllock/sqllock/migrations"
+)
+
+func TestUpIsRepeatableAndDownLeavesNothing(t *testing.T) {
+	each(t, func(t *testing.T, d *testdb.Database) {
+		db := d.Open(t)
+		m := target(d.Engine(), db, "", "")
+		down(t, m) // nothing to do
+		for range 2 {
+			up(t, m)
+			up(t, m)
+			checkApplied(t, m)
+			checkUsable(t, m)
+			down(t, m)
+			down(t, m)
+			if left := objects(t, d.Engine(), db); len(left) > 0 {
+				t.Errorf("Down left %q", left)
+			}
+		}
+	})
+}
+
+func TestStatusChangesNothing(t *testing.T) {
+	each(t, func(t *testing.T, d *testdb.Database) {
+		db := d.Open(t)
+		m := target(d.Engine(), db, "", "")
+		list, err := migrations.Status(t.Context(), m)
+		if err != nil || len(list) == 0 || list[0].Applied || !list[0].AppliedAt.IsZero() ||
+			!strings.HasSuffix(list[0].Name, "_lease.sql") {
+			t.Errorf("%+v, %v", list, err)
+		}
+		if list[len(list)-1].Version != driver.SchemaVersion {
+			t.Errorf("the newest migration is %d, the library needs %d", list[len(list)-1].Version, driver.SchemaVersion)
+		}
+		if made := objects(t, d.Engine(), db); len(made) > 0 {
+			t.Errorf("Status made %q", made)
+		}
+	})
+}
+
+func TestTheTablesTellTheirVersionAndHaveAnID(t *testing.T) {
+	each(t, func(t *testing.T, d *testdb.Database) {
+		db := d.Open(t)
+		up(t, target(d.Engine(), db, "", ""))
+		up(t, target(d.Engine(), db, "other_", ""))
+		var version, compatibleFrom int64
+		var id, other []byte
+		err := db.QueryRow(`SELECT a.schema_version, a.compatible_from, a.id, b.id
+			FROM sqllock_meta a CROSS JOIN other_meta b`).Scan(&version, &compatibleFrom, &id, &other)
+		if err != nil || version != driver.SchemaVersion || compatibleFrom != driver.SchemaVersion {
+			t.Errorf("%d, %d, %v", version, compatibleFrom, err)
+		}
+		if len(id) < 16 || string(id) == string(other) {
+			t.Errorf("ids %x and %x", id, other)
+		}
+	})
+}
+
+func TestTheViewShowsTimestamps(t *testing.T) {
+	each(t, func(t *testing.T, d *testdb.Database) {
+		db := d.Open(t)
+		m := target(d.Engine(), db, "", "")
+		up(t, m)
+		s, err := m.OpenUnique(t.Context(), driver.Client{Label: "host 7"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = s.Close() }()
+		r, err := s.Grant(t.Context(), []driver.GrantRequest{{Name: "k", Acq: driver.ID{1}, Owner: "o", TTL: time.Hour}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := map[string]string{
+			testdb.Postgres: `to_char(COLUMN AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.MS')`,
+			testdb.SQLite:   `COLUMN`,
+		}[d.Engine()]
+		if text == "" {
+			text = `DATE_FORMAT(COLUMN, '%Y-%m-%d %H:%i:%s.%f')`
+		}
+		column := func(name string) string { return strings.ReplaceAll(text, "COLUMN", name) }
+		var name, owner, label, since, until string
+		var held bool
+		var token int64
+		err = db.QueryRow("SELECT name, held, owner, label, token, "+column("held_since")+", "+column("expires_at")+
+			" FROM sqllock_locks").Scan(&name, &held, &owner, &label, &token, &since, &until)
+		if err != nil || name != "k" || !held || owner != "o" || label != "host 7" || token != r[0].Version {
+			t.Errorf("%q %v %q %q %d, %v", name, held, owner, label, token, err)
+		}
+		for shown, want := range map[string]time.Time{since: time.UnixMicro(r[0].Now), until: time.UnixMicro(r[0].Now).Add(time.Hour)} {
+			at, err := time.Parse("2006-01-02 15:04:05", shown)
+			if err != nil || at.Sub(want).Abs() > 2*time.Millisecond {
+				t.Errorf("%q instead of %v, %v", shown, want.UTC(), err)
+			}
+		}
+	})
+}
+
+func TestTwoPrefixesInOneDatabaseAreTwoSetsOfTables(t *testing.T) {
+	each(t, func(t *testing.T, d *testdb.Database) {
+		db := d.Open(t)
+		one, two := target(d.Engine(), db, "App_", ""), target(d.Engine(), db, "_", "")
+		up(t, one)
+		up(t, two)
+		checkApplied(t, one)
+		checkUsable(t, one)
+		checkUsable(t, two)
+		down(t, one)
+		checkUsable(t, two)
+		for _, name := range objects(t, d.Engine(), db) {
+			if name = strings.Trim(name, `"`); !strings.HasPrefix(name, "_") {
+				t.Errorf("%q is left", name)
+			}
+		}
+	})
+}
+
+func TestAPostgresSchemaIsCreatedAndStays(t *testing.T) {
+	for _, engine := range testdb.Engines() {
+		if engine != testdb.Postgres {
+			continue
+		}
+		d := testdb.New(t, engine)
+		db := d.Open(t)
+		m := target(engine, db, "App_", "My_Locks")
+		up(t, m)
+		up(t, m)
+		checkApplied(t, m)
+		checkUsable(t, m)
+		for _, name := range objects(t, engine, db) {
+			if !strings.HasPrefix(name, `"My_Locks"."App_`) {
+				t.Errorf("%s is elsewhere", name)
+			}
+		}
+		down(t, m)
+		if left := objects(t, engine, db); len(left) > 0 {
+			t.Errorf("left %q", left)
+		}
+		if n := query(t, db, `SELECT nspname FROM pg_namespace WHERE nspname = 'My_Locks'`); len(n) != 1 {
+			t.Error("the schema is gone")
+		}
+	}
+}
+
+// plainGoose is a provider as an application has it.
+func plainGoose(t *testing.T, engine string, db *sql.DB, fsys fs.FS) *goose.Provider {
+	t.Helper()
+	dialect := map[string]goose.Dialect{testdb.SQLite: goose.DialectSQLite3, testdb.Postgres: goose.DialectPostgres}[engine]
+	if dialect == "" {
+		dialect = goose.DialectMySQL
+	}
+	p, err := goose.NewProvider(dialect, db, fsys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestTheApplicationsGooseCanRunTheFiles(t *testing.T) {
+	each(t, func(t *testing.T, d *testdb.Database) {
+		db := d.Open(t, map[bool][]string{true: {"parseTime=true"}}[d.Engine() == testdb.MariaDB || d.Engine() == testdb.MySQL]...)
+		m := target(d.Engine(), db, "App_", "")
+		fsys, err := migrations.FS(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := fstest.TestFS(fsys, "20261121000001_lease.sql"); err != nil {
+			t.Error(err)
+		}
+		p := plainGoose(t, d.Engine(), db, fsys)
+		if _, err := p.Up(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		checkUsable(t, m)
+
+		// Up accepts what goose did; Down does not touch it.
+		up(t, m)
+		list, err := migrations.Status(t.Context(), m)
+		if err != nil || !list[0].Applied || !list[0].AppliedAt.IsZero() {
+			t.Errorf("%+v, %v", list, err)
+		}
+		if err := migrations.Down(t.Context(), m); !errors.Is(err, driver.ErrSchema) {
+			t.Errorf("Down: %v", err)
+		}
+		checkUsable(t, m)
+
+		if _, err := p.DownTo(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range objects(t, d.Engine(), db) {
+			if strings.HasPrefix(strings.Trim(name, `"`), "App_") {
+				t.Errorf("goose left %s", name)
+			}
+		}
+	})
+}
+
+func TestGooseCanContinueTheAccountOfUp(t *testing.T) {
+	each(t, func(t *testing.T, d *testdb.Database) {
+		db := d.Open(t, map[bool][]string{true: {"parseTime=true"}}[d.Engine() == testdb.MariaDB || d.Engine() == testdb.MySQL]...)
+		m := target(d.Engine(), db, "", "")
+		up(t, m)
+		fsys, err := migrations.FS(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dialect := map[string]goose.Dialect{testdb.SQLite: goose.DialectSQLite3, testdb.Postgres: goose.DialectPostgres}[d.Engine()]
+		if dialect == "" {
+			dialect = goose.DialectMySQL
+		}
+		p, err := goose.NewProvider(dialect, db, fsys, goose.WithTableName("sqllock_migration"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if done, err := p.Up(t.Context()); err != nil || len(done) != 0 {
+			t.Errorf("%v, %v", done, err)
+		}
+		if _, err := p.Down(t.Context()); err != nil {
+			t.Error(err)
+		}
+		up(t, m)
+		checkApplied(t, m)
+		checkUsable(t, m)
+	})
+}
+
+func TestNewerTablesAreLeftAlone(t *testing.T) {
+	each(t, func(t *testing.T, d *testdb.Database) {
+		db := d.Open(t)
+		m := target(d.Engine(), db, "", "")
+		up(t, m)
+		// As a newer library would do it.
+		mustExec(t, db, `INSERT INTO sqllock_migration (version_id, is_applied) VALUES (29990101000000, true)`)
+		mustExec(t, db, `UPDATE sqllock_meta SET schema_version = 29990101000000`)
+		up(t, m)
+		if err := migrations.Down(t.Context(), m); !errors.Is(err, driver.ErrSchema) {
+			t.Errorf("Down: %v", err)
+		}
+		list, err := migrations.Status(t.Context(), m)
+		if n := len(list); err != nil || n < 2 || list[n-1].Version != 29990101000000 || !list[n-1].Applied || list[n-1].Name != "" {
+			t.Errorf("%+v, %v", list, err)
+		}
+		mustExec(t, db, `UPDATE sqllock_meta SET compatible_from = 29990101000000`)
+		if err := migrations.Up(t.Context(), m); !errors.Is(err, driver.ErrSchema) {
+			t.Errorf("Up: %v", err)
+		}
+	})
+}
+
+func TestWhatWasDroppedByHandIsMadeAgain(t *testing.T) {
+	each(t, func(t *testing.T, d *testdb.Database) {
+		db := d.Open(t)
+		m := target(d.Engine(), db, "", "")
+		up(t, m)
+		mustExec(t, db, `DROP VIEW sqllock_locks`)
+		mustExec(t, db, `DROP TABLE sqllock_lock`)
+		mustExec(t, db, `DROP TABLE sqllock_meta`)
+		up(t, m)
+		checkApplied(t, m)
+		checkUsable(t, m)
+	})
+}
+
+func TestABadDatabaseIsToldBeforeAnySQL(t *testing.T) {
+	never := func(error) bool { return false }
+	closed := false
+	for name, m := range map[string]driver.Migratable{
+		"nil":     nil,
+		"error":   fixed{err: driver.ErrInvalidOption},
+		"dialect": fixed{desc: driver.Migration{Dialect: "oracle", Prefix: "p_", Retryable: never}},
+		"prefix":  fixed{desc: driver.Migration{Dialect: "sqlite", Prefix: `"; `, Retryable: never}},
+		"schema": fixed{desc: driver.Migration{
+			Dialect: "postgres", Prefix: "p_", Schema: `a"b`, Retryable: never,
+			Close: func() error { closed = true; return nil },
+		}},
+		"no schemas": fixed{desc: driver.Migration{Dialect: "sqlite", Prefix: "p_", Schema: "s", Retryable: never}},
+	} {
+		_, errStatus := migrations.Status(t.Context(), m)
+		_, errFS := migrations.FS(m)
+		for _, err := range []error{migrations.Up(t.Context(), m), migrations.Down(t.Context(), m), errStatus, errFS} {
+			if !errors.Is(err, driver.ErrInvalidOption) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	if !closed {
+		t.Error("what was opened was not closed")
+	}
+}
+
+// fixed is a database that gives a fixed description of itself.
+type fixed struct {
+	desc driver.Migration
+	err  error
+}
+
+func (f fixed) Migration() (driver.Migration, error) {
+	if f.desc.Close == nil {
+		f.desc.Close = func() error { return nil }
+	}
+	return f.desc, f.err
+}
+
+func TestUpEndsWithItsContext(t *testing.T) {
+	each(t, func(t *testing.T, d *testdb.Database) {
+		db := d.Open(t)
+		m := target(d.Engine(), db, "", "")
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := migrations.Up(ctx, m); !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled before: %v", err)
+		}
+		release := block(t, d)
+		ctx, cancel = context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		if err := migrations.Up(ctx, m); err == nil || ctx.Err() == nil || time.Since(start) > 8*time.Second {
+			t.Errorf("cancelled while waiting: %v after %v", err, time.Since(start))
+		}
+		release()
+		up(t, m)
+		checkUsable(t, m)
+	})
+}
+
+// block makes whoever migrates wait until release is called.
+func block(t *testing.T, d *testdb.Database) (release func()) {
+	t.Helper()
+	db := d.Open(t)
+	conn, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	statement := map[string]string{
+		testdb.SQLite:   `BEGIN IMMEDIATE`,
+		testdb.Postgres: `SELECT pg_advisory_lock(1936813164, 1835624306)`,
+	}[d.Engine()]
+	if statement == "" {
+		statement = `DO GET_LOCK(concat('sqllock migrate ', md5(database())), 0)`
+	}
+	if _, err := conn.ExecContext(t.Context(), statement); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		end := map[string]string{
+			testdb.SQLite:   `ROLLBACK`,
+			testdb.Postgres: `SELECT pg_advisory_unlock_all()`,
+		}[d.Engine()]
+		if end == "" {
+			end = `DO RELEASE_LOCK(concat('sqllock migrate ', md5(database())))`
+		}
+		if _, err := conn.ExecContext(context.Background(), end); err != nil {
+			t.Error(err)
+		}
+		_ = conn.Close()
+	}
+}
+
+func TestAMissingPrivilegeIsTold(t *testing.T) {
+	each(t, func(t *testing.T, d *testdb.Database) {
+		weak := unprivileged(t, d)
+		m := target(d.Engine(), weak, "", "")
+		start := time.Now()
+		err := migrations.Up(t.Context(), m)
+		if err == nil || time.Since(start) > 10*time.Second ||
+			!slices.ContainsFunc([]string{"denied", "readonly"}, func(w string) bool { return strings.Contains(err.Error(), w) }) {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		// With the tables there, reading is enough.
+		strong := d.Open(t)
+		up(t, target(d.Engine(), strong, "", ""))
+		if d.Engine() == testdb.Postgres {
+			mustExec(t, strong, `GRANT SELECT ON ALL TABLES IN SCHEMA public TO PUBLIC`)
+		}
+		up(t, m)
+		checkApplied(t, m)
+	})
+}
+
+// unprivileged returns a handle that may read and not create.
+func unprivileged(t *testing.T, d *testdb.Database) *sql.DB {
+	t.Helper()
+	switch d.Engine() {
+	case testdb.SQLite:
+		mustExec(t, d.Open(t), `PRAGMA user_version = 1`) // makes the file
+		return d.Open(t, "mode=ro")
+	case testdb.Postgres:
+		mustExec(t, d.Open(t), `REVOKE CREATE ON SCHEMA public FROM PUBLIC`)
+		db := d.Open(t, "role=pg_monitor")
+		return db
+	}
+	return mysqlReader(t, d)
+}
