@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/urfave/cli/v3"
+)
+
+// app is one call of the program.
+type app struct {
+	stdin, stdout, stderr *os.File
+	environ               []string
+
+	command []string // CMD and its arguments, which are not ours to parse
+}
+
+// main runs the program and returns its exit code.
+func (a *app) main(args []string) int {
+	root := a.root()
+	args, a.command = splitCommand(root, args)
+	err := root.Run(context.Background(), args)
+	if err == nil {
+		return 0
+	}
+	f := &failure{exitUsage, err} // whatever the parser says by itself
+	_ = errors.As(err, &f)
+	if f.err != nil {
+		a.say("%v", f.err)
+	}
+	return f.code
+}
+
+// say writes a message to stderr. Nothing else does, so that no password gets
+// there.
+func (a *app) say(format string, args ...any) {
+	text := strings.TrimPrefix(fmt.Sprintf(format, args...), "sqllock: ")
+	_, _ = fmt.Fprintf(a.stderr, "sqllock: %s\n", redact(text))
+}
+
+// getenv returns the last value, which is the one that counts.
+func (a *app) getenv(key string) string {
+	value := ""
+	for _, kv := range a.environ {
+		if k, v, ok := strings.Cut(kv, "="); ok && k == key {
+			value = v
+		}
+	}
+	return value
+}
+
+func (a *app) root() *cli.Command {
+	root := &cli.Command{
+		Name:        "sqllock",
+		Usage:       "run commands under a lock in an SQL database",
+		UsageText:   "sqllock [options] COMMAND [options] [arguments]",
+		Version:     version(),
+		Description: rootDescription,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "dsn", Usage: "keep the locks in the database `DSN` (default: $SQLLOCK_DSN, else an SQLite file of this user)"},
+			&cli.StringFlag{Name: "table-prefix", Usage: "begin the names of all tables with `PREFIX` (default: $SQLLOCK_TABLE_PREFIX, else sqllock_)"},
+			&cli.StringFlag{Name: "schema", Usage: "look for the tables in the Postgres `SCHEMA` (default: $SQLLOCK_SCHEMA, else as search_path finds them)"},
+		},
+		Commands:                        []*cli.Command{a.runCommand(), a.migrateCommand()},
+		Reader:                          a.stdin,
+		Writer:                          a.stdout,
+		ErrWriter:                       a.stderr,
+		Action:                          noCommand,
+		ExitErrHandler:                  func(context.Context, *cli.Command, error) {}, // main does it
+		EnableShellCompletion:           true,
+		ConfigureShellCompletionCommand: showCompletion,
+	}
+	complain(root, "")
+	return root
+}
+
+// noCommand is what happens if the first word names no command.
+func noCommand(_ context.Context, cmd *cli.Command) error {
+	if cmd.Args().Present() {
+		return fail(exitUsage, "unknown command %q; %q tells which there are", cmd.Args().First(), cmd.FullName()+" --help")
+	}
+	_ = cli.ShowSubcommandHelp(cmd)
+	return exit(exitUsage)
+}
+
+// complain makes usage errors of cmd, and of the commands below it, one line
+// each; the library would print the whole help.
+func complain(cmd *cli.Command, path string) {
+	path += cmd.Name
+	cmd.OnUsageError = func(_ context.Context, _ *cli.Command, err error, _ bool) error {
+		return fail(exitUsage, "%w; see %q", err, path+" --help")
+	}
+	for _, sub := range cmd.Commands {
+		complain(sub, path+" ")
+	}
+}
+
+func showCompletion(cmd *cli.Command) {
+	cmd.Hidden = false
+	cmd.Usage = "print a script that completes the commands and flags of sqllock in a shell"
+	cmd.ArgsUsage = "bash|zsh|fish|pwsh"
+	cmd.Action = noCommand
+	complain(cmd, "sqllock ")
+}
+
+const rootDescription = `A lock is a row in a table of the database, kept alive while it is held: if
+its holder dies, somebody else gets it when its time is over. Everybody who
+uses the same database, and the same names, shares the locks.
+
+The database is named by --dsn or, better for one with a password, by
+SQLLOCK_DSN:
+
+   postgres://user:password@host:5432/database?sslmode=require
+   mysql://user:password@host:3306/database?tls=true
+   mysql://user:password@/database?socket=/run/mysqld/mysqld.sock
+   sqlite:/var/lib/app/locks.db
+
+Without a DSN it is an SQLite file, sqllock/locks.db in the user's state
+directory ($XDG_STATE_HOME or ~/.local/state; ~/Library/Application Support on
+macOS, %LocalAppData% on Windows): locks between the processes of one user on
+one host. SQLite files get their tables by themselves; in other databases make
+them once with "sqllock migrate up".
+
+Examples:
+
+   sqllock run nightly -- ./backup.sh
+   sqllock run --try nightly -- ./backup.sh
+   SQLLOCK_DSN=postgres://app@db/app sqllock migrate up
+   source <(sqllock completion bash)
+
+Exit codes of sqllock itself: 64 wrong usage, 69 the database is unreachable or
+not usable, 71 the operating system refused something. See "sqllock run --help"
+for those of run.`

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+func TestHelpVersionAndCompletionAreThere(t *testing.T) {
+	u := newPerson(t)
+	for args, part := range map[string]string{
+		"--help":                              "SQLLOCK_DSN",
+		"help":                                "COMMANDS",
+		"help run":                            "SQLLOCK_TOKEN",
+		"run --help":                          "Exit codes",
+		"run -h":                              "Examples:",
+		"migrate --help":                      "goose",
+		"migrate copy --help":                 "DIR",
+		"--version":                           "go1.",
+		"completion --help":                   "bash",
+		"completion bash":                     "complete ",
+		"completion zsh":                      "compdef",
+		"completion fish":                     "sqllock",
+		"completion pwsh":                     "Register-ArgumentCompleter",
+		"--generate-shell-completion":         "run:",
+		"run --generate-shell-completion":     "",
+		"run --t --generate-shell-completion": "--ttl",
+	} {
+		t.Run(args, func(t *testing.T) {
+			u.run(t, strings.Fields(args)...).want(t, 0, part, "")
+		})
+	}
+	if _, err := os.Stat(filepath.Join(u.home, ".local")); err == nil {
+		t.Error("asking for help has made the database")
+	}
+}
+
+func TestHelpDoesNotShowThePassword(t *testing.T) {
+	u := person{home: t.TempDir(), dsn: "postgres://u:hunter2@h/d"}
+	for _, args := range [][]string{{"--help"}, {"run", "--help"}, {"migrate", "up", "--help"}, {"bogus"}, {"run", "--bogus"}} {
+		if r := u.run(t, args...); strings.Contains(r.out+r.err, "hunter2") {
+			t.Errorf("%q shows it:\n%s%s", args, r.out, r.err)
+		}
+	}
+}
+
+func TestCompletionRunsNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ran")
+	newPerson(t).run(t, "run", "n", "--", "touch", path, "--generate-shell-completion").want(t, 0, "", "")
+	if _, err := os.Stat(path); err == nil {
+		t.Error("the command was run")
+	}
+}
+
+func TestUsageErrorsAreOneLineAndCode64(t *testing.T) {
+	u := newPerson(t)
+	line := regexp.MustCompile(`^sqllock: [^\n]+\n$`)
+	for _, args := range [][]string{
+		{"bogus"},
+		{"--bogus"},
+		{"run"},
+		{"run", "n"},
+		{"run", "n", "--"},
+		{"run", "--bogus", "n", "--", "true"},
+		{"run", "--ttl", "soon", "n", "--", "true"},
+		{"run", "--ttl", "1ms", "n", "--", "true"},
+		{"run", "--ttl", "25h", "n", "--", "true"},
+		{"run", "--ttl", "0", "n", "--", "true"},
+		{"run", "--wait", "-1s", "n", "--", "true"},
+		{"run", "--grace", "-1s", "n", "--", "true"},
+		{"run", "--try", "--wait", "1s", "n", "--", "true"},
+		{"run", "-E", "256", "n", "--", "true"},
+		{"run", "-E", "x", "n", "--", "true"},
+		{"run", "", "--", "true"},
+		{"run", strings.Repeat("x", 256), "--", "true"},
+		{"run", "a\xffb", "--", "true"},
+		{"run", "--label", strings.Repeat("x", 256), "n", "--", "true"},
+		{"--table-prefix", "a-b", "run", "n", "--", "true"},
+		{"--schema", "s", "run", "n", "--", "true"},
+		{"migrate", "bogus"},
+		{"migrate", "up", "now"},
+		{"migrate", "copy"},
+		{"migrate", "copy", "a", "b"},
+		{"completion", "tcsh"},
+		{"help", "bogus"},
+	} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			r := u.run(t, args...)
+			r.want(t, exitUsage, "", "sqllock: ")
+			if !line.MatchString(r.err) || r.out != "" {
+				t.Errorf("want one line on stderr and nothing on stdout, got:\n%s%s", r.out, r.err)
+			}
+		})
+	}
+	u.run(t).want(t, exitUsage, "COMMANDS", "")
+}
+
+func TestBadDSNsAreUsageErrors(t *testing.T) {
+	for _, dsn := range badDSNs {
+		if dsn == "" {
+			continue // is no DSN
+		}
+		r := person{home: t.TempDir(), dsn: dsn}.run(t, "run", "n", "--", "true")
+		r.want(t, exitUsage, "", "DSN")
+		if strings.Contains(r.out+r.err, "hunter2") {
+			t.Errorf("%s: the password is in:\n%s", dsn, r.err)
+		}
+	}
+}
+
+func TestUnusableDatabasesHaveCode69(t *testing.T) {
+	home := t.TempDir()
+	notADatabase := filepath.Join(home, "text")
+	if err := os.WriteFile(notADatabase, []byte(strings.Repeat("no database ", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, dsn := range []string{
+		"postgres://u:hunter2@127.0.0.1:1/d",
+		"mysql://u:hunter2@127.0.0.1:1/d",
+		"mysql://u:hunter2@/d?socket=/nonexistent/hunter",
+		"sqlite:/nonexistent/locks.db",
+		"sqlite:" + home,
+		"sqlite:" + notADatabase,
+	} {
+		u := person{home: home, dsn: dsn}
+		for _, args := range [][]string{{"run", "n", "--", "echo", "ran"}, {"run", "--try", "n", "--", "echo", "ran"}, {"migrate", "up"}, {"migrate", "status"}, {"migrate", "down"}} {
+			r := u.run(t, args...)
+			r.want(t, exitUnavailable, "", "sqllock: ")
+			if strings.Contains(r.out+r.err, "hunter2") || strings.Contains(r.out, "ran") {
+				t.Errorf("%s %q:\n%s%s", dsn, args, r.out, r.err)
+			}
+		}
+	}
+}
+
+func TestTheFileMigratesItself(t *testing.T) {
+	u := newPerson(t)
+	u.run(t, "migrate", "status").want(t, 0, "no", "")
+	u.run(t, "run", "n", "--", "echo", "ran").want(t, 0, "ran", "")
+	u.run(t, "migrate", "status").want(t, 0, "Z", "")
+	u.run(t, "migrate", "down").want(t, 0, "", "")
+	u.run(t, "migrate", "status").want(t, 0, "no", "")
+	u.run(t, "migrate", "up").want(t, 0, "", "")
+	u.run(t, "migrate", "up").want(t, 0, "", "")
+	u.dsn = "sqlite:" + filepath.Join(u.home, "with spaces? and #.db")
+	u.run(t, "run", "n", "--", "echo", "ran").want(t, 0, "ran", "")
+	if _, err := os.Stat(strings.TrimPrefix(u.dsn, "sqlite:")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestATablePrefixKeepsLocksApart(t *testing.T) {
+	u := newPerson(t)
+	holding := u.start(t, "run", "n", "--", "sleep", "60")
+	u.waitHeld(t, "n")
+	u.run(t, "--table-prefix", "other_", "run", "--try", "n", "--", "echo", "ran").want(t, 0, "ran", "")
+	holding.end(t)
+}
+
+func TestMigrationsAreCopiedOnce(t *testing.T) {
+	u := newPerson(t)
+	dir := filepath.Join(u.home, "db", "migrations")
+	for _, dsn := range []string{"", "postgres://", "mysql:///d"} {
+		u := person{home: u.home, dsn: dsn}
+		r := u.run(t, "--table-prefix", "abc_", "migrate", "copy", dir)
+		r.want(t, 0, ".sql\n", "")
+		path := strings.TrimSpace(strings.SplitN(r.out, "\n", 2)[0])
+		text := file(path)
+		if !strings.Contains(text, "abc_") || !strings.Contains(text, "+goose Up") {
+			t.Fatalf("%s: %s", path, text)
+		}
+		if r := u.run(t, "--table-prefix", "abc_", "migrate", "copy", dir); r.code != 0 || r.out != "" {
+			t.Errorf("copying the same again: %+v", r)
+		}
+		u.run(t, "migrate", "copy", dir).want(t, exitCannotWrite, "", "differs")
+		if file(path) != text {
+			t.Errorf("%s was overwritten", path)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(u.home, ".local", "state", "sqllock", "locks.db")); err == nil {
+		t.Error("copying has made the database")
+	}
+	u.run(t, "migrate", "copy", "/dev/null/x").want(t, exitCannotWrite, "", "sqllock: ")
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/sqllock/sqllock"
+)
+
+// Exit codes of our own, those of sysexits.h where it has a fitting one. Others
+// are the command's.
+const (
+	exitHeld        = 1   // unless -E says otherwise
+	exitUsage       = 64  // EX_USAGE
+	exitUnavailable = 69  // EX_UNAVAILABLE: the database
+	exitSystem      = 71  // EX_OSERR
+	exitCannotWrite = 73  // EX_CANTCREAT
+	exitLost        = 75  // EX_TEMPFAIL
+	exitNotRunnable = 126 // as in a shell
+	exitNotFound    = 127 // as in a shell
+	exitSignal      = 128 // plus the number of the signal
+)
+
+// failure is an error with the exit code that it leads to. Without an err there
+// is nothing to say.
+type failure struct {
+	code int
+	err  error
+}
+
+func (f *failure) Error() string {
+	if f.err == nil {
+		return fmt.Sprintf("exit code %d", f.code)
+	}
+	return f.err.Error()
+}
+
+func (f *failure) Unwrap() error { return f.err }
+
+// fail is a failure with a message.
+func fail(code int, format string, args ...any) error {
+	return &failure{code, fmt.Errorf(format, args...)}
+}
+
+// exit is a failure without one: somebody else has said it, or the code does.
+func exit(code int) error {
+	if code == 0 {
+		return nil
+	}
+	return &failure{code: code}
+}
+
+// databaseFailure tells what the user said wrong from what is wrong with the
+// database.
+func databaseFailure(err error) error {
+	if f := (*failure)(nil); err == nil || errors.As(err, &f) {
+		return err
+	}
+	for _, usage := range []error{sqllock.ErrInvalidName, sqllock.ErrInvalidOption, sqllock.ErrInvalidOwner} {
+		if errors.Is(err, usage) {
+			return &failure{exitUsage, err}
+		}
+	}
+	return &failure{exitUnavailable, err}
+}

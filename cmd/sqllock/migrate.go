@@ -1,0 +1,178 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"text/tabwriter"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sqllock/sqllock/migrations"
+)
+
+// migratePatience bounds what is to be done while others may be doing the same.
+const migratePatience = 5 * time.Minute
+
+func (a *app) migrateCommand() *cli.Command {
+	return &cli.Command{
+		Name:            "migrate",
+		Usage:           "make, change or remove the tables of sqllock",
+		Description:     migrateDescription,
+		HideHelpCommand: true,
+		Action:          noCommand,
+		Commands: []*cli.Command{
+			a.migration("up", "bring the tables to the version that this program needs", migrateUp),
+			a.migration("down", "undo the newest migration; undoing the first drops the tables, and all locks with them", migrateDown),
+			a.migration("status", "list the migrations and when they were applied", a.migrateStatus),
+			{
+				Name:            "copy",
+				Usage:           "write the migrations as files for goose into DIR, for those who run goose themselves",
+				ArgsUsage:       "DIR",
+				HideHelpCommand: true,
+				Action:          a.migrateCopy,
+			},
+		},
+	}
+}
+
+// migration makes a subcommand that works on the database.
+func (a *app) migration(name, usage string, fn func(context.Context, *database) error) *cli.Command {
+	return &cli.Command{
+		Name:            name,
+		Usage:           usage,
+		HideHelpCommand: true,
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			if cmd.Args().Present() {
+				return fail(exitUsage, "migrate %s takes no argument", name)
+			}
+			db, err := a.database(cmd)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(ctx, migratePatience)
+			defer cancel()
+			defer db.close(ctx)
+			if err := db.prepare(ctx); err != nil {
+				return databaseFailure(err)
+			}
+			return databaseFailure(fn(ctx, db))
+		},
+	}
+}
+
+func migrateUp(ctx context.Context, db *database) error { return migrations.Up(ctx, db) }
+
+func migrateDown(ctx context.Context, db *database) error { return migrations.Down(ctx, db) }
+
+func (a *app) migrateStatus(ctx context.Context, db *database) error {
+	list, err := migrations.Status(ctx, db)
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "VERSION\tAPPLIED\tNAME")
+	for _, m := range list {
+		fmt.Fprintf(w, "%d\t%s\t%s\n", m.Version, applied(m), m.Name)
+	}
+	return w.Flush()
+}
+
+func applied(m migrations.Migration) string {
+	switch {
+	case !m.Applied:
+		return "no"
+	case m.AppliedAt.IsZero():
+		return "yes"
+	}
+	return m.AppliedAt.UTC().Format(time.RFC3339)
+}
+
+func (a *app) migrateCopy(_ context.Context, cmd *cli.Command) error {
+	if cmd.Args().Len() != 1 {
+		return fail(exitUsage, "migrate copy takes one argument, the directory to write to")
+	}
+	db, err := a.database(cmd)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.handle.Close() }()
+	files, err := migrations.FS(db)
+	if err != nil {
+		return databaseFailure(err)
+	}
+	written, err := copyFiles(cmd.Args().First(), files)
+	for _, path := range written {
+		fmt.Fprintln(a.stdout, path)
+	}
+	if err != nil {
+		return &failure{exitCannotWrite, err}
+	}
+	return nil
+}
+
+// copyFiles writes files into dir, which it makes if necessary. It writes none
+// if one of them is there with another content, and leaves alone those that are
+// there with the same. It returns what it wrote.
+func copyFiles(dir string, files fs.FS) (written []string, err error) {
+	missing := make(map[string][]byte)
+	entries, err := fs.ReadDir(files, ".")
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		text, err := fs.ReadFile(files, e.Name())
+		if err != nil {
+			return nil, err
+		}
+		switch there, err := os.ReadFile(path); {
+		case errors.Is(err, fs.ErrNotExist):
+			missing[path] = text
+		case err != nil:
+			return nil, err
+		case !bytes.Equal(there, text):
+			return nil, fmt.Errorf("%s is there already and differs; nothing was written", path)
+		}
+	}
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if text, ok := missing[path]; ok {
+			if err := create(path, text); err != nil {
+				return written, err
+			}
+			written = append(written, path)
+		}
+	}
+	return written, nil
+}
+
+// create writes a file that must not be there.
+func create(path string, text []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Close())
+}
+
+const migrateDescription = `Postgres, MySQL and MariaDB need "sqllock migrate up" once, and again after an
+update that changes the tables; it says when. Any number of them may run at the
+same time, and it does nothing if there is nothing to do. SQLite files do it by
+themselves.
+
+An application that keeps its own migrations with goose copies the files instead:
+
+   sqllock --dsn postgres:// migrate copy db/migrations
+
+Exit codes: 64 wrong usage, 69 the database is unreachable or refuses, 73 a file
+could not be written.`

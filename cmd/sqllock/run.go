@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sqllock/sqllock"
+)
+
+// runner is one call of "sqllock run".
+type runner struct {
+	*app
+	name     string
+	path     string // of CMD
+	try      bool
+	wait     time.Duration // 0: as long as it takes
+	ttl      time.Duration
+	grace    time.Duration
+	label    string
+	heldCode int
+	quiet    bool
+}
+
+func (a *app) runCommand() *cli.Command {
+	return &cli.Command{
+		Name:            "run",
+		Usage:           "run a command while holding a lock",
+		ArgsUsage:       "NAME -- CMD [ARG...]",
+		UsageText:       "sqllock run [options] NAME [options] [--] CMD [ARG...]",
+		Description:     runDescription,
+		HideHelpCommand: true,
+		Metadata:        map[string]any{takesCommand: true},
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "try", Usage: "do not wait if the name is held"},
+			&cli.DurationFlag{Name: "wait", HideDefault: true, Usage: "wait no longer than `DURATION` for the name, 10s or 5m; 0 is --try (default: for ever)"},
+			&cli.DurationFlag{Name: "ttl", Value: sqllock.DefaultTTL, Usage: "free the name if nothing is heard of run for `DURATION`"},
+			&cli.DurationFlag{Name: "grace", Value: 10 * time.Second, Usage: "when the lock is lost, kill what SIGTERM has not ended after `DURATION`"},
+			&cli.IntFlag{Name: "conflict-exit-code", Aliases: []string{"E"}, Value: exitHeld, Usage: "exit with `CODE` if --try or --wait did not get the name"},
+			&cli.StringFlag{Name: "label", Usage: "tell people by `TEXT` who holds the name (default: host/program/pid)"},
+			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "say nothing if --try or --wait did not get the name"},
+		},
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			r, err := a.newRunner(cmd)
+			if err != nil {
+				return err
+			}
+			return r.run(ctx, cmd)
+		},
+	}
+}
+
+// newRunner checks what can be checked without the database.
+func (a *app) newRunner(cmd *cli.Command) (*runner, error) {
+	r := &runner{
+		app:      a,
+		name:     cmd.Args().First(),
+		try:      cmd.Bool("try"),
+		wait:     cmd.Duration("wait"),
+		ttl:      cmd.Duration("ttl"),
+		grace:    cmd.Duration("grace"),
+		label:    cmd.String("label"),
+		heldCode: cmd.Int("conflict-exit-code"),
+		quiet:    cmd.Bool("quiet"),
+	}
+	switch {
+	case cmd.Args().Len() == 0:
+		return nil, fail(exitUsage, "run: NAME and CMD are missing; see \"sqllock run --help\"")
+	case cmd.Args().Len() > 1:
+		return nil, fail(exitUsage, "run: unexpected %q; see \"sqllock run --help\"", cmd.Args().Get(1))
+	case len(a.command) == 0:
+		return nil, fail(exitUsage, "run: CMD is missing, as in: sqllock run %q -- CMD", r.name)
+	case r.try && cmd.IsSet("wait"):
+		return nil, fail(exitUsage, "run: --try and --wait exclude each other")
+	case r.ttl <= 0:
+		return nil, fail(exitUsage, "run: --ttl %v: must be positive", r.ttl)
+	case r.wait < 0 || r.grace < 0:
+		return nil, fail(exitUsage, "run: --wait and --grace must not be negative")
+	case r.heldCode < 0 || r.heldCode > 255:
+		return nil, fail(exitUsage, "run: -E %d: an exit code is from 0 to 255", r.heldCode)
+	}
+	r.try = r.try || cmd.IsSet("wait") && r.wait == 0
+	var err error
+	r.path, err = exec.LookPath(a.command[0])
+	return r, notRunnable(err)
+}
+
+// notRunnable gives an error of starting CMD the exit code that a shell would.
+func notRunnable(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist):
+		return fail(exitNotFound, "run: %w", err)
+	}
+	return fail(exitNotRunnable, "run: %w", err)
+}
+
+// run takes the lock, runs CMD and gives the lock back. The watchdog comes up
+// meanwhile, so that nobody waits for it while the lock is held.
+func (r *runner) run(ctx context.Context, cmd *cli.Command) error {
+	db, err := r.database(cmd)
+	if err != nil {
+		return err
+	}
+	sigs := listen()
+	defer sigs.stop()
+	guard, err := newGuard(r.name)
+	if err != nil {
+		return fail(exitSystem, "run: cannot start the watchdog: %w", err)
+	}
+	defer guard.close()
+	s := &session{runner: r, db: db}
+	defer s.close()
+
+	lease, err := s.lockUnless(ctx, sigs)
+	if err != nil {
+		return err
+	}
+	code, err := r.supervise(lease, guard, sigs)
+	guard.close() // what CMD has left behind on purpose may go on
+	lost := s.free(lease)
+	switch {
+	case err != nil:
+		return err
+	case lost:
+		return exit(exitLost)
+	}
+	return exit(code)
+}
+
+// childEnv is our environment with the lock added. A variable of ours that is
+// there already, because we run under another lock, goes: programs differ in
+// which of two they find.
+func (r *runner) childEnv(token int64) []string {
+	env := slices.DeleteFunc(slices.Clone(r.environ), func(kv string) bool {
+		return strings.HasPrefix(kv, "SQLLOCK_NAME=") || strings.HasPrefix(kv, "SQLLOCK_TOKEN=")
+	})
+	return append(env, "SQLLOCK_NAME="+r.name, "SQLLOCK_TOKEN="+strconv.FormatInt(token, 10))
+}
+
+const runDescription = `run waits until it holds the lock NAME, runs CMD, and gives the lock back when CMD
+has ended. NAME is 1 to 255 bytes of UTF-8; upper and lower case differ. The
+"--" may be left out; what follows CMD is never read as a flag of run.
+
+CMD finds NAME in SQLLOCK_NAME and the fencing token in SQLLOCK_TOKEN: a number
+that is higher each time somebody gets the lock, which whatever CMD writes to can
+use to refuse the late write of a former holder.
+
+The lock is renewed every third of --ttl. If that fails for too long, because the
+database cannot be reached, or because run itself was stopped, the lock is lost:
+run sends SIGTERM to CMD and all that it has started, after --grace SIGKILL, and
+exits with 75. If run is killed with -9, CMD and what it has started are killed at
+once, so that they are gone before the lock is free. What no lock can do is
+prevent that a stopped run (SIGSTOP, a suspended machine) finds out too late: CMD
+may still be running then while somebody else has the lock, until run goes on.
+That is what the token is for.
+
+Signals to run go to the process group of CMD. A signal that ends CMD does not
+free the lock before what CMD has started is gone too, or --grace is over. What
+CMD leaves behind in the background when it ends by itself is not waited for. A
+process that leaves the process group, by setsid for example, is on its own.
+
+The parent-death signal, which kills CMD in the very moment run dies, exists on
+Linux; on other Unix systems the watchdog process that run starts does it alone.
+On Windows nothing does: CMD goes on if run is killed, and of a CMD whose lock is
+lost only CMD itself is ended.
+
+Examples:
+
+   sqllock run nightly -- ./backup.sh
+   sqllock run --try -E 0 nightly -- ./backup.sh       (skip if it is running)
+   sqllock run --wait 10m --ttl 1m report -- make report
+   sqllock run deploy -- sh -c 'echo $SQLLOCK_NAME $SQLLOCK_TOKEN'
+
+Exit codes: that of CMD, 128+n if signal n ended it, or
+   1    the name is held by somebody else (--try, --wait); -E chooses another
+   64   wrong usage
+   69   the database is unreachable or not usable; CMD was not run
+   71   the operating system refused something
+   75   the lock was lost; CMD was ended
+   126  CMD cannot be executed
+   127  CMD was not found
+   128+n  signal n came while run was waiting; CMD was not run`

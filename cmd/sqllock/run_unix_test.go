@@ -1,0 +1,333 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// waitHeld waits until somebody holds a name.
+func (u person) waitHeld(t *testing.T, name string) {
+	t.Helper()
+	eventually(t, name+" is held", func() bool {
+		return u.run(t, "run", "-q", "--try", "-E", "99", name, "--", "true").code == 99
+	})
+}
+
+// end ends a call that may be running, by a signal.
+func (p *call) end(t *testing.T) result {
+	t.Helper()
+	p.signal(syscall.SIGTERM)
+	return p.wait()
+}
+
+func (p *call) signal(sig syscall.Signal) {
+	p.t.Helper()
+	if err := p.Process.Signal(sig); err != nil {
+		p.t.Error(err)
+	}
+}
+
+// shell starts a call of run whose CMD is a shell script, and waits until the
+// script has come to @UP.
+func (u person) shell(t *testing.T, script string, args ...string) *call {
+	t.Helper()
+	up := filepath.Join(t.TempDir(), "up")
+	script = strings.ReplaceAll(script, "@UP", "echo >"+up)
+	p := u.start(t, append(append([]string{"run"}, args...), "--", "sh", "-c", script)...)
+	eventually(t, "the command is up", func() bool {
+		_, err := os.Stat(up)
+		return err == nil
+	})
+	return p
+}
+
+// waitListening waits until a call of run catches signals, which it does before
+// it starts its watchdog.
+func (p *call) waitListening() {
+	p.t.Helper()
+	eventually(p.t, "the watchdog is there", func() bool {
+		out, err := exec.Command("ps", "-A", "-o", "ppid=,args=").Output()
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		for line := range strings.Lines(string(out)) {
+			if f := strings.Fields(line); f[0] == strconv.Itoa(p.Process.Pid) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func TestTheCommandHasNameAndToken(t *testing.T) {
+	u := newPerson(t)
+	script := "echo $SQLLOCK_NAME $SQLLOCK_TOKEN"
+	last := 0
+	for _, args := range [][]string{
+		{"run", "nightly", "--", "sh", "-c", script},
+		{"run", "nightly", "sh", "-c", script},
+		{"run", "--ttl", "5s", "nightly", "--", "sh", "-c", script},
+		{"run", "nightly", "--ttl", "5s", "--", "sh", "-c", script},
+		{"run", "outer", "--", binary, "run", "nightly", "--", "sh", "-c", script},
+	} {
+		r := u.run(t, args...)
+		r.want(t, 0, "nightly ", "")
+		token, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(r.out, "nightly ")))
+		if err != nil || token <= last || r.err != "" {
+			t.Errorf("%q: token %d after %d, %v, stderr %q", args, token, last, err, r.err)
+		}
+		last = token
+	}
+}
+
+func TestTheCommandHasOneNameInItsEnvironment(t *testing.T) {
+	r := newPerson(t).run(t, "run", "outer", "--", binary, "run", "inner", "--", "env")
+	r.want(t, 0, "SQLLOCK_NAME=inner\n", "")
+	if strings.Count(r.out, "SQLLOCK_NAME=") != 1 || strings.Count(r.out, "SQLLOCK_TOKEN=") != 1 {
+		t.Errorf("want one of each:\n%s", r.out)
+	}
+}
+
+func TestStandardInputAndOtherFilesReachTheCommand(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "three")
+	cmd := exec.Command("sh", "-c", `echo hello | "$0" run n -- sh -c "cat; echo three >&3" 3>"$1"`, binary, path)
+	cmd.Env = []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH")}
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "hello\n" || file(path) != "three\n" {
+		t.Errorf("got %q, %v, and %q in file 3", out, err, file(path))
+	}
+}
+
+func TestAnEmptyEnvironmentIsEnough(t *testing.T) {
+	state := t.TempDir() // so that the home of whoever tests stays clean
+	cmd := exec.Command(binary, "run", "n", "--", "/bin/sh", "-c", "echo $SQLLOCK_NAME")
+	cmd.Env = []string{"XDG_STATE_HOME=" + state}
+	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "n\n" {
+		t.Errorf("got %q, %v", out, err)
+	}
+	info, err := os.Stat(filepath.Join(state, "sqllock"))
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the directory of the file: %v, %v, want mode 0700", info, err)
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	u := newPerson(t)
+	plain := filepath.Join(u.home, "plain")
+	empty := filepath.Join(u.home, "empty")
+	lost := filepath.Join(u.home, "lost")
+	for path, text := range map[string]string{plain: "x", empty: "", lost: "#!/nonexistent/interpreter\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(plain, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		code    int
+		command []string
+	}{
+		{0, []string{"true"}},
+		{1, []string{"false"}},
+		{7, []string{"sh", "-c", "exit 7"}},
+		{255, []string{"sh", "-c", "exit 255"}},
+		{128 + 9, []string{"sh", "-c", "kill -9 $$"}},
+		{128 + 15, []string{"sh", "-c", "kill -15 $$"}},
+		{exitNotRunnable, []string{plain}},
+		{exitNotRunnable, []string{u.home}},
+		{exitNotRunnable, []string{empty}}, // an exec format error, found when the lock is held
+		{exitNotFound, []string{lost}},     // the same
+		{exitNotFound, []string{filepath.Join(u.home, "nothing")}},
+		{exitNotFound, []string{"no-such-command-anywhere"}},
+		{exitNotFound, []string{""}},
+	} {
+		t.Run(strings.Join(c.command, " "), func(t *testing.T) {
+			u.run(t, append([]string{"run", "n", "--"}, c.command...)...).want(t, c.code, "", "")
+			u.run(t, "run", "--try", "n", "--", "true").want(t, 0, "", "") // it was given back
+		})
+	}
+}
+
+func TestOthersAreKeptOut(t *testing.T) {
+	u := newPerson(t)
+	holding := u.shell(t, "@UP; sleep 60", "n", "--label", "the holder")
+	u.run(t, "run", "--try", "n", "--", "echo", "ran").want(t, exitHeld, "", "the holder")
+	u.run(t, "run", "--try", "-E", "42", "n", "--", "echo", "ran").want(t, 42, "", "held")
+	u.run(t, "run", "--try", "-E", "0", "n", "--", "echo", "ran").want(t, 0, "", "held")
+	u.run(t, "run", "--wait", "0", "n", "--", "echo", "ran").want(t, exitHeld, "", "held")
+	u.run(t, "run", "n", "--conflict-exit-code=43", "--wait", "300ms", "--", "echo", "ran").want(t, 43, "", "held")
+	if r := u.run(t, "run", "-q", "--try", "n", "--", "echo", "ran"); r != (result{code: exitHeld}) {
+		t.Errorf("quietly: %+v", r)
+	}
+	u.run(t, "run", "--try", "N", "--", "echo", "ran").want(t, 0, "ran", "")
+	start := time.Now()
+	waiting := u.start(t, "run", "--wait", "30s", "n", "--", "echo", "ran")
+	time.Sleep(300 * time.Millisecond)
+	holding.end(t)
+	waiting.wait().want(t, 0, "ran", "")
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("waited for %v", took)
+	}
+}
+
+func TestSignalsReachTheCommand(t *testing.T) {
+	u := newPerson(t)
+	for name, sig := range map[string]syscall.Signal{
+		"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT,
+		"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "WINCH": syscall.SIGWINCH, "CONT": syscall.SIGCONT,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := u.shell(t, "trap 'echo got "+name+"; exit 3' "+name+"; @UP; while :; do sleep 0.05; done", "n")
+			p.signal(sig)
+			p.wait().want(t, 3, "got "+name, "")
+		})
+	}
+	t.Run("not handled", func(t *testing.T) {
+		p := u.shell(t, "@UP; exec sleep 60", "n")
+		p.signal(syscall.SIGUSR1)
+		p.wait().want(t, 128+int(syscall.SIGUSR1), "", "")
+	})
+}
+
+func TestIgnoredSignalsStayIgnored(t *testing.T) {
+	u := newPerson(t)
+	p := u.command(t)
+	p.Path, p.Args = "/bin/sh", []string{"sh", "-c", `trap '' HUP; exec "$0" run n -- sh -c 'kill -HUP $PPID; sleep 0.3; kill -HUP $$; echo alive'`, binary}
+	p.start()
+	p.wait().want(t, 0, "alive", "")
+}
+
+func TestASignalEndsTheWait(t *testing.T) {
+	u := newPerson(t)
+	holding := u.shell(t, "@UP; sleep 60", "n")
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1} {
+		waiting := u.start(t, "run", "n", "--", "echo", "ran")
+		waiting.waitListening()
+		time.Sleep(100 * time.Millisecond) // so that most wait for the lock
+		waiting.signal(syscall.SIGWINCH)   // not this one
+		time.Sleep(50 * time.Millisecond)
+		waiting.signal(sig)
+		if r := waiting.wait(); r.code != 128+int(sig) || r.out != "" {
+			t.Errorf("%v: %+v", sig, r)
+		}
+	}
+	holding.end(t)
+	u.run(t, "run", "--try", "n", "--", "true").want(t, 0, "", "")
+}
+
+// A shell dies of a signal at once, while what it has started may still have to
+// clean up: the lock goes when that is done.
+func TestTheLockIsNotFreeBeforeTheWholeCommandIsGone(t *testing.T) {
+	u := newPerson(t)
+	log := filepath.Join(u.home, "log")
+	p := u.shell(t, `sh -c 'trap "sleep 0.7; echo cleaned >>`+log+`; exit 0" TERM; @UP; while :; do sleep 0.05; done'; echo not reached >>`+log, "n")
+	waiting := u.start(t, "run", "n", "--", "sh", "-c", "echo next >>"+log)
+	time.Sleep(200 * time.Millisecond)
+	p.end(t).want(t, 128+int(syscall.SIGTERM), "", "")
+	waiting.wait().want(t, 0, "", "")
+	if got := file(log); got != "cleaned\nnext\n" {
+		t.Errorf("got\n%s", got)
+	}
+}
+
+func TestWhatTheCommandLeavesBehindIsNotWaitedFor(t *testing.T) {
+	u := newPerson(t)
+	path := filepath.Join(u.home, "late")
+	start := time.Now()
+	u.run(t, "run", "n", "--", "sh", "-c", "(sleep 1; echo late >"+path+") >/dev/null 2>&1 & exit 4").want(t, 4, "", "")
+	if took := time.Since(start); took > 900*time.Millisecond {
+		t.Errorf("it took %v", took)
+	}
+	eventually(t, "what was left behind goes on", func() bool { return file(path) == "late\n" })
+}
+
+// The script writes its process group to a file and has children, and children of
+// children.
+const family = `ps -o pgid= -p $$ | tr -d ' ' >%s; sleep 1000 & (sh -c 'sleep 1000; :'; :) & @UP; sleep 1000; sleep 1000`
+
+func members(t *testing.T, group string) (pids []string) {
+	t.Helper()
+	out, err := exec.Command("ps", "-A", "-o", "pid=,pgid=,stat=,comm=").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		if f := strings.Fields(line); f[1] == group && !strings.HasPrefix(f[2], "Z") {
+			pids = append(pids, f[0]+" "+f[3])
+		}
+	}
+	return pids
+}
+
+// However early run is killed, nobody of its command survives.
+func TestNoMomentIsTooEarlyToKillRun(t *testing.T) {
+	u := newPerson(t)
+	u.run(t, "migrate", "up").want(t, 0, "", "")
+	for i := range 40 {
+		mark := fmt.Sprintf("%d%04d", os.Getpid(), i)
+		p := u.start(t, "run", "--ttl", "100ms", "n", "--", "sh", "-c", "sleep "+mark+" & sleep "+mark+"; :")
+		time.Sleep(time.Duration(i) * time.Millisecond)
+		p.signal(syscall.SIGKILL)
+		p.wait()
+		eventually(t, "all processes are gone", func() bool {
+			out, err := exec.Command("ps", "-A", "-o", "stat=,args=").Output()
+			return err == nil && !slices.ContainsFunc(strings.Split(string(out), "\n"), func(line string) bool {
+				return strings.Contains(line, "sleep "+mark) && !strings.HasPrefix(line, "Z")
+			})
+		})
+	}
+}
+
+func TestALostCommandThatEndsByItselfIsLost(t *testing.T) {
+	u := newPerson(t)
+	p := u.shell(t, "@UP; sleep 1; echo done", "--ttl", "1s", "n")
+	p.signal(syscall.SIGSTOP)
+	time.Sleep(1500 * time.Millisecond)
+	p.signal(syscall.SIGCONT)
+	p.wait().want(t, exitLost, "done", "lost")
+}
+
+func TestACommandThatDoesNotEndIsKilledAfterTheGrace(t *testing.T) {
+	u := newPerson(t)
+	p := u.shell(t, "trap '' TERM; sleep 1000 & @UP; sleep 1000; sleep 1000", "--ttl", "1s", "--grace", "500ms", "n")
+	p.signal(syscall.SIGSTOP)
+	time.Sleep(1100 * time.Millisecond)
+	start := time.Now()
+	p.signal(syscall.SIGCONT)
+	p.wait().want(t, exitLost, "", "lost")
+	if took := time.Since(start); took < 500*time.Millisecond || took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func TestTheGraceIsForAllOfTheCommand(t *testing.T) {
+	u := newPerson(t)
+	p := u.shell(t, `sh -c 'trap "sleep 0.7; echo cleaned; exit 0" TERM; @UP; while :; do sleep 0.05; done'; echo not reached`,
+		"--ttl", "1s", "n")
+	p.signal(syscall.SIGSTOP)
+	time.Sleep(1100 * time.Millisecond)
+	p.signal(syscall.SIGCONT)
+	p.wait().want(t, exitLost, "cleaned\n", "lost")
+}
+
+func TestAStoppedCommandIsEndedToo(t *testing.T) {
+	u := newPerson(t)
+	p := u.shell(t, "@UP; kill -STOP $$; echo went on", "--ttl", "1s", "n")
+	time.Sleep(100 * time.Millisecond)
+	p.signal(syscall.SIGSTOP)
+	time.Sleep(1100 * time.Millisecond)
+	p.signal(syscall.SIGCONT)
+	if r := p.wait(); r.code != exitLost || r.out != "" {
+		t.Errorf("%+v", r)
+	}
+}

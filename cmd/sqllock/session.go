@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/migrations"
+)
+
+const (
+	// openPatience bounds opening the database, its migrations included.
+	openPatience = 15 * time.Second
+	// unlockPatience and closePatience bound what is left to do when CMD has
+	// ended: a server that hears nothing must not keep us. The lock expires.
+	unlockPatience = 5 * time.Second
+	closePatience  = time.Second
+)
+
+// session is the use of a database for one lock.
+type session struct {
+	*runner
+	db    *database
+	locks *sqllock.Locker
+}
+
+// lockUnless takes the lock unless a signal comes first.
+func (s *session) lockUnless(ctx context.Context, sigs *signals) (*sqllock.Lease, error) {
+	ctx, release := sigs.interrupt(ctx)
+	lease, err := s.lock(ctx)
+	release()
+	sig, came := context.Cause(ctx).(signalled)
+	if !came {
+		return lease, err
+	}
+	if lease != nil {
+		s.free(lease)
+	}
+	return nil, exit(sig.code())
+}
+
+func (s *session) lock(ctx context.Context) (*sqllock.Lease, error) {
+	if err := s.open(ctx); errors.Is(err, context.DeadlineExceeded) {
+		return nil, fail(exitUnavailable, "the database did not answer within %v: %w", openPatience, err)
+	} else if err != nil {
+		return nil, databaseFailure(err)
+	}
+	lease, err := s.acquire(ctx)
+	switch {
+	case errors.Is(err, sqllock.ErrHeld) && s.quiet:
+		return nil, &failure{code: s.heldCode}
+	case errors.Is(err, sqllock.ErrHeld):
+		return nil, &failure{s.heldCode, err}
+	case errors.Is(err, sqllock.ErrLost):
+		return nil, &failure{exitLost, err}
+	}
+	return lease, databaseFailure(err)
+}
+
+func (s *session) acquire(ctx context.Context) (*sqllock.Lease, error) {
+	switch {
+	case s.try:
+		return s.locks.TryLock(ctx, s.name)
+	case s.wait > 0:
+		return s.locks.Lock(ctx, s.name, sqllock.Wait(s.wait))
+	}
+	return s.locks.Lock(ctx, s.name)
+}
+
+// open opens the database. An SQLite file gets its tables now, and a server that
+// is full or still starting gets some time.
+func (s *session) open(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, openPatience)
+	defer cancel()
+	if err := s.db.prepare(ctx); err != nil {
+		return err
+	}
+	opts := &sqllock.UniqueOptions{TTL: s.ttl, Label: s.label, Logger: slog.New(warnings{s.app})}
+	for migrated := false; ; {
+		locks, err := sqllock.NewUnique(ctx, s.db, opts)
+		switch {
+		case err == nil:
+			s.locks = locks
+			return nil
+		case s.db.file != "" && !migrated && errors.Is(err, sqllock.ErrSchema):
+			migrated = true
+			if err := migrations.Up(ctx, s.db); err != nil {
+				return fmt.Errorf("%s: %w", s.db.file, err)
+			}
+		case crowded(err) && pause(ctx) == nil:
+		default:
+			return err
+		}
+	}
+}
+
+// crowded reports that the server has no connection to give just now, as when
+// all jobs of an hour start in the same second.
+func crowded(err error) bool {
+	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) {
+		return pg.Code == "53300" || pg.Code == "57P03" // too_many_connections, cannot_connect_now
+	}
+	if my := (*mysql.MySQLError)(nil); errors.As(err, &my) {
+		return my.Number == 1040 || my.Number == 1203 // ER_CON_COUNT_ERROR, ER_TOO_MANY_USER_CONNECTIONS
+	}
+	return false
+}
+
+// free gives the lease back and reports whether it was lost before.
+func (s *session) free(lease *sqllock.Lease) (lost bool) {
+	var held *sqllock.LostError
+	lost = errors.As(context.Cause(lease.Context()), &held) // then it was said when it happened
+	ctx, cancel := context.WithTimeout(context.Background(), unlockPatience)
+	defer cancel()
+	result := make(chan error, 1)
+	go func() { result <- lease.Unlock(ctx) }()
+	var err error
+	select {
+	case err = <-result:
+	case <-ctx.Done():
+		err = fmt.Errorf("the database did not answer; %q becomes free when its time is over", s.name)
+	}
+	if err != nil && !lost {
+		s.say("%v", err)
+	}
+	return lost || errors.Is(err, sqllock.ErrLost)
+}
+
+func (s *session) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
+	defer cancel()
+	if s.locks != nil {
+		within(ctx, func() { _ = s.locks.Close(ctx) })
+	}
+	s.db.close(ctx)
+}
+
+// warnings is a slog.Handler that tells people what is neither routine nor told
+// by us anyway: doubts about the server, renewals that fail.
+type warnings struct{ app *app }
+
+var _ slog.Handler = warnings{}
+
+func (warnings) Enabled(_ context.Context, level slog.Level) bool { return level == slog.LevelWarn }
+
+func (w warnings) Handle(_ context.Context, r slog.Record) error {
+	var text strings.Builder
+	r.Attrs(func(a slog.Attr) bool {
+		fmt.Fprintf(&text, ", %s %v", a.Key, a.Value)
+		return true
+	})
+	w.app.say("warning: %s%s", strings.TrimPrefix(r.Message, "sqllock: "), text.String())
+	return nil
+}
+
+func (w warnings) WithAttrs([]slog.Attr) slog.Handler { return w }
+func (w warnings) WithGroup(string) slog.Handler      { return w }

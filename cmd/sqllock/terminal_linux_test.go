@@ -1,0 +1,194 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// seat is a program with a terminal of its own, and who sits there.
+type seat struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	key *os.File
+
+	mu     sync.Mutex
+	screen strings.Builder
+}
+
+// sit starts a program as the leader of a session on a new terminal.
+func sit(t *testing.T, u person, argv ...string) *seat {
+	t.Helper()
+	main, tty := openTerminal(t)
+	s := &seat{t: t, cmd: exec.Command(argv[0], argv[1:]...), key: main}
+	s.cmd.Env = []string{"HOME=" + u.home, "PATH=" + os.Getenv("PATH"), "PS1=$ ", "S=" + binary}
+	s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = tty, tty, tty
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_ = tty.Close()
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		_, _ = io.Copy(s, main) // ends with an error when the last one has left the terminal
+	}()
+	t.Cleanup(func() {
+		_ = s.cmd.Process.Kill()
+		_ = main.Close()
+		<-read
+		if t.Failed() {
+			t.Logf("on the screen:\n%s", s.screen.String())
+		}
+	})
+	return s
+}
+
+func openTerminal(t *testing.T) (main, tty *os.File) {
+	t.Helper()
+	main, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := main.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n int
+	_ = conn.Control(func(fd uintptr) {
+		if err = unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0); err == nil {
+			n, err = unix.IoctlGetInt(int(fd), unix.TIOCGPTN)
+		}
+	})
+	if err == nil {
+		tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return main, tty
+}
+
+// Write implements io.Writer for what appears on the screen.
+func (s *seat) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.screen.Write(b)
+}
+
+func (s *seat) see(text string) {
+	s.t.Helper()
+	eventually(s.t, fmt.Sprintf("%q on the screen", text), func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return strings.Contains(s.screen.String(), text)
+	})
+}
+
+func (s *seat) press(keys string) {
+	s.t.Helper()
+	if _, err := s.key.WriteString(keys); err != nil {
+		s.t.Error(err)
+	}
+}
+
+const (
+	ctrlC = "\x03"
+	ctrlZ = "\x1a"
+)
+
+func (s *seat) code() int {
+	_ = s.cmd.Wait()
+	return s.cmd.ProcessState.ExitCode()
+}
+
+func TestTheCommandReadsFromTheTerminal(t *testing.T) {
+	s := sit(t, newPerson(t), binary, "run", "n", "--", "sh", "-c", `echo ask"ing"; read x; echo "got <$x>"; exit 5`)
+	s.see("asking")
+	s.press("hello\n")
+	s.see("got <hello>")
+	if code := s.code(); code != 5 {
+		t.Errorf("exit code %d, want 5", code)
+	}
+}
+
+func TestTheInterruptKeyReachesTheCommandOnce(t *testing.T) {
+	s := sit(t, newPerson(t), binary, "run", "n", "--", "sh", "-c",
+		`trap 'echo int"errupted"' INT; echo u"p"; i=0; while [ $i -lt 10 ]; do sleep 0.05; i=$((i+1)); done; exit 6`)
+	s.see("up")
+	s.press(ctrlC)
+	if code := s.code(); code != 6 {
+		t.Errorf("exit code %d, want 6", code)
+	}
+	s.see("interrupted")
+	if n := strings.Count(s.screen.String(), "interrupted"); n != 1 {
+		t.Errorf("interrupted %d times, want once", n)
+	}
+}
+
+func TestTheStopKeyStopsTheJob(t *testing.T) {
+	s := sit(t, newPerson(t), "/bin/sh", "-i")
+	s.press(`$S run n -- sh -c 'echo u"p"; read x; echo "got <$x>"; exit 7'; echo code $? here` + "\n")
+	s.see("up")
+	s.press(ctrlZ)
+	s.see("code 147 here") // 128 + SIGSTOP: the shell has the terminal again
+	s.press("$S run --try n -- true; echo try $? fin'ished'\n")
+	s.see("try 1 finished") // it is held still
+	s.press("fg; echo code $? after\n")
+	s.press("hello\n")
+	s.see("got <hello>")
+	s.see("code 7 after")
+	s.press("exit 0\n")
+	if code := s.code(); code != 0 {
+		t.Errorf("exit code %d of the shell, want 0", code)
+	}
+}
+
+func TestAJobThatWasStoppedForTooLongIsEnded(t *testing.T) {
+	s := sit(t, newPerson(t), "/bin/sh", "-i")
+	s.press(`$S run --ttl 500ms n -- sh -c 'trap "echo to\"ld\"; exit 3" TERM; echo u"p"; while :; do sleep 0.05; done'` + "\n")
+	s.see("up")
+	s.press(ctrlZ)
+	s.see("Stopped")
+	time.Sleep(600 * time.Millisecond)
+	s.press("fg; echo code $? after\n")
+	s.see("told")
+	s.see("code 75 after")
+	s.press("exit\n")
+	s.code()
+}
+
+func TestAJobInTheBackgroundGetsTheTerminalWhenItIsContinuedInTheForeground(t *testing.T) {
+	s := sit(t, newPerson(t), "/bin/sh", "-i")
+	s.press(`$S run n -- sh -c 'echo u"p"; read x; echo "got <$x>"; exit 8' &` + "\n")
+	s.see("up")
+	s.press("sleep 0.3; echo still h'ere'\n")
+	s.see("still here")
+	s.press("fg; echo code $? after\n")
+	s.press("hello\n")
+	s.see("got <hello>")
+	s.see("code 8 after")
+	s.press("exit\n")
+	s.code()
+}
+
+// Who has no terminal at all cannot be stopped by one.
+func TestAStopSignalFromElsewhereStopsTheCommandToo(t *testing.T) {
+	u := newPerson(t)
+	p := u.shell(t, "@UP; i=0; while [ $i -lt 10 ]; do sleep 0.05; i=$((i+1)); done; exit 9", "n")
+	p.signal(syscall.SIGTSTP)
+	eventually(t, "run is stopped", func() bool {
+		return strings.Contains(file(fmt.Sprintf("/proc/%d/stat", p.Process.Pid)), ") T ")
+	})
+	time.Sleep(700 * time.Millisecond)
+	p.signal(syscall.SIGCONT)
+	p.wait().want(t, 9, "", "")
+}
