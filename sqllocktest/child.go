@@ -1,0 +1,209 @@
+package sqllocktest
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/sqllock/sqllock"
+)
+
+// childVar is set in the environment of a test binary that the suite started; it
+// holds a childConfig.
+const childVar = "SQLLOCKTEST_CHILD"
+
+// childConfig tells a child what it works on.
+type childConfig struct {
+	Mode, Database string
+	DSN            string
+	Label          string
+	TTL            time.Duration
+}
+
+// order is one line on the standard input of a child, and answer the one that it
+// writes for it.
+type order struct {
+	Do   string // lock, try, unlock, remaining, watch, work
+	Name string
+	What string        `json:",omitempty"` // watch: what to look at
+	Gap  time.Duration `json:",omitempty"` // watch: how long a pause is one
+	Work *work         `json:",omitempty"`
+}
+
+type answer struct {
+	Token     int64         `json:",omitempty"`
+	Remaining time.Duration `json:",omitempty"`
+	Lost      bool          `json:",omitempty"` // what was watched said so
+	Said      string        `json:",omitempty"`
+	Took      time.Duration `json:",omitempty"`
+	Held      bool          `json:",omitempty"` // the error is an ErrHeld
+	Err       string        `json:",omitempty"`
+}
+
+// Main must be called first in the TestMain of a package that calls Run, with the
+// pairs that it runs. In the processes that the suite starts it never returns.
+func Main(pairs ...Harness) {
+	text, ok := os.LookupEnv(childVar)
+	if !ok {
+		return
+	}
+	if err := serve(text, pairs); err != nil {
+		fmt.Fprintln(os.Stderr, "sqllocktest: child:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// serve obeys until the parent closes the pipe, or is gone.
+func serve(text string, pairs []Harness) error {
+	var cfg childConfig
+	if err := json.Unmarshal([]byte(text), &cfg); err != nil {
+		return err
+	}
+	h := find(pairs, cfg)
+	if h == nil {
+		return fmt.Errorf("no pair %s on %s was given to Main", cfg.Mode, cfg.Database)
+	}
+	db, err := sql.Open(h.Driver, cfg.DSN)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	locks, err := h.New(context.Background(), db, &Options{TTL: cfg.TTL, Label: cfg.Label, RetryMax: 50 * time.Millisecond})
+	if err != nil {
+		return err
+	}
+	c := &child{locks: locks, leases: make(map[string]*sqllock.Lease), out: json.NewEncoder(os.Stdout)}
+	if err := c.out.Encode(answer{}); err != nil { // ready
+		return err
+	}
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		var o order
+		if err := json.Unmarshal(in.Bytes(), &o); err != nil {
+			return err
+		}
+		if err := c.out.Encode(c.obey(o)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func find(pairs []Harness, cfg childConfig) *Harness {
+	for i, h := range pairs {
+		if h.Mode == cfg.Mode && h.Database == cfg.Database {
+			return &pairs[i]
+		}
+	}
+	return nil
+}
+
+type child struct {
+	locks  *sqllock.Locker
+	leases map[string]*sqllock.Lease
+	out    *json.Encoder
+}
+
+func (c *child) obey(o order) answer {
+	ctx := context.Background()
+	lease := c.leases[o.Name]
+	switch o.Do {
+	case "lock":
+		return c.keep(c.locks.Lock(ctx, o.Name))
+	case "try":
+		return c.keep(c.locks.TryLock(ctx, o.Name))
+	case "unlock":
+		return failure(lease.Unlock(ctx))
+	case "remaining":
+		return answer{Remaining: lease.Remaining()}
+	case "watch":
+		return c.watch(lease, o)
+	case "work":
+		return o.Work.run(c.locks)
+	}
+	return failure(errors.New("no such order: " + o.Do))
+}
+
+func (c *child) keep(lease *sqllock.Lease, err error) answer {
+	if err != nil {
+		return failure(err)
+	}
+	c.leases[lease.Name()] = lease
+	return answer{Token: lease.Token(), Remaining: lease.Remaining()}
+}
+
+func failure(err error) answer {
+	if err == nil {
+		return answer{}
+	}
+	return answer{Err: err.Error(), Held: errors.Is(err, sqllock.ErrHeld), Lost: errors.Is(err, sqllock.ErrLost)}
+}
+
+// watch waits until this process has been paused, and then looks once.
+//
+// It reads the clock again and again and nothing else, so that its look is the
+// first thing that it does after the pause, whatever the runtime's timers and
+// the Locker's goroutines would like to do.
+func (c *child) watch(lease *sqllock.Lease, o order) answer {
+	bound, cancel := lease.Bind(context.Background())
+	defer cancel()
+	look := looks(lease, bound)[o.What]
+	if look == nil {
+		return failure(errors.New("nothing to watch: " + o.What))
+	}
+	if err := c.out.Encode(answer{}); err != nil { // watching
+		return failure(err)
+	}
+	last := time.Now()
+	for {
+		now := time.Now()
+		if now.Sub(last) > o.Gap {
+			break
+		}
+		last = now
+	}
+	woke := time.Now()
+	lost, said := look()
+	return answer{Lost: lost, Said: said, Took: time.Since(woke)}
+}
+
+// looks are the ways in which a holder can see that its lease is lost.
+func looks(lease *sqllock.Lease, bound context.Context) map[string]func() (lost bool, said string) {
+	said := func(lost bool, v any) (bool, string) { return lost, fmt.Sprint(v) }
+	ctx := lease.Context()
+	return map[string]func() (bool, string){
+		"Err": func() (bool, string) {
+			err := ctx.Err()
+			return said(err != nil, err)
+		},
+		"Remaining": func() (bool, string) {
+			left := lease.Remaining()
+			return said(left <= 0, left)
+		},
+		"Cause": func() (bool, string) {
+			cause := context.Cause(ctx)
+			return said(errors.Is(cause, sqllock.ErrLost), cause)
+		},
+		"bound Err": func() (bool, string) {
+			err := bound.Err()
+			return said(err != nil, err)
+		},
+		"bound Cause": func() (bool, string) {
+			cause := context.Cause(bound)
+			return said(errors.Is(cause, sqllock.ErrLost), cause)
+		},
+		"Unlock": func() (bool, string) {
+			err := lease.Unlock(context.Background())
+			return said(errors.Is(err, sqllock.ErrLost), err)
+		},
+		"Done": func() (bool, string) {
+			<-ctx.Done()
+			return said(errors.Is(context.Cause(ctx), sqllock.ErrLost), context.Cause(ctx))
+		},
+	}
+}

@@ -1,0 +1,217 @@
+// Package sqllocktest is the conformance suite of sqllock: what every mode
+// promises on every database, each promise a test that is named after it.
+//
+// A pair of a mode and a database is described by a [Harness]; [Run] holds it to
+// all promises that it can be asked for. The suite needs processes besides its
+// own, for which it runs the test binary again: TestMain must call [Main] first.
+//
+//	var pairs = []sqllocktest.Harness{…}
+//
+//	func TestMain(m *testing.M) {
+//		sqllocktest.Main(pairs...)
+//		os.Exit(m.Run())
+//	}
+//
+//	func TestConformance(t *testing.T) {
+//		for _, h := range pairs {
+//			t.Run(h.Mode+" on "+h.Database, func(t *testing.T) { sqllocktest.Run(t, h) })
+//		}
+//	}
+//
+// Nothing is skipped: what does not apply to a pair, because its Harness lacks
+// the field for it, is not run, and [Harness.Omitted] names it.
+package sqllocktest
+
+import (
+	"context"
+	"database/sql"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock"
+)
+
+// Harness tells the suite how to reach one pair of a mode and a database. The
+// fields of the first group are required. A field that is nil says that the pair
+// cannot have what it stands for, and keeps some promises from being asked for.
+type Harness struct {
+	Mode     string // as in "unique"
+	Database string // as in "postgres"
+
+	// Driver is the name under which the driver is registered with database/sql;
+	// the data source names below are for it. The suite opens and limits its
+	// handles itself.
+	Driver string
+
+	// DSN returns a database with tables for a test. It may be the same for all:
+	// tests use names that no other test uses.
+	DSN func(t testing.TB) string
+
+	// Fresh returns a database with tables of its own, which the test may damage.
+	Fresh func(t testing.TB) string
+
+	// New returns a Locker of the mode. db may be nil, which must be refused.
+	New func(ctx context.Context, db *sql.DB, o *Options) (*sqllock.Locker, error)
+
+	// Brief leaves out the promises that settings of the database can hardly break.
+	// It is for further settings of a pair that is tested in full.
+	Brief bool
+
+	// MinTTL is the shortest TTL of the mode; 0 means sqllock.MinTTL.
+	MinTTL time.Duration
+
+	Table   *Table   // locks are rows of a table
+	Network *Network // the database is reached over TCP
+	Server  *Server  // the database has a server that can be stopped
+
+	// Traces returns what changes when anything at all is written: the position
+	// of a log, a counter of transactions. It is asked for while nothing else
+	// uses the database.
+	Traces func(ctx context.Context, db *sql.DB) (string, error)
+
+	// Settings returns the settings of a session that a Locker might change.
+	Settings func(ctx context.Context, conn *sql.Conn) (string, error)
+
+	// ReadOnly changes a DSN so that nothing can be written through it.
+	ReadOnly func(dsn string) string
+}
+
+// Options are the options of a Locker that all modes have. They mean what the
+// fields of [sqllock.UniqueOptions] mean.
+type Options struct {
+	TTL, RetryMin, RetryMax, StatementTimeout time.Duration
+
+	Label  string
+	Logger *slog.Logger
+	Hooks  *sqllock.Hooks
+}
+
+// Unique returns the options for sqllock.NewUnique.
+func (o *Options) Unique() *sqllock.UniqueOptions {
+	if o == nil {
+		return nil
+	}
+	return &sqllock.UniqueOptions{
+		TTL: o.TTL, RetryMin: o.RetryMin, RetryMax: o.RetryMax, StatementTimeout: o.StatementTimeout,
+		Label: o.Label, Logger: o.Logger, Hooks: o.Hooks,
+	}
+}
+
+// Network tells how to put a proxy before a database.
+type Network struct {
+	// Address returns the host:port that a DSN names.
+	Address func(dsn string) string
+	// Via returns the DSN that reaches the same database through addr.
+	Via func(dsn, addr string) string
+	// RoundTrips is how many an uncontended Lock with its Unlock takes, when all
+	// is prepared.
+	RoundTrips int
+}
+
+// Server is a database server that the suite may stop.
+type Server struct {
+	// Start returns a server of the test's own, with tables. Its stop ends it as
+	// a crash does, its start brings it back at the same address.
+	Start func(t testing.TB) (dsn string, stop, start func())
+}
+
+// promise is something that holds for every pair.
+type promise struct {
+	sentence string
+	test     func(*env)
+	needs    need
+	alone    bool // measures what others would disturb, or needs the whole machine
+}
+
+// need is what a promise needs of a Harness.
+type need uint8
+
+const (
+	needTable need = 1 << iota
+	needNetwork
+	needServer
+	needTraces
+	needSettings
+	needReadOnly
+	needSignals
+)
+
+// lacks says what of n the pair lacks.
+func (h *Harness) lacks(n need) (missing []string) {
+	for _, x := range []struct {
+		need need
+		has  bool
+		what string
+	}{
+		{needTable, h.Table != nil, "a table of locks"},
+		{needNetwork, h.Network != nil, "a network"},
+		{needServer, h.Server != nil, "a server"},
+		{needTraces, h.Traces != nil, "traces"},
+		{needSettings, h.Settings != nil, "session settings"},
+		{needReadOnly, h.ReadOnly != nil, "a read-only form"},
+		{needSignals, hasSignals, "signals that pause a process"},
+	} {
+		if n&x.need != 0 && !x.has {
+			missing = append(missing, x.what)
+		}
+	}
+	return missing
+}
+
+// theme is a number of promises. One that is basic depends on how the database is
+// set, and is tested for every setting.
+type theme struct {
+	promises []promise
+	basic    bool
+}
+
+func themes() []theme {
+	return []theme{
+		{lockPromises, true}, {namePromises, true}, {optionPromises, false}, {waitPromises, false}, {cancelPromises, true},
+		{leasePromises, true}, {contextPromises, false}, {reentryPromises, false}, {ownerPromises, false},
+		{lossPromises, true}, {doPromises, false}, {closePromises, false}, {hookPromises, false},
+		{poolPromises, false}, {openPromises, false}, {tracePromises, true},
+		{processPromises, false}, {pausePromises, false}, {deadlinePromises, false},
+		{replyPromises, false}, {networkPromises, false}, {manyPromises, false}, {crowdPromises, true},
+	}
+}
+
+// promises returns those that the pair is asked for, and maybe lacks something for.
+func (h *Harness) promises() (all []promise) {
+	for _, th := range themes() {
+		if th.basic || !h.Brief {
+			all = append(all, th.promises...)
+		}
+	}
+	return all
+}
+
+// Run tests every promise that applies to the pair, each as a subtest. Those that
+// need quiet run first and one by one, the others in parallel.
+func Run(t *testing.T, h Harness) {
+	for _, p := range h.promises() {
+		if h.lacks(p.needs) != nil {
+			continue
+		}
+		t.Run(p.sentence, func(t *testing.T) {
+			if !p.alone {
+				t.Parallel()
+			}
+			p.test(newEnv(t, &h))
+		})
+	}
+}
+
+// Omitted names the promises that Run does not test, and what the pair lacks for
+// each.
+func (h *Harness) Omitted() []string {
+	var omitted []string
+	for _, p := range h.promises() {
+		if missing := h.lacks(p.needs); missing != nil {
+			omitted = append(omitted, p.sentence+" (the pair has not "+strings.Join(missing, ", not ")+")")
+		}
+	}
+	return omitted
+}
