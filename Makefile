@@ -1,0 +1,36 @@
+# make test is all that a contributor needs; the other targets are what .ci/run
+# runs besides. scripts/ holds the logic.
+
+.PHONY: help test setup check fmt fmt-check vet lint tidy-check cross
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 14
+
+test: ## run all tests on all databases; as root on Debian or Ubuntu, install what is missing
+	@scripts/test.sh
+
+setup: ## install, or name, what the tests need
+	@scripts/setup.sh
+
+check: fmt-check vet lint tidy-check cross ## everything but the tests
+
+fmt: ## format the code
+	gofmt -w .
+
+fmt-check:
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then \
+		echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; fi
+
+vet:
+	@scripts/each.sh go vet ./...
+
+lint: ## run staticcheck, in the version that tools/go.mod says
+	@scripts/each.sh go tool -modfile=$(CURDIR)/tools/go.mod staticcheck ./...
+
+tidy-check:
+	@scripts/each.sh go mod tidy -diff
+	@cd tools && GOWORK=off go mod tidy -diff
+
+cross: ## vet for systems that the tests do not run on
+	@GOOS=darwin scripts/each.sh go vet ./...
+	@GOOS=windows scripts/each.sh go vet ./...

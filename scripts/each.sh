@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Runs a command in the directory of each module, without the workspace: users
+# have none.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+export GOWORK=off
+for module in $("$root/scripts/modules.sh"); do
+  (cd "$root/$module" && "$@")
+done
