@@ -166,12 +166,6 @@ func (h *hold) abort(cause error) {
 	}
 }
 
-func (h *hold) live() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.state == holdLive
-}
-
 // end marks a hold that was freeing as over.
 func (h *hold) end() {
 	h.mu.Lock()

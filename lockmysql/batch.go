@@ -49,5 +49,14 @@ func (b *batch) end() { b.text[len(b.text)-1] = ']' }
 // String returns the whole.
 func (b *batch) String() string { return string(b.text) + "]" }
 
+// every is the indices of n requests.
+func every(n int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
 // digits is a text as it travels.
 func digits(text string) string { return hex.EncodeToString([]byte(text)) }

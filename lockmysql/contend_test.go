@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,61 +86,82 @@ func TestALosingAttemptLeavesNoTrace(t *testing.T) {
 	})
 }
 
+// monitor checks from outside that a name has one holder at a time, whose token is
+// higher than the last.
+type monitor struct {
+	mu     sync.Mutex
+	held   map[string]bool
+	tokens map[string]int64
+	terms  int
+}
+
+func newMonitor() *monitor {
+	return &monitor{held: make(map[string]bool), tokens: make(map[string]int64)}
+}
+
+func (m *monitor) enter(t *testing.T, name string, token int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.held[name] || token <= m.tokens[name] {
+		t.Errorf("%q is granted while held (%v), with token %d after %d", name, m.held[name], token, m.tokens[name])
+	}
+	m.held[name], m.tokens[name] = true, token
+	m.terms++
+}
+
+func (m *monitor) leave(name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.held[name] = false
+}
+
+// contend asks once, holds for a moment what it gets, and gives it back. It reports
+// false if the database said to try again.
+func (m *monitor) contend(t *testing.T, s driver.LeaseStore, reqs []driver.GrantRequest) bool {
+	res, err := s.Grant(t.Context(), reqs)
+	if err != nil {
+		if s.Classify(err) != driver.Again {
+			t.Error(err)
+		}
+		return false
+	}
+	var mine []driver.ReleaseRequest
+	for i, r := range releases(reqs, res) {
+		if res[i].Granted {
+			m.enter(t, r.Name, r.Version)
+			mine = append(mine, r)
+		}
+	}
+	runtime.Gosched()
+	for _, r := range mine {
+		m.leave(r.Name)
+	}
+	if freed := release(t, s, mine...); slices.Contains(freed, false) {
+		t.Errorf("release: %v", freed)
+	}
+	return true
+}
+
 func TestOverlappingBatchesNeverGetTheSameName(t *testing.T) {
 	const rounds, callers, names = 30, 6, 40
 	eachServer(t, func(t *testing.T, f *fixture) {
 		for _, level := range []string{"READ-COMMITTED", "REPEATABLE-READ"} {
 			t.Run(level, func(t *testing.T) {
-				db := f.Open(t, f.isolation(t, level))
-				s := open(t, db)
-				var mu sync.Mutex
-				holders, tokens, faults := map[string]int{}, map[string]int64{}, 0
+				s := open(t, f.Open(t, f.isolation(t, level)))
+				m := newMonitor()
+				var again atomic.Int64
 				var wg sync.WaitGroup
 				for range callers {
 					wg.Go(func() {
-						for round := range rounds {
-							reqs := overlapping(fmt.Sprintf("%s/%d", level, round/10), names)
-							res, err := s.Grant(t.Context(), reqs)
-							if err != nil {
-								if s.Classify(err) != driver.Again {
-									t.Error(err)
-								}
-								mu.Lock()
-								faults++
-								mu.Unlock()
-								continue
-							}
-							var mine []driver.ReleaseRequest
-							mu.Lock()
-							for i, r := range res {
-								if !r.Granted {
-									continue
-								}
-								name := reqs[i].Name
-								if holders[name]++; holders[name] > 1 {
-									t.Errorf("%q is held twice", name)
-								}
-								if r.Version <= tokens[name] {
-									t.Errorf("%q: token %d after %d", name, r.Version, tokens[name])
-								}
-								tokens[name] = r.Version
-								mine = append(mine, driver.ReleaseRequest{Name: name, Acq: reqs[i].Acq, Version: r.Version})
-							}
-							mu.Unlock()
-							mu.Lock()
-							for _, r := range mine {
-								holders[r.Name]--
-							}
-							mu.Unlock()
-							freed, err := s.Release(t.Context(), mine)
-							if err != nil || slices.Contains(freed, false) {
-								t.Errorf("release: %v %v", freed, err)
+						for round := range rounds { // with new names now and then
+							if !m.contend(t, s, overlapping(fmt.Sprintf("%s/%d", level, round/10), names)) {
+								again.Add(1)
 							}
 						}
 					})
 				}
 				wg.Wait()
-				t.Logf("%d of %d batches had to try again", faults, rounds*callers)
+				t.Logf("%d terms; %d of %d batches had to try again", m.terms, again.Load(), rounds*callers)
 			})
 		}
 	})
@@ -155,42 +178,21 @@ func overlapping(prefix string, names int) (reqs []driver.GrantRequest) {
 }
 
 func TestManyCallersOfOneNameExcludeEachOther(t *testing.T) {
+	const rounds, callers = 100, 8
 	eachServer(t, func(t *testing.T, f *fixture) {
-		db := f.Open(t, f.isolation(t, "SERIALIZABLE"))
-		s := open(t, db)
-		var mu sync.Mutex
-		var last int64
-		held, won := false, 0
+		s := open(t, f.Open(t, f.isolation(t, "SERIALIZABLE")))
+		m := newMonitor()
 		var wg sync.WaitGroup
-		for range 8 {
+		for range callers {
 			wg.Go(func() {
-				for range 100 {
-					r := request("hot")
-					res, err := s.Grant(t.Context(), []driver.GrantRequest{r})
-					if err != nil {
-						t.Error(err)
-						continue
-					}
-					if !res[0].Granted {
-						continue
-					}
-					mu.Lock()
-					if held || res[0].Version <= last {
-						t.Errorf("granted while held (%v), token %d after %d", held, res[0].Version, last)
-					}
-					held, last, won = true, res[0].Version, won+1
-					mu.Unlock()
-					mu.Lock()
-					held = false
-					mu.Unlock()
-					freed, err := s.Release(t.Context(), []driver.ReleaseRequest{{Name: r.Name, Acq: r.Acq, Version: res[0].Version}})
-					if err != nil || !freed[0] {
-						t.Errorf("release: %v %v", freed, err)
+				for range rounds {
+					if !m.contend(t, s, requests(1, "hot %d")) {
+						t.Error("an attempt at one name failed")
 					}
 				}
 			})
 		}
 		wg.Wait()
-		t.Logf("%d of 800 attempts won", won)
+		t.Logf("%d of %d attempts won", m.terms, rounds*callers)
 	})
 }

@@ -38,13 +38,9 @@ type granting struct {
 }
 
 func (g *granting) run(ctx context.Context) ([]driver.GrantResult, error) {
-	all := make([]int, len(g.reqs))
-	for i := range all {
-		all[i] = i
-	}
 	g.states = make([]state, len(g.reqs))
 	g.res = make([]driver.GrantResult, len(g.reqs))
-	if err := g.see(ctx, all); err != nil {
+	if err := g.see(ctx, every(len(g.reqs))); err != nil {
 		return nil, err
 	}
 	var absent, free []int

@@ -60,12 +60,15 @@ func (d *Database) inspect(ctx context.Context, c session, st *store) error {
 		return err
 	}
 	s.noRedo = strings.EqualFold(redo["Innodb_redo_log_enabled"], "OFF")
+	if s.variables["autocommit"] == "" || s.variables["sync_binlog"] == "" { // the first and one of the last
+		return fmt.Errorf("%w: the server does not tell its variables; is sql_select_limit set for this session?", driver.ErrUnsupported)
+	}
 	st.info = driver.Info{Server: s.name}
 	if err := d.refuse(s, &st.info); err != nil {
 		return err
 	}
 	st.isolate = s.is("transaction_isolation", uncommitted) || s.is("tx_isolation", uncommitted)
-	st.maxPacket, _ = strconv.Atoi(s.variables["max_allowed_packet"]) // 0: not known
+	st.maxPacket, _ = strconv.Atoi(s.variables["max_allowed_packet"]) // 0 if it is not known
 	return checkTables(ctx, c, &st.queries)
 }
 
@@ -145,9 +148,12 @@ func (d *Database) doubt(s *server, info *driver.Info) error {
 		info.Warnings = append(info.Warnings, "sync_binlog is "+s.variables["sync_binlog"]+
 			", not 1: when the host of the server crashes, transactions that are not in the binary log may be undone, and grants with them")
 	}
+	if s.on("log_bin") && s.is("binlog_format", "STATEMENT") {
+		info.Warnings = append(info.Warnings, "binlog_format is STATEMENT: a replica may come to differ, and to forget after a fail-over who holds what; set it to ROW or MIXED")
+	}
 	if s.on("wsrep_on") {
-		info.Warnings = append(info.Warnings, "the server is a node of a Galera cluster: "+
-			"who asks on one node for what is being locked on another is told so by an error at commit, and has to try again")
+		info.Warnings = append(info.Warnings, "the server is a node of a Galera cluster: who asks on one node for what is being locked on another "+
+			"is told so by an error at commit, and has to try again; a handle whose connections go to several nodes needs wsrep_sync_wait=7")
 	}
 	return nil
 }

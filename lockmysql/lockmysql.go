@@ -3,12 +3,14 @@
 // driver that wraps it. It needs no setting of the DSN but the name of a
 // database, and minds none.
 //
-// Statements never wait for a row that another transaction has locked, and for
-// a locked table for a second at most; the session is not changed for it.
+// Statements pass over rows that another transaction has locked, and wait for a
+// locked table for a second at most; no setting of the session is changed for it.
 //
 // On Galera writes on several nodes exclude each other when they commit: that is
-// safe for leases, costs the loser a retry, and is said by a warning. A
-// connection that a proxy splits over a primary and replicas is not supported.
+// safe for leases, costs the loser a retry, and is said by a warning. A handle
+// whose connections go to several nodes needs wsrep_sync_wait=7 in its DSN, lest a
+// node that lags behind takes a lease for lost. Proxies that send reads to replicas
+// are not supported.
 package lockmysql
 
 import (

@@ -1,11 +1,15 @@
 package lockmysql_test
 
 import (
+	"database/sql"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/lockmysql"
 )
 
 // sessions are ways to reach a server that must not make a difference.
@@ -146,6 +150,38 @@ func life(t *testing.T, s driver.LeaseStore, reqs []driver.GrantRequest) {
 			t.Errorf("after Abandon of ours (%v): %v", mine, status)
 		}
 	}
+}
+
+func TestARoleNeedsNoMoreThanTheTables(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		admin := f.Open(t)
+		cfg, err := mysql.ParseDSN(f.DSN())
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.User, cfg.Passwd = "role_"+cfg.DBName[len(cfg.DBName)-12:], "Secret-7"
+		exec(t, admin, "CREATE USER "+cfg.User+" IDENTIFIED BY 'Secret-7'")
+		t.Cleanup(func() { exec(t, admin, "DROP USER "+cfg.User) })
+		exec(t, admin, "GRANT SELECT, INSERT, UPDATE ON `sqllock_lock` TO "+cfg.User)
+		exec(t, admin, "GRANT SELECT ON `sqllock_meta` TO "+cfg.User)
+		connector, err := mysql.NewConnector(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		db := sql.OpenDB(connector)
+		t.Cleanup(func() { _ = db.Close() })
+		s := open(t, db)
+		life(t, s, requests(1, "%d"))
+		life(t, s, requests(3, "%d"))
+
+		exec(t, admin, "REVOKE UPDATE ON `sqllock_lock` FROM "+cfg.User)
+		if _, err := s.Renew(t.Context(), []driver.RenewRequest{{Name: "0", TTL: minute}}, false); s.Classify(err) != driver.Refused {
+			t.Errorf("without UPDATE: %v", err)
+		}
+		if err := openErr(t, lockmysql.DB(db)); err == nil {
+			t.Error("a role that may not update was not refused at construction")
+		}
+	})
 }
 
 func TestNamesDifferByteForByte(t *testing.T) {

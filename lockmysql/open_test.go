@@ -86,6 +86,7 @@ func TestWhatTheServerSaysIsJudged(t *testing.T) {
 		{version: "8.0.36-28.1", set: "wsrep_on=ON", warning: "Galera"},
 		{version: maria, set: "log_bin=ON", warning: "sync_binlog is 0"},
 		{version: maria, set: "log_bin=ON sync_binlog=1"},
+		{version: my, set: "log_bin=ON sync_binlog=1 binlog_format=STATEMENT", warning: "STATEMENT"},
 		{version: "5.7.44", err: driver.ErrUnsupported, words: "MySQL 5.7.44 is older than MySQL 8.0"},
 		{version: "10.5.9-MariaDB", err: driver.ErrUnsupported, words: "older than MariaDB 10.6"},
 		{version: "PostgreSQL 15.3 on x86_64", err: driver.ErrInvalidOption, words: "PostgreSQL 15.3"},

@@ -77,8 +77,8 @@ const (
 const (
 	queryVersion = `SELECT VERSION()`
 
-	queryCheck = `SHOW SESSION VARIABLES WHERE Variable_name IN ('autocommit', 'innodb_flush_log_at_trx_commit',
-	'innodb_read_only', 'log_bin', 'max_allowed_packet', 'read_only', 'super_read_only', 'sync_binlog',
+	queryCheck = `SHOW SESSION VARIABLES WHERE Variable_name IN ('autocommit', 'binlog_format',
+	'innodb_flush_log_at_trx_commit', 'innodb_read_only', 'log_bin', 'max_allowed_packet', 'read_only', 'super_read_only', 'sync_binlog',
 	'transaction_isolation', 'transaction_read_only', 'tx_isolation', 'tx_read_only', 'wsrep_on')`
 
 	queryRedo = `SHOW GLOBAL STATUS LIKE 'Innodb_redo_log_enabled'`
@@ -92,9 +92,10 @@ const (
 
 	// queryLook tells what the row of a name says. It locks nothing, not even in a
 	// session that is SERIALIZABLE.
-	queryLook     = doSelect + queryState + ` FROM ` + lockTable + ` WHERE l.name = UNHEX(?)`
+	queryLook = doSelect + queryState + ` FROM ` + lockTable + ` WHERE l.name = UNHEX(?)`
+	// Its limit takes the place of sql_select_limit.
 	queryLookMany = doSelect + `r.i - 1, ` + queryState + ` FROM ` + withName + asRows +
-		` LEFT JOIN ` + lockTable + ` ON l.name = UNHEX(r.name)`
+		` LEFT JOIN ` + lockTable + ` ON l.name = UNHEX(r.name) LIMIT 1000000`
 
 	// queryInsert takes names that have no row yet.
 	queryInsert = doInsert + `(name, acq, owner, instance, label, version, holds, acquired_at, expires_at)

@@ -25,13 +25,10 @@ func (s *store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]bo
 
 // release frees all that is held or, if an error is returned, nothing. What a look
 // does not find with us any more was lost before, for nobody gets back what was
-// lost; the rest is tried again, for somebody has locked a row of it.
+// lost. If it finds everything, somebody has locked a row.
 func (s *store) release(ctx context.Context, c session, reqs []driver.ReleaseRequest, freed []bool) error {
-	todo := make([]int, len(reqs))
-	for i := range todo {
-		todo[i] = i
-	}
-	patience := newPatience()
+	todo := every(len(reqs))
+	patience := newPatience(brief)
 	for len(todo) > 0 {
 		done, err := s.releaseAll(ctx, c, reqs, todo)
 		if err != nil {
@@ -97,7 +94,7 @@ func (s *store) Abandon(ctx context.Context, reqs []driver.AbandonRequest) error
 		return nil
 	}
 	return s.do(ctx, func(ctx context.Context, c session) error {
-		patience := newPatience()
+		patience := newPatience(brief)
 		for {
 			done, err := s.abandonOnce(ctx, c, reqs)
 			if err != nil || done {

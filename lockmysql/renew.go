@@ -57,11 +57,8 @@ type renewing struct {
 }
 
 func (r *renewing) run(ctx context.Context, wait bool) error {
-	todo := make([]int, len(r.reqs))
-	for i := range todo {
-		todo[i] = i
-	}
-	patience := newPatience()
+	todo := every(len(r.reqs))
+	patience := newPatience(long)
 	for {
 		busy, err := r.once(ctx, todo)
 		if err != nil || len(busy) == 0 || !wait {

@@ -5,8 +5,6 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"fmt"
-	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -38,9 +36,7 @@ func eachServer(t *testing.T, test func(t *testing.T, f *fixture)) {
 func (f *fixture) migrate(t *testing.T) {
 	t.Helper()
 	if err := migrations.Up(t.Context(), lockmysql.DB(f.Open(t))); err != nil {
-		b, _ := os.ReadFile("../migrations/mysql/20261121000001_lease.sql")
-		up, _, _ := strings.Cut(string(b), "-- +goose Down")
-		exec(t, f.Open(t, "multiStatements=true"), up)
+		t.Fatal(err)
 	}
 }
 
@@ -176,8 +172,11 @@ func releases(reqs []driver.GrantRequest, res []driver.GrantResult) []driver.Rel
 func release(t *testing.T, s driver.LeaseStore, reqs ...driver.ReleaseRequest) []bool {
 	t.Helper()
 	freed, err := s.Release(t.Context(), reqs)
+	for try := 0; err != nil && s.Classify(err) == driver.Again && try < 20; try++ {
+		freed, err = s.Release(t.Context(), reqs)
+	}
 	if err != nil {
-		t.Fatalf("Release: %v", err)
+		t.Errorf("Release: %v", err)
 	}
 	return freed
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/testdb"
 	"github.com/sqllock/sqllock/lockmysql"
 )
 
@@ -178,4 +179,41 @@ func serverVersion(t *testing.T, db *sql.DB) (version string) {
 		t.Fatal(err)
 	}
 	return version
+}
+
+func TestRenewalsFitIntoWhatTheServerTakesAtOnce(t *testing.T) {
+	const n, perGrant = 2000, 50
+	for _, engine := range testdb.Startable() {
+		if engine == testdb.Postgres {
+			continue
+		}
+		t.Run(engine, func(t *testing.T) {
+			f := &fixture{testdb.StartServer(t, engine, "--max-allowed-packet=65536").Database}
+			f.migrate(t)
+			for _, params := range []string{"interpolateParams=false", "interpolateParams=true"} {
+				s, db := f.store(t, params)
+				reqs := requests(n, params+" and a name of some length, number %05d")
+				var res []driver.GrantResult
+				for chunk := range slices.Chunk(reqs, perGrant) {
+					res = append(res, take(t, s, chunk...)...)
+				}
+				before := questions(t, db)
+				got := renew(t, s, false, renewals(reqs, res, 2*minute)...)
+				if len(got.Status) != n || slices.ContainsFunc(got.Status, func(s driver.RenewStatus) bool { return s != driver.Renewed }) {
+					t.Errorf("got %v", got.Status)
+				}
+				t.Logf("%d statements", questions(t, db)-before-1)
+			}
+		})
+	}
+}
+
+func TestASelectLimitOfTheSessionCutsNothingShort(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		wants(t, openErr(t, lockmysql.DB(f.Open(t, "sql_select_limit=2"))), driver.ErrUnsupported, "sql_select_limit")
+
+		s, db := f.store(t)
+		exec(t, db, "SET sql_select_limit = 1")
+		life(t, s, requests(3, "%d"))
+	})
 }

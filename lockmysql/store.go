@@ -10,8 +10,8 @@ import (
 	"github.com/sqllock/sqllock/internal/sqlconn"
 )
 
-// store is the unique mode. Its statements commit by themselves: no call opens a
-// transaction.
+// store is the unique mode. What its statements change they commit by themselves:
+// no transaction stays open between two of them.
 type store struct {
 	pool      *sqlconn.Pool
 	source    sqlconn.Source // the pool, or a connection reserved from it
@@ -168,15 +168,23 @@ func (st *state) scan(rows *sql.Rows, before ...any) error {
 	return err
 }
 
-// patience waits a little while a row is locked, and not for longer than a second
-// altogether. A statement that waited on the server could not be told to stop.
+// patience waits a little while a row is locked, as it is for a moment by everybody
+// who was too late to take it. A statement that waits on the server cannot be told
+// to stop.
 type patience struct {
 	end   time.Time
 	pause time.Duration
 }
 
-func newPatience() *patience {
-	return &patience{end: time.Now().Add(time.Second), pause: 2 * time.Millisecond}
+// Who waits keeps a connection, which renewals may need: so most calls wait
+// briefly, and their caller asks again.
+const (
+	brief = 50 * time.Millisecond
+	long  = time.Second
+)
+
+func newPatience(d time.Duration) *patience {
+	return &patience{end: time.Now().Add(d), pause: time.Millisecond}
 }
 
 // wait returns errLocked when patience is at its end, or ctx is.

@@ -71,8 +71,8 @@ var dialects = map[string]dialect{
 		mark: '`',
 		// The lock is the server's and named after the database. It outlives the
 		// commits that come with each change of a table.
-		hold:           `SELECT GET_LOCK(concat('sqllock migrate ', md5(database())), 1)`,
-		release:        `DO RELEASE_LOCK(concat('sqllock migrate ', md5(database())))`,
+		hold:           `SELECT GET_LOCK(concat('sqllock migrate ', left(sha2(database(), 256), 32)), 1)`,
+		release:        `DO RELEASE_LOCK(concat('sqllock migrate ', left(sha2(database(), 256), 32)))`,
 		existsVersions: `SELECT count(*) FROM information_schema.tables WHERE table_schema = database() AND table_name = '{versions-}'`,
 		existsMeta:     `SELECT count(*) FROM information_schema.tables WHERE table_schema = database() AND table_name = '{meta-}'`,
 		create: []string{`CREATE TABLE IF NOT EXISTS {versions} (

@@ -352,7 +352,7 @@ func block(t *testing.T, d *testdb.Database) (release func()) {
 		testdb.Postgres: `SELECT pg_advisory_lock(1936813164, 1835624306)`,
 	}[d.Engine()]
 	if statement == "" {
-		statement = `DO GET_LOCK(concat('sqllock migrate ', md5(database())), 0)`
+		statement = `DO GET_LOCK(concat('sqllock migrate ', left(sha2(database(), 256), 32)), 0)`
 	}
 	if _, err := conn.ExecContext(t.Context(), statement); err != nil {
 		t.Fatal(err)
@@ -363,7 +363,7 @@ func block(t *testing.T, d *testdb.Database) (release func()) {
 			testdb.Postgres: `SELECT pg_advisory_unlock_all()`,
 		}[d.Engine()]
 		if end == "" {
-			end = `DO RELEASE_LOCK(concat('sqllock migrate ', md5(database())))`
+			end = `DO RELEASE_LOCK(concat('sqllock migrate ', left(sha2(database(), 256), 32)))`
 		}
 		if _, err := conn.ExecContext(context.Background(), end); err != nil {
 			t.Error(err)

@@ -24,7 +24,8 @@ has_postgres() {
 has_mariadb() {
   [[ -n ${SQLLOCK_TEST_MARIADB_DSN-} ]] && return
   local PATH=$PATH:/usr/sbin:/usr/local/sbin:/usr/libexec
-  command -v mariadbd >/dev/null && command -v mariadb-install-db >/dev/null
+  command -v mariadbd >/dev/null && command -v mariadb-install-db >/dev/null &&
+    command -v my_print_defaults >/dev/null # which mariadb-install-db calls
 }
 
 # A compiler without the C library's headers, as a bare gcc package is, does not do.
@@ -42,7 +43,7 @@ missing() {
     printf 'the Postgres server (or set SQLLOCK_TEST_POSTGRES_DSN)\tpostgresql\n'
   fi
   if requires mariadb && ! has_mariadb; then
-    printf 'the MariaDB server (or set SQLLOCK_TEST_MARIADB_DSN)\t%s\n' "$(mariadb_package)"
+    printf 'the MariaDB server (or set SQLLOCK_TEST_MARIADB_DSN)\t%s\n' "$(mariadb_packages)"
   fi
   if ! has_compiler; then
     printf 'a C compiler, for the race detector\tgcc libc6-dev\n'
@@ -52,11 +53,11 @@ missing() {
   fi
 }
 
-# The core package has the programs and no service; older releases have no package
-# of that name.
-mariadb_package() {
+# The core packages have the programs and no service; older releases have none of
+# these names.
+mariadb_packages() {
   if ! command -v apt-cache >/dev/null || apt-cache show mariadb-server-core >/dev/null 2>&1; then
-    echo mariadb-server-core
+    echo mariadb-server-core mariadb-client-core
   else
     echo mariadb-server
   fi
@@ -72,7 +73,7 @@ apt() {
   DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 "$@"
 }
 
-# install installs packages without starting a service or creating a database
+# install_packages does so without starting a service or creating a database
 # cluster: the tests start servers of their own.
 install_packages() {
   trap 'rm -f "${ours[@]}"' EXIT

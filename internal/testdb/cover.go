@@ -102,7 +102,7 @@ func whyNot(p pair) string {
 			return reason
 		}
 	}
-	return "its tests did not run"
+	return "its tests did not run to the end"
 }
 
 // save appends the record to a file, "" for none: lines of a verb, a mode, "-" if
