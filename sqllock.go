@@ -111,9 +111,14 @@ func (l *Locker) ended(h *hold) {
 	l.events.lost(LostEvent{LeaseInfo: h.info(), Err: h.lost, Held: l.clock.now() - h.granted})
 }
 
+// isVerdict reports that a driver has looked at the database and refused it.
+func isVerdict(err error) bool {
+	return errors.Is(err, ErrSchema) || errors.Is(err, ErrUnsupported) || errors.Is(err, ErrInvalidOption)
+}
+
 // openError keeps the kinds that callers test for and names the rest.
 func openError(err error) error {
-	if errors.Is(err, ErrSchema) || errors.Is(err, ErrUnsupported) || errors.Is(err, ErrInvalidOption) {
+	if isVerdict(err) {
 		return err
 	}
 	return fmt.Errorf("sqllock: open: %w", err)

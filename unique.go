@@ -18,7 +18,8 @@ import (
 // NewUnique checks the server and the tables and returns [ErrInvalidOption],
 // before any SQL, [ErrSchema] if the tables are missing or do not fit (run
 // migrations.Up, or "sqllock migrate up"), or [ErrUnsupported] if the server
-// cannot keep the promises. The context bounds the checks only.
+// cannot keep the promises. The context bounds the checks only; while the
+// database is busy they are tried again.
 //
 // A Locker needs one connection of the pool while leases are held, and keeps it
 // reserved for renewals if the pool may open two or more.
@@ -31,13 +32,23 @@ func NewUnique(ctx context.Context, db driver.UniqueDatabase, opts *UniqueOption
 		return nil, fmt.Errorf("%w: the database is nil", ErrInvalidOption)
 	}
 	id := newID()
-	store, err := db.OpenUnique(ctx, driver.Client{Instance: id, Label: cfg.label})
+	store, err := open(ctx, &cfg, db, driver.Client{Instance: id, Label: cfg.label})
 	if err != nil {
 		return nil, openError(err)
 	}
 	l := newLocker(id, cfg, &unique{store: store, lane: newLane(store)}, systemClock{})
 	l.warn(store.Info())
 	return l, nil
+}
+
+// open tries again while the database is busy: an SQLite file may be.
+func open(ctx context.Context, cfg *config, db driver.UniqueDatabase, client driver.Client) (driver.LeaseStore, error) {
+	for pause := newPauses(cfg); ; {
+		store, err := db.OpenUnique(ctx, client)
+		if err == nil || isVerdict(err) || db.Classify(err) != driver.Again || nap(ctx, pause.next()) != nil {
+			return store, err
+		}
+	}
 }
 
 // unique is the mode of leases in rows.

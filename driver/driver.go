@@ -55,6 +55,10 @@ type UniqueDatabase interface {
 	// cannot be trusted with locks, and ErrInvalidOption when the handle or an option
 	// of the database is bad; the latter before any SQL.
 	OpenUnique(ctx context.Context, client Client) (LeaseStore, error)
+
+	// Classify tells what an error of OpenUnique means, as LeaseStore.Classify
+	// does.
+	Classify(err error) Fault
 }
 
 // Migratable is a database whose tables package migrations can make.

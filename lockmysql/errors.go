@@ -19,6 +19,9 @@ type unresolvedError struct{ err error }
 func (e *unresolvedError) Error() string { return e.err.Error() }
 func (e *unresolvedError) Unwrap() error { return e.err }
 
+// Classify implements driver.UniqueDatabase.
+func (d *Database) Classify(err error) driver.Fault { return classify(err) }
+
 func classify(err error) driver.Fault {
 	var unresolved *unresolvedError
 	var network *net.OpError

@@ -12,6 +12,9 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
+// Classify implements driver.UniqueDatabase.
+func (d *Database) Classify(err error) driver.Fault { return classify(err) }
+
 // Classify implements driver.LeaseStore.
 func (s *store) Classify(err error) driver.Fault { return classify(err) }
 
@@ -32,6 +35,14 @@ func classify(err error) driver.Fault {
 		return driver.Unreachable
 	}
 	return driver.Unclear
+}
+
+// migrationConflict reports an error that another migration explains which runs
+// at the same time, be it of a process that was killed: also that a table which
+// was there a moment ago is gone.
+func migrationConflict(err error) bool {
+	var coded interface{ SQLState() string }
+	return classify(err) == driver.Again || errors.As(err, &coded) && coded.SQLState() == "42P01" // undefined_table
 }
 
 func classifyState(state string) driver.Fault {

@@ -114,7 +114,7 @@ func (d *Database) Migration() (driver.Migration, error) {
 		DB:        p.DB,
 		Schema:    d.schema,
 		Prefix:    d.prefix,
-		Retryable: func(err error) bool { return classify(err) == driver.Again },
+		Retryable: migrationConflict,
 		Close:     p.close,
 	}, nil
 }

@@ -31,6 +31,9 @@ const (
 	codeNotADB     = 26
 )
 
+// Classify implements driver.UniqueDatabase.
+func (d *Database) Classify(err error) driver.Fault { return classify(err) }
+
 // classify tells what an error means. What is not listed stays unclear:
 // SQLITE_INTERRUPT and SQLITE_IOERR, for example.
 //
