@@ -76,9 +76,10 @@ apt() {
 # install_packages does so without starting a service or creating a database
 # cluster: the tests start servers of their own.
 install_packages() {
-  trap 'rm -f "${ours[@]}"' EXIT
-  ours=(/etc/postgresql-common/createcluster.d/zz-sqllock.conf)
-  mkdir -p /etc/postgresql-common/createcluster.d
+  trap 'rm -f "${ours[@]}"; rmdir --ignore-fail-on-non-empty "$clusters"' EXIT
+  clusters=/etc/postgresql-common/createcluster.d
+  ours=("$clusters/zz-sqllock.conf")
+  mkdir -p "$clusters"
   echo 'create_main_cluster = false' >"${ours[0]}"
   if [[ ! -e /usr/sbin/policy-rc.d ]]; then
     ours+=(/usr/sbin/policy-rc.d)

@@ -126,7 +126,7 @@ func TestMainFailsWhereARequiredDatabaseIsAbsent(t *testing.T) {
 
 func TestMainReportsWhatWasCoveredAndWhatWasNot(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "cover")
-	out, code := runRole(t, "cover", "SQLLOCK_COVER_FILE="+file, "SQLLOCK_REQUIRE=",
+	out, code := runRole(t, "cover", "SQLLOCK_COVER_FILE="+file,
 		"SQLLOCK_TEST_POSTGRES_DSN=none", "SQLLOCK_TEST_MARIADB_DSN=none", "SQLLOCK_TEST_MYSQL_DSN=none")
 	if code != 0 {
 		t.Fatal(out)
@@ -157,7 +157,7 @@ func TestMainReportsWhatWasCoveredAndWhatWasNot(t *testing.T) {
 }
 
 func TestWhatIsInstalledNowhereIsNamedWithTheRemedy(t *testing.T) {
-	out, _ := runRole(t, "bare", "PATH="+t.TempDir(), "SQLLOCK_REQUIRE=",
+	out, _ := runRole(t, "bare", "PATH="+t.TempDir(),
 		"SQLLOCK_TEST_POSTGRES_DSN=", "SQLLOCK_TEST_MARIADB_DSN=", "SQLLOCK_TEST_MYSQL_DSN=")
 	for _, want := range []string{
 		"NOT covered: tests on postgres (no postgres and initdb found; set SQLLOCK_TEST_POSTGRES_DSN or install postgresql)",
@@ -241,8 +241,9 @@ func command(ctx context.Context, what string, env ...string) *exec.Cmd {
 		limit = "-test.timeout=15s"
 	}
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestRole$", "-test.v", limit)
-	// What a role covers is not what the tests of this package cover.
-	cmd.Env = append(os.Environ(), role+"="+what, "SQLLOCK_COVER_FILE=", "GORACE=atexit_sleep_ms=0")
+	// What a role covers, or lacks, is not what the tests of this package do.
+	cmd.Env = append(os.Environ(), role+"="+what,
+		"SQLLOCK_COVER_FILE=", "SQLLOCK_REQUIRE=", "GORACE=atexit_sleep_ms=0")
 	cmd.Env = append(cmd.Env, env...)
 	return cmd
 }

@@ -4,6 +4,7 @@ package testdb_test
 
 import (
 	"context"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,6 +54,26 @@ func TestAServerStopsAndRestartsInOrder(t *testing.T) {
 			s.Restart()
 			s.Restart() // while it runs
 			if err := db.Ping(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestARestartWaitsForItsPortToBeFree(t *testing.T) {
+	for _, engine := range testdb.Startable() {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			s := testdb.StartServer(t, engine)
+			s.Stop()
+			squatter, err := net.Listen("tcp", s.Addr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer squatter.Close()
+			time.AfterFunc(2*time.Second, func() { _ = squatter.Close() })
+			s.Restart()
+			if err := s.Open(t).Ping(); err != nil {
 				t.Error(err)
 			}
 		})
