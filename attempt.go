@@ -18,6 +18,7 @@ type attempt struct {
 	began time.Duration
 
 	asked   int           // requests sent
+	told    bool          // the database has said that somebody holds the name
 	unclear bool          // a request got no reply
 	holder  driver.Holder // who held the name when the database answered last
 	left    time.Duration // until that holder expires
@@ -101,7 +102,7 @@ func (a *attempt) take(r reply) (*hold, *HeldError, error) {
 		a.err = r.err
 		return nil, nil, r.err
 	case !r.res.Granted:
-		a.err = nil
+		a.err, a.told = nil, true
 		a.holder = r.res.Holder
 		a.left = time.Duration(r.res.Holder.Until-r.res.Now) * time.Microsecond
 		return nil, newHeldError(a.req.Name, a.holder), nil
@@ -136,15 +137,16 @@ func (a *attempt) begin(ctx context.Context, h *hold) (*Lease, error) {
 		l.undo.add(h.name, h.acq, h.ttl)
 		return nil, &LostError{Name: h.name, Token: h.token, Reason: LostLate}
 	}
+	lease := h.first(ctx) // before anybody else can enter, and leave, the hold
+	if old := l.queue.took(h); old != nil {
+		// The database gave the name away: whatever this process still believes
+		// about an earlier term is wrong.
+		old.lose(LostTaken, nil)
+	}
 	if !l.keeper.keep(h) {
+		l.queue.freed(h)
 		l.undo.add(h.name, h.acq, h.ttl)
 		return nil, ErrClosed
-	}
-	l.queue.took(h)
-	lease, err := h.enter(ctx)
-	if err != nil { // lost between two lines of ours: we were paused
-		l.undo.add(h.name, h.acq, h.ttl)
-		return nil, err
 	}
 	l.events.acquired(AcquiredEvent{LeaseInfo: h.info(), Waited: h.granted - a.began, Attempts: a.asked})
 	return lease, nil
@@ -175,6 +177,8 @@ func (a *attempt) waitError(cause error) error {
 		return fmt.Errorf("sqllock: lock %q: waited for %s: %w", a.req.Name, a.waitedFor(), cause)
 	case a.err != nil:
 		return fmt.Errorf("sqllock: lock %q: gave up after %d attempts: %w", a.req.Name, a.asked, a.err)
+	case a.asked > 0 && !a.told:
+		return fmt.Errorf("sqllock: lock %q: the database has not answered: %w", a.req.Name, context.DeadlineExceeded)
 	}
 	return a.held()
 }

@@ -52,6 +52,21 @@ type worry struct {
 	reason Reason
 }
 
+// first makes the first lease of a hold that nobody knows yet.
+func (h *hold) first(ctx context.Context) *Lease {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.add(ctx)
+}
+
+// add makes a lease; the caller holds mu.
+func (h *hold) add(ctx context.Context) *Lease {
+	l := newLease(ctx, h)
+	h.leases[l] = struct{}{}
+	h.count++
+	return l
+}
+
 // enter adds a lease to the hold. It fails with the hold's LostError if it is
 // lost, and with nil and no lease if it is over.
 func (h *hold) enter(ctx context.Context) (*Lease, error) {
@@ -60,10 +75,7 @@ func (h *hold) enter(ctx context.Context) (*Lease, error) {
 	defer h.mu.Unlock()
 	switch h.state {
 	case holdLive:
-		l := newLease(ctx, h)
-		h.leases[l] = struct{}{}
-		h.count++
-		return l, nil
+		return h.add(ctx), nil
 	case holdLost:
 		return nil, h.lost
 	}
@@ -138,14 +150,24 @@ func (h *hold) loseLocked(reason Reason, err error) {
 // extend moves the deadline after a renewal. Loss is sticky: a renewal that is
 // known only after the old deadline has passed revives nothing.
 func (h *hold) extend(deadline time.Duration) {
+	h.mu.Lock()
+	late := h.remaining() <= 0
+	if h.state == holdLive && !late {
+		h.worry = worry{}
+		h.deadline.Store(max(h.deadline.Load(), int64(deadline)))
+	}
+	h.mu.Unlock()
+	if late {
+		h.expire()
+	}
+}
+
+// lostError returns why the hold is lost, or nil if it is not.
+func (h *hold) lostError() *LostError {
 	h.expire()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.state != holdLive {
-		return
-	}
-	h.worry = worry{}
-	h.deadline.Store(max(h.deadline.Load(), int64(deadline)))
+	return h.lost
 }
 
 // fret notes that a renewal failed and reports whether that is news.

@@ -2,6 +2,7 @@ package sqllock
 
 import (
 	"context"
+	"math/bits"
 	"slices"
 	"sync"
 	"time"
@@ -21,7 +22,7 @@ type keeper struct {
 	kept    map[*hold]*upkeep
 	next    time.Duration // when to look again; never: at the next wake
 	rest    time.Duration // when the mode may rest; never: it does
-	sending bool          // a batch is under way
+	sending map[int]bool  // groups of which a batch is under way
 	lone    int           // renewals of single leases under way
 	empty   chan struct{} // closed when nothing is kept, if somebody asked
 
@@ -56,7 +57,7 @@ const (
 func newKeeper(m mode, c clock, cfg *config, e *events) *keeper {
 	k := &keeper{
 		mode: m, clock: c, cfg: cfg, log: e,
-		kept: make(map[*hold]*upkeep),
+		kept: make(map[*hold]*upkeep), sending: make(map[int]bool),
 		next: never,
 		rest: never,
 		wake: make(chan struct{}, 1),
@@ -194,19 +195,20 @@ func (k *keeper) look() {
 	}
 	k.next = never
 	over := k.takeOver(now)
-	batch, lone := k.takeDue(now)
+	batches, lone := k.takeDue(now)
 	rests := k.takeRest(now)
 	k.mu.Unlock()
 
 	for _, h := range over {
 		h.expire()
+		k.drop(h) // also if it was over before it was kept
 	}
-	if len(batch) > 0 {
+	for group, batch := range batches {
 		k.wg.Go(func() {
 			for chunk := range slices.Chunk(batch, maxBatch) {
 				k.renew(chunk, false)
 			}
-			k.sent(func() { k.sending = false })
+			k.sent(func() { delete(k.sending, group) })
 		})
 	}
 	for _, h := range lone {
@@ -232,35 +234,47 @@ func (k *keeper) takeOver(now time.Duration) (over []*hold) {
 	return over
 }
 
-// takeDue returns the leases to renew by one statement and those to renew by
+// takeDue returns the leases to renew together, by group, and those to renew by
 // themselves; the caller holds mu.
 //
-// One lease that is due takes along all that would be due within a sixth of
-// their TTL: so after a while all leases of one TTL are renewed together, every
-// third of it.
-func (k *keeper) takeDue(now time.Duration) (batch, lone []*hold) {
-	due := false
-	for _, u := range k.kept {
-		due = due || !u.alone && !u.renewing && u.due <= now
-	}
+// One lease that is due takes along all of its group that would be due within a
+// sixth of their TTL: so after a while all leases of one TTL are renewed together,
+// every third of it.
+func (k *keeper) takeDue(now time.Duration) (batches map[int][]*hold, lone []*hold) {
+	due := make(map[int]bool)
 	for h, u := range k.kept {
+		if !u.alone && !u.renewing && u.due <= now {
+			due[group(h.ttl)] = true
+		}
+	}
+	batches = make(map[int][]*hold)
+	for h, u := range k.kept {
+		g := group(h.ttl)
 		switch {
 		case u.renewing:
-		case u.due > now && (u.alone || !due || u.due > now+h.ttl/6):
+		case u.due > now && (u.alone || !due[g] || u.due > now+h.ttl/6):
 			k.next = min(k.next, u.due)
 		case u.alone && k.lone < maxLone:
 			k.lone++
 			u.renewing = true
 			lone = append(lone, h)
-		case !u.alone && !k.sending:
+		case !u.alone && !k.sending[g]:
 			u.renewing = true
-			batch = append(batch, h)
+			batches[g] = append(batches[g], h)
 		}
 		// What is due and not taken has to wait for a renewal to come back.
 	}
-	k.sending = k.sending || len(batch) > 0
-	return batch, lone
+	for g := range batches {
+		k.sending[g] = true
+	}
+	return batches, lone
 }
+
+// group puts leases together whose TTLs, and so the time-outs of their
+// statements, differ by a factor of two at most: a statement that hangs for as
+// long as leases of an hour can wait must not hold up those of a second. From
+// where the time-out does not grow any more, all are one group.
+func group(ttl time.Duration) int { return bits.Len64(uint64(min(ttl, 3*maxStatementTimeout))) }
 
 // takeRest reports that nothing has been kept for long enough; the caller holds
 // mu.

@@ -2,6 +2,10 @@ package sqllock
 
 import (
 	"context"
+	sqldriver "database/sql/driver"
+	"errors"
+	"sync/atomic"
+	"time"
 
 	"github.com/sqllock/sqllock/driver"
 )
@@ -13,6 +17,8 @@ import (
 type lane struct {
 	pool driver.LeaseStore
 	turn chan struct{} // holds a token while the lane is idle
+
+	urgent atomic.Int32 // renewals that wait for their turn
 
 	// The rest belongs to whoever has the turn.
 	own    driver.LeaseStore
@@ -29,22 +35,47 @@ func newLane(pool driver.LeaseStore) *lane {
 	return l
 }
 
-// do waits for the lane and runs f on it. It reports false, and has not run f, if
-// the lane did not get free before ctx ended.
-func (l *lane) do(ctx, work context.Context, f func(driver.LeaseStore) error) (done bool, err error) {
+// first runs f before all who only share the lane. It reports false, and has not
+// run f, if the lane did not get free before wait ended.
+func (l *lane) first(wait, work context.Context, f func(driver.LeaseStore) error) (done bool, err error) {
+	l.urgent.Add(1)
 	select {
 	case <-l.turn:
+		l.urgent.Add(-1)
 		return true, l.run(work, f)
-	case <-ctx.Done():
+	case <-wait.Done():
+		l.urgent.Add(-1)
 		return false, nil
 	}
 }
 
-// tryDo is do without waiting.
-func (l *lane) tryDo(work context.Context, f func(driver.LeaseStore) error) (done bool, err error) {
+// share runs f when nobody more urgent wants the lane. It reports false, and has
+// not run f, if that was not so before ctx ended.
+func (l *lane) share(ctx context.Context, f func(driver.LeaseStore) error) (done bool, err error) {
+	for {
+		select {
+		case <-l.turn:
+		case <-ctx.Done():
+			return false, nil
+		}
+		if l.urgent.Load() == 0 {
+			return true, l.run(ctx, f)
+		}
+		l.turn <- struct{}{}
+		if nap(ctx, time.Millisecond) != nil {
+			return false, nil
+		}
+	}
+}
+
+// tryShare is share without waiting.
+func (l *lane) tryShare(ctx context.Context, f func(driver.LeaseStore) error) (done bool, err error) {
+	if l.urgent.Load() > 0 {
+		return false, nil
+	}
 	select {
 	case <-l.turn:
-		return true, l.run(work, f)
+		return true, l.run(ctx, f)
 	default:
 		return false, nil
 	}
@@ -65,6 +96,15 @@ func (l *lane) run(ctx context.Context, f func(driver.LeaseStore) error) error {
 		l.own = own
 	}
 	err := f(l.own)
+	if errors.Is(err, sqldriver.ErrBadConn) { // it died while it was idle: nothing was sent
+		l.give()
+		own, rerr := l.pool.Reserve(ctx)
+		if rerr != nil {
+			return rerr
+		}
+		l.own = own
+		err = f(l.own)
+	}
 	if err != nil {
 		switch l.pool.Classify(err) {
 		case driver.Unclear, driver.Unreachable:

@@ -51,7 +51,11 @@ func (l *Lease) Remaining() time.Duration {
 	if l.unlocked.Load() { // while other leases of the term may live on
 		return 0
 	}
-	return l.hold.remaining()
+	left := l.hold.remaining()
+	if left <= 0 { // what was said once stays true
+		l.hold.expire()
+	}
+	return left
 }
 
 // Context returns a context that ends with the lease: with cause [*LostError]

@@ -125,21 +125,30 @@ func (l *Locker) enter(ctx context.Context, name string, acquire func(owner stri
 		return nil, ErrClosed
 	}
 	defer l.gate.leave()
-	if carried, ok := ctx.Value(leaseKey{l, name}).(*Lease); ok && !carried.unlocked.Load() {
-		if lease, err := carried.hold.enter(ctx); lease != nil || err != nil {
-			return lease, err
+	carried, ok := ctx.Value(leaseKey{l, name}).(*Lease)
+	ok = ok && !carried.unlocked.Load()
+	if ok {
+		if lost := carried.hold.lostError(); lost != nil {
+			return nil, lost
 		}
 	}
 	if ctx.Err() != nil {
 		return nil, lockError(name, endOf(ctx))
 	}
+	if ok {
+		if lease, err := carried.hold.enter(ctx); lease != nil || err != nil {
+			return lease, err
+		}
+	}
 	return acquire(owner)
 }
 
-// try asks the database once, and again only if it says that trying again helps.
+// try asks the database once, and again, for as long as one statement may take,
+// if it says that trying again helps.
 func (l *Locker) try(ctx context.Context, name, owner string, o lockOptions) (*Lease, error) {
 	a := l.newAttempt(name, owner, o)
 	pause := newPauses(&l.cfg)
+	until := a.began + l.cfg.timeout(o.ttl)
 	for {
 		h, held, err := a.ask(ctx)
 		switch {
@@ -148,7 +157,7 @@ func (l *Locker) try(ctx context.Context, name, owner string, o lockOptions) (*L
 		case held != nil:
 			a.giveUp()
 			return nil, held
-		case l.mode.classify(err) != driver.Again:
+		case l.mode.classify(err) != driver.Again || l.clock.now() >= until:
 			a.giveUp()
 			return nil, lockError(name, err)
 		}

@@ -68,7 +68,8 @@ type lockOptions struct {
 	hasTries bool
 }
 
-// TTL overrides the Locker's TTL for one lease; from 100 ms to 24 h.
+// TTL overrides the Locker's TTL for one lease; from 100 ms to 24 h. A call that
+// re-enters a lease leaves that lease's TTL as it is.
 func TTL(d time.Duration) LockOption {
 	return func(o *lockOptions) { o.ttl = d }
 }

@@ -74,18 +74,20 @@ func (q *queue) holder(name string) *hold {
 	return nil
 }
 
-// took notes that the process holds the name now. Waiters of the same explicit
-// owner need not wait for their turn.
-func (q *queue) took(h *hold) {
+// took notes that the process holds the name now, and returns the hold that it
+// was believed to have before, if any. Waiters of the same explicit owner need
+// not wait for their turn.
+func (q *queue) took(h *hold) (old *hold) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	ln := q.line(h.name)
-	ln.held = h
+	old, ln.held = ln.held, h
 	for _, w := range ln.waiters {
 		if h.ownedBy(w.owner) {
 			w.nudge()
 		}
 	}
+	return old
 }
 
 // freed notes that a hold is over and lets the head of the line look.

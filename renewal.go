@@ -74,7 +74,7 @@ func (k *keeper) failed(batch []*hold, err error) {
 	}
 	for _, h := range batch {
 		k.plan(h, func(u *upkeep) {
-			u.renewing = false
+			u.renewing, u.alone = false, false // the next batch passes over the row if it is locked still
 			u.due = k.clock.now() + retryPause(h.ttl, u.failures)
 			u.failures++
 		})

@@ -69,6 +69,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	errs := []error{l.drain(ctx)}
 	l.stop() // whatever is still under way ends now
 	_ = l.gate.wait(context.Background())
+	l.abortHolds() // what was granted after ctx had ended
 	l.keeper.close()
 	l.undo.close()
 	errs = append(errs, l.mode.close())
@@ -94,6 +95,9 @@ func (l *Locker) drain(ctx context.Context) error {
 	}
 	if err := l.gate.wait(ctx); err != nil {
 		return fmt.Errorf("sqllock: close: an Unlock is still under way: %w", err)
+	}
+	if n := l.undo.drain(ctx); n > 0 {
+		return fmt.Errorf("sqllock: close: %d requests without a reply are not undone and will expire: %w", n, context.Cause(ctx))
 	}
 	return nil
 }

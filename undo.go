@@ -31,6 +31,7 @@ type undoing struct {
 	next  time.Duration
 	pause time.Duration
 	ttl   time.Duration
+	freed bool // once; what is left is to catch a late packet
 }
 
 const undoPause = 20 * time.Millisecond
@@ -54,6 +55,28 @@ func (u *undo) add(name string, acq driver.ID, ttl time.Duration) {
 		u.running = true
 		u.wg.Go(u.run)
 	}
+}
+
+// drain waits until everything was freed once, or ctx ends, and returns how much
+// was not.
+func (u *undo) drain(ctx context.Context) int {
+	for {
+		n := u.left()
+		if n == 0 || nap(ctx, undoPause/4) != nil {
+			return n
+		}
+	}
+}
+
+func (u *undo) left() (n int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, p := range u.pending {
+		if !p.freed {
+			n++
+		}
+	}
+	return n
 }
 
 // close stops what is under way and joins it. What is left expires.
@@ -117,6 +140,7 @@ func (u *undo) free(r driver.AbandonRequest) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	p.freed = p.freed || err == nil
 	now := u.clock.now()
 	if now >= p.until {
 		if u.pending[r] == p { // not added anew meanwhile

@@ -74,7 +74,7 @@ func (u *unique) renew(ctx context.Context, reqs []driver.RenewRequest, wait boo
 		return err
 	}
 	if wait { // it may take a second: not on the lane if there is another way
-		err = u.share(ctx, f)
+		err = u.aside(ctx, f)
 	} else {
 		err = u.own(ctx, patience(reqs), f)
 	}
@@ -121,27 +121,38 @@ func (u *unique) share(ctx context.Context, f func(driver.LeaseStore) error) err
 	if u.lane == nil {
 		return f(u.store)
 	}
-	if done, err := u.lane.tryDo(ctx, f); done {
+	if done, err := u.lane.tryShare(ctx, f); done {
 		return err
 	}
-	if u.store.Exhausted() {
-		if done, err := u.lane.do(ctx, ctx, f); done {
+	return u.aside(ctx, f)
+}
+
+// aside runs f on the pool, or on the lane if the pool has nothing to give.
+func (u *unique) aside(ctx context.Context, f func(driver.LeaseStore) error) error {
+	if u.lane != nil && u.store.Exhausted() {
+		if done, err := u.lane.share(ctx, f); done {
 			return err
 		}
 	}
 	return f(u.store)
 }
 
-// own runs f on the lane, or on the pool if the lane is in use for longer than
-// the renewal can wait: a statement that hangs there must not cost a lease.
+// own runs f on the lane, before all others. It runs it on the pool if the lane
+// is in use for longer than the renewal can wait and the pool has something to
+// give: a statement that hangs there must not cost a lease.
 func (u *unique) own(ctx context.Context, patience time.Duration, f func(driver.LeaseStore) error) error {
 	if u.lane == nil {
 		return f(u.store)
 	}
 	wait, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if done, err := u.lane.do(wait, ctx, f); done {
+	if done, err := u.lane.first(wait, ctx, f); done {
 		return err
+	}
+	if u.store.Exhausted() {
+		if done, err := u.lane.first(ctx, ctx, f); done {
+			return err
+		}
 	}
 	return f(u.store)
 }

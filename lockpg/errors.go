@@ -5,7 +5,6 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"net"
-	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -22,6 +21,8 @@ func classify(err error) driver.Fault {
 	var connect *pgconn.ConnectError
 	var dial *net.OpError
 	switch {
+	case errors.As(err, new(*partialError)):
+		return driver.Unclear
 	case errors.Is(err, driver.ErrNoConnection), errors.Is(err, sqldriver.ErrBadConn), errors.Is(err, sql.ErrConnDone),
 		errors.As(err, &connect), errors.As(err, &dial) && dial.Op == "dial":
 		return driver.Unreachable
@@ -37,6 +38,11 @@ func classify(err error) driver.Fault {
 	return driver.Unclear
 }
 
+// partialError is the error of a call of which a part was done.
+type partialError struct{ error }
+
+func (e *partialError) Unwrap() error { return e.error }
+
 // migrationConflict reports an error that another migration explains which runs
 // at the same time, be it of a process that was killed: also that a table which
 // was there a moment ago is gone.
@@ -50,22 +56,19 @@ func classifyState(state string) driver.Fault {
 	case "40001", // serialization_failure
 		"40P01", // deadlock_detected
 		"55P03", // lock_not_available
-		"57014", // query_canceled: a statement_timeout of the role's
-		"25006": // read_only_sql_transaction: a fail-over is under way
+		"57014": // query_canceled: a statement_timeout of the role's
 		return driver.Again
-	case "53300", // too_many_connections
-		"57P03": // cannot_connect_now
+	case "57P03", // cannot_connect_now
+		"25006": // read_only_sql_transaction: a fail-over is under way, another connection may help
 		return driver.Unreachable
-	case "40003", // statement_completion_unknown
-		"57P01", // admin_shutdown
-		"57P02": // crash_shutdown
+	case "25P03": // idle_in_transaction_session_timeout
 		return driver.Unclear
 	}
-	switch {
-	case strings.HasPrefix(state, "53"): // insufficient resources
-		return driver.Again
-	case strings.HasPrefix(state, "08"): // connection exceptions
-		return driver.Unclear
+	switch state[:min(2, len(state))] {
+	case "53": // insufficient resources: connections, memory, disk
+		return driver.Unreachable
+	case "0A", "22", "23", "25", "28", "3D", "3F", "42": // what is asked for is wrong, or not allowed
+		return driver.Refused
 	}
-	return driver.Refused
+	return driver.Unclear // shutdowns, broken connections, internal errors
 }

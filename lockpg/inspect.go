@@ -30,6 +30,9 @@ type server struct {
 func (d *Database) inspect(ctx context.Context, conn *sql.Conn, q *queries) (info driver.Info, isolate bool, err error) {
 	var s server
 	if err := conn.QueryRowContext(ctx, queryVersion).Scan(&s.version); err != nil {
+		if strings.Contains(err.Error(), "no such function") { // so says SQLite
+			err = fmt.Errorf("%w: the handle is not of Postgres: %w", driver.ErrInvalidOption, err)
+		}
 		return info, false, err
 	}
 	if !strings.HasPrefix(s.version, "PostgreSQL ") {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -158,7 +159,16 @@ func (d *Database) open() (*handle, error) {
 	db := stdlib.OpenDBFromPool(d.pool)
 	limit := d.pool.Config().MaxConns
 	full := func() bool { return d.pool.Stat().AcquiredConns() >= limit }
-	return &handle{Pool: sqlconn.Pool{DB: db, Full: full}, maxConns: int(limit), close: db.Close}, nil
+	return &handle{Pool: sqlconn.Pool{DB: db, Full: full, End: endConn}, maxConns: int(limit), close: db.Close}, nil
+}
+
+// endConn ends a connection that its pool would otherwise get back alive.
+func endConn(c any) {
+	if c, ok := c.(*stdlib.Conn); ok {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = c.Conn().Close(ctx)
+	}
 }
 
 // closedHandle says in our words that the handle is closed, which database/sql

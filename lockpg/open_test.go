@@ -249,3 +249,65 @@ func TestALockAndAnUnlockAreTwoRoundTripsOnOneConnection(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestAConnectionInDoubtIsEndedAndNotGivenBackToAPool(t *testing.T) {
+	server := shared(t)
+	db := server.Open(t)
+	migrate(t, db)
+	pool, err := pgxpool.New(t.Context(), server.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	store, err := lockpg.Pool(pool).OpenUnique(t.Context(), driver.Client{Label: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := store.Reserve(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, db, `DROP TABLE sqllock_lock CASCADE`)
+	if _, err := own.Grant(t.Context(), []driver.GrantRequest{request("a", 1, time.Minute)}); own.Classify(err) != driver.Refused {
+		t.Fatalf("Grant without a table = %v", err)
+	}
+	_ = own.Close()
+	for began := time.Now(); pool.Stat().TotalConns() > 0; time.Sleep(time.Millisecond) {
+		if time.Since(began) > 5*time.Second {
+			t.Fatal("the connection is back in the pool")
+		}
+	}
+	if err := store.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAServerThatEndsIdleSessionsCostsNoLock(t *testing.T) {
+	server := shared(t)
+	db := server.Open(t, "idle_session_timeout=300ms")
+	migrate(t, server.Open(t))
+	locks, err := sqllock.NewUnique(t.Context(), lockpg.DB(db), &sqllock.UniqueOptions{TTL: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, err := locks.Lock(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"b", "c"} {
+		time.Sleep(time.Second) // the reserved connection dies meanwhile
+		lease, err := locks.Lock(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := held.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := locks.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -109,11 +109,11 @@ WITH ` + flushed + `, req AS MATERIALIZED (
 	UPDATE {lock} l SET expires_at = greatest(l.expires_at, ` + now + ` + r.ttl), holds = r.holds
 	FROM mine m JOIN req r ON r.name = m.name
 	WHERE l.name = m.name AND l.acq = r.acq AND l.version = r.version AND l.expires_at > ` + now + `
-	RETURNING l.name
+	RETURNING l.name, l.acq
 )
 SELECT d.name IS NOT NULL, h.name IS NOT NULL, ` + now + `
 FROM req r
-LEFT JOIN done d ON d.name = r.name
+LEFT JOIN done d ON d.name = r.name AND d.acq = r.acq
 LEFT JOIN {lock} h ON h.name = r.name AND h.acq = r.acq AND h.version = r.version AND h.expires_at > ` + now + `
 ORDER BY r.ord`
 

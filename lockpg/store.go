@@ -64,9 +64,16 @@ func (s *store) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver
 	if len(expired) == 0 {
 		return res, nil
 	}
-	return res, s.takeOver(ctx, expired, func(i int, version, now int64) {
+	err = s.takeOver(ctx, expired, func(i int, version, now int64) {
 		res[index[i]] = driver.GrantResult{Granted: true, Version: version, Remaining: expired[i].TTL, Now: now}
 	})
+	switch {
+	case err == nil:
+		return res, nil
+	case len(expired) < len(reqs): // the first statement may have granted others
+		return nil, &partialError{err}
+	}
+	return nil, err
 }
 
 func (s *store) grantArgs(reqs []driver.GrantRequest) []any {

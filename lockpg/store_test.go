@@ -351,3 +351,35 @@ func TestConcurrentBatchesOfTheSameNamesNeverDeadlockOrGrantTwice(t *testing.T) 
 	}
 	wg.Wait()
 }
+
+func TestOnlyTheRightAcquisitionIsRenewedReleasedOrAbandoned(t *testing.T) {
+	db := migrated(t)
+	store := open(t, db)
+	old := grant(t, store, request("a", 1, time.Minute))[0]
+	mustExec(t, db, `UPDATE sqllock_lock SET acq = NULL`)
+	now := grant(t, store, request("a", 2, time.Minute))[0]
+	renewed, err := store.Renew(t.Context(), []driver.RenewRequest{
+		{Name: "a", Acq: acq(1), Version: old.Version, TTL: time.Minute, Holds: 1},
+		{Name: "a", Acq: acq(2), Version: now.Version, TTL: time.Minute, Holds: 1},
+	}, false)
+	if want := []driver.RenewStatus{driver.Gone, driver.Renewed}; err != nil || fmt.Sprint(renewed.Status) != fmt.Sprint(want) {
+		t.Errorf("Renew of the old and the new term = %v, %v; want %v", renewed.Status, err, want)
+	}
+	for _, r := range []driver.ReleaseRequest{
+		{Name: "a", Acq: acq(1), Version: old.Version},
+		{Name: "a", Acq: acq(1), Version: now.Version},
+		{Name: "a", Acq: acq(2), Version: old.Version},
+	} {
+		if freed, err := store.Release(t.Context(), []driver.ReleaseRequest{r}); err != nil || freed[0] {
+			t.Errorf("Release of %+v = %v, %v", r, freed, err)
+		}
+	}
+	for _, r := range []driver.AbandonRequest{{Name: "a", Acq: acq(1)}, {Name: "b", Acq: acq(2)}} {
+		if err := store.Abandon(t.Context(), []driver.AbandonRequest{r}); err != nil {
+			t.Error(err)
+		}
+	}
+	if grant(t, store, request("a", 3, time.Minute))[0].Granted {
+		t.Error("somebody else freed the name")
+	}
+}

@@ -35,7 +35,7 @@ func impatient(ctx context.Context, conn *sql.Conn, fn func(context.Context, *sq
 	}
 	err := fn(ctx, conn)
 	if setBusy(setting, conn, was) != nil {
-		sqlconn.Destroy(conn)
+		sqlconn.Destroy(conn, nil)
 	}
 	return err
 }

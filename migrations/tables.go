@@ -240,7 +240,7 @@ func (s *session) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if _, err := conn.ExecContext(ctx, s.release); err != nil {
-		sqlconn.Destroy(conn)
+		sqlconn.Destroy(conn, nil)
 	}
 	return nil
 }

@@ -33,6 +33,9 @@ type Pool struct {
 	// Full reports that the pool has no connection to give, where DB does not
 	// know it because another pool is below it. It may be nil.
 	Full func() bool
+	// End ends a connection of the driver where its Close does not, because it
+	// gives the connection back to a pool below. It may be nil.
+	End func(driverConn any)
 }
 
 var _ Source = (*Pool)(nil)
@@ -64,7 +67,7 @@ func (p *Pool) Reserve(ctx context.Context) (*Reserved, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Reserved{conn: conn}, nil
+	return &Reserved{conn: conn, end: p.End}, nil
 }
 
 func (p *Pool) conn(ctx context.Context) (*sql.Conn, error) {
@@ -90,6 +93,7 @@ func (p *Pool) Exhausted() bool {
 type Reserved struct {
 	mu      sync.Mutex
 	conn    *sql.Conn
+	end     func(driverConn any)
 	inDoubt bool
 }
 
@@ -109,16 +113,19 @@ func (r *Reserved) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.inDoubt {
-		Destroy(r.conn)
+		Destroy(r.conn, r.end)
 		return nil
 	}
 	return r.conn.Close()
 }
 
 // Destroy ends a connection for good, so that neither what the session holds
-// nor what was set on it reaches the pool.
-func Destroy(conn *sql.Conn) {
+// nor what was set on it reaches the pool. What end means see Pool.
+func Destroy(conn *sql.Conn, end func(driverConn any)) {
 	_ = conn.Raw(func(c any) error {
+		if end != nil {
+			end(c)
+		}
 		if closer, ok := c.(interface{ Close() error }); ok {
 			_ = closer.Close()
 		}
