@@ -3,6 +3,8 @@ package sqllock_test
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -49,7 +51,6 @@ var engines = []engine{
 	{testdb.MariaDB, mysqlHarness, mySQL, "", nil},
 	{testdb.MySQL, mysqlHarness, mySQL, "", nil},
 
-	{testdb.SQLite, sqliteHarness, sqlite, "a rollback journal", []string{"_pragma=journal_mode(DELETE)", "_pragma=synchronous(OFF)"}},
 	{testdb.Postgres, postgresHarness, postgres, "SERIALIZABLE", []string{"default_transaction_isolation=serializable"}},
 	{testdb.Postgres, postgresHarness, postgres, "the simple protocol", []string{"default_query_exec_mode=simple_protocol"}},
 	{testdb.MariaDB, mysqlHarness, mySQL, "clientFoundRows", []string{"clientFoundRows=true"}},
@@ -76,13 +77,14 @@ func (e *engine) unique() sqllocktest.Harness {
 	}
 	h.Fresh = func(t testing.TB) string { return e.migrated(t, testdb.New(t, e.name)) }
 	h.DSN = h.Fresh
-	if h.Network != nil {
-		h.Server = &sqllocktest.Server{Start: func(t testing.TB) (dsn string, stop, start func()) {
-			s := testdb.StartServer(t, e.name)
-			return e.migrated(t, s.Database), s.Kill, s.Restart
-		}}
-	}
 	return h
+}
+
+// server starts a server that a test may stop.
+func (e *engine) server(t testing.TB) (dsn string, stop, start func()) {
+	t.Helper()
+	s := testdb.StartServer(t, e.name)
+	return e.migrated(t, s.Database), s.Kill, s.Restart
 }
 
 // migrated makes the tables.
@@ -109,9 +111,12 @@ func isSet(name string) (set bool) {
 }
 
 func TestConformance(t *testing.T) {
-	here := testdb.All()
+	here, startable := testdb.All(), testdb.Startable()
 	for _, e := range engines {
 		h := e.unique()
+		if slices.Contains(startable, e.name) {
+			h.Server = &sqllocktest.Server{Start: e.server}
+		}
 		if e.name != testdb.MySQL { // which is there by address only
 			testdb.Expect(h.Mode, h.Database)
 		}
@@ -137,6 +142,42 @@ func TestConformance(t *testing.T) {
 		})
 	}
 }
+
+// TestAHandleOfAnotherDatabaseIsRefused gives each package the handles of the
+// others, and those once more through a driver that does not say what it is.
+func TestAHandleOfAnotherDatabaseIsRefused(t *testing.T) {
+	here := testdb.All()
+	for _, e := range engines {
+		if e.setting != "" || !slices.Contains(here, e.name) {
+			continue
+		}
+		d := testdb.New(t, e.name)
+		handle := d.Open(t)
+		hidden := sql.OpenDB(anonymous{dsn: d.DSN(), driver: handle.Driver()})
+		t.Cleanup(func() { _ = hidden.Close() })
+		for product, open := range map[string]func(*sql.DB) database{"sqlite": sqlite, "pgx": postgres, "mysql": mySQL} {
+			if product == e.harness.Driver {
+				continue
+			}
+			for what, db := range map[string]*sql.DB{"the handle": handle, "the handle of an unknown driver": hidden} {
+				l, err := sqllock.NewUnique(t.Context(), open(db), nil)
+				if l != nil || !errors.Is(err, sqllock.ErrInvalidOption) {
+					t.Errorf("%s of %s as one of %s: want ErrInvalidOption, got %v, %v", what, e.name, product, l, err)
+				}
+			}
+		}
+	}
+}
+
+// anonymous connects as a driver does that wraps another.
+type anonymous struct {
+	dsn    string
+	driver sqldriver.Driver
+}
+
+func (a anonymous) Driver() sqldriver.Driver                        { return a }
+func (a anonymous) Open(dsn string) (sqldriver.Conn, error)         { return a.driver.Open(dsn) }
+func (a anonymous) Connect(context.Context) (sqldriver.Conn, error) { return a.driver.Open(a.dsn) }
 
 var sqliteHarness = sqllocktest.Harness{
 	Driver: "sqlite",

@@ -15,7 +15,7 @@ var cancelPromises = []promise{
 	{sentence: "a context that ends during the wait ends it promptly and says so", test: testCancelledWhileWaiting},
 	{sentence: "a deadline that passes during the wait ends it with DeadlineExceeded", test: testDeadlineWhileWaiting},
 	{sentence: "the error of a wait says what was waited for, and the cause", test: testWaitErrorSaysWhat},
-	{sentence: "a cancelled Lock leaves the name free, whenever it is cancelled", test: testCancelledLeavesNothing},
+	{sentence: "a cancelled Lock leaves the name free, whenever it is cancelled", test: testCancelledLeavesNothing, alone: true},
 	{sentence: "one caller's cancellation fails no neighbour", test: testCancelNeighbours},
 }
 
@@ -107,11 +107,12 @@ func testWaitErrorSaysWhat(e *env) {
 func testCancelledLeavesNothing(e *env) {
 	db, _ := e.open(e.source(), poolSize)
 	l, other := e.lockerOn(db, &Options{TTL: long}), e.locker(&Options{TTL: long})
+	goroutines := strings.Count(stacks(), lockerGoroutine)
 	cancelled := 0
 	const rounds = 60
 	for i := range rounds {
 		name := e.name(fmt.Sprint(i))
-		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i)*100*time.Microsecond)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i)*2*e.h.pace/rounds)
 		lease, err := l.Lock(ctx, name)
 		cancel()
 		e.oneOf(lease, err)
@@ -127,6 +128,9 @@ func testCancelledLeavesNothing(e *env) {
 	e.Logf("%d of %d were cancelled in time", cancelled, rounds)
 	e.eventually(patience, "no connection is in use but the one that is reserved", func() bool {
 		return db.Stats().InUse <= 1
+	})
+	e.eventually(patience, "no goroutine is left but the one that cleans up", func() bool {
+		return strings.Count(stacks(), lockerGoroutine) <= goroutines+2 // of which it has two lines
 	})
 }
 

@@ -18,6 +18,7 @@ var closePromises = []promise{
 	{sentence: "Close gives up when its context ends and frees no name under running code", test: testCloseGivesUp},
 	{sentence: "Unlock after Close gave up does no harm", test: testUnlockAfterClose},
 	{sentence: "Close may be called twice and at once", test: testCloseTwice},
+	{sentence: "Close right after a Lock that was cancelled leaves the name free", test: testCloseAfterCancel, alone: true},
 	{sentence: "Close leaves the handle open, no connection in use and no goroutine", test: testCloseLeavesNothing, alone: true},
 }
 
@@ -169,6 +170,29 @@ func testCloseTwice(e *env) {
 		if err := receive(e, ch, "Close returns"); err != nil {
 			e.Errorf("Close: %v", err)
 		}
+	}
+}
+
+// testCloseAfterCancel is what a program does that gives up and ends. The TTL is
+// long: what is free in time did not expire.
+func testCloseAfterCancel(e *env) {
+	other := e.locker(&Options{TTL: long})
+	const rounds = 30
+	for i := range rounds {
+		l := e.looseLocker(e.handle(), &Options{TTL: long})
+		e.warm(l)
+		name := e.name("k")
+		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i)*2*e.h.pace/rounds)
+		lease, err := l.Lock(ctx, name)
+		cancel()
+		e.oneOf(lease, err)
+		if err == nil {
+			e.unlock(lease)
+		}
+		if err := l.Close(e.ctx()); err != nil {
+			e.Errorf("Close: %v", err)
+		}
+		e.wantFree(other, name, patience/4)
 	}
 }
 

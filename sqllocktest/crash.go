@@ -100,7 +100,7 @@ func testKilledWaiter(e *env) {
 // and looks, in one way, before it does anything else.
 func testPause(what string) func(*env) {
 	return func(e *env) {
-		ttl := e.ttl(time.Second)
+		ttl := e.ttl(2 * time.Second)
 		l := e.locker(&Options{TTL: long})
 		p := e.start(ttl, "the child")
 		name := e.name("k")

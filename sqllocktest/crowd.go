@@ -95,6 +95,9 @@ func (e *env) visits(w *work) (sum int64) {
 func testCrowd(e *env) {
 	const goroutines = 200
 	places := work{Dir: e.TempDir(), Prefix: e.name(""), Places: 50, Visits: 4}
+	if e.h.slow() {
+		places.Visits = 1
+	}
 	lockers := []*sqllock.Locker{
 		e.locker(&Options{TTL: long, RetryMax: 50 * time.Millisecond}),
 		e.locker(&Options{TTL: long, RetryMax: 50 * time.Millisecond}),

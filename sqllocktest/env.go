@@ -79,8 +79,11 @@ func (e *env) ctx() context.Context {
 	return ctx
 }
 
-// ttl is d, or the shortest TTL of the pair if that is longer.
-func (e *env) ttl(d time.Duration) time.Duration { return max(d, e.h.MinTTL) }
+// ttl is d, or more if the mode or a machine that is slow needs it: a lease has
+// to be renewed in time beside what other tests do.
+func (e *env) ttl(d time.Duration) time.Duration {
+	return max(d, e.h.MinTTL, min(100*e.h.pace, 3*time.Second).Round(100*time.Millisecond))
+}
 
 // locker returns a Locker on the test's handle. The test must leave nothing held.
 func (e *env) locker(o *Options) *sqllock.Locker {
@@ -221,70 +224,6 @@ func (e *env) live(lease *sqllock.Lease) {
 	if err, cause, left := ctx.Err(), context.Cause(ctx), lease.Remaining(); err != nil || cause != nil || left <= 0 {
 		e.Fatalf("the lease is over: Err %v, cause %v, Remaining %v", err, cause, left)
 	}
-}
-
-// eventually waits until cond holds, for d at most.
-func (e *env) eventually(d time.Duration, what string, cond func() bool) {
-	e.Helper()
-	for end := time.Now().Add(d); !cond(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			e.Fatalf("waited %v in vain until %s", d, what)
-		}
-	}
-}
-
-// receive waits for a value.
-func receive[T any](e *env, ch <-chan T, what string) T {
-	e.Helper()
-	return receiveWithin(e, ch, patience, what)
-}
-
-func receiveWithin[T any](e *env, ch <-chan T, d time.Duration, what string) T {
-	e.Helper()
-	select {
-	case v := <-ch:
-		return v
-	case <-time.After(d):
-		e.Fatalf("waited %v in vain until %s", d, what)
-		panic("unreachable")
-	}
-}
-
-// silent checks that nothing comes for a while.
-func silent[T any](e *env, ch <-chan T, what string) {
-	e.Helper()
-	select {
-	case v := <-ch:
-		e.Fatalf("%s: %v", what, v)
-	case <-time.After(200 * time.Millisecond):
-	}
-}
-
-// result is what Lock or TryLock returned.
-type result struct {
-	lease *sqllock.Lease
-	err   error
-}
-
-// locking calls Lock on a goroutine of its own.
-func locking(ctx context.Context, l *sqllock.Locker, name string, opts ...sqllock.LockOption) <-chan result {
-	ch := make(chan result, 1)
-	go func() {
-		lease, err := l.Lock(ctx, name, opts...)
-		ch <- result{lease, err}
-	}()
-	return ch
-}
-
-// granted waits for the lease of a call of locking.
-func (e *env) granted(ch <-chan result) *sqllock.Lease {
-	e.Helper()
-	r := receive(e, ch, "Lock returns")
-	e.oneOf(r.lease, r.err)
-	if r.err != nil {
-		e.Fatalf("Lock: %v", r.err)
-	}
-	return r.lease
 }
 
 // wantError checks that err is target.

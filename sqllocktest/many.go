@@ -17,7 +17,7 @@ var manyPromises = []promise{
 	{sentence: "ten thousand leases need one statement per third of the TTL, one connection and no goroutine each", test: testTenThousand, alone: true},
 }
 
-// testTenThousand locks ten thousand names, or as many as it gets in ten seconds.
+// testTenThousand locks ten thousand names, or as many as it gets in seven seconds.
 func testTenThousand(e *env) {
 	n := 10_000
 	if testing.Short() {
@@ -64,7 +64,7 @@ func (e *env) lockMany(l *sqllock.Locker, n int) (leases []*sqllock.Lease) {
 	var wg sync.WaitGroup
 	for range poolSize {
 		wg.Go(func() {
-			for i := next.Add(1); i <= int64(n) && time.Since(start) < 10*time.Second; i = next.Add(1) {
+			for i := next.Add(1); i <= int64(n) && time.Since(start) < 7*time.Second; i = next.Add(1) {
 				lease, err := l.Lock(context.Background(), prefix+strconv.FormatInt(i, 10))
 				if err != nil {
 					e.Errorf("Lock: %v", err)

@@ -11,9 +11,9 @@ import (
 )
 
 var namePromises = []promise{
-	{sentence: "names that differ in a byte are different locks", test: testDistinctNames},
+	{sentence: "names that differ in a byte are different locks", test: testDistinctNames, alone: true},
 	{sentence: "a name of 255 bytes is a lock like any other", test: testLongNames},
-	{sentence: "a name is data and never part of a statement", test: testNamesAreData},
+	{sentence: "a name is data and never part of a statement", test: testNamesAreData, alone: true},
 	{sentence: "an invalid name is refused before any SQL", test: testInvalidNames},
 	{sentence: "an invalid owner is refused before any SQL", test: testInvalidOwners},
 }

@@ -252,7 +252,7 @@ func testRoundTrips(e *env) {
 
 // testServerRestart stops the server as a crash does.
 func testServerRestart(e *env) {
-	ttl := e.ttl(10 * time.Second)
+	ttl := e.ttl(15 * time.Second)
 	dsn, stop, start := e.h.Server.Start(e.T)
 	e.dsn = dsn
 	var j journal
@@ -271,7 +271,7 @@ func testServerRestart(e *env) {
 	e.unlock(given)
 	e.live(kept)
 	other := e.locker(&Options{TTL: long})
-	for end := time.Now().Add(ttl); time.Now().Before(end); time.Sleep(ttl / 50) {
+	for end := time.Now().Add(ttl / 2); time.Now().Before(end); time.Sleep(ttl / 50) {
 		e.live(kept) // the server remembers what it had granted
 		e.wantHeld(other, kept.Name())
 	}

@@ -126,7 +126,8 @@ func (c *tapped) BeginTx(ctx context.Context, o sqldriver.TxOptions) (sqldriver.
 	if x, ok := c.Conn.(sqldriver.ConnBeginTx); ok {
 		return x.BeginTx(ctx, o)
 	}
-	return c.Conn.Begin() //nolint:staticcheck // what database/sql does with such a driver
+	//lint:ignore SA1019 database/sql does the same with a driver that has no more
+	return c.Conn.Begin()
 }
 
 func (c *tapped) Ping(ctx context.Context) error {
