@@ -151,14 +151,6 @@ func TestTheFileMigratesItself(t *testing.T) {
 	}
 }
 
-func TestATablePrefixKeepsLocksApart(t *testing.T) {
-	u := newPerson(t)
-	holding := u.start(t, "run", "n", "--", "sleep", "60")
-	u.waitHeld(t, "n")
-	u.run(t, "--table-prefix", "other_", "run", "--try", "n", "--", "echo", "ran").want(t, 0, "ran", "")
-	holding.end(t)
-}
-
 func TestMigrationsAreCopiedOnce(t *testing.T) {
 	u := newPerson(t)
 	dir := filepath.Join(u.home, "db", "migrations")

@@ -331,3 +331,11 @@ func TestAStoppedCommandIsEndedToo(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+func TestATablePrefixKeepsLocksApart(t *testing.T) {
+	u := newPerson(t)
+	holding := u.start(t, "run", "n", "--", "sleep", "60")
+	u.waitHeld(t, "n")
+	u.run(t, "--table-prefix", "other_", "run", "--try", "n", "--", "echo", "ran").want(t, 0, "ran", "")
+	holding.end(t)
+}
