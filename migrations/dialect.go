@@ -1,8 +1,8 @@
 package migrations
 
-// dialect is the SQL of one database. No statement has parameters: without them
-// every driver sends plain text, which passes each kind of pooler. What is put in
-// are names that were checked and numbers that stand in file names:
+// dialect is the SQL of one database. No statement has parameters, whose form
+// differs: what is put in are names that were checked and numbers that stand in
+// file names:
 //
 //	{versions} {meta}    the tables, quoted
 //	{versions-} {meta-}  their names as the catalog has them
@@ -10,6 +10,10 @@ package migrations
 //	{version}            a number
 type dialect struct {
 	mark byte // quotes names
+
+	// autocommit answers 1. If it is off, each look would leave a transaction
+	// open in the application's pool, and Down would wait for it.
+	autocommit string // "" where it cannot be turned off
 
 	// begin makes a transaction the only one that migrates. Where transactions
 	// cannot hold a migration together, hold does that for the session, asked
@@ -68,7 +72,8 @@ var dialects = map[string]dialect{
 		meta:    getMeta,
 	},
 	"mysql": {
-		mark: '`',
+		mark:       '`',
+		autocommit: `SELECT @@autocommit`,
 		// The lock is the server's and named after the database. It outlives the
 		// commits that come with each change of a table.
 		hold:           `SELECT GET_LOCK(concat('sqllock migrate ', left(sha2(database(), 256), 32)), 1)`,

@@ -27,16 +27,17 @@ import (
 // [driver.ErrSchema].
 //
 // Up is safe to call from any number of processes and goroutines at once, on an
-// empty database too: one does the work and the others wait for it. It uses one
-// connection at a time, so a pool of one is enough, and keeps its exclusion in
-// transactions on Postgres, so a transaction pooler may be in between. If a
-// process dies in the middle, the next Up finishes its work.
+// empty database too: one does the work and the others wait for it. If a process
+// dies in the middle, the next Up finishes its work. Up uses one connection at a
+// time, so a pool of one is enough, and keeps its exclusion in transactions on
+// Postgres, so a transaction pooler may be in between (with the
+// default_query_exec_mode of pgx that the pooler asks for anyway).
 //
 // Up waits until ctx ends, and on SQLite perhaps for one busy_timeout of the
 // handle more; conflicts with others are tried again for half a minute at most.
-// The role needs the privilege to create tables and views if
-// there is something to do; else reading is enough. A Postgres schema that was
-// configured and does not exist is created.
+// The role needs the privilege to create tables and views if there is something
+// to do; else reading is enough. A Postgres schema that was configured and does
+// not exist is created. Sessions of MySQL in which autocommit is off are refused.
 func Up(ctx context.Context, db driver.Migratable) error {
 	return run(ctx, db, "up", (*migrator).up)
 }
@@ -47,9 +48,9 @@ func Up(ctx context.Context, db driver.Migratable) error {
 // Postgres schema, which may have been there before.
 //
 // Nobody may use the locks or call Up meanwhile: holders lose what they hold, and
-// Up may find that its account is gone. The error
-// wraps [driver.ErrSchema] if the newest migration is one that this library does
-// not know, or was not applied by Up but by the application's own goose.
+// Up may find that its account is gone. The error wraps [driver.ErrSchema] if the
+// newest migration is one that this library does not know, or was not applied by
+// Up but by the application's own goose.
 func Down(ctx context.Context, db driver.Migratable) error {
 	return run(ctx, db, "down", (*migrator).down)
 }
@@ -92,7 +93,10 @@ func run(ctx context.Context, db driver.Migratable, what string, fn func(*migrat
 	if err != nil {
 		return wrap(what, err)
 	}
-	return wrap(what, errors.Join(fn(m, ctx), m.Close()))
+	if err = m.checkSession(ctx); err == nil {
+		err = fn(m, ctx)
+	}
+	return wrap(what, errors.Join(err, m.Close()))
 }
 
 // wrap says where err comes from. What goose reports as partial has one cause,

@@ -317,6 +317,18 @@ func (f fixed) Migration() (driver.Migration, error) {
 	return f.desc, f.err
 }
 
+func TestMySQLWithoutAutocommitIsRefused(t *testing.T) {
+	for _, engine := range testdb.Engines() {
+		if engine == testdb.Postgres {
+			continue
+		}
+		db := testdb.New(t, engine).Open(t, "autocommit=0")
+		if err := migrations.Up(t.Context(), target(engine, db, "", "")); !errors.Is(err, driver.ErrUnsupported) {
+			t.Errorf("%s: %v", engine, err)
+		}
+	}
+}
+
 func TestUpEndsWithItsContext(t *testing.T) {
 	each(t, func(t *testing.T, d *testdb.Database) {
 		db := d.Open(t)

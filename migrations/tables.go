@@ -5,11 +5,13 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/pressly/goose/v3/lock"
 
+	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/sqlconn"
 )
 
@@ -24,6 +26,19 @@ func (m *migrator) exists(ctx context.Context, db querier, query string) (bool, 
 	var found int
 	err := db.QueryRowContext(ctx, m.text(query)).Scan(&found)
 	return found > 0, err
+}
+
+// checkSession refuses sessions in which nothing commits by itself.
+func (m *migrator) checkSession(ctx context.Context) error {
+	if m.autocommit == "" {
+		return nil
+	}
+	on, err := m.exists(ctx, m.DB, m.autocommit)
+	if err == nil && !on {
+		err = fmt.Errorf("%w: autocommit is 0 in this session; remove autocommit from the DSN, or from init_connect",
+			driver.ErrUnsupported)
+	}
+	return err
 }
 
 // meta is the row that tells about the tables. The zero meta means that there is
