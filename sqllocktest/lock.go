@@ -108,7 +108,7 @@ func testTokensRiseUnderContention(e *env) {
 			for range 4 {
 				wg.Go(func() {
 					for range terms {
-						lease, err := l.Lock(context.Background(), name)
+						lease, err := l.Lock(e.ctx(), name)
 						if err != nil {
 							e.Errorf("Lock: %v", err)
 							return

@@ -58,14 +58,14 @@ func testTenThousand(e *env) {
 func (e *env) lockMany(l *sqllock.Locker, n int) (leases []*sqllock.Lease) {
 	e.Helper()
 	prefix := e.name("")
-	start := time.Now()
+	ctx, start := e.ctx(), time.Now()
 	var next atomic.Int64
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for range poolSize {
 		wg.Go(func() {
 			for i := next.Add(1); i <= int64(n) && time.Since(start) < 7*time.Second; i = next.Add(1) {
-				lease, err := l.Lock(context.Background(), prefix+strconv.FormatInt(i, 10))
+				lease, err := l.Lock(ctx, prefix+strconv.FormatInt(i, 10))
 				if err != nil {
 					e.Errorf("Lock: %v", err)
 					return

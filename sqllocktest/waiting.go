@@ -25,7 +25,7 @@ func testWaitersInOrder(e *env) {
 	served := make(chan int, n)
 	for i := range n {
 		go func() {
-			lease, err := l.Lock(context.Background(), name)
+			lease, err := l.Lock(e.ctx(), name)
 			if err != nil {
 				e.Errorf("Lock: %v", err)
 				return
@@ -124,28 +124,29 @@ func testLookAtExpiry(e *env) {
 	e.unlock(second)
 }
 
+// testWaiterGivesUp has the head of the queue and one in its middle go.
 func testWaiterGivesUp(e *env) {
-	l := e.locker(&Options{TTL: long})
-	name := e.name("k")
-	lease := e.lock(l, name)
-	// The head of the queue, and one in its middle, go.
-	ctx, cancel := context.WithCancel(context.Background())
-	var leaving, staying []<-chan result
-	for i := range 4 {
-		if i%2 == 0 {
-			leaving = append(leaving, locking(ctx, l, name))
-		} else {
-			staying = append(staying, locking(e.ctx(), l, name))
+	a, b := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
+	for what, l := range map[string]*sqllock.Locker{"the same Locker": a, "another Locker": b} {
+		lease := e.lock(a, e.name("k"))
+		ctx, cancel := context.WithCancel(context.Background())
+		var leaving, staying []<-chan result
+		for i := range 4 {
+			if i%2 == 0 {
+				leaving = append(leaving, locking(ctx, l, lease.Name()))
+			} else {
+				staying = append(staying, locking(e.ctx(), l, lease.Name()))
+			}
+			time.Sleep(50 * time.Millisecond)
 		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	cancel()
-	for _, ch := range leaving {
-		e.wantError("Lock", receive(e, ch, "a cancelled Lock returns").err, context.Canceled)
-	}
-	e.unlock(lease)
-	for _, ch := range staying {
-		e.unlock(e.granted(ch))
+		cancel()
+		for _, ch := range leaving {
+			e.wantError(what+": Lock", receive(e, ch, "a cancelled Lock returns").err, context.Canceled)
+		}
+		e.unlock(lease)
+		for _, ch := range staying {
+			e.unlock(e.granted(ch))
+		}
 	}
 }
 
