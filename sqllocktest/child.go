@@ -31,7 +31,7 @@ type order struct {
 	Do   string // lock, try, unlock, remaining, watch, work
 	Name string
 	What string        `json:",omitempty"` // watch: what to look at
-	Gap  time.Duration `json:",omitempty"` // watch: how long a pause is one
+	Gap  time.Duration `json:",omitempty"` // watch: how long the pause will be at least
 	Work *work         `json:",omitempty"`
 }
 
@@ -144,11 +144,11 @@ func failure(err error) answer {
 	return answer{Err: err.Error(), Held: errors.Is(err, sqllock.ErrHeld), Lost: errors.Is(err, sqllock.ErrLost)}
 }
 
-// watch waits until this process has been paused, and then looks once.
+// watch pauses this process, until the parent lets it go on, and then looks once.
 //
-// It reads the clock again and again and nothing else, so that its look is the
-// first thing that it does after the pause, whatever the runtime's timers and
-// the Locker's goroutines would like to do.
+// The look is the first thing that happens after the pause: the process has one
+// processor, which this goroutine keeps meanwhile, so that the runtime's timers
+// and the Locker's goroutines come later, whatever they would like to do.
 func (c *child) watch(lease *sqllock.Lease, o order) answer {
 	bound, cancel := lease.Bind(context.Background())
 	defer cancel()
@@ -156,16 +156,10 @@ func (c *child) watch(lease *sqllock.Lease, o order) answer {
 	if look == nil {
 		return failure(errors.New("nothing to watch: " + o.What))
 	}
-	if err := c.out.Encode(answer{}); err != nil { // watching
-		return failure(err)
-	}
-	last := time.Now()
-	for {
-		now := time.Now()
-		if now.Sub(last) > o.Gap {
-			break
-		}
-		last = now
+	time.Sleep(time.Millisecond) // the processor is ours for some time from now on
+	before := time.Now()
+	pauseSelf()
+	for time.Since(before) < o.Gap { // where a pause does not begin at once
 	}
 	woke := time.Now()
 	lost, said := look()

@@ -96,8 +96,8 @@ func testKilledWaiter(e *env) {
 	e.wantFree(l, name, patience)
 }
 
-// testPause stops a process until somebody else has its lock. Then it goes on
-// and looks, in one way, before it does anything else.
+// testPause has a process stop until somebody else has its lock, which shows that
+// it stopped. Then it goes on and looks, in one way, before it does anything else.
 func testPause(what string) func(*env) {
 	return func(e *env) {
 		ttl := e.ttl(2 * time.Second)
@@ -106,9 +106,6 @@ func testPause(what string) func(*env) {
 		name := e.name("k")
 		child := p.hold(name)
 		p.send(order{Do: "watch", Name: name, What: what, Gap: ttl / 2})
-		p.read() // it has begun
-		time.Sleep(20 * time.Millisecond)
-		p.pause()
 		lease := e.lock(l, name)
 		if lease.Token() <= child.Token {
 			e.Errorf("token %d follows token %d", lease.Token(), child.Token)
