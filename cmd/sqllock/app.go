@@ -26,10 +26,13 @@ func (a *app) main(args []string) int {
 	if err == nil {
 		return 0
 	}
-	f := &failure{exitUsage, err} // whatever the parser says by itself
+	f := &failure{code: exitUsage, err: err} // whatever the parser says by itself
 	_ = errors.As(err, &f)
 	if f.err != nil {
 		a.say("%v", f.err)
+	}
+	if f.interrupted {
+		interruptGroup()
 	}
 	return f.code
 }

@@ -78,6 +78,8 @@ func TestUsageErrorsAreOneLineAndCode64(t *testing.T) {
 		{"run", "a\xffb", "--", "true"},
 		{"run", "--label", strings.Repeat("x", 256), "n", "--", "true"},
 		{"--table-prefix", "a-b", "run", "n", "--", "true"},
+		{"--dsn", "", "run", "n", "--", "true"},
+		{"run", "--dsn=", "n", "--", "true"},
 		{"--schema", "s", "run", "n", "--", "true"},
 		{"migrate", "bogus"},
 		{"migrate", "up", "now"},

@@ -58,6 +58,9 @@ func (a *app) settings(cmd *cli.Command) settings {
 // default.
 func (a *app) database(cmd *cli.Command) (*database, error) {
 	s := a.settings(cmd)
+	if cmd.IsSet("dsn") && s.dsn == "" { // most likely from a variable that is not set
+		return nil, fail(exitUsage, "--dsn is empty: the DSN must look like %s", dsnForms)
+	}
 	name, path := "sqlite", ""
 	var err error
 	if s.dsn == "" {

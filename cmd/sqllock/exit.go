@@ -24,8 +24,9 @@ const (
 // failure is an error with the exit code that it leads to. Without an err there
 // is nothing to say.
 type failure struct {
-	code int
-	err  error
+	code        int
+	err         error
+	interrupted bool // by the interrupt key, which went to CMD alone
 }
 
 func (f *failure) Error() string {
@@ -39,7 +40,7 @@ func (f *failure) Unwrap() error { return f.err }
 
 // fail is a failure with a message.
 func fail(code int, format string, args ...any) error {
-	return &failure{code, fmt.Errorf(format, args...)}
+	return &failure{code: code, err: fmt.Errorf(format, args...)}
 }
 
 // exit is a failure without one: somebody else has said it, or the code does.
@@ -58,8 +59,8 @@ func databaseFailure(err error) error {
 	}
 	for _, usage := range []error{sqllock.ErrInvalidName, sqllock.ErrInvalidOption, sqllock.ErrInvalidOwner} {
 		if errors.Is(err, usage) {
-			return &failure{exitUsage, err}
+			return &failure{code: exitUsage, err: err}
 		}
 	}
-	return &failure{exitUnavailable, err}
+	return &failure{code: exitUnavailable, err: err}
 }

@@ -111,7 +111,7 @@ func (a *app) migrateCopy(_ context.Context, cmd *cli.Command) error {
 		fmt.Fprintln(a.stdout, path)
 	}
 	if err != nil {
-		return &failure{exitCannotWrite, err}
+		return &failure{code: exitCannotWrite, err: err}
 	}
 	return nil
 }

@@ -42,7 +42,6 @@ func (p *process) kill()                       { _ = p.cmd.Process.Kill() }
 func (p *process) resume()                     {}
 func (p *process) handOver() bool              { return false }
 func (p *process) takeBack()                   {}
-func (p *process) release()                    {}
 func (p *process) others() (alive, known bool) { return false, true }
 
 func isStop(os.Signal) bool { return false }

@@ -28,6 +28,9 @@ func startProcess(r *runner, g *guard, token int64) (*process, error) {
 	started := make(chan error)
 	go p.run(r.path, r.command, attr, started)
 	err := <-started
+	if p.term != nil {
+		p.term.detach()
+	}
 	if err != nil {
 		p.takeBack()
 	}
@@ -55,7 +58,8 @@ func (p *process) run(path string, argv []string, attr *os.ProcAttr, started cha
 		case status.Stopped():
 			p.stopped(status.StopSignal())
 		case status.Signaled():
-			p.news <- news{code: exitSignal + int(status.Signal()), killed: true}
+			sig := status.Signal()
+			p.news <- news{code: exitSignal + int(sig), killed: true, byKey: p.term != nil && sig == syscall.SIGINT}
 			return
 		case status.Exited():
 			p.news <- news{code: status.ExitStatus()}
@@ -99,8 +103,5 @@ func (p *process) takeBack() {
 		p.term.takeBack(p.group)
 	}
 }
-
-// release is for when CMD has ended.
-func (p *process) release() { p.takeBack() }
 
 func isStop(sig os.Signal) bool { return sig == syscall.SIGTSTP }

@@ -124,16 +124,12 @@ func (r *runner) run(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
-	code, err := r.supervise(lease, guard, sigs)
+	err = r.supervise(lease, guard, sigs)
 	guard.close() // what CMD has left behind on purpose may go on
-	lost := s.free(lease)
-	switch {
-	case err != nil:
-		return err
-	case lost:
+	if lost := s.free(lease); lost {
 		return exit(exitLost)
 	}
-	return exit(code)
+	return err
 }
 
 // childEnv is our environment with the lock added. A variable of ours that is

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,14 +13,6 @@ import (
 	"testing"
 	"time"
 )
-
-// waitHeld waits until somebody holds a name.
-func (u person) waitHeld(t *testing.T, name string) {
-	t.Helper()
-	eventually(t, name+" is held", func() bool {
-		return u.run(t, "run", "-q", "--try", "-E", "99", name, "--", "true").code == 99
-	})
-}
 
 // end ends a call that may be running, by a signal.
 func (p *call) end(t *testing.T) result {
@@ -56,16 +47,7 @@ func (u person) shell(t *testing.T, script string, args ...string) *call {
 func (p *call) waitListening() {
 	p.t.Helper()
 	eventually(p.t, "the watchdog is there", func() bool {
-		out, err := exec.Command("ps", "-A", "-o", "ppid=,args=").Output()
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		for line := range strings.Lines(string(out)) {
-			if f := strings.Fields(line); f[0] == strconv.Itoa(p.Process.Pid) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(processes(p.t), func(l listed) bool { return l.parent == p.Process.Pid })
 	})
 }
 
@@ -251,91 +233,9 @@ func TestWhatTheCommandLeavesBehindIsNotWaitedFor(t *testing.T) {
 	eventually(t, "what was left behind goes on", func() bool { return file(path) == "late\n" })
 }
 
-// The script writes its process group to a file and has children, and children of
-// children.
-const family = `ps -o pgid= -p $$ | tr -d ' ' >%s; sleep 1000 & (sh -c 'sleep 1000; :'; :) & @UP; sleep 1000; sleep 1000`
-
-func members(t *testing.T, group string) (pids []string) {
-	t.Helper()
-	out, err := exec.Command("ps", "-A", "-o", "pid=,pgid=,stat=,comm=").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(out)) {
-		if f := strings.Fields(line); f[1] == group && !strings.HasPrefix(f[2], "Z") {
-			pids = append(pids, f[0]+" "+f[3])
-		}
-	}
-	return pids
-}
-
-// However early run is killed, nobody of its command survives.
-func TestNoMomentIsTooEarlyToKillRun(t *testing.T) {
-	u := newPerson(t)
-	u.run(t, "migrate", "up").want(t, 0, "", "")
-	for i := range 40 {
-		mark := fmt.Sprintf("%d%04d", os.Getpid(), i)
-		p := u.start(t, "run", "--ttl", "100ms", "n", "--", "sh", "-c", "sleep "+mark+" & sleep "+mark+"; :")
-		time.Sleep(time.Duration(i) * time.Millisecond)
-		p.signal(syscall.SIGKILL)
-		p.wait()
-		eventually(t, "all processes are gone", func() bool {
-			out, err := exec.Command("ps", "-A", "-o", "stat=,args=").Output()
-			return err == nil && !slices.ContainsFunc(strings.Split(string(out), "\n"), func(line string) bool {
-				return strings.Contains(line, "sleep "+mark) && !strings.HasPrefix(line, "Z")
-			})
-		})
-	}
-}
-
-func TestALostCommandThatEndsByItselfIsLost(t *testing.T) {
-	u := newPerson(t)
-	p := u.shell(t, "@UP; sleep 1; echo done", "--ttl", "1s", "n")
-	p.signal(syscall.SIGSTOP)
-	time.Sleep(1500 * time.Millisecond)
-	p.signal(syscall.SIGCONT)
-	p.wait().want(t, exitLost, "done", "lost")
-}
-
-func TestACommandThatDoesNotEndIsKilledAfterTheGrace(t *testing.T) {
-	u := newPerson(t)
-	p := u.shell(t, "trap '' TERM; sleep 1000 & @UP; sleep 1000; sleep 1000", "--ttl", "1s", "--grace", "500ms", "n")
-	p.signal(syscall.SIGSTOP)
-	time.Sleep(1100 * time.Millisecond)
-	start := time.Now()
-	p.signal(syscall.SIGCONT)
-	p.wait().want(t, exitLost, "", "lost")
-	if took := time.Since(start); took < 500*time.Millisecond || took > 5*time.Second {
-		t.Errorf("it took %v", took)
-	}
-}
-
-func TestTheGraceIsForAllOfTheCommand(t *testing.T) {
-	u := newPerson(t)
-	p := u.shell(t, `sh -c 'trap "sleep 0.7; echo cleaned; exit 0" TERM; @UP; while :; do sleep 0.05; done'; echo not reached`,
-		"--ttl", "1s", "n")
-	p.signal(syscall.SIGSTOP)
-	time.Sleep(1100 * time.Millisecond)
-	p.signal(syscall.SIGCONT)
-	p.wait().want(t, exitLost, "cleaned\n", "lost")
-}
-
-func TestAStoppedCommandIsEndedToo(t *testing.T) {
-	u := newPerson(t)
-	p := u.shell(t, "@UP; kill -STOP $$; echo went on", "--ttl", "1s", "n")
-	time.Sleep(100 * time.Millisecond)
-	p.signal(syscall.SIGSTOP)
-	time.Sleep(1100 * time.Millisecond)
-	p.signal(syscall.SIGCONT)
-	if r := p.wait(); r.code != exitLost || r.out != "" {
-		t.Errorf("%+v", r)
-	}
-}
-
 func TestATablePrefixKeepsLocksApart(t *testing.T) {
 	u := newPerson(t)
-	holding := u.start(t, "run", "n", "--", "sleep", "60")
-	u.waitHeld(t, "n")
+	holding := u.shell(t, "@UP; sleep 60", "n")
 	u.run(t, "--table-prefix", "other_", "run", "--try", "n", "--", "echo", "ran").want(t, 0, "ran", "")
 	holding.end(t)
 }

@@ -57,21 +57,32 @@ func (s *session) lock(ctx context.Context) (*sqllock.Lease, error) {
 	case errors.Is(err, sqllock.ErrHeld) && s.quiet:
 		return nil, &failure{code: s.heldCode}
 	case errors.Is(err, sqllock.ErrHeld):
-		return nil, &failure{s.heldCode, err}
+		return nil, &failure{code: s.heldCode, err: err}
 	case errors.Is(err, sqllock.ErrLost):
-		return nil, &failure{exitLost, err}
+		return nil, &failure{code: exitLost, err: err}
 	}
 	return lease, databaseFailure(err)
 }
 
+// acquire takes the lock as the flags say. One that was granted while we were
+// stopped, and came too late to be used, is waited for anew.
 func (s *session) acquire(ctx context.Context) (*sqllock.Lease, error) {
-	switch {
-	case s.try:
+	if s.try {
 		return s.locks.TryLock(ctx, s.name)
-	case s.wait > 0:
-		return s.locks.Lock(ctx, s.name, sqllock.Wait(s.wait))
 	}
-	return s.locks.Lock(ctx, s.name)
+	var opts []sqllock.LockOption
+	for end := time.Now().Add(s.wait); ; {
+		if s.wait > 0 {
+			opts = []sqllock.LockOption{sqllock.Wait(max(time.Until(end), time.Millisecond))}
+		}
+		lease, err := s.locks.Lock(ctx, s.name, opts...)
+		if late := (*sqllock.LostError)(nil); errors.As(err, &late) && late.Reason == sqllock.LostLate {
+			if s.wait == 0 || time.Now().Before(end) {
+				continue
+			}
+		}
+		return lease, err
+	}
 }
 
 // open opens the database. An SQLite file gets its tables now, and a server that

@@ -18,6 +18,9 @@ type signals struct {
 func listen() *signals {
 	s := &signals{make(chan os.Signal, 16)}
 	s.add(ending)
+	// With nobody left to read our messages, the next one must not end us and CMD.
+	// It is caught, not ignored, because CMD would inherit that.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return s
 }
 

@@ -15,3 +15,5 @@ var (
 func asksToEnd(os.Signal) bool { return true }
 
 func (s *signals) suspend(bool) {}
+
+func interruptGroup() {}

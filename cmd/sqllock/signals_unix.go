@@ -7,6 +7,7 @@ import (
 	"os/signal"
 	"slices"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -46,5 +47,15 @@ func (s *signals) suspend(wholeGroup bool) {
 	}
 	if syscall.Kill(pid, syscall.SIGSTOP) == nil {
 		<-continued
+	}
+}
+
+// interruptGroup does to us, and to whoever else is in our process group, what
+// the interrupt key would have done if CMD had not had the terminal: a loop or a
+// script that runs us ends too. Shells go by how we die, not by our exit code.
+func interruptGroup() {
+	signal.Reset(syscall.SIGINT)
+	if syscall.Kill(0, syscall.SIGINT) == nil {
+		time.Sleep(time.Second) // it ends us, but not in this very moment
 	}
 }

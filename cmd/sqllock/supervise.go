@@ -15,9 +15,11 @@ type supervisor struct {
 	proc  *process
 	sigs  *signals
 
-	ended  bool
-	code   int  // of CMD, when it has ended
-	killed bool // by a signal, or after one that asked it to end
+	ended       bool
+	code        int  // of CMD, when it has ended
+	told        bool // by us, to end
+	killed      bool // by a signal
+	interrupted bool // by the interrupt key
 }
 
 // news is what became of CMD.
@@ -25,27 +27,33 @@ type news struct {
 	stopped bool // by its terminal; else it has ended
 	reading bool // stopped because it wants to use the terminal
 	code    int
-	killed  bool
+	killed  bool // by a signal
+	byKey   bool // which the interrupt key sends
 }
 
-// supervise runs CMD to its end and returns its exit code. CMD does not outlive
-// the lease for longer than the grace; after a loss the code means nothing.
-func (r *runner) supervise(lease *sqllock.Lease, guard *guard, sigs *signals) (code int, err error) {
+// supervise runs CMD to its end and returns what its exit code says. CMD does not
+// outlive the lease for longer than the grace; after a loss its code means
+// nothing.
+func (r *runner) supervise(lease *sqllock.Lease, guard *guard, sigs *signals) error {
 	if err := guard.ready(); err != nil {
-		return 0, fail(exitSystem, "run: the watchdog does not come up: %w", err)
+		return fail(exitSystem, "run: the watchdog does not come up: %w", err)
 	}
 	if err := context.Cause(lease.Context()); err != nil { // while we were paused, for example
-		return 0, &failure{exitLost, err}
+		r.say("%v; the command was not run", err)
+		return exit(exitLost)
 	}
 	sigs.add(passing)
 	proc, err := startProcess(r, guard, lease.Token())
 	if err != nil {
-		return 0, notRunnable(err)
+		return notRunnable(err)
 	}
-	defer proc.release()
+	defer proc.takeBack()
 	s := &supervisor{runner: r, lease: lease, proc: proc, sigs: sigs}
 	s.watch()
-	return s.code, nil
+	if s.interrupted && !s.told {
+		return &failure{code: s.code, interrupted: true}
+	}
+	return exit(s.code)
 }
 
 // watch returns when CMD has ended, by itself or because the lease is lost.
@@ -65,7 +73,7 @@ func (s *supervisor) watch() {
 			return
 		}
 	}
-	if s.killed {
+	if s.killed || s.told {
 		s.settle()
 	}
 }
@@ -75,7 +83,7 @@ func (s *supervisor) lost() bool { return s.lease.Context().Err() != nil }
 func (s *supervisor) hear(n news) {
 	switch {
 	case !n.stopped:
-		s.ended, s.code, s.killed = true, n.code, s.killed || n.killed
+		s.ended, s.code, s.killed, s.interrupted = true, n.code, n.killed, n.byKey
 	case n.reading && s.proc.handOver():
 		s.proc.resume()
 	default:
@@ -83,8 +91,15 @@ func (s *supervisor) hear(n news) {
 	}
 }
 
+// hearEnd is hear when a stop does not matter any more.
+func (s *supervisor) hearEnd(n news) {
+	if !n.stopped {
+		s.hear(n)
+	}
+}
+
 func (s *supervisor) pass(sig os.Signal) {
-	s.killed = s.killed || asksToEnd(sig)
+	s.told = s.told || asksToEnd(sig)
 	s.proc.signal(sig)
 	if isStop(sig) {
 		s.suspend(false)
@@ -112,7 +127,7 @@ func (s *supervisor) end() {
 	})
 	s.proc.kill()
 	for !s.ended { // SIGKILL may take its time, but nothing is gained by going first
-		s.hear(<-s.proc.news)
+		s.hearEnd(<-s.proc.news)
 	}
 }
 
@@ -135,9 +150,7 @@ func (s *supervisor) await(limit time.Duration, done func() bool) {
 	for pause := time.Millisecond; !done(); pause = min(2*pause, 100*time.Millisecond) {
 		select {
 		case n := <-s.proc.news:
-			if !n.stopped {
-				s.hear(n)
-			}
+			s.hearEnd(n)
 		case sig := <-s.sigs.ch:
 			if !isStop(sig) {
 				s.proc.signal(sig)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -86,11 +87,13 @@ func (s *seat) Write(b []byte) (int, error) {
 
 func (s *seat) see(text string) {
 	s.t.Helper()
-	eventually(s.t, fmt.Sprintf("%q on the screen", text), func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return strings.Contains(s.screen.String(), text)
-	})
+	eventually(s.t, fmt.Sprintf("%q on the screen", text), func() bool { return strings.Contains(s.text(), text) })
+}
+
+func (s *seat) text() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.screen.String()
 }
 
 func (s *seat) press(keys string) {
@@ -123,21 +126,47 @@ func TestTheCommandReadsFromTheTerminal(t *testing.T) {
 func TestTheInterruptKeyReachesTheCommandOnce(t *testing.T) {
 	s := sit(t, newPerson(t), binary, "run", "n", "--", "sh", "-c",
 		`trap 'echo int"errupted"' INT; echo u"p"; i=0; while [ $i -lt 10 ]; do sleep 0.05; i=$((i+1)); done; exit 6`)
-	s.see("up")
+	s.see("up\r")
 	s.press(ctrlC)
 	if code := s.code(); code != 6 {
 		t.Errorf("exit code %d, want 6", code)
 	}
 	s.see("interrupted")
-	if n := strings.Count(s.screen.String(), "interrupted"); n != 1 {
+	if n := strings.Count(s.text(), "interrupted"); n != 1 {
 		t.Errorf("interrupted %d times, want once", n)
+	}
+}
+
+func TestTheInterruptKeyEndsWhoeverRunsUsInALoop(t *testing.T) {
+	u := newPerson(t)
+	script := filepath.Join(u.home, "script")
+	if err := os.WriteFile(script, []byte(`$S run n -- sh -c 'echo u"p"; sleep 60'; echo went o"n"`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, line := range map[string]string{
+		"a loop of the shell": `for i in 1 2; do $S run n -- sh -c 'echo u"p"; sleep 60'; done; echo went o"n"`,
+		"a script":            "/bin/sh " + script,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := sit(t, u, "/bin/sh", "-i")
+			s.press(line + "\n")
+			s.see("up\r")
+			s.press(ctrlC)
+			s.press("echo $? the e'n'd\n")
+			s.see("130 the end")
+			if screen := s.text(); strings.Contains(screen, "went on") || strings.Count(screen, "up\r") != 1 {
+				t.Error("it went on")
+			}
+			s.press("exit\n")
+			s.code()
+		})
 	}
 }
 
 func TestTheStopKeyStopsTheJob(t *testing.T) {
 	s := sit(t, newPerson(t), "/bin/sh", "-i")
 	s.press(`$S run n -- sh -c 'echo u"p"; read x; echo "got <$x>"; exit 7'; echo code $? here` + "\n")
-	s.see("up")
+	s.see("up\r")
 	s.press(ctrlZ)
 	s.see("code 147 here") // 128 + SIGSTOP: the shell has the terminal again
 	s.press("$S run --try n -- true; echo try $? fin'ished'\n")
@@ -155,7 +184,7 @@ func TestTheStopKeyStopsTheJob(t *testing.T) {
 func TestAJobThatWasStoppedForTooLongIsEnded(t *testing.T) {
 	s := sit(t, newPerson(t), "/bin/sh", "-i")
 	s.press(`$S run --ttl 500ms n -- sh -c 'trap "echo to\"ld\"; exit 3" TERM; echo u"p"; while :; do sleep 0.05; done'` + "\n")
-	s.see("up")
+	s.see("up\r")
 	s.press(ctrlZ)
 	s.see("Stopped")
 	time.Sleep(600 * time.Millisecond)
@@ -169,7 +198,7 @@ func TestAJobThatWasStoppedForTooLongIsEnded(t *testing.T) {
 func TestAJobInTheBackgroundGetsTheTerminalWhenItIsContinuedInTheForeground(t *testing.T) {
 	s := sit(t, newPerson(t), "/bin/sh", "-i")
 	s.press(`$S run n -- sh -c 'echo u"p"; read x; echo "got <$x>"; exit 8' &` + "\n")
-	s.see("up")
+	s.see("up\r")
 	s.press("sleep 0.3; echo still h'ere'\n")
 	s.see("still here")
 	s.press("fg; echo code $? after\n")

@@ -42,14 +42,15 @@ func (t *terminal) handOver(group int) bool {
 	return unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, group) == nil
 }
 
-// takeBack gives the terminal back to our own group. Who does that without
-// having it is stopped by the system, unless he ignores the signal: from then on
-// we do, for Go cannot undo it. CMD has been started before and does not inherit
-// it.
+// detach lets us write to the terminal, and take it back, while CMD has it: the
+// system may stop whoever does that unless he ignores the signal. CMD inherits
+// what is ignored, so it must have been started before.
+func (t *terminal) detach() { signal.Ignore(syscall.SIGTTOU) }
+
+// takeBack gives the terminal back to our own group.
 func (t *terminal) takeBack(group int) {
 	if fg, err := t.foreground(); err != nil || fg != group {
 		return // somebody else has it now
 	}
-	signal.Ignore(syscall.SIGTTOU)
 	_ = unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, t.own)
 }

@@ -1,0 +1,148 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestAPausedRunEndsItsCommand(t *testing.T) {
+	onAll(t, func(t *testing.T, u person) {
+		p := u.shell(t, "trap 'echo told; exit 3' TERM; @UP; while :; do sleep 0.05; done", "--ttl", "1s", "n")
+		p.signal(syscall.SIGSTOP)
+		time.Sleep(1200 * time.Millisecond)
+		u.run(t, "run", "--wait", "5s", "n", "--", "echo", "ran").want(t, 0, "ran", "")
+		p.signal(syscall.SIGCONT)
+		p.wait().want(t, exitLost, "told", "lost")
+	})
+}
+
+// family is a script with a child, and children of children, that write to a
+// file, one line after the other, for as long as they live.
+const family = `B='while :; do echo $0 >>%s; sleep 0.02; done'
+sh -c "$B" child & (sh -c "$B" grandchild; :) & @UP; sh -c "$B" other; :`
+
+// The next one comes within the TTL and a second, with a higher token, and finds
+// nobody of the old command.
+func TestTheCommandDiesWithRun(t *testing.T) {
+	onAll(t, func(t *testing.T, u person) {
+		const ttl = time.Second
+		log, token := filepath.Join(u.home, "log"), filepath.Join(u.home, "token")
+		p := u.shell(t, "echo $SQLLOCK_TOKEN >"+token+"; "+fmt.Sprintf(family, log), "--ttl", ttl.String(), "n")
+		waiting := u.start(t, "run", "--ttl", ttl.String(), "n", "--", "sh", "-c", "echo next >>"+log+"; sleep 0.3; echo $SQLLOCK_TOKEN")
+		for _, who := range []string{"child\n", "grandchild\n", "other\n"} {
+			eventually(t, who+" writes", func() bool { return strings.Contains(file(log), who) })
+		}
+		time.Sleep(time.Duration(time.Now().UnixNano()) % (500 * time.Millisecond)) // anywhere between two renewals
+		killed := time.Now()
+		p.signal(syscall.SIGKILL)
+		p.wait()
+		eventually(t, "the next one comes", func() bool { return strings.Contains(file(log), "next\n") })
+		if took := time.Since(killed); took > ttl+time.Second {
+			t.Errorf("the next one came after %v", took)
+		}
+		r := waiting.wait()
+		r.want(t, 0, "", "")
+		if !strings.HasSuffix(file(log), "next\n") {
+			t.Error("somebody wrote after the next one had come")
+		}
+		old, _ := strconv.Atoi(strings.TrimSpace(file(token)))
+		if next, _ := strconv.Atoi(strings.TrimSpace(r.out)); next <= old || old == 0 {
+			t.Errorf("token %d after %d", next, old)
+		}
+	})
+}
+
+// However early run is killed, nobody of its command survives.
+func TestNoMomentIsTooEarlyToKillRun(t *testing.T) {
+	u := newPerson(t)
+	u.run(t, "migrate", "up").want(t, 0, "", "")
+	for i := range 40 {
+		mark := fmt.Sprintf("%d%04d", os.Getpid(), i)
+		p := u.start(t, "run", "--ttl", "100ms", "n", "--", "sh", "-c", "sleep "+mark+" & sleep "+mark+"; :")
+		time.Sleep(time.Duration(i) * time.Millisecond)
+		p.signal(syscall.SIGKILL)
+		p.wait()
+		eventually(t, "all processes are gone", func() bool {
+			return !slices.ContainsFunc(processes(t), func(l listed) bool { return strings.Contains(l.args, "sleep "+mark) })
+		})
+	}
+}
+
+func TestALostCommandThatEndsByItselfIsLost(t *testing.T) {
+	u := newPerson(t)
+	p := u.shell(t, "@UP; sleep 1; echo done", "--ttl", "1s", "n")
+	p.signal(syscall.SIGSTOP)
+	time.Sleep(1500 * time.Millisecond)
+	p.signal(syscall.SIGCONT)
+	p.wait().want(t, exitLost, "done", "lost")
+}
+
+func TestACommandThatDoesNotEndIsKilledAfterTheGrace(t *testing.T) {
+	u := newPerson(t)
+	p := u.shell(t, "trap '' TERM; sleep 1000 & @UP; sleep 1000; sleep 1000", "--ttl", "1s", "--grace", "500ms", "n")
+	p.signal(syscall.SIGSTOP)
+	time.Sleep(1100 * time.Millisecond)
+	start := time.Now()
+	p.signal(syscall.SIGCONT)
+	p.wait().want(t, exitLost, "", "lost")
+	if took := time.Since(start); took < 500*time.Millisecond || took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func TestThatNobodyReadsOurMessagesHarmsNobody(t *testing.T) {
+	u := newPerson(t)
+	path := filepath.Join(u.home, "told")
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := u.command(t, "run", "--ttl", "1s", "n", "--", "sh", "-c", "exec 2>/dev/null; trap 'echo told >"+path+"; exit 3' TERM; echo up; while :; do sleep 0.05; done")
+	p.Stderr, p.Stdout = w, w
+	p.start()
+	_ = w.Close()
+	if _, err := io.ReadFull(r, make([]byte, 3)); err != nil {
+		t.Fatal(err)
+	}
+	_ = r.Close()
+	p.signal(syscall.SIGSTOP)
+	time.Sleep(1100 * time.Millisecond)
+	p.signal(syscall.SIGCONT)
+	p.wait().want(t, exitLost, "", "")
+	if file(path) != "told\n" {
+		t.Error("the command was not told")
+	}
+	u.run(t, "run", "n", "--", "sh", "-c", "kill -PIPE $$; echo ignored").want(t, 128+int(syscall.SIGPIPE), "", "")
+}
+
+func TestTheGraceIsForAllOfTheCommand(t *testing.T) {
+	u := newPerson(t)
+	p := u.shell(t, `sh -c 'trap "sleep 0.7; echo cleaned; exit 0" TERM; @UP; while :; do sleep 0.05; done'; echo not reached`,
+		"--ttl", "1s", "n")
+	p.signal(syscall.SIGSTOP)
+	time.Sleep(1100 * time.Millisecond)
+	p.signal(syscall.SIGCONT)
+	p.wait().want(t, exitLost, "cleaned\n", "lost")
+}
+
+func TestAStoppedCommandIsEndedToo(t *testing.T) {
+	u := newPerson(t)
+	p := u.shell(t, "@UP; kill -STOP $$; echo went on", "--ttl", "1s", "n")
+	time.Sleep(100 * time.Millisecond)
+	p.signal(syscall.SIGSTOP)
+	time.Sleep(1100 * time.Millisecond)
+	p.signal(syscall.SIGCONT)
+	if r := p.wait(); r.code != exitLost || r.out != "" {
+		t.Errorf("%+v", r)
+	}
+}
