@@ -19,6 +19,8 @@ type fake struct {
 	rows map[string]*row
 	sent map[string]int // statements by kind
 
+	swept int64
+
 	// skew is how far the clock of the database is ahead.
 	skew time.Duration
 	// before runs before the statement, and may delay it or fail it.
@@ -32,11 +34,16 @@ type fake struct {
 }
 
 type row struct {
-	acq     driver.ID
-	owner   string
-	version int64
-	holds   int
-	until   int64
+	acq       driver.ID
+	owner     string
+	version   int64
+	holds     int
+	since     int64
+	until     int64
+	notBefore int64
+	ended     driver.Ending
+	revoked   int64
+	value     []byte
 }
 
 var (
@@ -96,8 +103,16 @@ func (f *fake) grant(r driver.GrantRequest) driver.GrantResult {
 	case held:
 		return driver.GrantResult{Now: now, Holder: driver.Holder{Acq: x.acq, Owner: x.owner, Label: "fake", Until: x.until}}
 	}
-	*x = row{acq: r.Acq, owner: r.Owner, version: max(x.version+1, now), holds: 1, until: now + r.TTL.Microseconds()}
-	return driver.GrantResult{Granted: true, Version: x.version, Now: now, Remaining: r.TTL}
+	res := driver.GrantResult{Granted: true, Version: max(x.version+1, now), Now: now, Remaining: r.TTL}
+	switch {
+	case x.acq == driver.ID{} && x.notBefore > now:
+		return driver.GrantResult{Now: now, Holder: driver.Holder{Until: x.notBefore}}
+	case x.acq != driver.ID{} && x.acq != r.Acq:
+		res.Crashed = x.holder()
+	}
+	x.acq, x.owner, x.version, x.holds, x.value = r.Acq, r.Owner, res.Version, 1, r.Value
+	x.since, x.until = now, now+r.TTL.Microseconds()
+	return res
 }
 
 func (f *fake) Renew(ctx context.Context, reqs []driver.RenewRequest, wait bool) (res driver.RenewResults, err error) {
@@ -118,6 +133,8 @@ func (f *fake) renew(r driver.RenewRequest, wait bool) driver.RenewStatus {
 	now := f.now()
 	x := f.rows[r.Name]
 	switch {
+	case x != nil && x.revoked == r.Version:
+		return driver.Revoked
 	case x == nil || x.acq != r.Acq || x.version != r.Version || x.until <= now:
 		return driver.Gone
 	case f.locked[r.Name] && !wait:
@@ -134,7 +151,7 @@ func (f *fake) Release(ctx context.Context, reqs []driver.ReleaseRequest) (res [
 			x := f.rows[r.Name]
 			ok := x != nil && x.acq == r.Acq && x.version == r.Version
 			if ok {
-				x.acq, x.until = driver.ID{}, f.now()
+				x.release(f.now(), r.MinHold)
 			}
 			res = append(res, ok)
 		}
@@ -146,7 +163,7 @@ func (f *fake) Abandon(ctx context.Context, reqs []driver.AbandonRequest) error 
 	return f.statement(ctx, "abandon", func() {
 		for _, r := range reqs {
 			if x := f.rows[r.Name]; x != nil && x.acq == r.Acq {
-				x.acq, x.until = driver.ID{}, f.now()
+				x.release(f.now(), r.MinHold)
 			}
 		}
 	})

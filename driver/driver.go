@@ -22,7 +22,7 @@ import (
 // SchemaVersion is the newest migration that this version of the library knows
 // and the one that it needs. A database whose compatible_from is higher was
 // migrated by a newer library and is refused.
-const SchemaVersion int64 = 20261121000001
+const SchemaVersion int64 = 20261121000002
 
 // ID is a random 128-bit number that names one acquisition or one Locker.
 // The zero ID names nothing.
@@ -111,6 +111,31 @@ type LeaseStore interface {
 	// the version. It cleans up after requests whose outcome stayed unclear.
 	Abandon(ctx context.Context, reqs []AbandonRequest) error
 
+	// Look reads what is known of names, in their order. It locks nothing.
+	Look(ctx context.Context, names []string) ([]Row, error)
+
+	// List reads on in the table, in the byte order of the names. One call looks
+	// at limit rows at most, however few of them it returns.
+	List(ctx context.Context, req ListRequest) (Page, error)
+
+	// Revoke ends the terms of names, whoever holds them, and opens their gates. It
+	// raises the versions, so that the former holders can tell. A name that nobody
+	// holds and no gate keeps is left as it is. It waits for rows that somebody has
+	// locked, for a second at most; the error then classifies as [Again], and no
+	// name was changed. Names are distinct and sorted.
+	Revoke(ctx context.Context, names []string) ([]RevokeResult, error)
+
+	// Sweep looks at the next rows of the table, in the byte order of the names.
+	// It ends the terms of those whose holder has expired and deletes those that
+	// have been idle for longer than the retention. Rows that somebody has locked
+	// are passed over. If there is nothing to do it writes nothing.
+	Sweep(ctx context.Context, req SweepRequest) (SweepResult, error)
+
+	// Turn reports whether a pass over the table is due, which is so if no call
+	// has reported it for the time given, on the database's clock, and takes it
+	// on: of any number of Lockers one is told to go.
+	Turn(ctx context.Context, every time.Duration) (bool, error)
+
 	// Reserve returns a store whose statements all run on one connection of its
 	// own, taken from the pool. Close of that store gives the connection back, or
 	// destroys it if its state is in doubt. The error wraps ErrNoConnection when
@@ -144,7 +169,8 @@ type GrantRequest struct {
 	Name  string
 	Acq   ID
 	Owner string
-	TTL   time.Duration
+	TTL   time.Duration // for how long the row keeps the name, unless it is renewed
+	Value []byte        // kept while the name is held; empty is none
 }
 
 // GrantResult answers a GrantRequest.
@@ -154,10 +180,12 @@ type GrantResult struct {
 	Remaining time.Duration // from Now until the row expires, if granted
 	Now       int64         // the database's clock, microseconds since the epoch
 	Holder    Holder        // who holds the name, as far as known, if not granted
+	Crashed   Holder        // whose expired term the grant has ended, if it has
 }
 
 // Holder tells who holds a name. Times are microseconds since the epoch on the
-// clock of the database. The zero Holder means that nobody was seen to hold it.
+// clock of the database. The zero Holder means that nobody was seen to hold it;
+// with nothing but Until, a gate keeps the name until then.
 type Holder struct {
 	Acq     ID
 	Owner   string
@@ -192,6 +220,9 @@ const (
 	Renewed
 	// Busy: somebody has locked the row; nothing was changed. Ask again with wait.
 	Busy
+	// Revoked is Gone for a term that Revoke has ended, as long as it was the last
+	// that Revoke has ended of this name.
+	Revoked
 )
 
 // ReleaseRequest asks to free one lease.
@@ -199,10 +230,82 @@ type ReleaseRequest struct {
 	Name    string
 	Acq     ID
 	Version int64
+	MinHold time.Duration // from the grant on, the name is kept from others
 }
 
 // AbandonRequest asks to free what an acquisition may hold.
 type AbandonRequest struct {
+	Name    string
+	Acq     ID
+	MinHold time.Duration // as in ReleaseRequest
+}
+
+// Row is what the table knows of a name. Times are microseconds since the epoch
+// on the clock of the database.
+type Row struct {
 	Name string
-	Acq  ID
+	// Holder tells of the current term or else of the last. If that was ended, Acq,
+	// Owner and Label are zero, and Until is when it was. If the table does not
+	// know the name, all is zero.
+	Holder Holder
+	Holds  int
+	Gate   int64  // until when something other than a holder keeps the name; or past
+	Ended  Ending // how the last term was ended
+	Value  []byte // not read by List
+	Now    int64  // the clock, when the row was read
+}
+
+// Held reports that the row names a holder, who may have expired.
+func (r Row) Held() bool { return r.Holder.Acq != ID{} }
+
+// Ending is how a term was ended. The numbers stand in the tables.
+type Ending uint8
+
+// The endings. A term of a library that wrote none counts as released.
+const (
+	EndedReleased Ending = 1 // by its holder
+	EndedExpired  Ending = 2 // by Sweep
+	EndedRevoked  Ending = 3 // by Revoke
+)
+
+// ListRequest asks for rows after a name.
+type ListRequest struct {
+	After string // "" is before all names
+	Limit int
+	Free  bool // also rows that nobody holds and no gate keeps
+}
+
+// Page answers a ListRequest.
+type Page struct {
+	Rows []Row
+	Last string // up to where the table was looked at
+	More bool   // there may be more behind Last
+}
+
+// RevokeResult is what became of one name.
+type RevokeResult struct {
+	Row     Row  // before
+	Revoked bool // false if there was nothing to end
+}
+
+// SweepRequest asks to clean up rows after a name.
+type SweepRequest struct {
+	After     string // "" is before all names
+	Limit     int
+	Retention time.Duration
+}
+
+// SweepResult answers a SweepRequest.
+type SweepResult struct {
+	Crashed []Crash
+	Purged  int
+	Seen    int    // rows
+	Last    string // up to where the table was looked at
+	More    bool   // there may be more behind Last
+}
+
+// Crash is an expired term that Sweep has ended.
+type Crash struct {
+	Name   string
+	Holder Holder
 }

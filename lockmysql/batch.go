@@ -27,7 +27,15 @@ func (b *batch) row(name string, acq driver.ID) *batch {
 		b.text = append(b.text, ',')
 	}
 	b.text = append(b.text, '[')
-	return b.hex([]byte(name)).hex(acq[:])
+	return b.hex([]byte(name)).id(acq)
+}
+
+// id writes nothing for the zero ID, which names nothing.
+func (b *batch) id(id driver.ID) *batch {
+	if id == (driver.ID{}) {
+		return b.hex(nil)
+	}
+	return b.hex(id[:])
 }
 
 func (b *batch) hex(value []byte) *batch {
@@ -60,3 +68,31 @@ func every(n int) []int {
 
 // digits is a text as it travels.
 func digits(text string) string { return hex.EncodeToString([]byte(text)) }
+
+// idDigits is an ID as it travels, where the zero ID stands for NULL.
+func idDigits(id driver.ID) string {
+	if id == (driver.ID{}) {
+		return ""
+	}
+	return id.String()
+}
+
+// fitting returns how many of n requests go into one statement: all, unless the
+// server takes little at once. size is the length of the texts of a request.
+func (s *store) fitting(n int, size func(i int) int) int {
+	total := statementBytes
+	for i := range n {
+		total += requestBytes + 2*size(i)
+		if i > 0 && s.maxPacket > 0 && total > s.maxPacket {
+			return i
+		}
+	}
+	return n
+}
+
+// The bytes of a statement without requests, and of a request without its texts,
+// at most.
+const (
+	statementBytes = 8 << 10
+	requestBytes   = 200
+)

@@ -19,6 +19,9 @@ type unresolvedError struct{ err error }
 func (e *unresolvedError) Error() string { return e.err.Error() }
 func (e *unresolvedError) Unwrap() error { return e.err }
 
+// errTooLarge says that a value cannot be sent.
+var errTooLarge = errors.New("lockmysql: the value is longer than the server takes")
+
 // Classify implements driver.UniqueDatabase.
 func (d *Database) Classify(err error) driver.Fault { return classify(err) }
 
@@ -37,7 +40,8 @@ func classify(err error) driver.Fault {
 		return driver.Unreachable
 	case errors.As(err, &server):
 		return classifyNumber(server.Number)
-	case errors.Is(err, mysql.ErrPktTooLarge): // for the client, before it was sent
+	case errors.Is(err, errTooLarge),
+		errors.Is(err, mysql.ErrPktTooLarge): // for the client, before it was sent
 		return driver.Refused
 	}
 	return driver.Unclear

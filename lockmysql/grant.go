@@ -2,6 +2,9 @@ package lockmysql
 
 import (
 	"context"
+	"encoding/hex"
+	"fmt"
+	"slices"
 
 	"github.com/sqllock/sqllock/driver"
 )
@@ -13,6 +16,9 @@ func (s *store) Grant(ctx context.Context, reqs []driver.GrantRequest) (res []dr
 	if len(reqs) == 0 {
 		return nil, nil
 	}
+	if err := s.checkValues(reqs); err != nil {
+		return nil, err
+	}
 	err = s.do(ctx, func(ctx context.Context, c session) error {
 		g := granting{s: s, c: c, reqs: reqs}
 		res, err = g.run(ctx)
@@ -23,6 +29,19 @@ func (s *store) Grant(ctx context.Context, reqs []driver.GrantRequest) (res []dr
 	}
 	return res, nil
 }
+
+// checkValues refuses values that the server would not take even one at a time.
+func (s *store) checkValues(reqs []driver.GrantRequest) error {
+	for i := range reqs {
+		size := statementBytes + requestBytes + 2*textSize(&reqs[i])
+		if len(reqs[i].Value) > 0 && s.maxPacket > 0 && size > s.maxPacket {
+			return fmt.Errorf("%w: %d bytes, and max_allowed_packet is %d", errTooLarge, len(reqs[i].Value), s.maxPacket)
+		}
+	}
+	return nil
+}
+
+func textSize(r *driver.GrantRequest) int { return len(r.Name) + len(r.Owner) + len(r.Value) }
 
 // granting is one call of Grant.
 type granting struct {
@@ -63,8 +82,14 @@ func (g *granting) run(ctx context.Context) ([]driver.GrantResult, error) {
 		return g.res, nil
 	}
 	// Who was quicker is good to know and no more, unless it might be us.
+	before := slices.Clone(g.states)
 	if err := g.see(ctx, g.late); err != nil && g.partly {
 		return nil, g.unresolved(err)
+	}
+	for _, i := range g.late {
+		if g.res[i].Granted {
+			g.res[i].Crashed = before[i].crashed(g.reqs[i].Acq)
+		}
 	}
 	return g.res, nil
 }
@@ -96,29 +121,54 @@ func (g *granting) read(ctx context.Context, which []int) ([]state, error) {
 		st, err := g.s.lookAt(ctx, g.c, g.reqs[which[0]].Name)
 		return []state{st}, err
 	}
-	return g.s.look(ctx, g.c, g.batch(which), len(which))
+	b := newBatch(len(which))
+	for _, i := range which {
+		b.row(g.reqs[i].Name, g.reqs[i].Acq).end()
+	}
+	return g.s.look(ctx, g.c, b, len(which))
 }
 
-// answer tells a requester what a look found: that it holds the name, or who does.
+// answer tells a requester what a look found: that it holds the name, or who does,
+// or until when a gate keeps it.
 func (st *state) answer(acq driver.ID) driver.GrantResult {
 	r := driver.GrantResult{Now: st.now}
 	switch {
-	case !st.held || st.holder.Until <= st.now:
-	case st.holder.Acq == acq:
+	case st.held() && !st.expired() && st.holder.Acq == acq:
 		r.Granted, r.Version, r.Remaining = true, st.holder.Version, micros(st.holder.Until-st.now)
-	default:
+	case st.held() && !st.expired():
 		r.Holder = st.holder
+	case st.gate > st.now:
+		r.Holder.Until = st.gate
 	}
 	return r
 }
 
-// take runs a statement that takes what it can of the requests at which. It says
-// how many it took; if those are all, nothing is left to ask, because the new
-// version follows from the old one and the server's clock.
-func (g *granting) take(ctx context.Context, which []int, statement func(context.Context, []int) (int64, int64, error)) error {
-	if len(which) == 0 {
-		return nil
+// crashed is whose term ends with a grant that found this state. That an
+// acquisition has expired itself before it asked again is no crash.
+func (st *state) crashed(acq driver.ID) driver.Holder {
+	if !st.held() || st.holder.Acq == acq {
+		return driver.Holder{}
 	}
+	return st.holder
+}
+
+// take runs a statement that takes what it can of the requests at which, in parts
+// if the server takes little at once.
+func (g *granting) take(ctx context.Context, which []int, statement func(context.Context, []int) (int64, int64, error)) error {
+	for len(which) > 0 {
+		n := g.s.fitting(len(which), func(k int) int { return textSize(&g.reqs[which[k]]) })
+		if err := g.takePart(ctx, which[:n], statement); err != nil {
+			return err
+		}
+		which = which[n:]
+	}
+	return nil
+}
+
+// takePart is one statement. It says how many it took; if those are all, nothing is
+// left to ask, because the new version follows from the old one and the server's
+// clock.
+func (g *granting) takePart(ctx context.Context, which []int, statement func(context.Context, []int) (int64, int64, error)) error {
 	n, now, err := statement(ctx, which)
 	if err != nil {
 		return err
@@ -135,31 +185,48 @@ func (g *granting) take(ctx context.Context, which []int, statement func(context
 			Version:   max(g.states[i].holder.Version+1, now),
 			Remaining: micros(g.reqs[i].TTL.Microseconds()),
 			Now:       now,
+			Crashed:   g.states[i].crashed(g.reqs[i].Acq),
 		}
 	}
 	return nil
 }
 
 func (g *granting) insert(ctx context.Context, which []int) (rows, now int64, err error) {
-	return g.c.exec(ctx, g.s.queries.insert, g.s.client.Instance.String(), digits(g.s.client.Label), g.batch(which).String())
+	b, valued := g.batch(which)
+	text := g.s.queries.insert
+	if valued {
+		text = g.s.queries.insertValues
+	}
+	return g.c.exec(ctx, text, g.s.client.Instance.String(), digits(g.s.client.Label), b.String())
 }
 
 func (g *granting) update(ctx context.Context, which []int) (rows, now int64, err error) {
 	instance, label := g.s.client.Instance.String(), digits(g.s.client.Label)
 	if len(which) > 1 {
-		return g.c.exec(ctx, g.s.queries.grantMany, g.batch(which).String(), instance, label)
+		b, valued := g.batch(which)
+		text := g.s.queries.grantMany
+		if valued {
+			text = g.s.queries.grantValues
+		}
+		return g.c.exec(ctx, text, b.String(), instance, label)
 	}
 	r, st := &g.reqs[which[0]], &g.states[which[0]]
-	return g.c.exec(ctx, g.s.queries.grant, digits(r.Name), st.holder.Version,
-		r.Acq.String(), digits(r.Owner), instance, label, r.TTL.Microseconds())
+	return g.c.exec(ctx, g.s.queries.grant, digits(r.Name), st.holder.Version, idDigits(st.holder.Acq),
+		r.Acq.String(), digits(r.Owner), instance, label, r.TTL.Microseconds(), hex.EncodeToString(r.Value))
 }
 
-// batch has the versions that were seen.
-func (g *granting) batch(which []int) *batch {
-	b := newBatch(len(which))
+// batch has the versions and the holders that were seen. It reports whether it has
+// values.
+func (g *granting) batch(which []int) (b *batch, valued bool) {
+	valued = slices.ContainsFunc(which, func(i int) bool { return len(g.reqs[i].Value) > 0 })
+	b = newBatch(len(which))
 	for _, i := range which {
-		r := &g.reqs[i]
-		b.row(r.Name, r.Acq).int(g.states[i].holder.Version).int(r.TTL.Microseconds()).hex([]byte(r.Owner)).end()
+		r, st := &g.reqs[i], &g.states[i]
+		b.row(r.Name, r.Acq).int(st.holder.Version).int(r.TTL.Microseconds()).hex([]byte(r.Owner)).id(st.holder.Acq)
+		if valued {
+			b.hex(r.Value)
+		}
+		b.end()
 	}
-	return b
+	return b, valued
 }

@@ -15,10 +15,14 @@ import "strings"
 // near it.
 const now = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
 
-// grantable says that nobody keeps the name: no holder, and no gate.
-const grantable = `(l.acq IS NULL OR l.expires_at <= ` + now + `)
-	AND (l.others = 0 OR l.others_until <= ` + now + `)
+// open says that no gate keeps the name; gate is until when one does. grantable
+// says that nobody keeps it: no gate and no holder.
+const (
+	open = `(l.others = 0 OR l.others_until <= ` + now + `)
 	AND l.not_before <= ` + now + ` AND l.wait_until <= ` + now
+	gate      = `GREATEST(l.not_before, l.wait_until, IF(l.others > 0, l.others_until, 0))`
+	grantable = `(l.acq IS NULL OR l.expires_at <= ` + now + `) AND ` + open
+)
 
 // A statement that meets a locked table gives up after a second. MariaDB takes
 // the bound before the statement and MySQL after its verb; each takes the other's
@@ -36,6 +40,7 @@ const (
 	doSelect = bounded + `SELECT` + hint
 	doInsert = bounded + `INSERT` + hint + `IGNORE INTO {lock} `
 	doUpdate = bounded + `UPDATE` + hint
+	doDelete = bounded + `DELETE` + hint
 )
 
 // Statements over rows that exist lock them in a derived table first and change
@@ -54,11 +59,12 @@ const (
 // same for any number of them.
 const (
 	withName    = `JSON_TABLE(?, '$[*]' COLUMNS (i FOR ORDINALITY, name VARCHAR(510) PATH '$[0]'`
-	withAcq     = withName + `, acq CHAR(32) PATH '$[1]'`
-	withVersion = withAcq + `, version BIGINT PATH '$[2]'`
+	withVersion = withName + `, acq CHAR(32) PATH '$[1]', version BIGINT PATH '$[2]'`
 	withTTL     = withVersion + `, ttl BIGINT PATH '$[3]'`
-	withOwner   = withTTL + `, owner VARCHAR(510) PATH '$[4]'`
 	withHolds   = withTTL + `, holds INT PATH '$[4]'`
+	withOwner   = withTTL + `, owner VARCHAR(510) PATH '$[4]', was CHAR(32) PATH '$[5]'`
+	withValue   = withOwner + `, value MEDIUMTEXT PATH '$[6]'` // which costs a temporary table on disk
+	withKeep    = withVersion + `, keep BIGINT PATH '$[3]'`
 
 	asRows = `)) r`
 	join   = asRows + ` STRAIGHT_JOIN ` + lockTable + ` ON l.name = UNHEX(r.name)`
@@ -71,7 +77,10 @@ const (
 	setWon = `l.instance = UNHEX(?), l.label = UNHEX(?),
 	l.version = GREATEST(l.version + 1, LAST_INSERT_ID(` + now + `)), l.holds = 1, l.acquired_at = ` + now
 
-	setFreed = `l.acq = NULL, l.owner = NULL, l.instance = NULL, l.label = NULL, l.holds = 0, l.expires_at = ` + now
+	setEnded = `l.acq = NULL, l.owner = NULL, l.instance = NULL, l.label = NULL, l.holds = 0, l.value = NULL`
+
+	setFreed = setEnded + `, l.ended = 1, l.expires_at = ` + now + `,
+	l.not_before = IF(d.keep > 0, GREATEST(l.not_before, l.acquired_at + d.keep), l.not_before)`
 )
 
 const (
@@ -88,31 +97,37 @@ const (
 
 	queryMeta = doSelect + `schema_version, compatible_from FROM {meta}`
 
-	queryState = now + `, l.name IS NOT NULL, l.acq, l.owner, l.label, l.version, l.acquired_at, l.expires_at, ` + grantable
+	queryState = now + `, l.name, l.acq, l.owner, l.label, l.version, l.acquired_at, l.expires_at,
+	l.holds, l.not_before, ` + gate + `, l.ended, l.revoked, ` + grantable
 
 	// queryLook tells what the row of a name says. It locks nothing, not even in a
 	// session that is SERIALIZABLE.
 	queryLook = doSelect + queryState + ` FROM ` + lockTable + ` WHERE l.name = UNHEX(?)`
 	// Its limit takes the place of sql_select_limit.
-	queryLookMany = doSelect + `r.i - 1, ` + queryState + ` FROM ` + withName + asRows +
-		` LEFT JOIN ` + lockTable + ` ON l.name = UNHEX(r.name) LIMIT 1000000`
+	queryLookMany = doSelect + queryState + `, r.i - 1, NULL` + ofNames
+	ofNames       = ` FROM ` + withName + asRows + ` LEFT JOIN ` + lockTable + ` ON l.name = UNHEX(r.name) LIMIT 1000000`
 
 	// queryInsert takes names that have no row yet.
-	queryInsert = doInsert + `(name, acq, owner, instance, label, version, holds, acquired_at, expires_at)
-SELECT UNHEX(r.name), UNHEX(r.acq), UNHEX(r.owner), UNHEX(?), UNHEX(?), LAST_INSERT_ID(` + now + `), 1, ` + now + `, ` + now + ` + r.ttl
-FROM ` + withOwner + asRows
+	queryInsert       = insertNew + `NULL FROM ` + withOwner + asRows
+	queryInsertValues = insertNew + `UNHEX(NULLIF(r.value, '')) FROM ` + withValue + asRows
+	insertNew         = doInsert + `(name, acq, owner, instance, label, version, holds, acquired_at, expires_at, value)
+SELECT UNHEX(r.name), UNHEX(r.acq), UNHEX(r.owner), UNHEX(?), UNHEX(?), LAST_INSERT_ID(` + now + `), 1, ` + now + `, ` + now + ` + r.ttl, `
 
 	// queryGrant takes a name whose row was seen to be grantable. It asks for the
-	// version that was seen, so the one who takes it knows the new version too.
+	// version that was seen, so the one who takes it knows the new version too; and
+	// for the holder, so that a crash is told by one, be it by a sweep.
 	queryGrant = doUpdate + `(
 	SELECT l.name FROM ` + lockTable + `
-	WHERE l.name = UNHEX(?) AND l.version = ? AND ` + grantable + locked + mine + `
-SET l.acq = UNHEX(?), l.owner = UNHEX(?), ` + setWon + `, l.expires_at = ` + now + ` + ?`
+	WHERE l.name = UNHEX(?) AND l.version = ? AND l.acq <=> UNHEX(NULLIF(?, '')) AND ` + grantable + locked + mine + `
+SET l.acq = UNHEX(?), l.owner = UNHEX(?), ` + setWon + `, l.expires_at = ` + now + ` + ?, l.value = UNHEX(NULLIF(?, ''))`
 
-	queryGrantMany = doUpdate + `(
-	SELECT l.name, UNHEX(r.acq) AS acq, UNHEX(r.owner) AS owner, r.ttl FROM ` + withOwner + join + `
-	WHERE l.version = r.version AND ` + grantable + locked + mine + `
-SET l.acq = d.acq, l.owner = d.owner, ` + setWon + `, l.expires_at = ` + now + ` + d.ttl`
+	queryGrantMany   = grantEach + `NULL AS value FROM ` + withOwner + granted
+	queryGrantValues = grantEach + `UNHEX(NULLIF(r.value, '')) AS value FROM ` + withValue + granted
+	grantEach        = doUpdate + `(
+	SELECT l.name, UNHEX(r.acq) AS acq, UNHEX(r.owner) AS owner, r.ttl, `
+	granted = join + `
+	WHERE l.version = r.version AND l.acq <=> UNHEX(NULLIF(r.was, '')) AND ` + grantable + locked + mine + `
+SET l.acq = d.acq, l.owner = d.owner, ` + setWon + `, l.expires_at = ` + now + ` + d.ttl, l.value = d.value`
 
 	queryRenew = doUpdate + `(
 	SELECT l.name, r.ttl, r.holds FROM ` + withHolds + join + `
@@ -121,21 +136,21 @@ SET l.expires_at = GREATEST(l.expires_at, LAST_INSERT_ID(` + now + `) + d.ttl), 
 
 	// queryRelease frees a name and keeps its row: the version must go on rising.
 	queryRelease = doUpdate + `(
-	SELECT l.name FROM ` + lockTable + `
+	SELECT l.name, CAST(? AS SIGNED) AS keep FROM ` + lockTable + `
 	WHERE l.name = UNHEX(?) AND l.acq = UNHEX(?) AND l.version = ?` + locked + mine + `
 SET ` + setFreed
 
 	// queryReleaseMany frees all of the names or none of them: after a part of them
 	// nobody could tell which, because the next holder may have them already.
 	queryReleaseMany = doUpdate + `(
-	SELECT l.name, COUNT(*) OVER () AS found FROM ` + withVersion + join + `
+	SELECT l.name, r.keep, COUNT(*) OVER () AS found FROM ` + withKeep + join + `
 	WHERE l.acq = UNHEX(r.acq) AND l.version = r.version` + locked + mine + `
 SET ` + setFreed + `
 WHERE d.found = ?`
 
 	// queryAbandon is queryRelease for acquisitions whose version is not known.
 	queryAbandon = doUpdate + `(
-	SELECT l.name FROM ` + withAcq + join + `
+	SELECT l.name, r.keep FROM ` + withKeep + join + `
 	WHERE l.acq = UNHEX(r.acq)` + locked + mine + `
 SET ` + setFreed
 )
@@ -144,18 +159,24 @@ SET ` + setFreed
 type queries struct {
 	lockName, metaName string // not quoted
 
-	meta, look, lookMany, insert, grant, grantMany, renew, release, releaseMany, abandon string
+	meta, look, lookMany, insert, insertValues, grant, grantMany, grantValues string
+	renew, release, releaseMany, abandon                                      string
+	lookValues, window, revoke, crashed, end, purge, due, turn                string
 }
 
 func newQueries(prefix string) queries {
 	q := queries{lockName: prefix + "lock", metaName: prefix + "meta"}
 	text := strings.NewReplacer("{lock}", "`"+q.lockName+"`", "{meta}", "`"+q.metaName+"`").Replace
 	q.meta = text(queryMeta)
-	q.look, q.lookMany = text(queryLook), text(queryLookMany)
-	q.insert = text(queryInsert)
-	q.grant, q.grantMany = text(queryGrant), text(queryGrantMany)
+	q.look, q.lookMany, q.lookValues = text(queryLook), text(queryLookMany), text(queryLookValues)
+	q.insert, q.insertValues = text(queryInsert), text(queryInsertValues)
+	q.grant, q.grantMany, q.grantValues = text(queryGrant), text(queryGrantMany), text(queryGrantValues)
 	q.renew = text(queryRenew)
 	q.release, q.releaseMany = text(queryRelease), text(queryReleaseMany)
 	q.abandon = text(queryAbandon)
+	q.window = text(queryWindow)
+	q.revoke = text(queryRevoke)
+	q.crashed, q.end, q.purge = text(queryCrashed), text(queryEnd), text(queryPurge)
+	q.due, q.turn = text(queryDue), text(queryTurn)
 	return q
 }

@@ -59,7 +59,7 @@ func (s *store) release(ctx context.Context, c session, reqs []driver.ReleaseReq
 func (s *store) releaseAll(ctx context.Context, c session, reqs []driver.ReleaseRequest, todo []int) (bool, error) {
 	if len(todo) == 1 {
 		r := &reqs[todo[0]]
-		n, _, err := c.exec(ctx, s.queries.release, digits(r.Name), r.Acq.String(), r.Version)
+		n, _, err := c.exec(ctx, s.queries.release, r.MinHold.Microseconds(), digits(r.Name), r.Acq.String(), r.Version)
 		return n == 1, err
 	}
 	n, _, err := c.exec(ctx, s.queries.releaseMany, releases(reqs, todo).String(), len(todo))
@@ -82,7 +82,8 @@ func (s *store) stillHeld(ctx context.Context, c session, reqs []driver.ReleaseR
 func releases(reqs []driver.ReleaseRequest, which []int) *batch {
 	b := newBatch(len(which))
 	for _, i := range which {
-		b.row(reqs[i].Name, reqs[i].Acq).int(reqs[i].Version).end()
+		r := &reqs[i]
+		b.row(r.Name, r.Acq).int(r.Version).int(r.MinHold.Microseconds()).end()
 	}
 	return b
 }
@@ -120,8 +121,8 @@ func (s *store) abandonOnce(ctx context.Context, c session, reqs []driver.Abando
 	held := newBatch(1)
 	var n int64
 	for i := range reqs {
-		if states[i].heldBy(reqs[i].Acq) {
-			held.row(reqs[i].Name, reqs[i].Acq).end()
+		if r := &reqs[i]; states[i].heldBy(r.Acq) {
+			held.row(r.Name, r.Acq).int(states[i].holder.Version).int(r.MinHold.Microseconds()).end()
 			n++
 		}
 	}

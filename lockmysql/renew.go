@@ -12,7 +12,7 @@ import (
 func (s *store) Renew(ctx context.Context, reqs []driver.RenewRequest, wait bool) (driver.RenewResults, error) {
 	res := driver.RenewResults{Status: make([]driver.RenewStatus, 0, len(reqs))}
 	for len(reqs) > 0 {
-		n := s.fitting(reqs)
+		n := s.fitting(len(reqs), func(i int) int { return len(reqs[i].Name) })
 		part, err := s.renewPart(ctx, reqs[:n], wait)
 		if err != nil {
 			return driver.RenewResults{}, err
@@ -21,20 +21,6 @@ func (s *store) Renew(ctx context.Context, reqs []driver.RenewRequest, wait bool
 		reqs = reqs[n:]
 	}
 	return res, nil
-}
-
-// fitting returns how many of the requests go into one statement: all, unless the
-// server takes little at once.
-func (s *store) fitting(reqs []driver.RenewRequest) int {
-	const row, text = 100, 8 << 10 // bytes of a row without its name, of the statement
-	size := text
-	for i := range reqs {
-		size += row + 2*len(reqs[i].Name)
-		if i > 0 && s.maxPacket > 0 && size > s.maxPacket {
-			return i
-		}
-	}
-	return len(reqs)
 }
 
 func (s *store) renewPart(ctx context.Context, reqs []driver.RenewRequest, wait bool) (res driver.RenewResults, err error) {
@@ -109,7 +95,12 @@ func (r *renewing) once(ctx context.Context, todo []int) (busy []int, err error)
 // so before: then a connection that counts changed rows has not counted it.
 func (st *state) renewed(q *driver.RenewRequest, now int64) driver.RenewStatus {
 	switch {
-	case !st.heldBy(q.Acq) || st.holder.Version != q.Version || st.holder.Until <= st.now:
+	case !st.heldBy(q.Acq) || st.holder.Version != q.Version:
+		if st.revoked == q.Version {
+			return driver.Revoked
+		}
+		return driver.Gone
+	case st.expired():
 		return driver.Gone
 	case now != 0 && st.holder.Until >= now+q.TTL.Microseconds():
 		return driver.Renewed

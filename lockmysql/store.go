@@ -120,54 +120,6 @@ func (s *store) read(ctx context.Context, c session, text string, args []any, sc
 	return tx.Commit()
 }
 
-// state is what a look found.
-type state struct {
-	now       int64
-	exists    bool
-	grantable bool
-	held      bool // by holder, who may have expired
-	holder    driver.Holder
-}
-
-// heldBy reports that the row names this acquisition, expired or not.
-func (st *state) heldBy(acq driver.ID) bool { return st.held && st.holder.Acq == acq }
-
-// look returns the states of names, in their order: those of b, which has as many
-// requests.
-func (s *store) look(ctx context.Context, c session, b *batch, n int) ([]state, error) {
-	states := make([]state, n)
-	err := s.read(ctx, c, s.queries.lookMany, []any{b.String()}, func(rows *sql.Rows) error {
-		var i int
-		var st state
-		err := st.scan(rows, &i)
-		if err == nil {
-			states[i] = st
-		}
-		return err
-	})
-	return states, err
-}
-
-// lookAt returns the state of one name. If there is no row, its now is 0.
-func (s *store) lookAt(ctx context.Context, c session, name string) (st state, err error) {
-	err = s.read(ctx, c, s.queries.look, []any{digits(name)}, func(rows *sql.Rows) error { return st.scan(rows) })
-	return st, err
-}
-
-func (st *state) scan(rows *sql.Rows, before ...any) error {
-	var acq []byte
-	var owner, label sql.NullString
-	var version, since, until sql.NullInt64
-	var grantable sql.NullBool
-	err := rows.Scan(append(before, &st.now, &st.exists, &acq, &owner, &label, &version, &since, &until, &grantable)...)
-	st.grantable = grantable.Bool
-	st.held = acq != nil
-	st.holder = driver.Holder{Owner: owner.String, Label: label.String,
-		Version: version.Int64, Since: since.Int64, Until: until.Int64}
-	copy(st.holder.Acq[:], acq)
-	return err
-}
-
 // patience waits a little while a row is locked, as it is for a moment by everybody
 // who was too late to take it. A statement that waits on the server cannot be told
 // to stop.

@@ -15,6 +15,9 @@ const now = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
 const open = `(l.others = 0 OR l.others_until <= ` + now + `)
 	AND l.not_before <= ` + now + ` AND l.wait_until <= ` + now
 
+// gate says until when anything but a holder keeps a name from a newcomer.
+const gate = `greatest(l.not_before, l.wait_until, CASE WHEN l.others > 0 THEN l.others_until ELSE 0 END)`
+
 // flushed makes the transaction wait for its flush even where the role or the
 // database is set not to; a wait for a row lock ends after a second. Both
 // settings end with the transaction.
@@ -29,6 +32,19 @@ const flushed = `settings AS MATERIALIZED (
 const unflushed = `settings AS MATERIALIZED (
 	SELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 'off', true)
 )`
+
+// holder is who holds or last held a name, and since and until when.
+const (
+	holderColumns = `l.acq, l.owner, l.label, l.version, l.acquired_at, l.expires_at`
+	holder        = `l.acq::text, l.owner, l.label, l.version, l.acquired_at, l.expires_at`
+)
+
+// ended is what all ends of a term have in common. minHold keeps the name from
+// others for a time after the grant.
+const (
+	ended   = `acq = NULL, owner = NULL, instance = NULL, label = NULL, holds = 0, value = NULL`
+	minHold = `CASE WHEN r.min_hold > 0 THEN greatest(l.not_before, l.acquired_at + r.min_hold) ELSE l.not_before END`
+)
 
 const (
 	queryVersion = `SELECT version()`
@@ -50,52 +66,57 @@ SELECT current_setting('server_version_num')::integer,
 	// insertion. It returns what the row looked like before, for those who lost.
 	queryGrant = `
 WITH ` + flushed + `, req AS MATERIALIZED (
-	SELECT * FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bigint[])
-		WITH ORDINALITY AS r(name, acq, owner, ttl, ord)
+	SELECT * FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bigint[], $5::bytea[])
+		WITH ORDINALITY AS r(name, acq, owner, ttl, value, ord)
 ), won AS (
-	INSERT INTO {lock} AS l (name, acq, owner, instance, label, version, holds, acquired_at, expires_at)
-	SELECT r.name, r.acq, r.owner, $5::uuid, $6::text, t.now, 1, t.now, t.now + r.ttl
+	INSERT INTO {lock} AS l (name, acq, owner, instance, label, version, holds, acquired_at, expires_at, value)
+	SELECT r.name, r.acq, r.owner, $6::uuid, $7::text, t.now, 1, t.now, t.now + r.ttl, nullif(r.value, '')
 	FROM req r CROSS JOIN settings CROSS JOIN (SELECT ` + now + ` AS now) t
 	WHERE NOT EXISTS (SELECT FROM {lock} l WHERE l.name = r.name AND NOT (l.acq IS NULL AND ` + open + `))
 	ORDER BY r.name
 	ON CONFLICT (name) DO UPDATE SET
 		acq = excluded.acq, owner = excluded.owner, instance = excluded.instance, label = excluded.label,
 		version = greatest(l.version + 1, ` + now + `), holds = 1, acquired_at = ` + now + `,
-		expires_at = ` + now + ` + (excluded.expires_at - excluded.acquired_at)
+		expires_at = ` + now + ` + (excluded.expires_at - excluded.acquired_at), value = excluded.value
 	WHERE l.acq IS NULL AND ` + open + `
 	RETURNING l.name, l.version
 )
-SELECT w.version, h.acq::text, h.owner, h.label, h.version, h.acquired_at, h.expires_at, ` + now + `
+SELECT w.version, ` + holder + `, ` + gate + `, ` + now + `
 FROM req r
 LEFT JOIN won w ON w.name = r.name
-LEFT JOIN {lock} h ON h.name = r.name
+LEFT JOIN {lock} l ON l.name = r.name
 ORDER BY r.ord`
 
 	// queryTakeOver grants names whose holder has expired. FOR UPDATE waits for
 	// nobody: a row that somebody has locked, be it to guard the expired lease, is
-	// passed over.
+	// passed over. It returns who it was.
 	queryTakeOver = `
 WITH ` + flushed + `, req AS MATERIALIZED (
-	SELECT * FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bigint[])
-		WITH ORDINALITY AS r(name, acq, owner, ttl, ord)
+	SELECT * FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bigint[], $5::bytea[])
+		WITH ORDINALITY AS r(name, acq, owner, ttl, value, ord)
 ), gone AS MATERIALIZED (
-	SELECT l.name FROM {lock} l JOIN req r ON r.name = l.name
+	SELECT l.name, ` + holderColumns + ` FROM {lock} l JOIN req r ON r.name = l.name
 	WHERE l.acq IS NOT NULL AND l.expires_at <= ` + now + ` AND ` + open + `
 	ORDER BY l.name
 	FOR UPDATE OF l SKIP LOCKED
 ), won AS (
 	UPDATE {lock} l SET
-		acq = r.acq, owner = r.owner, instance = $5::uuid, label = $6::text,
+		acq = r.acq, owner = r.owner, instance = $6::uuid, label = $7::text,
 		version = greatest(l.version + 1, ` + now + `), holds = 1, acquired_at = ` + now + `,
-		expires_at = ` + now + ` + r.ttl
+		expires_at = ` + now + ` + r.ttl, value = nullif(r.value, '')
 	FROM gone g JOIN req r ON r.name = g.name CROSS JOIN settings
 	WHERE l.name = g.name AND l.acq IS NOT NULL AND l.expires_at <= ` + now + ` AND ` + open + `
 	RETURNING l.name, l.version
 )
-SELECT w.version, ` + now + ` FROM req r LEFT JOIN won w ON w.name = r.name ORDER BY r.ord`
+SELECT w.version, ` + holder + `, ` + now + `
+FROM req r
+LEFT JOIN won w ON w.name = r.name
+LEFT JOIN gone l ON l.name = r.name
+ORDER BY r.ord`
 
 	// queryRenew passes over rows that somebody has locked. It also tells of each
-	// lease whether it was held when the statement began.
+	// lease whether it was held, and whether it was revoked, when the statement
+	// began.
 	queryRenew = `
 WITH ` + flushed + `, req AS MATERIALIZED (
 	SELECT * FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[], $5::integer[])
@@ -111,25 +132,26 @@ WITH ` + flushed + `, req AS MATERIALIZED (
 	WHERE l.name = m.name AND l.acq = r.acq AND l.version = r.version AND l.expires_at > ` + now + `
 	RETURNING l.name, l.acq
 )
-SELECT d.name IS NOT NULL, h.name IS NOT NULL, ` + now + `
+SELECT d.name IS NOT NULL,
+       coalesce(l.acq = r.acq AND l.version = r.version AND l.expires_at > ` + now + `, false),
+       coalesce(l.revoked = r.version, false), ` + now + `
 FROM req r
 LEFT JOIN done d ON d.name = r.name AND d.acq = r.acq
-LEFT JOIN {lock} h ON h.name = r.name AND h.acq = r.acq AND h.version = r.version AND h.expires_at > ` + now + `
+LEFT JOIN {lock} l ON l.name = r.name
 ORDER BY r.ord`
 
 	// queryRelease frees names and keeps their rows: the version must go on rising.
 	queryRelease = `
 WITH ` + unflushed + `, req AS MATERIALIZED (
-	SELECT * FROM unnest($1::text[], $2::uuid[], $3::bigint[])
-		WITH ORDINALITY AS r(name, acq, version, ord)
+	SELECT * FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[])
+		WITH ORDINALITY AS r(name, acq, version, min_hold, ord)
 ), mine AS MATERIALIZED (
 	SELECT l.name FROM {lock} l JOIN req r ON r.name = l.name CROSS JOIN settings
 	WHERE l.acq = r.acq AND l.version = r.version
 	ORDER BY l.name
 	FOR NO KEY UPDATE OF l
 ), done AS (
-	UPDATE {lock} l SET
-		acq = NULL, owner = NULL, instance = NULL, label = NULL, holds = 0, expires_at = ` + now + `
+	UPDATE {lock} l SET ` + ended + `, ended = 1, expires_at = ` + now + `, not_before = ` + minHold + `
 	FROM mine m JOIN req r ON r.name = m.name
 	WHERE l.name = m.name AND l.acq = r.acq AND l.version = r.version
 	RETURNING l.name
@@ -139,17 +161,16 @@ SELECT d.name IS NOT NULL FROM req r LEFT JOIN done d ON d.name = r.name ORDER B
 	// queryAbandon is queryRelease for acquisitions whose version is not known.
 	queryAbandon = `
 WITH ` + unflushed + `, req AS MATERIALIZED (
-	SELECT * FROM unnest($1::text[], $2::uuid[]) AS r(name, acq)
+	SELECT * FROM unnest($1::text[], $2::uuid[], $3::bigint[]) AS r(name, acq, min_hold)
 ), mine AS MATERIALIZED (
-	SELECT l.name, l.acq FROM {lock} l JOIN req r ON r.name = l.name CROSS JOIN settings
+	SELECT l.name, l.acq, r.min_hold FROM {lock} l JOIN req r ON r.name = l.name CROSS JOIN settings
 	WHERE l.acq = r.acq
 	ORDER BY l.name
 	FOR NO KEY UPDATE OF l
 )
-UPDATE {lock} l SET
-	acq = NULL, owner = NULL, instance = NULL, label = NULL, holds = 0, expires_at = ` + now + `
-FROM mine m
-WHERE l.name = m.name AND l.acq = m.acq`
+UPDATE {lock} l SET ` + ended + `, ended = 1, expires_at = ` + now + `, not_before = ` + minHold + `
+FROM mine r
+WHERE l.name = r.name AND l.acq = r.acq`
 )
 
 // queries are the texts for one schema and prefix.
@@ -157,6 +178,7 @@ type queries struct {
 	lockTable, metaTable string // quoted
 
 	meta, grant, takeOver, renew, renewWait, release, abandon string
+	look, list, revoke, sweep, turn                           string
 }
 
 func newQueries(schema, prefix string) queries {
@@ -170,6 +192,11 @@ func newQueries(schema, prefix string) queries {
 	q.renewWait = wait(queryRenew)
 	q.release = text(queryRelease)
 	q.abandon = text(queryAbandon)
+	q.look = text(queryLook)
+	q.list = text(queryList)
+	q.revoke = text(queryRevoke)
+	q.sweep = text(querySweep)
+	q.turn = text(queryTurn)
 	return q
 }
 

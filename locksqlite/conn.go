@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sqllock/sqllock/internal/sqlconn"
@@ -43,6 +44,39 @@ func impatient(ctx context.Context, conn *sql.Conn, fn func(context.Context, *sq
 func setBusy(ctx context.Context, conn *sql.Conn, millis int64) error {
 	_, err := conn.ExecContext(ctx, queryBusySet+strconv.FormatInt(millis, 10))
 	return err
+}
+
+// immediate calls fn in a transaction that has the write lock from its start:
+// nothing changes between what fn reads and what it writes, and all of it happens
+// or nothing. The commit is not cancelled, so that its outcome is known; it waits
+// for a busy database no longer than other statements.
+func immediate(ctx context.Context, conn *sql.Conn, fn func(context.Context) error) error {
+	ending := context.WithoutCancel(ctx)
+	done := false
+	defer func() {
+		if !done {
+			rollback(ending, conn)
+		}
+	}()
+	if _, err := conn.ExecContext(ctx, queryBegin); err != nil {
+		return err
+	}
+	if err := fn(ctx); err != nil {
+		return err
+	}
+	_, err := conn.ExecContext(ending, queryCommit)
+	done = err == nil
+	return err
+}
+
+// rollback ends the transaction, if there is one: a driver may call a BEGIN
+// cancelled that has run, and some errors end a transaction by themselves. A
+// connection that might be left inside one is not given back.
+func rollback(ctx context.Context, conn *sql.Conn) {
+	_, err := conn.ExecContext(ctx, queryRollback)
+	if err != nil && !strings.Contains(err.Error(), "no transaction is active") {
+		sqlconn.Destroy(conn, nil)
+	}
 }
 
 // query calls each for every row. It reads to the end: a statement with

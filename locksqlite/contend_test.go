@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
@@ -139,6 +140,83 @@ func TestGoroutinesWithHandlesOfTheirOwnExcludeEachOther(t *testing.T) {
 			t.Errorf("name %d was held %d times", i, n)
 		}
 	}
+}
+
+func TestEachCrashIsReportedOnce(t *testing.T) {
+	path := migrated(t)
+	db := open(t, path)
+	first := openStore(t, db)
+	var names []string
+	for i := range 300 {
+		names = append(names, fmt.Sprintf("name-%03d", i))
+	}
+	var bySweep, byGrant int
+	for range 3 {
+		exec(t, db, "DELETE FROM sqllock_lock")
+		dead := ask(names...)
+		grant(t, first, dead)
+		expire(t, db)
+
+		var mu sync.Mutex
+		reported := make(map[driver.ID]int)
+		var wg sync.WaitGroup
+		start := make(chan struct{})
+		for i := range 6 {
+			s := openStore(t, open(t, path, "_pragma=busy_timeout(100)"))
+			wg.Go(func() {
+				<-start
+				for todo := rand.Perm(len(names) / 10); len(todo) > 0; {
+					crashed, err := endSome(t.Context(), s, names[10*todo[0]:10*todo[0]+10], i%2 == 0)
+					if err == nil {
+						todo = todo[1:]
+					} else if s.Classify(err) != driver.Again {
+						t.Error(err)
+						return
+					}
+					mu.Lock()
+					for _, h := range crashed {
+						reported[h.Acq]++
+						if i%2 == 0 {
+							bySweep++
+						} else {
+							byGrant++
+						}
+					}
+					mu.Unlock()
+				}
+			})
+		}
+		close(start)
+		wg.Wait()
+		for i, r := range dead {
+			if reported[r.Acq] != 1 {
+				t.Errorf("%s: reported %d times", names[i], reported[r.Acq])
+			}
+		}
+		if len(reported) != len(names) {
+			t.Errorf("%d crashes of %d", len(reported), len(names))
+		}
+	}
+	t.Logf("%d by sweeps, %d by grants", bySweep, byGrant)
+}
+
+// endSome sweeps names or asks for them, and returns whose terms that ended.
+func endSome(ctx context.Context, s driver.LeaseStore, names []string, bySweep bool) (crashed []driver.Holder, err error) {
+	if bySweep {
+		after := names[0][:len(names[0])-1] // sorts before it
+		res, err := s.Sweep(ctx, driver.SweepRequest{After: after, Limit: len(names), Retention: time.Hour})
+		for _, c := range res.Crashed {
+			crashed = append(crashed, c.Holder)
+		}
+		return crashed, err
+	}
+	results, err := s.Grant(ctx, ask(names...))
+	for _, r := range results {
+		if r.Crashed != (driver.Holder{}) {
+			crashed = append(crashed, r.Crashed)
+		}
+	}
+	return crashed, err
 }
 
 func prepare(t *testing.T, path, journal string) {

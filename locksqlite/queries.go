@@ -9,6 +9,7 @@ import "strings"
 // statement does not depend on the number of requests. Ids cannot stand in JSON
 // as they are, and unhex is newer than the oldest SQLite that we serve; they
 // come as one blob, 16 bytes per request, cut up by the index of the request.
+// Values come as one blob too, whose cuts stand in the JSON.
 
 // now is the time in microseconds since the epoch. SQLite's clock has
 // milliseconds; rounding takes away what julianday loses as a floating-point
@@ -16,11 +17,26 @@ import "strings"
 // got its lock on the database. unixepoch('subsec') is too new.
 const now = `(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)`
 
-// grantable says that a row of the lock table can go to a new holder.
-const grantable = `(l.acq IS NULL OR l.expires_at <= ` + now + `)
-	AND (l.others = 0 OR l.others_until <= ` + now + `)
+// open says that nothing but a holder keeps a name from a newcomer.
+const open = `(l.others = 0 OR l.others_until <= ` + now + `)
 	AND l.not_before <= ` + now + `
 	AND l.wait_until <= ` + now
+
+// gate says until when anything but a holder keeps a name from a newcomer.
+const gate = `coalesce(max(l.not_before, l.wait_until, CASE WHEN l.others = 0 THEN 0 ELSE l.others_until END), 0)`
+
+// holder is who holds or last held a name, and since and until when.
+const holder = `l.acq, coalesce(l.owner, ''), coalesce(l.label, ''),
+       coalesce(l.version, 0), coalesce(l.acquired_at, 0), coalesce(l.expires_at, 0)`
+
+// ended is what all ends of a term have in common. minHold keeps the name from
+// others for a time after the grant.
+const (
+	ended   = `acq = NULL, owner = NULL, instance = NULL, label = NULL, holds = 0, value = NULL`
+	minHold = `CASE WHEN json_extract(r.value, '$[1]') > 0
+           THEN max(l.not_before, l.acquired_at + json_extract(r.value, '$[1]'))
+           ELSE l.not_before END`
+)
 
 const (
 	// queryServer fails on every other database.
@@ -37,7 +53,10 @@ const (
 	queryBusy        = `PRAGMA busy_timeout`
 	queryBusySet     = `PRAGMA busy_timeout = ` // and milliseconds; a PRAGMA takes no parameters
 
-	queryNow = `SELECT ` + now
+	// A transaction that has the write lock from its start.
+	queryBegin    = `BEGIN IMMEDIATE`
+	queryCommit   = `COMMIT`
+	queryRollback = `ROLLBACK`
 
 	// queryCheck counts the tables of ours that exist. SQLite finds a table
 	// whatever the case of its name.
@@ -51,25 +70,22 @@ WHERE type = 'table' AND lower(name) IN (lower(?1), lower(?2))`
 
 	queryMeta = `SELECT schema_version, compatible_from FROM {meta}`
 
-	// queryLook reads what is known of each name: it takes no lock that a
-	// writer could hold, so losing costs the winner nothing.
-	queryLook = `
+	// queryState reads what a grant has to know of each name: it takes no lock that
+	// a writer could hold, so losing costs the winner nothing.
+	queryState = `
 SELECT r.key,
+       coalesce((l.acq IS NULL OR l.expires_at <= ` + now + `) AND ` + open + `, 1),
+       ` + gate + `,
        ` + now + `,
-       coalesce(` + grantable + `, 1),
-       l.acq,
-       coalesce(l.owner, ''),
-       coalesce(l.label, ''),
-       coalesce(l.version, 0),
-       coalesce(l.acquired_at, 0),
-       coalesce(l.expires_at, 0)
+       ` + holder + `
 FROM json_each(?1) AS r
 LEFT JOIN {lock} AS l ON l.name = r.value`
 
-	// queryGrant takes each name that is free at this moment, new names included.
+	// queryGrant takes each name that is free at this moment, new names included,
+	// and if ?6 is 1 also those whose holder has expired.
 	queryGrant = `
 INSERT INTO {lock} AS l
-       (name, acq, owner, instance, label, version, holds, acquired_at, expires_at)
+       (name, acq, owner, instance, label, version, holds, acquired_at, expires_at, value)
 SELECT json_extract(r.value, '$[0]'),
        substr(?2, 1 + 16 * r.key, 16),
        json_extract(r.value, '$[1]'),
@@ -78,7 +94,8 @@ SELECT json_extract(r.value, '$[0]'),
        ` + now + `,
        1,
        ` + now + `,
-       ` + now + ` + json_extract(r.value, '$[2]')
+       ` + now + ` + json_extract(r.value, '$[2]'),
+       nullif(substr(?5, 1 + json_extract(r.value, '$[3]'), json_extract(r.value, '$[4]')), x'')
 FROM json_each(?1) AS r
 WHERE true
 ON CONFLICT (name) DO UPDATE
@@ -89,8 +106,9 @@ SET acq = excluded.acq,
     version = max(l.version + 1, excluded.version),
     holds = 1,
     acquired_at = excluded.acquired_at,
-    expires_at = excluded.expires_at
-WHERE ` + grantable + `
+    expires_at = excluded.expires_at,
+    value = excluded.value
+WHERE (l.acq IS NULL OR ?6 = 1 AND l.expires_at <= ` + now + `) AND ` + open + `
 RETURNING name, version, acquired_at, expires_at`
 
 	queryRenew = `
@@ -104,18 +122,26 @@ WHERE l.name = json_extract(r.value, '$[0]')
   AND l.expires_at > ` + now + `
 RETURNING name, ` + now
 
+	// queryRevoked is for a batch of queryRenew that was not renewed as a whole.
+	queryRevoked = `
+SELECT r.key, coalesce(l.revoked = json_extract(r.value, '$[1]'), 0), ` + now + `
+FROM json_each(?1) AS r
+LEFT JOIN {lock} AS l ON l.name = json_extract(r.value, '$[0]')`
+
+	// queryRelease frees names and keeps their rows: the version must go on rising.
 	queryRelease = `
 UPDATE {lock} AS l
-SET acq = NULL, owner = NULL, instance = NULL, label = NULL, holds = 0, expires_at = ` + now + `
+SET ` + ended + `, ended = 1, expires_at = ` + now + `, not_before = ` + minHold + `
 FROM json_each(?1) AS r
 WHERE l.name = json_extract(r.value, '$[0]')
   AND l.acq = substr(?2, 1 + 16 * r.key, 16)
-  AND l.version = json_extract(r.value, '$[1]')
+  AND l.version = json_extract(r.value, '$[2]')
 RETURNING name`
 
+	// queryAbandon is queryRelease for acquisitions whose version is not known.
 	queryAbandon = `
 UPDATE {lock} AS l
-SET acq = NULL, owner = NULL, instance = NULL, label = NULL, holds = 0, expires_at = ` + now + `
+SET ` + ended + `, ended = 1, expires_at = ` + now + `, not_before = ` + minHold + `
 FROM json_each(?1) AS r
 WHERE l.name = json_extract(r.value, '$[0]')
   AND l.acq = substr(?2, 1 + 16 * r.key, 16)`
@@ -125,7 +151,8 @@ WHERE l.name = json_extract(r.value, '$[0]')
 type queries struct {
 	lockTable, metaTable string // not quoted
 
-	meta, writable, look, grant, renew, release, abandon string
+	meta, writable, state, grant, renew, revoked, release, abandon string
+	look, list, revoke, window, holders, sweep, purge, due, turn   string
 }
 
 func newQueries(prefix string) queries {
@@ -133,10 +160,20 @@ func newQueries(prefix string) queries {
 	text := strings.NewReplacer("{lock}", `"`+q.lockTable+`"`, "{meta}", `"`+q.metaTable+`"`).Replace
 	q.meta = text(queryMeta)
 	q.writable = text(queryWritable)
-	q.look = text(queryLook)
+	q.state = text(queryState)
 	q.grant = text(queryGrant)
 	q.renew = text(queryRenew)
+	q.revoked = text(queryRevoked)
 	q.release = text(queryRelease)
 	q.abandon = text(queryAbandon)
+	q.look = text(queryLook)
+	q.list = text(queryList)
+	q.revoke = text(queryRevoke)
+	q.window = text(queryWindow)
+	q.holders = text(queryHolders)
+	q.sweep = text(querySweep)
+	q.purge = text(queryPurge)
+	q.due = text(queryDue)
+	q.turn = text(queryTurn)
 	return q
 }

@@ -3,8 +3,6 @@ package migrations_test
 import (
 	"context"
 	"fmt"
-	"io/fs"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -43,6 +41,7 @@ func TestTenProcessesThatMigrateDownAtOnceAllSucceed(t *testing.T) {
 		m := target(d.Engine(), db, "", "")
 		up(t, m)
 		together(t, 10, func() *process { return start(t, d, "down", "") })
+		downAll(t, m) // who were at it together may have undone the same migration
 		if left := objects(t, d.Engine(), db); len(left) > 0 {
 			t.Errorf("left %q", left)
 		}
@@ -97,7 +96,7 @@ func TestWhatAKilledProcessLeftIsFinished(t *testing.T) {
 				t.Fatal(err)
 			}
 			whole = min(whole, took)
-			down(t, m)
+			downAll(t, m)
 		}
 		up(t, m)
 		killed := 0
@@ -106,7 +105,7 @@ func TestWhatAKilledProcessLeftIsFinished(t *testing.T) {
 			if i%2 == 0 {
 				do = "down"
 			} else {
-				down(t, m)
+				downAll(t, m)
 			}
 			p := start(t, d, do, "")
 			p.tell()
@@ -126,91 +125,4 @@ func TestWhatAKilledProcessLeftIsFinished(t *testing.T) {
 			t.Errorf("none of %d was killed on the way, within %v", tries, whole)
 		}
 	})
-}
-
-// On MySQL each statement commits by itself, so a process can die between any
-// two. The states that this leaves are made one by one, and finished both ways.
-func TestEachHalfWayStateOfMySQLIsFinished(t *testing.T) {
-	for _, engine := range testdb.Engines() {
-		if engine == testdb.Postgres {
-			continue
-		}
-		t.Run(engine, func(t *testing.T) {
-			d := testdb.New(t, engine)
-			db := d.Open(t)
-			m := target(engine, db, "", "")
-			ups, downs := statements(t, migrationFile(t, engine))
-			run := func(list []string) {
-				for _, statement := range list {
-					mustExec(t, db, statement)
-				}
-			}
-			finish := func(state string) {
-				switch state[:2] {
-				case "up":
-					up(t, m)
-					checkApplied(t, m)
-					checkUsable(t, m)
-					_ = query(t, db, `SELECT name FROM sqllock_locks`)
-				default:
-					down(t, m)
-					if left := objects(t, engine, db); len(left) > 0 {
-						t.Errorf("%s left %q", state, left)
-					}
-				}
-				down(t, m)
-			}
-			const halfway = `UPDATE sqllock_migration SET is_applied = false WHERE version_id > 0`
-			for _, last := range []string{"up", "down"} {
-				for n := range len(ups) + 1 { // an Up that died
-					up(t, m)
-					run(append([]string{halfway}, downs...))
-					run(ups[:n])
-					finish(fmt.Sprint(last, " after up ", n))
-				}
-				for n := range len(downs) + 1 { // a Down that died
-					up(t, m)
-					run(append([]string{halfway}, downs[:n]...))
-					finish(fmt.Sprint(last, " after down ", n))
-				}
-				for _, left := range []string{``, `WHERE version_id > 0`} { // before and after goose's own row
-					up(t, m)
-					run(append([]string{`DELETE FROM sqllock_migration ` + left}, downs...))
-					finish(fmt.Sprint(last, " after ", left))
-				}
-			}
-		})
-	}
-}
-
-func migrationFile(t *testing.T, engine string) string {
-	t.Helper()
-	fsys, err := migrations.FS(target(engine, testdb.New(t, engine).Open(t), "", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := fs.ReadFile(fsys, "20261121000001_lease.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
-// statements takes a file of ours apart, in which no line ends with a semicolon
-// but that of a statement.
-func statements(t *testing.T, text string) (up, down []string) {
-	t.Helper()
-	head, tail, found := strings.Cut(text, "-- +goose Down")
-	if !found {
-		t.Fatal("there is no way down")
-	}
-	parts := func(s string) (list []string) {
-		for part := range strings.SplitSeq(s, ";\n") {
-			if part = strings.TrimSpace(part); part != "" {
-				list = append(list, part)
-			}
-		}
-		return list
-	}
-	return parts(head), parts(tail)
 }

@@ -88,7 +88,7 @@ var dialects = map[string]dialect{
 ) ENGINE = InnoDB`},
 		insert:  `INSERT INTO {versions} (version_id, is_applied) VALUES ({version}, true) ON DUPLICATE KEY UPDATE is_applied = true`,
 		halfway: `INSERT INTO {versions} (version_id, is_applied) VALUES ({version}, false) ON DUPLICATE KEY UPDATE is_applied = false`,
-		resume:  `UPDATE {versions} SET is_applied = true WHERE NOT is_applied`,
+		resume:  `UPDATE {versions} SET is_applied = true WHERE NOT is_applied LIMIT 1000`,
 		remove:  remove,
 		drop:    drop,
 		applied: `SELECT version_id, is_applied, CAST(unix_timestamp(tstamp) AS SIGNED) FROM {versions} ORDER BY id DESC`,

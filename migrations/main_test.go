@@ -172,6 +172,18 @@ func down(t *testing.T, m driver.Migratable) {
 	}
 }
 
+// downAll undoes every migration.
+func downAll(t *testing.T, m driver.Migratable) {
+	t.Helper()
+	list, err := migrations.Status(t.Context(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range list {
+		down(t, m)
+	}
+}
+
 // checkUsable takes a name, which needs the tables as they should be.
 func checkUsable(t *testing.T, d database) {
 	t.Helper()

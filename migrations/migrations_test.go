@@ -28,8 +28,8 @@ func TestUpIsRepeatableAndDownLeavesNothing(t *testing.T) {
 			up(t, m)
 			checkApplied(t, m)
 			checkUsable(t, m)
-			down(t, m)
-			down(t, m)
+			downAll(t, m)
+			down(t, m) // nothing to do
 			if left := objects(t, d.Engine(), db); len(left) > 0 {
 				t.Errorf("Down left %q", left)
 			}
@@ -64,7 +64,7 @@ func TestTheTablesTellTheirVersionAndHaveAnID(t *testing.T) {
 		var id, other []byte
 		err := db.QueryRow(`SELECT a.schema_version, a.compatible_from, a.id, b.id
 			FROM sqllock_meta a CROSS JOIN other_meta b`).Scan(&version, &compatibleFrom, &id, &other)
-		if err != nil || version != driver.SchemaVersion || compatibleFrom != driver.SchemaVersion {
+		if err != nil || version != driver.SchemaVersion || compatibleFrom != firstVersion {
 			t.Errorf("%d, %d, %v", version, compatibleFrom, err)
 		}
 		if len(id) < 16 || string(id) == string(other) {
@@ -122,6 +122,9 @@ func TestTwoPrefixesInOneDatabaseAreTwoSetsOfTables(t *testing.T) {
 		checkUsable(t, one)
 		checkUsable(t, two)
 		down(t, one)
+		up(t, one)
+		checkUsable(t, one)
+		downAll(t, one)
 		checkUsable(t, two)
 		for _, name := range objects(t, d.Engine(), db) {
 			if name = strings.Trim(name, `"`); !strings.HasPrefix(name, "_") {
@@ -148,7 +151,7 @@ func TestAPostgresSchemaIsCreatedAndStays(t *testing.T) {
 				t.Errorf("%s is elsewhere", name)
 			}
 		}
-		down(t, m)
+		downAll(t, m)
 		if left := objects(t, engine, db); len(left) > 0 {
 			t.Errorf("left %q", left)
 		}
@@ -180,7 +183,7 @@ func TestTheApplicationsGooseCanRunTheFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := fstest.TestFS(fsys, "20261121000001_lease.sql"); err != nil {
+		if err := fstest.TestFS(fsys, "20261121000001_lease.sql", "20261121000002_inside.sql"); err != nil {
 			t.Error(err)
 		}
 		p := plainGoose(t, d.Engine(), db, fsys)
@@ -200,6 +203,13 @@ func TestTheApplicationsGooseCanRunTheFiles(t *testing.T) {
 		}
 		checkUsable(t, m)
 
+		if _, err := p.Down(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Up(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		checkUsable(t, m)
 		if _, err := p.DownTo(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,127 @@
+package sqllock_test
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// What the fake database has for looking inside and for cleaning up.
+
+func (x *row) holder() driver.Holder {
+	return driver.Holder{Acq: x.acq, Owner: x.owner, Label: "fake", Version: x.version, Since: x.since, Until: x.until}
+}
+
+func (x *row) release(now int64, minHold time.Duration) {
+	x.acq, x.until, x.ended, x.value = driver.ID{}, now, driver.EndedReleased, nil
+	if minHold > 0 {
+		x.notBefore = max(x.notBefore, x.since+minHold.Microseconds())
+	}
+}
+
+func (f *fake) look(name string) driver.Row {
+	r := driver.Row{Name: name, Now: f.now()}
+	if x := f.rows[name]; x != nil {
+		r.Holder, r.Holds, r.Gate, r.Ended, r.Value = x.holder(), x.holds, x.notBefore, x.ended, x.value
+	}
+	return r
+}
+
+func (f *fake) Look(ctx context.Context, names []string) (rows []driver.Row, err error) {
+	err = f.statement(ctx, "look", func() {
+		for _, name := range names {
+			rows = append(rows, f.look(name))
+		}
+	})
+	return rows, err
+}
+
+// namesAfter returns the names that follow a name, limit at most.
+func (f *fake) namesAfter(name string, limit int) (names []string, more bool) {
+	for _, n := range slices.Sorted(maps.Keys(f.rows)) {
+		if n > name {
+			names = append(names, n)
+		}
+	}
+	if len(names) >= limit {
+		return names[:limit], true
+	}
+	return names, false
+}
+
+func (f *fake) List(ctx context.Context, req driver.ListRequest) (page driver.Page, err error) {
+	err = f.statement(ctx, "list", func() {
+		names, more := f.namesAfter(req.After, req.Limit)
+		for _, name := range names {
+			r := f.look(name)
+			r.Value = nil
+			if req.Free || r.Held() || r.Gate > r.Now {
+				page.Rows = append(page.Rows, r)
+			}
+			page.Last = name
+		}
+		page.More = more
+	})
+	return page, err
+}
+
+func (f *fake) Revoke(ctx context.Context, names []string) (res []driver.RevokeResult, err error) {
+	err = f.statement(ctx, "revoke", func() {
+		for _, name := range names {
+			r := driver.RevokeResult{Row: f.look(name)}
+			if r.Row.Held() || r.Row.Gate > r.Row.Now {
+				x := f.rows[name]
+				r.Revoked, x.revoked = true, x.version
+				x.acq, x.until, x.ended, x.value, x.notBefore = driver.ID{}, f.now(), driver.EndedRevoked, nil, 0
+				x.version = max(x.version+1, f.now())
+			}
+			res = append(res, r)
+		}
+	})
+	return res, err
+}
+
+func (f *fake) Sweep(ctx context.Context, req driver.SweepRequest) (res driver.SweepResult, err error) {
+	err = f.statement(ctx, "sweep", func() {
+		names, more := f.namesAfter(req.After, req.Limit)
+		for _, name := range names {
+			x, now := f.rows[name], f.now()
+			old := now - req.Retention.Microseconds()
+			switch {
+			case x.acq != driver.ID{} && x.until <= now:
+				res.Crashed = append(res.Crashed, driver.Crash{Name: name, Holder: x.holder()})
+				x.acq, x.ended, x.value = driver.ID{}, driver.EndedExpired, nil
+			case x.acq == driver.ID{} && x.until <= old && x.version < old && x.notBefore <= now:
+				delete(f.rows, name)
+				res.Purged++
+			}
+			res.Last = name
+		}
+		res.Seen, res.More = len(names), more
+	})
+	return res, err
+}
+
+func (f *fake) Turn(ctx context.Context, every time.Duration) (mine bool, err error) {
+	err = f.statement(ctx, "turn", func() {
+		if now := f.now(); f.swept <= now-every.Microseconds() {
+			f.swept, mine = now, true
+		}
+	})
+	return mine, err
+}
+
+// losing makes the reply to the first statement of the given kind get lost.
+func losing(kind string) func(context.Context, string) error {
+	lost := false
+	return func(_ context.Context, k string) error {
+		if k == kind && !lost {
+			lost = true
+			return errNoReply
+		}
+		return nil
+	}
+}

@@ -1,0 +1,60 @@
+package lockmysql
+
+import (
+	"context"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// Look implements [driver.LeaseStore].
+func (s *store) Look(ctx context.Context, names []string) ([]driver.Row, error) {
+	rows := make([]driver.Row, len(names))
+	if len(names) == 0 {
+		return rows, nil
+	}
+	err := s.do(ctx, func(ctx context.Context, c session) error {
+		states, err := s.lookInside(ctx, c, names)
+		for i := range states {
+			rows[i] = states[i].row()
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return rows, nil
+}
+
+// lookInside is look with the values and the names, also of what has no row.
+func (s *store) lookInside(ctx context.Context, c session, names []string) ([]state, error) {
+	b := newBatch(len(names))
+	for _, name := range names {
+		b.row(name, driver.ID{}).end()
+	}
+	states, err := s.states(ctx, c, s.queries.lookValues, b, len(names))
+	if err != nil {
+		return nil, err
+	}
+	for i := range states {
+		states[i].name = names[i]
+	}
+	return states, nil
+}
+
+// List implements [driver.LeaseStore].
+func (s *store) List(ctx context.Context, req driver.ListRequest) (page driver.Page, err error) {
+	err = s.do(ctx, func(ctx context.Context, c session) error {
+		page = driver.Page{}
+		states, err := s.window(ctx, c, req.After, req.Limit)
+		for i := range states {
+			st := &states[i]
+			if req.Free || st.held() || st.gate > st.now {
+				page.Rows = append(page.Rows, st.row())
+			}
+			page.Last = st.name
+		}
+		page.More = len(states) == req.Limit
+		return err
+	})
+	return page, err
+}

@@ -1,0 +1,48 @@
+package lockmysql
+
+// The SQL for looking inside and for cleaning up, see queries.go.
+
+// kept says that a name is held, if by somebody who has expired, or kept for its
+// minimum hold time.
+const kept = `(l.acq IS NOT NULL OR l.not_before > ` + now + `)`
+
+// idle says what is purged. Of a version that is younger than the retention it
+// cannot be said that the clock will be past it.
+const idle = `l.acq IS NULL AND l.expires_at <= ` + now + ` - ? AND l.version < ` + now + ` - ? AND ` + open
+
+// expired says that this acquisition has crashed, or does nothing about its lease.
+const expired = `l.acq = UNHEX(r.acq) AND l.version = r.version AND l.expires_at <= ` + now
+
+const (
+	queryLookValues = doSelect + queryState + `, r.i - 1, l.value` + ofNames
+
+	// queryWindow reads on in the primary key.
+	queryWindow = doSelect + queryState + ` FROM ` + lockTable + ` WHERE l.name > UNHEX(?) ORDER BY l.name LIMIT ?`
+
+	// queryRevoke ends the terms that were seen, all of them or none.
+	queryRevoke = doUpdate + `(
+	SELECT l.name, l.version, COUNT(*) OVER () AS found FROM ` + withVersion + join + `
+	WHERE l.version = r.version AND l.acq <=> UNHEX(NULLIF(r.acq, '')) AND ` + kept + locked + mine + `
+SET ` + setEnded + `, l.ended = 3, l.revoked = d.version, l.version = GREATEST(d.version + 1, ` + now + `),
+	l.expires_at = ` + now + `, l.not_before = 0
+WHERE d.found = ?`
+
+	// queryCrashed locks the rows of which the next statement ends the terms, in one
+	// transaction with it: so it is certain which they are.
+	queryCrashed = doSelect + `r.i - 1 FROM ` + withVersion + join + ` WHERE ` + expired + locked
+	queryEnd     = doUpdate + `(
+	SELECT l.name FROM ` + withVersion + join + ` WHERE ` + expired + locked + mine + `
+SET ` + setEnded + `, l.ended = 2`
+
+	queryPurge = doDelete + `l FROM (
+	SELECT l.name FROM ` + withName + join + ` WHERE ` + idle + locked + mine + `
+WHERE ` + idle
+
+	queryDue  = doSelect + due + ` FROM {meta} m`
+	queryTurn = doUpdate + `(
+	SELECT m.one FROM {meta} m WHERE m.one = 1 AND (` + due + `)` + lockedMeta + `) d STRAIGHT_JOIN {meta} m ON m.one = d.one
+SET m.swept_at = ` + now
+
+	due        = `m.swept_at <= ` + now + ` - ? OR m.swept_at > ` + now
+	lockedMeta = ` LIMIT 1 FOR UPDATE SKIP LOCKED`
+)

@@ -1,0 +1,56 @@
+package lockmysql
+
+import (
+	"context"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// Revoke implements [driver.LeaseStore]. It looks first and then ends the terms
+// that it saw: so it knows what it has ended.
+func (s *store) Revoke(ctx context.Context, names []string) ([]driver.RevokeResult, error) {
+	res := make([]driver.RevokeResult, len(names))
+	if len(names) == 0 {
+		return res, nil
+	}
+	err := s.do(ctx, func(ctx context.Context, c session) error {
+		patience := newPatience(long)
+		for {
+			done, err := s.revokeOnce(ctx, c, names, res)
+			if err != nil || done {
+				return err
+			}
+			if err := patience.wait(ctx); err != nil {
+				return err
+			}
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+// revokeOnce ends everything that is to be ended or, if a row is locked or has
+// changed meanwhile, nothing. It reports which.
+func (s *store) revokeOnce(ctx context.Context, c session, names []string, res []driver.RevokeResult) (bool, error) {
+	states, err := s.lookInside(ctx, c, names)
+	if err != nil {
+		return false, err
+	}
+	b := newBatch(1)
+	want := 0
+	for i := range states {
+		st := &states[i]
+		res[i] = driver.RevokeResult{Row: st.row(), Revoked: st.kept()}
+		if st.kept() {
+			b.row(st.name, st.holder.Acq).int(st.holder.Version).end()
+			want++
+		}
+	}
+	if want == 0 {
+		return true, nil
+	}
+	n, _, err := c.exec(ctx, s.queries.revoke, b.String(), want)
+	return n == int64(want), err
+}

@@ -1,0 +1,109 @@
+package lockmysql
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// Sweep implements [driver.LeaseStore]. A look finds what there is to do.
+func (s *store) Sweep(ctx context.Context, req driver.SweepRequest) (res driver.SweepResult, err error) {
+	err = s.do(ctx, func(ctx context.Context, c session) error {
+		states, err := s.window(ctx, c, req.After, req.Limit)
+		if err != nil {
+			return err
+		}
+		res, err = s.clean(ctx, c, req, states)
+		return err
+	})
+	if err != nil {
+		return driver.SweepResult{}, err
+	}
+	return res, nil
+}
+
+// clean does what the rows of a window ask for. It purges first: a failure after
+// terms have been ended would hide who has crashed.
+func (s *store) clean(ctx context.Context, c session, req driver.SweepRequest, states []state) (res driver.SweepResult, err error) {
+	res.Seen, res.More = len(states), len(states) == req.Limit
+	idle := newBatch(1)
+	purge := false
+	var expired []state
+	for i := range states {
+		st := &states[i]
+		switch {
+		case st.expired():
+			expired = append(expired, *st)
+		case st.idle(req.Retention):
+			idle.row(st.name, driver.ID{}).end()
+			purge = true
+		}
+		res.Last = st.name
+	}
+	if purge {
+		age := req.Retention.Microseconds()
+		purged, _, err := c.exec(ctx, s.queries.purge, idle.String(), age, age, age, age)
+		if err != nil {
+			return res, err
+		}
+		res.Purged = int(purged)
+	}
+	if len(expired) > 0 {
+		res.Crashed, err = s.end(ctx, c, expired)
+	}
+	return res, err
+}
+
+// end ends those of the terms whose rows are not locked, and returns them. A
+// transaction makes certain which they are.
+func (s *store) end(ctx context.Context, c session, expired []state) (crashed []driver.Crash, err error) {
+	b := newBatch(len(expired))
+	for i := range expired {
+		b.row(expired[i].name, expired[i].holder.Acq).int(expired[i].holder.Version).end()
+	}
+	tx, err := c.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = tx.Rollback() }()
+	mine := newBatch(len(expired))
+	err = query(ctx, tx, s.queries.crashed, []any{b.String()}, func(rows *sql.Rows) error {
+		var i int
+		if err := rows.Scan(&i); err != nil {
+			return err
+		}
+		st := &expired[i]
+		mine.row(st.name, st.holder.Acq).int(st.holder.Version).end()
+		crashed = append(crashed, driver.Crash{Name: st.name, Holder: st.holder})
+		return nil
+	})
+	if err != nil || len(crashed) == 0 {
+		return nil, err
+	}
+	done, err := tx.ExecContext(ctx, s.queries.end, mine.String())
+	if err != nil {
+		return nil, err
+	}
+	if n, err := done.RowsAffected(); err != nil || n != int64(len(crashed)) {
+		return nil, errLocked // unless all that is locked was ended, nothing is
+	}
+	return crashed, tx.Commit()
+}
+
+// Turn implements [driver.LeaseStore]. It reads before it writes; of two that have
+// read the same, one finds the row locked or no longer due.
+func (s *store) Turn(ctx context.Context, every time.Duration) (mine bool, err error) {
+	err = s.do(ctx, func(ctx context.Context, c session) error {
+		var due bool
+		err := s.read(ctx, c, s.queries.due, []any{every.Microseconds()}, func(rows *sql.Rows) error { return rows.Scan(&due) })
+		if err != nil || !due {
+			return err
+		}
+		n, _, err := c.exec(ctx, s.queries.turn, every.Microseconds())
+		mine = n > 0
+		return err
+	})
+	return mine, err
+}

@@ -1,0 +1,144 @@
+package lockpg
+
+import (
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// Grant implements driver.LeaseStore. Names whose holder was seen to have
+// expired are asked for by a second statement.
+func (s *store) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
+	res := make([]driver.GrantResult, 0, len(reqs))
+	err := s.query(ctx, s.queries.grant, s.grantArgs(reqs), func(rows *sql.Rows) error {
+		r, err := scanGrant(rows, &reqs[len(res)])
+		res = append(res, r)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var expired []driver.GrantRequest
+	var index []int
+	for i, r := range res {
+		if !r.Granted && r.Holder.Acq != (driver.ID{}) && r.Holder.Until <= r.Now {
+			expired, index = append(expired, reqs[i]), append(index, i)
+		}
+	}
+	if len(expired) == 0 {
+		return res, nil
+	}
+	err = s.takeOver(ctx, expired, func(i int, r driver.GrantResult) { res[index[i]] = r })
+	switch {
+	case err == nil:
+		return res, nil
+	case len(expired) < len(reqs): // the first statement may have granted others
+		return nil, &partialError{err}
+	}
+	return nil, err
+}
+
+func (s *store) grantArgs(reqs []driver.GrantRequest) []any {
+	n := len(reqs)
+	return []any{
+		array(n, func(i int) string { return reqs[i].Name }),
+		array(n, func(i int) string { return reqs[i].Acq.String() }),
+		array(n, func(i int) string { return reqs[i].Owner }),
+		integers(n, func(i int) int64 { return reqs[i].TTL.Microseconds() }),
+		array(n, func(i int) string { return bytea(reqs[i].Value) }),
+		s.client.Instance.String(),
+		s.client.Label,
+	}
+}
+
+// bytea writes bytes as the server reads them.
+func bytea(b []byte) string {
+	if len(b) == 0 {
+		return ""
+	}
+	return `\x` + hex.EncodeToString(b)
+}
+
+// scanGrant reads one answer to a request: granted now, granted before to the
+// same acquisition, or held by somebody, or kept by a gate.
+func scanGrant(rows *sql.Rows, req *driver.GrantRequest) (driver.GrantResult, error) {
+	var won, gate sql.NullInt64
+	var h nullHolder
+	var r driver.GrantResult
+	if err := rows.Scan(h.into(&won).then(&gate, &r.Now)...); err != nil {
+		return r, err
+	}
+	holder, err := h.holder()
+	switch {
+	case err != nil:
+		return r, err
+	case won.Valid:
+		r.Granted, r.Version, r.Remaining = true, won.Int64, req.TTL
+	case holder.Acq == (driver.ID{}):
+		if gate.Int64 > r.Now {
+			r.Holder.Until = gate.Int64
+		}
+	case holder.Acq == req.Acq && holder.Until > r.Now:
+		r.Granted, r.Version = true, holder.Version
+		r.Remaining = time.Duration(holder.Until-r.Now) * time.Microsecond
+	default:
+		r.Holder = holder
+	}
+	return r, nil
+}
+
+func (s *store) takeOver(ctx context.Context, reqs []driver.GrantRequest, won func(i int, r driver.GrantResult)) error {
+	i := 0
+	return s.query(ctx, s.queries.takeOver, s.grantArgs(reqs), func(rows *sql.Rows) error {
+		var version sql.NullInt64
+		var h nullHolder
+		r := driver.GrantResult{Granted: true, Remaining: reqs[i].TTL}
+		if err := rows.Scan(h.into(&version).then(&r.Now)...); err != nil {
+			return err
+		}
+		crashed, err := h.holder()
+		if err != nil {
+			return err
+		}
+		if version.Valid {
+			r.Version = version.Int64
+			if crashed.Acq != reqs[i].Acq { // an earlier request of the same acquisition
+				r.Crashed = crashed
+			}
+			won(i, r)
+		}
+		i++
+		return nil
+	})
+}
+
+// nullHolder is a holder as a row has it: nothing of it if there is no row, and no
+// names if nobody holds.
+type nullHolder struct {
+	acq, owner, label     sql.NullString
+	version, since, until sql.NullInt64
+}
+
+// targets are what a row is scanned into.
+type targets []any
+
+// into are the targets of a holder, after those of before.
+func (h *nullHolder) into(before ...any) targets {
+	return append(before, &h.acq, &h.owner, &h.label, &h.version, &h.since, &h.until)
+}
+
+func (t targets) then(more ...any) targets { return append(t, more...) }
+
+func (h *nullHolder) holder() (driver.Holder, error) {
+	r := driver.Holder{Owner: h.owner.String, Label: h.label.String,
+		Version: h.version.Int64, Since: h.since.Int64, Until: h.until.Int64}
+	if !h.acq.Valid {
+		return r, nil
+	}
+	var err error
+	r.Acq, err = parseID(h.acq.String)
+	return r, err
+}

@@ -1,0 +1,65 @@
+package lockpg
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// Look implements driver.LeaseStore.
+func (s *store) Look(ctx context.Context, names []string) ([]driver.Row, error) {
+	rows := make([]driver.Row, 0, len(names))
+	args := []any{array(len(names), func(i int) string { return names[i] })}
+	err := s.query(ctx, s.queries.look, args, func(r *sql.Rows) error {
+		row, err := scanRow(r)
+		rows = append(rows, row)
+		return err
+	})
+	return rows, err
+}
+
+// List implements driver.LeaseStore.
+func (s *store) List(ctx context.Context, req driver.ListRequest) (driver.Page, error) {
+	var page driver.Page
+	err := s.query(ctx, s.queries.list, []any{req.After, req.Limit, req.Free}, func(r *sql.Rows) error {
+		var wanted bool
+		var seen int
+		row, err := scanRow(r, &wanted, &seen)
+		if wanted {
+			page.Rows = append(page.Rows, row)
+		}
+		page.Last, page.More = row.Name, seen == req.Limit
+		return err
+	})
+	return page, err
+}
+
+// Revoke implements driver.LeaseStore.
+func (s *store) Revoke(ctx context.Context, names []string) ([]driver.RevokeResult, error) {
+	res := make([]driver.RevokeResult, 0, len(names))
+	args := []any{array(len(names), func(i int) string { return names[i] })}
+	err := s.query(ctx, s.queries.revoke, args, func(r *sql.Rows) error {
+		var x driver.RevokeResult
+		var err error
+		x.Row, err = scanRow(r, &x.Revoked)
+		res = append(res, x)
+		return err
+	})
+	return res, err
+}
+
+// scanRow reads the columns of row, the value, and what follows.
+func scanRow(rows *sql.Rows, more ...any) (driver.Row, error) {
+	var name sql.NullString
+	var h nullHolder
+	var holds, gate, ended sql.NullInt64
+	var r driver.Row
+	err := rows.Scan(h.into(&name).then(&holds, &gate, &ended, &r.Now, &r.Value).then(more...)...)
+	if err != nil {
+		return r, err
+	}
+	r.Name, r.Holds, r.Gate, r.Ended = name.String, int(holds.Int64), gate.Int64, driver.Ending(ended.Int64)
+	r.Holder, err = h.holder()
+	return r, err
+}

@@ -1,0 +1,110 @@
+package lockpg
+
+// The SQL for looking inside and for cleaning up, see queries.go.
+
+// row is what is known of a name.
+const row = holder + `, l.holds, ` + gate + `, l.ended, ` + now
+
+// kept says that a name is held, if by somebody who has expired, or kept for its
+// minimum hold time.
+const kept = `(l.acq IS NOT NULL OR l.not_before > ` + now + `)`
+
+// crashed and idle say what a sweep cleans up. Of a version that is younger than
+// the retention it cannot be said that the clock will be past it.
+const (
+	crashed = `l.acq IS NOT NULL AND l.expires_at <= ` + now
+	idle    = `l.acq IS NULL AND l.expires_at <= ` + now + ` - $3::bigint AND l.version < ` + now + ` - $3::bigint AND ` + open
+)
+
+const (
+	queryLook = `
+SELECT r.name, ` + row + `, l.value
+FROM unnest($1::text[]) WITH ORDINALITY AS r(name, ord)
+LEFT JOIN {lock} l ON l.name = r.name
+ORDER BY r.ord`
+
+	// queryList reads a window of the primary key. It returns the last row of the
+	// window in any case.
+	queryList = `
+WITH seen AS MATERIALIZED (
+	SELECT l.name, ` + holderColumns + `, l.holds, l.ended, l.not_before, l.wait_until, l.others, l.others_until
+	FROM {lock} l WHERE l.name > $1::text
+	ORDER BY l.name LIMIT $2::integer
+), total AS MATERIALIZED (
+	SELECT count(*) AS rows, max(name) AS last FROM seen
+), wanted AS MATERIALIZED (
+	SELECT l.*, $3::boolean OR l.acq IS NOT NULL OR NOT (` + open + `) AS wanted FROM seen l
+)
+SELECT l.name, ` + row + `, NULL::bytea, l.wanted, t.rows
+FROM wanted l CROSS JOIN total t
+WHERE l.wanted OR l.name = t.last
+ORDER BY l.name`
+
+	// queryRevoke waits for whoever has locked a row, be it to guard the lease.
+	queryRevoke = `
+WITH ` + flushed + `, req AS MATERIALIZED (
+	SELECT * FROM unnest($1::text[]) WITH ORDINALITY AS r(name, ord)
+), mine AS MATERIALIZED (
+	SELECT l.* FROM {lock} l JOIN req r ON r.name = l.name CROSS JOIN settings
+	WHERE ` + kept + `
+	ORDER BY l.name
+	FOR UPDATE OF l
+), done AS (
+	UPDATE {lock} l SET ` + ended + `, ended = 3, revoked = l.version,
+		version = greatest(l.version + 1, ` + now + `), expires_at = ` + now + `, not_before = 0
+	FROM mine m
+	WHERE l.name = m.name AND ` + kept + `
+	RETURNING l.name
+), was AS MATERIALIZED (
+	SELECT m.* FROM mine m
+	UNION ALL
+	SELECT l.* FROM {lock} l JOIN req r ON r.name = l.name WHERE l.name NOT IN (SELECT m.name FROM mine m)
+)
+SELECT r.name, ` + row + `, l.value, d.name IS NOT NULL
+FROM req r
+LEFT JOIN was l ON l.name = r.name
+LEFT JOIN done d ON d.name = r.name
+ORDER BY r.ord`
+
+	// querySweep cleans up a window of the primary key. What must be so of a row is
+	// asked three times: to find it, when it is locked, and when it is changed.
+	querySweep = `
+WITH ` + unflushed + `, seen AS MATERIALIZED (
+	SELECT l.name, ` + crashed + ` AS crashed, ` + idle + ` AS idle
+	FROM {lock} l WHERE l.name > $1::text
+	ORDER BY l.name LIMIT $2::integer
+), gone AS MATERIALIZED (
+	SELECT l.name, ` + holderColumns + ` FROM seen s JOIN {lock} l ON l.name = s.name
+	WHERE s.crashed AND ` + crashed + `
+	ORDER BY l.name
+	FOR UPDATE OF l SKIP LOCKED
+), freed AS (
+	UPDATE {lock} l SET ` + ended + `, ended = 2
+	FROM gone g CROSS JOIN settings
+	WHERE l.name = g.name AND ` + crashed + `
+	RETURNING l.name
+), old AS MATERIALIZED (
+	SELECT l.name FROM seen s JOIN {lock} l ON l.name = s.name
+	WHERE s.idle AND ` + idle + `
+	ORDER BY l.name
+	FOR UPDATE OF l SKIP LOCKED
+), purged AS (
+	DELETE FROM {lock} l USING old o CROSS JOIN settings
+	WHERE l.name = o.name AND ` + idle + `
+	RETURNING l.name
+), total AS MATERIALIZED (
+	SELECT (SELECT count(*) FROM seen) AS seen, (SELECT coalesce(max(name), '') FROM seen) AS last,
+	       (SELECT count(*) FROM purged) AS purged
+)
+SELECT t.seen, t.last, t.purged, l.name, ` + holder + `
+FROM total t
+LEFT JOIN (gone l JOIN freed f ON f.name = l.name) ON true
+ORDER BY l.name`
+
+	queryTurn = `
+WITH ` + unflushed + `
+UPDATE {meta} m SET swept_at = ` + now + `
+FROM settings
+WHERE m.swept_at <= ` + now + ` - $1::bigint OR m.swept_at > ` + now + `
+RETURNING true`
+)

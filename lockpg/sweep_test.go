@@ -1,0 +1,203 @@
+package lockpg_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+func sweep(t *testing.T, store driver.LeaseStore, retention time.Duration) driver.SweepResult {
+	t.Helper()
+	res, err := store.Sweep(t.Context(), driver.SweepRequest{Limit: 1000, Retention: retention})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+func TestASweepEndsWhatCrashedHoldersLeftAndNothingElse(t *testing.T) {
+	db := migrated(t)
+	store := open(t, db)
+	req := request("crashed", 1, time.Minute)
+	req.Value = []byte("x")
+	old := grant(t, store, req)[0]
+	grant(t, store, request("guarded", 2, time.Minute))
+	grant(t, store, request("held", 3, time.Minute))
+	expire(t, db, "crashed")
+	expire(t, db, "guarded")
+	defer lockRow(t, db, `SELECT FROM sqllock_lock WHERE name = 'guarded' FOR KEY SHARE`)()
+
+	res := sweep(t, store, time.Hour)
+	want := driver.Holder{Acq: acq(1), Owner: "owner 1", Label: "test", Version: old.Version, Until: 1}
+	if len(res.Crashed) != 1 || res.Crashed[0].Name != "crashed" || res.Seen != 3 || res.More || res.Last != "held" {
+		t.Fatalf("Sweep = %+v", res)
+	}
+	got := res.Crashed[0].Holder
+	if want.Since = got.Since; got != want || got.Since == 0 {
+		t.Errorf("crashed: %+v, want %+v", got, want)
+	}
+	r := look(t, store, "crashed")
+	if r.Held() || r.Ended != driver.EndedExpired || r.Holder.Version != old.Version || r.Holder.Until != 1 || r.Value != nil {
+		t.Errorf("the row afterwards: %+v", r)
+	}
+	if res := sweep(t, store, time.Hour); len(res.Crashed) > 0 {
+		t.Errorf("told again: %+v", res.Crashed)
+	}
+}
+
+// Only rows that are free, idle for longer than the retention, and of a version
+// that the clock has left behind are deleted.
+func TestASweepDeletesNothingThatCouldBeMissed(t *testing.T) {
+	db := migrated(t)
+	store := open(t, db)
+	mustExec(t, db, `INSERT INTO sqllock_lock (name, acq, version, expires_at, not_before, others, others_until, wait_until) VALUES
+		('idle', NULL, 1, 1, 0, 0, 0, 0),
+		('idle, had readers', NULL, 1, 1, 0, 1, 1, 0),
+		('used lately', NULL, 1, `+pgNow+` - 1000000, 0, 0, 0, 0),
+		('of a clock in the future', NULL, `+pgNow+` + 1000000000, 1, 0, 0, 0, 0),
+		('of a young version', NULL, `+pgNow+` - 1000000, 1, 0, 0, 0, 0),
+		('kept', NULL, 1, 1, `+pgNow+` + 60000000, 0, 0, 0),
+		('read', NULL, 1, 1, 0, 1, `+pgNow+` + 60000000, 0),
+		('waited for', NULL, 1, 1, 0, 0, 0, `+pgNow+` + 60000000),
+		('locked', NULL, 1, 1, 0, 0, 0, 0),
+		('held', gen_random_uuid(), 1, `+pgNow+` + 60000000, 0, 0, 0, 0)`)
+	defer lockRow(t, db, `SELECT FROM sqllock_lock WHERE name = 'locked' FOR NO KEY UPDATE`)()
+	res := sweep(t, store, time.Hour)
+	if left := get[string](t, db, `SELECT string_agg(name, '; ' ORDER BY name) FROM sqllock_lock`); res.Purged != 2 ||
+		left != "held; kept; locked; of a clock in the future; of a young version; read; used lately; waited for" {
+		t.Errorf("purged %d, left: %s", res.Purged, left)
+	}
+}
+
+func TestASweepThatFindsNothingWritesNothingOnAServerOfItsOwn(t *testing.T) {
+	s := dedicated(t)
+	db := s.Database.Open(t)
+	migrate(t, db)
+	store := open(t, db)
+	for i := range 50 {
+		grant(t, store, request(fmt.Sprint(i), i+1, time.Minute))
+	}
+	time.Sleep(100 * time.Millisecond)
+	before := footprint(t, db)
+	for range 100 {
+		sweep(t, store, time.Hour)
+	}
+	if after := footprint(t, db); after != before {
+		t.Errorf("100 sweeps changed %s to %s", before, after)
+	}
+}
+
+func TestASweepGoesOnWhereTheLastOneStopped(t *testing.T) {
+	db := migrated(t)
+	store := open(t, db)
+	mustExec(t, db, `INSERT INTO sqllock_lock (name, version, expires_at) SELECT to_char(i, 'FM000'), 1, 1 FROM generate_series(1, 250) i`)
+	req := driver.SweepRequest{Limit: 100, Retention: time.Hour}
+	for _, want := range []driver.SweepResult{
+		{Seen: 100, Purged: 100, Last: "100", More: true},
+		{Seen: 100, Purged: 100, Last: "200", More: true},
+		{Seen: 50, Purged: 50, Last: "250"},
+	} {
+		got, err := store.Sweep(t.Context(), req)
+		if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("Sweep after %q = %+v, %v; want %+v", req.After, got, err, want)
+		}
+		req.After = got.Last
+	}
+}
+
+func TestEachCrashIsToldOnceWhoeverComesFirst(t *testing.T) {
+	db := migrated(t)
+	store := open(t, db)
+	const names, sweepers, takers = 300, 3, 3
+	for i := range names {
+		grant(t, store, request(fmt.Sprintf("%03d", i), i+1, time.Minute))
+	}
+	mustExec(t, db, `UPDATE sqllock_lock SET expires_at = 1`)
+	var mu sync.Mutex
+	told := make(map[driver.ID]int)
+	tell := func(h driver.Holder) {
+		mu.Lock()
+		defer mu.Unlock()
+		told[h.Acq]++
+	}
+	var wg sync.WaitGroup
+	for range sweepers {
+		wg.Go(func() {
+			for req := (driver.SweepRequest{Limit: 20, Retention: time.Hour}); ; {
+				res, err := store.Sweep(context.Background(), req)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for _, c := range res.Crashed {
+					tell(c.Holder)
+				}
+				if req.After = res.Last; !res.More {
+					return
+				}
+			}
+		})
+	}
+	for k := range takers {
+		wg.Go(func() {
+			for i := range names {
+				n := (i*7 + k*100) % names
+				res, err := store.Grant(context.Background(), []driver.GrantRequest{request(fmt.Sprintf("%03d", n), 1000+k*names+i, time.Minute)})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if res[0].Crashed.Acq != (driver.ID{}) {
+					tell(res[0].Crashed)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for i := range names {
+		if n := told[acq(i+1)]; n != 1 {
+			t.Errorf("the crash of %03d was told %d times", i, n)
+		}
+	}
+	if len(told) != names {
+		t.Errorf("%d crashes were told, %d happened", len(told), names)
+	}
+}
+
+func TestOfManyReapersOneIsToldToGo(t *testing.T) {
+	db := migrated(t)
+	store := open(t, db)
+	turns := func(every time.Duration) (n int) {
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				mine, err := store.Turn(context.Background(), every)
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if mine {
+					n++
+				}
+			})
+		}
+		wg.Wait()
+		return n
+	}
+	if n := turns(time.Hour); n != 1 {
+		t.Errorf("%d of 8 were told to go, want 1", n)
+	}
+	if n := turns(time.Hour); n != 0 {
+		t.Errorf("%d were told to go again", n)
+	}
+	mustExec(t, db, `UPDATE sqllock_meta SET swept_at = `+pgNow+` + 1000000000`)
+	if n := turns(time.Hour); n != 1 {
+		t.Errorf("%d were told to go after the clock went back, want 1", n)
+	}
+}

@@ -1,0 +1,136 @@
+package locksqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// hog holds the write lock until the function that it returns is called.
+func hog(tb testing.TB, db *sql.DB) (free func()) {
+	tb.Helper()
+	conn, err := db.Conn(tb.Context())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	exec(tb, conn, "BEGIN IMMEDIATE")
+	return func() {
+		_, _ = conn.ExecContext(context.Background(), "ROLLBACK")
+		_ = conn.Close()
+	}
+}
+
+func TestALosingAttemptNeedsNoWriteLock(t *testing.T) {
+	path := migrated(t)
+	db := open(t, path)
+	s := openStore(t, db)
+	grant(t, s, ask("held"))
+	defer hog(t, open(t, path))()
+	if r := grant(t, s, ask("held"))[0]; r.Granted || r.Holder.Label != "test" {
+		t.Errorf("%+v", r)
+	}
+	if _, err := s.Grant(t.Context(), ask("free")); s.Classify(err) != driver.Again {
+		t.Errorf("control: a winning attempt got by the lock, %v", err)
+	}
+}
+
+func TestABusyDatabaseIsTriedAgain(t *testing.T) {
+	path := migrated(t)
+	s := openStore(t, open(t, path, "_pragma=busy_timeout(0)"))
+	reqs := ask("k")
+	version := grant(t, s, reqs)[0].Version
+	free := hog(t, open(t, path))
+	ctx := t.Context()
+	_, errGrant := s.Grant(ctx, ask("other"))
+	_, errRenew := s.Renew(ctx, []driver.RenewRequest{{Name: "k", Acq: reqs[0].Acq, Version: version, TTL: time.Minute, Holds: 1}}, true)
+	_, errRelease := s.Release(ctx, []driver.ReleaseRequest{{Name: "k", Acq: reqs[0].Acq, Version: version}})
+	errAbandon := s.Abandon(ctx, []driver.AbandonRequest{{Name: "k", Acq: reqs[0].Acq}})
+	for i, err := range []error{errGrant, errRenew, errRelease, errAbandon} {
+		if err == nil || s.Classify(err) != driver.Again {
+			t.Errorf("call %d: %v is %d", i, err, s.Classify(err))
+		}
+	}
+	free()
+	if r := grant(t, s, ask("other"))[0]; !r.Granted {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestALongBusyTimeoutDoesNotHoldUpACancelledCall(t *testing.T) {
+	path := migrated(t)
+	db := open(t, path, "_pragma=busy_timeout(30000)")
+	db.SetMaxOpenConns(1)
+	s := openStore(t, db)
+	free := hog(t, open(t, path))
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	_, err := s.Grant(ctx, ask("k"))
+	if f := s.Classify(err); err == nil || f != driver.Unclear && f != driver.Again || time.Since(start) > time.Second {
+		t.Errorf("%v after %v", err, time.Since(start))
+	}
+	start = time.Now()
+	if _, err = s.Grant(t.Context(), ask("k")); s.Classify(err) != driver.Again || time.Since(start) > 2*time.Second {
+		t.Errorf("%v after %v", err, time.Since(start))
+	}
+	free()
+	if !grant(t, s, ask("k"))[0].Granted {
+		t.Error("the name is not free")
+	}
+	var timeout int
+	if err := db.QueryRow("PRAGMA busy_timeout").Scan(&timeout); err != nil || timeout != 30000 {
+		t.Errorf("the application's busy_timeout is %d now, %v", timeout, err)
+	}
+}
+
+func TestTheClockIsReadAfterTheWaitForTheWriteLock(t *testing.T) {
+	path := migrated(t)
+	s := openStore(t, open(t, path, "_pragma=busy_timeout(200)"))
+	free := hog(t, open(t, path))
+	freed := make(chan time.Time)
+	go func() {
+		time.Sleep(60 * time.Millisecond)
+		before := time.Now()
+		free()
+		freed <- before
+	}()
+	r, err := s.Grant(t.Context(), ask("k"))
+	before := <-freed
+	if err != nil || !r[0].Granted {
+		t.Fatal(r, err)
+	}
+	if r[0].Now < before.UnixMicro()-1000 {
+		t.Errorf("the lease began %v before its statement could run", before.Sub(time.UnixMicro(r[0].Now)))
+	}
+}
+
+func TestAReservedStoreHasAConnectionOfItsOwn(t *testing.T) {
+	db := open(t, migrated(t))
+	db.SetMaxOpenConns(1)
+	s := openStore(t, db)
+	reserved, err := s.Reserve(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !s.Exhausted() || reserved.Exhausted() {
+		t.Error("the pool of one is not exhausted, or the reserved store is")
+	}
+	if !grant(t, reserved, ask("k"))[0].Granted {
+		t.Error("not granted")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := s.Reserve(ctx); !errors.Is(err, driver.ErrNoConnection) || s.Classify(err) != driver.Unreachable {
+		t.Errorf("a second connection: %v", err)
+	}
+	if err := reserved.Close(); err != nil {
+		t.Error(err)
+	}
+	if grant(t, s, ask("k"))[0].Granted {
+		t.Error("granted twice")
+	}
+}

@@ -1,0 +1,221 @@
+package locksqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+func TestABusyDatabaseLeavesNothingHalfDone(t *testing.T) {
+	for journal, keepBusy := range map[string]func(testing.TB, *sql.DB) (free func()){
+		"wal":    hog,
+		"delete": read, // there the commit fails, and nothing before it
+	} {
+		t.Run(journal, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "locks.db")
+			prepare(t, path, journal)
+			db, other := plain(t, path), plain(t, path)
+			db.SetMaxOpenConns(1) // a connection that is left in a transaction shows
+			s := openStore(t, db)
+			before := litter(t, s, db)
+
+			free := keepBusy(t, other)
+			_, errGrant := s.Grant(t.Context(), ask("expired", "new"))
+			_, errRevoke := s.Revoke(t.Context(), []string{"expired", "held"})
+			_, errSweep := s.Sweep(t.Context(), driver.SweepRequest{Limit: 9, Retention: time.Hour})
+			_, errTurn := s.Turn(t.Context(), time.Minute)
+			for i, err := range []error{errGrant, errRevoke, errSweep, errTurn} {
+				if err == nil || s.Classify(err) != driver.Again {
+					t.Errorf("call %d: %v is %d", i, err, s.Classify(err))
+				}
+			}
+			if r := look(t, s, "held")[0]; !r.Held() {
+				t.Errorf("%+v", r)
+			}
+			if page, err := s.List(t.Context(), driver.ListRequest{Limit: 9}); err != nil || len(page.Rows) != 2 {
+				t.Errorf("%+v, %v", page, err)
+			}
+			free()
+			if after := dump(t, other); after != before {
+				t.Errorf("it was\n%s\nand is\n%s", before, after)
+			}
+			if res := sweep(t, s, "", 9); len(res.Crashed) != 1 || res.Purged != 1 {
+				t.Errorf("%+v", res)
+			}
+		})
+	}
+}
+
+// plain opens a handle that leaves the journal mode as it is.
+func plain(tb testing.TB, path string) *sql.DB {
+	tb.Helper()
+	db, err := sql.Open("sqlite", "file:"+path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// read holds a lock that keeps others from committing, in a database without a
+// write-ahead log, until the function that it returns is called.
+func read(tb testing.TB, db *sql.DB) (free func()) {
+	tb.Helper()
+	rows, err := db.QueryContext(tb.Context(), "SELECT name FROM sqllock_lock")
+	if err != nil || !rows.Next() {
+		tb.Fatal("nothing to read", err)
+	}
+	return func() { _ = rows.Close() }
+}
+
+// litter makes rows of which there is something to do, and returns the dump.
+func litter(tb testing.TB, s driver.LeaseStore, db *sql.DB) string {
+	tb.Helper()
+	reqs := ask("expired", "held", "idle")
+	grant(tb, s, reqs)
+	release(tb, s, reqs[2], 0)
+	expire(tb, db, "expired")
+	exec(tb, db, "UPDATE sqllock_lock SET version = 1, expires_at = 1 WHERE name = 'idle'")
+	return dump(tb, db)
+}
+
+// dump returns all that stands in the tables.
+func dump(tb testing.TB, db *sql.DB) (all string) {
+	tb.Helper()
+	const rows = `SELECT group_concat(name || ' ' || coalesce(hex(acq), '') || ' ' || version || ' ' || expires_at || ' ' || ended, char(10)) ||
+		(SELECT swept_at FROM sqllock_meta) FROM sqllock_lock`
+	if err := db.QueryRowContext(tb.Context(), rows).Scan(&all); err != nil {
+		tb.Fatal(err)
+	}
+	return all
+}
+
+func TestACallThatIsCancelledHalfWayLeavesNothingHalfDone(t *testing.T) {
+	path := migrated(t)
+	db := open(t, path)
+	other := openStore(t, db)
+	before := litter(t, other, db)
+
+	for _, c := range []struct {
+		call, prefix string
+		do           func(context.Context, driver.LeaseStore) error
+	}{
+		{"grant", "INSERT", func(ctx context.Context, s driver.LeaseStore) error {
+			_, err := s.Grant(ctx, ask("expired", "new"))
+			return err
+		}},
+		{"revoke", "UPDATE", func(ctx context.Context, s driver.LeaseStore) error {
+			_, err := s.Revoke(ctx, []string{"held"})
+			return err
+		}},
+		{"sweep", "DELETE", func(ctx context.Context, s driver.LeaseStore) error {
+			_, err := s.Sweep(ctx, driver.SweepRequest{Limit: 9, Retention: time.Hour})
+			return err
+		}},
+	} {
+		t.Run(c.call, func(t *testing.T) {
+			hook := once{prefix: c.prefix}
+			one := spied(t, path, hook.before)
+			one.SetMaxOpenConns(1)
+			s := openStore(t, one)
+			exec(t, one, "CREATE TEMP TABLE mark (x)")
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			hook.do = cancel
+			if err := c.do(ctx, s); !errors.Is(err, context.Canceled) || s.Classify(err) != driver.Unclear || hook.do != nil {
+				t.Errorf("%v", err)
+			}
+			if after := dump(t, db); after != before {
+				t.Errorf("it was\n%s\nand is\n%s", before, after)
+			}
+			if _, err := other.Revoke(t.Context(), []string{"never seen"}); err != nil {
+				t.Errorf("the write lock was left behind: %v", err)
+			}
+			if err := c.do(t.Context(), s); err != nil {
+				t.Errorf("the connection cannot be used: %v", err)
+			}
+			exec(t, one, "INSERT INTO mark VALUES (1)") // it is the same, which matters in memory
+			before = dump(t, db)
+		})
+	}
+}
+
+func TestAConnectionIsNeverLeftInATransaction(t *testing.T) {
+	path := migrated(t)
+	other := openStore(t, open(t, path))
+	for _, c := range []struct {
+		lost    string // the statement that runs, but whose reply is lost
+		revoked bool
+		kept    bool // the connection
+	}{
+		{"BEGIN", false, true},
+		{"UPDATE", false, true},
+		{"COMMIT", true, true},
+		{"ROLLBACK", false, false},
+	} {
+		t.Run(c.lost, func(t *testing.T) {
+			grant(t, other, ask("k"))
+			hook := once{prefix: c.lost}
+			fail := once{prefix: "UPDATE"} // so that there is a ROLLBACK
+			one := spied(t, path, func(text string) error { return errors.Join(fail.before(text), hook.before(text)) })
+			one.SetMaxOpenConns(1)
+			s := openStore(t, one)
+			exec(t, one, "CREATE TEMP TABLE mark (x)")
+			hook.lose = errors.New("lost")
+			if c.lost == "ROLLBACK" {
+				fail.lose = errors.New("failed")
+			}
+			if _, err := s.Revoke(t.Context(), []string{"k"}); err == nil || s.Classify(err) != driver.Unclear || hook.lose != nil {
+				t.Errorf("%v", err)
+			}
+			if _, err := other.Revoke(t.Context(), []string{"never seen"}); err != nil {
+				t.Errorf("the write lock was left behind: %v", err)
+			}
+			if r := look(t, s, "k")[0]; r.Held() == c.revoked {
+				t.Errorf("%+v", r)
+			}
+			_, err := one.ExecContext(t.Context(), "INSERT INTO mark VALUES (1)")
+			if kept := err == nil; kept != c.kept {
+				t.Errorf("the connection was kept: %v, %v", kept, err)
+			}
+		})
+	}
+}
+
+func TestWhatATransactionHasReadNobodyChangesBeforeItWrites(t *testing.T) {
+	path := migrated(t)
+	db := open(t, path, "_pragma=busy_timeout(0)")
+	other := openStore(t, db)
+	hook := once{prefix: "SELECT"}
+	s := openStore(t, spied(t, path, hook.before))
+	grant(t, other, ask("k"))
+	hook.do = func() {
+		if r, err := other.Revoke(t.Context(), []string{"k"}); other.Classify(err) != driver.Again {
+			t.Errorf("somebody else could write: %+v, %v", r, err)
+		}
+	}
+	if r, err := s.Revoke(t.Context(), []string{"k"}); err != nil || !r[0].Revoked || hook.do != nil {
+		t.Error(r, err)
+	}
+}
+
+func TestACommitThatHasBegunIsNotCancelled(t *testing.T) {
+	path := migrated(t)
+	hook := once{prefix: "COMMIT"}
+	s := openStore(t, spied(t, path, hook.before))
+	grant(t, s, ask("k"))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	hook.do = cancel
+	if r, err := s.Revoke(ctx, []string{"k"}); err != nil || !r[0].Revoked || hook.do != nil {
+		t.Error(r, err)
+	}
+	if r := look(t, s, "k")[0]; r.Held() {
+		t.Errorf("%+v", r)
+	}
+}

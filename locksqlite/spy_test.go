@@ -1,0 +1,86 @@
+package locksqlite_test
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"strings"
+	"testing"
+)
+
+// once does something before the next statement that begins with prefix runs, or
+// loses its reply. The zero once does nothing.
+type once struct {
+	prefix string
+	do     func()
+	lose   error // what is returned when the statement has run, if not nil
+}
+
+func (o *once) before(text string) (lost error) {
+	if o.do == nil && o.lose == nil || !strings.HasPrefix(text, o.prefix) {
+		return nil
+	}
+	do, lost := o.do, o.lose
+	o.do, o.lose = nil, nil
+	if do != nil {
+		do()
+	}
+	return lost
+}
+
+// spied opens a handle that calls before with each statement but PRAGMAs, before
+// it runs and on its goroutine. If that returns an error, the statement runs and
+// its reply is the error.
+func spied(tb testing.TB, path string, before func(text string) error) *sql.DB {
+	tb.Helper()
+	db := sql.OpenDB(spyConnector{open(tb, path).Driver(), "file:" + path + "?_pragma=journal_mode(wal)", before})
+	tb.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+type spyConnector struct {
+	driver sqldriver.Driver
+	dsn    string
+	before func(text string) error
+}
+
+func (c spyConnector) Driver() sqldriver.Driver { return c.driver }
+
+func (c spyConnector) Connect(context.Context) (sqldriver.Conn, error) {
+	conn, err := c.driver.Open(c.dsn)
+	if err != nil {
+		return nil, err
+	}
+	return &spyConn{conn, c.before}, nil
+}
+
+type spyConn struct {
+	sqldriver.Conn
+	before func(text string) error
+}
+
+func (c *spyConn) tell(text string) error {
+	if text = strings.TrimSpace(text); strings.HasPrefix(text, "PRAGMA") {
+		return nil
+	}
+	return c.before(text)
+}
+
+func (c *spyConn) ExecContext(ctx context.Context, text string, args []sqldriver.NamedValue) (sqldriver.Result, error) {
+	lost := c.tell(text)
+	res, err := c.Conn.(sqldriver.ExecerContext).ExecContext(ctx, text, args)
+	if err == nil && lost != nil {
+		return nil, lost
+	}
+	return res, err
+}
+
+func (c *spyConn) QueryContext(ctx context.Context, text string, args []sqldriver.NamedValue) (sqldriver.Rows, error) {
+	lost := c.tell(text)
+	rows, err := c.Conn.(sqldriver.QueryerContext).QueryContext(ctx, text, args)
+	if err == nil && lost != nil {
+		_ = rows.Close()
+		return nil, lost
+	}
+	return rows, err
+}
