@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ type attempt struct {
 	l     *Locker
 	req   driver.GrantRequest
 	owner string // explicit owner, or ""
+	opts  lockOptions
 	began time.Duration
 
 	asked   int           // requests sent
@@ -27,8 +29,8 @@ type attempt struct {
 
 func (l *Locker) newAttempt(name, owner string, o lockOptions) *attempt {
 	acq := newID()
-	a := &attempt{l: l, owner: owner, began: l.clock.now()}
-	a.req = driver.GrantRequest{Name: name, Acq: acq, Owner: owner, TTL: o.ttl}
+	a := &attempt{l: l, owner: owner, opts: o, began: l.clock.now()}
+	a.req = driver.GrantRequest{Name: name, Acq: acq, Owner: owner, TTL: o.kept(), Value: bytes.Clone(o.value)}
 	if owner == "" {
 		a.req.Owner = acq.String()
 	}
@@ -53,7 +55,7 @@ func (a *attempt) ask(ctx context.Context) (*hold, *HeldError, error) {
 	a.l.gate.resume()
 	go func() {
 		defer a.l.gate.leave()
-		r := a.l.request(a.req)
+		r := a.l.request(a.req, a.l.cfg.timeout(a.opts.trusted()))
 		select {
 		case ch <- r:
 		case <-gone:
@@ -73,8 +75,8 @@ func (a *attempt) ask(ctx context.Context) (*hold, *HeldError, error) {
 }
 
 // request runs the statement.
-func (l *Locker) request(req driver.GrantRequest) reply {
-	ctx, cancel := context.WithTimeout(l.base, l.cfg.timeout(req.TTL))
+func (l *Locker) request(req driver.GrantRequest, timeout time.Duration) reply {
+	ctx, cancel := context.WithTimeout(l.base, timeout)
 	defer cancel()
 	defer l.keeper.stir()
 	r := reply{before: l.clock.now()}
@@ -84,13 +86,16 @@ func (l *Locker) request(req driver.GrantRequest) reply {
 		return r
 	}
 	r.res = res[0]
+	if crashed := r.res.Crashed; crashed.Acq != (driver.ID{}) {
+		l.crashed(req.Name, crashed)
+	}
 	return r
 }
 
 // disown gives back what a request got that nobody waits for any more.
 func (l *Locker) disown(req driver.GrantRequest, r reply) {
 	if r.res.Granted || r.err != nil && l.mode.classify(r.err) == driver.Unclear {
-		l.undo.add(req.Name, req.Acq, req.TTL)
+		l.undo.add(driver.AbandonRequest{Name: req.Name, Acq: req.Acq}, req.TTL)
 	}
 }
 
@@ -121,11 +126,19 @@ func (a *attempt) hold(r reply) *hold {
 		explicit: a.owner != "",
 		unclear:  a.unclear,
 		token:    r.res.Version,
-		ttl:      a.req.TTL,
+		ttl:      a.opts.trusted(),
+		minHold:  a.opts.minHold,
+		delay:    a.opts.lockDelay,
+		limit:    never,
 		granted:  a.l.clock.now(),
 		leases:   make(map[*Lease]struct{}),
 	}
-	h.deadline.Store(int64(r.before + trust(min(a.req.TTL, r.res.Remaining))))
+	if a.opts.hasMaxHold {
+		h.limit = r.before + a.opts.maxHold
+	}
+	beyond := a.req.TTL - h.ttl // what the row is kept for longer than the holder trusts it
+	h.last = h.limit-r.before <= h.ttl
+	h.deadline.Store(int64(r.before + trust(min(h.ttl, r.res.Remaining-beyond))))
 	return h
 }
 
@@ -134,7 +147,7 @@ func (a *attempt) hold(r reply) *hold {
 func (a *attempt) begin(ctx context.Context, h *hold) (*Lease, error) {
 	l := a.l
 	if h.remaining() <= 0 {
-		l.undo.add(h.name, h.acq, h.ttl)
+		l.undo.add(driver.AbandonRequest{Name: h.name, Acq: h.acq}, a.req.TTL)
 		return nil, &LostError{Name: h.name, Token: h.token, Reason: LostLate}
 	}
 	lease := h.first(ctx) // before anybody else can enter, and leave, the hold
@@ -145,7 +158,7 @@ func (a *attempt) begin(ctx context.Context, h *hold) (*Lease, error) {
 	}
 	if !l.keeper.keep(h) {
 		l.queue.freed(h)
-		l.undo.add(h.name, h.acq, h.ttl)
+		l.undo.add(driver.AbandonRequest{Name: h.name, Acq: h.acq}, a.req.TTL)
 		return nil, ErrClosed
 	}
 	l.events.acquired(AcquiredEvent{LeaseInfo: h.info(), Waited: h.granted - a.began, Attempts: a.asked})
@@ -156,7 +169,7 @@ func (a *attempt) begin(ctx context.Context, h *hold) (*Lease, error) {
 // still under way sees to itself.
 func (a *attempt) giveUp() {
 	if a.unclear {
-		a.l.undo.add(a.req.Name, a.req.Acq, a.req.TTL)
+		a.l.undo.add(driver.AbandonRequest{Name: a.req.Name, Acq: a.req.Acq}, a.req.TTL)
 	}
 }
 

@@ -71,6 +71,9 @@ type HeldError struct {
 
 // Error implements error.
 func (e *HeldError) Error() string {
+	if e.Owner == "" && !e.Until.IsZero() {
+		return fmt.Sprintf("sqllock: %q is kept until %s", e.Name, e.Until.UTC().Format(time.RFC3339))
+	}
 	s := fmt.Sprintf("sqllock: %q is held", e.Name)
 	if e.Label != "" {
 		s += fmt.Sprintf(" by %q", e.Label)
@@ -88,7 +91,10 @@ func newHeldError(name string, h driver.Holder) *HeldError {
 	e := &HeldError{Name: name}
 	if h.Acq != (driver.ID{}) {
 		e.Owner, e.Label = h.Owner, h.Label
-		e.Since, e.Until = time.UnixMicro(h.Since), time.UnixMicro(h.Until)
+		e.Since = time.UnixMicro(h.Since)
+	}
+	if h.Until > 0 {
+		e.Until = time.UnixMicro(h.Until)
 	}
 	return e
 }
@@ -128,11 +134,15 @@ const (
 	LostUnreachable
 	// LostPoolExhausted: the renewals got no connection from the pool in time.
 	LostPoolExhausted
-	// LostTaken: the database says that the lease is over; it had expired there,
-	// or somebody ended it.
+	// LostTaken: the database says that the lease is over: it had expired there,
+	// or its row was changed by hand.
 	LostTaken
 	// LostLate: the reply to the request came after the lease's own deadline.
 	LostLate
+	// LostRevoked: somebody has ended the lease with ForceUnlock.
+	LostRevoked
+	// LostMaxHold: the time that the holder has set with MaxHold is over.
+	LostMaxHold
 )
 
 // String returns the reason in words.
@@ -148,6 +158,10 @@ func (r Reason) String() string {
 		return "the database does not know it any more"
 	case LostLate:
 		return "granted too late to be used"
+	case LostRevoked:
+		return "revoked by force"
+	case LostMaxHold:
+		return "held for as long as MaxHold allows"
 	}
 	return fmt.Sprintf("Reason(%d)", uint8(r))
 }

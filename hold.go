@@ -19,6 +19,9 @@ type hold struct {
 	explicit bool // owner was given by WithOwner: it may re-enter without a lease
 	token    int64
 	ttl      time.Duration
+	minHold  time.Duration // from the grant on, nobody else gets the name
+	delay    time.Duration // the row is kept for this much longer than the holder trusts it
+	limit    time.Duration // when the hold ends at the latest, on the Locker's clock; never: no bound
 	granted  time.Duration
 
 	// deadline is until when the holder may believe that it holds, on the
@@ -35,6 +38,7 @@ type hold struct {
 	leases map[*Lease]struct{}
 	lost   *LostError // set when state is holdLost
 	worry  worry
+	last   bool // the deadline is as far as it may get
 }
 
 type holdState uint8
@@ -116,13 +120,20 @@ func (h *hold) expire() {
 		h.mu.Unlock()
 		return
 	}
-	reason := h.worry.reason
-	if h.worry.err == nil {
-		reason = LostDeadline
-	}
-	h.loseLocked(reason, h.worry.err)
+	h.loseLocked(h.whyLocked(), h.worry.err)
 	h.mu.Unlock()
 	h.locker.ended(h)
+}
+
+// whyLocked says why the deadline has passed; the caller holds mu.
+func (h *hold) whyLocked() Reason {
+	switch {
+	case h.worry.err != nil:
+		return h.worry.reason
+	case h.last:
+		return LostMaxHold
+	}
+	return LostDeadline
 }
 
 // lose makes the hold lost, if it is live, for a reason that is certain.
@@ -147,13 +158,22 @@ func (h *hold) loseLocked(reason Reason, err error) {
 	}
 }
 
+// stint is for how long a renewal that is sent now may extend the hold, and
+// whether it is the last one.
+func (h *hold) stint(now time.Duration) (ttl time.Duration, last bool) {
+	if left := h.limit - now; left <= h.ttl {
+		return max(left, time.Microsecond), true
+	}
+	return h.ttl, false
+}
+
 // extend moves the deadline after a renewal. Loss is sticky: a renewal that is
 // known only after the old deadline has passed revives nothing.
-func (h *hold) extend(deadline time.Duration) {
+func (h *hold) extend(deadline time.Duration, last bool) {
 	h.mu.Lock()
 	late := h.remaining() <= 0
 	if h.state == holdLive && !late {
-		h.worry = worry{}
+		h.worry, h.last = worry{}, last
 		h.deadline.Store(max(h.deadline.Load(), int64(deadline)))
 	}
 	h.mu.Unlock()
@@ -206,6 +226,13 @@ func (h *hold) holds() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.count
+}
+
+// final reports that there is nothing left to renew.
+func (h *hold) final() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.last
 }
 
 func (h *hold) info() LeaseInfo {

@@ -21,10 +21,11 @@ type Hooks struct {
 	Lost      func(LostEvent)      // the holder cannot prove any more that it holds
 	Unlocked  func(UnlockedEvent)  // the last holder of a lease unlocked it
 	ClockJump func(ClockJumpEvent) // the database's clock was set
+	Crashed   func(CrashedEvent)   // a lease of anybody's had expired and was ended by this Locker
 }
 
 func (h *Hooks) empty() bool {
-	return h.Acquired == nil && h.Jeopardy == nil && h.Lost == nil && h.Unlocked == nil && h.ClockJump == nil
+	return h.Acquired == nil && h.Jeopardy == nil && h.Lost == nil && h.Unlocked == nil && h.ClockJump == nil && h.Crashed == nil
 }
 
 // LeaseInfo tells which lease an event is about.
@@ -70,6 +71,20 @@ type UnlockedEvent struct {
 // names of crashed holders for longer.
 type ClockJumpEvent struct {
 	Jump time.Duration // at least this far; positive is forward
+}
+
+// CrashedEvent tells that a holder, of whatever Locker, had neither unlocked nor
+// renewed its lease until that expired. All Lockers on the same tables together
+// hear of it once: the one that acquires the name next, or the one whose reaper
+// finds it first. If that one crashes in this very moment, nobody does. Times are
+// on the clock of the database.
+type CrashedEvent struct {
+	Name    string
+	Owner   string
+	Label   string
+	Token   int64
+	Since   time.Time
+	Expired time.Time
 }
 
 // maxEvents is how many events wait for a slow hook before some are dropped.
@@ -191,6 +206,13 @@ func (e *events) unlocked(ev UnlockedEvent) {
 	if e != nil {
 		tell(e, e.hooks.Unlocked, ev, slog.LevelDebug, "sqllock: unlocked",
 			"name", ev.Name, "owner", ev.Owner, "token", ev.Token, "held", ev.Held, "error", ev.Err)
+	}
+}
+
+func (e *events) crashed(ev CrashedEvent) {
+	if e != nil {
+		tell(e, e.hooks.Crashed, ev, slog.LevelWarn, "sqllock: a holder has let its lease expire",
+			"name", ev.Name, "owner", ev.Owner, "label", ev.Label, "token", ev.Token, "since", ev.Since, "expired", ev.Expired)
 	}
 }
 

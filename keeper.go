@@ -74,7 +74,10 @@ func (k *keeper) keep(h *hold) bool {
 	if k.ctx.Err() != nil {
 		return false
 	}
-	due := k.clock.now() + h.remaining()/3
+	due := never
+	if !h.final() {
+		due = k.clock.now() + h.remaining()/3
+	}
 	k.kept[h] = &upkeep{due: due}
 	k.lookAt(due)
 	return true

@@ -2,6 +2,7 @@ package sqllock
 
 import (
 	"context"
+	"time"
 
 	"github.com/sqllock/sqllock/driver"
 )
@@ -16,6 +17,11 @@ type mode interface {
 	renew(ctx context.Context, reqs []driver.RenewRequest, wait bool) (driver.RenewResults, error)
 	release(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error)
 	abandon(ctx context.Context, reqs []driver.AbandonRequest) error
+	look(ctx context.Context, names []string) ([]driver.Row, error)
+	list(ctx context.Context, req driver.ListRequest) (driver.Page, error)
+	revoke(ctx context.Context, names []string) ([]driver.RevokeResult, error)
+	sweep(ctx context.Context, req driver.SweepRequest) (driver.SweepResult, error)
+	turn(ctx context.Context, every time.Duration) (bool, error)
 	classify(err error) driver.Fault
 
 	// rest is called when no lease has been held for a while: what is kept for

@@ -19,6 +19,7 @@ const (
 
 	maxStatementTimeout = 5 * time.Second
 	maxText             = 255 // bytes of a name, an owner or a label
+	maxValue            = 64 << 10
 )
 
 // UniqueOptions are the options of [NewUnique]. The zero value of each field
@@ -55,40 +56,10 @@ type UniqueOptions struct {
 
 	// Hooks are called when something happens to a lease. The default is none.
 	Hooks *Hooks
-}
 
-// LockOption is an option of one call of Lock, TryLock, Do or TryDo.
-type LockOption func(*lockOptions)
-
-type lockOptions struct {
-	ttl      time.Duration
-	wait     time.Duration
-	tries    int
-	hasWait  bool
-	hasTries bool
-}
-
-// TTL overrides the Locker's TTL for one lease; from 100 ms to 24 h. A call that
-// re-enters a lease leaves that lease's TTL as it is.
-func TTL(d time.Duration) LockOption {
-	return func(o *lockOptions) { o.ttl = d }
-}
-
-// Wait bounds how long Lock waits while somebody else holds the name, or the
-// database cannot be reached. When it is over, Lock returns an [ErrHeld], or the
-// last error of the database. Wait must be positive; the default is to wait
-// until the context ends. It does not apply to TryLock.
-func Wait(d time.Duration) LockOption {
-	return func(o *lockOptions) { o.wait, o.hasWait = d, true }
-}
-
-// Tries bounds how often Lock asks the database. When n attempts have not got
-// the name, Lock returns an [ErrHeld], or the last error of the database. Tries
-// must be positive; the default is no bound. While this process holds the name
-// itself no attempts are made, and none are counted. It does not apply to
-// TryLock.
-func Tries(n int) LockOption {
-	return func(o *lockOptions) { o.tries, o.hasTries = n, true }
+	// Reaper says how the table is cleaned up. By default it is, in the
+	// background.
+	Reaper *ReaperOptions
 }
 
 // config is what a Locker of any mode is configured with, defaults applied.
@@ -100,6 +71,7 @@ type config struct {
 	statementTimeout time.Duration // 0: by TTL
 	logger           *slog.Logger  // nil: discard
 	hooks            Hooks
+	reaper           ReaperOptions
 }
 
 func (o *UniqueOptions) config() (config, error) {
@@ -119,6 +91,10 @@ func (o *UniqueOptions) config() (config, error) {
 	}
 	if c.label == "" {
 		c.label = defaultLabel()
+	}
+	var err error
+	if c.reaper, err = o.Reaper.config(); err != nil {
+		return c, err
 	}
 	return c, c.validate()
 }
@@ -146,33 +122,6 @@ func (c *config) timeout(ttl time.Duration) time.Duration {
 		return c.statementTimeout
 	}
 	return min(ttl/3, maxStatementTimeout)
-}
-
-// lockOptions applies the options of a call that waits.
-func (c *config) lockOptions(opts []LockOption) (lockOptions, error) {
-	o := lockOptions{ttl: c.ttl}
-	for _, opt := range opts {
-		opt(&o)
-	}
-	if err := validateTTL(o.ttl); err != nil {
-		return o, err
-	}
-	if o.hasWait && o.wait <= 0 {
-		return o, fmt.Errorf("%w: Wait(%v): must be positive", ErrInvalidOption, o.wait)
-	}
-	if o.hasTries && o.tries <= 0 {
-		return o, fmt.Errorf("%w: Tries(%d): must be positive", ErrInvalidOption, o.tries)
-	}
-	return o, nil
-}
-
-// tryOptions applies the options of a call that does not wait.
-func (c *config) tryOptions(opts []LockOption) (lockOptions, error) {
-	o, err := c.lockOptions(opts)
-	if err == nil && (o.hasWait || o.hasTries) {
-		err = fmt.Errorf("%w: Wait and Tries do not apply to a call that does not wait", ErrInvalidOption)
-	}
-	return o, err
 }
 
 func validateTTL(ttl time.Duration) error {

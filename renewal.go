@@ -18,14 +18,15 @@ func (k *keeper) renew(batch []*hold, wait bool) {
 	slices.SortFunc(batch, func(a, b *hold) int { return cmp.Compare(a.name, b.name) })
 	reqs := make([]driver.RenewRequest, len(batch))
 	timeout := maxStatementTimeout
+	before := k.clock.now()
 	for i, h := range batch {
-		reqs[i] = driver.RenewRequest{Name: h.name, Acq: h.acq, Version: h.token, TTL: h.ttl, Holds: h.holds()}
+		ttl, _ := h.stint(before)
+		reqs[i] = driver.RenewRequest{Name: h.name, Acq: h.acq, Version: h.token, TTL: ttl + h.delay, Holds: h.holds()}
 		timeout = min(timeout, k.cfg.timeout(h.ttl))
 	}
 	ctx, cancel := context.WithTimeout(k.ctx, timeout)
 	defer cancel()
 
-	before := k.clock.now()
 	res, err := k.mode.renew(ctx, reqs, wait)
 	if err != nil {
 		k.failed(batch, err)
@@ -44,10 +45,17 @@ func (k *keeper) renew(batch []*hold, wait bool) {
 func (k *keeper) settle(h *hold, before time.Duration, status driver.RenewStatus) {
 	switch status {
 	case driver.Renewed:
-		h.extend(before + trust(h.ttl))
-		k.plan(h, func(u *upkeep) { *u = upkeep{due: before + h.ttl/3} })
+		ttl, last := h.stint(before)
+		h.extend(before+trust(ttl), last)
+		due := before + h.ttl/3
+		if last {
+			due = never
+		}
+		k.plan(h, func(u *upkeep) { *u = upkeep{due: due} })
 	case driver.Busy:
 		k.plan(h, func(u *upkeep) { u.renewing, u.alone, u.due = false, true, k.clock.now() })
+	case driver.Revoked:
+		h.lose(LostRevoked, nil)
 	default:
 		h.lose(LostTaken, nil)
 	}

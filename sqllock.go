@@ -17,6 +17,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/sqllock/sqllock/driver"
 )
@@ -33,6 +34,8 @@ type Locker struct {
 	undo   *undo
 	events *events
 	gate   *gate
+	reaper *Reaper
+	reaped sync.WaitGroup // the reaper in the background
 
 	base context.Context // of every statement; ends when Close gives up waiting
 	stop context.CancelFunc
@@ -51,6 +54,10 @@ func newLocker(id driver.ID, cfg config, m mode, c clock) *Locker {
 	l.base, l.stop = context.WithCancel(context.Background())
 	l.keeper = newKeeper(m, c, &l.cfg, l.events)
 	l.undo = newUndo(m, c, l.events)
+	l.reaper = &Reaper{l: l, o: cfg.reaper}
+	if !cfg.reaper.Off {
+		l.reaped.Go(func() { _ = l.reaper.Run(l.base) })
+	}
 	return l
 }
 
@@ -70,6 +77,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	l.stop() // whatever is still under way ends now
 	_ = l.gate.wait(context.Background())
 	l.abortHolds() // what was granted after ctx had ended
+	l.reaped.Wait()
 	l.keeper.close()
 	l.undo.close()
 	errs = append(errs, l.mode.close())

@@ -43,14 +43,14 @@ func newUndo(m mode, c clock, e *events) *undo {
 
 // add sees to it that the acquisition holds nothing in the end. A request of it
 // was sent at most now.
-func (u *undo) add(name string, acq driver.ID, ttl time.Duration) {
+func (u *undo) add(r driver.AbandonRequest, ttl time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.ctx.Err() != nil { // closed: the database's expiry does it
 		return
 	}
 	now := u.clock.now()
-	u.pending[driver.AbandonRequest{Name: name, Acq: acq}] = &undoing{until: now + ttl, next: now, pause: undoPause, ttl: ttl}
+	u.pending[r] = &undoing{until: now + ttl, next: now, pause: undoPause, ttl: ttl}
 	if !u.running {
 		u.running = true
 		u.wg.Go(u.run)

@@ -104,6 +104,40 @@ func (u *unique) abandon(ctx context.Context, reqs []driver.AbandonRequest) erro
 	return u.store.Abandon(ctx, reqs)
 }
 
+func (u *unique) look(ctx context.Context, names []string) (rows []driver.Row, err error) {
+	err = u.aside(ctx, func(s driver.LeaseStore) error {
+		rows, err = s.Look(ctx, names)
+		return err
+	})
+	return rows, err
+}
+
+func (u *unique) list(ctx context.Context, req driver.ListRequest) (page driver.Page, err error) {
+	err = u.aside(ctx, func(s driver.LeaseStore) error {
+		page, err = s.List(ctx, req)
+		return err
+	})
+	return page, err
+}
+
+func (u *unique) revoke(ctx context.Context, names []string) (res []driver.RevokeResult, err error) {
+	err = u.aside(ctx, func(s driver.LeaseStore) error {
+		res, err = s.Revoke(ctx, names)
+		return err
+	})
+	return res, err
+}
+
+// What the reaper does can wait for a connection.
+
+func (u *unique) sweep(ctx context.Context, req driver.SweepRequest) (driver.SweepResult, error) {
+	return u.store.Sweep(ctx, req)
+}
+
+func (u *unique) turn(ctx context.Context, every time.Duration) (bool, error) {
+	return u.store.Turn(ctx, every)
+}
+
 func (u *unique) classify(err error) driver.Fault { return u.store.Classify(err) }
 
 func (u *unique) rest() bool { return u.lane == nil || u.lane.rest() }

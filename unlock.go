@@ -16,9 +16,10 @@ func (l *Locker) unlock(lease *Lease) error {
 	defer l.gate.leave()
 	h := lease.hold
 	last, err := h.leave(lease)
-	if last && errors.Is(err, ErrLost) {
-		// A renewal that arrives late could keep the name for nobody.
-		l.undo.add(h.name, h.acq, h.ttl)
+	if last && errors.Is(err, ErrLost) && h.delay == 0 {
+		// A renewal that arrives late could keep the name for nobody. With a lock
+		// delay that is wanted.
+		l.undo.add(h.abandonment())
 	}
 	if !last || err != nil {
 		return err
@@ -38,23 +39,24 @@ func (l *Locker) free(h *hold) error {
 	timeout := l.cfg.timeout(h.ttl)
 	ctx, cancel := context.WithTimeout(l.base, 2*timeout)
 	defer cancel()
-	if h.unclear {
-		defer l.undo.add(h.name, h.acq, h.ttl)
-	}
 	unclear := false
 	pause := newPauses(&l.cfg)
 	for {
 		freed, err := l.releaseOnce(ctx, h)
 		switch {
-		case err == nil && (freed || unclear): // an unclear release did run
-			return nil
 		case err == nil:
-			return &LostError{Name: h.name, Token: h.token, Reason: LostTaken}
+			if h.unclear { // the name was free for a moment, and may not be any more
+				l.undo.add(driver.AbandonRequest{Name: h.name, Acq: h.acq}, h.kept())
+			}
+			if freed || unclear { // an unclear release did run
+				return nil
+			}
+			return &LostError{Name: h.name, Token: h.token, Reason: l.whyGone(ctx, h)}
 		}
 		fault := l.mode.classify(err)
 		unclear = unclear || fault == driver.Unclear
 		if fault == driver.Refused || nap(ctx, pause.next()) != nil {
-			l.undo.add(h.name, h.acq, h.ttl)
+			l.undo.add(h.abandonment())
 			return fmt.Errorf("sqllock: unlock %q: it will be freed in the background, at latest by its expiry: %w", h.name, err)
 		}
 	}
@@ -63,8 +65,28 @@ func (l *Locker) free(h *hold) error {
 func (l *Locker) releaseOnce(ctx context.Context, h *hold) (freed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.timeout(h.ttl))
 	defer cancel()
-	res, err := l.mode.release(ctx, []driver.ReleaseRequest{{Name: h.name, Acq: h.acq, Version: h.token}})
+	res, err := l.mode.release(ctx, []driver.ReleaseRequest{{Name: h.name, Acq: h.acq, Version: h.token, MinHold: h.minHold}})
 	return err == nil && res[0], err
+}
+
+// whyGone asks why the database does not know a hold any more, by a renewal that
+// cannot succeed.
+func (l *Locker) whyGone(ctx context.Context, h *hold) Reason {
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.timeout(h.ttl))
+	defer cancel()
+	res, err := l.mode.renew(ctx, []driver.RenewRequest{{Name: h.name, Acq: h.acq, Version: h.token, TTL: time.Microsecond}}, false)
+	if err == nil && res.Status[0] == driver.Revoked {
+		return LostRevoked
+	}
+	return LostTaken
+}
+
+// kept is for how long the row is kept after a grant or a renewal.
+func (h *hold) kept() time.Duration { return max(h.ttl, h.minHold) + h.delay }
+
+// abandonment frees the hold in the background, and for how long to try.
+func (h *hold) abandonment() (driver.AbandonRequest, time.Duration) {
+	return driver.AbandonRequest{Name: h.name, Acq: h.acq, MinHold: h.minHold}, h.kept()
 }
 
 // nap waits for d, or less if ctx ends.

@@ -1,0 +1,250 @@
+package sqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// State is what the database says of a name.
+type State uint8
+
+// The states of a name.
+const (
+	// StateUnknown: the table has no row of it. It was never locked, or was purged.
+	StateUnknown State = iota
+	// StateHeld: somebody holds it.
+	StateHeld
+	// StateReleased: its last holder unlocked it.
+	StateReleased
+	// StateExpired: its last holder let its lease expire.
+	StateExpired
+	// StateForced: its last holder's lease was ended by ForceUnlock.
+	StateForced
+)
+
+// String returns the state in one word.
+func (s State) String() string {
+	switch s {
+	case StateUnknown:
+		return "unknown"
+	case StateHeld:
+		return "held"
+	case StateReleased:
+		return "released"
+	case StateExpired:
+		return "expired"
+	case StateForced:
+		return "forced"
+	}
+	return fmt.Sprintf("State(%d)", uint8(s))
+}
+
+// Info is what the database says of a name. All times are on its clock.
+type Info struct {
+	Name  string
+	State State
+
+	// Owner, Label, Holds and Value are the holder's, and stay while its lease has
+	// expired but nobody has cleaned up. Holds is how often the holder held the
+	// lease when it was last renewed. Value is not read by List.
+	Owner string
+	Label string
+	Holds int
+	Value []byte
+
+	// Token, Since and Until are those of the current term or else of the last;
+	// Until is when the lease expires unless it is renewed, or when the term ended.
+	// After ForceUnlock the token is one that nobody had.
+	Token int64
+	Since time.Time
+	Until time.Time
+
+	// KeptUntil is until when nobody can acquire the name although nobody holds
+	// it, because its last holder asked for a minimum time with [MinHold]. It is
+	// zero if there is no such time.
+	KeptUntil time.Time
+
+	// Now is the database's clock at the time of the reading.
+	Now time.Time
+}
+
+func newInfo(r *driver.Row) Info {
+	i := Info{
+		Name: r.Name, State: stateOf(r), Owner: r.Holder.Owner, Label: r.Holder.Label, Holds: r.Holds, Value: r.Value,
+		Token: r.Holder.Version, Now: time.UnixMicro(r.Now),
+	}
+	if i.State != StateUnknown {
+		i.Since, i.Until = time.UnixMicro(r.Holder.Since), time.UnixMicro(r.Holder.Until)
+	}
+	if r.Gate > r.Now {
+		i.KeptUntil = time.UnixMicro(r.Gate)
+	}
+	return i
+}
+
+func stateOf(r *driver.Row) State {
+	switch {
+	case r.Held() && r.Holder.Until > r.Now:
+		return StateHeld
+	case r.Held() || r.Ended == driver.EndedExpired:
+		return StateExpired
+	case r.Ended == driver.EndedRevoked:
+		return StateForced
+	case r.Holder.Version == 0:
+		return StateUnknown
+	}
+	return StateReleased
+}
+
+// Inspect returns what the database says of name. It is not an error if it does
+// not know it. It waits for no lock, and returns [ErrInvalidName], [ErrClosed], or
+// the error of the database.
+func (l *Locker) Inspect(ctx context.Context, name string) (Info, error) {
+	if err := validateName(name); err != nil {
+		return Info{}, err
+	}
+	row, err := l.look(ctx, name)
+	if err != nil {
+		return Info{}, operatorError("inspect", name, err)
+	}
+	return newInfo(&row), nil
+}
+
+func (l *Locker) look(ctx context.Context, name string) (row driver.Row, err error) {
+	err = l.insist(ctx, func(ctx context.Context) error {
+		rows, err := l.mode.look(ctx, []string{name})
+		if err == nil {
+			row = rows[0]
+		}
+		return err
+	})
+	return row, err
+}
+
+// ListOption is an option of [Locker.List].
+type ListOption func(*driver.ListRequest)
+
+// IncludeFree lists also the names that are free: those that were once locked and
+// have not been purged.
+func IncludeFree() ListOption { return func(r *driver.ListRequest) { r.Free = true } }
+
+// listWindow is how many rows one statement of List looks at.
+const listWindow = 5000
+
+// List returns an iterator over the names that are not free, in the order of
+// their bytes: those that are held, those whose holder has expired and was not
+// cleaned up, and those kept by a MinHold. It reads the table in pieces, so what it
+// yields is not of one moment. An error ends it.
+func (l *Locker) List(ctx context.Context, opts ...ListOption) iter.Seq2[Info, error] {
+	return func(yield func(Info, error) bool) {
+		req := driver.ListRequest{Limit: listWindow}
+		for _, opt := range opts {
+			opt(&req)
+		}
+		for more := true; more; {
+			var page driver.Page
+			err := l.insist(ctx, func(ctx context.Context) (err error) {
+				page, err = l.mode.list(ctx, req)
+				return err
+			})
+			if err != nil {
+				yield(Info{}, operatorError("list", "", err))
+				return
+			}
+			for i := range page.Rows {
+				if !yield(newInfo(&page.Rows[i]), nil) {
+					return
+				}
+			}
+			req.After, more = page.Last, page.More
+		}
+	}
+}
+
+// ForceUnlock ends the lease that somebody has on name, and a time for which the
+// name is kept by [MinHold], and returns what was so until then. The name is free
+// at once, whatever LockDelay its holder had asked for.
+//
+// The former holder is not asked. It learns of it at its next renewal, within a
+// third of its TTL, or at its deadline: the context of its lease ends with a
+// [*LostError] of reason [LostRevoked]. Until then it believes that it holds, and
+// there are two who do if the name is acquired meanwhile. Only its token, which is
+// lower than that of the next term, tells them apart.
+//
+// While a transaction guards the lease, or has locked its row otherwise,
+// ForceUnlock waits until ctx ends. It returns [ErrNotHeld] if the name was free,
+// [ErrInvalidName], [ErrClosed], or the error of the database; if that left it
+// unclear whether the lease was ended, ask [Locker.Inspect].
+func (l *Locker) ForceUnlock(ctx context.Context, name string) (Info, error) {
+	if err := validateName(name); err != nil {
+		return Info{}, err
+	}
+	var res driver.RevokeResult
+	err := l.insist(ctx, func(ctx context.Context) error {
+		all, err := l.mode.revoke(ctx, []string{name})
+		if err == nil {
+			res = all[0]
+		}
+		return err
+	})
+	if err != nil {
+		return Info{}, operatorError("force unlock", name, err)
+	}
+	info := newInfo(&res.Row)
+	if !res.Revoked {
+		return info, fmt.Errorf("%w: %q is free", ErrNotHeld, name)
+	}
+	if info.State == StateExpired && res.Row.Held() {
+		l.crashed(name, res.Row.Holder)
+	}
+	if h := l.queue.holder(name); h != nil && h.token == info.Token {
+		h.lose(LostRevoked, nil)
+	}
+	return info, nil
+}
+
+// insist calls f, which runs one statement, until the database does not ask to be
+// asked again.
+func (l *Locker) insist(ctx context.Context, f func(context.Context) error) error {
+	if !l.gate.enter() {
+		return ErrClosed
+	}
+	defer l.gate.leave()
+	defer l.keeper.stir()
+	for pause := newPauses(&l.cfg); ; {
+		err := l.bounded(ctx, f)
+		if err == nil || l.mode.classify(err) != driver.Again {
+			return err
+		}
+		if end := l.sleep(ctx, nil, pause.next()); end != nil {
+			return fmt.Errorf("%w; the database: %w", end, err)
+		}
+	}
+}
+
+// bounded calls f with a context that ends with ctx, with the Locker, or when one
+// statement has taken too long.
+func (l *Locker) bounded(ctx context.Context, f func(context.Context) error) error {
+	if ctx.Err() != nil {
+		return endOf(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.timeout(MaxTTL))
+	defer cancel()
+	defer context.AfterFunc(l.base, cancel)()
+	return f(ctx)
+}
+
+func operatorError(what, name string, err error) error {
+	switch {
+	case errors.Is(err, ErrClosed):
+		return ErrClosed
+	case name == "":
+		return fmt.Errorf("sqllock: %s: %w", what, err)
+	}
+	return fmt.Errorf("sqllock: %s %q: %w", what, name, err)
+}

@@ -1,0 +1,233 @@
+package sqllock_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqllock/sqllock"
+)
+
+func wantReason(t *testing.T, err error, reason sqllock.Reason) {
+	t.Helper()
+	var lost *sqllock.LostError
+	if !errors.As(err, &lost) || lost.Reason != reason {
+		t.Errorf("got %v, want a LostError because it was %s", err, reason)
+	}
+}
+
+func TestMaxHoldEndsALeaseThatIsRenewedAndNotBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		const maxHold = 25 * time.Second
+		start := time.Now()
+		lease := b.lock("a", sqllock.MaxHold(maxHold))
+		<-lease.Context().Done()
+		if held := time.Since(start); held > maxHold || held < maxHold-ttl/50 {
+			t.Errorf("told after %v, want it a little before %v", held, maxHold)
+		}
+		if n := db.count("renew"); n < 5 || n > 9 {
+			t.Errorf("%d renewals in %v with a TTL of %v", n, maxHold, ttl)
+		}
+		if over := time.Duration(db.row("a").until-start.UnixMicro()) * time.Microsecond; over > maxHold {
+			t.Errorf("the database keeps the name for %v, %v after the grant at most", over, maxHold)
+		}
+		wantReason(t, lease.Unlock(t.Context()), sqllock.LostMaxHold)
+	})
+}
+
+func TestAMaxHoldWithinTheTTLNeedsNoRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		lease := b.lock("a", sqllock.MaxHold(2*time.Second))
+		if left := lease.Remaining(); left > 2*time.Second {
+			t.Errorf("Remaining() = %v", left)
+		}
+		time.Sleep(2 * time.Second)
+		if lease.Context().Err() == nil || db.count("renew") > 0 || db.held("a") {
+			t.Errorf("after MaxHold: Err %v, %d renewals, held %v", lease.Context().Err(), db.count("renew"), db.held("a"))
+		}
+		wantReason(t, lease.Unlock(t.Context()), sqllock.LostMaxHold)
+	})
+}
+
+func TestALossBeforeMaxHoldSaysWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		lease := b.lock("a", sqllock.MaxHold(ttl+time.Second))
+		db.set(func(f *fake) { f.before = failing("renew", errDown) })
+		<-lease.Context().Done()
+		wantReason(t, lease.Unlock(t.Context()), sqllock.LostUnreachable)
+	})
+}
+
+func TestTheLockDelayIsTheDatabasesAndNotTheHolders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const delay = time.Minute
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		kept := func() time.Duration {
+			return time.Duration(db.row("a").until-time.Now().UnixMicro()) * time.Microsecond
+		}
+		lease := b.lock("a", sqllock.LockDelay(delay))
+		if left := lease.Remaining(); left > sqllock.Trust(ttl) || kept() != ttl+delay {
+			t.Errorf("Remaining() = %v, kept for %v", left, kept())
+		}
+		time.Sleep(ttl)
+		if left := lease.Remaining(); left > ttl || left <= 0 || kept() < ttl/2+delay {
+			t.Errorf("after renewals Remaining() = %v, kept for %v", left, kept())
+		}
+		db.set(func(f *fake) { f.before = failing("renew", errDown) })
+		<-lease.Context().Done()
+		wantReason(t, lease.Unlock(t.Context()), sqllock.LostUnreachable)
+		synctest.Wait()
+		if kept() < delay || db.count("abandon") > 0 {
+			t.Errorf("after a loss the name is kept for %v, and %d times freed; want %v", kept(), db.count("abandon"), delay)
+		}
+		time.Sleep(kept())
+
+		next := b.lock("a", sqllock.LockDelay(delay))
+		b.unlock(next)
+		if db.held("a") {
+			t.Error("after a clean unlock the name is not free")
+		}
+	})
+}
+
+// A request whose reply was lost is asked about again. What the row has left then
+// is partly the lock delay's, not the holder's.
+func TestALateAnswerDoesNotCountTheLockDelayForTheHolder(t *testing.T) {
+	for name, opt := range map[string]sqllock.LockOption{
+		"LockDelay": sqllock.LockDelay(time.Minute), "MinHold": sqllock.MinHold(time.Minute + ttl),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db := newFake()
+				b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl, RetryMin: time.Second, RetryMax: time.Second})
+				defer b.close()
+				db.after = losing("grant")
+				lease := b.lock("a", opt)
+				row := db.row("a")
+				left := time.Duration(row.until-time.Now().UnixMicro())*time.Microsecond - time.Minute
+				if db.count("grant") != 2 || lease.Remaining() > left {
+					t.Errorf("after %d requests Remaining() = %v, the holder's part of the row is %v", db.count("grant"), lease.Remaining(), left)
+				}
+				b.unlock(lease)
+			})
+		})
+	}
+}
+
+func TestMinHoldIsSaidToTheDatabaseWhateverEndsTheLease(t *testing.T) {
+	const minHold = time.Hour
+	ends := map[string]func(*testing.T, *bench, *sqllock.Lease){
+		"an unlock": func(t *testing.T, b *bench, lease *sqllock.Lease) { b.unlock(lease) },
+		"an unlock without a reply": func(t *testing.T, b *bench, lease *sqllock.Lease) {
+			b.db.set(func(f *fake) { f.before = failing("release", errDown) })
+			if err := lease.Unlock(t.Context()); err == nil {
+				t.Error("Unlock did not tell of its failure")
+			}
+		},
+		"a loss, and an unlock": func(t *testing.T, b *bench, lease *sqllock.Lease) {
+			b.db.set(func(f *fake) { f.before = failing("renew", errDown) })
+			<-lease.Context().Done()
+			wantReason(t, lease.Unlock(t.Context()), sqllock.LostUnreachable)
+		},
+	}
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db := newFake()
+				b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+				defer b.close()
+				start := time.Now()
+				end(t, b, b.lock("a", sqllock.MinHold(minHold)))
+				time.Sleep(time.Second) // what is done in the background is done
+				db.set(func(f *fake) { f.before = nil })
+				if db.row("a").notBefore != start.Add(minHold).UnixMicro() && db.row("a").until < start.Add(minHold).UnixMicro() {
+					t.Errorf("the name is kept until %v, want %v", time.UnixMicro(db.row("a").notBefore), start.Add(minHold))
+				}
+				lease := b.lock("a")
+				if waited := time.Since(start); waited < minHold || waited > minHold+time.Second {
+					t.Errorf("the next holder came after %v, want %v", waited, minHold)
+				}
+				b.unlock(lease)
+			})
+		})
+	}
+}
+
+func TestWhoWaitsForAMinimumHoldAsksWhenItIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl, RetryMin: time.Hour, RetryMax: time.Hour})
+		defer b.close()
+		start := time.Now()
+		b.unlock(b.lock("a", sqllock.MinHold(10*time.Second)))
+		lease, err := b.TryLock(t.Context(), "a")
+		var held *sqllock.HeldError
+		if lease != nil || !errors.As(err, &held) || !held.Until.Equal(start.Add(10*time.Second)) {
+			t.Errorf("TryLock = %v, %v; want to be told until when", lease, err)
+		}
+		b.unlock(b.lock("a"))
+		if waited := time.Since(start); waited < 10*time.Second || waited > 11*time.Second {
+			t.Errorf("waited for %v", waited)
+		}
+	})
+}
+
+// A request that got no reply may arrive when the lease was unlocked long ago. That
+// it is undone must not keep the name anew.
+func TestALatePacketDoesNotRepeatTheMinimumHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		db.after = losing("grant")
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		const minHold = 20 * time.Second
+		lease := b.lock("a", sqllock.MinHold(minHold))
+		time.Sleep(time.Second)
+		b.unlock(lease)
+		time.Sleep(minHold - 500*time.Millisecond)
+		late := db.row("a")
+		if _, err := db.Grant(t.Context(), []driverGrant{{Name: "a", Acq: db.last, Owner: late.owner, TTL: ttl}}); err != nil || !db.held("a") {
+			t.Fatalf("the late packet took nothing: %v", err)
+		}
+		time.Sleep(time.Second)
+		if row := db.row("a"); db.held("a") || row.notBefore > time.Now().UnixMicro() {
+			t.Errorf("the late packet keeps the name: %+v", row)
+		}
+	})
+}
+
+func TestOptionsOfAHoldThatMakeNoSenseAreRefusedBeforeAnySQL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, nil)
+		defer b.close()
+		for name, opt := range map[string]sqllock.LockOption{
+			"MinHold below 0":         sqllock.MinHold(-1),
+			"MinHold over a day":      sqllock.MinHold(24*time.Hour + 1),
+			"MaxHold 0":               sqllock.MaxHold(0),
+			"MaxHold under the least": sqllock.MaxHold(sqllock.MinTTL - 1),
+			"LockDelay below 0":       sqllock.LockDelay(-1),
+			"LockDelay over a day":    sqllock.LockDelay(24*time.Hour + 1),
+			"Value too long":          sqllock.Value(make([]byte, 64<<10+1)),
+		} {
+			if lease, err := b.Lock(t.Context(), "a", opt); lease != nil || !errors.Is(err, sqllock.ErrInvalidOption) {
+				t.Errorf("%s: %v, %v", name, lease, err)
+			}
+		}
+		if len(db.sent) > 0 {
+			t.Errorf("statements were sent: %v", db.sent)
+		}
+	})
+}

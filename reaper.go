@@ -1,0 +1,168 @@
+package sqllock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// Defaults and bounds of the reaper.
+const (
+	DefaultReapInterval = 30 * time.Second
+	DefaultRetention    = 24 * time.Hour
+	DefaultReapBatch    = 1000
+
+	minRetention = time.Second
+	maxReapBatch = 10_000
+)
+
+// ReaperOptions are the options of the reaper. The zero value of each field means
+// its default.
+type ReaperOptions struct {
+	// Off keeps the Locker from reaping in the background. [Reaper.Run] and
+	// [Reaper.Reap] work all the same.
+	Off bool
+
+	// Interval is the time between two passes, at least 10 ms, default 30 s, spread
+	// at random by a tenth. Lockers on the same tables share the work: one of them
+	// makes a pass, the others see that it was made.
+	Interval time.Duration
+
+	// Retention is for how long a free row stays after its last use; at least 1 s,
+	// default 24 h. It is also the time by which the database's clock may go back
+	// without a fencing token being repeated.
+	Retention time.Duration
+
+	// Batch is how many rows one statement looks at, at most; up to 10,000,
+	// default 1,000.
+	Batch int
+}
+
+func (o *ReaperOptions) config() (ReaperOptions, error) {
+	if o == nil {
+		o = &ReaperOptions{}
+	}
+	c := *o
+	c.Interval = orDefault(o.Interval, DefaultReapInterval)
+	c.Retention = orDefault(o.Retention, DefaultRetention)
+	if c.Batch == 0 {
+		c.Batch = DefaultReapBatch
+	}
+	switch {
+	case c.Interval < 10*time.Millisecond:
+		return c, fmt.Errorf("%w: Reaper.Interval %v: must be at least 10ms", ErrInvalidOption, o.Interval)
+	case c.Retention < minRetention:
+		return c, fmt.Errorf("%w: Reaper.Retention %v: must be at least %v", ErrInvalidOption, o.Retention, minRetention)
+	case c.Batch < 0 || c.Batch > maxReapBatch:
+		return c, fmt.Errorf("%w: Reaper.Batch %d: must be from 1 to %d", ErrInvalidOption, o.Batch, maxReapBatch)
+	}
+	return c, nil
+}
+
+// Reaper cleans up the table of a Locker: it ends what crashed holders left, and
+// tells the hook Crashed, and it deletes rows that have been idle for longer than
+// the retention. A name whose holder crashed needs no reaper to be acquired; the
+// reaper sees to names that nobody asks for any more.
+//
+// Any number of reapers may work at the same time. It passes over rows that
+// somebody has locked, and walks the table by its primary key in statements that
+// look at a bounded number of rows, with pauses as long as the statements took.
+type Reaper struct {
+	l *Locker
+	o ReaperOptions
+}
+
+// ReapReport is what one pass has done.
+type ReapReport struct {
+	Seen    int            // rows
+	Crashed []CrashedEvent // whose holders had let them expire
+	Purged  int            // idle rows that were deleted
+	Took    time.Duration
+}
+
+// Reaper returns the reaper of the Locker, with the options of its constructor.
+func (l *Locker) Reaper() *Reaper { return l.reaper }
+
+// Run makes a pass every interval, unless another Locker on the same tables has
+// just made one, until ctx ends or the Locker is closed. Every Locker does this in
+// the background unless [ReaperOptions] turn it off. It returns the cause of ctx's
+// end, or [ErrClosed]. Errors of the database are logged and tried again with the
+// next pass.
+func (r *Reaper) Run(ctx context.Context) error {
+	for {
+		pause := r.o.Interval - r.o.Interval/10 + rand.N(r.o.Interval/5+1)
+		if err := r.l.sleep(ctx, nil, pause); err != nil {
+			return err
+		}
+		if err := r.turn(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
+			r.l.events.note(slog.LevelWarn, "sqllock: the reaper did not finish its pass", "error", err)
+		}
+	}
+}
+
+// turn makes a pass if one is due. One that was made by somebody else counts from
+// its beginning: half an interval keeps those apart who would follow each other.
+func (r *Reaper) turn(ctx context.Context) error {
+	var mine bool
+	err := r.l.insist(ctx, func(ctx context.Context) (err error) {
+		mine, err = r.l.mode.turn(ctx, r.o.Interval/2)
+		return err
+	})
+	if err == nil && mine {
+		_, err = r.Reap(ctx)
+	}
+	return err
+}
+
+// Reap makes one pass over the whole table and reports what it has done, also if
+// it returns an error: that of the database, of ctx, or [ErrClosed].
+func (r *Reaper) Reap(ctx context.Context) (ReapReport, error) {
+	var rep ReapReport
+	start := r.l.clock.now()
+	req := driver.SweepRequest{Limit: r.o.Batch, Retention: r.o.Retention}
+	for {
+		res, took, err := r.sweep(ctx, req)
+		if err != nil {
+			rep.Took = r.l.clock.now() - start
+			return rep, operatorError("reap", "", err)
+		}
+		rep.Seen += res.Seen
+		rep.Purged += res.Purged
+		for _, c := range res.Crashed {
+			rep.Crashed = append(rep.Crashed, r.l.crashed(c.Name, c.Holder))
+		}
+		rep.Took = r.l.clock.now() - start
+		if !res.More {
+			return rep, nil
+		}
+		req.After = res.Last
+		if err := r.l.sleep(ctx, nil, took); err != nil {
+			return rep, operatorError("reap", "", err)
+		}
+	}
+}
+
+// sweep runs one statement, again if the database asks for it, and says how long
+// it took.
+func (r *Reaper) sweep(ctx context.Context, req driver.SweepRequest) (res driver.SweepResult, took time.Duration, err error) {
+	err = r.l.insist(ctx, func(ctx context.Context) (err error) {
+		start := r.l.clock.now()
+		res, err = r.l.mode.sweep(ctx, req)
+		took = r.l.clock.now() - start
+		return err
+	})
+	return res, took, err
+}
+
+// crashed tells of a holder that let its lease expire.
+func (l *Locker) crashed(name string, h driver.Holder) CrashedEvent {
+	e := CrashedEvent{Name: name, Owner: h.Owner, Label: h.Label, Token: h.Version,
+		Since: time.UnixMicro(h.Since), Expired: time.UnixMicro(h.Until)}
+	l.events.crashed(e)
+	return e
+}
