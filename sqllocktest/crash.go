@@ -8,6 +8,7 @@ var processPromises = []promise{
 	{sentence: "two processes exclude each other", test: testTwoProcesses},
 	{sentence: "a holder that is killed is succeeded within its TTL and a second", test: testKilledHolder},
 	{sentence: "a waiter that is killed is in nobody's way", test: testKilledWaiter},
+	{sentence: "of many holders that are killed each is told of, and its name is free within its TTL and a second", test: testManyKilled},
 }
 
 var pausePromises = []promise{

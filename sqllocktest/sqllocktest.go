@@ -88,6 +88,8 @@ type Options struct {
 	Label  string
 	Logger *slog.Logger
 	Hooks  *sqllock.Hooks
+
+	Reaper *sqllock.ReaperOptions // nil: off, so that it disturbs no test
 }
 
 // Unique returns the options for sqllock.NewUnique.
@@ -95,9 +97,13 @@ func (o *Options) Unique() *sqllock.UniqueOptions {
 	if o == nil {
 		return nil
 	}
+	reaper := o.Reaper
+	if reaper == nil {
+		reaper = &sqllock.ReaperOptions{Off: true}
+	}
 	return &sqllock.UniqueOptions{
 		TTL: o.TTL, RetryMin: o.RetryMin, RetryMax: o.RetryMax, StatementTimeout: o.StatementTimeout,
-		Label: o.Label, Logger: o.Logger, Hooks: o.Hooks,
+		Label: o.Label, Logger: o.Logger, Hooks: o.Hooks, Reaper: reaper,
 	}
 }
 
@@ -177,6 +183,7 @@ func themes() []theme {
 		{poolPromises, false}, {openPromises, false}, {tracePromises, true},
 		{processPromises, false}, {pausePromises, false}, {deadlinePromises, false},
 		{replyPromises, false}, {networkPromises, false}, {manyPromises, false}, {crowdPromises, true},
+		{holdPromises, false}, {insidePromises, true}, {reapPromises, false},
 	}
 }
 
