@@ -7,12 +7,20 @@
 -- value is what the holder has to say. ended is how the last term was ended (1
 -- released, 2 expired, 3 revoked), revoked the version of the last term that was
 -- revoked: so its holder learns why, even if somebody else has the name by then.
+-- The index is what a guard locks: renewals do not touch it, a new holder does.
 SET @sqllock_change = (SELECT IF(COUNT(*) > 0, 'DO 0',
-	'ALTER TABLE `sqllock_lock` ADD COLUMN value MEDIUMBLOB, ADD COLUMN ended TINYINT NOT NULL DEFAULT 0, ADD COLUMN revoked BIGINT NOT NULL DEFAULT 0')
+	'ALTER TABLE `sqllock_lock` ADD COLUMN value MEDIUMBLOB, ADD COLUMN ended TINYINT NOT NULL DEFAULT 0, ADD COLUMN revoked BIGINT NOT NULL DEFAULT 0, ADD INDEX sqllock_guard (name, version)')
 	FROM information_schema.COLUMNS
 	WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = REPLACE('`sqllock_lock`', '`', '') AND COLUMN_NAME = 'revoked');
 PREPARE sqllock_change FROM @sqllock_change;
 EXECUTE sqllock_change;
+
+-- The highest token that each resource has seen, for writes under a lock of
+-- another database.
+CREATE TABLE IF NOT EXISTS `sqllock_fence` (
+	resource VARBINARY(255) NOT NULL PRIMARY KEY,
+	token    BIGINT NOT NULL
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4;
 
 -- When somebody last set out to clean up.
 SET @sqllock_change = (SELECT IF(COUNT(*) > 0, 'DO 0',
@@ -54,6 +62,7 @@ SELECT CONVERT(name USING utf8mb4) AS name,
        TIMESTAMPADD(MICROSECOND, expires_at, TIMESTAMP'1970-01-01 00:00:00.000000') AS expires_at
 FROM `sqllock_lock`;
 
+DROP TABLE IF EXISTS `sqllock_fence`;
 SET @sqllock_change = (SELECT IF(COUNT(*) = 0, 'DO 0',
 	'ALTER TABLE `sqllock_meta` DROP COLUMN swept_at')
 	FROM information_schema.COLUMNS
@@ -62,7 +71,7 @@ PREPARE sqllock_change FROM @sqllock_change;
 EXECUTE sqllock_change;
 
 SET @sqllock_change = (SELECT IF(COUNT(*) = 0, 'DO 0',
-	'ALTER TABLE `sqllock_lock` DROP COLUMN value, DROP COLUMN ended, DROP COLUMN revoked')
+	'ALTER TABLE `sqllock_lock` DROP INDEX sqllock_guard, DROP COLUMN value, DROP COLUMN ended, DROP COLUMN revoked')
 	FROM information_schema.COLUMNS
 	WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = REPLACE('`sqllock_lock`', '`', '') AND COLUMN_NAME = 'revoked');
 PREPARE sqllock_change FROM @sqllock_change;

@@ -8,6 +8,13 @@ ALTER TABLE "sqllock_lock"
 	ADD COLUMN ended   smallint NOT NULL DEFAULT 0,
 	ADD COLUMN revoked bigint NOT NULL DEFAULT 0;
 
+-- The highest token that each resource has seen, for writes under a lock of
+-- another database.
+CREATE TABLE IF NOT EXISTS "sqllock_fence" (
+	resource text COLLATE "C" PRIMARY KEY,
+	token    bigint NOT NULL
+);
+
 -- When somebody last set out to clean up.
 ALTER TABLE "sqllock_meta" ADD COLUMN swept_at bigint NOT NULL DEFAULT 0;
 
@@ -43,5 +50,6 @@ SELECT name,
        to_timestamp(expires_at / 1000000.0) AS expires_at
 FROM "sqllock_lock";
 
+DROP TABLE IF EXISTS "sqllock_fence";
 ALTER TABLE "sqllock_meta" DROP COLUMN swept_at;
 ALTER TABLE "sqllock_lock" DROP COLUMN value, DROP COLUMN ended, DROP COLUMN revoked;

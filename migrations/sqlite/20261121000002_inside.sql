@@ -8,6 +8,13 @@ ALTER TABLE "sqllock_lock" ADD COLUMN ended INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE "sqllock_lock" ADD COLUMN revoked INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE "sqllock_lock" ADD COLUMN value BLOB;
 
+-- The highest token that each resource has seen, for writes under a lock of
+-- another database.
+CREATE TABLE IF NOT EXISTS "sqllock_fence" (
+	resource TEXT PRIMARY KEY COLLATE BINARY,
+	token    INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- When somebody last set out to clean up.
 ALTER TABLE "sqllock_meta" ADD COLUMN swept_at INTEGER NOT NULL DEFAULT 0;
 
@@ -44,6 +51,7 @@ SELECT name,
        strftime('%Y-%m-%d %H:%M:%f', expires_at / 1000000.0, 'unixepoch') AS expires_at
 FROM "sqllock_lock";
 
+DROP TABLE IF EXISTS "sqllock_fence";
 ALTER TABLE "sqllock_meta" DROP COLUMN swept_at;
 ALTER TABLE "sqllock_lock" DROP COLUMN revoked;
 ALTER TABLE "sqllock_lock" DROP COLUMN ended;
