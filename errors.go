@@ -23,6 +23,15 @@ var (
 	// lost lease; always as a [*LostError].
 	ErrLost = errors.New("sqllock: lost")
 
+	// ErrFenced says that a lease, or a token, is not the current one any more.
+	// Returned by Guard and InTx, by lockpg.Guard, and by the functions named
+	// Fence. It is the same error as [driver.ErrFenced].
+	ErrFenced = driver.ErrFenced
+
+	// ErrGuarded says that a transaction that guards the lease is still open: end
+	// it, and call Unlock again. Returned by Unlock, Do and TryDo.
+	ErrGuarded = errors.New("sqllock: guarded")
+
 	// ErrUnlocked is the cause of a lease's context after Unlock.
 	ErrUnlocked = errors.New("sqllock: unlocked")
 
@@ -33,7 +42,7 @@ var (
 
 	// ErrInvalidName says that a name is not 1 to 255 bytes of valid UTF-8
 	// without NUL. Returned before any SQL.
-	ErrInvalidName = errors.New("sqllock: invalid name")
+	ErrInvalidName = driver.ErrInvalidName
 
 	// ErrInvalidOwner says that the owner given to [WithOwner] is not 1 to 255
 	// bytes of valid UTF-8 without NUL. Returned by Lock and its kin before any

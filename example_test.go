@@ -25,9 +25,10 @@ func readmeDo(ctx context.Context, db *sql.DB) error {
 	defer locks.Close(ctx)
 
 	return locks.Do(ctx, "invoice/42", func(ctx context.Context, lease *sqllock.Lease) error {
-		_, err := db.ExecContext(ctx, `UPDATE invoice SET sent = 1, token = ? WHERE id = 42 AND token < ?`,
-			lease.Token(), lease.Token())
-		return err
+		return lease.InTx(ctx, nil, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, `UPDATE invoice SET sent = 1 WHERE id = 42`)
+			return err
+		})
 	})
 }
 

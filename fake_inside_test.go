@@ -2,6 +2,7 @@ package sqllock_test
 
 import (
 	"context"
+	"database/sql"
 	"maps"
 	"slices"
 	"time"
@@ -25,7 +26,7 @@ func (x *row) release(now int64, minHold time.Duration) {
 func (f *fake) look(name string) driver.Row {
 	r := driver.Row{Name: name, Now: f.now()}
 	if x := f.rows[name]; x != nil {
-		r.Holder, r.Holds, r.Gate, r.Ended, r.Value = x.holder(), x.holds, x.notBefore, x.ended, x.value
+		r.Holder, r.Holds, r.Gate, r.Ended, r.Revoked, r.Value = x.holder(), x.holds, x.notBefore, x.ended, x.revoked, x.value
 	}
 	return r
 }
@@ -113,6 +114,14 @@ func (f *fake) Turn(ctx context.Context, every time.Duration) (mine bool, err er
 	})
 	return mine, err
 }
+
+// The fake knows no transactions.
+
+func (f *fake) Guard(context.Context, *sql.Tx, driver.GuardRequest) (driver.GuardStatus, error) {
+	return 0, errDenied
+}
+
+func (f *fake) Begin(context.Context, *sql.TxOptions) (*sql.Tx, error) { return nil, errDenied }
 
 // losing makes the reply to the first statement of the given kind get lost.
 func losing(kind string) func(context.Context, string) error {

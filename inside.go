@@ -105,7 +105,7 @@ func stateOf(r *driver.Row) State {
 // not know it. It waits for no lock, and returns [ErrInvalidName], [ErrClosed], or
 // the error of the database.
 func (l *Locker) Inspect(ctx context.Context, name string) (Info, error) {
-	if err := validateName(name); err != nil {
+	if err := driver.CheckName(name); err != nil {
 		return Info{}, err
 	}
 	row, err := l.look(ctx, name)
@@ -181,7 +181,7 @@ func (l *Locker) List(ctx context.Context, opts ...ListOption) iter.Seq2[Info, e
 // [ErrInvalidName], [ErrClosed], or the error of the database; if that left it
 // unclear whether the lease was ended, ask [Locker.Inspect].
 func (l *Locker) ForceUnlock(ctx context.Context, name string) (Info, error) {
-	if err := validateName(name); err != nil {
+	if err := driver.CheckName(name); err != nil {
 		return Info{}, err
 	}
 	var res driver.RevokeResult

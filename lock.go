@@ -65,7 +65,9 @@ func (l *Locker) TryLock(ctx context.Context, name string, opts ...LockOption) (
 //
 // Do unlocks when fn returns, and also when fn panics or ends its goroutine. It
 // returns the errors of fn and of Unlock, joined; so if fn returns nil but the
-// lease was lost on the way, Do returns a [*LostError].
+// lease was lost on the way, Do returns a [*LostError]. If fn leaves a transaction
+// open that guards the lease, Do returns [ErrGuarded], and the name becomes free
+// after the transaction.
 func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Context, lease *Lease) error, opts ...LockOption) error {
 	lease, err := l.Lock(ctx, name, opts...)
 	if err != nil {
@@ -92,7 +94,11 @@ func (l *Lease) run(ctx context.Context, fn func(context.Context, *Lease) error)
 	bound, cancel := l.Bind(ctx)
 	defer cancel()
 	defer func() { // also when fn panics or calls Goexit; then err is lost with it
-		err = join(err, l.Unlock(ctx))
+		unlocked := l.Unlock(ctx)
+		if errors.Is(unlocked, ErrGuarded) { // nobody will call Unlock again
+			l.hold.locker.forsake(l.hold)
+		}
+		err = join(err, unlocked)
 	}()
 	return fn(bound, l)
 }
@@ -114,7 +120,7 @@ var errWaitOver = errors.New("wait over")
 // enter checks what all acquisitions check, re-enters the lease that ctx carries
 // if there is one, and otherwise calls acquire with the explicit owner, if any.
 func (l *Locker) enter(ctx context.Context, name string, acquire func(owner string) (*Lease, error)) (*Lease, error) {
-	if err := validateName(name); err != nil {
+	if err := driver.CheckName(name); err != nil {
 		return nil, err
 	}
 	owner, err := ownerFrom(ctx)

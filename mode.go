@@ -2,6 +2,7 @@ package sqllock
 
 import (
 	"context"
+	"database/sql"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
@@ -22,6 +23,8 @@ type mode interface {
 	revoke(ctx context.Context, names []string) ([]driver.RevokeResult, error)
 	sweep(ctx context.Context, req driver.SweepRequest) (driver.SweepResult, error)
 	turn(ctx context.Context, every time.Duration) (bool, error)
+	guard(ctx context.Context, f driver.GuardFunc, req driver.GuardRequest) (driver.GuardStatus, error)
+	begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
 	classify(err error) driver.Fault
 
 	// rest is called when no lease has been held for a while: what is kept for

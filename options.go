@@ -6,7 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-	"unicode/utf8"
+
+	"github.com/sqllock/sqllock/driver"
 )
 
 // Bounds and defaults of the options.
@@ -18,7 +19,6 @@ const (
 	DefaultRetryMax = 500 * time.Millisecond
 
 	maxStatementTimeout = 5 * time.Second
-	maxText             = 255 // bytes of a name, an owner or a label
 	maxValue            = 64 << 10
 )
 
@@ -103,7 +103,7 @@ func (c *config) validate() error {
 	if err := validateTTL(c.ttl); err != nil {
 		return err
 	}
-	if err := validText(c.label); err != nil {
+	if err := driver.CheckText(c.label); err != nil {
 		return fmt.Errorf("%w: Label %q: %w", ErrInvalidOption, c.label, err)
 	}
 	if c.retryMin < 0 || c.retryMax < c.retryMin {
@@ -131,48 +131,13 @@ func validateTTL(ttl time.Duration) error {
 	return nil
 }
 
-func validateName(name string) error {
-	if name == "" {
-		return fmt.Errorf("%w: it is empty", ErrInvalidName)
-	}
-	if err := validText(name); err != nil {
-		return fmt.Errorf("%w: %q: %w", ErrInvalidName, shorten(name), err)
-	}
-	return nil
-}
-
-// validText says what is wrong with a name, an owner or a label.
-func validText(s string) error {
-	if len(s) > maxText {
-		return fmt.Errorf("%d bytes are too long, %d are allowed", len(s), maxText)
-	}
-	if !utf8.ValidString(s) {
-		return fmt.Errorf("not valid UTF-8")
-	}
-	for i := range len(s) {
-		if s[i] == 0 {
-			return fmt.Errorf("contains NUL at byte %d", i)
-		}
-	}
-	return nil
-}
-
-// shorten keeps an over-long name out of the error that refuses it.
-func shorten(s string) string {
-	const enough = 64
-	if len(s) <= enough {
-		return s
-	}
-	return s[:enough] + "…"
-}
-
 func defaultLabel() string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
 	label := fmt.Sprintf("%s/%s/%d", host, filepath.Base(os.Args[0]), os.Getpid())
-	if validText(label) != nil { // a program may be named anything
+	if driver.CheckText(label) != nil { // a program may be named anything
 		label = fmt.Sprintf("%d", os.Getpid())
 	}
 	return label

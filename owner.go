@@ -3,6 +3,8 @@ package sqllock
 import (
 	"context"
 	"fmt"
+
+	"github.com/sqllock/sqllock/driver"
 )
 
 type ownerKey struct{}
@@ -35,8 +37,8 @@ func ownerFrom(ctx context.Context) (string, error) {
 	if o.id == "" {
 		return "", fmt.Errorf("%w: it is empty", ErrInvalidOwner)
 	}
-	if err := validText(o.id); err != nil {
-		return "", fmt.Errorf("%w: %q: %w", ErrInvalidOwner, shorten(o.id), err)
+	if err := driver.CheckText(o.id); err != nil {
+		return "", fmt.Errorf("%w: %.64q: %w", ErrInvalidOwner, o.id, err)
 	}
 	return o.id, nil
 }

@@ -3,6 +3,7 @@ package sqllock
 import (
 	"context"
 	"crypto/rand"
+	"database/sql"
 	"fmt"
 	"log/slog"
 	"time"
@@ -136,6 +137,15 @@ func (u *unique) sweep(ctx context.Context, req driver.SweepRequest) (driver.Swe
 
 func (u *unique) turn(ctx context.Context, every time.Duration) (bool, error) {
 	return u.store.Turn(ctx, every)
+}
+
+// guard runs in a transaction of the application, which has a connection.
+func (u *unique) guard(ctx context.Context, f driver.GuardFunc, req driver.GuardRequest) (driver.GuardStatus, error) {
+	return f(ctx, u.store, req)
+}
+
+func (u *unique) begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error) {
+	return u.store.Begin(ctx, opts)
 }
 
 func (u *unique) classify(err error) driver.Fault { return u.store.Classify(err) }

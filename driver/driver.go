@@ -136,6 +136,8 @@ type LeaseStore interface {
 	// on: of any number of Lockers one is told to go.
 	Turn(ctx context.Context, every time.Duration) (bool, error)
 
+	GuardStore
+
 	// Reserve returns a store whose statements all run on one connection of its
 	// own, taken from the pool. Close of that store gives the connection back, or
 	// destroys it if its state is in doubt. The error wraps ErrNoConnection when
@@ -231,6 +233,7 @@ type ReleaseRequest struct {
 	Acq     ID
 	Version int64
 	MinHold time.Duration // from the grant on, the name is kept from others
+	Guarded bool          // the lease was guarded: free it only if no transaction guards it now
 }
 
 // AbandonRequest asks to free what an acquisition may hold.
@@ -238,6 +241,7 @@ type AbandonRequest struct {
 	Name    string
 	Acq     ID
 	MinHold time.Duration // as in ReleaseRequest
+	Guarded bool          // as in ReleaseRequest; while a transaction guards it the call fails, to be tried again
 }
 
 // Row is what the table knows of a name. Times are microseconds since the epoch
@@ -247,12 +251,13 @@ type Row struct {
 	// Holder tells of the current term or else of the last. If that was ended, Acq,
 	// Owner and Label are zero, and Until is when it was. If the table does not
 	// know the name, all is zero.
-	Holder Holder
-	Holds  int
-	Gate   int64  // until when something other than a holder keeps the name; or past
-	Ended  Ending // how the last term was ended
-	Value  []byte // not read by List
-	Now    int64  // the clock, when the row was read
+	Holder  Holder
+	Holds   int
+	Gate    int64  // until when something other than a holder keeps the name; or past
+	Ended   Ending // how the last term was ended
+	Revoked int64  // the version of the last term that Revoke has ended, if it has
+	Value   []byte // not read by List
+	Now     int64  // the clock, when the row was read
 }
 
 // Held reports that the row names a holder, who may have expired.

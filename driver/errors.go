@@ -13,6 +13,8 @@ var (
 	ErrUnsupported = errors.New("sqllock: unsupported")
 	// ErrInvalidOption says that the handle or an option of the database is bad.
 	ErrInvalidOption = errors.New("sqllock: invalid option")
+	// ErrFenced says that a term, or a token, is not the current one any more.
+	ErrFenced = errors.New("sqllock: fenced")
 	// ErrNoConnection says that the pool had no connection to give in time.
 	ErrNoConnection = errors.New("sqllock: pool exhausted")
 )

@@ -1,6 +1,10 @@
 package lockmysql
 
-import "github.com/sqllock/sqllock/driver"
+import (
+	"context"
+
+	"github.com/sqllock/sqllock/driver"
+)
 
 // Classify is what the stores' Classify does.
 func Classify(err error) driver.Fault { return classify(err) }
@@ -15,9 +19,43 @@ func Unresolved(err error) error { return &unresolvedError{err} }
 func Statements(prefix string) map[string]string {
 	q := newQueries(prefix)
 	return map[string]string{
-		"look": q.look, "lookMany": q.lookMany, "grant": q.grant, "grantMany": q.grantMany, "renew": q.renew,
-		"release": q.release, "releaseMany": q.releaseMany, "abandon": q.abandon,
+		"look": q.look, "lookMany": q.lookMany, "lookValues": q.lookValues, "window": q.window,
+		"grant": q.grant, "grantMany": q.grantMany, "grantValues": q.grantValues,
+		"renew": q.renew, "release": q.release, "releaseMany": q.releaseMany, "abandon": q.abandon,
+		"revoke": q.revoke, "crashed": q.crashed, "end": q.end, "purge": q.purge,
 	}
+}
+
+// SweepWith is what Sweep of a store does, with something that happens after it has
+// looked.
+func SweepWith(ctx context.Context, st driver.LeaseStore, req driver.SweepRequest, happens func()) (res driver.SweepResult, err error) {
+	s := st.(*store)
+	err = s.do(ctx, func(ctx context.Context, c session) error {
+		states, err := s.window(ctx, c, req.After, req.Limit)
+		if err != nil {
+			return err
+		}
+		happens()
+		res, err = s.clean(ctx, c, req, states)
+		return err
+	})
+	return res, err
+}
+
+// GrantWith is what Grant of a store does, with something that happens after it has
+// looked.
+func GrantWith(ctx context.Context, st driver.LeaseStore, reqs []driver.GrantRequest, happens func()) (res []driver.GrantResult, err error) {
+	s := st.(*store)
+	err = s.do(ctx, func(ctx context.Context, c session) error {
+		g := granting{s: s, c: c, reqs: reqs}
+		if err := g.look(ctx); err != nil {
+			return err
+		}
+		happens()
+		res, err = g.act(ctx)
+		return err
+	})
+	return res, err
 }
 
 // Judge tells what is thought of a server that says this of itself.

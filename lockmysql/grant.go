@@ -21,7 +21,10 @@ func (s *store) Grant(ctx context.Context, reqs []driver.GrantRequest) (res []dr
 	}
 	err = s.do(ctx, func(ctx context.Context, c session) error {
 		g := granting{s: s, c: c, reqs: reqs}
-		res, err = g.run(ctx)
+		if err := g.look(ctx); err != nil {
+			return err
+		}
+		res, err = g.act(ctx)
 		return err
 	})
 	if err != nil {
@@ -56,12 +59,15 @@ type granting struct {
 	late   []int // requests for which it looks as if others were quicker
 }
 
-func (g *granting) run(ctx context.Context) ([]driver.GrantResult, error) {
+// look finds out who holds what.
+func (g *granting) look(ctx context.Context) error {
 	g.states = make([]state, len(g.reqs))
 	g.res = make([]driver.GrantResult, len(g.reqs))
-	if err := g.see(ctx, every(len(g.reqs))); err != nil {
-		return nil, err
-	}
+	return g.see(ctx, every(len(g.reqs)))
+}
+
+// act takes what the look has found free.
+func (g *granting) act(ctx context.Context) ([]driver.GrantResult, error) {
 	var absent, free []int
 	for i := range g.reqs {
 		switch st := &g.states[i]; {

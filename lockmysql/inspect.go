@@ -175,7 +175,7 @@ func checkTables(ctx context.Context, c session, q *queries) error {
 			driver.ErrUnsupported, q.lockName, engine.String)
 	}
 	var version, compatible int64
-	if err := c.QueryRowContext(ctx, q.meta).Scan(&version, &compatible); err != nil {
+	if err := c.QueryRowContext(ctx, q.meta).Scan(&version, &compatible, &q.database); err != nil {
 		return fmt.Errorf("%w: table `%s` cannot be read; migrations.Up or \"sqllock migrate up\" makes what is missing: %w",
 			driver.ErrSchema, q.metaName, err)
 	}

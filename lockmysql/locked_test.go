@@ -101,6 +101,12 @@ func TestWhatIsNotCommittedIsNotBelieved(t *testing.T) {
 				t.Errorf("before a rollback: %+v", r)
 			}
 		}
+		if rows := look(t, s, mine[0].Name, mine[1].Name); rows[0].Held() || rows[1].Held() {
+			t.Errorf("a look before a rollback: %+v", rows)
+		}
+		if page := list(t, s, driver.ListRequest{Limit: 10}); len(page.Rows) > 0 {
+			t.Errorf("a list before a rollback: %+v", page)
+		}
 		_ = tx.Rollback()
 		take(t, s, mine...)
 	})

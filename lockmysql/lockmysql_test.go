@@ -162,8 +162,8 @@ func TestARoleNeedsNoMoreThanTheTables(t *testing.T) {
 		cfg.User, cfg.Passwd = "role_"+cfg.DBName[len(cfg.DBName)-12:], "Secret-7"
 		exec(t, admin, "CREATE USER "+cfg.User+" IDENTIFIED BY 'Secret-7'")
 		t.Cleanup(func() { exec(t, admin, "DROP USER "+cfg.User) })
-		exec(t, admin, "GRANT SELECT, INSERT, UPDATE ON `sqllock_lock` TO "+cfg.User)
-		exec(t, admin, "GRANT SELECT ON `sqllock_meta` TO "+cfg.User)
+		exec(t, admin, "GRANT SELECT, INSERT, UPDATE, DELETE ON `sqllock_lock` TO "+cfg.User)
+		exec(t, admin, "GRANT SELECT, UPDATE ON `sqllock_meta` TO "+cfg.User)
 		connector, err := mysql.NewConnector(cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -173,6 +173,7 @@ func TestARoleNeedsNoMoreThanTheTables(t *testing.T) {
 		s := open(t, db)
 		life(t, s, requests(1, "%d"))
 		life(t, s, requests(3, "%d"))
+		cleanUp(t, s, admin, "role")
 
 		exec(t, admin, "REVOKE UPDATE ON `sqllock_lock` FROM "+cfg.User)
 		if _, err := s.Renew(t.Context(), []driver.RenewRequest{{Name: "0", TTL: minute}}, false); s.Classify(err) != driver.Refused {

@@ -44,8 +44,11 @@ func (s *store) lookInside(ctx context.Context, c session, names []string) ([]st
 // List implements [driver.LeaseStore].
 func (s *store) List(ctx context.Context, req driver.ListRequest) (page driver.Page, err error) {
 	err = s.do(ctx, func(ctx context.Context, c session) error {
-		page = driver.Page{}
 		states, err := s.window(ctx, c, req.After, req.Limit)
+		if err != nil {
+			return err
+		}
+		page = driver.Page{More: len(states) == req.Limit}
 		for i := range states {
 			st := &states[i]
 			if req.Free || st.held() || st.gate > st.now {
@@ -53,8 +56,7 @@ func (s *store) List(ctx context.Context, req driver.ListRequest) (page driver.P
 			}
 			page.Last = st.name
 		}
-		page.More = len(states) == req.Limit
-		return err
+		return nil
 	})
 	return page, err
 }

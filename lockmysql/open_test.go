@@ -202,6 +202,11 @@ func TestAServerThatForgetsOrOnlyReadsIsRefused(t *testing.T) {
 			if again := take(t, s, reqs...); again[0].Version != res[0].Version {
 				t.Errorf("after a crash: %+v, was %+v", again, res)
 			}
+			// A server that logs statements is warned of, and works.
+			exec(t, db, "SET GLOBAL binlog_format = STATEMENT")
+			logged, _ := f.store(t)
+			life(t, logged, requests(2, "logged %d"))
+			cleanUp(t, logged, f.Open(t), "logged")
 			exec(t, db, "SET GLOBAL read_only = 1")
 			wants(t, openErr(t, lockmysql.DB(db)), driver.ErrUnsupported, "read-only")
 		})

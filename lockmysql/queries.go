@@ -55,6 +55,13 @@ const (
 	mine      = `) d STRAIGHT_JOIN ` + lockTable + ` ON l.name = d.name`
 )
 
+// What may make somebody else the holder locks the row by way of this index, whose
+// entry a guard has locked: see queryGuard. Renewals do not come near it.
+const (
+	termTable = `{lock} l FORCE INDEX (sqllock_guard)`
+	joinTerm  = asRows + ` STRAIGHT_JOIN ` + termTable + ` ON l.name = UNHEX(r.name) AND l.version = r.version`
+)
+
 // Requests come as a JSON array of arrays, see batch, so that a statement is the
 // same for any number of them.
 const (
@@ -95,7 +102,7 @@ const (
 	queryEngine = `SELECT DATABASE(), (SELECT ENGINE FROM information_schema.TABLES
 	WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?)`
 
-	queryMeta = doSelect + `schema_version, compatible_from FROM {meta}`
+	queryMeta = doSelect + `schema_version, compatible_from, HEX(id) FROM {meta}`
 
 	queryState = now + `, l.name, l.acq, l.owner, l.label, l.version, l.acquired_at, l.expires_at,
 	l.holds, l.not_before, ` + gate + `, l.ended, l.revoked, ` + grantable
@@ -117,7 +124,7 @@ SELECT UNHEX(r.name), UNHEX(r.acq), UNHEX(r.owner), UNHEX(?), UNHEX(?), LAST_INS
 	// version that was seen, so the one who takes it knows the new version too; and
 	// for the holder, so that a crash is told by one, be it by a sweep.
 	queryGrant = doUpdate + `(
-	SELECT l.name FROM ` + lockTable + `
+	SELECT l.name FROM ` + termTable + `
 	WHERE l.name = UNHEX(?) AND l.version = ? AND l.acq <=> UNHEX(NULLIF(?, '')) AND ` + grantable + locked + mine + `
 SET l.acq = UNHEX(?), l.owner = UNHEX(?), ` + setWon + `, l.expires_at = ` + now + ` + ?, l.value = UNHEX(NULLIF(?, ''))`
 
@@ -125,8 +132,8 @@ SET l.acq = UNHEX(?), l.owner = UNHEX(?), ` + setWon + `, l.expires_at = ` + now
 	queryGrantValues = grantEach + `UNHEX(NULLIF(r.value, '')) AS value FROM ` + withValue + granted
 	grantEach        = doUpdate + `(
 	SELECT l.name, UNHEX(r.acq) AS acq, UNHEX(r.owner) AS owner, r.ttl, `
-	granted = join + `
-	WHERE l.version = r.version AND l.acq <=> UNHEX(NULLIF(r.was, '')) AND ` + grantable + locked + mine + `
+	granted = joinTerm + `
+	WHERE l.acq <=> UNHEX(NULLIF(r.was, '')) AND ` + grantable + locked + mine + `
 SET l.acq = d.acq, l.owner = d.owner, ` + setWon + `, l.expires_at = ` + now + ` + d.ttl, l.value = d.value`
 
 	queryRenew = doUpdate + `(
@@ -136,21 +143,21 @@ SET l.expires_at = GREATEST(l.expires_at, LAST_INSERT_ID(` + now + `) + d.ttl), 
 
 	// queryRelease frees a name and keeps its row: the version must go on rising.
 	queryRelease = doUpdate + `(
-	SELECT l.name, CAST(? AS SIGNED) AS keep FROM ` + lockTable + `
+	SELECT l.name, CAST(? AS SIGNED) AS keep FROM ` + termTable + `
 	WHERE l.name = UNHEX(?) AND l.acq = UNHEX(?) AND l.version = ?` + locked + mine + `
 SET ` + setFreed
 
 	// queryReleaseMany frees all of the names or none of them: after a part of them
 	// nobody could tell which, because the next holder may have them already.
 	queryReleaseMany = doUpdate + `(
-	SELECT l.name, r.keep, COUNT(*) OVER () AS found FROM ` + withKeep + join + `
-	WHERE l.acq = UNHEX(r.acq) AND l.version = r.version` + locked + mine + `
+	SELECT l.name, r.keep, COUNT(*) OVER () AS found FROM ` + withKeep + joinTerm + `
+	WHERE l.acq = UNHEX(r.acq)` + locked + mine + `
 SET ` + setFreed + `
 WHERE d.found = ?`
 
 	// queryAbandon is queryRelease for acquisitions whose version is not known.
 	queryAbandon = doUpdate + `(
-	SELECT l.name, r.keep FROM ` + withKeep + join + `
+	SELECT l.name, r.keep FROM ` + withKeep + asRows + ` STRAIGHT_JOIN ` + termTable + ` ON l.name = UNHEX(r.name)
 	WHERE l.acq = UNHEX(r.acq)` + locked + mine + `
 SET ` + setFreed
 )
@@ -162,6 +169,9 @@ type queries struct {
 	meta, look, lookMany, insert, insertValues, grant, grantMany, grantValues string
 	renew, release, releaseMany, abandon                                      string
 	lookValues, window, revoke, crashed, end, purge, due, turn                string
+	guard, id, fence, fenceToken                                              string
+
+	database string // its id, once it was opened
 }
 
 func newQueries(prefix string) queries {
@@ -178,5 +188,8 @@ func newQueries(prefix string) queries {
 	q.revoke = text(queryRevoke)
 	q.crashed, q.end, q.purge = text(queryCrashed), text(queryEnd), text(queryPurge)
 	q.due, q.turn = text(queryDue), text(queryTurn)
+	q.guard, q.id = text(queryGuard), text(queryID)
+	fence := strings.NewReplacer("{fence}", "`"+prefix+"fence`").Replace
+	q.fence, q.fenceToken = fence(queryFence), fence(queryFenceToken)
 	return q
 }

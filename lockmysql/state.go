@@ -44,7 +44,7 @@ func (st *state) idle(retention time.Duration) bool {
 
 // row is the state as others see it.
 func (st *state) row() driver.Row {
-	return driver.Row{Name: st.name, Holder: st.holder, Holds: st.holds, Gate: st.gate, Ended: st.ended, Value: st.value, Now: st.now}
+	return driver.Row{Name: st.name, Holder: st.holder, Holds: st.holds, Gate: st.gate, Ended: st.ended, Revoked: st.revoked, Value: st.value, Now: st.now}
 }
 
 // look returns the states of names, in their order: those of b, which has as many

@@ -51,7 +51,8 @@ func (d *Database) inspect(ctx context.Context, conn *sql.Conn, q *queries) (inf
 		return info, false, fmt.Errorf("%w: table %s does not exist; create it with migrations.Up or \"sqllock migrate up\"",
 			driver.ErrSchema, q.lockTable)
 	}
-	return info, !s.readCommitted, checkMeta(ctx, conn, q)
+	q.id, err = checkMeta(ctx, conn, q)
+	return info, !s.readCommitted, err
 }
 
 func (d *Database) refuse(s *server, info *driver.Info) error {
@@ -75,10 +76,11 @@ func (d *Database) refuse(s *server, info *driver.Info) error {
 	return fmt.Errorf("%w: %s; lockpg.AllowUnsafeDurability accepts that in tests", driver.ErrUnsupported, what)
 }
 
-func checkMeta(ctx context.Context, conn *sql.Conn, q *queries) error {
+// checkMeta returns the id of the database.
+func checkMeta(ctx context.Context, conn *sql.Conn, q *queries) (id string, err error) {
 	var version, compatible int64
-	if err := conn.QueryRowContext(ctx, q.meta).Scan(&version, &compatible); err != nil {
-		return fmt.Errorf("%w: table %s cannot be read: %w", driver.ErrSchema, q.metaTable, err)
+	if err := conn.QueryRowContext(ctx, q.meta).Scan(&version, &compatible, &id); err != nil {
+		return "", fmt.Errorf("%w: table %s cannot be read: %w", driver.ErrSchema, q.metaTable, err)
 	}
-	return driver.CheckSchema(version, compatible)
+	return id, driver.CheckSchema(version, compatible)
 }

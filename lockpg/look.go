@@ -53,13 +53,14 @@ func (s *store) Revoke(ctx context.Context, names []string) ([]driver.RevokeResu
 func scanRow(rows *sql.Rows, more ...any) (driver.Row, error) {
 	var name sql.NullString
 	var h nullHolder
-	var holds, gate, ended sql.NullInt64
+	var holds, gate, ended, revoked sql.NullInt64
 	var r driver.Row
-	err := rows.Scan(h.into(&name).then(&holds, &gate, &ended, &r.Now, &r.Value).then(more...)...)
+	err := rows.Scan(h.into(&name).then(&holds, &gate, &ended, &revoked, &r.Now, &r.Value).then(more...)...)
 	if err != nil {
 		return r, err
 	}
 	r.Name, r.Holds, r.Gate, r.Ended = name.String, int(holds.Int64), gate.Int64, driver.Ending(ended.Int64)
+	r.Revoked = revoked.Int64
 	r.Holder, err = h.holder()
 	return r, err
 }

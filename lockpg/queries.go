@@ -59,7 +59,7 @@ SELECT current_setting('server_version_num')::integer,
        coalesce((SELECT relpersistence::text FROM pg_class WHERE oid = to_regclass($1::text)), ''),
        to_regclass($2::text) IS NOT NULL`
 
-	queryMeta = `SELECT schema_version, compatible_from FROM {meta}`
+	queryMeta = `SELECT schema_version, compatible_from, id::text FROM {meta}`
 
 	// queryGrant grants names that are free: an attempt that finds a holder writes
 	// nothing and locks nothing, because the row is not even proposed for
@@ -141,6 +141,8 @@ LEFT JOIN {lock} l ON l.name = r.name
 ORDER BY r.ord`
 
 	// queryRelease frees names and keeps their rows: the version must go on rising.
+	// The row of a lease that was guarded leaves its holder with a lock that no
+	// guard lets through, and that a guard with an old snapshot notices.
 	queryRelease = `
 WITH ` + unflushed + `, req AS MATERIALIZED (
 	SELECT * FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[])
@@ -149,7 +151,7 @@ WITH ` + unflushed + `, req AS MATERIALIZED (
 	SELECT l.name FROM {lock} l JOIN req r ON r.name = l.name CROSS JOIN settings
 	WHERE l.acq = r.acq AND l.version = r.version
 	ORDER BY l.name
-	FOR NO KEY UPDATE OF l
+	{strength}
 ), done AS (
 	UPDATE {lock} l SET ` + ended + `, ended = 1, expires_at = ` + now + `, not_before = ` + minHold + `
 	FROM mine m JOIN req r ON r.name = m.name
@@ -166,18 +168,37 @@ WITH ` + unflushed + `, req AS MATERIALIZED (
 	SELECT l.name, l.acq, r.min_hold FROM {lock} l JOIN req r ON r.name = l.name CROSS JOIN settings
 	WHERE l.acq = r.acq
 	ORDER BY l.name
-	FOR NO KEY UPDATE OF l
+	{strength}
 )
 UPDATE {lock} l SET ` + ended + `, ended = 1, expires_at = ` + now + `, not_before = ` + minHold + `
 FROM mine r
 WHERE l.name = r.name AND l.acq = r.acq`
 )
 
+// queryGuard runs in a transaction of the application. A renewal changes no key of
+// the row and passes; whoever makes somebody else the holder locks the row FOR
+// UPDATE first and does not.
+const queryGuard = `
+SELECT m.id = $4::uuid, g.name IS NOT NULL
+FROM {meta} m
+LEFT JOIN LATERAL (
+	SELECT l.name FROM {lock} l
+	WHERE l.name = $1::text AND l.acq = $2::uuid AND l.version = $3::bigint
+	FOR KEY SHARE
+) g ON true`
+
+// queryFence changes no row if the resource has seen a higher token.
+const queryFence = `
+INSERT INTO {fence} AS f (resource, token) VALUES ($1::text, $2::bigint)
+ON CONFLICT (resource) DO UPDATE SET token = excluded.token WHERE f.token <= excluded.token`
+
 // queries are the texts for one schema and prefix.
 type queries struct {
 	lockTable, metaTable string // quoted
+	id                   string // of the database, once it was opened
 
 	meta, grant, takeOver, renew, renewWait, release, abandon string
+	releaseGuarded, abandonGuarded, guard, fence              string
 	look, list, revoke, sweep, turn                           string
 }
 
@@ -190,8 +211,13 @@ func newQueries(schema, prefix string) queries {
 	q.takeOver = text(queryTakeOver)
 	q.renew = text(queryRenew)
 	q.renewWait = wait(queryRenew)
-	q.release = text(queryRelease)
-	q.abandon = text(queryAbandon)
+	plain := strings.NewReplacer("{lock}", q.lockTable, "{strength}", "FOR NO KEY UPDATE OF l").Replace
+	q.release = plain(queryRelease)
+	q.abandon = plain(queryAbandon)
+	q.releaseGuarded = strings.NewReplacer("{lock}", q.lockTable, "{strength}", "FOR UPDATE OF l SKIP LOCKED").Replace(queryRelease)
+	q.abandonGuarded = strings.NewReplacer("{lock}", q.lockTable, "{strength}", "FOR UPDATE OF l").Replace(queryAbandon)
+	q.guard = text(queryGuard)
+	q.fence = strings.ReplaceAll(queryFence, "{fence}", quote(schema, prefix+"fence"))
 	q.look = text(queryLook)
 	q.list = text(queryList)
 	q.revoke = text(queryRevoke)

@@ -3,7 +3,7 @@ package lockpg
 // The SQL for looking inside and for cleaning up, see queries.go.
 
 // row is what is known of a name.
-const row = holder + `, l.holds, ` + gate + `, l.ended, ` + now
+const row = holder + `, l.holds, ` + gate + `, l.ended, l.revoked, ` + now
 
 // kept says that a name is held, if by somebody who has expired, or kept for its
 // minimum hold time.
@@ -27,7 +27,7 @@ ORDER BY r.ord`
 	// window in any case.
 	queryList = `
 WITH seen AS MATERIALIZED (
-	SELECT l.name, ` + holderColumns + `, l.holds, l.ended, l.not_before, l.wait_until, l.others, l.others_until
+	SELECT l.name, ` + holderColumns + `, l.holds, l.ended, l.revoked, l.not_before, l.wait_until, l.others, l.others_until
 	FROM {lock} l WHERE l.name > $1::text
 	ORDER BY l.name LIMIT $2::integer
 ), total AS MATERIALIZED (

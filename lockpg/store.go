@@ -3,6 +3,7 @@ package lockpg
 import (
 	"context"
 	"database/sql"
+	"slices"
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/sqlconn"
@@ -78,21 +79,45 @@ func (s *store) Renew(ctx context.Context, reqs []driver.RenewRequest, wait bool
 
 // Release implements driver.LeaseStore.
 func (s *store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error) {
-	n := len(reqs)
-	args := []any{
-		array(n, func(i int) string { return reqs[i].Name }),
-		array(n, func(i int) string { return reqs[i].Acq.String() }),
-		integers(n, func(i int) int64 { return reqs[i].Version }),
-		integers(n, func(i int) int64 { return reqs[i].MinHold.Microseconds() }),
+	res := make([]bool, len(reqs))
+	var plain, guarded []int
+	for i := range reqs {
+		if reqs[i].Guarded {
+			guarded = append(guarded, i)
+		} else {
+			plain = append(plain, i)
+		}
 	}
-	res := make([]bool, 0, n)
-	err := s.query(ctx, s.queries.release, args, func(rows *sql.Rows) error {
-		var freed bool
-		err := rows.Scan(&freed)
-		res = append(res, freed)
-		return err
+	if err := s.release(ctx, s.queries.release, reqs, plain, res); err != nil {
+		return nil, err
+	}
+	err := s.release(ctx, s.queries.releaseGuarded, reqs, guarded, res)
+	switch {
+	case err == nil:
+		return res, nil
+	case len(plain) > 0: // which may be free now
+		return nil, &partialError{err}
+	}
+	return nil, err
+}
+
+// release frees the requests at which.
+func (s *store) release(ctx context.Context, query string, reqs []driver.ReleaseRequest, which []int, res []bool) error {
+	n := len(which)
+	if n == 0 {
+		return nil
+	}
+	args := []any{
+		array(n, func(i int) string { return reqs[which[i]].Name }),
+		array(n, func(i int) string { return reqs[which[i]].Acq.String() }),
+		integers(n, func(i int) int64 { return reqs[which[i]].Version }),
+		integers(n, func(i int) int64 { return reqs[which[i]].MinHold.Microseconds() }),
+	}
+	i := 0
+	return s.query(ctx, query, args, func(rows *sql.Rows) error {
+		i++
+		return rows.Scan(&res[which[i-1]])
 	})
-	return res, err
 }
 
 // Abandon implements driver.LeaseStore.
@@ -103,7 +128,11 @@ func (s *store) Abandon(ctx context.Context, reqs []driver.AbandonRequest) error
 		array(n, func(i int) string { return reqs[i].Acq.String() }),
 		integers(n, func(i int) int64 { return reqs[i].MinHold.Microseconds() }),
 	}
-	return s.query(ctx, s.queries.abandon, args, nil)
+	query := s.queries.abandon
+	if slices.ContainsFunc(reqs, func(r driver.AbandonRequest) bool { return r.Guarded }) {
+		query = s.queries.abandonGuarded
+	}
+	return s.query(ctx, query, args, nil)
 }
 
 // querier is a connection or a transaction on it.

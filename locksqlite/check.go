@@ -133,11 +133,13 @@ func checkTables(ctx context.Context, conn *sql.Conn, q *queries) error {
 			driver.ErrSchema, q.lockTable)
 	}
 	var version, compatibleFrom int64
-	if err := conn.QueryRowContext(ctx, q.meta).Scan(&version, &compatibleFrom); errors.Is(err, sql.ErrNoRows) {
+	var id []byte
+	if err := conn.QueryRowContext(ctx, q.meta).Scan(&version, &compatibleFrom, &id); errors.Is(err, sql.ErrNoRows) {
 		return fmt.Errorf("%w: table %q is empty", driver.ErrSchema, q.metaTable)
 	} else if err != nil {
 		return err
 	}
+	q.database = string(id)
 	return driver.CheckSchema(version, compatibleFrom)
 }
 

@@ -98,7 +98,7 @@ func (s *store) revoke(ctx context.Context, conn *sql.Conn, names []string, res 
 // rowTargets are what the key or name of a row and the columns of row are
 // scanned into.
 func rowTargets(key any, r *driver.Row) []any {
-	return append(append([]any{key}, holderTargets(&r.Holder)...), &r.Holds, &r.Gate, &r.Ended, &r.Now)
+	return append(append([]any{key}, holderTargets(&r.Holder)...), &r.Holds, &r.Gate, &r.Ended, &r.Revoked, &r.Now)
 }
 
 // holderTargets are what the columns of holder are scanned into.

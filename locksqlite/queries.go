@@ -68,7 +68,20 @@ WHERE type = 'table' AND lower(name) IN (lower(?1), lower(?2))`
 	// succeeds on a read-only database.
 	queryWritable = `UPDATE {meta} SET id = id WHERE one = 0`
 
-	queryMeta = `SELECT schema_version, compatible_from FROM {meta}`
+	queryMeta = `SELECT schema_version, compatible_from, id FROM {meta}`
+
+	// queryGuard changes nothing, but needs the write lock, which the caller's
+	// transaction keeps.
+	queryID    = `SELECT id FROM {meta}`
+	queryGuard = `
+UPDATE {lock} SET version = version
+WHERE name = ?1 AND acq = ?2 AND version = ?3
+RETURNING version`
+
+	// queryFence changes no row if the resource has seen a higher token.
+	queryFence = `
+INSERT INTO {fence} AS f (resource, token) VALUES (?1, ?2)
+ON CONFLICT (resource) DO UPDATE SET token = excluded.token WHERE f.token <= excluded.token`
 
 	// queryState reads what a grant has to know of each name: it takes no lock that
 	// a writer could hold, so losing costs the winner nothing.
@@ -150,9 +163,11 @@ WHERE l.name = json_extract(r.value, '$[0]')
 // queries are the texts that name a table, for one prefix.
 type queries struct {
 	lockTable, metaTable string // not quoted
+	database             string // its id, once it was opened
 
 	meta, writable, state, grant, renew, revoked, release, abandon string
 	look, list, revoke, window, holders, sweep, purge, due, turn   string
+	id, guard, fence                                               string
 }
 
 func newQueries(prefix string) queries {
@@ -175,5 +190,8 @@ func newQueries(prefix string) queries {
 	q.purge = text(queryPurge)
 	q.due = text(queryDue)
 	q.turn = text(queryTurn)
+	q.id = text(queryID)
+	q.guard = text(queryGuard)
+	q.fence = strings.ReplaceAll(queryFence, "{fence}", `"`+prefix+`fence"`)
 	return q
 }

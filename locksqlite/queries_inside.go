@@ -4,7 +4,7 @@ package locksqlite
 
 // row is what is known of a name, but for the value.
 const row = holder + `,
-       coalesce(l.holds, 0), ` + gate + `, coalesce(l.ended, 0), ` + now
+       coalesce(l.holds, 0), ` + gate + `, coalesce(l.ended, 0), coalesce(l.revoked, 0), ` + now
 
 // crashed and idle say what a sweep cleans up; ?1 is the retention. Of a version
 // that is younger than the retention it cannot be said that the clock will be

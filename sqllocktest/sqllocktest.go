@@ -183,7 +183,7 @@ func themes() []theme {
 		{poolPromises, false}, {openPromises, false}, {tracePromises, true},
 		{processPromises, false}, {pausePromises, false}, {deadlinePromises, false},
 		{replyPromises, false}, {networkPromises, false}, {manyPromises, false}, {crowdPromises, true},
-		{holdPromises, false}, {insidePromises, true}, {reapPromises, false},
+		{holdPromises, false}, {insidePromises, true}, {reapPromises, false}, {guardPromises, true},
 	}
 }
 

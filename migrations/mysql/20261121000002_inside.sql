@@ -9,7 +9,7 @@
 -- revoked: so its holder learns why, even if somebody else has the name by then.
 -- The index is what a guard locks: renewals do not touch it, a new holder does.
 SET @sqllock_change = (SELECT IF(COUNT(*) > 0, 'DO 0',
-	'ALTER TABLE `sqllock_lock` ADD COLUMN value MEDIUMBLOB, ADD COLUMN ended TINYINT NOT NULL DEFAULT 0, ADD COLUMN revoked BIGINT NOT NULL DEFAULT 0, ADD INDEX sqllock_guard (name, version)')
+	'ALTER TABLE `sqllock_lock` ADD COLUMN value MEDIUMBLOB, ADD COLUMN ended TINYINT NOT NULL DEFAULT 0, ADD COLUMN revoked BIGINT NOT NULL DEFAULT 0, ADD UNIQUE INDEX sqllock_guard (name, version)')
 	FROM information_schema.COLUMNS
 	WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = REPLACE('`sqllock_lock`', '`', '') AND COLUMN_NAME = 'revoked');
 PREPARE sqllock_change FROM @sqllock_change;

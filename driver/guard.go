@@ -1,0 +1,46 @@
+package driver
+
+import (
+	"context"
+	"database/sql"
+)
+
+// GuardStore is the part of a LeaseStore that works in transactions of the
+// application. What these run is not repeated: raw errors are returned.
+type GuardStore interface {
+	// Guard checks in the caller's transaction that a term is still the current
+	// one, and keeps everybody else from becoming the holder until the transaction
+	// ends. Renewals must not wait for that, where the database can do so.
+	Guard(ctx context.Context, tx *sql.Tx, req GuardRequest) (GuardStatus, error)
+
+	// Begin begins a transaction on the application's handle.
+	Begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
+}
+
+// GuardRequest asks to guard one lease.
+type GuardRequest struct {
+	Name    string
+	Acq     ID
+	Version int64
+}
+
+// GuardStatus is what Guard found.
+type GuardStatus uint8
+
+const (
+	// Fenced: the term is not the current one, as far as the transaction sees.
+	Fenced GuardStatus = iota
+	// Guarded: it is, and stays so until the transaction ends.
+	Guarded
+	// Foreign: the transaction is one of another database.
+	Foreign
+)
+
+// GuardFunc guards a lease in a transaction that it knows.
+type GuardFunc func(ctx context.Context, store LeaseStore, req GuardRequest) (GuardStatus, error)
+
+// Guardable is a lease that can be guarded: a *sqllock.Lease.
+type Guardable interface {
+	// GuardBy guards the lease as Lease.Guard does, by f.
+	GuardBy(ctx context.Context, f GuardFunc) error
+}

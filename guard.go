@@ -1,0 +1,172 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+var _ driver.Guardable = (*Lease)(nil)
+
+// Guard makes sure, inside a transaction of the application, that the lease is
+// the current one until the transaction ends: when Guard has returned nil, nobody
+// else becomes holder of the name before tx is committed or rolled back, whatever
+// happens to this process. It is one statement in tx. Renewals go on; on SQLite,
+// which has one writer, they wait, and a transaction that is longer than the TTL
+// loses the lease, though nobody gets the name before it ends.
+//
+// What the transaction writes is thereby written by the holder. Call it first: on
+// Postgres, in a transaction with isolation REPEATABLE READ or SERIALIZABLE, the
+// lease must have been acquired before the transaction's first statement. It must
+// not be called inside a savepoint, which could undo it.
+//
+// Guard returns [ErrFenced] if the lease is not the current one any more, a
+// [*LostError] if it was known to be lost, [ErrNotHeld] if it was unlocked,
+// [ErrInvalidOption] if tx is one of another database, and otherwise the error of
+// the database, which is the caller's to deal with: after a serialization failure
+// the transaction has to be repeated. The transaction must then be rolled back.
+func (l *Lease) Guard(ctx context.Context, tx *sql.Tx) error {
+	if tx == nil {
+		return fmt.Errorf("%w: the *sql.Tx is nil", ErrInvalidOption)
+	}
+	return l.GuardBy(ctx, func(ctx context.Context, store driver.LeaseStore, req driver.GuardRequest) (driver.GuardStatus, error) {
+		return store.Guard(ctx, tx, req)
+	})
+}
+
+// InTx begins a transaction on the handle that the Locker was made with, guards
+// the lease in it, calls fn, and commits. The transaction and fn's context end with
+// ctx or with the lease: if the lease is lost, what fn has written is rolled back.
+// It is rolled back as well if fn returns an error or panics. Options may be nil.
+//
+// InTx returns what [Lease.Guard] returns, or the error of fn, or that of the
+// commit. If the connection breaks during the commit, only the database knows
+// whether it was done.
+func (l *Lease) InTx(ctx context.Context, opts *sql.TxOptions, fn func(ctx context.Context, tx *sql.Tx) error) (err error) {
+	bound, cancel := l.Bind(ctx)
+	defer cancel()
+	tx, err := l.hold.locker.mode.begin(bound, opts)
+	if err != nil {
+		return fmt.Errorf("sqllock: begin a transaction under %q: %w", l.Name(), l.explain(bound, err))
+	}
+	defer func() { _ = tx.Rollback() }() // does nothing after a commit
+	if err := l.Guard(bound, tx); err != nil {
+		return l.explain(bound, err)
+	}
+	if err := fn(bound, tx); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("sqllock: commit under %q: %w", l.Name(), l.explain(bound, err))
+	}
+	return nil
+}
+
+// explain adds why ctx ended, if it did, to the error of a statement.
+func (l *Lease) explain(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
+}
+
+// GuardBy is for packages that know other kinds of transactions, such as lockpg:
+// it guards the lease by f. It implements [driver.Guardable].
+func (l *Lease) GuardBy(ctx context.Context, f driver.GuardFunc) error {
+	h := l.hold
+	if err := h.beginGuard(l); err != nil {
+		return err
+	}
+	defer h.endGuard()
+	status, err := h.locker.mode.guard(ctx, f, driver.GuardRequest{Name: h.name, Acq: h.acq, Version: h.token})
+	switch {
+	case err != nil:
+		return fmt.Errorf("sqllock: guard %q: %w", h.name, err)
+	case status == driver.Guarded:
+		return nil
+	case status == driver.Foreign:
+		return fmt.Errorf("%w: guard %q: the transaction is one of another database", ErrInvalidOption, h.name)
+	}
+	return h.fenced(ctx)
+}
+
+// fenced asks outside of the transaction whether the term is over: a transaction
+// may see the table as it was before the lease was granted.
+func (h *hold) fenced(ctx context.Context) error {
+	reason, err := h.locker.whyGone(ctx, h)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %q with token %d, as the transaction sees it", ErrFenced, h.name, h.token)
+	case reason != 0:
+		h.lose(reason, nil)
+	default:
+		return fmt.Errorf("%w: %q with token %d: the transaction sees the tables as they were before the lease was granted", ErrFenced, h.name, h.token)
+	}
+	return fmt.Errorf("%w: %q has another holder than that with token %d, or none", ErrFenced, h.name, h.token)
+}
+
+// whyGone asks the database why it does not know a term any more. The reason is 0
+// if it does know it.
+func (l *Locker) whyGone(ctx context.Context, h *hold) (Reason, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.timeout(h.ttl))
+	defer cancel()
+	defer context.AfterFunc(l.base, cancel)()
+	rows, err := l.mode.look(ctx, []string{h.name})
+	switch {
+	case err != nil:
+		return 0, err
+	case rows[0].Holder.Acq == h.acq && rows[0].Holder.Version == h.token:
+		return 0, nil
+	case rows[0].Revoked == h.token:
+		return LostRevoked, nil
+	}
+	return LostTaken, nil
+}
+
+// beginGuard lets a Guard of a lease run its statement. From now on the hold
+// counts as guarded: its row may leave it only if no transaction guards it.
+func (h *hold) beginGuard(l *Lease) error {
+	h.expire()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.state == holdLost:
+		return h.lost
+	case l.unlocked.Load() || h.state != holdLive:
+		return ErrNotHeld
+	}
+	h.guarded = true
+	h.guarding++
+	return nil
+}
+
+func (h *hold) endGuard() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.guarding--
+}
+
+// back takes a lease whose Unlock could not free the name into the hold again: it
+// is renewed until it can be. Its context has ended.
+func (h *hold) back(l *Lease) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.state == holdFreeing {
+		h.state = holdLive
+		h.leases[l] = struct{}{}
+		h.count++
+	}
+}
+
+func guardedError(name string) error {
+	return fmt.Errorf("%w: unlock %q: a transaction guards the lease", ErrGuarded, name)
+}
+
+func (h *hold) isGuarded() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.guarded
+}

@@ -1,0 +1,46 @@
+package lockmysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// Fence refuses, inside a transaction, a write under a lock that has been succeeded
+// by another: it remembers the highest token that it was given for a resource, and
+// returns an error that is [driver.ErrFenced] if this one is lower. It is for
+// writes in another database than that of the lock; where both are the same, the
+// Guard of the lease does more. The token that it remembers is undone if tx is.
+//
+// All writes to the resource must go through Fence. Those of one term have one
+// token and all pass. Until tx ends, others who fence the resource wait. The
+// tables must have been made here too, by package migrations; of the options,
+// TablePrefix applies.
+//
+// It returns ErrInvalidName if the resource is not named as locks are,
+// ErrInvalidOption if the token is not positive, before any SQL, and otherwise
+// the error of the database. The transaction must then be rolled back.
+func Fence(ctx context.Context, tx *sql.Tx, resource string, token int64, opts ...Option) error {
+	d := &Database{prefix: driver.DefaultPrefix}
+	for _, opt := range opts {
+		opt(d)
+	}
+	if err := errors.Join(append(d.problems, driver.CheckFence(resource, token))...); err != nil {
+		return err
+	}
+	q := newQueries(d.prefix)
+	if _, err := tx.ExecContext(ctx, q.fence, digits(resource), token); err != nil {
+		return err
+	}
+	var highest int64
+	if err := tx.QueryRowContext(ctx, q.fenceToken, digits(resource)).Scan(&highest); err != nil {
+		return err
+	}
+	if highest > token {
+		return fmt.Errorf("%w: %q has seen token %d, which is higher than %d", driver.ErrFenced, resource, highest, token)
+	}
+	return nil
+}

@@ -1,0 +1,253 @@
+package lockmysql_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/lockmysql"
+)
+
+func sweep(t *testing.T, s driver.LeaseStore, retention time.Duration) driver.SweepResult {
+	t.Helper()
+	res, err := s.Sweep(t.Context(), driver.SweepRequest{Limit: 1000, Retention: retention})
+	if err != nil {
+		t.Fatalf("Sweep: %v", err)
+	}
+	return res
+}
+
+func turn(t *testing.T, s driver.LeaseStore, every time.Duration) bool {
+	t.Helper()
+	mine, err := s.Turn(t.Context(), every)
+	if err != nil {
+		t.Fatalf("Turn: %v", err)
+	}
+	return mine
+}
+
+// left are the names in the table.
+func left(t *testing.T, db *sql.DB) (names string) {
+	t.Helper()
+	if err := db.QueryRow("SELECT COALESCE(GROUP_CONCAT(name ORDER BY name SEPARATOR '; '), '') FROM `sqllock_lock`").Scan(&names); err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+func TestASweepEndsWhatCrashedHoldersLeftAndNothingElse(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		s, db := f.store(t)
+		reqs := []driver.GrantRequest{request("crashed 1"), request("crashed 2"), request("held"), request("locked")}
+		reqs[0].Value = []byte("x")
+		old := take(t, s, reqs...)
+		expire(t, db, "crashed 1", "crashed 2", "locked")
+		held := dump(t, db, "held")
+		unlock := lockRow(t, f.Open(t), "locked")
+		began := time.Now()
+		res := sweep(t, s, time.Hour)
+		if took := time.Since(began); took > 500*time.Millisecond {
+			t.Errorf("took %v", took)
+		}
+		if len(res.Crashed) != 2 || res.Seen != 4 || res.More || res.Last != "locked" || res.Purged != 0 {
+			t.Fatalf("%+v", res)
+		}
+		for i, c := range res.Crashed {
+			want := driver.Holder{Acq: reqs[i].Acq, Owner: reqs[i].Owner, Label: "host/test/1", Version: old[i].Version, Since: old[i].Now, Until: 1}
+			if c.Name != reqs[i].Name || c.Holder != want {
+				t.Errorf("%+v, want %+v", c, want)
+			}
+			r := look(t, s, c.Name)[0]
+			if r.Held() || r.Holder != (driver.Holder{Version: old[i].Version, Since: old[i].Now, Until: 1}) ||
+				r.Ended != driver.EndedExpired || r.Holds != 0 || r.Value != nil {
+				t.Errorf("afterwards: %+v", r)
+			}
+		}
+		if now := dump(t, db, "held"); now != held {
+			t.Errorf("a held name was touched: %s, was %s", now, held)
+		}
+		if res := sweep(t, s, time.Hour); len(res.Crashed) > 0 {
+			t.Errorf("told again: %+v", res.Crashed)
+		}
+		unlock()
+		if res := sweep(t, s, time.Hour); len(res.Crashed) != 1 || res.Crashed[0].Name != "locked" {
+			t.Errorf("when the row is free: %+v", res.Crashed)
+		}
+		if r := take(t, s, request("crashed 1"))[0]; r.Crashed != (driver.Holder{}) {
+			t.Errorf("the next holder is told again: %+v", r)
+		}
+	})
+}
+
+// Only rows that are free, idle for longer than the retention, and of a version
+// that the clock has left behind are deleted.
+func TestASweepDeletesNothingThatCouldBeMissed(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		s, db := f.store(t)
+		const later = clock + " + 60000000"
+		exec(t, db, "INSERT INTO `sqllock_lock` (name, acq, version, expires_at, not_before, others, others_until, wait_until) VALUES"+
+			"('idle', NULL, 1, 1, 0, 0, 0, 0),"+
+			"('idle, had readers', NULL, 1, 1, 0, 1, 1, 0),"+
+			"('idle, late reader', NULL, 1, 1, 0, 0, "+later+", 0),"+
+			"('used lately', NULL, 1, "+clock+" - 1000000, 0, 0, 0, 0),"+
+			"('of a clock in the future', NULL, "+clock+" + 1000000000, 1, 0, 0, 0, 0),"+
+			"('of a young version', NULL, "+clock+" - 1000000, 1, 0, 0, 0, 0),"+
+			"('kept', NULL, 1, 1, "+later+", 0, 0, 0),"+
+			"('read', NULL, 1, 1, 0, 1, "+later+", 0),"+
+			"('waited for', NULL, 1, 1, 0, 0, 0, "+later+"),"+
+			"('locked', NULL, 1, 1, 0, 0, 0, 0),"+
+			"('held', '1234567890123456', 1, "+later+", 0, 0, 0, 0)")
+		unlock := lockRow(t, f.Open(t), "locked")
+		res := sweep(t, s, time.Hour)
+		const want = "held; kept; locked; of a clock in the future; of a young version; read; used lately; waited for"
+		if got := left(t, db); res.Purged != 3 || res.Seen != 11 || got != want {
+			t.Errorf("purged %d of %d, left: %s", res.Purged, res.Seen, got)
+		}
+		unlock()
+		if res := sweep(t, s, time.Hour); res.Purged != 1 {
+			t.Errorf("when the row is free: %+v", res)
+		}
+		before := questions(t, db)
+		sweep(t, s, time.Hour)
+		if asked := questions(t, db) - before - 1; asked != 1 {
+			t.Errorf("%d statements for nothing to do, want a look", asked)
+		}
+	})
+}
+
+// What a sweep has seen may have changed when it comes to act on it.
+func TestASweepActsOnWhatIsSoWhenItActs(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		for name, params := range sessions(t, f) {
+			t.Run(name, func(t *testing.T) {
+				s, db := f.store(t, params...)
+				other, otherDB := f.store(t)
+				exec(t, otherDB, "DELETE FROM `sqllock_lock`")
+				crashed := []driver.GrantRequest{request("crashed, released"), request("crashed, revoked"), request("crashed, still"),
+					request("crashed, taken"), request("not crashed after all")}
+				free := releases(crashed, take(t, other, crashed...))
+				expire(t, otherDB, "crashed, released", "crashed, revoked", "crashed, still", "crashed, taken", "not crashed after all")
+				for _, name := range []string{"idle, kept", "idle, purged", "idle, still", "idle, taken"} {
+					exec(t, otherDB, "INSERT INTO `sqllock_lock` (name, version, expires_at) VALUES (?, 1, 1)", name)
+				}
+				res, err := lockmysql.SweepWith(t.Context(), s, driver.SweepRequest{Limit: 100, Retention: time.Hour}, func() {
+					release(t, other, free[0])
+					revoke(t, other, "crashed, revoked")
+					took := take(t, other, request("crashed, taken"), request("idle, taken"))
+					if took[0].Crashed.Acq != crashed[3].Acq {
+						t.Errorf("%+v", took[0])
+					}
+					exec(t, otherDB, "UPDATE `sqllock_lock` SET not_before = 9000000000000000 WHERE name = 'idle, kept'")
+					exec(t, otherDB, "DELETE FROM `sqllock_lock` WHERE name = 'idle, purged'")
+					exec(t, otherDB, "UPDATE `sqllock_lock` SET expires_at = 9000000000000000 WHERE name = 'not crashed after all'")
+				})
+				if err != nil || len(res.Crashed) != 1 || res.Crashed[0].Name != "crashed, still" || res.Purged != 1 {
+					t.Errorf("%+v, %v", res, err)
+				}
+				if got := left(t, otherDB); got != "crashed, released; crashed, revoked; crashed, still; crashed, taken; idle, kept; idle, taken; not crashed after all" {
+					t.Errorf("left: %s", got)
+				}
+				rows := look(t, other, "crashed, released", "crashed, revoked", "crashed, still", "crashed, taken", "idle, taken", "not crashed after all")
+				if rows[0].Ended != driver.EndedReleased || rows[1].Ended != driver.EndedRevoked || rows[2].Ended != driver.EndedExpired ||
+					!rows[3].Held() || !rows[4].Held() || !rows[5].Held() {
+					t.Errorf("%+v", rows)
+				}
+				if db.Stats().OpenConnections != 1 {
+					t.Errorf("%+v", db.Stats())
+				}
+			})
+		}
+	})
+}
+
+func TestASweepGoesOnWhereTheLastOneStopped(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		s, db := f.store(t)
+		for i := range 250 {
+			exec(t, db, "INSERT INTO `sqllock_lock` (name, version, expires_at) VALUES (?, 1, 1)", fmt.Sprintf("%03d", i+1))
+		}
+		req := driver.SweepRequest{Limit: 100, Retention: time.Hour}
+		for _, want := range []driver.SweepResult{
+			{Seen: 100, Purged: 100, Last: "100", More: true},
+			{Seen: 100, Purged: 100, Last: "200", More: true},
+			{Seen: 50, Purged: 50, Last: "250"},
+		} {
+			got, err := s.Sweep(t.Context(), req)
+			if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("after %q: %+v, %v; want %+v", req.After, got, err, want)
+			}
+			req.After = got.Last
+		}
+	})
+}
+
+func TestLookingInsideAndIdleSweepsLeaveNoTrace(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		other, admin := f.store(t)
+		reqs := requests(50, "name %02d")
+		take(t, other, reqs...)
+		if !turn(t, other, time.Nanosecond) {
+			t.Error("no turn")
+		}
+		for _, level := range []string{"READ-COMMITTED", "REPEATABLE-READ", "SERIALIZABLE"} {
+			s, _ := f.store(t, f.isolation(t, level))
+			quiet := false
+			for try := 0; try < 20 && !quiet; try++ { // the server itself writes now and then
+				before := readInnoDB(t, admin)
+				for range 50 {
+					look(t, s, reqs[0].Name, "unknown")
+					list(t, s, driver.ListRequest{Limit: 20})
+					sweep(t, s, time.Hour)
+					revoke(t, s, "unknown")
+					if turn(t, s, time.Hour) {
+						t.Error("told to go")
+					}
+				}
+				after := readInnoDB(t, admin)
+				quiet = before == after
+				t.Logf("%s: transaction ids: %d, log bytes: %d", level, after.trx-before.trx, after.lsn-before.lsn)
+			}
+			if !quiet {
+				t.Errorf("%s: took transaction ids or wrote to the log, each time", level)
+			}
+		}
+	})
+}
+
+func TestOfManyReapersOneIsToldToGo(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		s := open(t, f.Open(t))
+		turns := func(every time.Duration) int64 {
+			var n atomic.Int64
+			var wg sync.WaitGroup
+			for range 8 {
+				wg.Go(func() {
+					mine, err := s.Turn(context.Background(), every)
+					if err != nil {
+						t.Error(err)
+					}
+					if mine {
+						n.Add(1)
+					}
+				})
+			}
+			wg.Wait()
+			return n.Load()
+		}
+		if n := turns(time.Hour); n != 1 {
+			t.Errorf("%d of 8 were told to go, want 1", n)
+		}
+		if n := turns(time.Hour); n != 0 {
+			t.Errorf("%d were told to go again", n)
+		}
+		exec(t, f.Open(t), "UPDATE `sqllock_meta` SET swept_at = "+clock+" + 1000000000")
+		if n := turns(time.Hour); n != 1 {
+			t.Errorf("%d were told to go after the clock went back, want 1", n)
+		}
+	})
+}

@@ -1,0 +1,70 @@
+package lockpg
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// Guard is the Guard of a *sqllock.Lease for a transaction of pgx: it makes sure
+// that the lease is the current one until tx ends. See there for what it promises
+// and returns.
+func Guard(ctx context.Context, tx pgx.Tx, lease driver.Guardable) error {
+	if tx == nil {
+		return fmt.Errorf("%w: the pgx.Tx is nil", driver.ErrInvalidOption)
+	}
+	return lease.GuardBy(ctx, func(ctx context.Context, ls driver.LeaseStore, req driver.GuardRequest) (driver.GuardStatus, error) {
+		s, ok := ls.(*store)
+		if !ok {
+			return driver.Foreign, nil
+		}
+		var same, current bool
+		err := tx.QueryRow(ctx, s.queries.guard, s.guardArgs(req)...).Scan(&same, &current)
+		return guardStatus(same, current), err
+	})
+}
+
+// InTx is the InTx of a *sqllock.Lease on a pool of pgx: it begins a transaction,
+// guards the lease in it, calls fn, and commits. It rolls back if fn returns an
+// error or panics, or if ctx ends. Pass a context that ends with the lease, as
+// Lease.Bind makes it.
+func InTx(ctx context.Context, db interface {
+	BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
+}, lease driver.Guardable, opts pgx.TxOptions, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, db, opts, func(tx pgx.Tx) error {
+		if err := Guard(ctx, tx, lease); err != nil {
+			return err
+		}
+		return fn(ctx, tx)
+	})
+}
+
+// Guard implements driver.GuardStore.
+func (s *store) Guard(ctx context.Context, tx *sql.Tx, req driver.GuardRequest) (driver.GuardStatus, error) {
+	var same, current bool
+	err := tx.QueryRowContext(ctx, s.queries.guard, s.guardArgs(req)...).Scan(&same, &current)
+	return guardStatus(same, current), err
+}
+
+// Begin implements driver.GuardStore.
+func (s *store) Begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error) {
+	return s.pool.DB.BeginTx(ctx, opts)
+}
+
+func (s *store) guardArgs(req driver.GuardRequest) []any {
+	return []any{req.Name, req.Acq.String(), req.Version, s.queries.id}
+}
+
+func guardStatus(same, current bool) driver.GuardStatus {
+	switch {
+	case !same:
+		return driver.Foreign
+	case current:
+		return driver.Guarded
+	}
+	return driver.Fenced
+}

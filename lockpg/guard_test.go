@@ -1,0 +1,137 @@
+package lockpg_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/lockpg"
+)
+
+// pooled returns a pool on a database of its own, and a Locker on it.
+func pooled(t *testing.T) (*pgxpool.Pool, *sqllock.Locker) {
+	t.Helper()
+	d := shared(t)
+	migrate(t, d.Open(t))
+	pool, err := pgxpool.New(t.Context(), d.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	locks, err := sqllock.NewUnique(t.Context(), lockpg.Pool(pool), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := locks.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := pool.Exec(t.Context(), `CREATE TABLE ledger (entry text)`); err != nil {
+		t.Fatal(err)
+	}
+	return pool, locks
+}
+
+func lock(t *testing.T, locks *sqllock.Locker, name string) *sqllock.Lease {
+	t.Helper()
+	lease, err := locks.Lock(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+func TestAGuardInATransactionOfPgxKeepsTheNameUntilItEnds(t *testing.T) {
+	pool, locks := pooled(t)
+	lease := lock(t, locks, "a")
+	err := lockpg.InTx(t.Context(), pool, lease, pgx.TxOptions{}, func(ctx context.Context, tx pgx.Tx) error {
+		if err := lease.Unlock(ctx); !errors.Is(err, sqllock.ErrGuarded) {
+			t.Errorf("Unlock inside = %v, want ErrGuarded", err)
+		}
+		ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+		defer cancel()
+		if _, err := locks.ForceUnlock(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("ForceUnlock inside = %v", err)
+		}
+		_, err := tx.Exec(t.Context(), `INSERT INTO ledger VALUES ('guarded')`)
+		return err
+	})
+	if err != nil {
+		t.Errorf("InTx = %v", err)
+	}
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Errorf("Unlock after the transaction = %v", err)
+	}
+	var n int
+	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM ledger`).Scan(&n); err != nil || n != 1 {
+		t.Errorf("%d entries, %v", n, err)
+	}
+}
+
+func TestAFormerHolderCommitsNothingThroughPgx(t *testing.T) {
+	pool, locks := pooled(t)
+	lease := lock(t, locks, "a")
+	if _, err := pool.Exec(t.Context(), `UPDATE sqllock_lock SET expires_at = 1`); err != nil {
+		t.Fatal(err)
+	}
+	other, err := sqllock.NewUnique(t.Context(), lockpg.Pool(pool), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close(context.Background()) }()
+	next := lock(t, other, "a")
+	err = lockpg.InTx(t.Context(), pool, lease, pgx.TxOptions{}, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `INSERT INTO ledger VALUES ('late')`)
+		return err
+	})
+	if !errors.Is(err, sqllock.ErrFenced) {
+		t.Errorf("InTx of the former holder = %v, want ErrFenced", err)
+	}
+	var n int
+	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM ledger`).Scan(&n); err != nil || n != 0 {
+		t.Errorf("%d entries, %v", n, err)
+	}
+	if err := lease.Unlock(t.Context()); !errors.Is(err, sqllock.ErrLost) {
+		t.Errorf("Unlock of the former holder = %v", err)
+	}
+	if err := next.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestALeaseOfAnotherKindOfDatabaseIsRefusedInATransactionOfPgx(t *testing.T) {
+	pool, locks := pooled(t)
+	lease := lock(t, locks, "a")
+	defer func() { _ = lease.Unlock(context.Background()) }()
+	if err := lockpg.Guard(t.Context(), nil, lease); !errors.Is(err, sqllock.ErrInvalidOption) {
+		t.Errorf("Guard without a transaction = %v", err)
+	}
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if err := lockpg.Guard(t.Context(), tx, foreignLease{}); !errors.Is(err, sqllock.ErrInvalidOption) {
+		t.Errorf("Guard of a lease in SQLite = %v", err)
+	}
+}
+
+// foreignLease is a lease whose store is not of Postgres.
+type foreignLease struct{}
+
+func (foreignLease) GuardBy(ctx context.Context, f driver.GuardFunc) error {
+	status, err := f(ctx, nil, driver.GuardRequest{})
+	if err == nil && status == driver.Foreign {
+		err = driver.ErrInvalidOption
+	}
+	return err
+}

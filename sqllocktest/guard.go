@@ -1,0 +1,232 @@
+package sqllocktest
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sqllock/sqllock"
+)
+
+var guardPromises = []promise{
+	{sentence: "InTx commits what was written under the lease, and nothing after an error or a panic", test: testInTx},
+	{sentence: "a holder that was succeeded writes nothing with Guard, and would without it", test: testGuardFenced, needs: needTable},
+	{sentence: "a Guard after a ForceUnlock is fenced, and the lease is lost because it was revoked", test: testGuardRevoked},
+	{sentence: "after Guard nobody becomes holder before the transaction ends: no waiter, no reaper, no force", test: testGuardPins, needs: needTable},
+	{sentence: "a transaction that guards a lease does not keep it from being renewed", test: testGuardRenewal, needs: needTable},
+	{sentence: "Unlock of a lease that a transaction guards is ErrGuarded, until the transaction has ended", test: testUnlockGuarded},
+	{sentence: "Do that leaves a guarding transaction open frees the name after it", test: testDoGuarded},
+	{sentence: "Guard holds in every isolation level, after a renewal and after a new holder", test: testGuardIsolation, needs: needTable},
+	{sentence: "a transaction of another database is refused", test: testGuardForeign},
+	{sentence: "Guard of what is over is an error", test: testGuardOver},
+}
+
+// ledger is a table of the application: what was committed stands in it.
+type ledger struct {
+	e     *env
+	table string
+}
+
+func (e *env) ledger() ledger {
+	e.Helper()
+	l := ledger{e, fmt.Sprintf("ledger_%s_%d", run, serial.Add(1))}
+	if _, err := e.handle().ExecContext(e.ctx(), `CREATE TABLE `+l.table+` (entry VARCHAR(50))`); err != nil {
+		e.Fatal(err)
+	}
+	return l
+}
+
+func (l ledger) write(tx *sql.Tx, entry string) {
+	l.e.Helper()
+	if _, err := tx.Exec(`INSERT INTO ` + l.table + ` VALUES ('` + entry + `')`); err != nil {
+		l.e.Errorf("write %q: %v", entry, err)
+	}
+}
+
+func (l ledger) want(entries string) {
+	l.e.Helper()
+	rows, err := l.e.handle().QueryContext(l.e.ctx(), `SELECT entry FROM `+l.table+` ORDER BY entry`)
+	if err != nil {
+		l.e.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	got := ""
+	for rows.Next() {
+		var entry string
+		if err := rows.Scan(&entry); err != nil {
+			l.e.Fatal(err)
+		}
+		got += entry + ";"
+	}
+	if got != entries || rows.Err() != nil {
+		l.e.Errorf("the ledger has %q, want %q: %v", got, entries, rows.Err())
+	}
+}
+
+func (e *env) begin(level sql.IsolationLevel) *sql.Tx {
+	e.Helper()
+	tx, err := e.handle().BeginTx(context.Background(), &sql.TxOptions{Isolation: level})
+	if err != nil {
+		e.Fatal(err)
+	}
+	e.Cleanup(func() { _ = tx.Rollback() })
+	return tx
+}
+
+func (e *env) guard(lease *sqllock.Lease, tx *sql.Tx) {
+	e.Helper()
+	if err := lease.Guard(e.ctx(), tx); err != nil {
+		e.Fatalf("Guard: %v", err)
+	}
+}
+
+func testInTx(e *env) {
+	book := e.ledger()
+	l := e.locker(&Options{TTL: long})
+	lease := e.lock(l, e.name("k"))
+	failure := errors.New("a failure of the application")
+	err := lease.InTx(e.ctx(), nil, func(_ context.Context, tx *sql.Tx) error {
+		book.write(tx, "committed")
+		return nil
+	})
+	if err != nil {
+		e.Errorf("InTx: %v", err)
+	}
+	err = lease.InTx(e.ctx(), nil, func(_ context.Context, tx *sql.Tx) error {
+		book.write(tx, "before an error")
+		return failure
+	})
+	e.wantError("InTx whose function fails", err, failure)
+	func() {
+		defer func() { _ = recover() }()
+		_ = lease.InTx(e.ctx(), nil, func(_ context.Context, tx *sql.Tx) error {
+			book.write(tx, "before a panic")
+			panic("of the application")
+		})
+	}()
+	e.unlock(lease)
+	err = lease.InTx(e.ctx(), nil, func(context.Context, *sql.Tx) error {
+		e.Error("the function ran without the lease")
+		return nil
+	})
+	if !errors.Is(err, sqllock.ErrUnlocked) && !errors.Is(err, sqllock.ErrNotHeld) {
+		e.Errorf("InTx of an unlocked lease: %v", err)
+	}
+	book.want("committed;")
+}
+
+// succeeded gives the name of a lease to another Locker; its holder does not know.
+func (e *env) succeeded(lease *sqllock.Lease, other *sqllock.Locker) *sqllock.Lease {
+	e.Helper()
+	e.expire(lease.Name())
+	next := e.lock(other, lease.Name())
+	e.live(lease) // so it believes
+	return next
+}
+
+func testGuardFenced(e *env) {
+	book := e.ledger()
+	l, other := e.locker(&Options{TTL: sqllock.MaxTTL}), e.locker(&Options{TTL: long})
+	lease := e.lock(l, e.name("k"))
+	next := e.succeeded(lease, other)
+
+	tx := e.begin(sql.LevelDefault) // the negative control
+	book.write(tx, "unguarded")
+	if err := tx.Commit(); err != nil {
+		e.Errorf("Commit: %v", err)
+	}
+
+	tx = e.begin(sql.LevelDefault)
+	e.wantError("Guard of the former holder", lease.Guard(e.ctx(), tx), sqllock.ErrFenced)
+	_ = tx.Rollback()
+	e.wantLost("the context of the former holder", context.Cause(lease.Context()))
+	err := lease.InTx(e.ctx(), nil, func(_ context.Context, tx *sql.Tx) error {
+		book.write(tx, "guarded")
+		return nil
+	})
+	e.wantError("InTx of the former holder", err, sqllock.ErrLost)
+	_ = lease.Unlock(e.ctx())
+	book.want("unguarded;")
+	e.live(next)
+	e.unlock(next)
+}
+
+func testGuardRevoked(e *env) {
+	l, operator := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
+	lease := e.lock(l, e.name("k"))
+	if _, err := operator.ForceUnlock(e.ctx(), lease.Name()); err != nil {
+		e.Fatalf("ForceUnlock: %v", err)
+	}
+	e.wantError("Guard", lease.Guard(e.ctx(), e.begin(sql.LevelDefault)), sqllock.ErrFenced)
+	if lost := e.wantLost("Unlock", lease.Unlock(e.ctx())); lost.Reason != sqllock.LostRevoked {
+		e.Errorf("the reason is: %s", lost.Reason)
+	}
+}
+
+func testGuardPins(e *env) {
+	e.fresh()
+	book := e.ledger()
+	l, other := e.locker(&Options{TTL: sqllock.MaxTTL}), e.locker(&Options{TTL: long, RetryMax: 20 * time.Millisecond})
+	lease := e.lock(l, e.name("k"))
+	e.expire(lease.Name()) // it is anybody's now
+	tx := e.begin(sql.LevelDefault)
+	e.guard(lease, tx)
+
+	waiting := locking(e.ctx(), other, lease.Name())
+	forced := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	go func() {
+		_, err := other.ForceUnlock(ctx, lease.Name())
+		forced <- err
+	}()
+	reaped := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+		defer cancel()
+		_, err := other.Reaper().Reap(ctx)
+		reaped <- err
+	}()
+	time.Sleep(300 * time.Millisecond)
+	silent(e, waiting, "Lock returned past a guard")
+	if err := receive(e, forced, "ForceUnlock gives up"); !errors.Is(err, context.DeadlineExceeded) {
+		e.Errorf("ForceUnlock past a guard: %v", err)
+	}
+	if err := receive(e, reaped, "Reap gives up"); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		e.Errorf("Reap: %v", err)
+	}
+	silent(e, waiting, "Lock returned past a guard")
+	book.write(tx, "guarded")
+	if err := tx.Commit(); err != nil {
+		e.Errorf("Commit: %v", err)
+	}
+	next := e.granted(waiting)
+	if next.Token() <= lease.Token() {
+		e.Errorf("token %d follows token %d", next.Token(), lease.Token())
+	}
+	e.wantLost("Unlock of the former holder", lease.Unlock(e.ctx()))
+	book.want("guarded;")
+	e.unlock(next)
+}
+
+func testGuardRenewal(e *env) {
+	if !e.h.Table.LocksRows {
+		return // there is one writer: that renewals wait is documented
+	}
+	ttl := e.ttl(time.Second)
+	l := e.locker(&Options{TTL: ttl})
+	lease, beside := e.lock(l, e.name("k")), e.lock(l, e.name("beside"))
+	tx := e.begin(sql.LevelDefault)
+	e.guard(lease, tx)
+	for end := time.Now().Add(2 * ttl); time.Now().Before(end); time.Sleep(ttl / 20) {
+		e.live(lease)
+		e.live(beside)
+	}
+	if err := tx.Commit(); err != nil {
+		e.Errorf("Commit: %v", err)
+	}
+	e.unlock(lease)
+	e.unlock(beside)
+}

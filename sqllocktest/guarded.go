@@ -1,0 +1,148 @@
+package sqllocktest
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/sqllock/sqllock"
+)
+
+func testUnlockGuarded(e *env) {
+	ttl := e.ttl(2 * time.Second)
+	l, other := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: long})
+	lease := e.lock(l, e.name("k"))
+	tx := e.begin(sql.LevelDefault)
+	e.guard(lease, tx)
+	for range 2 {
+		e.wantError("Unlock while a transaction guards", lease.Unlock(e.ctx()), sqllock.ErrGuarded)
+	}
+	e.wantError("the context", context.Cause(lease.Context()), sqllock.ErrUnlocked)
+	if err := tx.Commit(); err != nil {
+		e.Errorf("Commit: %v", err)
+	}
+	time.Sleep(ttl + ttl/4) // it is renewed
+	e.wantHeld(other, lease.Name())
+	e.unlock(lease)
+	e.wantError("a second Unlock", lease.Unlock(e.ctx()), sqllock.ErrNotHeld)
+	e.unlock(e.try(other, lease.Name()))
+
+	lease = e.lock(l, e.name("rolled back"))
+	tx = e.begin(sql.LevelDefault)
+	e.guard(lease, tx)
+	_ = tx.Rollback()
+	e.unlock(lease)
+	e.unlock(e.try(other, lease.Name()))
+}
+
+func testDoGuarded(e *env) {
+	l, other := e.locker(&Options{TTL: e.ttl(time.Second)}), e.locker(&Options{TTL: long})
+	name := e.name("k")
+	tx := e.begin(sql.LevelDefault)
+	err := l.Do(e.ctx(), name, func(ctx context.Context, lease *sqllock.Lease) error { return lease.Guard(ctx, tx) })
+	e.wantError("Do", err, sqllock.ErrGuarded)
+	waiting := locking(e.ctx(), other, name)
+	time.Sleep(e.ttl(time.Second) + 300*time.Millisecond)
+	silent(e, waiting, "Lock returned past a guard")
+	_ = tx.Rollback()
+	e.unlock(e.granted(waiting))
+}
+
+// testGuardIsolation has a transaction read before something happens to the lease
+// that it guards afterwards.
+func testGuardIsolation(e *env) {
+	if !e.h.Table.LocksRows {
+		return // where a transaction that has read cannot write after another one has
+	}
+	book := e.ledger()
+	for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
+		short, silentOne := e.locker(&Options{TTL: e.ttl(600 * time.Millisecond)}), e.locker(&Options{TTL: sqllock.MaxTTL})
+		other := e.locker(&Options{TTL: time.Minute})
+		first := func(tx *sql.Tx) {
+			e.Helper()
+			var n int
+			if err := tx.QueryRow(`SELECT count(*) FROM ` + book.table).Scan(&n); err != nil {
+				e.Fatal(err)
+			}
+		}
+
+		lease := e.lock(short, e.name("renewed"))
+		tx := e.begin(level)
+		first(tx)
+		before := e.row(lease.Name()).ExpiresAt
+		e.eventually(patience, "the lease is renewed", func() bool { return e.row(lease.Name()).ExpiresAt > before })
+		if err := lease.Guard(e.ctx(), tx); err != nil {
+			e.Errorf("%s: Guard after a renewal: %v", level, err)
+		}
+		_ = tx.Rollback()
+		e.unlock(lease)
+
+		for what, reap := range map[string]bool{"a reaper and a new holder": true, "a new holder": false} {
+			lease = e.lock(silentOne, e.name("succeeded"))
+			tx = e.begin(level)
+			first(tx)
+			e.expire(lease.Name())
+			if reap {
+				if _, err := other.Reaper().Reap(e.ctx()); err != nil {
+					e.Errorf("Reap: %v", err)
+				}
+			}
+			next := e.lock(other, lease.Name())
+			err := lease.Guard(e.ctx(), tx)
+			if err == nil {
+				e.Errorf("%s: after %s Guard let the former holder write", level, what)
+			}
+			_ = tx.Rollback()
+			_ = lease.Unlock(e.ctx())
+			e.live(next)
+			e.unlock(next)
+		}
+
+		lease = e.lock(silentOne, e.name("unlocked and locked again")) // by Unlocks of guarded leases
+		tx = e.begin(level)
+		first(tx)
+		if err := lease.InTx(e.ctx(), nil, func(context.Context, *sql.Tx) error { return nil }); err != nil {
+			e.Errorf("InTx: %v", err)
+		}
+		e.unlock(lease)
+		e.unlock(e.lock(other, lease.Name()))
+		if err := lease.Guard(e.ctx(), tx); err == nil {
+			e.Errorf("%s: Guard of an unlocked lease", level)
+		}
+		_ = tx.Rollback()
+	}
+}
+
+func testGuardForeign(e *env) {
+	if e.h.Table == nil {
+		return
+	}
+	elsewhere, _ := e.open(e.h.Fresh(e.T), poolSize)
+	e.fresh()
+	l := e.locker(&Options{TTL: long})
+	lease := e.lock(l, e.name("k"))
+	tx, err := elsewhere.BeginTx(e.ctx(), nil)
+	if err != nil {
+		e.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	e.wantError("Guard", lease.Guard(e.ctx(), tx), sqllock.ErrInvalidOption)
+	e.live(lease)
+	e.unlock(lease)
+}
+
+func testGuardOver(e *env) {
+	l := e.locker(&Options{TTL: long})
+	lease := e.lock(l, e.name("k"))
+	e.wantError("Guard without a transaction", lease.Guard(e.ctx(), nil), sqllock.ErrInvalidOption)
+	tx := e.begin(sql.LevelDefault)
+	_ = tx.Rollback()
+	e.wantError("Guard in a finished transaction", lease.Guard(e.ctx(), tx), sql.ErrTxDone)
+	e.live(lease)
+	e.unlock(lease)
+	e.wantError("Guard of an unlocked lease", lease.Guard(e.ctx(), e.begin(sql.LevelDefault)), sqllock.ErrNotHeld)
+	if err := lease.Unlock(e.ctx()); !errors.Is(err, sqllock.ErrNotHeld) {
+		e.Errorf("Unlock: %v", err)
+	}
+}
