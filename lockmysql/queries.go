@@ -55,11 +55,15 @@ const (
 	mine      = `) d STRAIGHT_JOIN ` + lockTable + ` ON l.name = d.name`
 )
 
-// What may make somebody else the holder locks the row by way of this index, whose
-// entry a guard has locked: see queryGuard. Renewals do not come near it.
+// What may make somebody else the holder locks besides the row its entry in the
+// index which a guard locks: see queryGuard. Renewals do not come near it. The entry
+// comes after the row, which says that there is one: to look for an entry in vain
+// would lock a gap. The sum keeps the optimizer from doing so all the same.
 const (
-	termTable = `{lock} l FORCE INDEX (sqllock_guard)`
-	joinTerm  = asRows + ` STRAIGHT_JOIN ` + termTable + ` ON l.name = UNHEX(r.name) AND l.version = r.version`
+	entry      = ` STRAIGHT_JOIN {lock} g FORCE INDEX (sqllock_guard) ON g.name = l.name AND g.version = l.version + 0`
+	termTable  = lockTable + entry
+	joinTerm   = join + entry
+	lockedTerm = ` LIMIT 1000000 FOR UPDATE /*!80000 OF l, g */ SKIP LOCKED`
 )
 
 // Requests come as a JSON array of arrays, see batch, so that a statement is the
@@ -125,7 +129,7 @@ SELECT UNHEX(r.name), UNHEX(r.acq), UNHEX(r.owner), UNHEX(?), UNHEX(?), LAST_INS
 	// for the holder, so that a crash is told by one, be it by a sweep.
 	queryGrant = doUpdate + `(
 	SELECT l.name FROM ` + termTable + `
-	WHERE l.name = UNHEX(?) AND l.version = ? AND l.acq <=> UNHEX(NULLIF(?, '')) AND ` + grantable + locked + mine + `
+	WHERE l.name = UNHEX(?) AND l.version = ? AND l.acq <=> UNHEX(NULLIF(?, '')) AND ` + grantable + lockedTerm + mine + `
 SET l.acq = UNHEX(?), l.owner = UNHEX(?), ` + setWon + `, l.expires_at = ` + now + ` + ?, l.value = UNHEX(NULLIF(?, ''))`
 
 	queryGrantMany   = grantEach + `NULL AS value FROM ` + withOwner + granted
@@ -133,7 +137,7 @@ SET l.acq = UNHEX(?), l.owner = UNHEX(?), ` + setWon + `, l.expires_at = ` + now
 	grantEach        = doUpdate + `(
 	SELECT l.name, UNHEX(r.acq) AS acq, UNHEX(r.owner) AS owner, r.ttl, `
 	granted = joinTerm + `
-	WHERE l.acq <=> UNHEX(NULLIF(r.was, '')) AND ` + grantable + locked + mine + `
+	WHERE l.version = r.version AND l.acq <=> UNHEX(NULLIF(r.was, '')) AND ` + grantable + lockedTerm + mine + `
 SET l.acq = d.acq, l.owner = d.owner, ` + setWon + `, l.expires_at = ` + now + ` + d.ttl, l.value = d.value`
 
 	queryRenew = doUpdate + `(
@@ -144,21 +148,21 @@ SET l.expires_at = GREATEST(l.expires_at, LAST_INSERT_ID(` + now + `) + d.ttl), 
 	// queryRelease frees a name and keeps its row: the version must go on rising.
 	queryRelease = doUpdate + `(
 	SELECT l.name, CAST(? AS SIGNED) AS keep FROM ` + termTable + `
-	WHERE l.name = UNHEX(?) AND l.acq = UNHEX(?) AND l.version = ?` + locked + mine + `
+	WHERE l.name = UNHEX(?) AND l.acq = UNHEX(?) AND l.version = ?` + lockedTerm + mine + `
 SET ` + setFreed
 
 	// queryReleaseMany frees all of the names or none of them: after a part of them
 	// nobody could tell which, because the next holder may have them already.
 	queryReleaseMany = doUpdate + `(
 	SELECT l.name, r.keep, COUNT(*) OVER () AS found FROM ` + withKeep + joinTerm + `
-	WHERE l.acq = UNHEX(r.acq)` + locked + mine + `
+	WHERE l.acq = UNHEX(r.acq) AND l.version = r.version` + lockedTerm + mine + `
 SET ` + setFreed + `
 WHERE d.found = ?`
 
 	// queryAbandon is queryRelease for acquisitions whose version is not known.
 	queryAbandon = doUpdate + `(
-	SELECT l.name, r.keep FROM ` + withKeep + asRows + ` STRAIGHT_JOIN ` + termTable + ` ON l.name = UNHEX(r.name)
-	WHERE l.acq = UNHEX(r.acq)` + locked + mine + `
+	SELECT l.name, r.keep FROM ` + withKeep + joinTerm + `
+	WHERE l.acq = UNHEX(r.acq)` + lockedTerm + mine + `
 SET ` + setFreed
 )
 

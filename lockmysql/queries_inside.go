@@ -11,7 +11,7 @@ const kept = `(l.acq IS NOT NULL OR l.not_before > ` + now + `)`
 const idle = `l.acq IS NULL AND l.expires_at <= ` + now + ` - ? AND l.version < ` + now + ` - ? AND ` + open
 
 // expired says that this acquisition has crashed, or does nothing about its lease.
-const expired = `l.acq = UNHEX(r.acq) AND l.expires_at <= ` + now
+const expired = `l.acq = UNHEX(r.acq) AND l.version = r.version AND l.expires_at <= ` + now
 
 const (
 	queryLookValues = doSelect + queryState + `, r.i - 1, l.value` + ofNames
@@ -22,7 +22,7 @@ const (
 	// queryRevoke ends the terms that were seen, all of them or none.
 	queryRevoke = doUpdate + `(
 	SELECT l.name, l.version, COUNT(*) OVER () AS found FROM ` + withVersion + joinTerm + `
-	WHERE l.acq <=> UNHEX(NULLIF(r.acq, '')) AND ` + kept + locked + mine + `
+	WHERE l.version = r.version AND l.acq <=> UNHEX(NULLIF(r.acq, '')) AND ` + kept + lockedTerm + mine + `
 SET ` + setEnded + `, l.ended = 3, l.revoked = d.version, l.version = GREATEST(d.version + 1, ` + now + `),
 	l.expires_at = ` + now + `, l.not_before = 0
 WHERE d.found = ?`
@@ -30,9 +30,9 @@ WHERE d.found = ?`
 	// queryCrashed locks the rows of which the next statement ends the terms, in one
 	// transaction with it: so it is certain which they are.
 	// The version rises, so that a guard finds no entry of the term any more.
-	queryCrashed = doSelect + `r.i - 1 FROM ` + withVersion + joinTerm + ` WHERE ` + expired + locked
+	queryCrashed = doSelect + `r.i - 1 FROM ` + withVersion + joinTerm + ` WHERE ` + expired + lockedTerm
 	queryEnd     = doUpdate + `(
-	SELECT l.name FROM ` + withVersion + joinTerm + ` WHERE ` + expired + locked + mine + `
+	SELECT l.name FROM ` + withVersion + joinTerm + ` WHERE ` + expired + lockedTerm + mine + `
 SET ` + setEnded + `, l.ended = 2, l.version = l.version + 1`
 
 	queryPurge = doDelete + `l FROM (

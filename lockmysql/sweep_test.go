@@ -63,7 +63,7 @@ func TestASweepEndsWhatCrashedHoldersLeftAndNothingElse(t *testing.T) {
 				t.Errorf("%+v, want %+v", c, want)
 			}
 			r := look(t, s, c.Name)[0]
-			if r.Held() || r.Holder != (driver.Holder{Version: old[i].Version, Since: old[i].Now, Until: 1}) ||
+			if r.Held() || r.Holder != (driver.Holder{Version: old[i].Version + 1, Since: old[i].Now, Until: 1}) ||
 				r.Ended != driver.EndedExpired || r.Holds != 0 || r.Value != nil {
 				t.Errorf("afterwards: %+v", r)
 			}
