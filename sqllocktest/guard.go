@@ -14,6 +14,7 @@ var guardPromises = []promise{
 	{sentence: "InTx commits what was written under the lease, and nothing after an error or a panic", test: testInTx},
 	{sentence: "a holder that was succeeded writes nothing with Guard, and would without it", test: testGuardFenced, needs: needTable},
 	{sentence: "a Guard after a ForceUnlock is fenced, and the lease is lost because it was revoked", test: testGuardRevoked},
+	{sentence: "a Guard after a reaper has cleaned up is fenced", test: testGuardReaped, needs: needTable},
 	{sentence: "after Guard nobody becomes holder before the transaction ends: no waiter, no reaper, no force", test: testGuardPins, needs: needTable},
 	{sentence: "a transaction that guards a lease does not keep it from being renewed", test: testGuardRenewal, needs: needTable},
 	{sentence: "Unlock of a lease that a transaction guards is ErrGuarded, until the transaction has ended", test: testUnlockGuarded},
@@ -163,6 +164,23 @@ func testGuardRevoked(e *env) {
 	if lost := e.wantLost("Unlock", lease.Unlock(e.ctx())); lost.Reason != sqllock.LostRevoked {
 		e.Errorf("the reason is: %s", lost.Reason)
 	}
+}
+
+func testGuardReaped(e *env) {
+	e.fresh()
+	l, other := e.locker(&Options{TTL: sqllock.MaxTTL}), e.locker(&Options{TTL: long})
+	lease := e.lock(l, e.name("k"))
+	e.expire(lease.Name())
+	if rep, err := other.Reaper().Reap(e.ctx()); err != nil || len(rep.Crashed) != 1 {
+		e.Fatalf("Reap = %+v, %v", rep, err)
+	}
+	e.wantError("Guard", lease.Guard(e.ctx(), e.begin(sql.LevelDefault)), sqllock.ErrFenced)
+	e.wantLost("Unlock", lease.Unlock(e.ctx()))
+	next := e.lock(other, lease.Name())
+	if next.Token() <= lease.Token() {
+		e.Errorf("token %d follows token %d", next.Token(), lease.Token())
+	}
+	e.unlock(next)
 }
 
 func testGuardPins(e *env) {
