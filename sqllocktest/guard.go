@@ -174,7 +174,9 @@ func testGuardReaped(e *env) {
 	if rep, err := other.Reaper().Reap(e.ctx()); err != nil || len(rep.Crashed) != 1 {
 		e.Fatalf("Reap = %+v, %v", rep, err)
 	}
-	e.wantError("Guard", lease.Guard(e.ctx(), e.begin(sql.LevelDefault)), sqllock.ErrFenced)
+	tx := e.begin(sql.LevelDefault)
+	e.wantError("Guard", lease.Guard(e.ctx(), tx), sqllock.ErrFenced)
+	_ = tx.Rollback()
 	e.wantLost("Unlock", lease.Unlock(e.ctx()))
 	next := e.lock(other, lease.Name())
 	if next.Token() <= lease.Token() {

@@ -7,9 +7,11 @@
 -- value is what the holder has to say. ended is how the last term was ended (1
 -- released, 2 expired, 3 revoked), revoked the version of the last term that was
 -- revoked: so its holder learns why, even if somebody else has the name by then.
--- The index is what a guard locks: renewals do not touch it, a new holder does.
+-- The index is what a guard locks: renewals do not touch it, a new holder does. In
+-- REPEATABLE READ a guard on MariaDB also keeps new entries from the gap below its
+-- own. No entry comes to stand there, because versions rise, and they go first.
 SET @sqllock_change = (SELECT IF(COUNT(*) > 0, 'DO 0',
-	'ALTER TABLE `sqllock_lock` ADD COLUMN value MEDIUMBLOB, ADD COLUMN ended TINYINT NOT NULL DEFAULT 0, ADD COLUMN revoked BIGINT NOT NULL DEFAULT 0, ADD UNIQUE INDEX sqllock_guard (name, version)')
+	'ALTER TABLE `sqllock_lock` ADD COLUMN value MEDIUMBLOB, ADD COLUMN ended TINYINT NOT NULL DEFAULT 0, ADD COLUMN revoked BIGINT NOT NULL DEFAULT 0, ADD UNIQUE INDEX sqllock_guard (version, name)')
 	FROM information_schema.COLUMNS
 	WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = REPLACE('`sqllock_lock`', '`', '') AND COLUMN_NAME = 'revoked');
 PREPARE sqllock_change FROM @sqllock_change;
