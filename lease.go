@@ -129,9 +129,9 @@ func (c *leaseContext) Err() error {
 
 func (c *leaseContext) Value(key any) any {
 	if k, ok := key.(leaseKey); ok {
-		if h := c.lease.hold; k.locker == h.locker && k.name == h.name {
+		if h := c.lease.hold; k.locker == h.locker && k.name == h.name && !c.lease.unlocked.Load() {
 			return c.lease
-		}
+		} // else it may have been a re-entry, and the outer lease be held
 	} else {
 		c.check() // context.Cause comes this way, and must not miss a loss either
 	}

@@ -20,9 +20,23 @@ var reentryPromises = []promise{
 	{sentence: "a lease's context locks other names as a stranger", test: testOtherNames},
 	{sentence: "goroutines that share a lease's context exclude each other on other names", test: testSharedContext},
 	{sentence: "after Unlock the lease's context starts a new term", test: testReentryAfterUnlock},
+	{sentence: "the context of an inner lease that was unlocked leads to the outer one", test: testReentryAfterInner},
 	{sentence: "a lease of another Locker is not re-entered", test: testReentryOtherLocker},
 	{sentence: "WithoutOwner takes lease and owner out of a context", test: testWithoutOwner},
 	{sentence: "re-entering with a lost lease fails with its LostError", test: testReentryLost, needs: needTable},
+}
+
+func testReentryAfterInner(e *env) {
+	l := e.locker(&Options{TTL: long})
+	outer := e.lock(l, e.name("k"))
+	inner := e.lockWith(outer.Context(), l, outer.Name())
+	e.unlock(inner)
+	again := e.lockWith(context.WithoutCancel(inner.Context()), l, outer.Name())
+	if again.Token() != outer.Token() {
+		e.Errorf("token %d in token %d", again.Token(), outer.Token())
+	}
+	e.unlock(again)
+	e.unlock(outer)
 }
 
 func testNotReentrant(e *env) {
