@@ -86,10 +86,30 @@ func (l *Locker) request(req driver.GrantRequest, timeout time.Duration) reply {
 		return r
 	}
 	r.res = res[0]
+	if r.res.Found {
+		l.confirm(ctx, req, &r)
+	}
 	if crashed := r.res.Crashed; crashed.Acq != (driver.ID{}) {
 		l.crashed(req.Name, crashed)
 	}
 	return r
+}
+
+// confirm renews what an earlier request of the acquisition got whose reply was
+// lost. That one may not have been flushed, or not to the standby that a commit
+// waits for: a server may give up that wait and show the row all the same. What
+// has been written after it and was confirmed makes it certain.
+func (l *Locker) confirm(ctx context.Context, req driver.GrantRequest, r *reply) {
+	r.before = l.clock.now()
+	res, err := l.mode.renew(ctx, []driver.RenewRequest{{Name: req.Name, Acq: req.Acq, Version: r.res.Version, TTL: req.TTL, Holds: 1}}, true)
+	switch {
+	case err != nil:
+		r.res, r.err = driver.GrantResult{}, err
+	case res.Status[0] == driver.Renewed:
+		r.res.Remaining, r.res.Now = req.TTL, res.Now
+	default: // it has expired meanwhile, or was ended: ask again
+		r.res = driver.GrantResult{Now: res.Now}
+	}
 }
 
 // disown gives back what a request got that nobody waits for any more.

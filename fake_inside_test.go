@@ -122,15 +122,3 @@ func (f *fake) Guard(context.Context, *sql.Tx, driver.GuardRequest) (driver.Guar
 }
 
 func (f *fake) Begin(context.Context, *sql.TxOptions) (*sql.Tx, error) { return nil, errDenied }
-
-// losing makes the reply to the first statement of the given kind get lost.
-func losing(kind string) func(context.Context, string) error {
-	lost := false
-	return func(_ context.Context, k string) error {
-		if k == kind && !lost {
-			lost = true
-			return errNoReply
-		}
-		return nil
-	}
-}

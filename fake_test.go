@@ -99,7 +99,7 @@ func (f *fake) grant(r driver.GrantRequest) driver.GrantResult {
 	held := x.acq != (driver.ID{}) && x.until > now
 	switch {
 	case held && x.acq == r.Acq:
-		return driver.GrantResult{Granted: true, Version: x.version, Now: now, Remaining: time.Duration(x.until-now) * time.Microsecond}
+		return driver.GrantResult{Granted: true, Found: true, Version: x.version, Now: now, Remaining: time.Duration(x.until-now) * time.Microsecond}
 	case held:
 		return driver.GrantResult{Now: now, Holder: driver.Holder{Acq: x.acq, Owner: x.owner, Label: "fake", Until: x.until}}
 	}

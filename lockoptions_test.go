@@ -113,7 +113,7 @@ func TestALateAnswerDoesNotCountTheLockDelayForTheHolder(t *testing.T) {
 				db := newFake()
 				b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl, RetryMin: time.Second, RetryMax: time.Second})
 				defer b.close()
-				db.after = losing("grant")
+				db.after = once("grant", errNoReply)
 				lease := b.lock("a", opt)
 				row := db.row("a")
 				left := time.Duration(row.until-time.Now().UnixMicro())*time.Microsecond - time.Minute
@@ -189,7 +189,7 @@ func TestWhoWaitsForAMinimumHoldAsksWhenItIsOver(t *testing.T) {
 func TestALatePacketDoesNotRepeatTheMinimumHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
-		db.after = losing("grant")
+		db.after = once("grant", errNoReply)
 		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
 		defer b.close()
 		const minHold = 20 * time.Second

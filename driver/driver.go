@@ -91,7 +91,8 @@ type LeaseStore interface {
 	// name. A request that loses leaves no trace in the database.
 	//
 	// Grant may be repeated with the same Acq after an unclear outcome: a row that
-	// Acq already holds is reported as granted, with its version and what remains.
+	// Acq already holds is reported as granted and found, with its version and what
+	// remains.
 	Grant(ctx context.Context, reqs []GrantRequest) ([]GrantResult, error)
 
 	// Renew extends each lease that is still held: name, acq and version match and
@@ -178,6 +179,7 @@ type GrantRequest struct {
 // GrantResult answers a GrantRequest.
 type GrantResult struct {
 	Granted   bool
+	Found     bool          // it was granted before: this request has only read it
 	Version   int64         // the fencing token, if granted
 	Remaining time.Duration // from Now until the row expires, if granted
 	Now       int64         // the database's clock, microseconds since the epoch

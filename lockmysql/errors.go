@@ -56,12 +56,9 @@ func classifyNumber(number uint16) driver.Fault {
 		1205, // ER_LOCK_WAIT_TIMEOUT
 		1206, // ER_LOCK_TABLE_FULL
 		1213, // ER_LOCK_DEADLOCK, on Galera also a conflict with another node
-		1290, // ER_OPTION_PREVENTS_STATEMENT: read_only, a fail-over is under way
 		1461, // ER_MAX_PREPARED_STMT_COUNT_REACHED
 		1615, // ER_NEED_REPREPARE
 		1637, // ER_TOO_MANY_CONCURRENT_TRXS
-		1792, // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
-		1836, // ER_READ_ONLY_MODE
 		1969, // ER_STATEMENT_TIMEOUT: max_statement_time of MariaDB
 		3024, // ER_QUERY_TIMEOUT: max_execution_time of MySQL
 		3101, // ER_TRANSACTION_ROLLBACK_DURING_COMMIT: conflict in a replication group
@@ -70,7 +67,12 @@ func classifyNumber(number uint16) driver.Fault {
 	case 1040, // ER_CON_COUNT_ERROR
 		1129, // ER_HOST_IS_BLOCKED
 		1203, // ER_TOO_MANY_USER_CONNECTIONS
-		1226: // ER_USER_LIMIT_REACHED
+		1226, // ER_USER_LIMIT_REACHED
+		// After a fail-over this is the wrong server: another connection may reach the
+		// right one.
+		1290, // ER_OPTION_PREVENTS_STATEMENT: read_only
+		1792, // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
+		1836: // ER_READ_ONLY_MODE
 		return driver.Unreachable
 	case 1053, // ER_SERVER_SHUTDOWN: also for a statement that was running
 		1105,                   // ER_UNKNOWN_ERROR: what proxies say

@@ -72,7 +72,7 @@ func TestErrorsAreClassified(t *testing.T) {
 		{number(1213), driver.Again},
 		{number(1205), driver.Again},
 		{number(1020), driver.Again},
-		{number(1290), driver.Again},
+		{number(1290), driver.Unreachable},
 		{number(1047), driver.Again},
 		{lockmysql.ErrLocked, driver.Again},
 		{number(1040), driver.Unreachable},

@@ -140,7 +140,8 @@ func (st *state) answer(acq driver.ID) driver.GrantResult {
 	r := driver.GrantResult{Now: st.now}
 	switch {
 	case st.held() && !st.expired() && st.holder.Acq == acq:
-		r.Granted, r.Version, r.Remaining = true, st.holder.Version, micros(st.holder.Until-st.now)
+		r.Granted, r.Found = true, true
+		r.Version, r.Remaining = st.holder.Version, micros(st.holder.Until-st.now)
 	case st.held() && !st.expired():
 		r.Holder = st.holder
 	case st.gate > st.now:

@@ -29,11 +29,12 @@ WHERE d.found = ?`
 
 	// queryCrashed locks the rows of which the next statement ends the terms, in one
 	// transaction with it: so it is certain which they are.
-	// The version rises, so that a guard finds no entry of the term any more.
+	// The version rises, so that a guard finds no entry of the term any more: to the
+	// clock, as all versions, because below the entry of a guard there may be no room.
 	queryCrashed = doSelect + `r.i - 1 FROM ` + withVersion + joinTerm + ` WHERE ` + expired + lockedTerm
 	queryEnd     = doUpdate + `(
 	SELECT l.name FROM ` + withVersion + joinTerm + ` WHERE ` + expired + lockedTerm + mine + `
-SET ` + setEnded + `, l.ended = 2, l.version = l.version + 1`
+SET ` + setEnded + `, l.ended = 2, l.version = GREATEST(l.version + 1, ` + now + `)`
 
 	queryPurge = doDelete + `l FROM (
 	SELECT l.name FROM ` + withName + join + ` WHERE ` + idle + locked + mine + `

@@ -58,8 +58,8 @@ func (s *store) clean(ctx context.Context, c session, req driver.SweepRequest, s
 
 // end ends those of the terms whose rows are not locked, and returns them. A
 // transaction makes certain which they are. It has the isolation level of the
-// session, for a server that logs statements takes no writes in READ COMMITTED; as
-// the transaction waits for no row, it can be no part of a deadlock.
+// session, for a server that logs statements takes no writes in READ COMMITTED. The
+// transaction waits for nobody's rows.
 func (s *store) end(ctx context.Context, c session, expired []state) (crashed []driver.Crash, err error) {
 	b := newBatch(len(expired))
 	for i := range expired {

@@ -82,7 +82,7 @@ func scanGrant(rows *sql.Rows, req *driver.GrantRequest) (driver.GrantResult, er
 			r.Holder.Until = gate.Int64
 		}
 	case holder.Acq == req.Acq && holder.Until > r.Now:
-		r.Granted, r.Version = true, holder.Version
+		r.Granted, r.Found, r.Version = true, true, holder.Version
 		r.Remaining = time.Duration(holder.Until-r.Now) * time.Microsecond
 	default:
 		r.Holder = holder

@@ -97,7 +97,8 @@ func seen(h driver.Holder, gate, now int64, acq driver.ID) driver.GrantResult {
 	held := h.Acq != driver.ID{} && h.Until > now
 	switch {
 	case held && h.Acq == acq:
-		r.Granted, r.Version, r.Remaining = true, h.Version, micros(h.Until-now)
+		r.Granted, r.Found = true, true
+		r.Version, r.Remaining = h.Version, micros(h.Until-now)
 	case held:
 		r.Holder = h
 	case gate > now:

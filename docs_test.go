@@ -1,0 +1,165 @@
+package sqllock_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	guarantees = "docs/guarantees.md"
+	operations = "docs/operations.md"
+)
+
+// readDoc returns a document.
+func readDoc(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// fenced is a block of code in a document.
+type fenced struct {
+	language string
+	words    []string // that follow it
+	text     string
+}
+
+var codeBlock = regexp.MustCompile("(?ms)^```(\\w*)([^\n]*)\n(.*?)^```$")
+
+// docBlocks returns the blocks of one language.
+func docBlocks(t *testing.T, file, language string) (found []fenced) {
+	t.Helper()
+	for _, m := range codeBlock.FindAllStringSubmatch(readDoc(t, file), -1) {
+		if m[1] == language {
+			found = append(found, fenced{m[1], strings.Fields(m[2]), m[3]})
+		}
+	}
+	if len(found) == 0 {
+		t.Fatalf("%s has no block of %s", file, language)
+	}
+	return found
+}
+
+var (
+	tableRow  = regexp.MustCompile(`^\| ([A-Z]\d+|[^|]+?) \|`)
+	proofItem = regexp.MustCompile(`^- ([^:]+): (.*)$`)
+	citation  = regexp.MustCompile("\"([^\"]+)\"|`(Test\\w+)`")
+)
+
+// proofs returns what a document says of the tests of each row of its tables, and
+// the rows in their order. Below a table stands a list with an item per row.
+func proofs(t *testing.T, file string) (rows []string, tests map[string]string) {
+	t.Helper()
+	tests = make(map[string]string)
+	heading := false // the line before was no row
+	for line := range strings.Lines(readDoc(t, file)) {
+		line = strings.TrimRight(line, "\n")
+		if m := proofItem.FindStringSubmatch(line); m != nil && slices.Contains(rows, m[1]) {
+			tests[m[1]] = m[2]
+		}
+		m := tableRow.FindStringSubmatch(line)
+		switch {
+		case !strings.HasPrefix(line, "|"):
+			heading = true
+		case heading:
+			heading = false
+		case m != nil && !strings.HasPrefix(line, "|---"):
+			rows = append(rows, m[1])
+		}
+	}
+	return rows, tests
+}
+
+func TestEachRowOfTheGuaranteesNamesItsTestsOrSaysThatThereAreNone(t *testing.T) {
+	rows, tests := proofs(t, guarantees)
+	if len(rows) < 36 {
+		t.Errorf("%d rows were found: %q", len(rows), rows)
+	}
+	for i, row := range rows {
+		if slices.Contains(rows[:i], row) {
+			t.Errorf("two rows are named %q", row)
+		}
+		if text := tests[row]; !citation.MatchString(text) && !strings.Contains(text, "not tested yet") {
+			t.Errorf("row %q names no test and does not say so: %q", row, text)
+		}
+	}
+}
+
+func TestTheTestsThatTheGuaranteesNameExist(t *testing.T) {
+	source := testSource(t)
+	_, tests := proofs(t, guarantees)
+	for row, text := range tests {
+		for _, m := range citation.FindAllStringSubmatch(text, -1) {
+			switch sentence, name := m[1], m[2]; {
+			case sentence != "" && !strings.Contains(source, `sentence: "`+sentence+`"`):
+				t.Errorf("%s: no promise says %q", row, sentence)
+			case name != "" && !strings.Contains(source, "func "+name+"(t *testing.T)"):
+				t.Errorf("%s: there is no %s", row, name)
+			}
+		}
+	}
+}
+
+// testSource is the source of all tests.
+func testSource(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		if strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "sqllocktest"+string(filepath.Separator)) {
+			text, err := os.ReadFile(path)
+			all.Write(text)
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
+}
+
+var docLink = regexp.MustCompile(`\]\(([^)#]*)(?:#([^)]*))?\)`)
+
+func TestTheLinksBetweenDocumentsLeadSomewhere(t *testing.T) {
+	for _, file := range []string{guarantees, operations} {
+		for _, m := range docLink.FindAllStringSubmatch(readDoc(t, file), -1) {
+			target, anchor := m[1], m[2]
+			if strings.Contains(target, "://") {
+				continue
+			}
+			path := file
+			if target != "" {
+				path = filepath.Join(filepath.Dir(file), target)
+			}
+			if _, err := os.Stat(path); err != nil {
+				t.Errorf("%s: %v", file, err)
+			} else if anchor != "" && !slices.Contains(anchors(readDoc(t, path)), anchor) {
+				t.Errorf("%s: %s has no heading #%s", file, path, anchor)
+			}
+		}
+	}
+}
+
+var notInAnchors = regexp.MustCompile(`[^a-z0-9 -]`)
+
+// anchors are the headings as links name them.
+func anchors(text string) (found []string) {
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "#") {
+			heading := strings.ToLower(strings.TrimSpace(strings.TrimLeft(line, "#")))
+			found = append(found, strings.ReplaceAll(notInAnchors.ReplaceAllString(heading, ""), " ", "-"))
+		}
+	}
+	return found
+}

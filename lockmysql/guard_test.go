@@ -1,0 +1,130 @@
+package lockmysql_test
+
+import (
+	"database/sql"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// guard guards a lease in a transaction of the application that stays open.
+func guard(t *testing.T, s driver.LeaseStore, db *sql.DB, level sql.IsolationLevel, r driver.RenewRequest) *sql.Tx {
+	t.Helper()
+	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback() })
+	status, err := s.(driver.GuardStore).Guard(t.Context(), tx, driver.GuardRequest{Name: r.Name, Acq: r.Acq, Version: r.Version})
+	if err != nil || status != driver.Guarded {
+		t.Fatalf("Guard: %v, %v", status, err)
+	}
+	return tx
+}
+
+var levels = []sql.IsolationLevel{sql.LevelReadUncommitted, sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable}
+
+// The transaction that guards may be long and of any isolation level; it must not
+// lock the gaps that the changes of other names need.
+func TestAGuardKeepsNoOtherName(t *testing.T) {
+	const others = 20
+	eachServer(t, func(t *testing.T, f *fixture) {
+		for _, level := range levels {
+			t.Run(level.String(), func(t *testing.T) {
+				s, db := f.store(t)
+				exec(t, db, "DELETE FROM `sqllock_lock`")
+				reqs := requests(2*others+1, "name %02d")
+				res := take(t, s, reqs...)
+				tx := guard(t, s, f.Open(t), level, renewals(reqs, res, minute)[others])
+
+				began := time.Now()
+				for i := range reqs {
+					if i == others {
+						continue
+					}
+					name := reqs[i].Name
+					switch i % 4 {
+					case 0:
+						release(t, s, releases(reqs, res)[i])
+					case 1:
+						expire(t, db, name)
+					case 2:
+						revoke(t, s, name)
+					case 3:
+						expire(t, db, name)
+						if crashed := sweep(t, s, time.Hour).Crashed; len(crashed) == 0 {
+							t.Errorf("%q was not swept", name)
+						}
+					}
+					take(t, s, request(name))
+					take(t, s, request(name+", a new one"))
+				}
+				sweep(t, s, time.Nanosecond)
+				if took := time.Since(began); took > 5*time.Second {
+					t.Errorf("took %v", took)
+				}
+				if err := tx.Commit(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	})
+}
+
+// Nobody is parked in the server behind a guard, who would keep the row locked
+// meanwhile and so its holder from renewing.
+func TestNobodyParksBehindAGuard(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		for k, level := range levels {
+			t.Run(level.String(), func(t *testing.T) {
+				s, db := f.store(t)
+				reqs := requests(3, fmt.Sprintf("%d %%d", k))
+				res := take(t, s, reqs...)
+				held := renewals(reqs, res, minute)
+				tx := guard(t, s, f.Open(t), level, held[1])
+				quickly := func(what string, d time.Duration, do func()) {
+					t.Helper()
+					began := time.Now()
+					do()
+					if took := time.Since(began); took > d {
+						t.Errorf("%s took %v", what, took)
+					}
+				}
+				quickly("a renewal", time.Second, func() {
+					if status := renew(t, s, false, held...).Status; status[1] != driver.Renewed {
+						t.Errorf("renewed: %v", status)
+					}
+				})
+				quickly("a revocation", 3*time.Second, func() {
+					if _, err := s.Revoke(t.Context(), []string{reqs[0].Name, reqs[1].Name}); s.Classify(err) != driver.Again {
+						t.Errorf("Revoke: %v", err)
+					}
+				})
+				quickly("a release", time.Second, func() {
+					if _, err := s.Release(t.Context(), releases(reqs, res)[1:2]); s.Classify(err) != driver.Again {
+						t.Errorf("Release: %v", err)
+					}
+				})
+				expire(t, db, reqs[1].Name)
+				quickly("a sweep", time.Second, func() {
+					if r := sweep(t, s, time.Hour); len(r.Crashed) > 0 {
+						t.Errorf("swept: %+v", r)
+					}
+				})
+				quickly("a take-over", time.Second, func() {
+					if r := grant(t, s, request(reqs[1].Name))[0]; r.Granted {
+						t.Errorf("granted: %+v", r)
+					}
+				})
+				if err := tx.Commit(); err != nil {
+					t.Error(err)
+				}
+				if r := take(t, s, request(reqs[1].Name))[0]; r.Crashed.Acq != reqs[1].Acq {
+					t.Errorf("when the transaction has ended: %+v", r)
+				}
+			})
+		}
+	})
+}

@@ -1,0 +1,109 @@
+package sqllock_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/testdb"
+)
+
+// dialect is what the blocks of the operations guide call a database.
+func (e *engine) dialect() string {
+	if e.name == testdb.MariaDB {
+		return testdb.MySQL
+	}
+	return e.name
+}
+
+// firstColumn returns the first column of what a query finds.
+func firstColumn(t *testing.T, db *sql.DB, query string) (values []string) {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), query)
+	if err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	defer func() { _ = rows.Close() }()
+	names, err := rows.Columns()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rows.Next() {
+		var first sql.NullString
+		into := []any{&first}
+		for range names[1:] {
+			into = append(into, new(any))
+		}
+		if err := rows.Scan(into...); err != nil {
+			t.Fatal(err)
+		}
+		values = append(values, first.String)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return values
+}
+
+// shown says what the first column of a monitoring query shows, by its first
+// comment, in the situation of TestTheMonitoringQueriesShowWhatTheySay. Of the
+// others only a row is wanted.
+var shown = map[string][]string{
+	"-- Who holds what":               {"old", "young"},
+	"-- Whose lease has expired":      {"crashed"},
+	"-- Names that nobody holds":      {"kept"},
+	"-- How many names there are":     {"5"},
+	"-- Held for longer than an hour": {"old"},
+}
+
+func TestTheMonitoringQueriesShowWhatTheySay(t *testing.T) {
+	onEach(t, func(t *testing.T, e *engine, d *testdb.Database) {
+		db := d.Open(t)
+		l := newLocks(t, e.open(db), sqllock.UniqueOptions{Reaper: &sqllock.ReaperOptions{Off: true, Retention: time.Hour}})
+		crashing := newLocks(t, e.open(db), sqllock.UniqueOptions{})
+		mustTry(t, l, "old")
+		mustExec(t, db, fmt.Sprintf(`UPDATE sqllock_lock SET acquired_at = acquired_at - %d WHERE name = 'old'`, (2*time.Hour).Microseconds()))
+		mustTry(t, l, "young")
+		mustTry(t, crashing, "crashed")
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		_ = crashing.Close(over)
+		mustExec(t, db, `UPDATE sqllock_lock SET expires_at = acquired_at + 1 WHERE name = 'crashed'`)
+		for name, opts := range map[string][]sqllock.LockOption{"free": nil, "kept": {sqllock.MinHold(time.Hour)}} {
+			if err := mustTry(t, l, name, opts...).Unlock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ran := 0
+		for _, b := range docBlocks(t, operations, "sql") {
+			if !slices.Contains(b.words, e.dialect()) || slices.Contains(b.words, "grants") {
+				continue
+			}
+			ran++
+			got := firstColumn(t, db, b.text)
+			switch want := shownBy(b.text); {
+			case want == nil && len(got) == 0:
+				t.Errorf("this query finds nothing:\n%s", b.text)
+			case want != nil && !slices.Equal(got, want):
+				t.Errorf("this query finds %q, want %q:\n%s", got, want, b.text)
+			}
+		}
+		if ran < 7 {
+			t.Errorf("%d queries were run", ran)
+		}
+	})
+}
+
+func shownBy(query string) []string {
+	for comment, want := range shown {
+		if strings.HasPrefix(query, comment) {
+			return want
+		}
+	}
+	return nil
+}

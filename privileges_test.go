@@ -1,0 +1,270 @@
+package sqllock_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/testdb"
+)
+
+// life is all that can be done with locks but for cleaning up, by a role whose
+// rights may not be enough: it returns the first error.
+func (r *roles) life(t *testing.T, db *sql.DB, o sqllock.UniqueOptions) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	o.TTL = 900 * time.Millisecond
+	l, err := sqllock.NewUnique(ctx, r.e.open(db), &o)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = l.Close(ctx) }()
+	other, err := sqllock.NewUnique(ctx, r.e.open(db), &sqllock.UniqueOptions{Reaper: o.Reaper})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = other.Close(ctx) }()
+	name := rand.Text()
+	for range 2 { // a name without a row, and one with a row
+		lease, err := l.Lock(ctx, name, sqllock.Value([]byte("value")))
+		if err != nil {
+			return err
+		}
+		for left := lease.Remaining(); lease.Remaining() <= left; time.Sleep(time.Millisecond) { // until it is renewed
+			if cause := context.Cause(lease.Context()); cause != nil {
+				return cause
+			}
+			left = lease.Remaining()
+		}
+		if _, err := other.TryLock(ctx, name); !errors.Is(err, sqllock.ErrHeld) {
+			return fmt.Errorf("TryLock of a held name: %w", err)
+		}
+		if err := lease.InTx(ctx, nil, func(context.Context, *sql.Tx) error { return nil }); err != nil {
+			return err
+		}
+		if err := lease.Unlock(ctx); err != nil {
+			return err
+		}
+	}
+	return r.surroundings(ctx, t, l, other, name)
+}
+
+// surroundings are a take-over, looking inside, and ForceUnlock.
+func (r *roles) surroundings(ctx context.Context, t *testing.T, l, other *sqllock.Locker, name string) error {
+	t.Helper()
+	lease, err := other.Lock(ctx, name, sqllock.TTL(time.Hour))
+	if err != nil {
+		return err
+	}
+	mustExec(t, r.admin, `UPDATE sqllock_lock SET expires_at = 1 WHERE acq IS NOT NULL`)
+	next, err := l.TryLock(ctx, name)
+	if err != nil {
+		return fmt.Errorf("TryLock of an expired name: %w", err)
+	}
+	if err := r.look(ctx, l, name); err != nil {
+		return err
+	}
+	if _, err := other.ForceUnlock(ctx, name); err != nil {
+		return err
+	}
+	for _, lost := range []*sqllock.Lease{lease, next} {
+		if err := lost.Unlock(ctx); !errors.Is(err, sqllock.ErrLost) {
+			return fmt.Errorf("Unlock of a lease that was lost: %w", err)
+		}
+	}
+	return nil
+}
+
+// look looks at a name that is held.
+func (r *roles) look(ctx context.Context, l *sqllock.Locker, name string) error {
+	if info, err := l.Inspect(ctx, name); err != nil || info.State != sqllock.StateHeld {
+		return fmt.Errorf("Inspect = %+v, %w", info, err)
+	}
+	listed := 0
+	for _, err := range l.List(ctx) {
+		if err != nil {
+			return err
+		}
+		listed++
+	}
+	if listed == 0 {
+		return errors.New("List yields nothing")
+	}
+	for _, err := range l.Watch(ctx, name) {
+		return err // the first state
+	}
+	return errors.New("Watch yields nothing")
+}
+
+// reap purges an idle row and ends a term that has expired.
+func (r *roles) reap(t *testing.T, db *sql.DB) error {
+	t.Helper()
+	mustExec(t, r.admin, `DELETE FROM sqllock_lock`)
+	mustExec(t, r.admin, `INSERT INTO sqllock_lock (name, version) VALUES ('idle', 1)`)
+	mustTry(t, newLocks(t, r.e.open(r.admin), sqllock.UniqueOptions{TTL: time.Hour}), "crashed")
+	mustExec(t, r.admin, `UPDATE sqllock_lock SET expires_at = 1`)
+	l, err := sqllock.NewUnique(t.Context(), r.e.open(db), &sqllock.UniqueOptions{Reaper: &sqllock.ReaperOptions{Off: true}})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = l.Close(t.Context()) }()
+	report, err := l.Reaper().Reap(t.Context())
+	if err == nil && (report.Purged != 1 || len(report.Crashed) != 1) {
+		err = fmt.Errorf("Reap = %+v", report)
+	}
+	return err
+}
+
+// background lets a Locker reap by itself until a pass was made, and returns what
+// it complains of.
+func (r *roles) background(t *testing.T, db *sql.DB) error {
+	t.Helper()
+	mustExec(t, r.admin, `UPDATE sqllock_meta SET swept_at = 0`)
+	var log complaints
+	l, err := sqllock.NewUnique(t.Context(), r.e.open(db), &sqllock.UniqueOptions{
+		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Reaper: &sqllock.ReaperOptions{Interval: 20 * time.Millisecond},
+	})
+	if err != nil {
+		return err
+	}
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && log.String() == ""; time.Sleep(10 * time.Millisecond) {
+		if firstColumn(t, r.admin, `SELECT swept_at FROM sqllock_meta`)[0] != "0" {
+			break
+		}
+	}
+	if err := l.Close(t.Context()); err != nil {
+		return err
+	}
+	if text := log.String(); text != "" || firstColumn(t, r.admin, `SELECT swept_at FROM sqllock_meta`)[0] == "0" {
+		return fmt.Errorf("the reaper in the background: %s", text)
+	}
+	return nil
+}
+
+// complaints are what was logged. It is safe for concurrent use.
+type complaints struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (c *complaints) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.text.Write(p)
+}
+
+func (c *complaints) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.text.String()
+}
+
+func (r *roles) everything(t *testing.T, db *sql.DB) error {
+	t.Helper()
+	if err := r.life(t, db, sqllock.UniqueOptions{}); err != nil {
+		return err
+	}
+	if err := r.reap(t, db); err != nil {
+		return err
+	}
+	return r.background(t, db)
+}
+
+func TestARoleNeedsWhatTheGuideGrantsAndNoMore(t *testing.T) {
+	onEachServer(t, func(t *testing.T, e *engine, d *testdb.Database) {
+		r := newRoles(t, e, d)
+		grants := grantsOf(t, e, "everything")
+		db := r.with(t, grants...)
+		if err := r.everything(t, db); err != nil {
+			t.Errorf("with all of the grants: %v", err)
+		}
+		if _, err := db.ExecContext(t.Context(), `CREATE TABLE other (x int)`); !denied(err) {
+			t.Errorf("CREATE TABLE: %v", err)
+		}
+		for what, fewer := range without(t, grants) {
+			// Of what is in a schema that may not be used, nothing is there.
+			if err := r.everything(t, r.with(t, fewer...)); !denied(err) && !errors.Is(err, sqllock.ErrSchema) {
+				t.Errorf("without %s: %v", what, err)
+			}
+		}
+	})
+}
+
+func denied(err error) bool { return err != nil && strings.Contains(err.Error(), "denied") }
+
+var granted = regexp.MustCompile(`^GRANT ([A-Z, ]+) ON (.*)$`)
+
+// without returns the grants less one privilege, for each of them.
+func without(t *testing.T, grants []string) map[string][]string {
+	t.Helper()
+	fewer := make(map[string][]string)
+	for i, g := range grants {
+		m := granted.FindStringSubmatch(g)
+		if m == nil {
+			t.Fatalf("this is no GRANT: %q", g)
+		}
+		all := strings.Split(m[1], ", ")
+		for k, privilege := range all {
+			rest := slices.Delete(slices.Clone(grants), i, i+1)
+			if len(all) > 1 {
+				rest = append(rest, "GRANT "+strings.Join(slices.Delete(slices.Clone(all), k, k+1), ", ")+" ON "+m[2])
+			}
+			fewer[privilege+" ON "+m[2]] = rest
+		}
+	}
+	return fewer
+}
+
+func TestARoleThatMayNotDeleteDoesAllButPurge(t *testing.T) {
+	onEachServer(t, func(t *testing.T, e *engine, d *testdb.Database) {
+		r := newRoles(t, e, d)
+		db := r.with(t, grantsOf(t, e, "no", "purge")...)
+		if err := r.life(t, db, sqllock.UniqueOptions{Reaper: &sqllock.ReaperOptions{Off: true}}); err != nil {
+			t.Error(err)
+		}
+		if err := r.reap(t, db); !denied(err) {
+			t.Errorf("Reap: %v", err)
+		}
+	})
+}
+
+func TestARoleThatMayOnlyLookLooks(t *testing.T) {
+	onEachServer(t, func(t *testing.T, e *engine, d *testdb.Database) {
+		r := newRoles(t, e, d)
+		db := r.with(t, grantsOf(t, e, "look")...)
+		mustTry(t, newLocks(t, e.open(r.admin), sqllock.UniqueOptions{TTL: time.Hour}), "k")
+		if got := firstColumn(t, db, `SELECT name FROM sqllock_locks`); !slices.Equal(got, []string{"k"}) {
+			t.Errorf("the view shows %q", got)
+		}
+		l, err := sqllock.NewUnique(t.Context(), e.open(db), &sqllock.UniqueOptions{Reaper: &sqllock.ReaperOptions{Off: true}})
+		if e.name != testdb.Postgres {
+			if !denied(err) {
+				t.Errorf("the constructor: %v, %v", l, err)
+			}
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close(context.Background()) }()
+		if err := r.look(t.Context(), l, "k"); err != nil {
+			t.Error(err)
+		}
+		if lease, err := l.TryLock(t.Context(), "other"); lease != nil || !denied(err) {
+			t.Errorf("TryLock = %v, %v", lease, err)
+		}
+	})
+}
