@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
@@ -30,7 +31,8 @@ type ReaperOptions struct {
 
 	// Interval is the time between two passes, at least 10 ms, default 30 s, spread
 	// at random by a tenth. Lockers on the same tables share the work: one of them
-	// makes a pass, the others see that it was made.
+	// makes a pass, the others see that it was made. Passes over a large table are
+	// further apart: by 25 times what their statements take.
 	Interval time.Duration
 
 	// Retention is for how long a free row stays after its last use; at least 1 s,
@@ -73,8 +75,9 @@ func (o *ReaperOptions) config() (ReaperOptions, error) {
 // somebody has locked, and walks the table by its primary key in statements that
 // look at a bounded number of rows, with pauses as long as the statements took.
 type Reaper struct {
-	l *Locker
-	o ReaperOptions
+	l    *Locker
+	o    ReaperOptions
+	cost atomic.Int64 // what the statements of the last pass took
 }
 
 // ReapReport is what one pass has done.
@@ -105,12 +108,16 @@ func (r *Reaper) Run(ctx context.Context) error {
 	}
 }
 
+// reapShare is how many times longer than its statements a pass is not repeated.
+const reapShare = 25
+
 // turn makes a pass if one is due. One that was made by somebody else counts from
 // its beginning: half an interval keeps those apart who would follow each other.
 func (r *Reaper) turn(ctx context.Context) error {
 	var mine bool
+	every := max(r.o.Interval/2, reapShare*time.Duration(r.cost.Load()))
 	err := r.l.insist(ctx, func(ctx context.Context) (err error) {
-		mine, err = r.l.mode.turn(ctx, r.o.Interval/2)
+		mine, err = r.l.mode.turn(ctx, every)
 		return err
 	})
 	if err == nil && mine {
@@ -123,6 +130,7 @@ func (r *Reaper) turn(ctx context.Context) error {
 // it returns an error: that of the database, of ctx, or [ErrClosed].
 func (r *Reaper) Reap(ctx context.Context) (ReapReport, error) {
 	var rep ReapReport
+	var cost time.Duration
 	start := r.l.clock.now()
 	req := driver.SweepRequest{Limit: r.o.Batch, Retention: r.o.Retention}
 	for {
@@ -137,7 +145,9 @@ func (r *Reaper) Reap(ctx context.Context) (ReapReport, error) {
 			rep.Crashed = append(rep.Crashed, r.l.crashed(c.Name, c.Holder))
 		}
 		rep.Took = r.l.clock.now() - start
+		cost += took
 		if !res.More {
+			r.cost.Store(int64(cost))
 			return rep, nil
 		}
 		req.After = res.Last

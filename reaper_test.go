@@ -95,6 +95,23 @@ func TestAPassGoesThroughTheTableInBatches(t *testing.T) {
 	})
 }
 
+func TestPassesThatTakeLongAreFurtherApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		db.after = after("sweep", 4*time.Second)
+		for range 3 {
+			b := newBench(t, db, &sqllock.UniqueOptions{Reaper: &sqllock.ReaperOptions{Interval: 10 * time.Second}})
+			defer b.close()
+		}
+		time.Sleep(10 * time.Minute) // in which each may learn what a pass costs
+		n := db.count("sweep")
+		time.Sleep(1000 * time.Second)
+		if n = db.count("sweep") - n; n < 7 || n > 11 {
+			t.Errorf("%d passes in 1000 s, want one in 100 s", n)
+		}
+	})
+}
+
 func TestAPassThatFailsTellsWhatItHasDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
