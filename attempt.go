@@ -22,6 +22,7 @@ type attempt struct {
 	asked   int           // requests sent
 	told    bool          // the database has said that somebody holds the name
 	unclear bool          // a request got no reply
+	since   time.Duration // read before the first such request
 	holder  driver.Holder // who held the name when the database answered last
 	left    time.Duration // until that holder expires
 	err     error         // what the last request failed with, if it did
@@ -123,7 +124,9 @@ func (l *Locker) disown(req driver.GrantRequest, r reply) {
 func (a *attempt) take(r reply) (*hold, *HeldError, error) {
 	switch {
 	case r.err != nil:
-		a.unclear = a.unclear || a.l.mode.classify(r.err) == driver.Unclear
+		if !a.unclear && a.l.mode.classify(r.err) == driver.Unclear {
+			a.unclear, a.since = true, r.before
+		}
 		a.err = r.err
 		return nil, nil, r.err
 	case !r.res.Granted:
@@ -155,10 +158,13 @@ func (a *attempt) hold(r reply) *hold {
 	}
 	if a.opts.hasMaxHold {
 		h.limit = r.before + a.opts.maxHold
+		if r.res.Found {
+			h.limit = a.since + a.opts.maxHold
+		}
 	}
 	beyond := a.req.TTL - h.ttl // what the row is kept for longer than the holder trusts it
 	h.last = h.limit-r.before <= h.ttl
-	h.deadline.Store(int64(r.before + trust(min(h.ttl, r.res.Remaining-beyond))))
+	h.deadline.Store(int64(min(h.limit, r.before+trust(min(h.ttl, r.res.Remaining-beyond)))))
 	return h
 }
 

@@ -28,8 +28,10 @@ var (
 	// Fence. It is the same error as [driver.ErrFenced].
 	ErrFenced = driver.ErrFenced
 
-	// ErrGuarded says that a transaction that guards the lease is still open: end
-	// it, and call Unlock again. Returned by Unlock, Do and TryDo.
+	// ErrGuarded says that the name is not free yet, because a transaction that
+	// guards the lease is still open or, on SQLite, because somebody writes. It will
+	// be freed in the background when that has ended. Returned by Unlock, Do and
+	// TryDo.
 	ErrGuarded = errors.New("sqllock: guarded")
 
 	// ErrUnlocked is the cause of a lease's context after Unlock.

@@ -25,9 +25,11 @@ var _ driver.Guardable = (*Lease)(nil)
 //
 // Guard returns [ErrFenced] if the lease is not the current one any more, a
 // [*LostError] if it was known to be lost, [ErrNotHeld] if it was unlocked,
-// [ErrInvalidOption] if tx is one of another database, and otherwise the error of
-// the database, which is the caller's to deal with: after a serialization failure
-// the transaction has to be repeated. The transaction must then be rolled back.
+// [ErrInvalidOption] if tx is one of another database that has the tables too, and
+// otherwise the error of the database, which is the caller's to deal with: after a
+// serialization failure the transaction has to be repeated. After any error it must
+// be rolled back. So it must after a deadlock that a later statement meets: MySQL
+// has then undone everything, the guard included, and goes on without it.
 func (l *Lease) Guard(ctx context.Context, tx *sql.Tx) error {
 	if tx == nil {
 		return fmt.Errorf("%w: the *sql.Tx is nil", ErrInvalidOption)
@@ -77,16 +79,15 @@ func (l *Lease) explain(ctx context.Context, err error) error {
 // it guards the lease by f. It implements [driver.Guardable].
 func (l *Lease) GuardBy(ctx context.Context, f driver.GuardFunc) error {
 	h := l.hold
-	if err := h.beginGuard(l); err != nil {
+	if err := h.guardable(l); err != nil {
 		return err
 	}
-	defer h.endGuard()
 	status, err := h.locker.mode.guard(ctx, f, driver.GuardRequest{Name: h.name, Acq: h.acq, Version: h.token})
 	switch {
 	case err != nil:
 		return fmt.Errorf("sqllock: guard %q: %w", h.name, err)
 	case status == driver.Guarded:
-		return nil
+		return h.guardable(l) // it may have been unlocked meanwhile
 	case status == driver.Foreign:
 		return fmt.Errorf("%w: guard %q: the transaction is one of another database", ErrInvalidOption, h.name)
 	}
@@ -126,9 +127,9 @@ func (l *Locker) whyGone(ctx context.Context, h *hold) (Reason, error) {
 	return LostTaken, nil
 }
 
-// beginGuard lets a Guard of a lease run its statement. From now on the hold
+// guardable reports why a lease cannot be guarded. From the first call on the hold
 // counts as guarded: its row may leave it only if no transaction guards it.
-func (h *hold) beginGuard(l *Lease) error {
+func (h *hold) guardable(l *Lease) error {
 	h.expire()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -139,30 +140,11 @@ func (h *hold) beginGuard(l *Lease) error {
 		return ErrNotHeld
 	}
 	h.guarded = true
-	h.guarding++
 	return nil
 }
 
-func (h *hold) endGuard() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.guarding--
-}
-
-// back takes a lease whose Unlock could not free the name into the hold again: it
-// is renewed until it can be. Its context has ended.
-func (h *hold) back(l *Lease) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.state == holdFreeing {
-		h.state = holdLive
-		h.leases[l] = struct{}{}
-		h.count++
-	}
-}
-
 func guardedError(name string) error {
-	return fmt.Errorf("%w: unlock %q: a transaction guards the lease", ErrGuarded, name)
+	return fmt.Errorf("%w: %q is free when the transaction has ended", ErrGuarded, name)
 }
 
 func (h *hold) isGuarded() bool {

@@ -40,8 +40,7 @@ type hold struct {
 	worry  worry
 	last   bool // the deadline is as far as it may get
 
-	guarded  bool // a Guard was called, and its transaction may be open
-	guarding int  // Guards under way
+	guarded bool // a Guard was called, and its transaction may be open
 }
 
 type holdState uint8
@@ -90,17 +89,14 @@ func (h *hold) enter(ctx context.Context) (*Lease, error) {
 }
 
 // leave takes a lease out of the hold and reports whether it was the last. The
-// caller has to free the name then. The error is ErrNotHeld, ErrGuarded or the
-// hold's LostError.
+// caller has to free the name then. The error is ErrNotHeld or the hold's
+// LostError.
 func (h *hold) leave(l *Lease) (last bool, err error) {
 	h.expire()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, ok := h.leases[l]; !ok {
 		return false, ErrNotHeld
-	}
-	if h.state == holdLive && h.count == 1 && h.guarding > 0 {
-		return false, guardedError(h.name)
 	}
 	delete(h.leases, l)
 	h.count--

@@ -76,8 +76,9 @@ type ClockJumpEvent struct {
 // CrashedEvent tells that a holder, of whatever Locker, had neither unlocked nor
 // renewed its lease until that expired. All Lockers on the same tables together
 // hear of it once: the one that acquires the name next, or the one whose reaper
-// finds it first. If that one crashes in this very moment, nobody does. Times are
-// on the clock of the database.
+// finds it first. Nobody does if that one crashes in this very moment, or gets no
+// reply from the database; and a server that crashes just then may tell it again.
+// Times are on the clock of the database.
 type CrashedEvent struct {
 	Name    string
 	Owner   string

@@ -59,7 +59,8 @@ type Info struct {
 
 	// Token, Since and Until are those of the current term or else of the last;
 	// Until is when the lease expires unless it is renewed, or when the term ended.
-	// After ForceUnlock the token is one that nobody had.
+	// After ForceUnlock, and on MySQL after an expired term was cleaned up, the token
+	// is one that nobody had.
 	Token int64
 	Since time.Time
 	Until time.Time

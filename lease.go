@@ -92,9 +92,8 @@ func (l *Lease) Bind(ctx context.Context) (context.Context, context.CancelFunc) 
 //   - nil if the lease was held until now;
 //   - [ErrNotHeld] if this lease was unlocked before;
 //   - a [*LostError] if it was lost before;
-//   - [ErrGuarded] if a transaction that guards the lease is still open: the lease
-//     goes on being renewed, although its context has ended, until Unlock is called
-//     again after the transaction;
+//   - [ErrGuarded] if a transaction that guards the lease is still open: nobody gets
+//     the name before it ends, soon after which it is freed in the background;
 //   - another error, wrapped, if the database could not be asked: the name is
 //     then freed in the background, at latest by the expiry of the lease.
 func (l *Lease) Unlock(_ context.Context) error {

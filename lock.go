@@ -66,8 +66,7 @@ func (l *Locker) TryLock(ctx context.Context, name string, opts ...LockOption) (
 // Do unlocks when fn returns, and also when fn panics or ends its goroutine. It
 // returns the errors of fn and of Unlock, joined; so if fn returns nil but the
 // lease was lost on the way, Do returns a [*LostError]. If fn leaves a transaction
-// open that guards the lease, Do returns [ErrGuarded], and the name becomes free
-// after the transaction.
+// open that guards the lease, Do returns [ErrGuarded].
 func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Context, lease *Lease) error, opts ...LockOption) error {
 	lease, err := l.Lock(ctx, name, opts...)
 	if err != nil {
@@ -94,11 +93,7 @@ func (l *Lease) run(ctx context.Context, fn func(context.Context, *Lease) error)
 	bound, cancel := l.Bind(ctx)
 	defer cancel()
 	defer func() { // also when fn panics or calls Goexit; then err is lost with it
-		unlocked := l.Unlock(ctx)
-		if errors.Is(unlocked, ErrGuarded) { // nobody will call Unlock again
-			l.hold.locker.forsake(l.hold)
-		}
-		err = join(err, unlocked)
+		err = join(err, l.Unlock(ctx))
 	}()
 	return fn(bound, l)
 }

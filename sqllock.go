@@ -36,6 +36,7 @@ type Locker struct {
 	gate   *gate
 	reaper *Reaper
 	reaped sync.WaitGroup // the reaper in the background
+	unreap context.CancelFunc
 
 	base context.Context // of every statement; ends when Close gives up waiting
 	stop context.CancelFunc
@@ -50,13 +51,16 @@ func newLocker(id driver.ID, cfg config, m mode, c clock) *Locker {
 		queue:  newQueue(),
 		events: newEvents(cfg.logger, cfg.hooks),
 		gate:   newGate(),
+		unreap: func() {},
 	}
 	l.base, l.stop = context.WithCancel(context.Background())
 	l.keeper = newKeeper(m, c, &l.cfg, l.events)
 	l.undo = newUndo(m, c, l.events)
 	l.reaper = &Reaper{l: l, o: cfg.reaper}
 	if !cfg.reaper.Off {
-		l.reaped.Go(func() { _ = l.reaper.Run(l.base) })
+		ctx, cancel := context.WithCancel(l.base)
+		l.unreap = cancel
+		l.reaped.Go(func() { _ = l.reaper.Run(ctx) })
 	}
 	return l
 }
@@ -72,6 +76,7 @@ func newLocker(id driver.ID, cfg config, m mode, c clock) *Locker {
 // more than once.
 func (l *Locker) Close(ctx context.Context) error {
 	l.gate.close()
+	l.unreap()
 	l.abortHolds()
 	errs := []error{l.drain(ctx)}
 	l.stop() // whatever is still under way ends now

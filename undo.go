@@ -34,7 +34,12 @@ type undoing struct {
 	freed bool // once; what is left is to catch a late packet
 }
 
-const undoPause = 20 * time.Millisecond
+// undoPause is the first pause between two tries. They grow, but while the name has
+// not been freed once, somebody may be waiting for it.
+const (
+	undoPause    = 20 * time.Millisecond
+	maxUndoPause = 500 * time.Millisecond
+)
 
 func newUndo(m mode, c clock, e *events) *undo {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -151,4 +156,7 @@ func (u *undo) free(r driver.AbandonRequest) {
 	// The last try comes when the TTL is over, not before.
 	p.next = min(now+p.pause, p.until)
 	p.pause *= 2
+	if !p.freed { // a transaction may keep it from being freed, until it ends
+		p.pause = min(p.pause, maxUndoPause)
+	}
 }

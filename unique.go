@@ -77,19 +77,9 @@ func (u *unique) renew(ctx context.Context, reqs []driver.RenewRequest, wait boo
 	if wait { // it may take a second: not on the lane if there is another way
 		err = u.aside(ctx, f)
 	} else {
-		err = u.own(ctx, patience(reqs), f)
+		err = u.own(ctx, f)
 	}
 	return res, err
-}
-
-// patience is how long a renewal waits for the lane: half of the time that its
-// statement may take at most.
-func patience(reqs []driver.RenewRequest) time.Duration {
-	d := maxStatementTimeout / 2
-	for _, r := range reqs {
-		d = min(d, r.TTL/6)
-	}
-	return d
 }
 
 func (u *unique) release(ctx context.Context, reqs []driver.ReleaseRequest) (res []bool, err error) {
@@ -121,15 +111,12 @@ func (u *unique) list(ctx context.Context, req driver.ListRequest) (page driver.
 	return page, err
 }
 
-func (u *unique) revoke(ctx context.Context, names []string) (res []driver.RevokeResult, err error) {
-	err = u.aside(ctx, func(s driver.LeaseStore) error {
-		res, err = s.Revoke(ctx, names)
-		return err
-	})
-	return res, err
-}
+// What an operator or the reaper does can wait for a connection. On the lane it
+// would hold up renewals, as long as it waits for a row.
 
-// What the reaper does can wait for a connection.
+func (u *unique) revoke(ctx context.Context, names []string) ([]driver.RevokeResult, error) {
+	return u.store.Revoke(ctx, names)
+}
 
 func (u *unique) sweep(ctx context.Context, req driver.SweepRequest) (driver.SweepResult, error) {
 	return u.store.Sweep(ctx, req)
@@ -184,11 +171,11 @@ func (u *unique) aside(ctx context.Context, f func(driver.LeaseStore) error) err
 // own runs f on the lane, before all others. It runs it on the pool if the lane
 // is in use for longer than the renewal can wait and the pool has something to
 // give: a statement that hangs there must not cost a lease.
-func (u *unique) own(ctx context.Context, patience time.Duration, f func(driver.LeaseStore) error) error {
+func (u *unique) own(ctx context.Context, f func(driver.LeaseStore) error) error {
 	if u.lane == nil {
 		return f(u.store)
 	}
-	wait, cancel := context.WithTimeout(ctx, patience)
+	wait, cancel := halfOf(ctx)
 	defer cancel()
 	if done, err := u.lane.first(wait, ctx, f); done {
 		return err
@@ -199,6 +186,15 @@ func (u *unique) own(ctx context.Context, patience time.Duration, f func(driver.
 		}
 	}
 	return f(u.store)
+}
+
+// halfOf returns a context that ends when half of the time is over that ctx has.
+func halfOf(ctx context.Context) (context.Context, context.CancelFunc) {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, time.Until(end)/2)
 }
 
 // warn passes on what the driver found out, once, at construction.

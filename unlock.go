@@ -26,11 +26,6 @@ func (l *Locker) unlock(lease *Lease) error {
 	}
 	l.keeper.drop(h)
 	err = l.free(h)
-	if errors.Is(err, ErrGuarded) {
-		h.back(lease)
-		l.keeper.keep(h)
-		return err
-	}
 	h.end()
 	l.queue.freed(h)
 	l.events.unlocked(UnlockedEvent{LeaseInfo: h.info(), Err: err, Held: l.clock.now() - h.granted})
@@ -41,42 +36,42 @@ func (l *Locker) unlock(lease *Lease) error {
 // help, for as long as two statements may take. What it could not free for
 // certain is freed in the background.
 func (l *Locker) free(h *hold) error {
-	timeout := l.cfg.timeout(h.ttl)
-	ctx, cancel := context.WithTimeout(l.base, 2*timeout)
+	ctx, cancel := context.WithTimeout(l.base, 2*l.cfg.timeout(h.ttl))
 	defer cancel()
+	if h.unclear { // a request may still arrive, when the name has been freed
+		defer l.undo.add(driver.AbandonRequest{Name: h.name, Acq: h.acq, Guarded: h.isGuarded()}, h.kept())
+	}
 	unclear := false
 	pause := newPauses(&l.cfg)
 	patience := l.clock.now() + guardPatience
 	for {
 		freed, err := l.releaseOnce(ctx, h)
-		switch {
-		case err == nil:
-			if h.unclear { // the name was free for a moment, and may not be any more
-				l.undo.add(driver.AbandonRequest{Name: h.name, Acq: h.acq}, h.kept())
-			}
-			if freed || unclear && !h.isGuarded() { // an unclear release did run
-				return nil
-			}
-			err := l.notFreed(ctx, h, unclear)
-			if errors.Is(err, ErrGuarded) && l.clock.now() < patience && nap(ctx, pause.next()) == nil {
-				continue
-			}
-			return err
+		if freed {
+			return nil
 		}
-		fault := l.mode.classify(err)
+		fault := driver.Again
+		if err == nil {
+			if err = l.notFreed(ctx, h, unclear); !errors.Is(err, ErrGuarded) {
+				return err
+			}
+		} else {
+			fault = l.mode.classify(err)
+		}
 		unclear = unclear || fault == driver.Unclear
-		if fault == driver.Again && h.isGuarded() && l.clock.now() >= patience { // all of the database may be locked by the guard
-			return fmt.Errorf("%w: %w", guardedError(h.name), err)
-		}
-		if fault == driver.Refused || nap(ctx, pause.next()) != nil {
+		switch {
+		case fault == driver.Again && h.isGuarded() && l.clock.now() >= patience:
+			err = join(guardedError(h.name), err) // on SQLite a guard locks all of the database
+			fallthrough
+		case fault == driver.Refused || nap(ctx, pause.next()) != nil:
 			l.undo.add(h.abandonment())
 			return fmt.Errorf("sqllock: unlock %q: it will be freed in the background, at latest by its expiry: %w", h.name, err)
 		}
 	}
 }
 
-// guardPatience is how long an Unlock waits for a row that is locked: what has
-// locked it may be a renewal that was under way.
+// guardPatience is how long an Unlock of a lease that was guarded tries to free a
+// name whose row is locked. What has locked it may be a renewal that was under way,
+// or the end of a transaction.
 const guardPatience = 200 * time.Millisecond
 
 func (l *Locker) releaseOnce(ctx context.Context, h *hold) (freed bool, err error) {
@@ -87,7 +82,8 @@ func (l *Locker) releaseOnce(ctx context.Context, h *hold) (freed bool, err erro
 }
 
 // notFreed finds out why the database did not free a hold: it does not know it any
-// more, or a transaction guards it.
+// more, or a transaction guards it. It returns nil if an earlier release without a
+// reply did it.
 func (l *Locker) notFreed(ctx context.Context, h *hold, unclear bool) error {
 	reason, err := l.whyGone(ctx, h)
 	switch {
@@ -99,15 +95,6 @@ func (l *Locker) notFreed(ctx context.Context, h *hold, unclear bool) error {
 		reason = LostTaken
 	}
 	return &LostError{Name: h.name, Token: h.token, Reason: reason}
-}
-
-// forsake leaves a hold that a transaction guards to its expiry. Nobody gets the
-// name before the transaction has ended.
-func (l *Locker) forsake(h *hold) {
-	l.keeper.drop(h)
-	h.end()
-	l.undo.add(h.abandonment())
-	l.queue.freed(h)
 }
 
 // kept is for how long the row is kept after a grant or a renewal.

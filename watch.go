@@ -54,5 +54,8 @@ func (l *Locker) Watch(ctx context.Context, name string) iter.Seq2[Info, error] 
 }
 
 func changed(a, b *Info) bool {
+	if a.State == StateExpired && b.State == StateExpired && a.Since.Equal(b.Since) {
+		return false // it was cleaned up
+	}
 	return a.State != b.State || a.Token != b.Token || string(a.Value) != string(b.Value)
 }

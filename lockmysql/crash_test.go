@@ -45,31 +45,35 @@ func TestATakeOverTellsWhoCrashed(t *testing.T) {
 	})
 }
 
-func TestAGrantTellsNoCrashThatWasToldMeanwhile(t *testing.T) {
+func TestAGrantTellsNoCrashOfATermThatEndedMeanwhile(t *testing.T) {
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, _ := f.store(t)
 		other, db := f.store(t)
 		for _, n := range []int{1, 3} {
-			reqs := requests(n, fmt.Sprintf("of %d, %%d", n))
-			take(t, other, reqs...)
-			for i := range reqs {
-				expire(t, db, reqs[i].Name)
-				reqs[i].Acq = newID()
-			}
-			res, err := lockmysql.GrantWith(t.Context(), s, reqs, func() {
-				if told := sweep(t, other, time.Hour).Crashed; len(told) != n {
-					t.Errorf("%+v", told)
+			for _, swept := range []bool{true, false} { // or released by a late holder
+				reqs := requests(n, fmt.Sprintf("of %d, %v, %%d", n, swept))
+				free := releases(reqs, take(t, other, reqs...))
+				for i := range reqs {
+					expire(t, db, reqs[i].Name)
+					reqs[i].Acq = newID()
 				}
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, r := range res {
-				if r.Crashed != (driver.Holder{}) {
-					t.Errorf("told again: %+v", r)
+				res, err := lockmysql.GrantWith(t.Context(), s, reqs, func() {
+					if !swept {
+						release(t, other, free...)
+					} else if told := sweep(t, other, time.Hour).Crashed; len(told) != n {
+						t.Errorf("%+v", told)
+					}
+				})
+				if err != nil {
+					t.Fatal(err)
 				}
+				for _, r := range res {
+					if r.Crashed != (driver.Holder{}) {
+						t.Errorf("swept %v, told: %+v", swept, r)
+					}
+				}
+				take(t, s, reqs...)
 			}
-			take(t, s, reqs...)
 		}
 	})
 }

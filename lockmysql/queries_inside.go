@@ -45,6 +45,8 @@ WHERE ` + idle
 	SELECT m.one FROM {meta} m WHERE m.one = 1 AND (` + due + `)` + lockedMeta + `) d STRAIGHT_JOIN {meta} m ON m.one = d.one
 SET m.swept_at = ` + now
 
-	due        = `m.swept_at <= ` + now + ` - ? OR m.swept_at > ` + now
+	// A clock that was set back does not keep everybody waiting. Ten seconds are more
+	// than a statement takes that began before another set the time it finds.
+	due        = `m.swept_at <= ` + now + ` - ? OR m.swept_at > ` + now + ` + 10000000`
 	lockedMeta = ` LIMIT 1 FOR UPDATE SKIP LOCKED`
 )

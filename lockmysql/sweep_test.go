@@ -239,9 +239,14 @@ func TestOfManyReapersOneIsToldToGo(t *testing.T) {
 			wg.Wait()
 			return n.Load()
 		}
-		if n := turns(time.Hour); n != 1 {
-			t.Errorf("%d of 8 were told to go, want 1", n)
+		for range 20 {
+			exec(t, f.Open(t), "UPDATE `sqllock_meta` SET swept_at = 0")
+			if n := turns(time.Hour); n != 1 {
+				t.Errorf("%d of 8 were told to go, want 1", n)
+			}
 		}
+		// As a statement finds it that began before another one was told.
+		exec(t, f.Open(t), "UPDATE `sqllock_meta` SET swept_at = "+clock+" + 1000000")
 		if n := turns(time.Hour); n != 0 {
 			t.Errorf("%d were told to go again", n)
 		}

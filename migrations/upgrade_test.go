@@ -135,9 +135,13 @@ func TestUnusualSessionsOfMySQLMigrate(t *testing.T) {
 	}
 }
 
-// Names of tables that differ by case only are two where the server says so.
+// Names of tables that differ by case only are two where the server says so. On
+// MySQL their constraints would still have one name.
 func TestPrefixesThatDifferByCaseAreToldApart(t *testing.T) {
 	for _, engine := range testdb.Engines() {
+		if engine == testdb.MySQL {
+			continue
+		}
 		db := testdb.New(t, engine).Open(t)
 		if engine != testdb.Postgres && query(t, db, `SELECT @@lower_case_table_names`)[0] != "0" {
 			continue

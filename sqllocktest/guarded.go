@@ -10,29 +10,57 @@ import (
 )
 
 func testUnlockGuarded(e *env) {
-	ttl := e.ttl(2 * time.Second)
-	l, other := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: long})
+	ttl := e.ttl(time.Second)
+	l, other := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: long, RetryMax: 20 * time.Millisecond})
 	lease := e.lock(l, e.name("k"))
 	tx := e.begin(sql.LevelDefault)
 	e.guard(lease, tx)
-	for range 2 {
-		e.wantError("Unlock while a transaction guards", lease.Unlock(e.ctx()), sqllock.ErrGuarded)
-	}
+	e.wantError("Unlock while a transaction guards", lease.Unlock(e.ctx()), sqllock.ErrGuarded)
+	e.wantError("a second Unlock", lease.Unlock(e.ctx()), sqllock.ErrNotHeld)
 	e.wantError("the context", context.Cause(lease.Context()), sqllock.ErrUnlocked)
+	waiting := locking(e.ctx(), other, lease.Name())
+	time.Sleep(ttl + ttl/4)
+	silent(e, waiting, "Lock returned past a guard")
 	if err := tx.Commit(); err != nil {
 		e.Errorf("Commit: %v", err)
 	}
-	time.Sleep(ttl + ttl/4) // it is renewed
-	e.wantHeld(other, lease.Name())
-	e.unlock(lease)
-	e.wantError("a second Unlock", lease.Unlock(e.ctx()), sqllock.ErrNotHeld)
-	e.unlock(e.try(other, lease.Name()))
+	e.unlock(e.granted(waiting))
+
+	lease = e.lock(l, e.name("for long"), sqllock.TTL(time.Hour)) // which expires for nobody
+	tx = e.begin(sql.LevelDefault)
+	e.guard(lease, tx)
+	e.wantError("Unlock while a transaction guards", lease.Unlock(e.ctx()), sqllock.ErrGuarded)
+	time.Sleep(time.Second)
+	_ = tx.Rollback()
+	e.wantFree(other, lease.Name(), 5*time.Second)
 
 	lease = e.lock(l, e.name("rolled back"))
 	tx = e.begin(sql.LevelDefault)
 	e.guard(lease, tx)
 	_ = tx.Rollback()
 	e.unlock(lease)
+	e.unlock(e.try(other, lease.Name()))
+}
+
+func testCloseGuarded(e *env) {
+	l, other := e.looseLocker(e.handle(), &Options{TTL: time.Hour}), e.locker(&Options{TTL: long})
+	lease := e.lock(l, e.name("k"))
+	tx := e.begin(sql.LevelDefault)
+	e.guard(lease, tx)
+	e.wantError("Unlock while a transaction guards", lease.Unlock(e.ctx()), sqllock.ErrGuarded)
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	closed := make(chan error, 1)
+	go func() { closed <- l.Close(e.ctx()) }()
+	select {
+	case err := <-closed:
+		e.Errorf("Close returned %v while the name is not free", err)
+	case <-ctx.Done():
+	}
+	_ = tx.Rollback()
+	if err := receive(e, closed, "Close returns"); err != nil {
+		e.Errorf("Close: %v", err)
+	}
 	e.unlock(e.try(other, lease.Name()))
 }
 
@@ -145,4 +173,26 @@ func testGuardOver(e *env) {
 	if err := lease.Unlock(e.ctx()); !errors.Is(err, sqllock.ErrNotHeld) {
 		e.Errorf("Unlock: %v", err)
 	}
+}
+
+// testGuardLatePacket has the reply to a grant get lost. What cleans up after it
+// must not pass a guard.
+func testGuardLatePacket(e *env) {
+	p, l := e.proxied(&Options{TTL: long, RetryMax: 50 * time.Millisecond})
+	other := e.locker(&Options{TTL: long, RetryMax: 20 * time.Millisecond})
+	e.eachRequest(l, func(name string, n int64) int64 {
+		seen := requests(p, name, n, n, loseReply)
+		lease := e.lock(l, name)
+		asked := seen.Load()
+		p.OnUp(nil)
+		tx := e.begin(sql.LevelDefault)
+		e.guard(lease, tx)
+		e.wantError("Unlock while a transaction guards", lease.Unlock(e.ctx()), sqllock.ErrGuarded)
+		waiting := locking(e.ctx(), other, name)
+		time.Sleep(200 * time.Millisecond)
+		silent(e, waiting, "Lock returned past a guard")
+		_ = tx.Rollback()
+		e.unlock(e.granted(waiting))
+		return asked
+	})
 }
