@@ -102,7 +102,7 @@ func (l *Locker) request(req driver.GrantRequest, timeout time.Duration) reply {
 // has been written after it and was confirmed makes it certain.
 func (l *Locker) confirm(ctx context.Context, req driver.GrantRequest, r *reply) {
 	r.before = l.clock.now()
-	res, err := l.mode.renew(ctx, []driver.RenewRequest{{Name: req.Name, Acq: req.Acq, Version: r.res.Version, TTL: req.TTL, Holds: 1}}, true)
+	res, err := l.mode.renew(ctx, []driver.RenewRequest{{Name: req.Name, Acq: req.Acq, Version: r.res.Version, TTL: req.TTL, Holds: 1}}, true, 0)
 	switch {
 	case err != nil:
 		r.res, r.err = driver.GrantResult{}, err

@@ -15,7 +15,9 @@ import (
 // Nothing says that a mode has one database below it.
 type mode interface {
 	grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error)
-	renew(ctx context.Context, reqs []driver.RenewRequest, wait bool) (driver.RenewResults, error)
+	// renew does not wait for a connection for longer than patience if there is
+	// another. With wait it is never urgent.
+	renew(ctx context.Context, reqs []driver.RenewRequest, wait bool, patience time.Duration) (driver.RenewResults, error)
 	release(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error)
 	abandon(ctx context.Context, reqs []driver.AbandonRequest) error
 	look(ctx context.Context, names []string) ([]driver.Row, error)

@@ -69,7 +69,7 @@ func (u *unique) grant(ctx context.Context, reqs []driver.GrantRequest) (res []d
 	return res, err
 }
 
-func (u *unique) renew(ctx context.Context, reqs []driver.RenewRequest, wait bool) (res driver.RenewResults, err error) {
+func (u *unique) renew(ctx context.Context, reqs []driver.RenewRequest, wait bool, patience time.Duration) (res driver.RenewResults, err error) {
 	f := func(s driver.LeaseStore) error {
 		res, err = s.Renew(ctx, reqs, wait)
 		return err
@@ -77,7 +77,7 @@ func (u *unique) renew(ctx context.Context, reqs []driver.RenewRequest, wait boo
 	if wait { // it may take a second: not on the lane if there is another way
 		err = u.aside(ctx, f)
 	} else {
-		err = u.own(ctx, f)
+		err = u.own(ctx, patience, f)
 	}
 	return res, err
 }
@@ -171,11 +171,11 @@ func (u *unique) aside(ctx context.Context, f func(driver.LeaseStore) error) err
 // own runs f on the lane, before all others. It runs it on the pool if the lane
 // is in use for longer than the renewal can wait and the pool has something to
 // give: a statement that hangs there must not cost a lease.
-func (u *unique) own(ctx context.Context, f func(driver.LeaseStore) error) error {
+func (u *unique) own(ctx context.Context, patience time.Duration, f func(driver.LeaseStore) error) error {
 	if u.lane == nil {
 		return f(u.store)
 	}
-	wait, cancel := halfOf(ctx)
+	wait, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if done, err := u.lane.first(wait, ctx, f); done {
 		return err
@@ -186,15 +186,6 @@ func (u *unique) own(ctx context.Context, f func(driver.LeaseStore) error) error
 		}
 	}
 	return f(u.store)
-}
-
-// halfOf returns a context that ends when half of the time is over that ctx has.
-func halfOf(ctx context.Context) (context.Context, context.CancelFunc) {
-	end, ok := ctx.Deadline()
-	if !ok {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeout(ctx, time.Until(end)/2)
 }
 
 // warn passes on what the driver found out, once, at construction.

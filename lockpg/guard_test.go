@@ -68,8 +68,9 @@ func TestAGuardInATransactionOfPgxKeepsTheNameUntilItEnds(t *testing.T) {
 	if err != nil {
 		t.Errorf("InTx = %v", err)
 	}
-	if err := lease.Unlock(t.Context()); err != nil {
-		t.Errorf("Unlock after the transaction = %v", err)
+	next := lock(t, locks, "a") // soon after the transaction
+	if err := next.Unlock(t.Context()); err != nil {
+		t.Errorf("Unlock of the next lease = %v", err)
 	}
 	var n int
 	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM ledger`).Scan(&n); err != nil || n != 1 {
@@ -134,4 +135,47 @@ func (foreignLease) GuardBy(ctx context.Context, f driver.GuardFunc) error {
 		err = driver.ErrInvalidOption
 	}
 	return err
+}
+
+// ForceUnlock waits for a guard, on whatever connection it gets, but not on the one
+// that renewals need.
+func TestAForceUnlockThatWaitsForAGuardStarvesNoRenewal(t *testing.T) {
+	d := shared(t)
+	migrate(t, d.Open(t))
+	db := d.Open(t)
+	db.SetMaxOpenConns(2)
+	locks, err := sqllock.NewUnique(t.Context(), lockpg.DB(db), &sqllock.UniqueOptions{TTL: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = locks.Close(context.Background()) }()
+	guarded, beside := lock(t, locks, "guarded"), lock(t, locks, "beside")
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := guarded.Guard(t.Context(), tx); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	forced := make(chan error, 1)
+	go func() {
+		_, err := locks.ForceUnlock(ctx, "guarded")
+		forced <- err
+	}()
+	if err := <-forced; err == nil {
+		t.Error("ForceUnlock went past the guard")
+	}
+	for _, lease := range []*sqllock.Lease{guarded, beside} {
+		if lease.Context().Err() != nil {
+			t.Errorf("%q is lost: %v", lease.Name(), context.Cause(lease.Context()))
+		}
+	}
+	_ = tx.Rollback()
+	for _, lease := range []*sqllock.Lease{guarded, beside} {
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Errorf("Unlock of %q: %v", lease.Name(), err)
+		}
+	}
 }

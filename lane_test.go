@@ -1,0 +1,93 @@
+package sqllock_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/driver"
+)
+
+// laned is a fake database with a pool, so that a connection is reserved of which
+// the next grant can be made to hang.
+type laned struct {
+	*fake
+	hang *atomic.Bool
+}
+
+func (s *laned) Info() driver.Info { return driver.Info{Server: "fake", MaxConns: 5} }
+
+func (s *laned) Reserve(context.Context) (driver.LeaseStore, error) {
+	return &lane{s.fake, s.hang}, nil
+}
+
+type lane struct {
+	*fake
+	hang *atomic.Bool
+}
+
+func (s *lane) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
+	if s.hang.CompareAndSwap(true, false) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return s.fake.Grant(ctx, reqs)
+}
+
+// The grant for a lease of 30 s may take 5 s, and the reserved connection with it.
+func TestAGrantThatHangsCostsNoShorterLease(t *testing.T) {
+	for name, opts := range map[string][]sqllock.LockOption{
+		"alone":            {sqllock.TTL(time.Second)},
+		"with a LockDelay": {sqllock.TTL(time.Second), sqllock.LockDelay(time.Minute)},
+		"with a MinHold":   {sqllock.TTL(time.Second), sqllock.MinHold(time.Minute)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db := newFake()
+				start := time.Now()
+				store := &laned{db, new(atomic.Bool)}
+				l, err := sqllock.NewWithClock(store, func() time.Duration { return time.Since(start) }, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				lease, err := l.Lock(t.Context(), "short", opts...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				db.set(func(f *fake) { f.before = func(ctx context.Context, _ string) error { return ctx.Err() } })
+				store.hang.Store(true)
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					if long, err := l.Lock(context.Background(), "long"); err == nil {
+						_ = long.Unlock(context.Background())
+					}
+				}()
+				time.Sleep(4 * time.Second)
+				if lease.Context().Err() != nil {
+					t.Errorf("lost: %v", context.Cause(lease.Context()))
+				}
+				_ = lease.Unlock(context.Background())
+				<-done
+				_ = l.Close(context.Background())
+			})
+		})
+	}
+}
+
+func TestCloseDoesNotWaitForItsOwnReaper(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		db.before = after("turn", time.Hour) // waits for a connection, say
+		b := newBench(t, db, &sqllock.UniqueOptions{Reaper: &sqllock.ReaperOptions{Interval: time.Second}})
+		time.Sleep(2 * time.Second)
+		start := time.Now()
+		b.close()
+		if took := time.Since(start); took > 100*time.Millisecond {
+			t.Errorf("Close took %v", took)
+		}
+	})
+}
