@@ -37,11 +37,11 @@ func (a *app) main(args []string) int {
 	return f.code
 }
 
-// say writes a message to stderr. Nothing else does, so that no password gets
-// there.
+// say writes a message of one line to stderr. Nothing else does, so that no password
+// gets there, nor what a stranger has put into a name.
 func (a *app) say(format string, args ...any) {
 	text := strings.TrimPrefix(fmt.Sprintf(format, args...), "sqllock: ")
-	_, _ = fmt.Fprintf(a.stderr, "sqllock: %s\n", redact(text))
+	_, _ = fmt.Fprintf(a.stderr, "sqllock: %s\n", line(redact(text)))
 }
 
 // getenv returns the last value, which is the one that counts.
@@ -58,7 +58,7 @@ func (a *app) getenv(key string) string {
 func (a *app) root() *cli.Command {
 	root := &cli.Command{
 		Name:        "sqllock",
-		Usage:       "run commands under a lock in an SQL database",
+		Usage:       "run commands under a lock in an SQL database, and look after the locks",
 		UsageText:   "sqllock [options] COMMAND [options] [arguments]",
 		Version:     version(),
 		Description: rootDescription,
@@ -67,7 +67,10 @@ func (a *app) root() *cli.Command {
 			&cli.StringFlag{Name: "table-prefix", Usage: "begin the names of all tables with `PREFIX` (default: $SQLLOCK_TABLE_PREFIX, else sqllock_)"},
 			&cli.StringFlag{Name: "schema", Usage: "look for the tables in the Postgres `SCHEMA` (default: $SQLLOCK_SCHEMA, else as search_path finds them)"},
 		},
-		Commands:                        []*cli.Command{a.runCommand(), a.migrateCommand()},
+		Commands: []*cli.Command{
+			a.runCommand(), a.listCommand(), a.inspectCommand(), a.waitCommand(), a.unlockCommand(), a.reapCommand(),
+			a.doctorCommand(), a.migrateCommand(),
+		},
 		Reader:                          a.stdin,
 		Writer:                          a.stdout,
 		ErrWriter:                       a.stderr,
@@ -131,9 +134,12 @@ Examples:
 
    sqllock run nightly -- ./backup.sh
    sqllock run --try nightly -- ./backup.sh
+   sqllock ls
+   sqllock doctor
    SQLLOCK_DSN=postgres://app@db/app sqllock migrate up
    source <(sqllock completion bash)
 
 Exit codes of sqllock itself: 64 wrong usage, 69 the database is unreachable or
-not usable, 71 the operating system refused something. See "sqllock run --help"
-for those of run.`
+not usable, 71 the operating system refused something, 73 stdout or a file cannot
+be written. 1 is an answer: the name is held, or not, or something is bad. Each
+command's --help has its own.`

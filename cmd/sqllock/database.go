@@ -3,8 +3,11 @@ package main
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
+	"os"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -34,6 +37,10 @@ type database struct {
 	locks
 	handle *sql.DB
 	file   string // of SQLite, which gets its tables by itself; "" on a server
+
+	// standIn is set if the file that is the default is not there: an empty database
+	// in memory stands in for it.
+	standIn bool
 }
 
 // settings are the global flags.
@@ -57,24 +64,69 @@ func (a *app) settings(cmd *cli.Command) settings {
 // reaches for nothing yet, but makes the directory of the file that is the
 // default.
 func (a *app) database(cmd *cli.Command) (*database, error) {
-	s := a.settings(cmd)
-	if cmd.IsSet("dsn") && s.dsn == "" { // most likely from a variable that is not set
-		return nil, fail(exitUsage, "--dsn is empty: the DSN must look like %s", dsnForms)
-	}
-	name, path := "sqlite", ""
-	var err error
-	if s.dsn == "" {
-		path, err = a.embeddedFile()
-	} else {
-		name, path, err = product(s.dsn)
+	t, err := a.target(cmd)
+	if err == nil && t.byDefault {
+		err = makeDirectory(t.path)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if s.schema != "" && name != "postgres" {
-		return nil, fail(exitUsage, "a schema is for Postgres only; use a table prefix")
+	return t.open()
+}
+
+// existing is database for who makes nothing. If the file that is the default does
+// not exist, nothing was ever locked: then it is an empty one in memory, which needs
+// its tables. That another file does not exist is an error.
+func (a *app) existing(cmd *cli.Command) (*database, error) {
+	t, err := a.target(cmd)
+	if err != nil {
+		return nil, err
 	}
-	db, err := openers[name](s, path)
+	if t.product != "sqlite" {
+		return t.open()
+	}
+	if err := sqliteFile(t.path); err != nil {
+		return nil, err
+	}
+	t.mustExist = true
+	_, err = os.Stat(t.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && t.byDefault:
+		return openStandIn(t)
+	case err != nil:
+		return nil, fail(exitUnavailable, "%w", err)
+	}
+	return t.open()
+}
+
+// target is the database that the user named, before it is opened.
+type target struct {
+	settings
+	product   string
+	path      string // of SQLite's file
+	byDefault bool   // he named none
+	mustExist bool   // the file
+}
+
+func (a *app) target(cmd *cli.Command) (t target, err error) {
+	t.settings = a.settings(cmd)
+	switch {
+	case cmd.IsSet("dsn") && t.dsn == "": // most likely from a variable that is not set
+		return t, fail(exitUsage, "--dsn is empty: the DSN must look like %s", dsnForms)
+	case t.dsn == "":
+		t.product, t.byDefault = "sqlite", true
+		t.path, err = a.embeddedFile()
+	default:
+		t.product, t.path, err = product(t.dsn)
+	}
+	if err == nil && t.schema != "" && t.product != "postgres" {
+		err = fail(exitUsage, "a schema is for Postgres only; use a table prefix")
+	}
+	return t, err
+}
+
+func (t target) open() (*database, error) {
+	db, err := openers[t.product](t)
 	if err != nil {
 		return nil, err
 	}
@@ -83,13 +135,13 @@ func (a *app) database(cmd *cli.Command) (*database, error) {
 	return db, nil
 }
 
-var openers = map[string]func(s settings, path string) (*database, error){
+var openers = map[string]func(target) (*database, error){
 	"postgres": openPostgres,
 	"mysql":    openMySQL,
 	"sqlite":   openSQLite,
 }
 
-func openPostgres(s settings, _ string) (*database, error) {
+func openPostgres(s target) (*database, error) {
 	cfg, err := postgresConfig(s.dsn)
 	if err != nil {
 		return nil, err
@@ -100,7 +152,7 @@ func openPostgres(s settings, _ string) (*database, error) {
 	return &database{locks: lockpg.DB(handle, opts...), handle: handle}, nil
 }
 
-func openMySQL(s settings, _ string) (*database, error) {
+func openMySQL(s target) (*database, error) {
 	cfg, err := mysqlConfig(s.dsn)
 	if err != nil {
 		return nil, err
@@ -113,19 +165,33 @@ func openMySQL(s settings, _ string) (*database, error) {
 	return &database{locks: lockmysql.DB(handle, optional(nil, s.prefix, lockmysql.TablePrefix)...), handle: handle}, nil
 }
 
-func openSQLite(s settings, path string) (*database, error) {
-	if err := sqliteFile(path); err != nil {
+func openSQLite(s target) (*database, error) {
+	if err := sqliteFile(s.path); err != nil {
 		return nil, err
 	}
-	uri, err := sqliteURI(path)
+	uri, err := sqliteURI(s.path, s.mustExist)
 	if err != nil {
 		return nil, err
 	}
+	return openSQLiteURI(uri, s)
+}
+
+func openSQLiteURI(uri string, s target) (*database, error) {
 	handle, err := sql.Open("sqlite", uri)
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
+		return nil, fmt.Errorf("open %s: %w", s.path, err)
 	}
-	return &database{locks: locksqlite.DB(handle, optional(nil, s.prefix, locksqlite.TablePrefix)...), handle: handle, file: path}, nil
+	return &database{locks: locksqlite.DB(handle, optional(nil, s.prefix, locksqlite.TablePrefix)...), handle: handle, file: s.path}, nil
+}
+
+func openStandIn(s target) (*database, error) {
+	db, err := openSQLiteURI(":memory:", s)
+	if err != nil {
+		return nil, err
+	}
+	db.standIn = true
+	db.handle.SetMaxOpenConns(1) // each connection would have a database of its own
+	return db, nil
 }
 
 // optional adds an option unless its value is empty.
@@ -167,13 +233,18 @@ func (d *database) busy(err error) bool {
 
 // pause waits a little, at random, unless ctx ends.
 func pause(ctx context.Context) error {
-	t := time.NewTimer(10*time.Millisecond + rand.N(40*time.Millisecond))
+	return sleep(ctx, 10*time.Millisecond+rand.N(40*time.Millisecond))
+}
+
+// sleep waits unless ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
 		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 }
 

@@ -152,8 +152,9 @@ func sqliteFile(path string) error {
 	return nil
 }
 
-// sqliteURI writes a path so that SQLite reads all of it as a path.
-func sqliteURI(path string) (string, error) {
+// sqliteURI writes a path so that SQLite reads all of it as a path. A file that
+// must exist is not made.
+func sqliteURI(path string, mustExist bool) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return "", fmt.Errorf("the path of the SQLite file: %w", err)
@@ -163,5 +164,8 @@ func sqliteURI(path string) (string, error) {
 		path = "/" + path // file:///C:/…
 	}
 	uri := url.URL{Scheme: "file", Path: path, RawQuery: "_pragma=busy_timeout(1000)"}
+	if mustExist {
+		uri.RawQuery += "&mode=rw"
+	}
 	return uri.String(), nil
 }

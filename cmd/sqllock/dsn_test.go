@@ -73,7 +73,7 @@ func TestPathsOfSQLiteFilesAreTakenAsTheyAre(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		return
 	}
-	uri, err := sqliteURI("/x y/a?b#c%20d.db")
+	uri, err := sqliteURI("/x y/a?b#c%20d.db", false)
 	if want := "file:///x%20y/a%3Fb%23c%2520d.db?_pragma=busy_timeout(1000)"; uri != want || err != nil {
 		t.Errorf("got %s, %v, want %s", uri, err, want)
 	}
@@ -137,7 +137,7 @@ func parse(dsn string) error {
 	if err != nil {
 		return err
 	}
-	db, err := openers[name](settings{dsn: dsn}, path)
+	db, err := openers[name](target{settings: settings{dsn: dsn}, path: path})
 	if err == nil {
 		_ = db.handle.Close()
 	}

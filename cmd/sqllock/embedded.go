@@ -8,19 +8,27 @@ import (
 	"runtime"
 )
 
-// embeddedFile returns the path of the SQLite file that serves without a DSN,
-// and makes its directory, which nobody else may read: names of locks and labels
-// are nobody else's business, and whoever may write there can take locks.
+// embeddedFile returns the path of the SQLite file that serves without a DSN.
 func (a *app) embeddedFile() (string, error) {
 	dir, err := a.stateDir()
 	if err != nil {
-		return "", fail(exitUnavailable, "no place for the SQLite file: %w; name a database with --dsn or SQLLOCK_DSN", err)
+		return "", noPlace(err)
 	}
-	dir = filepath.Join(dir, "sqllock")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fail(exitUnavailable, "no place for the SQLite file: %w; name a database with --dsn or SQLLOCK_DSN", err)
+	return filepath.Join(dir, "sqllock", "locks.db"), nil
+}
+
+// makeDirectory makes the directory of that file, which nobody else may read: names
+// of locks and labels are nobody else's business, and whoever may write there can
+// take locks.
+func makeDirectory(file string) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return noPlace(err)
 	}
-	return filepath.Join(dir, "locks.db"), nil
+	return nil
+}
+
+func noPlace(err error) error {
+	return fail(exitUnavailable, "no place for the SQLite file: %w; name a database with --dsn or SQLLOCK_DSN", err)
 }
 
 // stateDir returns where programs of this user keep what must survive a restart.

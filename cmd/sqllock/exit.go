@@ -11,10 +11,11 @@ import (
 // are the command's.
 const (
 	exitHeld        = 1   // unless -E says otherwise
+	exitNo          = 1   // what was asked for is not so: not held, not known, not in order
 	exitUsage       = 64  // EX_USAGE
 	exitUnavailable = 69  // EX_UNAVAILABLE: the database
 	exitSystem      = 71  // EX_OSERR
-	exitCannotWrite = 73  // EX_CANTCREAT
+	exitCannotWrite = 73  // EX_CANTCREAT: a file, or stdout
 	exitLost        = 75  // EX_TEMPFAIL
 	exitNotRunnable = 126 // as in a shell
 	exitNotFound    = 127 // as in a shell

@@ -77,10 +77,10 @@ type person struct {
 	dsn  string // "" for the file that is the default
 }
 
-func newPerson(t *testing.T) person { return person{home: t.TempDir()} }
+func newPerson(t testing.TB) person { return person{home: t.TempDir()} }
 
 // command prepares a call of the program with hardly an environment.
-func (u person) command(t *testing.T, args ...string) *call {
+func (u person) command(t testing.TB, args ...string) *call {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	p := &call{t: t, Cmd: exec.CommandContext(ctx, binary, args...)}
@@ -94,7 +94,7 @@ func (u person) command(t *testing.T, args ...string) *call {
 }
 
 // run calls the program and waits for it.
-func (u person) run(t *testing.T, args ...string) result {
+func (u person) run(t testing.TB, args ...string) result {
 	t.Helper()
 	p := u.command(t, args...)
 	p.start()
@@ -102,7 +102,7 @@ func (u person) run(t *testing.T, args ...string) result {
 }
 
 // start calls the program and does not wait for it.
-func (u person) start(t *testing.T, args ...string) *call {
+func (u person) start(t testing.TB, args ...string) *call {
 	t.Helper()
 	p := u.command(t, args...)
 	p.start()
@@ -112,7 +112,7 @@ func (u person) start(t *testing.T, args ...string) *call {
 // call is a running call of the program.
 type call struct {
 	*exec.Cmd
-	t        *testing.T
+	t        testing.TB
 	out, err bytes.Buffer
 }
 
@@ -141,7 +141,7 @@ func (p *call) wait() result {
 }
 
 // want checks a result; out and err are parts of the output.
-func (r result) want(t *testing.T, code int, out, err string) {
+func (r result) want(t testing.TB, code int, out, err string) {
 	t.Helper()
 	if r.code != code {
 		t.Errorf("exit code %d, want %d", r.code, code)
@@ -155,7 +155,7 @@ func (r result) want(t *testing.T, code int, out, err string) {
 }
 
 // eventually waits until ok.
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {

@@ -21,7 +21,7 @@ type listed struct {
 }
 
 // processes lists the processes of the machine. A bare Linux has no ps.
-func processes(t *testing.T) (all []listed) {
+func processes(t testing.TB) (all []listed) {
 	t.Helper()
 	if runtime.GOOS == "linux" {
 		return fromProc(t)
@@ -39,7 +39,7 @@ func processes(t *testing.T) (all []listed) {
 	return all
 }
 
-func fromProc(t *testing.T) (all []listed) {
+func fromProc(t testing.TB) (all []listed) {
 	t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -57,7 +57,7 @@ func fromProc(t *testing.T) (all []listed) {
 	return all
 }
 
-func number(t *testing.T, s string) int {
+func number(t testing.TB, s string) int {
 	t.Helper()
 	n, err := strconv.Atoi(s)
 	if err != nil {

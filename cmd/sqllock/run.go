@@ -25,6 +25,7 @@ type runner struct {
 	ttl      time.Duration
 	grace    time.Duration
 	label    string
+	options  []sqllock.LockOption
 	heldCode int
 	quiet    bool
 }
@@ -44,6 +45,10 @@ func (a *app) runCommand() *cli.Command {
 			&cli.DurationFlag{Name: "ttl", Value: sqllock.DefaultTTL, Usage: "free the name if nothing is heard of run for `DURATION`"},
 			&cli.DurationFlag{Name: "grace", Value: 10 * time.Second, Usage: "when the lock is lost, kill what SIGTERM has not ended after `DURATION`"},
 			&cli.IntFlag{Name: "conflict-exit-code", Aliases: []string{"E"}, Value: exitHeld, Usage: "exit with `CODE` if --try or --wait did not get the name"},
+			&cli.DurationFlag{Name: "min-hold", HideDefault: true, Usage: "keep the name from others for `DURATION` from the start of CMD on, even if it ends earlier"},
+			&cli.DurationFlag{Name: "max-hold", HideDefault: true, Usage: "take the lock for lost after `DURATION`, and end CMD"},
+			&cli.DurationFlag{Name: "lock-delay", HideDefault: true, Usage: "if the lock is lost, keep the name from others for `DURATION` more"},
+			&cli.StringFlag{Name: "value", Usage: "show `TEXT` to whoever inspects the name"},
 			&cli.StringFlag{Name: "label", Usage: "tell people by `TEXT` who holds the name (default: host/program/pid)"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "say nothing if --try or --wait did not get the name"},
 		},
@@ -67,6 +72,7 @@ func (a *app) newRunner(cmd *cli.Command) (*runner, error) {
 		ttl:      cmd.Duration("ttl"),
 		grace:    cmd.Duration("grace"),
 		label:    cmd.String("label"),
+		options:  lockOptions(cmd),
 		heldCode: cmd.Int("conflict-exit-code"),
 		quiet:    cmd.Bool("quiet"),
 	}
@@ -90,6 +96,21 @@ func (a *app) newRunner(cmd *cli.Command) (*runner, error) {
 	var err error
 	r.path, err = exec.LookPath(a.command[0])
 	return r, notRunnable(err)
+}
+
+// lockOptions are the flags that the library understands. It checks them too.
+func lockOptions(cmd *cli.Command) (opts []sqllock.LockOption) {
+	for flag, option := range map[string]func(time.Duration) sqllock.LockOption{
+		"min-hold": sqllock.MinHold, "max-hold": sqllock.MaxHold, "lock-delay": sqllock.LockDelay,
+	} {
+		if cmd.IsSet(flag) {
+			opts = append(opts, option(cmd.Duration(flag)))
+		}
+	}
+	if cmd.IsSet("value") {
+		opts = append(opts, sqllock.Value([]byte(cmd.String("value"))))
+	}
+	return opts
 }
 
 // notRunnable gives an error of starting CMD the exit code that a shell would.
@@ -159,6 +180,11 @@ prevent that a stopped run (SIGSTOP, a suspended machine) finds out too late: CM
 may still be running then while somebody else has the lock, until run goes on.
 That is what the token is for.
 
+A job that several hosts start at the same time runs once if --min-hold is longer than
+their clocks differ. With --max-hold a CMD that hangs is ended as if the lock were
+lost. With --lock-delay what a lost CMD had under way can arrive before the next
+begins; who ends in order makes nobody wait.
+
 Signals to run go to the process group of CMD. A signal that ends CMD does not
 free the lock before what CMD has started is gone too, or --grace is over. What
 CMD leaves behind in the background when it ends by itself is not waited for. A
@@ -181,7 +207,7 @@ Exit codes: that of CMD, 128+n if signal n ended it, or
    64   wrong usage
    69   the database is unreachable or not usable; CMD was not run
    71   the operating system refused something
-   75   the lock was lost; CMD was ended
+   75   the lock was lost, or --max-hold was over; CMD was ended
    126  CMD cannot be executed
    127  CMD was not found
    128+n  signal n came while run was waiting; CMD was not run`

@@ -239,3 +239,15 @@ func TestATablePrefixKeepsLocksApart(t *testing.T) {
 	u.run(t, "--table-prefix", "other_", "run", "--try", "n", "--", "echo", "ran").want(t, 0, "ran", "")
 	holding.end(t)
 }
+
+func TestRunPassesOnTheOptionsOfAHold(t *testing.T) {
+	u := newPerson(t)
+	u.run(t, "run", "--min-hold", "1h", "n", "--", "true").want(t, 0, "", "")
+	u.run(t, "run", "--try", "n", "--", "true").want(t, exitHeld, "", "kept until")
+	u.run(t, "run", "--max-hold", "500ms", "m", "--", "sleep", "60").want(t, exitLost, "", "MaxHold")
+	holding := u.shell(t, "@UP; sleep 60", "delayed", "--ttl", "1s", "--lock-delay", "1h", "--value", "some text")
+	u.run(t, "inspect", "delayed").want(t, 0, `"some text"`, "")
+	u.run(t, "inspect", "delayed").want(t, 0, "in 1h0m", "")
+	holding.end(t)
+	u.run(t, "run", "--try", "delayed", "--", "echo", "ran").want(t, 0, "ran", "")
+}

@@ -19,7 +19,7 @@ import (
 
 // dsn is how people write the address of a test's database; addr is that of a
 // proxy in front of it, or "".
-func dsn(t *testing.T, d *testdb.Database, addr string) string {
+func dsn(t testing.TB, d *testdb.Database, addr string) string {
 	t.Helper()
 	native := d.DSN()
 	if addr != "" {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,9 +48,7 @@ func (s *session) lockUnless(ctx context.Context, sigs *signals) (*sqllock.Lease
 }
 
 func (s *session) lock(ctx context.Context) (*sqllock.Lease, error) {
-	if err := s.open(ctx); errors.Is(err, context.DeadlineExceeded) {
-		return nil, fail(exitUnavailable, "the database did not answer within %v: %w", openPatience, err)
-	} else if err != nil {
+	if err := slow(s.open(ctx)); err != nil {
 		return nil, databaseFailure(err)
 	}
 	lease, err := s.acquire(ctx)
@@ -68,12 +67,12 @@ func (s *session) lock(ctx context.Context) (*sqllock.Lease, error) {
 // stopped, and came too late to be used, is waited for anew.
 func (s *session) acquire(ctx context.Context) (*sqllock.Lease, error) {
 	if s.try {
-		return s.locks.TryLock(ctx, s.name)
+		return s.locks.TryLock(ctx, s.name, s.options...)
 	}
-	var opts []sqllock.LockOption
 	for end := time.Now().Add(s.wait); ; {
+		opts := s.options
 		if s.wait > 0 {
-			opts = []sqllock.LockOption{sqllock.Wait(max(time.Until(end), time.Millisecond))}
+			opts = append(slices.Clip(opts), sqllock.Wait(max(time.Until(end), time.Millisecond)))
 		}
 		lease, err := s.locks.Lock(ctx, s.name, opts...)
 		if late := (*sqllock.LostError)(nil); errors.As(err, &late) && late.Reason == sqllock.LostLate {
@@ -94,22 +93,15 @@ func (s *session) open(ctx context.Context) error {
 		return err
 	}
 	opts := &sqllock.UniqueOptions{TTL: s.ttl, Label: s.label, Logger: slog.New(warnings{s.app})}
-	for migrated := false; ; {
-		locks, err := sqllock.NewUnique(ctx, s.db, opts)
-		switch {
-		case err == nil:
-			s.locks = locks
-			return nil
-		case s.db.file != "" && !migrated && errors.Is(err, sqllock.ErrSchema):
-			migrated = true
-			if err := migrations.Up(ctx, s.db); err != nil {
-				return fmt.Errorf("%s: %w", s.db.file, err)
-			}
-		case crowded(err) && pause(ctx) == nil:
-		default:
-			return err
+	locks, err := s.db.locker(ctx, opts)
+	if s.db.file != "" && errors.Is(err, sqllock.ErrSchema) {
+		if err := migrations.Up(ctx, s.db); err != nil {
+			return fmt.Errorf("%s: %w", s.db.file, err)
 		}
+		locks, err = s.db.locker(ctx, opts)
 	}
+	s.locks = locks
+	return err
 }
 
 // crowded reports that the server has no connection to give just now, as when

@@ -16,11 +16,17 @@ type signals struct {
 // listen catches the signals that would end this process. What it was started to
 // ignore, as by nohup, it goes on ignoring.
 func listen() *signals {
-	s := &signals{make(chan os.Signal, 16)}
-	s.add(ending)
+	s := listenForEnd()
 	// With nobody left to read our messages, the next one must not end us and CMD.
 	// It is caught, not ignored, because CMD would inherit that.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	return s
+}
+
+// listenForEnd is listen for who has no command to look after.
+func listenForEnd() *signals {
+	s := &signals{make(chan os.Signal, 16)}
+	s.add(ending)
 	return s
 }
 

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+)
+
+// fewDead is how many dead rows are nothing to speak of.
+const fewDead = 10_000
+
+// tablesThere looks for the tables. Without them there is nothing to look at in them.
+func (p *postgresExam) tablesThere(ctx context.Context) error {
+	var persistence, schemas string
+	var hasMeta bool
+	if err := p.one(ctx, pgTables, []any{p.lock, p.meta, p.lockName}, &persistence, &hasMeta, &schemas); err != nil {
+		return err
+	}
+	const unsafe = "a crash would empty it"
+	switch {
+	case persistence == "" && schemas != "":
+		p.bad("tables", "table "+p.lock+" is not where we look for it; there is one in schema "+schemas, "use --schema, or set search_path in the DSN")
+	case persistence == "" || !hasMeta:
+		p.bad("tables", "table "+p.lock+" or "+p.meta+" does not exist", "run \"sqllock migrate up\"")
+	case persistence == "u":
+		p.there = true
+		p.bad("tables", "table "+p.lock+" is unlogged: "+unsafe, "ALTER TABLE "+p.lock+" SET LOGGED")
+	case persistence != "p":
+		p.bad("tables", "table "+p.lock+" is temporary: "+unsafe, "drop it and run \"sqllock migrate up\"")
+	default:
+		p.there = true
+		p.ok("tables", p.lock+" and "+p.meta)
+	}
+	return nil
+}
+
+func (p *postgresExam) privileges(ctx context.Context) error {
+	var missing []privilege
+	err := p.each(ctx, pgPrivileges, []any{p.lock, p.meta}, func(rows *sql.Rows) error {
+		var m privilege
+		err := rows.Scan(&m.table, &m.name)
+		missing = append(missing, m)
+		return err
+	})
+	if err == nil {
+		p.lacks("role "+p.role, fmt.Sprintf("%q", p.role), missing)
+	}
+	return err
+}
+
+func (p *postgresExam) index(ctx context.Context) error {
+	var name string
+	var valid bool
+	switch err := p.one(ctx, pgIndexes, []any{p.lock}, &name, &valid); {
+	case err == sql.ErrNoRows:
+		p.bad("index", "no unique index over the names: nobody can lock anything", "ALTER TABLE "+p.lock+" ADD PRIMARY KEY (name)")
+	case err != nil:
+		return err
+	case !valid:
+		p.bad("index", "index "+name+" is not valid", "REINDEX INDEX "+name)
+	default:
+		p.ok("index", name+" is unique and valid")
+	}
+	var others string
+	if err := p.one(ctx, pgOtherIndexes, []any{p.lock}, &others); err != nil {
+		return err
+	}
+	if others != "" {
+		p.warn("index", "there are indexes that nobody needs, which make renewals dear: "+others, "drop them")
+	}
+	return nil
+}
+
+func (p *postgresExam) dead(ctx context.Context) error {
+	var live, dead int64
+	if err := p.one(ctx, pgDead, []any{p.lock}, &live, &dead); err != nil {
+		return err
+	}
+	vacuum := "VACUUM " + p.lock
+	switch {
+	case dead > fewDead && dead > live:
+		p.warn("dead rows", fmt.Sprintf("%d rows are alive and %d are dead, which makes each look slower", live, dead),
+			vacuum+", and see below whether an old transaction keeps autovacuum from it")
+	case p.settings["autovacuum"] != "on":
+		p.warn("dead rows", "autovacuum is off: each renewal leaves a dead row", "switch it on, or "+vacuum+" every few minutes")
+	default:
+		p.ok("dead rows", fmt.Sprintf("%d rows are alive and %d are dead", live, dead))
+	}
+	return nil
+}
+
+func (p *postgresExam) transactions(ctx context.Context) error {
+	oldest, hidden, err := p.oldest(ctx)
+	if err != nil {
+		return err
+	}
+	unseen := ""
+	if hidden > 0 {
+		unseen = fmt.Sprintf(" (%d could not be looked at, which takes the role pg_monitor)", hidden)
+	}
+	p.age(oldest, unseen, "vacuum cannot remove dead rows, and names that are locked often get slow", "look in pg_stat_activity and pg_prepared_xacts who it is")
+	return nil
+}
+
+func (p *postgresExam) oldest(ctx context.Context) (age time.Duration, hidden int, err error) {
+	var seconds int64
+	err = p.one(ctx, pgOldest, nil, &seconds, &hidden)
+	return time.Duration(seconds) * time.Second, hidden, err
+}

@@ -1,0 +1,213 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/testdb"
+)
+
+// finds checks that doctor has a line of the grade, about the thing, with the parts,
+// and exits with the code. It returns all that doctor said.
+func (u person) finds(t *testing.T, code int, grade, what string, parts ...string) string {
+	t.Helper()
+	r := u.run(t, "doctor")
+	if r.code != code || r.err != "" {
+		t.Errorf("exit code %d, want %d; stderr %q", r.code, code, r.err)
+	}
+	found := false
+	for line := range strings.Lines(r.out) {
+		has := strings.HasPrefix(line, grade+strings.Repeat(" ", 6-len(grade))+what)
+		for _, part := range parts {
+			has = has && strings.Contains(line, part)
+		}
+		found = found || has
+	}
+	if !found {
+		t.Errorf("want %s about %s, with %q", grade, what, parts)
+	}
+	if t.Failed() {
+		t.Logf("doctor said:\n%s", r.out)
+	}
+	return r.out
+}
+
+func TestDoctorFindsNothingWhereAllIsWell(t *testing.T) {
+	onEachSite(t, func(t *testing.T, s *site) {
+		out := s.finds(t, 0, "ok", "locks", "works with this database")
+		for line := range strings.Lines(out) {
+			// On a server that tests share, a transaction of another test may be old.
+			if !strings.HasPrefix(line, "ok  ") && !strings.HasPrefix(line, "warn  transactions") {
+				t.Error(line)
+			}
+		}
+		isHarmless(t, "doctor", out)
+	})
+}
+
+func TestDoctorMissesTables(t *testing.T) {
+	for _, engine := range testdb.All() {
+		t.Run(engine, func(t *testing.T) {
+			d := testdb.New(t, engine)
+			u := person{home: t.TempDir(), dsn: dsn(t, d, "")}
+			if engine == testdb.SQLite {
+				u.run(t, "doctor").want(t, exitUnavailable, "", "no such file")
+				if err := os.WriteFile(d.Path(), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			u.finds(t, exitNo, "bad", "tables", "does not exist", "sqllock migrate up")
+			u.run(t, "migrate", "up").want(t, 0, "", "")
+			s := &site{person: u, d: d, db: d.Open(t)}
+			s.exec(t, "DROP VIEW sqllock_locks")
+			s.exec(t, "DROP TABLE sqllock_meta")
+			u.finds(t, exitNo, "bad", "tables", "sqllock_meta")
+		})
+	}
+}
+
+func TestDoctorComparesVersions(t *testing.T) {
+	onEachSite(t, func(t *testing.T, s *site) {
+		set := func(version, compatible int64) {
+			t.Helper()
+			s.exec(t, "UPDATE sqllock_meta SET schema_version = "+s.parameter(1)+", compatible_from = "+s.parameter(2), version, compatible)
+		}
+		const mine = driver.SchemaVersion
+		set(1, 1)
+		s.finds(t, exitNo, "bad", "migrations", "older", "sqllock migrate up")
+		set(mine+2, mine+1)
+		s.finds(t, exitNo, "bad", "migrations", "update sqllock")
+		set(mine+2, mine)
+		s.finds(t, 0, "ok", "migrations", "newer")
+		s.exec(t, "DELETE FROM sqllock_meta")
+		s.finds(t, exitNo, "bad", "migrations", "cannot be read")
+	})
+}
+
+func TestDoctorMissesTheIndex(t *testing.T) {
+	onEachSite(t, func(t *testing.T, s *site) {
+		s.exec(t, "CREATE TABLE lock_copy AS SELECT * FROM sqllock_lock")
+		s.exec(t, "DROP VIEW sqllock_locks")
+		s.exec(t, "DROP TABLE sqllock_lock")
+		s.exec(t, "ALTER TABLE lock_copy RENAME TO sqllock_lock")
+		s.finds(t, exitNo, "bad", "index", "sqllock_lock")
+	})
+}
+
+func TestDoctorNeedsADatabaseThatAnswers(t *testing.T) {
+	for _, dsn := range []string{"postgres://u:hunter2@127.0.0.1:1/d", "mysql://u:hunter2@127.0.0.1:1/d", "sqlite:/nonexistent/locks.db"} {
+		r := person{home: t.TempDir(), dsn: dsn}.run(t, "doctor")
+		r.want(t, exitUnavailable, "", "sqllock: ")
+		if r.out != "" || strings.Contains(r.err, "hunter2") {
+			t.Errorf("%s: %+v", dsn, r)
+		}
+	}
+}
+
+func TestDoctorEndsWhenTheServerDoes(t *testing.T) {
+	for _, gone := range []error{nil, errors.New("gone")} {
+		var out strings.Builder
+		e := &exam{out: &out}
+		looked := 0
+		look := func(context.Context) error { looked++; return errors.New("no") }
+		err := e.run(t.Context(), []check{{"a", look}, {"b", look}}, func(context.Context) error { return gone })
+		warned := strings.Count(out.String(), "warn") == 2 && looked == 2
+		if (err != nil) != (gone != nil) || warned == (gone != nil) || e.ill {
+			t.Errorf("%v after %d looks, and:\n%s", err, looked, out.String())
+		}
+	}
+}
+
+func TestDoctorOnAFileThatIsWrong(t *testing.T) {
+	text := filepath.Join(t.TempDir(), "text")
+	if err := os.WriteFile(text, []byte(strings.Repeat("no database ", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	person{home: t.TempDir(), dsn: "sqlite:" + text}.finds(t, exitNo, "bad", "file", "not a database")
+
+	u := newPerson(t)
+	u.run(t, "run", "n", "--", "true").want(t, 0, "", "")
+	path := filepath.Join(u.home, ".local", "state", "sqllock", "locks.db")
+	u.finds(t, 0, "ok", "file", path)
+	whole := file(path)
+	if err := os.WriteFile(path, []byte(whole[:4096]+strings.Repeat("x", len(whole)-4096)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	u.finds(t, exitNo, "bad", "pages", "damaged")
+}
+
+func TestDoctorOnAFileInAnotherJournalMode(t *testing.T) {
+	s := newSite(t, testdb.New(t, testdb.SQLite))
+	s.exec(t, "PRAGMA journal_mode = delete")
+	if err := s.db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.finds(t, 0, "warn", "journal", "delete", "wal")
+	s.finds(t, 0, "warn", "journal", "delete") // it has changed nothing
+}
+
+func TestDoctorOnAFileThatCannotBeWritten(t *testing.T) {
+	s := newSite(t, testdb.New(t, testdb.SQLite))
+	// Root may write to every file, so it is the connection that must not.
+	db, err := openSQLiteURI("file:"+s.d.Path()+"?mode=ro", target{path: s.d.Path()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.handle.Close() }()
+	out, err := os.Create(filepath.Join(s.home, "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = out.Close() }()
+	if err := (&app{stdout: out}).examine(t.Context(), db); err == nil || !strings.Contains(file(out.Name()), "bad   writes        the file cannot be written") {
+		t.Errorf("%v, and:\n%s", err, file(out.Name()))
+	}
+}
+
+func TestDoctorComparesClocks(t *testing.T) {
+	now := time.Now()
+	for _, c := range []struct{ read, want time.Duration }{
+		{0, 0}, {50 * time.Millisecond, 0}, {100 * time.Millisecond, 0}, {-time.Second, -time.Second}, {time.Second + 100*time.Millisecond, time.Second},
+	} {
+		if got := skew(now.Add(c.read), now, now.Add(100*time.Millisecond)); got != c.want {
+			t.Errorf("a clock that was %v ahead: %v, want %v", c.read, got, c.want)
+		}
+	}
+}
+
+func TestDoctorJudges(t *testing.T) {
+	for want, judge := range map[string]func(e *exam){
+		"ok    transactions  none is older than 1m0s (2 unseen)\n":   func(e *exam) { e.age(59*time.Second, " (2 unseen)", "harm", "advice") },
+		"warn  transactions  one has been open for 2h0m: harm; do\n": func(e *exam) { e.age(2*time.Hour, "", "harm", "do") },
+		"ok    time-outs     none that would end statements or connections of ours\n": func(e *exam) {
+			e.limits(map[string]time.Duration{"statement_timeout": 0, "max_statement_time": 2 * time.Second, "wait_timeout": time.Hour})
+		},
+		"warn  time-outs     idle_session_timeout is 59s, which ends what is in order; set it to 1m0s at least for this account\n" +
+			"warn  time-outs     statement_timeout is 500ms, which ends what is in order; set it to 2s at least for this account\n": func(e *exam) {
+			e.limits(map[string]time.Duration{"statement_timeout": 500 * time.Millisecond, "idle_session_timeout": 59 * time.Second})
+		},
+		"ok    pooler        none: the server itself answers\n": func(e *exam) { (&postgresExam{exam: e}).judgePooler([]uint32{5, 5, 5, 5}) },
+		"warn  pooler        somebody stands between us and the server, a connection pooler most likely; locks work through it; if statements fail, add default_query_exec_mode=exec to the DSN\n": func(e *exam) {
+			(&postgresExam{exam: e}).judgePooler([]uint32{5, 5, 6, 5})
+		},
+		"bad   a             \\u202eb; c; d\n": func(e *exam) { e.bad("a", "\u202eb\nc", "d") },
+	} {
+		var out strings.Builder
+		e := &exam{out: &out}
+		judge(e)
+		if out.String() != want {
+			t.Errorf("got  %swant %s", out.String(), want)
+		}
+		if ill := strings.HasPrefix(want, "bad"); (e.verdict() != nil) != ill {
+			t.Errorf("%s: the verdict is %v", want, e.verdict())
+		}
+	}
+}

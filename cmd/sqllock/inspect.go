@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode/utf8"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sqllock/sqllock"
+)
+
+func (a *app) inspectCommand() *cli.Command {
+	return &cli.Command{
+		Name:            "inspect",
+		Usage:           "show all that the database knows of a name",
+		ArgsUsage:       "NAME",
+		Description:     inspectDescription,
+		HideHelpCommand: true,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "json", Usage: "write a JSON object"},
+		},
+		Action: a.operation(inspect),
+	}
+}
+
+func inspect(ctx context.Context, o *operator) error {
+	name, err := o.name()
+	if err != nil {
+		return err
+	}
+	if err := o.open(ctx); err != nil {
+		return err
+	}
+	info, err := o.locks.Inspect(ctx, name)
+	if err != nil {
+		return err
+	}
+	o.mentionStandIn()
+	text := details(&info)
+	if o.cmd.Bool("json") {
+		text = jsonLine(&info)
+	}
+	if err := o.put(text); err != nil {
+		return err
+	}
+	if info.State == sqllock.StateUnknown {
+		return exit(exitNo)
+	}
+	return nil
+}
+
+// state is the state of a name in one word. That a name is kept matters more than how
+// its last term ended.
+func state(i *sqllock.Info) string {
+	if i.State != sqllock.StateHeld && !i.KeptUntil.IsZero() {
+		return "kept"
+	}
+	return i.State.String()
+}
+
+// details writes what is known of a name, a line for each field.
+func details(i *sqllock.Info) []byte {
+	var text strings.Builder
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	field := func(key, value string) { _, _ = fmt.Fprintf(w, "%s\t%s\n", key, value) }
+	strange := func(key, value string) {
+		if value != "" {
+			field(key, word(value))
+		}
+	}
+	moment := func(key string, t time.Time) {
+		if !t.IsZero() {
+			field(key, t.UTC().Format(time.RFC3339Nano)+"  "+relative(t, i.Now))
+		}
+	}
+	strange("name", i.Name)
+	field("state", state(i))
+	strange("holder", i.Label)
+	strange("owner", i.Owner)
+	if i.State != sqllock.StateUnknown {
+		field("token", strconv.FormatInt(i.Token, 10))
+	}
+	if i.Holds > 0 {
+		field("holds", strconv.Itoa(i.Holds))
+	}
+	moment("since", i.Since)
+	moment("until", i.Until)
+	moment("kept until", i.KeptUntil)
+	if value := string(i.Value); utf8.ValidString(value) {
+		strange("value", value)
+	} else {
+		field("value (hex)", hex.EncodeToString(i.Value))
+	}
+	_ = w.Flush() // to a string
+	return []byte(text.String())
+}
+
+// jsonLine writes what is known of a name as a JSON object on one line.
+func jsonLine(i *sqllock.Info) []byte {
+	o := object{b: make([]byte, 0, 384)} // as much as most take
+	o.text("name", i.Name)
+	o.text("state", i.State.String())
+	o.text("label", i.Label)
+	o.text("owner", i.Owner)
+	if i.State != sqllock.StateUnknown {
+		o.number("token", i.Token)
+	}
+	if i.Holds > 0 {
+		o.number("holds", int64(i.Holds))
+	}
+	o.time("since", i.Since)
+	o.time("until", i.Until)
+	o.time("kept_until", i.KeptUntil)
+	if value := string(i.Value); utf8.ValidString(value) {
+		o.text("value", value)
+	} else {
+		o.text("value_hex", hex.EncodeToString(i.Value))
+	}
+	o.time("now", i.Now)
+	return o.line()
+}
+
+const inspectDescription = `inspect shows who holds NAME, or held it last, with the fencing token, the times by
+the clock of the database, and what the holder has to say (--value of run). Texts
+that could do harm on a terminal are quoted, with escapes as in Go; a value that is
+no text is shown as hexadecimal digits.
+
+The fields of --json are those of "sqllock ls --json" and "value", or "value_hex"
+if the value is no UTF-8.
+
+Exit codes: 0 the name is known, held or not,
+   1    the name is not known: it was never locked, or it was free for so long
+        that it was cleaned up
+   64   wrong usage
+   69   the database is unreachable or not usable`

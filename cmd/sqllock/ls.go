@@ -1,0 +1,216 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sqllock/sqllock"
+)
+
+func (a *app) listCommand() *cli.Command {
+	return &cli.Command{
+		Name:            "ls",
+		Aliases:         []string{"list"},
+		Usage:           "list the names that are held",
+		ArgsUsage:       "[PREFIX]",
+		Description:     listDescription,
+		HideHelpCommand: true,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "list also the names that are free but were locked before"},
+			&cli.BoolFlag{Name: "json", Usage: "write a JSON object on a line for each name"},
+			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "list them again and again, until interrupted"},
+			&cli.DurationFlag{Name: "interval", Value: 2 * time.Second, Usage: "wait for `DURATION` between two lists of --watch; at least 100ms"},
+		},
+		Action: a.operation(func(ctx context.Context, o *operator) error {
+			l := &lister{operator: o, prefix: o.cmd.Args().First(), json: o.cmd.Bool("json"), every: o.cmd.Duration("interval")}
+			switch {
+			case o.cmd.Args().Len() > 1:
+				return o.misuse("unexpected %q", o.cmd.Args().Get(1))
+			case l.every < 100*time.Millisecond:
+				return o.misuse("--interval %v: must be at least 100ms", l.every)
+			}
+			if o.cmd.Bool("watch") {
+				return l.watch(ctx)
+			}
+			if err := o.open(ctx); err != nil {
+				return err
+			}
+			o.mentionStandIn()
+			return l.list(ctx, o.stdout)
+		}),
+	}
+}
+
+// lister lists names.
+type lister struct {
+	*operator
+	prefix string
+	json   bool
+	every  time.Duration
+}
+
+// names reads what is to be listed, in the byte order of the names.
+func (l *lister) names(ctx context.Context) iter.Seq2[sqllock.Info, error] {
+	var opts []sqllock.ListOption
+	if l.cmd.Bool("all") {
+		opts = append(opts, sqllock.IncludeFree())
+	}
+	return func(yield func(sqllock.Info, error) bool) {
+		for info, err := range l.locks.List(ctx, opts...) {
+			matches := strings.HasPrefix(info.Name, l.prefix)
+			switch {
+			case err == nil && !matches && info.Name < l.prefix:
+				continue
+			case err == nil && !matches: // nor will the next
+				return
+			}
+			if !yield(info, err) {
+				return
+			}
+		}
+	}
+}
+
+// list writes one list. What was read before an error is written too.
+func (l *lister) list(ctx context.Context, w io.Writer) error {
+	add, flush := l.writer(w)
+	for info, err := range l.names(ctx) {
+		if err != nil {
+			_ = flush()
+			return err
+		}
+		add(&info)
+	}
+	if err := flush(); err != nil {
+		return fail(exitCannotWrite, "%w", err)
+	}
+	return nil
+}
+
+func (l *lister) writer(w io.Writer) (add func(*sqllock.Info), flush func() error) {
+	if l.json {
+		b := bufio.NewWriterSize(w, 1<<16)
+		return func(i *sqllock.Info) { _, _ = b.Write(jsonLine(i)) }, b.Flush
+	}
+	t := newTable(w)
+	return func(i *sqllock.Info) { t.add(newRow(i)) }, t.flush
+}
+
+// watch lists the names until it is interrupted. Once it has begun, a database that
+// does not answer is waited for.
+func (l *lister) watch(ctx context.Context) error {
+	for first := true; ; first = false {
+		err := l.snapshot(ctx)
+		switch f := (*failure)(nil); {
+		case ctx.Err() != nil:
+			return nil // as it was asked to
+		case err != nil && (first || errors.As(err, &f) && f.code == exitCannotWrite):
+			return err
+		case err != nil:
+			l.say("%v", err)
+		}
+		if l.db != nil && l.db.standIn {
+			l.close() // by the next time the file may be there
+		}
+		if sleep(ctx, l.every) != nil {
+			return nil
+		}
+	}
+}
+
+// snapshot writes one of many lists: on a terminal as much as it shows, in the place
+// of the last.
+func (l *lister) snapshot(ctx context.Context) error {
+	if l.locks == nil {
+		if err := l.open(ctx); err != nil {
+			return err
+		}
+	}
+	var text bytes.Buffer
+	if s, ok := screenOf(l.stdout); ok && !l.json {
+		if err := l.draw(ctx, s, &text); err != nil {
+			return err
+		}
+	} else {
+		if err := l.list(ctx, &text); err != nil {
+			return err
+		}
+		text.WriteByte('\n')
+	}
+	return l.put(text.Bytes())
+}
+
+// screen is the size of a terminal.
+type screen struct{ rows, columns int }
+
+const (
+	clearScreen = "\x1b[H\x1b[2J"
+	frameRows   = 4 // what stands above and below the names
+)
+
+func (l *lister) draw(ctx context.Context, s screen, text *bytes.Buffer) error {
+	var body bytes.Buffer
+	t := newTable(&body)
+	t.clip = s.columns
+	total := 0
+	for info, err := range l.names(ctx) {
+		if err != nil {
+			return err
+		}
+		if total++; total <= s.rows-frameRows {
+			t.add(newRow(&info))
+		}
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(text, "%s%s\n%s", clearScreen, cut(fmt.Sprintf("%s  %d names, every %v", time.Now().Format(time.TimeOnly), total, l.every), s.columns), body.Bytes())
+	if rest := total - max(0, s.rows-frameRows); rest > 0 {
+		fmt.Fprintf(text, "… and %d more\n", rest)
+	}
+	return nil
+}
+
+const listDescription = `ls lists the names that nobody can lock just now, or whose holder has let the lease
+expire, in the order of their bytes; those that begin with PREFIX if there is one.
+It reads and waits for no lock.
+
+   STATE   held; expired: the holder crashed, anybody can take the name; kept: for
+           the --min-hold of its last holder; with --all also released and forced,
+           which are free
+   TOKEN   the fencing token of the holder, or of the last one
+   SINCE   when the holder got it
+   UNTIL   when the lease expires unless it is renewed, the time ends for which the
+           name is kept, or the last lease ended
+   HOLDER  the holder's label
+
+Names and labels may be anything. Those with blanks, quotes, or characters that
+are not plainly seen, are quoted, with escapes as in Go. Columns are aligned for a
+thousand names at a time.
+
+With --json each line is an object with the fields name, state, label, owner, token,
+holds, since, until, kept_until and now, the time by the database's clock when it was
+read. Times are as in RFC 3339. What does not apply is left out; the state is that of
+the last term also while the name is kept. Characters that are not plainly seen are
+escaped. With --watch an empty line follows each list.
+
+Examples:
+
+   sqllock ls
+   sqllock ls --all invoice/
+   sqllock ls --json | jq -r 'select(.state == "held") | .name'
+   sqllock ls --watch --interval 500ms
+
+Exit codes: 0, also when --watch is interrupted,
+   64   wrong usage
+   69   the database is unreachable or not usable
+   73   stdout cannot be written`

@@ -1,0 +1,129 @@
+//go:build unix
+
+package main
+
+import (
+	"crypto/rand"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/internal/testdb"
+)
+
+// account makes somebody who may do nothing but connect, and what is granted.
+func (s *site) account(t *testing.T, grants ...string) person {
+	t.Helper()
+	const password = "hunter2"
+	name := "sqllock_test_" + strings.ToLower(rand.Text()[:8])
+	full, create, drop := name, "CREATE ROLE %s LOGIN PASSWORD '%s'", []string{"DROP OWNED BY " + name, "DROP ROLE " + name}
+	if s.d.Engine() != testdb.Postgres {
+		full, create = "'"+name+"'@'%%'", "CREATE USER %s IDENTIFIED BY '%s'"
+		drop = []string{"DROP USER " + strings.ReplaceAll(full, "%%", "%")}
+	}
+	full = strings.ReplaceAll(full, "%%", "%")
+	s.exec(t, fmt.Sprintf(create, full, password))
+	t.Cleanup(func() {
+		for _, statement := range drop {
+			s.exec(t, statement)
+		}
+	})
+	for _, grant := range grants {
+		s.exec(t, "GRANT "+grant+" TO "+full)
+	}
+	u, err := url.Parse(s.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword(name, password)
+	return person{home: t.TempDir(), dsn: u.String()}
+}
+
+func onEachServer(t *testing.T, test func(t *testing.T, s *site)) {
+	onServers(t, test, testdb.Engines()...)
+}
+
+// onServers runs a test on those of some engines that are here.
+func onServers(t *testing.T, test func(t *testing.T, s *site), wanted ...string) {
+	for _, engine := range testdb.Engines() {
+		if slices.Contains(wanted, engine) {
+			t.Run(engine, func(t *testing.T) {
+				t.Parallel()
+				test(t, newSite(t, testdb.New(t, engine)))
+			})
+		}
+	}
+}
+
+func TestFourPrivilegesAreEnoughForEverythingButMigrations(t *testing.T) {
+	onEachServer(t, func(t *testing.T, s *site) {
+		u := s.account(t, "SELECT, INSERT, UPDATE, DELETE ON sqllock_lock", "SELECT, UPDATE ON sqllock_meta")
+		s.put(t, "crashed", "l", time.Now().Add(-time.Hour))
+		u.run(t, "run", "n", "--", "echo", "ran").want(t, 0, "ran", "")
+		u.run(t, "ls", "-a").want(t, 0, "n ", "")
+		u.run(t, "inspect", "n").want(t, 0, "released", "")
+		u.run(t, "wait", "n").want(t, 0, "", "")
+		holding := u.shell(t, "@UP; sleep 60", "n", "--ttl", "2s")
+		u.run(t, "unlock", "n", "--force").want(t, 0, "unlocked n", "")
+		holding.wait().want(t, exitLost, "", "revoked")
+		u.run(t, "reap", "--retention", "1s").want(t, 0, "1 crashed", "")
+		u.run(t, "doctor").want(t, 0, "ok    privileges", "")
+	})
+}
+
+func TestDoctorNamesThePrivilegesThatAreMissing(t *testing.T) {
+	onEachServer(t, func(t *testing.T, s *site) {
+		for grant, missing := range map[string][]string{
+			"SELECT ON sqllock_lock":                 {"INSERT", "UPDATE", "DELETE"},
+			"SELECT, INSERT ON sqllock_lock":         {"UPDATE", "DELETE"},
+			"SELECT, INSERT, UPDATE ON sqllock_lock": {"DELETE"},
+		} {
+			u := s.account(t, grant, "SELECT ON sqllock_meta")
+			r := u.run(t, "doctor")
+			if len(missing) > 1 {
+				r.want(t, exitNo, "bad   privileges", "")
+			} else {
+				r.want(t, 0, "ok    locks", "")
+			}
+			lacks := 0
+			for line := range strings.Lines(r.out) {
+				if strings.HasPrefix(line, "ok") || !strings.HasPrefix(line[6:], "privileges") {
+					continue
+				}
+				lacks++
+				want := []string{"UPDATE"}
+				if strings.Contains(line, "sqllock_lock") {
+					want = missing
+				}
+				if reaping := len(want) == 1; reaping != strings.Contains(line, "only reaping") || reaping != strings.HasPrefix(line, "warn") {
+					t.Errorf("with %s: %s", grant, line)
+				}
+				line, _, _ = strings.Cut(line, ";")
+				for _, privilege := range []string{"SELECT", "INSERT", "UPDATE", "DELETE"} {
+					if got := strings.Contains(line, privilege); got != strings.Contains(strings.Join(want, " "), privilege) {
+						t.Errorf("with %s: %s", grant, line)
+					}
+				}
+			}
+			if lacks != 2 {
+				t.Errorf("with %s want a line for each table:\n%s", grant, r.out)
+			}
+		}
+	})
+}
+
+// To look takes as little as the library's constructor takes, which is more on MySQL.
+func TestToLookTakesNoRightToWriteOnPostgres(t *testing.T) {
+	onPostgres(t, func(t *testing.T, s *site) {
+		u := s.account(t, "SELECT ON sqllock_lock", "SELECT ON sqllock_meta")
+		s.put(t, "n", "l", time.Now().Add(time.Hour))
+		u.run(t, "ls").want(t, 0, "n ", "")
+		u.run(t, "inspect", "n").want(t, 0, "held", "")
+		u.run(t, "wait", "m").want(t, 0, "", "")
+		u.run(t, "unlock", "n", "--force").want(t, exitUnavailable, "", "permission denied")
+		u.run(t, "reap").want(t, exitUnavailable, "0 seen", "permission denied")
+	})
+}

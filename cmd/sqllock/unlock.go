@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sqllock/sqllock"
+)
+
+// forcePatience is for how long unlock waits for a transaction that guards the lease.
+const forcePatience = 10 * time.Second
+
+func (a *app) unlockCommand() *cli.Command {
+	return &cli.Command{
+		Name:            "unlock",
+		Usage:           "take a lock away from whoever holds it",
+		ArgsUsage:       "NAME --force",
+		Description:     unlockDescription,
+		HideHelpCommand: true,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "force", Usage: "do it, although the holder is not asked and may go on for a while"},
+			&cli.DurationFlag{Name: "wait", Value: forcePatience, Usage: "wait no longer than `DURATION` for a transaction that keeps the row locked"},
+		},
+		Action: a.operation(unlock),
+	}
+}
+
+func unlock(ctx context.Context, o *operator) error {
+	name, err := o.name()
+	if err != nil {
+		return err
+	}
+	wait := o.cmd.Duration("wait")
+	if wait <= 0 {
+		return o.misuse("--wait %v: must be positive", wait)
+	}
+	if err := o.open(ctx); err != nil {
+		return err
+	}
+	if !o.cmd.Bool("force") {
+		return o.refuse(ctx, name)
+	}
+	bounded, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	info, err := o.locks.ForceUnlock(bounded, name)
+	switch {
+	case errors.Is(err, sqllock.ErrNotHeld):
+		return o.notHeld(name)
+	case err != nil && bounded.Err() != nil && ctx.Err() == nil:
+		return o.settle(ctx, name, fmt.Errorf("%s was not unlocked within %v: a transaction keeps its row locked, or the database does not answer: %w",
+			word(name), wait, err))
+	case err != nil:
+		return err
+	}
+	return o.put([]byte(fmt.Sprintf("unlocked %s, which was %s\n", word(name), situation(&info))))
+}
+
+// settle finds out what became of a statement that was given up: for a second it may
+// still be waiting for the row, and get it.
+func (o *operator) settle(ctx context.Context, name string, err error) error {
+	if sleep(ctx, 1200*time.Millisecond) == nil {
+		if info, failed := o.locks.Inspect(ctx, name); failed == nil && info.State == sqllock.StateForced {
+			return o.put([]byte(fmt.Sprintf("unlocked %s\n", word(name))))
+		}
+	}
+	return &failure{code: exitUnavailable, err: err}
+}
+
+// refuse says what --force would do.
+func (o *operator) refuse(ctx context.Context, name string) error {
+	info, err := o.locks.Inspect(ctx, name)
+	switch {
+	case err != nil:
+		return err
+	case info.State == sqllock.StateHeld:
+		return o.misuse("%s is %s; its holder would go on until its next renewal, beside whoever gets the name meanwhile; "+
+			"if that is what you want, add --force", word(name), situation(&info))
+	case state(&info) == "kept":
+		return o.misuse("%s is %s; to open it earlier, add --force", word(name), situation(&info))
+	}
+	return o.notHeld(name)
+}
+
+func (o *operator) notHeld(name string) error {
+	o.mentionStandIn()
+	return fail(exitNo, "%s is not held", word(name))
+}
+
+// situation tells who holds a name, or what else is with it.
+func situation(i *sqllock.Info) string {
+	who := fmt.Sprintf("%s (owner %s, token %d)", word(i.Label), word(i.Owner), i.Token)
+	switch {
+	case i.State == sqllock.StateHeld:
+		return "held by " + who + " since " + relative(i.Since, i.Now)
+	case state(i) == "kept":
+		return "kept for its last holder's minimum time, which ends " + relative(i.KeptUntil, i.Now)
+	case i.State == sqllock.StateExpired && i.Owner != "":
+		return "left behind by " + who + ", whose lease expired " + relative(i.Until, i.Now)
+	}
+	return i.State.String()
+}
+
+const unlockDescription = `unlock ends the lease that somebody has on NAME, and the time for which NAME is kept
+by --min-hold. NAME is free at once and the next who waits for it gets it.
+
+The holder is not asked. It learns of it when it renews the lease next, within a
+third of its TTL, or at its deadline; "sqllock run" then ends its command. Until then
+it goes on, and there may be two who believe that they hold NAME. Only the fencing
+token tells them apart: that of the next holder is higher. So unlock does nothing
+without --force but say who holds NAME. If the holder is dead there is no need for
+it: NAME becomes free by itself when the lease expires.
+
+While a transaction of the database keeps the row of NAME locked, unlock waits.
+
+Examples:
+
+   sqllock unlock nightly                 (says who holds it)
+   sqllock unlock --force nightly
+
+Exit codes: 0 the lock was taken away,
+   1    NAME is not held
+   64   wrong usage, or --force is missing
+   69   the database is unreachable or not usable, or --wait was over
+   128+n  signal n came; NAME may be unlocked or not`

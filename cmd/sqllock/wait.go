@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sqllock/sqllock"
+)
+
+func (a *app) waitCommand() *cli.Command {
+	return &cli.Command{
+		Name:            "wait",
+		Usage:           "wait until nobody holds a name",
+		ArgsUsage:       "NAME",
+		Description:     waitDescription,
+		HideHelpCommand: true,
+		Flags: []cli.Flag{
+			&cli.DurationFlag{Name: "wait", HideDefault: true, Usage: "wait no longer than `DURATION`, 10s or 5m; 0 is to look once (default: for ever)"},
+			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "say nothing if --wait is over"},
+			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell on stderr who holds the name"},
+		},
+		Action: a.operation(waitFree),
+	}
+}
+
+func waitFree(ctx context.Context, o *operator) error {
+	name, err := o.name()
+	if err != nil {
+		return err
+	}
+	wait := o.cmd.Duration("wait")
+	if wait < 0 {
+		return o.misuse("--wait %v: must not be negative", wait)
+	}
+	if err := o.open(ctx); err != nil {
+		return err
+	}
+	w := &waiter{operator: o, name: name}
+	switch {
+	case !o.cmd.IsSet("wait"):
+		return w.run(ctx)
+	case wait == 0:
+		w.last, err = o.locks.Inspect(ctx, name)
+		if err == nil && !isFree(&w.last) {
+			err = w.over()
+		}
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	err = w.run(bounded)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil && !w.last.Now.IsZero() {
+		return w.over()
+	}
+	return err
+}
+
+// waiter waits for a name to be free.
+type waiter struct {
+	*operator
+	name string
+	last sqllock.Info // what was seen last
+}
+
+func (w *waiter) run(ctx context.Context) error {
+	for {
+		if err := w.untilReleased(ctx); err != nil || isFree(&w.last) {
+			return err
+		}
+		// It is kept, which ends by time, or by an operator.
+		if err := sleep(ctx, min(w.last.KeptUntil.Sub(w.last.Now), time.Second)); err != nil {
+			return err
+		}
+	}
+}
+
+// untilReleased waits until nobody holds the name.
+func (w *waiter) untilReleased(ctx context.Context) error {
+	for info, err := range w.locks.Watch(ctx, w.name) {
+		if err != nil {
+			return err
+		}
+		if w.cmd.Bool("verbose") && (info.State != w.last.State || info.Token != w.last.Token) {
+			w.say("%s is %s", word(w.name), situation(&info))
+		}
+		w.last = info
+		if info.State != sqllock.StateHeld {
+			break
+		}
+	}
+	return nil
+}
+
+// over says that the time is over.
+func (w *waiter) over() error {
+	if w.cmd.Bool("quiet") {
+		return exit(exitNo)
+	}
+	return fail(exitNo, "%s is %s", word(w.name), situation(&w.last))
+}
+
+// isFree reports that whoever asks for the name gets it.
+func isFree(i *sqllock.Info) bool { return i.State != sqllock.StateHeld && i.KeptUntil.IsZero() }
+
+const waitDescription = `wait ends when nobody holds NAME and nothing else keeps it. It does not take the
+lock: a moment later somebody else may have it, which "sqllock run" is for. A name
+that was never locked is free. It looks again at least every half second; a name that
+is free for less than that between two holders may be missed.
+
+Examples:
+
+   sqllock wait deploy && echo "nobody deploys"
+   sqllock wait --wait 0 -q deploy || echo "somebody deploys"
+
+Exit codes: 0 NAME is free,
+   1    --wait was over and NAME is not free
+   64   wrong usage
+   69   the database is unreachable or not usable
+   128+n  signal n came`
