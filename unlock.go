@@ -60,7 +60,9 @@ func (l *Locker) free(h *hold) error {
 		unclear = unclear || fault == driver.Unclear
 		switch {
 		case fault == driver.Again && h.isGuarded() && l.clock.now() >= patience:
-			err = join(guardedError(h.name), err) // on SQLite a guard locks all of the database
+			if !errors.Is(err, ErrGuarded) { // on SQLite a guard locks all of the database
+				err = fmt.Errorf("%w: %w", guardedError(h.name), err)
+			}
 			fallthrough
 		case fault == driver.Refused || nap(ctx, pause.next()) != nil:
 			l.undo.add(h.abandonment())
