@@ -1,13 +1,16 @@
 # make test is all that a contributor needs; the other targets are what .ci/run
 # runs besides. scripts/ holds the logic.
 
-.PHONY: help test setup check fmt fmt-check vet lint tidy-check cross
+.PHONY: help test test-containers setup check fmt fmt-check vet lint tidy-check cross
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
 
 test: ## run all tests on all databases; as root on Debian or Ubuntu, install what is missing
 	@scripts/test.sh
+
+test-containers: ## the same on Postgres and MySQL in containers, see containers/README.md
+	@GOWORK=off go build -C containers -o ../bin/containers . && exec bin/containers $(or $(RUN),scripts/test.sh)
 
 setup: ## install, or name, what the tests need
 	@scripts/setup.sh

@@ -6,14 +6,8 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"flag"
-	"fmt"
-	"net"
-	"os"
 	"slices"
-	"strings"
 	"testing"
-
-	"github.com/go-sql-driver/mysql"
 
 	"github.com/sqllock/sqllock"
 	"github.com/sqllock/sqllock/driver"
@@ -48,14 +42,14 @@ var engines = []engine{
 	// A power failure is not tested: nothing is gained by waiting for the disk.
 	{testdb.SQLite, sqliteHarness, sqlite, "", []string{"_pragma=synchronous(NORMAL)"}},
 	{testdb.Postgres, postgresHarness, postgres, "", nil},
-	{testdb.MariaDB, mysqlHarness, mySQL, "", nil},
+	{testdb.MariaDB, mariadbHarness, mySQL, "", nil},
 	{testdb.MySQL, mysqlHarness, mySQL, "", nil},
 
 	{testdb.Postgres, postgresHarness, postgres, "SERIALIZABLE", []string{"default_transaction_isolation=serializable"}},
 	{testdb.Postgres, postgresHarness, postgres, "the simple protocol", []string{"default_query_exec_mode=simple_protocol"}},
-	{testdb.MariaDB, mysqlHarness, mySQL, "clientFoundRows", []string{"clientFoundRows=true"}},
-	{testdb.MariaDB, mysqlHarness, mySQL, "SERIALIZABLE", []string{"tx_isolation='SERIALIZABLE'", "interpolateParams=true"}},
-	{testdb.MariaDB, mysqlHarness, mySQL, "READ UNCOMMITTED", []string{"tx_isolation='READ-UNCOMMITTED'", "clientFoundRows=true"}},
+	{testdb.MariaDB, mariadbHarness, mySQL, "clientFoundRows", []string{"clientFoundRows=true"}},
+	{testdb.MariaDB, mariadbHarness, mySQL, "SERIALIZABLE", []string{"tx_isolation='SERIALIZABLE'", "interpolateParams=true"}},
+	{testdb.MariaDB, mariadbHarness, mySQL, "READ UNCOMMITTED", []string{"tx_isolation='READ-UNCOMMITTED'", "clientFoundRows=true"}},
 	{testdb.MySQL, mysqlHarness, mySQL, "clientFoundRows", []string{"clientFoundRows=true"}},
 	{testdb.MySQL, mysqlHarness, mySQL, "SERIALIZABLE", []string{"transaction_isolation='SERIALIZABLE'", "interpolateParams=true"}},
 }
@@ -178,119 +172,3 @@ type anonymous struct {
 func (a anonymous) Driver() sqldriver.Driver                        { return a }
 func (a anonymous) Open(dsn string) (sqldriver.Conn, error)         { return a.driver.Open(dsn) }
 func (a anonymous) Connect(context.Context) (sqldriver.Conn, error) { return a.driver.Open(a.dsn) }
-
-var sqliteHarness = sqllocktest.Harness{
-	Driver: "sqlite",
-	Table:  sqllocktest.LeaseTable("?", "BEGIN IMMEDIATE", ""),
-	// The last write to the file and to its write-ahead log.
-	Traces: func(ctx context.Context, db *sql.DB) (string, error) {
-		var path, all string
-		if err := db.QueryRowContext(ctx, `SELECT file FROM pragma_database_list WHERE name = 'main'`).Scan(&path); err != nil {
-			return "", err
-		}
-		for _, p := range []string{path, path + "-wal"} {
-			info, err := os.Stat(p)
-			if err != nil {
-				return "", err
-			}
-			all += fmt.Sprint(info.Size(), " bytes at ", info.ModTime().UnixNano(), "; ")
-		}
-		return all, nil
-	},
-	Settings: func(ctx context.Context, conn *sql.Conn) (string, error) {
-		var all []string
-		for _, name := range []string{"busy_timeout", "journal_mode", "synchronous", "foreign_keys", "query_only", "read_uncommitted"} {
-			var value string
-			if err := conn.QueryRowContext(ctx, "PRAGMA "+name).Scan(&value); err != nil {
-				return "", err
-			}
-			all = append(all, name+" = "+value)
-		}
-		return strings.Join(all, "\n"), nil
-	},
-	ReadOnly: func(dsn string) string { return dsn + "&mode=ro" },
-}
-
-var postgresHarness = sqllocktest.Harness{
-	Driver: "pgx",
-	Table:  sqllocktest.LeaseTable("$1", "BEGIN", `SELECT 1 FROM sqllock_lock WHERE name = $1 FOR UPDATE`),
-	Network: &sqllocktest.Network{
-		Address: func(dsn string) string {
-			rest := dsn[strings.Index(dsn, "@")+1:]
-			return rest[:strings.Index(rest, "/")]
-		},
-		Via: func(dsn, addr string) string {
-			before, rest, _ := strings.Cut(dsn, "@")
-			return before + "@" + addr + rest[strings.Index(rest, "/"):]
-		},
-		RoundTrips: 2,
-	},
-	Traces: func(ctx context.Context, db *sql.DB) (s string, err error) {
-		err = db.QueryRowContext(ctx, `SELECT pg_current_wal_insert_lsn() || ' ' || pg_snapshot_xmax(pg_current_snapshot())`).Scan(&s)
-		return s, err
-	},
-	Settings: func(ctx context.Context, conn *sql.Conn) (s string, err error) {
-		err = conn.QueryRowContext(ctx, `SELECT string_agg(name || ' = ' || setting, chr(10) ORDER BY name) FROM pg_settings`).Scan(&s)
-		return s, err
-	},
-	ReadOnly: func(dsn string) string { return dsn + "&default_transaction_read_only=on" },
-}
-
-var mysqlHarness = sqllocktest.Harness{
-	Driver: "mysql",
-	Table:  sqllocktest.LeaseTable("?", "START TRANSACTION", `SELECT 1 FROM sqllock_lock WHERE name = ? FOR UPDATE`),
-	Network: &sqllocktest.Network{
-		Address: func(dsn string) string { return parsed(dsn).Addr },
-		Via: func(dsn, addr string) string {
-			cfg := parsed(dsn)
-			cfg.Net, cfg.Addr = "tcp", addr
-			return cfg.FormatDSN()
-		},
-		RoundTrips: 6, // prepare and execute, of a look, a grant and a release
-	},
-	// The position of the redo log, as MariaDB and as MySQL name it.
-	Traces: func(ctx context.Context, db *sql.DB) (string, error) {
-		return showAll(ctx, db, `SHOW GLOBAL STATUS WHERE Variable_name IN ('Innodb_lsn_current', 'Innodb_redo_log_current_lsn')`)
-	},
-	Settings: func(ctx context.Context, conn *sql.Conn) (string, error) {
-		return showAll(ctx, conn, `SHOW SESSION VARIABLES WHERE Variable_name NOT IN ('timestamp', 'pseudo_thread_id',
-			'rand_seed1', 'rand_seed2', 'last_insert_id', 'identity', 'insert_id', 'error_count', 'warning_count')
-			AND Variable_name NOT LIKE '%gtid%'`)
-	},
-	ReadOnly: func(dsn string) string {
-		cfg := parsed(dsn)
-		cfg.Params = map[string]string{"tx_read_only": "1"}
-		return cfg.FormatDSN()
-	},
-}
-
-func parsed(dsn string) *mysql.Config {
-	cfg, err := mysql.ParseDSN(dsn)
-	if err != nil {
-		panic(fmt.Sprintf("bug: testdb made the DSN: %v", err))
-	}
-	if _, _, err := net.SplitHostPort(cfg.Addr); err != nil {
-		panic(fmt.Sprintf("bug: %v", err))
-	}
-	return cfg
-}
-
-// showAll reads the answer of a SHOW statement.
-func showAll(ctx context.Context, db interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}, query string) (string, error) {
-	rows, err := db.QueryContext(ctx, query)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = rows.Close() }()
-	var all []string
-	for rows.Next() {
-		var name, value string
-		if err := rows.Scan(&name, &value); err != nil {
-			return "", err
-		}
-		all = append(all, name+" = "+value)
-	}
-	return strings.Join(all, "\n"), rows.Err()
-}

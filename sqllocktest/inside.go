@@ -258,4 +258,7 @@ func testWatchLoad(e *env) {
 		}
 		last = info
 	}
+	stop()
+	for range states {
+	}
 }

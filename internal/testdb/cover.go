@@ -95,11 +95,21 @@ func (r *record) report() string {
 	return b.String()
 }
 
+// Tests of a mode whose name ends like this start a server. With nothing but an
+// address that cannot be done: scripts/test.sh names them and forgives it.
+const (
+	ownServer   = "of its own"
+	noOwnServer = "no server of its own can be started here"
+)
+
 // whyNot explains an uncovered pair.
 func whyNot(p pair) string {
 	if e := engineOf(p.database); e != nil {
 		if reason := absentReason(e); reason != "" {
 			return reason
+		}
+		if reason := unstartableReason(e); reason != "" && strings.HasSuffix(p.mode, ownServer) {
+			return noOwnServer + ": " + reason
 		}
 	}
 	return "its tests did not run to the end"

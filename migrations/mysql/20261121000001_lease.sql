@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS `sqllock_lock` (
 
 -- One row: who this database is, and which library can work with its tables.
 CREATE TABLE IF NOT EXISTS `sqllock_meta` (
-	one             TINYINT NOT NULL DEFAULT 1 PRIMARY KEY CHECK (one = 1),
+	one             TINYINT NOT NULL DEFAULT 1 PRIMARY KEY,
 	id              BINARY(16) NOT NULL,
 	schema_version  BIGINT NOT NULL,
 	compatible_from BIGINT NOT NULL
