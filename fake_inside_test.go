@@ -122,3 +122,28 @@ func (f *fake) Guard(context.Context, *sql.Tx, driver.GuardRequest) (driver.Guar
 }
 
 func (f *fake) Begin(context.Context, *sql.TxOptions) (*sql.Tx, error) { return nil, errDenied }
+
+// after makes a statement of the given kind take d.
+func after(kind string, d time.Duration) func(context.Context, string) error {
+	return func(ctx context.Context, k string) error {
+		if k != kind {
+			return nil
+		}
+		select {
+		case <-time.After(d):
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// failing makes statements of the given kind fail.
+func failing(kind string, err error) func(context.Context, string) error {
+	return func(_ context.Context, k string) error {
+		if k == kind {
+			return err
+		}
+		return nil
+	}
+}

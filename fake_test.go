@@ -215,31 +215,6 @@ func (f *fake) row(name string) row {
 	return *f.rows[name]
 }
 
-// after makes a statement of the given kind take d.
-func after(kind string, d time.Duration) func(context.Context, string) error {
-	return func(ctx context.Context, k string) error {
-		if k != kind {
-			return nil
-		}
-		select {
-		case <-time.After(d):
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// failing makes statements of the given kind fail.
-func failing(kind string, err error) func(context.Context, string) error {
-	return func(_ context.Context, k string) error {
-		if k == kind {
-			return err
-		}
-		return nil
-	}
-}
-
 // bench is a Locker on a fake database with a clock that the test can move.
 type bench struct {
 	*sqllock.Locker

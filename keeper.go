@@ -74,12 +74,12 @@ func (k *keeper) keep(h *hold) bool {
 	if k.ctx.Err() != nil {
 		return false
 	}
-	due := never
+	u := &upkeep{due: never}
 	if !h.final() {
-		due = k.clock.now() + h.remaining()/3
+		u.due = k.clock.now() + h.remaining()/3
 	}
-	k.kept[h] = &upkeep{due: due}
-	k.lookAt(due)
+	k.kept[h] = u
+	k.lookAt(u.due)
 	return true
 }
 
@@ -87,11 +87,9 @@ func (k *keeper) keep(h *hold) bool {
 func (k *keeper) drop(h *hold) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if _, ok := k.kept[h]; !ok {
-		return
-	}
+	_, ok := k.kept[h]
 	delete(k.kept, h)
-	if len(k.kept) > 0 {
+	if !ok || len(k.kept) > 0 {
 		return
 	}
 	k.planRest()

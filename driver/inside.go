@@ -1,0 +1,74 @@
+package driver
+
+import "time"
+
+// Row is what the table knows of a name. Times are microseconds since the epoch
+// on the clock of the database.
+type Row struct {
+	Name string
+	// Holder tells of the current term or else of the last. If that was ended, Acq,
+	// Owner and Label are zero, and Until is when it was. If the table does not
+	// know the name, all is zero.
+	Holder  Holder
+	Holds   int
+	Gate    int64  // until when something other than a holder keeps the name; or past
+	Ended   Ending // how the last term was ended
+	Revoked int64  // the version of the last term that Revoke has ended, if it has
+	Value   []byte // not read by List
+	Now     int64  // the clock, when the row was read
+}
+
+// Held reports that the row names a holder, who may have expired.
+func (r Row) Held() bool { return r.Holder.Acq != ID{} }
+
+// Ending is how a term was ended. The numbers stand in the tables.
+type Ending uint8
+
+// The endings. A term of a library that wrote none counts as released.
+const (
+	EndedReleased Ending = 1 // by its holder
+	EndedExpired  Ending = 2 // by Sweep
+	EndedRevoked  Ending = 3 // by Revoke
+)
+
+// ListRequest asks for rows after a name.
+type ListRequest struct {
+	After string // "" is before all names
+	Limit int
+	Free  bool // also rows that nobody holds and no gate keeps
+}
+
+// Page answers a ListRequest.
+type Page struct {
+	Rows []Row
+	Last string // up to where the table was looked at
+	More bool   // there may be more behind Last
+}
+
+// RevokeResult is what became of one name.
+type RevokeResult struct {
+	Row     Row  // before
+	Revoked bool // false if there was nothing to end
+}
+
+// SweepRequest asks to clean up rows after a name.
+type SweepRequest struct {
+	After     string // "" is before all names
+	Limit     int
+	Retention time.Duration
+}
+
+// SweepResult answers a SweepRequest.
+type SweepResult struct {
+	Crashed []Crash
+	Purged  int
+	Seen    int    // rows
+	Last    string // up to where the table was looked at
+	More    bool   // there may be more behind Last
+}
+
+// Crash is an expired term that Sweep has ended.
+type Crash struct {
+	Name   string
+	Holder Holder
+}
