@@ -49,8 +49,8 @@ type UniqueOptions struct {
 	StatementTimeout time.Duration
 
 	// Logger gets what should not stay unknown: leases in jeopardy and lost,
-	// clock jumps, doubts about the database; at debug level also who acquires and
-	// unlocks what. The default discards. A handler that blocks delays nothing but
+	// clock jumps, doubts about the database; at info level crashed holders, and at
+	// debug level who acquires and unlocks what. The default discards. A handler that blocks delays nothing but
 	// further messages and hooks.
 	Logger *slog.Logger
 
