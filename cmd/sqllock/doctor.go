@@ -52,6 +52,7 @@ func (a *app) examine(ctx context.Context, db *database) error {
 	if err := e.run(ctx, examinations[m.Dialect](e, db), conn.PingContext); err != nil {
 		return err
 	}
+	_ = conn.Close() // it may be the only one that the account can have
 	e.opens(ctx, db)
 	return e.verdict()
 }

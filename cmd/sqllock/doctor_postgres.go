@@ -38,6 +38,8 @@ SELECT p.name, p.privilege
 FROM (VALUES ($1::text, 'SELECT'), ($1, 'INSERT'), ($1, 'UPDATE'), ($1, 'DELETE'), ($2::text, 'SELECT'), ($2, 'UPDATE')) AS p (name, privilege)
 WHERE NOT has_table_privilege(p.name, p.privilege)`
 
+	pgRowSecurity = `SELECT row_security_active(to_regclass($1::text)) OR row_security_active(to_regclass($2::text))`
+
 	// pgIndexes finds what ON CONFLICT (name) may use.
 	pgIndexes = `
 SELECT i.indexrelid::regclass::text, i.indisvalid AND i.indisready

@@ -43,6 +43,15 @@ func (p *postgresExam) privileges(ctx context.Context) error {
 		missing = append(missing, m)
 		return err
 	})
+	var filtered bool
+	if err == nil {
+		err = p.one(ctx, pgRowSecurity, []any{p.lock, p.meta}, &filtered)
+	}
+	if filtered {
+		p.bad("privileges", "row-level security hides rows of the tables from role "+p.role,
+			"ALTER TABLE "+p.lock+" DISABLE ROW LEVEL SECURITY, and the same for "+p.meta)
+		return nil
+	}
 	if err == nil {
 		p.lacks("role "+p.role, fmt.Sprintf("%q", p.role), missing)
 	}

@@ -250,7 +250,10 @@ func TestReapCleansUpOnce(t *testing.T) {
 
 // The reaper in the background makes its first pass after half a minute, which is too
 // late to be seen.
-func TestOperatorsDoNotReapInTheBackground(t *testing.T) {
+func TestOperatorsAndRunDoNotReapInTheBackground(t *testing.T) {
+	if o := (&session{runner: &runner{app: testApp()}}).lockerOptions().Reaper; o == nil || !o.Off {
+		t.Errorf("run: %+v", o)
+	}
 	var reaper *sqllock.ReaperOptions
 	action := testApp().operation(func(_ context.Context, o *operator) error {
 		reaper = o.opts.Reaper

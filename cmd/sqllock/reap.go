@@ -85,9 +85,10 @@ statements with pauses in between and passes over what others have locked, so it
 run at any time, also beside others of its kind.
 
 Nobody needs it for correctness: a name whose lease has expired can be locked by
-anybody. Programs that use the library reap in the background, and so does "sqllock
-run" every half minute; reap is for where that is turned off, or to do it now. The retention is also the time by which the
-database's clock may be set back without a fencing token being repeated.
+anybody. Programs that use the library reap in the background, but "sqllock run" does
+not: reap is for where nobody else does, or to do it now. The retention is also the
+time by which the database's clock may be set back without a fencing token being
+repeated.
 
 The fields of --json are seen, purged, took_ms and crashed, a list of objects with
 name, label, owner, token, since and expired.

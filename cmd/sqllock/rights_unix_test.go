@@ -115,6 +115,17 @@ func TestDoctorNamesThePrivilegesThatAreMissing(t *testing.T) {
 	})
 }
 
+func TestRowLevelSecurityIsNamed(t *testing.T) {
+	onPostgres(t, func(t *testing.T, s *site) {
+		u := s.account(t, "SELECT, INSERT, UPDATE, DELETE ON sqllock_lock", "SELECT, UPDATE ON sqllock_meta")
+		u.run(t, "doctor").want(t, 0, "ok    privileges", "")
+		if _, err := s.db.ExecContext(t.Context(), `ALTER TABLE sqllock_lock ENABLE ROW LEVEL SECURITY`); err != nil {
+			t.Fatal(err)
+		}
+		u.run(t, "doctor").want(t, exitNo, "bad   privileges    row-level security", "")
+	})
+}
+
 // To look takes as little as the library's constructor takes, which is more on MySQL.
 func TestToLookTakesNoRightToWriteOnPostgres(t *testing.T) {
 	onPostgres(t, func(t *testing.T, s *site) {

@@ -84,6 +84,13 @@ func (s *session) acquire(ctx context.Context) (*sqllock.Lease, error) {
 	}
 }
 
+// lockerOptions are those of the Locker. Reaping is for those who share the table to
+// agree on: the retention is theirs.
+func (s *session) lockerOptions() *sqllock.UniqueOptions {
+	return &sqllock.UniqueOptions{TTL: s.ttl, Label: s.label, Logger: slog.New(warnings{s.app}),
+		Reaper: &sqllock.ReaperOptions{Off: true}}
+}
+
 // open opens the database. An SQLite file gets its tables now, and a server that
 // is full or still starting gets some time.
 func (s *session) open(ctx context.Context) error {
@@ -92,7 +99,7 @@ func (s *session) open(ctx context.Context) error {
 	if err := s.db.prepare(ctx); err != nil {
 		return err
 	}
-	opts := &sqllock.UniqueOptions{TTL: s.ttl, Label: s.label, Logger: slog.New(warnings{s.app})}
+	opts := s.lockerOptions()
 	locks, err := s.db.locker(ctx, opts)
 	if s.db.file != "" && errors.Is(err, sqllock.ErrSchema) {
 		if err := migrations.Up(ctx, s.db); err != nil {

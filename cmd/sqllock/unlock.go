@@ -46,13 +46,18 @@ func unlock(ctx context.Context, o *operator) error {
 	}
 	bounded, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
+	before, unseen := o.locks.Inspect(bounded, name)
 	info, err := o.locks.ForceUnlock(bounded, name)
 	switch {
 	case errors.Is(err, sqllock.ErrNotHeld):
 		return o.notHeld(name)
 	case err != nil && bounded.Err() != nil && ctx.Err() == nil:
-		return o.settle(ctx, name, fmt.Errorf("%s was not unlocked within %v: a transaction keeps its row locked, or the database does not answer: %w",
-			word(name), wait, err))
+		err = fmt.Errorf("%s was not unlocked within %v: a transaction keeps its row locked, or the database does not answer: %w",
+			word(name), wait, err)
+		if unseen != nil {
+			return &failure{code: exitUnavailable, err: err}
+		}
+		return o.settle(ctx, name, before.Token, err)
 	case err != nil:
 		return err
 	}
@@ -60,10 +65,11 @@ func unlock(ctx context.Context, o *operator) error {
 }
 
 // settle finds out what became of a statement that was given up: for a second it may
-// still be waiting for the row, and get it.
-func (o *operator) settle(ctx context.Context, name string, err error) error {
+// still be waiting for the row, and get it. If the token is another one then, the
+// holder of before has the lock no more, even if somebody else has it.
+func (o *operator) settle(ctx context.Context, name string, token int64, err error) error {
 	if sleep(ctx, 1200*time.Millisecond) == nil {
-		if info, failed := o.locks.Inspect(ctx, name); failed == nil && info.State == sqllock.StateForced {
+		if info, failed := o.locks.Inspect(ctx, name); failed == nil && info.Token != token {
 			return o.put([]byte(fmt.Sprintf("unlocked %s\n", word(name))))
 		}
 	}
