@@ -116,8 +116,13 @@ func (l *Locker) confirm(ctx context.Context, req driver.GrantRequest, r *reply)
 // disown gives back what a request got that nobody waits for any more.
 func (l *Locker) disown(req driver.GrantRequest, r reply) {
 	if r.res.Granted || r.err != nil && l.mode.classify(r.err) == driver.Unclear {
-		l.undo.add(driver.AbandonRequest{Name: req.Name, Acq: req.Acq}, req.TTL)
+		l.giveBack(req)
 	}
+}
+
+// giveBack sees to it that an acquisition which nobody has used holds nothing.
+func (l *Locker) giveBack(req driver.GrantRequest) {
+	l.undo.add(driver.AbandonRequest{Name: req.Name, Acq: req.Acq}, req.TTL)
 }
 
 // take reads a reply.
@@ -173,7 +178,7 @@ func (a *attempt) hold(r reply) *hold {
 func (a *attempt) begin(ctx context.Context, h *hold) (*Lease, error) {
 	l := a.l
 	if h.remaining() <= 0 {
-		l.undo.add(driver.AbandonRequest{Name: h.name, Acq: h.acq}, a.req.TTL)
+		l.giveBack(a.req)
 		return nil, &LostError{Name: h.name, Token: h.token, Reason: LostLate}
 	}
 	lease := h.first(ctx) // before anybody else can enter, and leave, the hold
@@ -184,7 +189,7 @@ func (a *attempt) begin(ctx context.Context, h *hold) (*Lease, error) {
 	}
 	if !l.keeper.keep(h) {
 		l.queue.freed(h)
-		l.undo.add(driver.AbandonRequest{Name: h.name, Acq: h.acq}, a.req.TTL)
+		l.giveBack(a.req)
 		return nil, ErrClosed
 	}
 	l.events.acquired(AcquiredEvent{LeaseInfo: h.info(), Waited: h.granted - a.began, Attempts: a.asked})
@@ -195,7 +200,7 @@ func (a *attempt) begin(ctx context.Context, h *hold) (*Lease, error) {
 // still under way sees to itself.
 func (a *attempt) giveUp() {
 	if a.unclear {
-		a.l.undo.add(driver.AbandonRequest{Name: a.req.Name, Acq: a.req.Acq}, a.req.TTL)
+		a.l.giveBack(a.req)
 	}
 }
 

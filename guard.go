@@ -47,7 +47,7 @@ func (l *Lease) Guard(ctx context.Context, tx *sql.Tx) error {
 // InTx returns what [Lease.Guard] returns, or the error of fn, or that of the
 // commit. If the connection breaks during the commit, only the database knows
 // whether it was done.
-func (l *Lease) InTx(ctx context.Context, opts *sql.TxOptions, fn func(ctx context.Context, tx *sql.Tx) error) (err error) {
+func (l *Lease) InTx(ctx context.Context, opts *sql.TxOptions, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	bound, cancel := l.Bind(ctx)
 	defer cancel()
 	tx, err := l.hold.locker.mode.begin(bound, opts)
@@ -111,20 +111,21 @@ func (h *hold) fenced(ctx context.Context) error {
 
 // whyGone asks the database why it does not know a term any more. The reason is 0
 // if it does know it.
-func (l *Locker) whyGone(ctx context.Context, h *hold) (Reason, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.timeout(h.ttl))
-	defer cancel()
-	defer context.AfterFunc(l.base, cancel)()
-	rows, err := l.mode.look(ctx, []string{h.name})
-	switch {
-	case err != nil:
-		return 0, err
-	case rows[0].Holder.Acq == h.acq && rows[0].Holder.Version == h.token:
-		return 0, nil
-	case rows[0].Revoked == h.token:
-		return LostRevoked, nil
-	}
-	return LostTaken, nil
+func (l *Locker) whyGone(ctx context.Context, h *hold) (reason Reason, err error) {
+	err = l.bounded(ctx, l.cfg.timeout(h.ttl), func(ctx context.Context) error {
+		rows, err := l.mode.look(ctx, []string{h.name})
+		switch {
+		case err != nil:
+			return err
+		case rows[0].Holder.Acq == h.acq && rows[0].Holder.Version == h.token:
+		case rows[0].Revoked == h.token:
+			reason = LostRevoked
+		default:
+			reason = LostTaken
+		}
+		return nil
+	})
+	return reason, err
 }
 
 // guardable reports why a lease cannot be guarded. From the first call on the hold

@@ -218,7 +218,7 @@ func (l *Locker) insist(ctx context.Context, f func(context.Context) error) erro
 	defer l.gate.leave()
 	defer l.keeper.stir()
 	for pause := newPauses(&l.cfg); ; {
-		err := l.bounded(ctx, f)
+		err := l.bounded(ctx, l.cfg.timeout(MaxTTL), f)
 		if err == nil || l.mode.classify(err) != driver.Again {
 			return err
 		}
@@ -230,11 +230,11 @@ func (l *Locker) insist(ctx context.Context, f func(context.Context) error) erro
 
 // bounded calls f with a context that ends with ctx, with the Locker, or when one
 // statement has taken too long.
-func (l *Locker) bounded(ctx context.Context, f func(context.Context) error) error {
+func (l *Locker) bounded(ctx context.Context, timeout time.Duration, f func(context.Context) error) error {
 	if ctx.Err() != nil {
 		return endOf(ctx)
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.timeout(MaxTTL))
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	defer context.AfterFunc(l.base, cancel)()
 	return f(ctx)

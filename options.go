@@ -50,8 +50,8 @@ type UniqueOptions struct {
 
 	// Logger gets what should not stay unknown: leases in jeopardy and lost,
 	// clock jumps, doubts about the database; at info level crashed holders, and at
-	// debug level who acquires and unlocks what. The default discards. A handler that blocks delays nothing but
-	// further messages and hooks.
+	// debug level who acquires and unlocks what. The default discards. A handler that
+	// blocks delays nothing but further messages and hooks.
 	Logger *slog.Logger
 
 	// Hooks are called when something happens to a lease. The default is none.
