@@ -16,13 +16,13 @@ var guardPromises = []promise{
 	{sentence: "a Guard after a ForceUnlock is fenced, and the lease is lost because it was revoked", test: testGuardRevoked},
 	{sentence: "a Guard after a reaper has cleaned up is fenced", test: testGuardReaped, needs: needTable},
 	{sentence: "after Guard nobody becomes holder before the transaction ends: no waiter, no reaper, no force", test: testGuardPins, needs: needTable},
-	{sentence: "a transaction that guards a lease does not keep it from being renewed", test: testGuardRenewal, needs: needTable},
+	{sentence: "a transaction that guards a lease does not keep it from being renewed", test: testGuardRenewal, needs: needRowLocks},
 	{sentence: "Unlock of a lease that a transaction guards is ErrGuarded, and the name is free soon after the transaction", test: testUnlockGuarded},
 	{sentence: "Close waits until the name of a lease that was unlocked while it was guarded is free", test: testCloseGuarded},
 	{sentence: "what a guarding transaction locks is passed by no request that comes late", test: testGuardLatePacket, needs: needNetwork},
 	{sentence: "Do that leaves a guarding transaction open frees the name after it", test: testDoGuarded},
-	{sentence: "Guard holds in every isolation level, after a renewal and after a new holder", test: testGuardIsolation, needs: needTable},
-	{sentence: "a transaction of another database is refused", test: testGuardForeign},
+	{sentence: "Guard holds in every isolation level, after a renewal and after a new holder", test: testGuardIsolation, needs: needTable | needRowLocks},
+	{sentence: "a transaction of another database is refused", test: testGuardForeign, needs: needTable},
 	{sentence: "Guard of what is over is an error", test: testGuardOver},
 }
 
@@ -234,9 +234,6 @@ func testGuardPins(e *env) {
 }
 
 func testGuardRenewal(e *env) {
-	if !e.h.Table.LocksRows {
-		return // there is one writer: that renewals wait is documented
-	}
 	ttl := e.ttl(time.Second)
 	l := e.locker(&Options{TTL: ttl})
 	lease, beside := e.lock(l, e.name("k")), e.lock(l, e.name("beside"))

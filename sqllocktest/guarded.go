@@ -80,9 +80,6 @@ func testDoGuarded(e *env) {
 // testGuardIsolation has a transaction read before something happens to the lease
 // that it guards afterwards.
 func testGuardIsolation(e *env) {
-	if !e.h.Table.LocksRows {
-		return // where a transaction that has read cannot write after another one has
-	}
 	book := e.ledger()
 	for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
 		short, silentOne := e.locker(&Options{TTL: e.ttl(600 * time.Millisecond)}), e.locker(&Options{TTL: sqllock.MaxTTL})
@@ -143,9 +140,6 @@ func testGuardIsolation(e *env) {
 }
 
 func testGuardForeign(e *env) {
-	if e.h.Table == nil {
-		return
-	}
 	elsewhere, _ := e.open(e.h.Fresh(e.T), poolSize)
 	e.fresh()
 	l := e.locker(&Options{TTL: long})

@@ -144,6 +144,7 @@ const (
 	needSettings
 	needReadOnly
 	needSignals
+	needRowLocks
 )
 
 // lacks says what of n the pair lacks.
@@ -159,6 +160,7 @@ func (h *Harness) lacks(n need) (missing []string) {
 		{needTraces, h.Traces != nil, "traces"},
 		{needSettings, h.Settings != nil, "session settings"},
 		{needReadOnly, h.ReadOnly != nil, "a read-only form"},
+		{needRowLocks, h.Table != nil && h.Table.LocksRows, "locks on rows"},
 		{needSignals, hasSignals, "signals that pause a process"},
 	} {
 		if n&x.need != 0 && !x.has {
