@@ -16,14 +16,21 @@ import (
 	"github.com/sqllock/sqllock/internal/testdb"
 )
 
+// served is somebody whose server can be stopped.
+func served(t *testing.T, engine string) (person, *testdb.Server) {
+	t.Helper()
+	s := testdb.StartServer(t, engine)
+	u := person{home: t.TempDir(), dsn: dsn(t, s.Database, "")}
+	u.run(t, "migrate", "up").want(t, 0, "", "")
+	return u, s
+}
+
 func TestACommandEndsWhenTheServerIsGone(t *testing.T) {
 	t.Parallel()
 	for _, engine := range testdb.Startable() {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			s := testdb.StartServer(t, engine)
-			u := person{home: t.TempDir(), dsn: dsn(t, s.Database, "")}
-			u.run(t, "migrate", "up").want(t, 0, "", "")
+			u, s := served(t, engine)
 			p := u.shell(t, "trap 'echo told; exit 3' TERM; @UP; while :; do sleep 0.05; done", "--ttl", "2s", "n")
 			s.Kill()
 			start := time.Now()
@@ -41,9 +48,7 @@ func TestARestartOfTheServerHarmsNobody(t *testing.T) {
 	for _, engine := range testdb.Startable() {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			s := testdb.StartServer(t, engine)
-			u := person{home: t.TempDir(), dsn: dsn(t, s.Database, "")}
-			u.run(t, "migrate", "up").want(t, 0, "", "")
+			u, s := served(t, engine)
 			flag := filepath.Join(u.home, "flag")
 			p := u.shell(t, "@UP; while [ ! -e "+flag+" ]; do sleep 0.05; done; echo done", "--ttl", "10s", "n")
 			waiting := u.start(t, "run", "n", "--", "echo", "ran")
