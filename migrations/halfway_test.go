@@ -126,7 +126,9 @@ func (h *halfway) below(t *testing.T, n int) {
 	if len(objects(t, h.engine, h.db)) == 0 {
 		up(t, h.m) // for its account
 	}
-	mustExec(t, h.db, `DROP TABLE IF EXISTS sqllock_fence`)
+	for _, table := range []string{"fence", "holder", "term", "pin"} {
+		mustExec(t, h.db, `DROP TABLE IF EXISTS sqllock_`+table)
+	}
 	h.run(t, h.files[0].down) // which drops everything else
 	mustExec(t, h.db, `DELETE FROM sqllock_migration WHERE version_id > 0`)
 	for _, f := range h.files[:n] {

@@ -172,6 +172,20 @@ func down(t *testing.T, m driver.Migratable) {
 	}
 }
 
+// downTo undoes every migration after version.
+func downTo(t *testing.T, m driver.Migratable, version int64) {
+	t.Helper()
+	list, err := migrations.Status(t.Context(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, known := range list {
+		if known.Version > version && known.Applied {
+			down(t, m)
+		}
+	}
+}
+
 // downAll undoes every migration.
 func downAll(t *testing.T, m driver.Migratable) {
 	t.Helper()

@@ -67,7 +67,7 @@ func TestRowsSurviveEachMigrationUpAndDown(t *testing.T) {
 			if got := query(t, db, `SELECT swept_at FROM sqllock_meta`)[0]; got != "0" {
 				t.Errorf("swept at %s", got)
 			}
-			down(t, m)
+			downTo(t, m, firstVersion)
 			if got := rows(t, d.Engine(), db); !slices.Equal(got, wantRows) {
 				t.Errorf("Down made %q of %q", got, wantRows)
 			}
@@ -124,7 +124,7 @@ func TestUnusualSessionsOfMySQLMigrate(t *testing.T) {
 				up(t, m)
 				checkApplied(t, m)
 				checkUsable(t, m)
-				down(t, m)
+				downTo(t, m, firstVersion)
 				mustExec(t, d.Open(t), `UPDATE sqllock_migration SET is_applied = false WHERE version_id > 0`)
 				down(t, m)
 				if left := objects(t, engine, db); len(left) > 0 {
