@@ -22,7 +22,7 @@ import (
 // SchemaVersion is the newest migration that this version of the library knows
 // and the one that it needs. A database whose compatible_from is higher was
 // migrated by a newer library and is refused.
-const SchemaVersion int64 = 20261121000002
+const SchemaVersion int64 = 20261121000003
 
 // ID is a random 128-bit number that names one acquisition or one Locker.
 // The zero ID names nothing.
@@ -164,6 +164,7 @@ type LeaseStore interface {
 type Info struct {
 	Server   string   // product and version, for logs
 	MaxConns int      // connections that the pool may open; 0 means no limit
+	MaxLocks int      // locks that one client should take at most; 0 means no limit
 	Warnings []string // what is not refused but should be known
 }
 
@@ -174,6 +175,16 @@ type GrantRequest struct {
 	Owner string
 	TTL   time.Duration // for how long the row keeps the name, unless it is renewed
 	Value []byte        // kept while the name is held; empty is none
+
+	// Shared asks for the name together with others who do.
+	Shared bool
+
+	// The rest is for the modes that keep locks in sessions; in a LeaseStore it is
+	// part of TTL.
+
+	MinHold time.Duration // from the grant on, the name is kept from others
+	Delay   time.Duration // for this long it is kept after a term that did not end by a release
+	Wait    time.Duration // how long the server may wait for the lock, not at all if 0
 }
 
 // GrantResult answers a GrantRequest.
@@ -196,7 +207,8 @@ type Holder struct {
 	Label   string
 	Version int64
 	Since   int64
-	Until   int64
+	Until   int64 // 0 if the session decides
+	Shared  bool  // one or more hold it together; then Acq, Owner and Label may be zero
 }
 
 // RenewRequest asks to extend one lease to TTL from now.
@@ -206,6 +218,7 @@ type RenewRequest struct {
 	Version int64
 	TTL     time.Duration
 	Holds   int // how often the owner holds the lease, written as it stands
+	Shared  bool
 }
 
 // RenewResults answers the requests of one call of Renew.
@@ -227,6 +240,8 @@ const (
 	// Revoked is Gone for a term that Revoke has ended, as long as it was the last
 	// that Revoke has ended of this name.
 	Revoked
+	// Ended: the session that held it is gone.
+	Ended
 )
 
 // ReleaseRequest asks to free one lease.
@@ -236,6 +251,8 @@ type ReleaseRequest struct {
 	Version int64
 	MinHold time.Duration // from the grant on, the name is kept from others
 	Guarded bool          // the lease was guarded: free it only if no transaction guards it now
+	Shared  bool
+	Lost    bool // the holder has lost it: a session lets go without a word, as in a crash
 }
 
 // AbandonRequest asks to free what an acquisition may hold.
@@ -244,4 +261,6 @@ type AbandonRequest struct {
 	Acq     ID
 	MinHold time.Duration // as in ReleaseRequest
 	Guarded bool          // as in ReleaseRequest; while a transaction guards it the call fails, to be tried again
+	Shared  bool
+	Lost    bool // as in ReleaseRequest
 }

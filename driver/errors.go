@@ -17,6 +17,9 @@ var (
 	ErrFenced = errors.New("sqllock: fenced")
 	// ErrNoConnection says that the pool had no connection to give in time.
 	ErrNoConnection = errors.New("sqllock: pool exhausted")
+	// ErrTooManyLocks says that the server's table of locks is full, or as full as
+	// this client may make it.
+	ErrTooManyLocks = errors.New("sqllock: too many locks")
 )
 
 // CheckSchema compares what the meta table says of the tables with what the

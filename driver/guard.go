@@ -5,7 +5,7 @@ import (
 	"database/sql"
 )
 
-// GuardStore is the part of a LeaseStore that works in transactions of the
+// GuardStore is the part of a store that works in transactions of the
 // application. What these run is not repeated: raw errors are returned.
 type GuardStore interface {
 	// Guard checks in the caller's transaction that a term is still the current
@@ -22,6 +22,7 @@ type GuardRequest struct {
 	Name    string
 	Acq     ID
 	Version int64
+	Session string // that holds the lock, in the modes that keep locks in sessions
 }
 
 // GuardStatus is what Guard found.
@@ -37,7 +38,7 @@ const (
 )
 
 // GuardFunc guards a lease in a transaction that it knows.
-type GuardFunc func(ctx context.Context, store LeaseStore, req GuardRequest) (GuardStatus, error)
+type GuardFunc func(ctx context.Context, store GuardStore, req GuardRequest) (GuardStatus, error)
 
 // Guardable is a lease that can be guarded: a *sqllock.Lease.
 type Guardable interface {

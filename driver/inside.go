@@ -11,6 +11,8 @@ type Row struct {
 	// know the name, all is zero.
 	Holder  Holder
 	Holds   int
+	Readers int    // who hold it together
+	Session bool   // a session that lives keeps it; then Holder.Until says nothing
 	Gate    int64  // until when something other than a holder keeps the name; or past
 	Ended   Ending // how the last term was ended
 	Revoked int64  // the version of the last term that Revoke has ended, if it has
@@ -19,7 +21,7 @@ type Row struct {
 }
 
 // Held reports that the row names a holder, who may have expired.
-func (r Row) Held() bool { return r.Holder.Acq != ID{} }
+func (r Row) Held() bool { return r.Holder.Acq != ID{} || r.Readers > 0 }
 
 // Ending is how a term was ended. The numbers stand in the tables.
 type Ending uint8
