@@ -43,6 +43,8 @@ type partialError struct{ error }
 
 func (e *partialError) Unwrap() error { return e.error }
 
+func partly(err error) error { return &partialError{err} }
+
 // migrationConflict reports an error that another migration explains which runs
 // at the same time, be it of a process that was killed: also that a table which
 // was there a moment ago is gone.
@@ -53,7 +55,8 @@ func migrationConflict(err error) bool {
 
 func classifyState(state string) driver.Fault {
 	switch state {
-	case "40001", // serialization_failure
+	case "23505", // unique_violation: the same request was answered at the same time
+		"40001", // serialization_failure
 		"40P01", // deadlock_detected
 		"55P03", // lock_not_available
 		"57014": // query_canceled: a statement_timeout of the role's

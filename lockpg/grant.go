@@ -7,19 +7,48 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/access"
 )
 
-// Grant implements driver.LeaseStore. Names whose holder was seen to have
-// expired are asked for by a second statement.
+// Grant implements driver.LeaseStore.
 func (s *store) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
-	res := make([]driver.GrantResult, 0, len(reqs))
-	err := s.query(ctx, s.queries.grant, s.grantArgs(reqs), func(rows *sql.Rows) error {
-		r, err := scanGrant(rows, &reqs[len(res)])
+	return access.Each(reqs, func(r *driver.GrantRequest) bool { return r.Shared },
+		func(reqs []driver.GrantRequest) ([]driver.GrantResult, error) { return s.grantAlone(ctx, reqs) },
+		func(reqs []driver.GrantRequest) ([]driver.GrantResult, error) { return s.grantShared(ctx, reqs) },
+		partly)
+}
+
+// grantAlone is Grant for those who do not share.
+func (s *store) grantAlone(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
+	res, untidy, err := s.grantOnce(ctx, reqs)
+	if err != nil || len(untidy) == 0 {
+		return res, err
+	}
+	err = s.mendAndGrant(ctx, reqs, untidy, res)
+	switch {
+	case err == nil:
+		return res, nil
+	case len(untidy) < len(reqs): // others may be granted
+		return nil, partly(err)
+	}
+	return nil, err
+}
+
+// grantOnce asks for names whose holder was seen to have expired by a second
+// statement. It also returns which requests only those keep off who may be gone.
+func (s *store) grantOnce(ctx context.Context, reqs []driver.GrantRequest) (res []driver.GrantResult, untidy []int, err error) {
+	res = make([]driver.GrantResult, 0, len(reqs))
+	err = s.query(ctx, s.queries.grant, s.grantArgs(reqs), func(rows *sql.Rows) error {
+		i := len(res)
+		r, mend, err := scanGrant(rows, &reqs[i])
+		if mend {
+			untidy = append(untidy, i)
+		}
 		res = append(res, r)
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var expired []driver.GrantRequest
 	var index []int
@@ -29,16 +58,16 @@ func (s *store) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver
 		}
 	}
 	if len(expired) == 0 {
-		return res, nil
+		return res, untidy, nil
 	}
 	err = s.takeOver(ctx, expired, func(i int, r driver.GrantResult) { res[index[i]] = r })
 	switch {
 	case err == nil:
-		return res, nil
+		return res, untidy, nil
 	case len(expired) < len(reqs): // the first statement may have granted others
-		return nil, &partialError{err}
+		return nil, nil, partly(err)
 	}
-	return nil, err
+	return nil, nil, err
 }
 
 func (s *store) grantArgs(reqs []driver.GrantRequest) []any {
@@ -62,21 +91,23 @@ func bytea(b []byte) string {
 	return `\x` + hex.EncodeToString(b)
 }
 
-// scanGrant reads one answer to a request: granted now, granted before to the
-// same acquisition, or held by somebody, or kept by a gate.
-func scanGrant(rows *sql.Rows, req *driver.GrantRequest) (driver.GrantResult, error) {
+// scanGrant reads one answer to a request: granted now, granted before to the same
+// acquisition, or held by somebody, or kept by a gate. It reports whether only those
+// keep it who share the name and are fewer than its row says.
+func scanGrant(rows *sql.Rows, req *driver.GrantRequest) (r driver.GrantResult, untidy bool, err error) {
 	var won, gate sql.NullInt64
 	var h nullHolder
-	var r driver.GrantResult
-	if err := rows.Scan(h.into(&won).then(&gate, &r.Now)...); err != nil {
-		return r, err
+	if err := rows.Scan(h.into(&won, &untidy).then(&gate, &r.Now)...); err != nil {
+		return r, false, err
 	}
 	holder, err := h.holder()
 	switch {
 	case err != nil:
-		return r, err
+		return r, false, err
 	case won.Valid:
 		r.Granted, r.Version, r.Remaining = true, won.Int64, req.TTL
+	case holder.Shared:
+		r.Holder = holder
 	case holder.Acq == (driver.ID{}):
 		if gate.Int64 > r.Now {
 			r.Holder.Until = gate.Int64
@@ -87,7 +118,7 @@ func scanGrant(rows *sql.Rows, req *driver.GrantRequest) (driver.GrantResult, er
 	default:
 		r.Holder = holder
 	}
-	return r, nil
+	return r, untidy && !r.Granted, nil
 }
 
 func (s *store) takeOver(ctx context.Context, reqs []driver.GrantRequest, won func(i int, r driver.GrantResult)) error {
@@ -120,6 +151,7 @@ func (s *store) takeOver(ctx context.Context, reqs []driver.GrantRequest, won fu
 type nullHolder struct {
 	acq, owner, label     sql.NullString
 	version, since, until sql.NullInt64
+	shared                sql.NullBool
 }
 
 // targets are what a row is scanned into.
@@ -127,14 +159,14 @@ type targets []any
 
 // into are the targets of a holder, after those of before.
 func (h *nullHolder) into(before ...any) targets {
-	return append(before, &h.acq, &h.owner, &h.label, &h.version, &h.since, &h.until)
+	return append(before, &h.acq, &h.owner, &h.label, &h.version, &h.since, &h.until, &h.shared)
 }
 
 func (t targets) then(more ...any) targets { return append(t, more...) }
 
 func (h *nullHolder) holder() (driver.Holder, error) {
 	r := driver.Holder{Owner: h.owner.String, Label: h.label.String,
-		Version: h.version.Int64, Since: h.since.Int64, Until: h.until.Int64}
+		Version: h.version.Int64, Since: h.since.Int64, Until: h.until.Int64, Shared: h.shared.Bool}
 	if !h.acq.Valid {
 		return r, nil
 	}

@@ -10,8 +10,7 @@ import (
 // Look implements driver.LeaseStore.
 func (s *store) Look(ctx context.Context, names []string) ([]driver.Row, error) {
 	rows := make([]driver.Row, 0, len(names))
-	args := []any{array(len(names), func(i int) string { return names[i] })}
-	err := s.query(ctx, s.queries.look, args, func(r *sql.Rows) error {
+	err := s.query(ctx, s.queries.look, nameArgs(names), func(r *sql.Rows) error {
 		row, err := scanRow(r)
 		rows = append(rows, row)
 		return err
@@ -38,14 +37,16 @@ func (s *store) List(ctx context.Context, req driver.ListRequest) (driver.Page, 
 // Revoke implements driver.LeaseStore.
 func (s *store) Revoke(ctx context.Context, names []string) ([]driver.RevokeResult, error) {
 	res := make([]driver.RevokeResult, 0, len(names))
-	args := []any{array(len(names), func(i int) string { return names[i] })}
-	err := s.query(ctx, s.queries.revoke, args, func(r *sql.Rows) error {
+	err := s.query(ctx, s.queries.revoke, nameArgs(names), func(r *sql.Rows) error {
 		var x driver.RevokeResult
 		var err error
 		x.Row, err = scanRow(r, &x.Revoked)
 		res = append(res, x)
 		return err
 	})
+	if err == nil {
+		s.drop(ctx, res)
+	}
 	return res, err
 }
 
@@ -53,14 +54,14 @@ func (s *store) Revoke(ctx context.Context, names []string) ([]driver.RevokeResu
 func scanRow(rows *sql.Rows, more ...any) (driver.Row, error) {
 	var name sql.NullString
 	var h nullHolder
-	var holds, gate, ended, revoked sql.NullInt64
+	var holds, readers, gate, ended, revoked sql.NullInt64
 	var r driver.Row
-	err := rows.Scan(h.into(&name).then(&holds, &gate, &ended, &revoked, &r.Now, &r.Value).then(more...)...)
+	err := rows.Scan(h.into(&name).then(&holds, &readers, &gate, &ended, &revoked, &r.Now, &r.Value).then(more...)...)
 	if err != nil {
 		return r, err
 	}
 	r.Name, r.Holds, r.Gate, r.Ended = name.String, int(holds.Int64), gate.Int64, driver.Ending(ended.Int64)
-	r.Revoked = revoked.Int64
+	r.Revoked, r.Readers = revoked.Int64, int(readers.Int64)
 	r.Holder, err = h.holder()
 	return r, err
 }

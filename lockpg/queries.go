@@ -11,12 +11,12 @@ import "strings"
 // transaction, and would be old after a wait for a row lock.
 const now = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
 
-// open says that nothing but a holder keeps a name from a newcomer.
+// open says that nothing but one holder keeps a name from a newcomer.
 const open = `(l.others = 0 OR l.others_until <= ` + now + `)
 	AND l.not_before <= ` + now + ` AND l.wait_until <= ` + now
 
-// gate says until when anything but a holder keeps a name from a newcomer.
-const gate = `greatest(l.not_before, l.wait_until, CASE WHEN l.others > 0 THEN l.others_until ELSE 0 END)`
+// gate says until when anything but holders keeps a name from a newcomer.
+const gate = `greatest(l.not_before, l.wait_until)`
 
 // flushed makes the transaction wait for its flush even where the role or the
 // database is set not to; a wait for a row lock ends after a second. Both
@@ -33,10 +33,12 @@ const unflushed = `settings AS MATERIALIZED (
 	SELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 'off', true)
 )`
 
-// holder is who holds or last held a name, and since and until when.
+// holder is who holds or last held a name, since and until when, and whether that
+// is together with others.
 const (
-	holderColumns = `l.acq, l.owner, l.label, l.version, l.acquired_at, l.expires_at`
-	holder        = `l.acq::text, l.owner, l.label, l.version, l.acquired_at, l.expires_at`
+	holderColumns = `l.acq, l.owner, l.label, l.version, l.acquired_at, l.expires_at, l.others, l.others_until`
+	holder        = `l.acq::text, l.owner, l.label, l.version, l.acquired_at,
+	CASE WHEN ` + together + ` THEN l.others_until ELSE l.expires_at END, coalesce(` + together + `, false)`
 )
 
 // ended is what all ends of a term have in common. minHold keeps the name from
@@ -81,7 +83,8 @@ WITH ` + flushed + `, req AS MATERIALIZED (
 	WHERE l.acq IS NULL AND ` + open + `
 	RETURNING l.name, l.version
 )
-SELECT w.version, ` + holder + `, ` + gate + `, ` + now + `
+SELECT w.version, CASE WHEN ` + together + ` AND ` + ungated + ` THEN ` + miscounted + ` ELSE false END,
+       ` + holder + `, ` + gate + `, ` + now + `
 FROM req r
 LEFT JOIN won w ON w.name = r.name
 LEFT JOIN {lock} l ON l.name = r.name
@@ -200,29 +203,34 @@ type queries struct {
 	meta, grant, takeOver, renew, renewWait, release, abandon string
 	releaseGuarded, abandonGuarded, guard, fence              string
 	look, list, revoke, sweep, turn                           string
+	shared                                                    sharedQueries
 }
 
 func newQueries(schema, prefix string) queries {
 	q := queries{lockTable: quote(schema, prefix+"lock"), metaTable: quote(schema, prefix+"meta")}
-	text := strings.NewReplacer("{lock}", q.lockTable, "{meta}", q.metaTable, "{skip}", "SKIP LOCKED").Replace
-	wait := strings.NewReplacer("{lock}", q.lockTable, "{skip}", "").Replace
+	// text fills in the tables and what else has a place in a text.
+	text := func(text string, more ...string) string {
+		more = append(more, "{lock}", q.lockTable, "{meta}", q.metaTable, "{holder}", quote(schema, prefix+"holder"),
+			"{fence}", quote(schema, prefix+"fence"))
+		return strings.NewReplacer(more...).Replace(text)
+	}
 	q.meta = text(queryMeta)
 	q.grant = text(queryGrant)
 	q.takeOver = text(queryTakeOver)
-	q.renew = text(queryRenew)
-	q.renewWait = wait(queryRenew)
-	plain := strings.NewReplacer("{lock}", q.lockTable, "{strength}", "FOR NO KEY UPDATE OF l").Replace
-	q.release = plain(queryRelease)
-	q.abandon = plain(queryAbandon)
-	q.releaseGuarded = strings.NewReplacer("{lock}", q.lockTable, "{strength}", "FOR UPDATE OF l SKIP LOCKED").Replace(queryRelease)
-	q.abandonGuarded = strings.NewReplacer("{lock}", q.lockTable, "{strength}", "FOR UPDATE OF l").Replace(queryAbandon)
+	q.renew = text(queryRenew, "{skip}", "SKIP LOCKED")
+	q.renewWait = text(queryRenew, "{skip}", "")
+	q.release = text(queryRelease, "{strength}", "FOR NO KEY UPDATE OF l")
+	q.abandon = text(queryAbandon, "{strength}", "FOR NO KEY UPDATE OF l")
+	q.releaseGuarded = text(queryRelease, "{strength}", "FOR UPDATE OF l SKIP LOCKED")
+	q.abandonGuarded = text(queryAbandon, "{strength}", "FOR UPDATE OF l")
 	q.guard = text(queryGuard)
-	q.fence = strings.ReplaceAll(queryFence, "{fence}", quote(schema, prefix+"fence"))
+	q.fence = text(queryFence)
 	q.look = text(queryLook)
 	q.list = text(queryList)
 	q.revoke = text(queryRevoke)
 	q.sweep = text(querySweep)
 	q.turn = text(queryTurn)
+	q.shared = newSharedQueries(text)
 	return q
 }
 

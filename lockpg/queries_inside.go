@@ -3,17 +3,24 @@ package lockpg
 // The SQL for looking inside and for cleaning up, see queries.go.
 
 // row is what is known of a name.
-const row = holder + `, l.holds, ` + gate + `, l.ended, l.revoked, ` + now
+const row = holder + `, l.holds, CASE WHEN ` + together + ` THEN l.others END, ` + gate + `, l.ended, l.revoked, ` + now
 
-// kept says that a name is held, if by somebody who has expired, or kept for its
-// minimum hold time.
-const kept = `(l.acq IS NOT NULL OR l.not_before > ` + now + `)`
+// kept says that a name is held, if by one who has expired, or kept for its minimum
+// hold time.
+const kept = `(l.acq IS NOT NULL OR l.not_before > ` + now + ` OR ` + together + `)`
 
 // crashed and idle say what a sweep cleans up. Of a version that is younger than
 // the retention it cannot be said that the clock will be past it.
 const (
 	crashed = `l.acq IS NOT NULL AND l.expires_at <= ` + now
 	idle    = `l.acq IS NULL AND l.expires_at <= ` + now + ` - $3::bigint AND l.version < ` + now + ` - $3::bigint AND ` + open
+)
+
+// leftOver says that somebody is to be told of, or taken away, who held a name
+// together with others. untidy adds that the row of the name does not say what is.
+const (
+	leftOver = `EXISTS (SELECT FROM {holder} h WHERE h.name = l.name AND (h.expires_at <= ` + now + ` OR h.version <> l.version))`
+	untidy   = `CASE WHEN l.others > 0 THEN ` + miscounted + ` ELSE false END`
 )
 
 const (
@@ -27,7 +34,7 @@ ORDER BY r.ord`
 	// window in any case.
 	queryList = `
 WITH seen AS MATERIALIZED (
-	SELECT l.name, ` + holderColumns + `, l.holds, l.ended, l.revoked, l.not_before, l.wait_until, l.others, l.others_until
+	SELECT l.name, ` + holderColumns + `, l.holds, l.ended, l.revoked, l.not_before, l.wait_until
 	FROM {lock} l WHERE l.name > $1::text
 	ORDER BY l.name LIMIT $2::integer
 ), total AS MATERIALIZED (
@@ -51,7 +58,7 @@ WITH ` + flushed + `, req AS MATERIALIZED (
 	FOR UPDATE OF l
 ), done AS (
 	UPDATE {lock} l SET ` + ended + `, ended = 3, revoked = l.version,
-		version = greatest(l.version + 1, ` + now + `), expires_at = ` + now + `, not_before = 0
+		version = greatest(l.version + 1, ` + now + `), expires_at = ` + now + `, not_before = 0, others = 0, others_until = 0
 	FROM mine m
 	WHERE l.name = m.name AND ` + kept + `
 	RETURNING l.name
@@ -70,9 +77,10 @@ ORDER BY r.ord`
 	// asked three times: to find it, when it is locked, and when it is changed.
 	querySweep = `
 WITH ` + unflushed + `, seen AS MATERIALIZED (
-	SELECT l.name, ` + crashed + ` AS crashed, ` + idle + ` AS idle
-	FROM {lock} l WHERE l.name > $1::text
-	ORDER BY l.name LIMIT $2::integer
+	SELECT l.name, l.crashed, l.idle AND NOT l.left_over AS idle, l.left_over OR l.untidy AND NOT l.idle AS untidy
+	FROM (SELECT l.name, ` + crashed + ` AS crashed, ` + idle + ` AS idle, ` + leftOver + ` AS left_over, ` + untidy + ` AS untidy
+	      FROM {lock} l WHERE l.name > $1::text
+	      ORDER BY l.name LIMIT $2::integer) l
 ), gone AS MATERIALIZED (
 	SELECT l.name, ` + holderColumns + ` FROM seen s JOIN {lock} l ON l.name = s.name
 	WHERE s.crashed AND ` + crashed + `
@@ -94,9 +102,10 @@ WITH ` + unflushed + `, seen AS MATERIALIZED (
 	RETURNING l.name
 ), total AS MATERIALIZED (
 	SELECT (SELECT count(*) FROM seen) AS seen, (SELECT coalesce(max(name), '') FROM seen) AS last,
-	       (SELECT count(*) FROM purged) AS purged
+	       (SELECT count(*) FROM purged) AS purged,
+	       (SELECT coalesce(json_agg(s.name ORDER BY s.name)::text, '') FROM seen s WHERE s.untidy) AS untidy
 )
-SELECT t.seen, t.last, t.purged, l.name, ` + holder + `
+SELECT t.seen, t.last, t.purged, t.untidy, l.name, ` + holder + `
 FROM total t
 LEFT JOIN (gone l JOIN freed f ON f.name = l.name) ON true
 ORDER BY l.name`

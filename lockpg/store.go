@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/access"
 	"github.com/sqllock/sqllock/internal/sqlconn"
 )
 
@@ -44,6 +45,24 @@ func (s *store) Reserve(ctx context.Context) (driver.LeaseStore, error) {
 
 // Renew implements driver.LeaseStore.
 func (s *store) Renew(ctx context.Context, reqs []driver.RenewRequest, wait bool) (driver.RenewResults, error) {
+	query, shared := s.queries.renew, s.queries.shared.renew
+	if wait {
+		query, shared = s.queries.renewWait, s.queries.shared.renewWait
+	}
+	var res driver.RenewResults
+	by := func(query string) func([]driver.RenewRequest) ([]driver.RenewStatus, error) {
+		return func(reqs []driver.RenewRequest) ([]driver.RenewStatus, error) {
+			part, err := s.renew(ctx, query, reqs)
+			res.Now = part.Now
+			return part.Status, err
+		}
+	}
+	status, err := access.Each(reqs, func(r *driver.RenewRequest) bool { return r.Shared }, by(query), by(shared), partly)
+	res.Status = status
+	return res, err
+}
+
+func (s *store) renew(ctx context.Context, query string, reqs []driver.RenewRequest) (driver.RenewResults, error) {
 	n := len(reqs)
 	args := []any{
 		array(n, func(i int) string { return reqs[i].Name }),
@@ -51,10 +70,6 @@ func (s *store) Renew(ctx context.Context, reqs []driver.RenewRequest, wait bool
 		integers(n, func(i int) int64 { return reqs[i].Version }),
 		integers(n, func(i int) int64 { return reqs[i].TTL.Microseconds() }),
 		integers(n, func(i int) int64 { return int64(reqs[i].Holds) }),
-	}
-	query := s.queries.renew
-	if wait {
-		query = s.queries.renewWait
 	}
 	res := driver.RenewResults{Status: make([]driver.RenewStatus, 0, n)}
 	err := s.query(ctx, query, args, func(rows *sql.Rows) error {
@@ -79,6 +94,14 @@ func (s *store) Renew(ctx context.Context, reqs []driver.RenewRequest, wait bool
 
 // Release implements driver.LeaseStore.
 func (s *store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error) {
+	return access.Each(reqs, func(r *driver.ReleaseRequest) bool { return r.Shared },
+		func(reqs []driver.ReleaseRequest) ([]bool, error) { return s.releaseAlone(ctx, reqs) },
+		func(reqs []driver.ReleaseRequest) ([]bool, error) { return s.releaseShared(ctx, reqs) },
+		partly)
+}
+
+// releaseAlone is Release for those who do not share.
+func (s *store) releaseAlone(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error) {
 	res := make([]bool, len(reqs))
 	var plain, guarded []int
 	for i := range reqs {
@@ -96,7 +119,7 @@ func (s *store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]bo
 	case err == nil:
 		return res, nil
 	case len(plain) > 0: // which may be free now
-		return nil, &partialError{err}
+		return nil, partly(err)
 	}
 	return nil, err
 }
@@ -122,6 +145,16 @@ func (s *store) release(ctx context.Context, query string, reqs []driver.Release
 
 // Abandon implements driver.LeaseStore.
 func (s *store) Abandon(ctx context.Context, reqs []driver.AbandonRequest) error {
+	type none struct{}
+	_, err := access.Each(reqs, func(r *driver.AbandonRequest) bool { return r.Shared },
+		func(reqs []driver.AbandonRequest) ([]none, error) { return nil, s.abandonAlone(ctx, reqs) },
+		func(reqs []driver.AbandonRequest) ([]none, error) { return nil, s.abandonShared(ctx, reqs) },
+		partly)
+	return err
+}
+
+// abandonAlone is Abandon for those who do not share.
+func (s *store) abandonAlone(ctx context.Context, reqs []driver.AbandonRequest) error {
 	n := len(reqs)
 	args := []any{
 		array(n, func(i int) string { return reqs[i].Name }),

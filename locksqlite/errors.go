@@ -31,6 +31,13 @@ const (
 	codeNotADB     = 26
 )
 
+// partialError is the error of a call of which a part was done.
+type partialError struct{ error }
+
+func (e *partialError) Unwrap() error { return e.error }
+
+func partly(err error) error { return &partialError{err} }
+
 // Classify implements driver.UniqueDatabase.
 func (d *Database) Classify(err error) driver.Fault { return classify(err) }
 
@@ -40,6 +47,9 @@ func (d *Database) Classify(err error) driver.Fault { return classify(err) }
 // A file that turned read-only refuses: unlike a server it has no successor
 // that would be writable after a fail-over.
 func classify(err error) driver.Fault {
+	if errors.As(err, new(*partialError)) {
+		return driver.Unclear
+	}
 	if isUnreachable(err) {
 		return driver.Unreachable
 	}

@@ -6,12 +6,21 @@ import (
 	"slices"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/access"
 )
 
-// Grant implements [driver.LeaseStore]. Only what looks free is asked for with
-// the write lock: a losing attempt reads. If a holder was seen who has expired,
-// all is asked for in one transaction, so that it is certain whose term ended.
+// Grant implements [driver.LeaseStore].
 func (s *store) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
+	return access.Each(reqs, func(r *driver.GrantRequest) bool { return r.Shared },
+		func(reqs []driver.GrantRequest) ([]driver.GrantResult, error) { return s.grantAlone(ctx, reqs) },
+		func(reqs []driver.GrantRequest) ([]driver.GrantResult, error) { return s.grantShared(ctx, reqs) },
+		partly)
+}
+
+// grantAlone is Grant for those who do not share. Only what looks free is asked for
+// with the write lock: a losing attempt reads. If a holder was seen who has expired,
+// all is asked for in one transaction, so that it is certain whose term ended.
+func (s *store) grantAlone(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
 	var g granting
 	err := s.do(ctx, len(reqs), func(ctx context.Context, conn *sql.Conn) error {
 		g = granting{
@@ -34,12 +43,16 @@ type granting struct {
 	reqs    []driver.GrantRequest
 	results []driver.GrantResult
 	expired []driver.Holder // whose term a grant would end
+	untidy  []int           // requests that only those keep off who may be gone
 }
 
 func (g *granting) run(ctx context.Context) error {
 	free, err := g.look(ctx, every(len(g.reqs)))
-	if err != nil || len(free) == 0 {
+	if err != nil || len(free)+len(g.untidy) == 0 {
 		return err
+	}
+	if len(g.untidy) > 0 {
+		return immediate(ctx, g.conn, func(ctx context.Context) error { return g.mendAndTakeOver(ctx, free) })
 	}
 	if slices.ContainsFunc(free, func(at int) bool { return g.expired[at].Acq != driver.ID{} }) {
 		return immediate(ctx, g.conn, func(ctx context.Context) error { return g.takeOver(ctx, free) })
@@ -66,6 +79,31 @@ func (g *granting) takeOver(ctx context.Context, which []int) error {
 	return g.take(ctx, free, true)
 }
 
+// mendAndTakeOver is takeOver of the requests at which and of those that may find
+// nobody any more when the dead are no longer counted.
+func (g *granting) mendAndTakeOver(ctx context.Context, which []int) error {
+	untidy := g.untidy
+	names := make([]string, len(untidy))
+	for i, at := range untidy {
+		names[i] = g.reqs[at].Name
+	}
+	crashed, err := g.store.mend(ctx, g.conn, toJSON(names))
+	if err != nil {
+		return err
+	}
+	if err := g.takeOver(ctx, append(which, untidy...)); err != nil {
+		return err
+	}
+	for _, c := range crashed { // of several the last is told
+		for _, at := range untidy {
+			if g.reqs[at].Name == c.Name {
+				g.results[at].Crashed = c.Holder
+			}
+		}
+	}
+	return nil
+}
+
 // look fills the results of the requests at which and returns those of them
 // that look free.
 func (g *granting) look(ctx context.Context, which []int) (free []int, err error) {
@@ -73,15 +111,19 @@ func (g *granting) look(ctx context.Context, which []int) (free []int, err error
 	for i, at := range which {
 		names[i] = g.reqs[at].Name
 	}
+	g.untidy = nil
 	err = query(ctx, g.conn, g.store.queries.state, []any{toJSON(names)}, func(scan func(...any) error) error {
 		var key int
-		var grantable bool
+		var grantable, untidy bool
 		var gate, now int64
 		var h driver.Holder
-		if err := scan(append([]any{&key, &grantable, &gate, &now}, holderTargets(&h)...)...); err != nil {
+		if err := scan(append([]any{&key, &grantable, &untidy, &gate, &now}, holderTargets(&h)...)...); err != nil {
 			return err
 		}
 		at := which[key]
+		if untidy && gate <= now {
+			g.untidy = append(g.untidy, at)
+		}
 		g.results[at], g.expired[at] = seen(h, gate, now, g.reqs[at].Acq), driver.Holder{}
 		if grantable {
 			free, g.expired[at] = append(free, at), h
@@ -99,7 +141,7 @@ func seen(h driver.Holder, gate, now int64, acq driver.ID) driver.GrantResult {
 	case held && h.Acq == acq:
 		r.Granted, r.Found = true, true
 		r.Version, r.Remaining = h.Version, micros(h.Until-now)
-	case held:
+	case held, h.Shared:
 		r.Holder = h
 	case gate > now:
 		r.Holder.Until = gate

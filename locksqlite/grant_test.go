@@ -63,7 +63,7 @@ func TestAGateKeepsTheNameFromNewcomersAndTellsUntilWhen(t *testing.T) {
 	grant(t, s, reqs)
 	release(t, s, reqs[0], 0)
 	for _, gate := range []string{
-		"not_before = " + soon, "wait_until = " + soon, "others = 1, others_until = " + soon,
+		"not_before = " + soon, "wait_until = " + soon,
 		"not_before = " + soon + ", wait_until = " + soon + " - 30000000, others = 1, others_until = 7",
 		"not_before = " + soon + ", others = 0, others_until = " + soon + " + 60000000",
 		"not_before = " + soon + ", acq = randomblob(16), owner = 'crashed', expires_at = 7",

@@ -85,23 +85,32 @@ func (s *store) revoke(ctx context.Context, conn *sql.Conn, names []string, res 
 	for i, r := range rows {
 		res[i].Row, index[r.Name] = r, i
 	}
-	return query(ctx, conn, s.queries.revoke, []any{toJSON(names)}, func(scan func(...any) error) error {
+	var revoked []string
+	err = query(ctx, conn, s.queries.revoke, []any{toJSON(names)}, func(scan func(...any) error) error {
 		var name string
 		if err := scan(&name); err != nil {
 			return err
 		}
 		res[index[name]].Revoked = true
+		if rows[index[name]].Readers > 0 {
+			revoked = append(revoked, name)
+		}
 		return nil
 	})
+	if err != nil || len(revoked) == 0 {
+		return err
+	}
+	_, err = conn.ExecContext(ctx, s.queries.shared.drop, toJSON(revoked))
+	return err
 }
 
 // rowTargets are what the key or name of a row and the columns of row are
 // scanned into.
 func rowTargets(key any, r *driver.Row) []any {
-	return append(append([]any{key}, holderTargets(&r.Holder)...), &r.Holds, &r.Gate, &r.Ended, &r.Revoked, &r.Now)
+	return append(append([]any{key}, holderTargets(&r.Holder)...), &r.Holds, &r.Readers, &r.Gate, &r.Ended, &r.Revoked, &r.Now)
 }
 
 // holderTargets are what the columns of holder are scanned into.
 func holderTargets(h *driver.Holder) []any {
-	return []any{idTarget{&h.Acq}, &h.Owner, &h.Label, &h.Version, &h.Since, &h.Until}
+	return []any{idTarget{&h.Acq}, &h.Owner, &h.Label, &h.Version, &h.Since, &h.Until, &h.Shared}
 }

@@ -17,17 +17,19 @@ import "strings"
 // got its lock on the database. unixepoch('subsec') is too new.
 const now = `(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)`
 
-// open says that nothing but a holder keeps a name from a newcomer.
+// open says that nothing but one holder keeps a name from a newcomer.
 const open = `(l.others = 0 OR l.others_until <= ` + now + `)
 	AND l.not_before <= ` + now + `
 	AND l.wait_until <= ` + now
 
-// gate says until when anything but a holder keeps a name from a newcomer.
-const gate = `coalesce(max(l.not_before, l.wait_until, CASE WHEN l.others = 0 THEN 0 ELSE l.others_until END), 0)`
+// gate says until when anything but holders keeps a name from a newcomer.
+const gate = `coalesce(max(l.not_before, l.wait_until), 0)`
 
-// holder is who holds or last held a name, and since and until when.
+// holder is who holds or last held a name, since and until when, and whether that
+// is together with others.
 const holder = `l.acq, coalesce(l.owner, ''), coalesce(l.label, ''),
-       coalesce(l.version, 0), coalesce(l.acquired_at, 0), coalesce(l.expires_at, 0)`
+       coalesce(l.version, 0), coalesce(l.acquired_at, 0),
+       coalesce(CASE WHEN ` + together + ` THEN l.others_until ELSE l.expires_at END, 0), coalesce(` + together + `, 0)`
 
 // ended is what all ends of a term have in common. minHold keeps the name from
 // others for a time after the grant.
@@ -88,6 +90,7 @@ ON CONFLICT (resource) DO UPDATE SET token = excluded.token WHERE f.token <= exc
 	queryState = `
 SELECT r.key,
        coalesce((l.acq IS NULL OR l.expires_at <= ` + now + `) AND ` + open + `, 1),
+       CASE WHEN ` + together + ` THEN ` + miscounted + ` ELSE 0 END,
        ` + gate + `,
        ` + now + `,
        ` + holder + `
@@ -168,11 +171,12 @@ type queries struct {
 	meta, writable, state, grant, renew, revoked, release, abandon string
 	look, list, revoke, window, holders, sweep, purge, due, turn   string
 	id, guard, fence                                               string
+	shared                                                         sharedQueries
 }
 
 func newQueries(prefix string) queries {
 	q := queries{lockTable: prefix + "lock", metaTable: prefix + "meta"}
-	text := strings.NewReplacer("{lock}", `"`+q.lockTable+`"`, "{meta}", `"`+q.metaTable+`"`).Replace
+	text := strings.NewReplacer("{lock}", `"`+q.lockTable+`"`, "{meta}", `"`+q.metaTable+`"`, "{holder}", `"`+prefix+`holder"`).Replace
 	q.meta = text(queryMeta)
 	q.writable = text(queryWritable)
 	q.state = text(queryState)
@@ -192,6 +196,7 @@ func newQueries(prefix string) queries {
 	q.turn = text(queryTurn)
 	q.id = text(queryID)
 	q.guard = text(queryGuard)
+	q.shared = newSharedQueries(text)
 	q.fence = strings.ReplaceAll(queryFence, "{fence}", `"`+prefix+`fence"`)
 	return q
 }

@@ -4,15 +4,22 @@ package locksqlite
 
 // row is what is known of a name, but for the value.
 const row = holder + `,
-       coalesce(l.holds, 0), ` + gate + `, coalesce(l.ended, 0), coalesce(l.revoked, 0), ` + now
+       coalesce(l.holds, 0), coalesce(CASE WHEN ` + together + ` THEN l.others END, 0), ` + gate + `,
+       coalesce(l.ended, 0), coalesce(l.revoked, 0), ` + now
 
 // crashed and idle say what a sweep cleans up; ?1 is the retention. Of a version
 // that is younger than the retention it cannot be said that the clock will be
-// past it.
+// past it. Holders that are left over are to be told of first.
 const (
 	crashed = `l.acq IS NOT NULL AND l.expires_at <= ` + now
-	idle    = `l.acq IS NULL AND l.expires_at <= ` + now + ` - ?1 AND l.version < ` + now + ` - ?1 AND ` + open
+	idle    = `l.acq IS NULL AND l.expires_at <= ` + now + ` - ?1 AND l.version < ` + now + ` - ?1
+	AND ` + open + ` AND ` + none
 )
+
+// untidy says that what a row says of those who hold its name together is not
+// right, or that some are left over of whom it says nothing.
+const untidy = `(l.others > 0 AND ` + miscounted + `
+	OR EXISTS (SELECT 1 FROM {holder} AS h WHERE h.name = l.name AND (h.expires_at <= ` + now + ` OR h.version <> l.version)))`
 
 // due says that a pass over the table is due; ?1 is the time between two. A time
 // to come was written before the clock was set back.
@@ -36,9 +43,9 @@ LIMIT ?2`
 	queryRevoke = `
 UPDATE {lock} AS l
 SET ` + ended + `, ended = 3, revoked = l.version, version = max(l.version + 1, ` + now + `),
-    expires_at = ` + now + `, not_before = 0
+    expires_at = ` + now + `, not_before = 0, others = 0, others_until = 0
 WHERE l.name IN (SELECT r.value FROM json_each(?1) AS r)
-  AND (l.acq IS NOT NULL OR l.not_before > ` + now + `)
+  AND (l.acq IS NOT NULL OR l.not_before > ` + now + ` OR ` + together + `)
 RETURNING name`
 
 	// queryWindow finds what there is to clean up in a window of the primary key,
@@ -47,6 +54,7 @@ RETURNING name`
 SELECT count(*),
        coalesce(max(l.name), ''),
        json_group_array(l.name) FILTER (WHERE ` + crashed + `),
+       json_group_array(l.name) FILTER (WHERE ` + untidy + `),
        json_group_array(l.name) FILTER (WHERE ` + idle + `)
 FROM (SELECT name, acq, version, expires_at, not_before, others, others_until, wait_until
       FROM {lock}

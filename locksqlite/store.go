@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/access"
 	"github.com/sqllock/sqllock/internal/sqlconn"
 )
 
@@ -26,6 +27,24 @@ var _ driver.LeaseStore = (*store)(nil)
 // a row, so there is nothing to skip: a busy database is an error to be tried
 // again.
 func (s *store) Renew(ctx context.Context, reqs []driver.RenewRequest, _ bool) (driver.RenewResults, error) {
+	var res driver.RenewResults
+	with := func(renew func(context.Context, []driver.RenewRequest) (driver.RenewResults, error)) func([]driver.RenewRequest) ([]driver.RenewStatus, error) {
+		return func(reqs []driver.RenewRequest) ([]driver.RenewStatus, error) {
+			part, err := renew(ctx, reqs)
+			res.Now = part.Now
+			return part.Status, err
+		}
+	}
+	status, err := access.Each(reqs, func(r *driver.RenewRequest) bool { return r.Shared }, with(s.renewAlone), with(s.renewShared), partly)
+	if err != nil {
+		return driver.RenewResults{}, err
+	}
+	res.Status = status
+	return res, nil
+}
+
+// renewAlone is Renew for those who do not share.
+func (s *store) renewAlone(ctx context.Context, reqs []driver.RenewRequest) (driver.RenewResults, error) {
 	b := newBatch(len(reqs))
 	for i := range reqs {
 		r := &reqs[i]
@@ -70,6 +89,14 @@ func (s *store) revoked(ctx context.Context, conn *sql.Conn, b *batch, res *driv
 
 // Release implements [driver.LeaseStore].
 func (s *store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error) {
+	return access.Each(reqs, func(r *driver.ReleaseRequest) bool { return r.Shared },
+		func(reqs []driver.ReleaseRequest) ([]bool, error) { return s.releaseAlone(ctx, reqs) },
+		func(reqs []driver.ReleaseRequest) ([]bool, error) { return s.releaseShared(ctx, reqs) },
+		partly)
+}
+
+// releaseAlone is Release for those who do not share.
+func (s *store) releaseAlone(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error) {
 	b := newBatch(len(reqs))
 	for i := range reqs {
 		b.add(i, reqs[i].Name, reqs[i].Acq, reqs[i].MinHold.Microseconds(), reqs[i].Version)
@@ -94,6 +121,16 @@ func (s *store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]bo
 
 // Abandon implements [driver.LeaseStore].
 func (s *store) Abandon(ctx context.Context, reqs []driver.AbandonRequest) error {
+	type none struct{}
+	_, err := access.Each(reqs, func(r *driver.AbandonRequest) bool { return r.Shared },
+		func(reqs []driver.AbandonRequest) ([]none, error) { return nil, s.abandonAlone(ctx, reqs) },
+		func(reqs []driver.AbandonRequest) ([]none, error) { return nil, s.abandonShared(ctx, reqs) },
+		partly)
+	return err
+}
+
+// abandonAlone is Abandon for those who do not share.
+func (s *store) abandonAlone(ctx context.Context, reqs []driver.AbandonRequest) error {
 	b := newBatch(len(reqs))
 	for i := range reqs {
 		b.add(i, reqs[i].Name, reqs[i].Acq, reqs[i].MinHold.Microseconds())

@@ -15,17 +15,24 @@ func (s *store) Sweep(ctx context.Context, req driver.SweepRequest) (driver.Swee
 	var res driver.SweepResult
 	err := s.call(ctx, func(ctx context.Context, conn *sql.Conn) error {
 		res = driver.SweepResult{}
-		var expired, idle string
+		var expired, untidy, idle string
 		retention := req.Retention.Microseconds()
 		err := conn.QueryRowContext(ctx, s.queries.window, retention, req.After, req.Limit).
-			Scan(&res.Seen, &res.Last, &expired, &idle)
+			Scan(&res.Seen, &res.Last, &expired, &untidy, &idle)
 		res.More = res.Seen == req.Limit
-		if err != nil || expired == nothing && idle == nothing {
+		if err != nil || expired == nothing && untidy == nothing && idle == nothing {
 			return err
 		}
 		return immediate(ctx, conn, func(ctx context.Context) error {
 			if res.Crashed, err = s.sweep(ctx, conn, expired); err != nil {
 				return err
+			}
+			if untidy != nothing {
+				crashed, err := s.mend(ctx, conn, untidy)
+				if err != nil {
+					return err
+				}
+				res.Crashed = append(res.Crashed, crashed...)
 			}
 			res.Purged, err = s.purge(ctx, conn, idle, retention)
 			return err

@@ -1,0 +1,165 @@
+package sharetest
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// holding is about renewals and releases.
+var holding = map[string]func(*testing.T, *suite, string){
+	"a renewal extends what is held and never shortens it": func(t *testing.T, s *suite, name string) {
+		a, b := s.take(t, reader(name)), s.take(t, reader(name))
+		s.renew(t, driver.Renewed, a.renew(time.Hour))
+		c := s.count(t, name)
+		if left := time.Duration(c.until-a.Now) * time.Microsecond; left < time.Hour || c.until != c.last {
+			t.Errorf("%+v: %v", c, left)
+		}
+		s.renew(t, driver.Renewed, a.renew(time.Second), b.renew(time.Second))
+		if d := s.count(t, name); d != c {
+			t.Errorf("%+v, was %+v", d, c)
+		}
+		other := a.renew(time.Hour)
+		other.Acq = newID()
+		later := a.renew(time.Hour)
+		later.Version++
+		alone := a.renew(time.Hour)
+		alone.Shared = false
+		s.leavesNoTrace(t, name, func() {
+			s.renew(t, driver.Gone, other)
+			s.renew(t, driver.Gone, later)
+			s.renew(t, driver.Gone, alone)
+		})
+	},
+
+	"a reader that has expired is gone and the other is not": func(t *testing.T, s *suite, name string) {
+		a, b := s.take(t, reader(name)), s.take(t, reader(name))
+		s.expire(t, a)
+		s.renew(t, driver.Gone, a.renew(time.Hour))
+		res, err := s.store.Renew(t.Context(), []driver.RenewRequest{a.renew(time.Hour), b.renew(2 * minute)}, false)
+		if err != nil || !slices.Equal(res.Status, []driver.RenewStatus{driver.Gone, driver.Renewed}) {
+			t.Errorf("%+v, %v", res, err)
+		}
+		if c := s.count(t, name); c.live != 1 || c.until-c.last != 0 {
+			t.Errorf("%+v", c)
+		}
+		s.release(t, false, a.release())
+		s.counts(t, name, 1)
+		s.release(t, true, b.release())
+		s.counts(t, name, 0)
+	},
+
+	"a paused reader whose term was succeeded changes nothing": func(t *testing.T, s *suite, name string) {
+		paused := s.take(t, reader(name))
+		long := paused
+		for _, expired := range []bool{false, true} { // the row of the name alone decides
+			s.expireTerm(t, name)
+			if expired {
+				s.expire(t, paused)
+			}
+			w := s.take(t, writer(name))
+			s.renew(t, driver.Gone, paused.renew(time.Hour))
+			s.renew(t, driver.Renewed, w.renew(minute))
+			s.release(t, true, w.release())
+			a, b := s.take(t, reader(name)), s.take(t, reader(name))
+			before := s.count(t, name)
+			s.renew(t, driver.Gone, paused.renew(time.Hour))
+			if now := s.count(t, name); now != before {
+				t.Errorf("%+v, was %+v", now, before)
+			}
+			s.release(t, false, paused.release())
+			s.counts(t, name, 2)
+			s.abandon(t, paused)
+			s.counts(t, name, 2)
+			s.lose(t, writer(name))
+			s.release(t, true, a.release())
+			s.lose(t, writer(name))
+			s.counts(t, name, 1)
+			paused = b
+		}
+		s.release(t, false, long.release())
+	},
+
+	"abandoning a reader of an old term leaves the new one": func(t *testing.T, s *suite, name string) {
+		paused := s.take(t, reader(name))
+		s.expireTerm(t, name)
+		s.take(t, reader(name))
+		s.abandon(t, paused)
+		s.counts(t, name, 1)
+	},
+
+	"only who holds is counted out": func(t *testing.T, s *suite, name string) {
+		a, b := s.take(t, reader(name)), s.take(t, reader(name))
+		other, later, alone := a.release(), a.release(), a.release()
+		other.Acq, later.Version, alone.Shared = newID(), a.Version+1, false
+		stranger := a
+		stranger.Acq = newID()
+		s.leavesNoTrace(t, name, func() {
+			s.release(t, false, other)
+			s.release(t, false, later)
+			s.release(t, false, alone)
+			s.abandon(t, stranger)
+		})
+		s.release(t, true, a.release())
+		s.release(t, false, a.release())
+		s.abandon(t, a)
+		s.counts(t, name, 1)
+		s.abandon(t, b)
+		s.counts(t, name, 0)
+		s.take(t, writer(name))
+	},
+
+	"a minimum hold time outlasts a release": func(t *testing.T, s *suite, name string) {
+		a := s.take(t, reader(name))
+		r := a.release()
+		r.MinHold = 30 * time.Second
+		s.release(t, true, r)
+		h := s.lose(t, writer(name))
+		if want := (driver.Holder{Until: a.Now + r.MinHold.Microseconds()}); h.Holder.Until < want.Until-1_000_000 || h.Holder.Until > want.Until+1_000_000 {
+			t.Errorf("%+v, want %+v", h.Holder, want)
+		}
+	},
+
+	"batches mix readers and writers of any number": func(t *testing.T, s *suite, name string) {
+		reqs := []driver.GrantRequest{reader(name + "1"), writer(name + "2"), reader(name + "3"), writer(name + "4"), reader(name + "5")}
+		first := s.take(t, reader(name+"3"))
+		rival := s.take(t, writer(name+"5"))
+		res := s.grant(t, reqs...)
+		var renewals []driver.RenewRequest
+		var releases []driver.ReleaseRequest
+		for i, r := range res {
+			if r.Granted != (i != 4) || i == 2 && r.Version != first.Version || i == 4 && r.Holder.Acq != rival.Acq {
+				t.Fatalf("grant %d: %+v", i, r)
+			}
+			if i == 2 {
+				renewals, releases = append(renewals, first.renew(time.Hour)), append(releases, first.release())
+			}
+			r.Version = max(r.Version, 1) // also of what was not granted
+			h := held{reqs[i], r}
+			renewals, releases = append(renewals, h.renew(time.Hour)), append(releases, h.release())
+		}
+		got, err := s.store.Renew(t.Context(), renewals, false)
+		for i, status := range got.Status {
+			if want := map[bool]driver.RenewStatus{true: driver.Gone, false: driver.Renewed}[i == 5]; status != want || err != nil {
+				t.Errorf("renewal %d: %v, %v", i, status, err)
+			}
+		}
+		s.counts(t, name+"3", 2)
+		freed, err := s.store.Release(t.Context(), releases)
+		for i, ok := range freed {
+			if ok != (i != 5) || err != nil {
+				t.Errorf("release %d: %v, %v", i, ok, err)
+			}
+		}
+		s.counts(t, name+"3", 0)
+		a, b := s.take(t, reader(name+"1")), s.take(t, reader(name+"1"))
+		w := s.take(t, writer(name+"2"))
+		err = s.store.Abandon(t.Context(), []driver.AbandonRequest{
+			{Name: name + "1", Acq: a.Acq, Shared: true}, {Name: name + "1", Acq: b.Acq, Shared: true}, {Name: name + "2", Acq: w.Acq}})
+		if err != nil || s.look(t, name+"1").Held() || s.look(t, name+"2").Held() {
+			t.Errorf("abandoned: %v", err)
+		}
+	},
+}

@@ -1,0 +1,187 @@
+package sharetest
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// terms are about who has a name when, and by which version.
+var terms = map[string]func(*testing.T, *suite, string){
+	"readers hold a name together and keep writers off": func(t *testing.T, s *suite, name string) {
+		a := s.take(t, reader(name))
+		b := s.take(t, reader(name))
+		if a.Version != b.Version || a.Found || b.Found || a.Remaining != minute || b.Remaining != minute {
+			t.Errorf("%+v and %+v", a.GrantResult, b.GrantResult)
+		}
+		s.counts(t, name, 2)
+		c := s.count(t, name)
+		s.leavesNoTrace(t, name, func() {
+			want := driver.Holder{Version: a.Version, Since: s.since(t, a), Until: c.until, Shared: true}
+			if h := s.lose(t, writer(name)).Holder; h != want {
+				t.Errorf("a writer is told of %+v, want %+v", h, want)
+			}
+		})
+		s.release(t, true, a.release())
+		s.counts(t, name, 1)
+		s.lose(t, writer(name))
+		s.release(t, true, b.release())
+		s.counts(t, name, 0)
+		if r := s.look(t, name); r.Held() || r.Ended != driver.EndedReleased || r.Holder.Until < b.Now || r.Holder.Until > r.Now || r.Gate > r.Now {
+			t.Errorf("released: %+v", r)
+		}
+		s.take(t, writer(name))
+	},
+
+	"a writer keeps readers off": func(t *testing.T, s *suite, name string) {
+		w := s.take(t, writer(name))
+		s.leavesNoTrace(t, name, func() {
+			r := s.lose(t, reader(name))
+			if want := (driver.Holder{Acq: w.Acq, Owner: w.Owner, Label: r.Holder.Label, Version: w.Version, Since: w.Now, Until: w.Now + minute.Microseconds()}); r.Holder.Acq != want.Acq ||
+				r.Holder.Owner != want.Owner || r.Holder.Version != want.Version || r.Holder.Shared {
+				t.Errorf("a reader is told of %+v, want %+v", r.Holder, want)
+			}
+		})
+		s.release(t, true, w.release())
+		s.take(t, reader(name))
+	},
+
+	"versions rise from term to term and are one in a shared one": func(t *testing.T, s *suite, name string) {
+		last := int64(0)
+		for range 3 {
+			a, b := s.take(t, reader(name)), s.take(t, reader(name))
+			s.release(t, true, a.release())
+			c := s.take(t, reader(name))
+			if a.Version <= last || b.Version != a.Version || c.Version != a.Version {
+				t.Errorf("%d, %d and %d after %d", a.Version, b.Version, c.Version, last)
+			}
+			s.release(t, true, b.release(), c.release())
+			w := s.take(t, writer(name))
+			if w.Version <= a.Version {
+				t.Errorf("the writer's %d after the readers' %d", w.Version, a.Version)
+			}
+			s.release(t, true, w.release())
+			d := s.take(t, reader(name))
+			s.release(t, true, d.release())
+			last = d.Version
+			if last <= w.Version {
+				t.Errorf("a reader's %d after the writer's %d", last, w.Version)
+			}
+			// A clock that went back must not lower it.
+			s.exec(t, `UPDATE {lock} SET version = version + 3600000000 WHERE name = '`+name+`'`)
+			last += 3_600_000_000
+		}
+	},
+
+	"a gate keeps readers off too": func(t *testing.T, s *suite, name string) {
+		a := s.take(t, reader(name))
+		for _, gate := range []string{"not_before", "wait_until"} {
+			s.exec(t, `UPDATE {lock} SET `+gate+` = {now} + 30000000 WHERE name = '`+name+`'`)
+			s.leavesNoTrace(t, name, func() {
+				r := s.lose(t, reader(name))
+				if left := time.Duration(r.Holder.Until-r.Now) * time.Microsecond; left < 20*time.Second || left > 30*time.Second || r.Holder != (driver.Holder{Until: r.Holder.Until}) {
+					t.Errorf("%s: %+v", gate, r)
+				}
+			})
+			if r := s.look(t, name); r.Gate <= r.Now || r.Readers != 1 {
+				t.Errorf("%s: %+v", gate, r)
+			}
+			s.exec(t, `UPDATE {lock} SET `+gate+` = 1 WHERE name = '`+name+`'`)
+		}
+		s.release(t, true, a.release())
+	},
+
+	"a reader takes over from a writer that has expired": func(t *testing.T, s *suite, name string) {
+		w := s.take(t, writer(name))
+		s.expire(t, w)
+		was := s.look(t, name).Holder
+		a := s.take(t, reader(name))
+		if a.Crashed != was || a.Crashed.Acq != w.Acq || a.Version <= w.Version {
+			t.Errorf("%+v after %+v", a.GrantResult, was)
+		}
+		if b := s.take(t, reader(name)); b.Crashed != (driver.Holder{}) || b.Version != a.Version {
+			t.Errorf("the second: %+v", b.GrantResult)
+		}
+		s.counts(t, name, 2)
+		s.renew(t, driver.Gone, w.renew(minute))
+		s.release(t, false, w.release())
+		if r := s.look(t, name); r.Holder.Acq != (driver.ID{}) || r.Holder.Owner != "" || r.Holds != 0 {
+			t.Errorf("%+v", r)
+		}
+	},
+
+	"a writer takes over from readers that have expired": func(t *testing.T, s *suite, name string) {
+		a, b := s.take(t, reader(name)), s.take(t, reader(name))
+		s.expire(t, a)
+		s.expire(t, b)
+		s.expireTerm(t, name)
+		w := s.take(t, writer(name))
+		if w.Version <= a.Version {
+			t.Errorf("%d after %d", w.Version, a.Version)
+		}
+		s.leavesNoTrace(t, name, func() { s.renew(t, driver.Gone, a.renew(time.Hour), b.renew(time.Hour)) })
+		crashed := s.sweep(t, name)
+		if len(crashed) != 2 || !slices.ContainsFunc(crashed, func(h driver.Holder) bool { return h.Acq == a.Acq && h.Owner == a.Owner && h.Shared }) {
+			t.Errorf("told of %+v", crashed)
+		}
+		s.renew(t, driver.Renewed, w.renew(minute))
+		s.release(t, true, w.release())
+	},
+
+	"who asks again is found": func(t *testing.T, s *suite, name string) {
+		a := s.take(t, reader(name))
+		b := s.take(t, reader(name))
+		time.Sleep(5 * time.Millisecond)
+		s.leavesNoTrace(t, name, func() {
+			again := s.take(t, a.GrantRequest)
+			if !again.Found || again.Version != a.Version || again.Remaining >= minute || again.Remaining < minute/2 {
+				t.Errorf("%+v", again.GrantResult)
+			}
+		})
+		// What it had is over: it is granted anew, and counted once.
+		s.expire(t, a)
+		again := s.take(t, a.GrantRequest)
+		if again.Found || again.Version != b.Version || again.Remaining != minute {
+			t.Errorf("after its expiry: %+v", again.GrantResult)
+		}
+		s.counts(t, name, 2)
+		s.release(t, true, again.release(), b.release())
+		s.counts(t, name, 0)
+		// And once more, of a term that was succeeded.
+		s.expireTerm(t, name)
+		c := s.take(t, reader(name))
+		s.expireTerm(t, name)
+		w := s.take(t, writer(name))
+		s.release(t, true, w.release())
+		if again := s.take(t, c.GrantRequest); again.Found || again.Version <= w.Version {
+			t.Errorf("after another's term: %+v", again.GrantResult)
+		}
+		s.counts(t, name, 1)
+	},
+}
+
+// guards are for databases that lock rows: elsewhere a guard keeps everybody from
+// writing anything.
+var guards = map[string]func(*testing.T, *suite, string){
+	"a guard of an expired writer keeps readers off": func(t *testing.T, s *suite, name string) {
+		w := s.take(t, writer(name))
+		tx, err := s.store.Begin(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback() }()
+		if status, err := s.store.Guard(t.Context(), tx, driver.GuardRequest{Name: name, Acq: w.Acq, Version: w.Version}); status != driver.Guarded {
+			t.Fatal(status, err)
+		}
+		s.expire(t, w)
+		began := time.Now()
+		s.lose(t, reader(name))
+		if took := time.Since(began); took > 900*time.Millisecond {
+			t.Errorf("the attempt waited for the guard: %v", took)
+		}
+		_ = tx.Rollback()
+		s.take(t, reader(name))
+	},
+}
