@@ -19,6 +19,8 @@ type unresolvedError struct{ err error }
 func (e *unresolvedError) Error() string { return e.err.Error() }
 func (e *unresolvedError) Unwrap() error { return e.err }
 
+func partly(err error) error { return &unresolvedError{err} }
+
 // errTooLarge says that a value cannot be sent.
 var errTooLarge = errors.New("lockmysql: the value is longer than the server takes")
 
@@ -52,6 +54,7 @@ func classifyNumber(number uint16) driver.Fault {
 	case 1020, // ER_CHECKREAD: the row changed since the snapshot (MariaDB)
 		1037, 1038, 1041, // ER_OUTOFMEMORY and kin
 		1047, // ER_UNKNOWN_COM_ERROR: a Galera node without its cluster
+		1062, // ER_DUP_ENTRY: the same request was answered at the same time
 		1114, // ER_RECORD_FILE_FULL
 		1205, // ER_LOCK_WAIT_TIMEOUT
 		1206, // ER_LOCK_TABLE_FULL

@@ -23,6 +23,9 @@ func Statements(prefix string) map[string]string {
 		"grant": q.grant, "grantMany": q.grantMany, "grantValues": q.grantValues,
 		"renew": q.renew, "release": q.release, "releaseMany": q.releaseMany, "abandon": q.abandon,
 		"revoke": q.revoke, "crashed": q.crashed, "end": q.end, "purge": q.purge,
+		"shared look": q.shared.look, "joinable": q.shared.joinable, "join": q.shared.join, "shared renew": q.shared.renew,
+		"leaving": q.shared.leaving, "quitting": q.shared.quitting, "leave": q.shared.leave, "count": q.shared.count,
+		"hold": q.shared.hold, "held": q.shared.held, "drop": q.shared.drop,
 	}
 }
 
@@ -68,4 +71,23 @@ func Judge(d *Database, version string, variables map[string]string, noRedo bool
 	var info driver.Info
 	err = d.refuse(s, &info)
 	return info.Warnings, err
+}
+
+// Keys replaces the hash of the mode advisory.
+func Keys(hash func(name string) [16]byte) Option { return func(d *Database) { d.hash = hash } }
+
+// JudgeNodes tells what the modes that keep locks in sessions think of a server.
+func JudgeNodes(variables map[string]string) error {
+	return (&server{variables: variables}).refuseNodes()
+}
+
+// SessionStatements returns the texts over the table of terms and the pins, by name.
+func SessionStatements(prefix, mode string) map[string]string {
+	q := newTermQueries(prefix, mode)
+	return map[string]string{
+		"look": q.look, "lookValues": q.lookValues, "window": q.window, "new": q.new, "draw": q.draw, "drawMany": q.drawMany,
+		"end": q.end, "release": q.release, "ask": q.ask, "revoke": q.revoke, "purge": q.purge, "due": q.due,
+		"turn": q.turn, "pin": q.pin, "pinNow": q.pinNow, "pinShared": q.pinShared, "pinPurge": q.pinPurge, "lock": q.lock,
+		"lockShared": q.lockShared,
+	}
 }

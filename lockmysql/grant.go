@@ -7,12 +7,21 @@ import (
 	"slices"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/access"
 )
 
-// Grant implements [driver.LeaseStore]. It looks first, and changes only what
-// nobody keeps: a losing attempt reads. So a name that is free takes two
+// Grant implements [driver.LeaseStore].
+func (s *store) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
+	return access.Each(reqs, func(r *driver.GrantRequest) bool { return r.Shared },
+		func(reqs []driver.GrantRequest) ([]driver.GrantResult, error) { return s.grantAlone(ctx, reqs) },
+		func(reqs []driver.GrantRequest) ([]driver.GrantResult, error) { return s.grantShared(ctx, reqs) },
+		partly)
+}
+
+// grantAlone is Grant for those who do not share. It looks first, and changes only
+// what nobody keeps: a losing attempt reads. So a name that is free takes two
 // statements, be it one or many; names without a row take one of their own.
-func (s *store) Grant(ctx context.Context, reqs []driver.GrantRequest) (res []driver.GrantResult, err error) {
+func (s *store) grantAlone(ctx context.Context, reqs []driver.GrantRequest) (res []driver.GrantResult, err error) {
 	if len(reqs) == 0 {
 		return nil, nil
 	}
@@ -24,7 +33,13 @@ func (s *store) Grant(ctx context.Context, reqs []driver.GrantRequest) (res []dr
 		if err := g.look(ctx); err != nil {
 			return err
 		}
-		res, err = g.act(ctx)
+		crashed, err := g.mend(ctx)
+		if err != nil {
+			return err
+		}
+		if res, err = g.act(ctx); err == nil {
+			tell(crashed, reqs, res)
+		}
 		return err
 	})
 	if err != nil {
@@ -142,7 +157,7 @@ func (st *state) answer(acq driver.ID) driver.GrantResult {
 	case st.held() && !st.expired() && st.holder.Acq == acq:
 		r.Granted, r.Found = true, true
 		r.Version, r.Remaining = st.holder.Version, micros(st.holder.Until-st.now)
-	case st.held() && !st.expired():
+	case st.held() && !st.expired(), st.readers > 0:
 		r.Holder = st.holder
 	case st.gate > st.now:
 		r.Holder.Until = st.gate

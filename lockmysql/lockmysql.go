@@ -31,11 +31,15 @@ type Database struct {
 	prefix   string
 	unsafe   bool
 	problems []error // found by DB and the options; told when it is used
+
+	hash func(name string) [16]byte // of the mode advisory, in tests; else see AdvisoryKey
 }
 
 var (
-	_ driver.UniqueDatabase = (*Database)(nil)
-	_ driver.Migratable     = (*Database)(nil)
+	_ driver.UniqueDatabase    = (*Database)(nil)
+	_ driver.ForUpdateDatabase = (*Database)(nil)
+	_ driver.AdvisoryDatabase  = (*Database)(nil)
+	_ driver.Migratable        = (*Database)(nil)
 )
 
 // Option is an option of [DB].

@@ -163,6 +163,7 @@ func TestARoleNeedsNoMoreThanTheTables(t *testing.T) {
 		exec(t, admin, "CREATE USER "+cfg.User+" IDENTIFIED BY 'Secret-7'")
 		t.Cleanup(func() { exec(t, admin, "DROP USER "+cfg.User) })
 		exec(t, admin, "GRANT SELECT, INSERT, UPDATE, DELETE ON `sqllock_lock` TO "+cfg.User)
+		exec(t, admin, "GRANT SELECT, INSERT, UPDATE, DELETE ON `sqllock_holder` TO "+cfg.User)
 		exec(t, admin, "GRANT SELECT, UPDATE ON `sqllock_meta` TO "+cfg.User)
 		connector, err := mysql.NewConnector(cfg)
 		if err != nil {

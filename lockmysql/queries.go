@@ -15,12 +15,12 @@ import "strings"
 // near it.
 const now = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
 
-// open says that no gate keeps the name; gate is until when one does. grantable
-// says that nobody keeps it: no gate and no holder.
+// open says that neither a gate nor readers keep the name; gate is until when a gate
+// does. grantable says that nobody keeps it.
 const (
 	open = `(l.others = 0 OR l.others_until <= ` + now + `)
 	AND l.not_before <= ` + now + ` AND l.wait_until <= ` + now
-	gate      = `GREATEST(l.not_before, l.wait_until, IF(l.others > 0, l.others_until, 0))`
+	gate      = `GREATEST(l.not_before, l.wait_until)`
 	grantable = `(l.acq IS NULL OR l.expires_at <= ` + now + `) AND ` + open
 )
 
@@ -108,8 +108,11 @@ const (
 
 	queryMeta = doSelect + `schema_version, compatible_from, HEX(id) FROM {meta}`
 
-	queryState = now + `, l.name, l.acq, l.owner, l.label, l.version, l.acquired_at, l.expires_at,
-	l.holds, l.not_before, ` + gate + `, l.ended, l.revoked, ` + grantable
+	// What the row of a name says, and for those who lock nothing whether it is so.
+	queryState   = stateColumns + untidy
+	lockedState  = stateColumns + `NULL`
+	stateColumns = now + `, l.name, l.acq, l.owner, l.label, l.version, l.acquired_at, l.expires_at,
+	l.holds, l.not_before, ` + gate + `, l.ended, l.revoked, ` + grantable + `, l.others, l.others_until, `
 
 	// queryLook tells what the row of a name says. It locks nothing, not even in a
 	// session that is SERIALIZABLE.
@@ -174,13 +177,14 @@ type queries struct {
 	renew, release, releaseMany, abandon                                      string
 	lookValues, window, revoke, crashed, end, purge, due, turn                string
 	guard, id, fence, fenceToken                                              string
+	shared                                                                    sharedQueries
 
 	database string // its id, once it was opened
 }
 
 func newQueries(prefix string) queries {
 	q := queries{lockName: prefix + "lock", metaName: prefix + "meta"}
-	text := strings.NewReplacer("{lock}", "`"+q.lockName+"`", "{meta}", "`"+q.metaName+"`").Replace
+	text := strings.NewReplacer("{lock}", "`"+q.lockName+"`", "{meta}", "`"+q.metaName+"`", "{holder}", "`"+prefix+"holder`").Replace
 	q.meta = text(queryMeta)
 	q.look, q.lookMany, q.lookValues = text(queryLook), text(queryLookMany), text(queryLookValues)
 	q.insert, q.insertValues = text(queryInsert), text(queryInsertValues)
@@ -193,6 +197,7 @@ func newQueries(prefix string) queries {
 	q.crashed, q.end, q.purge = text(queryCrashed), text(queryEnd), text(queryPurge)
 	q.due, q.turn = text(queryDue), text(queryTurn)
 	q.guard, q.id = text(queryGuard), text(queryID)
+	q.shared = newSharedQueries(text)
 	fence := strings.NewReplacer("{fence}", "`"+prefix+"fence`").Replace
 	q.fence, q.fenceToken = fence(queryFence), fence(queryFenceToken)
 	return q

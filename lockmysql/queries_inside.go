@@ -2,9 +2,9 @@ package lockmysql
 
 // The SQL for looking inside and for cleaning up, see queries.go.
 
-// kept says that a name is held, if by somebody who has expired, or kept for its
-// minimum hold time.
-const kept = `(l.acq IS NOT NULL OR l.not_before > ` + now + `)`
+// kept says that a name is held, if by one who has expired, or kept for its minimum
+// hold time.
+const kept = `(l.acq IS NOT NULL OR l.not_before > ` + now + ` OR ` + together + `)`
 
 // idle says what is purged. Of a version that is younger than the retention it
 // cannot be said that the clock will be past it.
@@ -17,14 +17,14 @@ const (
 	queryLookValues = doSelect + queryState + `, r.i - 1, l.value` + ofNames
 
 	// queryWindow reads on in the primary key.
-	queryWindow = doSelect + queryState + ` FROM ` + lockTable + ` WHERE l.name > UNHEX(?) ORDER BY l.name LIMIT ?`
+	queryWindow = doSelect + queryState + `, ` + leftOver + ` FROM ` + lockTable + ` WHERE l.name > UNHEX(?) ORDER BY l.name LIMIT ?`
 
 	// queryRevoke ends the terms that were seen, all of them or none.
 	queryRevoke = doUpdate + `(
 	SELECT l.name, l.version, COUNT(*) OVER () AS found FROM ` + withVersion + joinTerm + `
 	WHERE l.version = r.version AND l.acq <=> UNHEX(NULLIF(r.acq, '')) AND ` + kept + lockedTerm + mine + `
 SET ` + setEnded + `, l.ended = 3, l.revoked = d.version, l.version = GREATEST(d.version + 1, ` + now + `),
-	l.expires_at = ` + now + `, l.not_before = 0
+	l.expires_at = ` + now + `, l.not_before = 0, l.others = 0, l.others_until = 0
 WHERE d.found = ?`
 
 	// queryCrashed locks the rows of which the next statement ends the terms, in one

@@ -4,11 +4,20 @@ import (
 	"context"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/access"
 )
 
-// Release implements [driver.LeaseStore]. It is one statement as long as every
-// lease is still held and no row is locked.
+// Release implements [driver.LeaseStore].
 func (s *store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error) {
+	return access.Each(reqs, func(r *driver.ReleaseRequest) bool { return r.Shared },
+		func(reqs []driver.ReleaseRequest) ([]bool, error) { return s.releaseAlone(ctx, reqs) },
+		func(reqs []driver.ReleaseRequest) ([]bool, error) { return s.releaseShared(ctx, reqs) },
+		partly)
+}
+
+// releaseAlone is Release for those who do not share. It is one statement as long as
+// every lease is still held and no row is locked.
+func (s *store) releaseAlone(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error) {
 	freed := make([]bool, len(reqs))
 	if len(reqs) == 0 {
 		return freed, nil
@@ -88,9 +97,19 @@ func releases(reqs []driver.ReleaseRequest, which []int) *batch {
 	return b
 }
 
-// Abandon implements [driver.LeaseStore]. It looks first, because as a rule
-// nothing is held.
+// Abandon implements [driver.LeaseStore].
 func (s *store) Abandon(ctx context.Context, reqs []driver.AbandonRequest) error {
+	type none struct{}
+	_, err := access.Each(reqs, func(r *driver.AbandonRequest) bool { return r.Shared },
+		func(reqs []driver.AbandonRequest) ([]none, error) { return nil, s.abandonAlone(ctx, reqs) },
+		func(reqs []driver.AbandonRequest) ([]none, error) { return nil, s.abandonShared(ctx, reqs) },
+		partly)
+	return err
+}
+
+// abandonAlone is Abandon for those who do not share. It looks first, because as a
+// rule nothing is held.
+func (s *store) abandonAlone(ctx context.Context, reqs []driver.AbandonRequest) error {
 	if len(reqs) == 0 {
 		return nil
 	}

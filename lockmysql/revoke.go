@@ -38,8 +38,8 @@ func (s *store) revokeOnce(ctx context.Context, c session, names []string, res [
 	if err != nil {
 		return false, err
 	}
-	b := newBatch(1)
-	want := 0
+	b, shared := newBatch(1), newBatch(1)
+	want, readers := 0, 0
 	for i := range states {
 		st := &states[i]
 		res[i] = driver.RevokeResult{Row: st.row(), Revoked: st.kept()}
@@ -47,10 +47,21 @@ func (s *store) revokeOnce(ctx context.Context, c session, names []string, res [
 			b.row(st.name, st.holder.Acq).int(st.holder.Version).end()
 			want++
 		}
+		if st.readers > 0 {
+			shared.row(st.name, driver.ID{}).int(st.holder.Version).end()
+			readers++
+		}
 	}
 	if want == 0 {
 		return true, nil
 	}
 	n, _, err := c.exec(ctx, s.queries.revoke, b.String(), want)
-	return n == int64(want), err
+	if err != nil || n != int64(want) {
+		return false, err
+	}
+	if readers > 0 {
+		// Their term is over. If this fails, a sweep will find them.
+		_, _, _ = c.exec(ctx, s.queries.shared.drop, shared.String())
+	}
+	return true, nil
 }

@@ -21,6 +21,13 @@ type state struct {
 	ended     driver.Ending
 	revoked   int64
 	value     []byte // if it was asked for
+
+	others      int   // who hold it together, as far as the row says
+	othersUntil int64 // the last of them
+	readers     int   // others, if they keep the name
+	untidy      bool  // the row does not say what is
+	leftOver    bool  // there is somebody to be told of; only a window looks
+	expiresAt   int64 // as the row has it
 }
 
 // held reports that the row names a holder, who may have expired.
@@ -32,19 +39,19 @@ func (st *state) heldBy(acq driver.ID) bool { return st.held() && st.holder.Acq 
 // expired reports that the row names a holder who has expired.
 func (st *state) expired() bool { return st.held() && st.holder.Until <= st.now }
 
-// kept reports that the name is held, if by somebody who has expired, or kept for
-// its minimum hold time.
-func (st *state) kept() bool { return st.held() || st.notBefore > st.now }
+// kept reports that the name is held, if by one who has expired, or kept for its
+// minimum hold time.
+func (st *state) kept() bool { return st.held() || st.readers > 0 || st.notBefore > st.now }
 
 // idle reports that nothing was done with the row for so long.
 func (st *state) idle(retention time.Duration) bool {
 	before := st.now - retention.Microseconds()
-	return !st.held() && st.gate <= st.now && st.holder.Until <= before && st.holder.Version < before
+	return !st.held() && st.readers == 0 && !st.leftOver && st.gate <= st.now && st.holder.Until <= before && st.holder.Version < before
 }
 
 // row is the state as others see it.
 func (st *state) row() driver.Row {
-	return driver.Row{Name: st.name, Holder: st.holder, Holds: st.holds, Gate: st.gate, Ended: st.ended, Revoked: st.revoked, Value: st.value, Now: st.now}
+	return driver.Row{Name: st.name, Holder: st.holder, Holds: st.holds, Readers: st.readers, Gate: st.gate, Ended: st.ended, Revoked: st.revoked, Value: st.value, Now: st.now}
 }
 
 // look returns the states of names, in their order: those of b, which has as many
@@ -77,7 +84,7 @@ func (s *store) lookAt(ctx context.Context, c session, name string) (st state, e
 func (s *store) window(ctx context.Context, c session, after string, limit int) (states []state, err error) {
 	err = s.read(ctx, c, s.queries.window, []any{digits(after), limit}, func(rows *sql.Rows) error {
 		var st state
-		err := st.scan(rows)
+		err := st.scan(rows, &st.leftOver)
 		states = append(states, st)
 		return err
 	})
@@ -89,9 +96,10 @@ func (st *state) scan(rows *sql.Rows, more ...any) error {
 	var name, owner, label sql.NullString
 	var acq []byte
 	var version, since, until, holds, notBefore, gate, ended, revoked sql.NullInt64
-	var grantable sql.NullBool
+	var grantable, untidy sql.NullBool
+	var others, othersUntil sql.NullInt64
 	err := rows.Scan(append([]any{&st.now, &name, &acq, &owner, &label, &version, &since, &until,
-		&holds, &notBefore, &gate, &ended, &revoked, &grantable}, more...)...)
+		&holds, &notBefore, &gate, &ended, &revoked, &grantable, &others, &othersUntil, &untidy}, more...)...)
 	st.exists, st.name = name.Valid, name.String
 	st.grantable = grantable.Bool
 	st.holder = driver.Holder{Owner: owner.String, Label: label.String,
@@ -99,5 +107,11 @@ func (st *state) scan(rows *sql.Rows, more ...any) error {
 	copy(st.holder.Acq[:], acq)
 	st.holds, st.notBefore, st.gate = int(holds.Int64), notBefore.Int64, gate.Int64
 	st.ended, st.revoked = driver.Ending(ended.Int64), revoked.Int64
+	st.others, st.othersUntil, st.untidy = int(others.Int64), othersUntil.Int64, untidy.Bool
+	st.expiresAt = until.Int64
+	if !st.held() && st.others > 0 && st.othersUntil > st.now {
+		st.readers = st.others
+		st.holder.Shared, st.holder.Until = true, st.othersUntil
+	}
 	return err
 }

@@ -31,6 +31,7 @@ func (s *store) clean(ctx context.Context, c session, req driver.SweepRequest, s
 	idle := newBatch(1)
 	purge := false
 	var expired []state
+	var untidy []string
 	for i := range states {
 		st := &states[i]
 		switch {
@@ -39,6 +40,9 @@ func (s *store) clean(ctx context.Context, c session, req driver.SweepRequest, s
 		case st.idle(req.Retention):
 			idle.row(st.name, driver.ID{}).end()
 			purge = true
+		}
+		if st.leftOver || st.untidy && !st.idle(req.Retention) {
+			untidy = append(untidy, st.name)
 		}
 		res.Last = st.name
 	}
@@ -51,9 +55,19 @@ func (s *store) clean(ctx context.Context, c session, req driver.SweepRequest, s
 		res.Purged = int(purged)
 	}
 	if len(expired) > 0 {
-		res.Crashed, err = s.end(ctx, c, expired)
+		if res.Crashed, err = s.end(ctx, c, expired); err != nil {
+			return res, err
+		}
 	}
-	return res, err
+	if len(untidy) > 0 {
+		crashed, err := s.mend(ctx, c, untidy)
+		if err != nil && len(res.Crashed) == 0 {
+			return res, err
+		}
+		// Otherwise the next pass finds the same names.
+		res.Crashed = append(res.Crashed, crashed...)
+	}
+	return res, nil
 }
 
 // end ends those of the terms whose rows are not locked, and returns them. A

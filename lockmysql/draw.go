@@ -1,0 +1,226 @@
+package lockmysql
+
+import (
+	"context"
+	"encoding/hex"
+	"slices"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// A draw begins a term, with a new token, for somebody who has the lock already: what
+// is drawn before a wait could come out of order. It is committed by itself, at once,
+// so that nothing which happens to the session takes it back.
+
+// mark is by which the row of a term tells whose it is.
+type mark struct {
+	key func(name string) string // a lock of GET_LOCK that goes with the session
+	pid uint64
+}
+
+// drawing is one call that draws. It waits for no row that somebody has locked: a
+// guard does that, for as long as its transaction is open.
+type drawing struct {
+	s     *sessions
+	c     session
+	reqs  []driver.GrantRequest
+	terms []term // as seen; they may be out of date
+	by    *mark  // nil if nothing is to be recorded but the token
+	res   []driver.GrantResult
+}
+
+// drawRounds is how often a draw looks again, with pauses that double, when a row has
+// changed or is locked. So it does not mind what is locked for a moment, nor a session
+// that has let go of its lock and is about to be gone.
+const drawRounds = 5
+
+// draw draws for each request or tells what keeps the name. After an error something
+// may have been drawn.
+func (s *sessions) draw(ctx context.Context, c session, reqs []driver.GrantRequest, terms []term, by *mark) ([]driver.GrantResult, error) {
+	d := &drawing{s: s, c: c, reqs: reqs, terms: terms, by: by, res: make([]driver.GrantResult, len(reqs))}
+	todo := every(len(reqs))
+	for round := 0; ; round++ {
+		rest, err := d.once(ctx, todo)
+		if err != nil || len(rest) == 0 {
+			return d.res, err
+		}
+		if todo = rest; round == drawRounds {
+			break
+		}
+		if round > 0 {
+			if err := sleep(ctx, time.Millisecond<<round); err != nil {
+				return nil, errLocked
+			}
+		}
+		if err := d.look(ctx, todo); err != nil {
+			return nil, err
+		}
+	}
+	for _, i := range todo {
+		d.res[i] = driver.GrantResult{Now: d.terms[i].now}
+	}
+	return d.res, nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (d *drawing) look(ctx context.Context, which []int) error {
+	names := make([]string, len(which))
+	for k, i := range which {
+		names[k] = d.reqs[i].Name
+	}
+	terms, err := d.s.look(ctx, d.c, names...)
+	if err != nil {
+		return err
+	}
+	for k, i := range which {
+		d.terms[i] = terms[k]
+	}
+	return nil
+}
+
+// once does what the terms ask for, as they were seen, and returns the requests for
+// which they turned out to be out of date, or locked.
+func (d *drawing) once(ctx context.Context, todo []int) (rest []int, err error) {
+	if err := d.make(ctx, todo); err != nil {
+		return nil, err
+	}
+	var take []int
+	for _, i := range todo {
+		acq, t := d.reqs[i].Acq, &d.terms[i]
+		switch {
+		case d.s.zombies && t.other(acq) && t.alive:
+			rest = append(rest, i)
+		case t.other(acq) && t.delay > 0:
+			done, err := d.delay(ctx, i)
+			if err != nil {
+				return nil, err
+			}
+			if !done {
+				rest = append(rest, i)
+			}
+		case t.gated(acq):
+			d.res[i] = driver.GrantResult{Now: t.now, Holder: driver.Holder{Until: t.notBefore}}
+		default:
+			take = append(take, i)
+		}
+	}
+	late, err := d.take(ctx, take)
+	return append(rest, late...), err
+}
+
+// make makes the rows that are missing. They name nobody, so nobody minds if they
+// stay.
+func (d *drawing) make(ctx context.Context, which []int) error {
+	var missing []string
+	for _, i := range which {
+		if !d.terms[i].exists {
+			missing = append(missing, d.reqs[i].Name)
+			d.terms[i].exists = true
+		}
+	}
+	if missing == nil {
+		return nil
+	}
+	_, _, err := d.c.exec(ctx, d.s.q.new, nameBatch(missing).String())
+	return err
+}
+
+// delay lets the lock delay of a holder begin whose session is gone.
+func (d *drawing) delay(ctx context.Context, i int) (bool, error) {
+	t := &d.terms[i]
+	ended, at, until, err := d.s.endTerm(ctx, d.c, t)
+	if err != nil || !ended {
+		return false, err
+	}
+	d.res[i] = driver.GrantResult{Now: at, Holder: driver.Holder{Until: until}, Crashed: t.crashed(at)}
+	return true, nil
+}
+
+// take draws together if that works, and otherwise one by one.
+func (d *drawing) take(ctx context.Context, which []int) (late []int, err error) {
+	valued := slices.ContainsFunc(which, func(i int) bool { return len(d.reqs[i].Value) > 0 })
+	if len(which) > 1 && !valued && d.s.base.fitting(len(which), func(k int) int { return textSize(&d.reqs[which[k]]) }) == len(which) {
+		n, now, err := d.takeAll(ctx, which)
+		if err != nil {
+			return nil, err
+		}
+		if n == int64(len(which)) {
+			for _, i := range which {
+				d.won(i, now)
+			}
+			return nil, nil
+		}
+	}
+	for _, i := range which {
+		n, now, err := d.takeOne(ctx, i)
+		if err != nil {
+			return nil, err
+		}
+		if n == 1 {
+			d.won(i, now)
+		} else {
+			late = append(late, i)
+		}
+	}
+	return late, nil
+}
+
+// won notes a draw at the time now. The version follows from the one that was asked
+// for.
+func (d *drawing) won(i int, now int64) {
+	t := &d.terms[i]
+	d.res[i] = driver.GrantResult{Granted: true, Version: max(t.holder.Version+1, now), Remaining: d.s.ttl, Now: now}
+	if t.other(d.reqs[i].Acq) {
+		d.res[i].Crashed = t.crashed(now)
+	}
+}
+
+// recorded is what a draw writes of a request, which is nothing but the token if
+// others may share the lock.
+func (d *drawing) recorded(i int) (acq driver.ID, owner, key string, hold, delay int64) {
+	r := &d.reqs[i]
+	if d.by == nil || r.Shared {
+		return acq, "", "", 0, 0
+	}
+	return r.Acq, r.Owner, d.by.key(r.Name), r.MinHold.Microseconds(), r.Delay.Microseconds()
+}
+
+func (d *drawing) pid() (pid uint64) {
+	if d.by != nil {
+		pid = d.by.pid
+	}
+	return pid
+}
+
+func (d *drawing) takeOne(ctx context.Context, i int) (n, now int64, err error) {
+	r, t := &d.reqs[i], &d.terms[i]
+	acq, owner, key, hold, delay := d.recorded(i)
+	value := ""
+	if acq != (driver.ID{}) {
+		value = hex.EncodeToString(r.Value)
+	}
+	return d.c.exec(ctx, d.s.q.draw, idDigits(acq), digits(owner), digits(key), hold, delay,
+		digits(r.Name), t.holder.Version, idDigits(t.holder.Acq),
+		d.s.client.Instance.String(), digits(d.s.client.Label), d.pid(), value)
+}
+
+func (d *drawing) takeAll(ctx context.Context, which []int) (n, now int64, err error) {
+	b := newBatch(len(which))
+	for _, i := range which {
+		acq, owner, key, hold, delay := d.recorded(i)
+		t := &d.terms[i]
+		b.row(d.reqs[i].Name, acq).int(t.holder.Version).id(t.holder.Acq).hex([]byte(owner)).hex([]byte(key)).int(hold).int(delay).end()
+	}
+	return d.c.exec(ctx, d.s.q.drawMany, b.String(), d.s.client.Instance.String(), digits(d.s.client.Label), d.pid(), len(which))
+}

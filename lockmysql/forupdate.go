@@ -1,0 +1,301 @@
+package lockmysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// OpenForUpdate implements [driver.ForUpdateDatabase]. The TTL must be two seconds or
+// more; the server counts it in whole ones, so that it keeps the names of a host that
+// has vanished for up to a second longer if it is not. A wait in the database ends
+// after a second at most, as the server counts seconds.
+func (d *Database) OpenForUpdate(ctx context.Context, client driver.Client, opts driver.SessionOptions) (driver.SessionStore, error) {
+	s, err := d.openSessions(ctx, client, opts, modeForUpdate)
+	if err != nil {
+		return nil, err
+	}
+	s.zombies, s.pinned = true, true
+	return &forUpdateStore{s}, nil
+}
+
+// forUpdateStore is the mode for update: a lock is a row, its pin, that an open
+// transaction has locked.
+type forUpdateStore struct{ *sessions }
+
+var (
+	_ driver.SessionStore = (*forUpdateStore)(nil)
+	_ driver.Session      = (*forUpdateSession)(nil)
+)
+
+// Key implements [driver.SessionStore].
+func (s *forUpdateStore) Key(name string) string { return name }
+
+// Look implements [driver.SessionStore]. It cannot tell of those who share a name.
+func (s *forUpdateStore) Look(ctx context.Context, names []string) ([]driver.Row, error) {
+	return s.lookRows(ctx, names, nil)
+}
+
+// List implements [driver.SessionStore].
+func (s *forUpdateStore) List(ctx context.Context, req driver.ListRequest) (driver.Page, error) {
+	return s.listRows(ctx, req, nil)
+}
+
+// Session implements [driver.SessionStore].
+func (s *forUpdateStore) Session(ctx context.Context) (driver.Session, error) {
+	l, err := s.freshLine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f := &forUpdateSession{s: s, line: l, mark: newMark()}
+	var got, pid sql.NullInt64
+	err = l.ask(ctx, queryMark, []any{f.mark}, &got, &pid)
+	if err == nil && (got.Int64 != 1 || uint64(pid.Int64) != l.pid) {
+		err = fmt.Errorf("%w: GET_LOCK has answered %v to connection %d, now %d", driver.ErrUnsupported, got, l.pid, pid.Int64)
+	}
+	if err != nil {
+		_ = l.close(false, nil)
+		return nil, err
+	}
+	return f, nil
+}
+
+// forUpdateSession has one lock.
+type forUpdateSession struct {
+	s    *forUpdateStore
+	line *line
+	mark string // a lock of GET_LOCK, by which others can tell that the session lives
+
+	busy bool // a transaction may be open
+	held bool
+	acq  driver.ID
+	res  driver.GrantResult
+}
+
+// ID implements [driver.Session].
+func (f *forUpdateSession) ID() string { return f.mark }
+
+// Gone implements [driver.Session].
+func (f *forUpdateSession) Gone() <-chan struct{} { return f.line.gone }
+
+var errOneLock = errors.New("lockmysql: a session of the mode for update takes one lock")
+
+// Grant implements [driver.Session]. The token is drawn on the connection that is
+// kept: what the transaction of the lock writes would be undone if it were rolled
+// back. After that the session is asked once more: if it lives, it had the lock while
+// the token was drawn.
+func (f *forUpdateSession) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
+	if len(reqs) != 1 {
+		return nil, errOneLock
+	}
+	r := &reqs[0]
+	if f.held {
+		if r.Acq != f.acq {
+			return nil, errOneLock
+		}
+		again := f.res
+		again.Found, again.Crashed = true, driver.Holder{}
+		return []driver.GrantResult{again}, nil
+	}
+	if err := f.s.base.checkValues(reqs); err != nil {
+		return nil, err
+	}
+	got, err := f.lock(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if !got {
+		return []driver.GrantResult{f.lost(ctx, r)}, nil
+	}
+	var res []driver.GrantResult
+	err = f.s.onControl(ctx, func(ctx context.Context, c session) error {
+		terms, err := f.s.lookFirst(ctx, c, r.Name)
+		if err != nil {
+			return err
+		}
+		res, err = f.s.draw(ctx, c, reqs, terms, &mark{key: func(string) string { return f.mark }, pid: f.line.pid})
+		return err
+	})
+	if err != nil || !res[0].Granted {
+		if end := f.rollback(ctx); end != nil && err == nil {
+			err = end
+		}
+		return res, err
+	}
+	if err := f.ping(ctx); err != nil {
+		return nil, err
+	}
+	f.held, f.acq, f.res = true, r.Acq, res[0]
+	return res, nil
+}
+
+// lost tells who has the lock, as far as that can be found out.
+func (f *forUpdateSession) lost(ctx context.Context, r *driver.GrantRequest) (res driver.GrantResult) {
+	_ = f.s.onControl(ctx, func(ctx context.Context, c session) error {
+		terms, err := f.s.lookFirst(ctx, c, r.Name)
+		if err == nil {
+			res = driver.GrantResult{Now: terms[0].now, Holder: terms[0].known()}
+		}
+		return err
+	})
+	return res
+}
+
+// lock locks the pin, and leaves no transaction if it does not.
+func (f *forUpdateSession) lock(ctx context.Context, r *driver.GrantRequest) (bool, error) {
+	text := f.s.pinText(r.Shared, r.Wait < time.Second)
+	patience := newPatience(min(r.Wait, time.Second))
+	for made := 0; ; {
+		found, err := f.tryLock(ctx, text, r.Name)
+		if found {
+			return true, nil
+		}
+		if err != nil && !isHeld(err) {
+			return false, err
+		}
+		if err == nil { // there is no pin; nobody has it
+			if made++; made > drawRounds {
+				return false, errLocked
+			}
+			if err := f.line.exec(ctx, f.s.q.pinNew, digits(r.Name)); err != nil && !isHeld(err) {
+				return false, err
+			}
+			continue
+		}
+		if r.Wait >= time.Second || patience.wait(ctx) != nil {
+			return false, nil
+		}
+	}
+}
+
+// pinText is what locks a pin in a session of ours.
+func (s *forUpdateStore) pinText(shared, now bool) string {
+	switch {
+	case shared && now:
+		return s.q.pinSharedNow
+	case shared:
+		return s.q.pinShared
+	case now:
+		return s.q.pinNow
+	}
+	return s.q.pin
+}
+
+// tryLock reports whether there is a pin and it is ours. With READ COMMITTED a pin
+// that is not there locks no gap.
+func (f *forUpdateSession) tryLock(ctx context.Context, text, name string) (found bool, err error) {
+	err = f.line.do(ctx, func(ctx context.Context, c session) error {
+		f.busy = true
+		for _, begin := range []string{queryCommitted, queryBegin} {
+			if _, err := c.ExecContext(ctx, begin); err != nil {
+				return err
+			}
+		}
+		return query(ctx, c, text, []any{digits(name)}, func(rows *sql.Rows) error {
+			found = true
+			return rows.Scan(new(int))
+		})
+	})
+	if found && err == nil {
+		return true, nil
+	}
+	if f.line.over() {
+		return false, err
+	}
+	if end := f.rollback(ctx); end != nil {
+		return false, end
+	}
+	return false, err
+}
+
+// isHeld reports that somebody else has locked a row. NOWAIT has an error of its own
+// on MySQL.
+func isHeld(err error) bool {
+	var e *mysql.MySQLError
+	return errors.As(err, &e) && (e.Number == 1205 || e.Number == 1213 || e.Number == 3572)
+}
+
+// rollback ends the transaction, also when ctx has ended. If it cannot, the session
+// is over.
+func (f *forUpdateSession) rollback(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	err := f.line.exec(ctx, queryRollback)
+	if err != nil {
+		f.line.end()
+		return err
+	}
+	f.busy = false
+	return nil
+}
+
+func (f *forUpdateSession) ping(ctx context.Context) error {
+	return f.line.do(ctx, func(ctx context.Context, c session) error { return c.PingContext(ctx) })
+}
+
+// Renew implements [driver.Session]. It reads no table on the session: the open
+// transaction would keep the table from being altered. That somebody wants the lock
+// back is asked for elsewhere, and told later if nobody answers.
+func (f *forUpdateSession) Renew(ctx context.Context, reqs []driver.RenewRequest) (driver.RenewResults, error) {
+	res := driver.RenewResults{Status: make([]driver.RenewStatus, len(reqs))}
+	if err := f.ping(ctx); err != nil {
+		return res, err
+	}
+	asked := f.asked(ctx, &res)
+	for i := range reqs {
+		switch {
+		case !f.held || reqs[i].Acq != f.acq:
+			res.Status[i] = driver.Ended
+		case asked[f.acq]:
+			res.Status[i] = driver.Revoked
+		default:
+			res.Status[i] = driver.Renewed
+		}
+	}
+	return res, nil
+}
+
+func (f *forUpdateSession) asked(ctx context.Context, res *driver.RenewResults) (acqs map[driver.ID]bool) {
+	ctx, cancel := context.WithTimeout(ctx, min(f.s.ttl/4, time.Second))
+	defer cancel()
+	_ = f.s.onControl(ctx, func(ctx context.Context, c session) (err error) {
+		res.Now, acqs, err = f.s.asked(ctx, c)
+		return stale(ctx, err)
+	})
+	return acqs
+}
+
+// Release implements [driver.Session]. The term ends before the lock: so whoever has
+// the lock and finds a term knows that its holder has not released it.
+func (f *forUpdateSession) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error) {
+	freed := make([]bool, len(reqs))
+	for i := range reqs {
+		if !f.held || reqs[i].Acq != f.acq {
+			continue
+		}
+		if !reqs[i].Shared && !reqs[i].Lost {
+			err := f.s.onControl(ctx, func(ctx context.Context, c session) error {
+				return f.s.releaseTerms(ctx, c, reqs[i:i+1])
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+		f.held = false
+		freed[i] = f.rollback(ctx) == nil
+	}
+	return freed, nil
+}
+
+// Close implements [driver.Session].
+func (f *forUpdateSession) Close() error {
+	return f.line.close(!f.busy && !f.held, func(ctx context.Context) error {
+		return f.line.exec(ctx, queryUnmark, f.mark)
+	})
+}

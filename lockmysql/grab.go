@@ -1,0 +1,212 @@
+package lockmysql
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// grabbing is one call of Grant.
+type grabbing struct {
+	a     *advisorySession
+	reqs  []driver.GrantRequest
+	res   []driver.GrantResult
+	terms []term
+	locks []string // what was taken for each request, "" if nothing
+	sent  []int    // requests that were sent to the server
+}
+
+// A momentary lock is asked for again, so often and with such pauses.
+const (
+	grabTries = 8
+	grabPause = time.Millisecond
+)
+
+func (g *grabbing) run(ctx context.Context) error {
+	var alone, together, draw []int
+	for i := range g.reqs {
+		r := &g.reqs[i]
+		key := g.a.s.Key(r.Name)
+		held := g.a.held[key]
+		switch lease := g.a.leases[r.Acq]; {
+		case lease != nil:
+			g.res[i] = lease.res
+			g.res[i].Found, g.res[i].Crashed = true, driver.Holder{}
+		case held != nil && held.shared && r.Shared:
+			draw = append(draw, i)
+		case held != nil: // the server would let the session have it again
+		case r.Shared:
+			together = append(together, i)
+		default:
+			alone = append(alone, i)
+		}
+	}
+	if err := g.lock(ctx, g.a.s.q.lock, alone); err != nil {
+		return err
+	}
+	for try := 0; len(together) > 0; try++ {
+		if err := g.lock(ctx, g.a.s.q.lockShared, together); err != nil {
+			return err
+		}
+		if together = g.blocked(together); len(together) == 0 || try == grabTries {
+			break
+		}
+		if err := sleep(ctx, grabPause); err != nil {
+			return errLocked
+		}
+	}
+	for i := range g.locks {
+		if g.locks[i] != "" {
+			draw = append(draw, i)
+		}
+	}
+	return g.draw(ctx, draw)
+}
+
+// blocked are those of the requests that met somebody who has the lock itself, though
+// no term says who: it may be another who shares it, for a moment.
+func (g *grabbing) blocked(which []int) (again []int) {
+	for _, i := range which {
+		if g.locks[i] == "" && g.res[i].Holder == (driver.Holder{}) {
+			again = append(again, i)
+		}
+	}
+	return again
+}
+
+// lock sends requests, and notes what was taken.
+func (g *grabbing) lock(ctx context.Context, text string, which []int) error {
+	if len(which) == 0 {
+		return nil
+	}
+	g.sent = append(g.sent, which...)
+	b := newBatch(len(which))
+	for _, i := range which {
+		b.row(g.reqs[i].Name, g.a.s.hash(g.reqs[i].Name)).int(int64(g.a.s.client.Instance[0]) % slots).end()
+	}
+	return g.a.line.do(ctx, func(ctx context.Context, c session) error {
+		return g.a.s.base.read(ctx, c, text, []any{b.String()}, func(rows *sql.Rows) error {
+			var k int
+			var got sql.NullInt64
+			var t term
+			if err := t.scan(rows, &k, &got); err != nil {
+				return err
+			}
+			g.note(which[k], t, got)
+			if !got.Valid {
+				return fmt.Errorf("%w: GET_LOCK failed", errInDoubt)
+			}
+			return nil
+		})
+	})
+}
+
+// note notes the answer to a request, see queryLock.
+func (g *grabbing) note(i int, t term, got sql.NullInt64) {
+	t.name = g.reqs[i].Name
+	g.terms[i] = t
+	key := g.a.s.Key(t.name)
+	switch {
+	case got.Int64 == 1:
+		g.locks[i] = key
+	case got.Int64 > 1:
+		g.locks[i] = fmt.Sprintf("%s:%d", key, got.Int64-2)
+	default:
+		g.res[i] = driver.GrantResult{Now: t.now, Holder: t.known()}
+		if got.Int64 == -1 && !t.held() {
+			g.res[i].Holder = driver.Holder{Shared: true}
+		}
+	}
+}
+
+// draw draws for the requests that have their locks.
+func (g *grabbing) draw(ctx context.Context, which []int) error {
+	if len(which) == 0 {
+		return nil
+	}
+	a := g.a
+	if err := g.look(ctx, which); err != nil {
+		return err
+	}
+	reqs, terms := make([]driver.GrantRequest, len(which)), make([]term, len(which))
+	for k, i := range which {
+		reqs[k], terms[k] = g.reqs[i], g.terms[i]
+	}
+	var res []driver.GrantResult
+	err := a.line.do(ctx, func(ctx context.Context, c session) (err error) {
+		res, err = a.s.draw(ctx, c, reqs, terms, &mark{key: a.s.Key, pid: a.line.pid})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var back []string
+	for k, i := range which {
+		g.res[i] = res[k]
+		if !res[k].Granted {
+			if g.locks[i] != "" {
+				back = append(back, g.locks[i])
+				g.locks[i] = ""
+			}
+			continue
+		}
+		key := a.s.Key(g.reqs[i].Name)
+		if g.locks[i] != "" {
+			a.held[key] = &grasp{lock: g.locks[i], shared: g.reqs[i].Shared}
+			g.locks[i] = ""
+		}
+		a.held[key].leases++
+		a.leases[g.reqs[i].Acq] = &advisoryLease{key: key, res: res[k]}
+	}
+	if _, err = a.unlock(ctx, back); err != nil {
+		a.line.end()
+	}
+	return err
+}
+
+// look reads the terms of requests that had not to be sent.
+func (g *grabbing) look(ctx context.Context, which []int) error {
+	var names []string
+	var unseen []int
+	for _, i := range which {
+		if g.locks[i] == "" {
+			names = append(names, g.reqs[i].Name)
+			unseen = append(unseen, i)
+		}
+	}
+	if names == nil {
+		return nil
+	}
+	return g.a.line.do(ctx, func(ctx context.Context, c session) error {
+		terms, err := g.a.s.look(ctx, c, names...)
+		for k, i := range unseen {
+			g.terms[i] = terms[k]
+		}
+		return err
+	})
+}
+
+// undo gives back what a call may have taken that has failed. If that fails too, the
+// session is over.
+func (g *grabbing) undo(ctx context.Context) {
+	a := g.a
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	var locks []string
+	for _, i := range g.sent {
+		key := a.s.Key(g.reqs[i].Name)
+		if a.held[key] != nil {
+			continue
+		}
+		locks = append(locks, key)
+		for slot := range slots {
+			locks = append(locks, fmt.Sprintf("%s:%d", key, slot))
+		}
+	}
+	if _, err := a.unlock(ctx, locks); err != nil {
+		a.line.end()
+	}
+}

@@ -1,0 +1,107 @@
+package lockmysql
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"fmt"
+	"strings"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// inspect refuses a server that cannot keep locks in sessions.
+func (s *sessions) inspect(ctx context.Context, c session) error {
+	server, err := identify(ctx, c)
+	if err != nil {
+		return err
+	}
+	s.mariaDB = server.mariaDB
+	if server.variables, err = pairs(ctx, c, queryNodes); err != nil {
+		return err
+	}
+	if err := server.refuseNodes(); err != nil {
+		return err
+	}
+	s.mortal = server.mariaDB && server.on("innodb_rollback_on_timeout")
+	for _, table := range []string{s.q.termName, s.q.pinName} {
+		if err := checkEngine(ctx, c, table); err != nil {
+			return err
+		}
+	}
+	if err := s.probe(ctx, c); err != nil {
+		return err
+	}
+	return checkSticky(ctx, c)
+}
+
+// refuseNodes refuses a server whose locks others do not see that write to the same
+// tables.
+func (s *server) refuseNodes() error {
+	switch {
+	case s.on("wsrep_on"):
+		return fmt.Errorf("%w: the server is a node of a Galera cluster: what a session has locked is not locked on other nodes; use the mode unique", driver.ErrUnsupported)
+	case s.is("group_replication_single_primary_mode", "OFF", "0"):
+		return fmt.Errorf("%w: the server may be one of many primaries (group_replication_single_primary_mode is OFF): what a session has locked is not locked "+
+			"on others; use the mode unique", driver.ErrUnsupported)
+	}
+	return nil
+}
+
+// checkEngine refuses a table that is missing or does not fit.
+func checkEngine(ctx context.Context, c session, table string) error {
+	var database, engine sql.NullString
+	if err := c.QueryRowContext(ctx, queryEngine, table).Scan(&database, &engine); err != nil {
+		return err
+	}
+	switch {
+	case !engine.Valid:
+		return fmt.Errorf("%w: table `%s` does not exist in database `%s`; create it with migrations.Up or \"sqllock migrate up\"",
+			driver.ErrSchema, table, database.String)
+	case !strings.EqualFold(engine.String, "InnoDB"):
+		return fmt.Errorf("%w: the engine of table `%s` is %s, which locks no rows; ALTER TABLE … ENGINE = InnoDB", driver.ErrUnsupported, table, engine.String)
+	}
+	return nil
+}
+
+// probe runs statements over no rows, so that what the server does not understand, or
+// the account may not do, shows now.
+func (s *sessions) probe(ctx context.Context, c session) error {
+	none := newBatch(0).String()
+	if _, _, err := c.exec(ctx, s.q.new, none); err != nil {
+		return err
+	}
+	if _, _, err := c.exec(ctx, s.q.release, none, 0); err != nil {
+		return err
+	}
+	return query(ctx, c, s.q.pin, []any{""}, func(*sql.Rows) error { return nil })
+}
+
+// checkSticky refuses what moves a session from one connection to another, and a
+// server on which GET_LOCK does nothing.
+func checkSticky(ctx context.Context, c session) error {
+	key := newMark()
+	var got, used, freed sql.NullInt64
+	var free sql.NullBool
+	var before, after int64
+	if err := c.QueryRowContext(ctx, queryMark, key).Scan(&got, &before); err != nil {
+		return err
+	}
+	if err := c.QueryRowContext(ctx, queryMarked, key, key).Scan(&used, &free, &after); err != nil {
+		return err
+	}
+	if err := c.QueryRowContext(ctx, queryUnmark, key).Scan(&freed); err != nil {
+		return err
+	}
+	switch {
+	case before != after:
+		return fmt.Errorf("%w: something between here and the server moves sessions between connections (CONNECTION_ID() was %d, then %d); "+
+			"use the mode unique, or reach the server directly", driver.ErrUnsupported, before, after)
+	case got.Int64 != 1 || free.Bool || used.Int64 != after || freed.Int64 != 1:
+		return fmt.Errorf("%w: GET_LOCK does not lock here; use the mode unique", driver.ErrUnsupported)
+	}
+	return nil
+}
+
+// newMark returns the name of a lock by which a session can be told that lives.
+func newMark() string { return "sqllock-session:" + strings.ToLower(rand.Text()) }

@@ -1,0 +1,150 @@
+package lockmysql
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/sqlconn"
+)
+
+// sessions is what the modes have in common that keep locks in sessions: the table
+// of terms, and a connection for what must not wait for one of the application.
+type sessions struct {
+	base    *store // the pool, and what is known of the server
+	control *sqlconn.Kept
+	q       termQueries
+	client  driver.Client
+	ttl     time.Duration
+
+	mariaDB bool
+	mortal  bool // a row that cannot be locked ends the whole transaction
+	hash    func(name string) [16]byte
+
+	zombies bool // who draws may have lost the lock meanwhile
+	pinned  bool // names have rows that are locked
+}
+
+// The numbers of the modes in the table of terms.
+const (
+	modeForUpdate = "2"
+	modeAdvisory  = "3"
+)
+
+// Bounds of what a session needs.
+const (
+	minSessionTTL = 2 * time.Second
+	minPool       = 3
+)
+
+// openSessions checks what can be checked before any SQL, and then the server.
+func (d *Database) openSessions(ctx context.Context, client driver.Client, opts driver.SessionOptions, mode string) (*sessions, error) {
+	if err := errors.Join(d.problems...); err != nil {
+		return nil, err
+	}
+	most := d.db.Stats().MaxOpenConnections
+	switch {
+	case opts.TTL < minSessionTTL:
+		return nil, fmt.Errorf("%w: TTL %v: must be at least %v, because the server counts the silence of a session in seconds",
+			driver.ErrInvalidOption, opts.TTL, minSessionTTL)
+	case most > 0 && most < minPool:
+		return nil, fmt.Errorf("%w: the handle may open %d connections: needs a pool of at least %d connections: one is kept for tokens, "+
+			"each lock session takes one, the application needs one", driver.ErrInvalidOption, most, minPool)
+	}
+	pool := &sqlconn.Pool{DB: d.db}
+	s := &sessions{
+		base:    &store{pool: pool, source: pool, queries: newQueries(d.prefix), client: client},
+		control: pool.Keep(nil), q: newTermQueries(d.prefix, mode), client: client, ttl: opts.TTL,
+	}
+	err := s.control.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		if err := d.inspect(ctx, session{conn}, s.base); err != nil {
+			return err
+		}
+		return s.inspect(ctx, session{conn})
+	})
+	if err != nil {
+		_ = s.control.Close()
+		return nil, closedHandle(err)
+	}
+	s.base.info.MaxConns = most
+	var database driver.ID
+	if err := database.UnmarshalText([]byte(s.base.queries.database)); err != nil {
+		_ = s.control.Close()
+		return nil, fmt.Errorf("%w: the id of the database: %w", driver.ErrSchema, err)
+	}
+	s.hash = d.hash
+	if s.hash == nil {
+		s.hash = func(name string) [16]byte { return hashName(database, name) }
+	}
+	return s, nil
+}
+
+// Info implements [driver.SessionStore].
+func (s *sessions) Info() driver.Info { return s.base.info }
+
+// Close implements [driver.SessionStore].
+func (s *sessions) Close() error { return s.control.Close() }
+
+// Begin implements [driver.GuardStore].
+func (s *sessions) Begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error) {
+	return s.base.Begin(ctx, opts)
+}
+
+// Classify implements [driver.SessionStore].
+func (s *sessions) Classify(err error) driver.Fault {
+	var server *mysql.MySQLError
+	switch {
+	case errors.Is(err, driver.ErrUnsupported):
+		return driver.Refused
+	case errors.As(err, &server) && server.Number == errInactive:
+		return driver.Unreachable
+	}
+	return classify(err)
+}
+
+// onControl calls fn with the connection that is kept. What the server answers puts
+// no doubt on it.
+func (s *sessions) onControl(ctx context.Context, fn func(context.Context, session) error) error {
+	return s.control.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		err := fn(ctx, session{conn})
+		if isAnswer(err) {
+			return sqlconn.Settled(err)
+		}
+		return err
+	})
+}
+
+// stale is an error of a statement that changes nothing, when it is the first on the
+// connection that is kept: that may have died since it was used, and another is tried.
+func stale(ctx context.Context, err error) error {
+	if err == nil || isAnswer(err) || ctx.Err() != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", sqldriver.ErrBadConn, err)
+}
+
+// lookFirst is look as the first statement on the connection that is kept.
+func (s *sessions) lookFirst(ctx context.Context, c session, name string) ([]term, error) {
+	terms, err := s.look(ctx, c, name)
+	return terms, stale(ctx, err)
+}
+
+// onPool calls fn with a connection of the pool.
+func (s *sessions) onPool(ctx context.Context, fn func(context.Context, session) error) error {
+	return s.base.do(ctx, fn)
+}
+
+// aside calls fn with a connection of the pool or, if that has none to give, with the
+// one that is kept.
+func (s *sessions) aside(ctx context.Context, fn func(context.Context, session) error) error {
+	if s.base.pool.Exhausted() {
+		return s.onControl(ctx, fn)
+	}
+	return s.onPool(ctx, fn)
+}

@@ -1,0 +1,195 @@
+package lockmysql_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/testdb"
+)
+
+// A session of the mode for update may end after it has got the lock and before its
+// token is drawn, on another connection. Somebody else may have the lock by then.
+func TestATokenThatIsDrawnTooLateIsNotBelieved(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		a, b, db := forUpdate.client(t, f), forUpdate.client(t, f), f.Open(t)
+		s, first := a.lock(t, request("k")) // now there are rows
+		giveBack(t, s)
+		s = a.session(t)
+		table, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = table.Close() }()
+		exec(t, table, "LOCK TABLES `sqllock_term` WRITE")
+		late := request("k")
+		answer := make(chan error, 1)
+		go func() {
+			_, err := s.Grant(context.Background(), []driver.GrantRequest{late})
+			answer <- err
+		}()
+		var pid int64
+		eventually(t, "the session has the lock", time.Second, func() bool {
+			return db.QueryRow("SELECT COALESCE(IS_USED_LOCK(?), 0)", s.ID()).Scan(&pid) == nil && pid > 0 && pinIsLocked(t, db, "k")
+		})
+		exec(t, db, fmt.Sprintf("KILL %d", pid))
+		eventually(t, "the lock is free", time.Second, func() bool { return !pinIsLocked(t, db, "k") })
+		exec(t, table, "UNLOCK TABLES")
+		if err := <-answer; err == nil || !closed(s) {
+			t.Errorf("believed in a lock that it had lost: %v", err)
+		}
+		_, res := b.eventuallyGets(t, request("k"), 5*time.Second)
+		if res.Version <= first.Version {
+			t.Errorf("%+v after %+v", res, first)
+		}
+	})
+}
+
+func pinIsLocked(t *testing.T, db *sql.DB, name string) bool {
+	t.Helper()
+	err := db.QueryRow("SELECT 1 FROM `sqllock_pin` WHERE name = ? FOR UPDATE SKIP LOCKED", name).Scan(new(int))
+	if err != nil && err != sql.ErrNoRows {
+		t.Fatal(err)
+	}
+	return err != nil
+}
+
+// A statement that the server breaks off has taken a part of the locks.
+func TestAfterAFailedGrantNothingIsHeld(t *testing.T) {
+	const n = 3000
+	eachServer(t, func(t *testing.T, f *fixture) {
+		param := "max_statement_time=0.01"
+		if f.Engine() == testdb.MySQL {
+			param = "max_execution_time=10"
+		}
+		a, b := advisory.client(t, f, param), advisory.client(t, f)
+		kept := request("kept")
+		s, res := a.lock(t, kept)
+		broken := false
+		for i := range 20 {
+			reqs := requests(n, fmt.Sprintf("%d %%04d", i))
+			for k := range reqs {
+				reqs[k].Shared = i%2 == 0
+			}
+			got, err := s.Grant(t.Context(), reqs)
+			if err == nil {
+				rel := releases(reqs, got)
+				for k := range rel {
+					rel[k].Shared = reqs[k].Shared
+				}
+				if _, err := s.Release(t.Context(), rel); err != nil {
+					t.Log(err)
+				}
+			} else {
+				broken = true
+				other := b.session(t)
+				deadline := time.Now().Add(5 * time.Second)
+				for missing := 1; missing > 0; {
+					alone := requests(n, fmt.Sprintf("%d %%04d", i))
+					all, err := other.Grant(t.Context(), alone)
+					if err != nil {
+						t.Fatal(err)
+					}
+					missing = 0
+					for _, r := range all {
+						if !r.Granted {
+							missing++
+						}
+					}
+					if _, err := other.Release(t.Context(), releases(alone, all)); err != nil {
+						t.Fatal(err)
+					}
+					if missing > 0 && time.Now().After(deadline) {
+						t.Fatalf("%d names are held after a grant that failed; session gone: %v", missing, closed(s))
+					}
+				}
+			}
+			if closed(s) {
+				break
+			}
+			if status := pings(t, s, kept, res); status != driver.Renewed {
+				t.Errorf("%v", status)
+			}
+		}
+		if !broken {
+			t.Log("the server was too quick to break off a statement")
+		}
+	})
+}
+
+// Whoever loses writes nothing, though for update he begins a transaction.
+func TestWhoLosesInASessionLeavesNoTrace(t *testing.T) {
+	for _, engine := range testdb.Startable() {
+		if engine == testdb.Postgres {
+			continue
+		}
+		for _, m := range sessionModes {
+			t.Run(engine+" "+m.name, func(t *testing.T) {
+				f := &fixture{testdb.StartServer(t, engine).Database}
+				f.migrate(t)
+				a, b, db := m.client(t, f), m.client(t, f), f.Open(t)
+				a.lock(t, request("k"))
+				s := b.session(t)
+				lose := func() {
+					if res, err := s.Grant(t.Context(), []driver.GrantRequest{request("k")}); err != nil || res[0].Granted {
+						t.Fatalf("%+v, %v", res, err)
+					}
+				}
+				lose()
+				time.Sleep(time.Second) // what the server does in the background
+				before := written(t, db)
+				for range 300 {
+					lose()
+				}
+				if after := written(t, db); after != before {
+					t.Errorf("the redo log grew: %s, was %s", after, before)
+				}
+			})
+		}
+	}
+}
+
+func written(t *testing.T, db *sql.DB) string {
+	t.Helper()
+	rows, err := db.Query(`SHOW GLOBAL STATUS WHERE Variable_name IN ('Innodb_lsn_current', 'Innodb_log_write_requests')`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	var all []string
+	for rows.Next() {
+		var name, value string
+		if err := rows.Scan(&name, &value); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, name+"="+value)
+	}
+	return strings.Join(all, " ")
+}
+
+// MariaDB can be told that no statement of a transaction may lock what the
+// transaction does not see.
+func TestASnapshotThatKnowsNoPinIsTooOld(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		if f.Engine() != testdb.MariaDB {
+			return
+		}
+		db := f.Open(t, "innodb_snapshot_isolation=1")
+		c := forUpdate.client(t, f)
+		exec(t, db, "CREATE TABLE work (v INT)")
+		tx := begin(t, db, sql.LevelRepeatableRead)
+		if err := tx.QueryRow("SELECT COUNT(*) FROM work").Scan(new(int)); err != nil {
+			t.Fatal(err)
+		}
+		if status := c.tryTx(t, tx, "k", false); status != driver.TxTooOld {
+			t.Errorf("%v", status)
+		}
+		if status := c.tryTx(t, begin(t, db, sql.LevelRepeatableRead), "k", false); status != driver.TxTaken {
+			t.Errorf("a new one: %v", status)
+		}
+	})
+}
