@@ -17,16 +17,25 @@ func Guard(ctx context.Context, tx pgx.Tx, lease driver.Guardable) error {
 	if tx == nil {
 		return fmt.Errorf("%w: the pgx.Tx is nil", driver.ErrInvalidOption)
 	}
-	return lease.GuardBy(ctx, func(ctx context.Context, ls driver.LeaseStore, req driver.GuardRequest) (driver.GuardStatus, error) {
-		s, ok := ls.(*store)
+	return lease.GuardBy(ctx, func(ctx context.Context, ls driver.GuardStore, req driver.GuardRequest) (driver.GuardStatus, error) {
+		s, ok := ls.(guarding)
 		if !ok {
 			return driver.Foreign, nil
 		}
-		var same, current bool
-		err := tx.QueryRow(ctx, s.queries.guard, s.guardArgs(req)...).Scan(&same, &current)
-		return guardStatus(same, current), err
+		return s.guardIn(ctx, ofPgx(tx), req)
 	})
 }
+
+// guarding is a store that guards leases in transactions of any kind.
+type guarding interface {
+	guardIn(ctx context.Context, run inTx, req driver.GuardRequest) (driver.GuardStatus, error)
+}
+
+var (
+	_ guarding = (*store)(nil)
+	_ guarding = (*forUpdateStore)(nil)
+	_ guarding = (*advisoryStore)(nil)
+)
 
 // InTx is the InTx of a *sqllock.Lease on a pool of pgx: it begins a transaction,
 // guards the lease in it, calls fn, and commits. It rolls back if fn returns an
@@ -45,8 +54,12 @@ func InTx(ctx context.Context, db interface {
 
 // Guard implements driver.GuardStore.
 func (s *store) Guard(ctx context.Context, tx *sql.Tx, req driver.GuardRequest) (driver.GuardStatus, error) {
+	return s.guardIn(ctx, ofSQL(tx), req)
+}
+
+func (s *store) guardIn(ctx context.Context, run inTx, req driver.GuardRequest) (driver.GuardStatus, error) {
 	var same, current bool
-	err := tx.QueryRowContext(ctx, s.queries.guard, s.guardArgs(req)...).Scan(&same, &current)
+	err := run(ctx, s.queries.guard, s.guardArgs(req), &same, &current)
 	return guardStatus(same, current), err
 }
 

@@ -28,11 +28,17 @@ type Database struct {
 	prefix   string
 	unsafe   bool
 	problems []error // found by DB, Pool and the options; told when it is used
+
+	sessionPooler bool
+	hash          func(name string) int64     // of the mode advisory, in tests; else see AdvisoryKey
+	version       func(version string) string // what the server says of itself, in tests
 }
 
 var (
-	_ driver.UniqueDatabase = (*Database)(nil)
-	_ driver.Migratable     = (*Database)(nil)
+	_ driver.UniqueDatabase    = (*Database)(nil)
+	_ driver.ForUpdateDatabase = (*Database)(nil)
+	_ driver.AdvisoryDatabase  = (*Database)(nil)
+	_ driver.Migratable        = (*Database)(nil)
 )
 
 // Option is an option of [DB] and [Pool].
@@ -64,6 +70,16 @@ func TablePrefix(prefix string) Option {
 // it.
 func AllowUnsafeDurability() Option {
 	return func(d *Database) { d.unsafe = true }
+}
+
+// AllowSessionPooler accepts connections through a pooler in session mode, such as
+// pgbouncer with pool_mode = session, for the modes that keep locks in sessions. The
+// default is to refuse all poolers there. One in transaction mode, which would give
+// the locks of a session to others, is refused still, as far as that can be found
+// out. The pooler sees to it that a client that has vanished is noticed: the server
+// sees the pooler only.
+func AllowSessionPooler() Option {
+	return func(d *Database) { d.sessionPooler = true }
 }
 
 // DB keeps locks through an application's handle, which is never closed. What is

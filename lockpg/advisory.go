@@ -1,0 +1,133 @@
+package lockpg
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/sqlconn"
+)
+
+// OpenAdvisory implements [driver.AdvisoryDatabase].
+func (d *Database) OpenAdvisory(ctx context.Context, client driver.Client, opts driver.SessionOptions) (driver.SessionStore, error) {
+	s, err := d.openSessions(ctx, client, opts, modeAdvisory)
+	if err != nil {
+		return nil, err
+	}
+	s.key = func(name string) int64 { return AdvisoryKey(s.id, name) }
+	if d.hash != nil {
+		s.key = d.hash
+	}
+	return &advisoryStore{sessions: s, lift: liftKey(s.id)}, nil
+}
+
+// advisoryStore is the mode advisory: locks that a session has in the memory of the
+// server.
+type advisoryStore struct {
+	*sessions
+	lift int64 // the key of lifting
+
+	lifted *sql.Conn // the last connection on which the sequence was lifted; of whoever has the turn
+}
+
+var _ driver.SessionStore = (*advisoryStore)(nil)
+
+// Key implements [driver.SessionStore].
+func (s *advisoryStore) Key(name string) string { return keyText(s.key(name)) }
+
+// guard is the key of those who guard a lease of a name.
+func (s *advisoryStore) guard(name string) int64 { return guardKey(s.id, name) }
+
+// runner runs a statement on one connection.
+type runner func(ctx context.Context, query string, args []any, scan func(*sql.Rows) error) error
+
+// ignore is for a result that tells nothing.
+func ignore(*sql.Rows) error { return nil }
+
+// alone is a Source that has one connection, which is somebody else's.
+type alone struct{ conn *sql.Conn }
+
+var _ sqlconn.Source = alone{}
+
+func (a alone) Do(ctx context.Context, fn func(context.Context, *sql.Conn) error) error {
+	return fn(ctx, a.conn)
+}
+
+func (a alone) Close() error { return nil }
+
+// onControl calls fn with the connection that is kept, for statements that may be
+// repeated: see queryKept. The sequence was lifted on it.
+func (s *advisoryStore) onControl(ctx context.Context, fn func(runner) error) error {
+	do := func() error {
+		return s.kept.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
+			run := (&store{source: alone{conn}, isolate: s.control.isolate}).query
+			err := s.liftOnce(ctx, conn, run)
+			if err == nil {
+				err = fn(run)
+			}
+			if err != nil && isAnswer(err) {
+				return sqlconn.Settled(err)
+			}
+			return err
+		})
+	}
+	err := do()
+	if err != nil && !isAnswer(err) && ctx.Err() == nil {
+		err = do()
+	}
+	return tooMany(err)
+}
+
+func (s *advisoryStore) liftOnce(ctx context.Context, conn *sql.Conn, run runner) error {
+	if s.lifted == conn {
+		return nil
+	}
+	err := run(ctx, s.q.lift, []any{s.lift}, ignore)
+	if err == nil {
+		s.lifted = conn
+	}
+	return err
+}
+
+// checkGuards reports whether no transaction guards a lease of one of the names.
+// Others who are granted one of them, together with the caller, have its key for a
+// moment: that is waited for.
+func (s *advisoryStore) checkGuards(ctx context.Context, run runner, names []string) (free bool, err error) {
+	args := []any{integers(len(names), func(i int) int64 { return s.guard(names[i]) })}
+	for try := range drawTries {
+		if try > 0 {
+			if err := pause(ctx); err != nil {
+				return false, err
+			}
+		}
+		err = run(ctx, s.q.checkGuards, args, func(rows *sql.Rows) error { return rows.Scan(&free) })
+		if err != nil || free {
+			break
+		}
+	}
+	return free, err
+}
+
+// passed is what came of drawing a token.
+type passed struct {
+	token, gate, now int64
+	named            bool // the row of the name says who holds it: it is not up to date
+}
+
+// pass draws tokens for locks that the caller has, where nothing else keeps the name.
+func (s *advisoryStore) pass(ctx context.Context, run runner, reqs []driver.GrantRequest) ([]passed, error) {
+	n := len(reqs)
+	args := []any{
+		array(n, func(i int) string { return reqs[i].Name }),
+		array(n, func(i int) string { return reqs[i].Acq.String() }),
+		s.lift,
+	}
+	all := make([]passed, 0, n)
+	err := run(ctx, s.q.pass, args, func(rows *sql.Rows) error {
+		var p passed
+		err := rows.Scan(&p.token, &p.named, &p.gate, &p.now)
+		all = append(all, p)
+		return err
+	})
+	return all, err
+}

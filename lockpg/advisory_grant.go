@@ -1,0 +1,256 @@
+package lockpg
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// Grant implements [driver.Session].
+func (s *advisorySession) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
+	if !s.lifted {
+		if err := s.query(ctx, s.store.q.lift, []any{s.store.lift}, ignore); err != nil {
+			return nil, err
+		}
+		s.lifted = true
+	}
+	g := &granting{s: s, reqs: reqs, res: make([]driver.GrantResult, len(reqs)),
+		won: make([]bool, len(reqs)), noted: make([]bool, len(reqs))}
+	err := g.run(ctx)
+	if err == nil {
+		return g.res, nil
+	}
+	return nil, tooMany(s.reconcile(ctx, reqs, err))
+}
+
+// granting is one call of Grant.
+type granting struct {
+	s    *advisorySession
+	reqs []driver.GrantRequest
+	res  []driver.GrantResult
+
+	won   []bool // which locks the session has got
+	noted []bool // for which of them it is written who has it
+}
+
+func (g *granting) run(ctx context.Context) error {
+	if err := g.lock(ctx); err != nil {
+		return err
+	}
+	if err := g.draw(ctx); err != nil {
+		return err
+	}
+	var keys []int64
+	var shared []bool
+	var losers []int
+	for i := range g.reqs {
+		switch {
+		case g.res[i].Granted:
+			g.s.hold(&g.reqs[i], &g.res[i], g.noted[i])
+			continue
+		case g.won[i] && g.s.keys[g.key(i)] == 0:
+			keys, shared = append(keys, g.key(i)), append(shared, g.reqs[i].Shared)
+		}
+		if g.res[i].Holder == (driver.Holder{}) && g.res[i].Crashed.Acq == (driver.ID{}) {
+			losers = append(losers, i)
+		}
+	}
+	if _, err := g.s.letGo(ctx, keys, shared); err != nil {
+		return err
+	}
+	return g.tell(ctx, losers)
+}
+
+func (g *granting) key(i int) int64 { return g.s.store.key(g.reqs[i].Name) }
+
+// lock tries the locks. What this session shares already the server is not asked for
+// again. Of those who are kept off by a guard it may be somebody who was granted the
+// same name at the same time, to share it: those are tried again.
+func (g *granting) lock(ctx context.Context) error {
+	var ask []int
+	for i := range g.reqs {
+		if g.won[i] = g.s.keys[g.key(i)] > 0; !g.won[i] {
+			ask = append(ask, i)
+		}
+	}
+	for try := 0; len(ask) > 0 && try < drawTries; try++ {
+		if try > 0 {
+			if err := pause(ctx); err != nil {
+				return err
+			}
+		}
+		args := []any{
+			integers(len(ask), func(i int) int64 { return g.key(ask[i]) }),
+			integers(len(ask), func(i int) int64 { return g.s.store.guard(g.reqs[ask[i]].Name) }),
+			array(len(ask), func(i int) string { return strconv.FormatBool(g.reqs[ask[i]].Shared) }),
+		}
+		k := 0
+		var again []int
+		err := g.s.query(ctx, g.s.store.q.try, args, func(rows *sql.Rows) error {
+			i := ask[k]
+			k++
+			var locked, free bool
+			err := rows.Scan(&locked, &free)
+			g.won[i] = locked && free
+			if locked && !free && g.reqs[i].Shared {
+				again = append(again, i)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		ask = again
+	}
+	return nil
+}
+
+// draw draws the tokens for what was locked. A name whose row has to be written, or
+// is not up to date, is drawn for by itself.
+func (g *granting) draw(ctx context.Context) error {
+	var plain, written []int
+	for i, r := range g.reqs {
+		switch {
+		case !g.won[i]:
+		case r.Delay > 0 || r.MinHold > 0 || len(r.Value) > 0:
+			written = append(written, i)
+		default:
+			plain = append(plain, i)
+		}
+	}
+	if len(plain) > 0 {
+		asked := make([]driver.GrantRequest, len(plain))
+		for k, i := range plain {
+			asked[k] = g.reqs[i]
+		}
+		passes, err := g.s.store.pass(ctx, g.s.query, asked)
+		if err != nil {
+			return err
+		}
+		for k, i := range plain {
+			g.res[i] = passes[k].result(g.s.store.ttl)
+			if passes[k].named {
+				written = append(written, i)
+			}
+		}
+	}
+	for _, i := range written {
+		var err error
+		d := &drawing{req: &g.reqs[i], named: !g.reqs[i].Shared, pid: g.s.pid, started: g.s.started, run: g.s.query, lift: []any{g.s.store.lift}}
+		if g.res[i], err = g.s.store.draw(ctx, d); err != nil {
+			return err
+		}
+		g.noted[i] = d.named
+	}
+	return nil
+}
+
+// result is what a request gets that has the lock.
+func (p *passed) result(ttl time.Duration) driver.GrantResult {
+	switch {
+	case p.token > 0:
+		return driver.GrantResult{Granted: true, Version: p.token, Remaining: ttl, Now: p.now}
+	case p.gate > p.now:
+		return driver.GrantResult{Now: p.now, Holder: driver.Holder{Until: p.gate}}
+	}
+	return driver.GrantResult{Now: p.now}
+}
+
+// hold notes that the session has a lock.
+func (s *advisorySession) hold(req *driver.GrantRequest, res *driver.GrantResult, noted bool) {
+	g := &grip{req: *req, key: s.store.key(req.Name), version: res.Version, since: res.Now, holds: 1, noted: noted}
+	s.grips[req.Acq] = g
+	s.keys[g.key]++
+}
+
+// tell says who holds what others have, as far as is known.
+func (g *granting) tell(ctx context.Context, losers []int) error {
+	if len(losers) == 0 {
+		return nil
+	}
+	names := make([]string, len(losers))
+	for k, i := range losers {
+		names[k] = g.reqs[i].Name
+	}
+	k := 0
+	return g.s.query(ctx, g.s.store.q.look, g.s.store.keyArgs(names), func(rows *sql.Rows) error {
+		i := losers[k]
+		k++
+		var live bool
+		var readers int
+		r, err := scanRow(rows, &live, &readers)
+		g.res[i].Now = r.Now
+		switch {
+		case r.Holder.Acq != (driver.ID{}) && live:
+			g.res[i].Holder = r.Holder
+		case readers > 0:
+			g.res[i].Holder = driver.Holder{Shared: true}
+		}
+		return err
+	})
+}
+
+// reconcile makes the session hold what it is known to hold, after a statement has
+// failed on the way: the locks of a session outlive the statement that took them. If
+// that cannot be done, the session ends.
+func (s *advisorySession) reconcile(ctx context.Context, reqs []driver.GrantRequest, err error) error {
+	if s.over {
+		return err
+	}
+	for i := range reqs { // of which none counts
+		if g := s.grips[reqs[i].Acq]; g != nil {
+			delete(s.grips, reqs[i].Acq)
+			if s.keys[g.key]--; s.keys[g.key] == 0 {
+				delete(s.keys, g.key)
+			}
+		}
+	}
+	has := make(map[int64]bool) // whether it is shared
+	failed := s.query(ctx, s.store.q.ownLocks, nil, func(rows *sql.Rows) error {
+		var key int64
+		var shared bool
+		err := rows.Scan(&key, &shared)
+		has[key] = shared
+		return err
+	})
+	var keys []int64
+	var shared []bool
+	for i := range reqs {
+		key := s.store.key(reqs[i].Name)
+		if s.keys[key] > 0 {
+			continue
+		}
+		if sharing, ok := has[key]; ok {
+			keys, shared = append(keys, key), append(shared, sharing)
+		}
+	}
+	for key := range s.keys {
+		if _, ok := has[key]; !ok {
+			failed = errors.Join(failed, errOver)
+		}
+	}
+	if failed == nil {
+		_, failed = s.letGo(ctx, keys, shared)
+	}
+	if failed != nil {
+		s.end()
+		return errors.Join(err, failed)
+	}
+	return err
+}
+
+// tooMany says in our words that the server's table of locks is full.
+func tooMany(err error) error {
+	var coded interface{ SQLState() string }
+	if errors.As(err, &coded) && coded.SQLState() == "53200" { // out_of_memory
+		return fmt.Errorf("%w: see max_locks_per_transaction: %w", driver.ErrTooManyLocks, err)
+	}
+	return err
+}
+
+func keyText(key int64) string { return strconv.FormatInt(key, 10) }

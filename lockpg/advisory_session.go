@@ -1,0 +1,208 @@
+package lockpg
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// advisorySession is a connection that has any number of locks, and one that is its
+// own, by which others see that it lives.
+type advisorySession struct {
+	*sessionConn
+	store *advisoryStore
+	key   int64 // of its own lock
+
+	pid, started int64
+	was          []setting
+	lifted       bool // the sequence of tokens was
+
+	grips map[driver.ID]*grip
+	keys  map[int64]int // how many grips there are of a lock that the server knows
+}
+
+// grip is one lock of a session.
+type grip struct {
+	req     driver.GrantRequest
+	key     int64
+	version int64
+	since   int64
+	noted   bool // the table of terms knows of it
+	holds   int  // as it was written
+}
+
+// setting is what a setting of the session was before.
+type setting struct {
+	name, value string
+	chosen      bool // by the session
+}
+
+// Session implements [driver.SessionStore].
+func (s *advisoryStore) Session(ctx context.Context) (driver.Session, error) {
+	a := &advisorySession{store: s, key: rand.Int64(), grips: make(map[driver.ID]*grip), keys: make(map[int64]int)}
+	c, err := s.take(ctx, func(c *sessionConn) error { return a.prepare(ctx, c) })
+	if err != nil {
+		return nil, tooMany(err)
+	}
+	a.sessionConn = c
+	return a, nil
+}
+
+// prepare changes the settings of a connection and takes the session's own lock.
+func (s *advisorySession) prepare(ctx context.Context, c *sessionConn) error {
+	set := silence(s.store.ttl)
+	names := []string{
+		"idle_session_timeout", milliseconds(s.store.ttl), "tcp_user_timeout", set.userTimeout, "tcp_keepalives_idle", set.idle,
+		"tcp_keepalives_interval", set.interval, "tcp_keepalives_count", set.count, "client_connection_check_interval", set.check,
+		"default_transaction_isolation", "read committed",
+	}
+	args := []any{
+		array(len(names)/2, func(i int) string { return names[2*i] }),
+		array(len(names)/2, func(i int) string { return names[2*i+1] }), s.key,
+	}
+	s.was = nil
+	locked := false
+	err := c.query(ctx, querySession, args, func(rows *sql.Rows) error {
+		var name, value sql.NullString
+		var chosen sql.NullBool
+		if err := rows.Scan(&locked, &s.pid, &s.started, &name, &value, &chosen); err != nil {
+			return err
+		}
+		s.was = append(s.was, setting{name.String, value.String, chosen.Bool})
+		return nil
+	})
+	if err == nil && !locked {
+		err = fmt.Errorf("%w: pg_try_advisory_lock does not lock here", driver.ErrUnsupported)
+	}
+	return err
+}
+
+// restore puts the settings back, and lets go of the session's own lock. What was not
+// chosen by the session before is not now: it goes on to follow the server's
+// configuration.
+func (s *advisorySession) restore(ctx context.Context) error {
+	for _, was := range s.was {
+		if was.chosen {
+			if err := s.query(ctx, queryRestore, []any{was.name, was.value}, ignore); err != nil {
+				return err
+			}
+		} else if err := s.exec(ctx, "RESET "+was.name); err != nil { // one of those in prepare
+			return err
+		}
+	}
+	held, err := s.letGo(ctx, []int64{s.key}, []bool{false})
+	if err == nil && !held[0] {
+		err = errOver
+	}
+	return err
+}
+
+// ID implements [driver.Session].
+func (s *advisorySession) ID() string { return strconv.FormatInt(s.key, 10) }
+
+// Renew implements [driver.Session].
+func (s *advisorySession) Renew(ctx context.Context, reqs []driver.RenewRequest) (driver.RenewResults, error) {
+	var asked revocations
+	err := s.query(ctx, s.store.q.asked, []any{s.store.client.Instance.String()}, asked.scan)
+	if err != nil {
+		return driver.RenewResults{}, err
+	}
+	res := driver.RenewResults{Now: asked.now, Status: make([]driver.RenewStatus, len(reqs))}
+	for i := range reqs {
+		res.Status[i] = driver.Ended
+		if g := s.grips[reqs[i].Acq]; g != nil {
+			res.Status[i] = asked.status(&reqs[i])
+		}
+	}
+	if err := s.note(ctx, reqs); err != nil && (s.over || !isAnswer(err)) {
+		return driver.RenewResults{}, err
+	}
+	return res, nil
+}
+
+// Release implements [driver.Session].
+func (s *advisorySession) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error) {
+	var guarded []string
+	for i := range reqs {
+		if reqs[i].Guarded && s.grips[reqs[i].Acq] != nil {
+			guarded = append(guarded, reqs[i].Name)
+		}
+	}
+	if len(guarded) > 0 {
+		free, err := s.store.checkGuards(ctx, s.query, guarded)
+		if err != nil {
+			return nil, err
+		}
+		if !free {
+			return nil, errLocked
+		}
+	}
+	if err := s.forget(ctx, reqs); err != nil {
+		return nil, err
+	}
+	return s.release(ctx, reqs)
+}
+
+// release lets go of locks, whose terms are over.
+func (s *advisorySession) release(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error) {
+	res := make([]bool, len(reqs))
+	var keys []int64
+	var shared []bool
+	for i := range reqs {
+		g := s.grips[reqs[i].Acq]
+		if g == nil {
+			continue
+		}
+		res[i] = true
+		delete(s.grips, reqs[i].Acq)
+		if s.keys[g.key]--; s.keys[g.key] == 0 {
+			delete(s.keys, g.key)
+			keys, shared = append(keys, g.key), append(shared, g.req.Shared)
+		}
+	}
+	held, err := s.letGo(ctx, keys, shared)
+	if err != nil {
+		s.end() // which lets go
+		return nil, err
+	}
+	for i, was := range held {
+		if !was {
+			s.end()
+			return nil, fmt.Errorf("the server did not know of the advisory lock %d: %w", keys[i], errOver)
+		}
+	}
+	return res, nil
+}
+
+// letGo unlocks keys and tells which of them the session had.
+func (s *advisorySession) letGo(ctx context.Context, keys []int64, shared []bool) (held []bool, err error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	args := []any{
+		integers(len(keys), func(i int) int64 { return keys[i] }),
+		array(len(keys), func(i int) string { return strconv.FormatBool(shared[i]) }),
+	}
+	err = s.query(ctx, s.store.q.unlock, args, func(rows *sql.Rows) error {
+		var was bool
+		err := rows.Scan(&was)
+		held = append(held, was)
+		return err
+	})
+	return held, err
+}
+
+// Close implements [driver.Session].
+func (s *advisorySession) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	if len(s.grips) > 0 || s.over || s.restore(ctx) != nil {
+		s.end()
+		return nil
+	}
+	return s.giveBack()
+}

@@ -1,0 +1,286 @@
+package lockpg
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// OpenForUpdate implements [driver.ForUpdateDatabase].
+func (d *Database) OpenForUpdate(ctx context.Context, client driver.Client, opts driver.SessionOptions) (driver.SessionStore, error) {
+	s, err := d.openSessions(ctx, client, opts, modeForUpdate)
+	if err != nil {
+		return nil, err
+	}
+	return &forUpdateStore{sessions: s}, nil
+}
+
+// forUpdateStore is the mode for update: a lock is a row that an open transaction has
+// locked.
+type forUpdateStore struct{ *sessions }
+
+var _ driver.SessionStore = (*forUpdateStore)(nil)
+
+// Key implements [driver.SessionStore].
+func (s *forUpdateStore) Key(name string) string { return name }
+
+// Session implements [driver.SessionStore].
+func (s *forUpdateStore) Session(ctx context.Context) (driver.Session, error) {
+	c, err := s.take(ctx, func(c *sessionConn) error { return c.exec(ctx, queryBegin) })
+	if err != nil {
+		return nil, err
+	}
+	return &forUpdateSession{sessionConn: c, store: s, begun: true}, nil
+}
+
+// forUpdateSession is a transaction that has one lock.
+type forUpdateSession struct {
+	*sessionConn
+	store *forUpdateStore
+	begun bool
+	held  *driver.GrantRequest
+	holds int // as it was written
+
+	pid, started int64
+}
+
+// ID implements [driver.Session]. Guards are on the row of the term.
+func (s *forUpdateSession) ID() string { return strconv.FormatInt(s.pid, 10) }
+
+// longestWait is how long a statement waits in the database at most: the server waits
+// for it in turn when it builds an index concurrently.
+const longestWait = time.Second
+
+// Grant implements [driver.Session]. It is one request: a session has one lock.
+func (s *forUpdateSession) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
+	if len(reqs) != 1 || s.held != nil {
+		panic("bug: a session of the mode for update has one lock")
+	}
+	res, err := s.grant(ctx, &reqs[0])
+	if err != nil {
+		return nil, err
+	}
+	return []driver.GrantResult{res}, nil
+}
+
+func (s *forUpdateSession) grant(ctx context.Context, req *driver.GrantRequest) (driver.GrantResult, error) {
+	locked, res, err := s.lock(ctx, req)
+	if err != nil {
+		if !isLockTimeout(err) {
+			return res, s.undo(ctx, err)
+		}
+		if err := s.undo(ctx, nil); err != nil {
+			return res, err
+		}
+		return s.loser(ctx, req)
+	}
+	if !locked {
+		return res, s.undo(ctx, nil)
+	}
+	if err := s.exec(ctx, queryRest); err != nil {
+		return res, s.undo(ctx, err)
+	}
+	res, err = s.store.draw(ctx, &drawing{req: req, named: !req.Shared, pid: s.pid, started: s.started, run: s.store.queryKept})
+	if err != nil { // it may have been drawn: the term is over when the session is
+		s.end()
+		return res, err
+	}
+	if !res.Granted {
+		return res, s.undo(ctx, nil)
+	}
+	held := *req
+	s.held, s.holds = &held, 1
+	return res, nil
+}
+
+// lock locks the pin of a name, which it makes if there is none. It tells who has it
+// if somebody has.
+func (s *forUpdateSession) lock(ctx context.Context, req *driver.GrantRequest) (locked bool, res driver.GrantResult, err error) {
+	if !s.begun {
+		if err := s.exec(ctx, queryBegin); err != nil {
+			return false, res, err
+		}
+		s.begun = true
+	}
+	query, args := s.pinQuery(ctx, req)
+	for range drawTries { // it may be deleted before it is locked
+		var known bool
+		err = s.query(ctx, query, args, func(rows *sql.Rows) error {
+			var h nullHolder
+			if err := rows.Scan(h.into(&locked, &known, &s.pid, &s.started, &res.Now)...); err != nil {
+				return err
+			}
+			var err error
+			res.Holder, err = h.holder()
+			return err
+		})
+		if err != nil || locked || known {
+			break
+		}
+		if err = s.store.newPin(ctx, req.Name); err != nil {
+			break
+		}
+	}
+	if res.Holder.Acq == (driver.ID{}) {
+		res.Holder = driver.Holder{}
+	}
+	return locked, res, err
+}
+
+// pinQuery is the statement that locks the pin, and its settings.
+func (s *forUpdateSession) pinQuery(ctx context.Context, req *driver.GrantRequest) (string, []any) {
+	q := &s.store.q
+	wait := min(req.Wait, longestWait)
+	if end, ok := ctx.Deadline(); ok && wait > 0 { // a context that ends during the statement ends the session
+		wait = max(0, min(wait, time.Until(end)/2))
+	}
+	query := q.pin
+	switch {
+	case wait >= time.Millisecond && req.Shared:
+		query = q.pinSharedWait
+	case wait >= time.Millisecond:
+		query = q.pinWait
+	case req.Shared:
+		query = q.pinShared
+	}
+	set := silence(s.store.ttl)
+	return query, []any{req.Name, milliseconds(max(wait, time.Millisecond)), milliseconds(s.store.ttl), set.userTimeout, set.idle, set.interval, set.count, set.check}
+}
+
+// loser tells who holds a name that somebody else has kept until the time to wait for
+// it was over.
+func (s *forUpdateSession) loser(ctx context.Context, req *driver.GrantRequest) (res driver.GrantResult, err error) {
+	err = s.query(ctx, s.store.q.termHolder, []any{req.Name}, func(rows *sql.Rows) error {
+		var h nullHolder
+		if err := rows.Scan(h.into(&res.Now)...); err != nil {
+			return err
+		}
+		var err error
+		if res.Holder, err = h.holder(); res.Holder.Acq == (driver.ID{}) {
+			res.Holder = driver.Holder{}
+		}
+		return err
+	})
+	return res, err
+}
+
+// undo ends the transaction, and returns err if it can.
+func (s *forUpdateSession) undo(ctx context.Context, err error) error {
+	s.held = nil
+	if s.begun && !s.over {
+		if end := s.exec(ctx, queryRollback); end != nil {
+			s.end()
+			if err == nil {
+				err = end
+			}
+		}
+	}
+	s.begun = false
+	return err
+}
+
+// isLockTimeout reports that a statement has waited for as long as it may, be it as
+// long as the role may.
+func isLockTimeout(err error) bool {
+	var coded interface{ SQLState() string }
+	return errors.As(err, &coded) && (coded.SQLState() == "55P03" || coded.SQLState() == "57014")
+}
+
+// Renew implements [driver.Session].
+func (s *forUpdateSession) Renew(ctx context.Context, reqs []driver.RenewRequest) (driver.RenewResults, error) {
+	var asked revocations
+	err := s.query(ctx, s.store.q.asked, []any{s.store.client.Instance.String()}, asked.scan)
+	if err == nil {
+		err = s.exec(ctx, queryRest)
+	}
+	if err != nil {
+		s.end() // the transaction is over
+		return driver.RenewResults{}, err
+	}
+	res := driver.RenewResults{Now: asked.now, Status: make([]driver.RenewStatus, len(reqs))}
+	for i := range reqs {
+		res.Status[i] = driver.Ended
+		if s.held != nil && s.held.Acq == reqs[i].Acq {
+			res.Status[i] = asked.status(&reqs[i])
+			s.count(ctx, &reqs[i])
+		}
+	}
+	return res, nil
+}
+
+// count writes how often the lease is held, for people.
+func (s *forUpdateSession) count(ctx context.Context, req *driver.RenewRequest) {
+	if req.Holds == s.holds || req.Holds < 1 || s.held.Shared {
+		return
+	}
+	args := []any{array(1, func(int) string { return req.Name }), array(1, func(int) string { return req.Acq.String() }), integers(1, func(int) int64 { return int64(req.Holds) })}
+	if s.store.queryKept(ctx, s.store.q.holds, args, nil) == nil {
+		s.holds = req.Holds
+	}
+}
+
+// Release implements [driver.Session]. The term ends with the transaction, so that
+// nobody sees one without the other.
+func (s *forUpdateSession) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error) {
+	res := make([]bool, len(reqs))
+	for i := range reqs {
+		if s.held == nil || s.held.Acq != reqs[i].Acq {
+			continue
+		}
+		if reqs[i].Lost && !reqs[i].Guarded {
+			s.end() // so that others see that the term is over
+			s.held, res[i] = nil, true
+			continue
+		}
+		if err := s.release(ctx, &reqs[i]); err != nil {
+			return nil, err
+		}
+		res[i] = true
+	}
+	return res, nil
+}
+
+func (s *forUpdateSession) release(ctx context.Context, req *driver.ReleaseRequest) error {
+	if !s.held.Shared {
+		locked, err := s.store.endTerm(ctx, s.query, []string{req.Name}, []driver.ID{req.Acq})
+		if err != nil {
+			s.end()
+			return err
+		}
+		if locked {
+			if err := s.exec(ctx, queryRest); err != nil {
+				s.end()
+				return err
+			}
+			return errLocked
+		}
+	}
+	if err := s.exec(ctx, queryCommit); err != nil {
+		s.end()
+		return err
+	}
+	s.begun, s.held = false, nil
+	return nil
+}
+
+// Close implements [driver.Session].
+func (s *forUpdateSession) Close() error {
+	if s.held != nil || s.over {
+		s.held = nil
+		s.end()
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	if s.undo(ctx, nil) != nil {
+		return nil // it has ended
+	}
+	return s.giveBack()
+}
+
+// closeTimeout bounds how long a session may take to be given back.
+const closeTimeout = time.Second

@@ -1,0 +1,58 @@
+package lockpg
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strconv"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// Guard implements [driver.GuardStore].
+func (s *forUpdateStore) Guard(ctx context.Context, tx *sql.Tx, req driver.GuardRequest) (driver.GuardStatus, error) {
+	return s.guardIn(ctx, ofSQL(tx), req)
+}
+
+// guardIn locks the row of the term, which whoever draws the next token must have
+// alone.
+func (s *forUpdateStore) guardIn(ctx context.Context, run inTx, req driver.GuardRequest) (driver.GuardStatus, error) {
+	var same, current bool
+	err := run(ctx, s.q.guard, []any{req.Name, req.Acq.String(), req.Version, s.lease.id}, &same, &current)
+	return guardStatus(same, current), err
+}
+
+// Guard implements [driver.GuardStore].
+func (s *advisoryStore) Guard(ctx context.Context, tx *sql.Tx, req driver.GuardRequest) (driver.GuardStatus, error) {
+	return s.guardIn(ctx, ofSQL(tx), req)
+}
+
+// guardIn takes a lock for the rest of the transaction that the next holder must not
+// find, and looks whether the session lives. Somebody who has just got the lock of the
+// name has the guard's lock for a moment, and it is not known yet whether it stays so.
+func (s *advisoryStore) guardIn(ctx context.Context, run inTx, req driver.GuardRequest) (driver.GuardStatus, error) {
+	session, err := strconv.ParseInt(req.Session, 10, 64)
+	if err != nil {
+		return driver.Fenced, fmt.Errorf("%w: the session %q of a lease", driver.ErrInvalidOption, req.Session)
+	}
+	for try := range drawTries {
+		if try > 0 {
+			if err := pause(ctx); err != nil {
+				return driver.Fenced, err
+			}
+		}
+		var found int
+		if err := run(ctx, s.q.guardLock, []any{s.lease.id, s.guard(req.Name), session}, &found); err != nil {
+			return driver.Fenced, tooMany(err)
+		}
+		switch found {
+		case 0:
+			return driver.Foreign, nil
+		case 2:
+			return driver.Fenced, nil
+		case 3:
+			return driver.Guarded, nil
+		}
+	}
+	return driver.Fenced, nil
+}

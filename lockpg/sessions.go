@@ -1,0 +1,132 @@
+package lockpg
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/sqlconn"
+)
+
+// sessions is what the modes have in common that keep locks in sessions: the table
+// of terms, and a connection for what must not wait for one of the application.
+type sessions struct {
+	pool    *sqlconn.Pool
+	close   func() error
+	lease   queries // of the table of metadata
+	q       sessionQueries
+	client  driver.Client
+	ttl     time.Duration
+	info    driver.Info
+	kept    *sqlconn.Kept
+	onPool  *store // runs statements on a connection of the pool
+	control *store // runs them on the connection that is kept
+	id      driver.ID
+	key     func(name string) int64 // of pg_locks, nil in the mode for update
+}
+
+// The numbers of the modes in the table of terms.
+const (
+	modeForUpdate = "2"
+	modeAdvisory  = "3"
+)
+
+// minPool is how many connections a pool must be able to open.
+const minPool = 3
+
+// openSessions checks what can be checked before any SQL, and then the server.
+func (d *Database) openSessions(ctx context.Context, client driver.Client, opts driver.SessionOptions, mode string) (*sessions, error) {
+	p, err := d.open()
+	if err != nil {
+		return nil, err
+	}
+	if p.maxConns > 0 && p.maxConns < minPool {
+		return nil, errors.Join(fmt.Errorf("%w: the handle may open %d connections: needs a pool of at least %d connections: one is kept for tokens, "+
+			"each lock session takes one, the application needs one", driver.ErrInvalidOption, p.maxConns, minPool), p.close())
+	}
+	s := &sessions{
+		pool: &p.Pool, kept: p.Keep(nil), close: p.close, client: client, ttl: opts.TTL,
+		lease: newQueries(d.schema, d.prefix), q: newSessionQueries(d.schema, d.prefix, mode),
+	}
+	var isolate bool
+	err = s.kept.Do(ctx, func(ctx context.Context, conn *sql.Conn) (err error) {
+		s.info, isolate, err = d.inspectSessions(ctx, conn, s, mode)
+		if err != nil && (isAnswer(err) || isVerdict(err)) {
+			return sqlconn.Settled(err)
+		}
+		return err
+	})
+	if err == nil {
+		s.id, err = parseID(s.lease.id)
+	}
+	if err != nil {
+		return nil, errors.Join(closedHandle(err), s.Close())
+	}
+	s.info.MaxConns = p.maxConns
+	s.onPool = &store{pool: s.pool, source: s.pool, isolate: isolate}
+	s.control = &store{pool: s.pool, source: s.kept, isolate: isolate}
+	return s, nil
+}
+
+// isVerdict reports an error that says what is wrong with the server.
+func isVerdict(err error) bool {
+	return errors.Is(err, driver.ErrUnsupported) || errors.Is(err, driver.ErrSchema) || errors.Is(err, driver.ErrInvalidOption)
+}
+
+// Info implements [driver.SessionStore].
+func (s *sessions) Info() driver.Info { return s.info }
+
+// Close implements [driver.SessionStore].
+func (s *sessions) Close() error { return errors.Join(s.kept.Close(), s.close()) }
+
+// Begin implements [driver.GuardStore].
+func (s *sessions) Begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error) {
+	return s.pool.DB.BeginTx(ctx, opts)
+}
+
+// Classify implements [driver.SessionStore].
+func (s *sessions) Classify(err error) driver.Fault {
+	if errors.Is(err, driver.ErrTooManyLocks) {
+		return driver.Refused
+	}
+	return classify(err)
+}
+
+// query runs a statement on a connection of the pool.
+func (s *sessions) query(ctx context.Context, query string, args []any, scan func(*sql.Rows) error) error {
+	return s.onPool.query(ctx, query, args, scan)
+}
+
+// queryKept runs a statement, which may be repeated, on the connection that is kept.
+// That may turn out to have ended while it was idle; then the statement is run on
+// another.
+func (s *sessions) queryKept(ctx context.Context, query string, args []any, scan func(*sql.Rows) error) error {
+	err := s.control.query(ctx, query, args, scan)
+	if err != nil && !isAnswer(err) && ctx.Err() == nil {
+		err = s.control.query(ctx, query, args, scan)
+	}
+	return err
+}
+
+// lockKey is the column lock_key of a name.
+func (s *sessions) lockKey(name string) any {
+	if s.key == nil {
+		return nil
+	}
+	return s.key(name)
+}
+
+// errLocked is returned by a call that finds a row or a lock in use, be it by a
+// transaction that guards the lease. It has the code of a lock that is not
+// available, so that it classifies as [driver.Again].
+var errLocked error = lockedError{}
+
+type lockedError struct{}
+
+func (lockedError) Error() string {
+	return "sqllock: a transaction guards the lease, or has locked what is known of it"
+}
+func (lockedError) SQLState() string { return "55P03" }

@@ -1,0 +1,152 @@
+package lockpg
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// LockTx is the LockTx of a *sqllock.Locker for a transaction of pgx: it waits until
+// tx has name, and returns the fencing token. The lock ends with tx. See there for
+// what it promises and returns.
+func LockTx(ctx context.Context, tx pgx.Tx, locks driver.TxLocker, name string) (token int64, err error) {
+	return lockTx(ctx, tx, locks, name, false, true)
+}
+
+// TryLockTx is [LockTx] without waiting: see TryLockTx of a *sqllock.Locker.
+func TryLockTx(ctx context.Context, tx pgx.Tx, locks driver.TxLocker, name string) (token int64, err error) {
+	return lockTx(ctx, tx, locks, name, false, false)
+}
+
+// RLockTx is [LockTx] for a lock that is shared.
+func RLockTx(ctx context.Context, tx pgx.Tx, locks driver.TxLocker, name string) (token int64, err error) {
+	return lockTx(ctx, tx, locks, name, true, true)
+}
+
+// TryRLockTx is [RLockTx] without waiting, see [TryLockTx].
+func TryRLockTx(ctx context.Context, tx pgx.Tx, locks driver.TxLocker, name string) (token int64, err error) {
+	return lockTx(ctx, tx, locks, name, true, false)
+}
+
+func lockTx(ctx context.Context, tx pgx.Tx, locks driver.TxLocker, name string, shared, wait bool) (int64, error) {
+	if tx == nil {
+		return 0, fmt.Errorf("%w: the pgx.Tx is nil", driver.ErrInvalidOption)
+	}
+	return locks.LockTxBy(ctx, name, shared, wait, func(ctx context.Context, ts driver.TxStore, req driver.TxRequest) (driver.TxStatus, error) {
+		s, ok := ts.(txStore)
+		if !ok {
+			return driver.TxForeign, nil
+		}
+		return s.tryTx(ctx, ofPgx(tx), req)
+	})
+}
+
+// inTx runs a statement in a transaction of the application and scans its one row.
+type inTx func(ctx context.Context, query string, args []any, dest ...any) error
+
+func ofPgx(tx pgx.Tx) inTx {
+	return func(ctx context.Context, query string, args []any, dest ...any) error {
+		return tx.QueryRow(ctx, query, args...).Scan(dest...)
+	}
+}
+
+func ofSQL(tx *sql.Tx) inTx {
+	return func(ctx context.Context, query string, args []any, dest ...any) error {
+		return tx.QueryRowContext(ctx, query, args...).Scan(dest...)
+	}
+}
+
+// txStore is a store of a mode that takes locks in transactions of any kind.
+type txStore interface {
+	tryTx(ctx context.Context, run inTx, req driver.TxRequest) (driver.TxStatus, error)
+}
+
+// PrepareTx implements [driver.TxStore]: it makes the pin, if there is none.
+func (s *forUpdateStore) PrepareTx(ctx context.Context, req driver.TxRequest) error {
+	return s.newPin(ctx, req.Name)
+}
+
+func (s *forUpdateStore) newPin(ctx context.Context, name string) error {
+	return s.queryKept(ctx, s.q.newPin, []any{name}, nil)
+}
+
+// TryTx implements [driver.TxStore].
+func (s *forUpdateStore) TryTx(ctx context.Context, tx *sql.Tx, req driver.TxRequest) (driver.TxStatus, error) {
+	return s.tryTx(ctx, ofSQL(tx), req)
+}
+
+func (s *forUpdateStore) tryTx(ctx context.Context, run inTx, req driver.TxRequest) (driver.TxStatus, error) {
+	query := s.q.tryTx
+	if req.Shared {
+		query = s.q.tryTxShared
+	}
+	var same, known, locked bool
+	err := run(ctx, query, []any{req.Name, s.lease.id}, &same, &known, &locked)
+	switch {
+	case err != nil:
+		return 0, err
+	case !same:
+		return driver.TxForeign, nil
+	case locked:
+		return driver.TxTaken, nil
+	case !known:
+		return driver.TxTooOld, nil
+	}
+	return driver.TxHeld, nil
+}
+
+// Draw implements [driver.TxStore].
+func (s *forUpdateStore) Draw(ctx context.Context, req driver.GrantRequest) (driver.GrantResult, error) {
+	return s.draw(ctx, &drawing{req: &req, run: s.queryKept})
+}
+
+// PrepareTx implements [driver.TxStore]. There is nothing to prepare.
+func (s *advisoryStore) PrepareTx(context.Context, driver.TxRequest) error { return nil }
+
+// TryTx implements [driver.TxStore].
+func (s *advisoryStore) TryTx(ctx context.Context, tx *sql.Tx, req driver.TxRequest) (driver.TxStatus, error) {
+	return s.tryTx(ctx, ofSQL(tx), req)
+}
+
+func (s *advisoryStore) tryTx(ctx context.Context, run inTx, req driver.TxRequest) (driver.TxStatus, error) {
+	query := s.q.tryLockTx
+	if req.Shared {
+		query = s.q.tryLockTxShared
+	}
+	var same, locked bool
+	err := run(ctx, query, []any{s.key(req.Name), s.lease.id}, &same, &locked)
+	switch {
+	case err != nil:
+		return 0, tooMany(err)
+	case !same:
+		return driver.TxForeign, nil
+	case locked:
+		return driver.TxTaken, nil
+	}
+	return driver.TxHeld, nil
+}
+
+// Draw implements [driver.TxStore].
+func (s *advisoryStore) Draw(ctx context.Context, req driver.GrantRequest) (res driver.GrantResult, err error) {
+	err = s.onControl(ctx, func(run runner) error {
+		free, err := s.checkGuards(ctx, run, []string{req.Name})
+		if err != nil || !free {
+			res = driver.GrantResult{}
+			return err
+		}
+		passes, err := s.pass(ctx, run, []driver.GrantRequest{req})
+		if err != nil {
+			return err
+		}
+		if res = passes[0].result(s.ttl); res.Granted || !passes[0].named {
+			return nil
+		}
+		res, err = s.draw(ctx, &drawing{req: &req, run: run, lift: []any{s.lift}})
+		return err
+	})
+	return res, err
+}
