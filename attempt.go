@@ -31,7 +31,10 @@ type attempt struct {
 func (l *Locker) newAttempt(name, owner string, o lockOptions) *attempt {
 	acq := newID()
 	a := &attempt{l: l, owner: owner, opts: o, began: l.clock.now()}
-	a.req = driver.GrantRequest{Name: name, Acq: acq, Owner: owner, TTL: o.kept(), Value: bytes.Clone(o.value)}
+	a.req = driver.GrantRequest{Name: name, Acq: acq, Owner: owner, TTL: o.kept(), Value: bytes.Clone(o.value), Shared: o.shared}
+	if l.cfg.sessions {
+		a.req.TTL, a.req.MinHold, a.req.Delay = o.ttl, o.minHold, o.lockDelay
+	}
 	if owner == "" {
 		a.req.Owner = acq.String()
 	}
@@ -102,7 +105,7 @@ func (l *Locker) request(req driver.GrantRequest, timeout time.Duration) reply {
 // has been written after it and was confirmed makes it certain.
 func (l *Locker) confirm(ctx context.Context, req driver.GrantRequest, r *reply) {
 	r.before = l.clock.now()
-	res, err := l.mode.renew(ctx, []driver.RenewRequest{{Name: req.Name, Acq: req.Acq, Version: r.res.Version, TTL: req.TTL, Holds: 1}}, true, 0)
+	res, err := l.mode.renew(ctx, []driver.RenewRequest{{Name: req.Name, Acq: req.Acq, Version: r.res.Version, TTL: req.TTL, Holds: 1, Shared: req.Shared}}, true, 0)
 	switch {
 	case err != nil:
 		r.res, r.err = driver.GrantResult{}, err
@@ -122,7 +125,7 @@ func (l *Locker) disown(req driver.GrantRequest, r reply) {
 
 // giveBack sees to it that an acquisition which nobody has used holds nothing.
 func (l *Locker) giveBack(req driver.GrantRequest) {
-	l.undo.add(driver.AbandonRequest{Name: req.Name, Acq: req.Acq}, req.TTL)
+	l.undo.add(driver.AbandonRequest{Name: req.Name, Acq: req.Acq, Shared: req.Shared}, req.TTL)
 }
 
 // take reads a reply.
@@ -152,6 +155,7 @@ func (a *attempt) hold(r reply) *hold {
 		acq:      a.req.Acq,
 		owner:    a.req.Owner,
 		explicit: a.owner != "",
+		shared:   a.opts.shared,
 		unclear:  a.unclear,
 		token:    r.res.Version,
 		ttl:      a.opts.trusted(),
@@ -167,7 +171,7 @@ func (a *attempt) hold(r reply) *hold {
 			h.limit = a.since + a.opts.maxHold
 		}
 	}
-	beyond := a.req.TTL - h.ttl // what the row is kept for longer than the holder trusts it
+	beyond := max(a.req.TTL-h.ttl, 0) // what the row is kept for longer than the holder trusts it
 	h.last = h.limit-r.before <= h.ttl
 	h.deadline.Store(int64(min(h.limit, r.before+trust(min(h.ttl, r.res.Remaining-beyond)))))
 	return h
@@ -182,7 +186,7 @@ func (a *attempt) begin(ctx context.Context, h *hold) (*Lease, error) {
 		return nil, &LostError{Name: h.name, Token: h.token, Reason: LostLate}
 	}
 	lease := h.first(ctx) // before anybody else can enter, and leave, the hold
-	if old := l.queue.took(h); old != nil {
+	for _, old := range l.queue.took(h) {
 		// The database gave the name away: whatever this process still believes
 		// about an earlier term is wrong.
 		old.lose(LostTaken, nil)
@@ -191,6 +195,10 @@ func (a *attempt) begin(ctx context.Context, h *hold) (*Lease, error) {
 		l.queue.freed(h)
 		l.giveBack(a.req)
 		return nil, ErrClosed
+	}
+	if !l.mode.lives(h.acq) { // since before it was kept
+		h.lose(LostSession, nil)
+		return nil, h.lostError()
 	}
 	l.events.acquired(AcquiredEvent{LeaseInfo: h.info(), Waited: h.granted - a.began, Attempts: a.asked})
 	return lease, nil
@@ -229,8 +237,8 @@ func (a *attempt) waitError(cause error) error {
 
 // held says who held the name when that was last known.
 func (a *attempt) held() *HeldError {
-	if h := a.l.queue.holder(a.req.Name); h != nil {
-		return &HeldError{Name: h.name, Owner: h.owner, Label: a.l.cfg.label}
+	for _, h := range a.l.queue.holds(a.req.Name) {
+		return &HeldError{Name: h.name, Owner: h.owner, Label: a.l.cfg.label, Shared: h.shared}
 	}
 	return newHeldError(a.req.Name, a.holder)
 }

@@ -34,6 +34,17 @@ var (
 	// TryDo.
 	ErrGuarded = errors.New("sqllock: guarded")
 
+	// ErrUpgrade says that the owner holds the name shared and asked for it alone.
+	// Whoever waits for others to give up what he does not give up himself may wait
+	// for ever: unlock first. Returned by Lock, TryLock, Do and TryDo.
+	ErrUpgrade = errors.New("sqllock: no upgrade")
+
+	// ErrTooOld says that a transaction's snapshot is older than the name's first
+	// use: it cannot see what it would have to lock. A new transaction can. Returned
+	// by LockTx and its kin in the mode for update, in transactions that are
+	// REPEATABLE READ or SERIALIZABLE.
+	ErrTooOld = errors.New("sqllock: the transaction is too old")
+
 	// ErrUnlocked is the cause of a lease's context after Unlock.
 	ErrUnlocked = errors.New("sqllock: unlocked")
 
@@ -67,6 +78,11 @@ var (
 	// ErrPoolExhausted says that the pool had no connection to give in time.
 	// Returned, wrapped, by calls that needed one.
 	ErrPoolExhausted = driver.ErrNoConnection
+
+	// ErrTooManyLocks says that the server's table of locks, which it shares with
+	// the application's statements, is full, or as full as one Locker may make it.
+	// Returned in the mode advisory.
+	ErrTooManyLocks = driver.ErrTooManyLocks
 )
 
 // HeldError says who holds a name. It is an [ErrHeld]. Fields other than Name
@@ -77,15 +93,20 @@ type HeldError struct {
 	Owner string
 	Label string    // of the holder's Locker
 	Since time.Time // on the clock of the database
-	Until time.Time // when the lease expires unless it is renewed; same clock
+	Until time.Time // when the lease expires unless it is renewed; same clock; zero if a session keeps it
+
+	Shared bool // it is held by one or more who share it
 }
 
 // Error implements error.
 func (e *HeldError) Error() string {
-	if e.Owner == "" && !e.Until.IsZero() {
+	if e.Owner == "" && !e.Shared && !e.Until.IsZero() {
 		return fmt.Sprintf("sqllock: %q is kept until %s", e.Name, e.Until.UTC().Format(time.RFC3339))
 	}
 	s := fmt.Sprintf("sqllock: %q is held", e.Name)
+	if e.Shared {
+		s += " shared"
+	}
 	if e.Label != "" {
 		s += fmt.Sprintf(" by %q", e.Label)
 	}
@@ -99,9 +120,11 @@ func (e *HeldError) Error() string {
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
 func newHeldError(name string, h driver.Holder) *HeldError {
-	e := &HeldError{Name: name}
+	e := &HeldError{Name: name, Shared: h.Shared}
 	if h.Acq != (driver.ID{}) {
 		e.Owner, e.Label = h.Owner, h.Label
+	}
+	if h.Since > 0 && (h.Shared || h.Acq != (driver.ID{})) {
 		e.Since = time.UnixMicro(h.Since)
 	}
 	if h.Until > 0 {
@@ -152,6 +175,10 @@ const (
 	LostLate
 	// LostRevoked: somebody has ended the lease with ForceUnlock.
 	LostRevoked
+	// LostSession: the session of the database that kept the lock has ended: the
+	// server ended it, or the connection broke. The server may have let the name go
+	// before this was known.
+	LostSession
 	// LostMaxHold: the time that the holder has set with MaxHold is over.
 	LostMaxHold
 )
@@ -171,6 +198,8 @@ func (r Reason) String() string {
 		return "granted too late to be used"
 	case LostRevoked:
 		return "revoked by force"
+	case LostSession:
+		return "the session that kept it has ended"
 	case LostMaxHold:
 		return "held for as long as MaxHold allows"
 	}

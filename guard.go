@@ -25,8 +25,8 @@ var _ driver.Guardable = (*Lease)(nil)
 //
 // Guard returns [ErrFenced] if the lease is not the current one any more, a
 // [*LostError] if it was known to be lost, [ErrNotHeld] if it was unlocked,
-// [ErrInvalidOption] if tx is one of another database that has the tables too, and
-// otherwise the error of the database, which is the caller's to deal with: after a
+// [ErrUnsupported] if it is shared, [ErrInvalidOption] if tx is one of another
+// database that has the tables too, and otherwise the error of the database, which is the caller's to deal with: after a
 // serialization failure the transaction has to be repeated. After any error it must
 // be rolled back. So it must after a deadlock that a later statement meets: MySQL
 // has then undone everything, the guard included, and goes on without it.
@@ -34,7 +34,7 @@ func (l *Lease) Guard(ctx context.Context, tx *sql.Tx) error {
 	if tx == nil {
 		return fmt.Errorf("%w: the *sql.Tx is nil", ErrInvalidOption)
 	}
-	return l.GuardBy(ctx, func(ctx context.Context, store driver.LeaseStore, req driver.GuardRequest) (driver.GuardStatus, error) {
+	return l.GuardBy(ctx, func(ctx context.Context, store driver.GuardStore, req driver.GuardRequest) (driver.GuardStatus, error) {
 		return store.Guard(ctx, tx, req)
 	})
 }
@@ -112,18 +112,9 @@ func (h *hold) fenced(ctx context.Context) error {
 // whyGone asks the database why it does not know a term any more. The reason is 0
 // if it does know it.
 func (l *Locker) whyGone(ctx context.Context, h *hold) (reason Reason, err error) {
-	err = l.bounded(ctx, l.cfg.timeout(h.ttl), func(ctx context.Context) error {
-		rows, err := l.mode.look(ctx, []string{h.name})
-		switch {
-		case err != nil:
-			return err
-		case rows[0].Holder.Acq == h.acq && rows[0].Holder.Version == h.token:
-		case rows[0].Revoked == h.token:
-			reason = LostRevoked
-		default:
-			reason = LostTaken
-		}
-		return nil
+	err = l.bounded(ctx, l.cfg.timeout(h.ttl), func(ctx context.Context) (err error) {
+		reason, err = l.mode.why(ctx, h.name, h.acq, h.token)
+		return err
 	})
 	return reason, err
 }
@@ -139,6 +130,8 @@ func (h *hold) guardable(l *Lease) error {
 		return h.lost
 	case l.unlocked.Load() || h.state != holdLive:
 		return ErrNotHeld
+	case h.shared:
+		return fmt.Errorf("%w: guard %q: the lease is shared; what writes needs an exclusive one", ErrUnsupported, h.name)
 	}
 	h.guarded = true
 	return nil

@@ -2,6 +2,7 @@ package sqllock
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +18,7 @@ type hold struct {
 	acq      driver.ID
 	owner    string
 	explicit bool // owner was given by WithOwner: it may re-enter without a lease
+	shared   bool
 	token    int64
 	ttl      time.Duration
 	minHold  time.Duration // from the grant on, nobody else gets the name
@@ -74,13 +76,17 @@ func (h *hold) add(ctx context.Context) *Lease {
 }
 
 // enter adds a lease to the hold. It fails with the hold's LostError if it is
-// lost, and with nil and no lease if it is over.
-func (h *hold) enter(ctx context.Context) (*Lease, error) {
+// lost, and with nil and no lease if it is over. Who shares a name cannot have it
+// alone.
+func (h *hold) enter(ctx context.Context, shared bool) (*Lease, error) {
 	h.expire()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch h.state {
 	case holdLive:
+		if h.shared && !shared {
+			return nil, fmt.Errorf("%w: the owner holds %q shared", ErrUpgrade, h.name)
+		}
 		return h.add(ctx), nil
 	case holdLost:
 		return nil, h.lost
@@ -238,7 +244,7 @@ func (h *hold) final() bool {
 }
 
 func (h *hold) info() LeaseInfo {
-	return LeaseInfo{Name: h.name, Owner: h.owner, Token: h.token, TTL: h.ttl}
+	return LeaseInfo{Name: h.name, Owner: h.owner, Token: h.token, Shared: h.shared, TTL: h.ttl}
 }
 
 // ownedBy reports whether an explicit owner may re-enter the hold.

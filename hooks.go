@@ -30,10 +30,11 @@ func (h *Hooks) empty() bool {
 
 // LeaseInfo tells which lease an event is about.
 type LeaseInfo struct {
-	Name  string
-	Owner string
-	Token int64
-	TTL   time.Duration
+	Name   string
+	Owner  string
+	Token  int64
+	Shared bool
+	TTL    time.Duration
 }
 
 // AcquiredEvent tells of a grant.

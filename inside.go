@@ -57,8 +57,14 @@ type Info struct {
 	Holds int
 	Value []byte
 
+	// Readers is how many share the name, as far as the database knows: in the mode
+	// advisory it is how many Lockers do, whatever they have it for, and in the mode
+	// for update it is not known. They have no common Owner or Label.
+	Readers int
+
 	// Token, Since and Until are those of the current term or else of the last;
-	// Until is when the lease expires unless it is renewed, or when the term ended.
+	// Until is when the lease expires unless it is renewed, or when the term ended; it
+	// is zero while a session of the database keeps the name.
 	// After ForceUnlock, and on MySQL after an expired term was cleaned up, the token
 	// is one that nobody had.
 	Token int64
@@ -76,11 +82,14 @@ type Info struct {
 
 func newInfo(r *driver.Row) Info {
 	i := Info{
-		Name: r.Name, State: stateOf(r), Owner: r.Holder.Owner, Label: r.Holder.Label, Holds: r.Holds, Value: r.Value,
+		Name: r.Name, State: stateOf(r), Owner: r.Holder.Owner, Label: r.Holder.Label, Holds: r.Holds, Readers: r.Readers, Value: r.Value,
 		Token: r.Holder.Version, Now: time.UnixMicro(r.Now),
 	}
 	if i.State != StateUnknown {
-		i.Since, i.Until = time.UnixMicro(r.Holder.Since), time.UnixMicro(r.Holder.Until)
+		i.Since = time.UnixMicro(r.Holder.Since)
+	}
+	if i.State != StateUnknown && !r.Session {
+		i.Until = time.UnixMicro(r.Holder.Until)
 	}
 	if r.Gate > r.Now {
 		i.KeptUntil = time.UnixMicro(r.Gate)
@@ -90,7 +99,7 @@ func newInfo(r *driver.Row) Info {
 
 func stateOf(r *driver.Row) State {
 	switch {
-	case r.Held() && r.Holder.Until > r.Now:
+	case r.Held() && (r.Session || r.Holder.Until > r.Now):
 		return StateHeld
 	case r.Held() || r.Ended == driver.EndedExpired:
 		return StateExpired
@@ -171,7 +180,11 @@ func (l *Locker) List(ctx context.Context, opts ...ListOption) iter.Seq2[Info, e
 // name is kept by [MinHold], and returns what was so until then. The name is free
 // at once, whatever LockDelay its holder had asked for.
 //
-// The former holder is not asked. It learns of it at its next renewal, within a
+// In the modes that keep locks in sessions the holder is asked to let go, which it
+// does within a second; ForceUnlock waits for that, or until the server has ended
+// its session, or until ctx ends.
+//
+// In the unique mode the former holder is not asked. It learns of it at its next renewal, within a
 // third of its TTL, or at its deadline: the context of its lease ends with a
 // [*LostError] of reason [LostRevoked]. Until then it believes that it holds, and
 // there are two who do if the name is acquired meanwhile. Only its token, which is
@@ -203,10 +216,32 @@ func (l *Locker) ForceUnlock(ctx context.Context, name string) (Info, error) {
 	if info.State == StateExpired && res.Row.Held() {
 		l.crashed(name, res.Row.Holder)
 	}
-	if h := l.queue.holder(name); h != nil && h.token == info.Token {
-		h.lose(LostRevoked, nil)
+	for _, h := range l.queue.holds(name) {
+		if h.token == info.Token {
+			h.lose(LostRevoked, nil)
+		}
 	}
-	return info, nil
+	return info, l.letGo(ctx, name, &res.Row)
+}
+
+// letGo waits until the holder that was asked to has given a session's lock up, or
+// the server has ended it.
+func (l *Locker) letGo(ctx context.Context, name string, was *driver.Row) error {
+	if !was.Session {
+		return nil
+	}
+	for pause := newPauses(&l.cfg); ; {
+		row, err := l.look(ctx, name)
+		if err != nil {
+			return operatorError("force unlock", name, err)
+		}
+		if !row.Session || row.Holder.Version != was.Holder.Version {
+			return nil
+		}
+		if err := l.sleep(ctx, nil, pause.next()); err != nil {
+			return operatorError("force unlock", name, fmt.Errorf("the holder was asked and has not let go: %w", err))
+		}
+	}
 }
 
 // insist calls f, which runs one statement, until the database does not ask to be

@@ -76,7 +76,7 @@ func (k *keeper) keep(h *hold) bool {
 	}
 	u := &upkeep{due: never}
 	if !h.final() {
-		u.due = k.clock.now() + h.remaining()/3
+		u.due = k.clock.now() + k.cfg.beat(h.remaining()/3)
 	}
 	k.kept[h] = u
 	k.lookAt(u.due)

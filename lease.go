@@ -31,16 +31,17 @@ func (l *Lease) Name() string { return l.hold.name }
 
 // Token returns the fencing token: the version of the row. It is positive, less
 // than 2^53, the same for all leases of one term, and higher in every later term
-// of the name.
+// of the name. That of a shared lease is higher than those of all exclusive terms
+// before it, and lower than those of all after it.
 func (l *Lease) Token() int64 { return l.hold.token }
 
 // Owner returns who holds: the id given to [WithOwner], or a random id of this
 // acquisition.
 func (l *Lease) Owner() string { return l.hold.owner }
 
-// Shared reports whether others may hold the name in shared mode at the same
-// time.
-func (l *Lease) Shared() bool { return false }
+// Shared reports whether others may hold the name at the same time: whether the
+// lease was acquired by RLock or TryRLock.
+func (l *Lease) Shared() bool { return l.hold.shared }
 
 // Remaining returns how long the holder may still believe that it holds, unless
 // the lease is renewed: not more than the TTL. If it is not positive, holding

@@ -27,11 +27,26 @@ import (
 // holds nothing, and if the database may believe otherwise it is told in the
 // background.
 func (l *Locker) Lock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
-	o, err := l.cfg.lockOptions(opts)
+	return l.lock(ctx, name, false, opts)
+}
+
+// RLock is Lock for a lease that is shared: any number of holders may have the name
+// at the same time if all of them share it. With a context that carries an exclusive
+// lease of the name it re-enters that. An owner that shares a name cannot have it
+// alone: Lock then returns [ErrUpgrade]. [MinHold] and [Value] do not apply.
+//
+// Readers and writers are not served in order yet: those of one process are, but
+// readers of others can keep a writer waiting.
+func (l *Locker) RLock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
+	return l.lock(ctx, name, true, opts)
+}
+
+func (l *Locker) lock(ctx context.Context, name string, shared bool, opts []LockOption) (*Lease, error) {
+	o, err := l.cfg.lockOptions(opts, shared)
 	if err != nil {
 		return nil, err
 	}
-	return l.enter(ctx, name, func(owner string) (*Lease, error) {
+	return l.enter(ctx, name, shared, func(owner string) (*Lease, error) {
 		if o.hasWait {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeoutCause(ctx, o.wait, errWaitOver)
@@ -45,14 +60,23 @@ func (l *Locker) Lock(ctx context.Context, name string, opts ...LockOption) (*Le
 // [*HeldError] that says who, and it returns the error of a database that cannot
 // be reached. The options [Wait] and [Tries] do not apply.
 func (l *Locker) TryLock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
-	o, err := l.cfg.tryOptions(opts)
+	return l.tryLock(ctx, name, false, opts)
+}
+
+// TryRLock is RLock without waiting, see TryLock.
+func (l *Locker) TryRLock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
+	return l.tryLock(ctx, name, true, opts)
+}
+
+func (l *Locker) tryLock(ctx context.Context, name string, shared bool, opts []LockOption) (*Lease, error) {
+	o, err := l.cfg.tryOptions(opts, shared)
 	if err != nil {
 		return nil, err
 	}
-	return l.enter(ctx, name, func(owner string) (*Lease, error) {
-		if h := l.queue.holder(name); h != nil && h.ownedBy(owner) {
-			if lease, _ := h.enter(ctx); lease != nil {
-				return lease, nil
+	return l.enter(ctx, name, shared, func(owner string) (*Lease, error) {
+		if h := l.queue.owned(name, owner); h != nil {
+			if lease, err := h.enter(ctx, shared); lease != nil || errors.Is(err, ErrUpgrade) {
+				return lease, err
 			}
 		}
 		return l.try(ctx, name, owner, o)
@@ -109,12 +133,16 @@ func join(a, b error) error {
 	return errors.Join(a, b)
 }
 
+// slice is how long a statement may wait in the database. While it does, it is in
+// the way of others, such as CREATE INDEX CONCURRENTLY.
+const slice = time.Second
+
 // errWaitOver is why the context of a Lock with the option Wait ended.
 var errWaitOver = errors.New("wait over")
 
 // enter checks what all acquisitions check, re-enters the lease that ctx carries
 // if there is one, and otherwise calls acquire with the explicit owner, if any.
-func (l *Locker) enter(ctx context.Context, name string, acquire func(owner string) (*Lease, error)) (*Lease, error) {
+func (l *Locker) enter(ctx context.Context, name string, shared bool, acquire func(owner string) (*Lease, error)) (*Lease, error) {
 	if err := driver.CheckName(name); err != nil {
 		return nil, err
 	}
@@ -137,7 +165,7 @@ func (l *Locker) enter(ctx context.Context, name string, acquire func(owner stri
 		return nil, lockError(name, endOf(ctx))
 	}
 	if ok {
-		if lease, err := carried.hold.enter(ctx); lease != nil || err != nil {
+		if lease, err := carried.hold.enter(ctx, shared); lease != nil || err != nil {
 			return lease, err
 		}
 	}
@@ -171,16 +199,17 @@ func (l *Locker) try(ctx context.Context, name, owner string, o lockOptions) (*L
 
 // wait queues up and asks the database whenever that may help.
 func (l *Locker) wait(ctx context.Context, name, owner string, o lockOptions) (*Lease, error) {
-	w := l.queue.join(name, owner)
+	w := l.queue.join(name, owner, o.shared)
 	defer l.queue.leave(w)
 	a := l.newAttempt(name, owner, o)
 	pause := newPauses(&l.cfg)
 	for {
 		mine, ask := l.queue.look(w)
 		if mine != nil {
-			if lease, _ := mine.enter(ctx); lease != nil { // else it ends just now, and wakes us
+			lease, err := mine.enter(ctx, o.shared)
+			if lease != nil || errors.Is(err, ErrUpgrade) { // else it ends just now, and wakes us
 				a.giveUp()
-				return lease, nil
+				return lease, err
 			}
 		}
 		nap := never
@@ -189,7 +218,9 @@ func (l *Locker) wait(ctx context.Context, name, owner string, o lockOptions) (*
 			if lease != nil || err != nil {
 				return lease, err
 			}
-			nap = next
+			if nap = next; l.cfg.parks && a.told { // who is in the way is told at once
+				a.req.Wait = min(slice, l.cfg.timeout(o.trusted())/2)
+			}
 		}
 		if err := l.sleep(ctx, w.wake, nap); err != nil {
 			a.giveUp()
@@ -201,6 +232,10 @@ func (l *Locker) wait(ctx context.Context, name, owner string, o lockOptions) (*
 // askOnce makes one attempt of a waiter. With neither a lease nor an error, it
 // tells after which pause to ask again.
 func (l *Locker) askOnce(ctx context.Context, a *attempt, o lockOptions, pause *pauses) (*Lease, time.Duration, error) {
+	if l.cfg.parks && a.told { // it is known by then who is in the way, if the wait ends in the middle
+		a.req.Wait = min(slice, l.cfg.timeout(o.trusted())/2)
+	}
+	asked := l.clock.now()
 	h, held, err := a.ask(ctx)
 	if h != nil {
 		lease, err := a.begin(ctx, h)
@@ -208,6 +243,8 @@ func (l *Locker) askOnce(ctx context.Context, a *attempt, o lockOptions, pause *
 	}
 	nap := pause.next()
 	switch {
+	case held != nil && a.req.Wait > 0 && l.clock.now()-asked >= a.req.Wait/2: // it has waited in the database
+		nap = min(l.cfg.retryMin, a.untilExpiry())
 	case held != nil:
 		nap = min(nap, a.untilExpiry())
 	case ctx.Err() != nil:

@@ -9,6 +9,7 @@ import (
 type LockOption func(*lockOptions)
 
 type lockOptions struct {
+	shared   bool
 	ttl      time.Duration
 	wait     time.Duration
 	tries    int
@@ -22,7 +23,9 @@ type lockOptions struct {
 	value      []byte
 }
 
-// TTL overrides the Locker's TTL for one lease; from 100 ms to 24 h. A call that
+// TTL overrides the Locker's TTL for one lease; from 100 ms to 24 h. It does not
+// apply to the modes that keep locks in sessions, whose TTL is one per Locker. A
+// call that
 // re-enters a lease leaves that lease as it is, whatever its options.
 func TTL(d time.Duration) LockOption {
 	return func(o *lockOptions) { o.ttl = d }
@@ -75,10 +78,19 @@ func Value(b []byte) LockOption {
 }
 
 // lockOptions applies the options of a call that waits.
-func (c *config) lockOptions(opts []LockOption) (lockOptions, error) {
-	o := lockOptions{ttl: c.ttl}
+func (c *config) lockOptions(opts []LockOption, shared bool) (lockOptions, error) {
+	o := lockOptions{shared: shared, ttl: c.ttl, maxHold: c.maxHold, hasMaxHold: c.maxHold > 0}
 	for _, opt := range opts {
 		opt(&o)
+	}
+	if c.sessions && o.ttl != c.ttl {
+		return o, fmt.Errorf("%w: TTL(%v): in this mode the TTL is one for the whole Locker, %v", ErrInvalidOption, o.ttl, c.ttl)
+	}
+	switch {
+	case shared && (o.minHold != 0 || len(o.value) > 0):
+		return o, fmt.Errorf("%w: MinHold and Value do not apply to a lease that is shared", ErrInvalidOption)
+	case shared && c.sessions && o.lockDelay != 0:
+		return o, fmt.Errorf("%w: LockDelay does not apply to a lease that is shared, in a mode that keeps locks in sessions", ErrInvalidOption)
 	}
 	if err := validateTTL(o.ttl); err != nil {
 		return o, err
@@ -96,8 +108,8 @@ func (c *config) lockOptions(opts []LockOption) (lockOptions, error) {
 }
 
 // tryOptions applies the options of a call that does not wait.
-func (c *config) tryOptions(opts []LockOption) (lockOptions, error) {
-	o, err := c.lockOptions(opts)
+func (c *config) tryOptions(opts []LockOption, shared bool) (lockOptions, error) {
+	o, err := c.lockOptions(opts, shared)
 	if err == nil && (o.hasWait || o.hasTries) {
 		err = fmt.Errorf("%w: Wait and Tries do not apply to a call that does not wait", ErrInvalidOption)
 	}

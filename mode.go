@@ -20,14 +20,27 @@ type mode interface {
 	renew(ctx context.Context, reqs []driver.RenewRequest, wait bool, patience time.Duration) (driver.RenewResults, error)
 	release(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error)
 	abandon(ctx context.Context, reqs []driver.AbandonRequest) error
+	// why tells why a term is over. The reason is 0 if it is not.
+	why(ctx context.Context, name string, acq driver.ID, token int64) (Reason, error)
+
+	// lives is why for what this process knows by itself.
+	lives(acq driver.ID) bool
+
 	look(ctx context.Context, names []string) ([]driver.Row, error)
 	list(ctx context.Context, req driver.ListRequest) (driver.Page, error)
 	revoke(ctx context.Context, names []string) ([]driver.RevokeResult, error)
 	sweep(ctx context.Context, req driver.SweepRequest) (driver.SweepResult, error)
 	turn(ctx context.Context, every time.Duration) (bool, error)
+
 	guard(ctx context.Context, f driver.GuardFunc, req driver.GuardRequest) (driver.GuardStatus, error)
 	begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
+	// txs takes locks in transactions of the caller. It is nil if the mode cannot.
+	txs() driver.TxStore
 	classify(err error) driver.Fault
+
+	// watch has lost called, until the mode is closed, with the acquisitions that
+	// the mode finds ended by itself.
+	watch(lost func(acqs map[driver.ID]struct{}, err error))
 
 	// rest is called when no lease has been held for a while: what is kept for
 	// renewals can go back until the next grant. It does not block, and reports

@@ -72,6 +72,23 @@ type config struct {
 	logger           *slog.Logger  // nil: discard
 	hooks            Hooks
 	reaper           ReaperOptions
+
+	sessions bool          // locks are kept by sessions of the database
+	parks    bool          // which wait for them there
+	maxHold  time.Duration // by default; 0: no bound
+}
+
+// maxBeat is how long a session that holds a lock is not asked at most whether it
+// lives: where nothing tells that it has ended, that is for how long it is not
+// known.
+const maxBeat = time.Second
+
+// beat is the time between two renewals, third being a third of what remains.
+func (c *config) beat(third time.Duration) time.Duration {
+	if c.sessions {
+		return min(third, maxBeat)
+	}
+	return third
 }
 
 func (o *UniqueOptions) config() (config, error) {

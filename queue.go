@@ -12,22 +12,24 @@ type queue struct {
 }
 
 type line struct {
-	held    *hold // the process holds the name
+	held    *hold              // the process holds the name alone
+	readers map[*hold]struct{} // it does so together with others
 	waiters []*waiter
 }
 
 // waiter is one call of Lock that waits.
 type waiter struct {
-	name  string
-	owner string        // explicit owner, or ""
-	wake  chan struct{} // something changed: look again; buffered, one is enough
+	name   string
+	owner  string // explicit owner, or ""
+	shared bool
+	wake   chan struct{} // something changed: look again; buffered, one is enough
 }
 
 func newQueue() *queue { return &queue{lines: make(map[string]*line)} }
 
 // join puts a waiter at the end of its line.
-func (q *queue) join(name, owner string) *waiter {
-	w := &waiter{name: name, owner: owner, wake: make(chan struct{}, 1)}
+func (q *queue) join(name, owner string, shared bool) *waiter {
+	w := &waiter{name: name, owner: owner, shared: shared, wake: make(chan struct{}, 1)}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	ln := q.line(name)
@@ -50,38 +52,82 @@ func (q *queue) leave(w *waiter) {
 }
 
 // look tells a waiter what it may do now: enter a hold of its own owner, ask the
-// database, or neither: wait for its wake.
+// database, or neither: wait for its wake. Readers of this process enter together
+// with those that it has already, a waiter that wants the name alone waits for them.
 func (q *queue) look(w *waiter) (mine *hold, ask bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	ln := q.line(w.name)
-	if ln.held == nil {
-		return nil, ln.waiters[0] == w
+	if mine = ln.ownedBy(w.owner); mine != nil {
+		return mine, false
 	}
-	if ln.held.ownedBy(w.owner) {
-		return ln.held, false
-	}
-	return nil, false
+	free := ln.held == nil && (w.shared || len(ln.readers) == 0)
+	return nil, free && ln.waiters[0] == w
 }
 
-// holder returns the hold that the process has on name, or nil.
-func (q *queue) holder(name string) *hold {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if ln := q.lines[name]; ln != nil {
+// ownedBy returns the hold that an explicit owner may enter, or nil.
+func (ln *line) ownedBy(owner string) *hold {
+	if ln.held != nil && ln.held.ownedBy(owner) {
 		return ln.held
+	}
+	for h := range ln.readers {
+		if h.ownedBy(owner) {
+			return h
+		}
 	}
 	return nil
 }
 
-// took notes that the process holds the name now, and returns the hold that it
-// was believed to have before, if any. Waiters of the same explicit owner need
-// not wait for their turn.
-func (q *queue) took(h *hold) (old *hold) {
+// owned returns the hold of name that an explicit owner may enter, or nil.
+func (q *queue) owned(name, owner string) *hold {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if ln := q.lines[name]; ln != nil {
+		return ln.ownedBy(owner)
+	}
+	return nil
+}
+
+// holds returns the holds that the process has on name.
+func (q *queue) holds(name string) []*hold {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if ln := q.lines[name]; ln != nil {
+		return ln.holds()
+	}
+	return nil
+}
+
+func (ln *line) holds() (all []*hold) {
+	if ln.held != nil {
+		all = append(all, ln.held)
+	}
+	for h := range ln.readers {
+		all = append(all, h)
+	}
+	return all
+}
+
+// took notes that the process holds the name now, and returns the holds that it
+// was believed to have before and that this one excludes. Waiters of the same
+// explicit owner need not wait for their turn.
+func (q *queue) took(h *hold) (old []*hold) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	ln := q.line(h.name)
-	old, ln.held = ln.held, h
+	if h.shared {
+		if ln.held != nil {
+			old = append(old, ln.held)
+		}
+		ln.held = nil
+		if ln.readers == nil {
+			ln.readers = make(map[*hold]struct{})
+		}
+		ln.readers[h] = struct{}{}
+	} else {
+		old = ln.holds()
+		ln.held, ln.readers = h, nil
+	}
 	for _, w := range ln.waiters {
 		if h.ownedBy(w.owner) {
 			w.nudge()
@@ -98,6 +144,7 @@ func (q *queue) freed(h *hold) {
 	if ln.held == h {
 		ln.held = nil
 	}
+	delete(ln.readers, h)
 	q.nudge(h.name, ln)
 }
 
@@ -116,7 +163,7 @@ func (q *queue) nudge(name string, ln *line) {
 	switch {
 	case len(ln.waiters) > 0:
 		ln.waiters[0].nudge()
-	case ln.held == nil:
+	case ln.held == nil && len(ln.readers) == 0:
 		delete(q.lines, name)
 	}
 }

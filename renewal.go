@@ -21,7 +21,7 @@ func (k *keeper) renew(batch []*hold, wait bool) {
 	before := k.clock.now()
 	for i, h := range batch {
 		ttl, _ := h.stint(before)
-		reqs[i] = driver.RenewRequest{Name: h.name, Acq: h.acq, Version: h.token, TTL: ttl + h.delay, Holds: h.holds()}
+		reqs[i] = driver.RenewRequest{Name: h.name, Acq: h.acq, Version: h.token, TTL: ttl + h.delay, Holds: h.holds(), Shared: h.shared}
 		timeout = min(timeout, k.cfg.timeout(h.ttl))
 	}
 	ctx, cancel := context.WithTimeout(k.ctx, timeout)
@@ -32,8 +32,10 @@ func (k *keeper) renew(batch []*hold, wait bool) {
 		k.failed(batch, err)
 		return
 	}
-	if jump, ok := k.jumps.observe(before, k.clock.now(), res.Now); ok {
-		k.log.clockJump(ClockJumpEvent{Jump: jump})
+	if res.Now != 0 { // else nobody answered
+		if jump, ok := k.jumps.observe(before, k.clock.now(), res.Now); ok {
+			k.log.clockJump(ClockJumpEvent{Jump: jump})
+		}
 	}
 	for i, h := range batch {
 		k.settle(h, before, res.Status[i])
@@ -47,7 +49,7 @@ func (k *keeper) settle(h *hold, before time.Duration, status driver.RenewStatus
 	case driver.Renewed:
 		ttl, last := h.stint(before)
 		h.extend(before+trust(ttl), last)
-		due := before + h.ttl/3
+		due := before + k.cfg.beat(h.ttl/3)
 		if last {
 			due = never
 		}
@@ -56,6 +58,8 @@ func (k *keeper) settle(h *hold, before time.Duration, status driver.RenewStatus
 		k.plan(h, func(u *upkeep) { u.renewing, u.alone, u.due = false, true, k.clock.now() })
 	case driver.Revoked:
 		h.lose(LostRevoked, nil)
+	case driver.Ended:
+		h.lose(LostSession, nil)
 	default:
 		h.lose(LostTaken, nil)
 	}

@@ -3,10 +3,13 @@
 //
 // A [Locker] locks names in one mode on one database. [NewUnique] makes one of
 // the unique mode: each lock is a lease, a row with an owner and an expiry which
-// the Locker renews while the lock is held. A holder that crashes is succeeded
-// when its lease expires; a holder that cannot renew is told in time, through
-// the context of its [Lease]; and every lease has a fencing token, higher than
-// that of every earlier lease of the name, which a protected resource can check.
+// the Locker renews while the lock is held. [NewForUpdate] makes one whose locks
+// are rows that an open transaction has locked, [NewAdvisory] one whose locks are
+// those of a session. In every mode a holder that crashes is succeeded in a time
+// that its TTL bounds; a holder that cannot prove any more that it holds is told in
+// time, through the context of its [Lease]; and every lease has a fencing token,
+// higher than that of every earlier lease of the name, which a protected resource
+// can check. The same name in two modes is two locks.
 //
 // What a lease cannot do is stop a holder that does not look: a process may be
 // paused between its last look at the context and its write. Where that must do
@@ -55,7 +58,8 @@ func newLocker(id driver.ID, cfg config, m mode, c clock) *Locker {
 	}
 	l.base, l.stop = context.WithCancel(context.Background())
 	l.keeper = newKeeper(m, c, &l.cfg, l.events)
-	l.undo = newUndo(m, c, l.events)
+	l.undo = newUndo(m, cfg.sessions, c, l.events)
+	m.watch(l.sessionEnded)
 	l.reaper = &Reaper{l: l, o: cfg.reaper}
 	if !cfg.reaper.Off {
 		ctx, cancel := context.WithCancel(l.base)
@@ -125,7 +129,22 @@ func (l *Locker) abortHolds() {
 func (l *Locker) ended(h *hold) {
 	l.keeper.drop(h)
 	l.queue.freed(h)
+	if l.cfg.sessions {
+		// The session may live, and would keep the name for as long as it does.
+		r, kept := h.abandonment()
+		r.Lost = h.lost.Reason != LostRevoked
+		l.undo.add(r, kept)
+	}
 	l.events.lost(LostEvent{LeaseInfo: h.info(), Err: h.lost, Held: l.clock.now() - h.granted})
+}
+
+// sessionEnded is told which acquisitions ended with a session of the database.
+func (l *Locker) sessionEnded(acqs map[driver.ID]struct{}, err error) {
+	for _, h := range l.keeper.holds() {
+		if _, ok := acqs[h.acq]; ok {
+			h.lose(LostSession, err)
+		}
+	}
 }
 
 // isVerdict reports that a driver has looked at the database and refused it.

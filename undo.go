@@ -14,6 +14,7 @@ import (
 // pauses, until its TTL is over.
 type undo struct {
 	mode  mode
+	sure  bool // the mode frees for certain, or not yet: no late packet can arrive
 	clock clock
 	log   *events
 
@@ -41,9 +42,9 @@ const (
 	maxUndoPause = 500 * time.Millisecond
 )
 
-func newUndo(m mode, c clock, e *events) *undo {
+func newUndo(m mode, sure bool, c clock, e *events) *undo {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &undo{mode: m, clock: c, log: e, pending: make(map[driver.AbandonRequest]*undoing), ctx: ctx, cancel: cancel}
+	return &undo{mode: m, sure: sure, clock: c, log: e, pending: make(map[driver.AbandonRequest]*undoing), ctx: ctx, cancel: cancel}
 }
 
 // add sees to it that the acquisition holds nothing in the end. A request of it
@@ -147,14 +148,17 @@ func (u *undo) free(r driver.AbandonRequest) {
 	defer u.mu.Unlock()
 	p.freed = p.freed || err == nil
 	now := u.clock.now()
-	if now >= p.until {
+	if now >= p.until && !u.sure || u.sure && p.freed {
 		if u.pending[r] == p { // not added anew meanwhile
 			delete(u.pending, r)
 		}
 		return
 	}
 	// The last try comes when the TTL is over, not before.
-	p.next = min(now+p.pause, p.until)
+	p.next = now + p.pause
+	if !u.sure {
+		p.next = min(p.next, p.until)
+	}
 	p.pause *= 2
 	if !p.freed { // a transaction may keep it from being freed, until it ends
 		p.pause = min(p.pause, maxUndoPause)

@@ -33,7 +33,9 @@ func NewUnique(ctx context.Context, db driver.UniqueDatabase, opts *UniqueOption
 		return nil, fmt.Errorf("%w: the database is nil", ErrInvalidOption)
 	}
 	id := newID()
-	store, err := open(ctx, &cfg, db, driver.Client{Instance: id, Label: cfg.label})
+	store, err := opened(ctx, &cfg, db.Classify, func() (driver.LeaseStore, error) {
+		return db.OpenUnique(ctx, driver.Client{Instance: id, Label: cfg.label})
+	})
 	if err != nil {
 		return nil, openError(err)
 	}
@@ -42,11 +44,11 @@ func NewUnique(ctx context.Context, db driver.UniqueDatabase, opts *UniqueOption
 	return l, nil
 }
 
-// open tries again while the database is busy: an SQLite file may be.
-func open(ctx context.Context, cfg *config, db driver.UniqueDatabase, client driver.Client) (driver.LeaseStore, error) {
+// opened tries again while the database is busy: an SQLite file may be.
+func opened[S any](ctx context.Context, cfg *config, classify func(error) driver.Fault, open func() (S, error)) (S, error) {
 	for pause := newPauses(cfg); ; {
-		store, err := db.OpenUnique(ctx, client)
-		if err == nil || isVerdict(err) || db.Classify(err) != driver.Again || nap(ctx, pause.next()) != nil {
+		store, err := open()
+		if err == nil || isVerdict(err) || classify(err) != driver.Again || nap(ctx, pause.next()) != nil {
 			return store, err
 		}
 	}
@@ -95,6 +97,19 @@ func (u *unique) abandon(ctx context.Context, reqs []driver.AbandonRequest) erro
 	return u.store.Abandon(ctx, reqs)
 }
 
+func (u *unique) why(ctx context.Context, name string, acq driver.ID, token int64) (Reason, error) {
+	rows, err := u.look(ctx, []string{name})
+	switch {
+	case err != nil:
+		return 0, err
+	case rows[0].Holder.Acq == acq && rows[0].Holder.Version == token:
+		return 0, nil
+	case rows[0].Revoked == token:
+		return LostRevoked, nil
+	}
+	return LostTaken, nil
+}
+
 func (u *unique) look(ctx context.Context, names []string) (rows []driver.Row, err error) {
 	err = u.aside(ctx, func(s driver.LeaseStore) error {
 		rows, err = s.Look(ctx, names)
@@ -134,6 +149,13 @@ func (u *unique) guard(ctx context.Context, f driver.GuardFunc, req driver.Guard
 func (u *unique) begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error) {
 	return u.store.Begin(ctx, opts)
 }
+
+func (u *unique) lives(driver.ID) bool { return true }
+
+func (u *unique) txs() driver.TxStore { return nil }
+
+// watch does nothing: only the database knows when a lease is over.
+func (u *unique) watch(func(map[driver.ID]struct{}, error)) {}
 
 func (u *unique) classify(err error) driver.Fault { return u.store.Classify(err) }
 

@@ -16,7 +16,7 @@ func (l *Locker) unlock(lease *Lease) error {
 	defer l.gate.leave()
 	h := lease.hold
 	last, err := h.leave(lease)
-	if last && errors.Is(err, ErrLost) && h.delay == 0 {
+	if last && errors.Is(err, ErrLost) && h.delay == 0 && !l.cfg.sessions {
 		// A renewal that arrives late could keep the name for nobody. With a lock
 		// delay that is wanted.
 		l.undo.add(h.abandonment())
@@ -39,7 +39,7 @@ func (l *Locker) free(h *hold) error {
 	ctx, cancel := context.WithTimeout(l.base, 2*l.cfg.timeout(h.ttl))
 	defer cancel()
 	if h.unclear { // a request may still arrive, when the name has been freed
-		defer l.undo.add(driver.AbandonRequest{Name: h.name, Acq: h.acq, Guarded: h.isGuarded()}, h.kept())
+		defer l.undo.add(driver.AbandonRequest{Name: h.name, Acq: h.acq, Guarded: h.isGuarded(), Shared: h.shared}, h.kept())
 	}
 	unclear := false
 	pause := newPauses(&l.cfg)
@@ -79,7 +79,7 @@ const guardPatience = 200 * time.Millisecond
 func (l *Locker) releaseOnce(ctx context.Context, h *hold) (freed bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.timeout(h.ttl))
 	defer cancel()
-	res, err := l.mode.release(ctx, []driver.ReleaseRequest{{Name: h.name, Acq: h.acq, Version: h.token, MinHold: h.minHold, Guarded: h.isGuarded()}})
+	res, err := l.mode.release(ctx, []driver.ReleaseRequest{{Name: h.name, Acq: h.acq, Version: h.token, MinHold: h.minHold, Guarded: h.isGuarded(), Shared: h.shared}})
 	return err == nil && res[0], err
 }
 
@@ -91,7 +91,7 @@ func (l *Locker) notFreed(ctx context.Context, h *hold, unclear bool) error {
 	switch {
 	case h.isGuarded() && (err != nil || reason == 0):
 		return guardedError(h.name)
-	case unclear:
+	case unclear && !l.cfg.sessions: // a session that has ended may have done so before
 		return nil
 	case reason == 0:
 		reason = LostTaken
@@ -104,7 +104,7 @@ func (h *hold) kept() time.Duration { return max(h.ttl, h.minHold) + h.delay }
 
 // abandonment frees the hold in the background, and for how long to try.
 func (h *hold) abandonment() (driver.AbandonRequest, time.Duration) {
-	return driver.AbandonRequest{Name: h.name, Acq: h.acq, MinHold: h.minHold, Guarded: h.isGuarded()}, h.kept()
+	return driver.AbandonRequest{Name: h.name, Acq: h.acq, MinHold: h.minHold, Guarded: h.isGuarded(), Shared: h.shared}, h.kept()
 }
 
 // nap waits for d, or less if ctx ends.

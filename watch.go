@@ -42,7 +42,7 @@ func (l *Locker) Watch(ctx context.Context, name string) iter.Seq2[Info, error] 
 				first, last = false, info
 				pause = newPauses(&l.cfg)
 				nap = 0 // what came meanwhile must not wait
-			case info.State == StateHeld:
+			case info.State == StateHeld && !row.Session:
 				nap = min(nap, time.Duration(row.Holder.Until-row.Now+1000)*time.Microsecond)
 			}
 			if err := l.sleep(ctx, nil, nap); err != nil {

@@ -1,0 +1,116 @@
+package sqllock
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// Defaults of [ForUpdateOptions].
+const (
+	DefaultMaxConns = 8
+	DefaultMaxHold  = time.Hour
+)
+
+// ForUpdateOptions are the options of [NewForUpdate]. The zero value of each field
+// means its default. Fields that [UniqueOptions] has too mean what they mean there.
+type ForUpdateOptions struct {
+	// TTL is after which silence of its holder the server ends the session that keeps
+	// a lock; from 100 ms, on MySQL from 2 s, to 24 h, default 30 s. It is one for the
+	// whole Locker. Sessions are asked every third of it, and every second at least,
+	// whether they live.
+	TTL time.Duration
+
+	Label              string
+	RetryMin, RetryMax time.Duration
+	StatementTimeout   time.Duration
+	Logger             *slog.Logger
+	Hooks              *Hooks
+	Reaper             *ReaperOptions
+
+	// MaxConns bounds the connections of the pool that the Locker uses: one that it
+	// keeps, and one for each name that is held or waited for. At least 2, default
+	// 8, and one less than the pool may open at most. Of those that are not kept, half
+	// wait in the database at a time; more waiters ask again and again.
+	MaxConns int
+
+	// MaxHold bounds for how long a name is held, as the option [MaxHold] does, which
+	// overrides it; default 1 h. An open transaction keeps the server from cleaning up
+	// after all others.
+	MaxHold time.Duration
+}
+
+// NewForUpdate returns a Locker of the mode for update: a lock is a row that an open
+// transaction of ours has locked, on a connection of its own. Waiters wait in the
+// database. The database comes from lockpg.DB, lockpg.Pool or lockmysql.DB; its
+// handle stays the caller's and is never closed. Options may be nil. Errors are
+// those of [NewUnique], and [ErrInvalidOption] if the pool may open less than three
+// connections.
+//
+// A session that the server ends, for whatever reason, lets go of its lock at once,
+// before the holder can hear of it: there the token protects, and [LockDelay].
+func NewForUpdate(ctx context.Context, db driver.ForUpdateDatabase, opts *ForUpdateOptions) (*Locker, error) {
+	cfg, err := opts.config()
+	if err != nil {
+		return nil, err
+	}
+	if db == nil {
+		return nil, fmt.Errorf("%w: the database is nil", ErrInvalidOption)
+	}
+	return newSessionLocker(ctx, cfg, db.Classify, db.OpenForUpdate, opts.seats)
+}
+
+func (o *ForUpdateOptions) config() (config, error) {
+	if o == nil {
+		o = &ForUpdateOptions{}
+	}
+	u := UniqueOptions{TTL: o.TTL, Label: o.Label, RetryMin: o.RetryMin, RetryMax: o.RetryMax,
+		StatementTimeout: o.StatementTimeout, Logger: o.Logger, Hooks: o.Hooks, Reaper: o.Reaper}
+	cfg, err := u.config()
+	if err != nil {
+		return cfg, err
+	}
+	cfg.sessions, cfg.parks = true, true
+	cfg.maxHold = orDefault(o.MaxHold, DefaultMaxHold)
+	switch {
+	case cfg.maxHold < MinTTL:
+		return cfg, fmt.Errorf("%w: MaxHold %v: must be at least %v", ErrInvalidOption, o.MaxHold, MinTTL)
+	case o.MaxConns != 0 && o.MaxConns < 2:
+		return cfg, fmt.Errorf("%w: MaxConns %d: must be at least 2", ErrInvalidOption, o.MaxConns)
+	}
+	return cfg, nil
+}
+
+// seats is how many sessions may be open at a time, besides the connection that is
+// kept, where the pool may open that many connections.
+func (o *ForUpdateOptions) seats(poolConns int) *room {
+	conns := DefaultMaxConns
+	if o != nil && o.MaxConns != 0 {
+		conns = o.MaxConns
+	}
+	if poolConns > 0 {
+		conns = min(conns, poolConns-1)
+	}
+	return newRoom(max(conns-1, 1))
+}
+
+// newSessionLocker opens a mode that keeps locks in sessions.
+func newSessionLocker(ctx context.Context, cfg config, classify func(error) driver.Fault,
+	open func(context.Context, driver.Client, driver.SessionOptions) (driver.SessionStore, error),
+	seats func(poolConns int) *room) (*Locker, error) {
+	id := newID()
+	client := driver.Client{Instance: id, Label: cfg.label}
+	store, err := opened(ctx, &cfg, classify, func() (driver.SessionStore, error) {
+		return open(ctx, client, driver.SessionOptions{TTL: cfg.ttl})
+	})
+	if err != nil {
+		return nil, openError(err)
+	}
+	info := store.Info()
+	l := newLocker(id, cfg, newSessions(store, &cfg, seats(info.MaxConns)), systemClock{})
+	l.warn(info)
+	return l, nil
+}

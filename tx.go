@@ -1,0 +1,166 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+var _ driver.TxLocker = (*Locker)(nil)
+
+// LockTx waits until a transaction of the caller's has name, and returns the fencing
+// token. The lock ends with the transaction, whether that is committed or rolled
+// back; there is nothing to unlock, renew or lose. It excludes the leases that
+// Lockers of the same mode have, and other transactions.
+//
+// The transaction must be one of the Locker's database, and is never ended by the
+// waiting: LockTx tries, with pauses in between, and locks nothing until it
+// succeeds. ctx bounds the wait. Two transactions that wait for names of each other
+// are not noticed by the database: lock names in one order, or bound the wait.
+//
+// The mode must be for update, or advisory on Postgres; of others LockTx returns
+// [ErrUnsupported]. It returns [ErrInvalidName] and [ErrInvalidOption] before any
+// SQL, ErrInvalidOption also for a transaction of another database that has the
+// tables too, [ErrTooOld], [ErrClosed], an error that wraps ctx's, or the error of
+// the database, which is the caller's to deal with. If LockTx gives up after the
+// transaction has got the lock, while a lock delay keeps the name, the transaction
+// has it all the same.
+func (l *Locker) LockTx(ctx context.Context, tx *sql.Tx, name string) (token int64, err error) {
+	return l.lockTx(ctx, tx, name, false, true)
+}
+
+// TryLockTx is LockTx without waiting: if somebody else has name it returns a
+// [*HeldError], and the transaction can go on.
+func (l *Locker) TryLockTx(ctx context.Context, tx *sql.Tx, name string) (token int64, err error) {
+	return l.lockTx(ctx, tx, name, false, false)
+}
+
+// RLockTx is LockTx for a lock that is shared, as RLock's.
+func (l *Locker) RLockTx(ctx context.Context, tx *sql.Tx, name string) (token int64, err error) {
+	return l.lockTx(ctx, tx, name, true, true)
+}
+
+// TryRLockTx is RLockTx without waiting, see TryLockTx.
+func (l *Locker) TryRLockTx(ctx context.Context, tx *sql.Tx, name string) (token int64, err error) {
+	return l.lockTx(ctx, tx, name, true, false)
+}
+
+func (l *Locker) lockTx(ctx context.Context, tx *sql.Tx, name string, shared, wait bool) (int64, error) {
+	if tx == nil {
+		return 0, fmt.Errorf("%w: the *sql.Tx is nil", ErrInvalidOption)
+	}
+	return l.LockTxBy(ctx, name, shared, wait, func(ctx context.Context, store driver.TxStore, req driver.TxRequest) (driver.TxStatus, error) {
+		return store.TryTx(ctx, tx, req)
+	})
+}
+
+// LockTxBy is for packages that know other kinds of transactions, such as lockpg. It
+// implements [driver.TxLocker].
+func (l *Locker) LockTxBy(ctx context.Context, name string, shared, wait bool, f driver.TxFunc) (token int64, err error) {
+	if err := driver.CheckName(name); err != nil {
+		return 0, err
+	}
+	store := l.mode.txs()
+	if store == nil {
+		return 0, fmt.Errorf("%w: lock %q in a transaction: this mode cannot; use NewForUpdate or NewAdvisory", ErrUnsupported, name)
+	}
+	if !l.gate.enter() {
+		return 0, ErrClosed
+	}
+	defer l.gate.leave()
+	t := &txAttempt{l: l, store: store, wait: wait, f: f, req: driver.TxRequest{Name: name, Shared: shared}}
+	if err := l.insist(ctx, func(ctx context.Context) error { return store.PrepareTx(ctx, t.req) }); err != nil {
+		return 0, lockError(name, err)
+	}
+	if err := t.take(ctx); err != nil {
+		return 0, err
+	}
+	return t.draw(ctx)
+}
+
+// txAttempt is an acquisition in a transaction of the caller's.
+type txAttempt struct {
+	l     *Locker
+	store driver.TxStore
+	wait  bool
+	f     driver.TxFunc
+	req   driver.TxRequest
+}
+
+// take gets the lock. No statement in the transaction ends with ctx: that would end
+// the transaction.
+func (t *txAttempt) take(ctx context.Context) error {
+	for pause := newPauses(&t.l.cfg); ; {
+		if ctx.Err() != nil {
+			return lockError(t.req.Name, endOf(ctx))
+		}
+		status, err := t.try(ctx)
+		switch {
+		case err != nil:
+			return fmt.Errorf("sqllock: lock %q in a transaction: %w", t.req.Name, err)
+		case status == driver.TxTaken:
+			return nil
+		case status == driver.TxForeign:
+			return fmt.Errorf("%w: lock %q: the transaction is one of another database", ErrInvalidOption, t.req.Name)
+		case status == driver.TxTooOld:
+			return fmt.Errorf("%w: lock %q: begin a new one", ErrTooOld, t.req.Name)
+		case !t.wait:
+			return t.held(ctx)
+		}
+		if err := t.l.sleep(ctx, nil, pause.next()); err != nil {
+			return fmt.Errorf("sqllock: lock %q in a transaction: waited for its turn: %w", t.req.Name, err)
+		}
+	}
+}
+
+func (t *txAttempt) try(ctx context.Context) (driver.TxStatus, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.l.cfg.timeout(MaxTTL))
+	defer cancel()
+	return t.f(ctx, t.store, t.req)
+}
+
+// held says who holds the name, as far as that can be told.
+func (t *txAttempt) held(ctx context.Context) error {
+	row, err := t.l.look(ctx, t.req.Name)
+	if err != nil || !row.Held() {
+		return &HeldError{Name: t.req.Name}
+	}
+	return newHeldError(t.req.Name, row.Holder)
+}
+
+// draw gets the token, outside of the transaction: what the transaction draws it
+// would take back if it were rolled back. While a former holder's lock delay, or a
+// guard, keeps the name it waits.
+func (t *txAttempt) draw(ctx context.Context) (int64, error) {
+	acq := newID()
+	req := driver.GrantRequest{Name: t.req.Name, Acq: acq, Owner: acq.String(), Shared: t.req.Shared}
+	for pause := newPauses(&t.l.cfg); ; {
+		var res driver.GrantResult
+		err := t.l.insist(ctx, func(ctx context.Context) (err error) {
+			res, err = t.store.Draw(ctx, req)
+			return err
+		})
+		if err != nil {
+			return 0, lockError(t.req.Name, err)
+		}
+		if c := res.Crashed; c.Acq != (driver.ID{}) {
+			t.l.crashed(t.req.Name, c)
+		}
+		if res.Granted {
+			return res.Version, nil
+		}
+		if !t.wait {
+			return 0, newHeldError(t.req.Name, res.Holder)
+		}
+		nap := pause.next()
+		if left := time.Duration(res.Holder.Until-res.Now) * time.Microsecond; left > 0 {
+			nap = min(nap, left+time.Millisecond)
+		}
+		if err := t.l.sleep(ctx, nil, nap); err != nil {
+			return 0, lockError(t.req.Name, err)
+		}
+	}
+}
