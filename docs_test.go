@@ -2,6 +2,7 @@ package sqllock_test
 
 import (
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,6 +13,7 @@ import (
 
 const (
 	guarantees = "docs/guarantees.md"
+	modes      = "docs/modes.md"
 	operations = "docs/operations.md"
 )
 
@@ -93,9 +95,29 @@ func TestEachRowOfTheGuaranteesNamesItsTestsOrSaysThatThereAreNone(t *testing.T)
 	}
 }
 
+func TestEachFaultInTheTableOfModesNamesItsTests(t *testing.T) {
+	rows, tests := proofs(t, modes)
+	n := 0
+	for _, row := range rows {
+		if faultRow.MatchString(row) {
+			n++
+			if !citation.MatchString(tests[row]) {
+				t.Errorf("row %q names no test: %q", row, tests[row])
+			}
+		}
+	}
+	if n < 10 {
+		t.Errorf("%d rows", n)
+	}
+}
+
+var faultRow = regexp.MustCompile(`^M\d+$`)
+
 func TestTheTestsThatTheGuaranteesNameExist(t *testing.T) {
 	source := testSource(t)
 	_, tests := proofs(t, guarantees)
+	_, more := proofs(t, modes)
+	maps.Copy(tests, more)
 	for row, text := range tests {
 		for _, m := range citation.FindAllStringSubmatch(text, -1) {
 			switch sentence, name := m[1], m[2]; {
@@ -132,7 +154,7 @@ func testSource(t *testing.T) string {
 var docLink = regexp.MustCompile(`\]\(([^)#]*)(?:#([^)]*))?\)`)
 
 func TestTheLinksBetweenDocumentsLeadSomewhere(t *testing.T) {
-	for _, file := range []string{guarantees, operations} {
+	for _, file := range []string{guarantees, modes, operations} {
 		for _, m := range docLink.FindAllStringSubmatch(readDoc(t, file), -1) {
 			target, anchor := m[1], m[2]
 			if strings.Contains(target, "://") {

@@ -51,8 +51,29 @@ func readmeTryLock(ctx context.Context, pool *pgxpool.Pool, report func(context.
 	return errors.Join(report(work), lease.Unlock(ctx))
 }
 
+func readmeLockTx(ctx context.Context, db *sql.DB) error {
+	locks, err := sqllock.NewForUpdate(ctx, lockmysql.DB(db), nil)
+	if err != nil {
+		return err
+	}
+	defer locks.Close(ctx)
+
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if _, err := locks.LockTx(ctx, tx, "account/7"); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, `UPDATE account SET balance = balance - 10 WHERE id = 7`); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
 // The functions above are what the README shows, and must compile.
-var _, _ = readmeDo, readmeTryLock
+var _, _, _ = readmeDo, readmeTryLock, readmeLockTx
 
 func TestTheSnippetsOfTheReadmeAreTheOnesThatCompile(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
@@ -64,8 +85,8 @@ func TestTheSnippetsOfTheReadmeAreTheOnesThatCompile(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(readme), -1)
-	if len(blocks) != 2 {
-		t.Errorf("README has %d snippets of Go, 2 are known", len(blocks))
+	if len(blocks) != 3 {
+		t.Errorf("README has %d snippets of Go, 3 are known", len(blocks))
 	}
 	for _, block := range blocks {
 		var code strings.Builder

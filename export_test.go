@@ -32,3 +32,17 @@ func (l *Locker) Lines() int {
 	defer l.queue.mu.Unlock()
 	return len(l.queue.lines)
 }
+
+// NewSessionsWithClock returns a Locker of a mode that keeps locks in sessions:
+// of one session for all, or of at most so many for one lock each.
+func NewSessionsWithClock(store driver.SessionStore, now func() time.Duration, opts *ForUpdateOptions, seats int) (*Locker, error) {
+	cfg, err := opts.config()
+	if err != nil {
+		return nil, err
+	}
+	var r *room
+	if seats > 0 {
+		r = newRoom(seats)
+	}
+	return newLocker(newID(), cfg, newSessions(store, &cfg, r), testClock(now)), nil
+}

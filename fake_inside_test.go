@@ -27,6 +27,9 @@ func (f *fake) look(name string) driver.Row {
 	r := driver.Row{Name: name, Now: f.now()}
 	if x := f.rows[name]; x != nil {
 		r.Holder, r.Holds, r.Gate, r.Ended, r.Revoked, r.Value = x.holder(), x.holds, x.notBefore, x.ended, x.revoked, x.value
+		if r.Readers = x.sharing(r.Now); r.Readers > 0 {
+			r.Holder = x.together()
+		}
 	}
 	return r
 }
@@ -95,7 +98,7 @@ func (f *fake) Sweep(ctx context.Context, req driver.SweepRequest) (res driver.S
 			case x.acq != driver.ID{} && x.until <= now:
 				res.Crashed = append(res.Crashed, driver.Crash{Name: name, Holder: x.holder()})
 				x.acq, x.ended, x.value = driver.ID{}, driver.EndedExpired, nil
-			case x.acq == driver.ID{} && x.until <= old && x.version < old && x.notBefore <= now:
+			case x.acq == driver.ID{} && x.until <= old && x.version < old && x.notBefore <= now && x.sharing(now) == 0:
 				delete(f.rows, name)
 				res.Purged++
 			}

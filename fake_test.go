@@ -44,6 +44,7 @@ type row struct {
 	ended     driver.Ending
 	revoked   int64
 	value     []byte
+	readers   map[driver.ID]*reader
 }
 
 var (
@@ -97,17 +98,21 @@ func (f *fake) grant(r driver.GrantRequest) driver.GrantResult {
 		f.rows[r.Name] = x
 	}
 	held := x.acq != (driver.ID{}) && x.until > now
+	sharing := x.sharing(now)
 	switch {
 	case held && x.acq == r.Acq:
 		return driver.GrantResult{Granted: true, Found: true, Version: x.version, Now: now, Remaining: time.Duration(x.until-now) * time.Microsecond}
 	case held:
 		return driver.GrantResult{Now: now, Holder: driver.Holder{Acq: x.acq, Owner: x.owner, Label: "fake", Until: x.until}}
-	}
-	res := driver.GrantResult{Granted: true, Version: max(x.version+1, now), Now: now, Remaining: r.TTL}
-	switch {
+	case sharing > 0 && !r.Shared:
+		return driver.GrantResult{Now: now, Holder: x.together()}
 	case x.acq == driver.ID{} && x.notBefore > now:
 		return driver.GrantResult{Now: now, Holder: driver.Holder{Until: x.notBefore}}
-	case x.acq != driver.ID{} && x.acq != r.Acq:
+	case r.Shared:
+		return f.grantShared(x, r)
+	}
+	res := driver.GrantResult{Granted: true, Version: max(x.version+1, now), Now: now, Remaining: r.TTL}
+	if x.acq != (driver.ID{}) && x.acq != r.Acq {
 		res.Crashed = x.holder()
 	}
 	x.acq, x.owner, x.version, x.holds, x.value = r.Acq, r.Owner, res.Version, 1, r.Value
@@ -130,6 +135,9 @@ func (f *fake) Renew(ctx context.Context, reqs []driver.RenewRequest, wait bool)
 }
 
 func (f *fake) renew(r driver.RenewRequest, wait bool) driver.RenewStatus {
+	if r.Shared {
+		return f.renewShared(r)
+	}
 	now := f.now()
 	x := f.rows[r.Name]
 	switch {
@@ -148,6 +156,10 @@ func (f *fake) renew(r driver.RenewRequest, wait bool) driver.RenewStatus {
 func (f *fake) Release(ctx context.Context, reqs []driver.ReleaseRequest) (res []bool, err error) {
 	err = f.statement(ctx, "release", func() {
 		for _, r := range reqs {
+			if r.Shared {
+				res = append(res, f.leaveShared(r.Name, r.Acq))
+				continue
+			}
 			x := f.rows[r.Name]
 			ok := x != nil && x.acq == r.Acq && x.version == r.Version
 			if ok {
@@ -165,6 +177,7 @@ func (f *fake) Abandon(ctx context.Context, reqs []driver.AbandonRequest) error 
 			if x := f.rows[r.Name]; x != nil && x.acq == r.Acq {
 				x.release(f.now(), r.MinHold)
 			}
+			f.leaveShared(r.Name, r.Acq)
 		}
 	})
 }
@@ -261,12 +274,17 @@ func (b *bench) close() {
 
 func (b *bench) lock(name string, opts ...sqllock.LockOption) *sqllock.Lease {
 	b.t.Helper()
-	lease, err := b.Lock(b.t.Context(), name, opts...)
+	ctx, cancel := context.WithTimeout(b.t.Context(), patience)
+	defer cancel()
+	lease, err := b.Lock(ctx, name, opts...)
 	if err != nil {
 		b.t.Fatalf("Lock(%q): %v", name, err)
 	}
 	return lease
 }
+
+// patience is longer than any wait of a test that goes well.
+const patience = 2 * time.Hour
 
 func (b *bench) unlock(lease *sqllock.Lease) {
 	b.t.Helper()

@@ -138,3 +138,35 @@ func showAll(ctx context.Context, db interface {
 	}
 	return strings.Join(all, "\n"), rows.Err()
 }
+
+// What ends all other sessions of the database: queries for the statements.
+const (
+	killPostgres = `SELECT 'SELECT pg_terminate_backend(' || pid || ')' FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
+	killMySQL    = `SELECT concat('KILL ', id) FROM information_schema.processlist WHERE db = database() AND id <> connection_id()`
+)
+
+// killAll runs the statements that a query lists. A session may be gone already.
+func killAll(ctx context.Context, db *sql.DB, query string) error {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	rows, err := conn.QueryContext(ctx, query)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	var all []string
+	for rows.Next() {
+		var statement string
+		if err := rows.Scan(&statement); err != nil {
+			return err
+		}
+		all = append(all, statement)
+	}
+	for _, statement := range all {
+		_, _ = conn.ExecContext(ctx, statement)
+	}
+	return rows.Err()
+}

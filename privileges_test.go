@@ -42,11 +42,8 @@ func (r *roles) life(t *testing.T, db *sql.DB, o sqllock.UniqueOptions) error {
 		if err != nil {
 			return err
 		}
-		for left := lease.Remaining(); lease.Remaining() <= left; time.Sleep(time.Millisecond) { // until it is renewed
-			if cause := context.Cause(lease.Context()); cause != nil {
-				return cause
-			}
-			left = lease.Remaining()
+		if err := renewed(lease); err != nil {
+			return err
 		}
 		if _, err := other.TryLock(ctx, name); !errors.Is(err, sqllock.ErrHeld) {
 			return fmt.Errorf("TryLock of a held name: %w", err)
@@ -59,6 +56,37 @@ func (r *roles) life(t *testing.T, db *sql.DB, o sqllock.UniqueOptions) error {
 		}
 	}
 	return r.surroundings(ctx, t, l, other, name)
+}
+
+// renewed waits until a lease was renewed.
+func renewed(lease *sqllock.Lease) error {
+	for left := lease.Remaining(); lease.Remaining() <= left; time.Sleep(time.Millisecond) {
+		if cause := context.Cause(lease.Context()); cause != nil {
+			return cause
+		}
+		left = lease.Remaining()
+	}
+	return nil
+}
+
+// sharing is all that can be done with a lease that is shared.
+func (r *roles) sharing(t *testing.T, db *sql.DB) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	l, err := sqllock.NewUnique(ctx, r.e.open(db), &sqllock.UniqueOptions{TTL: 900 * time.Millisecond, Reaper: &sqllock.ReaperOptions{Off: true}})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = l.Close(ctx) }()
+	lease, err := l.RLock(ctx, rand.Text())
+	if err != nil {
+		return err
+	}
+	if err := renewed(lease); err != nil {
+		return err
+	}
+	return lease.Unlock(ctx)
 }
 
 // surroundings are a take-over, looking inside, and ForceUnlock.
@@ -177,6 +205,9 @@ func (r *roles) everything(t *testing.T, db *sql.DB) error {
 	if err := r.life(t, db, sqllock.UniqueOptions{}); err != nil {
 		return err
 	}
+	if err := r.sharing(t, db); err != nil {
+		return err
+	}
 	if err := r.reap(t, db); err != nil {
 		return err
 	}
@@ -228,12 +259,15 @@ func without(t *testing.T, grants []string) map[string][]string {
 	return fewer
 }
 
-func TestARoleThatMayNotDeleteDoesAllButPurge(t *testing.T) {
+func TestARoleThatMayNotDeleteDoesAllButShareAndPurge(t *testing.T) {
 	onEachServer(t, func(t *testing.T, e *engine, d *testdb.Database) {
 		r := newRoles(t, e, d)
 		db := r.with(t, grantsOf(t, e, "no", "purge")...)
 		if err := r.life(t, db, sqllock.UniqueOptions{Reaper: &sqllock.ReaperOptions{Off: true}}); err != nil {
 			t.Error(err)
+		}
+		if err := r.sharing(t, db); !denied(err) {
+			t.Errorf("RLock: %v", err)
 		}
 		if err := r.reap(t, db); !denied(err) {
 			t.Errorf("Reap: %v", err)

@@ -8,6 +8,7 @@ import (
 	"flag"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/sqllock/sqllock"
 	"github.com/sqllock/sqllock/driver"
@@ -26,6 +27,9 @@ type engine struct {
 	open    func(*sql.DB) database
 	setting string   // how it differs from the ordinary, "" if it is the ordinary
 	params  []string // of the DSN
+
+	kill     string // lists the statements that end all other sessions of the database
+	sessions bool   // the setting is tested in the modes that keep locks in sessions too
 }
 
 type database interface {
@@ -40,37 +44,102 @@ func mySQL(db *sql.DB) database    { return lockmysql.DB(db) }
 // engines are the databases, a row each, and then some with unusual settings.
 var engines = []engine{
 	// A power failure is not tested: nothing is gained by waiting for the disk.
-	{testdb.SQLite, sqliteHarness, sqlite, "", []string{"_pragma=synchronous(NORMAL)"}},
-	{testdb.Postgres, postgresHarness, postgres, "", nil},
-	{testdb.MariaDB, mariadbHarness, mySQL, "", nil},
-	{testdb.MySQL, mysqlHarness, mySQL, "", nil},
+	{testdb.SQLite, sqliteHarness, sqlite, "", []string{"_pragma=synchronous(NORMAL)"}, "", false},
+	{testdb.Postgres, postgresHarness, postgres, "", nil, killPostgres, false},
+	{testdb.MariaDB, mariadbHarness, mySQL, "", nil, killMySQL, false},
+	{testdb.MySQL, mysqlHarness, mySQL, "", nil, killMySQL, false},
 
-	{testdb.Postgres, postgresHarness, postgres, "SERIALIZABLE", []string{"default_transaction_isolation=serializable"}},
-	{testdb.Postgres, postgresHarness, postgres, "the simple protocol", []string{"default_query_exec_mode=simple_protocol"}},
-	{testdb.MariaDB, mariadbHarness, mySQL, "clientFoundRows", []string{"clientFoundRows=true"}},
-	{testdb.MariaDB, mariadbHarness, mySQL, "SERIALIZABLE", []string{"tx_isolation='SERIALIZABLE'", "interpolateParams=true"}},
-	{testdb.MariaDB, mariadbHarness, mySQL, "READ UNCOMMITTED", []string{"tx_isolation='READ-UNCOMMITTED'", "clientFoundRows=true"}},
-	{testdb.MySQL, mysqlHarness, mySQL, "clientFoundRows", []string{"clientFoundRows=true"}},
-	{testdb.MySQL, mysqlHarness, mySQL, "SERIALIZABLE", []string{"transaction_isolation='SERIALIZABLE'", "interpolateParams=true"}},
+	{testdb.Postgres, postgresHarness, postgres, "SERIALIZABLE", []string{"default_transaction_isolation=serializable"}, killPostgres, true},
+	{testdb.Postgres, postgresHarness, postgres, "the simple protocol", []string{"default_query_exec_mode=simple_protocol"}, killPostgres, true},
+	{testdb.MariaDB, mariadbHarness, mySQL, "clientFoundRows", []string{"clientFoundRows=true"}, killMySQL, false},
+	{testdb.MariaDB, mariadbHarness, mySQL, "SERIALIZABLE", []string{"tx_isolation='SERIALIZABLE'", "interpolateParams=true"}, killMySQL, true},
+	{testdb.MariaDB, mariadbHarness, mySQL, "READ UNCOMMITTED", []string{"tx_isolation='READ-UNCOMMITTED'", "clientFoundRows=true"}, killMySQL, false},
+	{testdb.MySQL, mysqlHarness, mySQL, "clientFoundRows", []string{"clientFoundRows=true"}, killMySQL, false},
+	{testdb.MySQL, mysqlHarness, mySQL, "SERIALIZABLE", []string{"transaction_isolation='SERIALIZABLE'", "interpolateParams=true"}, killMySQL, true},
+}
+
+// pair is a mode on an engine.
+type pair struct {
+	*engine
+	sqllocktest.Harness
 }
 
 // pairs are all pairs of a mode and a database, whether the database is here or
 // not.
-func pairs() (all []sqllocktest.Harness) {
-	for _, e := range engines {
-		all = append(all, e.unique())
+func pairs() (all []pair) {
+	for i := range engines {
+		e := &engines[i]
+		all = append(all, pair{e, e.unique()})
+		if e.kill != "" && (e.setting == "" || e.sessions) {
+			all = append(all, pair{e, e.forUpdate()}, pair{e, e.advisory()})
+		}
 	}
 	return all
 }
 
-func (e *engine) unique() sqllocktest.Harness {
+// harnesses are those of all pairs.
+func harnesses() (all []sqllocktest.Harness) {
+	for _, p := range pairs() {
+		all = append(all, p.Harness)
+	}
+	return all
+}
+
+func (e *engine) of(mode string) sqllocktest.Harness {
 	h := e.harness
-	h.Mode, h.Database, h.Brief = "unique", e.name, e.setting != ""
+	h.Mode, h.Database, h.Brief = mode, e.name, e.setting != ""
+	h.Fresh = func(t testing.TB) string { return e.migrated(t, testdb.New(t, e.name)) }
+	h.DSN = h.Fresh
+	return h
+}
+
+func (e *engine) unique() sqllocktest.Harness {
+	h := e.of("unique")
 	h.New = func(ctx context.Context, db *sql.DB, o *sqllocktest.Options) (*sqllock.Locker, error) {
 		return sqllock.NewUnique(ctx, e.open(db), o.Unique())
 	}
-	h.Fresh = func(t testing.TB) string { return e.migrated(t, testdb.New(t, e.name)) }
-	h.DSN = h.Fresh
+	return h
+}
+
+func (e *engine) forUpdate() sqllocktest.Harness {
+	h := e.ofSessions("for update", 6, 21) // the session, the row, the term; and back
+	h.Sessions.Alone, h.Sessions.Conns = true, sqllock.DefaultMaxConns
+	h.New = func(ctx context.Context, db *sql.DB, o *sqllocktest.Options) (*sqllock.Locker, error) {
+		opts := o.ForUpdate()
+		if opts != nil && db != nil { // as many as the test's handle may open, but for one
+			opts.MaxConns = max(2, db.Stats().MaxOpenConnections-1)
+		}
+		return sqllock.NewForUpdate(ctx, e.open(db).(driver.ForUpdateDatabase), opts)
+	}
+	h.Transactions = true
+	return h
+}
+
+func (e *engine) advisory() sqllocktest.Harness {
+	h := e.ofSessions("advisory", 3, 8)
+	h.Sessions.Conns = 2
+	h.New = func(ctx context.Context, db *sql.DB, o *sqllocktest.Options) (*sqllock.Locker, error) {
+		return sqllock.NewAdvisory(ctx, e.open(db).(driver.AdvisoryDatabase), o.Advisory())
+	}
+	h.Transactions = e.name == testdb.Postgres
+	return h
+}
+
+// ofSessions is of a mode that keeps locks in sessions. The numbers are how many round
+// trips a lock takes on Postgres, and on MySQL, where most statements take two.
+func (e *engine) ofSessions(mode string, onPostgres, onMySQL int) sqllocktest.Harness {
+	h := e.of(mode)
+	h.Table = nil
+	network := *h.Network
+	network.RoundTrips = onMySQL
+	if e.name == testdb.Postgres {
+		network.RoundTrips = onPostgres
+	}
+	h.Network = &network
+	h.Sessions = &sqllocktest.Sessions{Kill: func(ctx context.Context, db *sql.DB) error { return killAll(ctx, db, e.kill) }}
+	if e.name != testdb.Postgres {
+		h.MinTTL = 2 * time.Second
+	}
 	return h
 }
 
@@ -91,7 +160,7 @@ func (e *engine) migrated(t testing.TB, d *testdb.Database) (dsn string) {
 }
 
 func TestMain(m *testing.M) {
-	sqllocktest.Main(pairs()...)
+	sqllocktest.Main(harnesses()...)
 	flag.Parse()
 	if !isSet("test.parallel") {
 		_ = flag.Set("test.parallel", "8") // most of the time the tests wait
@@ -106,8 +175,8 @@ func isSet(name string) (set bool) {
 
 func TestConformance(t *testing.T) {
 	here, startable := testdb.All(), testdb.Startable()
-	for _, e := range engines {
-		h := e.unique()
+	for _, p := range pairs() {
+		e, h := p.engine, p.Harness
 		if slices.Contains(startable, e.name) {
 			h.Server = &sqllocktest.Server{Start: e.server}
 		}

@@ -57,8 +57,8 @@ func testCancelledWhileWaiting(e *env) {
 	}
 	e.live(lease)
 	e.unlock(lease)
-	e.unlock(e.try(b, name)) // at once: nobody is left who would take it
-	e.unlock(e.try(a, name))
+	e.gone(b, name)
+	e.gone(a, name)
 }
 
 func testDeadlineWhileWaiting(e *env) {
@@ -79,13 +79,13 @@ func testDeadlineWhileWaiting(e *env) {
 		}
 	}
 	e.unlock(lease)
-	e.unlock(e.try(b, name))
+	e.gone(b, name)
 }
 
 func testWaitErrorSaysWhat(e *env) {
 	a, b := e.locker(&Options{TTL: long, Label: "the one in the way"}), e.locker(&Options{TTL: long})
 	name := e.name("wanted")
-	lease := e.lock(a, name)
+	lease := e.lock(a, name, noted)
 	why := errors.New("because of the test")
 	ctx, cancel := context.WithCancelCause(context.Background())
 	waiting := locking(ctx, b, name)
@@ -126,7 +126,7 @@ func testCancelledLeavesNothing(e *env) {
 		e.wantFree(other, name, patience)
 	}
 	e.Logf("%d of %d were cancelled in time", cancelled, rounds)
-	e.eventually(patience, "no connection is in use but the one that is reserved", func() bool {
+	e.eventually(patience, "no connection is in use but the one that is kept", func() bool {
 		return db.Stats().InUse <= 1
 	})
 	e.eventually(patience, "no goroutine is left but the one that cleans up", func() bool {

@@ -28,11 +28,14 @@ type childConfig struct {
 // order is one line on the standard input of a child, and answer the one that it
 // writes for it.
 type order struct {
-	Do   string // lock, try, unlock, remaining, watch, work
+	Do   string // lock, try, rlock, tryrlock, locktx, unlock, remaining, watch, write, work
 	Name string
 	What string        `json:",omitempty"` // watch: what to look at
 	Gap  time.Duration `json:",omitempty"` // watch: how long the pause will be at least
 	Work *work         `json:",omitempty"`
+
+	Table string `json:",omitempty"` // write: of the ledger
+	Guard bool   `json:",omitempty"` // write: under a Guard
 }
 
 type answer struct {
@@ -78,7 +81,7 @@ func serve(text string, pairs []Harness) error {
 	if err != nil {
 		return err
 	}
-	c := &child{locks: locks, leases: make(map[string]*sqllock.Lease), out: json.NewEncoder(os.Stdout)}
+	c := &child{db: db, locks: locks, leases: make(map[string]*sqllock.Lease), out: json.NewEncoder(os.Stdout)}
 	if err := c.out.Encode(answer{}); err != nil { // ready
 		return err
 	}
@@ -104,6 +107,7 @@ func find(pairs []Harness, cfg childConfig) *Harness {
 }
 
 type child struct {
+	db     *sql.DB
 	locks  *sqllock.Locker
 	leases map[string]*sqllock.Lease
 	out    *json.Encoder
@@ -117,12 +121,20 @@ func (c *child) obey(o order) answer {
 		return c.keep(c.locks.Lock(ctx, o.Name))
 	case "try":
 		return c.keep(c.locks.TryLock(ctx, o.Name))
+	case "rlock":
+		return c.keep(c.locks.RLock(ctx, o.Name))
+	case "tryrlock":
+		return c.keep(c.locks.TryRLock(ctx, o.Name))
+	case "locktx":
+		return c.lockTx(o.Name)
 	case "unlock":
 		return failure(lease.Unlock(ctx))
 	case "remaining":
 		return answer{Remaining: lease.Remaining()}
 	case "watch":
 		return c.watch(lease, o)
+	case "write":
+		return c.write(lease, o)
 	case "work":
 		return o.Work.run(c.locks)
 	}

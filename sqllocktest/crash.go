@@ -28,7 +28,7 @@ func testTwoProcesses(e *env) {
 	name := e.name("k")
 
 	child := p.hold(name)
-	if held := e.wantHeld(l, name); held.Label != "the child" {
+	if held := e.known(l, name); held.Label != "the child" {
 		e.Errorf("the HeldError is %+v", held)
 	}
 	waiting := locking(e.ctx(), l, name)
@@ -72,7 +72,7 @@ func testKilledHolder(e *env) {
 	if took > ttl+time.Second {
 		e.Errorf("the next holder got the name %v after the kill, with a TTL of %v", took, ttl)
 	}
-	if took < left-500*time.Millisecond {
+	if !e.inSessions() && took < left-500*time.Millisecond {
 		e.Errorf("the next holder got the name %v after the kill, when the killed one had %v left", took, left)
 	}
 	if lease.Token() <= child.Token {

@@ -98,9 +98,10 @@ func testCrowd(e *env) {
 	if e.h.slow() {
 		places.Visits = 1
 	}
-	lockers := []*sqllock.Locker{
-		e.locker(&Options{TTL: long, RetryMax: 50 * time.Millisecond}),
-		e.locker(&Options{TTL: long, RetryMax: 50 * time.Millisecond}),
+	var lockers []*sqllock.Locker
+	for range 2 { // each with a pool of its own, of which a lock may take a connection
+		db, _ := e.open(e.source(), poolSize)
+		lockers = append(lockers, e.lockerOn(db, &Options{TTL: long, RetryMax: 50 * time.Millisecond}))
 	}
 	var wg sync.WaitGroup
 	for i := range goroutines {

@@ -17,7 +17,7 @@ var doPromises = []promise{
 	{sentence: "Do unlocks when its function panics, and the panic goes on", test: testDoPanic},
 	{sentence: "Do unlocks when its function ends the goroutine", test: testDoGoexit},
 	{sentence: "Do unlocks although its context was cancelled meanwhile", test: testDoCancelled},
-	{sentence: "Do that lost its lease returns a LostError, joined with the function's", test: testDoLost, needs: needTable},
+	{sentence: "Do that lost its lease returns a LostError, joined with the function's", test: testDoLost},
 	{sentence: "a function that unlocks by itself gets ErrNotHeld from Do", test: testDoUnlocked},
 	{sentence: "the context of Do's function is over when Do returns", test: testDoContextEnds},
 }
@@ -131,6 +131,7 @@ func testDoCancelled(e *env) {
 }
 
 func testDoLost(e *env) {
+	e.losable()
 	l, other := e.locker(&Options{TTL: e.ttl(time.Second)}), e.locker(&Options{TTL: long})
 	for _, fnErr := range []error{nil, errOfFn} {
 		name := e.name("k")

@@ -20,8 +20,10 @@ const (
 	patience = 20 * time.Second
 	// long is a TTL in which nothing is renewed and nothing expires during a test.
 	long = time.Minute
-	// poolSize is how many connections the handle of a test may open.
+	// poolSize is how many connections the handle of a test may open, and roomy how
+	// many where each lock takes one.
 	poolSize = 16
+	roomy    = 64
 )
 
 // env is what one test works with.
@@ -54,9 +56,18 @@ func (e *env) fresh() {
 func (e *env) handle() *sql.DB {
 	e.Helper()
 	if e.db == nil {
-		e.db, _ = e.open(e.source(), poolSize)
+		e.db, _ = e.open(e.source(), e.roomy())
 	}
 	return e.db
+}
+
+// roomy is how many connections a handle needs through which dozens of names are
+// held or waited for.
+func (e *env) roomy() int {
+	if s := e.h.Sessions; s != nil && s.Alone {
+		return roomy
+	}
+	return poolSize
 }
 
 // open opens a handle of its own; conns is how many connections it may open.

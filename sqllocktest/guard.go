@@ -12,17 +12,21 @@ import (
 
 var guardPromises = []promise{
 	{sentence: "InTx commits what was written under the lease, and nothing after an error or a panic", test: testInTx},
-	{sentence: "a holder that was succeeded writes nothing with Guard, and would without it", test: testGuardFenced, needs: needTable},
+	{sentence: "a holder that was succeeded writes nothing with Guard, and would without it", test: testGuardFenced},
 	{sentence: "a Guard after a ForceUnlock is fenced, and the lease is lost because it was revoked", test: testGuardRevoked},
-	{sentence: "a Guard after a reaper has cleaned up is fenced", test: testGuardReaped, needs: needTable},
+	{sentence: "a Guard after a reaper has cleaned up is fenced", test: testGuardReaped},
 	{sentence: "after Guard nobody becomes holder before the transaction ends: no waiter, no reaper, no force", test: testGuardPins, needs: needTable},
 	{sentence: "a transaction that guards a lease does not keep it from being renewed", test: testGuardRenewal, needs: needRowLocks},
+	{sentence: "a transaction that guards a lease does not keep its session from being renewed", test: testGuardRenewal, needs: needSessions},
 	{sentence: "Unlock of a lease that a transaction guards is ErrGuarded, and the name is free soon after the transaction", test: testUnlockGuarded},
 	{sentence: "Close waits until the name of a lease that was unlocked while it was guarded is free", test: testCloseGuarded},
 	{sentence: "what a guarding transaction locks is passed by no request that comes late", test: testGuardLatePacket, needs: needNetwork},
 	{sentence: "Do that leaves a guarding transaction open frees the name after it", test: testDoGuarded},
 	{sentence: "Guard holds in every isolation level, after a renewal and after a new holder", test: testGuardIsolation, needs: needTable | needRowLocks},
-	{sentence: "a transaction of another database is refused", test: testGuardForeign, needs: needTable},
+	{sentence: "Guard holds in every isolation level, after a renewal and after the end of the session", test: testGuardSessionIsolation, needs: needSessions | needNetwork},
+	{sentence: "a Guard outlives the session of its lease: nobody becomes holder before the transaction ends", test: testGuardOutlivesSession, needs: needSessions | needNetwork},
+	{sentence: "a holder that is paused between its last look and its write is fenced by Guard, and would not be without it", test: testGuardPause, needs: needSignals},
+	{sentence: "a transaction of another database is refused", test: testGuardForeign},
 	{sentence: "Guard of what is over is an error", test: testGuardOver},
 }
 
@@ -120,16 +124,20 @@ func testInTx(e *env) {
 	book.want("committed;")
 }
 
-// succeeded gives the name of a lease to another Locker; its holder does not know.
+// succeeded gives the name of a lease of a test that is losable to another Locker.
+// Its holder does not know, unless it has felt the end of its session.
 func (e *env) succeeded(lease *sqllock.Lease, other *sqllock.Locker) *sqllock.Lease {
 	e.Helper()
-	e.expire(lease.Name())
+	e.over(lease)
 	next := e.lock(other, lease.Name())
-	e.live(lease) // so it believes
+	if !e.inSessions() {
+		e.live(lease)
+	}
 	return next
 }
 
 func testGuardFenced(e *env) {
+	e.losable()
 	book := e.ledger()
 	l, other := e.locker(&Options{TTL: sqllock.MaxTTL}), e.locker(&Options{TTL: long})
 	lease := e.lock(l, e.name("k"))
@@ -142,7 +150,7 @@ func testGuardFenced(e *env) {
 	}
 
 	tx = e.begin(sql.LevelDefault)
-	e.wantError("Guard of the former holder", lease.Guard(e.ctx(), tx), sqllock.ErrFenced)
+	e.refusedGuard("Guard of the former holder", lease.Guard(e.ctx(), tx))
 	_ = tx.Rollback()
 	e.wantLost("the context of the former holder", context.Cause(lease.Context()))
 	err := lease.InTx(e.ctx(), nil, func(_ context.Context, tx *sql.Tx) error {
@@ -158,11 +166,11 @@ func testGuardFenced(e *env) {
 
 func testGuardRevoked(e *env) {
 	l, operator := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
-	lease := e.lock(l, e.name("k"))
+	lease := e.lock(l, e.name("k"), noted)
 	if _, err := operator.ForceUnlock(e.ctx(), lease.Name()); err != nil {
 		e.Fatalf("ForceUnlock: %v", err)
 	}
-	e.wantError("Guard", lease.Guard(e.ctx(), e.begin(sql.LevelDefault)), sqllock.ErrFenced)
+	e.refusedGuard("Guard", lease.Guard(e.ctx(), e.begin(sql.LevelDefault)))
 	if lost := e.wantLost("Unlock", lease.Unlock(e.ctx())); lost.Reason != sqllock.LostRevoked {
 		e.Errorf("the reason is: %s", lost.Reason)
 	}
@@ -171,13 +179,13 @@ func testGuardRevoked(e *env) {
 func testGuardReaped(e *env) {
 	e.fresh()
 	l, other := e.locker(&Options{TTL: sqllock.MaxTTL}), e.locker(&Options{TTL: long})
-	lease := e.lock(l, e.name("k"))
-	e.expire(lease.Name())
+	lease := e.lock(l, e.name("k"), noted)
+	e.over(lease)
 	if rep, err := other.Reaper().Reap(e.ctx()); err != nil || len(rep.Crashed) != 1 {
 		e.Fatalf("Reap = %+v, %v", rep, err)
 	}
 	tx := e.begin(sql.LevelDefault)
-	e.wantError("Guard", lease.Guard(e.ctx(), tx), sqllock.ErrFenced)
+	e.refusedGuard("Guard", lease.Guard(e.ctx(), tx))
 	_ = tx.Rollback()
 	e.wantLost("Unlock", lease.Unlock(e.ctx()))
 	next := e.lock(other, lease.Name())

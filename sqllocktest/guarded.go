@@ -26,7 +26,7 @@ func testUnlockGuarded(e *env) {
 	}
 	e.unlock(e.granted(waiting))
 
-	lease = e.lock(l, e.name("for long"), sqllock.TTL(time.Hour)) // which expires for nobody
+	lease = e.lock(e.locker(&Options{TTL: time.Hour}), e.name("for long")) // which expires for nobody
 	tx = e.begin(sql.LevelDefault)
 	e.guard(lease, tx)
 	e.wantError("Unlock while a transaction guards", lease.Unlock(e.ctx()), sqllock.ErrGuarded)

@@ -15,16 +15,17 @@ var holdPromises = []promise{
 	{sentence: "MinHold keeps the name after an Unlock until it is over, and says until when", test: testMinHold},
 	{sentence: "of a fast job on many nodes MinHold lets one run", test: testMinHoldOnce},
 	{sentence: "TTL and MinHold: a holder that crashes keeps the name for the longer of them", test: testMinHoldCrash, needs: needTable},
+	{sentence: "MinHold: the name of a session that was ended is kept until it is over", test: testMinHoldSession, needs: needSessions},
 	{sentence: "TTL and MaxHold: a renewed lease ends with MaxHold, its holder is told, and the next one gets the name", test: testMaxHold},
 	{sentence: "TTL and LockDelay: the row is kept for both, the holder trusts the TTL", test: testLockDelay, needs: needTable},
 	{sentence: "LockDelay: after an Unlock in time the name is free at once", test: testLockDelayUnlock},
-	{sentence: "LockDelay: after a loss and an Unlock the name is kept all the same", test: testLockDelayLost, needs: needTable},
+	{sentence: "LockDelay: after a loss and an Unlock the name is kept all the same", test: testLockDelayLost},
 	{sentence: "MinHold and MaxHold: the holder is told at the one, the name is kept until the other", test: testMinMaxHold},
-	{sentence: "MinHold and LockDelay: the delay is for a crash, not for an Unlock", test: testMinHoldDelay, needs: needTable},
+	{sentence: "MinHold and LockDelay: the delay is for a crash, not for an Unlock", test: testMinHoldDelay},
 	{sentence: "MaxHold and LockDelay: the delay begins when the hold is over, Unlock or not", test: testMaxHoldDelay},
 	{sentence: "Wait, Tries and TryLock take a name that is kept for one that is held", test: testWaitForMinHold},
-	{sentence: "a re-entry leaves the options of the lease as they are", test: testHoldReentry, needs: needTable},
-	{sentence: "a value is shown as long as the row names its holder", test: testValue, needs: needTable},
+	{sentence: "a re-entry leaves the options of the lease as they are", test: testHoldReentry},
+	{sentence: "a value is shown as long as the row names its holder", test: testValue},
 	{sentence: "values of any bytes up to 64 KiB come back as they were", test: testValueBytes},
 }
 
@@ -125,6 +126,25 @@ func testMinHoldCrash(e *env) {
 	e.wantFree(l, longer, patience)
 }
 
+func testMinHoldSession(e *env) {
+	e.losable()
+	l := e.locker(&Options{TTL: long})
+	crashing := e.looseLocker(e.handle(), &Options{TTL: long})
+	const minHold = 3 * time.Second
+	lease := e.lock(crashing, e.name("k"), sqllock.MinHold(minHold))
+	granted := time.Now()
+	e.crash(crashing, lease)
+	e.warm(l)
+	if held := e.wantHeld(l, lease.Name()); held.Until.IsZero() {
+		e.Errorf("the HeldError is %+v", held)
+	}
+	next := e.lock(l, lease.Name())
+	if took := time.Since(granted); took < minHold-50*time.Millisecond {
+		e.Errorf("the next one got the name %v after the grant, before %v were over", took, minHold)
+	}
+	e.unlock(next)
+}
+
 func testMaxHold(e *env) {
 	ttl := e.ttl(time.Second)
 	l, other := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: long})
@@ -172,14 +192,21 @@ func testLockDelayUnlock(e *env) {
 }
 
 func testLockDelayLost(e *env) {
+	e.losable()
 	ttl := e.ttl(time.Second)
 	l, other := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: long})
 	lease := e.lock(l, e.name("k"), sqllock.LockDelay(time.Hour))
-	unpin := e.pin(lease.Name()) // nothing can be renewed
-	<-lease.Context().Done()
+	unpin := func() {}
+	if e.inSessions() {
+		e.kill()
+	} else {
+		unpin = e.pin(lease.Name()) // nothing can be renewed
+	}
+	receive(e, lease.Context().Done(), "the lease is lost")
 	unpin()
 	e.wantLost("Unlock", lease.Unlock(e.ctx()))
 	time.Sleep(300 * time.Millisecond)
+	e.warm(other)
 	e.wantHeld(other, lease.Name())
 }
 
@@ -206,6 +233,9 @@ func testMinHoldDelay(e *env) {
 	unlocked, crashed := e.name("unlocked"), e.name("crashed")
 	e.unlock(e.lock(l, unlocked, sqllock.MinHold(time.Second), sqllock.LockDelay(time.Hour)))
 	e.unlock(e.lock(l, unlocked)) // long before the delay would be over
+	if e.inSessions() {
+		return // what is kept of a crash is another promise
+	}
 
 	crashing := e.looseLocker(e.handle(), &Options{TTL: long})
 	e.lock(crashing, crashed, sqllock.MinHold(2*long), sqllock.LockDelay(time.Hour))
@@ -249,9 +279,15 @@ func testWaitForMinHold(e *env) {
 func testHoldReentry(e *env) {
 	l := e.locker(&Options{TTL: long})
 	outer := e.lock(l, e.name("k"), sqllock.Value([]byte("outer")))
-	inner := e.lockWith(outer.Context(), l, outer.Name(), sqllock.MaxHold(100*time.Millisecond), sqllock.LockDelay(time.Hour),
-		sqllock.MinHold(time.Hour), sqllock.Value([]byte("inner")), sqllock.TTL(time.Hour))
-	e.wantKept(outer.Name(), long)
+	opts := []sqllock.LockOption{sqllock.MaxHold(100 * time.Millisecond), sqllock.LockDelay(time.Hour),
+		sqllock.MinHold(time.Hour), sqllock.Value([]byte("inner"))}
+	if !e.inSessions() {
+		opts = append(opts, sqllock.TTL(time.Hour))
+	}
+	inner := e.lockWith(outer.Context(), l, outer.Name(), opts...)
+	if !e.inSessions() {
+		e.wantKept(outer.Name(), long)
+	}
 	time.Sleep(200 * time.Millisecond)
 	e.live(inner)
 	if info := e.inspect(l, outer.Name()); string(info.Value) != "outer" {

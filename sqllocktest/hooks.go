@@ -15,7 +15,7 @@ import (
 var hookPromises = []promise{
 	{sentence: "hooks tell of each acquisition and each Unlock, in order", test: testHookOrder},
 	{sentence: "re-entry calls no hook", test: testHookReentry},
-	{sentence: "a loss calls the hook once, with the reason", test: testHookLost, needs: needTable},
+	{sentence: "a loss calls the hook once, with the reason", test: testHookLost},
 	{sentence: "a hook that blocks delays no renewal, no Lock and no Unlock", test: testHookBlocks},
 	{sentence: "a log handler that blocks delays no renewal, no Lock and no Unlock", test: testLogBlocks},
 	{sentence: "a hook that panics is survived", test: testHookPanics},
@@ -100,15 +100,17 @@ func testHookReentry(e *env) {
 }
 
 func testHookLost(e *env) {
+	e.losable()
 	var j journal
 	l, other := e.looseLocker(e.handle(), &Options{TTL: e.ttl(time.Second), Hooks: j.hooks(), Logger: slog.New(&j)}), e.locker(&Options{TTL: long})
 	lease := e.lock(l, e.name("k"))
 	next := e.lose(lease, other)
-	e.wantLost("Unlock", lease.Unlock(e.ctx()))
+	lost := e.wantLost("Unlock", lease.Unlock(e.ctx()))
+	e.wantReason(lost)
 	if err := l.Close(e.ctx()); err != nil {
 		e.Errorf("Close: %v", err)
 	}
-	want := fmt.Sprintf("lost %s %d %s", lease.Name(), lease.Token(), sqllock.LostTaken)
+	want := fmt.Sprintf("lost %s %d %s", lease.Name(), lease.Token(), lost.Reason)
 	n := 0
 	for _, line := range j.read() {
 		if line == want {

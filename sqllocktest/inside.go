@@ -12,13 +12,13 @@ import (
 )
 
 var insidePromises = []promise{
-	{sentence: "Inspect tells of each state that a name can be in", test: testInspect, needs: needTable},
+	{sentence: "Inspect tells of each state that a name can be in", test: testInspect},
 	{sentence: "List yields the names that are not free, whatever they look like, in the order of their bytes", test: testList},
 	{sentence: "ForceUnlock frees the name and its former holder hears of it at its next renewal", test: testForceUnlock},
 	{sentence: "ForceUnlock of a free name is ErrNotHeld", test: testForceFree},
 	{sentence: "ForceUnlock waits for a row that somebody has locked", test: testForcePinned, needs: needTable},
 	{sentence: "ForceUnlock frees at once, whatever MinHold and LockDelay say", test: testForceHold},
-	{sentence: "Watch yields held, released, expired and forced in their order", test: testWatch, needs: needTable},
+	{sentence: "Watch yields held, released, expired and forced in their order", test: testWatch},
 	{sentence: "Watch never misses the last state, whatever goes on", test: testWatchLoad},
 }
 
@@ -44,16 +44,20 @@ func (e *env) wantState(l *sqllock.Locker, name string, want sqllock.State) sqll
 }
 
 func testInspect(e *env) {
+	e.losable()
 	l := e.locker(&Options{TTL: long, Label: "the label"})
 	name := e.name("k")
 	if info := e.wantState(l, name, sqllock.StateUnknown); info.Token != 0 || !info.Since.IsZero() || !info.Until.IsZero() {
 		e.Errorf("of an unknown name: %+v", info)
 	}
-	lease := e.lock(l, name)
+	lease := e.lock(l, name, noted)
 	info := e.wantState(l, name, sqllock.StateHeld)
 	if info.Owner != lease.Owner() || info.Label != "the label" || info.Token != lease.Token() || info.Holds != 1 ||
-		info.Until.Sub(info.Since) != long || info.Now.Before(info.Since) || !info.KeptUntil.IsZero() {
+		info.Now.Before(info.Since) || !info.KeptUntil.IsZero() {
 		e.Errorf("of a held name: %+v", info)
+	}
+	if e.inSessions() && !info.Until.IsZero() || !e.inSessions() && info.Until.Sub(info.Since) != long {
+		e.Errorf("of a name that is held since %v: until %v", info.Since, info.Until)
 	}
 	e.unlock(lease)
 	info = e.wantState(l, name, sqllock.StateReleased)
@@ -61,9 +65,7 @@ func testInspect(e *env) {
 		e.Errorf("of a released name: %+v", info)
 	}
 	crashing := e.looseLocker(e.handle(), &Options{TTL: long, Label: "it crashed"})
-	e.lock(crashing, name)
-	e.abandon(crashing)
-	e.expire(name)
+	e.crash(crashing, e.lock(crashing, name, noted))
 	if info = e.wantState(l, name, sqllock.StateExpired); info.Label != "it crashed" {
 		e.Errorf("of an expired name: %+v", info)
 	}
@@ -73,11 +75,12 @@ func testInspect(e *env) {
 	if info = e.wantState(l, name, sqllock.StateExpired); info.Label != "" {
 		e.Errorf("of an expired name that was cleaned up: %+v", info)
 	}
-	lease = e.lock(l, name)
+	lease = e.lock(l, name, noted)
 	if _, err := l.ForceUnlock(e.ctx(), name); err != nil {
 		e.Fatalf("ForceUnlock: %v", err)
 	}
-	if info = e.wantState(l, name, sqllock.StateForced); info.Token <= lease.Token() {
+	info = e.wantState(l, name, sqllock.StateForced)
+	if info.Token < lease.Token() || !e.inSessions() && info.Token == lease.Token() {
 		e.Errorf("the token is %d after %d", info.Token, lease.Token())
 	}
 	_ = lease.Unlock(e.ctx())
@@ -89,10 +92,10 @@ func testList(e *env) {
 	var want []string
 	for _, s := range []string{"a", "A", "a ", "ä", "'", `"`, `\`, "%", "_", "\x01\n\t\x1b[31m", "\u202egnal", "\U0001f512", strings.Repeat("x", 100)} {
 		want = append(want, prefix+s)
-		lease := e.lock(l, prefix+s)
+		lease := e.lock(l, prefix+s, noted)
 		defer e.unlock(lease)
 	}
-	e.unlock(e.lock(l, prefix+"free"))
+	e.unlock(e.lock(l, prefix+"free", noted))
 	e.unlock(e.lock(l, prefix+"kept", sqllock.MinHold(time.Hour)))
 	want = append(want, prefix+"kept")
 	slices.Sort(want)
@@ -120,7 +123,7 @@ func testList(e *env) {
 func testForceUnlock(e *env) {
 	ttl := e.ttl(time.Second)
 	holder, operator := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: long})
-	lease := e.lock(holder, e.name("k"))
+	lease := e.lock(holder, e.name("k"), noted)
 	info, err := operator.ForceUnlock(e.ctx(), lease.Name())
 	forced := time.Now()
 	if err != nil || info.State != sqllock.StateHeld || info.Token != lease.Token() || info.Owner != lease.Owner() {
@@ -145,7 +148,7 @@ func testForceUnlock(e *env) {
 
 func testForceFree(e *env) {
 	l := e.locker(&Options{TTL: long})
-	lease := e.lock(l, e.name("k"))
+	lease := e.lock(l, e.name("k"), noted)
 	e.unlock(lease)
 	for _, name := range []string{lease.Name(), e.name("unknown")} {
 		_, err := l.ForceUnlock(e.ctx(), name)
@@ -217,17 +220,23 @@ func testWatch(e *env) {
 		}
 	}
 	want(sqllock.StateUnknown)
-	lease := e.lock(l, name)
+	lease := e.lock(l, name, noted)
 	want(sqllock.StateHeld)
 	e.unlock(lease)
 	want(sqllock.StateReleased)
-	crashing := e.looseLocker(e.handle(), &Options{TTL: long})
-	e.lock(crashing, name)
+	ttl := long
+	if e.inSessions() { // it expires by itself
+		ttl = e.ttl(soon)
+	}
+	crashing := e.looseLocker(e.handle(), &Options{TTL: ttl})
+	e.lock(crashing, name, noted)
 	want(sqllock.StateHeld)
 	e.abandon(crashing)
-	e.expire(name)
+	if !e.inSessions() {
+		e.expire(name)
+	}
 	want(sqllock.StateExpired)
-	lease = e.lock(l, name)
+	lease = e.lock(l, name, noted)
 	want(sqllock.StateHeld)
 	if _, err := l.ForceUnlock(e.ctx(), name); err != nil {
 		e.Fatalf("ForceUnlock: %v", err)
@@ -246,7 +255,7 @@ func testWatchLoad(e *env) {
 	defer stop()
 	var token int64
 	for range 30 {
-		lease := e.lock(l, name)
+		lease := e.lock(l, name, noted)
 		token = lease.Token()
 		e.unlock(lease)
 	}

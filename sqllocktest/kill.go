@@ -38,19 +38,24 @@ func testManyKilled(e *env) {
 		token   int64
 		blocked time.Duration
 		err     error
+		process *process
 	}
 	all := make([]kill, kills(e))
 	var wg sync.WaitGroup
 	for i := range all {
 		k := &all[i]
 		k.name = e.name("k")
-		p := e.start(ttl, fmt.Sprint("holder ", i))
-		k.token = p.hold(k.name).Token
-		if err := p.cmd.Process.Kill(); err != nil {
+		k.process = e.start(ttl, fmt.Sprint("holder ", i))
+		k.token = k.process.hold(k.name).Token
+	}
+	for i := range all {
+		k := &all[i]
+		e.known(l, k.name)
+		if err := k.process.cmd.Process.Kill(); err != nil {
 			e.Fatal(err)
 		}
 		killed := time.Now()
-		p.end()
+		k.process.end()
 		wg.Go(func() {
 			if i%2 == 1 { // nobody asks until it is over
 				time.Sleep(time.Until(killed.Add(ttl + 500*time.Millisecond)))

@@ -11,7 +11,7 @@ var leasePromises = []promise{
 	{sentence: "a lease outlives several TTLs while it is held", test: testRenewal},
 	{sentence: "Remaining is positive, never more than the TTL, and grows with each renewal", test: testRemaining},
 	{sentence: "a lease that is not renewed any more frees its name when it expires", test: testExpiry},
-	{sentence: "many leases of different TTLs are all renewed", test: testMixedTTLs},
+	{sentence: "many leases of different TTLs are all renewed", test: testMixedTTLs, needs: needLeases},
 	{sentence: "the row says who holds, since when, and the token", test: testRow, needs: needTable},
 	{sentence: "releasing keeps the row and its version", test: testReleaseKeepsRow, needs: needTable},
 	{sentence: "renewal and re-entry keep the version", test: testRenewalKeepsVersion, needs: needTable},

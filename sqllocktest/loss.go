@@ -9,27 +9,28 @@ import (
 )
 
 var lossPromises = []promise{
-	{sentence: "a lease that the database does not know any more is lost at the next renewal", test: testLossIsTold, needs: needTable},
-	{sentence: "a loss is seen in every way in which one can look", test: testLossEverywhere, needs: needTable},
-	{sentence: "loss is sticky", test: testLossIsSticky, needs: needTable},
-	{sentence: "whoever lost a lease frees nobody else's", test: testLostUnlock, needs: needTable},
-	{sentence: "Unlock tells of a loss that no renewal has found yet", test: testUnlockFindsLoss, needs: needTable},
+	{sentence: "a lease that the database does not know any more is lost at the next renewal", test: testLossIsTold},
+	{sentence: "a loss is seen in every way in which one can look", test: testLossEverywhere},
+	{sentence: "loss is sticky", test: testLossIsSticky},
+	{sentence: "whoever lost a lease frees nobody else's", test: testLostUnlock},
+	{sentence: "Unlock tells of a loss that no renewal has found yet", test: testUnlockFindsLoss},
 	{sentence: "a renewal revives no lease that has expired", test: testNoRevival, needs: needTable},
-	{sentence: "a lost lease makes way for others of the same process", test: testLossLetsIn, needs: needTable},
-	{sentence: "the loss of one lease does not touch the others", test: testLossOfOne, needs: needTable},
+	{sentence: "a lost lease makes way for others of the same process", test: testLossLetsIn},
+	{sentence: "the loss of one lease does not touch the others", test: testLossOfOne},
 }
 
-// lose makes a lease lost by giving its name to next. The TTL of the lease must
-// be short.
+// lose makes a lease of a test that is losable lost by giving its name to next. The
+// TTL of the lease must be short.
 func (e *env) lose(lease *sqllock.Lease, next *sqllock.Locker) *sqllock.Lease {
 	e.Helper()
-	e.expire(lease.Name())
-	taken := e.try(next, lease.Name())
+	e.over(lease)
+	taken := e.lock(next, lease.Name())
 	receive(e, lease.Context().Done(), "the lease is lost")
 	return taken
 }
 
 func testLossIsTold(e *env) {
+	e.losable()
 	ttl := e.ttl(3 * time.Second)
 	l, other := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: long})
 	lease := e.lock(l, e.name("k"))
@@ -39,8 +40,9 @@ func testLossIsTold(e *env) {
 		e.Errorf("it was told after %v, which is not the next renewal but the end of the TTL %v", took, ttl)
 	}
 	lost := e.wantLost("the cause", context.Cause(lease.Context()))
-	if lost.Reason != sqllock.LostTaken || lost.Name != lease.Name() || lost.Token != lease.Token() {
-		e.Errorf("want the reason %q, got %+v", sqllock.LostTaken, lost)
+	e.wantReason(lost)
+	if lost.Name != lease.Name() || lost.Token != lease.Token() {
+		e.Errorf("the LostError of %q with token %d is %+v", lease.Name(), lease.Token(), lost)
 	}
 	if next.Token() <= lease.Token() {
 		e.Errorf("token %d follows token %d", next.Token(), lease.Token())
@@ -49,6 +51,7 @@ func testLossIsTold(e *env) {
 }
 
 func testLossEverywhere(e *env) {
+	e.losable()
 	l, other := e.locker(&Options{TTL: e.ttl(time.Second)}), e.locker(&Options{TTL: long})
 	outer := e.lock(l, e.name("k"))
 	inner := e.lockWith(outer.Context(), l, outer.Name())
@@ -79,12 +82,13 @@ func testLossEverywhere(e *env) {
 }
 
 func testLossIsSticky(e *env) {
+	e.losable()
 	ttl := e.ttl(time.Second)
 	l, other := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: long})
 	lease := e.lock(l, e.name("k"))
 	e.unlock(e.lose(lease, other))
 	// The name is free again, and even the same Locker may get it.
-	again := e.try(l, lease.Name())
+	again := e.lock(l, lease.Name())
 	for end := time.Now().Add(ttl); time.Now().Before(end); time.Sleep(ttl / 20) {
 		if lease.Context().Err() == nil || lease.Remaining() > 0 {
 			e.Fatalf("the lost lease is back: Err %v, Remaining %v", lease.Context().Err(), lease.Remaining())
@@ -95,6 +99,7 @@ func testLossIsSticky(e *env) {
 }
 
 func testLostUnlock(e *env) {
+	e.losable()
 	ttl := e.ttl(time.Second)
 	l, other := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: long})
 	lease := e.lock(l, e.name("k"))
@@ -104,18 +109,22 @@ func testLostUnlock(e *env) {
 	for end := time.Now().Add(ttl); time.Now().Before(end); time.Sleep(ttl / 20) {
 		e.wantHeld(l, lease.Name())
 	}
-	if r := e.row(lease.Name()); !r.Held || r.Version != next.Token() {
-		e.Errorf("the row is %+v, want version %d held", r, next.Token())
+	if held := e.known(l, lease.Name()); held.Owner != next.Owner() {
+		e.Errorf("%q holds the name, want %q", held.Owner, next.Owner())
 	}
+	e.live(next)
 	e.unlock(next)
 }
 
 func testUnlockFindsLoss(e *env) {
+	e.losable()
 	l, other := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
 	lease := e.lock(l, e.name("k"))
-	e.expire(lease.Name())
-	next := e.try(other, lease.Name())
-	e.live(lease) // it cannot know
+	e.over(lease)
+	next := e.lock(other, lease.Name())
+	if !e.inSessions() {
+		e.live(lease) // it cannot know
+	}
 	e.wantLost("Unlock", lease.Unlock(e.ctx()))
 	e.wantHeld(l, lease.Name())
 	e.live(next)
@@ -140,6 +149,7 @@ func testNoRevival(e *env) {
 }
 
 func testLossLetsIn(e *env) {
+	e.losable()
 	l, other := e.locker(&Options{TTL: e.ttl(time.Second), RetryMax: 50 * time.Millisecond}), e.locker(&Options{TTL: long})
 	lease := e.lock(l, e.name("k"))
 	waiting := locking(e.ctx(), l, lease.Name())
@@ -161,7 +171,7 @@ func testLossOfOne(e *env) {
 	for range 5 {
 		leases = append(leases, e.lock(l, e.name("k")))
 	}
-	next := e.lose(leases[2], other)
+	next := e.loseOne(leases[2], other)
 	time.Sleep(ttl)
 	for i, lease := range leases {
 		err := lease.Unlock(e.ctx())
@@ -170,4 +180,17 @@ func testLossOfOne(e *env) {
 		}
 	}
 	e.unlock(next)
+}
+
+// loseOne is lose for a lease beside others of its Locker, in any test.
+func (e *env) loseOne(lease *sqllock.Lease, next *sqllock.Locker) *sqllock.Lease {
+	e.Helper()
+	if !e.inSessions() {
+		return e.lose(lease, next)
+	}
+	e.known(next, lease.Name())
+	if _, err := next.ForceUnlock(e.ctx(), lease.Name()); err != nil {
+		e.Fatalf("ForceUnlock: %v", err)
+	}
+	return e.try(next, lease.Name())
 }

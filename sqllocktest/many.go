@@ -14,7 +14,7 @@ import (
 )
 
 var manyPromises = []promise{
-	{sentence: "ten thousand leases need one statement per third of the TTL, one connection and no goroutine each", test: testTenThousand, alone: true},
+	{sentence: "ten thousand leases need one statement per third of the TTL, one connection and no goroutine each", test: testTenThousand, needs: needLeases, alone: true},
 }
 
 // testTenThousand locks ten thousand names, or as many as it gets in seven seconds.

@@ -106,7 +106,18 @@ var calls = map[string]func(ctx context.Context, l *sqllock.Locker, name string,
 		}
 		return err
 	},
+	"RLock": func(ctx context.Context, l *sqllock.Locker, name string, opts ...sqllock.LockOption) error {
+		lease, err := l.RLock(ctx, name, opts...)
+		return orBoth(lease, err)
+	},
+	"TryRLock": func(ctx context.Context, l *sqllock.Locker, name string, opts ...sqllock.LockOption) error {
+		lease, err := l.TryRLock(ctx, name, opts...)
+		return orBoth(lease, err)
+	},
 }
+
+// alone are those of them that want it for one holder only.
+var alone = []string{"Lock", "TryLock", "Do", "TryDo"}
 
 func nothing(context.Context, *sqllock.Lease) error { return nil }
 
@@ -122,7 +133,7 @@ func orBoth(lease *sqllock.Lease, err error) error {
 func (e *env) unused() (*sqllock.Locker, *sql.DB, *tap) {
 	e.Helper()
 	db, tap := e.open(e.source(), poolSize)
-	l := e.lockerOn(db, &Options{TTL: time.Second})
+	l := e.lockerOn(db, &Options{TTL: e.ttl(time.Second)})
 	_ = db.Close()
 	return l, db, tap
 }

@@ -12,12 +12,12 @@ import (
 var openPromises = []promise{
 	{sentence: "a nil handle is refused", test: testNilHandle},
 	{sentence: "a closed handle is refused", test: testClosedHandle},
-	{sentence: "missing tables are refused, and the error names the migration", test: testMissingTables, needs: needTable},
-	{sentence: "tables of a newer library are refused", test: testNewerTables, needs: needTable},
-	{sentence: "tables of an older library are refused, and the error names the migration", test: testOlderTables, needs: needTable},
+	{sentence: "missing tables are refused, and the error names the migration", test: testMissingTables},
+	{sentence: "tables of a newer library are refused", test: testNewerTables},
+	{sentence: "tables of an older library are refused, and the error names the migration", test: testOlderTables},
 	{sentence: "a database that cannot be written is refused", test: testReadOnly, needs: needReadOnly},
 	{sentence: "a constructor stops when its context ends", test: testConstructorContext},
-	{sentence: "tables that vanish while a Locker works make errors and no grant", test: testTablesVanish, needs: needTable},
+	{sentence: "tables that vanish while a Locker works make errors and no grant", test: testTablesVanish},
 }
 
 // wantNoLocker checks that a constructor fails with target.
@@ -56,15 +56,15 @@ func (e *env) wantMigrationNamed(err error) {
 }
 
 func testMissingTables(e *env) {
-	e.wantMigrationNamed(e.wantNoLocker(e.damaged(e.h.Table.DropTables), sqllock.ErrSchema))
+	e.wantMigrationNamed(e.wantNoLocker(e.damaged(e.tables().DropTables), sqllock.ErrSchema))
 }
 
 func testNewerTables(e *env) {
-	e.wantNoLocker(e.damaged(e.h.Table.NewerSchema), sqllock.ErrSchema)
+	e.wantNoLocker(e.damaged(e.tables().NewerSchema), sqllock.ErrSchema)
 }
 
 func testOlderTables(e *env) {
-	e.wantMigrationNamed(e.wantNoLocker(e.damaged(e.h.Table.OlderSchema), sqllock.ErrSchema))
+	e.wantMigrationNamed(e.wantNoLocker(e.damaged(e.tables().OlderSchema), sqllock.ErrSchema))
 }
 
 func testReadOnly(e *env) {
@@ -101,7 +101,7 @@ func testTablesVanish(e *env) {
 	e.fresh()
 	l := e.locker(&Options{TTL: long})
 	e.unlock(e.lock(l, e.name("k")))
-	if err := e.h.Table.DropTables(e.ctx(), e.handle()); err != nil {
+	if err := e.tables().DropTables(e.ctx(), e.handle()); err != nil {
 		e.Fatal(err)
 	}
 	for call, f := range calls {

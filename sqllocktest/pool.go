@@ -12,15 +12,27 @@ import (
 )
 
 var poolPromises = []promise{
-	{sentence: "a pool of one connection works while the application leaves it alone", test: testPoolOfOne},
-	{sentence: "a pool of one connection is warned of at construction", test: testPoolOfOneWarning},
-	{sentence: "a pool of one that the application keeps loses the lease, and says why", test: testPoolOfOneKept},
-	{sentence: "a pool of two keeps a lease alive while the application has the other connection", test: testPoolOfTwo},
+	{sentence: "a pool of one connection works while the application leaves it alone", test: testPoolOfOne, needs: needLeases},
+	{sentence: "a pool of one connection is warned of at construction", test: testPoolOfOneWarning, needs: needLeases},
+	{sentence: "a pool of one that the application keeps loses the lease, and says why", test: testPoolOfOneKept, needs: needLeases},
+	{sentence: "a pool of two keeps a lease alive while the application has the other connection", test: testPoolOfTwo, needs: needLeases},
 	{sentence: "a pool of five that the application uses up loses no lease", test: testPoolOfFive},
 	{sentence: "a lock taken and given back while the pool is used up works if a lease is held", test: testLockWhileBusy},
 	{sentence: "a TryLock that gets no connection says that the pool is exhausted", test: testPoolExhausted},
 	{sentence: "the reserved connection goes back when nothing is held", test: testLaneRests},
 	{sentence: "the application's sessions are left as they were", test: testSettings, needs: needSettings},
+}
+
+// keeps is how many connections a Locker has taken out of its pool when the given
+// number of names is held.
+func (e *env) keeps(names int) int {
+	switch s := e.h.Sessions; {
+	case s == nil:
+		return min(names, 1)
+	case s.Alone:
+		return 1 + names
+	}
+	return 1 + min(names, 1)
 }
 
 // take takes n connections out of a pool, until the returned function is called.
@@ -157,10 +169,14 @@ func (e *env) greed(db *sql.DB, n int) (stop func()) {
 
 func testLockWhileBusy(e *env) {
 	ttl := e.ttl(2 * time.Second)
-	db, _ := e.open(e.source(), 3)
+	conns := 3
+	if s := e.h.Sessions; s != nil && s.Alone { // it is used up but for what the lock itself needs
+		conns++
+	}
+	db, _ := e.open(e.source(), conns)
 	l := e.lockerOn(db, &Options{TTL: ttl})
 	lease := e.lock(l, e.name("k"))
-	giveBack := e.take(db, 2)
+	giveBack := e.take(db, 3-e.keeps(1))
 	defer giveBack()
 	for range 5 {
 		start := time.Now()
@@ -175,9 +191,10 @@ func testLockWhileBusy(e *env) {
 
 func testPoolExhausted(e *env) {
 	ttl := e.ttl(time.Second)
-	db, _ := e.open(e.source(), 2)
+	conns := 2
+	db, _ := e.open(e.source(), conns+e.keeps(0))
 	l := e.lockerOn(db, &Options{TTL: ttl})
-	giveBack := e.take(db, 2)
+	giveBack := e.take(db, conns)
 	defer giveBack()
 	lease, err := l.TryLock(e.ctx(), e.name("k"))
 	e.oneOf(lease, err)
@@ -193,12 +210,12 @@ func testLaneRests(e *env) {
 	db, _ := e.open(e.source(), 3)
 	l := e.lockerOn(db, &Options{TTL: long})
 	lease := e.lock(l, e.name("k"))
-	if n := db.Stats().InUse; n != 1 {
-		e.Errorf("%d connections are in use while a lease is held, want the one for renewals", n)
+	if n := db.Stats().InUse; n != e.keeps(1) {
+		e.Errorf("%d connections are in use while a lease is held, want %d", n, e.keeps(1))
 	}
 	e.unlock(lease)
-	e.eventually(patience, "no connection is in use", func() bool { return db.Stats().InUse == 0 })
-	e.take(db, 3)() // the application can have all of them
+	e.eventually(patience, "no connection is in use for leases", func() bool { return db.Stats().InUse == e.keeps(0) })
+	e.take(db, 3-e.keeps(0))() // the application can have all of them
 	e.unlock(e.lock(l, lease.Name()))
 }
 
@@ -206,7 +223,10 @@ func testLaneRests(e *env) {
 // used it.
 func testSettings(e *env) {
 	ttl := e.ttl(time.Second)
-	const conns = 2
+	conns := 2 + e.keeps(0)
+	if e.inSessions() { // one holds, one waits
+		conns++
+	}
 	db, _ := e.open(e.source(), conns)
 	before := e.settings(db, conns)
 	l, other := e.lockerOn(db, &Options{TTL: ttl}), e.locker(&Options{TTL: long})

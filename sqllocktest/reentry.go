@@ -23,7 +23,7 @@ var reentryPromises = []promise{
 	{sentence: "the context of an inner lease that was unlocked leads to the outer one", test: testReentryAfterInner},
 	{sentence: "a lease of another Locker is not re-entered", test: testReentryOtherLocker},
 	{sentence: "WithoutOwner takes lease and owner out of a context", test: testWithoutOwner},
-	{sentence: "re-entering with a lost lease fails with its LostError", test: testReentryLost, needs: needTable},
+	{sentence: "re-entering with a lost lease fails with its LostError", test: testReentryLost},
 }
 
 func testReentryAfterInner(e *env) {
@@ -265,12 +265,11 @@ func testWithoutOwner(e *env) {
 }
 
 func testReentryLost(e *env) {
+	e.losable()
 	l, other := e.locker(&Options{TTL: e.ttl(time.Second)}), e.locker(&Options{TTL: long})
 	lease := e.lock(l, e.name("k"))
 	ctx := lease.Context()
-	e.expire(lease.Name())
-	next := e.lock(other, lease.Name())
-	receive(e, ctx.Done(), "the lease is lost")
+	next := e.lose(lease, other)
 	for _, c := range []context.Context{ctx, context.WithoutCancel(ctx)} {
 		again, err := l.Lock(c, lease.Name())
 		e.oneOf(again, err)

@@ -62,9 +62,13 @@ type Harness struct {
 	// MinTTL is the shortest TTL of the mode; 0 means sqllock.MinTTL.
 	MinTTL time.Duration
 
-	Table   *Table   // locks are rows of a table
-	Network *Network // the database is reached over TCP
-	Server  *Server  // the database has a server that can be stopped
+	Table    *Table    // locks are rows of a table
+	Sessions *Sessions // locks are kept by sessions of the database
+	Network  *Network  // the database is reached over TCP
+	Server   *Server   // the database has a server that can be stopped
+
+	// Transactions says that the mode can lock in transactions of the caller.
+	Transactions bool
 
 	// Traces returns what changes when anything at all is written: the position
 	// of a log, a counter of transactions. It is asked for while nothing else
@@ -80,6 +84,18 @@ type Harness struct {
 	pace time.Duration // what a Lock with its Unlock takes here
 }
 
+// Sessions tells how to end the sessions that keep locks.
+type Sessions struct {
+	// Kill ends all sessions of the database but the one that it uses, from the
+	// server's side. It is asked for with a database of the test's own only.
+	Kill func(ctx context.Context, db *sql.DB) error
+	// Conns is how many connections a Locker may use that holds many names, and
+	// waits for many.
+	Conns int
+	// Alone says that a session holds one lock only.
+	Alone bool
+}
+
 // Options are the options of a Locker that all modes have. They mean what the
 // fields of [sqllock.UniqueOptions] mean.
 type Options struct {
@@ -90,6 +106,30 @@ type Options struct {
 	Hooks  *sqllock.Hooks
 
 	Reaper *sqllock.ReaperOptions // nil: off, so that it disturbs no test
+}
+
+// ForUpdate returns the options for sqllock.NewForUpdate.
+func (o *Options) ForUpdate() *sqllock.ForUpdateOptions {
+	u := o.Unique()
+	if u == nil {
+		return nil
+	}
+	return &sqllock.ForUpdateOptions{
+		TTL: u.TTL, RetryMin: u.RetryMin, RetryMax: u.RetryMax, StatementTimeout: u.StatementTimeout,
+		Label: u.Label, Logger: u.Logger, Hooks: u.Hooks, Reaper: u.Reaper, MaxConns: poolSize - 2,
+	}
+}
+
+// Advisory returns the options for sqllock.NewAdvisory.
+func (o *Options) Advisory() *sqllock.AdvisoryOptions {
+	u := o.Unique()
+	if u == nil {
+		return nil
+	}
+	return &sqllock.AdvisoryOptions{
+		TTL: u.TTL, RetryMin: u.RetryMin, RetryMax: u.RetryMax, StatementTimeout: u.StatementTimeout,
+		Label: u.Label, Logger: u.Logger, Hooks: u.Hooks, Reaper: u.Reaper,
+	}
 }
 
 // Unique returns the options for sqllock.NewUnique.
@@ -134,7 +174,7 @@ type promise struct {
 }
 
 // need is what a promise needs of a Harness.
-type need uint8
+type need uint16
 
 const (
 	needTable need = 1 << iota
@@ -145,6 +185,10 @@ const (
 	needReadOnly
 	needSignals
 	needRowLocks
+	needLeases // what is held outlives the connection that asked for it
+	needSessions
+	needTransactions
+	needNoTransactions
 )
 
 // lacks says what of n the pair lacks.
@@ -161,6 +205,10 @@ func (h *Harness) lacks(n need) (missing []string) {
 		{needSettings, h.Settings != nil, "session settings"},
 		{needReadOnly, h.ReadOnly != nil, "a read-only form"},
 		{needRowLocks, h.Table != nil && h.Table.LocksRows, "locks on rows"},
+		{needLeases, h.Sessions == nil, "leases that outlive a connection"},
+		{needSessions, h.Sessions != nil, "sessions that keep locks"},
+		{needTransactions, h.Transactions, "locks in transactions of the caller"},
+		{needNoTransactions, !h.Transactions, "locks in leases only"},
 		{needSignals, hasSignals, "signals that pause a process"},
 	} {
 		if n&x.need != 0 && !x.has {
@@ -186,6 +234,9 @@ func themes() []theme {
 		{processPromises, false}, {pausePromises, false}, {deadlinePromises, false},
 		{replyPromises, false}, {networkPromises, false}, {manyPromises, false}, {crowdPromises, true},
 		{holdPromises, false}, {insidePromises, true}, {reapPromises, false}, {guardPromises, true},
+		{sharedPromises, true}, {upgradePromises, false},
+		{txPromises, true}, {txWaitPromises, true}, {txCrashPromises, false},
+		{sessionPromises, true}, {sessionConnPromises, false},
 	}
 }
 

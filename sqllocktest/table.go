@@ -22,9 +22,14 @@ type Table struct {
 	Unpin func(ctx context.Context, conn *sql.Conn) error
 	// LocksRows says that Pin leaves other rows alone.
 	LocksRows bool
-	// NewerSchema makes the tables look like those of a later version of the
-	// library that this one cannot work with, OlderSchema like those of an
-	// earlier, and DropTables takes them away.
+
+	Schema
+}
+
+// Schema damages the tables. NewerSchema makes them look like those of a later
+// version of the library that this one cannot work with, OlderSchema like those of
+// an earlier, and DropTables takes them away.
+type Schema struct {
 	NewerSchema, OlderSchema, DropTables func(ctx context.Context, db *sql.DB) error
 }
 
@@ -42,12 +47,6 @@ type Row struct {
 // the default prefix. parameter is how the driver writes the first parameter of a
 // statement, begin what begins a transaction and lockRow what locks a row in it.
 func LeaseTable(parameter, begin, lockRow string) *Table {
-	exec := func(text string) func(context.Context, *sql.DB) error {
-		return func(ctx context.Context, db *sql.DB) error {
-			_, err := db.ExecContext(ctx, text)
-			return err
-		}
-	}
 	update := func(set string) func(context.Context, *sql.DB, string) error {
 		return func(ctx context.Context, db *sql.DB, name string) error {
 			res, err := db.ExecContext(ctx, `UPDATE sqllock_lock SET `+set+` WHERE name = `+parameter, name)
@@ -82,17 +81,35 @@ func LeaseTable(parameter, begin, lockRow string) *Table {
 			_, err := conn.ExecContext(ctx, `ROLLBACK`)
 			return err
 		},
-		NewerSchema: exec(`UPDATE sqllock_meta SET schema_version = 99990101000001, compatible_from = 99990101000001`),
-		OlderSchema: exec(`UPDATE sqllock_meta SET schema_version = 1, compatible_from = 1`),
-		DropTables: func(ctx context.Context, db *sql.DB) error {
-			for _, text := range []string{`DROP VIEW sqllock_locks`, `DROP TABLE sqllock_lock`} {
-				if err := exec(text)(ctx, db); err != nil {
+		Schema: schema(`DROP VIEW sqllock_locks`, `DROP TABLE sqllock_lock`),
+	}
+}
+
+// schema is how to damage the tables that package migrations makes.
+func schema(drop ...string) Schema {
+	exec := func(texts ...string) func(context.Context, *sql.DB) error {
+		return func(ctx context.Context, db *sql.DB) error {
+			for _, text := range texts {
+				if _, err := db.ExecContext(ctx, text); err != nil {
 					return err
 				}
 			}
 			return nil
-		},
+		}
 	}
+	return Schema{
+		NewerSchema: exec(`UPDATE sqllock_meta SET schema_version = 99990101000001, compatible_from = 99990101000001`),
+		OlderSchema: exec(`UPDATE sqllock_meta SET schema_version = 1, compatible_from = 1`),
+		DropTables:  exec(drop...),
+	}
+}
+
+// tables is how to damage the tables of the mode.
+func (e *env) tables() Schema {
+	if e.inSessions() {
+		return schema(`DROP TABLE sqllock_term`, `DROP TABLE sqllock_pin`)
+	}
+	return e.h.Table.Schema
 }
 
 // row reads the row of a name.

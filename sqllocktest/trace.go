@@ -19,7 +19,7 @@ var tracePromises = []promise{
 func testNoTrace(e *env) {
 	// The Lockers are quiet meanwhile: nothing is renewed for a third of the TTL.
 	holder, loser := e.locker(&Options{TTL: sqllock.MaxTTL}), e.locker(&Options{TTL: sqllock.MaxTTL})
-	lease := e.lock(holder, e.name("k"))
+	lease := e.lock(holder, e.name("k"), noted)
 	e.wantHeld(loser, lease.Name()) // now there is a connection
 	traces := func() string {
 		s, err := e.h.Traces(e.ctx(), e.handle())

@@ -8,6 +8,7 @@ import (
 )
 
 func testValue(e *env) {
+	e.losable()
 	l := e.locker(&Options{TTL: long})
 	name := e.name("k")
 	shows := func(when, want string) {
@@ -22,9 +23,7 @@ func testValue(e *env) {
 	shows("after an Unlock", "")
 
 	crashing := e.looseLocker(e.handle(), &Options{TTL: long})
-	e.lock(crashing, name, sqllock.Value([]byte("second")))
-	e.abandon(crashing)
-	e.expire(name)
+	e.crash(crashing, e.lock(crashing, name, sqllock.Value([]byte("second"))))
 	shows("when the lease has expired", "second")
 	lease = e.lock(l, name)
 	shows("while the next one holds the name", "")

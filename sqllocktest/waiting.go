@@ -12,7 +12,7 @@ var waitPromises = []promise{
 	{sentence: "waiters of one process are served in the order in which they came", test: testWaitersInOrder},
 	{sentence: "however many wait in a process, one of them asks the database", test: testOneContender, alone: true},
 	{sentence: "nobody asks the database while the process holds the name itself", test: testNoContender, alone: true},
-	{sentence: "a waiter that polls rarely looks when the holder's lease expires", test: testLookAtExpiry},
+	{sentence: "a waiter that polls rarely looks when the holder's lease expires", test: testLookAtExpiry, needs: needLeases},
 	{sentence: "a waiter gets in although another waiter of its process gave up", test: testWaiterGivesUp},
 	{sentence: "every waiter is served in the end, across Lockers", test: testAllServed},
 }

@@ -1,0 +1,350 @@
+package sqllock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/driver"
+)
+
+// sessionBench is a Locker on fake sessions.
+type sessionBench struct {
+	*testing.T
+	db    *fakeSessions
+	locks *sqllock.Locker
+}
+
+// onSessions runs a test with one session for all locks, and with one for each.
+func onSessions(t *testing.T, test func(b *sessionBench)) {
+	for name, seats := range map[string]int{"one session": 0, "a session each": 20} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(newSessionBench(t, seats)) })
+		})
+	}
+}
+
+func newSessionBench(t *testing.T, seats int) *sessionBench {
+	b := &sessionBench{T: t, db: newFakeSessions()}
+	start := time.Now()
+	var err error
+	b.locks, err = sqllock.NewSessionsWithClock(b.db, func() time.Duration { return time.Since(start) },
+		&sqllock.ForUpdateOptions{TTL: ttl, Reaper: &sqllock.ReaperOptions{Off: true}}, seats)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *sessionBench) lock(name string) *sqllock.Lease {
+	b.Helper()
+	lease, err := b.locks.Lock(b.Context(), name)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return lease
+}
+
+func (b *sessionBench) unlock(lease *sqllock.Lease) {
+	b.Helper()
+	if err := lease.Unlock(b.Context()); err != nil {
+		b.Error(err)
+	}
+}
+
+// close closes the Locker, which must leave nothing.
+func (b *sessionBench) close() {
+	b.Helper()
+	if err := b.locks.Close(b.Context()); err != nil {
+		b.Error(err)
+	}
+	if b.db.held() > 0 || b.db.open() > 0 {
+		b.Errorf("Close left %d locks and %d sessions", b.db.held(), b.db.open())
+	}
+}
+
+func TestASessionKeepsManyLocksAndAnotherNoneOfThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newSessionBench(t, 0)
+		var leases []*sqllock.Lease
+		for i := range 1000 {
+			leases = append(leases, b.lock(fmt.Sprint(i)))
+		}
+		time.Sleep(3 * ttl)
+		if b.db.most != 1 {
+			t.Errorf("%d sessions", b.db.most)
+		}
+		for _, lease := range leases {
+			if lease.Context().Err() != nil {
+				t.Fatal("lost")
+			}
+			b.unlock(lease)
+		}
+		time.Sleep(5 * time.Second)
+		if b.db.open() != 0 {
+			t.Error("the session is kept while nothing is held")
+		}
+		b.close()
+	})
+}
+
+func TestLocksThatHaveASessionEachAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newSessionBench(t, 3)
+		leases := []*sqllock.Lease{b.lock("a"), b.lock("b"), b.lock("c")}
+		if lease, err := b.locks.TryLock(t.Context(), "d"); !errors.Is(err, sqllock.ErrPoolExhausted) {
+			t.Errorf("the fourth: %v, %v", lease, err)
+		}
+		go func() {
+			time.Sleep(time.Second)
+			b.unlock(leases[0])
+		}()
+		leases[0] = b.lock("d")
+		for _, lease := range leases {
+			if lease.Name() != "a" {
+				b.unlock(lease)
+			}
+		}
+		if b.db.most != 3 {
+			t.Errorf("%d sessions", b.db.most)
+		}
+		b.close()
+	})
+}
+
+func TestWhenASessionEndsItsLeasesAreLostAtOnce(t *testing.T) {
+	onSessions(t, func(b *sessionBench) {
+		leases := []*sqllock.Lease{b.lock("a"), b.lock("b")}
+		b.db.kill()
+		synctest.Wait()
+		for _, lease := range leases {
+			var lost *sqllock.LostError
+			if err := context.Cause(lease.Context()); !errors.As(err, &lost) || lost.Reason != sqllock.LostSession {
+				b.Errorf("cause %v", err)
+			}
+			if err := lease.Unlock(b.Context()); !errors.Is(err, sqllock.ErrLost) {
+				b.Errorf("Unlock: %v", err)
+			}
+		}
+		again := b.lock("a")
+		if again.Token() <= leases[1].Token() {
+			b.Errorf("token %d after %d", again.Token(), leases[1].Token())
+		}
+		b.unlock(again)
+		b.close()
+	})
+}
+
+func TestOneProcessExcludesItselfThoughTheServerWouldNot(t *testing.T) {
+	onSessions(t, func(b *sessionBench) {
+		lease := b.lock("k")
+		if _, err := b.locks.TryLock(b.Context(), "k"); !errors.Is(err, sqllock.ErrHeld) {
+			b.Errorf("TryLock: %v", err)
+		}
+		if _, err := b.locks.TryRLock(b.Context(), "k"); !errors.Is(err, sqllock.ErrHeld) {
+			b.Errorf("TryRLock: %v", err)
+		}
+		b.unlock(lease)
+		b.close()
+	})
+}
+
+func TestNamesOfOneHashExcludeEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newSessionBench(t, 0)
+		b.db.keys = func(string) string { return "the same" }
+		lease := b.lock("a")
+		if _, err := b.locks.TryLock(t.Context(), "b"); !errors.Is(err, sqllock.ErrHeld) {
+			t.Errorf("TryLock: %v", err)
+		}
+		got := make(chan *sqllock.Lease)
+		go func() { got <- b.lock("b") }()
+		time.Sleep(time.Second)
+		b.unlock(lease)
+		other := <-got
+		if lease.Token() == other.Token() {
+			t.Error("one token for two names")
+		}
+		b.unlock(other)
+		b.close()
+	})
+}
+
+func TestReadersOfOneProcessAreEachHeld(t *testing.T) {
+	onSessions(t, func(b *sessionBench) {
+		var readers []*sqllock.Lease
+		for range 3 {
+			lease, err := b.locks.RLock(b.Context(), "k")
+			if err != nil {
+				b.Fatal(err)
+			}
+			readers = append(readers, lease)
+		}
+		for _, lease := range readers {
+			if _, err := b.locks.TryLock(b.Context(), "k"); !errors.Is(err, sqllock.ErrHeld) {
+				b.Errorf("a writer beside a reader: %v", err)
+			}
+			b.unlock(lease)
+		}
+		b.unlock(b.lock("k"))
+		b.close()
+	})
+}
+
+// A caller who goes does not take the session, and all that it holds, with him.
+func TestACallerThatGivesUpCostsNobodyALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newSessionBench(t, 0)
+		lease := b.lock("held")
+		b.db.set(func() { b.db.slow["grant"] = ttl / 4 })
+		ctx, cancel := context.WithTimeout(t.Context(), ttl/100)
+		defer cancel()
+		if _, err := b.locks.Lock(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Lock: %v", err)
+		}
+		b.db.set(func() { b.db.slow["grant"] = 0 })
+		time.Sleep(ttl)
+		if lease.Context().Err() != nil {
+			t.Errorf("lost: %v", context.Cause(lease.Context()))
+		}
+		if n := b.db.held(); n != 1 {
+			t.Errorf("%d locks are held", n)
+		}
+		b.unlock(b.lock("k"))
+		b.unlock(lease)
+		b.close()
+	})
+}
+
+func TestALeaseOfASessionThatDoesNotAnswerIsLostByItsDeadlineAndLetGo(t *testing.T) {
+	onSessions(t, func(b *sessionBench) {
+		lease := b.lock("k")
+		start := time.Now()
+		b.db.set(func() { b.db.slow["renew"] = time.Hour })
+		<-lease.Context().Done()
+		if d := time.Since(start); d > ttl+time.Second {
+			b.Errorf("lost after %v", d)
+		}
+		b.db.set(func() { b.db.slow["renew"] = 0 })
+		time.Sleep(3 * ttl)
+		if n := b.db.held(); n != 0 {
+			b.Errorf("%d locks are held for nobody", n)
+		}
+		_ = lease.Unlock(b.Context())
+		b.close()
+	})
+}
+
+func TestALeaseThatSomebodyWantsBackIsLostAndLetGo(t *testing.T) {
+	onSessions(t, func(b *sessionBench) {
+		lease, other := b.lock("k"), b.lock("other")
+		b.db.set(func() { // all of the acquisitions are unknown here, but these two
+			for _, id := range b.db.acqs() {
+				b.db.revoked[id] = true
+			}
+		})
+		<-lease.Context().Done()
+		<-other.Context().Done()
+		var lost *sqllock.LostError
+		if !errors.As(context.Cause(lease.Context()), &lost) || lost.Reason != sqllock.LostRevoked {
+			b.Errorf("cause %v", context.Cause(lease.Context()))
+		}
+		time.Sleep(time.Second)
+		if n := b.db.held(); n != 0 {
+			b.Errorf("%d locks are held", n)
+		}
+		_, _ = lease.Unlock(b.Context()), other.Unlock(b.Context())
+		b.close()
+	})
+}
+
+func TestMaxHoldLetsALockOfASessionGo(t *testing.T) {
+	onSessions(t, func(b *sessionBench) {
+		lease, err := b.locks.Lock(b.Context(), "k", sqllock.MaxHold(3*ttl))
+		if err != nil {
+			b.Fatal(err)
+		}
+		start := time.Now()
+		<-lease.Context().Done()
+		if d := time.Since(start); d < 2*ttl || d > 3*ttl+time.Second {
+			b.Errorf("lost after %v", d)
+		}
+		time.Sleep(time.Second)
+		if n := b.db.held(); n != 0 {
+			b.Errorf("%d locks are held", n)
+		}
+		_ = lease.Unlock(b.Context())
+		b.close()
+	})
+}
+
+func TestCloseLeavesALockThatIsHeldToTheServer(t *testing.T) {
+	onSessions(t, func(b *sessionBench) {
+		lease := b.lock("k")
+		ctx, cancel := context.WithTimeout(b.Context(), time.Second)
+		defer cancel()
+		if err := b.locks.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			b.Errorf("Close: %v", err)
+		}
+		if !errors.Is(context.Cause(lease.Context()), sqllock.ErrClosed) || b.db.held() != 1 {
+			b.Errorf("cause %v, %d held", context.Cause(lease.Context()), b.db.held())
+		}
+		time.Sleep(2 * ttl)
+		if b.db.held() != 0 || b.db.open() != 0 {
+			b.Errorf("%d locks and %d sessions are left", b.db.held(), b.db.open())
+		}
+	})
+}
+
+func TestMoreLocksThanTheServerShouldKeepAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newSessionBench(t, 0)
+		b.db.maxLocks = 2
+		leases := []*sqllock.Lease{b.lock("a"), b.lock("b")}
+		if _, err := b.locks.Lock(t.Context(), "c"); !errors.Is(err, sqllock.ErrTooManyLocks) {
+			t.Errorf("Lock: %v", err)
+		}
+		for _, lease := range leases {
+			b.unlock(lease)
+		}
+		b.close()
+	})
+}
+
+func TestAnUnlockThatFailsIsTriedAgain(t *testing.T) {
+	onSessions(t, func(b *sessionBench) {
+		lease := b.lock("k")
+		b.db.set(func() { b.db.failing["release"] = errDeadlock })
+		go func() {
+			time.Sleep(50 * time.Millisecond)
+			b.db.set(func() { delete(b.db.failing, "release") })
+		}()
+		b.unlock(lease)
+		if n := b.db.held(); n != 0 {
+			b.Errorf("%d locks are held", n)
+		}
+		b.close()
+	})
+}
+
+func TestTheTTLOfASessionIsOneForAllLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newSessionBench(t, 0)
+		if _, err := b.locks.Lock(t.Context(), "k", sqllock.TTL(2*ttl)); !errors.Is(err, sqllock.ErrInvalidOption) {
+			t.Errorf("Lock: %v", err)
+		}
+		b.close()
+	})
+}
+
+// acqs are all acquisitions that were renewed; the caller holds mu.
+func (f *fakeSessions) acqs() (all []driver.ID) {
+	for id := range f.seen {
+		all = append(all, id)
+	}
+	return all
+}

@@ -1,0 +1,226 @@
+package sqllocktest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sqllock/sqllock"
+)
+
+// What becomes of readers, each for itself. The promises stand in shared.go.
+
+func testReaderRenewed(e *env) {
+	ttl := e.ttl(time.Second)
+	l, other := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: long})
+	name := e.name("k")
+	readers := []*sqllock.Lease{e.rlock(l, name), e.rlock(l, name), e.rlock(l, name)}
+	watch := func() {
+		for end := time.Now().Add(ttl + ttl/2); time.Now().Before(end); time.Sleep(ttl / 20) {
+			for _, lease := range readers {
+				e.live(lease)
+			}
+			e.wantHeld(other, name)
+		}
+	}
+	watch()
+	e.unlock(readers[0])
+	readers = readers[1:]
+	watch()
+	for _, lease := range readers {
+		e.unlock(lease)
+	}
+	e.unlock(e.try(other, name))
+}
+
+func testDeadReader(e *env) {
+	ttl := e.ttl(time.Second)
+	crashing := e.looseLocker(e.handle(), &Options{TTL: ttl})
+	l, writing := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: long, RetryMax: 50 * time.Millisecond})
+	lonely, common := e.name("lonely"), e.name("common")
+	e.rlock(crashing, lonely)
+	e.rlock(crashing, common)
+	alive := e.rlock(l, common)
+	waiting := map[string]<-chan result{
+		lonely: locking(e.ctx(), writing, lonely),
+		common: locking(e.ctx(), writing, common),
+	}
+	e.abandon(crashing)
+	crashed := time.Now()
+	writer := e.granted(waiting[lonely])
+	if took := time.Since(crashed); took > ttl+2*time.Second {
+		e.Errorf("a writer got in %v after the reader's crash, with a TTL of %v", took, ttl)
+	}
+	e.unlock(writer)
+	time.Sleep(time.Until(crashed.Add(ttl + ttl/2)))
+	silent(e, waiting[common], "a writer got in beside a reader that is alive")
+	e.live(alive)
+	e.unlock(alive)
+	writer = e.granted(waiting[common])
+	if writer.Token() <= alive.Token() {
+		e.Errorf("token %d follows token %d", writer.Token(), alive.Token())
+	}
+	e.unlock(writer)
+}
+
+func testReaderProcesses(e *env) {
+	ttl := e.ttl(2 * time.Second)
+	l := e.locker(&Options{TTL: long, RetryMax: 50 * time.Millisecond})
+	name := e.name("k")
+	children := []*process{e.start(ttl, "the first"), e.start(ttl, "the second")}
+	var last int64
+	for i, p := range children {
+		a := p.do(order{Do: []string{"rlock", "tryrlock"}[i], Name: name})
+		if a.Err != "" {
+			e.Fatalf("RLock in a child: %s", a.Err)
+		}
+		last = max(last, a.Token)
+	}
+	e.wantHeld(l, name)
+	e.unlock(e.tryShared(l, name))
+	if a := children[0].do(order{Do: "unlock", Name: name}); a.Err != "" {
+		e.Errorf("Unlock in a child: %s", a.Err)
+	}
+	e.wantHeld(l, name)
+	if err := children[1].cmd.Process.Kill(); err != nil {
+		e.Fatal(err)
+	}
+	killed := time.Now()
+	writer := e.lock(l, name)
+	if took := time.Since(killed); took > ttl+2*time.Second {
+		e.Errorf("a writer got in %v after the reader was killed, with a TTL of %v", took, ttl)
+	}
+	if writer.Token() <= last {
+		e.Errorf("token %d follows token %d", writer.Token(), last)
+	}
+	if a := children[0].do(order{Do: "tryrlock", Name: name}); !a.Held {
+		e.Errorf("TryRLock in a child beside a writer: %+v", a)
+	}
+	e.unlock(writer)
+}
+
+func testWriterNotStarved(e *env) {
+	l := e.locker(&Options{TTL: long, RetryMax: 50 * time.Millisecond})
+	name := e.name("k")
+	first := e.rlock(l, name)
+	writing := locking(e.ctx(), l, name)
+	silent(e, writing, "a writer got in beside a reader")
+	var reading []<-chan result
+	for range 5 {
+		reading = append(reading, rlocking(e.ctx(), l, name))
+	}
+	for _, ch := range reading {
+		select {
+		case r := <-ch:
+			e.Fatalf("a reader got in before the writer that had come before it: %v, %v", r.lease, r.err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	e.unlock(first)
+	writer := e.granted(writing)
+	e.unlock(writer)
+	var readers []*sqllock.Lease
+	for _, ch := range reading {
+		readers = append(readers, e.granted(ch)) // all at the same time
+	}
+	for _, lease := range readers {
+		e.unlock(lease)
+	}
+}
+
+func testForceReaders(e *env) {
+	ttl := e.ttl(time.Second)
+	l, operator := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: long})
+	name := e.name("k")
+	readers := []*sqllock.Lease{e.rlock(l, name), e.rlock(l, name), e.rlock(operator, name)}
+	if _, err := operator.ForceUnlock(e.ctx(), name); err != nil {
+		e.Fatalf("ForceUnlock: %v", err)
+	}
+	writer := e.try(operator, name)
+	for _, lease := range readers {
+		receive(e, lease.Context().Done(), "a reader is told")
+		if lost := e.wantLost("the cause", context.Cause(lease.Context())); lost.Reason != sqllock.LostRevoked {
+			e.Errorf("the reason is: %s", lost.Reason)
+		}
+		e.wantLost("Unlock", lease.Unlock(e.ctx()))
+	}
+	e.live(writer)
+	e.wantWriter(l, name) // what the readers gave back was theirs
+	e.unlock(writer)
+}
+
+func testReadersSession(e *env) {
+	e.losable()
+	l, other := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
+	name := e.name("k")
+	readers := []*sqllock.Lease{e.rlock(l, name), e.rlock(l, name)}
+	e.kill()
+	killed := time.Now()
+	writer := e.lock(other, name)
+	for _, lease := range readers {
+		receive(e, lease.Context().Done(), "a reader is told")
+		e.wantReason(e.wantLost("the cause", context.Cause(lease.Context())))
+		e.wantLost("Unlock", lease.Unlock(e.ctx()))
+	}
+	if took := time.Since(killed); took > 5*time.Second {
+		e.Errorf("the loss was told %v after the sessions had ended", took)
+	}
+	e.live(writer)
+	e.unlock(writer)
+	e.unlock(e.rlock(l, name))
+}
+
+func testInspectReaders(e *env) {
+	a, b := e.locker(&Options{TTL: long, Label: "a"}), e.locker(&Options{TTL: long, Label: "b"})
+	name := e.name("k")
+	readers := []*sqllock.Lease{e.rlock(a, name), e.rlock(a, name), e.rlock(b, name)}
+	for i, lease := range readers {
+		if known := e.readersKnown(len(readers) - i); known > 0 {
+			e.eventually(patience, fmt.Sprintf("Inspect says that there are %d readers", known), func() bool {
+				info := e.inspect(a, name)
+				return info.Readers == known && info.State == sqllock.StateHeld && info.Owner == "" && info.Label == ""
+			})
+			if listed := e.listed(b, name); listed == nil || listed.Readers != known || listed.State != sqllock.StateHeld {
+				e.Errorf("with %d readers List yields %+v", known, listed)
+			}
+		}
+		e.unlock(lease)
+	}
+	if info := e.inspect(b, name); info.Readers != 0 || info.State == sqllock.StateHeld {
+		e.Errorf("of a free name: %+v", info)
+	}
+	if listed := e.listed(a, name); listed != nil {
+		e.Errorf("List yields a free name: %+v", listed)
+	}
+	writer := e.lock(a, name, noted)
+	if info := e.wantState(b, name, sqllock.StateHeld); info.Readers != 0 || info.Owner != writer.Owner() {
+		e.Errorf("of a name with a writer: %+v", info)
+	}
+	e.unlock(writer)
+}
+
+// readersKnown is how many of testInspectReaders' readers the database knows of, the
+// last of whom has a Locker of its own.
+func (e *env) readersKnown(n int) int {
+	switch s := e.h.Sessions; {
+	case s == nil:
+		return n
+	case s.Alone:
+		return 0
+	}
+	return min(n, 2) // it knows of Lockers
+}
+
+// listed is what List says of a name, nil if it does not yield it.
+func (e *env) listed(l *sqllock.Locker, name string) (found *sqllock.Info) {
+	e.Helper()
+	for info, err := range l.List(e.ctx()) {
+		if err != nil {
+			e.Fatalf("List: %v", err)
+		}
+		if info.Name == name {
+			found = &info
+		}
+	}
+	return found
+}
