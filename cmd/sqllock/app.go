@@ -20,6 +20,10 @@ type app struct {
 
 // main runs the program and returns its exit code.
 func (a *app) main(args []string) int {
+	if values := completeMode(args); values != "" {
+		_, _ = a.stdout.WriteString(values)
+		return 0
+	}
 	root := a.root()
 	args, a.command = splitCommand(root, args)
 	err := root.Run(context.Background(), args)
@@ -116,6 +120,12 @@ const rootDescription = `A lock is a row in a table of the database, kept alive 
 its holder dies, somebody else gets it when its time is over. Everybody who
 uses the same database, and the same names, shares the locks.
 
+That is the mode unique. In two others, which --mode of most commands chooses, a
+session of the database keeps the lock, and the server frees it when the session
+ends: forupdate (an open transaction that has locked a row) and advisory (a lock
+in the memory of the server). SQLite has the mode unique only. The same name in
+two modes is two locks.
+
 The database is named by --dsn or, better for one with a password, by
 SQLLOCK_DSN:
 
@@ -134,6 +144,7 @@ Examples:
 
    sqllock run nightly -- ./backup.sh
    sqllock run --try nightly -- ./backup.sh
+   sqllock run --mode advisory nightly -- ./backup.sh
    sqllock ls
    sqllock doctor
    SQLLOCK_DSN=postgres://app@db/app sqllock migrate up

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -21,9 +22,14 @@ import (
 	"github.com/sqllock/sqllock/locksqlite"
 )
 
-// maxConns is how many connections one process opens at most: one that renews,
-// and one for whatever else.
-const maxConns = 2
+const (
+	// maxConns is how many connections one process opens at most: one that renews,
+	// and one for whatever else.
+	maxConns = 2
+	// maxSessionConns is the same for the modes in which a session keeps a lock:
+	// each mode keeps one more for itself.
+	maxSessionConns = 3
+)
 
 // locks is what the subcommands need of a database.
 type locks interface {
@@ -36,6 +42,7 @@ type locks interface {
 type database struct {
 	locks
 	handle *sql.DB
+	modes  []mode // that the command is about, and that this kind of database offers
 	file   string // of SQLite, which gets its tables by itself; "" on a server
 
 	// standIn is set if the file that is the default is not there: an empty database
@@ -104,6 +111,7 @@ type target struct {
 	settings
 	product   string
 	path      string // of SQLite's file
+	modes     []mode // that the command is about
 	byDefault bool   // he named none
 	mustExist bool   // the file
 }
@@ -122,6 +130,9 @@ func (a *app) target(cmd *cli.Command) (t target, err error) {
 	if err == nil && t.schema != "" && t.product != "postgres" {
 		err = fail(exitUsage, "a schema is for Postgres only; use a table prefix")
 	}
+	if err == nil {
+		t.modes, err = wantedModes(cmd, t.product)
+	}
 	return t, err
 }
 
@@ -130,8 +141,13 @@ func (t target) open() (*database, error) {
 	if err != nil {
 		return nil, err
 	}
-	db.handle.SetMaxOpenConns(maxConns)
-	db.handle.SetMaxIdleConns(maxConns)
+	db.modes = t.modes
+	conns := maxConns
+	if slices.ContainsFunc(t.modes, mode.sessions) {
+		conns = maxSessionConns
+	}
+	db.handle.SetMaxOpenConns(conns)
+	db.handle.SetMaxIdleConns(conns)
 	return db, nil
 }
 
@@ -189,7 +205,7 @@ func openStandIn(s target) (*database, error) {
 	if err != nil {
 		return nil, err
 	}
-	db.standIn = true
+	db.modes, db.standIn = s.modes, true
 	db.handle.SetMaxOpenConns(1) // each connection would have a database of its own
 	return db, nil
 }

@@ -72,7 +72,8 @@ others with those of a monitoring account (pg_monitor, PROCESS).
 It looks at the server and its version, whether it is a standby or read-only, whether
 it flushes what it commits, its clock, a pooler in between, the isolation level,
 time-outs, the account's privileges, the tables, their index, dead rows, and the
-migrations, and at transactions that are open for long.
+migrations, and at transactions that are open for long. In the end it tries each mode
+(unique, forupdate, advisory), and says why the server does not offer it if so.
 
 Examples:
 

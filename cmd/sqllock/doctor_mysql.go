@@ -25,7 +25,7 @@ const (
 	myNow = `SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
 
 	myTables = `SELECT TABLE_NAME, coalesce(ENGINE, '') FROM information_schema.TABLES
-WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN (?, ?) AND TABLE_TYPE = 'BASE TABLE'`
+WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN (?, ?, ?, ?, ?) AND TABLE_TYPE = 'BASE TABLE'`
 
 	myIndexes = `SELECT INDEX_NAME, GROUP_CONCAT(COLUMN_NAME ORDER BY SEQ_IN_INDEX) FROM information_schema.STATISTICS
 WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? AND NON_UNIQUE = 0 GROUP BY INDEX_NAME`
@@ -175,55 +175,6 @@ func (m *mysqlExam) timeouts(context.Context) error {
 		"max_statement_time": seconds("max_statement_time", time.Second),      // of MariaDB
 		"wait_timeout":       seconds("wait_timeout", time.Second),
 	})
-	return nil
-}
-
-func (m *mysqlExam) tablesThere(ctx context.Context) error {
-	engines := make(map[string]string)
-	err := m.each(ctx, myTables, []any{m.lockName, m.metaName}, func(rows *sql.Rows) error {
-		var name, engine string
-		err := rows.Scan(&name, &engine)
-		engines[strings.ToLower(name)] = engine
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	engine, found := engines[strings.ToLower(m.lockName)]
-	_, hasMeta := engines[strings.ToLower(m.metaName)]
-	m.there = found && hasMeta
-	switch {
-	case !m.there:
-		m.bad("tables", "table "+m.lock+" or "+m.meta+" does not exist, or this account may not see it", "run \"sqllock migrate up\"")
-	case !strings.EqualFold(engine, "InnoDB"):
-		m.bad("tables", "the engine of "+m.lock+" is "+engine+", which keeps no lock through a crash", "ALTER TABLE "+m.lock+" ENGINE = InnoDB")
-	default:
-		m.ok("tables", m.lock+" and "+m.meta)
-	}
-	return nil
-}
-
-// privileges has statements explained that change nothing: the server refuses that
-// as it would refuse to run them, whatever it is that grants: a table, a role.
-func (m *mysqlExam) privileges(ctx context.Context) error {
-	var missing []privilege
-	for _, p := range []struct{ table, privilege, statement string }{
-		{m.lock, "SELECT", "SELECT name FROM " + m.lock + " WHERE 1 = 0"},
-		{m.lock, "INSERT", "INSERT INTO " + m.lock + " (name, version) VALUES ('', 0)"},
-		{m.lock, "UPDATE", "UPDATE " + m.lock + " SET holds = 0 WHERE 1 = 0"},
-		{m.lock, "DELETE", "DELETE FROM " + m.lock + " WHERE 1 = 0"},
-		{m.meta, "SELECT", "SELECT one FROM " + m.meta + " WHERE 1 = 0"},
-		{m.meta, "UPDATE", "UPDATE " + m.meta + " SET one = 1 WHERE 1 = 0"},
-	} {
-		err := m.each(ctx, "EXPLAIN "+p.statement, nil, func(*sql.Rows) error { return nil })
-		switch e := (*mysql.MySQLError)(nil); {
-		case errors.As(err, &e) && (e.Number == 1142 || e.Number == 1143): // ER_TABLEACCESS_DENIED_ERROR, ER_COLUMNACCESS_DENIED_ERROR
-			missing = append(missing, privilege{p.table, p.privilege})
-		case err != nil:
-			return err
-		}
-	}
-	m.lacks("account "+m.account, "this account", missing)
 	return nil
 }
 

@@ -38,7 +38,12 @@ SELECT p.name, p.privilege
 FROM (VALUES ($1::text, 'SELECT'), ($1, 'INSERT'), ($1, 'UPDATE'), ($1, 'DELETE'), ($2::text, 'SELECT'), ($2, 'UPDATE')) AS p (name, privilege)
 WHERE NOT has_table_privilege(p.name, p.privilege)`
 
-	pgRowSecurity = `SELECT row_security_active(to_regclass($1::text)) OR row_security_active(to_regclass($2::text))`
+	pgRowSecurity = `SELECT row_security_active(to_regclass($1::text))`
+
+	// Those are of a relation that not everybody uses. $2 is a list with commas.
+	pgPersistence        = `SELECT coalesce((SELECT relpersistence::text FROM pg_class WHERE oid = to_regclass($1::text)), '')`
+	pgTablePrivileges    = `SELECT p FROM unnest(string_to_array($2::text, ',')) p WHERE NOT has_table_privilege($1::text, p)`
+	pgSequencePrivileges = `SELECT p FROM unnest(string_to_array($2::text, ',')) p WHERE NOT has_sequence_privilege($1::text, p)`
 
 	// pgIndexes finds what ON CONFLICT (name) may use.
 	pgIndexes = `
@@ -70,6 +75,7 @@ type postgresExam struct {
 	*exam
 	role     string
 	settings map[string]string
+	found    []relation // those of the others that are there
 }
 
 func examinePostgres(e *exam, _ *database) []check {
@@ -204,7 +210,7 @@ func (p *postgresExam) judgePooler(pids []uint32) {
 	for _, pid := range pids[1:] {
 		if pid != pids[0] {
 			p.warn("pooler", "somebody stands between us and the server, a connection pooler most likely",
-				"locks work through it; if statements fail, add default_query_exec_mode=exec to the DSN")
+				"locks of the mode unique work through it; if statements fail, add default_query_exec_mode=exec to the DSN")
 			return
 		}
 	}

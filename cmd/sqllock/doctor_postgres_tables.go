@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -30,32 +31,98 @@ func (p *postgresExam) tablesThere(ctx context.Context) error {
 		p.bad("tables", "table "+p.lock+" is temporary: "+unsafe, "drop it and run \"sqllock migrate up\"")
 	default:
 		p.there = true
-		p.ok("tables", p.lock+" and "+p.meta)
+		return p.othersThere(ctx)
+	}
+	return nil
+}
+
+func (p *postgresExam) othersThere(ctx context.Context) error {
+	sound := true
+	for _, r := range p.others {
+		var persistence string
+		if err := p.one(ctx, pgPersistence, []any{r.sql}, &persistence); err != nil {
+			return err
+		}
+		switch what := strings.ToLower(r.kind) + " " + r.sql; persistence {
+		case "p":
+			p.found = append(p.found, r)
+			continue
+		case "":
+			p.bad("tables", what+" does not exist", "run \"sqllock migrate up\"")
+		case "u":
+			p.bad("tables", what+" is unlogged: a crash would empty it", "ALTER "+r.kind+" "+r.sql+" SET LOGGED")
+		default:
+			p.bad("tables", what+" is temporary: a crash would empty it", "drop it and run \"sqllock migrate up\"")
+		}
+		sound = false
+	}
+	if sound {
+		p.ok("tables", p.list())
 	}
 	return nil
 }
 
 func (p *postgresExam) privileges(ctx context.Context) error {
-	var missing []privilege
-	err := p.each(ctx, pgPrivileges, []any{p.lock, p.meta}, func(rows *sql.Rows) error {
+	missing, err := p.missing(ctx)
+	if err != nil {
+		return err
+	}
+	hidden, err := p.hidden(ctx)
+	if err != nil {
+		return err
+	}
+	if len(hidden) > 0 {
+		p.bad("privileges", "row-level security hides rows of "+strings.Join(hidden, ", ")+" from role "+p.role, "ALTER TABLE … DISABLE ROW LEVEL SECURITY")
+		return nil
+	}
+	p.lacks("role "+p.role, fmt.Sprintf("%q", p.role), missing)
+	return nil
+}
+
+// missing returns the privileges that the role lacks.
+func (p *postgresExam) missing(ctx context.Context) (missing []privilege, err error) {
+	err = p.each(ctx, pgPrivileges, []any{p.lock, p.meta}, func(rows *sql.Rows) error {
 		var m privilege
 		err := rows.Scan(&m.table, &m.name)
 		missing = append(missing, m)
 		return err
 	})
-	var filtered bool
-	if err == nil {
-		err = p.one(ctx, pgRowSecurity, []any{p.lock, p.meta}, &filtered)
+	for _, r := range p.found {
+		query, needed := pgTablePrivileges, "SELECT,INSERT,UPDATE,DELETE"
+		if r.kind == "SEQUENCE" {
+			query, needed = pgSequencePrivileges, "USAGE,SELECT,UPDATE"
+		}
+		if err != nil {
+			return nil, err
+		}
+		err = p.each(ctx, query, []any{r.sql, needed}, func(rows *sql.Rows) error {
+			m := privilege{table: r.sql}
+			err := rows.Scan(&m.name)
+			missing = append(missing, m)
+			return err
+		})
 	}
-	if filtered {
-		p.bad("privileges", "row-level security hides rows of the tables from role "+p.role,
-			"ALTER TABLE "+p.lock+" DISABLE ROW LEVEL SECURITY, and the same for "+p.meta)
-		return nil
+	return missing, err
+}
+
+// hidden returns the tables of which the role may not see all rows.
+func (p *postgresExam) hidden(ctx context.Context) (hidden []string, err error) {
+	tables := []string{p.lock, p.meta}
+	for _, r := range p.found {
+		if r.kind == "TABLE" {
+			tables = append(tables, r.sql)
+		}
 	}
-	if err == nil {
-		p.lacks("role "+p.role, fmt.Sprintf("%q", p.role), missing)
+	for _, table := range tables {
+		var active bool
+		if err := p.one(ctx, pgRowSecurity, []any{table}, &active); err != nil {
+			return nil, err
+		}
+		if active {
+			hidden = append(hidden, table)
+		}
 	}
-	return err
+	return hidden, nil
 }
 
 func (p *postgresExam) index(ctx context.Context) error {

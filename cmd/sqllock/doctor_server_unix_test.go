@@ -133,7 +133,7 @@ func TestDoctorOnTablesOfMySQL(t *testing.T) {
 
 func TestDoctorSeesTheTransactionsOfOthersIfItMay(t *testing.T) {
 	onEachServer(t, func(t *testing.T, s *site) {
-		u := s.account(t, "SELECT, INSERT, UPDATE, DELETE ON sqllock_lock", "SELECT, UPDATE ON sqllock_meta")
+		u := s.account(t, s.all()...)
 		s.aged(t)
 		u.finds(t, 0, "ok", "transactions", "could not be looked at")
 	})

@@ -130,7 +130,16 @@ func (s *sqliteExam) tablesThere(ctx context.Context) error {
 		s.bad("tables", "table "+s.lock+" or "+s.meta+" does not exist", "run \"sqllock migrate up\"; \"sqllock run\" does it too")
 		return nil
 	}
-	s.ok("tables", s.lock+" and "+s.meta)
+	for _, r := range s.others {
+		if err := s.one(ctx, liteTables, []any{r.name, r.name}, &found); err != nil {
+			return err
+		}
+		if found == 0 {
+			s.bad("tables", "table "+r.sql+" does not exist", "run \"sqllock migrate up\"; \"sqllock run\" does it too")
+			return nil
+		}
+	}
+	s.ok("tables", s.list())
 	return nil
 }
 

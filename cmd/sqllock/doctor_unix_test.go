@@ -195,7 +195,7 @@ func TestDoctorJudges(t *testing.T) {
 			e.limits(map[string]time.Duration{"statement_timeout": 500 * time.Millisecond, "idle_session_timeout": 59 * time.Second})
 		},
 		"ok    pooler        none: the server itself answers\n": func(e *exam) { (&postgresExam{exam: e}).judgePooler([]uint32{5, 5, 5, 5}) },
-		"warn  pooler        somebody stands between us and the server, a connection pooler most likely; locks work through it; if statements fail, add default_query_exec_mode=exec to the DSN\n": func(e *exam) {
+		"warn  pooler        somebody stands between us and the server, a connection pooler most likely; locks of the mode unique work through it; if statements fail, add default_query_exec_mode=exec to the DSN\n": func(e *exam) {
 			(&postgresExam{exam: e}).judgePooler([]uint32{5, 5, 6, 5})
 		},
 		"bad   a             \\u202eb; c; d\n": func(e *exam) { e.bad("a", "\u202eb\nc", "d") },

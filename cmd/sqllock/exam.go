@@ -45,25 +45,8 @@ type exam struct {
 	hopeless bool // nothing else is worth a look
 	there    bool // the tables are
 	old      bool // and older than this program
-}
 
-// tables are the names of the tables.
-type tables struct {
-	lock, meta         string // quoted, as SQL has them
-	lockName, metaName string // as the catalog has them
-}
-
-func tableNames(m driver.Migration) tables {
-	t := tables{lockName: m.Prefix + "lock", metaName: m.Prefix + "meta"}
-	quote := `"`
-	if m.Dialect == "mysql" {
-		quote = "`"
-	}
-	t.lock, t.meta = quote+t.lockName+quote, quote+t.metaName+quote
-	if m.Schema != "" {
-		t.lock, t.meta = `"`+m.Schema+`".`+t.lock, `"`+m.Schema+`".`+t.meta
-	}
-	return t
+	without []mode // for which the account lacks privileges
 }
 
 // run does the checks one by one. What the server refuses to tell is worth a warning,
@@ -136,34 +119,6 @@ func (e *exam) each(ctx context.Context, query string, args []any, scan func(*sq
 		}
 	}
 	return rows.Err()
-}
-
-// privilege is one that an account lacks.
-type privilege struct{ table, name string }
-
-// lacks judges what an account lacks. What only the reaper needs it can do without.
-func (e *exam) lacks(account, grantee string, missing []privilege) {
-	if len(missing) == 0 {
-		e.ok("privileges", account+" has all that it needs")
-	}
-	for _, table := range []string{e.lock, e.meta} {
-		var names []string
-		grave := false
-		for _, p := range missing {
-			if p.table == table {
-				names = append(names, p.name)
-				grave = grave || p.name != "DELETE" && p != privilege{e.meta, "UPDATE"}
-			}
-		}
-		what := strings.Join(names, ", ")
-		finding, advice := fmt.Sprintf("%s lacks %s on %s", account, what, table), fmt.Sprintf("GRANT %s ON %s TO %s", what, table, grantee)
-		switch {
-		case grave:
-			e.bad("privileges", finding, advice)
-		case what != "":
-			e.warn("privileges", finding+", which only reaping takes", advice+", or let another account reap")
-		}
-	}
 }
 
 // limits judges time-outs that end statements or connections, by name.
@@ -256,16 +211,34 @@ func (e *exam) version(ctx context.Context) error {
 }
 
 // opens asks the library itself, if there was nothing to object to so far: so that
-// doctor never praises what run refuses.
+// doctor never praises what run refuses. It tells of each mode.
 func (e *exam) opens(ctx context.Context, db *database) {
 	if e.ill {
 		return
 	}
-	locks, err := db.locker(ctx, &sqllock.UniqueOptions{Reaper: &sqllock.ReaperOptions{Off: true}})
-	if err != nil {
-		e.bad("locks", "sqllock refuses this database: "+err.Error(), "see the message")
-		return
+	for _, m := range modes {
+		if !m.offeredBy(db.locks) {
+			e.ok("locks", string(m)+": not with this kind of database")
+			continue
+		}
+		if slices.Contains(e.without, m) { // which the constructor need not notice
+			e.warn("locks", string(m)+": the account lacks privileges", "see above")
+			continue
+		}
+		patience := openPatience
+		if m.sessions() {
+			patience = crowdPatience
+		}
+		locks, err := db.locker(ctx, m, &sqllock.UniqueOptions{Reaper: &sqllock.ReaperOptions{Off: true}}, patience)
+		switch {
+		case err == nil:
+			_ = locks.Close(ctx)
+			e.ok("locks", string(m)+": sqllock works with this database")
+		case m.sessions():
+			e.warn("locks", string(m)+": sqllock refuses this database: "+err.Error(), "nobody needs this mode who uses the mode unique")
+		default:
+			e.bad("locks", string(m)+": sqllock refuses this database: "+err.Error(), "see the message")
+			return
+		}
 	}
-	_ = locks.Close(ctx)
-	e.ok("locks", "sqllock works with this database")
 }

@@ -24,6 +24,7 @@ func (a *app) inspectCommand() *cli.Command {
 		HideHelpCommand: true,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "json", Usage: "write a JSON object"},
+			modeFlag("look at the lock of `MODE`: unique, forupdate or advisory", unique),
 		},
 		Action: a.operation(inspect),
 	}
@@ -42,9 +43,10 @@ func inspect(ctx context.Context, o *operator) error {
 		return err
 	}
 	o.mentionStandIn()
-	text := details(&info)
+	found := &item{o.mode(), info}
+	text := details(found)
 	if o.cmd.Bool("json") {
-		text = jsonLine(&info)
+		text = jsonLine(found)
 	}
 	if err := o.put(text); err != nil {
 		return err
@@ -65,7 +67,7 @@ func state(i *sqllock.Info) string {
 }
 
 // details writes what is known of a name, a line for each field.
-func details(i *sqllock.Info) []byte {
+func details(i *item) []byte {
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	field := func(key, value string) { _, _ = fmt.Fprintf(w, "%s\t%s\n", key, value) }
@@ -80,9 +82,13 @@ func details(i *sqllock.Info) []byte {
 		}
 	}
 	strange("name", i.Name)
-	field("state", state(i))
+	field("mode", string(i.mode))
+	field("state", state(&i.Info))
 	strange("holder", i.Label)
 	strange("owner", i.Owner)
+	if i.Readers > 0 {
+		field("readers", strconv.Itoa(i.Readers))
+	}
 	if i.State != sqllock.StateUnknown {
 		field("token", strconv.FormatInt(i.Token, 10))
 	}
@@ -91,6 +97,9 @@ func details(i *sqllock.Info) []byte {
 	}
 	moment("since", i.Since)
 	moment("until", i.Until)
+	if bySession(&i.Info) {
+		field("until", "its session ends")
+	}
 	moment("kept until", i.KeptUntil)
 	if value := string(i.Value); utf8.ValidString(value) {
 		strange("value", value)
@@ -102,9 +111,10 @@ func details(i *sqllock.Info) []byte {
 }
 
 // jsonLine writes what is known of a name as a JSON object on one line.
-func jsonLine(i *sqllock.Info) []byte {
+func jsonLine(i *item) []byte {
 	o := object{b: make([]byte, 0, 384)} // as much as most take
 	o.text("name", i.Name)
+	o.text("mode", string(i.mode))
 	o.text("state", i.State.String())
 	o.text("label", i.Label)
 	o.text("owner", i.Owner)
@@ -113,6 +123,9 @@ func jsonLine(i *sqllock.Info) []byte {
 	}
 	if i.Holds > 0 {
 		o.number("holds", int64(i.Holds))
+	}
+	if i.Readers > 0 {
+		o.number("readers", int64(i.Readers))
 	}
 	o.time("since", i.Since)
 	o.time("until", i.Until)
@@ -129,10 +142,20 @@ func jsonLine(i *sqllock.Info) []byte {
 const inspectDescription = `inspect shows who holds NAME, or held it last, with the fencing token, the times by
 the clock of the database, and what the holder has to say (--value of run). Texts
 that could do harm on a terminal are quoted, with escapes as in Go; a value that is
-no text is shown as hexadecimal digits.
+no text is shown as hexadecimal digits. Of those who share NAME it is shown how many
+they are, as far as the database knows.
+
+The same name in two modes is two locks; inspect looks at that of --mode. Where a
+session of the database keeps NAME there is no time when that ends. Who holds NAME in
+the mode advisory may be known about a second later only.
 
 The fields of --json are those of "sqllock ls --json" and "value", or "value_hex"
 if the value is no UTF-8.
+
+Examples:
+
+   sqllock inspect nightly
+   sqllock inspect --mode advisory --json nightly
 
 Exit codes: 0 the name is known, held or not,
    1    the name is not known: it was never locked, or it was free for so long

@@ -27,6 +27,7 @@ func (a *app) listCommand() *cli.Command {
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "list also the names that are free but were locked before"},
 			&cli.BoolFlag{Name: "json", Usage: "write a JSON object on a line for each name"},
+			modeFlag("list the locks of `MODE` only: unique, forupdate or advisory", ""),
 			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "list them again and again, until interrupted"},
 			&cli.DurationFlag{Name: "interval", Value: 2 * time.Second, Usage: "wait for `DURATION` between two lists of --watch; at least 100ms"},
 		},
@@ -59,21 +60,33 @@ type lister struct {
 }
 
 // names reads what is to be listed, in the byte order of the names.
-func (l *lister) names(ctx context.Context) iter.Seq2[sqllock.Info, error] {
+func (l *lister) names(ctx context.Context) iter.Seq2[item, error] {
+	var seqs []iter.Seq2[item, error]
+	for _, locks := range l.all {
+		seqs = append(seqs, l.namesOf(ctx, locks))
+	}
+	return merged(seqs)
+}
+
+// namesOf reads what is to be listed of one mode.
+func (l *lister) namesOf(ctx context.Context, locks opened) iter.Seq2[item, error] {
 	var opts []sqllock.ListOption
 	if l.cmd.Bool("all") {
 		opts = append(opts, sqllock.IncludeFree())
 	}
-	return func(yield func(sqllock.Info, error) bool) {
-		for info, err := range l.locks.List(ctx, opts...) {
+	return func(yield func(item, error) bool) {
+		for info, err := range locks.List(ctx, opts...) {
 			matches := strings.HasPrefix(info.Name, l.prefix)
 			switch {
+			case err != nil && len(l.all) > 1 && locks.mode.sessions() && denied(err):
+				l.leaveOut(locks.mode, err)
+				return
 			case err == nil && !matches && info.Name < l.prefix:
 				continue
 			case err == nil && !matches: // nor will the next
 				return
 			}
-			if !yield(info, err) {
+			if !yield(item{locks.mode, info}, err) {
 				return
 			}
 		}
@@ -83,12 +96,12 @@ func (l *lister) names(ctx context.Context) iter.Seq2[sqllock.Info, error] {
 // list writes one list. What was read before an error is written too.
 func (l *lister) list(ctx context.Context, w io.Writer) error {
 	add, flush := l.writer(w)
-	for info, err := range l.names(ctx) {
+	for name, err := range l.names(ctx) {
 		if err != nil {
 			_ = flush()
 			return err
 		}
-		add(&info)
+		add(&name)
 	}
 	if err := flush(); err != nil {
 		return fail(exitCannotWrite, "%w", err)
@@ -96,13 +109,13 @@ func (l *lister) list(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-func (l *lister) writer(w io.Writer) (add func(*sqllock.Info), flush func() error) {
+func (l *lister) writer(w io.Writer) (add func(*item), flush func() error) {
 	if l.json {
 		b := bufio.NewWriterSize(w, 1<<16)
-		return func(i *sqllock.Info) { _, _ = b.Write(jsonLine(i)) }, b.Flush
+		return func(i *item) { _, _ = b.Write(jsonLine(i)) }, b.Flush
 	}
 	t := newTable(w)
-	return func(i *sqllock.Info) { t.add(newRow(i)) }, t.flush
+	return func(i *item) { t.add(newRow(i)) }, t.flush
 }
 
 // watch lists the names until it is interrupted. Once it has begun, a database that
@@ -162,12 +175,12 @@ func (l *lister) draw(ctx context.Context, s screen, text *bytes.Buffer) error {
 	t := newTable(&body)
 	t.clip = s.columns
 	total := 0
-	for info, err := range l.names(ctx) {
+	for name, err := range l.names(ctx) {
 		if err != nil {
 			return err
 		}
 		if total++; total <= s.rows-frameRows {
-			t.add(newRow(&info))
+			t.add(newRow(&name))
 		}
 	}
 	if err := t.flush(); err != nil {
@@ -182,31 +195,40 @@ func (l *lister) draw(ctx context.Context, s screen, text *bytes.Buffer) error {
 
 const listDescription = `ls lists the names that nobody can lock just now, or whose holder has let the lease
 expire, in the order of their bytes; those that begin with PREFIX if there is one.
-It reads and waits for no lock.
+These are the locks of all modes that the database offers. Those of a mode that the
+server refuses, or that the account may not see, are left out, which is said on
+stderr. ls reads and waits for no lock.
 
+   MODE    unique, forupdate or advisory: the same name in two modes is two locks
    STATE   held; expired: the holder crashed, anybody can take the name; kept: for
            the --min-hold of its last holder; with --all also released and forced,
            which are free
    TOKEN   the fencing token of the holder, or of the last one
    SINCE   when the holder got it
    UNTIL   when the lease expires unless it is renewed, the time ends for which the
-           name is kept, or the last lease ended
-   HOLDER  the holder's label
+           name is kept, or the last lease ended; session: when the session of the
+           database ends that keeps the name
+   HOLDER  the holder's label, or how many share the name, as in "3 readers"
+
+The server knows no names of locks of the mode advisory: such a lock appears with its
+name about a second after it was taken. Of the mode forupdate those who share a name
+are not known.
 
 Names and labels may be anything. Those with blanks, quotes, or characters that
 are not plainly seen, are quoted, with escapes as in Go. Columns are aligned for a
 thousand names at a time.
 
-With --json each line is an object with the fields name, state, label, owner, token,
-holds, since, until, kept_until and now, the time by the database's clock when it was
-read. Times are as in RFC 3339. What does not apply is left out; the state is that of
-the last term also while the name is kept. Characters that are not plainly seen are
-escaped. With --watch an empty line follows each list.
+With --json each line is an object with the fields name, mode, state, label, owner,
+token, holds, readers, since, until, kept_until and now, the time by the database's
+clock when it was read. Times are as in RFC 3339. What does not apply is left out; the
+state is that of the last term also while the name is kept. Characters that are not
+plainly seen are escaped. With --watch an empty line follows each list.
 
 Examples:
 
    sqllock ls
    sqllock ls --all invoice/
+   sqllock ls --mode advisory
    sqllock ls --json | jq -r 'select(.state == "held") | .name'
    sqllock ls --watch --interval 500ms
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/urfave/cli/v3"
 
@@ -15,16 +17,19 @@ import (
 // it is told to.
 type operator struct {
 	*app
-	cmd   *cli.Command
-	opts  sqllock.UniqueOptions
-	db    *database
-	locks *sqllock.Locker
+	cmd  *cli.Command
+	opts sqllock.UniqueOptions
+	db   *database
+
+	all     []opened        // the locks of the modes that the command is about
+	locks   *sqllock.Locker // the first of them: the only one, unless it is about all
+	leftOut map[mode]bool   // of which it was said that the server refuses them
 }
 
 // operation makes the action of such a command.
 func (a *app) operation(fn func(ctx context.Context, o *operator) error) cli.ActionFunc {
 	return func(ctx context.Context, cmd *cli.Command) error {
-		o := &operator{app: a, cmd: cmd, opts: sqllock.UniqueOptions{Reaper: &sqllock.ReaperOptions{Off: true}}}
+		o := &operator{app: a, cmd: cmd, leftOut: make(map[mode]bool), opts: sqllock.UniqueOptions{Reaper: &sqllock.ReaperOptions{Off: true}}}
 		sigs := listenForEnd()
 		defer sigs.stop()
 		ctx, release := sigs.interrupt(ctx)
@@ -51,20 +56,49 @@ func (o *operator) open(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	o.locks, err = o.db.locker(ctx, &o.opts)
-	return slow(err)
+	return slow(o.openAll(ctx))
+}
+
+// openAll opens the locks of each mode that the command is about. What a server
+// refuses is left out, if it is not what was asked for.
+func (o *operator) openAll(ctx context.Context) error {
+	for i, m := range o.db.modes {
+		patience := openPatience
+		if i > 0 {
+			patience = crowdPatience
+		}
+		locks, err := o.db.locker(ctx, m, &o.opts, patience)
+		switch {
+		case err == nil:
+			o.all = append(o.all, opened{m, locks})
+		case i == 0 || !refused(err):
+			return err
+		default:
+			o.leaveOut(m, err)
+		}
+	}
+	o.locks = o.all[0].Locker
+	return nil
+}
+
+// leaveOut says once that locks of a mode are not to be seen.
+func (o *operator) leaveOut(m mode, err error) {
+	if !o.leftOut[m] {
+		o.leftOut[m] = true
+		o.say("without the mode %s: %s", m, strings.TrimPrefix(err.Error(), "sqllock: "))
+	}
 }
 
 func (o *operator) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
 	defer cancel()
-	if o.locks != nil {
-		within(ctx, func() { _ = o.locks.Close(ctx) })
+	for _, l := range o.all {
+		within(ctx, func() { _ = l.Close(ctx) })
 	}
 	if o.db != nil {
 		o.db.close(ctx)
 	}
-	o.db, o.locks = nil, nil
+	o.db, o.all, o.locks = nil, nil, nil
 }
 
 // mentionStandIn says why there is nothing to be seen.
@@ -99,12 +133,18 @@ func (a *app) put(text []byte) error {
 	return nil
 }
 
-// locker opens the locks; a server that is full or still starting gets until ctx
-// ends.
-func (d *database) locker(ctx context.Context, opts *sqllock.UniqueOptions) (*sqllock.Locker, error) {
-	for {
-		locks, err := sqllock.NewUnique(ctx, d, opts)
-		if err == nil || !crowded(err) || pause(ctx) != nil {
+// mode returns the mode of a command that is about one.
+func (o *operator) mode() mode { return o.db.modes[0] }
+
+// crowdPatience is for how long a connection is waited for that one can do without.
+const crowdPatience = 2 * time.Second
+
+// locker opens the locks of a mode; a server that is full or still starting gets some
+// time.
+func (d *database) locker(ctx context.Context, m mode, opts *sqllock.UniqueOptions, patience time.Duration) (*sqllock.Locker, error) {
+	for end := time.Now().Add(patience); ; {
+		locks, err := m.open(ctx, d.locks, opts)
+		if err == nil || !crowded(err) || time.Now().After(end) || pause(ctx) != nil {
 			return locks, err
 		}
 	}

@@ -30,10 +30,10 @@ func TestListShowsWhoHoldsWhat(t *testing.T) {
 			t.Fatalf("want a heading and three names:\n%s%s", r.out, r.err)
 		}
 		for i, want := range [][]string{
-			{"NAME", "STATE", "TOKEN", "SINCE", "UNTIL", "HOLDER"},
-			{"a/expired", "expired", "7", "-", "1h0m ago", `"who crashed"`},
-			{"b/held", "held", "s ago", "in ", `"the holder"`},
-			{"c/kept", "kept", "-", "in 59m", "-"},
+			{"NAME", "MODE", "STATE", "TOKEN", "SINCE", "UNTIL", "HOLDER"},
+			{"a/expired", "unique", "expired", "7", "-", "1h0m ago", `"who crashed"`},
+			{"b/held", "unique", "held", "s ago", "in ", `"the holder"`},
+			{"c/kept", "unique", "kept", "-", "in 59m", "-"},
 		} {
 			for _, part := range want {
 				if _, rest, ok := strings.Cut(lines[i], part); !ok {
@@ -74,7 +74,7 @@ func TestInspectShowsAllThereIs(t *testing.T) {
 		r := s.run(t, "inspect", "n")
 		r.want(t, 0, `"hello\u202e\nthere"`, "")
 		shown := strings.Join(strings.Fields(r.out), " ")
-		for _, part := range []string{"name n state held", `holder "the holder" owner `, "token 1", "holds 1 since 2", "s ago until 2", " in 29", "value "} {
+		for _, part := range []string{"name n mode unique state held", `holder "the holder" owner `, "token 1", "holds 1 since 2", "s ago until 2", " in 29", "value "} {
 			if !strings.Contains(shown, part) {
 				t.Errorf("%q is missing in\n%s", part, r.out)
 			}

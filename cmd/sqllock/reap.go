@@ -39,10 +39,10 @@ func reap(ctx context.Context, o *operator) error {
 		return err
 	}
 	o.mentionStandIn()
-	report, err := o.locks.Reaper().Reap(ctx)
-	text := reportText(&report)
+	report, err := o.reapAll(ctx)
+	text := report.text()
 	if o.cmd.Bool("json") {
-		text = reportJSON(&report)
+		text = report.json()
 	}
 	if failed := o.put(text); err == nil { // what was done is told in any case
 		err = failed
@@ -50,24 +50,66 @@ func reap(ctx context.Context, o *operator) error {
 	return err
 }
 
-func reportText(r *sqllock.ReapReport) []byte {
-	var b strings.Builder
-	for _, c := range r.Crashed {
-		_, _ = fmt.Fprintf(&b, "crashed: %s, held by %s (owner %s, token %d) since %s, expired %s\n", word(c.Name), word(c.Label),
-			word(c.Owner), c.Token, c.Since.UTC().Format(time.RFC3339), c.Expired.UTC().Format(time.RFC3339))
+// report is what was done in the modes.
+type report struct {
+	seen, purged int
+	took         time.Duration
+	crashed      []crash
+}
+
+// crash is a holder that crashed.
+type crash struct {
+	mode mode
+	sqllock.CrashedEvent
+}
+
+// reapAll reaps in one mode after the other.
+func (o *operator) reapAll(ctx context.Context) (r report, err error) {
+	for _, locks := range o.all {
+		part, err := locks.Reaper().Reap(ctx)
+		r.add(locks.mode, &part)
+		switch {
+		case err != nil && len(o.all) > 1 && locks.mode.sessions() && denied(err):
+			o.leaveOut(locks.mode, err)
+		case err != nil:
+			return r, err
+		}
 	}
-	_, _ = fmt.Fprintf(&b, "%d seen, %d crashed, %d purged, in %v\n", r.Seen, len(r.Crashed), r.Purged, r.Took.Round(time.Millisecond))
+	return r, nil
+}
+
+func (r *report) add(m mode, part *sqllock.ReapReport) {
+	r.seen += part.Seen
+	r.purged += part.Purged
+	r.took += part.Took
+	for _, c := range part.Crashed {
+		r.crashed = append(r.crashed, crash{m, c})
+	}
+}
+
+func (r *report) text() []byte {
+	var b strings.Builder
+	for _, c := range r.crashed {
+		_, _ = fmt.Fprintf(&b, "crashed: %s, held by %s (owner %s, token %d) since %s, expired %s", word(c.Name), word(c.Label),
+			word(c.Owner), c.Token, c.Since.UTC().Format(time.RFC3339), c.Expired.UTC().Format(time.RFC3339))
+		if c.mode != unique {
+			_, _ = fmt.Fprintf(&b, ", mode %s", c.mode)
+		}
+		b.WriteByte('\n')
+	}
+	_, _ = fmt.Fprintf(&b, "%d seen, %d crashed, %d purged, in %v\n", r.seen, len(r.crashed), r.purged, r.took.Round(time.Millisecond))
 	return []byte(b.String())
 }
 
-func reportJSON(r *sqllock.ReapReport) []byte {
+func (r *report) json() []byte {
 	var o object
-	o.number("seen", int64(r.Seen))
-	o.number("purged", int64(r.Purged))
-	o.number("took_ms", r.Took.Milliseconds())
-	crashed := make([]object, len(r.Crashed))
-	for i, c := range r.Crashed {
+	o.number("seen", int64(r.seen))
+	o.number("purged", int64(r.purged))
+	o.number("took_ms", r.took.Milliseconds())
+	crashed := make([]object, len(r.crashed))
+	for i, c := range r.crashed {
 		crashed[i].text("name", c.Name)
+		crashed[i].text("mode", string(c.mode))
 		crashed[i].text("label", c.Label)
 		crashed[i].text("owner", c.Owner)
 		crashed[i].number("token", c.Token)
@@ -78,11 +120,13 @@ func reportJSON(r *sqllock.ReapReport) []byte {
 	return o.line()
 }
 
-const reapDescription = `reap walks once over the table. Leases that expired, because their holders crashed or
-lost the database, are ended and told, and names that were free for longer than
---retention are deleted. Names that somebody holds are not touched. It works in small
-statements with pauses in between and passes over what others have locked, so it can
-run at any time, also beside others of its kind.
+const reapDescription = `reap walks once over the tables, those of all modes that the database offers. Leases
+that expired, because their holders crashed or lost the database, are ended and told,
+and names that were free for longer than --retention are deleted. Names that somebody
+holds are not touched. It works in small statements with pauses in between and passes
+over what others have locked, so it can run at any time, also beside others of its
+kind. A mode that the server refuses, or in which the account may not reap, is left
+out, which is said on stderr.
 
 Nobody needs it for correctness: a name whose lease has expired can be locked by
 anybody. Programs that use the library reap in the background, but "sqllock run" does
@@ -91,7 +135,7 @@ time by which the database's clock may be set back without a fencing token being
 repeated.
 
 The fields of --json are seen, purged, took_ms and crashed, a list of objects with
-name, label, owner, token, since and expired.
+name, mode, label, owner, token, since and expired.
 
 Exit codes: 0 the pass is complete,
    64   wrong usage

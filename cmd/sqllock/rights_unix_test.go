@@ -58,9 +58,21 @@ func onServers(t *testing.T, test func(t *testing.T, s *site), wanted ...string)
 	}
 }
 
+// all are the privileges of somebody who may do everything but migrate.
+func (s *site) all() []string {
+	grants := []string{"SELECT, UPDATE ON sqllock_meta"}
+	for _, table := range []string{"lock", "holder", "term", "pin"} {
+		grants = append(grants, "SELECT, INSERT, UPDATE, DELETE ON sqllock_"+table)
+	}
+	if s.d.Engine() == testdb.Postgres {
+		grants = append(grants, "USAGE, SELECT, UPDATE ON SEQUENCE sqllock_token")
+	}
+	return grants
+}
+
 func TestFourPrivilegesAreEnoughForEverythingButMigrations(t *testing.T) {
 	onEachServer(t, func(t *testing.T, s *site) {
-		u := s.account(t, "SELECT, INSERT, UPDATE, DELETE ON sqllock_lock", "SELECT, UPDATE ON sqllock_meta")
+		u := s.account(t, s.all()...)
 		s.put(t, "crashed", "l", time.Now().Add(-time.Hour))
 		u.run(t, "run", "n", "--", "echo", "ran").want(t, 0, "ran", "")
 		u.run(t, "ls", "-a").want(t, 0, "n ", "")
@@ -81,7 +93,7 @@ func TestDoctorNamesThePrivilegesThatAreMissing(t *testing.T) {
 			"SELECT, INSERT ON sqllock_lock":         {"UPDATE", "DELETE"},
 			"SELECT, INSERT, UPDATE ON sqllock_lock": {"DELETE"},
 		} {
-			u := s.account(t, grant, "SELECT ON sqllock_meta")
+			u := s.account(t, append(s.all()[2:], grant, "SELECT ON sqllock_meta")...)
 			r := u.run(t, "doctor")
 			if len(missing) > 1 {
 				r.want(t, exitNo, "bad   privileges", "")
@@ -117,19 +129,24 @@ func TestDoctorNamesThePrivilegesThatAreMissing(t *testing.T) {
 
 func TestRowLevelSecurityIsNamed(t *testing.T) {
 	onPostgres(t, func(t *testing.T, s *site) {
-		u := s.account(t, "SELECT, INSERT, UPDATE, DELETE ON sqllock_lock", "SELECT, UPDATE ON sqllock_meta")
+		u := s.account(t, s.all()...)
 		u.run(t, "doctor").want(t, 0, "ok    privileges", "")
 		if _, err := s.db.ExecContext(t.Context(), `ALTER TABLE sqllock_lock ENABLE ROW LEVEL SECURITY`); err != nil {
 			t.Fatal(err)
 		}
 		u.run(t, "doctor").want(t, exitNo, "bad   privileges    row-level security", "")
+		s.exec(t, `ALTER TABLE sqllock_lock DISABLE ROW LEVEL SECURITY`)
+		s.exec(t, `ALTER TABLE sqllock_term ENABLE ROW LEVEL SECURITY`)
+		r := u.run(t, "doctor")
+		r.want(t, exitNo, "bad   privileges    row-level security", "")
+		r.want(t, exitNo, "sqllock_term", "")
 	})
 }
 
 // To look takes as little as the library's constructor takes, which is more on MySQL.
 func TestToLookTakesNoRightToWriteOnPostgres(t *testing.T) {
 	onPostgres(t, func(t *testing.T, s *site) {
-		u := s.account(t, "SELECT ON sqllock_lock", "SELECT ON sqllock_meta")
+		u := s.account(t, "SELECT ON sqllock_lock", "SELECT ON sqllock_meta", "SELECT ON sqllock_holder")
 		s.put(t, "n", "l", time.Now().Add(time.Hour))
 		u.run(t, "ls").want(t, 0, "n ", "")
 		u.run(t, "inspect", "n").want(t, 0, "held", "")

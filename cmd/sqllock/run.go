@@ -20,6 +20,7 @@ type runner struct {
 	*app
 	name     string
 	path     string // of CMD
+	shared   bool
 	try      bool
 	wait     time.Duration // 0: as long as it takes
 	ttl      time.Duration
@@ -40,13 +41,15 @@ func (a *app) runCommand() *cli.Command {
 		HideHelpCommand: true,
 		Metadata:        map[string]any{takesCommand: true},
 		Flags: []cli.Flag{
+			modeFlag("take the lock of `MODE`: unique, forupdate or advisory", unique),
+			&cli.BoolFlag{Name: "shared", Aliases: []string{"s"}, Usage: "hold the name together with others who do; who does not share it waits for all of them"},
 			&cli.BoolFlag{Name: "try", Usage: "do not wait if the name is held"},
 			&cli.DurationFlag{Name: "wait", HideDefault: true, Usage: "wait no longer than `DURATION` for the name, 10s or 5m; 0 is --try (default: for ever)"},
 			&cli.DurationFlag{Name: "ttl", Value: sqllock.DefaultTTL, Usage: "free the name if nothing is heard of run for `DURATION`"},
 			&cli.DurationFlag{Name: "grace", Value: 10 * time.Second, Usage: "when the lock is lost, kill what SIGTERM has not ended after `DURATION`"},
 			&cli.IntFlag{Name: "conflict-exit-code", Aliases: []string{"E"}, Value: exitHeld, Usage: "exit with `CODE` if --try or --wait did not get the name"},
 			&cli.DurationFlag{Name: "min-hold", HideDefault: true, Usage: "keep the name from others for `DURATION` from the start of CMD on, even if it ends earlier"},
-			&cli.DurationFlag{Name: "max-hold", HideDefault: true, Usage: "take the lock for lost after `DURATION`, and end CMD"},
+			&cli.DurationFlag{Name: "max-hold", HideDefault: true, Usage: "take the lock for lost after `DURATION`, and end CMD (default: never; 1h with --mode forupdate)"},
 			&cli.DurationFlag{Name: "lock-delay", HideDefault: true, Usage: "if the lock is lost, keep the name from others for `DURATION` more"},
 			&cli.StringFlag{Name: "value", Usage: "show `TEXT` to whoever inspects the name"},
 			&cli.StringFlag{Name: "label", Usage: "tell people by `TEXT` who holds the name (default: host/program/pid)"},
@@ -67,6 +70,7 @@ func (a *app) newRunner(cmd *cli.Command) (*runner, error) {
 	r := &runner{
 		app:      a,
 		name:     cmd.Args().First(),
+		shared:   cmd.Bool("shared"),
 		try:      cmd.Bool("try"),
 		wait:     cmd.Duration("wait"),
 		ttl:      cmd.Duration("ttl"),
@@ -85,6 +89,8 @@ func (a *app) newRunner(cmd *cli.Command) (*runner, error) {
 		return nil, fail(exitUsage, "run: CMD is missing, as in: sqllock run %q -- CMD", r.name)
 	case r.try && cmd.IsSet("wait"):
 		return nil, fail(exitUsage, "run: --try and --wait exclude each other")
+	case r.shared && (cmd.IsSet("min-hold") || cmd.IsSet("value")):
+		return nil, fail(exitUsage, "run: --min-hold and --value do not apply to a lock that is --shared")
 	case r.ttl <= 0:
 		return nil, fail(exitUsage, "run: --ttl %v: must be positive", r.ttl)
 	case r.wait < 0 || r.grace < 0:
@@ -167,6 +173,24 @@ const runDescription = `run waits until it holds the lock NAME, runs CMD, and gi
 has ended. NAME is 1 to 255 bytes of UTF-8; upper and lower case differ. The
 "--" may be left out; what follows CMD is never read as a flag of run.
 
+With --shared any number of them hold NAME at the same time, as long as all of them
+share it: readers, while those without --shared are writers, each alone. Readers
+and writers get NAME in no order: readers can keep a writer waiting. --min-hold and
+--value do not apply.
+
+--mode chooses what keeps NAME. The same NAME in two modes is two locks.
+
+   unique     a row that expires. Whoever holds NAME is succeeded --ttl after it was
+              heard of last; it outlives broken connections and restarts of the server
+   forupdate  an open transaction that has locked a row. If run dies NAME is free at
+              once; if its host vanishes, --ttl after. If the server ends the session
+              the lock is lost at once. --max-hold is 1h unless it is set
+   advisory   a lock in the memory of the server. For the rest as forupdate, but
+              without the 1h
+
+The last two take Postgres, or MySQL, where --ttl must be 2s at least, and three
+connections instead of two.
+
 CMD finds NAME in SQLLOCK_NAME and the fencing token in SQLLOCK_TOKEN: a number
 that is higher each time somebody gets the lock, which whatever CMD writes to can
 use to refuse the late write of a former holder.
@@ -175,10 +199,11 @@ The lock is renewed every third of --ttl. If that fails for too long, because th
 database cannot be reached, or because run itself was stopped, the lock is lost:
 run sends SIGTERM to CMD and all that it has started, after --grace SIGKILL, and
 exits with 75. If run is killed with -9, CMD and what it has started are killed at
-once, so that they are gone before the lock is free. What no lock can do is
-prevent that a stopped run (SIGSTOP, a suspended machine) finds out too late: CMD
-may still be running then while somebody else has the lock, until run goes on.
-That is what the token is for.
+once, so that they are gone before the lock is free. With --mode forupdate or advisory
+the lock is free at once too: the next one may begin a moment before they are gone,
+unless --lock-delay keeps it. What no lock can do is prevent that a stopped run
+(SIGSTOP, a suspended machine) finds out too late: CMD may still be running then while
+somebody else has the lock, until run goes on. That is what the token is for.
 
 A job that several hosts start at the same time runs once if --min-hold is longer than
 their clocks differ. With --max-hold a CMD that hangs is ended as if the lock were
@@ -200,6 +225,9 @@ Examples:
    sqllock run nightly -- ./backup.sh
    sqllock run --try -E 0 nightly -- ./backup.sh       (skip if it is running)
    sqllock run --wait 10m --ttl 1m report -- make report
+   sqllock run --mode advisory --try nightly -- ./backup.sh
+   sqllock run --shared data -- ./report.sh            (many at a time, but not
+   sqllock run data -- ./import.sh                      while this runs)
    sqllock run deploy -- sh -c 'echo $SQLLOCK_NAME $SQLLOCK_TOKEN'
 
 Exit codes: that of CMD, 128+n if signal n ended it, or

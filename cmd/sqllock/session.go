@@ -66,15 +66,19 @@ func (s *session) lock(ctx context.Context) (*sqllock.Lease, error) {
 // acquire takes the lock as the flags say. One that was granted while we were
 // stopped, and came too late to be used, is waited for anew.
 func (s *session) acquire(ctx context.Context) (*sqllock.Lease, error) {
+	lock, try := s.locks.Lock, s.locks.TryLock
+	if s.shared {
+		lock, try = s.locks.RLock, s.locks.TryRLock
+	}
 	if s.try {
-		return s.locks.TryLock(ctx, s.name, s.options...)
+		return try(ctx, s.name, s.options...)
 	}
 	for end := time.Now().Add(s.wait); ; {
 		opts := s.options
 		if s.wait > 0 {
 			opts = append(slices.Clip(opts), sqllock.Wait(max(time.Until(end), time.Millisecond)))
 		}
-		lease, err := s.locks.Lock(ctx, s.name, opts...)
+		lease, err := lock(ctx, s.name, opts...)
 		if late := (*sqllock.LostError)(nil); errors.As(err, &late) && late.Reason == sqllock.LostLate {
 			if s.wait == 0 || time.Now().Before(end) {
 				continue
@@ -99,13 +103,13 @@ func (s *session) open(ctx context.Context) error {
 	if err := s.db.prepare(ctx); err != nil {
 		return err
 	}
-	opts := s.lockerOptions()
-	locks, err := s.db.locker(ctx, opts)
+	opts, m := s.lockerOptions(), s.db.modes[0]
+	locks, err := s.db.locker(ctx, m, opts, openPatience)
 	if s.db.file != "" && errors.Is(err, sqllock.ErrSchema) {
 		if err := migrations.Up(ctx, s.db); err != nil {
 			return fmt.Errorf("%s: %w", s.db.file, err)
 		}
-		locks, err = s.db.locker(ctx, opts)
+		locks, err = s.db.locker(ctx, m, opts, openPatience)
 	}
 	s.locks = locks
 	return err

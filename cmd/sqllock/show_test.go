@@ -186,7 +186,7 @@ func TestATableIsAlignedAThousandRowsAtATime(t *testing.T) {
 		case i > 2500:
 			name += strings.Repeat("y", 20)
 		}
-		table.add(newRow(&sqllock.Info{Name: name, State: sqllock.StateHeld, Token: int64(i), Label: "l"}))
+		table.add(newRow(&item{unique, sqllock.Info{Name: name, State: sqllock.StateHeld, Token: int64(i), Label: "l"}}))
 	}
 	if err := table.flush(); err != nil {
 		t.Fatal(err)
@@ -198,14 +198,14 @@ func TestATableIsAlignedAThousandRowsAtATime(t *testing.T) {
 	places := make(map[int]int) // the column where the second column begins
 	for i, l := range lines[1:] {
 		if i != 2 {
-			before, _, _ := strings.Cut(l, "held")
+			before, _, _ := strings.Cut(l, "unique")
 			places[columns(before)]++
 		}
 	}
 	if len(places) != 1 { // the long name has widened the first thousand to the bound; later ones are not narrower
 		t.Errorf("the second column begins at %v", places)
 	}
-	if at := columns(strings.SplitN(lines[1], "held", 2)[0]); at != widestColumn+2 {
+	if at := columns(strings.SplitN(lines[1], "unique", 2)[0]); at != widestColumn+2 {
 		t.Errorf("one long name has moved the others to column %d", at)
 	}
 }

@@ -74,9 +74,10 @@ func name16(name string) []byte { return []byte(fmt.Sprintf("%-16s", name)[:16])
 // entry is a line of ls --json.
 type entry struct {
 	Name, State, Label, Owner, Value string
+	Mode                             mode
 	ValueHex                         string `json:"value_hex"`
 	Token                            int64
-	Holds                            int
+	Holds, Readers                   int
 	Since, Until, Now                time.Time
 	KeptUntil                        time.Time `json:"kept_until"`
 }

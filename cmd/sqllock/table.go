@@ -11,9 +11,9 @@ import (
 
 // tableColumns are the columns of ls. The holder's label stands last: nothing on its
 // line follows what may be written from right to left.
-var tableColumns = row{"NAME", "STATE", "TOKEN", "SINCE", "UNTIL", "HOLDER"}
+var tableColumns = row{"NAME", "MODE", "STATE", "TOKEN", "SINCE", "UNTIL", "HOLDER"}
 
-type row [6]string
+type row [7]string
 
 const (
 	// tableBlock is how many rows are aligned to each other, so that a long table
@@ -76,16 +76,36 @@ func (t *table) flush() error {
 }
 
 // newRow is how a name stands in the table.
-func newRow(i *sqllock.Info) row {
-	until := i.Until
-	if until.Before(i.KeptUntil) {
-		until = i.KeptUntil
+func newRow(i *item) row {
+	return row{word(i.Name), string(i.mode), state(&i.Info), strconv.FormatInt(i.Token, 10), since(&i.Info), until(&i.Info), holder(&i.Info)}
+}
+
+// until tells when a name becomes free if nothing happens.
+func until(i *sqllock.Info) string {
+	switch {
+	case bySession(i):
+		return "session"
+	case i.Until.Before(i.KeptUntil):
+		return relative(i.KeptUntil, i.Now)
 	}
-	holder := "-"
-	if i.Label != "" {
-		holder = word(i.Label)
+	return relative(i.Until, i.Now)
+}
+
+// bySession reports that a session of the database keeps the name for as long as it
+// lasts.
+func bySession(i *sqllock.Info) bool { return i.State == sqllock.StateHeld && i.Until.IsZero() }
+
+// holder tells in a word or two who holds a name. A label of two words is quoted.
+func holder(i *sqllock.Info) string {
+	switch {
+	case i.Readers == 1:
+		return "1 reader"
+	case i.Readers > 1:
+		return strconv.Itoa(i.Readers) + " readers"
+	case i.Label != "":
+		return word(i.Label)
 	}
-	return row{word(i.Name), state(i), strconv.FormatInt(i.Token, 10), since(i), relative(until, i.Now), holder}
+	return "-"
 }
 
 // since tells for how long a name has been held. Of a name that is free that says

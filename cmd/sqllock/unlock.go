@@ -11,7 +11,8 @@ import (
 	"github.com/sqllock/sqllock"
 )
 
-// forcePatience is for how long unlock waits for a transaction that guards the lease.
+// forcePatience is for how long unlock waits for a transaction that guards the lease,
+// or for a holder to let go.
 const forcePatience = 10 * time.Second
 
 func (a *app) unlockCommand() *cli.Command {
@@ -22,8 +23,9 @@ func (a *app) unlockCommand() *cli.Command {
 		Description:     unlockDescription,
 		HideHelpCommand: true,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "force", Usage: "do it, although the holder is not asked and may go on for a while"},
-			&cli.DurationFlag{Name: "wait", Value: forcePatience, Usage: "wait no longer than `DURATION` for a transaction that keeps the row locked"},
+			&cli.BoolFlag{Name: "force", Usage: "do it, although the holder may go on for a while"},
+			modeFlag("take the lock of `MODE` away: unique, forupdate or advisory", unique),
+			&cli.DurationFlag{Name: "wait", Value: forcePatience, Usage: "wait no longer than `DURATION` for a transaction that keeps the row locked, or for the holder to let go"},
 		},
 		Action: a.operation(unlock),
 	}
@@ -52,8 +54,7 @@ func unlock(ctx context.Context, o *operator) error {
 	case errors.Is(err, sqllock.ErrNotHeld):
 		return o.notHeld(name)
 	case err != nil && bounded.Err() != nil && ctx.Err() == nil:
-		err = fmt.Errorf("%s was not unlocked within %v: a transaction keeps its row locked, or the database does not answer: %w",
-			word(name), wait, err)
+		err = fmt.Errorf("%s was not unlocked within %v: %s, or the database does not answer: %w", word(name), wait, o.mode().keeper(), err)
 		if unseen != nil {
 			return &failure{code: exitUnavailable, err: err}
 		}
@@ -69,7 +70,8 @@ func unlock(ctx context.Context, o *operator) error {
 // holder of before has the lock no more, even if somebody else has it.
 func (o *operator) settle(ctx context.Context, name string, token int64, err error) error {
 	if sleep(ctx, 1200*time.Millisecond) == nil {
-		if info, failed := o.locks.Inspect(ctx, name); failed == nil && info.Token != token {
+		info, failed := o.locks.Inspect(ctx, name)
+		if failed == nil && (info.Token != token || o.mode().sessions() && info.State != sqllock.StateHeld) {
 			return o.put([]byte(fmt.Sprintf("unlocked %s\n", word(name))))
 		}
 	}
@@ -83,12 +85,27 @@ func (o *operator) refuse(ctx context.Context, name string) error {
 	case err != nil:
 		return err
 	case info.State == sqllock.StateHeld:
-		return o.misuse("%s is %s; its holder would go on until its next renewal, beside whoever gets the name meanwhile; "+
-			"if that is what you want, add --force", word(name), situation(&info))
+		return o.misuse("%s is %s; %s; if that is what you want, add --force", word(name), situation(&info), o.mode().force())
 	case state(&info) == "kept":
 		return o.misuse("%s is %s; to open it earlier, add --force", word(name), situation(&info))
 	}
 	return o.notHeld(name)
+}
+
+// keeper is what may keep unlock waiting.
+func (m mode) keeper() string {
+	if m.sessions() {
+		return "its holder was asked and has not let go"
+	}
+	return "a transaction keeps its row locked"
+}
+
+// force is what becomes of the holder.
+func (m mode) force() string {
+	if m.sessions() {
+		return "its holder would be asked to let go, and its work be ended"
+	}
+	return "its holder would go on until its next renewal, beside whoever gets the name meanwhile"
 }
 
 func (o *operator) notHeld(name string) error {
@@ -99,6 +116,9 @@ func (o *operator) notHeld(name string) error {
 // situation tells who holds a name, or what else is with it.
 func situation(i *sqllock.Info) string {
 	who := fmt.Sprintf("%s (owner %s, token %d)", word(i.Label), word(i.Owner), i.Token)
+	if i.Readers > 0 {
+		who = fmt.Sprintf("%s (token %d)", holder(i), i.Token)
+	}
 	switch {
 	case i.State == sqllock.StateHeld:
 		return "held by " + who + " since " + relative(i.Since, i.Now)
@@ -113,12 +133,17 @@ func situation(i *sqllock.Info) string {
 const unlockDescription = `unlock ends the lease that somebody has on NAME, and the time for which NAME is kept
 by --min-hold. NAME is free at once and the next who waits for it gets it.
 
-The holder is not asked. It learns of it when it renews the lease next, within a
+In the mode unique the holder is not asked. It learns of it when it renews the lease next, within a
 third of its TTL, or at its deadline; "sqllock run" then ends its command. Until then
 it goes on, and there may be two who believe that they hold NAME. Only the fencing
 token tells them apart: that of the next holder is higher. So unlock does nothing
 without --force but say who holds NAME. If the holder is dead there is no need for
 it: NAME becomes free by itself when the lease expires.
+
+In the modes forupdate and advisory the holder is asked, and lets go within a second;
+then NAME is free, and nobody holds it beside the next one. A holder that is dead, or
+does not run, is ended by the server when its TTL is over. unlock waits for either, no
+longer than --wait; if that is over the holder stays asked.
 
 While a transaction of the database keeps the row of NAME locked, unlock waits.
 
@@ -126,6 +151,7 @@ Examples:
 
    sqllock unlock nightly                 (says who holds it)
    sqllock unlock --force nightly
+   sqllock unlock --force --mode advisory nightly
 
 Exit codes: 0 the lock was taken away,
    1    NAME is not held

@@ -17,6 +17,7 @@ func (a *app) waitCommand() *cli.Command {
 		Description:     waitDescription,
 		HideHelpCommand: true,
 		Flags: []cli.Flag{
+			modeFlag("wait for the lock of `MODE`: unique, forupdate or advisory", unique),
 			&cli.DurationFlag{Name: "wait", HideDefault: true, Usage: "wait no longer than `DURATION`, 10s or 5m; 0 is to look once (default: for ever)"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "say nothing if --wait is over"},
 			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell on stderr who holds the name"},
@@ -107,11 +108,14 @@ func isFree(i *sqllock.Info) bool { return i.State != sqllock.StateHeld && i.Kep
 const waitDescription = `wait ends when nobody holds NAME and nothing else keeps it. It does not take the
 lock: a moment later somebody else may have it, which "sqllock run" is for. A name
 that was never locked is free. It looks again at least every half second; a name that
-is free for less than that between two holders may be missed.
+is free for less than that between two holders may be missed. The same name in two
+modes is two locks; in the mode advisory one that was taken less than a second or so
+ago may pass for free.
 
 Examples:
 
    sqllock wait deploy && echo "nobody deploys"
+   sqllock wait --mode advisory nightly
    sqllock wait --wait 0 -q deploy || echo "somebody deploys"
 
 Exit codes: 0 NAME is free,

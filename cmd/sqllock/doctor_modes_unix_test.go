@@ -1,0 +1,80 @@
+//go:build unix
+
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sqllock/sqllock/internal/testdb"
+)
+
+func TestDoctorTellsOfEachMode(t *testing.T) {
+	onEachSite(t, func(t *testing.T, s *site) {
+		for _, m := range modes {
+			part := "sqllock works with this database"
+			if s.d.Engine() == testdb.SQLite && m != unique {
+				part = "not with this kind of database"
+			}
+			s.finds(t, 0, "ok", "locks", string(m)+": "+part)
+		}
+	})
+}
+
+func TestDoctorLooksAtTheTablesOfOtherModes(t *testing.T) {
+	onEachSite(t, func(t *testing.T, s *site) {
+		tables := []string{"holder"}
+		if s.d.Engine() != testdb.SQLite {
+			tables = []string{"holder", "term", "pin"}
+		}
+		for _, table := range tables {
+			s.finds(t, 0, "ok", "tables", "sqllock_"+table)
+			s.exec(t, "ALTER TABLE sqllock_"+table+" RENAME TO hidden")
+			s.finds(t, exitNo, "bad", "tables", "sqllock_"+table, "does not exist", "sqllock migrate up")
+			s.exec(t, "ALTER TABLE hidden RENAME TO sqllock_"+table)
+		}
+		switch s.d.Engine() {
+		case testdb.SQLite:
+		case testdb.Postgres:
+			s.finds(t, 0, "ok", "tables", "sqllock_token")
+			s.exec(t, "ALTER SEQUENCE sqllock_token RENAME TO hidden")
+			s.finds(t, exitNo, "bad", "tables", "sequence", "sqllock_token", "does not exist")
+			s.exec(t, "ALTER SEQUENCE hidden RENAME TO sqllock_token")
+			s.exec(t, "ALTER TABLE sqllock_term SET UNLOGGED")
+			s.finds(t, exitNo, "bad", "tables", "sqllock_term", "unlogged", "SET LOGGED")
+		default:
+			s.exec(t, "ALTER TABLE sqllock_term ENGINE = MyISAM")
+			s.finds(t, exitNo, "bad", "tables", "sqllock_term", "MyISAM", "ENGINE = InnoDB")
+		}
+	})
+}
+
+func TestDoctorTellsWhatOtherModesLack(t *testing.T) {
+	onEachServer(t, func(t *testing.T, s *site) {
+		u := s.account(t, "SELECT, INSERT, UPDATE, DELETE ON sqllock_lock", "SELECT, UPDATE ON sqllock_meta", "SELECT ON sqllock_term", "SELECT ON sqllock_holder")
+		out := u.finds(t, 0, "warn", "privileges", "lacks INSERT, UPDATE, DELETE on", "sqllock_holder", "shared", "GRANT")
+		if !strings.Contains(out, "ok    locks         unique: ") {
+			t.Error("the mode unique is usable")
+		}
+		u.finds(t, 0, "warn", "privileges", "lacks INSERT, UPDATE, DELETE on", "sqllock_term", "forupdate, advisory", "GRANT INSERT, UPDATE, DELETE ON")
+		u.finds(t, 0, "warn", "privileges", "sqllock_pin", "forupdate")
+		u.finds(t, 0, "warn", "locks", "forupdate: the account lacks privileges")
+		u.finds(t, 0, "warn", "locks", "advisory: the account lacks privileges")
+		if s.d.Engine() == testdb.Postgres {
+			u.finds(t, 0, "warn", "privileges", "USAGE, SELECT, UPDATE", "sqllock_token", "GRANT USAGE, SELECT, UPDATE ON SEQUENCE")
+		}
+		s.account(t, "SELECT, INSERT, UPDATE, DELETE ON sqllock_lock", "SELECT, UPDATE ON sqllock_meta").
+			finds(t, exitNo, "bad", "privileges", "SELECT", "sqllock_holder", "GRANT")
+
+		var allButDelete []string
+		for _, grant := range s.all() {
+			allButDelete = append(allButDelete, strings.ReplaceAll(grant, ", DELETE", ""))
+		}
+		out = s.account(t, allButDelete...).finds(t, 0, "warn", "privileges", "lacks DELETE", "sqllock_term", "which only reaping takes")
+		for _, m := range modes {
+			if !strings.Contains(out, "ok    locks         "+string(m)+": ") {
+				t.Errorf("the mode %s is usable without DELETE:\n%s", m, out)
+			}
+		}
+	})
+}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/urfave/cli/v3"
+
+	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/lockmysql"
+	"github.com/sqllock/sqllock/lockpg"
+	"github.com/sqllock/sqllock/locksqlite"
+)
+
+// mode is a kind of lock. The same name in two modes is two locks.
+type mode string
+
+const (
+	unique    mode = "unique"
+	forUpdate mode = "forupdate"
+	advisory  mode = "advisory"
+)
+
+// modes are all of them, in the order in which those of one name are listed.
+var modes = []mode{unique, forUpdate, advisory}
+
+// kinds tell, by the methods that they have, which modes a product offers.
+var kinds = map[string]any{
+	"postgres": (*lockpg.Database)(nil),
+	"mysql":    (*lockmysql.Database)(nil),
+	"sqlite":   (*locksqlite.Database)(nil),
+}
+
+func parseMode(word string) (mode, error) {
+	if word == "for-update" {
+		return forUpdate, nil
+	}
+	if m := mode(word); slices.Contains(modes, m) {
+		return m, nil
+	}
+	return "", fmt.Errorf("there is no mode %q, but unique, forupdate and advisory", word)
+}
+
+// modeFlag is the flag that names a mode; without a default it stands for all.
+func modeFlag(usage string, byDefault mode) cli.Flag {
+	return &cli.StringFlag{Name: "mode", Usage: usage, Value: string(byDefault), Validator: func(word string) error {
+		_, err := parseMode(word)
+		return err
+	}}
+}
+
+// sessions reports that a session of the database keeps the locks of the mode.
+func (m mode) sessions() bool { return m != unique }
+
+// offeredBy reports whether a kind of database has the mode. Its server may refuse it
+// all the same.
+func (m mode) offeredBy(kind any) (ok bool) {
+	switch m {
+	case unique:
+		_, ok = kind.(driver.UniqueDatabase)
+	case forUpdate:
+		_, ok = kind.(driver.ForUpdateDatabase)
+	case advisory:
+		_, ok = kind.(driver.AdvisoryDatabase)
+	}
+	return ok
+}
+
+// wantedModes are those of a product that a command is about: the one that its flag
+// names, or all.
+func wantedModes(cmd *cli.Command, product string) (wanted []mode, err error) {
+	kind := kinds[product]
+	for _, m := range modes {
+		if m.offeredBy(kind) {
+			wanted = append(wanted, m)
+		}
+	}
+	word := cmd.String("mode")
+	if word == "" {
+		return wanted, nil
+	}
+	m, err := parseMode(word)
+	if err != nil {
+		return nil, fail(exitUsage, "%w", err)
+	}
+	if !m.offeredBy(kind) {
+		return nil, fail(exitUsage, "a database of %s does not offer the mode %s, but %s", products[product], m, join(wanted))
+	}
+	return []mode{m}, nil
+}
+
+// products are the names of databases as people write them.
+var products = map[string]string{"postgres": "Postgres", "mysql": "MySQL", "sqlite": "SQLite"}
+
+func join(list []mode) string {
+	words := make([]string, len(list))
+	for i, m := range list {
+		words[i] = string(m)
+	}
+	return strings.Join(words, ", ")
+}
+
+// open makes a Locker of the mode, which the database offers.
+func (m mode) open(ctx context.Context, db locks, o *sqllock.UniqueOptions) (*sqllock.Locker, error) {
+	switch m {
+	case forUpdate:
+		return sqllock.NewForUpdate(ctx, db.(driver.ForUpdateDatabase),
+			&sqllock.ForUpdateOptions{TTL: o.TTL, Label: o.Label, Logger: o.Logger, Reaper: o.Reaper})
+	case advisory:
+		return sqllock.NewAdvisory(ctx, db.(driver.AdvisoryDatabase),
+			&sqllock.AdvisoryOptions{TTL: o.TTL, Label: o.Label, Logger: o.Logger, Reaper: o.Reaper})
+	}
+	return sqllock.NewUnique(ctx, db, o)
+}
+
+// opened are the locks of one mode.
+type opened struct {
+	mode mode
+	*sqllock.Locker
+}
+
+// refused reports that the server, or what stands before it, does not let us have a
+// mode besides another, and will not by itself. A table that is not there is one that
+// the account may not see.
+func refused(err error) bool {
+	for _, e := range []error{sqllock.ErrUnsupported, sqllock.ErrInvalidOption, sqllock.ErrSchema} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return denied(err) || crowded(err)
+}
+
+// denied reports that the account lacks a privilege.
+func denied(err error) bool {
+	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) {
+		return pg.Code == "42501" // insufficient_privilege
+	}
+	my := (*mysql.MySQLError)(nil)
+	return errors.As(err, &my) && (my.Number == 1142 || my.Number == 1143 || my.Number == 1370) // ER_TABLEACCESS_DENIED_ERROR and its kin
+}
+
+// completeMode returns what a shell may complete the value of --mode to, if that is
+// what it asks for.
+func completeMode(args []string) string {
+	n := len(args)
+	if n < 2 || args[n-1] != completionRequest || args[n-2] != "--mode" {
+		return ""
+	}
+	return strings.ReplaceAll(join(modes), ", ", "\n") + "\n"
+}

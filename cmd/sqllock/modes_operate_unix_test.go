@@ -1,0 +1,272 @@
+//go:build unix
+
+package main
+
+import (
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/internal/testdb"
+)
+
+func TestAllModesAreListedInOneOrder(t *testing.T) {
+	onEachServer(t, func(t *testing.T, s *site) {
+		var want []string
+		for _, name := range []string{"a", "b/1", "b/2", "c"} {
+			for _, m := range modes {
+				if name == "c" && m != forUpdate {
+					continue
+				}
+				holding := s.shell(t, "@UP; sleep 60", "--mode", string(m), "--label", "l of "+string(m), name)
+				defer holding.end(t)
+				want = append(want, name+" "+string(m))
+			}
+		}
+		list := func(args ...string) (got []string) {
+			for _, x := range entries(t, s.run(t, append([]string{"ls", "--json"}, args...)...).out) {
+				got = append(got, x.Name+" "+string(x.Mode))
+				if x.State != "held" || x.Token < 1e15 || x.Label != "l of "+string(x.Mode) || len(x.Owner) != 32 || x.Since.IsZero() || x.Until.IsZero() != x.Mode.sessions() {
+					t.Errorf("%+v", x)
+				}
+			}
+			return got
+		}
+		eventually(t, "all are listed", func() bool { return len(list()) >= len(want) })
+		if got := list(); !slices.Equal(got, want) {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
+		if got := list("b/"); !slices.Equal(got, want[3:9]) {
+			t.Errorf("those that begin with b/: %q", got)
+		}
+		for _, m := range modes {
+			only := slices.DeleteFunc(slices.Clone(want), func(x string) bool { return !strings.HasSuffix(x, " "+string(m)) })
+			if got := list("--mode", string(m)); !slices.Equal(got, only) {
+				t.Errorf("of %s: %q", m, got)
+			}
+		}
+		r := s.run(t, "ls", "--mode", "for-update", "c")
+		r.want(t, 0, "", "")
+		if lines := strings.Split(r.out, "\n"); len(lines) != 3 || r.err != "" || !strings.Contains(lines[1], "s ago  session  ") {
+			t.Errorf("as a table:\n%s%s", r.out, r.err)
+		}
+	})
+}
+
+func TestInspectLooksAtTheLockOfOneMode(t *testing.T) {
+	onSessionModes(t, func(t *testing.T, s *site, m mode) {
+		s.run(t, "inspect", "--mode", string(m), "n").want(t, exitNo, "unknown", "")
+		holding := s.shell(t, "@UP; sleep 60", "--mode", string(m), "n", "--label", "the holder", "--value", "hello\nthere")
+		s.run(t, "inspect", "n").want(t, exitNo, "unknown", "")
+		r := s.run(t, "inspect", "--mode", string(m), "n")
+		r.want(t, 0, "until   its session ends", "")
+		shown := strings.Join(strings.Fields(r.out), " ")
+		for _, part := range []string{"name n mode " + string(m) + " state held", `holder "the holder" owner `, "token 1", "since 2", `value "hello\nthere"`} {
+			if !strings.Contains(shown, part) {
+				t.Errorf("%q is missing in\n%s", part, r.out)
+			}
+		}
+		x := entries(t, s.run(t, "inspect", "--mode", string(m), "--json", "n").out)[0]
+		if x.Mode != m || x.State != "held" || x.Value != "hello\nthere" || !x.Until.IsZero() {
+			t.Errorf("as JSON: %+v", x)
+		}
+		holding.end(t)
+		s.run(t, "inspect", "--mode", string(m), "n").want(t, 0, "released", "")
+	})
+}
+
+// listed waits until the server knows the name of a lock.
+func (s *site) listed(t *testing.T, m mode, name string) {
+	t.Helper()
+	eventually(t, name+" is known", func() bool { return s.run(t, "wait", "-q", "--mode", string(m), "--wait", "0", name).code == exitNo })
+}
+
+func TestUnlockAsksTheHolderOfASession(t *testing.T) {
+	onSessionModes(t, func(t *testing.T, s *site, m mode) {
+		unlock := func(code int, out, err string, flags ...string) {
+			t.Helper()
+			s.run(t, append([]string{"unlock", "--mode", string(m), "n"}, flags...)...).want(t, code, out, err)
+		}
+		unlock(exitNo, "", "not held")
+		unlock(exitNo, "", "not held", "--force")
+		holding := s.shell(t, "@UP; sleep 60", "--mode", string(m), "n", "--label", "the holder")
+		s.listed(t, m, "n")
+		s.run(t, "unlock", "n", "--force").want(t, exitNo, "", "not held")
+		unlock(exitUsage, "", "asked to let go")
+		s.run(t, "run", "--mode", string(m), "--try", "n", "--", "true").want(t, exitHeld, "", "held")
+		began := time.Now()
+		unlock(0, `unlocked n, which was held by "the holder"`, "", "--force")
+		if took := time.Since(began); took > 5*time.Second { // the TTL is 30 s
+			t.Errorf("it took %v", took)
+		}
+		s.run(t, "run", "--mode", string(m), "--try", "n", "--", "echo", "ran").want(t, 0, "ran", "")
+		holding.wait().want(t, exitLost, "", "revoked")
+		unlock(exitNo, "", "not held", "--force")
+	})
+}
+
+func TestUnlockWaitsForAHolderThatDoesNotAnswerUntilTheServerEndsIt(t *testing.T) {
+	onSessionModes(t, func(t *testing.T, s *site, m mode) {
+		holding := s.shell(t, "trap '' TERM; @UP; sleep 60", "--mode", string(m), "--ttl", "4s", "--grace", "1s", "n")
+		s.listed(t, m, "n")
+		holding.signal(syscall.SIGSTOP)
+		s.run(t, "unlock", "--mode", string(m), "--force", "--wait", "1s", "n").want(t, exitUnavailable, "", "was asked and has not let go")
+		s.run(t, "run", "--mode", string(m), "--try", "n", "--", "true").want(t, exitHeld, "", "held")
+		s.run(t, "unlock", "--mode", string(m), "--force", "--wait", "30s", "n").want(t, 0, "unlocked n", "")
+		s.run(t, "run", "--mode", string(m), "--try", "n", "--", "echo", "ran").want(t, 0, "ran", "")
+		holding.signal(syscall.SIGCONT)
+		holding.wait().want(t, exitLost, "", "lost")
+	})
+}
+
+func TestWaitEndsWhenASessionLetsGo(t *testing.T) {
+	onSessionModes(t, func(t *testing.T, s *site, m mode) {
+		if r := s.run(t, "wait", "--mode", string(m), "n"); r != (result{}) {
+			t.Errorf("a name that was never locked: %+v", r)
+		}
+		holding := s.shell(t, "@UP; sleep 60", "--mode", string(m), "n", "--label", "the holder")
+		s.listed(t, m, "n")
+		s.run(t, "wait", "n").want(t, 0, "", "")
+		s.run(t, "wait", "--mode", string(m), "--wait", "300ms", "n").want(t, exitNo, "", "the holder")
+		waiting := s.start(t, "wait", "-v", "--mode", string(m), "n")
+		time.Sleep(300 * time.Millisecond)
+		holding.end(t)
+		waiting.wait().want(t, 0, "", "n is released")
+
+		killed := s.shell(t, "@UP; sleep 60", "--mode", string(m), "m")
+		s.listed(t, m, "m")
+		waiting = s.start(t, "wait", "--mode", string(m), "--wait", "10s", "m")
+		killed.signal(syscall.SIGKILL)
+		killed.wait()
+		waiting.wait().want(t, 0, "", "")
+	})
+}
+
+func TestReapCleansUpInAllModes(t *testing.T) {
+	onEachServer(t, func(t *testing.T, s *site) {
+		s.put(t, "crashed", "l", time.Now().Add(-time.Hour))
+		for _, m := range []mode{forUpdate, advisory} {
+			p := s.shell(t, "@UP; sleep 60", "--mode", string(m), "--label", "who crashed", "crashed")
+			s.listed(t, m, "crashed")
+			p.signal(syscall.SIGKILL)
+			p.wait()
+			s.exec(t, "INSERT INTO sqllock_term (mode, name, version, ended_at) VALUES ("+map[mode]string{forUpdate: "2", advisory: "3"}[m]+", 'old', 1, 1)")
+		}
+		s.exec(t, "INSERT INTO sqllock_lock (name, version) VALUES ('old', 1)")
+		holding := s.shell(t, "@UP; sleep 60", "--mode", "forupdate", "held")
+		eventually(t, "the server knows that they are gone", func() bool { return !strings.Contains(s.run(t, "ls").out, "session  \"who") })
+		r := s.run(t, "reap")
+		r.want(t, 0, "3 crashed, 3 purged", "")
+		for _, m := range modes {
+			found := false
+			for line := range strings.Lines(r.out) {
+				found = found || strings.HasPrefix(line, "crashed: crashed, held by ") && strings.HasSuffix(line, ", mode "+string(m)+"\n") == m.sessions()
+			}
+			if !found {
+				t.Errorf("no crash in the mode %s:\n%s", m, r.out)
+			}
+			s.run(t, "inspect", "--mode", string(m), "old").want(t, exitNo, "unknown", "")
+			s.run(t, "inspect", "--mode", string(m), "crashed").want(t, 0, "expired", "")
+		}
+		s.run(t, "reap").want(t, 0, " 0 crashed, 0 purged", "")
+		holding.end(t).want(t, 128+int(syscall.SIGTERM), "", "")
+	})
+}
+
+func TestAModeThatIsRefusedIsLeftOutOfTheListAndSaidOnce(t *testing.T) {
+	onEachServer(t, func(t *testing.T, s *site) {
+		u := s.account(t, "SELECT, INSERT, UPDATE, DELETE ON sqllock_lock", "SELECT, INSERT, UPDATE, DELETE ON sqllock_holder", "SELECT, UPDATE ON sqllock_meta")
+		s.put(t, "n", "l", time.Now().Add(time.Hour))
+		lines := func(r result) {
+			t.Helper()
+			for _, m := range []mode{forUpdate, advisory} {
+				if strings.Count(r.err, "without the mode "+string(m)+": ") != 1 {
+					t.Errorf("want one line about %s:\n%s", m, r.err)
+				}
+			}
+			if strings.Count(r.err, "\n") != 2 {
+				t.Errorf("want two lines:\n%s", r.err)
+			}
+		}
+		r := u.run(t, "ls")
+		r.want(t, 0, "n     unique  held", "")
+		lines(r)
+		r = u.run(t, "reap")
+		r.want(t, 0, "1 seen, 0 crashed, 0 purged", "")
+		lines(r)
+		watching := u.start(t, "ls", "--watch", "--interval", "100ms")
+		time.Sleep(1500 * time.Millisecond)
+		r = watching.end(t)
+		if lines(r); r.code != 0 || strings.Count(r.out, "NAME") < 3 {
+			t.Errorf("watched: %+v", r)
+		}
+		if r := u.run(t, "ls", "--mode", "unique"); r.code != 0 || r.err != "" {
+			t.Errorf("of the mode unique: %+v", r)
+		}
+		r = u.run(t, "ls", "--mode", "forupdate")
+		if r.want(t, exitUnavailable, "", "sqllock: "); strings.Contains(r.out, "held") || strings.Contains(r.err, "without") {
+			t.Errorf("of a mode that is refused: %+v", r)
+		}
+	})
+}
+
+func TestWatchingKeepsThreeConnectionsAndLeavesNone(t *testing.T) {
+	onEachServer(t, func(t *testing.T, s *site) {
+		count := sessions(t, s.d)
+		idle := count()
+		watching := s.start(t, "ls", "--watch", "--interval", "100ms")
+		most := 0
+		for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			most = max(most, count()-idle)
+		}
+		if r := watching.end(t); r.code != 0 || r.err != "" || strings.Count(r.out, "NAME") < 5 {
+			t.Errorf("%+v", r)
+		}
+		if most < 1 || most > maxSessionConns {
+			t.Errorf("up to %d connections", most)
+		}
+		eventually(t, "all connections are closed", func() bool { return count() <= idle })
+	})
+}
+
+func TestWatchOutlivesTheEndOfItsSessions(t *testing.T) {
+	onEachServer(t, func(t *testing.T, s *site) {
+		watching := s.start(t, "ls", "--watch", "--json", "--interval", "100ms")
+		time.Sleep(time.Second)
+		s.endSessions(t)
+		holding := s.shell(t, "@UP; sleep 60", "--mode", "forupdate", "later")
+		time.Sleep(2 * time.Second)
+		if r := watching.end(t); r.code != 0 || !strings.Contains(r.out, `"later","mode":"forupdate"`) {
+			t.Errorf("%+v", r)
+		}
+		holding.end(t)
+	})
+}
+
+// The constructors of MySQL try whether the account may write.
+func TestAModeThatTheAccountMayNotUseIsLeftOut(t *testing.T) {
+	onMySQL(t, func(t *testing.T, s *site) {
+		u := s.account(t, append(s.all()[:3], "SELECT ON sqllock_term", "SELECT ON sqllock_pin")...)
+		s.put(t, "n", "l", time.Now().Add(time.Hour))
+		u.run(t, "ls").want(t, 0, "n     unique  held", "without the mode advisory: ")
+		u.run(t, "ls").want(t, 0, "n     unique  held", "denied")
+	})
+}
+
+func TestAModeThatTheLibraryRefusesIsLeftOut(t *testing.T) {
+	onEachServer(t, func(t *testing.T, s *site) {
+		change := "ALTER TABLE sqllock_term ENGINE = MyISAM"
+		if s.d.Engine() == testdb.Postgres {
+			change = "ALTER TABLE sqllock_term SET UNLOGGED"
+		}
+		s.exec(t, change)
+		s.put(t, "n", "l", time.Now().Add(time.Hour))
+		for _, m := range []mode{forUpdate, advisory} {
+			s.run(t, "ls").want(t, 0, "n     unique  held", "without the mode "+string(m)+": ")
+			s.run(t, "ls", "--mode", string(m)).want(t, exitUnavailable, "", "sqllock_term")
+			s.run(t, "run", "--mode", string(m), "n", "--", "echo", "ran").want(t, exitUnavailable, "", "sqllock_term")
+		}
+	})
+}
