@@ -59,16 +59,12 @@ func (a alone) Close() error { return nil }
 // repeated: see queryKept. The sequence was lifted on it.
 func (s *advisoryStore) onControl(ctx context.Context, fn func(runner) error) error {
 	do := func() error {
-		return s.kept.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		return s.control.source.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
 			run := (&store{source: alone{conn}, isolate: s.control.isolate}).query
-			err := s.liftOnce(ctx, conn, run)
-			if err == nil {
-				err = fn(run)
+			if err := s.liftOnce(ctx, conn, run); err != nil {
+				return err
 			}
-			if err != nil && isAnswer(err) {
-				return sqlconn.Settled(err)
-			}
-			return err
+			return fn(run)
 		})
 	}
 	err := do()
@@ -94,17 +90,10 @@ func (s *advisoryStore) liftOnce(ctx context.Context, conn *sql.Conn, run runner
 // moment: that is waited for.
 func (s *advisoryStore) checkGuards(ctx context.Context, run runner, names []string) (free bool, err error) {
 	args := []any{integers(len(names), func(i int) int64 { return s.guard(names[i]) })}
-	for try := range drawTries {
-		if try > 0 {
-			if err := pause(ctx); err != nil {
-				return false, err
-			}
-		}
-		err = run(ctx, s.q.checkGuards, args, func(rows *sql.Rows) error { return rows.Scan(&free) })
-		if err != nil || free {
-			break
-		}
-	}
+	err = insist(ctx, false, func() (bool, error) {
+		err := run(ctx, s.q.checkGuards, args, func(rows *sql.Rows) error { return rows.Scan(&free) })
+		return free, err
+	})
 	return free, err
 }
 

@@ -20,7 +20,7 @@ func (s *advisorySession) Grant(ctx context.Context, reqs []driver.GrantRequest)
 		s.lifted = true
 	}
 	g := &granting{s: s, reqs: reqs, res: make([]driver.GrantResult, len(reqs)),
-		won: make([]bool, len(reqs)), noted: make([]bool, len(reqs))}
+		won: make([]bool, len(reqs)), drawn: make([]bool, len(reqs)), noted: make([]bool, len(reqs))}
 	err := g.run(ctx)
 	if err == nil {
 		return g.res, nil
@@ -35,6 +35,7 @@ type granting struct {
 	res  []driver.GrantResult
 
 	won   []bool // which locks the session has got
+	drawn []bool // for which of them a token was asked for with the lock
 	noted []bool // for which of them it is written who has it
 }
 
@@ -49,11 +50,10 @@ func (g *granting) run(ctx context.Context) error {
 	var shared []bool
 	var losers []int
 	for i := range g.reqs {
-		switch {
-		case g.res[i].Granted:
-			g.s.hold(&g.reqs[i], &g.res[i], g.noted[i])
+		if g.res[i].Granted {
 			continue
-		case g.won[i] && g.s.keys[g.key(i)] == 0:
+		}
+		if g.won[i] && g.s.keys[g.key(i)] == 0 {
 			keys, shared = append(keys, g.key(i)), append(shared, g.reqs[i].Shared)
 		}
 		if g.res[i].Holder == (driver.Holder{}) && g.res[i].Crashed.Acq == (driver.ID{}) {
@@ -63,7 +63,15 @@ func (g *granting) run(ctx context.Context) error {
 	if _, err := g.s.letGo(ctx, keys, shared); err != nil {
 		return err
 	}
-	return g.tell(ctx, losers)
+	if err := g.tell(ctx, losers); err != nil {
+		return err
+	}
+	for i := range g.reqs {
+		if g.res[i].Granted && !g.res[i].Found {
+			g.s.hold(&g.reqs[i], &g.res[i], g.noted[i])
+		}
+	}
+	return nil
 }
 
 func (g *granting) key(i int) int64 { return g.s.store.key(g.reqs[i].Name) }
@@ -74,51 +82,67 @@ func (g *granting) key(i int) int64 { return g.s.store.key(g.reqs[i].Name) }
 func (g *granting) lock(ctx context.Context) error {
 	var ask []int
 	for i := range g.reqs {
+		if own := g.s.grips[g.reqs[i].Acq]; own != nil {
+			g.res[i] = driver.GrantResult{Granted: true, Found: true, Version: own.version, Remaining: g.s.store.ttl}
+			continue
+		}
 		if g.won[i] = g.s.keys[g.key(i)] > 0; !g.won[i] {
 			ask = append(ask, i)
 		}
 	}
-	for try := 0; len(ask) > 0 && try < drawTries; try++ {
-		if try > 0 {
-			if err := pause(ctx); err != nil {
-				return err
-			}
-		}
-		args := []any{
-			integers(len(ask), func(i int) int64 { return g.key(ask[i]) }),
-			integers(len(ask), func(i int) int64 { return g.s.store.guard(g.reqs[ask[i]].Name) }),
-			array(len(ask), func(i int) string { return strconv.FormatBool(g.reqs[ask[i]].Shared) }),
-		}
-		k := 0
-		var again []int
-		err := g.s.query(ctx, g.s.store.q.try, args, func(rows *sql.Rows) error {
-			i := ask[k]
-			k++
-			var locked, free bool
-			err := rows.Scan(&locked, &free)
-			g.won[i] = locked && free
-			if locked && !free && g.reqs[i].Shared {
-				again = append(again, i)
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		ask = again
+	if len(ask) == 0 {
+		return nil
 	}
-	return nil
+	return insist(ctx, false, func() (bool, error) {
+		var err error
+		ask, err = g.tryKeys(ctx, ask)
+		return len(ask) == 0, err
+	})
 }
+
+// tryKeys tries the locks of the requests at which, and returns which to try again.
+func (g *granting) tryKeys(ctx context.Context, which []int) (again []int, err error) {
+	n := len(which)
+	args := []any{
+		integers(n, func(i int) int64 { return g.key(which[i]) }),
+		integers(n, func(i int) int64 { return g.s.store.guard(g.reqs[which[i]].Name) }),
+		array(n, func(i int) string { return strconv.FormatBool(g.reqs[which[i]].Shared) }),
+		array(n, func(i int) string { return g.reqs[which[i]].Name }),
+		array(n, func(i int) string { return strconv.FormatBool(!written(&g.reqs[which[i]])) }),
+		g.s.store.lift,
+	}
+	k := 0
+	err = g.s.query(ctx, g.s.store.q.try, args, func(rows *sql.Rows) error {
+		i := which[k]
+		k++
+		var locked, free bool
+		var p passed
+		err := rows.Scan(&locked, &free, &p.token, &p.gate, &p.now)
+		g.won[i] = locked && free
+		if p.named = p.gate < 0; g.won[i] && !p.named && !written(&g.reqs[i]) {
+			g.drawn[i], g.res[i] = true, p.result(g.s.store.ttl)
+		}
+		if locked && !free && g.reqs[i].Shared {
+			again = append(again, i)
+		}
+		return err
+	})
+	return again, err
+}
+
+// written reports that it has to be written down, before a lease is believed in, who
+// has it.
+func written(r *driver.GrantRequest) bool { return r.Delay > 0 || r.MinHold > 0 || len(r.Value) > 0 }
 
 // draw draws the tokens for what was locked. A name whose row has to be written, or
 // is not up to date, is drawn for by itself.
 func (g *granting) draw(ctx context.Context) error {
-	var plain, written []int
-	for i, r := range g.reqs {
+	var plain, alone []int
+	for i := range g.reqs {
 		switch {
-		case !g.won[i]:
-		case r.Delay > 0 || r.MinHold > 0 || len(r.Value) > 0:
-			written = append(written, i)
+		case !g.won[i] || g.drawn[i]:
+		case written(&g.reqs[i]):
+			alone = append(alone, i)
 		default:
 			plain = append(plain, i)
 		}
@@ -135,11 +159,11 @@ func (g *granting) draw(ctx context.Context) error {
 		for k, i := range plain {
 			g.res[i] = passes[k].result(g.s.store.ttl)
 			if passes[k].named {
-				written = append(written, i)
+				alone = append(alone, i)
 			}
 		}
 	}
-	for _, i := range written {
+	for _, i := range alone {
 		var err error
 		d := &drawing{req: &g.reqs[i], named: !g.reqs[i].Shared, pid: g.s.pid, started: g.s.started, run: g.s.query, lift: []any{g.s.store.lift}}
 		if g.res[i], err = g.s.store.draw(ctx, d); err != nil {
@@ -201,14 +225,6 @@ func (g *granting) tell(ctx context.Context, losers []int) error {
 func (s *advisorySession) reconcile(ctx context.Context, reqs []driver.GrantRequest, err error) error {
 	if s.over {
 		return err
-	}
-	for i := range reqs { // of which none counts
-		if g := s.grips[reqs[i].Acq]; g != nil {
-			delete(s.grips, reqs[i].Acq)
-			if s.keys[g.key]--; s.keys[g.key] == 0 {
-				delete(s.keys, g.key)
-			}
-		}
 	}
 	has := make(map[int64]bool) // whether it is shared
 	failed := s.query(ctx, s.store.q.ownLocks, nil, func(rows *sql.Rows) error {

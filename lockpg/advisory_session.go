@@ -172,7 +172,7 @@ func (s *advisorySession) release(ctx context.Context, reqs []driver.ReleaseRequ
 	for i, was := range held {
 		if !was {
 			s.end()
-			return nil, fmt.Errorf("the server did not know of the advisory lock %d: %w", keys[i], errOver)
+			return nil, fmt.Errorf("sqllock: the server does not know of the advisory lock %d of the session, which is ended", keys[i])
 		}
 	}
 	return res, nil

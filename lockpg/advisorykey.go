@@ -14,7 +14,8 @@ import (
 // database is the id of the database: the column id of the table of metadata. In SQL
 // the key is
 //
-//	SELECT ('x' || left(encode(sha256('sqllock advisory\x00'::bytea || uuid_send(id) || '\x00' || convert_to('name', 'UTF8')), 'hex'), 16))::bit(64)::bigint
+//	SELECT ('x' || left(encode(sha256('sqllock advisory'::bytea || '\x00'::bytea || uuid_send(id) || '\x00'::bytea ||
+//	       convert_to('name', 'UTF8')), 'hex'), 16))::bit(64)::bigint
 //	FROM sqllock_meta
 //
 // It has 64 bits of a hash: of a million names that are held at a time, two have the

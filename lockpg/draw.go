@@ -3,6 +3,7 @@ package lockpg
 import (
 	"context"
 	"database/sql"
+	"math/rand/v2"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
@@ -18,36 +19,41 @@ type drawing struct {
 	lift    []any // the key under which the sequence is lifted, in the mode advisory
 }
 
-// drawTries is how often draw looks at a row that somebody has locked, a moment
-// apart: two who share a name may draw at the same time. A guard lasts longer.
-const (
-	drawTries = 5
-	moment    = 2 * time.Millisecond
-)
-
 // draw draws a token. It is not granted while something other than a holder keeps the
 // name.
 func (s *sessions) draw(ctx context.Context, d *drawing) (res driver.GrantResult, err error) {
-	for try := range drawTries {
-		if try > 0 {
-			if err := pause(ctx); err != nil {
-				return res, err
-			}
-		}
+	err = insist(ctx, d.req.Shared, func() (bool, error) {
 		var gate int64
-		if res, gate, err = s.drawOnce(ctx, d); err != nil || res.Granted || gate > res.Now || res.Crashed.Acq != (driver.ID{}) {
-			return res, err
-		}
-	}
-	return res, nil
+		res, gate, err = s.drawOnce(ctx, d)
+		return res.Granted || gate > res.Now || res.Crashed.Acq != driver.ID{}, err
+	})
+	return res, err
 }
 
-func pause(ctx context.Context) error {
-	select {
-	case <-time.After(moment):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+// Bounds of asking again for what somebody else has, who may have it for a moment
+// only, as those do who are granted a lock to share it, each for as long as a flush
+// takes. A guard has it for longer.
+const (
+	drawTries    = 5
+	readersWait  = 500 * time.Millisecond
+	longestPause = 32 * time.Millisecond
+)
+
+// insist calls f, with pauses, until it is done: a few times, or for a while if others
+// may be in the way who flush what they write.
+func insist(ctx context.Context, flushing bool, f func() (done bool, err error)) error {
+	end := time.Now().Add(readersWait)
+	for try := 1; ; try++ {
+		done, err := f()
+		if done || err != nil || !flushing && try == drawTries || time.Now().After(end) {
+			return err
+		}
+		pause := min(longestPause, time.Millisecond<<try)
+		select {
+		case <-time.After(pause/2 + rand.N(pause)):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 

@@ -43,7 +43,9 @@ type forUpdateSession struct {
 	store *forUpdateStore
 	begun bool
 	held  *driver.GrantRequest
-	holds int // as it was written
+
+	version int64
+	holds   int // as it was written
 
 	pid, started int64
 }
@@ -51,14 +53,20 @@ type forUpdateSession struct {
 // ID implements [driver.Session]. Guards are on the row of the term.
 func (s *forUpdateSession) ID() string { return strconv.FormatInt(s.pid, 10) }
 
+// maxPins is how often a pin is made that is not there when it is to be locked.
+const maxPins = 3
+
 // longestWait is how long a statement waits in the database at most: the server waits
 // for it in turn when it builds an index concurrently.
 const longestWait = time.Second
 
 // Grant implements [driver.Session]. It is one request: a session has one lock.
 func (s *forUpdateSession) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
-	if len(reqs) != 1 || s.held != nil {
+	switch {
+	case len(reqs) != 1 || s.held != nil && s.held.Acq != reqs[0].Acq:
 		panic("bug: a session of the mode for update has one lock")
+	case s.held != nil:
+		return []driver.GrantResult{{Granted: true, Found: true, Version: s.version, Remaining: s.store.ttl}}, nil
 	}
 	res, err := s.grant(ctx, &reqs[0])
 	if err != nil {
@@ -93,7 +101,7 @@ func (s *forUpdateSession) grant(ctx context.Context, req *driver.GrantRequest) 
 		return res, s.undo(ctx, nil)
 	}
 	held := *req
-	s.held, s.holds = &held, 1
+	s.held, s.version, s.holds = &held, res.Version, 1
 	return res, nil
 }
 
@@ -107,7 +115,7 @@ func (s *forUpdateSession) lock(ctx context.Context, req *driver.GrantRequest) (
 		s.begun = true
 	}
 	query, args := s.pinQuery(ctx, req)
-	for range drawTries { // it may be deleted before it is locked
+	for range maxPins { // it may be deleted before it is locked
 		var known bool
 		err = s.query(ctx, query, args, func(rows *sql.Rows) error {
 			var h nullHolder
@@ -188,83 +196,6 @@ func (s *forUpdateSession) undo(ctx context.Context, err error) error {
 func isLockTimeout(err error) bool {
 	var coded interface{ SQLState() string }
 	return errors.As(err, &coded) && (coded.SQLState() == "55P03" || coded.SQLState() == "57014")
-}
-
-// Renew implements [driver.Session].
-func (s *forUpdateSession) Renew(ctx context.Context, reqs []driver.RenewRequest) (driver.RenewResults, error) {
-	var asked revocations
-	err := s.query(ctx, s.store.q.asked, []any{s.store.client.Instance.String()}, asked.scan)
-	if err == nil {
-		err = s.exec(ctx, queryRest)
-	}
-	if err != nil {
-		s.end() // the transaction is over
-		return driver.RenewResults{}, err
-	}
-	res := driver.RenewResults{Now: asked.now, Status: make([]driver.RenewStatus, len(reqs))}
-	for i := range reqs {
-		res.Status[i] = driver.Ended
-		if s.held != nil && s.held.Acq == reqs[i].Acq {
-			res.Status[i] = asked.status(&reqs[i])
-			s.count(ctx, &reqs[i])
-		}
-	}
-	return res, nil
-}
-
-// count writes how often the lease is held, for people.
-func (s *forUpdateSession) count(ctx context.Context, req *driver.RenewRequest) {
-	if req.Holds == s.holds || req.Holds < 1 || s.held.Shared {
-		return
-	}
-	args := []any{array(1, func(int) string { return req.Name }), array(1, func(int) string { return req.Acq.String() }), integers(1, func(int) int64 { return int64(req.Holds) })}
-	if s.store.queryKept(ctx, s.store.q.holds, args, nil) == nil {
-		s.holds = req.Holds
-	}
-}
-
-// Release implements [driver.Session]. The term ends with the transaction, so that
-// nobody sees one without the other.
-func (s *forUpdateSession) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error) {
-	res := make([]bool, len(reqs))
-	for i := range reqs {
-		if s.held == nil || s.held.Acq != reqs[i].Acq {
-			continue
-		}
-		if reqs[i].Lost && !reqs[i].Guarded {
-			s.end() // so that others see that the term is over
-			s.held, res[i] = nil, true
-			continue
-		}
-		if err := s.release(ctx, &reqs[i]); err != nil {
-			return nil, err
-		}
-		res[i] = true
-	}
-	return res, nil
-}
-
-func (s *forUpdateSession) release(ctx context.Context, req *driver.ReleaseRequest) error {
-	if !s.held.Shared {
-		locked, err := s.store.endTerm(ctx, s.query, []string{req.Name}, []driver.ID{req.Acq})
-		if err != nil {
-			s.end()
-			return err
-		}
-		if locked {
-			if err := s.exec(ctx, queryRest); err != nil {
-				s.end()
-				return err
-			}
-			return errLocked
-		}
-	}
-	if err := s.exec(ctx, queryCommit); err != nil {
-		s.end()
-		return err
-	}
-	s.begun, s.held = false, nil
-	return nil
 }
 
 // Close implements [driver.Session].

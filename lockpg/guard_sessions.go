@@ -35,24 +35,17 @@ func (s *advisoryStore) guardIn(ctx context.Context, run inTx, req driver.GuardR
 	if err != nil {
 		return driver.Fenced, fmt.Errorf("%w: the session %q of a lease", driver.ErrInvalidOption, req.Session)
 	}
-	for try := range drawTries {
-		if try > 0 {
-			if err := pause(ctx); err != nil {
-				return driver.Fenced, err
-			}
-		}
+	status := driver.Fenced
+	err = insist(ctx, false, func() (bool, error) {
 		var found int
-		if err := run(ctx, s.q.guardLock, []any{s.lease.id, s.guard(req.Name), session}, &found); err != nil {
-			return driver.Fenced, tooMany(err)
-		}
+		err := run(ctx, s.q.guardLock, []any{s.lease.id, s.guard(req.Name), session}, &found)
 		switch found {
 		case 0:
-			return driver.Foreign, nil
-		case 2:
-			return driver.Fenced, nil
+			status = driver.Foreign
 		case 3:
-			return driver.Guarded, nil
+			status = driver.Guarded
 		}
-	}
-	return driver.Fenced, nil
+		return found != 1, tooMany(err)
+	})
+	return status, err
 }

@@ -3,6 +3,7 @@ package lockpg_test
 import (
 	"database/sql"
 	"flag"
+	"os/exec"
 	"slices"
 	"testing"
 
@@ -16,15 +17,22 @@ import (
 func TestMain(m *testing.M) {
 	testdb.Expect("lockpg", testdb.Postgres)
 	testdb.Expect("lockpg on a server of its own", testdb.Postgres)
+	testdb.Expect(behindPooler, testdb.Postgres)
 	// Main says that the rest was not covered, and fails if it is required.
+	_, noPooler := exec.LookPath("pgbouncer")
 	switch {
 	case !slices.Contains(testdb.Engines(), testdb.Postgres):
 		_ = flag.Set("test.run", "BeforeAnySQL$")
 	case !slices.Contains(testdb.Startable(), testdb.Postgres):
-		_ = flag.Set("test.skip", "OnAServerOfItsOwn$")
+		_ = flag.Set("test.skip", "OnAServerOfItsOwn$|ThroughPgbouncer$")
+	case noPooler != nil:
+		_ = flag.Set("test.skip", "ThroughPgbouncer$")
 	}
 	testdb.Main(m)
 }
+
+// behindPooler is what the tests cover that need pgbouncer.
+const behindPooler = "lockpg behind pgbouncer on a server of its own"
 
 // shared is an empty database on a server that all tests share.
 func shared(t *testing.T) *testdb.Database {

@@ -30,11 +30,16 @@ SELECT setval('{token}', greatest(coalesce(pg_sequence_last_value('{token}'), 0)
 
 	// queryTry tries locks, and then, of those that were free, whether a transaction
 	// guards a lease of the former holder: then the lock is let go at once. The locks
-	// on the guards end with the statement. Each function is called once for each
+	// on the guards end with the statement. Of what it has got it draws the tokens that
+	// are asked for, unless something else keeps the name: what a former holder has
+	// written until it let the lock go is seen. Each function is called once for each
 	// request, in this order.
 	queryTry = `
-WITH req AS MATERIALIZED (
-	SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::boolean[]) WITH ORDINALITY AS r(key, guard, shared, ord)
+WITH ` + flushed + `, unlifted AS MATERIALIZED (
+	SELECT pg_advisory_xact_lock_shared($6::bigint) FROM settings
+), req AS MATERIALIZED (
+	SELECT r.* FROM unnest($1::bigint[], $2::bigint[], $3::boolean[], $4::text[], $5::boolean[])
+		WITH ORDINALITY AS r(key, guard, shared, name, draws, ord) CROSS JOIN unlifted
 ), tried AS MATERIALIZED (
 	SELECT r.*, CASE WHEN r.shared THEN pg_try_advisory_lock_shared(r.key) ELSE pg_try_advisory_lock(r.key) END AS locked FROM req r
 ), checked AS MATERIALIZED (
@@ -43,12 +48,14 @@ WITH req AS MATERIALIZED (
 	SELECT c.*, CASE WHEN c.locked AND NOT c.free THEN
 		CASE WHEN c.shared THEN pg_advisory_unlock_shared(c.key) ELSE pg_advisory_unlock(c.key) END END AS undone
 	FROM checked c
+), seen AS MATERIALIZED (
+	SELECT k.*, CASE WHEN k.free AND k.draws THEN {gate}(k.name) END AS gate FROM kept k
+), drawn AS MATERIALIZED (
+	SELECT s.*, CASE WHEN s.gate = 0 THEN nextval('{token}') ELSE 0 END AS token FROM seen s
 )
-SELECT k.locked, k.free FROM kept k ORDER BY k.ord`
+SELECT d.locked, d.free, d.token, coalesce(d.gate, 0), ` + now + ` FROM drawn d ORDER BY d.ord`
 
-	// queryPass draws tokens for locks that the session has. It comes after queryTry,
-	// with a snapshot of its own: what a former holder has written until it let the
-	// lock go is seen.
+	// queryPass draws tokens for locks that the caller has had for a while.
 	queryPass = `
 WITH ` + flushed + `, unlifted AS MATERIALIZED (
 	SELECT pg_advisory_xact_lock_shared($3::bigint) FROM settings

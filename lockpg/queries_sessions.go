@@ -114,6 +114,15 @@ SELECT c.now, t.name, t.acq::text, CASE WHEN t.revoke_for = ` + anybody + ` THEN
 FROM (SELECT ` + now + ` AS now) c
 LEFT JOIN {term} t ON t.mode = {mode} AND t.revoke_for IN ($1::uuid, ` + anybody + `)`
 
+	// queryGuarded says whether somebody has locked the row of a term.
+	queryGuarded = `
+SELECT l.name IS NULL
+FROM {term} t
+LEFT JOIN LATERAL (
+	SELECT x.name FROM {term} x WHERE x.mode = {mode} AND x.name = t.name FOR UPDATE SKIP LOCKED
+) l ON true
+WHERE t.mode = {mode} AND t.name = $1::text AND t.acq = $2::uuid`
+
 	queryHolds = `
 WITH ` + unflushed + `
 UPDATE {term} t SET holds = r.holds
@@ -130,13 +139,15 @@ const (
 
 	// queryRest has the server forget the statement before it, whose snapshot it would
 	// keep for as long as the transaction goes on: drivers do not close their portals.
-	queryRest = `SELECT`
+	// It has no snapshot itself, even as a prepared statement.
+	queryRest = `SET LOCAL lock_timeout = '1s'`
 
 	// pinSettings end with the transaction. The server ends a session that is silent for
 	// the TTL; if the network is, by what it says to the other side's kernel. What it
 	// does not know it is not told.
 	pinSettings = `settings AS MATERIALIZED (
 	SELECT set_config('lock_timeout', $2::text, true) AS done, set_config('synchronous_commit', 'off', true),
+	       set_config('statement_timeout', '0', true),
 	       set_config('idle_in_transaction_session_timeout', $3::text, true),
 	       set_config('tcp_user_timeout', $4::text, true), set_config('tcp_keepalives_idle', $5::text, true),
 	       set_config('tcp_keepalives_interval', $6::text, true), set_config('tcp_keepalives_count', $7::text, true),
@@ -195,6 +206,7 @@ type sessionQueries struct {
 	termTable, pinTable, tokenSequence string // quoted
 
 	draw, endTerm, asked, holds, termHolder        string
+	guarded                                        string
 	pin, pinWait, pinShared, pinSharedWait         string
 	newPin, guard, tryTx, tryTxShared              string
 	look, list, revoke, sweep, turn                string
@@ -215,13 +227,14 @@ func newSessionQueries(schema, prefix, mode string) sessionQueries {
 	}
 	text := func(text string, more ...string) string {
 		text = strings.NewReplacer(more...).Replace(text)
-		return strings.NewReplacer("{mode}", mode, "{term}", q.termTable, "{pin}", q.pinTable, "{token}", q.tokenSequence,
+		return strings.NewReplacer("{mode}", mode, "{term}", q.termTable, "{pin}", q.pinTable, "{token}", q.tokenSequence, "{gate}", quote(schema, prefix+"gate"),
 			"{meta}", quote(schema, prefix+"meta")).Replace(text)
 	}
 	q.draw = text(queryDraw, drawn...)
 	q.endTerm = text(queryEndTerm)
 	q.asked = text(queryAsked)
 	q.holds = text(queryHolds)
+	q.guarded = text(queryGuarded)
 	q.termHolder = text(queryTermHolder)
 	q.pin = text(queryPin, "{strength}", "FOR UPDATE SKIP LOCKED")
 	q.pinWait = text(queryPin, "{strength}", "FOR UPDATE")

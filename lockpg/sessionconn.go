@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 
@@ -24,7 +25,7 @@ type sessionConn struct {
 }
 
 // errOver is returned by a session that has ended.
-var errOver = errors.New("sqllock: the session has ended")
+var errOver = fmt.Errorf("sqllock: the session has ended: %w", sql.ErrConnDone)
 
 // maxStale is how many connections of a pool may turn out to be dead.
 const maxStale = 3

@@ -67,8 +67,23 @@ func (d *Database) openSessions(ctx context.Context, client driver.Client, opts 
 	}
 	s.info.MaxConns = p.maxConns
 	s.onPool = &store{pool: s.pool, source: s.pool, isolate: isolate}
-	s.control = &store{pool: s.pool, source: s.kept, isolate: isolate}
+	s.control = &store{pool: s.pool, source: settling{s.kept}, isolate: isolate}
 	return s, nil
+}
+
+// settling is a Source that keeps its connection if the server has only refused a
+// statement.
+type settling struct{ *sqlconn.Kept }
+
+// Do implements [sqlconn.Source].
+func (s settling) Do(ctx context.Context, fn func(context.Context, *sql.Conn) error) error {
+	return s.Kept.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		err := fn(ctx, conn)
+		if err != nil && isAnswer(err) {
+			return sqlconn.Settled(err)
+		}
+		return err
+	})
 }
 
 // isVerdict reports an error that says what is wrong with the server.

@@ -55,6 +55,16 @@ CREATE TABLE IF NOT EXISTS "sqllock_pin" (
 -- session draws from it for the first time.
 CREATE SEQUENCE IF NOT EXISTS "sqllock_token" AS bigint CACHE 1;
 
+-- What keeps a name of the mode advisory from whoever has just got its lock: until
+-- when, or -1 if its row names somebody, or 0. It is a function because one that is
+-- VOLATILE sees what was committed until it is called, while the statement that calls
+-- it, and takes the lock, sees what was committed before it began.
+CREATE OR REPLACE FUNCTION "sqllock_gate"(text) RETURNS bigint LANGUAGE sql VOLATILE AS
+'SELECT coalesce((
+	SELECT CASE WHEN t.acq IS NOT NULL THEN -1
+	            WHEN t.not_before > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint THEN t.not_before ELSE 0 END
+	FROM "sqllock_term" t WHERE t.mode = 3 AND t.name = $1), 0)';
+
 CREATE OR REPLACE VIEW "sqllock_locks" AS
 SELECT name,
        (acq IS NOT NULL AND expires_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
@@ -92,6 +102,7 @@ SELECT name,
        CASE WHEN acq IS NOT NULL THEN NULL WHEN ended = 2 THEN 'expired' WHEN ended = 3 THEN 'forced' ELSE 'released' END AS ended
 FROM "sqllock_lock";
 
+DROP FUNCTION IF EXISTS "sqllock_gate"(text);
 DROP SEQUENCE IF EXISTS "sqllock_token";
 DROP TABLE IF EXISTS "sqllock_pin";
 DROP TABLE IF EXISTS "sqllock_term";

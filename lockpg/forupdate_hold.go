@@ -1,0 +1,104 @@
+package lockpg
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// Renew implements [driver.Session].
+func (s *forUpdateSession) Renew(ctx context.Context, reqs []driver.RenewRequest) (driver.RenewResults, error) {
+	var asked revocations
+	err := s.query(ctx, s.store.q.asked, []any{s.store.client.Instance.String()}, asked.scan)
+	if err == nil {
+		err = s.exec(ctx, queryRest)
+	}
+	if err != nil {
+		s.end() // the transaction is over
+		return driver.RenewResults{}, err
+	}
+	res := driver.RenewResults{Now: asked.now, Status: make([]driver.RenewStatus, len(reqs))}
+	for i := range reqs {
+		res.Status[i] = driver.Ended
+		if s.held != nil && s.held.Acq == reqs[i].Acq {
+			res.Status[i] = asked.status(&reqs[i])
+			s.count(ctx, &reqs[i])
+		}
+	}
+	return res, nil
+}
+
+// count writes how often the lease is held, for people.
+func (s *forUpdateSession) count(ctx context.Context, req *driver.RenewRequest) {
+	if req.Holds == s.holds || req.Holds < 1 || s.held.Shared {
+		return
+	}
+	args := []any{array(1, func(int) string { return req.Name }), array(1, func(int) string { return req.Acq.String() }), integers(1, func(int) int64 { return int64(req.Holds) })}
+	if s.store.queryKept(ctx, s.store.q.holds, args, nil) == nil {
+		s.holds = req.Holds
+	}
+}
+
+// Release implements [driver.Session]. The term ends with the transaction, so that
+// nobody sees one without the other.
+func (s *forUpdateSession) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error) {
+	res := make([]bool, len(reqs))
+	for i := range reqs {
+		if s.held == nil || s.held.Acq != reqs[i].Acq {
+			continue
+		}
+		release := s.release
+		if reqs[i].Lost {
+			release = s.leave
+		}
+		if err := release(ctx, &reqs[i]); err != nil {
+			return nil, err
+		}
+		res[i] = true
+	}
+	return res, nil
+}
+
+func (s *forUpdateSession) release(ctx context.Context, req *driver.ReleaseRequest) error {
+	if !s.held.Shared {
+		locked, err := s.store.endTerm(ctx, s.query, []string{req.Name}, []driver.ID{req.Acq})
+		if err != nil {
+			s.end() // the transaction is over
+			return err
+		}
+		if locked {
+			return s.keep(ctx)
+		}
+	}
+	if err := s.exec(ctx, queryCommit); err != nil {
+		s.end()
+		return err
+	}
+	s.begun, s.held = false, nil
+	return nil
+}
+
+// leave lets go of a lock that was lost. The session ends with it, so that others see
+// that the term is over, as after a crash.
+func (s *forUpdateSession) leave(ctx context.Context, req *driver.ReleaseRequest) error {
+	guarded := false
+	if req.Guarded {
+		err := s.query(ctx, s.store.q.guarded, []any{req.Name, req.Acq.String()}, func(rows *sql.Rows) error { return rows.Scan(&guarded) })
+		if err == nil && guarded {
+			return s.keep(ctx)
+		}
+	}
+	s.end()
+	s.held = nil
+	return nil
+}
+
+// keep goes on with a transaction whose lock cannot be let go now.
+func (s *forUpdateSession) keep(ctx context.Context) error {
+	if err := s.exec(ctx, queryRest); err != nil {
+		s.end()
+		return err
+	}
+	return errLocked
+}

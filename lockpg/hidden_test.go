@@ -1,0 +1,59 @@
+package lockpg_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// hidden connects as a driver does that is not pgx, and knows as little as database/sql
+// asks for: no context ends a statement.
+type hidden struct{ dsn string }
+
+func (h hidden) Driver() sqldriver.Driver { return stdlib.GetDefaultDriver() }
+
+func (h hidden) Connect(context.Context) (sqldriver.Conn, error) {
+	conn, err := stdlib.GetDefaultDriver().Open(h.dsn)
+	return plainConn{conn}, err
+}
+
+// plainConn has none of the methods by which a connection tells what it is.
+type plainConn struct{ conn sqldriver.Conn }
+
+func (c plainConn) Prepare(query string) (sqldriver.Stmt, error) { return c.conn.Prepare(query) }
+func (c plainConn) Close() error                                 { return c.conn.Close() }
+
+func (c plainConn) Begin() (sqldriver.Tx, error) { //nolint:staticcheck // it is all that it has
+	return c.conn.(sqldriver.ConnBeginTx).BeginTx(context.Background(), sqldriver.TxOptions{})
+}
+
+// hide opens a handle whose driver is not known.
+func hide(t *testing.T, dsn string) *sql.DB {
+	t.Helper()
+	db := sql.OpenDB(hidden{dsn})
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// logged is what a process says.
+type logged struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logged) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}

@@ -1,0 +1,140 @@
+package lockpg_test
+
+import (
+	"database/sql"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/testdb"
+	"github.com/sqllock/sqllock/lockpg"
+)
+
+// refuses checks that a mode cannot be had, for a reason of the given kind whose text
+// contains all of texts.
+func (m sessionMode) refuses(t *testing.T, d *lockpg.Database, kind error, texts ...string) {
+	t.Helper()
+	s, err := m.open(d, t.Context(), driver.Client{Label: "test"}, driver.SessionOptions{TTL: sessionTTL})
+	if s != nil || !errors.Is(err, kind) {
+		t.Errorf("%s: %v, %v; want %v", m.name, s, err, kind)
+		return
+	}
+	for _, text := range texts {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: the error %q does not say %q", m.name, err, text)
+		}
+	}
+}
+
+func TestAPoolOfLessThanThreeIsRefusedBeforeAnySQL(t *testing.T) {
+	for _, m := range sessionModes {
+		m.refuses(t, lockpg.DB(nil), driver.ErrInvalidOption, "nil")
+		for conns := range 3 {
+			db, err := sql.Open("pgx", "postgres://127.0.0.1:1/none")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = db.Close() }()
+			if conns > 0 {
+				db.SetMaxOpenConns(conns)
+				m.refuses(t, lockpg.DB(db), driver.ErrInvalidOption, "at least 3 connections")
+			}
+			if n := db.Stats().OpenConnections; n != 0 {
+				t.Errorf("%d connections were opened", n)
+			}
+		}
+		config, err := pgxpool.ParseConfig("postgres://127.0.0.1:1/none?pool_max_conns=2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		pool, err := pgxpool.NewWithConfig(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer pool.Close()
+		m.refuses(t, lockpg.Pool(pool), driver.ErrInvalidOption, "at least 3 connections")
+	}
+}
+
+func TestAServerThatCannotKeepLocksInSessionsIsRefused(t *testing.T) {
+	for _, m := range sessionModes {
+		empty := shared(t)
+		m.refuses(t, lockpg.DB(empty.Open(t)), driver.ErrSchema, "migrations.Up")
+		d := shared(t)
+		db := d.Open(t)
+		migrate(t, db)
+		for version, name := range map[string]string{
+			"CockroachDB CCL v24.1.0 (x86_64-pc-linux-gnu)":                              "CockroachDB",
+			"PostgreSQL 11.2-YB-2.20.1.0-b0 on x86_64-pc-linux-gnu, compiled by clang":   "YugabyteDB",
+			"PostgreSQL 8.0.2 on i686-pc-linux-gnu, compiled by GCC, Redshift 1.0.12103": "Redshift",
+		} {
+			m.refuses(t, lockpg.DB(db, lockpg.Version(version)), driver.ErrUnsupported, name, "unique")
+		}
+		for _, table := range []string{"sqllock_term", "sqllock_pin", "sqllock_lock"} {
+			mustExec(t, db, `ALTER TABLE `+table+` SET UNLOGGED`)
+			m.refuses(t, lockpg.DB(db), driver.ErrUnsupported, "unlogged")
+			mustExec(t, db, `ALTER TABLE `+table+` SET LOGGED`)
+		}
+		ro := d.Open(t, "default_transaction_read_only=on")
+		m.refuses(t, lockpg.DB(ro), driver.ErrUnsupported, "read-only")
+		mustExec(t, db, `ALTER SEQUENCE sqllock_token RENAME TO hidden`)
+		m.refuses(t, lockpg.DB(db), driver.ErrSchema, "sqllock_token")
+		mustExec(t, db, `ALTER SEQUENCE hidden RENAME TO sqllock_token`)
+		m.on(t, db, sessionTTL)
+		if n := db.Stats().InUse; n != 1 {
+			t.Errorf("%d connections are in use by a store that does nothing, want the one that is kept", n)
+		}
+	}
+}
+
+func TestWithoutFlushesSessionsAreRefusedUnlessAllowedOnAServerOfItsOwn(t *testing.T) {
+	db := dedicated(t, "-c", "fsync=off").Open(t)
+	migrate(t, db)
+	for _, m := range sessionModes {
+		m.refuses(t, lockpg.DB(db), driver.ErrUnsupported, "fsync", "AllowUnsafeDurability")
+		c := m.on(t, db, sessionTTL, lockpg.AllowUnsafeDurability())
+		if w := c.Info().Warnings; len(w) != 1 || !strings.Contains(w[0], "fsync") {
+			t.Errorf("warnings = %q", w)
+		}
+	}
+}
+
+// What a store keeps may end while it is idle.
+func TestTheConnectionThatIsKeptIsReplacedWhenItHasEnded(t *testing.T) {
+	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
+		c := m.client(t, d, "idle_session_timeout=200ms")
+		for i := range 3 {
+			r := noted("k")
+			s, res := c.take(t, r)
+			letGo(t, s, r, res)
+			giveBack(t, s)
+			if drawn, err := c.Draw(t.Context(), ask("drawn")); err != nil || !drawn.Granted {
+				t.Errorf("%d: %+v, %v", i, drawn, err)
+			}
+			time.Sleep(500 * time.Millisecond)
+		}
+	})
+}
+
+func TestALookIsServedWhileThePoolIsUsedUp(t *testing.T) {
+	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
+		db := d.Open(t)
+		db.SetMaxOpenConns(3)
+		c := m.on(t, db, sessionTTL)
+		r := noted("k")
+		s, res := c.take(t, r)
+		conn, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		if row := c.look(t, "k"); row.Holder.Acq != r.Acq || !row.Session {
+			t.Errorf("%+v", row)
+		}
+		letGo(t, s, r, res)
+	})
+}

@@ -1,0 +1,229 @@
+package lockpg_test
+
+import (
+	"context"
+	"database/sql"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/netproxy"
+	"github.com/sqllock/sqllock/internal/testdb"
+	"github.com/sqllock/sqllock/lockpg"
+)
+
+// wantGone checks that a session learns that it has ended, without using it.
+func wantGone(t *testing.T, s driver.Session, since time.Time) {
+	t.Helper()
+	select {
+	case <-s.Gone():
+	case <-time.After(5 * time.Second):
+		t.Fatal("the end of the session is not told")
+	}
+	if took := time.Since(since); took > 500*time.Millisecond {
+		t.Errorf("it was told after %v", took)
+	}
+}
+
+// backendOf returns the process that serves a lock's session.
+func backendOf(t *testing.T, db *sql.DB, name string) int {
+	t.Helper()
+	return get[int](t, db, `SELECT pid FROM sqllock_term WHERE name = $1 AND acq IS NOT NULL`, name)
+}
+
+// noted is a request whose holder is written down at once, in each mode.
+func noted(name string) driver.GrantRequest {
+	r := ask(name)
+	r.Value = []byte("noted")
+	return r
+}
+
+func TestASessionThatTheServerEndsIsToldAtOnce(t *testing.T) {
+	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
+		c, other := m.client(t, d), m.client(t, d)
+		r := noted("k")
+		s, res := c.take(t, r)
+		for range 3 { // what arrives at an idle session is no reason
+			ping(t, s, r, res)
+		}
+		time.Sleep(50 * time.Millisecond)
+		select {
+		case <-s.Gone():
+			t.Fatal("a session that lives is gone")
+		default:
+		}
+		killed := time.Now()
+		mustExec(t, c.db, `SELECT pg_terminate_backend($1)`, backendOf(t, c.db, "k"))
+		wantGone(t, s, killed)
+		next := ask("k")
+		_, res2 := other.gets(t, next, 2*time.Second)
+		if res2.Version <= res.Version || res2.Crashed.Acq != r.Acq || res2.Crashed.Owner != r.Owner {
+			t.Errorf("the next: %+v, after %+v", res2, res)
+		}
+		if _, err := s.Renew(t.Context(), []driver.RenewRequest{renewalOf(r, res)}); err == nil {
+			t.Error("a session that has ended was renewed")
+		}
+		if _, err := s.Release(t.Context(), []driver.ReleaseRequest{releaseOf(r, res)}); err == nil && m.name == advisory.name {
+			t.Error("a session that has ended has let go")
+		}
+		giveBack(t, s)
+		if row := c.look(t, "k"); m.name == forUpdate.name && row.Holder.Acq != next.Acq {
+			t.Errorf("what the former holder did has changed %+v", row)
+		}
+	})
+}
+
+func TestASessionOverTLSIsToldTooOnAServerOfItsOwn(t *testing.T) {
+	server := dedicated(t)
+	plain := server.Open(t)
+	migrate(t, plain)
+	useTLS(t, server)
+	for _, m := range sessionModes {
+		c := m.client(t, server.Database, "sslmode=require")
+		if !get[bool](t, c.db, `SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()`) {
+			t.Fatal("the connection is not encrypted")
+		}
+		r := noted(m.name)
+		s, res := c.take(t, r)
+		for range 3 {
+			ping(t, s, r, res)
+		}
+		killed := time.Now()
+		mustExec(t, c.db, `SELECT pg_terminate_backend($1)`, backendOf(t, c.db, m.name))
+		wantGone(t, s, killed)
+	}
+}
+
+func TestASilentClientIsFreedByTheServer(t *testing.T) {
+	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
+		const ttl = 2 * time.Second
+		proxy := netproxy.New(t, d.Addr())
+		c, other := m.on(t, d.OpenVia(t, proxy.Addr()), ttl), m.client(t, d)
+		r := noted("k")
+		s, res := c.take(t, r)
+		for end := time.Now().Add(2 * ttl); time.Now().Before(end); time.Sleep(ttl / 4) {
+			ping(t, s, r, res)
+			other.denied(t, ask("k"))
+		}
+		proxy.Freeze()
+		frozen := time.Now()
+		_, res2 := other.gets(t, ask("k"), 3*ttl)
+		switch took := time.Since(frozen); {
+		case took < ttl-ttl/4-50*time.Millisecond:
+			t.Errorf("the name was free after %v, with a TTL of %v", took, ttl)
+		case took > ttl+2*time.Second:
+			t.Errorf("the name was free after %v", took)
+		}
+		if res2.Version <= res.Version || res2.Crashed.Acq != r.Acq {
+			t.Errorf("the next: %+v after %+v", res2, res)
+		}
+	})
+}
+
+func TestAConnectionWhoseLocksAreInDoubtIsEndedInAPoolOfPgx(t *testing.T) {
+	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
+		pool, err := pgxpool.New(t.Context(), d.DSN())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer pool.Close()
+		store, err := m.open(lockpg.Pool(pool), t.Context(), driver.Client{Label: "test"}, driver.SessionOptions{TTL: sessionTTL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := store.Session(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := noted("k")
+		if res, err := s.Grant(t.Context(), []driver.GrantRequest{r}); err != nil || !res[0].Granted {
+			t.Fatal(res, err)
+		}
+		pid := get[int](t, d.Open(t), `SELECT pid FROM sqllock_term WHERE name = 'k'`)
+		_ = s.Close() // which holds a lock
+		other := m.client(t, d)
+		other.gets(t, ask("k"), 2*time.Second)
+		if n := get[int](t, d.Open(t), `SELECT count(*) FROM pg_stat_activity WHERE pid = $1`, pid); n != 0 {
+			t.Error("the session is back in the pool")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		s, err = store.Session(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		if _, err := s.Grant(ctx, []driver.GrantRequest{ask("other")}); err == nil {
+			t.Error("Grant with a context that has ended succeeds")
+		}
+		_ = s.Close()
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+		eventually(t, "all connections are given back", 5*time.Second, func() bool { return pool.Stat().AcquiredConns() == 0 })
+	})
+}
+
+// TestASessionWhoseCallIsGivenUp… has a call end with its context, while the network
+// says nothing. The connection is closed then, without a word to the server.
+func TestASessionWhoseCallIsGivenUpIsOverForTheServerToo(t *testing.T) {
+	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
+		proxy := netproxy.New(t, d.Addr())
+		c, other := m.on(t, d.OpenVia(t, proxy.Addr()), sessionTTL), m.client(t, d)
+		r := noted("k")
+		s, res := c.take(t, r)
+		proxy.Freeze()
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		if _, err := s.Renew(ctx, []driver.RenewRequest{renewalOf(r, res)}); err == nil {
+			t.Fatal("a renewal without a reply succeeds")
+		}
+		wantGone(t, s, time.Now())
+		proxy.Thaw()
+		other.gets(t, ask("k"), 5*time.Second)
+	})
+}
+
+func TestSessionsThatComeAndGoLeaveNoGoroutineAndNoDescriptor(t *testing.T) {
+	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
+		db := d.Open(t)
+		c := m.on(t, db, sessionTTL)
+		cycle := func(i int) {
+			r := ask("k")
+			s, res := c.take(t, r)
+			if i%2 == 0 {
+				letGo(t, s, r, res)
+			}
+			giveBack(t, s) // or end
+			eventually(t, "the name is free", 5*time.Second, func() bool {
+				s, res := c.try(t, ask("k"))
+				giveBack(t, s)
+				return res.Granted
+			})
+		}
+		cycle(0)
+		cycle(1)
+		goroutines, files := runtime.NumGoroutine(), descriptors(t)
+		for i := range 20 {
+			cycle(i)
+		}
+		eventually(t, "the goroutines of sessions have ended", 5*time.Second, func() bool { return runtime.NumGoroutine() <= goroutines+4 })
+		eventually(t, "the descriptors of sessions are closed", 5*time.Second, func() bool { return descriptors(t) <= files+4 })
+	})
+}
+
+// descriptors counts those of the process, 0 where that cannot be done.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		return 0
+	}
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}

@@ -1,0 +1,121 @@
+package lockpg_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/testdb"
+)
+
+// TestASessionIsToldOfACrash… looks at the tokens too: after a crash none is handed out
+// that was handed out before, by whomever.
+func TestASessionIsToldOfACrashOnAServerOfItsOwn(t *testing.T) {
+	server := dedicated(t)
+	migrate(t, server.Open(t))
+	for _, m := range sessionModes {
+		var last int64
+		for _, how := range []func(){server.Kill, server.Stop, server.Kill} {
+			c := m.on(t, server.Open(t), sessionTTL)
+			var s driver.Session
+			for i := range 40 { // more than the server logs ahead
+				name := fmt.Sprint(m.name, i)
+				if m.name == forUpdate.name {
+					name = m.name
+				}
+				r := ask(name)
+				session, res := c.take(t, r)
+				if res.Version <= last {
+					t.Fatalf("%s: token %d follows %d", m.name, res.Version, last)
+				}
+				last = res.Version
+				if s = session; i < 39 {
+					letGo(t, s, r, res)
+					giveBack(t, s)
+				}
+			}
+			how()
+			wantGone(t, s, time.Now())
+			giveBack(t, s)
+			server.Restart()
+		}
+	}
+}
+
+func TestNoTokenIsHandedOutTwiceHoweverManySessionsAreKilled(t *testing.T) {
+	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
+		a, b := m.client(t, d), m.client(t, d)
+		admin := d.Open(t)
+		var last int64
+		for i := range 8 {
+			for k := range 4 {
+				c := []*client{a, b}[k%2]
+				r := ask("k")
+				r.Shared = k == 2
+				var s driver.Session
+				var res driver.GrantResult
+				eventually(t, "a session that was killed has let go", 5*time.Second, func() bool {
+					var err error
+					if s, err = c.Session(t.Context()); err != nil {
+						return false
+					}
+					all, err := s.Grant(t.Context(), []driver.GrantRequest{r})
+					if err != nil || !all[0].Granted {
+						_ = s.Close()
+						return false
+					}
+					res = all[0]
+					return true
+				})
+				if res.Version <= last || res.Version >= 1<<53 {
+					t.Fatalf("round %d: token %d follows %d", i, res.Version, last)
+				}
+				last = res.Version
+				if k == 3 && i%2 == 0 {
+					defer func() { _ = s.Close() }()
+					break // it is held when it is killed
+				}
+				letGo(t, s, r, res)
+				giveBack(t, s)
+			}
+			killSessions(t, admin)
+		}
+	})
+}
+
+// TestNoTokenIsDrawnTwiceWhose… has the server log, without a flush, that the sequence
+// went on, and then draws from what was logged ahead.
+func TestNoTokenIsDrawnTwiceWhoseDrawingACrashHasUndoneOnAServerOfItsOwn(t *testing.T) {
+	server := dedicated(t, "-c", "wal_writer_delay=10s")
+	migrate(t, server.Open(t))
+	var last int64
+	undone := 0
+	for range 4 {
+		c := advisory.on(t, server.Open(t), sessionTTL)
+		s := c.session(t)
+		draw := func() {
+			t.Helper()
+			res, err := s.Grant(t.Context(), []driver.GrantRequest{ask(fmt.Sprint("k", acqs.Load()))})
+			if err != nil || !res[0].Granted || res[0].Version <= last {
+				t.Fatalf("%+v, %v, after %d", res, err, last)
+			}
+			last = res[0].Version
+		}
+		if _, err := s.Grant(t.Context(), nil); err != nil { // which lifts
+			t.Fatal(err)
+		}
+		mustExec(t, server.Open(t, "synchronous_commit=off"), `SELECT nextval('sqllock_token')`)
+		for range 10 {
+			draw()
+		}
+		server.Kill()
+		server.Restart()
+		if get[int64](t, server.Open(t), `SELECT last_value FROM sqllock_token`) < last {
+			undone++ // the server may have written its log for another reason
+		}
+	}
+	if undone == 0 {
+		t.Error("no crash has undone anything: the test shows nothing")
+	}
+}

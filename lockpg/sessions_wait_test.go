@@ -1,0 +1,138 @@
+package lockpg_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/testdb"
+)
+
+// parking asks again and again for a name, and waits in the database, until it is
+// granted or ctx ends.
+func (c *client) parking(ctx context.Context, name string) error {
+	for ctx.Err() == nil {
+		s, err := c.Session(ctx)
+		if err != nil {
+			return err
+		}
+		r := ask(name)
+		r.Wait = time.Minute // which a statement does not
+		began := time.Now()
+		res, err := s.Grant(ctx, []driver.GrantRequest{r})
+		if took := time.Since(began); took > 3*time.Second {
+			return fmt.Errorf("a statement was parked for %v", took)
+		}
+		_ = s.Close()
+		if err != nil || res[0].Granted {
+			return err
+		}
+		if res[0].Holder.Owner == "" {
+			return fmt.Errorf("the loser is told %+v", res[0])
+		}
+	}
+	return nil
+}
+
+func TestAnIndexIsBuiltConcurrentlyWhileManyWaitAndOneHolds(t *testing.T) {
+	d := shared(t)
+	migrate(t, d.Open(t))
+	handles := map[string]*sql.DB{"another driver": hide(t, d.DSN())}
+	for name, params := range settings {
+		handles[name] = d.Open(t, params...)
+	}
+	for name, handle := range handles {
+		t.Run(name, func(t *testing.T) {
+			c := forUpdate.on(t, handle, sessionTTL)
+			r := ask("k")
+			s, res := c.take(t, r)
+			ctx, cancel := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			for range 10 {
+				wg.Go(func() {
+					if err := c.parking(ctx, "k"); err != nil && ctx.Err() == nil {
+						t.Error(err)
+					}
+				})
+			}
+			db := d.Open(t)
+			mustExec(t, db, `CREATE TABLE IF NOT EXISTS big (id integer)`)
+			for i := range 2 {
+				done := make(chan error, 1)
+				go func() {
+					_, err := db.ExecContext(ctx, fmt.Sprintf(`CREATE INDEX CONCURRENTLY "i%d %s" ON big (id)`, i, name))
+					done <- err
+				}()
+				select {
+				case err := <-done:
+					if err != nil {
+						t.Error(err)
+					}
+				case <-time.After(15 * time.Second):
+					t.Fatal("the index is not built")
+				}
+				ping(t, s, r, res)
+			}
+			if x := get[int](t, db, `SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND backend_xmin IS NOT NULL`, backendOf(t, db, "k")); x != 0 {
+				t.Error("the holder's transaction has a snapshot")
+			}
+			cancel()
+			wg.Wait()
+			letGo(t, s, r, res)
+			giveBack(t, s)
+		})
+	}
+}
+
+func TestWhoWaitsInTheDatabaseIsServedWhenTheLockIsLetGo(t *testing.T) {
+	d := shared(t)
+	migrate(t, d.Open(t))
+	c := forUpdate.client(t, d)
+	for _, shared := range []bool{false, true} {
+		r := ask("k")
+		s, res := c.take(t, r)
+		waiting := make(chan driver.GrantResult, 1)
+		w := c.session(t)
+		next := ask("k")
+		next.Shared, next.Wait = shared, time.Second
+		go func() {
+			res, err := w.Grant(context.Background(), []driver.GrantRequest{next})
+			if err != nil {
+				t.Error(err)
+				res = make([]driver.GrantResult, 1)
+			}
+			waiting <- res[0]
+		}()
+		time.Sleep(200 * time.Millisecond)
+		letGo(t, s, r, res)
+		let := time.Now()
+		got := <-waiting
+		if !got.Granted || got.Version <= res.Version || time.Since(let) > 500*time.Millisecond {
+			t.Errorf("%+v after %v", got, time.Since(let))
+		}
+		letGo(t, w, next, got)
+	}
+}
+
+func TestARoleWithShortTimeoutsIsServedToo(t *testing.T) {
+	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
+		c := m.client(t, d, "statement_timeout=300ms", "lock_timeout=100ms", "idle_in_transaction_session_timeout=200ms", "idle_session_timeout=250ms")
+		r := ask("k")
+		s, res := c.take(t, r)
+		if m.name == forUpdate.name {
+			w := ask("k")
+			w.Wait = time.Second
+			c.denied(t, w)
+		}
+		time.Sleep(600 * time.Millisecond)
+		if status := ping(t, s, r, res); status != driver.Renewed {
+			t.Errorf("renewal: %v", status)
+		}
+		letGo(t, s, r, res)
+		c.take(t, ask("other"))
+	})
+}
