@@ -91,3 +91,24 @@ func SessionStatements(prefix, mode string) map[string]string {
 		"lockShared": q.lockShared,
 	}
 }
+
+// SweepSessionsWith is SweepWith for the modes that keep locks in sessions.
+func SweepSessionsWith(ctx context.Context, st driver.SessionStore, req driver.SweepRequest, happens func()) (res driver.SweepResult, err error) {
+	var s *sessions
+	switch st := st.(type) {
+	case *forUpdateStore:
+		s = st.sessions
+	case *advisoryStore:
+		s = st.sessions
+	}
+	err = s.onPool(ctx, func(ctx context.Context, c session) error {
+		terms, err := s.window(ctx, c, req.After, req.Limit)
+		if err != nil {
+			return err
+		}
+		happens()
+		res, err = s.clean(ctx, c, req, terms)
+		return err
+	})
+	return res, err
+}

@@ -174,28 +174,16 @@ func (f *forUpdateSession) lock(ctx context.Context, r *driver.GrantRequest) (bo
 	}
 }
 
-// pinText is what locks a pin in a session of ours.
-func (s *forUpdateStore) pinText(shared, now bool) string {
-	switch {
-	case shared && now:
-		return s.q.pinSharedNow
-	case shared:
-		return s.q.pinShared
-	case now:
-		return s.q.pinNow
-	}
-	return s.q.pin
-}
-
-// tryLock reports whether there is a pin and it is ours. With READ COMMITTED a pin
-// that is not there locks no gap.
+// tryLock reports whether there is a pin and it is ours. The transaction has the
+// isolation level of the session: a server that logs statements locks no rows for an
+// update in READ COMMITTED. It makes no difference, because the transaction reads
+// nothing but the pin, and what that locks is the pin alone; or a gap, for as long as
+// it takes to see that there is none.
 func (f *forUpdateSession) tryLock(ctx context.Context, text, name string) (found bool, err error) {
 	err = f.line.do(ctx, func(ctx context.Context, c session) error {
 		f.busy = true
-		for _, begin := range []string{queryCommitted, queryBegin} {
-			if _, err := c.ExecContext(ctx, begin); err != nil {
-				return err
-			}
+		if _, err := c.ExecContext(ctx, queryBegin); err != nil {
+			return err
 		}
 		return query(ctx, c, text, []any{digits(name)}, func(rows *sql.Rows) error {
 			found = true

@@ -11,6 +11,12 @@
 // whose connections go to several nodes needs wsrep_sync_wait=7 in its DSN, lest a
 // node that lags behind takes a lease for lost. Proxies that send reads to replicas
 // are not supported.
+//
+// The modes for update and advisory keep locks in sessions of the server. They refuse
+// Galera, servers with several primaries, and proxies that give a session now this
+// connection and now that; they need a handle that may open three connections or more,
+// and a TTL of two seconds or more, which the server counts in whole seconds. Sessions
+// have settings of their own while they hold locks, which are put back.
 package lockmysql
 
 import (

@@ -8,12 +8,14 @@ import (
 // The SQL of sessions and of the locks that they hold, see queries.go.
 
 // What is set on a session that holds locks. The server ends it when it has been
-// silent for so many seconds, be it in the middle of a packet or of a transaction.
-// MySQL has no other way to bound the wait for a row to a second.
+// silent for so many seconds, also in the middle of a packet (net_read_timeout is for
+// the data of LOAD DATA), or has not taken an answer. MariaDB has others for a
+// transaction, which may have been set to less. MySQL has no other way to bound the
+// wait for a row to a second.
 var (
-	settingsMariaDB = []string{"wait_timeout", "net_read_timeout", "net_write_timeout",
+	settingsMariaDB = []string{"wait_timeout", "net_write_timeout",
 		"idle_transaction_timeout", "idle_readonly_transaction_timeout", "idle_write_transaction_timeout"}
-	settingsMySQL = []string{"wait_timeout", "net_read_timeout", "net_write_timeout", "innodb_lock_wait_timeout"}
+	settingsMySQL = []string{"wait_timeout", "net_write_timeout", "innodb_lock_wait_timeout"}
 )
 
 // querySettings reads settings, and the id of the connection.
@@ -26,9 +28,8 @@ func querySet(names []string) string {
 }
 
 const (
-	queryCommitted = `SET TRANSACTION ISOLATION LEVEL READ COMMITTED`
-	queryBegin     = `START TRANSACTION`
-	queryRollback  = `ROLLBACK`
+	queryBegin    = `START TRANSACTION`
+	queryRollback = `ROLLBACK`
 
 	// A lock of a session of one's own, by which others can tell that it lives.
 	queryMark   = `SELECT GET_LOCK(?, 0), CONNECTION_ID()`

@@ -201,6 +201,21 @@ func TestWhatWasLostIsLeftLikeACrash(t *testing.T) {
 		if row := lookSession(t, b, "k"); row.Session || row.Holder.Acq != r.Acq || row.Holder.Until < res.Now {
 			t.Errorf("a look: %+v", row)
 		}
+		// Who has the server's lock next, and has no token yet, is not the one before.
+		conn, err := f.Open(t).Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.QueryRowContext(t.Context(), "SELECT GET_LOCK(?, 0)", b.Key("k")).Scan(new(int)); err != nil {
+			t.Fatal(err)
+		}
+		if row := lookSession(t, b, "k"); row.Session {
+			t.Errorf("a look while another has the lock: %+v", row)
+		}
+		if err := conn.QueryRowContext(t.Context(), "SELECT RELEASE_LOCK(?)", b.Key("k")).Scan(new(int)); err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.Close()
 		if _, got := b.lock(t, request("k")); got.Crashed.Acq != r.Acq {
 			t.Errorf("%+v", got)
 		}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -190,6 +191,100 @@ func TestASnapshotThatKnowsNoPinIsTooOld(t *testing.T) {
 		}
 		if status := c.tryTx(t, begin(t, db, sql.LevelRepeatableRead), "k", false); status != driver.TxTaken {
 			t.Errorf("a new one: %v", status)
+		}
+	})
+}
+
+// Whether a term is the current one is decided in the transaction. The look before it
+// is a courtesy, for which there may be no connection.
+func TestAGuardDecidesInTheTransaction(t *testing.T) {
+	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
+		db, admin := f.Open(t), f.Open(t)
+		db.SetMaxOpenConns(3)
+		c := m.on(t, db, sessionTTL)
+		control := connections(t, admin)
+		other := m.client(t, f)
+		r := request("k")
+		s, res := c.lock(t, r)
+		unlock(t, s, r, res)
+		giveBack(t, s)
+		next := request("k")
+		holder, now := other.lock(t, next)
+
+		tx := begin(t, db, sql.LevelRepeatableRead)
+		conn, err := db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		queued := make(chan struct{})
+		go func() { // takes the connection that the store would open
+			defer close(queued)
+			if conn, err := db.Conn(context.Background()); err == nil {
+				time.Sleep(2 * time.Second)
+				_ = conn.Close()
+			}
+		}()
+		defer func() { <-queued }()
+		eventually(t, "somebody waits for a connection", time.Second, func() bool { return db.Stats().WaitCount > 0 })
+		for _, id := range control {
+			_, _ = admin.Exec(fmt.Sprintf("KILL %d", id))
+		}
+		if status, err := c.Guard(t.Context(), tx, guardRequest(s, r, res)); err != nil || status != driver.Fenced {
+			t.Errorf("a former term: %v, %v", status, err)
+		}
+		_ = tx.Rollback()
+		unlock(t, holder, next, now)
+	})
+}
+
+func TestAnAcquisitionThatAsksAgainIsNotItsOwnPredecessor(t *testing.T) {
+	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
+		c := m.client(t, f)
+		r := request("k")
+		r.MinHold, r.Delay = time.Hour, time.Hour
+		res := c.dies(t, r)
+		_, again := c.lock(t, r)
+		if again.Crashed != (driver.Holder{}) || again.Version <= res.Version {
+			t.Errorf("%+v", again)
+		}
+	})
+}
+
+// Draws that do not come from who has the lock, as those of a session that is gone,
+// must not hand out a token twice.
+func TestDrawsAtOneTimeShareNoToken(t *testing.T) {
+	const clients, draws = 5, 30
+	eachServer(t, func(t *testing.T, f *fixture) {
+		exec(t, f.Open(t), "INSERT INTO `sqllock_term` (mode, name, version) VALUES (2, 'k', 9000000000000000)") // ahead of the clock
+		var mu sync.Mutex
+		tokens := make(map[int64]int)
+		var wg sync.WaitGroup
+		for range clients {
+			c := forUpdate.client(t, f)
+			wg.Go(func() {
+				for range draws {
+					res, err := c.Draw(t.Context(), request("k"))
+					if err != nil {
+						t.Errorf("Draw: %v", err)
+						return
+					}
+					mu.Lock()
+					if res.Granted {
+						tokens[res.Version]++
+					}
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		for token, n := range tokens {
+			if n > 1 {
+				t.Errorf("token %d was drawn %d times", token, n)
+			}
+		}
+		if len(tokens) < clients {
+			t.Errorf("only %d draws succeeded", len(tokens))
 		}
 	})
 }

@@ -156,14 +156,14 @@ func (c *client) eventuallyGets(t *testing.T, r driver.GrantRequest, within time
 	return s, res
 }
 
-// killSessions ends the sessions of the database but for those of db.
-func killSessions(t *testing.T, db *sql.DB) {
+// connections are those of the database but for the one that asks.
+func connections(t *testing.T, db *sql.DB) (ids []int64) {
 	t.Helper()
 	rows, err := db.Query(`SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var ids []int64
+	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		var id int64
 		if err := rows.Scan(&id); err != nil {
@@ -171,10 +171,12 @@ func killSessions(t *testing.T, db *sql.DB) {
 		}
 		ids = append(ids, id)
 	}
-	if err := rows.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for _, id := range ids {
+	return ids
+}
+
+func killSessions(t *testing.T, db *sql.DB) {
+	t.Helper()
+	for _, id := range connections(t, db) {
 		_, _ = db.Exec(fmt.Sprintf("KILL %d", id)) // it may be gone already
 	}
 }

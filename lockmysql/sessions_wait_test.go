@@ -25,12 +25,18 @@ func TestAWaiterInTheDatabaseGetsTheLockWhenItIsFree(t *testing.T) {
 			if took := time.Since(began); took < wait-50*time.Millisecond || took > 2500*time.Millisecond {
 				t.Errorf("waited %v for %v", took, wait)
 			}
-			time.AfterFunc(wait/4, func() { unlock(t, s, r, res) })
+			released := make(chan struct{})
+			go func() {
+				defer close(released)
+				time.Sleep(wait / 4)
+				unlock(t, s, r, res)
+			}()
 			began = time.Now()
 			s2, res2 := b.lock(t, next)
 			if took := time.Since(began); took > wait {
 				t.Errorf("got it after %v", took)
 			}
+			<-released
 			if res2.Version <= res.Version || res2.Crashed != (driver.Holder{}) {
 				t.Errorf("%+v", res2)
 			}

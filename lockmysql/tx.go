@@ -142,6 +142,19 @@ func (s *forUpdateStore) TryTx(ctx context.Context, tx *sql.Tx, req driver.TxReq
 	return 0, err
 }
 
+// pinText is what locks a pin in a session of ours.
+func (s *forUpdateStore) pinText(shared, now bool) string {
+	switch {
+	case shared && now:
+		return s.q.pinSharedNow
+	case shared:
+		return s.q.pinShared
+	case now:
+		return s.q.pinNow
+	}
+	return s.q.pin
+}
+
 // pinTextTx is what locks a pin in a transaction of the application. With NOWAIT the
 // statement fails and leaves the transaction as it was; with SKIP LOCKED it would
 // lock the gap behind a pin that somebody has, in REPEATABLE READ. But where

@@ -1,0 +1,120 @@
+package lockmysql_test
+
+import (
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/netproxy"
+	"github.com/sqllock/sqllock/internal/testdb"
+)
+
+// eachOwnServer runs a test for both modes on servers of their own, with arguments.
+func eachOwnServer(t *testing.T, args []string, test func(t *testing.T, f *fixture, m sessionMode)) {
+	for _, engine := range testdb.Startable() {
+		if engine == testdb.Postgres {
+			continue
+		}
+		for _, m := range sessionModes {
+			t.Run(engine+" "+m.name, func(t *testing.T) {
+				f := &fixture{testdb.StartServer(t, engine, args...).Database}
+				f.migrate(t)
+				test(t, f, m)
+			})
+		}
+	}
+}
+
+// A server that logs statements takes no writes in READ COMMITTED.
+func TestSessionsWorkOnAServerThatLogsStatements(t *testing.T) {
+	eachOwnServer(t, []string{"--log-bin", "--sync-binlog=1", "--binlog-format=STATEMENT"}, func(t *testing.T, f *fixture, m sessionMode) {
+		c := m.client(t, f)
+		r, dead := request("k"), request("dead")
+		r.Value, dead.Delay = []byte("v"), time.Minute
+		s, res := c.lock(t, r)
+		c.wantDenied(t, sharedRequest("k"))
+		if got := revokeOne(t, c, "k"); !got.Revoked || pings(t, s, r, res) != driver.Revoked {
+			t.Errorf("%+v", got)
+		}
+		unlock(t, s, r, res)
+		c.dies(t, dead)
+		if mine, err := c.Turn(t.Context(), time.Minute); err != nil || !mine {
+			t.Errorf("Turn: %v, %v", mine, err)
+		}
+		age(t, f.Open(t))
+		if got, err := c.Sweep(t.Context(), driver.SweepRequest{Limit: 10, Retention: time.Hour}); err != nil || got.Purged != 1 || len(got.Crashed) != 1 {
+			t.Errorf("Sweep: %+v, %v", got, err)
+		}
+		if m.name == forUpdate.name {
+			if status := c.tryTx(t, begin(t, f.Open(t), sql.LevelDefault), "tx", false); status != driver.TxTaken {
+				t.Errorf("TryTx: %v", status)
+			}
+		}
+	})
+}
+
+// With this setting MariaDB undoes a transaction of which a statement has waited for
+// a row in vain, or would have.
+func TestATransactionSurvivesAHeldLockAlsoWhereATimeOutUndoesIt(t *testing.T) {
+	eachOwnServer(t, []string{"--innodb-rollback-on-timeout=1"}, func(t *testing.T, f *fixture, m sessionMode) {
+		c, db := m.client(t, f), f.Open(t)
+		r, waits := request("k"), request("k")
+		waits.Wait = time.Second
+		s, res := c.lock(t, r)
+		second := c.session(t)
+		for _, q := range []driver.GrantRequest{request("k"), waits, sharedRequest("k")} {
+			if got, err := second.Grant(t.Context(), []driver.GrantRequest{q}); err != nil || got[0].Granted {
+				t.Errorf("%+v, %v", got, err)
+			}
+		}
+		if m.name == forUpdate.name {
+			exec(t, db, "CREATE TABLE work (v INT)")
+			tx := begin(t, db, sql.LevelRepeatableRead)
+			exec(t, tx, "INSERT INTO work VALUES (1)")
+			for _, shared := range []bool{false, true} {
+				if status := c.tryTx(t, tx, "k", shared); status != driver.TxHeld {
+					t.Errorf("%v", status)
+				}
+			}
+			if err := tx.Commit(); err != nil {
+				t.Error(err)
+			}
+			var n int
+			if err := db.QueryRow("SELECT COUNT(*) FROM work").Scan(&n); err != nil || n != 1 {
+				t.Errorf("%d rows, %v: the transaction was undone", n, err)
+			}
+		}
+		unlock(t, s, r, res)
+		if got, err := second.Grant(t.Context(), []driver.GrantRequest{request("k")}); err != nil || !got[0].Granted {
+			t.Errorf("when it is free: %+v, %v", got, err)
+		}
+	})
+}
+
+// A statement of which only a part has arrived is silence too.
+func TestTheServerEndsASessionInTheMiddleOfAPacket(t *testing.T) {
+	const ttl = 2 * time.Second
+	eachServer(t, func(t *testing.T, f *fixture) {
+		proxy := netproxy.New(t, f.Addr())
+		a := advisory.on(t, f.OpenVia(t, proxy.Addr()), ttl)
+		b := advisory.client(t, f)
+		s, _ := a.lock(t, request("k"))
+		proxy.OnUp(func(_ int, data []byte) netproxy.Action {
+			if len(data) > 8<<10 {
+				go proxy.Freeze() // not this piece, but those that follow
+			}
+			return netproxy.Pass
+		})
+		defer proxy.Thaw()
+		large := request("large")
+		large.Value = make([]byte, 4<<20)
+		go func() { _, _ = s.Grant(t.Context(), []driver.GrantRequest{large}) }()
+		silent := time.Now()
+		b.eventuallyGets(t, request("k"), ttl+5*time.Second)
+		t.Logf("freed after %v", time.Since(silent))
+		if took := time.Since(silent); took > ttl+2*time.Second {
+			t.Errorf("freed after %v", took)
+		}
+	})
+}
