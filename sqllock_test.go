@@ -116,7 +116,7 @@ func (e *engine) forUpdate() sqllocktest.Harness {
 }
 
 func (e *engine) advisory() sqllocktest.Harness {
-	h := e.ofSessions("advisory", 3, 8)
+	h := e.ofSessions("advisory", 2, 8)
 	h.Sessions.Conns = 2
 	h.New = func(ctx context.Context, db *sql.DB, o *sqllocktest.Options) (*sqllock.Locker, error) {
 		return sqllock.NewAdvisory(ctx, e.open(db).(driver.AdvisoryDatabase), o.Advisory())

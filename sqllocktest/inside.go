@@ -129,7 +129,7 @@ func testForceUnlock(e *env) {
 	if err != nil || info.State != sqllock.StateHeld || info.Token != lease.Token() || info.Owner != lease.Owner() {
 		e.Fatalf("ForceUnlock = %+v, %v", info, err)
 	}
-	next := e.try(operator, lease.Name())
+	next := e.forced(operator, lease.Name())
 	if next.Token() <= lease.Token() {
 		e.Errorf("token %d follows token %d", next.Token(), lease.Token())
 	}
@@ -187,7 +187,7 @@ func testForceHold(e *env) {
 	if _, err := l.ForceUnlock(e.ctx(), lease.Name()); err != nil {
 		e.Fatalf("ForceUnlock: %v", err)
 	}
-	e.unlock(e.try(l, lease.Name()))
+	e.unlock(e.forced(l, lease.Name()))
 	_ = lease.Unlock(e.ctx())
 }
 

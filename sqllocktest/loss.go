@@ -192,5 +192,5 @@ func (e *env) loseOne(lease *sqllock.Lease, next *sqllock.Locker) *sqllock.Lease
 	if _, err := next.ForceUnlock(e.ctx(), lease.Name()); err != nil {
 		e.Fatalf("ForceUnlock: %v", err)
 	}
-	return e.try(next, lease.Name())
+	return e.forced(next, lease.Name())
 }

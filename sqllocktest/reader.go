@@ -180,9 +180,10 @@ func testInspectReaders(e *env) {
 				info := e.inspect(a, name)
 				return info.Readers == known && info.State == sqllock.StateHeld && info.Owner == "" && info.Label == ""
 			})
-			if listed := e.listed(b, name); listed == nil || listed.Readers != known || listed.State != sqllock.StateHeld {
-				e.Errorf("with %d readers List yields %+v", known, listed)
-			}
+			e.eventually(patience, "List says so too", func() bool { // which may hear of the name later
+				listed := e.listed(b, name)
+				return listed != nil && listed.Readers == known && listed.State == sqllock.StateHeld
+			})
 		}
 		e.unlock(lease)
 	}

@@ -16,13 +16,17 @@ import (
 var sessionPromises = []promise{
 	{sentence: "a session that the server ends is a loss that is told within two seconds, and once", test: testSessionKilled, needs: needSessions},
 	{sentence: "a session that the server ends is a loss that is told within two seconds, through the driver itself too", test: testSessionKilledPlain, needs: needSessions},
+	{sentence: "LockDelay: the successor of a session that was ended waits for it, once", test: testSessionDelay, needs: needSessions},
+	{sentence: "no token is handed out twice, however many sessions are ended on the way", test: testSessionTokens, needs: needSessions},
+}
+
+// sessionFaultPromises are about what else may end a session, or seem to.
+var sessionFaultPromises = []promise{
 	{sentence: "a connection that breaks is a loss that is told within two seconds, and the Locker goes on", test: testSessionReset, needs: needSessions | needNetwork},
 	{sentence: "a process that is killed frees its names at once", test: testSessionProcessKilled, needs: needSessions},
 	{sentence: "a process that is paused is succeeded within its TTL and two seconds", test: testSessionProcessPaused, needs: needSessions | needSignals},
 	{sentence: "a slow network costs no lease", test: testSessionSlow, needs: needSessions | needNetwork},
 	{sentence: "a restart of the server is a loss that is told, and tokens go on rising", test: testSessionRestart, needs: needSessions | needServer},
-	{sentence: "LockDelay: the successor of a session that was ended waits for it, once", test: testSessionDelay, needs: needSessions},
-	{sentence: "no token is handed out twice, however many sessions are ended on the way", test: testSessionTokens, needs: needSessions},
 }
 
 // toldWithin is how soon the end of a session is told: the session is asked every
@@ -56,8 +60,15 @@ func (e *env) sessionKilled(db *sql.DB) {
 		leases = append(leases, e.lock(l, e.name("k")))
 	}
 	inner := e.lockWith(leases[0].Context(), l, leases[0].Name())
-	e.kill()
 	killed := time.Now()
+	e.kill()
+	told := make(chan time.Duration, len(leases))
+	for _, lease := range leases {
+		go func() {
+			<-lease.Context().Done()
+			told <- time.Since(killed)
+		}()
+	}
 	other := e.locker(&Options{TTL: long})
 	var next []*sqllock.Lease
 	for _, lease := range leases {
@@ -70,11 +81,12 @@ func (e *env) sessionKilled(db *sql.DB) {
 	if took := time.Since(killed); took > toldWithin {
 		e.Errorf("somebody else had the names %v after their session was ended", took)
 	}
-	for _, lease := range append(leases, inner) {
-		receive(e, lease.Context().Done(), "the loss is told")
-		if took := time.Since(killed); took > toldWithin+time.Second {
+	for range leases {
+		if took := receive(e, told, "the loss is told"); took > toldWithin {
 			e.Errorf("it was told %v after the session was ended", took)
 		}
+	}
+	for _, lease := range append(leases, inner) {
 		for what, err := range map[string]error{"the context": context.Cause(lease.Context()), "Unlock": lease.Unlock(e.ctx())} {
 			if lost := e.wantLost(what, err); lost.Reason != sqllock.LostSession || lost.Token != lease.Token() {
 				e.Errorf("%s says %+v, want the reason %q", what, lost, sqllock.LostSession)

@@ -89,6 +89,21 @@ func (e *env) gone(l *sqllock.Locker, name string) {
 	e.unlock(e.try(l, name))
 }
 
+// forced locks a name after a ForceUnlock. A holder whose session keeps the name says
+// that it gives up just before it does.
+func (e *env) forced(l *sqllock.Locker, name string) *sqllock.Lease {
+	e.Helper()
+	if !e.inSessions() {
+		return e.try(l, name)
+	}
+	start := time.Now()
+	lease := e.lock(l, name)
+	if took := time.Since(start); took > toldWithin {
+		e.Errorf("the name was free %v after ForceUnlock", took)
+	}
+	return lease
+}
+
 // soon is a TTL after which an abandoned session has ended before the test has.
 const soon = 2 * time.Second
 

@@ -47,7 +47,7 @@ func testTryTxGoesOn(e *env) {
 	l, other := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
 	want := ""
 	for i, level := range levels {
-		name := e.name("k")
+		name, free := e.name("k"), e.used(l, "free")
 		lease := e.lock(other, name)
 		tx := e.begin(level)
 		book.write(tx, fmt.Sprint(i, " before"))
@@ -58,7 +58,7 @@ func testTryTxGoesOn(e *env) {
 			}
 		}
 		book.write(tx, fmt.Sprint(i, " between"))
-		e.inTx("TryLockTx", l, tx, e.used(l, "free"))
+		e.inTx("TryLockTx", l, tx, free)
 		e.commit(tx)
 		want += fmt.Sprint(i, " before;", i, " between;")
 		e.live(lease)
@@ -81,16 +81,18 @@ func testTxWaits(e *env) {
 	want := ""
 	for i, level := range levels {
 		name := e.used(l, "k")
-		lease := e.lock(other, name)
+		lease := e.rlock(other, name)
 		tx := e.begin(level)
 		book.write(tx, fmt.Sprint(i, " before"))
 		waiting := txLocking(e.ctx(), l, tx, name)
 		silent(e, waiting, "LockTx returned while the name was held")
-		time.Sleep(100 * time.Millisecond)
+		last := e.rlock(other, name) // after LockTx was called, and before it has the name
 		e.unlock(lease)
+		silent(e, waiting, "LockTx returned while the name was held")
+		e.unlock(last)
 		r := receive(e, waiting, "LockTx returns")
-		if r.err != nil || r.token <= lease.Token() {
-			e.Fatalf("at %s: LockTx after token %d = %d, %v", level, lease.Token(), r.token, r.err)
+		if r.err != nil || r.token <= last.Token() {
+			e.Fatalf("at %s: LockTx after token %d = %d, %v", level, last.Token(), r.token, r.err)
 		}
 		e.wantHeld(other, name)
 		book.write(tx, fmt.Sprint(i, " later"))
@@ -242,7 +244,7 @@ func testTxMany(e *env) {
 	l, other := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
 	var names []string
 	for range 5 {
-		names = append(names, e.name("k"))
+		names = append(names, e.used(l, "k"))
 	}
 	tx := e.begin(sql.LevelDefault)
 	tokens := make(map[string]int64)
