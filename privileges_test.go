@@ -1,7 +1,6 @@
 package sqllock_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"database/sql"
@@ -11,7 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -180,24 +178,6 @@ func (r *roles) background(t *testing.T, db *sql.DB) error {
 		return fmt.Errorf("the reaper in the background: %s", text)
 	}
 	return nil
-}
-
-// complaints are what was logged. It is safe for concurrent use.
-type complaints struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (c *complaints) Write(p []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.text.Write(p)
-}
-
-func (c *complaints) String() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.text.String()
 }
 
 func (r *roles) everything(t *testing.T, db *sql.DB) error {

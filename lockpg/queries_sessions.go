@@ -211,7 +211,7 @@ type sessionQueries struct {
 	newPin, guard, tryTx, tryTxShared              string
 	look, list, revoke, sweep, turn                string
 	lift, try, pass, unlock, checkGuards, ownLocks string
-	note, noteShared, endShared                    string
+	note, noteShared                               string
 	guardLock, tryLockTx, tryLockTxShared          string
 }
 

@@ -28,6 +28,12 @@ has_mariadb() {
     command -v my_print_defaults >/dev/null # which mariadb-install-db calls
 }
 
+# For the tests of what refuses to work through a pooler.
+has_pooler() {
+  local PATH=$PATH:/usr/sbin
+  command -v pgbouncer >/dev/null
+}
+
 # A compiler without the C library's headers, as a bare gcc package is, does not do.
 has_compiler() {
   echo '#include <stdlib.h>' | "$(go env CC)" -E -x c - >/dev/null 2>&1
@@ -41,6 +47,9 @@ has_certificates() {
 missing() {
   if requires postgres && ! has_postgres; then
     printf 'the Postgres server (or set SQLLOCK_TEST_POSTGRES_DSN)\tpostgresql\n'
+  fi
+  if requires postgres && ! has_pooler; then
+    printf 'the pooler pgbouncer\tpgbouncer\n'
   fi
   if requires mariadb && ! has_mariadb; then
     printf 'the MariaDB server (or set SQLLOCK_TEST_MARIADB_DSN)\t%s\n' "$(mariadb_packages)"

@@ -1,0 +1,166 @@
+package sqllock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/driver"
+)
+
+// A caller who goes does not take the session, and all that it holds, with him.
+func TestACallerThatGivesUpCostsNobodyALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newSessionBench(t, 0)
+		lease := b.lock("held")
+		b.db.set(func() { b.db.slow["grant"] = ttl / 4 })
+		ctx, cancel := context.WithTimeout(t.Context(), ttl/100)
+		defer cancel()
+		if _, err := b.locks.Lock(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Lock: %v", err)
+		}
+		b.db.set(func() { b.db.slow["grant"] = 0 })
+		time.Sleep(ttl)
+		if lease.Context().Err() != nil {
+			t.Errorf("lost: %v", context.Cause(lease.Context()))
+		}
+		if n := b.db.held(); n != 1 {
+			t.Errorf("%d locks are held", n)
+		}
+		b.unlock(b.lock("k"))
+		b.unlock(lease)
+		b.close()
+	})
+}
+
+func TestALeaseOfASessionThatDoesNotAnswerIsLostByItsDeadlineAndLetGo(t *testing.T) {
+	onSessions(t, func(b *sessionBench) {
+		lease := b.lock("k")
+		start := time.Now()
+		b.db.set(func() { b.db.slow["renew"] = time.Hour })
+		<-lease.Context().Done()
+		if d := time.Since(start); d > ttl+time.Second {
+			b.Errorf("lost after %v", d)
+		}
+		b.db.set(func() { b.db.slow["renew"] = 0 })
+		time.Sleep(3 * ttl)
+		if n := b.db.held(); n != 0 {
+			b.Errorf("%d locks are held for nobody", n)
+		}
+		_ = lease.Unlock(b.Context())
+		b.close()
+	})
+}
+
+func TestALeaseThatSomebodyWantsBackIsLostAndLetGo(t *testing.T) {
+	onSessions(t, func(b *sessionBench) {
+		lease, other := b.lock("k"), b.lock("other")
+		b.db.set(func() { // all of the acquisitions are unknown here, but these two
+			for _, id := range b.db.acqs() {
+				b.db.revoked[id] = true
+			}
+		})
+		<-lease.Context().Done()
+		<-other.Context().Done()
+		var lost *sqllock.LostError
+		if !errors.As(context.Cause(lease.Context()), &lost) || lost.Reason != sqllock.LostRevoked {
+			b.Errorf("cause %v", context.Cause(lease.Context()))
+		}
+		time.Sleep(time.Second)
+		if n := b.db.held(); n != 0 {
+			b.Errorf("%d locks are held", n)
+		}
+		_, _ = lease.Unlock(b.Context()), other.Unlock(b.Context())
+		b.close()
+	})
+}
+
+func TestMaxHoldLetsALockOfASessionGo(t *testing.T) {
+	onSessions(t, func(b *sessionBench) {
+		lease, err := b.locks.Lock(b.Context(), "k", sqllock.MaxHold(3*ttl))
+		if err != nil {
+			b.Fatal(err)
+		}
+		start := time.Now()
+		<-lease.Context().Done()
+		if d := time.Since(start); d < 2*ttl || d > 3*ttl+time.Second {
+			b.Errorf("lost after %v", d)
+		}
+		time.Sleep(time.Second)
+		if n := b.db.held(); n != 0 {
+			b.Errorf("%d locks are held", n)
+		}
+		_ = lease.Unlock(b.Context())
+		b.close()
+	})
+}
+
+func TestCloseLeavesALockThatIsHeldToTheServer(t *testing.T) {
+	onSessions(t, func(b *sessionBench) {
+		lease := b.lock("k")
+		ctx, cancel := context.WithTimeout(b.Context(), time.Second)
+		defer cancel()
+		if err := b.locks.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			b.Errorf("Close: %v", err)
+		}
+		if !errors.Is(context.Cause(lease.Context()), sqllock.ErrClosed) || b.db.held() != 1 {
+			b.Errorf("cause %v, %d held", context.Cause(lease.Context()), b.db.held())
+		}
+		time.Sleep(2 * ttl)
+		if b.db.held() != 0 || b.db.open() != 0 {
+			b.Errorf("%d locks and %d sessions are left", b.db.held(), b.db.open())
+		}
+	})
+}
+
+func TestMoreLocksThanTheServerShouldKeepAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newSessionBench(t, 0)
+		b.db.maxLocks = 2
+		leases := []*sqllock.Lease{b.lock("a"), b.lock("b")}
+		if _, err := b.locks.Lock(t.Context(), "c"); !errors.Is(err, sqllock.ErrTooManyLocks) {
+			t.Errorf("Lock: %v", err)
+		}
+		for _, lease := range leases {
+			b.unlock(lease)
+		}
+		b.close()
+	})
+}
+
+func TestAnUnlockThatFailsIsTriedAgain(t *testing.T) {
+	onSessions(t, func(b *sessionBench) {
+		lease := b.lock("k")
+		b.db.set(func() { b.db.failing["release"] = errDeadlock })
+		go func() {
+			time.Sleep(50 * time.Millisecond)
+			b.db.set(func() { delete(b.db.failing, "release") })
+		}()
+		b.unlock(lease)
+		if n := b.db.held(); n != 0 {
+			b.Errorf("%d locks are held", n)
+		}
+		b.close()
+	})
+}
+
+func TestTheTTLOfASessionIsOneForAllLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newSessionBench(t, 0)
+		if _, err := b.locks.Lock(t.Context(), "k", sqllock.TTL(2*ttl)); !errors.Is(err, sqllock.ErrInvalidOption) {
+			t.Errorf("Lock: %v", err)
+		}
+		b.close()
+	})
+}
+
+// acqs are all acquisitions that were renewed; the caller holds mu.
+func (f *fakeSessions) acqs() (all []driver.ID) {
+	for id := range f.seen {
+		all = append(all, id)
+	}
+	return all
+}
