@@ -181,8 +181,10 @@ func (l *Locker) List(ctx context.Context, opts ...ListOption) iter.Seq2[Info, e
 // at once, whatever LockDelay its holder had asked for.
 //
 // In the modes that keep locks in sessions the holder is asked to let go, which it
-// does within a second; ForceUnlock waits for that, or until the server has ended
-// its session, or until ctx ends.
+// does within a second; ForceUnlock waits until it does, or until the server has
+// ended its session, or until ctx ends; the lock itself may be gone a moment later.
+// In the mode advisory on Postgres who holds a name is known about a second after the
+// grant, or at once if it has a Value; until then the name passes for free.
 //
 // In the unique mode the former holder is not asked. It learns of it at its next renewal, within a
 // third of its TTL, or at its deadline: the context of its lease ends with a

@@ -256,7 +256,10 @@ func (m *sessions) close() error {
 	m.wg.Wait()
 	for _, st := range all {
 		if holding[st] {
-			time.AfterFunc(m.ttl, func() { m.shut(st) })
+			time.AfterFunc(m.ttl, func() {
+				<-st.turn // of an Unlock that comes late, if one does
+				m.shut(st)
+			})
 		} else {
 			m.shut(st)
 		}

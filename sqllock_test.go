@@ -50,7 +50,7 @@ var engines = []engine{
 	{testdb.MySQL, mysqlHarness, mySQL, "", nil, killMySQL, false},
 
 	{testdb.Postgres, postgresHarness, postgres, "SERIALIZABLE", []string{"default_transaction_isolation=serializable"}, killPostgres, true},
-	{testdb.Postgres, postgresHarness, postgres, "the simple protocol", []string{"default_query_exec_mode=simple_protocol"}, killPostgres, true},
+	{testdb.Postgres, postgresHarness, postgres, "the simple protocol", []string{"default_query_exec_mode=simple_protocol"}, killPostgres, false},
 	{testdb.MariaDB, mariadbHarness, mySQL, "clientFoundRows", []string{"clientFoundRows=true"}, killMySQL, false},
 	{testdb.MariaDB, mariadbHarness, mySQL, "SERIALIZABLE", []string{"tx_isolation='SERIALIZABLE'", "interpolateParams=true"}, killMySQL, true},
 	{testdb.MariaDB, mariadbHarness, mySQL, "READ UNCOMMITTED", []string{"tx_isolation='READ-UNCOMMITTED'", "clientFoundRows=true"}, killMySQL, false},
