@@ -184,7 +184,8 @@ func (l *Locker) List(ctx context.Context, opts ...ListOption) iter.Seq2[Info, e
 // does within a second; ForceUnlock waits until it does, or until the server has
 // ended its session, or until ctx ends; the lock itself may be gone a moment later.
 // In the mode advisory on Postgres who holds a name is known about a second after the
-// grant, or at once if it has a Value; until then the name passes for free.
+// grant, or at once if it has a Value; until then the name passes for free, and so
+// does one that is held by those who share it: in these modes nobody can end that.
 //
 // In the unique mode the former holder is not asked. It learns of it at its next renewal, within a
 // third of its TTL, or at its deadline: the context of its lease ends with a

@@ -212,7 +212,7 @@ func isHeld(err error) bool {
 // rollback ends the transaction, also when ctx has ended. If it cannot, the session
 // is over.
 func (f *forUpdateSession) rollback(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 	defer cancel()
 	err := f.line.exec(ctx, queryRollback)
 	if err != nil {
@@ -222,6 +222,8 @@ func (f *forUpdateSession) rollback(ctx context.Context) error {
 	f.busy = false
 	return nil
 }
+
+const rollbackTimeout = 5 * time.Second
 
 func (f *forUpdateSession) ping(ctx context.Context) error {
 	return f.line.do(ctx, func(ctx context.Context, c session) error { return c.PingContext(ctx) })

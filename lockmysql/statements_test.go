@@ -145,7 +145,7 @@ func TestNoStatementScansTheTable(t *testing.T) {
 		for _, rows := range []int{0, 1, 5000} {
 			if rows > 0 {
 				take(t, s, requests(rows, fmt.Sprintf("%d rows, %%d", rows))...)
-				exec(t, db, "INSERT INTO `sqllock_holder` SELECT name, UNHEX(MD5(name)), '', '', '', 1, 1, 1, 1 FROM `sqllock_lock`"+
+				exec(t, db, "INSERT INTO `sqllock_holder` SELECT name, UNHEX(LEFT(SHA2(name, 256), 32)), '', '', '', 1, 1, 1, 1 FROM `sqllock_lock`"+
 					" ON DUPLICATE KEY UPDATE holds = 1")
 				exec(t, db, "ANALYZE TABLE `sqllock_lock`, `sqllock_holder`")
 			}

@@ -182,7 +182,7 @@ func testSessionMaxHold(e *env) {
 	db, _ := e.open(e.source(), poolSize)
 	other := e.locker(&Options{TTL: long})
 	l := e.lockerOn(db, &Options{TTL: long})
-	lease := e.lock(l, e.name("k"), sqllock.MaxHold(300*time.Millisecond))
+	lease := e.lock(l, e.name("k"), sqllock.MaxHold(e.ttl(2*time.Second)))
 	beside := e.lock(l, e.name("beside"))
 	receive(e, lease.Context().Done(), "the hold is over")
 	e.wantFree(other, lease.Name(), toldWithin) // though nobody has unlocked it
