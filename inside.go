@@ -272,10 +272,14 @@ func (l *Locker) bounded(ctx context.Context, timeout time.Duration, f func(cont
 	if ctx.Err() != nil {
 		return endOf(ctx)
 	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	defer context.AfterFunc(l.base, cancel)()
-	return f(ctx)
+	err := f(limited)
+	if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) { // which database/sql does not always say
+		err = fmt.Errorf("%w: %w", endOf(ctx), err)
+	}
+	return err
 }
 
 func operatorError(what, name string, err error) error {

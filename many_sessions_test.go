@@ -51,10 +51,12 @@ func TestTenThousandAdvisoryLocksTakeTwoConnections(t *testing.T) {
 		for range callers {
 			wg.Go(func() {
 				for i := next.Add(1) - 1; i < n; i = next.Add(1) - 1 {
-					if leases[i], err = l.TryLock(t.Context(), fmt.Sprint("held/", i)); err != nil {
+					lease, err := l.TryLock(t.Context(), fmt.Sprint("held/", i))
+					if err != nil {
 						t.Error(err)
 						return
 					}
+					leases[i] = lease
 				}
 			})
 		}

@@ -67,8 +67,8 @@ func testDeadlineWhileWaiting(e *env) {
 	lease := e.lock(a, name)
 	for what, l := range map[string]*sqllock.Locker{"the same Locker": a, "another Locker": b} {
 		const wait = 200 * time.Millisecond
-		ctx, cancel := context.WithTimeout(context.Background(), wait)
 		start := time.Now()
+		ctx, cancel := context.WithTimeout(context.Background(), wait)
 		got, err := l.Lock(ctx, name)
 		took := time.Since(start)
 		cancel()

@@ -82,11 +82,7 @@ func (e *env) wantReason(lost *sqllock.LostError) {
 // waits.
 func (e *env) gone(l *sqllock.Locker, name string) {
 	e.Helper()
-	if s := e.h.Sessions; s != nil && s.Alone {
-		e.wantFree(l, name, toldWithin)
-		return
-	}
-	e.unlock(e.try(l, name))
+	e.wantFree(l, name, toldWithin)
 }
 
 // forced locks a name after a ForceUnlock. A holder whose session keeps the name says
