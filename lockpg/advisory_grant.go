@@ -3,8 +3,6 @@ package lockpg
 import (
 	"context"
 	"database/sql"
-	"errors"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -218,55 +216,3 @@ func (g *granting) tell(ctx context.Context, losers []int) error {
 		return err
 	})
 }
-
-// reconcile makes the session hold what it is known to hold, after a statement has
-// failed on the way: the locks of a session outlive the statement that took them. If
-// that cannot be done, the session ends.
-func (s *advisorySession) reconcile(ctx context.Context, reqs []driver.GrantRequest, err error) error {
-	if s.over {
-		return err
-	}
-	has := make(map[int64]bool) // whether it is shared
-	failed := s.query(ctx, s.store.q.ownLocks, nil, func(rows *sql.Rows) error {
-		var key int64
-		var shared bool
-		err := rows.Scan(&key, &shared)
-		has[key] = shared
-		return err
-	})
-	var keys []int64
-	var shared []bool
-	for i := range reqs {
-		key := s.store.key(reqs[i].Name)
-		if s.keys[key] > 0 {
-			continue
-		}
-		if sharing, ok := has[key]; ok {
-			keys, shared = append(keys, key), append(shared, sharing)
-		}
-	}
-	for key := range s.keys {
-		if _, ok := has[key]; !ok {
-			failed = errors.Join(failed, errOver)
-		}
-	}
-	if failed == nil {
-		_, failed = s.letGo(ctx, keys, shared)
-	}
-	if failed != nil {
-		s.end()
-		return errors.Join(err, failed)
-	}
-	return err
-}
-
-// tooMany says in our words that the server's table of locks is full.
-func tooMany(err error) error {
-	var coded interface{ SQLState() string }
-	if errors.As(err, &coded) && coded.SQLState() == "53200" { // out_of_memory
-		return fmt.Errorf("%w: see max_locks_per_transaction: %w", driver.ErrTooManyLocks, err)
-	}
-	return err
-}
-
-func keyText(key int64) string { return strconv.FormatInt(key, 10) }

@@ -127,15 +127,16 @@ func (s *advisorySession) Renew(ctx context.Context, reqs []driver.RenewRequest)
 // Release implements [driver.Session].
 func (s *advisorySession) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error) {
 	var guarded []string
+	var asked []driver.GrantRequest
 	for i := range reqs {
 		if reqs[i].Guarded && s.grips[reqs[i].Acq] != nil {
-			guarded = append(guarded, reqs[i].Name)
+			guarded, asked = append(guarded, reqs[i].Name), append(asked, driver.GrantRequest{Name: reqs[i].Name})
 		}
 	}
 	if len(guarded) > 0 {
 		free, err := s.store.checkGuards(ctx, s.query, guarded)
 		if err != nil {
-			return nil, err
+			return nil, s.reconcile(ctx, asked, err)
 		}
 		if !free {
 			return nil, errLocked

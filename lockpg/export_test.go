@@ -1,6 +1,11 @@
 package lockpg
 
-import "github.com/sqllock/sqllock/driver"
+import (
+	"strconv"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
 
 // Keys replaces the hash of the mode advisory.
 func Keys(hash func(name string) int64) Option { return func(d *Database) { d.hash = hash } }
@@ -12,3 +17,14 @@ func Version(version string) Option {
 
 // GuardKey is what a transaction locks that guards a lease in the mode advisory.
 func GuardKey(database driver.ID, name string) int64 { return guardKey(database, name) }
+
+// Silence is how the server finds out that a host has vanished.
+func Silence(ttl time.Duration) (unconfirmed, idle, interval time.Duration, count int) {
+	set := silence(ttl)
+	number := func(s string) int {
+		n, _ := strconv.Atoi(s)
+		return n
+	}
+	return time.Duration(number(set.userTimeout)) * time.Millisecond, time.Duration(number(set.idle)) * time.Second,
+		time.Duration(number(set.interval)) * time.Second, number(set.count)
+}

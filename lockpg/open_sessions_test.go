@@ -12,6 +12,7 @@ import (
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/testdb"
 	"github.com/sqllock/sqllock/lockpg"
+	"github.com/sqllock/sqllock/migrations"
 )
 
 // refuses checks that a mode cannot be had, for a reason of the given kind whose text
@@ -137,4 +138,50 @@ func TestALookIsServedWhileThePoolIsUsedUp(t *testing.T) {
 		}
 		letGo(t, s, r, res)
 	})
+}
+
+func TestSessionsKeepLocksInASchemaOfTheirOwnToo(t *testing.T) {
+	for _, m := range sessionModes {
+		d := shared(t)
+		db := d.Open(t)
+		mustExec(t, db, `CREATE SCHEMA "Locks"`)
+		opts := []lockpg.Option{lockpg.Schema("Locks"), lockpg.TablePrefix("Select_")}
+		if err := migrations.Up(t.Context(), lockpg.DB(db, opts...)); err != nil {
+			t.Fatal(err)
+		}
+		m.refuses(t, lockpg.DB(db), driver.ErrSchema)
+		c := m.on(t, db, sessionTTL, opts...)
+		for _, r := range []driver.GrantRequest{ask("k"), noted("k"), askShared("k")} {
+			s, res := c.take(t, r)
+			if status := ping(t, s, r, res); status != driver.Renewed {
+				t.Errorf("%s: %v", m.name, status)
+			}
+			tx := begin(t, db, sql.LevelDefault)
+			if status := c.guard(t, tx, guardOf(s, r, res)); status != driver.Guarded && !r.Shared {
+				t.Errorf("%s: %v", m.name, status)
+			}
+			_ = tx.Rollback()
+			c.look(t, "k")
+			c.revoke(t, "k")
+			letGo(t, s, r, res)
+			giveBack(t, s)
+		}
+		tx := begin(t, db, sql.LevelDefault)
+		if status := tryTx(t, c, tx, "k", false); status != driver.TxTaken {
+			t.Errorf("%s: %v", m.name, status)
+		}
+		if res, err := c.Draw(t.Context(), ask("k")); err != nil || !res.Granted {
+			t.Errorf("%s: %+v, %v", m.name, res, err)
+		}
+		_ = tx.Rollback()
+		if _, err := c.Sweep(t.Context(), driver.SweepRequest{Limit: 10}); err != nil {
+			t.Error(err)
+		}
+		if _, err := c.List(t.Context(), driver.ListRequest{Limit: 10}); err != nil {
+			t.Error(err)
+		}
+		if _, err := c.Turn(t.Context(), time.Hour); err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -8,6 +8,11 @@ func lifting(key string) string {
 	return `unlifted AS MATERIALIZED (SELECT pg_advisory_xact_lock_shared(` + key + `::bigint) FROM settings)`
 }
 
+// unguarded says that nobody has the key of a guard. It is had for a moment only, not
+// until the transaction has been flushed: others who are granted the same name, to
+// share it, look too. A guard that comes later finds that its session is dead.
+const unguarded = `CASE WHEN pg_try_advisory_lock(r.guard) THEN pg_advisory_unlock(r.guard) ELSE false END`
+
 const (
 	// queryLift makes sure that no token is drawn twice, whatever a crash has undone.
 	//
@@ -29,8 +34,7 @@ WITH ` + flushed + `, alone AS MATERIALIZED (
 SELECT setval('{token}', greatest(coalesce(pg_sequence_last_value('{token}'), 0) + 65536, ` + now + `)) FROM alone`
 
 	// queryTry tries locks, and then, of those that were free, whether a transaction
-	// guards a lease of the former holder: then the lock is let go at once. The locks
-	// on the guards end with the statement. Of what it has got it draws the tokens that
+	// guards a lease of the former holder: then the lock is let go at once. Of what it has got it draws the tokens that
 	// are asked for, unless something else keeps the name: what a former holder has
 	// written until it let the lock go is seen. Each function is called once for each
 	// request, in this order.
@@ -43,7 +47,7 @@ WITH ` + flushed + `, unlifted AS MATERIALIZED (
 ), tried AS MATERIALIZED (
 	SELECT r.*, CASE WHEN r.shared THEN pg_try_advisory_lock_shared(r.key) ELSE pg_try_advisory_lock(r.key) END AS locked FROM req r
 ), checked AS MATERIALIZED (
-	SELECT t.*, CASE WHEN t.locked THEN pg_try_advisory_xact_lock(t.guard) ELSE false END AS free FROM tried t
+	SELECT r.*, CASE WHEN r.locked THEN ` + unguarded + ` ELSE false END AS free FROM tried r
 ), kept AS MATERIALIZED (
 	SELECT c.*, CASE WHEN c.locked AND NOT c.free THEN
 		CASE WHEN c.shared THEN pg_advisory_unlock_shared(c.key) ELSE pg_advisory_unlock(c.key) END END AS undone
@@ -83,7 +87,7 @@ SELECT d.held FROM done d ORDER BY d.ord`
 	// queryCheckGuards says whether no transaction guards any of the leases.
 	queryCheckGuards = `
 WITH req AS MATERIALIZED (SELECT * FROM unnest($1::bigint[]) AS r(guard))
-SELECT coalesce(bool_and(pg_try_advisory_xact_lock(r.guard)), true) FROM req r`
+SELECT coalesce(bool_and(` + unguarded + `), true) FROM req r`
 
 	// queryOwnLocks are the advisory locks of the session.
 	queryOwnLocks = `
@@ -136,7 +140,7 @@ SELECT o.locked, o.pid, o.started, d.name, d.setting, d.chosen FROM own o LEFT J
 	queryRestore = `SELECT set_config($1::text, $2::text, false)`
 
 	// queryGuardLock runs in a transaction of the application. Whoever would be the next
-	// holder must have the guard's key alone, for a moment, after it has got the lock.
+	// holder must get the guard's key alone, for a moment, after it has got the lock.
 	// That nobody has the key of the session says that the session is dead. 0 is
 	// foreign, 1 busy, 2 dead, 3 guarded.
 	queryGuardLock = `

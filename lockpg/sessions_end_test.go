@@ -1,6 +1,7 @@
 package lockpg_test
 
 import (
+	"database/sql"
 	"fmt"
 	"testing"
 	"time"
@@ -99,6 +100,34 @@ func TestWhatWasLostIsLetGoAsInACrash(t *testing.T) {
 		}
 		if _, res := b.take(t, ask("k")); res.Crashed.Acq != r.Acq {
 			t.Errorf("the next: %+v", res)
+		}
+	})
+}
+
+// A session whose request was denied for another reason than a holder had the lock, for
+// a moment.
+func TestARequestThatIsDeniedHoldsNothing(t *testing.T) {
+	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
+		a, b, c := m.client(t, d), m.client(t, d), m.client(t, d)
+		kept := ask("kept")
+		kept.MinHold = time.Second
+		s, res := a.take(t, kept)
+		letGo(t, s, kept, res)
+		guarded := noted("guarded")
+		s, res = a.take(t, guarded)
+		tx := begin(t, a.db, sql.LevelDefault)
+		a.guard(t, tx, guardOf(s, guarded, res))
+		kill(t, a, s, "guarded")
+		for _, name := range []string{"kept", "guarded"} {
+			for _, r := range []driver.GrantRequest{ask(name), noted(name), askShared(name)} {
+				if _, res := b.try(t, r); res.Granted { // the session stays open
+					t.Fatalf("%q is granted: %+v", name, res)
+				}
+			}
+		}
+		_ = tx.Rollback()
+		for _, name := range []string{"kept", "guarded"} {
+			c.gets(t, ask(name), 5*time.Second)
 		}
 	})
 }

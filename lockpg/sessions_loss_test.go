@@ -130,11 +130,12 @@ func TestAConnectionWhoseLocksAreInDoubtIsEndedInAPoolOfPgx(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer pool.Close()
+		t.Cleanup(pool.Close)
 		store, err := m.open(lockpg.Pool(pool), t.Context(), driver.Client{Label: "test"}, driver.SessionOptions{TTL: sessionTTL})
 		if err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { _ = store.Close() }) // without which the pool waits for ever
 		s, err := store.Session(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -226,4 +227,20 @@ func descriptors(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(entries)
+}
+
+func TestAConnectionThatHasDiedInThePoolIsReplaced(t *testing.T) {
+	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
+		admin := d.Open(t)
+		for name, db := range map[string]*sql.DB{"pgx": d.Open(t), "a driver that does not look": hide(t, d.DSN())} {
+			c := m.on(t, db, sessionTTL)
+			for range 3 {
+				r := ask(name)
+				s, res := c.take(t, r) // without a second try
+				letGo(t, s, r, res)
+				giveBack(t, s)
+				killSessions(t, admin)
+			}
+		}
+	})
 }

@@ -3,6 +3,7 @@ package lockpg
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -134,9 +135,12 @@ func (s *advisoryStore) tryTx(ctx context.Context, run inTx, req driver.TxReques
 func (s *advisoryStore) Draw(ctx context.Context, req driver.GrantRequest) (res driver.GrantResult, err error) {
 	err = s.onControl(ctx, func(run runner) error {
 		free, err := s.checkGuards(ctx, run, []string{req.Name})
-		if err != nil || !free {
+		if err != nil { // the connection may be left with the key of the guard
+			return errors.New(err.Error())
+		}
+		if !free {
 			res = driver.GrantResult{}
-			return err
+			return nil
 		}
 		passes, err := s.pass(ctx, run, []driver.GrantRequest{req})
 		if err != nil {
