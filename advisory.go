@@ -52,12 +52,7 @@ func NewAdvisory(ctx context.Context, db driver.AdvisoryDatabase, opts *Advisory
 }
 
 func (o *AdvisoryOptions) config() (config, error) {
-	if o == nil {
-		o = &AdvisoryOptions{}
-	}
-	u := UniqueOptions{TTL: o.TTL, Label: o.Label, RetryMin: o.RetryMin, RetryMax: o.RetryMax,
-		StatementTimeout: o.StatementTimeout, Logger: o.Logger, Hooks: o.Hooks, Reaper: o.Reaper}
-	cfg, err := u.config()
+	cfg, err := (*UniqueOptions)(o).config() // the fields are the same
 	cfg.sessions = true
 	return cfg, err
 }

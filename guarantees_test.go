@@ -19,10 +19,15 @@ import (
 // onEach runs a test on each database that is here, in its ordinary setting, with
 // tables.
 func onEach(t *testing.T, test func(t *testing.T, e *engine, d *testdb.Database)) {
+	onEngines(t, func(string) bool { return true }, test)
+}
+
+// onEngines is onEach for some of the databases.
+func onEngines(t *testing.T, fits func(name string) bool, test func(t *testing.T, e *engine, d *testdb.Database)) {
 	here := testdb.All()
 	for i := range engines {
 		e := &engines[i]
-		if e.setting != "" || !slices.Contains(here, e.name) {
+		if e.setting != "" || !slices.Contains(here, e.name) || !fits(e.name) {
 			continue
 		}
 		t.Run(e.name, func(t *testing.T) {

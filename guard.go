@@ -26,10 +26,11 @@ var _ driver.Guardable = (*Lease)(nil)
 // Guard returns [ErrFenced] if the lease is not the current one any more, a
 // [*LostError] if it was known to be lost, [ErrNotHeld] if it was unlocked,
 // [ErrUnsupported] if it is shared, [ErrInvalidOption] if tx is one of another
-// database that has the tables too, and otherwise the error of the database, which is the caller's to deal with: after a
-// serialization failure the transaction has to be repeated. After any error it must
-// be rolled back. So it must after a deadlock that a later statement meets: MySQL
-// has then undone everything, the guard included, and goes on without it.
+// database that has the tables too, and otherwise the error of the database, which
+// is the caller's to deal with: after a serialization failure the transaction has
+// to be repeated. After any error it must be rolled back. So it must after a
+// deadlock that a later statement meets: MySQL has then undone everything, the
+// guard included, and goes on without it.
 func (l *Lease) Guard(ctx context.Context, tx *sql.Tx) error {
 	if tx == nil {
 		return fmt.Errorf("%w: the *sql.Tx is nil", ErrInvalidOption)

@@ -40,7 +40,7 @@ type mode interface {
 
 	// watch has lost called, until the mode is closed, with the acquisitions that
 	// the mode finds ended by itself.
-	watch(lost func(acqs map[driver.ID]struct{}, err error))
+	watch(lost func(acqs map[driver.ID]struct{}))
 
 	// rest is called when no lease has been held for a while: what is kept for
 	// renewals can go back until the next grant. It does not block, and reports

@@ -15,11 +15,7 @@ import (
 
 // onEachServer is onEach for databases that have roles.
 func onEachServer(t *testing.T, test func(t *testing.T, e *engine, d *testdb.Database)) {
-	onEach(t, func(t *testing.T, e *engine, d *testdb.Database) {
-		if e.name != testdb.SQLite {
-			test(t, e, d)
-		}
-	})
+	onEngines(t, func(name string) bool { return name != testdb.SQLite }, test)
 }
 
 // grantsOf returns the statements of the operations guide that give a role what

@@ -170,7 +170,7 @@ func (m *sessions) bury(st *seat) {
 	}
 	lost := m.lost
 	m.mu.Unlock()
-	lost(acqs, nil)
+	lost(acqs)
 	<-st.turn // a statement that is under way fails now
 	m.shut(st)
 }

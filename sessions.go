@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
@@ -34,7 +33,7 @@ type sessions struct {
 	seats   map[*seat]struct{}
 	carrier *seat         // holds all locks, if one session does
 	opening chan struct{} // has a token in it while the carrier is opened
-	lost    func(map[driver.ID]struct{}, error)
+	lost    func(map[driver.ID]struct{})
 	closed  bool
 }
 
@@ -46,7 +45,7 @@ func newSessions(store driver.SessionStore, cfg *config, r *room) *sessions {
 		grips: make(map[driver.ID]*grip),
 		uses:  make(map[string]*use),
 		seats: make(map[*seat]struct{}),
-		lost:  func(map[driver.ID]struct{}, error) {},
+		lost:  func(map[driver.ID]struct{}) {},
 
 		opening: make(chan struct{}, 1),
 	}
@@ -76,7 +75,7 @@ func (m *sessions) classify(err error) driver.Fault {
 	return m.store.Classify(err)
 }
 
-func (m *sessions) watch(lost func(map[driver.ID]struct{}, error)) {
+func (m *sessions) watch(lost func(map[driver.ID]struct{})) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.lost = lost

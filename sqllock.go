@@ -139,10 +139,10 @@ func (l *Locker) ended(h *hold) {
 }
 
 // sessionEnded is told which acquisitions ended with a session of the database.
-func (l *Locker) sessionEnded(acqs map[driver.ID]struct{}, err error) {
+func (l *Locker) sessionEnded(acqs map[driver.ID]struct{}) {
 	for _, h := range l.keeper.holds() {
 		if _, ok := acqs[h.acq]; ok {
-			h.lose(LostSession, err)
+			h.lose(LostSession, nil)
 		}
 	}
 }

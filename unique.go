@@ -155,7 +155,7 @@ func (u *unique) lives(driver.ID) bool { return true }
 func (u *unique) txs() driver.TxStore { return nil }
 
 // watch does nothing: only the database knows when a lease is over.
-func (u *unique) watch(func(map[driver.ID]struct{}, error)) {}
+func (u *unique) watch(func(map[driver.ID]struct{})) {}
 
 func (u *unique) classify(err error) driver.Fault { return u.store.Classify(err) }
 

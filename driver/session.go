@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"time"
 )
 
@@ -33,6 +34,19 @@ type SessionOptions struct {
 	// TTL is after which silence of the client the server ends a session. A driver
 	// whose server cannot do so returns ErrInvalidOption, before any SQL.
 	TTL time.Duration
+}
+
+// minPool is how many connections a pool must be able to open.
+const minPool = 3
+
+// CheckPool refuses a pool that is too small for a SessionStore. 0 means no limit. The
+// error wraps ErrInvalidOption.
+func CheckPool(maxConns int) error {
+	if maxConns == 0 || maxConns >= minPool {
+		return nil
+	}
+	return fmt.Errorf("%w: the handle may open %d connections: needs a pool of at least %d connections: one is kept for tokens, "+
+		"each lock session takes one, the application needs one", ErrInvalidOption, maxConns, minPool)
 }
 
 // SessionStore is one of the modes that keep locks in sessions. All methods are

@@ -96,3 +96,12 @@ const (
 	statementBytes = 8 << 10
 	requestBytes   = 200
 )
+
+// nameBatch has requests that are nothing but names.
+func nameBatch(names []string) *batch {
+	b := newBatch(len(names))
+	for _, name := range names {
+		b.row(name, driver.ID{}).end()
+	}
+	return b
+}

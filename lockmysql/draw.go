@@ -63,17 +63,6 @@ func (s *sessions) draw(ctx context.Context, c session, reqs []driver.GrantReque
 	return d.res, nil
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 func (d *drawing) look(ctx context.Context, which []int) error {
 	names := make([]string, len(which))
 	for k, i := range which {

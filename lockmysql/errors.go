@@ -30,7 +30,6 @@ func (d *Database) Classify(err error) driver.Fault { return classify(err) }
 func classify(err error) driver.Fault {
 	var unresolved *unresolvedError
 	var network *net.OpError
-	var server *mysql.MySQLError
 	switch {
 	case errors.As(err, &unresolved):
 		return driver.Unclear
@@ -40,13 +39,21 @@ func classify(err error) driver.Fault {
 		errors.Is(err, sqldriver.ErrBadConn), // go-sql-driver: nothing was written
 		errors.As(err, &network) && network.Op == "dial":
 		return driver.Unreachable
-	case errors.As(err, &server):
-		return classifyNumber(server.Number)
+	case numberOf(err) != 0:
+		return classifyNumber(numberOf(err))
 	case errors.Is(err, errTooLarge),
 		errors.Is(err, mysql.ErrPktTooLarge): // for the client, before it was sent
 		return driver.Refused
 	}
 	return driver.Unclear
+}
+
+// numberOf is the number of an error of the server, 0 if it is none.
+func numberOf(err error) uint16 {
+	if server := (*mysql.MySQLError)(nil); errors.As(err, &server) {
+		return server.Number
+	}
+	return 0
 }
 
 func classifyNumber(number uint16) driver.Fault {
@@ -71,6 +78,7 @@ func classifyNumber(number uint16) driver.Fault {
 		1129, // ER_HOST_IS_BLOCKED
 		1203, // ER_TOO_MANY_USER_CONNECTIONS
 		1226, // ER_USER_LIMIT_REACHED
+		errInactive,
 		// After a fail-over this is the wrong server: another connection may reach the
 		// right one.
 		1290, // ER_OPTION_PREVENTS_STATEMENT: read_only

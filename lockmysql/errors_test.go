@@ -77,6 +77,7 @@ func TestErrorsAreClassified(t *testing.T) {
 		{lockmysql.ErrLocked, driver.Again},
 		{number(1040), driver.Unreachable},
 		{number(1203), driver.Unreachable},
+		{number(4031), driver.Unreachable}, // a session that was silent was ended before the statement came
 		{dial, driver.Unreachable},
 		{fmt.Errorf("%w: %w", driver.ErrNoConnection, context.DeadlineExceeded), driver.Unreachable},
 		{sqldriver.ErrBadConn, driver.Unreachable},

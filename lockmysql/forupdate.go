@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
-
 	"github.com/sqllock/sqllock/driver"
 )
 
@@ -205,8 +203,7 @@ func (f *forUpdateSession) tryLock(ctx context.Context, text, name string) (foun
 // isHeld reports that somebody else has locked a row. NOWAIT has an error of its own
 // on MySQL.
 func isHeld(err error) bool {
-	var e *mysql.MySQLError
-	return errors.As(err, &e) && (e.Number == 1205 || e.Number == 1213 || e.Number == 3572)
+	return isHeldTx(err) || numberOf(err) == 1213
 }
 
 // rollback ends the transaction, also when ctx has ended. If it cannot, the session

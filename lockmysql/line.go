@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
-
 	"github.com/sqllock/sqllock/internal/sqlconn"
 )
 
@@ -113,11 +111,9 @@ func (l *line) exec(ctx context.Context, text string, args ...any) error {
 // isAnswer reports that the server has refused or undone a statement and goes on to
 // serve the connection.
 func isAnswer(err error) bool {
-	var e *mysql.MySQLError
-	if !errors.As(err, &e) {
+	switch numberOf(err) {
+	case 0:
 		return err == errLocked
-	}
-	switch e.Number {
 	case 1053, 1927, errInactive: // and then it closes it
 		return false
 	}
@@ -166,7 +162,7 @@ var errInDoubt = errors.New("lockmysql: the connection holds what it should not"
 
 // freshLine is openLine past connections that turn out to have died in the pool.
 func (s *sessions) freshLine(ctx context.Context) (l *line, err error) {
-	for range 3 {
+	for range sqlconn.MaxStale {
 		if l, err = s.openLine(ctx); !errors.Is(err, sqldriver.ErrBadConn) {
 			break
 		}

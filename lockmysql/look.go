@@ -27,11 +27,7 @@ func (s *store) Look(ctx context.Context, names []string) ([]driver.Row, error) 
 
 // lookInside is look with the values and the names, also of what has no row.
 func (s *store) lookInside(ctx context.Context, c session, names []string) ([]state, error) {
-	b := newBatch(len(names))
-	for _, name := range names {
-		b.row(name, driver.ID{}).end()
-	}
-	states, err := s.states(ctx, c, s.queries.lookValues, b, len(names))
+	states, err := s.states(ctx, c, s.queries.lookValues, nameBatch(names), len(names))
 	if err != nil {
 		return nil, err
 	}

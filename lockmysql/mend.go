@@ -12,13 +12,13 @@ import (
 func (s *store) mend(ctx context.Context, c session, names []string) (crashed []driver.Crash, err error) {
 	err = s.briefly(ctx, c, func(tx *sql.Tx) error {
 		m := mending{rows: make(map[string]*state), dead: newBatch(1)}
-		err := s.queryStates(ctx, tx, s.queries.shared.hold, namesOf(names), func(_ int, st *state) {
+		err := s.queryStates(ctx, tx, s.queries.shared.hold, nameBatch(names), func(_ int, st *state) {
 			m.add(st)
 		})
 		if err != nil || len(m.names) == 0 {
 			return err
 		}
-		err = query(ctx, tx, s.queries.shared.held, []any{namesOf(m.names).String()}, m.scan)
+		err = query(ctx, tx, s.queries.shared.held, []any{nameBatch(m.names).String()}, m.scan)
 		if err != nil {
 			return err
 		}
@@ -35,14 +35,6 @@ func (s *store) mend(ctx context.Context, c session, names []string) (crashed []
 		return nil, err
 	}
 	return crashed, nil
-}
-
-func namesOf(names []string) *batch {
-	b := newBatch(len(names))
-	for _, name := range names {
-		b.row(name, driver.ID{}).end()
-	}
-	return b
 }
 
 // mending is one call of mend.

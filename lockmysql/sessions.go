@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
-
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/sqlconn"
 )
@@ -37,11 +35,8 @@ const (
 	modeAdvisory  = "3"
 )
 
-// Bounds of what a session needs.
-const (
-	minSessionTTL = 2 * time.Second
-	minPool       = 3
-)
+// minSessionTTL is the shortest silence that the server can be trusted to tell.
+const minSessionTTL = 2 * time.Second
 
 // openSessions checks what can be checked before any SQL, and then the server.
 func (d *Database) openSessions(ctx context.Context, client driver.Client, opts driver.SessionOptions, mode string) (*sessions, error) {
@@ -49,13 +44,12 @@ func (d *Database) openSessions(ctx context.Context, client driver.Client, opts 
 		return nil, err
 	}
 	most := d.db.Stats().MaxOpenConnections
-	switch {
-	case opts.TTL < minSessionTTL:
+	if opts.TTL < minSessionTTL {
 		return nil, fmt.Errorf("%w: TTL %v: must be at least %v, because the server counts the silence of a session in seconds",
 			driver.ErrInvalidOption, opts.TTL, minSessionTTL)
-	case most > 0 && most < minPool:
-		return nil, fmt.Errorf("%w: the handle may open %d connections: needs a pool of at least %d connections: one is kept for tokens, "+
-			"each lock session takes one, the application needs one", driver.ErrInvalidOption, most, minPool)
+	}
+	if err := driver.CheckPool(most); err != nil {
+		return nil, err
 	}
 	pool := &sqlconn.Pool{DB: d.db}
 	s := &sessions{
@@ -98,12 +92,8 @@ func (s *sessions) Begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, err
 
 // Classify implements [driver.SessionStore].
 func (s *sessions) Classify(err error) driver.Fault {
-	var server *mysql.MySQLError
-	switch {
-	case errors.Is(err, driver.ErrUnsupported):
+	if errors.Is(err, driver.ErrUnsupported) {
 		return driver.Refused
-	case errors.As(err, &server) && server.Number == errInactive:
-		return driver.Unreachable
 	}
 	return classify(err)
 }

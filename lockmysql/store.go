@@ -146,13 +146,20 @@ func (p *patience) wait(ctx context.Context) error {
 		return errLocked
 	}
 	p.pause = min(2*p.pause, 100*time.Millisecond)
-	t := time.NewTimer(pause)
+	if sleep(ctx, pause) != nil {
+		return errLocked
+	}
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
 		return nil
 	case <-ctx.Done():
-		return errLocked
+		return ctx.Err()
 	}
 }
 

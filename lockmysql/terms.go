@@ -101,14 +101,6 @@ func (s *sessions) lookBy(ctx context.Context, c session, text string, names []s
 	return terms, err
 }
 
-func nameBatch(names []string) *batch {
-	b := newBatch(len(names))
-	for _, name := range names {
-		b.row(name, driver.ID{}).end()
-	}
-	return b
-}
-
 // endTerm ends a term whose session is gone, and reports whether it did: somebody
 // else may have been quicker, or has locked the row. It returns until when the lock
 // delay keeps the name.

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-sql-driver/mysql"
-
 	"github.com/sqllock/sqllock/driver"
 )
 
@@ -181,15 +179,13 @@ func lockPin(ctx context.Context, tx *sql.Tx, text, name string) (found bool, er
 
 // isHeldTx is isHeld for what leaves the transaction as it was: a deadlock does not.
 func isHeldTx(err error) bool {
-	var e *mysql.MySQLError
-	return errors.As(err, &e) && (e.Number == 1205 || e.Number == 3572)
+	return numberOf(err) == 1205 || numberOf(err) == 3572
 }
 
 // isTooOld reports that a row has changed since the transaction began to read, where
 // innodb_snapshot_isolation is set.
 func isTooOld(err error) bool {
-	var e *mysql.MySQLError
-	return errors.As(err, &e) && e.Number == 1020
+	return numberOf(err) == 1020
 }
 
 // Draw implements [driver.TxStore].

@@ -78,8 +78,8 @@ func (s *advisorySession) drop(ctx context.Context, reqs []driver.GrantRequest, 
 }
 
 func isFull(err error) bool {
-	var coded interface{ SQLState() string }
-	return errors.As(err, &coded) && coded.SQLState() == "53200" // out_of_memory
+	state, _ := stateOf(err)
+	return state == "53200" // out_of_memory
 }
 
 // tooMany says in our words that the server's table of locks is full.

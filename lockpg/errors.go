@@ -27,15 +27,23 @@ func classify(err error) driver.Fault {
 		errors.As(err, &connect), errors.As(err, &dial) && dial.Op == "dial":
 		return driver.Unreachable
 	}
-	// pgx and lib/pq both tell the code this way.
-	var coded interface{ SQLState() string }
-	if errors.As(err, &coded) {
-		return classifyState(coded.SQLState())
+	if state, ok := stateOf(err); ok {
+		return classifyState(state)
 	}
 	if pgconn.SafeToRetry(err) {
 		return driver.Unreachable
 	}
 	return driver.Unclear
+}
+
+// stateOf is the code of an error of the server, if it is one. pgx and lib/pq both
+// tell it this way.
+func stateOf(err error) (state string, ok bool) {
+	var coded interface{ SQLState() string }
+	if errors.As(err, &coded) {
+		return coded.SQLState(), true
+	}
+	return "", false
 }
 
 // partialError is the error of a call of which a part was done.
@@ -49,8 +57,8 @@ func partly(err error) error { return &partialError{err} }
 // at the same time, be it of a process that was killed: also that a table which
 // was there a moment ago is gone.
 func migrationConflict(err error) bool {
-	var coded interface{ SQLState() string }
-	return classify(err) == driver.Again || errors.As(err, &coded) && coded.SQLState() == "42P01" // undefined_table
+	state, _ := stateOf(err)
+	return classify(err) == driver.Again || state == "42P01" // undefined_table
 }
 
 func classifyState(state string) driver.Fault {

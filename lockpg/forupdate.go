@@ -3,7 +3,6 @@ package lockpg
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"strconv"
 	"time"
 
@@ -194,8 +193,8 @@ func (s *forUpdateSession) undo(ctx context.Context, err error) error {
 // isLockTimeout reports that a statement has waited for as long as it may, be it as
 // long as the role may.
 func isLockTimeout(err error) bool {
-	var coded interface{ SQLState() string }
-	return errors.As(err, &coded) && (coded.SQLState() == "55P03" || coded.SQLState() == "57014")
+	state, _ := stateOf(err)
+	return state == "55P03" || state == "57014"
 }
 
 // Close implements [driver.Session].

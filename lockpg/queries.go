@@ -33,6 +33,22 @@ const unflushed = `settings AS MATERIALIZED (
 	SELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 'off', true)
 )`
 
+// The requests of a statement, a row each.
+const (
+	grants = `req AS MATERIALIZED (
+	SELECT * FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bigint[], $5::bytea[])
+		WITH ORDINALITY AS r(name, acq, owner, ttl, value, ord)
+)`
+	renewals = `req AS MATERIALIZED (
+	SELECT * FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[], $5::integer[])
+		WITH ORDINALITY AS r(name, acq, version, ttl, holds, ord)
+)`
+	releases = `req AS MATERIALIZED (
+	SELECT * FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[])
+		WITH ORDINALITY AS r(name, acq, version, min_hold, ord)
+)`
+)
+
 // holder is who holds or last held a name, since and until when, and whether that
 // is together with others.
 const (
@@ -67,10 +83,7 @@ SELECT current_setting('server_version_num')::integer,
 	// nothing and locks nothing, because the row is not even proposed for
 	// insertion. It returns what the row looked like before, for those who lost.
 	queryGrant = `
-WITH ` + flushed + `, req AS MATERIALIZED (
-	SELECT * FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bigint[], $5::bytea[])
-		WITH ORDINALITY AS r(name, acq, owner, ttl, value, ord)
-), won AS (
+WITH ` + flushed + `, ` + grants + `, won AS (
 	INSERT INTO {lock} AS l (name, acq, owner, instance, label, version, holds, acquired_at, expires_at, value)
 	SELECT r.name, r.acq, r.owner, $6::uuid, $7::text, t.now, 1, t.now, t.now + r.ttl, nullif(r.value, '')
 	FROM req r CROSS JOIN settings CROSS JOIN (SELECT ` + now + ` AS now) t
@@ -94,10 +107,7 @@ ORDER BY r.ord`
 	// nobody: a row that somebody has locked, be it to guard the expired lease, is
 	// passed over. It returns who it was.
 	queryTakeOver = `
-WITH ` + flushed + `, req AS MATERIALIZED (
-	SELECT * FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bigint[], $5::bytea[])
-		WITH ORDINALITY AS r(name, acq, owner, ttl, value, ord)
-), gone AS MATERIALIZED (
+WITH ` + flushed + `, ` + grants + `, gone AS MATERIALIZED (
 	SELECT l.name, ` + holderColumns + ` FROM {lock} l JOIN req r ON r.name = l.name
 	WHERE l.acq IS NOT NULL AND l.expires_at <= ` + now + ` AND ` + open + `
 	ORDER BY l.name
@@ -121,10 +131,7 @@ ORDER BY r.ord`
 	// lease whether it was held, and whether it was revoked, when the statement
 	// began.
 	queryRenew = `
-WITH ` + flushed + `, req AS MATERIALIZED (
-	SELECT * FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[], $5::integer[])
-		WITH ORDINALITY AS r(name, acq, version, ttl, holds, ord)
-), mine AS MATERIALIZED (
+WITH ` + flushed + `, ` + renewals + `, mine AS MATERIALIZED (
 	SELECT l.name FROM {lock} l JOIN req r ON r.name = l.name CROSS JOIN settings
 	WHERE l.acq = r.acq AND l.version = r.version AND l.expires_at > ` + now + `
 	ORDER BY l.name
@@ -147,10 +154,7 @@ ORDER BY r.ord`
 	// The row of a lease that was guarded leaves its holder with a lock that no
 	// guard lets through, and that a guard with an old snapshot notices.
 	queryRelease = `
-WITH ` + unflushed + `, req AS MATERIALIZED (
-	SELECT * FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[])
-		WITH ORDINALITY AS r(name, acq, version, min_hold, ord)
-), mine AS MATERIALIZED (
+WITH ` + unflushed + `, ` + releases + `, mine AS MATERIALIZED (
 	SELECT l.name FROM {lock} l JOIN req r ON r.name = l.name CROSS JOIN settings
 	WHERE l.acq = r.acq AND l.version = r.version
 	ORDER BY l.name

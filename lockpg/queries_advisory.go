@@ -34,10 +34,10 @@ WITH ` + flushed + `, alone AS MATERIALIZED (
 SELECT setval('{token}', greatest(coalesce(pg_sequence_last_value('{token}'), 0) + 65536, ` + now + `)) FROM alone`
 
 	// queryTry tries locks, and then, of those that were free, whether a transaction
-	// guards a lease of the former holder: then the lock is let go at once. Of what it has got it draws the tokens that
-	// are asked for, unless something else keeps the name: what a former holder has
-	// written until it let the lock go is seen. Each function is called once for each
-	// request, in this order.
+	// guards a lease of the former holder: then the lock is let go at once. Of what it
+	// has got it draws the tokens that are asked for, unless something else keeps the
+	// name: what a former holder has written until it let the lock go is seen. Each
+	// function is called once for each request, in this order.
 	queryTry = `
 WITH ` + flushed + `, unlifted AS MATERIALIZED (
 	SELECT pg_advisory_xact_lock_shared($6::bigint) FROM settings

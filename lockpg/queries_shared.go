@@ -33,14 +33,17 @@ const entered = `added AS (
 	SELECT w.name, r.acq, r.owner, $5::uuid, $6::text, w.version, 1, t.now, least(t.now + r.ttl, w.others_until)
 	FROM won w JOIN req r ON r.name = w.name CROSS JOIN (SELECT ` + now + ` AS now) t`
 
+// sharings are grants without a value.
+const sharings = `req AS MATERIALIZED (
+	SELECT * FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bigint[])
+		WITH ORDINALITY AS r(name, acq, owner, ttl, ord)
+)`
+
 const (
 	// queryGrantShared is queryGrant for those who share. That somebody holds already
 	// is for the answer to tell.
 	queryGrantShared = `
-WITH ` + flushed + `, req AS MATERIALIZED (
-	SELECT * FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bigint[])
-		WITH ORDINALITY AS r(name, acq, owner, ttl, ord)
-), won AS (
+WITH ` + flushed + `, ` + sharings + `, won AS (
 	INSERT INTO {lock} AS l (name, version, acquired_at, others, others_until)
 	SELECT r.name, t.now, t.now, 1, t.now + r.ttl
 	FROM req r CROSS JOIN settings CROSS JOIN (SELECT ` + now + ` AS now) t
@@ -63,10 +66,7 @@ ORDER BY r.ord`
 
 	// queryTakeOverShared is queryTakeOver for those who share.
 	queryTakeOverShared = `
-WITH ` + flushed + `, req AS MATERIALIZED (
-	SELECT * FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bigint[])
-		WITH ORDINALITY AS r(name, acq, owner, ttl, ord)
-), gone AS MATERIALIZED (
+WITH ` + flushed + `, ` + sharings + `, gone AS MATERIALIZED (
 	SELECT l.name, ` + holderColumns + ` FROM {lock} l JOIN req r ON r.name = l.name
 	WHERE l.acq IS NOT NULL AND l.expires_at <= ` + now + ` AND ` + open + `
 	ORDER BY l.name
@@ -89,10 +89,7 @@ ORDER BY r.ord`
 	// queryRenewShared is queryRenew for those who share, of whom one name may have
 	// several.
 	queryRenewShared = `
-WITH ` + flushed + `, req AS MATERIALIZED (
-	SELECT * FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[], $5::integer[])
-		WITH ORDINALITY AS r(name, acq, version, ttl, holds, ord)
-), mine AS MATERIALIZED (
+WITH ` + flushed + `, ` + renewals + `, mine AS MATERIALIZED (
 	SELECT l.name, l.version
 	FROM (SELECT DISTINCT r.name FROM req r JOIN {holder} h ON h.name = r.name AND h.acq = r.acq AND h.version = r.version
 	      WHERE h.expires_at > ` + now + `) r
@@ -122,10 +119,7 @@ ORDER BY r.ord`
 	// queryLeave is queryRelease for those who share and, without the version,
 	// queryAbandon. Who leaves a term that is over is not counted any more.
 	queryLeave = `
-WITH ` + unflushed + `, req AS MATERIALIZED (
-	SELECT * FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[])
-		WITH ORDINALITY AS r(name, acq, version, min_hold, ord)
-), mine AS MATERIALIZED (
+WITH ` + unflushed + `, ` + releases + `, mine AS MATERIALIZED (
 	SELECT l.name, l.version
 	FROM (SELECT DISTINCT r.name FROM req r JOIN {holder} h ON h.name = r.name AND h.acq = r.acq {version}) r
 	JOIN {lock} l ON l.name = r.name CROSS JOIN settings

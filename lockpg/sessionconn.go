@@ -3,7 +3,6 @@ package lockpg
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -27,14 +26,11 @@ type sessionConn struct {
 // errOver is returned by a session that has ended.
 var errOver = fmt.Errorf("sqllock: the session has ended: %w", sql.ErrConnDone)
 
-// maxStale is how many connections of a pool may turn out to be dead.
-const maxStale = 3
-
 // take takes a connection out of the pool and prepares it. One that has died in the
 // pool is replaced.
 func (s *sessions) take(ctx context.Context, prepare func(*sessionConn) error) (*sessionConn, error) {
 	var err error
-	for range maxStale {
+	for range sqlconn.MaxStale {
 		conn, none := s.pool.Reserve(ctx)
 		if none != nil {
 			return nil, none
@@ -137,11 +133,7 @@ func (c *sessionConn) exec(ctx context.Context, query string) error {
 // isAnswer reports that a server has refused a statement, and that the session goes
 // on.
 func isAnswer(err error) bool {
-	var coded interface{ SQLState() string }
-	if !errors.As(err, &coded) {
-		return false
-	}
-	state := coded.SQLState()
+	state, _ := stateOf(err)
 	switch state {
 	case "25P03", "25P04", "57P01", "57P02", "57P03", "57P04", "57P05":
 		return false // what it says last

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
@@ -34,18 +33,14 @@ const (
 	modeAdvisory  = "3"
 )
 
-// minPool is how many connections a pool must be able to open.
-const minPool = 3
-
 // openSessions checks what can be checked before any SQL, and then the server.
 func (d *Database) openSessions(ctx context.Context, client driver.Client, opts driver.SessionOptions, mode string) (*sessions, error) {
 	p, err := d.open()
 	if err != nil {
 		return nil, err
 	}
-	if p.maxConns > 0 && p.maxConns < minPool {
-		return nil, errors.Join(fmt.Errorf("%w: the handle may open %d connections: needs a pool of at least %d connections: one is kept for tokens, "+
-			"each lock session takes one, the application needs one", driver.ErrInvalidOption, p.maxConns, minPool), p.close())
+	if err := driver.CheckPool(p.maxConns); err != nil {
+		return nil, errors.Join(err, p.close())
 	}
 	s := &sessions{
 		pool: &p.Pool, kept: p.Keep(nil), close: p.close, client: client, ttl: opts.TTL,

@@ -227,6 +227,13 @@ func testGuardPins(e *env) {
 	if err := receive(e, reaped, "Reap gives up"); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		e.Errorf("Reap: %v", err)
 	}
+	e.succeededAfter(tx, book, lease, waiting)
+}
+
+// succeededAfter has a transaction write that guards a lease which was lost, and then
+// commit: until then nobody gets the name.
+func (e *env) succeededAfter(tx *sql.Tx, book ledger, lease *sqllock.Lease, waiting <-chan result) {
+	e.Helper()
 	silent(e, waiting, "Lock returned past a guard")
 	book.write(tx, "guarded")
 	if err := tx.Commit(); err != nil {

@@ -127,16 +127,23 @@ func testGuardIsolation(e *env) {
 		lease = e.lock(silentOne, e.name("unlocked and locked again")) // by Unlocks of guarded leases
 		tx = e.begin(level)
 		first(tx)
-		if err := lease.InTx(e.ctx(), nil, func(context.Context, *sql.Tx) error { return nil }); err != nil {
-			e.Errorf("InTx: %v", err)
-		}
-		e.unlock(lease)
-		e.unlock(e.lock(other, lease.Name()))
-		if err := lease.Guard(e.ctx(), tx); err == nil {
-			e.Errorf("%s: Guard of an unlocked lease", level)
-		}
-		_ = tx.Rollback()
+		e.unlockedIsFenced(tx, lease, other, level)
 	}
+}
+
+// unlockedIsFenced checks that a lease which was guarded, unlocked, and had by other
+// since, cannot be guarded in a transaction that began before.
+func (e *env) unlockedIsFenced(tx *sql.Tx, lease *sqllock.Lease, other *sqllock.Locker, level sql.IsolationLevel) {
+	e.Helper()
+	if err := lease.InTx(e.ctx(), nil, func(context.Context, *sql.Tx) error { return nil }); err != nil {
+		e.Errorf("InTx: %v", err)
+	}
+	e.unlock(lease)
+	e.unlock(e.lock(other, lease.Name()))
+	if err := lease.Guard(e.ctx(), tx); err == nil {
+		e.Errorf("%s: Guard of an unlocked lease", level)
+	}
+	_ = tx.Rollback()
 }
 
 func testGuardForeign(e *env) {

@@ -1,7 +1,6 @@
 package sqllocktest
 
 import (
-	"context"
 	"database/sql"
 	"time"
 )
@@ -19,18 +18,7 @@ func testGuardOutlivesSession(e *env) {
 	waiting := locking(e.ctx(), other, lease.Name())
 	receive(e, lease.Context().Done(), "the holder hears of the end of its session")
 	time.Sleep(500 * time.Millisecond)
-	silent(e, waiting, "Lock returned past a guard")
-	book.write(tx, "guarded")
-	if err := tx.Commit(); err != nil {
-		e.Errorf("Commit: %v", err)
-	}
-	next := e.granted(waiting)
-	if next.Token() <= lease.Token() {
-		e.Errorf("token %d follows token %d", next.Token(), lease.Token())
-	}
-	e.wantLost("Unlock of the former holder", lease.Unlock(e.ctx()))
-	book.want("guarded;")
-	e.unlock(next)
+	e.succeededAfter(tx, book, lease, waiting)
 }
 
 // testGuardSessionIsolation has a transaction read before something happens to the
@@ -71,14 +59,6 @@ func testGuardSessionIsolation(e *env) {
 
 		lease = e.lock(l, e.name("unlocked and locked again")) // by Unlocks of guarded leases
 		tx = begin()
-		if err := lease.InTx(e.ctx(), nil, func(context.Context, *sql.Tx) error { return nil }); err != nil {
-			e.Errorf("InTx: %v", err)
-		}
-		e.unlock(lease)
-		e.unlock(e.lock(other, lease.Name()))
-		if err := lease.Guard(e.ctx(), tx); err == nil {
-			e.Errorf("%s: Guard of an unlocked lease", level)
-		}
-		_ = tx.Rollback()
+		e.unlockedIsFenced(tx, lease, other, level)
 	}
 }

@@ -43,7 +43,7 @@ func (k *Kept) Do(ctx context.Context, fn func(context.Context, *sql.Conn) error
 	}
 	defer func() { k.turn <- struct{}{} }()
 	var err error
-	for range maxStale {
+	for range MaxStale {
 		if err = k.open(ctx); err != nil {
 			return err
 		}

@@ -23,9 +23,9 @@ type Source interface {
 	Close() error
 }
 
-// maxStale is how many connections Do tries that turn out to be dead before
+// MaxStale is how many connections Do tries that turn out to be dead before
 // they were used, as database/sql itself does.
-const maxStale = 3
+const MaxStale = 3
 
 // Pool is a Source that takes a connection from the pool for each call.
 type Pool struct {
@@ -44,7 +44,7 @@ var _ Source = (*Pool)(nil)
 // is replaced.
 func (p *Pool) Do(ctx context.Context, fn func(context.Context, *sql.Conn) error) error {
 	var err error
-	for range maxStale {
+	for range MaxStale {
 		var conn *sql.Conn
 		if conn, err = p.conn(ctx); err != nil {
 			return err
