@@ -22,7 +22,7 @@ import (
 // SchemaVersion is the newest migration that this version of the library knows
 // and the one that it needs. A database whose compatible_from is higher was
 // migrated by a newer library and is refused.
-const SchemaVersion int64 = 20261121000003
+const SchemaVersion int64 = 20261121000004
 
 // ID is a random 128-bit number that names one acquisition or one Locker.
 // The zero ID names nothing.
@@ -104,12 +104,15 @@ type LeaseStore interface {
 	Renew(ctx context.Context, reqs []RenewRequest, wait bool) (RenewResults, error)
 
 	// Release frees each lease that is still held (name, acq and version match)
-	// and keeps its row. It reports for each request whether it freed the name.
-	// Requests are distinct by name and sorted by name.
-	Release(ctx context.Context, reqs []ReleaseRequest) ([]bool, error)
+	// and keeps its row. It reports for each request whether it freed the name. If
+	// somebody waits for it in line, it is handed over. Requests are distinct by name
+	// and sorted by name.
+	Release(ctx context.Context, reqs []ReleaseRequest) ([]ReleaseResult, error)
 
 	// Abandon frees whatever the given acquisitions hold, if anything, whatever
-	// the version. It cleans up after requests whose outcome stayed unclear.
+	// the version, and takes them out of the line. What becomes free is handed over,
+	// and waiters of this store hear of it as those of others do. It cleans up after
+	// requests whose outcome stayed unclear, and after waiters who have gone.
 	Abandon(ctx context.Context, reqs []AbandonRequest) error
 
 	// Look reads what is known of names, in their order. It locks nothing.
@@ -138,6 +141,7 @@ type LeaseStore interface {
 	Turn(ctx context.Context, every time.Duration) (bool, error)
 
 	GuardStore
+	LineStore
 
 	// Reserve returns a store whose statements all run on one connection of its
 	// own, taken from the pool. Close of that store gives the connection back, or
@@ -252,6 +256,7 @@ type ReleaseRequest struct {
 	MinHold time.Duration // from the grant on, the name is kept from others
 	Guarded bool          // the lease was guarded: free it only if no transaction guards it now
 	Shared  bool
+	Awaited bool // somebody is known to wait for the name: it saves the attempt to free it plainly
 	Lost    bool // the holder has lost it: a session lets go without a word, as in a crash
 }
 

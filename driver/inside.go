@@ -13,7 +13,7 @@ type Row struct {
 	Holds   int
 	Readers int    // who hold it together
 	Session bool   // a session that lives keeps it; then Holder.Until says nothing
-	Gate    int64  // until when something other than a holder keeps the name; or past
+	Gate    int64  // until when something other than a holder or a waiter keeps the name; or past
 	Ended   Ending // how the last term was ended
 	Revoked int64  // the version of the last term that Revoke has ended, if it has
 	Value   []byte // not read by List

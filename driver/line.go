@@ -1,0 +1,97 @@
+package driver
+
+import (
+	"context"
+	"time"
+)
+
+// Waiters of the unique mode stand in line: each has a ticket, a row that says which
+// name it waits for and that it still does. Whoever ends a term while somebody waits
+// makes the head of the line the next holder, in the same transaction: it hands the
+// name over. Until then newcomers are kept off.
+
+// LineStore is the line of a LeaseStore.
+type LineStore interface {
+	// Line asks for names for those who wait. Each request either has the name in the
+	// end, as after Grant, or has a ticket, which lasts for Life unless Line is called
+	// again. So it is called to enter the line, to stay in it, and to learn that the
+	// name was handed over: a name that Acq holds already is reported as granted and
+	// found. A ticket that has expired may have been passed over; then the request
+	// gets a new one, at the end.
+	//
+	// A name goes to a request if nobody holds it, no gate but that of the line keeps
+	// it, and nobody whose ticket is alive stands before it; those who share stand in
+	// nobody's way who shares, and enter together with those who share it now. A grant
+	// deletes the ticket. That a transaction guards the lease of a holder who has
+	// expired keeps the name from all.
+	//
+	// Requests are distinct by name and acq, and sorted by name. Those of one name
+	// enter the line in their order.
+	Line(ctx context.Context, reqs []TicketRequest) ([]TicketResult, error)
+
+	// Waits reads the tickets of those who hold something while they wait. It locks
+	// nothing.
+	Waits(ctx context.Context) ([]Wait, error)
+}
+
+// TicketRequest asks for one name, or a place in its line.
+type TicketRequest struct {
+	GrantRequest
+
+	// Life is how long the ticket lasts unless it is asked for again.
+	Life time.Duration
+	// Handed is in the place of TTL if the client of another store hands the name
+	// over: for so long the row keeps the name for a waiter that may have died.
+	Handed time.Duration
+	// Carries are the acquisitions that cannot end before this one has.
+	Carries []ID
+}
+
+// TicketResult answers a TicketRequest.
+type TicketResult struct {
+	GrantResult
+	// Ahead is how many tickets that are alive stand before this one, if it is not
+	// granted.
+	Ahead int
+}
+
+// ReleaseResult answers a ReleaseRequest.
+type ReleaseResult struct {
+	Freed bool // the lease was held until now
+
+	// Next are the new holders, if the name was handed over to waiters of this same
+	// store. They need not be told by other means.
+	Next []Turn
+}
+
+// Turn is a name that was handed over.
+type Turn struct {
+	Acq       ID
+	Version   int64
+	Remaining time.Duration // from Now until the row expires
+	Now       int64         // the database's clock, microseconds since the epoch
+}
+
+// Wait is a ticket of somebody who holds something while it waits.
+type Wait struct {
+	Name    string
+	Acq     ID
+	Label   string
+	Seq     int64 // the place in the line of the name; lower is before higher
+	Since   int64 // when it entered, microseconds since the epoch
+	Shared  bool
+	Carries []ID
+	Holders []ID // who holds the name, unless expired
+}
+
+// Listener is a LeaseStore whose database can tell the store that a name was handed
+// over to one of its waiters.
+type Listener interface {
+	// Listen calls heard with the acquisition of each waiter of this store to whom a
+	// name was handed over by another, or whose turn it may be, from the moment when
+	// it calls heard with the zero ID. It takes a connection out of the pool and
+	// returns, always with an error, when ctx ends or the connection breaks; what is
+	// said meanwhile is not repeated. The error wraps ErrUnsupported if the driver of
+	// the database, or what stands between, cannot do it.
+	Listen(ctx context.Context, heard func(ID)) error
+}
