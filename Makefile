@@ -1,7 +1,7 @@
 # make test is all that a contributor needs; the other targets are what .ci/run
 # runs besides. scripts/ holds the logic.
 
-.PHONY: help test test-containers setup check fmt fmt-check vet lint tidy-check cross
+.PHONY: help test test-containers bench bench-quick setup check fmt fmt-check vet lint tidy-check cross
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -11,6 +11,14 @@ test: ## run all tests on all databases; as root on Debian or Ubuntu, install wh
 
 test-containers: ## the same on Postgres and MySQL in containers, see containers/README.md
 	@GOWORK=off go build -C containers -o ../bin/containers . && exec bin/containers $(or $(RUN),scripts/test.sh)
+
+bench: ## measure beside other locks, about half an hour, see bench/README.md
+	@bench/setup.sh
+	@cd bench && GOWORK=off go run . $(ARGS)
+
+bench-quick: ## the same in short, below five minutes
+	@bench/setup.sh
+	@cd bench && GOWORK=off go run . -quick $(ARGS)
 
 setup: ## install, or name, what the tests need
 	@scripts/setup.sh

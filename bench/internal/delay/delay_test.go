@@ -1,0 +1,100 @@
+package delay_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/bench/internal/delay"
+)
+
+// echo listens and sends back what it gets.
+func echo(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(c, c) }()
+		}
+	}()
+	return l.Addr().String()
+}
+
+func dial(t *testing.T, d time.Duration) net.Conn {
+	c, err := delay.Dialer(d)(context.Background(), "tcp", echo(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func TestARoundTripTakesTheDelayLonger(t *testing.T) {
+	const d = 5 * time.Millisecond
+	c := dial(t, d)
+	var took []time.Duration
+	for range 20 {
+		began := time.Now()
+		if _, err := c.Write([]byte("ping")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(c, make([]byte, 4)); err != nil {
+			t.Fatal(err)
+		}
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	if took[0] < d || took[10] > 3*d {
+		t.Errorf("round trips took from %v, half of them up to %v, want little more than %v", took[0], took[10], d)
+	}
+}
+
+func TestADelayDoesNotLimitWhatIsUnderWay(t *testing.T) {
+	c := dial(t, 50*time.Millisecond)
+	began := time.Now()
+	const n = 100
+	for range n {
+		if _, err := c.Write([]byte("ping")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond) // a piece of its own
+	}
+	if _, err := io.ReadFull(c, make([]byte, 4*n)); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("%d messages of which none waits for another took %v", n, took)
+	}
+}
+
+func TestAReadEndsAtItsDeadlineAndWorksAgainAfterIt(t *testing.T) {
+	c := dial(t, time.Millisecond)
+	if err := c.SetReadDeadline(time.Now().Add(10 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 4)
+	if _, err := c.Read(b); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("Read returned %v, want os.ErrDeadlineExceeded", err)
+	}
+	if err := c.SetReadDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Write([]byte("ping")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, b); err != nil {
+		t.Errorf("after the deadline was taken away: %v", err)
+	}
+}

@@ -1,0 +1,125 @@
+package report_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sqllock/sqllock/bench/internal/report"
+)
+
+var (
+	ours   = report.Key{Workload: report.Distinct, Contender: "sqllock/postgres/unique", Callers: 1024}
+	theirs = report.Key{Workload: report.Distinct, Contender: "rueidis", Callers: 1024}
+)
+
+// measured are three rounds of which the machine was slow in one.
+func measured() *report.Results {
+	r := report.NewResults()
+	for _, round := range [][2]float64{{70, 100}, {8, 10}, {90, 100}} {
+		r.Add(ours, true, report.Sample{Cycles: round[0], P50: 12.34567})
+		r.Add(theirs, false, report.Sample{Cycles: round[1]})
+	}
+	return r
+}
+
+func TestARatioIsTakenRoundByRound(t *testing.T) {
+	if got, ok := measured().Ratio(ours, theirs, report.Cycles); !ok || got != 0.8 {
+		t.Errorf("the ratio is %v, %v, want 0.8", got, ok)
+	}
+	if _, ok := measured().Ratio(ours, report.Key{Contender: "nobody"}, report.Cycles); ok {
+		t.Error("there is a ratio to what was not measured")
+	}
+}
+
+func TestTheJSONHasTheAgreedFieldsAndNoOthers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "latest.json")
+	if err := measured().WriteJSON(path, report.ThisMachine(".")); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var document map[string]json.RawMessage
+	var rows []map[string]any
+	if err := json.Unmarshal(text, &document); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(document["rows"], &rows); err != nil {
+		t.Fatal(err)
+	}
+	if len(document) != 2 || document["machine"] == nil || len(rows) != 2 {
+		t.Fatalf("the document is %s", text)
+	}
+	want := []string{
+		"workload", "contender", "callers", "durable", "cycles_per_s", "p50_us", "p99_us", "jain",
+		"statements_per_handover", "statements_per_s", "connections",
+	}
+	for _, row := range rows {
+		for _, field := range want {
+			if _, there := row[field]; !there {
+				t.Errorf("a row lacks %s: %v", field, row)
+			}
+		}
+		if len(row) != len(want) {
+			t.Errorf("a row has %d fields, want %d: %v", len(row), len(want), row)
+		}
+	}
+	if rows[0]["cycles_per_s"] != 70.0 || rows[0]["durable"] != true || rows[0]["p50_us"] != 12.3457 {
+		t.Errorf("the first row is %v", rows[0])
+	}
+}
+
+func TestAGoalIsMissedUnlessItsMustIsReached(t *testing.T) {
+	for _, c := range []struct {
+		atLeast          bool
+		must, aim, value float64
+		want             string
+	}{
+		{true, 0.6, 1, 0.59, "MISSED"},
+		{true, 0.6, 1, 0.6, "must reached, aim missed"},
+		{true, 0.6, 1, 1, "aim reached"},
+		{true, 0, 8, 7, "aim missed"},
+		{true, 2, 0, 2, "reached"},
+		{false, 3, 2, 3.1, "MISSED"},
+		{false, 3, 2, 2.5, "must reached, aim missed"},
+		{false, 3, 2, 1.9, "aim reached"},
+		{false, 1.2, 0, 1.3, "MISSED"},
+	} {
+		if got := report.Verdict(c.atLeast, c.must, c.aim, c.value); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}
+
+func TestOnlyGoalsThatWereMeasuredAreTold(t *testing.T) {
+	var b strings.Builder
+	measured().WriteGoals(&b)
+	lines := slices.DeleteFunc(strings.Split(b.String(), "\n"), func(l string) bool { return !strings.Contains(l, "must") })
+	if len(lines) != 1 || !strings.HasPrefix(lines[0], "0.80") || !strings.Contains(lines[0], "must reached, aim missed") {
+		t.Errorf("the goals are told as\n%s", b.String())
+	}
+}
+
+func TestPlotsAreDrawnOfWhatWasMeasured(t *testing.T) {
+	dir := t.TempDir()
+	if err := measured().WritePlots(dir); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "throughput.svg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"<svg", "sqllock/postgres/unique *", "rueidis", "1,024", "</svg>"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the plot lacks %q", want)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "handover.svg")); err == nil {
+		t.Error("a plot was drawn of what was not measured")
+	}
+}

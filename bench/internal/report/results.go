@@ -1,0 +1,136 @@
+// Package report keeps what was measured and tells it: as a table, as ratios
+// beside the goals, and as JSON.
+package report
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/sqllock/sqllock/bench/internal/stat"
+)
+
+// The workloads, as the JSON names them.
+const (
+	Distinct = "distinct" // a name of its own for each caller
+	Hot      = "hot"      // one name, several processes
+	Herd     = "herd"     // many waiters on one name
+	Idle     = "idle"     // many locks that are held, and nothing else
+	Rows     = "rows"     // a large table, an old transaction
+	Floor    = "floor"    // bare statements
+)
+
+// Sample is what one round measured. What a workload does not measure is 0.
+type Sample struct {
+	Cycles     float64 // of Lock and Unlock per second; hand-overs, where one name is locked
+	P50, P99   float64 // of a cycle, or of a hand-over, in µs
+	Across     float64 // median hand-over from one process to another, in µs
+	Jain       float64 // over the callers
+	Longest    float64 // wait for a lock, in ms
+	Statements float64 // of the server per hand-over
+	Rate       float64 // statements per second
+	Conns      float64 // connections to the server
+	Allocs     float64 // of memory in the client, per cycle
+	Bytes      float64 // of them
+	CPU        float64 // time of the client's process per cycle, in µs
+	Heap       float64 // bytes of the client's memory per lock that is held
+	Failures   int     // calls that returned an error
+}
+
+// Key names a series of samples.
+type Key struct {
+	Workload, Contender string
+	Callers             int
+}
+
+// Series is what all rounds measured of one contender.
+type Series struct {
+	Key
+	Durable bool
+	Samples []Sample // by round
+}
+
+// Results are all series. They are not safe for concurrent use.
+type Results struct {
+	series map[Key]*Series
+	order  []Key
+}
+
+// NewResults returns empty Results.
+func NewResults() *Results { return &Results{series: make(map[Key]*Series)} }
+
+// Add adds the sample of a round.
+func (r *Results) Add(k Key, durable bool, s Sample) {
+	if r.series[k] == nil {
+		r.series[k] = &Series{Key: k, Durable: durable}
+		r.order = append(r.order, k)
+	}
+	r.series[k].Samples = append(r.series[k].Samples, s)
+}
+
+// Get returns a series, nil if nothing was measured.
+func (r *Results) Get(k Key) *Series { return r.series[k] }
+
+// All returns the series by workload, in the order in which they began, and by
+// callers.
+func (r *Results) All() []*Series {
+	var workloads []string
+	var all []*Series
+	for _, k := range r.order {
+		if !slices.Contains(workloads, k.Workload) {
+			workloads = append(workloads, k.Workload)
+		}
+		all = append(all, r.series[k])
+	}
+	slices.SortStableFunc(all, func(a, b *Series) int {
+		return cmp.Or(
+			cmp.Compare(slices.Index(workloads, a.Workload), slices.Index(workloads, b.Workload)),
+			cmp.Compare(a.Callers, b.Callers))
+	})
+	return all
+}
+
+// Median returns the median over the rounds of one figure.
+func (s *Series) Median(figure func(Sample) float64) float64 {
+	return stat.MedianOf(s.Samples, figure)
+}
+
+// Failures returns how many calls failed in all rounds.
+func (s *Series) Failures() int {
+	n := 0
+	for _, sample := range s.Samples {
+		n += sample.Failures
+	}
+	return n
+}
+
+// Ratio returns the median of the ratios of two series, round by round: what
+// disturbs the machine for a while disturbs both sides of a ratio. It returns
+// false if either was not measured.
+func (r *Results) Ratio(a, b Key, figure func(Sample) float64) (float64, bool) {
+	sa, sb := r.series[a], r.series[b]
+	if sa == nil || sb == nil {
+		return 0, false
+	}
+	var ratios []float64
+	for i := range min(len(sa.Samples), len(sb.Samples)) {
+		if x, y := figure(sa.Samples[i]), figure(sb.Samples[i]); x > 0 && y > 0 {
+			ratios = append(ratios, x/y)
+		}
+	}
+	return stat.Median(ratios), len(ratios) > 0
+}
+
+// Figures of a sample.
+func Cycles(s Sample) float64     { return s.Cycles }
+func P50(s Sample) float64        { return s.P50 }
+func P99(s Sample) float64        { return s.P99 }
+func Across(s Sample) float64     { return s.Across }
+func Jain(s Sample) float64       { return s.Jain }
+func Longest(s Sample) float64    { return s.Longest }
+func Statements(s Sample) float64 { return s.Statements }
+func Rate(s Sample) float64       { return s.Rate }
+func Conns(s Sample) float64      { return s.Conns }
+func Allocs(s Sample) float64     { return s.Allocs }
+func Bytes(s Sample) float64      { return s.Bytes }
+func CPU(s Sample) float64        { return s.CPU }
+func Heap(s Sample) float64       { return s.Heap }

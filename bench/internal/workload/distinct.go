@@ -1,0 +1,46 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/sqllock/sqllock/bench/internal/contender"
+	"github.com/sqllock/sqllock/bench/internal/report"
+)
+
+// distinct has each caller lock and unlock a name of its own.
+func (b *Bench) distinct(ctx context.Context) error {
+	list, err := b.entries(ctx, func(c contender.Contender) bool { return !c.OnlyWaits })
+	if err != nil {
+		return err
+	}
+	list = b.open(ctx, list)
+	defer b.close(list)
+	for _, callers := range b.Callers {
+		b.Say("distinct names, %d callers", callers)
+		now := slices.DeleteFunc(slices.Clone(list), func(e *entry) bool { return e.Floor && !b.hasFloor(callers) })
+		warmUp(ctx, now, callers)
+		if err := b.inTurn(ctx, now, func(_ int, e *entry) {
+			s, err := (&loop{client: e.client, callers: callers, name: ownNames(callers)}).run(ctx, b.Round)
+			b.note(e.key(report.Distinct, callers), e.Durable, s, err)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hasFloor says for which numbers of callers bare statements are measured.
+func (b *Bench) hasFloor(callers int) bool {
+	return callers == 1 || callers == 1024 && !b.Quick
+}
+
+// ownNames returns names of callers, one each.
+func ownNames(callers int) func(caller, cycle int) string {
+	names := make([]string, callers)
+	for c := range names {
+		names[c] = fmt.Sprintf("caller-%d", c)
+	}
+	return func(caller, _ int) string { return names[caller] }
+}

@@ -1,0 +1,171 @@
+// Package workload makes the contenders work, in turn and in short rounds, and
+// measures them.
+package workload
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sqllock/sqllock/bench/internal/contender"
+	"github.com/sqllock/sqllock/bench/internal/platform"
+	"github.com/sqllock/sqllock/bench/internal/report"
+	"github.com/sqllock/sqllock/bench/internal/stat"
+)
+
+// patience is how much longer than planned a round may take.
+const patience = time.Minute
+
+// The phases of a loop. What ends in the first is not counted: callers come out of
+// step there.
+const (
+	warming int32 = iota
+	counting
+	stopping
+)
+
+// loop is a number of callers that lock and unlock without a pause.
+type loop struct {
+	client  contender.Client
+	callers int
+	name    func(caller, cycle int) string
+
+	base     time.Time // of the spans
+	phase    atomic.Int32
+	failures atomic.Int64
+	firstErr atomic.Pointer[error]
+}
+
+// run works for a quarter of d unmeasured and then for d. The error is the first
+// of those that calls returned; they count as failures.
+func (l *loop) run(ctx context.Context, d time.Duration) (report.Sample, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*d+patience)
+	defer cancel()
+	runtime.GC() // nobody pays for what the one before left
+	spans := make([][]span, l.callers)
+	l.base = time.Now()
+	var wg sync.WaitGroup
+	for c := range l.callers {
+		spans[c] = make([]span, 0, 1024)
+		wg.Go(func() { l.call(ctx, c, &spans[c]) })
+	}
+	time.Sleep(d / 4)
+	before := usageNow()
+	window := span{began: time.Since(l.base)}
+	l.phase.Store(counting)
+	time.Sleep(d)
+	l.phase.Store(stopping)
+	window.ended = time.Since(l.base)
+	used := usageNow().since(before)
+	wg.Wait()
+	s := sample(spans, window)
+	n := max(1, s.Cycles*(window.ended-window.began).Seconds())
+	s.Allocs, s.Bytes, s.CPU = float64(used.allocs)/n, float64(used.bytes)/n, used.cpu.Seconds()*1e6/n
+	s.Failures = int(l.failures.Load())
+	if err := l.firstErr.Load(); err != nil {
+		return s, *err
+	}
+	return s, nil
+}
+
+// call locks and unlocks until the end, and notes when the cycles were that were
+// not over before counting began. After an error it pauses: a server that is gone answers quickly.
+func (l *loop) call(ctx context.Context, caller int, spans *[]span) {
+	for i := 0; ; i++ {
+		began := time.Since(l.base)
+		err := cycle(ctx, l.client, caller, l.name(caller, i))
+		switch {
+		case err != nil && ctx.Err() != nil:
+			l.fail(err)
+			return
+		case err != nil:
+			l.fail(err)
+			time.Sleep(10 * time.Millisecond)
+		case l.phase.Load() != warming:
+			*spans = append(*spans, span{began, time.Since(l.base)})
+		}
+		if l.phase.Load() == stopping {
+			return
+		}
+	}
+}
+
+// warmUpTime bounds what each entry may take to warm up.
+const warmUpTime = 5 * time.Second
+
+// warmUp has each caller of each entry lock and unlock once: sessions are made and
+// rows are inserted then. Who does not get as far does it in the first round.
+func warmUp(ctx context.Context, list []*entry, callers int) {
+	name := ownNames(callers)
+	for _, e := range list {
+		ctx, cancel := context.WithTimeout(ctx, warmUpTime)
+		var wg sync.WaitGroup
+		for c := range callers {
+			wg.Go(func() { _ = cycle(ctx, e.client, c, name(c, 0)) }) // a failure shows again in the rounds
+		}
+		wg.Wait()
+		cancel()
+	}
+}
+
+func cycle(ctx context.Context, client contender.Client, caller int, name string) error {
+	lock, err := client.Lock(ctx, caller, name)
+	if err != nil {
+		return err
+	}
+	return lock.Unlock(ctx)
+}
+
+func (l *loop) fail(err error) {
+	l.failures.Add(1)
+	l.firstErr.CompareAndSwap(nil, &err)
+}
+
+// span is when something was, since the base of its loop.
+type span struct{ began, ended time.Duration }
+
+// sample says what cycles were like in a window. One that is partly in it counts
+// in part: otherwise those would lose whose cycles are long.
+func sample(spans [][]span, window span) report.Sample {
+	shares := make([]float64, len(spans))
+	var took []int64
+	var sum float64
+	for c, cycles := range spans {
+		for _, s := range cycles {
+			inside := min(s.ended, window.ended) - max(s.began, window.began)
+			if inside <= 0 || s.ended == s.began {
+				continue
+			}
+			shares[c] += float64(inside) / float64(s.ended-s.began)
+			took = append(took, int64(s.ended-s.began))
+		}
+		sum += shares[c]
+	}
+	slices.Sort(took)
+	return report.Sample{
+		Cycles: sum / (window.ended - window.began).Seconds(),
+		P50:    micros(stat.Percentile(took, 50)), P99: micros(stat.Percentile(took, 99)),
+		Jain: stat.Jain(shares), Longest: micros(stat.Percentile(took, 100)) / 1000,
+	}
+}
+
+func micros(ns int64) float64 { return float64(ns) / 1000 }
+
+// usage is what this process has used so far.
+type usage struct {
+	allocs, bytes uint64
+	cpu           time.Duration
+}
+
+func usageNow() usage {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return usage{m.Mallocs, m.TotalAlloc, platform.CPUTime()}
+}
+
+func (u usage) since(before usage) usage {
+	return usage{u.allocs - before.allocs, u.bytes - before.bytes, u.cpu - before.cpu}
+}

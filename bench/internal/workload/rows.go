@@ -1,0 +1,159 @@
+package workload
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+
+	"github.com/sqllock/sqllock/bench/internal/contender"
+	"github.com/sqllock/sqllock/bench/internal/report"
+	"github.com/sqllock/sqllock/bench/internal/server"
+)
+
+// The sizes of the tables that are compared, and the callers.
+var (
+	rowsSizes   = []int{1_000, 1_000_000}
+	rowsCallers = []int{1, 64}
+)
+
+// Labels that are appended to the names of contenders.
+const (
+	oneName = "@onename" // one hot name
+	oldTx   = "@oldtx"   // one hot name beside an old open transaction
+)
+
+func rowsLabel(name string, size int) string { return fmt.Sprintf("%s@%drows", name, size) }
+
+// rows locks names that are all over a large table, and a small one; and one name
+// again and again, without and with a transaction open that is older than all of
+// its versions.
+func (b *Bench) rows(ctx context.Context) error {
+	list, err := b.entries(ctx, func(c contender.Contender) bool {
+		return strings.HasPrefix(c.Name, "sqllock/") && strings.HasSuffix(c.Name, "/unique")
+	})
+	if err != nil {
+		return err
+	}
+	if err := b.tableSizes(ctx, list); err != nil {
+		return err
+	}
+	return b.oldTransaction(ctx, list)
+}
+
+func (b *Bench) tableSizes(ctx context.Context, list []*entry) error {
+	size := make(map[*entry]int)
+	var tables []*entry
+	for _, e := range list {
+		for _, n := range rowsSizes {
+			v := e.variant(rowsLabel(e.label, n), func(s *contender.Site) { s.Prefix = fmt.Sprintf("t%d_", n) })
+			b.Say("%d rows for %s", n, e.label)
+			if err := errors.Join(b.prepare(ctx, v), fill(ctx, v, n)); err != nil {
+				return err
+			}
+			size[v] = n
+			tables = append(tables, v)
+		}
+	}
+	tables = b.open(ctx, tables)
+	defer b.close(tables)
+	for _, callers := range rowsCallers {
+		if b.Quick && callers == 1 {
+			continue
+		}
+		b.Say("small and large tables, %d callers", callers)
+		if err := b.inTurn(ctx, tables, func(_ int, e *entry) {
+			l := &loop{client: e.client, callers: callers, name: namesAllOver(size[e], callers)}
+			s, err := l.run(ctx, b.Round)
+			b.note(e.key(report.Rows, callers), e.Durable, s, err)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// namesAllOver returns names of rows that are there, at random, of which no two
+// callers have the same.
+func namesAllOver(rows, callers int) func(caller, cycle int) string {
+	return func(caller, _ int) string {
+		return strconv.Itoa(1 + caller + callers*rand.IntN((rows-caller-1)/callers+1))
+	}
+}
+
+// fill inserts idle rows named 1 to n and has the server look at them.
+func fill(ctx context.Context, e *entry, n int) error {
+	db, err := contender.SQL(ctx, e.Server, e.site)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	for _, statement := range fillStatements(e.Server, e.site.Prefix+"lock", n) {
+		if _, err := conn.ExecContext(ctx, statement); err != nil {
+			return fmt.Errorf("%s: %w", statement, err)
+		}
+	}
+	return nil
+}
+
+// oldTransaction measures one name before and while somebody has a transaction
+// open.
+func (b *Bench) oldTransaction(ctx context.Context, list []*entry) error {
+	without, with := make([]*entry, len(list)), make([]*entry, len(list))
+	for i, e := range list {
+		without[i] = e.variant(e.label+oneName, func(*contender.Site) {})
+		with[i] = e.variant(e.label+oldTx, func(*contender.Site) {})
+	}
+	b.Say("one name, one caller")
+	if err := b.oneName(ctx, without); err != nil {
+		return err
+	}
+	for _, e := range list {
+		end, err := beginOld(ctx, e)
+		if err != nil {
+			return err
+		}
+		defer end()
+	}
+	b.Say("one name beside an old transaction")
+	return b.oneName(ctx, with)
+}
+
+func (b *Bench) oneName(ctx context.Context, list []*entry) error {
+	list = b.open(ctx, list)
+	defer b.close(list)
+	return b.inTurn(ctx, list, func(_ int, e *entry) {
+		s, err := (&loop{client: e.client, callers: 1, name: ownNames(1)}).run(ctx, b.Round)
+		b.note(e.key(report.Rows, 1), e.Durable, s, err)
+	})
+}
+
+// beginOld begins a transaction that sees the table as it is now, until end is
+// called.
+func beginOld(ctx context.Context, e *entry) (end func(), err error) {
+	db, err := contender.SQL(ctx, e.Server, e.site)
+	if err != nil {
+		return nil, err
+	}
+	opts := &sql.TxOptions{Isolation: sql.LevelRepeatableRead}
+	if e.Server == server.SQLite {
+		opts = nil
+	}
+	tx, err := db.BeginTx(ctx, opts)
+	if err == nil {
+		var n int
+		err = tx.QueryRowContext(ctx, countLocks).Scan(&n)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("an old transaction of %s: %w", e.label, err), db.Close())
+	}
+	return func() { _, _ = tx.Rollback(), db.Close() }, nil
+}

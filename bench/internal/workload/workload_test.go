@@ -1,0 +1,70 @@
+package workload_test
+
+import (
+	"io"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/bench/internal/workload"
+)
+
+func TestHandoversAreMeasuredFromUnlockToTheNextLocksReturn(t *testing.T) {
+	s, count, overlaps := workload.Handovers([]workload.Times{
+		{Process: 1, Caller: 1, Asked: 0, Got: 3_000_000, Freed: 4_000_000}, // not in order
+		{Process: 0, Caller: 0, Asked: 0, Got: 1_000_000, Freed: 2_000_000},
+		{Process: 1, Caller: 1, Asked: 4_000_000, Got: 4_100_000, Freed: 5_000_000},
+		{Process: 0, Caller: 0, Asked: 2_000_000, Got: 9_000_000, Freed: 9_000_000}, // after the window
+	}, 2, 500_000, 8_000_000)
+	if count != 3 || overlaps != 0 {
+		t.Errorf("%d hand-overs, %d overlaps, want 3 and 0", count, overlaps)
+	}
+	if s.P50 != 100 || s.P99 != 1000 || s.Across != 1000 || s.Longest != 3 || s.Cycles != 400 || s.Jain != 0.9 {
+		t.Errorf("the sample is %+v", s)
+	}
+}
+
+func TestTwoHoldersAtOnceAreFound(t *testing.T) {
+	if _, _, overlaps := workload.Handovers([]workload.Times{{Got: 1, Freed: 10}, {Got: 9, Freed: 11}}, 1, 0, 20); overlaps != 1 {
+		t.Errorf("%d overlaps, want 1", overlaps)
+	}
+}
+
+func TestNoTwoCallersLockOneNameOfALargeTable(t *testing.T) {
+	const rows, callers = 1000, 64
+	name := workload.NamesAllOver(rows, callers)
+	owner := make(map[string]int)
+	for caller := range callers {
+		for range 200 {
+			n := name(caller, 0)
+			if other, taken := owner[n]; taken && other != caller {
+				t.Fatalf("callers %d and %d both lock %s", other, caller, n)
+			}
+			owner[n] = caller
+			if i, err := strconv.Atoi(n); err != nil || i < 1 || i > rows {
+				t.Fatalf("no row is named %q", n)
+			}
+		}
+	}
+	if len(owner) < rows/2 {
+		t.Errorf("only %d of %d rows are locked", len(owner), rows)
+	}
+}
+
+func TestAClientProcessRefusesAnUnknownContender(t *testing.T) {
+	if err := workload.Serve(strings.NewReader(`{"Contender":"nobody"}`), io.Discard); err == nil {
+		t.Error("it serves")
+	}
+}
+
+func TestACycleThatIsPartlyInTheWindowCountsInPart(t *testing.T) {
+	const ms = time.Millisecond
+	s := workload.Sample([][][2]time.Duration{
+		{{0, 200 * ms}, {200 * ms, 400 * ms}}, // all in the window but for half of either
+		{{0, 100 * ms}, {100 * ms, 300 * ms}}, // the first before it
+	}, 100*ms, 300*ms)
+	if s.Cycles != 10 || s.Jain != 1 || s.P50 != 200_000 {
+		t.Errorf("the sample is %+v, want 2 cycles in 0.2 s, one for each caller", s)
+	}
+}
