@@ -52,3 +52,8 @@ func integers(n int, element func(i int) int64) string {
 func parseID(s string) (id driver.ID, err error) {
 	return id, id.UnmarshalText([]byte(strings.ReplaceAll(s, "-", "")))
 }
+
+// booleans writes an array of n booleans.
+func booleans(n int, element func(i int) bool) string {
+	return array(n, func(i int) string { return strconv.FormatBool(element(i)) })
+}

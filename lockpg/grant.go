@@ -115,6 +115,8 @@ func scanGrant(rows *sql.Rows, req *driver.GrantRequest) (r driver.GrantResult, 
 	case holder.Acq == req.Acq && holder.Until > r.Now:
 		r.Granted, r.Found, r.Version = true, true, holder.Version
 		r.Remaining = time.Duration(holder.Until-r.Now) * time.Microsecond
+	case holder.Until <= r.Now && gate.Int64 > r.Now: // who has expired does not keep it
+		r.Holder.Until = gate.Int64
 	default:
 		r.Holder = holder
 	}

@@ -25,7 +25,7 @@ func look(t *testing.T, store driver.LeaseStore, name string) driver.Row {
 func release(t *testing.T, store driver.LeaseStore, name string, n int, version int64, minHold time.Duration) {
 	t.Helper()
 	freed, err := store.Release(t.Context(), []driver.ReleaseRequest{{Name: name, Acq: acq(n), Version: version, MinHold: minHold}})
-	if err != nil || !freed[0] {
+	if err != nil || !freed[0].Freed {
 		t.Fatalf("Release of %q = %v, %v", name, freed, err)
 	}
 }

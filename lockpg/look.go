@@ -37,10 +37,11 @@ func (s *store) List(ctx context.Context, req driver.ListRequest) (driver.Page, 
 // Revoke implements driver.LeaseStore.
 func (s *store) Revoke(ctx context.Context, names []string) ([]driver.RevokeResult, error) {
 	res := make([]driver.RevokeResult, 0, len(names))
-	err := s.query(ctx, s.queries.revoke, nameArgs(names), func(r *sql.Rows) error {
+	err := s.query(ctx, s.queries.revoke, append(nameArgs(names), s.client.Instance.String()), func(r *sql.Rows) error {
 		var x driver.RevokeResult
+		var next sql.NullInt64 // the version of the next term, if somebody waited
 		var err error
-		x.Row, err = scanRow(r, &x.Revoked)
+		x.Row, err = scanRow(r, &x.Revoked, &next)
 		res = append(res, x)
 		return err
 	})

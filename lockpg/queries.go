@@ -88,7 +88,7 @@ WITH ` + flushed + `, ` + grants + `, won AS (
 	SELECT r.name, r.acq, r.owner, $6::uuid, $7::text, t.now, 1, t.now, t.now + r.ttl, nullif(r.value, '')
 	FROM req r CROSS JOIN settings CROSS JOIN (SELECT ` + now + ` AS now) t
 	WHERE NOT EXISTS (SELECT FROM {lock} l WHERE l.name = r.name AND NOT (l.acq IS NULL AND ` + open + `))
-	ORDER BY r.name
+	ORDER BY r.name COLLATE "C"
 	ON CONFLICT (name) DO UPDATE SET
 		acq = excluded.acq, owner = excluded.owner, instance = excluded.instance, label = excluded.label,
 		version = greatest(l.version + 1, ` + now + `), holds = 1, acquired_at = ` + now + `,
@@ -150,36 +150,25 @@ LEFT JOIN done d ON d.name = r.name AND d.acq = r.acq
 LEFT JOIN {lock} l ON l.name = r.name
 ORDER BY r.ord`
 
-	// queryRelease frees names and keeps their rows: the version must go on rising.
-	// The row of a lease that was guarded leaves its holder with a lock that no
-	// guard lets through, and that a guard with an old snapshot notices.
+	// queryRelease frees names that nobody waits for and keeps their rows: the version
+	// must go on rising. The row of a lease that was guarded leaves its holder with a
+	// lock that no guard lets through, and that a guard with an old snapshot notices. It
+	// also tells of what it did not free whether it was held when the statement began.
 	queryRelease = `
 WITH ` + unflushed + `, ` + releases + `, mine AS MATERIALIZED (
 	SELECT l.name FROM {lock} l JOIN req r ON r.name = l.name CROSS JOIN settings
-	WHERE l.acq = r.acq AND l.version = r.version
+	WHERE l.acq = r.acq AND l.version = r.version AND l.wait_until <= ` + now + `
 	ORDER BY l.name
 	{strength}
 ), done AS (
 	UPDATE {lock} l SET ` + ended + `, ended = 1, expires_at = ` + now + `, not_before = ` + minHold + `
 	FROM mine m JOIN req r ON r.name = m.name
-	WHERE l.name = m.name AND l.acq = r.acq AND l.version = r.version
+	WHERE l.name = m.name AND l.acq = r.acq AND l.version = r.version AND l.wait_until <= ` + now + `
 	RETURNING l.name
 )
-SELECT d.name IS NOT NULL FROM req r LEFT JOIN done d ON d.name = r.name ORDER BY r.ord`
-
-	// queryAbandon is queryRelease for acquisitions whose version is not known.
-	queryAbandon = `
-WITH ` + unflushed + `, req AS MATERIALIZED (
-	SELECT * FROM unnest($1::text[], $2::uuid[], $3::bigint[]) AS r(name, acq, min_hold)
-), mine AS MATERIALIZED (
-	SELECT l.name, l.acq, r.min_hold FROM {lock} l JOIN req r ON r.name = l.name CROSS JOIN settings
-	WHERE l.acq = r.acq
-	ORDER BY l.name
-	{strength}
-)
-UPDATE {lock} l SET ` + ended + `, ended = 1, expires_at = ` + now + `, not_before = ` + minHold + `
-FROM mine r
-WHERE l.name = r.name AND l.acq = r.acq`
+SELECT d.name IS NOT NULL, CASE WHEN d.name IS NULL THEN
+	EXISTS (SELECT FROM {lock} l WHERE l.name = r.name AND l.acq = r.acq AND l.version = r.version) ELSE false END
+FROM req r LEFT JOIN done d ON d.name = r.name ORDER BY r.ord`
 )
 
 // queryGuard runs in a transaction of the application. A renewal changes no key of
@@ -204,10 +193,11 @@ type queries struct {
 	lockTable, metaTable string // quoted
 	id                   string // of the database, once it was opened
 
-	meta, grant, takeOver, renew, renewWait, release, abandon string
-	releaseGuarded, abandonGuarded, guard, fence              string
-	look, list, revoke, sweep, turn                           string
-	shared                                                    sharedQueries
+	meta, grant, takeOver, renew, renewWait, release string
+	releaseGuarded, guard, fence                     string
+	look, list, revoke, sweep, turn                  string
+	shared                                           sharedQueries
+	line                                             lineQueries
 }
 
 func newQueries(schema, prefix string) queries {
@@ -215,7 +205,8 @@ func newQueries(schema, prefix string) queries {
 	// text fills in the tables and what else has a place in a text.
 	text := func(text string, more ...string) string {
 		more = append(more, "{lock}", q.lockTable, "{meta}", q.metaTable, "{holder}", quote(schema, prefix+"holder"),
-			"{fence}", quote(schema, prefix+"fence"))
+			"{fence}", quote(schema, prefix+"fence"), "{ticket}", quote(schema, prefix+"ticket"),
+			"{advance}", quote(schema, prefix+"advance"))
 		return strings.NewReplacer(more...).Replace(text)
 	}
 	q.meta = text(queryMeta)
@@ -224,9 +215,7 @@ func newQueries(schema, prefix string) queries {
 	q.renew = text(queryRenew, "{skip}", "SKIP LOCKED")
 	q.renewWait = text(queryRenew, "{skip}", "")
 	q.release = text(queryRelease, "{strength}", "FOR NO KEY UPDATE OF l")
-	q.abandon = text(queryAbandon, "{strength}", "FOR NO KEY UPDATE OF l")
 	q.releaseGuarded = text(queryRelease, "{strength}", "FOR UPDATE OF l SKIP LOCKED")
-	q.abandonGuarded = text(queryAbandon, "{strength}", "FOR UPDATE OF l")
 	q.guard = text(queryGuard)
 	q.fence = text(queryFence)
 	q.look = text(queryLook)
@@ -235,6 +224,7 @@ func newQueries(schema, prefix string) queries {
 	q.sweep = text(querySweep)
 	q.turn = text(queryTurn)
 	q.shared = newSharedQueries(text)
+	q.line = newLineQueries(text, func(name string) string { return quote(schema, prefix+name) })
 	return q
 }
 

@@ -3,7 +3,7 @@ package lockpg
 // The SQL for looking inside and for cleaning up, see queries.go.
 
 // row is what is known of a name.
-const row = holder + `, l.holds, CASE WHEN ` + together + ` THEN l.others END, ` + gate + `, l.ended, l.revoked, ` + now
+const row = holder + `, l.holds, CASE WHEN ` + together + ` THEN l.others END, l.not_before, l.ended, l.revoked, ` + now
 
 // kept says that a name is held, if by one who has expired, or kept for its minimum
 // hold time.
@@ -13,7 +13,8 @@ const kept = `(l.acq IS NOT NULL OR l.not_before > ` + now + ` OR ` + together +
 // the retention it cannot be said that the clock will be past it.
 const (
 	crashed = `l.acq IS NOT NULL AND l.expires_at <= ` + now
-	idle    = `l.acq IS NULL AND l.expires_at <= ` + now + ` - $3::bigint AND l.version < ` + now + ` - $3::bigint AND ` + open
+	idle    = `l.acq IS NULL AND l.expires_at <= ` + now + ` - $3::bigint AND l.version < ` + now + ` - $3::bigint AND ` + open + `
+	AND NOT EXISTS (SELECT FROM {ticket} t WHERE t.name = l.name)`
 )
 
 // leftOver says that somebody is to be told of, or taken away, who held a name
@@ -22,6 +23,9 @@ const (
 	leftOver = `EXISTS (SELECT FROM {holder} h WHERE h.name = l.name AND (h.expires_at <= ` + now + ` OR h.version <> l.version))`
 	untidy   = `CASE WHEN l.others > 0 THEN ` + miscounted + ` ELSE false END`
 )
+
+// buried is how long a ticket has been dead that a sweep deletes, in microseconds.
+const buried = `60000000`
 
 const (
 	queryLook = `
@@ -47,7 +51,8 @@ FROM wanted l CROSS JOIN total t
 WHERE l.wanted OR l.name = t.last
 ORDER BY l.name`
 
-	// queryRevoke waits for whoever has locked a row, be it to guard the lease.
+	// queryRevoke waits for whoever has locked a row, be it to guard the lease. What it
+	// frees is handed over.
 	queryRevoke = `
 WITH ` + flushed + `, req AS MATERIALIZED (
 	SELECT * FROM unnest($1::text[]) WITH ORDINALITY AS r(name, ord)
@@ -61,13 +66,14 @@ WITH ` + flushed + `, req AS MATERIALIZED (
 		version = greatest(l.version + 1, ` + now + `), expires_at = ` + now + `, not_before = 0, others = 0, others_until = 0
 	FROM mine m
 	WHERE l.name = m.name AND ` + kept + `
-	RETURNING l.name
+	RETURNING l.name, l AS now_is, l.wait_until > ` + now + ` AS awaited
 ), was AS MATERIALIZED (
 	SELECT m.* FROM mine m
 	UNION ALL
 	SELECT l.* FROM {lock} l JOIN req r ON r.name = l.name WHERE l.name NOT IN (SELECT m.name FROM mine m)
 )
-SELECT r.name, ` + row + `, l.value, d.name IS NOT NULL
+SELECT r.name, ` + row + `, l.value, d.name IS NOT NULL,
+       CASE WHEN d.awaited THEN ({advance}(d.now_is, false, $2::uuid, false, NULL)).term END
 FROM req r
 LEFT JOIN was l ON l.name = r.name
 LEFT JOIN done d ON d.name = r.name
@@ -100,6 +106,13 @@ WITH ` + unflushed + `, seen AS MATERIALIZED (
 	DELETE FROM {lock} l USING old o CROSS JOIN settings
 	WHERE l.name = o.name AND ` + idle + `
 	RETURNING l.name
+), given_up AS MATERIALIZED (
+	SELECT t.name, t.seq FROM {ticket} t
+	WHERE t.name > $1::text AND t.name <= (SELECT max(s.name) FROM seen s) AND t.expires_at <= ` + now + ` - ` + buried + `
+	FOR UPDATE OF t SKIP LOCKED
+), buried AS (
+	DELETE FROM {ticket} t USING given_up g CROSS JOIN settings
+	WHERE t.name = g.name AND t.seq = g.seq
 ), total AS MATERIALIZED (
 	SELECT (SELECT count(*) FROM seen) AS seen, (SELECT coalesce(max(name), '') FROM seen) AS last,
 	       (SELECT count(*) FROM purged) AS purged,

@@ -49,7 +49,7 @@ WITH ` + flushed + `, ` + sharings + `, won AS (
 	FROM req r CROSS JOIN settings CROSS JOIN (SELECT ` + now + ` AS now) t
 	WHERE NOT EXISTS (SELECT FROM {lock} l WHERE l.name = r.name AND NOT (l.acq IS NULL AND ` + ungated + `))
 	  AND NOT EXISTS (SELECT FROM {holder} h WHERE h.name = r.name AND h.acq = r.acq)
-	ORDER BY r.name
+	ORDER BY r.name COLLATE "C"
 	ON CONFLICT (name) DO UPDATE SET ` + joined + `
 	WHERE l.acq IS NULL AND ` + ungated + `
 	RETURNING l.name, l.version, l.others_until
@@ -116,18 +116,19 @@ LEFT JOIN {lock} l ON l.name = r.name
 LEFT JOIN {holder} h ON h.name = r.name AND h.acq = r.acq
 ORDER BY r.ord`
 
-	// queryLeave is queryRelease for those who share and, without the version,
-	// queryAbandon. Who leaves a term that is over is not counted any more.
+	// queryLeave is queryRelease for those who share. Who leaves a term that is over is
+	// not counted any more.
 	queryLeave = `
 WITH ` + unflushed + `, ` + releases + `, mine AS MATERIALIZED (
 	SELECT l.name, l.version
-	FROM (SELECT DISTINCT r.name FROM req r JOIN {holder} h ON h.name = r.name AND h.acq = r.acq {version}) r
+	FROM (SELECT DISTINCT r.name FROM req r JOIN {holder} h ON h.name = r.name AND h.acq = r.acq AND h.version = r.version) r
 	JOIN {lock} l ON l.name = r.name CROSS JOIN settings
+	WHERE l.wait_until <= ` + now + `
 	ORDER BY l.name
 	FOR NO KEY UPDATE OF l
 ), left_it AS (
 	DELETE FROM {holder} h USING req r JOIN mine m ON m.name = r.name
-	WHERE h.name = r.name AND h.acq = r.acq {version}
+	WHERE h.name = r.name AND h.acq = r.acq AND h.version = r.version
 	RETURNING h.name, h.acq, h.version = m.version AS counted, h.expires_at > ` + now + ` AS live,
 	          CASE WHEN r.min_hold > 0 THEN h.acquired_at + r.min_hold ELSE 0 END AS not_before
 ), counted_out AS (
@@ -140,7 +141,8 @@ WITH ` + unflushed + `, ` + releases + `, mine AS MATERIALIZED (
 	FROM (SELECT d.name, count(*) AS n, max(d.not_before) AS not_before FROM left_it d WHERE d.counted GROUP BY d.name) d
 	WHERE l.name = d.name AND l.others > 0
 )
-SELECT coalesce(d.counted AND d.live, false)
+SELECT coalesce(d.counted AND d.live, false), CASE WHEN d.name IS NULL THEN
+	EXISTS (SELECT FROM {holder} h WHERE h.name = r.name AND h.acq = r.acq AND h.version = r.version) ELSE false END
 FROM req r LEFT JOIN left_it d ON d.name = r.name AND d.acq = r.acq
 ORDER BY r.ord`
 
@@ -188,18 +190,16 @@ DELETE FROM {holder} h USING over o WHERE h.name = o.name AND h.acq = o.acq`
 
 // sharedQueries are the texts for those who share.
 type sharedQueries struct {
-	grant, takeOver, renew, renewWait, leave, quit, hold, mend, drop string
+	grant, takeOver, renew, renewWait, leave, hold, mend, drop string
 }
 
 func newSharedQueries(text func(string, ...string) string) sharedQueries {
-	const theVersion = "AND h.version = r.version"
 	return sharedQueries{
 		grant:     text(queryGrantShared, "{ttl}", "excluded.others_until - excluded.acquired_at"),
 		takeOver:  text(queryTakeOverShared, "{ttl}", "r.ttl"),
 		renew:     text(queryRenewShared, "{skip}", "SKIP LOCKED"),
 		renewWait: text(queryRenewShared, "{skip}", ""),
-		leave:     text(queryLeave, "{version}", theVersion),
-		quit:      text(queryLeave, "{version}", ""),
+		leave:     text(queryLeave),
 		hold:      text(queryHold),
 		mend:      text(queryMend),
 		drop:      text(queryDrop),

@@ -104,7 +104,7 @@ func (j *joining) quit(ctx context.Context, which []int) error {
 	for i, at := range which {
 		reqs[i] = driver.AbandonRequest{Name: j.reqs[at].Name, Acq: j.reqs[at].Acq, Shared: true}
 	}
-	return j.store.abandonShared(ctx, reqs)
+	return j.store.Abandon(ctx, reqs)
 }
 
 func (j *joining) takeOver(ctx context.Context, which []int) error {
@@ -124,25 +124,6 @@ func (j *joining) takeOver(ctx context.Context, which []int) error {
 		j.res[at] = r
 		return err
 	})
-}
-
-// releaseShared is Release for those who share.
-func (s *store) releaseShared(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error) {
-	res := make([]bool, len(reqs))
-	err := s.release(ctx, s.queries.shared.leave, reqs, every(len(reqs)), res)
-	return res, err
-}
-
-// abandonShared is Abandon for those who share.
-func (s *store) abandonShared(ctx context.Context, reqs []driver.AbandonRequest) error {
-	n := len(reqs)
-	args := []any{
-		array(n, func(i int) string { return reqs[i].Name }),
-		array(n, func(i int) string { return reqs[i].Acq.String() }),
-		integers(n, func(int) int64 { return 0 }),
-		integers(n, func(i int) int64 { return reqs[i].MinHold.Microseconds() }),
-	}
-	return s.query(ctx, s.queries.shared.quit, args, func(*sql.Rows) error { return nil })
 }
 
 func every(n int) []int {

@@ -3,7 +3,6 @@ package lockpg
 import (
 	"context"
 	"database/sql"
-	"slices"
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/access"
@@ -90,82 +89,6 @@ func (s *store) renew(ctx context.Context, query string, reqs []driver.RenewRequ
 		return nil
 	})
 	return res, err
-}
-
-// Release implements driver.LeaseStore.
-func (s *store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error) {
-	return access.Each(reqs, func(r *driver.ReleaseRequest) bool { return r.Shared },
-		func(reqs []driver.ReleaseRequest) ([]bool, error) { return s.releaseAlone(ctx, reqs) },
-		func(reqs []driver.ReleaseRequest) ([]bool, error) { return s.releaseShared(ctx, reqs) },
-		partly)
-}
-
-// releaseAlone is Release for those who do not share.
-func (s *store) releaseAlone(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error) {
-	res := make([]bool, len(reqs))
-	var plain, guarded []int
-	for i := range reqs {
-		if reqs[i].Guarded {
-			guarded = append(guarded, i)
-		} else {
-			plain = append(plain, i)
-		}
-	}
-	if err := s.release(ctx, s.queries.release, reqs, plain, res); err != nil {
-		return nil, err
-	}
-	err := s.release(ctx, s.queries.releaseGuarded, reqs, guarded, res)
-	switch {
-	case err == nil:
-		return res, nil
-	case len(plain) > 0: // which may be free now
-		return nil, partly(err)
-	}
-	return nil, err
-}
-
-// release frees the requests at which.
-func (s *store) release(ctx context.Context, query string, reqs []driver.ReleaseRequest, which []int, res []bool) error {
-	n := len(which)
-	if n == 0 {
-		return nil
-	}
-	args := []any{
-		array(n, func(i int) string { return reqs[which[i]].Name }),
-		array(n, func(i int) string { return reqs[which[i]].Acq.String() }),
-		integers(n, func(i int) int64 { return reqs[which[i]].Version }),
-		integers(n, func(i int) int64 { return reqs[which[i]].MinHold.Microseconds() }),
-	}
-	i := 0
-	return s.query(ctx, query, args, func(rows *sql.Rows) error {
-		i++
-		return rows.Scan(&res[which[i-1]])
-	})
-}
-
-// Abandon implements driver.LeaseStore.
-func (s *store) Abandon(ctx context.Context, reqs []driver.AbandonRequest) error {
-	type none struct{}
-	_, err := access.Each(reqs, func(r *driver.AbandonRequest) bool { return r.Shared },
-		func(reqs []driver.AbandonRequest) ([]none, error) { return nil, s.abandonAlone(ctx, reqs) },
-		func(reqs []driver.AbandonRequest) ([]none, error) { return nil, s.abandonShared(ctx, reqs) },
-		partly)
-	return err
-}
-
-// abandonAlone is Abandon for those who do not share.
-func (s *store) abandonAlone(ctx context.Context, reqs []driver.AbandonRequest) error {
-	n := len(reqs)
-	args := []any{
-		array(n, func(i int) string { return reqs[i].Name }),
-		array(n, func(i int) string { return reqs[i].Acq.String() }),
-		integers(n, func(i int) int64 { return reqs[i].MinHold.Microseconds() }),
-	}
-	query := s.queries.abandon
-	if slices.ContainsFunc(reqs, func(r driver.AbandonRequest) bool { return r.Guarded }) {
-		query = s.queries.abandonGuarded
-	}
-	return s.query(ctx, query, args, nil)
 }
 
 // querier is a connection or a transaction on it.

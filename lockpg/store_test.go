@@ -80,7 +80,7 @@ func TestABatchGivesEachRequestItsOwnAnswer(t *testing.T) {
 		{Name: names[3], Acq: acq(4), Version: 1}, // of another term
 		{Name: "unknown", Acq: acq(1), Version: 1},
 	})
-	if err != nil || fmt.Sprint(res) != "[true false false]" {
+	if err != nil || fmt.Sprint(res) != "[{true []} {false []} {false []}]" {
 		t.Fatalf("Release = %v, %v", res, err)
 	}
 	all := append(names, "z new")
@@ -370,7 +370,7 @@ func TestOnlyTheRightAcquisitionIsRenewedReleasedOrAbandoned(t *testing.T) {
 		{Name: "a", Acq: acq(1), Version: now.Version},
 		{Name: "a", Acq: acq(2), Version: old.Version},
 	} {
-		if freed, err := store.Release(t.Context(), []driver.ReleaseRequest{r}); err != nil || freed[0] {
+		if freed, err := store.Release(t.Context(), []driver.ReleaseRequest{r}); err != nil || freed[0].Freed {
 			t.Errorf("Release of %+v = %v, %v", r, freed, err)
 		}
 	}

@@ -1,0 +1,289 @@
+package lockpg_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/lockpg"
+)
+
+// enterIn has request n enter the line in a transaction that is not over.
+func enterIn(t *testing.T, tx *sql.Tx, name string, n int) {
+	t.Helper()
+	_, err := tx.Exec(`SELECT * FROM sqllock_line($1, ARRAY[$2::uuid], ARRAY['x'], ARRAY[60000000], ARRAY[''::bytea], ARRAY[false],
+		ARRAY[60000000], ARRAY[5000000], ARRAY[''::bytea], $3::uuid, 'test')`, name, acq(n).String(), driver.ID{9}.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A release that has begun before a ticket was committed must see it, whatever form it
+// has.
+func TestATicketWrittenWhileAReleaseIsUnderWayIsNotMissed(t *testing.T) {
+	for what, how := range map[string]struct{ shared, awaited, guarded bool }{
+		"alone": {}, "known": {awaited: true}, "guarded": {guarded: true}, "together": {shared: true}, "together, known": {shared: true, awaited: true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			db := migrated(t)
+			store := open(t, db)
+			req := request("a", 1, time.Minute)
+			req.Shared = how.shared
+			v := grant(t, store, req)[0].Version
+			tx, err := db.BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Rollback() }()
+			enterIn(t, tx, "a", 2)
+			r := releasing("a", 1, v)
+			r.Shared, r.Awaited, r.Guarded = how.shared, how.awaited, how.guarded
+			done := make(chan driver.ReleaseResult, 1)
+			go func() {
+				res, err := store.Release(context.Background(), []driver.ReleaseRequest{r})
+				if err != nil {
+					t.Error(err)
+					res = make([]driver.ReleaseResult, 1)
+				}
+				done <- res[0]
+			}()
+			waitsForLock(t, db)
+			if err := tx.Commit(); err != nil {
+				t.Fatal(err)
+			}
+			isNext(t, <-done, 2, v)
+		})
+	}
+}
+
+// And a ticket that is asked for while a release is under way sees that.
+func TestAReleaseUnderWayIsSeenByWhoEnters(t *testing.T) {
+	db := migrated(t)
+	store := open(t, db)
+	v := grant(t, store, request("a", 1, time.Minute))[0].Version
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.Exec(`SELECT sqllock_leave('a', $1::uuid, $2::bigint, 0, false, false, $1::uuid)`, acq(1).String(), v); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan driver.TicketResult, 1)
+	go func() {
+		res, err := store.Line(context.Background(), []driver.TicketRequest{waiter("a", 2)})
+		if err != nil {
+			t.Error(err)
+			res = make([]driver.TicketResult, 1)
+		}
+		done <- res[0]
+	}()
+	waitsForLock(t, db)
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-done; !r.Granted || r.Found || r.Version <= v {
+		t.Errorf("%+v", r)
+	}
+}
+
+// One that is repeated while it may still run makes no second ticket.
+func TestARequestThatRunsTwiceAtATimeHasOneTicket(t *testing.T) {
+	db := migrated(t)
+	store := open(t, db)
+	grant(t, store, request("a", 1, time.Minute))
+	for i := range 20 {
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				if _, err := store.Line(context.Background(), []driver.TicketRequest{waiter("a", 2+i)}); err != nil {
+					t.Errorf("Line = %v", err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	if n := get[int](t, db, `SELECT count(*) FROM sqllock_ticket`); n != 20 {
+		t.Errorf("%d tickets of 20", n)
+	}
+}
+
+// Who writes a ticket has locked the row for a moment. That is not a guard.
+func TestAGuardedLeaseIsReleasedAlthoughTheRowIsInUse(t *testing.T) {
+	db := migrated(t)
+	store := open(t, db)
+	for _, awaited := range []bool{false, true} {
+		name := fmt.Sprint(awaited)
+		v := grant(t, store, request(name, 1, time.Minute))[0].Version
+		unlock := lockRow(t, db, `SELECT FROM sqllock_lock WHERE name = '`+name+`' FOR NO KEY UPDATE`)
+		time.AfterFunc(200*time.Millisecond, unlock)
+		r := releasing(name, 1, v)
+		r.Guarded, r.Awaited = true, awaited
+		if res := let(t, store, r); !res[0].Freed {
+			t.Errorf("awaited %v: %+v", awaited, res)
+		}
+	}
+}
+
+func TestNobodyIsHandedTheNamePastAGuard(t *testing.T) {
+	db := migrated(t)
+	store := open(t, db)
+	v := grant(t, store, request("a", 1, time.Minute))[0].Version
+	guard := func(version int64) (end func()) {
+		tx, err := store.Begin(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status, err := store.Guard(t.Context(), tx, driver.GuardRequest{Name: "a", Acq: acq(1), Version: version}); status != driver.Guarded {
+			t.Fatal(status, err)
+		}
+		return func() { _ = tx.Rollback() }
+	}
+	end := guard(v)
+	defer end()
+	line(t, store, waiter("a", 2)) // passes
+	for _, awaited := range []bool{false, true} {
+		r := releasing("a", 1, v)
+		r.Guarded, r.Awaited = true, awaited
+		if res := let(t, store, r); res[0].Freed || len(res[0].Next) > 0 {
+			t.Errorf("released past the guard: %+v", res)
+		}
+	}
+	err := store.Abandon(t.Context(), []driver.AbandonRequest{{Name: "a", Acq: acq(1), Guarded: true}})
+	if err == nil || store.Classify(err) != driver.Again {
+		t.Errorf("Abandon = %v", err)
+	}
+	expire(t, db, "a")
+	began := time.Now()
+	if r := line(t, store, waiter("a", 2))[0]; r.Granted || r.Holder.Acq != acq(1) || time.Since(began) > 900*time.Millisecond {
+		t.Errorf("%+v after %v", r, time.Since(began))
+	}
+	end()
+	if r := line(t, store, waiter("a", 2))[0]; !r.Granted || r.Found || r.Version <= v || r.Crashed.Acq != acq(1) || r.Crashed.Version != v {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestAStormEndsWithEveryNameFree(t *testing.T) {
+	db := migrated(t)
+	s := storm{t: t, names: []string{"a", "b", "c"}, writers: make(map[string]int), readers: make(map[string]int), last: make(map[string]int64)}
+	var wg sync.WaitGroup
+	for i := range 8 {
+		store := openAs(t, lockpg.DB(db), byte(1+i%2))
+		wg.Go(func() { s.run(store, i, time.Now().Add(3*time.Second)) })
+	}
+	wg.Wait()
+	if s.terms < 100 {
+		t.Errorf("only %d terms", s.terms)
+	}
+	t.Logf("%d terms, %d of them handed over", s.terms, s.handed)
+	if got := get[string](t, db, `SELECT count(*) FILTER (WHERE acq IS NOT NULL OR others > 0 OR wait_until > 0) || ' ' || (SELECT count(*) FROM sqllock_ticket) || ' ' ||
+		(SELECT count(*) FROM sqllock_holder) FROM sqllock_lock`); got != "0 0 0" {
+		t.Errorf("names that are kept, tickets and readers that are left: %s", got)
+	}
+}
+
+// storm knows who holds.
+type storm struct {
+	t     *testing.T
+	names []string
+
+	mu               sync.Mutex
+	writers, readers map[string]int
+	last             map[string]int64
+	terms, handed    int
+}
+
+func (s *storm) count(name string, shared bool, n int, version int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if shared {
+		s.readers[name] += n
+	} else {
+		s.writers[name] += n
+	}
+	if w, r := s.writers[name], s.readers[name]; w > 1 || w == 1 && r > 0 {
+		s.t.Errorf("%q is held by %d writers and %d readers", name, w, r)
+	}
+	if n > 0 {
+		s.terms++
+		if version < s.last[name] || !shared && version == s.last[name] {
+			s.t.Errorf("%q: version %d after %d", name, version, s.last[name])
+		}
+		s.last[name] = version
+	}
+}
+
+// again repeats what is to be tried again.
+func (s *storm) again(store driver.LeaseStore, f func(context.Context) error) {
+	for range 100 {
+		err := f(context.Background())
+		if err == nil {
+			return
+		}
+		if store.Classify(err) != driver.Again {
+			s.t.Error(err)
+			return
+		}
+	}
+	s.t.Error("tried again for too often")
+}
+
+// run waits for names and holds them. Who has waited for long goes away.
+func (s *storm) run(store driver.LeaseStore, client int, end time.Time) {
+	rnd := rand.New(rand.NewPCG(uint64(client), 1))
+	for n := 1 + client<<12; time.Now().Before(end); n++ {
+		req := waiter(s.names[rnd.IntN(len(s.names))], n)
+		req.Shared = rnd.IntN(3) == 0
+		var got driver.GrantResult
+		if rnd.IntN(2) == 0 {
+			s.again(store, func(ctx context.Context) error {
+				res, err := store.Grant(ctx, []driver.GrantRequest{req.GrantRequest})
+				if err == nil {
+					got = res[0]
+				}
+				return err
+			})
+		}
+		for try := 0; !got.Granted && try < 1+rnd.IntN(40); try++ {
+			s.again(store, func(ctx context.Context) error {
+				res, err := store.Line(ctx, []driver.TicketRequest{req})
+				if err == nil {
+					got = res[0].GrantResult
+				}
+				return err
+			})
+		}
+		if got.Granted {
+			s.hold(store, rnd, req, got)
+			continue
+		}
+		s.again(store, func(ctx context.Context) error {
+			return store.Abandon(ctx, []driver.AbandonRequest{{Name: req.Name, Acq: req.Acq, Shared: req.Shared}})
+		})
+	}
+}
+
+func (s *storm) hold(store driver.LeaseStore, rnd *rand.Rand, req driver.TicketRequest, got driver.GrantResult) {
+	s.count(req.Name, req.Shared, 1, got.Version)
+	if got.Found {
+		s.mu.Lock()
+		s.handed++
+		s.mu.Unlock()
+	}
+	time.Sleep(time.Duration(rnd.Int64N(int64(2 * time.Millisecond))))
+	s.count(req.Name, req.Shared, -1, 0)
+	s.again(store, func(ctx context.Context) error {
+		res, err := store.Release(ctx, []driver.ReleaseRequest{{Name: req.Name, Acq: req.Acq, Version: got.Version, Shared: req.Shared,
+			Awaited: rnd.IntN(2) == 0, Guarded: !req.Shared && rnd.IntN(4) == 0}})
+		if err == nil && !res[0].Freed {
+			s.t.Errorf("%q was not held any more", req.Name)
+		}
+		return err
+	})
+}

@@ -1,0 +1,94 @@
+package lockpg_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+func TestAForcedReleaseHandsOver(t *testing.T) {
+	db := migrated(t)
+	store := open(t, db)
+	v := grant(t, store, request("a", 1, time.Minute), request("b", 2, time.Minute))
+	line(t, store, waiter("a", 3))
+	revoked, err := store.Revoke(t.Context(), []string{"a", "b"})
+	if err != nil || !revoked[0].Revoked || !revoked[1].Revoked || revoked[0].Row.Holder.Acq != acq(1) {
+		t.Fatalf("Revoke = %+v, %v", revoked, err)
+	}
+	r := line(t, store, waiter("a", 3))[0]
+	if !r.Found || r.Version <= v[0].Version+1 {
+		t.Errorf("%+v after %d", r, v[0].Version)
+	}
+	if a, b := look(t, store, "a"), look(t, store, "b"); a.Revoked != v[0].Version || a.Ended != driver.EndedRevoked || a.Holder.Acq != acq(3) || b.Held() {
+		t.Errorf("%+v and %+v", a, b)
+	}
+}
+
+func TestASweepBuriesTicketsAndKeepsTheRowsOfThoseThatAreLeft(t *testing.T) {
+	db := migrated(t)
+	store := open(t, db)
+	mustExec(t, db, `INSERT INTO sqllock_lock (name, version, qseq) VALUES ('a', 1, 9), ('b', 1, 9), ('c', 1, 9)`)
+	mustExec(t, db, `INSERT INTO sqllock_ticket SELECT n, s, md5(n || s)::uuid, '', md5('x')::uuid, '', false, 1, 1, NULL, NULL, 1, `+pgNow+` - age * 1000000
+		FROM (VALUES ('a', 1, 70), ('a', 2, 50), ('b', 3, 70), ('b', 4, 80), ('c', 5, 70)) v(n, s, age)`)
+	defer lockRow(t, db, `SELECT FROM sqllock_ticket WHERE name = 'c' FOR UPDATE`)()
+	for range 2 {
+		sweep(t, store, time.Hour)
+	}
+	if left := get[string](t, db, `SELECT string_agg(name || seq, ' ' ORDER BY seq) FROM sqllock_ticket`); left != "a2 c5" {
+		t.Errorf("tickets: %s", left)
+	}
+	if left := get[string](t, db, `SELECT string_agg(name, ' ' ORDER BY name) FROM sqllock_lock`); left != "a c" {
+		t.Errorf("rows: %s", left)
+	}
+}
+
+// The row of a name may have gone by hand, and not its tickets.
+func TestARowThatIsMissingIsMadeBehindWhatIsLeftOfTheLine(t *testing.T) {
+	db := migrated(t)
+	store := open(t, db)
+	grant(t, store, request("a", 1, time.Minute))
+	line(t, store, waiter("a", 2))
+	mustExec(t, db, `DELETE FROM sqllock_lock`)
+	if r := line(t, store, waiter("a", 3))[0]; r.Granted || r.Ahead != 1 {
+		t.Errorf("behind another: %+v", r)
+	}
+	if r := line(t, store, waiter("a", 2))[0]; !r.Granted || r.Found {
+		t.Errorf("the first: %+v", r)
+	}
+	if r := line(t, store, waiter("b", 4))[0]; !r.Granted || r.Version < r.Now-int64(time.Minute/time.Microsecond) {
+		t.Errorf("a name without a row: %+v", r)
+	}
+}
+
+func TestThoseWhoWaitWithSomethingInHandAreTold(t *testing.T) {
+	db := migrated(t)
+	store := open(t, db)
+	grant(t, store, request("a", 1, time.Minute))
+	grant(t, store, reader("b", 2))
+	grant(t, store, reader("b", 3))
+	grant(t, store, request("c", 4, time.Minute))
+	a, b, c, none := waiter("a", 5), waitingReader("b", 6), waiter("c", 7), waiter("a", 8)
+	writer := waiter("b", 9)
+	a.Carries, b.Carries, c.Carries = []driver.ID{acq(2), acq(4)}, []driver.ID{acq(1)}, []driver.ID{acq(3)}
+	line(t, store, a, none, writer, b, c)
+	expire(t, db, "c")
+	waits, err := store.Waits(t.Context())
+	if err != nil || len(waits) != 3 {
+		t.Fatalf("Waits = %+v, %v", waits, err)
+	}
+	slices.SortFunc(waits, func(a, b driver.Wait) int { return int(a.Name[0]) - int(b.Name[0]) })
+	for i, want := range []struct {
+		req     driver.TicketRequest
+		seq     int64
+		holders []driver.ID
+	}{{a, 1, []driver.ID{acq(1)}}, {b, 2, []driver.ID{acq(2), acq(3)}}, {c, 1, nil}} {
+		w := waits[i]
+		slices.SortFunc(w.Holders, func(a, b driver.ID) int { return slices.Compare(a[:], b[:]) })
+		if w.Name != want.req.Name || w.Acq != want.req.Acq || w.Label != "test" || w.Shared != want.req.Shared || w.Seq != want.seq ||
+			w.Since <= 0 || !slices.Equal(w.Carries, want.req.Carries) || !slices.Equal(w.Holders, want.holders) {
+			t.Errorf("%+v, want %+v", w, want)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package lockpg_test
+
+import (
+	"database/sql"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/linetest"
+	"github.com/sqllock/sqllock/lockpg"
+	"github.com/sqllock/sqllock/migrations"
+)
+
+// openAs is open for the client of a number.
+func openAs(t *testing.T, db *lockpg.Database, instance byte) driver.LeaseStore {
+	t.Helper()
+	store, err := db.OpenUnique(t.Context(), driver.Client{Instance: driver.ID{instance}, Label: fmt.Sprint("client ", instance)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return store
+}
+
+// waiter asks for a name in line.
+func waiter(name string, n int) driver.TicketRequest {
+	return driver.TicketRequest{GrantRequest: request(name, n, time.Minute), Life: time.Minute, Handed: 5 * time.Second}
+}
+
+func waitingReader(name string, n int) driver.TicketRequest {
+	r := waiter(name, n)
+	r.Shared = true
+	return r
+}
+
+func line(t *testing.T, store driver.LeaseStore, reqs ...driver.TicketRequest) []driver.TicketResult {
+	t.Helper()
+	res, err := store.Line(t.Context(), reqs)
+	if err != nil || len(res) != len(reqs) {
+		t.Fatalf("Line = %+v, %v", res, err)
+	}
+	return res
+}
+
+// releasing is the request that ends what request n was granted.
+func releasing(name string, n int, version int64) driver.ReleaseRequest {
+	return driver.ReleaseRequest{Name: name, Acq: acq(n), Version: version}
+}
+
+func let(t *testing.T, store driver.LeaseStore, reqs ...driver.ReleaseRequest) []driver.ReleaseResult {
+	t.Helper()
+	res, err := store.Release(t.Context(), reqs)
+	if err != nil || len(res) != len(reqs) {
+		t.Fatalf("Release = %+v, %v", res, err)
+	}
+	return res
+}
+
+// isNext checks that a release has handed over to one of the same client.
+func isNext(t *testing.T, res driver.ReleaseResult, n int, after int64) int64 {
+	t.Helper()
+	if !res.Freed || len(res.Next) != 1 || res.Next[0].Acq != acq(n) || res.Next[0].Version <= after || res.Next[0].Remaining != time.Minute {
+		t.Fatalf("Release = %+v, want it to go to %v", res, acq(n))
+	}
+	return res.Next[0].Version
+}
+
+func TestWhoWaitsStandsInLine(t *testing.T) {
+	db := migrated(t)
+	var instance byte
+	linetest.Run(t, linetest.Fixture{
+		DB: db,
+		Open: func(testing.TB) driver.LeaseStore {
+			instance++
+			return openAs(t, lockpg.DB(db), instance)
+		},
+		Clock: pgNow,
+	})
+}
+
+func TestALineIsAsGoodInASchemaOfItsOwn(t *testing.T) {
+	db := shared(t).Open(t)
+	mustExec(t, db, `CREATE SCHEMA "Locks"`)
+	database := lockpg.DB(db, lockpg.Schema("Locks"), lockpg.TablePrefix("Select_"))
+	if err := migrations.Up(t.Context(), database); err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, db, `CREATE TABLE sqllock_ticket (other int)`) // which the functions must not find
+	store := openAs(t, database, 1)
+	v := grant(t, store, request("a", 1, time.Minute))[0].Version
+	line(t, store, waiter("a", 2), waitingReader("a", 3))
+	v = isNext(t, let(t, store, releasing("a", 1, v))[0], 2, v)
+	v = isNext(t, let(t, store, releasing("a", 2, v))[0], 3, v)
+	if err := store.Abandon(t.Context(), []driver.AbandonRequest{{Name: "a", Acq: acq(3), Shared: true}}); err != nil {
+		t.Fatal(err)
+	}
+	sweep(t, store, time.Hour)
+	if r := look(t, store, "a"); r.Held() || r.Holder.Version != v {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestWhatIsHandedOverIsFlushedOnAServerOfItsOwn(t *testing.T) {
+	db := dedicated(t, "-c", "wal_writer_delay=10s", "-c", "synchronous_commit=off").Open(t)
+	migrate(t, db)
+	store := open(t, db)
+	const flushed = `SELECT pg_current_wal_flush_lsn() >= pg_current_wal_insert_lsn()`
+	v := grant(t, store, request("a", 1, time.Minute))[0].Version
+	for i := 1; i <= 10; i++ {
+		line(t, store, waiter("a", i+1))
+		if !get[bool](t, db, flushed) {
+			t.Fatal("a ticket was not flushed")
+		}
+		v = isNext(t, let(t, store, releasing("a", i, v))[0], i+1, v)
+		if !get[bool](t, db, flushed) {
+			t.Fatal("a hand-over was not flushed")
+		}
+	}
+}
+
+func TestWhoLearnsThatItHasTheNameLeavesNoTraceOnAServerOfItsOwn(t *testing.T) {
+	db := dedicated(t).Open(t)
+	migrate(t, db)
+	store := open(t, db)
+	mustExec(t, db, `CHECKPOINT`)
+	grant(t, store, request("alone", 1, time.Minute), request("free", 2, time.Minute))
+	grant(t, store, reader("together", 3))
+	mustExec(t, db, `UPDATE sqllock_lock SET acq = NULL WHERE name = 'free'`)
+	var before, after string
+	for range 5 { // the server may write for its own reasons once in a while
+		before = footprint(t, db)
+		for range 100 {
+			for _, r := range line(t, store, waiter("alone", 1), waitingReader("together", 3)) {
+				if !r.Granted || !r.Found {
+					t.Fatalf("%+v", r)
+				}
+			}
+			err := store.Abandon(t.Context(), []driver.AbandonRequest{
+				{Name: "alone", Acq: acq(9)}, {Name: "free", Acq: acq(9), Guarded: true}, {Name: "together", Acq: acq(9), Shared: true}, {Name: "unknown", Acq: acq(9)},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if after = footprint(t, db); after == before {
+			return
+		}
+	}
+	t.Errorf("it left a trace: WAL position, next transaction, rows were %s, are %s", before, after)
+}
+
+// A thousand who wait must not write the row of the name a thousand times.
+func TestThoseWhoStayInLineDoNotWriteTheRowOfTheName(t *testing.T) {
+	db := migrated(t)
+	store := open(t, db)
+	grant(t, store, request("a", 1, time.Minute))
+	const tickets = 50
+	for i := range tickets {
+		if r := line(t, store, waiter("a", 2+i))[0]; r.Ahead != i {
+			t.Fatalf("%+v, want %d ahead", r, i)
+		}
+	}
+	version := func() string { return get[string](t, db, `SELECT xmin || ' ' || ctid FROM sqllock_lock`) }
+	before := version()
+	all := make([]driver.TicketRequest, tickets)
+	for i := range all {
+		all[i] = waiter("a", 2+i)
+		line(t, store, all[i])
+	}
+	for i, r := range line(t, store, all...) {
+		if r.Granted || r.Ahead != i || r.Holder.Acq != acq(1) {
+			t.Fatalf("%d: %+v", i, r)
+		}
+	}
+	if after := version(); after != before {
+		t.Errorf("the row was %s and is %s", before, after)
+	}
+	if n := get[int](t, db, `SELECT count(*) FROM sqllock_ticket t JOIN sqllock_lock l USING (name) WHERE t.expires_at > l.wait_until`); n != 0 {
+		t.Errorf("%d tickets live longer than their row knows", n)
+	}
+}
+
+func TestABatchThatMeetsALockedRowChangesNothing(t *testing.T) {
+	db := migrated(t)
+	store := open(t, db)
+	held := grant(t, store, request("a", 1, time.Minute), request("b", 2, time.Minute), request("c", 3, time.Minute))
+	unlock := lockRow(t, db, `SELECT FROM sqllock_lock WHERE name = 'b' FOR NO KEY UPDATE`)
+	defer unlock()
+	const all = `SELECT coalesce((SELECT string_agg(l::text, ' ' ORDER BY name) FROM sqllock_lock l), '') || (SELECT count(*) FROM sqllock_ticket)`
+	before := get[string](t, db, all)
+	calls := map[string]func() error{
+		"Line": func() error {
+			_, err := store.Line(t.Context(), []driver.TicketRequest{waiter("a", 4), waiter("b", 5), waiter("c", 6), waiter("new", 7)})
+			return err
+		},
+		"Release": func() error {
+			var reqs []driver.ReleaseRequest
+			for i, name := range []string{"a", "b", "c"} {
+				r := releasing(name, i+1, held[i].Version)
+				r.Awaited = true
+				reqs = append(reqs, r)
+			}
+			_, err := store.Release(t.Context(), reqs)
+			return err
+		},
+		"Abandon": func() error {
+			return store.Abandon(t.Context(), []driver.AbandonRequest{{Name: "a", Acq: acq(1)}, {Name: "b", Acq: acq(2)}})
+		},
+	}
+	for what, call := range calls {
+		began := time.Now()
+		if err := call(); store.Classify(err) != driver.Again || err == nil || time.Since(began) > 5*time.Second {
+			t.Errorf("%s = %v after %v, want to be told to try again", what, err, time.Since(began))
+		}
+		if after := get[string](t, db, all); after != before {
+			t.Errorf("%s: it was %s and is %s", what, before, after)
+		}
+	}
+}
+
+// waitsForLock waits until a statement of this database waits for a lock.
+func waitsForLock(t *testing.T, db *sql.DB) {
+	t.Helper()
+	eventually(t, "a statement waits for a lock", 5*time.Second, func() bool {
+		return get[bool](t, db, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`)
+	})
+}

@@ -1,0 +1,126 @@
+package lockpg
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+var _ driver.Listener = (*store)(nil)
+
+// Times of a connection that listens.
+const (
+	proofWait = time.Second     // for what was said on another connection to arrive
+	silentFor = 5 * time.Second // then the server is asked whether it is there
+	replyWait = 5 * time.Second
+)
+
+// Listen implements driver.Listener, through pgx only. The connection is ended in the
+// end, so that nobody finds it listening in the pool.
+func (s *store) Listen(ctx context.Context, heard func(driver.ID)) error {
+	conn, err := s.pool.Reserve(ctx)
+	if err != nil {
+		return err
+	}
+	foreign := false
+	err = conn.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		var err error
+		raw := conn.Raw(func(c any) error {
+			if c, ok := c.(*stdlib.Conn); ok {
+				err = s.listenOn(ctx, c.Conn(), heard)
+			} else {
+				foreign = true
+			}
+			return nil
+		})
+		return errors.Join(raw, err)
+	})
+	_ = conn.Close()
+	if foreign {
+		return fmt.Errorf("%w: notifications need the driver pgx", driver.ErrUnsupported)
+	}
+	return err
+}
+
+// listenOn always returns an error. A pooler may give the session that listens to
+// others: therefore what another connection says has to arrive.
+func (s *store) listenOn(ctx context.Context, conn *pgx.Conn, heard func(driver.ID)) error {
+	name := channel(s.client.Instance.String())
+	if _, err := conn.Exec(ctx, `LISTEN "`+name+`"`); err != nil {
+		return err
+	}
+	if err := s.say(ctx, name); err != nil {
+		return err
+	}
+	proven := false
+	until := time.Now().Add(proofWait)
+	for {
+		said, err := waitFor(ctx, conn, name, until)
+		switch {
+		case err != nil:
+			return err
+		case said == nil && proven:
+			if err := ping(ctx, conn); err != nil {
+				return err
+			}
+		case said == nil:
+			return fmt.Errorf("%w: a notification did not arrive: what stands between does not let one listen", driver.ErrUnsupported)
+		case *said == driver.ID{}:
+			proven = true
+			heard(*said)
+		default:
+			heard(*said)
+		}
+		if proven {
+			until = time.Now().Add(silentFor)
+		}
+	}
+}
+
+// say sends the proof, on another connection of the pool.
+func (s *store) say(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, replyWait)
+	defer cancel()
+	return s.pool.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		return queryOn(ctx, conn, queryNotify, []any{name}, func(*sql.Rows) error { return nil })
+	})
+}
+
+// waitFor returns the next acquisition that was named on the channel, zero for the
+// proof, or nil if there was none until then. The application may have used the
+// connection to listen to other channels.
+func waitFor(ctx context.Context, conn *pgx.Conn, name string, until time.Time) (*driver.ID, error) {
+	slice, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	for {
+		said, err := conn.WaitForNotification(slice)
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case err != nil && slice.Err() != nil && !conn.IsClosed():
+			return nil, nil
+		case err != nil:
+			return nil, err
+		case said == nil || said.Channel != name: // nil if the application has a handler of its own
+			continue
+		case said.Payload == "":
+			return &driver.ID{}, nil
+		}
+		if id, err := parseID(said.Payload); err == nil { // anybody may write to a channel
+			return &id, nil
+		}
+	}
+}
+
+func ping(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, replyWait)
+	defer cancel()
+	return conn.Ping(ctx)
+}

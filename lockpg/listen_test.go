@@ -1,0 +1,230 @@
+package lockpg_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/netproxy"
+	"github.com/sqllock/sqllock/lockpg"
+)
+
+// listener is a client that listens.
+type listener struct {
+	driver.LeaseStore
+	heard chan driver.ID
+	ended chan error
+	stop  context.CancelFunc
+}
+
+// listen returns when the client hears.
+func listen(t *testing.T, store driver.LeaseStore) *listener {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	l := &listener{store, make(chan driver.ID, 100), make(chan error, 1), cancel}
+	go func() {
+		l.ended <- store.(driver.Listener).Listen(ctx, func(id driver.ID) { l.heard <- id })
+		close(l.ended)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		for range l.ended {
+		}
+	})
+	l.hears(t, driver.ID{})
+	return l
+}
+
+func (l *listener) hears(t *testing.T, want driver.ID) {
+	t.Helper()
+	select {
+	case id := <-l.heard:
+		if id != want {
+			t.Errorf("heard %v, want %v", id, want)
+		}
+	case err := <-l.ended:
+		t.Fatalf("Listen = %v", err)
+	case <-time.After(3 * time.Second):
+		t.Fatalf("did not hear %v", want)
+	}
+}
+
+// hearsNothing before a word that is said now.
+func (l *listener) hearsNothing(t *testing.T, db *sql.DB, instance byte) {
+	t.Helper()
+	mustExec(t, db, `SELECT sqllock_tell($1::uuid, $2::uuid)`, driver.ID{instance}.String(), acq(999).String())
+	l.hears(t, acq(999))
+}
+
+func (l *listener) fails(t *testing.T) error {
+	t.Helper()
+	select {
+	case err := <-l.ended:
+		if err == nil {
+			t.Error("Listen returned without an error")
+		}
+		return err
+	case <-time.After(20 * time.Second):
+		t.Fatal("Listen goes on")
+	}
+	return nil
+}
+
+func TestThoseOfOthersAreToldWhenTheNameIsHandedOver(t *testing.T) {
+	d := shared(t)
+	db := d.Open(t)
+	migrate(t, db)
+	pool, err := pgxpool.New(t.Context(), d.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	a, b := listen(t, openAs(t, lockpg.DB(db), 1)), listen(t, openAs(t, lockpg.Pool(pool), 2))
+	v := grant(t, a, request("a", 1, time.Minute))[0].Version
+	line(t, b, waiter("a", 2))
+	line(t, a, waiter("a", 3))
+	line(t, b, waitingReader("a", 4))
+	line(t, a, waitingReader("a", 5))
+	line(t, b, waiter("a", 6))
+
+	if res := let(t, a, releasing("a", 1, v)); !res[0].Freed || len(res[0].Next) > 0 {
+		t.Fatalf("%+v", res)
+	}
+	b.hears(t, acq(2))
+	got := line(t, b, waiter("a", 2))[0]
+	if !got.Found || got.Remaining > 5*time.Second {
+		t.Errorf("%+v", got)
+	}
+	if err := b.Abandon(t.Context(), []driver.AbandonRequest{{Name: "a", Acq: acq(2)}}); err != nil {
+		t.Fatal(err)
+	}
+	a.hears(t, acq(3))
+
+	res := let(t, a, releasing("a", 3, line(t, a, waiter("a", 3))[0].Version))
+	isNext(t, res[0], 5, got.Version) // whose client is told by the reply
+	b.hears(t, acq(4))
+	a.hearsNothing(t, db, 1)
+	for i, c := range []*listener{b, a} {
+		r := releasing("a", 4+i, res[0].Next[0].Version)
+		r.Shared = true
+		let(t, c, r)
+	}
+	b.hears(t, acq(6)) // from the last of them, who is another's
+	if err := b.Abandon(t.Context(), []driver.AbandonRequest{{Name: "a", Acq: acq(6)}}); err != nil {
+		t.Fatal(err)
+	}
+	b.hearsNothing(t, db, 2)
+}
+
+func TestOnesOwnAreToldOfWhatNoReplyTells(t *testing.T) {
+	db := migrated(t)
+	l := listen(t, openAs(t, lockpg.DB(db), 1))
+	v := grant(t, l, request("a", 1, time.Minute), request("b", 2, time.Minute), request("c", 3, time.Minute))
+	line(t, l, waiter("a", 4), waiter("b", 5), waiter("c", 6), waiter("c", 7))
+	if err := l.Abandon(t.Context(), []driver.AbandonRequest{{Name: "a", Acq: acq(1)}}); err != nil {
+		t.Fatal(err)
+	}
+	l.hears(t, acq(4))
+	if _, err := l.Revoke(t.Context(), []string{"b"}); err != nil {
+		t.Fatal(err)
+	}
+	l.hears(t, acq(5))
+	r := releasing("c", 3, v[2].Version) // before its minimum hold time is over
+	r.MinHold = time.Hour
+	if res := let(t, l, r); !res[0].Freed || len(res[0].Next) > 0 {
+		t.Errorf("%+v", res)
+	}
+	l.hears(t, acq(6))
+	until := get[int64](t, db, `SELECT acquired_at FROM sqllock_lock WHERE name = 'c'`) + time.Hour.Microseconds()
+	if r := line(t, l, waiter("c", 6))[0]; r.Granted || r.Holder != (driver.Holder{Until: until}) {
+		t.Errorf("%+v", r)
+	}
+	if err := l.Abandon(t.Context(), []driver.AbandonRequest{{Name: "c", Acq: acq(6)}}); err != nil {
+		t.Fatal(err)
+	}
+	l.hears(t, acq(7))
+}
+
+func TestWhoListensLeavesNoConnectionThatDoes(t *testing.T) {
+	d := shared(t)
+	db := d.Open(t)
+	migrate(t, db)
+	pool, err := pgxpool.New(t.Context(), d.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	const sessions = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'`
+	for _, database := range []*lockpg.Database{lockpg.DB(d.Open(t)), lockpg.Pool(pool)} {
+		l := listen(t, openAs(t, database, 1))
+		if n := get[int](t, db, sessions); n != 1 {
+			t.Errorf("%d sessions listen", n)
+		}
+		l.stop()
+		if err := l.fails(t); !errors.Is(err, context.Canceled) {
+			t.Errorf("Listen = %v", err)
+		}
+		eventually(t, "nobody listens", 5*time.Second, func() bool { return get[int](t, db, sessions) == 0 })
+	}
+	if n := pool.Stat().AcquiredConns(); n != 0 {
+		t.Errorf("%d connections are still in use", n)
+	}
+}
+
+func TestWhoCannotListenIsTold(t *testing.T) {
+	d := shared(t)
+	db := d.Open(t)
+	migrate(t, db)
+	store := openAs(t, lockpg.DB(hide(t, d.DSN())), 1)
+	if err := store.(driver.Listener).Listen(t.Context(), nil); !errors.Is(err, driver.ErrUnsupported) {
+		t.Errorf("through another driver: %v", err)
+	}
+	l := listen(t, openAs(t, lockpg.DB(db), 1))
+	mustExec(t, db, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'`)
+	if err := l.fails(t); errors.Is(err, driver.ErrUnsupported) {
+		t.Errorf("a session that was ended: %v", err)
+	}
+	small := d.Open(t)
+	small.SetMaxOpenConns(1)
+	began := time.Now()
+	err := openAs(t, lockpg.DB(small), 1).(driver.Listener).Listen(t.Context(), func(driver.ID) { t.Error("heard something") })
+	if !errors.Is(err, driver.ErrNoConnection) || errors.Is(err, driver.ErrUnsupported) || time.Since(began) > 10*time.Second {
+		t.Errorf("with a pool of one: %v after %v", err, time.Since(began))
+	}
+	if n := small.Stats().InUse; n != 0 {
+		t.Errorf("%d connections are still in use", n)
+	}
+}
+
+func TestASilentNetworkIsNoticedByWhoListens(t *testing.T) {
+	d := shared(t)
+	migrate(t, d.Open(t))
+	proxy := netproxy.New(t, d.Addr())
+	db := d.OpenVia(t, proxy.Addr())
+	l := listen(t, openAs(t, lockpg.DB(db), 1))
+	proxy.Freeze()
+	if err := l.fails(t); errors.Is(err, driver.ErrUnsupported) {
+		t.Errorf("Listen = %v", err)
+	}
+}
+
+func TestNobodyListensThroughPgbouncer(t *testing.T) {
+	server := dedicated(t)
+	migrate(t, server.Open(t))
+	addr := pgbouncer(t, server, "transaction")
+	store := openAs(t, lockpg.DB(server.OpenVia(t, addr, "default_query_exec_mode=exec")), 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	defer cancel()
+	if err := store.(driver.Listener).Listen(ctx, func(driver.ID) { t.Error("heard something") }); !errors.Is(err, driver.ErrUnsupported) {
+		t.Errorf("Listen = %v", err)
+	}
+	// All that the line needs goes through it.
+	v := grant(t, store, request("a", 1, time.Minute))[0].Version
+	line(t, store, waiter("a", 2))
+	isNext(t, let(t, store, releasing("a", 1, v))[0], 2, v)
+}
