@@ -54,6 +54,9 @@ func (b *batch) int(value int64) *batch {
 // end ends the request.
 func (b *batch) end() { b.text[len(b.text)-1] = ']' }
 
+// empty reports that there is no request.
+func (b *batch) empty() bool { return len(b.text) == 1 }
+
 // String returns the whole.
 func (b *batch) String() string { return string(b.text) + "]" }
 

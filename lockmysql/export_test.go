@@ -26,6 +26,10 @@ func Statements(prefix string) map[string]string {
 		"shared look": q.shared.look, "joinable": q.shared.joinable, "join": q.shared.join, "shared renew": q.shared.renew,
 		"leaving": q.shared.leaving, "quitting": q.shared.quitting, "leave": q.shared.leave, "count": q.shared.count,
 		"hold": q.shared.hold, "held": q.shared.held, "drop": q.shared.drop,
+		"stand": q.line.stand, "heads": q.line.heads, "line": q.line.line, "tickets": q.line.tickets, "readers": q.line.readers,
+		"entries": q.line.entries, "held terms": q.line.heldTerms, "revokable": q.line.revokable, "move": q.line.move,
+		"queue": q.line.queue, "values": q.line.values, "stay": q.line.stay, "last": q.line.last, "gone": q.line.gone,
+		"dead": q.line.dead, "bury": q.line.bury,
 	}
 }
 
@@ -59,6 +63,41 @@ func GrantWith(ctx context.Context, st driver.LeaseStore, reqs []driver.GrantReq
 		return err
 	})
 	return res, err
+}
+
+// LineWith is what Line of a store does for one request, with something that happens
+// after it has looked. It tells that a row was locked by the zero result.
+func LineWith(ctx context.Context, st driver.LeaseStore, req driver.TicketRequest, happens func()) (driver.TicketResult, error) {
+	s := st.(*store)
+	w := waiting{s: s, reqs: []driver.TicketRequest{req}, res: make([]driver.TicketResult, 1), stands: make([]stand, 1)}
+	err := s.do(ctx, func(ctx context.Context, c session) error {
+		w.c = c
+		todo, places, err := w.look(ctx, []int{0})
+		if err != nil {
+			return err
+		}
+		happens()
+		_, err = w.act(ctx, todo, places)
+		return err
+	})
+	return w.res[0], err
+}
+
+// AbandonWith is what Abandon of a store does at its first attempt, with something that
+// happens after it has looked. It reports whether nothing is left to do.
+func AbandonWith(ctx context.Context, st driver.LeaseStore, reqs []driver.AbandonRequest, happens func()) (done bool, err error) {
+	s := st.(*store)
+	err = s.do(ctx, func(ctx context.Context, c session) error {
+		a := abandoning{s: s, c: c, reqs: reqs}
+		stands, err := a.look(ctx)
+		if err != nil {
+			return err
+		}
+		happens()
+		done, err = a.act(ctx, stands)
+		return err
+	})
+	return done, err
 }
 
 // Judge tells what is thought of a server that says this of itself.

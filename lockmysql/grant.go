@@ -159,8 +159,8 @@ func (st *state) answer(acq driver.ID) driver.GrantResult {
 		r.Version, r.Remaining = st.holder.Version, micros(st.holder.Until-st.now)
 	case st.held() && !st.expired(), st.readers > 0:
 		r.Holder = st.holder
-	case st.gate > st.now:
-		r.Holder.Until = st.gate
+	case st.gate() > st.now:
+		r.Holder.Until = st.gate()
 	}
 	return r
 }

@@ -143,16 +143,19 @@ func TestAListGoesThroughTheTableInWindows(t *testing.T) {
 		s, db := f.store(t)
 		for i := range 95 {
 			var acq []byte
-			gate := 0
+			gate, line := 0, 0
 			if i%10 == 9 {
 				id := newID()
 				acq = id[:]
 			}
-			if i == 54 {
+			switch i {
+			case 44:
+				line = 9e15
+			case 54:
 				gate = 9e15
 			}
-			exec(t, db, "INSERT INTO `sqllock_lock` (name, acq, version, wait_until, expires_at, value) VALUES (?, ?, 1, ?, 1, 'x')",
-				fmt.Sprintf("%03d", i+1), acq, gate)
+			exec(t, db, "INSERT INTO `sqllock_lock` (name, acq, version, not_before, wait_until, expires_at, value) VALUES (?, ?, 1, ?, ?, 1, 'x')",
+				fmt.Sprintf("%03d", i+1), acq, gate, line)
 		}
 		for _, free := range []bool{false, true} {
 			var names []string

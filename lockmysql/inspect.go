@@ -68,11 +68,19 @@ func (d *Database) inspect(ctx context.Context, c session, st *store) error {
 		return err
 	}
 	st.isolate = s.is("transaction_isolation", uncommitted) || s.is("tx_isolation", uncommitted)
+	if s.is("transaction_isolation", serializable) || s.is("tx_isolation", serializable) {
+		if !s.on("log_bin") || !s.is("binlog_format", "STATEMENT") {
+			st.level = sql.LevelReadCommitted
+		}
+	}
 	st.maxPacket, _ = strconv.Atoi(s.variables["max_allowed_packet"]) // 0 if it is not known
 	return checkTables(ctx, c, &st.queries)
 }
 
-const uncommitted = "READ-UNCOMMITTED"
+const (
+	uncommitted  = "READ-UNCOMMITTED"
+	serializable = "SERIALIZABLE"
+)
 
 var versionText = regexp.MustCompile(`^(?:5\.5\.5-)?(\d+)\.(\d+)\.`) // some MariaDB hide behind 5.5.5
 

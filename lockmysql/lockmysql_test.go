@@ -164,6 +164,7 @@ func TestARoleNeedsNoMoreThanTheTables(t *testing.T) {
 		t.Cleanup(func() { exec(t, admin, "DROP USER "+cfg.User) })
 		exec(t, admin, "GRANT SELECT, INSERT, UPDATE, DELETE ON `sqllock_lock` TO "+cfg.User)
 		exec(t, admin, "GRANT SELECT, INSERT, UPDATE, DELETE ON `sqllock_holder` TO "+cfg.User)
+		exec(t, admin, "GRANT SELECT, INSERT, UPDATE, DELETE ON `sqllock_ticket` TO "+cfg.User)
 		exec(t, admin, "GRANT SELECT, UPDATE ON `sqllock_meta` TO "+cfg.User)
 		connector, err := mysql.NewConnector(cfg)
 		if err != nil {
@@ -175,6 +176,7 @@ func TestARoleNeedsNoMoreThanTheTables(t *testing.T) {
 		life(t, s, requests(1, "%d"))
 		life(t, s, requests(3, "%d"))
 		cleanUp(t, s, admin, "role")
+		queue(t, s, "role")
 
 		exec(t, admin, "REVOKE UPDATE ON `sqllock_lock` FROM "+cfg.User)
 		if _, err := s.Renew(t.Context(), []driver.RenewRequest{{Name: "0", TTL: minute}}, false); s.Classify(err) != driver.Refused {

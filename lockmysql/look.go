@@ -47,7 +47,7 @@ func (s *store) List(ctx context.Context, req driver.ListRequest) (page driver.P
 		page = driver.Page{More: len(states) == req.Limit}
 		for i := range states {
 			st := &states[i]
-			if req.Free || st.held() || st.readers > 0 || st.gate > st.now {
+			if req.Free || st.held() || st.readers > 0 || st.notBefore > st.now {
 				page.Rows = append(page.Rows, st.row())
 			}
 			page.Last = st.name

@@ -59,13 +59,10 @@ func (m *mending) add(st *state) {
 
 // scan reads one who holds a name.
 func (m *mending) scan(rows *sql.Rows) error {
-	var i int
-	var acq []byte
-	h := driver.Holder{Shared: true}
-	if err := rows.Scan(&i, &acq, &h.Owner, &h.Label, &h.Version, &h.Since, &h.Until); err != nil {
+	i, h, err := scanReader(rows)
+	if err != nil {
 		return err
 	}
-	copy(h.Acq[:], acq)
 	name := m.names[i]
 	st := m.rows[name]
 	expired := h.Until <= st.now
@@ -80,6 +77,16 @@ func (m *mending) scan(rows *sql.Rows) error {
 		m.crashed = append(m.crashed, driver.Crash{Name: name, Holder: h})
 	}
 	return nil
+}
+
+// scanReader reads one who holds, or held, a name together with others, and the number
+// of the name.
+func scanReader(rows *sql.Rows) (i int, h driver.Holder, err error) {
+	var acq []byte
+	err = rows.Scan(&i, &acq, &h.Owner, &h.Label, &h.Version, &h.Since, &h.Until)
+	copy(h.Acq[:], acq)
+	h.Shared = true
+	return i, h, err
 }
 
 // counts are the rows as they are to be written.
@@ -101,7 +108,7 @@ func (g *granting) mend(ctx context.Context) ([]driver.Crash, error) {
 	var names []string
 	var which []int
 	for i := range g.states {
-		if st := &g.states[i]; st.readers > 0 && st.untidy && st.gate <= st.now {
+		if st := &g.states[i]; st.readers > 0 && st.untidy && st.gate() <= st.now {
 			names, which = append(names, st.name), append(which, i)
 		}
 	}

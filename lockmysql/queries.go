@@ -15,12 +15,10 @@ import "strings"
 // near it.
 const now = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
 
-// open says that neither a gate nor readers keep the name; gate is until when a gate
-// does. grantable says that nobody keeps it.
+// open says that neither a gate nor readers keep the name, grantable that nobody does.
 const (
 	open = `(l.others = 0 OR l.others_until <= ` + now + `)
 	AND l.not_before <= ` + now + ` AND l.wait_until <= ` + now
-	gate      = `GREATEST(l.not_before, l.wait_until)`
 	grantable = `(l.acq IS NULL OR l.expires_at <= ` + now + `) AND ` + open
 )
 
@@ -112,7 +110,7 @@ const (
 	queryState   = stateColumns + untidy
 	lockedState  = stateColumns + `NULL`
 	stateColumns = now + `, l.name, l.acq, l.owner, l.label, l.version, l.acquired_at, l.expires_at,
-	l.holds, l.not_before, ` + gate + `, l.ended, l.revoked, ` + grantable + `, l.others, l.others_until, `
+	l.holds, l.not_before, l.wait_until, l.qseq, l.qhead, l.ended, l.revoked, ` + grantable + `, l.others, l.others_until, `
 
 	// queryLook tells what the row of a name says. It locks nothing, not even in a
 	// session that is SERIALIZABLE.
@@ -148,24 +146,25 @@ SET l.acq = d.acq, l.owner = d.owner, ` + setWon + `, l.expires_at = ` + now + `
 	WHERE l.acq = UNHEX(r.acq) AND l.version = r.version AND l.expires_at > ` + now + locked + mine + `
 SET l.expires_at = GREATEST(l.expires_at, LAST_INSERT_ID(` + now + `) + d.ttl), l.holds = d.holds`
 
-	// queryRelease frees a name and keeps its row: the version must go on rising.
+	// queryRelease frees a name and keeps its row: the version must go on rising. What
+	// somebody waits for is handed over, see queries_line.go.
 	queryRelease = doUpdate + `(
 	SELECT l.name, CAST(? AS SIGNED) AS keep FROM ` + termTable + `
-	WHERE l.name = UNHEX(?) AND l.acq = UNHEX(?) AND l.version = ?` + lockedTerm + mine + `
+	WHERE l.name = UNHEX(?) AND l.acq = UNHEX(?) AND l.version = ? AND ` + unawaited + lockedTerm + mine + `
 SET ` + setFreed
 
 	// queryReleaseMany frees all of the names or none of them: after a part of them
 	// nobody could tell which, because the next holder may have them already.
 	queryReleaseMany = doUpdate + `(
 	SELECT l.name, r.keep, COUNT(*) OVER () AS found FROM ` + withKeep + joinTerm + `
-	WHERE l.acq = UNHEX(r.acq) AND l.version = r.version` + lockedTerm + mine + `
+	WHERE l.acq = UNHEX(r.acq) AND l.version = r.version AND ` + unawaited + lockedTerm + mine + `
 SET ` + setFreed + `
 WHERE d.found = ?`
 
 	// queryAbandon is queryRelease for acquisitions whose version is not known.
 	queryAbandon = doUpdate + `(
 	SELECT l.name, r.keep FROM ` + withKeep + joinTerm + `
-	WHERE l.acq = UNHEX(r.acq)` + lockedTerm + mine + `
+	WHERE l.acq = UNHEX(r.acq) AND ` + unawaited + lockedTerm + mine + `
 SET ` + setFreed
 )
 
@@ -178,13 +177,14 @@ type queries struct {
 	lookValues, window, revoke, crashed, end, purge, due, turn                string
 	guard, id, fence, fenceToken                                              string
 	shared                                                                    sharedQueries
+	line                                                                      lineQueries
 
 	database string // its id, once it was opened
 }
 
 func newQueries(prefix string) queries {
 	q := queries{lockName: prefix + "lock", metaName: prefix + "meta"}
-	text := strings.NewReplacer("{lock}", "`"+q.lockName+"`", "{meta}", "`"+q.metaName+"`", "{holder}", "`"+prefix+"holder`").Replace
+	text := strings.NewReplacer("{lock}", "`"+q.lockName+"`", "{meta}", "`"+q.metaName+"`", "{holder}", "`"+prefix+"holder`", "{ticket}", "`"+prefix+"ticket`").Replace
 	q.meta = text(queryMeta)
 	q.look, q.lookMany, q.lookValues = text(queryLook), text(queryLookMany), text(queryLookValues)
 	q.insert, q.insertValues = text(queryInsert), text(queryInsertValues)
@@ -197,7 +197,7 @@ func newQueries(prefix string) queries {
 	q.crashed, q.end, q.purge = text(queryCrashed), text(queryEnd), text(queryPurge)
 	q.due, q.turn = text(queryDue), text(queryTurn)
 	q.guard, q.id = text(queryGuard), text(queryID)
-	q.shared = newSharedQueries(text)
+	q.shared, q.line = newSharedQueries(text), newLineQueries(text)
 	fence := strings.NewReplacer("{fence}", "`"+prefix+"fence`").Replace
 	q.fence, q.fenceToken = fence(queryFence), fence(queryFenceToken)
 	return q

@@ -17,7 +17,7 @@ const (
 	queryLookValues = doSelect + queryState + `, r.i - 1, l.value` + ofNames
 
 	// queryWindow reads on in the primary key.
-	queryWindow = doSelect + queryState + `, ` + leftOver + ` FROM ` + lockTable + ` WHERE l.name > UNHEX(?) ORDER BY l.name LIMIT ?`
+	queryWindow = doSelect + queryState + `, ` + leftOver + `, ` + ticketed + ` FROM ` + lockTable + ` WHERE l.name > UNHEX(?) ORDER BY l.name LIMIT ?`
 
 	// queryRevoke ends the terms that were seen, all of them or none.
 	queryRevoke = doUpdate + `(

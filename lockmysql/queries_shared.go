@@ -78,9 +78,10 @@ SET h.expires_at = GREATEST(h.expires_at, LAST_INSERT_ID(` + now + `) + d.ttl), 
 	l.expires_at = d.expires_at, l.ended = d.ended, l.not_before = d.not_before`
 
 	// queryHold locks the rows of names, and queryHeld those who hold them together.
-	queryHold = doSelect + lockedState + `, r.i - 1 FROM ` + withName + join + locked
-	queryHeld = doSelect + `r.i - 1, h.acq, h.owner, h.label, h.version, h.acquired_at, h.expires_at
-FROM ` + withName + asRows + ` STRAIGHT_JOIN ` + holderTable + ` ON h.name = UNHEX(r.name) LIMIT 1000000 FOR UPDATE /*!80000 OF h */`
+	queryHold   = doSelect + lockedState + `, r.i - 1 FROM ` + withName + join + locked
+	queryHeld   = doSelect + heldColumns + ` FOR UPDATE /*!80000 OF h */`
+	heldColumns = `r.i - 1, h.acq, h.owner, h.label, h.version, h.acquired_at, h.expires_at
+FROM ` + withName + asRows + ` STRAIGHT_JOIN ` + holderTable + ` ON h.name = UNHEX(r.name) LIMIT 1000000`
 
 	// queryDrop takes away whose term was revoked.
 	queryDrop = doDelete + `h FROM (

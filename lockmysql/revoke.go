@@ -2,6 +2,7 @@ package lockmysql
 
 import (
 	"context"
+	"database/sql"
 
 	"github.com/sqllock/sqllock/driver"
 )
@@ -39,13 +40,14 @@ func (s *store) revokeOnce(ctx context.Context, c session, names []string, res [
 		return false, err
 	}
 	b, shared := newBatch(1), newBatch(1)
-	want, readers := 0, 0
+	want, readers, waited := 0, 0, false
 	for i := range states {
 		st := &states[i]
 		res[i] = driver.RevokeResult{Row: st.row(), Revoked: st.kept()}
 		if st.kept() {
 			b.row(st.name, st.holder.Acq).int(st.holder.Version).end()
 			want++
+			waited = waited || st.waited()
 		}
 		if st.readers > 0 {
 			shared.row(st.name, driver.ID{}).int(st.holder.Version).end()
@@ -55,8 +57,11 @@ func (s *store) revokeOnce(ctx context.Context, c session, names []string, res [
 	if want == 0 {
 		return true, nil
 	}
-	n, _, err := c.exec(ctx, s.queries.revoke, b.String(), want)
-	if err != nil || n != int64(want) {
+	if waited {
+		if done, err := s.revokeAwaited(ctx, c, b, want); err != nil || !done {
+			return false, err
+		}
+	} else if n, _, err := c.exec(ctx, s.queries.revoke, b.String(), want); err != nil || n != int64(want) {
 		return false, err
 	}
 	if readers > 0 {
@@ -64,4 +69,23 @@ func (s *store) revokeOnce(ctx context.Context, c session, names []string, res [
 		_, _, _ = c.exec(ctx, s.queries.shared.drop, shared.String())
 	}
 	return true, nil
+}
+
+// revokeAwaited ends the terms that were seen, of which somebody waits for some: all or
+// none, and reports which.
+func (s *store) revokeAwaited(ctx context.Context, c session, b *batch, want int) (bool, error) {
+	return s.orLocked(ctx, c, func(tx *sql.Tx) error {
+		m := moving{s: s, tx: tx}
+		err := m.lock(ctx, s.queries.line.revokable, b, func(_ int, p *place) {
+			p.entry = true
+			p.revoke()
+		})
+		if err == nil && len(m.places) < want {
+			err = errLocked
+		}
+		if err != nil {
+			return err
+		}
+		return m.handOver(ctx)
+	})
 }

@@ -171,12 +171,16 @@ func releases(reqs []driver.GrantRequest, res []driver.GrantResult) []driver.Rel
 
 func release(t *testing.T, s driver.LeaseStore, reqs ...driver.ReleaseRequest) []bool {
 	t.Helper()
-	freed, err := s.Release(t.Context(), reqs)
+	res, err := s.Release(t.Context(), reqs)
 	for try := 0; err != nil && s.Classify(err) == driver.Again && try < 20; try++ {
-		freed, err = s.Release(t.Context(), reqs)
+		res, err = s.Release(t.Context(), reqs)
 	}
 	if err != nil {
 		t.Errorf("Release: %v", err)
+	}
+	freed := make([]bool, len(res))
+	for i, r := range res {
+		freed[i] = r.Freed
 	}
 	return freed
 }

@@ -77,8 +77,8 @@ func (j *joining) look(ctx context.Context, c session, todo []int) (free []int, 
 			missing = true
 		case st.held() && !st.expired():
 			continue
-		case st.gate > st.now:
-			j.res[i].Holder = driver.Holder{Until: st.gate}
+		case st.gate() > st.now:
+			j.res[i].Holder = driver.Holder{Until: st.gate()}
 			continue
 		}
 		j.res[i].Holder = driver.Holder{}
@@ -181,9 +181,9 @@ func (s *store) lookShared(ctx context.Context, c session, batch string, n int) 
 
 // briefly calls fn in a transaction, which waits for nobody's rows. It has the
 // isolation level of the session, for a server that logs statements takes no writes
-// in READ COMMITTED.
+// in READ COMMITTED; but a transaction that is SERIALIZABLE would lock what it reads.
 func (s *store) briefly(ctx context.Context, c session, fn func(*sql.Tx) error) error {
-	tx, err := c.BeginTx(ctx, nil)
+	tx, err := c.BeginTx(ctx, &sql.TxOptions{Isolation: s.level})
 	if err != nil {
 		return err
 	}
@@ -192,6 +192,19 @@ func (s *store) briefly(ctx context.Context, c session, fn func(*sql.Tx) error) 
 		return err
 	}
 	return tx.Commit()
+}
+
+// orLocked is briefly for what is to be tried again if fn meets a locked row. It
+// reports whether it was done.
+func (s *store) orLocked(ctx context.Context, c session, fn func(*sql.Tx) error) (bool, error) {
+	switch err := s.briefly(ctx, c, fn); err {
+	case nil:
+		return true, nil
+	case errLocked:
+		return false, nil
+	default:
+		return false, err
+	}
 }
 
 // queryStates is for statements that lock rows of names and return their states.

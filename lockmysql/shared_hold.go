@@ -55,30 +55,27 @@ type leaving struct {
 }
 
 // releaseShared is Release for those who share.
-func (s *store) releaseShared(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error) {
-	freed := make([]bool, len(reqs))
+func (s *store) releaseShared(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
+	var res []driver.ReleaseResult
 	who := make([]leaving, len(reqs))
 	err := s.do(ctx, func(ctx context.Context, c session) error {
-		clear(freed)
+		res = make([]driver.ReleaseResult, len(reqs))
 		for i := range reqs {
 			r := &reqs[i]
 			who[i] = leaving{name: r.Name, acq: r.Acq, version: r.Version, minHold: r.MinHold.Microseconds(), at: i}
 		}
-		left, err := s.leave(ctx, c, s.queries.shared.leaving, who)
+		left, next, err := s.leave(ctx, c, s.queries.shared.leaving, who)
 		for _, l := range left {
-			freed[l.at] = l.live
+			res[l.at].Freed = l.live
+			res[l.at].Next = next[l.name]
+			delete(next, l.name) // of several who leave one is told
 		}
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return freed, nil
-}
-
-// abandonShared is Abandon for those who share.
-func (s *store) abandonShared(ctx context.Context, reqs []driver.AbandonRequest) error {
-	return s.do(ctx, func(ctx context.Context, c session) error { return s.quit(ctx, c, reqs) })
+	return res, nil
 }
 
 func (s *store) quit(ctx context.Context, c session, reqs []driver.AbandonRequest) error {
@@ -86,22 +83,23 @@ func (s *store) quit(ctx context.Context, c session, reqs []driver.AbandonReques
 	for i := range reqs {
 		who[i] = leaving{name: reqs[i].Name, acq: reqs[i].Acq, minHold: reqs[i].MinHold.Microseconds()}
 	}
-	_, err := s.leave(ctx, c, s.queries.shared.quitting, who)
+	_, _, err := s.leave(ctx, c, s.queries.shared.quitting, who)
 	return err
 }
 
 // leave takes away all of those who are there or, if an error is returned, nobody.
 // Who is not found was gone before, or its row is locked: that is for a look to tell.
-func (s *store) leave(ctx context.Context, c session, text string, who []leaving) (left []leaving, err error) {
+// It returns whose turn it is, by name.
+func (s *store) leave(ctx context.Context, c session, text string, who []leaving) ([]leaving, map[string][]driver.Turn, error) {
 	patience := newPatience(brief)
 	for len(who) > 0 {
-		left, err := s.leaveOnce(ctx, c, text, who)
+		left, next, err := s.leaveOnce(ctx, c, text, who)
 		if err != nil || len(left) == len(who) {
-			return left, err
+			return left, next, err
 		}
 		seats, err := s.lookShared(ctx, c, leavers(who).String(), len(who))
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		var there []leaving
 		for k, l := range who {
@@ -111,12 +109,12 @@ func (s *store) leave(ctx context.Context, c session, text string, who []leaving
 		}
 		if len(there) == len(who) {
 			if err := patience.wait(ctx); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		}
 		who = there
 	}
-	return nil, nil
+	return nil, nil, nil
 }
 
 func leavers(who []leaving) *batch {
@@ -129,10 +127,11 @@ func leavers(who []leaving) *batch {
 
 // leaveOnce takes away all or, if not all can be locked, nobody. Who left another
 // than the current term was not counted any more.
-func (s *store) leaveOnce(ctx context.Context, c session, text string, who []leaving) (left []leaving, err error) {
+func (s *store) leaveOnce(ctx context.Context, c session, text string, who []leaving) (left []leaving, next map[string][]driver.Turn, err error) {
 	err = s.briefly(ctx, c, func(tx *sql.Tx) error {
+		m := moving{s: s, tx: tx}
 		left = nil
-		names := make(map[string]*state)
+		names := make(map[string]*place)
 		err := query(ctx, tx, text, []any{leavers(who).String()}, func(rows *sql.Rows) error {
 			var i int
 			var version, since, until int64
@@ -142,11 +141,15 @@ func (s *store) leaveOnce(ctx context.Context, c session, text string, who []lea
 			}
 			l := who[i]
 			if st.holder.Version == version {
-				if names[st.name] == nil {
-					names[st.name] = &st
+				p := names[st.name]
+				if p == nil {
+					p = newPlace(&st)
+					p.moved = true
+					names[st.name] = p
+					m.places = append(m.places, p)
 				}
 				l.live = until > st.now
-				names[st.name].countOut(since, l.minHold)
+				p.countOut(since, l.minHold)
 			}
 			left = append(left, l)
 			return nil
@@ -154,17 +157,14 @@ func (s *store) leaveOnce(ctx context.Context, c session, text string, who []lea
 		if err != nil || len(left) < len(who) {
 			return err
 		}
-		if err := change(ctx, tx, s.queries.shared.leave, leavers(who), len(who)); err != nil || len(names) == 0 {
+		if err := change(ctx, tx, s.queries.shared.leave, leavers(who), len(who)); err != nil {
 			return err
 		}
-		counts := newBatch(len(names))
-		for _, st := range names {
-			st.count(counts)
-		}
-		_, err = tx.ExecContext(ctx, s.queries.shared.count, counts.String())
+		err = m.handOver(ctx)
+		next = m.next()
 		return err
 	})
-	return left, err
+	return left, next, err
 }
 
 // countOut makes one less of those who share, who had the name since then.

@@ -17,7 +17,9 @@ type state struct {
 	holder    driver.Holder // of the last term, without Acq if it was ended
 	holds     int
 	notBefore int64
-	gate      int64 // the latest of all gates
+	waitUntil int64 // somebody may stand in line until then
+	qseq      int64 // the number of the last ticket
+	qhead     int64 // and of the last that was served
 	ended     driver.Ending
 	revoked   int64
 	value     []byte // if it was asked for
@@ -27,6 +29,7 @@ type state struct {
 	readers     int   // others, if they keep the name
 	untidy      bool  // the row does not say what is
 	leftOver    bool  // there is somebody to be told of; only a window looks
+	ticketed    bool  // there are tickets, if of nobody who is alive; only a window looks
 	expiresAt   int64 // as the row has it
 }
 
@@ -39,6 +42,12 @@ func (st *state) heldBy(acq driver.ID) bool { return st.held() && st.holder.Acq 
 // expired reports that the row names a holder who has expired.
 func (st *state) expired() bool { return st.held() && st.holder.Until <= st.now }
 
+// gate is until when something other than a holder keeps the name from newcomers.
+func (st *state) gate() int64 { return max(st.notBefore, st.waitUntil) }
+
+// waited reports that somebody may stand in line.
+func (st *state) waited() bool { return st.waitUntil > st.now }
+
 // kept reports that the name is held, if by one who has expired, or kept for its
 // minimum hold time.
 func (st *state) kept() bool { return st.held() || st.readers > 0 || st.notBefore > st.now }
@@ -46,12 +55,12 @@ func (st *state) kept() bool { return st.held() || st.readers > 0 || st.notBefor
 // idle reports that nothing was done with the row for so long.
 func (st *state) idle(retention time.Duration) bool {
 	before := st.now - retention.Microseconds()
-	return !st.held() && st.readers == 0 && !st.leftOver && st.gate <= st.now && st.holder.Until <= before && st.holder.Version < before
+	return !st.held() && st.readers == 0 && !st.leftOver && !st.ticketed && st.gate() <= st.now && st.holder.Until <= before && st.holder.Version < before
 }
 
 // row is the state as others see it.
 func (st *state) row() driver.Row {
-	return driver.Row{Name: st.name, Holder: st.holder, Holds: st.holds, Readers: st.readers, Gate: st.gate, Ended: st.ended, Revoked: st.revoked, Value: st.value, Now: st.now}
+	return driver.Row{Name: st.name, Holder: st.holder, Holds: st.holds, Readers: st.readers, Gate: st.notBefore, Ended: st.ended, Revoked: st.revoked, Value: st.value, Now: st.now}
 }
 
 // look returns the states of names, in their order: those of b, which has as many
@@ -84,7 +93,7 @@ func (s *store) lookAt(ctx context.Context, c session, name string) (st state, e
 func (s *store) window(ctx context.Context, c session, after string, limit int) (states []state, err error) {
 	err = s.read(ctx, c, s.queries.window, []any{digits(after), limit}, func(rows *sql.Rows) error {
 		var st state
-		err := st.scan(rows, &st.leftOver)
+		err := st.scan(rows, &st.leftOver, &st.ticketed)
 		states = append(states, st)
 		return err
 	})
@@ -95,17 +104,18 @@ func (s *store) window(ctx context.Context, c session, after string, limit int) 
 func (st *state) scan(rows *sql.Rows, more ...any) error {
 	var name, owner, label sql.NullString
 	var acq []byte
-	var version, since, until, holds, notBefore, gate, ended, revoked sql.NullInt64
+	var version, since, until, holds, notBefore, waitUntil, qseq, qhead, ended, revoked sql.NullInt64
 	var grantable, untidy sql.NullBool
 	var others, othersUntil sql.NullInt64
 	err := rows.Scan(append([]any{&st.now, &name, &acq, &owner, &label, &version, &since, &until,
-		&holds, &notBefore, &gate, &ended, &revoked, &grantable, &others, &othersUntil, &untidy}, more...)...)
+		&holds, &notBefore, &waitUntil, &qseq, &qhead, &ended, &revoked, &grantable, &others, &othersUntil, &untidy}, more...)...)
 	st.exists, st.name = name.Valid, name.String
 	st.grantable = grantable.Bool
 	st.holder = driver.Holder{Owner: owner.String, Label: label.String,
 		Version: version.Int64, Since: since.Int64, Until: until.Int64}
 	copy(st.holder.Acq[:], acq)
-	st.holds, st.notBefore, st.gate = int(holds.Int64), notBefore.Int64, gate.Int64
+	st.holds, st.notBefore = int(holds.Int64), notBefore.Int64
+	st.waitUntil, st.qseq, st.qhead = waitUntil.Int64, qseq.Int64, qhead.Int64
 	st.ended, st.revoked = driver.Ending(ended.Int64), revoked.Int64
 	st.others, st.othersUntil, st.untidy = int(others.Int64), othersUntil.Int64, untidy.Bool
 	st.expiresAt = until.Int64

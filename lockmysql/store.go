@@ -18,8 +18,9 @@ type store struct {
 	queries   queries
 	client    driver.Client
 	info      driver.Info
-	maxPacket int  // bytes that the server takes at once
-	isolate   bool // a plain SELECT would read what is not committed
+	maxPacket int                // bytes that the server takes at once
+	isolate   bool               // a plain SELECT would read what is not committed
+	level     sql.IsolationLevel // of transactions
 }
 
 var _ driver.LeaseStore = (*store)(nil)

@@ -31,7 +31,7 @@ func (s *store) clean(ctx context.Context, c session, req driver.SweepRequest, s
 	idle := newBatch(1)
 	purge := false
 	var expired []state
-	var untidy []string
+	var untidy, ticketed []string
 	for i := range states {
 		st := &states[i]
 		switch {
@@ -44,7 +44,15 @@ func (s *store) clean(ctx context.Context, c session, req driver.SweepRequest, s
 		if st.leftOver || st.untidy && !st.idle(req.Retention) {
 			untidy = append(untidy, st.name)
 		}
+		if st.ticketed {
+			ticketed = append(ticketed, st.name)
+		}
 		res.Last = st.name
+	}
+	if len(ticketed) > 0 {
+		if err := s.bury(ctx, c, ticketed); err != nil {
+			return res, err
+		}
 	}
 	if purge {
 		age := req.Retention.Microseconds()

@@ -1,0 +1,71 @@
+package lockmysql_test
+
+import (
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+func TestAGuardKeepsANameFromTheLine(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		for _, level := range levels {
+			t.Run(level.String(), func(t *testing.T) {
+				s, db := f.store(t)
+				guarded := func(r driver.GrantRequest, version int64) *sql.Tx {
+					return guard(t, s, f.Open(t), level, driver.RenewRequest{Name: r.Name, Acq: r.Acq, Version: version})
+				}
+				// Of a holder who lets go.
+				first, a := request("a"), waiter("a")
+				r := lease(first, take(t, s, first)[0].Version)
+				r.Guarded, r.Awaited = true, true
+				line(t, s, a)
+				tx := guarded(first, r.Version)
+				if _, err := s.Release(t.Context(), []driver.ReleaseRequest{r}); s.Classify(err) != driver.Again {
+					t.Errorf("Release: %v", err)
+				}
+				if err := s.Abandon(t.Context(), []driver.AbandonRequest{{Name: "a", Acq: first.Acq, Guarded: true}}); s.Classify(err) != driver.Again {
+					t.Errorf("Abandon: %v", err)
+				}
+				if _, err := s.Revoke(t.Context(), []string{"a"}); s.Classify(err) != driver.Again {
+					t.Errorf("Revoke: %v", err)
+				}
+				if r := line(t, s, a)[0]; r.Granted || r.Holder.Acq != first.Acq {
+					t.Errorf("%+v", r)
+				}
+				// Of one who has expired.
+				expire(t, db, "a")
+				began := time.Now()
+				if r := line(t, s, a)[0]; r.Granted {
+					t.Errorf("past a guard: %+v", r)
+				}
+				if took := time.Since(began); took > time.Second/2 {
+					t.Errorf("Line waited for a guard: %v", took)
+				}
+				_ = tx.Rollback()
+				if r := line(t, s, a)[0]; !r.Granted || r.Crashed.Acq != first.Acq {
+					t.Errorf("%+v", r)
+				}
+
+				// Of one of those who share, who has expired when the last leaves.
+				x, y, w := sharing("b"), sharing("b"), waiter("b")
+				version := line(t, s, x, y)[0].Version
+				line(t, s, w)
+				tx = guarded(x.GrantRequest, version)
+				exec(t, db, "UPDATE `sqllock_holder` SET expires_at = 1 WHERE acq = ?", x.Acq[:])
+				if got := next(t, s, lease(y.GrantRequest, version)); len(got) > 0 {
+					t.Errorf("next are %v", got)
+				}
+				if r := line(t, s, w)[0]; r.Granted {
+					t.Errorf("past a guard: %+v", r)
+				}
+				_ = tx.Rollback()
+				if r := line(t, s, w)[0]; !r.Granted || r.Version <= version {
+					t.Errorf("%+v", r)
+				}
+				revoke(t, s, "a", "b")
+			})
+		}
+	})
+}

@@ -1,0 +1,280 @@
+package lockmysql_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/lockmysql"
+)
+
+func waiter(name string) driver.TicketRequest {
+	return driver.TicketRequest{GrantRequest: request(name), Life: minute, Handed: 5 * time.Second}
+}
+
+func sharing(name string) driver.TicketRequest {
+	w := waiter(name)
+	w.Shared = true
+	return w
+}
+
+func line(t *testing.T, s driver.LeaseStore, reqs ...driver.TicketRequest) []driver.TicketResult {
+	t.Helper()
+	res, err := s.Line(t.Context(), reqs)
+	if err != nil || len(res) != len(reqs) {
+		t.Fatalf("Line = %+v, %v", res, err)
+	}
+	return res
+}
+
+func abandon(t *testing.T, s driver.LeaseStore, r driver.TicketRequest) {
+	t.Helper()
+	if err := s.Abandon(t.Context(), []driver.AbandonRequest{{Name: r.Name, Acq: r.Acq, Shared: r.Shared}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// next is Release of one lease, and whose turn it is then.
+func next(t *testing.T, s driver.LeaseStore, req driver.ReleaseRequest) []driver.ID {
+	t.Helper()
+	res, err := s.Release(t.Context(), []driver.ReleaseRequest{req})
+	if err != nil || !res[0].Freed {
+		t.Fatalf("Release = %+v, %v", res, err)
+	}
+	ids := []driver.ID{}
+	for _, n := range res[0].Next {
+		ids = append(ids, n.Acq)
+	}
+	return ids
+}
+
+// lease is what releases a grant.
+func lease(r driver.GrantRequest, version int64) driver.ReleaseRequest {
+	return driver.ReleaseRequest{Name: r.Name, Acq: r.Acq, Version: version, Shared: r.Shared}
+}
+
+// queue is all that those who wait do.
+func queue(t *testing.T, s driver.LeaseStore, name string) {
+	t.Helper()
+	first, a, b, c := request(name), waiter(name), sharing(name), waiter(name)
+	version := take(t, s, first)[0].Version
+	line(t, s, a, b, c)
+	line(t, s, a, b, c)
+	if got := next(t, s, lease(first, version)); !slices.Equal(got, []driver.ID{a.Acq}) {
+		t.Errorf("%v, want %v", got, a.Acq)
+	}
+	abandon(t, s, a)
+	r := line(t, s, b)[0]
+	if !r.Granted || r.Version <= version {
+		t.Errorf("%+v", r)
+	}
+	revoke(t, s, name)
+	if r := line(t, s, c)[0]; !r.Granted {
+		t.Errorf("%+v", r)
+	}
+	abandon(t, s, c)
+	if waits, err := s.Waits(t.Context()); err != nil || len(waits) > 0 {
+		t.Error(waits, err)
+	}
+	sweep(t, s, time.Hour)
+}
+
+func TestStatementsInLine(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		s, db := f.store(t, "interpolateParams=true")
+		for _, n := range []int{1, 100} {
+			first := requests(n, "%03d")
+			var a, b []driver.TicketRequest
+			for _, r := range first {
+				a, b = append(a, waiter(r.Name)), append(b, waiter(r.Name))
+			}
+			expect := func(what string, want int, do func()) {
+				t.Helper()
+				before := questions(t, db)
+				do()
+				if got := questions(t, db) - before - 1; got != want {
+					t.Errorf("%s of %d: %d statements, want %d", what, n, got, want)
+				}
+			}
+			held := releases(first, take(t, s, first...))
+			all := make([]driver.AbandonRequest, n)
+			for i := range all {
+				all[i] = driver.AbandonRequest{Name: a[i].Name, Acq: newID(), Shared: i%2 == 1}
+			}
+			expect("nothing to abandon", 1, func() { _ = s.Abandon(t.Context(), all) })
+			// A look, and six of a transaction.
+			expect("entry", 7, func() { line(t, s, a...) })
+			expect("entry of the second", 7, func() { line(t, s, b...) })
+			expect("nothing to abandon, again", 1, func() { _ = s.Abandon(t.Context(), all) })
+			expect("staying", 3, func() { line(t, s, slices.Concat(a, b)...) })
+			for i := range held {
+				held[i].Awaited = true
+			}
+			var res []driver.ReleaseResult
+			expect("hand-over", 6, func() { res, _ = s.Release(t.Context(), held) })
+			for i := range held {
+				if len(res) != n || len(res[i].Next) != 1 {
+					t.Fatalf("%+v", res)
+				}
+				held[i] = driver.ReleaseRequest{Name: held[i].Name, Acq: res[i].Next[0].Acq, Version: res[i].Next[0].Version}
+			}
+			// What was tried plainly, and a look.
+			expect("hand-over that nobody expected", 8, func() { res, _ = s.Release(t.Context(), held) })
+			for i := range res {
+				if len(res) != n || len(res[i].Next) != 1 || res[i].Next[0].Acq != b[i].Acq {
+					t.Fatalf("%+v", res)
+				}
+			}
+			for i := range b {
+				abandon(t, s, b[i])
+			}
+		}
+	})
+}
+
+// Whoever frees a name while somebody enters the line either finds him or is found
+// out: the row says so as soon as it can be locked.
+func TestAWaiterWhoEntersDuringAReleaseIsNotMissed(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		s, _ := f.store(t)
+		for _, awaited := range []bool{false, true} {
+			first, a := request("k"), waiter("k")
+			r := lease(first, take(t, s, first)[0].Version)
+			r.Awaited = awaited
+			// As Line does, but slowly.
+			copied := waiter("model")
+			take(t, s, request("model"))
+			line(t, s, copied)
+			tx, err := f.Open(t).Begin()
+			if err != nil {
+				t.Fatal(err)
+			}
+			exec(t, tx, "UPDATE `sqllock_lock` SET qseq = qseq + 1, wait_until = "+clock+" + 60000000 WHERE name = 'k'")
+			exec(t, tx, "INSERT INTO `sqllock_ticket` SELECT 'k', (SELECT qseq FROM `sqllock_lock` WHERE name = 'k'), ?, owner, instance, label, shared, ttl, handed,"+
+				" value, carries, entered_at, expires_at FROM `sqllock_ticket` WHERE name = 'model'", a.Acq[:])
+			time.AfterFunc(20*time.Millisecond, func() { _ = tx.Commit() })
+			if got := next(t, s, r); !slices.Equal(got, []driver.ID{a.Acq}) {
+				t.Errorf("awaited %v: next are %v, want %v", awaited, got, a.Acq)
+			}
+			abandon(t, s, a)
+			abandon(t, s, copied)
+			revoke(t, s, "model")
+		}
+	})
+}
+
+// A turn may come between a look and what follows from it.
+func TestWhoseTurnComesMeanwhile(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		s, _ := f.store(t)
+		other, _ := f.store(t)
+		for _, shared := range []bool{false, true} {
+			a := waiter("k")
+			a.Shared = shared
+			first := request("k")
+			r := lease(first, take(t, other, first)[0].Version)
+			line(t, s, a)
+			res, err := lockmysql.LineWith(t.Context(), s, a, func() { next(t, other, r) })
+			if err != nil || !res.Granted || !res.Found {
+				t.Errorf("shared %v: %+v, %v", shared, res, err)
+			}
+			abandon(t, s, a)
+
+			r = lease(first, take(t, other, first)[0].Version)
+			line(t, s, a)
+			gone := []driver.AbandonRequest{{Name: "k", Acq: a.Acq, Shared: shared}}
+			if done, err := lockmysql.AbandonWith(t.Context(), s, gone, func() { next(t, other, r) }); err != nil {
+				t.Fatal(err)
+			} else if !done {
+				abandon(t, s, a)
+			}
+			if row := look(t, s, "k")[0]; row.Held() {
+				t.Errorf("shared %v: who has left holds it: %+v", shared, row)
+			}
+		}
+	})
+}
+
+func TestALockedRowKeepsALineWaitingForASecond(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		s, db := f.store(t)
+		first, a := request("b"), waiter("b")
+		r := lease(first, take(t, s, first)[0].Version)
+		line(t, s, a)
+		unlock := lockRow(t, f.Open(t), "b")
+		began := time.Now()
+		if res := line(t, s, a)[0]; res.Granted || res.Ahead != 0 { // there is nothing to write in that row
+			t.Errorf("%+v", res)
+		}
+		r.Awaited = true
+		if _, err := s.Release(t.Context(), []driver.ReleaseRequest{r}); !errors.Is(err, lockmysql.ErrLocked) {
+			t.Errorf("Release: %v", err)
+		}
+		if err := s.Abandon(t.Context(), []driver.AbandonRequest{{Name: "b", Acq: a.Acq}}); !errors.Is(err, lockmysql.ErrLocked) {
+			t.Errorf("Abandon: %v", err)
+		}
+		if took := time.Since(began); took > 500*time.Millisecond {
+			t.Errorf("calls that do not wait took %v", took)
+		}
+		began = time.Now()
+		_, err := s.Line(t.Context(), []driver.TicketRequest{waiter("a"), waiter("b"), waiter("c")})
+		if took := time.Since(began); !errors.Is(err, lockmysql.ErrLocked) || s.Classify(err) != driver.Again || took > 2*time.Second {
+			t.Errorf("Line: %v after %v", err, took)
+		}
+		if rows := look(t, s, "a", "c"); rows[0].Held() || rows[1].Held() {
+			t.Errorf("%+v", rows)
+		}
+		time.AfterFunc(300*time.Millisecond, unlock)
+		if res := line(t, s, waiter("b"))[0]; res.Ahead != 1 {
+			t.Errorf("when the row is free again: %+v", res)
+		}
+		if got := next(t, s, r); !slices.Equal(got, []driver.ID{a.Acq}) {
+			t.Errorf("next are %v", got)
+		}
+		if db.Stats().OpenConnections != 1 {
+			t.Error("a locked row cost a connection")
+		}
+	})
+}
+
+// The row of a name may be gone though tickets are left, and the number begins anew.
+func TestATicketThatIsLeftOverIsInNobodysWay(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		s, db := f.store(t)
+		first, dead := request("k"), waiter("k")
+		take(t, s, first)
+		line(t, s, dead)
+		exec(t, db, "UPDATE `sqllock_ticket` SET expires_at = 1 WHERE name = 'k'")
+		exec(t, db, "DELETE FROM `sqllock_lock` WHERE name = 'k'")
+		version := take(t, s, first)[0].Version
+		a, b := waiter("k"), waiter("k")
+		line(t, s, a, b)
+		if got := next(t, s, lease(first, version)); !slices.Equal(got, []driver.ID{a.Acq}) {
+			t.Errorf("next are %v", got)
+		}
+		if r := line(t, s, b, dead); r[0].Ahead != 0 || r[1].Ahead != 1 {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+// Otherwise somebody could prolong it when the gate is open already.
+func TestNoTicketIsLeftWhenTheGateIsOpened(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		s, db := f.store(t)
+		first, a, dead := request("k"), waiter("k"), waiter("k")
+		r := lease(first, take(t, s, first)[0].Version)
+		line(t, s, a, dead)
+		exec(t, db, "UPDATE `sqllock_ticket` SET expires_at = 1 WHERE acq = ?", dead.Acq[:])
+		if got := next(t, s, r); !slices.Equal(got, []driver.ID{a.Acq}) {
+			t.Errorf("next are %v", got)
+		}
+		var left, waitUntil int64
+		err := db.QueryRow("SELECT wait_until, (SELECT COUNT(*) FROM `sqllock_ticket`) FROM `sqllock_lock` WHERE name = 'k'").Scan(&waitUntil, &left)
+		if err != nil || waitUntil != 0 || left != 0 {
+			t.Errorf("open since %d with %d tickets, %v", waitUntil, left, err)
+		}
+	})
+}

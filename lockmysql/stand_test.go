@@ -1,0 +1,67 @@
+package lockmysql_test
+
+import (
+	"testing"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/linetest"
+	"github.com/sqllock/sqllock/internal/testdb"
+)
+
+func TestALineIsTheSameInEverySession(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		for _, name := range []string{"plain", "READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE", "both", "latin1", "safe updates", "sql_mode", "time_zone"} {
+			t.Run(name, func(t *testing.T) {
+				f := &fixture{testdb.New(t, f.Engine())}
+				f.migrate(t)
+				f.line(t, sessions(t, f)[name]...)
+			})
+		}
+	})
+}
+
+// A server that logs statements takes no writes in READ COMMITTED.
+func TestALineIsTheSameOnAServerThatLogsStatements(t *testing.T) {
+	for _, engine := range testdb.Startable() {
+		if engine == testdb.Postgres {
+			continue
+		}
+		t.Run(engine, func(t *testing.T) {
+			f := &fixture{testdb.StartServer(t, engine, "--log-bin", "--sync-binlog=1", "--binlog-format=STATEMENT").Database}
+			f.migrate(t)
+			for _, level := range []string{"REPEATABLE-READ", "SERIALIZABLE"} {
+				t.Run(level, func(t *testing.T) {
+					for _, table := range []string{"lock", "holder", "ticket"} {
+						exec(t, f.Open(t), "DELETE FROM `sqllock_"+table+"`")
+					}
+					before := deadlocks(t, f)
+					f.line(t, f.isolation(t, level))
+					if n := deadlocks(t, f) - before; n > 10 { // of thousands of transactions
+						t.Errorf("%d deadlocks", n)
+					}
+				})
+			}
+		})
+	}
+}
+
+// deadlocks is how many the server has met.
+func deadlocks(t *testing.T, f *fixture) (n int) {
+	t.Helper()
+	text := "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'Innodb_deadlocks'"
+	if f.Engine() == testdb.MySQL {
+		text = "SELECT COUNT FROM information_schema.INNODB_METRICS WHERE NAME = 'lock_deadlocks'"
+	}
+	if err := f.Open(t).QueryRow(text).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func (f *fixture) line(t *testing.T, params ...string) {
+	linetest.Run(t, linetest.Fixture{
+		DB:    f.Open(t),
+		Open:  func(testing.TB) driver.LeaseStore { return open(t, f.Open(t, params...)) },
+		Clock: clock,
+	})
+}
