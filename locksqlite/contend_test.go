@@ -45,7 +45,7 @@ func contend(path string) {
 				continue
 			}
 			must(err)
-			if !freed[0] {
+			if !freed[0].Freed {
 				must(fmt.Errorf("%d is not ours any more", version))
 			}
 			break

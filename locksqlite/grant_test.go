@@ -41,7 +41,7 @@ func release(tb testing.TB, s driver.LeaseStore, req driver.GrantRequest, minHol
 	tb.Helper()
 	version := look(tb, s, req.Name)[0].Holder.Version
 	freed, err := s.Release(tb.Context(), []driver.ReleaseRequest{{Name: req.Name, Acq: req.Acq, Version: version, MinHold: minHold}})
-	if err != nil || !freed[0] {
+	if err != nil || !freed[0].Freed {
 		tb.Fatal(freed, err)
 	}
 }

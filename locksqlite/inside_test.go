@@ -169,7 +169,7 @@ func TestRevokeEndsWhatIsHeldOrKeptAndNothingElse(t *testing.T) {
 			}
 			continue
 		}
-		if x.Held() || x.Ended != driver.EndedRevoked || x.Value != nil || x.Holds != 0 || x.Gate != 5 ||
+		if x.Held() || x.Ended != driver.EndedRevoked || x.Value != nil || x.Holds != 0 || x.Gate != 0 ||
 			x.Holder.Version <= was.Version || x.Holder.Version < now-1000 || x.Holder.Until < now {
 			t.Errorf("%s is %+v after %+v", names[i], x, was)
 		}

@@ -85,6 +85,14 @@ func grant(tb testing.TB, s driver.LeaseStore, reqs []driver.GrantRequest) []dri
 	return results
 }
 
+func freedOf(res []driver.ReleaseResult) []bool {
+	freed := make([]bool, len(res))
+	for i, r := range res {
+		freed[i] = r.Freed
+	}
+	return freed
+}
+
 func exec(tb testing.TB, db interface {
 	ExecContext(context.Context, string, ...any) (sql.Result, error)
 }, query string, args ...any) {
@@ -134,7 +142,7 @@ func TestALargeBatchKeepsOrderAndMixesOutcomes(t *testing.T) {
 		tokens[before[i].Name] = r.Version
 		release[i] = driver.ReleaseRequest{Name: before[i].Name, Acq: before[i].Acq, Version: r.Version}
 	}
-	if freed, err := s.Release(t.Context(), release); err != nil || slices.Contains(freed, false) {
+	if freed, err := s.Release(t.Context(), release); err != nil || slices.Contains(freedOf(freed), false) {
 		t.Fatal(freed, err)
 	}
 
@@ -235,7 +243,7 @@ func TestReleaseAndAbandonFreeTheirOwnAndKeepTheRow(t *testing.T) {
 	release[1].Acq = id()
 	release[2].Version--
 	freed, err := s.Release(t.Context(), release)
-	if err != nil || !slices.Equal(freed, []bool{true, false, false}) {
+	if err != nil || !slices.Equal(freedOf(freed), []bool{true, false, false}) {
 		t.Error(freed, err)
 	}
 	err = s.Abandon(t.Context(), []driver.AbandonRequest{

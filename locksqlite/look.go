@@ -85,22 +85,28 @@ func (s *store) revoke(ctx context.Context, conn *sql.Conn, names []string, res 
 	for i, r := range rows {
 		res[i].Row, index[r.Name] = r, i
 	}
-	var revoked []string
+	var shared, awaited []string
 	err = query(ctx, conn, s.queries.revoke, []any{toJSON(names)}, func(scan func(...any) error) error {
 		var name string
-		if err := scan(&name); err != nil {
+		var waits bool
+		if err := scan(&name, &waits); err != nil {
 			return err
 		}
 		res[index[name]].Revoked = true
 		if rows[index[name]].Readers > 0 {
-			revoked = append(revoked, name)
+			shared = append(shared, name)
+		}
+		if waits {
+			awaited = append(awaited, name)
 		}
 		return nil
 	})
-	if err != nil || len(revoked) == 0 {
-		return err
+	if err == nil && len(shared) > 0 {
+		_, err = conn.ExecContext(ctx, s.queries.shared.drop, toJSON(shared))
 	}
-	_, err = conn.ExecContext(ctx, s.queries.shared.drop, toJSON(revoked))
+	if err == nil {
+		_, err = s.advance(ctx, conn, awaited)
+	}
 	return err
 }
 

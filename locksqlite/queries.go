@@ -145,6 +145,7 @@ FROM json_each(?1) AS r
 LEFT JOIN {lock} AS l ON l.name = json_extract(r.value, '$[0]')`
 
 	// queryRelease frees names and keeps their rows: the version must go on rising.
+	// Unless ?3 is 1, not those for which somebody waits.
 	queryRelease = `
 UPDATE {lock} AS l
 SET ` + ended + `, ended = 1, expires_at = ` + now + `, not_before = ` + minHold + `
@@ -152,6 +153,7 @@ FROM json_each(?1) AS r
 WHERE l.name = json_extract(r.value, '$[0]')
   AND l.acq = substr(?2, 1 + 16 * r.key, 16)
   AND l.version = json_extract(r.value, '$[2]')
+  AND (?3 = 1 OR l.wait_until <= ` + now + `)
 RETURNING name`
 
 	// queryAbandon is queryRelease for acquisitions whose version is not known.
@@ -160,7 +162,8 @@ UPDATE {lock} AS l
 SET ` + ended + `, ended = 1, expires_at = ` + now + `, not_before = ` + minHold + `
 FROM json_each(?1) AS r
 WHERE l.name = json_extract(r.value, '$[0]')
-  AND l.acq = substr(?2, 1 + 16 * r.key, 16)`
+  AND l.acq = substr(?2, 1 + 16 * r.key, 16)
+RETURNING name, wait_until > ` + now
 )
 
 // queries are the texts that name a table, for one prefix.
@@ -172,11 +175,13 @@ type queries struct {
 	look, list, revoke, window, holders, sweep, purge, due, turn   string
 	id, guard, fence                                               string
 	shared                                                         sharedQueries
+	line                                                           lineQueries
 }
 
 func newQueries(prefix string) queries {
 	q := queries{lockTable: prefix + "lock", metaTable: prefix + "meta"}
-	text := strings.NewReplacer("{lock}", `"`+q.lockTable+`"`, "{meta}", `"`+q.metaTable+`"`, "{holder}", `"`+prefix+`holder"`).Replace
+	text := strings.NewReplacer("{lock}", `"`+q.lockTable+`"`, "{meta}", `"`+q.metaTable+`"`,
+		"{holder}", `"`+prefix+`holder"`, "{ticket}", `"`+prefix+`ticket"`).Replace
 	q.meta = text(queryMeta)
 	q.writable = text(queryWritable)
 	q.state = text(queryState)
@@ -197,6 +202,7 @@ func newQueries(prefix string) queries {
 	q.id = text(queryID)
 	q.guard = text(queryGuard)
 	q.shared = newSharedQueries(text)
+	q.line = newLineQueries(text)
 	q.fence = strings.ReplaceAll(queryFence, "{fence}", `"`+prefix+`fence"`)
 	return q
 }

@@ -4,7 +4,7 @@ package locksqlite
 
 // row is what is known of a name, but for the value.
 const row = holder + `,
-       coalesce(l.holds, 0), coalesce(CASE WHEN ` + together + ` THEN l.others END, 0), ` + gate + `,
+       coalesce(l.holds, 0), coalesce(CASE WHEN ` + together + ` THEN l.others END, 0), coalesce(l.not_before, 0),
        coalesce(l.ended, 0), coalesce(l.revoked, 0), ` + now
 
 // crashed and idle say what a sweep cleans up; ?1 is the retention. Of a version
@@ -13,7 +13,8 @@ const row = holder + `,
 const (
 	crashed = `l.acq IS NOT NULL AND l.expires_at <= ` + now
 	idle    = `l.acq IS NULL AND l.expires_at <= ` + now + ` - ?1 AND l.version < ` + now + ` - ?1
-	AND ` + open + ` AND ` + none
+	AND ` + open + ` AND ` + none + `
+	AND NOT EXISTS (SELECT 1 FROM {ticket} AS t WHERE t.name = l.name AND NOT ` + longDead + `)`
 )
 
 // untidy says that what a row says of those who hold its name together is not
@@ -46,7 +47,7 @@ SET ` + ended + `, ended = 3, revoked = l.version, version = max(l.version + 1, 
     expires_at = ` + now + `, not_before = 0, others = 0, others_until = 0
 WHERE l.name IN (SELECT r.value FROM json_each(?1) AS r)
   AND (l.acq IS NOT NULL OR l.not_before > ` + now + ` OR ` + together + `)
-RETURNING name`
+RETURNING name, wait_until > ` + now
 
 	// queryWindow finds what there is to clean up in a window of the primary key,
 	// as JSON for the statements that do it.
@@ -55,6 +56,7 @@ SELECT count(*),
        coalesce(max(l.name), ''),
        json_group_array(l.name) FILTER (WHERE ` + crashed + `),
        json_group_array(l.name) FILTER (WHERE ` + untidy + `),
+       json_group_array(l.name) FILTER (WHERE EXISTS (SELECT 1 FROM {ticket} AS t WHERE t.name = l.name AND ` + longDead + `)),
        json_group_array(l.name) FILTER (WHERE ` + idle + `)
 FROM (SELECT name, acq, version, expires_at, not_before, others, others_until, wait_until
       FROM {lock}

@@ -114,7 +114,7 @@ WHERE l.name = json_extract(r.value, '$[0]')
   AND l.version = json_extract(r.value, '$[1]')
   AND l.acq IS NULL
   AND l.others > 0
-RETURNING name, version`
+RETURNING name, version, wait_until > ` + now
 
 	// queryMend and queryRecount, in one transaction, make right what the row of a
 	// name says of those who hold it together.

@@ -65,44 +65,6 @@ func (s *store) renewShared(ctx context.Context, reqs []driver.RenewRequest) (dr
 	return res, nil
 }
 
-// releaseShared is Release for those who share.
-func (s *store) releaseShared(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error) {
-	b := newBatch(len(reqs))
-	minHold := make(map[member]int64, len(reqs))
-	for i := range reqs {
-		r := &reqs[i]
-		b.add(i, r.Name, r.Acq, nil, r.Version)
-		minHold[member{r.Name, r.Acq}] = r.MinHold.Microseconds()
-	}
-	freed := make([]bool, len(reqs))
-	err := s.do(ctx, len(reqs), func(ctx context.Context, conn *sql.Conn) error {
-		left, err := s.leave(ctx, conn, s.queries.shared.leave, b, minHold)
-		for i := range reqs {
-			freed[i] = left[member{reqs[i].Name, reqs[i].Acq}]
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return freed, nil
-}
-
-// abandonShared is Abandon for those who share.
-func (s *store) abandonShared(ctx context.Context, reqs []driver.AbandonRequest) error {
-	b := newBatch(len(reqs))
-	minHold := make(map[member]int64, len(reqs))
-	for i := range reqs {
-		r := &reqs[i]
-		b.add(i, r.Name, r.Acq)
-		minHold[member{r.Name, r.Acq}] = r.MinHold.Microseconds()
-	}
-	return s.do(ctx, len(reqs), func(ctx context.Context, conn *sql.Conn) error {
-		_, err := s.leave(ctx, conn, s.queries.shared.quit, b, minHold)
-		return err
-	})
-}
-
 // leaving is what leaves a term.
 type leaving struct {
 	held      []member // of those who leave, who held it until now
@@ -110,32 +72,33 @@ type leaving struct {
 	notBefore int64
 }
 
-// leave deletes what text finds of those who share and counts it out. It returns
-// who held until then.
-func (s *store) leave(ctx context.Context, conn *sql.Conn, text string, b *batch, minHold map[member]int64) (map[member]bool, error) {
-	freed := make(map[member]bool)
-	err := immediate(ctx, conn, func(ctx context.Context) error {
-		terms := make(map[term]*leaving)
-		err := query(ctx, conn, text, b.args(), func(scan func(...any) error) error {
-			var m member
-			var version, since int64
-			var live bool
-			if err := scan(&m.name, idTarget{&m.acq}, &version, &since, &live); err != nil {
-				return err
-			}
-			t := term{m.name, version}
-			if terms[t] == nil {
-				terms[t] = &leaving{}
-			}
-			terms[t].add(m, live, since, minHold[m])
-			return nil
-		})
-		if err != nil || len(terms) == 0 {
+// leave deletes, in a transaction, what text finds of those who share and counts it
+// out. It returns who held until then, and the names for which somebody waits.
+func (s *store) leave(
+	ctx context.Context, conn *sql.Conn, text string, b *batch, minHold map[member]int64,
+) (freed map[member]bool, awaited []string, err error) {
+	if len(b.rows) == 0 {
+		return nil, nil, nil
+	}
+	terms := make(map[term]*leaving)
+	err = query(ctx, conn, text, b.args(), func(scan func(...any) error) error {
+		var m member
+		var version, since int64
+		var live bool
+		if err := scan(&m.name, idTarget{&m.acq}, &version, &since, &live); err != nil {
 			return err
 		}
-		return s.countOut(ctx, conn, terms, freed)
+		t := term{m.name, version}
+		if terms[t] == nil {
+			terms[t] = &leaving{}
+		}
+		terms[t].add(m, live, since, minHold[m])
+		return nil
 	})
-	return freed, err
+	if err != nil || len(terms) == 0 {
+		return nil, nil, err
+	}
+	return s.countOut(ctx, conn, terms)
 }
 
 func (l *leaving) add(m member, live bool, since, minHold int64) {
@@ -150,19 +113,25 @@ func (l *leaving) add(m member, live bool, since, minHold int64) {
 
 // countOut changes the rows of those terms that are current. Who left another was
 // not counted any more.
-func (s *store) countOut(ctx context.Context, conn *sql.Conn, terms map[term]*leaving, freed map[member]bool) error {
+func (s *store) countOut(ctx context.Context, conn *sql.Conn, terms map[term]*leaving) (freed map[member]bool, awaited []string, err error) {
 	rows := make([][]any, 0, len(terms))
 	for t, l := range terms {
 		rows = append(rows, []any{t.name, t.version, l.count, l.notBefore})
 	}
-	return query(ctx, conn, s.queries.shared.countOut, []any{toJSON(rows)}, func(scan func(...any) error) error {
+	freed = make(map[member]bool)
+	err = query(ctx, conn, s.queries.shared.countOut, []any{toJSON(rows)}, func(scan func(...any) error) error {
 		var t term
-		if err := scan(&t.name, &t.version); err != nil {
+		var waits bool
+		if err := scan(&t.name, &t.version, &waits); err != nil {
 			return err
 		}
 		for _, m := range terms[t].held {
 			freed[m] = true
 		}
+		if waits {
+			awaited = append(awaited, t.name)
+		}
 		return nil
 	})
+	return freed, awaited, err
 }

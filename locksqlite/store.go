@@ -87,60 +87,6 @@ func (s *store) revoked(ctx context.Context, conn *sql.Conn, b *batch, res *driv
 	})
 }
 
-// Release implements [driver.LeaseStore].
-func (s *store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error) {
-	return access.Each(reqs, func(r *driver.ReleaseRequest) bool { return r.Shared },
-		func(reqs []driver.ReleaseRequest) ([]bool, error) { return s.releaseAlone(ctx, reqs) },
-		func(reqs []driver.ReleaseRequest) ([]bool, error) { return s.releaseShared(ctx, reqs) },
-		partly)
-}
-
-// releaseAlone is Release for those who do not share.
-func (s *store) releaseAlone(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error) {
-	b := newBatch(len(reqs))
-	for i := range reqs {
-		b.add(i, reqs[i].Name, reqs[i].Acq, reqs[i].MinHold.Microseconds(), reqs[i].Version)
-	}
-	freed := make([]bool, len(reqs))
-	err := s.do(ctx, len(reqs), func(ctx context.Context, conn *sql.Conn) error {
-		clear(freed)
-		return query(ctx, conn, s.queries.release, b.args(), func(scan func(...any) error) error {
-			var name string
-			if err := scan(&name); err != nil {
-				return err
-			}
-			freed[b.index[name]] = true
-			return nil
-		})
-	})
-	if err != nil {
-		return nil, err
-	}
-	return freed, nil
-}
-
-// Abandon implements [driver.LeaseStore].
-func (s *store) Abandon(ctx context.Context, reqs []driver.AbandonRequest) error {
-	type none struct{}
-	_, err := access.Each(reqs, func(r *driver.AbandonRequest) bool { return r.Shared },
-		func(reqs []driver.AbandonRequest) ([]none, error) { return nil, s.abandonAlone(ctx, reqs) },
-		func(reqs []driver.AbandonRequest) ([]none, error) { return nil, s.abandonShared(ctx, reqs) },
-		partly)
-	return err
-}
-
-// abandonAlone is Abandon for those who do not share.
-func (s *store) abandonAlone(ctx context.Context, reqs []driver.AbandonRequest) error {
-	b := newBatch(len(reqs))
-	for i := range reqs {
-		b.add(i, reqs[i].Name, reqs[i].Acq, reqs[i].MinHold.Microseconds())
-	}
-	return s.do(ctx, len(reqs), func(ctx context.Context, conn *sql.Conn) error {
-		_, err := conn.ExecContext(ctx, s.queries.abandon, b.args()...)
-		return err
-	})
-}
-
 // Reserve implements [driver.LeaseStore].
 func (s *store) Reserve(ctx context.Context) (driver.LeaseStore, error) {
 	if s.pool == nil {

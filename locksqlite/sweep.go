@@ -15,12 +15,12 @@ func (s *store) Sweep(ctx context.Context, req driver.SweepRequest) (driver.Swee
 	var res driver.SweepResult
 	err := s.call(ctx, func(ctx context.Context, conn *sql.Conn) error {
 		res = driver.SweepResult{}
-		var expired, untidy, idle string
+		var expired, untidy, awaited, idle string
 		retention := req.Retention.Microseconds()
 		err := conn.QueryRowContext(ctx, s.queries.window, retention, req.After, req.Limit).
-			Scan(&res.Seen, &res.Last, &expired, &untidy, &idle)
+			Scan(&res.Seen, &res.Last, &expired, &untidy, &awaited, &idle)
 		res.More = res.Seen == req.Limit
-		if err != nil || expired == nothing && untidy == nothing && idle == nothing {
+		if err != nil || expired == nothing && untidy == nothing && awaited == nothing && idle == nothing {
 			return err
 		}
 		return immediate(ctx, conn, func(ctx context.Context) error {
@@ -33,6 +33,9 @@ func (s *store) Sweep(ctx context.Context, req driver.SweepRequest) (driver.Swee
 					return err
 				}
 				res.Crashed = append(res.Crashed, crashed...)
+			}
+			if err := s.bury(ctx, conn, awaited); err != nil {
+				return err
 			}
 			res.Purged, err = s.purge(ctx, conn, idle, retention)
 			return err
@@ -71,6 +74,18 @@ func (s *store) sweep(ctx context.Context, conn *sql.Conn, names string) ([]driv
 		return err
 	})
 	return slices.DeleteFunc(crashed, func(c driver.Crash) bool { return !ended[c.Name] }), err
+}
+
+// bury deletes the tickets of names that are long dead, in a transaction.
+func (s *store) bury(ctx context.Context, conn *sql.Conn, names string) error {
+	if names == nothing {
+		return nil
+	}
+	if _, err := conn.ExecContext(ctx, s.queries.line.bury, names); err != nil {
+		return err
+	}
+	_, err := conn.ExecContext(ctx, s.queries.line.settle, names)
+	return err
 }
 
 // purge deletes those names that are still idle.

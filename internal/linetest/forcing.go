@@ -1,0 +1,127 @@
+package linetest
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// forcing is about terms that others end, and about what is cleaned up.
+var forcing = map[string]func(*testing.T, *suite, string){
+	"a name that is forced goes to the head": func(t *testing.T, s *suite, name string) {
+		first, a, b := s.take(t, writer(name)), writer(name), writer(name)
+		line(t, s.store, a)
+		line(t, s.other, b)
+		s.revoke(t, name, first.Acq)
+		second := has(t, s.store, a, minute)
+		if r := s.look(t, name); second.Version <= first.Version+1 || r.Revoked != first.Version || r.Holder.Acq != a.Acq {
+			t.Errorf("%+v after %+v: %+v", second.GrantResult, first.GrantResult, r)
+		}
+		renew := driver.RenewRequest{Name: name, Acq: first.Acq, Version: first.Version, TTL: minute}
+		if res, err := s.store.Renew(t.Context(), []driver.RenewRequest{renew}, false); err != nil || res.Status[0] != driver.Revoked {
+			t.Errorf("%+v, %v", res, err)
+		}
+		s.revoke(t, name, a.Acq)
+		has(t, s.other, b, handed)
+		s.revoke(t, name, b.Acq)
+		if r := s.look(t, name); r.Held() || r.Ended != driver.EndedRevoked {
+			t.Errorf("%+v", r)
+		}
+		s.quiet(t, name)
+	},
+
+	"readers that are forced make room for the head": func(t *testing.T, s *suite, name string) {
+		a, b, w := enter(t, s.store, reader(name)), enter(t, s.other, reader(name)), writer(name)
+		wait(t, s.store, w, 0)
+		s.revoke(t, name, driver.ID{})
+		h := has(t, s.store, w, minute)
+		if h.Version <= a.Version+1 {
+			t.Errorf("%d after %d", h.Version, a.Version)
+		}
+		for _, r := range []held{a, b} {
+			if res, err := s.store.Release(t.Context(), []driver.ReleaseRequest{r.release()}); err != nil || res[0].Freed {
+				t.Errorf("%+v, %v", res, err)
+			}
+		}
+	},
+
+	"a gate that is opened lets the head in": func(t *testing.T, s *suite, name string) {
+		first, a := s.take(t, writer(name)), writer(name)
+		wait(t, s.store, a, 0)
+		r := first.release()
+		r.MinHold = hour
+		free(t, s.store, r)
+		s.revoke(t, name, driver.ID{})
+		has(t, s.store, a, minute)
+	},
+
+	"a line alone is not forced": func(t *testing.T, s *suite, name string) {
+		first, a := s.take(t, writer(name)), writer(name)
+		wait(t, s.store, a, 0)
+		s.expire(t, first)
+		s.sweep(t)
+		s.leavesNoTrace(t, name, func() {
+			if res, err := s.store.Revoke(t.Context(), []string{name}); err != nil || res[0].Revoked {
+				t.Errorf("%+v, %v", res, err)
+			}
+		})
+		enter(t, s.store, a)
+	},
+
+	"a sweep ends an expired holder and the head asks": func(t *testing.T, s *suite, name string) {
+		first, a, b := s.take(t, writer(name)), writer(name), writer(name)
+		line(t, s.store, a, b)
+		s.expire(t, first)
+		crashed := func(c driver.Crash) bool { return c.Name == name && c.Holder.Acq == first.Acq }
+		if res := s.sweep(t); !slices.ContainsFunc(res.Crashed, crashed) {
+			t.Errorf("%+v", res)
+		}
+		if r := s.look(t, name); r.Held() || r.Ended != driver.EndedExpired {
+			t.Errorf("%+v", r)
+		}
+		wait(t, s.other, b, 1)
+		if h := enter(t, s.store, a); h.Crashed != (driver.Holder{}) {
+			t.Errorf("told again of %+v", h.Crashed)
+		}
+	},
+
+	"a sweep deletes tickets that are long dead": func(t *testing.T, s *suite, name string) {
+		s.take(t, writer(name))
+		a, b, c := writer(name), writer(name), writer(name)
+		line(t, s.store, a, b, c)
+		s.die(t, a, b)
+		s.leavesNoTrace(t, name, func() { s.sweep(t) })
+		s.exec(t, `UPDATE {ticket} SET expires_at = {now} - 61000000 WHERE owner = '`+a.Owner+`'`)
+		s.sweep(t)
+		if n := s.tickets(t, name); n != 2 {
+			t.Errorf("%d tickets are left", n)
+		}
+		s.leavesNoTrace(t, name, func() { s.sweep(t) })
+	},
+
+	"a sweep keeps a name for which somebody waits": func(t *testing.T, s *suite, name string) {
+		first, a := s.take(t, writer(name)), writer(name)
+		wait(t, s.store, a, 0)
+		s.expire(t, first)
+		s.sweep(t)
+		s.exec(t, `UPDATE {lock} SET version = 1, expires_at = 1, wait_until = 0 WHERE name = '`+name+`'`) // the ticket alone says so
+		s.leavesNoTrace(t, name, func() { s.sweep(t) })
+		s.exec(t, `UPDATE {ticket} SET expires_at = 1 WHERE name = '`+name+`'`)
+		s.sweep(t)
+		s.sweep(t)
+		if r := s.look(t, name); r.Holder.Version != 0 || s.tickets(t, name) != 0 {
+			t.Errorf("%+v", r)
+		}
+		enter(t, s.store, a) // though the name is not known any more
+	},
+}
+
+// revoke forces a name that acq must hold, if it is not zero.
+func (s *suite) revoke(t *testing.T, name string, acq driver.ID) {
+	t.Helper()
+	res, err := s.store.Revoke(t.Context(), []string{name})
+	if err != nil || len(res) != 1 || !res[0].Revoked || res[0].Row.Holder.Acq != acq {
+		t.Fatalf("Revoke = %+v, %v", res, err)
+	}
+}

@@ -1,0 +1,215 @@
+package linetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// order is about who comes next.
+var order = map[string]func(*testing.T, *suite, string){
+	"a name is handed over in the order of entry, over two clients": func(t *testing.T, s *suite, name string) {
+		first, a, b, c := s.take(t, writer(name)), writer(name), writer(name), writer(name)
+		wait(t, s.store, a, 0)
+		wait(t, s.other, b, 1)
+		if r := wait(t, s.store, c, 2); r.Holder.Acq != first.Acq || r.Holder.Owner != first.Owner || r.Holder.Version != first.Version || r.Holder.Until <= r.Now {
+			t.Errorf("told of %+v", r.Holder)
+		}
+		second := pass(t, s.store, first, a)[0]
+		if h := has(t, s.store, a, minute); h.Version != second.Version {
+			t.Errorf("%+v, and was told %+v", h.GrantResult, second.GrantResult)
+		}
+		if r := wait(t, s.other, b, 0); r.Holder.Acq != a.Acq || r.Holder.Owner != a.Owner || r.Holder.Label == "" {
+			t.Errorf("told of %+v", r.Holder)
+		}
+		wait(t, s.store, c, 1)
+		end(t, s.store, second) // the next is another's
+		third := has(t, s.other, b, handed)
+		if third.Version <= second.Version {
+			t.Errorf("%d after %d", third.Version, second.Version)
+		}
+		wait(t, s.store, c, 0)
+		end(t, s.other, third)
+		fourth := has(t, s.store, c, handed)
+		if fourth.Version <= third.Version {
+			t.Errorf("%d after %d", fourth.Version, third.Version)
+		}
+		end(t, s.store, fourth)
+		s.quiet(t, name)
+	},
+
+	"who is known to be awaited hands over too": func(t *testing.T, s *suite, name string) {
+		first, a := s.take(t, writer(name)), writer(name)
+		wait(t, s.store, a, 0)
+		stranger, older := first.release(), first.release()
+		stranger.Acq, older.Version, older.Awaited = newID(), first.Version-1, true
+		for _, r := range []driver.ReleaseRequest{stranger, older} {
+			s.leavesNoTrace(t, name, func() {
+				if res, err := s.store.Release(t.Context(), []driver.ReleaseRequest{r}); err != nil || res[0].Freed || len(res[0].Next) > 0 {
+					t.Errorf("%+v, %v", res, err)
+				}
+			})
+		}
+		r := first.release()
+		r.Awaited = true
+		next := free(t, s.store, r)
+		if len(next) != 1 || next[0].Acq != a.Acq {
+			t.Fatalf("%+v", next)
+		}
+		second := has(t, s.store, a, minute)
+		r = second.release() // nobody waits any more, which the client need not know
+		r.Awaited = true
+		if next := free(t, s.store, r); len(next) > 0 {
+			t.Fatalf("%+v", next)
+		}
+		s.quiet(t, name)
+	},
+
+	"a batch of releases hands over what is awaited": func(t *testing.T, s *suite, name string) {
+		var releases []driver.ReleaseRequest
+		var waiters []driver.TicketRequest
+		for i, suffix := range []string{"1", "2", "3", "4"} {
+			r := s.take(t, writer(name+suffix)).release()
+			r.Awaited = i == 3
+			releases, waiters = append(releases, r), append(waiters, writer(name+suffix))
+		}
+		line(t, s.store, waiters[1], waiters[3])
+		releases[2].Version++
+		res, err := s.store.Release(t.Context(), releases)
+		if err != nil || len(res) != 4 {
+			t.Fatal(res, err)
+		}
+		for i, r := range res {
+			next := i == 1 || i == 3
+			if r.Freed != (i != 2) || next != (len(r.Next) == 1) || next && r.Next[0].Acq != waiters[i].Acq {
+				t.Errorf("release %d: %+v", i, r)
+			}
+		}
+		if !s.look(t, releases[2].Name).Held() {
+			t.Error("of another version")
+		}
+	},
+
+	"the dead are skipped": func(t *testing.T, s *suite, name string) {
+		first, a, b, c := s.take(t, writer(name)), writer(name), writer(name), writer(name)
+		line(t, s.store, a, b, c)
+		s.die(t, a, b)
+		wait(t, s.store, c, 0)
+		second := pass(t, s.store, first, c)[0]
+		if n := s.tickets(t, name); n != 0 {
+			t.Errorf("%d tickets are left", n)
+		}
+		wait(t, s.store, a, 0) // anew
+		pass(t, s.store, second, a)
+	},
+
+	"who was passed over enters at the end": func(t *testing.T, s *suite, name string) {
+		first, a, b, c := s.take(t, writer(name)), writer(name), writer(name), writer(name)
+		line(t, s.store, a, b, c)
+		s.die(t, a)
+		second := pass(t, s.store, first, b)[0]
+		wait(t, s.store, a, 1)
+		third := pass(t, s.store, second, c)[0]
+		pass(t, s.store, third, a)
+	},
+
+	"when all are dead the name is free": func(t *testing.T, s *suite, name string) {
+		first := s.take(t, writer(name))
+		line(t, s.store, writer(name), reader(name))
+		s.dieAll(t, name)
+		end(t, s.store, first)
+		second := s.take(t, writer(name))
+		line(t, s.store, writer(name))
+		s.exec(t, `UPDATE {ticket} SET expires_at = {now} - 1000 WHERE name = '`+name+`'`) // the row thinks that they live
+		end(t, s.store, second)
+		if r := s.look(t, name); r.Held() {
+			t.Errorf("%+v", r)
+		}
+	},
+
+	"who leaves the line is not waited for": func(t *testing.T, s *suite, name string) {
+		first, a, b, c := s.take(t, writer(name)), writer(name), writer(name), writer(name)
+		line(t, s.store, a, b, c)
+		s.leavesNoTrace(t, name, func() { abandon(t, s.store, writer(name)) })
+		abandon(t, s.other, a)
+		wait(t, s.store, b, 0)
+		abandon(t, s.store, b)
+		abandon(t, s.store, b) // it is told more than once
+		wait(t, s.store, c, 0)
+		second := pass(t, s.store, first, c)[0]
+		d := writer(name)
+		wait(t, s.store, d, 0)
+		abandon(t, s.store, d)
+		end(t, s.store, second)
+		s.quiet(t, name)
+	},
+
+	"who leaves after the name was handed over hands it on": func(t *testing.T, s *suite, name string) {
+		first, a, b, c := s.take(t, writer(name)), writer(name), writer(name), writer(name)
+		wait(t, s.store, a, 0)
+		wait(t, s.store, b, 1)
+		wait(t, s.other, c, 2)
+		second := pass(t, s.store, first, a)[0]
+		abandon(t, s.store, a)
+		third := has(t, s.store, b, minute)
+		if third.Version <= second.Version {
+			t.Errorf("%d after %d", third.Version, second.Version)
+		}
+		abandon(t, s.store, b)
+		abandon(t, s.other, has(t, s.other, c, handed).TicketRequest)
+		s.quiet(t, name)
+	},
+
+	"nobody barges in while a ticket lives": func(t *testing.T, s *suite, name string) {
+		first, a := s.take(t, writer(name)), writer(name)
+		wait(t, s.store, a, 0)
+		s.expire(t, first)
+		for _, late := range []driver.TicketRequest{writer(name), reader(name)} {
+			if r := s.lose(t, late); r.Holder.Until < first.Now+a.Life.Microseconds() {
+				t.Errorf("told of %+v", r.Holder)
+			}
+			wait(t, s.other, late, 1)
+			abandon(t, s.other, late)
+		}
+		enter(t, s.store, a)
+	},
+
+	"a ticket that nobody asks for again dies by itself": func(t *testing.T, s *suite, name string) {
+		const brief = 400 * time.Millisecond
+		first, a := s.take(t, writer(name)), writer(name)
+		a.Life = brief
+		wait(t, s.store, a, 0)
+		s.expire(t, first)
+		newcomer := writer(name)
+		for began := time.Now(); ; time.Sleep(brief / 20) {
+			r := s.grant(t, newcomer)
+			if r.Granted && r.Now < first.Now+brief.Microseconds() {
+				t.Fatalf("barged in after %v", time.Duration(r.Now-first.Now)*time.Microsecond)
+			}
+			if r.Granted {
+				break
+			}
+			if time.Since(began) > 20*brief {
+				t.Fatalf("it is kept for the dead: %+v", r)
+			}
+		}
+		wait(t, s.store, a, 0)
+	},
+
+	"a ticket that is asked for again lives on": func(t *testing.T, s *suite, name string) {
+		const brief = time.Second
+		first, a, b := s.take(t, writer(name)), writer(name), writer(name)
+		a.Life = brief
+		wait(t, s.store, a, 0)
+		wait(t, s.other, b, 1)
+		a.Life = minute
+		wait(t, s.store, a, 0)
+		a.Life = brief
+		wait(t, s.store, a, 0) // which does not shorten it
+		for s.grant(t, writer(name+" clock")).Now < first.Now+3*brief.Microseconds() {
+			time.Sleep(brief / 10)
+		}
+		pass(t, s.store, first, a)
+	},
+}
