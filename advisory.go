@@ -24,6 +24,8 @@ type AdvisoryOptions struct {
 	Logger             *slog.Logger
 	Hooks              *Hooks
 	Reaper             *ReaperOptions
+
+	MaxBatch, MaxInFlight int
 }
 
 // NewAdvisory returns a Locker of the mode advisory: locks are those that a session
@@ -52,7 +54,12 @@ func NewAdvisory(ctx context.Context, db driver.AdvisoryDatabase, opts *Advisory
 }
 
 func (o *AdvisoryOptions) config() (config, error) {
-	cfg, err := (*UniqueOptions)(o).config() // the fields are the same
+	if o == nil {
+		o = &AdvisoryOptions{}
+	}
+	u := UniqueOptions{TTL: o.TTL, Label: o.Label, RetryMin: o.RetryMin, RetryMax: o.RetryMax, StatementTimeout: o.StatementTimeout,
+		Logger: o.Logger, Hooks: o.Hooks, Reaper: o.Reaper, MaxBatch: o.MaxBatch, MaxInFlight: o.MaxInFlight}
+	cfg, err := u.config()
 	cfg.sessions = true
 	return cfg, err
 }

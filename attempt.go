@@ -18,6 +18,8 @@ type attempt struct {
 	owner string // explicit owner, or ""
 	opts  lockOptions
 	began time.Duration
+	crowd bool // the last request was in one statement with those of others
+	alone bool // one has failed there, perhaps for another's sake
 
 	asked   int           // requests sent
 	told    bool          // the database has said that somebody holds the name
@@ -41,79 +43,92 @@ func (l *Locker) newAttempt(name, owner string, o lockOptions) *attempt {
 	return a
 }
 
-// reply is what came of one request.
-type reply struct {
-	res    driver.GrantResult
-	before time.Duration // read before the request was sent
-	err    error
-}
+// reply is what came of one request for a name.
+type reply = answer[driver.GrantResult]
 
 // ask sends one request. It returns a hold, or who holds the name, or an error.
 //
-// The request itself is not cancelled when ctx ends: it is left to end by
-// itself, and what it gets is given back.
+// The request itself is not cancelled when ctx ends: once it is sent it is left to
+// end by itself, and what it gets is given back.
 func (a *attempt) ask(ctx context.Context) (*hold, *HeldError, error) {
 	a.asked++
-	ch := make(chan reply)
-	gone := make(chan struct{})
+	l := a.l
+	r, ok := l.grants.do(ctx, l.gate.ending, call[driver.GrantRequest, driver.GrantResult]{
+		req: a.req, kind: l.grantKind(a), timeout: l.cfg.timeout(a.opts.trusted()),
+	}, func(r reply) { l.disown(a.req, r) })
+	switch {
+	case ok && r.res.Found && a.unclear:
+		return a.confirm(ctx, r)
+	case ok:
+		return a.take(r)
+	case ctx.Err() != nil:
+		return nil, nil, endOf(ctx)
+	}
+	return nil, nil, ErrClosed
+}
+
+// grantKind tells with which requests that of an attempt can go together.
+func (l *Locker) grantKind(a *attempt) kind {
+	k := kind{group: group(a.opts.ttl), alone: a.alone, bulky: len(a.req.Value) > 0}
+	if a.req.Shared {
+		k.flags = 1
+	}
+	return k
+}
+
+// sendGrants runs one statement.
+func (l *Locker) sendGrants(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
+	defer l.keeper.stir()
+	res, err := l.mode.grant(ctx, reqs)
+	if err != nil {
+		return nil, err
+	}
+	for i := range res {
+		if crashed := res[i].Crashed; crashed.Acq != (driver.ID{}) {
+			l.crashed(reqs[i].Name, crashed)
+		}
+	}
+	return res, nil
+}
+
+// confirm is take for what an earlier request of the attempt got whose reply was
+// lost. If ctx ends meanwhile it is given back.
+func (a *attempt) confirm(ctx context.Context, r reply) (*hold, *HeldError, error) {
+	confirmed := make(chan reply, 1)
 	a.l.gate.resume()
 	go func() {
 		defer a.l.gate.leave()
-		r := a.l.request(a.req, a.l.cfg.timeout(a.opts.trusted()))
-		select {
-		case ch <- r:
-		case <-gone:
-			a.l.disown(a.req, r)
-		}
+		confirmed <- a.l.confirm(a.req, r.res.Version, a.l.cfg.timeout(a.opts.trusted()))
 	}()
 	select {
-	case r := <-ch:
+	case r = <-confirmed:
 		return a.take(r)
 	case <-ctx.Done():
-		close(gone)
 		return nil, nil, endOf(ctx)
 	case <-a.l.gate.ending:
-		close(gone)
 		return nil, nil, ErrClosed
 	}
 }
 
-// request runs the statement.
-func (l *Locker) request(req driver.GrantRequest, timeout time.Duration) reply {
-	ctx, cancel := context.WithTimeout(l.base, timeout)
-	defer cancel()
-	defer l.keeper.stir()
-	r := reply{before: l.clock.now()}
-	res, err := l.mode.grant(ctx, []driver.GrantRequest{req})
-	if err != nil {
-		r.err = err
-		return r
-	}
-	r.res = res[0]
-	if r.res.Found {
-		l.confirm(ctx, req, &r)
-	}
-	if crashed := r.res.Crashed; crashed.Acq != (driver.ID{}) {
-		l.crashed(req.Name, crashed)
-	}
-	return r
-}
-
-// confirm renews what an earlier request of the acquisition got whose reply was
+// confirm renews what an earlier request of an acquisition got whose reply was
 // lost. That one may not have been flushed, or not to the standby that a commit
 // waits for: a server may give up that wait and show the row all the same. What
 // has been written after it and was confirmed makes it certain.
-func (l *Locker) confirm(ctx context.Context, req driver.GrantRequest, r *reply) {
+func (l *Locker) confirm(req driver.GrantRequest, version int64, timeout time.Duration) (r reply) {
+	ctx, cancel := context.WithTimeout(l.base, timeout)
+	defer cancel()
 	r.before = l.clock.now()
-	res, err := l.mode.renew(ctx, []driver.RenewRequest{{Name: req.Name, Acq: req.Acq, Version: r.res.Version, TTL: req.TTL, Holds: 1, Shared: req.Shared}}, true, 0)
+	defer func() { r.after = l.clock.now() }()
+	res, err := l.mode.renew(ctx, []driver.RenewRequest{{Name: req.Name, Acq: req.Acq, Version: version, TTL: req.TTL, Holds: 1, Shared: req.Shared}}, true, 0)
 	switch {
 	case err != nil:
-		r.res, r.err = driver.GrantResult{}, err
+		r.err = err
 	case res.Status[0] == driver.Renewed:
-		r.res.Remaining, r.res.Now = req.TTL, res.Now
+		r.res = driver.GrantResult{Granted: true, Found: true, Version: version, Remaining: req.TTL, Now: res.Now}
 	default: // it has expired meanwhile, or was ended: ask again
 		r.res = driver.GrantResult{Now: res.Now}
 	}
+	return r
 }
 
 // disown gives back what a request got that nobody waits for any more.
@@ -130,11 +145,13 @@ func (l *Locker) giveBack(req driver.GrantRequest) {
 
 // take reads a reply.
 func (a *attempt) take(r reply) (*hold, *HeldError, error) {
+	a.crowd = r.crowd
 	switch {
 	case r.err != nil:
 		if !a.unclear && a.l.mode.classify(r.err) == driver.Unclear {
 			a.unclear, a.since = true, r.before
 		}
+		a.alone = a.alone || r.crowd
 		a.err = r.err
 		return nil, nil, r.err
 	case !r.res.Granted:
@@ -162,7 +179,7 @@ func (a *attempt) hold(r reply) *hold {
 		minHold:  a.opts.minHold,
 		delay:    a.opts.lockDelay,
 		limit:    never,
-		granted:  a.l.clock.now(),
+		granted:  r.after,
 		leases:   make(map[*Lease]struct{}),
 	}
 	if a.opts.hasMaxHold {
@@ -181,7 +198,8 @@ func (a *attempt) hold(r reply) *hold {
 // could use it is given back.
 func (a *attempt) begin(ctx context.Context, h *hold) (*Lease, error) {
 	l := a.l
-	if h.remaining() <= 0 {
+	now := l.clock.now()
+	if time.Duration(h.deadline.Load()) <= now {
 		l.giveBack(a.req)
 		return nil, &LostError{Name: h.name, Token: h.token, Reason: LostLate}
 	}
@@ -191,7 +209,7 @@ func (a *attempt) begin(ctx context.Context, h *hold) (*Lease, error) {
 		// about an earlier term is wrong.
 		old.lose(LostTaken, nil)
 	}
-	if !l.keeper.keep(h) {
+	if !l.keeper.keep(h, now) {
 		l.queue.freed(h)
 		l.giveBack(a.req)
 		return nil, ErrClosed
@@ -199,6 +217,9 @@ func (a *attempt) begin(ctx context.Context, h *hold) (*Lease, error) {
 	if !l.mode.lives(h.acq) { // since before it was kept
 		h.lose(LostSession, nil)
 		return nil, h.lostError()
+	}
+	if l.events == nil {
+		return lease, nil
 	}
 	l.events.acquired(AcquiredEvent{LeaseInfo: h.info(), Waited: h.granted - a.began, Attempts: a.asked})
 	return lease, nil

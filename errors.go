@@ -34,6 +34,12 @@ var (
 	// TryDo.
 	ErrGuarded = errors.New("sqllock: guarded")
 
+	// ErrDeadlock says that Lock waited for somebody who, by way of others perhaps,
+	// waits for a lease that the context of this very call carries, and that it was
+	// the last to come. The error names who waits for what. Returned by Lock, RLock
+	// and Do, in the unique mode.
+	ErrDeadlock = errors.New("sqllock: deadlock")
+
 	// ErrUpgrade says that the owner holds the name shared and asked for it alone.
 	// Whoever waits for others to give up what he does not give up himself may wait
 	// for ever: unlock first. Returned by Lock, TryLock, Do and TryDo.

@@ -31,6 +31,10 @@ type fake struct {
 	last driver.ID
 	// locked are rows that somebody else has locked.
 	locked map[string]bool
+	// poison are names that spoil every grant and release they are part of.
+	poison map[string]error
+	// largest is how many requests came in one statement of a kind.
+	largest map[string]int
 }
 
 type row struct {
@@ -45,6 +49,8 @@ type row struct {
 	revoked   int64
 	value     []byte
 	readers   map[driver.ID]*reader
+	line      []*place
+	seq       int64
 }
 
 var (
@@ -55,7 +61,8 @@ var (
 )
 
 func newFake() *fake {
-	return &fake{rows: make(map[string]*row), sent: make(map[string]int), locked: make(map[string]bool)}
+	return &fake{rows: make(map[string]*row), sent: make(map[string]int), locked: make(map[string]bool),
+		poison: make(map[string]error), largest: make(map[string]int)}
 }
 
 func (f *fake) now() int64 { return time.Now().Add(f.skew).UnixMicro() }
@@ -80,8 +87,24 @@ func (f *fake) statement(ctx context.Context, kind string, run func()) error {
 	return nil
 }
 
+// spoiled notes the size of a batch, and returns the error of a name in it.
+func (f *fake) spoiled(kind string, n int, name func(i int) string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.largest[kind] = max(f.largest[kind], n)
+	for i := range n {
+		if err := f.poison[name(i)]; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (f *fake) Grant(ctx context.Context, reqs []driver.GrantRequest) (res []driver.GrantResult, err error) {
 	f.set(func(f *fake) { f.last = reqs[0].Acq })
+	if err := f.spoiled("grant", len(reqs), func(i int) string { return reqs[i].Name }); err != nil {
+		return nil, err
+	}
 	err = f.statement(ctx, "grant", func() {
 		for _, r := range reqs {
 			res = append(res, f.grant(r))
@@ -90,7 +113,18 @@ func (f *fake) Grant(ctx context.Context, reqs []driver.GrantRequest) (res []dri
 	return res, err
 }
 
+// grant is take for those who do not stand in line.
 func (f *fake) grant(r driver.GrantRequest) driver.GrantResult {
+	x, now := f.rows[r.Name], f.now()
+	if x != nil && x.acq != r.Acq && (x.acq == driver.ID{} || x.until <= now) && x.readers[r.Acq] == nil {
+		if line := x.waiting(now); len(line) > 0 {
+			return driver.GrantResult{Now: now, Holder: driver.Holder{Until: line[len(line)-1].until}}
+		}
+	}
+	return f.take(r)
+}
+
+func (f *fake) take(r driver.GrantRequest) driver.GrantResult {
 	now := f.now()
 	x := f.rows[r.Name]
 	if x == nil {
@@ -153,19 +187,21 @@ func (f *fake) renew(r driver.RenewRequest, wait bool) driver.RenewStatus {
 	return driver.Renewed
 }
 
-func (f *fake) Release(ctx context.Context, reqs []driver.ReleaseRequest) (res []bool, err error) {
+func (f *fake) Release(ctx context.Context, reqs []driver.ReleaseRequest) (res []driver.ReleaseResult, err error) {
+	if err := f.spoiled("release", len(reqs), func(i int) string { return reqs[i].Name }); err != nil {
+		return nil, err
+	}
 	err = f.statement(ctx, "release", func() {
 		for _, r := range reqs {
-			if r.Shared {
-				res = append(res, f.leaveShared(r.Name, r.Acq))
-				continue
-			}
 			x := f.rows[r.Name]
-			ok := x != nil && x.acq == r.Acq && x.version == r.Version
-			if ok {
+			switch ok := x != nil && x.acq == r.Acq && x.version == r.Version; {
+			case r.Shared && !f.leaveShared(r.Name, r.Acq), !r.Shared && !ok:
+				res = append(res, driver.ReleaseResult{})
+				continue
+			case !r.Shared:
 				x.release(f.now(), r.MinHold)
 			}
-			res = append(res, ok)
+			res = append(res, driver.ReleaseResult{Freed: true, Next: f.handOver(r.Name)})
 		}
 	})
 	return res, err
@@ -178,6 +214,10 @@ func (f *fake) Abandon(ctx context.Context, reqs []driver.AbandonRequest) error 
 				x.release(f.now(), r.MinHold)
 			}
 			f.leaveShared(r.Name, r.Acq)
+			if x := f.rows[r.Name]; x != nil {
+				x.takeAway(r.Acq)
+				f.handOver(r.Name)
+			}
 		}
 	})
 }

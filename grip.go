@@ -70,17 +70,18 @@ func (m *sessions) holder(u *use, name string) driver.Holder {
 		Since: u.first.since, Shared: u.shared}
 }
 
-// forget gives up a grip that the session does not hold.
-func (m *sessions) forget(g *grip) {
+// forget gives up a grip that the session does not hold. It reports false if that
+// was done before.
+func (m *sessions) forget(g *grip) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.forgetLocked(g)
+	return m.forgetLocked(g)
 }
 
 // forgetLocked is forget; the caller holds mu.
-func (m *sessions) forgetLocked(g *grip) {
+func (m *sessions) forgetLocked(g *grip) bool {
 	if m.grips[g.acq] != g {
-		return
+		return false
 	}
 	delete(m.grips, g.acq)
 	u := m.uses[g.key]
@@ -90,6 +91,7 @@ func (m *sessions) forgetLocked(g *grip) {
 	if u.grips--; u.grips == 0 {
 		delete(m.uses, g.key)
 	}
+	return true
 }
 
 // settle notes that the session holds the lock. It reports whether it does, or is

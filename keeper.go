@@ -68,7 +68,7 @@ func newKeeper(m mode, c clock, cfg *config, e *events) *keeper {
 }
 
 // keep renews h from now on. It reports false if the keeper was stopped.
-func (k *keeper) keep(h *hold) bool {
+func (k *keeper) keep(h *hold, now time.Duration) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.ctx.Err() != nil {
@@ -76,7 +76,7 @@ func (k *keeper) keep(h *hold) bool {
 	}
 	u := &upkeep{due: never}
 	if !h.final() {
-		u.due = k.clock.now() + k.cfg.beat(h.remaining()/3)
+		u.due = now + k.cfg.beat((time.Duration(h.deadline.Load())-now)/3)
 	}
 	k.kept[h] = u
 	k.lookAt(u.due)

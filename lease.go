@@ -2,8 +2,11 @@ package sqllock
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/sqllock/sqllock/driver"
 )
 
 // Lease is one successful acquisition. It is safe for concurrent use.
@@ -127,7 +130,23 @@ func (c *leaseContext) Err() error {
 	return c.Context.Err()
 }
 
+// carriedKey finds the acquisitions of all leases that a context carries.
+type carriedKey struct{}
+
+// carriedBy returns the acquisitions of the leases that ctx carries.
+func carriedBy(ctx context.Context) []driver.ID {
+	acqs, _ := ctx.Value(carriedKey{}).([]driver.ID)
+	return acqs
+}
+
 func (c *leaseContext) Value(key any) any {
+	if key == (carriedKey{}) {
+		acqs := carriedBy(c.Context)
+		if c.lease.unlocked.Load() || c.lease.hold.remaining() <= 0 {
+			return acqs
+		}
+		return append(slices.Clip(acqs), c.lease.hold.acq)
+	}
 	if k, ok := key.(leaseKey); ok {
 		if h := c.lease.hold; k.locker == h.locker && k.name == h.name && !c.lease.unlocked.Load() {
 			return c.lease

@@ -186,6 +186,7 @@ func (l *Locker) try(ctx context.Context, name, owner string, o lockOptions) (*L
 		case held != nil:
 			a.giveUp()
 			return nil, held
+		case a.crowd && l.mode.classify(err) == driver.Unclear: // once: then it is alone
 		case l.mode.classify(err) != driver.Again || l.clock.now() >= until:
 			a.giveUp()
 			return nil, lockError(name, err)
@@ -203,6 +204,7 @@ func (l *Locker) wait(ctx context.Context, name, owner string, o lockOptions) (*
 	defer l.queue.leave(w)
 	a := l.newAttempt(name, owner, o)
 	pause := newPauses(&l.cfg)
+	lines := l.tickets.offered() && !o.hasTries
 	for {
 		mine, ask := l.queue.look(w)
 		if mine != nil {
@@ -211,6 +213,9 @@ func (l *Locker) wait(ctx context.Context, name, owner string, o lockOptions) (*
 				a.giveUp()
 				return lease, err
 			}
+		}
+		if lines && (a.told || !ask) { // nobody has to ask who knows that others do
+			return l.stand(ctx, w, a)
 		}
 		nap := never
 		if ask {
@@ -235,7 +240,10 @@ func (l *Locker) askOnce(ctx context.Context, a *attempt, o lockOptions, pause *
 	if l.cfg.parks && a.told { // it is known by then who is in the way, if the wait ends in the middle
 		a.req.Wait = min(slice, l.cfg.timeout(o.trusted())/2)
 	}
-	asked := l.clock.now()
+	var asked time.Duration
+	if a.req.Wait > 0 {
+		asked = l.clock.now()
+	}
 	h, held, err := a.ask(ctx)
 	if h != nil {
 		lease, err := a.begin(ctx, h)

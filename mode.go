@@ -18,7 +18,7 @@ type mode interface {
 	// renew does not wait for a connection for longer than patience if there is
 	// another. With wait it is never urgent.
 	renew(ctx context.Context, reqs []driver.RenewRequest, wait bool, patience time.Duration) (driver.RenewResults, error)
-	release(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error)
+	release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error)
 	abandon(ctx context.Context, reqs []driver.AbandonRequest) error
 	// why tells why a term is over. The reason is 0 if it is not.
 	why(ctx context.Context, name string, acq driver.ID, token int64) (Reason, error)
@@ -34,6 +34,11 @@ type mode interface {
 
 	guard(ctx context.Context, f driver.GuardFunc, req driver.GuardRequest) (driver.GuardStatus, error)
 	begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
+	// single says that a statement serves one request only.
+	single() bool
+	// lining is nil if waiters do not stand in line in the database.
+	lining() lining
+
 	// txs takes locks in transactions of the caller. It is nil if the mode cannot.
 	txs() driver.TxStore
 	classify(err error) driver.Fault

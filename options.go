@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"os"
@@ -17,6 +18,9 @@ const (
 	MaxTTL          = 24 * time.Hour
 	DefaultRetryMin = 10 * time.Millisecond
 	DefaultRetryMax = 500 * time.Millisecond
+
+	DefaultMaxBatch    = 512
+	DefaultMaxInFlight = 2
 
 	maxStatementTimeout = 5 * time.Second
 	maxValue            = 64 << 10
@@ -60,6 +64,18 @@ type UniqueOptions struct {
 	// Reaper says how the table is cleaned up. By default it is, in the
 	// background.
 	Reaper *ReaperOptions
+
+	// MaxBatch is how many requests one statement carries at most; from 1 to 10,000,
+	// default 512. Requests that come while MaxInFlight statements of their kind are
+	// under way, default 2, leave together as soon as one of those is back; so MaxInFlight
+	// bounds also for how many connections of the pool grants and releases compete.
+	MaxBatch, MaxInFlight int
+
+	// Barging lets waiters take a name in whatever order they come to ask for it,
+	// with pauses from RetryMin to RetryMax, instead of standing in line in the
+	// database: there is more throughput where many fight for one name, and no order.
+	// A waiter that barges gets in the way of nobody who stands in line.
+	Barging bool
 }
 
 // config is what a Locker of any mode is configured with, defaults applied.
@@ -72,6 +88,10 @@ type config struct {
 	logger           *slog.Logger  // nil: discard
 	hooks            Hooks
 	reaper           ReaperOptions
+
+	batch   int // requests in a statement, at most
+	lanes   int // statements of one kind under way, at most
+	barging bool
 
 	sessions bool          // locks are kept by sessions of the database
 	parks    bool          // which wait for them there
@@ -102,6 +122,9 @@ func (o *UniqueOptions) config() (config, error) {
 		retryMax:         orDefault(o.RetryMax, max(DefaultRetryMax, o.RetryMin)),
 		statementTimeout: o.StatementTimeout,
 		logger:           o.Logger,
+		batch:            cmp.Or(o.MaxBatch, DefaultMaxBatch),
+		lanes:            cmp.Or(o.MaxInFlight, DefaultMaxInFlight),
+		barging:          o.Barging,
 	}
 	if o.Hooks != nil {
 		c.hooks = *o.Hooks
@@ -126,6 +149,12 @@ func (c *config) validate() error {
 	if c.retryMin < 0 || c.retryMax < c.retryMin {
 		return fmt.Errorf("%w: RetryMin %v and RetryMax %v: must be positive and in this order",
 			ErrInvalidOption, c.retryMin, c.retryMax)
+	}
+	if c.batch < 1 || c.batch > maxBatch {
+		return fmt.Errorf("%w: MaxBatch %d: must be from 1 to %d", ErrInvalidOption, c.batch, maxBatch)
+	}
+	if c.lanes < 1 {
+		return fmt.Errorf("%w: MaxInFlight %d: must be positive", ErrInvalidOption, c.lanes)
 	}
 	if c.statementTimeout != 0 && c.statementTimeout < 10*time.Millisecond {
 		return fmt.Errorf("%w: StatementTimeout %v: must be at least 10ms", ErrInvalidOption, c.statementTimeout)

@@ -88,6 +88,14 @@ func (q *queue) owned(name, owner string) *hold {
 	return nil
 }
 
+// alone reports whether the process holds name and nobody with it.
+func (q *queue) alone(name string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ln := q.lines[name]
+	return ln != nil && ln.held != nil
+}
+
 // holds returns the holds that the process has on name.
 func (q *queue) holds(name string) []*hold {
 	q.mu.Lock()

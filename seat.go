@@ -78,13 +78,13 @@ func (m *sessions) on(ctx context.Context, st *seat, f func(context.Context) err
 	}
 }
 
-// seatFor returns the session to ask for one more lock.
-func (m *sessions) seatFor(ctx context.Context) (*seat, error) {
+// seatFor returns the session to ask for n more locks.
+func (m *sessions) seatFor(ctx context.Context, n int) (*seat, error) {
 	if m.room != nil {
 		if err := m.room.enter(ctx); err != nil {
 			return nil, err
 		}
-		st, err := m.open(ctx)
+		st, err := m.open(ctx, n)
 		if err != nil {
 			m.room.leave()
 		}
@@ -92,16 +92,16 @@ func (m *sessions) seatFor(ctx context.Context) (*seat, error) {
 	}
 	m.mu.Lock()
 	if st := m.carrier; st != nil {
-		st.users++
+		st.users += n
 		m.mu.Unlock()
 		return st, nil
 	}
 	m.mu.Unlock()
-	return m.openCarrier(ctx)
+	return m.openCarrier(ctx, n)
 }
 
 // openCarrier opens the one session, unless somebody else is quicker.
-func (m *sessions) openCarrier(ctx context.Context) (*seat, error) {
+func (m *sessions) openCarrier(ctx context.Context, n int) (*seat, error) {
 	select {
 	case m.opening <- struct{}{}:
 	case <-ctx.Done():
@@ -111,13 +111,13 @@ func (m *sessions) openCarrier(ctx context.Context) (*seat, error) {
 	m.mu.Lock()
 	st := m.carrier
 	if st != nil {
-		st.users++
+		st.users += n
 	}
 	m.mu.Unlock()
 	if st != nil {
 		return st, nil
 	}
-	st, err := m.open(ctx)
+	st, err := m.open(ctx, n)
 	if err == nil {
 		m.mu.Lock()
 		if _, ok := m.seats[st]; ok {
@@ -128,13 +128,13 @@ func (m *sessions) openCarrier(ctx context.Context) (*seat, error) {
 	return st, err
 }
 
-// open opens a session and sees to it that its end is noticed.
-func (m *sessions) open(ctx context.Context) (*seat, error) {
+// open opens a session for n locks and sees to it that its end is noticed.
+func (m *sessions) open(ctx context.Context, n int) (*seat, error) {
 	session, err := m.store.Session(ctx)
 	if err != nil {
 		return nil, err
 	}
-	st := &seat{session: session, turn: make(chan struct{}, 1), done: make(chan struct{}), users: 1}
+	st := &seat{session: session, turn: make(chan struct{}, 1), done: make(chan struct{}), users: n}
 	st.turn <- struct{}{}
 	m.mu.Lock()
 	if m.closed {
@@ -198,11 +198,11 @@ func (m *sessions) drop(st *seat) bool {
 	return true
 }
 
-// leave notes that a session is used for one lock less, and closes it if it is
+// leave notes that a session is used for n locks less, and closes it if it is
 // there for one lock only. The caller has its turn or has not begun.
-func (m *sessions) leave(st *seat) {
+func (m *sessions) leave(st *seat, n int) {
 	m.mu.Lock()
-	st.users--
+	st.users -= n
 	over := m.room != nil && st.users == 0 && m.drop(st)
 	m.mu.Unlock()
 	if over {

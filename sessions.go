@@ -82,107 +82,93 @@ func (m *sessions) watch(lost func(map[driver.ID]struct{})) {
 }
 
 func (m *sessions) grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
-	res := make([]driver.GrantResult, len(reqs))
-	for i := range reqs {
-		var err error
-		if res[i], err = m.ask(ctx, &reqs[i]); err != nil {
-			return nil, err
-		}
+	w := &wanted{m: m, reqs: reqs, res: make([]driver.GrantResult, len(reqs))}
+	if err := w.reserve(); err != nil {
+		return nil, err
 	}
-	return res, nil
-}
-
-// ask sends one request, unless this process knows the answer.
-func (m *sessions) ask(ctx context.Context, req *driver.GrantRequest) (driver.GrantResult, error) {
-	g, res, err := m.reserve(req)
-	if g == nil {
-		return res, err
+	if len(w.grips) == 0 {
+		return w.res, nil
 	}
-	st, err := m.seatFor(ctx)
+	st, err := m.seatFor(ctx, len(w.grips))
 	if err != nil {
-		m.forget(g)
-		return driver.GrantResult{}, err
+		w.forget()
+		return nil, err
 	}
-	asked, parks := *req, false
-	if m.room != nil && req.Wait > 0 {
-		parks = m.room.park()
-	}
-	if !parks {
-		asked.Wait = 0
-	}
-	leave := func() {
-		if parks {
-			m.room.unpark()
-		}
-	}
-	err = m.on(ctx, st, func(ctx context.Context) (err error) {
+	leave := w.park()
+	err = m.on(ctx, st, func(ctx context.Context) error {
 		defer leave()
-		res, err = m.granted(ctx, st, g, &asked)
-		return err
+		return w.ask(ctx, st)
 	}, func() { // not even begun
 		leave()
-		m.forget(g)
-		m.leave(st)
+		w.forget()
+		m.leave(st, len(w.grips))
 	})
 	if err != nil {
-		return driver.GrantResult{}, err // res may still be written to
+		return nil, err // the results may still be written to
 	}
-	return res, nil
+	return w.res, nil
 }
 
-// granted asks the session; the caller has its turn.
-func (m *sessions) granted(ctx context.Context, st *seat, g *grip, req *driver.GrantRequest) (driver.GrantResult, error) {
-	all, err := st.session.Grant(ctx, []driver.GrantRequest{*req})
-	if err != nil || !all[0].Granted {
-		m.forget(g)
-		m.leave(st)
-		if err != nil {
-			return driver.GrantResult{}, err
-		}
-		return all[0], nil
-	}
-	held, wanted := m.settle(st, g, &all[0])
-	if !held {
-		m.forget(g)
-		return driver.GrantResult{}, errUnanswered
-	}
-	if !wanted { // who gave it up asks again if this fails
-		_, _ = m.release1(ctx, st, g, driver.ReleaseRequest{})
-	}
-	return all[0], nil
-}
+// single says that a session which takes one lock takes one request.
+func (m *sessions) single() bool { return m.room != nil }
 
-func (m *sessions) release(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error) {
-	res := make([]bool, len(reqs))
+// lining is nil: who is next among those who wait for a session's lock the server
+// decides.
+func (m *sessions) lining() lining { return nil }
+
+func (m *sessions) release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
+	res := make([]driver.ReleaseResult, len(reqs))
+	which := make(map[*seat][]int)
+	grips := make([]*grip, len(reqs))
 	for i := range reqs {
 		g, st := m.held(reqs[i].Acq)
-		if g == nil || g.version != reqs[i].Version {
-			continue
+		if g != nil && g.version == reqs[i].Version {
+			which[st], grips[i] = append(which[st], i), g
 		}
-		freed := false
+	}
+	for st, at := range which {
+		freed := make([]bool, len(at))
 		err := m.on(ctx, st, func(ctx context.Context) (err error) {
-			freed, err = m.release1(ctx, st, g, reqs[i])
+			freed, err = m.letGo(ctx, st, reqs, grips, at)
 			return err
 		}, func() {})
 		if err != nil {
 			return nil, err
 		}
-		res[i] = freed
+		for k, i := range at {
+			res[i].Freed = freed[k]
+		}
 	}
 	return res, nil
 }
 
-// release1 gives one lock back; the caller has the turn of its session. If the
-// session cannot do it, it is closed, which does it too.
-func (m *sessions) release1(ctx context.Context, st *seat, g *grip, req driver.ReleaseRequest) (freed bool, err error) {
-	req.Name, req.Acq, req.Version, req.Shared = g.name, g.acq, g.version, g.shared
-	res, err := st.session.Release(ctx, []driver.ReleaseRequest{req})
-	if err != nil {
-		return false, err
+// letGo gives locks of one session back; the caller has the turn of the session. If
+// the session cannot do it, it is closed, which does it too.
+func (m *sessions) letGo(ctx context.Context, st *seat, reqs []driver.ReleaseRequest, grips []*grip, at []int) ([]bool, error) {
+	asked := make([]driver.ReleaseRequest, len(at))
+	for k, i := range at {
+		g := grips[i]
+		asked[k] = reqs[i]
+		asked[k].Name, asked[k].Acq, asked[k].Version, asked[k].Shared = g.name, g.acq, g.version, g.shared
 	}
-	m.forget(g)
-	m.leave(st)
-	return res[0], nil
+	freed, err := st.session.Release(ctx, asked)
+	if err != nil {
+		return nil, err
+	}
+	n := 0
+	for _, i := range at {
+		if m.forget(grips[i]) {
+			n++
+		}
+	}
+	m.leave(st, n)
+	return freed, nil
+}
+
+// letGo1 is letGo for one lock.
+func (m *sessions) letGo1(ctx context.Context, st *seat, g *grip, req driver.ReleaseRequest) error {
+	_, err := m.letGo(ctx, st, []driver.ReleaseRequest{req}, []*grip{g}, []int{0})
+	return err
 }
 
 func (m *sessions) abandon(ctx context.Context, reqs []driver.AbandonRequest) error {
@@ -193,8 +179,7 @@ func (m *sessions) abandon(ctx context.Context, reqs []driver.AbandonRequest) er
 			continue
 		}
 		errs = errors.Join(errs, m.on(ctx, st, func(ctx context.Context) error {
-			_, err := m.release1(ctx, st, g, driver.ReleaseRequest{Guarded: r.Guarded, Lost: r.Lost})
-			return err
+			return m.letGo1(ctx, st, g, driver.ReleaseRequest{Guarded: r.Guarded, Lost: r.Lost})
 		}, func() {}))
 	}
 	return errs

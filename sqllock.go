@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 
 	"github.com/sqllock/sqllock/driver"
@@ -34,6 +35,11 @@ type Locker struct {
 	clock  clock
 	queue  *queue
 	keeper *keeper
+
+	grants   *collector[driver.GrantRequest, driver.GrantResult]
+	releases *collector[driver.ReleaseRequest, driver.ReleaseResult]
+	tickets  *tickets
+
 	undo   *undo
 	events *events
 	gate   *gate
@@ -58,7 +64,22 @@ func newLocker(id driver.ID, cfg config, m mode, c clock) *Locker {
 	}
 	l.base, l.stop = context.WithCancel(context.Background())
 	l.keeper = newKeeper(m, c, &l.cfg, l.events)
-	l.undo = newUndo(m, cfg.sessions, c, l.events)
+	lanes, most := cfg.lanes, cfg.batch
+	if m.single() {
+		lanes, most = math.MaxInt, 1
+	}
+	l.grants = &collector[driver.GrantRequest, driver.GrantResult]{
+		send: l.sendGrants, parts: l.parts, clock: c, gate: l.gate, base: l.base, lanes: lanes, most: most,
+		key:   func(r *driver.GrantRequest) string { return r.Name },
+		apart: func(r *driver.GrantRequest) string { return r.Name },
+	}
+	l.releases = &collector[driver.ReleaseRequest, driver.ReleaseResult]{
+		send: l.sendReleases, parts: l.parts, clock: c, gate: l.gate, base: l.base, lanes: lanes, most: most,
+		key:   func(r *driver.ReleaseRequest) string { return r.Name },
+		apart: func(r *driver.ReleaseRequest) string { return r.Name },
+	}
+	l.tickets = newTickets(l, m.lining())
+	l.undo = newUndo(m, cfg.sessions, c, l.events, l.tickets.nudge)
 	m.watch(l.sessionEnded)
 	l.reaper = &Reaper{l: l, o: cfg.reaper}
 	if !cfg.reaper.Off {
@@ -88,6 +109,9 @@ func (l *Locker) Close(ctx context.Context) error {
 	l.abortHolds() // what was granted after ctx had ended
 	l.reaped.Wait()
 	l.keeper.close()
+	l.tickets.join()
+	l.grants.join()
+	l.releases.join()
 	l.undo.close()
 	errs = append(errs, l.mode.close())
 	select {
@@ -117,6 +141,12 @@ func (l *Locker) drain(ctx context.Context) error {
 		return fmt.Errorf("sqllock: close: %d requests without a reply are not undone and will expire: %w", n, context.Cause(ctx))
 	}
 	return nil
+}
+
+// parts reports whether a part of a batch may get through that has failed with err.
+func (l *Locker) parts(err error) bool {
+	fault := l.mode.classify(err)
+	return fault == driver.Again || fault == driver.Refused
 }
 
 func (l *Locker) abortHolds() {

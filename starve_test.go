@@ -76,7 +76,7 @@ func (s *small) Grant(ctx context.Context, r []driver.GrantRequest) ([]driver.Gr
 func (s *small) Renew(ctx context.Context, r []driver.RenewRequest, w bool) (driver.RenewResults, error) {
 	return driver.RenewResults{}, s.block(ctx)
 }
-func (s *small) Release(ctx context.Context, r []driver.ReleaseRequest) ([]bool, error) {
+func (s *small) Release(ctx context.Context, r []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
 	return nil, s.block(ctx)
 }
 func (s *small) Abandon(ctx context.Context, r []driver.AbandonRequest) error { return s.block(ctx) }

@@ -1,8 +1,10 @@
 package sqllock
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +19,7 @@ type undo struct {
 	sure  bool // the mode frees for certain, or not yet: no late packet can arrive
 	clock clock
 	log   *events
+	freed func(name string) // called when something was
 
 	mu      sync.Mutex
 	pending map[driver.AbandonRequest]*undoing
@@ -28,11 +31,13 @@ type undo struct {
 }
 
 type undoing struct {
+	req   driver.AbandonRequest
 	until time.Duration
 	next  time.Duration
 	pause time.Duration
 	ttl   time.Duration
-	freed bool // once; what is left is to catch a late packet
+	once  bool // nothing of it is under way any more: it is over when it was freed
+	freed bool // what is left is to catch a late packet
 }
 
 // undoPause is the first pause between two tries. They grow, but while the name has
@@ -40,23 +45,30 @@ type undoing struct {
 const (
 	undoPause    = 20 * time.Millisecond
 	maxUndoPause = 500 * time.Millisecond
+
+	undoBatch = 256 // requests in a statement, at most
 )
 
-func newUndo(m mode, sure bool, c clock, e *events) *undo {
+func newUndo(m mode, sure bool, c clock, e *events, freed func(name string)) *undo {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &undo{mode: m, sure: sure, clock: c, log: e, pending: make(map[driver.AbandonRequest]*undoing), ctx: ctx, cancel: cancel}
+	return &undo{mode: m, sure: sure, clock: c, log: e, freed: freed, pending: make(map[driver.AbandonRequest]*undoing), ctx: ctx, cancel: cancel}
 }
 
 // add sees to it that the acquisition holds nothing in the end. A request of it
 // was sent at most now.
-func (u *undo) add(r driver.AbandonRequest, ttl time.Duration) {
+func (u *undo) add(r driver.AbandonRequest, ttl time.Duration) { u.start(r, ttl, false) }
+
+// once is add for an acquisition of which no request is under way.
+func (u *undo) once(r driver.AbandonRequest, ttl time.Duration) { u.start(r, ttl, true) }
+
+func (u *undo) start(r driver.AbandonRequest, ttl time.Duration, once bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.ctx.Err() != nil { // closed: the database's expiry does it
 		return
 	}
 	now := u.clock.now()
-	u.pending[r] = &undoing{until: now + ttl, next: now, pause: undoPause, ttl: ttl}
+	u.pending[r] = &undoing{req: r, until: now + ttl, next: now, pause: undoPause, ttl: ttl, once: once}
 	if !u.running {
 		u.running = true
 		u.wg.Go(u.run)
@@ -99,8 +111,8 @@ func (u *undo) run() {
 		if !more {
 			return
 		}
-		for _, r := range due {
-			u.free(r)
+		for batch := range slices.Chunk(due, undoBatch) {
+			u.free(batch)
 		}
 		if len(due) > 0 {
 			continue
@@ -114,7 +126,7 @@ func (u *undo) run() {
 
 // due returns what is to be freed now and else how long that takes. When nothing
 // is left it says so, and run ends.
-func (u *undo) due() (due []driver.AbandonRequest, wait time.Duration, more bool) {
+func (u *undo) due() (due []*undoing, wait time.Duration, more bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if len(u.pending) == 0 || u.ctx.Err() != nil {
@@ -123,9 +135,9 @@ func (u *undo) due() (due []driver.AbandonRequest, wait time.Duration, more bool
 	}
 	now := u.clock.now()
 	wait = time.Second
-	for r, p := range u.pending {
+	for _, p := range u.pending {
 		if p.next <= now {
-			due = append(due, r)
+			due = append(due, p)
 		} else {
 			wait = min(wait, p.next-now)
 		}
@@ -133,25 +145,51 @@ func (u *undo) due() (due []driver.AbandonRequest, wait time.Duration, more bool
 	return due, wait, true
 }
 
-// free tries once, alone: names are distinct in a batch, and these need not be.
-func (u *undo) free(r driver.AbandonRequest) {
-	u.mu.Lock()
-	p := u.pending[r]
-	u.mu.Unlock()
-	ctx, cancel := context.WithTimeout(u.ctx, min(p.ttl/3, maxStatementTimeout))
+// free tries once, all together; if that fails, each by itself.
+func (u *undo) free(batch []*undoing) {
+	slices.SortFunc(batch, func(a, b *undoing) int { return cmp.Compare(a.req.Name, b.req.Name) })
+	err := u.send(batch)
+	if err != nil && len(batch) > 1 {
+		for i, p := range batch {
+			u.settle(p, u.send(batch[i:i+1]))
+		}
+		return
+	}
+	for _, p := range batch {
+		u.settle(p, err)
+	}
+}
+
+func (u *undo) send(batch []*undoing) error {
+	reqs := make([]driver.AbandonRequest, len(batch))
+	timeout := maxStatementTimeout
+	for i, p := range batch {
+		reqs[i] = p.req
+		timeout = min(timeout, p.ttl/3)
+	}
+	ctx, cancel := context.WithTimeout(u.ctx, timeout)
 	defer cancel()
-	err := u.mode.abandon(ctx, []driver.AbandonRequest{r})
+	return u.mode.abandon(ctx, reqs)
+}
+
+// settle notes what came of one request, and plans its next try.
+func (u *undo) settle(p *undoing, err error) {
 	if err != nil && u.ctx.Err() == nil {
-		u.log.note(slog.LevelDebug, "sqllock: a request without a reply is not undone yet", "name", r.Name, "error", err)
+		u.log.note(slog.LevelDebug, "sqllock: a request without a reply is not undone yet", "name", p.req.Name, "error", err)
+	}
+	if err == nil {
+		u.freed(p.req.Name)
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if u.pending[p.req] != p { // it was added anew meanwhile
+		return
+	}
 	p.freed = p.freed || err == nil
 	now := u.clock.now()
-	if now >= p.until && !u.sure || u.sure && p.freed {
-		if u.pending[r] == p { // not added anew meanwhile
-			delete(u.pending, r)
-		}
+	sure := u.sure || p.once
+	if now >= p.until && !u.sure || sure && p.freed {
+		delete(u.pending, p.req)
 		return
 	}
 	// The last try comes when the TTL is over, not before.

@@ -84,7 +84,7 @@ func (u *unique) renew(ctx context.Context, reqs []driver.RenewRequest, wait boo
 	return res, err
 }
 
-func (u *unique) release(ctx context.Context, reqs []driver.ReleaseRequest) (res []bool, err error) {
+func (u *unique) release(ctx context.Context, reqs []driver.ReleaseRequest) (res []driver.ReleaseResult, err error) {
 	err = u.share(ctx, func(s driver.LeaseStore) error {
 		res, err = s.Release(ctx, reqs)
 		return err
@@ -148,6 +148,34 @@ func (u *unique) guard(ctx context.Context, f driver.GuardFunc, req driver.Guard
 
 func (u *unique) begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error) {
 	return u.store.Begin(ctx, opts)
+}
+
+func (u *unique) single() bool { return false }
+
+func (u *unique) lining() lining { return u }
+
+func (u *unique) line(ctx context.Context, reqs []driver.TicketRequest) (res []driver.TicketResult, err error) {
+	err = u.share(ctx, func(s driver.LeaseStore) error {
+		res, err = s.Line(ctx, reqs)
+		return err
+	})
+	return res, err
+}
+
+func (u *unique) waits(ctx context.Context) (waits []driver.Wait, err error) {
+	err = u.aside(ctx, func(s driver.LeaseStore) error {
+		waits, err = s.Waits(ctx)
+		return err
+	})
+	return waits, err
+}
+
+func (u *unique) listen(ctx context.Context, heard func(driver.ID)) error {
+	listener, ok := u.store.(driver.Listener)
+	if conns := u.store.Info().MaxConns; !ok || conns != 0 && conns < minPush {
+		return errNoPush
+	}
+	return listener.Listen(ctx, heard)
 }
 
 func (u *unique) lives(driver.ID) bool { return true }

@@ -28,7 +28,9 @@ func (l *Locker) unlock(lease *Lease) error {
 	err = l.free(h)
 	h.end()
 	l.queue.freed(h)
-	l.events.unlocked(UnlockedEvent{LeaseInfo: h.info(), Err: err, Held: l.clock.now() - h.granted})
+	if l.events != nil {
+		l.events.unlocked(UnlockedEvent{LeaseInfo: h.info(), Err: err, Held: l.clock.now() - h.granted})
+	}
 	return err
 }
 
@@ -36,19 +38,24 @@ func (l *Locker) unlock(lease *Lease) error {
 // help, for as long as two statements may take. What it could not free for
 // certain is freed in the background.
 func (l *Locker) free(h *hold) error {
-	ctx, cancel := context.WithTimeout(l.base, 2*l.cfg.timeout(h.ttl))
-	defer cancel()
 	if h.unclear { // a request may still arrive, when the name has been freed
 		defer l.undo.add(driver.AbandonRequest{Name: h.name, Acq: h.acq, Guarded: h.isGuarded(), Shared: h.shared}, h.kept())
 	}
-	unclear := false
+	freed, crowd, err := l.releaseOnce(l.base, h, false)
+	if freed {
+		return nil
+	}
+	return l.insistToFree(h, crowd, err)
+}
+
+// insistToFree is free after a first request that has not freed.
+func (l *Locker) insistToFree(h *hold, crowd bool, err error) error {
+	ctx, cancel := context.WithTimeout(l.base, 2*l.cfg.timeout(h.ttl))
+	defer cancel()
+	freed, unclear, alone := false, false, false
 	pause := newPauses(&l.cfg)
 	patience := l.clock.now() + guardPatience
 	for {
-		freed, err := l.releaseOnce(ctx, h)
-		if freed {
-			return nil
-		}
 		fault := driver.Again
 		if err == nil {
 			if err = l.notFreed(ctx, h, unclear); !errors.Is(err, ErrGuarded) {
@@ -58,6 +65,7 @@ func (l *Locker) free(h *hold) error {
 			fault = l.mode.classify(err)
 		}
 		unclear = unclear || fault == driver.Unclear
+		alone = alone || crowd // what failed may have done so for another's sake
 		switch {
 		case fault == driver.Again && h.isGuarded() && l.clock.now() >= patience:
 			if !errors.Is(err, ErrGuarded) { // on SQLite a guard locks all of the database
@@ -68,6 +76,9 @@ func (l *Locker) free(h *hold) error {
 			l.undo.add(h.abandonment())
 			return fmt.Errorf("sqllock: unlock %q: it will be freed in the background, at latest by its expiry: %w", h.name, err)
 		}
+		if freed, crowd, err = l.releaseOnce(ctx, h, alone); freed {
+			return nil
+		}
 	}
 }
 
@@ -76,11 +87,44 @@ func (l *Locker) free(h *hold) error {
 // or the end of a transaction.
 const guardPatience = 200 * time.Millisecond
 
-func (l *Locker) releaseOnce(ctx context.Context, h *hold) (freed bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.timeout(h.ttl))
-	defer cancel()
-	res, err := l.mode.release(ctx, []driver.ReleaseRequest{{Name: h.name, Acq: h.acq, Version: h.token, MinHold: h.minHold, Guarded: h.isGuarded(), Shared: h.shared}})
-	return err == nil && res[0], err
+// sendReleases runs one statement, and tells the waiters of this process who have a
+// name now.
+func (l *Locker) sendReleases(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
+	before := l.clock.now()
+	res, err := l.mode.release(ctx, reqs)
+	if err != nil {
+		return nil, err
+	}
+	for i := range res {
+		for _, turn := range res[i].Next {
+			l.tickets.turn(turn, before)
+		}
+	}
+	return res, nil
+}
+
+// releaseOnce sends the request once.
+func (l *Locker) releaseOnce(ctx context.Context, h *hold, alone bool) (freed, crowd bool, err error) {
+	req := driver.ReleaseRequest{Name: h.name, Acq: h.acq, Version: h.token, MinHold: h.minHold, Guarded: h.isGuarded(), Shared: h.shared,
+		Awaited: l.tickets.waitFor(h.name)}
+	a, ok := l.releases.do(ctx, nil, call[driver.ReleaseRequest, driver.ReleaseResult]{
+		req: req, kind: releaseKind(h, &req, alone), timeout: l.cfg.timeout(h.ttl),
+	}, func(answer[driver.ReleaseResult]) {})
+	if !ok {
+		return false, false, fmt.Errorf("%w: %w", errUnanswered, ctx.Err())
+	}
+	return a.err == nil && a.res.Freed, a.crowd, a.err
+}
+
+// releaseKind tells with which requests one can go together.
+func releaseKind(h *hold, req *driver.ReleaseRequest, alone bool) kind {
+	k := kind{group: group(h.ttl), alone: alone}
+	for i, flag := range []bool{req.Guarded, req.Shared, req.Awaited} {
+		if flag {
+			k.flags |= 1 << i
+		}
+	}
+	return k
 }
 
 // notFreed finds out why the database did not free a hold: it does not know it any

@@ -76,7 +76,7 @@ func TestWhoSharesANameCannotHaveItAlone(t *testing.T) {
 
 func TestAWaiterWhoseOwnerSharesTheNameMeanwhileIsToldAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, newFake(), &sqllock.UniqueOptions{TTL: ttl})
+		b := newBench(t, newFake(), &sqllock.UniqueOptions{TTL: ttl, Barging: true}) // else it would keep readers out
 		defer b.close()
 		job := sqllock.WithOwner(t.Context(), "job-7")
 		other := b.rlock(t.Context(), "a")

@@ -126,7 +126,7 @@ func (h *halfway) below(t *testing.T, n int) {
 	if len(objects(t, h.engine, h.db)) == 0 {
 		up(t, h.m) // for its account
 	}
-	for _, table := range []string{"fence", "holder", "term", "pin"} {
+	for _, table := range []string{"fence", "holder", "ticket", "term", "pin"} {
 		mustExec(t, h.db, `DROP TABLE IF EXISTS sqllock_`+table)
 	}
 	h.run(t, h.files[0].down) // which drops everything else

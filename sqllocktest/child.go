@@ -28,10 +28,10 @@ type childConfig struct {
 // order is one line on the standard input of a child, and answer the one that it
 // writes for it.
 type order struct {
-	Do   string // lock, try, rlock, tryrlock, locktx, unlock, remaining, watch, write, work
+	Do   string // lock, try, rlock, tryrlock, locktx, unlock, remaining, watch, write, work, stand, served
 	Name string
 	What string        `json:",omitempty"` // watch: what to look at
-	Gap  time.Duration `json:",omitempty"` // watch: how long the pause will be at least
+	Gap  time.Duration `json:",omitempty"` // watch: how long the pause will be at least; stand: for how long to hold
 	Work *work         `json:",omitempty"`
 
 	Table string `json:",omitempty"` // write: of the ledger
@@ -44,6 +44,7 @@ type answer struct {
 	Lost      bool          `json:",omitempty"` // what was watched said so
 	Said      string        `json:",omitempty"`
 	Took      time.Duration `json:",omitempty"`
+	Tokens    []int64       `json:",omitempty"` // served: of those who stood, in the order of the orders
 	Held      bool          `json:",omitempty"` // the error is an ErrHeld
 	Err       string        `json:",omitempty"`
 }
@@ -110,6 +111,7 @@ type child struct {
 	db     *sql.DB
 	locks  *sqllock.Locker
 	leases map[string]*sqllock.Lease
+	stood  []<-chan answer // those who stand in line, or have stood
 	out    *json.Encoder
 }
 
@@ -137,6 +139,11 @@ func (c *child) obey(o order) answer {
 		return c.write(lease, o)
 	case "work":
 		return o.Work.run(c.locks)
+	case "stand":
+		c.stood = append(c.stood, stand(c.locks, o.Name, o.Gap))
+		return answer{}
+	case "served":
+		return c.served()
 	}
 	return failure(errors.New("no such order: " + o.Do))
 }

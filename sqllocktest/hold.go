@@ -273,7 +273,7 @@ func testWaitForMinHold(e *env) {
 	if _, err := b.ForceUnlock(e.ctx(), name); err != nil {
 		e.Errorf("ForceUnlock of a name that is kept: %v", err)
 	}
-	e.unlock(e.forced(b, name)) // the last request of a wait may just end
+	e.unlock(e.lock(b, name)) // the last request of a wait may just end
 }
 
 func testHoldReentry(e *env) {

@@ -182,7 +182,7 @@ func themes() []theme {
 		{processPromises, false}, {pausePromises, false}, {deadlinePromises, false},
 		{replyPromises, false}, {networkPromises, false}, {manyPromises, false}, {crowdPromises, true},
 		{holdPromises, false}, {insidePromises, true}, {reapPromises, false}, {guardPromises, true},
-		{sharedPromises, true}, {upgradePromises, false},
+		{sharedPromises, true}, {upgradePromises, false}, {linePromises, true},
 		{txPromises, true}, {txWaitPromises, true}, {txCrashPromises, false},
 		{sessionPromises, true}, {sessionFaultPromises, false}, {sessionConnPromises, false},
 	}

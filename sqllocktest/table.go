@@ -20,6 +20,8 @@ type Table struct {
 	// that Unpin ends. It may change nothing.
 	Pin   func(ctx context.Context, conn *sql.Conn, name string) error
 	Unpin func(ctx context.Context, conn *sql.Conn) error
+	// Waiters is how many tickets there are for a name.
+	Waiters func(ctx context.Context, db *sql.DB, name string) (int, error)
 	// LocksRows says that Pin leaves other rows alone.
 	LocksRows bool
 
@@ -67,6 +69,10 @@ func LeaseTable(parameter, begin, lockRow string) *Table {
 				FROM sqllock_lock WHERE name = `+parameter, name).
 				Scan(&r.Held, &r.Owner, &r.Label, &r.Version, &r.Holds, &r.AcquiredAt, &r.ExpiresAt)
 			return r, err
+		},
+		Waiters: func(ctx context.Context, db *sql.DB, name string) (n int, err error) {
+			err = db.QueryRowContext(ctx, `SELECT count(*) FROM sqllock_ticket WHERE name = `+parameter, name).Scan(&n)
+			return n, err
 		},
 		Expire:  update(`expires_at = 1`),
 		Stretch: update(`expires_at = expires_at + 3600000000`),

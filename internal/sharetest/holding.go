@@ -148,9 +148,9 @@ var holding = map[string]func(*testing.T, *suite, string){
 		}
 		s.counts(t, name+"3", 2)
 		freed, err := s.store.Release(t.Context(), releases)
-		for i, ok := range freed {
-			if ok != (i != 5) || err != nil {
-				t.Errorf("release %d: %v, %v", i, ok, err)
+		for i, r := range freed {
+			if r.Freed != (i != 5) || err != nil {
+				t.Errorf("release %d: %+v, %v", i, r, err)
 			}
 		}
 		s.counts(t, name+"3", 0)

@@ -107,7 +107,8 @@ func (h held) renew(ttl time.Duration) driver.RenewRequest {
 func (s *suite) release(t *testing.T, want bool, reqs ...driver.ReleaseRequest) {
 	t.Helper()
 	freed, err := s.store.Release(t.Context(), reqs)
-	if err != nil || len(freed) != len(reqs) || slices.Contains(freed, !want) {
+	wrong := func(r driver.ReleaseResult) bool { return r.Freed != want }
+	if err != nil || len(freed) != len(reqs) || slices.ContainsFunc(freed, wrong) {
 		t.Errorf("Release = %v, %v; want %v", freed, err, want)
 	}
 }

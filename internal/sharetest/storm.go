@@ -177,7 +177,7 @@ func (c *client) end() {
 	c.mu.Unlock()
 	c.call(func(ctx context.Context) error {
 		freed, err := c.store.Release(ctx, []driver.ReleaseRequest{h.release()})
-		if err == nil && !freed[0] {
+		if err == nil && !freed[0].Freed {
 			c.t.Errorf("a lease that was held was not released")
 		}
 		return err

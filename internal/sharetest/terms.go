@@ -85,7 +85,7 @@ var terms = map[string]func(*testing.T, *suite, string){
 					t.Errorf("%s: %+v", gate, r)
 				}
 			})
-			if r := s.look(t, name); r.Gate <= r.Now || r.Readers != 1 {
+			if r := s.look(t, name); r.Gate > r.Now != (gate == "not_before") || r.Readers != 1 {
 				t.Errorf("%s: %+v", gate, r)
 			}
 			s.exec(t, `UPDATE {lock} SET `+gate+` = 1 WHERE name = '`+name+`'`)

@@ -1,0 +1,208 @@
+package sqllock
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// collector gathers the requests of one kind of statement, of all callers of a
+// Locker, and sends them in batches. While fewer statements than lanes are under
+// way a request leaves at once; else it waits for one of them to come back, and
+// leaves together with whatever came meanwhile. Nobody waits for a timer: the more
+// callers there are, the larger are the batches.
+type collector[Q, R any] struct {
+	send  func(ctx context.Context, reqs []Q) ([]R, error)
+	key   func(*Q) string  // requests of one batch are sorted by it
+	apart func(*Q) string  // and distinct by this
+	parts func(error) bool // whether a part of a batch may get through that failed so
+	clock clock
+	gate  *gate
+	base  context.Context // of every statement
+	lanes int             // statements under way, at most
+	most  int             // requests in one, at most
+
+	mu      sync.Mutex
+	waiting []*call[Q, R]
+	flying  int
+	wg      sync.WaitGroup
+}
+
+// call is one request on its way. done is called with the answer, on a goroutine of
+// the collector, and must not block; it is not called if the request was withdrawn
+// before it was sent.
+type call[Q, R any] struct {
+	req     Q
+	kind    kind
+	timeout time.Duration // of the statement
+	done    func(answer[R])
+}
+
+// kind tells which requests can be sent together.
+type kind struct {
+	group int  // by TTL: see group
+	flags int  // what makes statements differ
+	alone bool // the request has failed in a batch, perhaps for another's sake
+	bulky bool // few of them make a large statement
+}
+
+// mostBulky is how many bulky requests are sent together.
+const mostBulky = 16
+
+// answer is what came of one request.
+type answer[R any] struct {
+	res    R
+	before time.Duration // read before the statement was sent
+	after  time.Duration // read when it was back
+	err    error
+	crowd  bool // others were in the same statement: the error may be theirs
+}
+
+// do sends a request and waits for the answer, or until ctx or ending is over: then
+// it returns false. What is answered after that goes to late.
+func (c *collector[Q, R]) do(ctx context.Context, ending <-chan struct{}, r call[Q, R], late func(answer[R])) (answer[R], bool) {
+	answered := make(chan answer[R], 1)
+	var settled atomic.Bool // by the answer, or by the caller who left
+	r.done = func(a answer[R]) {
+		if settled.CompareAndSwap(false, true) {
+			answered <- a
+		} else {
+			late(a)
+		}
+	}
+	c.add(&r)
+	select {
+	case a := <-answered:
+		return a, true
+	case <-ctx.Done():
+	case <-ending:
+	}
+	if settled.CompareAndSwap(false, true) {
+		c.withdraw(&r)
+		return answer[R]{}, false
+	}
+	return <-answered, true
+}
+
+// add sends a request as soon as it can.
+func (c *collector[Q, R]) add(r *call[Q, R]) {
+	c.gate.resume()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting = append(c.waiting, r)
+	if c.flying < c.lanes {
+		c.flying++
+		c.wg.Go(c.run)
+	}
+}
+
+// withdraw takes a request back that was not sent.
+func (c *collector[Q, R]) withdraw(r *call[Q, R]) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if i := slices.Index(c.waiting, r); i >= 0 {
+		c.waiting = slices.Delete(c.waiting, i, i+1)
+		c.gate.leave()
+	}
+}
+
+// run sends batches for as long as there are any.
+func (c *collector[Q, R]) run() {
+	for {
+		batch := c.take()
+		if batch == nil {
+			return
+		}
+		c.fly(batch)
+	}
+}
+
+// take takes the next batch off those who wait: the first of them and all that can
+// go with it. If there is none the lane is over.
+func (c *collector[Q, R]) take() []*call[Q, R] {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.waiting) == 0 {
+		c.waiting = nil
+		c.flying--
+		return nil
+	}
+	first := c.waiting[0].kind
+	most := c.most
+	switch {
+	case first.alone:
+		most = 1
+	case first.bulky:
+		most = min(most, mostBulky)
+	}
+	batch := make([]*call[Q, R], 0, min(most, len(c.waiting)))
+	names := make(map[string]struct{}, min(most, len(c.waiting)))
+	rest := c.waiting[:0]
+	for _, r := range c.waiting {
+		name := c.apart(&r.req)
+		_, twice := names[name]
+		if twice || r.kind != first || len(batch) == most {
+			rest = append(rest, r)
+			continue
+		}
+		names[name] = struct{}{}
+		batch = append(batch, r)
+	}
+	clear(c.waiting[len(rest):])
+	c.waiting = rest
+	return batch
+}
+
+// fly sends one batch and hands out the answers.
+func (c *collector[Q, R]) fly(batch []*call[Q, R]) {
+	slices.SortStableFunc(batch, func(a, b *call[Q, R]) int { return cmp.Compare(c.key(&a.req), c.key(&b.req)) })
+	reqs := make([]Q, len(batch))
+	timeout := batch[0].timeout
+	for i, r := range batch {
+		reqs[i] = r.req
+		timeout = min(timeout, r.timeout)
+	}
+	ctx, cancel := context.WithTimeout(c.base, timeout)
+	defer cancel()
+	before := c.clock.now()
+	res, err := c.send(ctx, reqs)
+	if err != nil && len(batch) > 1 && c.parts(err) {
+		c.flyInParts(batch)
+		return
+	}
+	after := c.clock.now()
+	for i, r := range batch {
+		a := answer[R]{before: before, after: after, err: err, crowd: len(batch) > 1}
+		if err == nil {
+			a.res = res[i]
+		}
+		c.give(r, a)
+	}
+}
+
+// partSize is how many requests are sent together again after their batch has
+// failed, and of which each is sent alone if that fails too.
+const partSize = 32
+
+// flyInParts sends a batch again that has failed as a whole, so that a request which
+// is to blame ends up alone.
+func (c *collector[Q, R]) flyInParts(batch []*call[Q, R]) {
+	size := partSize
+	if len(batch) <= partSize {
+		size = 1
+	}
+	for part := range slices.Chunk(batch, size) {
+		c.fly(part)
+	}
+}
+
+func (c *collector[Q, R]) give(r *call[Q, R], a answer[R]) {
+	r.done(a)
+	c.gate.leave()
+}
+
+// join waits for what is under way. Nothing may be added any more.
+func (c *collector[Q, R]) join() { c.wg.Wait() }

@@ -1,0 +1,181 @@
+package sqllock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqllock/sqllock"
+)
+
+// crowd has n callers lock a name of their own at one time, and returns how long that
+// took them all.
+func (b *bench) crowd(n int) (took time.Duration, leases []*sqllock.Lease) {
+	b.t.Helper()
+	began := time.Now()
+	leases = make([]*sqllock.Lease, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			var err error
+			if leases[i], err = b.Lock(b.t.Context(), fmt.Sprint("name ", i)); err != nil {
+				b.t.Errorf("Lock: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	return time.Since(began), leases
+}
+
+func TestRequestsThatComeWhileStatementsAreUnderWayLeaveTogether(t *testing.T) {
+	for what, c := range map[string]struct {
+		opts       sqllock.UniqueOptions
+		statements int
+	}{
+		"one statement under way": {sqllock.UniqueOptions{MaxInFlight: 1}, 1 + 1},
+		"three":                   {sqllock.UniqueOptions{MaxInFlight: 3}, 3 + 1},
+		"small batches":           {sqllock.UniqueOptions{MaxInFlight: 1, MaxBatch: 10}, 1 + 10},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const n = 100
+				db := newFake()
+				db.before = after("grant", 10*time.Millisecond)
+				c.opts.TTL = time.Hour
+				b := newBench(t, db, &c.opts)
+				defer b.close()
+				_, leases := b.crowd(n)
+				if got := db.count("grant"); got > c.statements {
+					t.Errorf("%d grants took %d statements, want %d at most", n, got, c.statements)
+				}
+				if limit := c.opts.MaxBatch; limit > 0 && db.largest["grant"] > limit {
+					t.Errorf("%d requests came in one statement", db.largest["grant"])
+				}
+				db.set(func(f *fake) { f.before = after("release", 10*time.Millisecond) })
+				var wg sync.WaitGroup
+				for _, lease := range leases {
+					wg.Go(func() { b.unlock(lease) })
+				}
+				wg.Wait()
+				if got := db.count("release"); got > c.statements {
+					t.Errorf("%d releases took %d statements, want %d at most", n, got, c.statements)
+				}
+			})
+		})
+	}
+}
+
+func TestOneCallerWaitsForNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: time.Hour})
+		defer b.close()
+		began := time.Now()
+		for range 10 {
+			b.unlock(b.lock("a"))
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("ten cycles took %v longer than their statements", took)
+		}
+	})
+}
+
+func TestANameThatSpoilsItsBatchFailsNobodyElse(t *testing.T) {
+	for what, poison := range map[string]error{"refused": errDenied, "deadlock": errDeadlock, "no reply": errNoReply} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const n = 200
+				db := newFake()
+				db.before = after("grant", 10*time.Millisecond)
+				b := newBench(t, db, &sqllock.UniqueOptions{TTL: time.Hour, MaxInFlight: 1})
+				defer b.close()
+				b.unlock(b.lock("warm"))
+				db.poison["name 77"] = poison
+				var wg sync.WaitGroup
+				for i := range n {
+					wg.Go(func() {
+						name := fmt.Sprint("name ", i)
+						lease, err := b.TryLock(t.Context(), name)
+						switch {
+						case i == 77 && !errors.Is(err, poison):
+							t.Errorf("TryLock(%q) = %v", name, err)
+						case i != 77 && err != nil:
+							t.Errorf("TryLock(%q) = %v, as the spoilt one", name, err)
+						case i != 77:
+							b.unlock(lease)
+						}
+					})
+				}
+				wg.Wait()
+			})
+		})
+	}
+}
+
+func TestAReleaseThatSpoilsItsBatchFailsNobodyElse(t *testing.T) {
+	for what, poison := range map[string]error{"refused": errDenied, "no reply": errNoReply} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db := newFake()
+				b := newBench(t, db, &sqllock.UniqueOptions{TTL: 10 * time.Second, MaxInFlight: 1})
+				defer b.close()
+				_, leases := b.crowd(50)
+				db.set(func(f *fake) {
+					f.before = after("release", 10*time.Millisecond)
+					f.poison["name 7"] = poison
+				})
+				var wg sync.WaitGroup
+				for i, lease := range leases {
+					wg.Go(func() {
+						if err := lease.Unlock(t.Context()); (err != nil) != (i == 7) {
+							t.Errorf("Unlock(%q) = %v", lease.Name(), err)
+						}
+					})
+				}
+				wg.Wait()
+			})
+		})
+	}
+}
+
+func TestACallerThatLeavesBeforeItsRequestWasSentSendsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		db.before = after("grant", time.Second)
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: time.Hour, MaxInFlight: 1})
+		defer b.close()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		var wg sync.WaitGroup
+		for i := range 3 {
+			wg.Go(func() {
+				if _, err := b.Lock(ctx, fmt.Sprint("name ", i)); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("Lock = %v", err)
+				}
+			})
+			synctest.Wait() // so the first is under way
+		}
+		wg.Wait()
+		time.Sleep(time.Minute)
+		if n := db.count("grant"); n != 1 {
+			t.Errorf("%d grants were sent, want that of the first alone", n)
+		}
+		for i := range 3 {
+			if db.held(fmt.Sprint("name ", i)) {
+				t.Errorf("name %d is held by nobody", i)
+			}
+		}
+	})
+}
+
+func TestBatchOptionsAreChecked(t *testing.T) {
+	for _, o := range []sqllock.UniqueOptions{{MaxBatch: -1}, {MaxBatch: 10_001}, {MaxInFlight: -1}} {
+		if _, err := sqllock.NewUnique(t.Context(), nil, &o); !errors.Is(err, sqllock.ErrInvalidOption) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}

@@ -1,0 +1,372 @@
+package sqllock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqllock/sqllock"
+)
+
+// standing has somebody wait for a name, after all who wait for it already. The lease
+// comes on the channel.
+func standing(t *testing.T, b *bench, ctx context.Context, name string) <-chan *sqllock.Lease {
+	t.Helper()
+	got := make(chan *sqllock.Lease, 1)
+	before := b.db.waiters(name)
+	go func() {
+		lease, err := b.Lock(ctx, name)
+		if err != nil && ctx.Err() == nil {
+			t.Errorf("Lock(%q): %v", name, err)
+		}
+		got <- lease
+	}()
+	for b.db.waiters(name) == before {
+		time.Sleep(time.Millisecond)
+	}
+	return got
+}
+
+func TestWaitersOfAllProcessesAreServedInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		all := []*bench{newBench(t, db, nil), newBench(t, db, nil), newBench(t, db, nil)}
+		for _, b := range all {
+			defer b.close()
+		}
+		first := all[0].lock("a")
+		var mu sync.Mutex
+		var served []int
+		var wg sync.WaitGroup
+		for i := range 30 {
+			b := all[i*i%3]
+			got := standing(t, b, t.Context(), "a")
+			wg.Go(func() {
+				lease := <-got
+				mu.Lock()
+				served = append(served, i)
+				mu.Unlock()
+				time.Sleep(10 * time.Millisecond)
+				b.unlock(lease)
+			})
+		}
+		all[0].unlock(first)
+		wg.Wait()
+		if !slices.IsSorted(served) || len(served) != 30 {
+			t.Errorf("served in the order %v", served)
+		}
+	})
+}
+
+func TestAReleaseHandsOverToAWaiterOfItsProcessAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: 30 * time.Second})
+		defer b.close()
+		lease := b.lock("a")
+		next := standing(t, b, t.Context(), "a")
+		asked := db.count("line")
+		began := time.Now()
+		b.unlock(lease)
+		second := <-next
+		if took := time.Since(began); took != 0 {
+			t.Errorf("the hand-over took %v", took)
+		}
+		if n := db.count("line") - asked; n != 0 {
+			t.Errorf("the waiter asked %d times", n)
+		}
+		if left := second.Remaining(); left > 5*time.Second {
+			t.Errorf("the lease lasts %v, the row 5s", left)
+		}
+		time.Sleep(time.Minute) // it is renewed from then on
+		if err := second.Context().Err(); err != nil || second.Token() <= lease.Token() {
+			t.Errorf("token %d after %d: %v", second.Token(), lease.Token(), err)
+		}
+		b.unlock(second)
+	})
+}
+
+func TestThePollSlowsDownWhileNothingChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: time.Hour})
+		defer b.close()
+		lease := b.lock("a")
+		var waiting []<-chan *sqllock.Lease
+		for range 20 {
+			waiting = append(waiting, standing(t, b, t.Context(), "a"))
+		}
+		time.Sleep(10 * time.Second)
+		looks, lines := db.count("look"), db.count("line")
+		time.Sleep(time.Minute)
+		if n := db.count("look") - looks; n > 121 {
+			t.Errorf("20 waiters looked %d times in a minute", n)
+		}
+		if n := db.count("line") - lines; n > 60 {
+			t.Errorf("20 tickets were renewed by %d statements in a minute", n)
+		}
+		b.unlock(lease)
+		for _, next := range waiting {
+			b.unlock(<-next)
+		}
+	})
+}
+
+func TestAWaiterThatGivesUpLeavesTheLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b, other := newBench(t, db, nil), newBench(t, db, nil)
+		defer b.close()
+		defer other.close()
+		lease := b.lock("a")
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := standing(t, b, ctx, "a")
+		next := standing(t, other, t.Context(), "a")
+		cancel()
+		if <-gone != nil {
+			t.Error("a waiter that gave up got the name")
+		}
+		synctest.Wait()
+		if n := db.waiters("a"); n != 1 {
+			t.Errorf("%d stand in line", n)
+		}
+		b.unlock(lease)
+		other.unlock(<-next)
+		abandoned := db.count("abandon")
+		time.Sleep(time.Hour)
+		if n := db.count("abandon"); n != abandoned {
+			t.Errorf("the ticket was taken away %d times more", n-abandoned)
+		}
+	})
+}
+
+func TestAWaiterWhoseTicketWasAnsweredWithSilenceIsServedOnce(t *testing.T) {
+	for what, when := range map[string]string{"when it entered": "line", "when it was granted": "granted"} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db := newFake()
+				b := newBench(t, db, &sqllock.UniqueOptions{TTL: 30 * time.Second})
+				defer b.close()
+				lease := b.lock("a")
+				silent := func(context.Context, string) error { return nil }
+				if when == "line" {
+					silent = failing("line", errNoReply)
+				}
+				db.set(func(f *fake) { f.after = silent })
+				got := standing(t, b, t.Context(), "a")
+				if when == "granted" {
+					db.set(func(f *fake) { f.after = failing("release", errNoReply) })
+					go func() { _ = lease.Unlock(t.Context()) }()
+					for db.waiters("a") > 0 {
+						time.Sleep(time.Millisecond)
+					}
+				}
+				db.set(func(f *fake) { f.after = nil })
+				if when == "line" {
+					b.unlock(lease)
+				}
+				second := <-got
+				if row := db.row("a"); row.version != second.Token() {
+					t.Errorf("the token is %d, that of the row %d", second.Token(), row.version)
+				}
+				time.Sleep(time.Minute)
+				if err := second.Context().Err(); err != nil {
+					t.Errorf("the lease is over: %v", context.Cause(second.Context()))
+				}
+				b.unlock(second)
+				time.Sleep(time.Minute)
+				if db.held("a") || db.waiters("a") > 0 {
+					t.Error("something was left")
+				}
+			})
+		})
+	}
+}
+
+func TestADeadWaiterHoldsUpTheLineForItsTicketAndNoLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b, dead := newBench(t, db, nil), newBench(t, db, nil)
+		defer b.close()
+		lease := b.lock("a")
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := standing(t, dead, ctx, "a")
+		next := standing(t, b, t.Context(), "a")
+		db.set(func(f *fake) { f.before = failing("abandon", errDown) }) // as if it had been killed
+		cancel()
+		<-gone
+		began := time.Now()
+		b.unlock(lease)
+		second := <-next
+		if took := time.Since(began); took > 2*5*time.Second {
+			t.Errorf("the next one waited for %v", took)
+		}
+		db.set(func(f *fake) { f.before = nil })
+		b.unlock(second)
+		dead.close()
+	})
+}
+
+func TestBargingStandsInNoLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{Barging: true})
+		defer b.close()
+		lease := b.lock("a")
+		got := make(chan *sqllock.Lease)
+		go func() { got <- b.lock("a") }()
+		time.Sleep(time.Second)
+		b.unlock(lease)
+		b.unlock(<-got)
+		if n := db.count("line"); n != 0 {
+			t.Errorf("it stood in line %d times", n)
+		}
+	})
+}
+
+// holding locks a name and returns a context that carries the lease.
+func holding(t *testing.T, b *bench, name string) (context.Context, *sqllock.Lease) {
+	t.Helper()
+	lease := b.lock(name)
+	return lease.Context(), lease
+}
+
+func TestADeadlockEndsTheYoungestWaiter(t *testing.T) {
+	for _, n := range []int{1, 2, 5} {
+		t.Run(fmt.Sprint(n, " in the cycle"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db := newFake()
+				all := []*bench{newBench(t, db, nil), newBench(t, db, nil)}
+				type result struct {
+					who   int
+					lease *sqllock.Lease
+					err   error
+				}
+				results := make(chan result, n)
+				leases := make([]*sqllock.Lease, n)
+				ctxs := make([]context.Context, n)
+				for i := range n {
+					ctxs[i], leases[i] = holding(t, all[i%2], fmt.Sprint("name ", i))
+				}
+				if n == 1 { // else it would re-enter
+					ctxs[0] = sqllock.WithoutOwner(ctxs[0])
+				}
+				var closed time.Time
+				for i := range n {
+					go func() {
+						lease, err := all[i%2].Lock(ctxs[i], fmt.Sprint("name ", (i+1)%n))
+						results <- result{i, lease, err}
+					}()
+					time.Sleep(time.Second)
+					closed = time.Now()
+				}
+				if took := time.Since(closed); took > 0 {
+					t.Fatal(took)
+				}
+				for i := range n {
+					r := <-results
+					if i == 0 {
+						if r.who != n-1 || !errors.Is(r.err, sqllock.ErrDeadlock) {
+							t.Errorf("caller %d: %v; want that the youngest is told of the deadlock", r.who, r.err)
+						}
+						for k := range n {
+							if !strings.Contains(fmt.Sprint(r.err), fmt.Sprintf("%q", fmt.Sprint("name ", k))) {
+								t.Errorf("%v: does not name all of the cycle", r.err)
+							}
+						}
+					} else if r.err != nil {
+						t.Errorf("caller %d: %v", r.who, r.err)
+					}
+					if r.lease != nil {
+						all[r.who%2].unlock(r.lease)
+					}
+					all[r.who%2].unlock(leases[r.who])
+				}
+				for _, b := range all {
+					b.close()
+				}
+			})
+		})
+	}
+}
+
+func TestADeadlockIsToldWithinASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, nil)
+		defer b.close()
+		ctx, lease := holding(t, b, "a")
+		began := time.Now()
+		_, err := b.Lock(sqllock.WithoutOwner(ctx), "a")
+		if took := time.Since(began); took > time.Second || !errors.Is(err, sqllock.ErrDeadlock) {
+			t.Errorf("after %v: %v", took, err)
+		}
+		b.unlock(lease)
+	})
+}
+
+func TestWhoWaitsWithoutACycleIsLeftInPeace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, nil)
+		defer b.close()
+		ctx, one := holding(t, b, "a")
+		other := b.lock("b")
+		got := make(chan *sqllock.Lease)
+		go func() { // waits for b, whose holder waits for nothing
+			lease, err := b.Lock(ctx, "b")
+			if err != nil {
+				t.Error(err)
+			}
+			got <- lease
+		}()
+		third := make(chan *sqllock.Lease)
+		go func() { third <- b.lock("a") }() // waits for a, and carries nothing
+		time.Sleep(time.Minute)
+		b.unlock(other)
+		b.unlock(<-got)
+		b.unlock(one)
+		b.unlock(<-third)
+	})
+}
+
+func TestHandOversOfManyWaitersTakeNoMoreStatementsThanThoseOfFew(t *testing.T) {
+	per := func(n int) (statements float64) {
+		synctest.Test(t, func(t *testing.T) {
+			db := newFake()
+			b := newBench(t, db, &sqllock.UniqueOptions{TTL: time.Hour})
+			defer b.close()
+			lease := b.lock("a")
+			var waiting []<-chan *sqllock.Lease
+			for range n {
+				waiting = append(waiting, standing(t, b, t.Context(), "a"))
+			}
+			before := db.all()
+			b.unlock(lease)
+			for _, next := range waiting {
+				b.unlock(<-next)
+			}
+			statements = float64(db.all()-before) / float64(n)
+		})
+		return statements
+	}
+	if few, many := per(5), per(500); many > 1.1*few || many > 4 {
+		t.Errorf("%v statements for a hand-over to one of 500, %v to one of 5", many, few)
+	}
+}
+
+// all returns how many statements have run.
+func (f *fake) all() (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, k := range f.sent {
+		n += k
+	}
+	return n
+}

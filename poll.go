@@ -1,0 +1,132 @@
+package sqllock
+
+import (
+	"context"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// poll looks at all names that waiters stand in line for, with one statement, while
+// the database does not tell whose turn it is. The pauses grow while nothing
+// changes. Guarded by tickets.mu.
+type poll struct {
+	pause time.Duration
+	next  time.Duration
+	busy  bool
+	last  bool // one look is wanted although the database tells
+}
+
+// pollMin is the pause between two looks while names change hands.
+func (c *config) pollMin() time.Duration { return c.retryMin / 2 }
+
+// hurry makes the next look come soon; the caller holds mu.
+func (p *poll) hurry(pause, now time.Duration) {
+	p.pause = pause
+	p.next = min(p.next, now+pause)
+}
+
+// look looks if it is time to, and returns when to do so again; the caller holds mu.
+func (p *poll) look(t *tickets, now time.Duration) (at time.Duration) {
+	switch {
+	case p.busy, t.ears.hearing && !p.last:
+		return never
+	case p.next > now:
+		return p.next
+	}
+	var names []string
+	for name, line := range t.names {
+		if t.l.queue.alone(name) { // its own release tells
+			continue
+		}
+		for _, x := range line {
+			if x.told { // else it is asked for just now
+				names = append(names, name)
+				break
+			}
+		}
+	}
+	p.next = now + p.pause
+	if len(names) == 0 {
+		return p.next
+	}
+	p.busy, p.last = true, false
+	t.l.gate.resume()
+	t.wg.Go(func() {
+		defer t.l.gate.leave()
+		t.peek(names)
+	})
+	return never
+}
+
+// peek looks at names and acts on what it sees.
+func (t *tickets) peek(names []string) {
+	ctx, cancel := context.WithTimeout(t.l.base, t.l.cfg.timeout(t.l.cfg.ttl))
+	defer cancel()
+	before := t.l.clock.now()
+	rows, err := t.mode.look(ctx, names)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	changed := false
+	if err == nil {
+		for i := range rows {
+			changed = t.seen(&rows[i], before) || changed
+		}
+	}
+	p := &t.poll
+	p.busy = false
+	p.pause = min(2*p.pause, t.l.cfg.retryMax)
+	if changed {
+		p.pause = t.l.cfg.pollMin()
+	}
+	p.next = t.l.clock.now() + p.pause
+	t.kick()
+}
+
+// seen acts on the row of a name: it may name one of the waiters, or nobody. It
+// reports whether the row has changed since it was looked at last; the caller holds
+// mu.
+func (t *tickets) seen(row *driver.Row, before time.Duration) (changed bool) {
+	line := t.names[row.Name]
+	if len(line) == 0 {
+		return false
+	}
+	now := shown{row.Holder.Version, row.Readers}
+	if changed = line[0].shown != now; changed {
+		for _, x := range line {
+			x.shown = now
+		}
+	}
+	left := time.Duration(row.Holder.Until-row.Now) * time.Microsecond
+	if x := t.all[row.Holder.Acq]; x != nil && left > 0 {
+		if x.unclear { // it has to be confirmed
+			x.due = t.l.clock.now()
+			return true
+		}
+		t.finish(x, reply{before: before, after: t.l.clock.now(), res: driver.GrantResult{
+			Granted: true, Found: true, Version: row.Holder.Version, Remaining: left, Now: row.Now,
+		}})
+		return true
+	}
+	if row.Held() && left > 0 && row.Readers == 0 {
+		return changed
+	}
+	if row.Readers == 0 || left <= 0 {
+		if row.Gate <= row.Now {
+			line[0].due = t.l.clock.now()
+		}
+		return changed
+	}
+	for _, x := range line { // they may be among those who share it
+		if changed && x.req.Shared {
+			x.due = t.l.clock.now()
+		}
+	}
+	return changed
+}
+
+// shown is what tells states of a row apart.
+type shown struct {
+	version int64
+	readers int
+}

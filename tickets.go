@@ -1,0 +1,375 @@
+package sqllock
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// lining is a mode in which waiters stand in line in the database.
+type lining interface {
+	line(ctx context.Context, reqs []driver.TicketRequest) ([]driver.TicketResult, error)
+	waits(ctx context.Context) ([]driver.Wait, error)
+	look(ctx context.Context, names []string) ([]driver.Row, error)
+	listen(ctx context.Context, heard func(driver.ID)) error
+}
+
+// tickets are the places that waiters of this Locker have in the lines of the
+// database. One goroutine sees to all of them while there are any: it keeps them
+// alive, and finds out whose turn has come. It hears of that from the release of
+// this Locker that handed a name over, from the database where that can push, or by
+// looking at all names at once.
+type tickets struct {
+	l     *Locker
+	mode  lining // nil if the mode has no lines
+	calls *collector[driver.TicketRequest, driver.TicketResult]
+
+	mu      sync.Mutex
+	all     map[driver.ID]*ticket
+	names   map[string][]*ticket // in the order in which they came
+	running bool
+	wake    chan struct{}
+	ears    ears
+	poll    poll
+	cycles  cycles
+
+	wg sync.WaitGroup
+}
+
+// ticket is the place of one waiter. What changes is guarded by tickets.mu.
+type ticket struct {
+	req     driver.TicketRequest
+	kind    kind
+	timeout time.Duration
+	entered time.Duration
+
+	due    time.Duration // when to ask the database again
+	asking bool
+	answer *reply // to be given as soon as nothing is asked any more
+	over   bool   // the answer is in got, or the waiter has left
+	left   bool
+	pauses *pauses
+	shown  shown // what the row said when it was looked at last
+
+	// What the attempt has to know in the end.
+	asked   int
+	told    bool
+	unclear bool
+	since   time.Duration
+	holder  driver.Holder
+	until   time.Duration // for how long that holder had the name when it was asked for
+	err     error
+
+	got chan reply // a grant, or an error that ends the wait; buffered
+}
+
+const (
+	// A ticket lasts for as long as a lease, within these bounds: so long a waiter
+	// that has died may be in the way of others.
+	minTicket = 500 * time.Millisecond
+	maxTicket = 5 * time.Second
+	// maxHanded bounds for how long the row keeps a name for a waiter that may have
+	// died.
+	maxHanded = 5 * time.Second
+)
+
+func newTickets(l *Locker, m lining) *tickets {
+	t := &tickets{l: l, mode: m, all: make(map[driver.ID]*ticket), names: make(map[string][]*ticket), wake: make(chan struct{}, 1)}
+	t.poll.next = never
+	if m != nil {
+		t.calls = &collector[driver.TicketRequest, driver.TicketResult]{
+			send:  t.send,
+			key:   func(r *driver.TicketRequest) string { return r.Name },
+			apart: func(r *driver.TicketRequest) string { return string(r.Acq[:]) },
+			parts: l.parts, clock: l.clock, gate: l.gate, base: l.base, lanes: 1, most: l.cfg.batch,
+		}
+	}
+	return t
+}
+
+// offered reports whether waiters can stand in line.
+func (t *tickets) offered() bool { return t.mode != nil && !t.l.cfg.barging }
+
+// waitFor reports whether somebody of this Locker stands in line for name.
+func (t *tickets) waitFor(name string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.names[name]) > 0
+}
+
+func (t *tickets) send(ctx context.Context, reqs []driver.TicketRequest) ([]driver.TicketResult, error) {
+	defer t.l.keeper.stir()
+	res, err := t.mode.line(ctx, reqs)
+	if err != nil {
+		return nil, err
+	}
+	for i := range res {
+		if crashed := res[i].Crashed; crashed.Acq != (driver.ID{}) {
+			t.l.crashed(reqs[i].Name, crashed)
+		}
+	}
+	return res, nil
+}
+
+// enter puts an attempt in line.
+func (t *tickets) enter(a *attempt, carries []driver.ID) *ticket {
+	trusted := a.opts.trusted()
+	x := &ticket{
+		req: driver.TicketRequest{
+			GrantRequest: a.req,
+			Life:         min(max(trusted, minTicket), maxTicket),
+			Handed:       a.req.TTL - trusted + min(trusted, maxHanded),
+			Carries:      carries,
+		},
+		kind:    kind{group: group(a.opts.ttl), bulky: len(a.req.Value) > 0},
+		timeout: t.l.cfg.timeout(trusted),
+		entered: t.l.clock.now(),
+		pauses:  newPauses(&t.l.cfg),
+		unclear: a.unclear, since: a.since,
+		got: make(chan reply, 1),
+	}
+	x.due = x.entered
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.all[x.req.Acq] = x
+	t.names[x.req.Name] = append(t.names[x.req.Name], x)
+	t.poll.hurry(t.l.cfg.pollMin(), x.entered)
+	if !t.running {
+		t.running = true
+		t.wg.Go(t.run)
+	}
+	t.kick()
+	return x
+}
+
+// kick makes the goroutine look; the caller holds mu.
+func (t *tickets) kick() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// leave takes a waiter out of the line. It returns false if its wait is over: then
+// the answer is in got.
+func (t *tickets) leave(x *ticket) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if x.over {
+		return false
+	}
+	x.left = true
+	t.remove(x)
+	if !x.asking {
+		t.cancel(x)
+	}
+	return true
+}
+
+// remove ends a ticket for this process; the caller holds mu.
+func (t *tickets) remove(x *ticket) {
+	x.over = true
+	delete(t.all, x.req.Acq)
+	rest := slices.DeleteFunc(t.names[x.req.Name], func(y *ticket) bool { return y == x })
+	if len(rest) == 0 {
+		delete(t.names, x.req.Name)
+	} else {
+		t.names[x.req.Name] = rest
+	}
+}
+
+// cancel takes the ticket of a waiter who has left, and what it may have been given,
+// away from the database; the caller holds mu.
+func (t *tickets) cancel(x *ticket) {
+	r := driver.AbandonRequest{Name: x.req.Name, Acq: x.req.Acq, Shared: x.req.Shared}
+	switch {
+	case x.unclear: // a request may still arrive
+		t.l.undo.add(r, x.req.TTL)
+	case x.asked > 0:
+		t.l.undo.once(r, x.req.TTL)
+	}
+}
+
+// finish gives a waiter its answer; the caller holds mu. While a request of the
+// ticket is under way the answer waits for it: if it arrived when the name has been
+// given back again, it would stand in line for nobody.
+func (t *tickets) finish(x *ticket, r reply) {
+	if x.asking {
+		x.answer = &r
+		return
+	}
+	t.remove(x)
+	x.got <- r
+}
+
+// fail ends a wait; the caller holds mu.
+func (t *tickets) fail(x *ticket, err error) {
+	x.left = true
+	t.remove(x)
+	x.got <- reply{err: err}
+	if !x.asking {
+		t.cancel(x)
+	}
+}
+
+// turn notes that a release of this Locker, that was sent at before, has made a
+// waiter of its own the holder.
+func (t *tickets) turn(turn driver.Turn, before time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	x := t.all[turn.Acq]
+	if x == nil { // it has left, and takes back what it was given
+		return
+	}
+	t.finish(x, reply{before: before, after: t.l.clock.now(), res: driver.GrantResult{
+		Granted: true, Found: true, Version: turn.Version, Remaining: turn.Remaining, Now: turn.Now,
+	}})
+}
+
+// nudge asks again for name: for the first in line, and if that would share it for
+// those who would enter with it.
+func (t *tickets) nudge(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.l.clock.now()
+	for i, x := range t.names[name] {
+		if i > 0 && !x.req.Shared {
+			break
+		}
+		x.due = now
+		t.kick()
+		if !x.req.Shared {
+			break
+		}
+	}
+}
+
+// run sees to the tickets until there are none.
+func (t *tickets) run() {
+	nap := time.NewTimer(0)
+	defer nap.Stop()
+	for {
+		select {
+		case <-nap.C:
+		case <-t.wake:
+		case <-t.l.base.Done():
+			return
+		}
+		next, more := t.attend()
+		if !more {
+			return
+		}
+		nap.Reset(next)
+	}
+}
+
+// attend asks for what is due, and returns when to do so again.
+func (t *tickets) attend() (next time.Duration, more bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.l.clock.now()
+	if len(t.all) == 0 {
+		t.running = t.ears.linger(now)
+		return time.Second, t.running
+	}
+	due := false
+	at := never
+	for _, x := range t.all {
+		due = due || !x.asking && x.due <= now
+	}
+	for _, x := range t.all {
+		switch {
+		case x.asking:
+		case due && x.due <= now+x.req.Life/6: // those that would be due soon come along
+			t.ask(x)
+		default:
+			at = min(at, x.due)
+		}
+	}
+	t.ears.listenTo(t, now)
+	at = min(at, t.poll.look(t, now), t.cycles.look(t, now))
+	return max(min(at-now, time.Second), 0), true
+}
+
+// ask sends the request of a ticket; the caller holds mu.
+func (t *tickets) ask(x *ticket) {
+	x.asking = true
+	x.asked++
+	t.calls.add(&call[driver.TicketRequest, driver.TicketResult]{
+		req: x.req, kind: x.kind, timeout: x.timeout,
+		done: func(a answer[driver.TicketResult]) { t.answered(x, a) },
+	})
+}
+
+// answered acts on what the database said of one ticket.
+func (t *tickets) answered(x *ticket, a answer[driver.TicketResult]) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	x.asking = false
+	fault := driver.Fault(0)
+	if a.err != nil {
+		fault = t.l.mode.classify(a.err)
+		if fault == driver.Unclear && !x.unclear {
+			x.unclear, x.since = true, a.before
+		}
+	}
+	r := reply{before: a.before, after: a.after, res: a.res.GrantResult, err: a.err}
+	switch {
+	case x.left:
+		t.cancel(x)
+	case x.answer != nil:
+		t.finish(x, *x.answer)
+	case a.err == nil && a.res.Granted && a.res.Found && x.unclear:
+		x.asking = true
+		t.l.gate.resume()
+		t.wg.Go(func() { t.confirm(x, a.res.Version) })
+	case a.err == nil && a.res.Granted:
+		t.finish(x, r)
+	case fault == driver.Refused:
+		t.fail(x, a.err)
+	case a.err != nil:
+		x.err = a.err
+		x.kind.alone = x.kind.alone || a.crowd
+		x.due = t.l.clock.now() + x.pauses.next()
+		t.kick()
+	default:
+		t.told(x, &a)
+	}
+}
+
+// confirm sees to a grant that came of an earlier request without a reply.
+func (t *tickets) confirm(x *ticket, version int64) {
+	defer t.l.gate.leave()
+	r := t.l.confirm(x.req.GrantRequest, version, x.timeout)
+	t.answered(x, answer[driver.TicketResult]{res: driver.TicketResult{GrantResult: r.res}, before: r.before, after: r.after, err: r.err})
+}
+
+// told notes who is in the way, and plans when to ask again: to keep the ticket
+// alive, or when the name may be free; the caller holds mu.
+func (t *tickets) told(x *ticket, a *answer[driver.TicketResult]) {
+	now := t.l.clock.now()
+	x.told, x.err = true, nil
+	x.holder = a.res.Holder
+	x.until = time.Duration(x.holder.Until-a.res.Now) * time.Microsecond
+	x.due = now + x.req.Life/3
+	if a.res.Ahead == 0 {
+		switch {
+		case x.until > 0: // it is over at the earliest when the reply came that much later
+			x.due = min(x.due, now+x.until+time.Millisecond)
+		default: // nobody seems to be in the way
+			x.due = min(x.due, now+x.pauses.next())
+		}
+	}
+	t.kick()
+}
+
+// join waits for what is under way; the Locker's statements have ended.
+func (t *tickets) join() {
+	t.wg.Wait()
+	if t.calls != nil {
+		t.calls.join()
+	}
+}
