@@ -53,9 +53,7 @@ type reply = answer[driver.GrantResult]
 func (a *attempt) ask(ctx context.Context) (*hold, *HeldError, error) {
 	a.asked++
 	l := a.l
-	r, ok := l.grants.do(ctx, l.gate.ending, call[driver.GrantRequest, driver.GrantResult]{
-		req: a.req, kind: l.grantKind(a), timeout: l.cfg.timeout(a.opts.trusted()),
-	}, func(r reply) { l.disown(a.req, r) })
+	r, ok := l.grants.do(ctx, l.gate.ending, a.req, l.grantKind(a), l.cfg.timeout(a.opts.trusted()))
 	switch {
 	case ok && r.res.Found && a.unclear:
 		return a.confirm(ctx, r)
@@ -132,9 +130,9 @@ func (l *Locker) confirm(req driver.GrantRequest, version int64, timeout time.Du
 }
 
 // disown gives back what a request got that nobody waits for any more.
-func (l *Locker) disown(req driver.GrantRequest, r reply) {
+func (l *Locker) disown(req *driver.GrantRequest, r reply) {
 	if r.res.Granted || r.err != nil && l.mode.classify(r.err) == driver.Unclear {
-		l.giveBack(req)
+		l.giveBack(*req)
 	}
 }
 
@@ -180,7 +178,6 @@ func (a *attempt) hold(r reply) *hold {
 		delay:    a.opts.lockDelay,
 		limit:    never,
 		granted:  r.after,
-		leases:   make(map[*Lease]struct{}),
 	}
 	if a.opts.hasMaxHold {
 		h.limit = r.before + a.opts.maxHold

@@ -16,9 +16,10 @@ import (
 // callers there are, the larger are the batches.
 type collector[Q, R any] struct {
 	send  func(ctx context.Context, reqs []Q) ([]R, error)
-	key   func(*Q) string  // requests of one batch are sorted by it
-	apart func(*Q) string  // and distinct by this
-	parts func(error) bool // whether a part of a batch may get through that failed so
+	key   func(*Q) string     // requests of one batch are sorted by it
+	apart func(*Q) string     // and distinct by this
+	parts func(error) bool    // whether a part of a batch may get through that failed so
+	late  func(*Q, answer[R]) // gets the answers that nobody waits for any more; must not block
 	clock clock
 	gate  *gate
 	base  context.Context // of every statement
@@ -29,6 +30,8 @@ type collector[Q, R any] struct {
 	waiting []*call[Q, R]
 	flying  int
 	wg      sync.WaitGroup
+
+	idle sync.Pool // of errands
 }
 
 // call is one request on its way. done is called with the answer, on a goroutine of
@@ -61,30 +64,63 @@ type answer[R any] struct {
 	crowd  bool // others were in the same statement: the error may be theirs
 }
 
-// do sends a request and waits for the answer, or until ctx or ending is over: then
-// it returns false. What is answered after that goes to late.
-func (c *collector[Q, R]) do(ctx context.Context, ending <-chan struct{}, r call[Q, R], late func(answer[R])) (answer[R], bool) {
-	answered := make(chan answer[R], 1)
-	var settled atomic.Bool // by the answer, or by the caller who left
-	r.done = func(a answer[R]) {
-		if settled.CompareAndSwap(false, true) {
-			answered <- a
+// errand is a call whose caller waits for the answer. It is used again when that has
+// come.
+type errand[Q, R any] struct {
+	call[Q, R]
+	settled  atomic.Bool // by the answer, or by the caller who left
+	got      answer[R]
+	answered chan struct{}
+}
+
+// errand returns one that is not in use.
+func (c *collector[Q, R]) errand() *errand[Q, R] {
+	if e, ok := c.idle.Get().(*errand[Q, R]); ok {
+		e.settled.Store(false)
+		return e
+	}
+	e := &errand[Q, R]{answered: make(chan struct{}, 1)}
+	e.done = func(a answer[R]) {
+		if e.settled.CompareAndSwap(false, true) {
+			e.got = a
+			e.answered <- struct{}{}
 		} else {
-			late(a)
+			c.late(&e.req, a)
 		}
 	}
-	c.add(&r)
+	return e
+}
+
+// do sends a request and waits for the answer, or until ctx or ending is over: then
+// it returns false. What is answered after that goes to late.
+func (c *collector[Q, R]) do(ctx context.Context, ending <-chan struct{}, req Q, k kind, timeout time.Duration) (answer[R], bool) {
+	e := c.errand()
+	e.req, e.kind, e.timeout = req, k, timeout
+	c.add(&e.call)
 	select {
-	case a := <-answered:
-		return a, true
+	case <-e.answered:
 	case <-ctx.Done():
+		if c.desert(e) {
+			return answer[R]{}, false
+		}
 	case <-ending:
+		if c.desert(e) {
+			return answer[R]{}, false
+		}
 	}
-	if settled.CompareAndSwap(false, true) {
-		c.withdraw(&r)
-		return answer[R]{}, false
+	a := e.got
+	c.idle.Put(e)
+	return a, true
+}
+
+// desert gives up the wait for an answer. It reports false if the answer has come.
+func (c *collector[Q, R]) desert(e *errand[Q, R]) bool {
+	if e.settled.CompareAndSwap(false, true) {
+		c.withdraw(&e.call)
+		return true
 	}
-	return <-answered, true
+	<-e.answered
+	return false
 }
 
 // add sends a request as soon as it can.

@@ -66,7 +66,8 @@ var postgresHarness = sqllocktest.Harness{
 		return s, err
 	},
 	Settings: func(ctx context.Context, conn *sql.Conn) (s string, err error) {
-		err = conn.QueryRowContext(ctx, `SELECT string_agg(name || ' = ' || setting, chr(10) ORDER BY name) FROM pg_settings`).Scan(&s)
+		// Those of PL/pgSQL are there from the first call of a function on.
+		err = conn.QueryRowContext(ctx, `SELECT string_agg(name || ' = ' || setting, chr(10) ORDER BY name) FROM pg_settings WHERE name NOT LIKE 'plpgsql.%'`).Scan(&s)
 		return s, err
 	},
 	ReadOnly: func(dsn string) string { return dsn + "&default_transaction_read_only=on" },

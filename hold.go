@@ -3,6 +3,7 @@ package sqllock
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,12 +38,15 @@ type hold struct {
 	mu     sync.Mutex
 	state  holdState
 	count  int // leases that are not unlocked
-	leases map[*Lease]struct{}
+	leases []*Lease
+	one    [1]*Lease  // that leases begins with: most have no more
 	lost   *LostError // set when state is holdLost
 	worry  worry
 	last   bool // the deadline is as far as it may get
 
 	guarded bool // a Guard was called, and its transaction may be open
+
+	upkeep upkeep // the keeper's
 }
 
 type holdState uint8
@@ -70,7 +74,10 @@ func (h *hold) first(ctx context.Context) *Lease {
 // add makes a lease; the caller holds mu.
 func (h *hold) add(ctx context.Context) *Lease {
 	l := newLease(ctx, h)
-	h.leases[l] = struct{}{}
+	if h.leases == nil {
+		h.leases = h.one[:0]
+	}
+	h.leases = append(h.leases, l)
 	h.count++
 	return l
 }
@@ -101,10 +108,11 @@ func (h *hold) leave(l *Lease) (last bool, err error) {
 	h.expire()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, ok := h.leases[l]; !ok {
+	i := slices.Index(h.leases, l)
+	if i < 0 {
 		return false, ErrNotHeld
 	}
-	delete(h.leases, l)
+	h.leases = slices.Delete(h.leases, i, i+1)
 	h.count--
 	l.unlocked.Store(true)
 	l.ctx.cancel(ErrUnlocked)
@@ -161,7 +169,7 @@ func (h *hold) loseLocked(reason Reason, err error) {
 	h.state = holdLost
 	h.deadline.Store(0)
 	h.lost = &LostError{Name: h.name, Token: h.token, Reason: reason, Err: err}
-	for l := range h.leases {
+	for _, l := range h.leases {
 		l.ctx.cancel(h.lost)
 	}
 }
@@ -211,7 +219,7 @@ func (h *hold) fret(reason Reason, err error) (news bool) {
 func (h *hold) abort(cause error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for l := range h.leases {
+	for _, l := range h.leases {
 		l.ctx.cancel(cause)
 	}
 }

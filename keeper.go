@@ -74,7 +74,8 @@ func (k *keeper) keep(h *hold, now time.Duration) bool {
 	if k.ctx.Err() != nil {
 		return false
 	}
-	u := &upkeep{due: never}
+	u := &h.upkeep
+	*u = upkeep{due: never}
 	if !h.final() {
 		u.due = now + k.cfg.beat((time.Duration(h.deadline.Load())-now)/3)
 	}

@@ -198,12 +198,26 @@ func (l *Locker) try(ctx context.Context, name, owner string, o lockOptions) (*L
 	}
 }
 
-// wait queues up and asks the database whenever that may help.
+// wait asks the database, if nobody of this process is before it, and then queues up
+// and does so whenever that may help.
 func (l *Locker) wait(ctx context.Context, name, owner string, o lockOptions) (*Lease, error) {
-	w := l.queue.join(name, owner, o.shared)
-	defer l.queue.leave(w)
 	a := l.newAttempt(name, owner, o)
-	pause := newPauses(&l.cfg)
+	pause := pauses{l.cfg.retryMin, l.cfg.retryMax}
+	var nap time.Duration
+	if l.queue.quiet(name) {
+		lease, next, err := l.askOnce(ctx, a, o, &pause)
+		if lease != nil || err != nil {
+			return lease, err
+		}
+		nap = next
+	}
+	return l.queueUp(ctx, a, o, pause, nap)
+}
+
+// queueUp waits for nap first, if it is not 0.
+func (l *Locker) queueUp(ctx context.Context, a *attempt, o lockOptions, pause pauses, nap time.Duration) (*Lease, error) {
+	w := l.queue.join(a.req.Name, a.owner, o.shared)
+	defer l.queue.leave(w)
 	lines := l.tickets.offered() && !o.hasTries
 	for {
 		mine, ask := l.queue.look(w)
@@ -214,23 +228,23 @@ func (l *Locker) wait(ctx context.Context, name, owner string, o lockOptions) (*
 				return lease, err
 			}
 		}
-		if lines && (a.told || !ask) { // nobody has to ask who knows that others do
+		switch {
+		case lines && (a.told || !ask): // nobody has to ask who knows that others do
 			return l.stand(ctx, w, a)
-		}
-		nap := never
-		if ask {
-			lease, next, err := l.askOnce(ctx, a, o, pause)
+		case !ask:
+			nap = never
+		case nap == 0:
+			lease, next, err := l.askOnce(ctx, a, o, &pause)
 			if lease != nil || err != nil {
 				return lease, err
 			}
-			if nap = next; l.cfg.parks && a.told { // who is in the way is told at once
-				a.req.Wait = min(slice, l.cfg.timeout(o.trusted())/2)
-			}
+			nap = next
 		}
 		if err := l.sleep(ctx, w.wake, nap); err != nil {
 			a.giveUp()
 			return nil, a.waitError(err)
 		}
+		nap = 0
 	}
 }
 

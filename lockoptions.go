@@ -80,8 +80,8 @@ func Value(b []byte) LockOption {
 // lockOptions applies the options of a call that waits.
 func (c *config) lockOptions(opts []LockOption, shared bool) (lockOptions, error) {
 	o := lockOptions{shared: shared, ttl: c.ttl, maxHold: c.maxHold, hasMaxHold: c.maxHold > 0}
-	for _, opt := range opts {
-		opt(&o)
+	if len(opts) > 0 {
+		o = o.with(opts)
 	}
 	if c.sessions && o.ttl != c.ttl {
 		return o, fmt.Errorf("%w: TTL(%v): in this mode the TTL is one for the whole Locker, %v", ErrInvalidOption, o.ttl, c.ttl)
@@ -105,6 +105,15 @@ func (c *config) lockOptions(opts []LockOption, shared bool) (lockOptions, error
 		return o, fmt.Errorf("%w: Tries(%d): must be positive", ErrInvalidOption, o.tries)
 	}
 	return o, nil
+}
+
+// with returns o with options applied. Without any this is not called: o would be
+// allocated.
+func (o lockOptions) with(opts []LockOption) lockOptions {
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return o
 }
 
 // tryOptions applies the options of a call that does not wait.

@@ -40,12 +40,12 @@ func (r *roles) sessions(t *testing.T, db *sql.DB) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = forUpdate.Close(ctx) }()
+	defer closeSoon(forUpdate)
 	advisory, err := sqllock.NewAdvisory(ctx, r.e.open(db).(driver.AdvisoryDatabase), &sqllock.AdvisoryOptions{Reaper: reaper})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = advisory.Close(ctx) }()
+	defer closeSoon(advisory)
 	if err := r.inTransaction(ctx, db, forUpdate); err != nil {
 		return err
 	}

@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"regexp"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -28,12 +26,12 @@ func (r *roles) life(t *testing.T, db *sql.DB, o sqllock.UniqueOptions) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = l.Close(ctx) }()
+	defer closeSoon(l)
 	other, err := sqllock.NewUnique(ctx, r.e.open(db), &sqllock.UniqueOptions{Reaper: o.Reaper})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = other.Close(ctx) }()
+	defer closeSoon(other)
 	name := rand.Text()
 	for range 2 { // a name without a row, and one with a row
 		lease, err := l.Lock(ctx, name, sqllock.Value([]byte("value")))
@@ -53,7 +51,47 @@ func (r *roles) life(t *testing.T, db *sql.DB, o sqllock.UniqueOptions) error {
 			return err
 		}
 	}
+	if err := r.inLine(ctx, t, l, other, name); err != nil {
+		return err
+	}
 	return r.surroundings(ctx, t, l, other, name)
+}
+
+// inLine has somebody stand in line for longer than a ticket lasts that is not asked
+// for again, and be handed the name.
+func (r *roles) inLine(ctx context.Context, t *testing.T, l, other *sqllock.Locker, name string) error {
+	t.Helper()
+	lease, err := l.Lock(ctx, name)
+	if err != nil {
+		return err
+	}
+	waiting, leave := context.WithCancel(ctx)
+	defer leave()
+	next := make(chan error, 1)
+	go func() {
+		lease, err := other.Lock(waiting, name, sqllock.TTL(600*time.Millisecond))
+		if err == nil {
+			err = lease.Unlock(ctx)
+		}
+		next <- err
+	}()
+	ticket := `SELECT expires_at FROM sqllock_ticket WHERE name = '` + name + `'`
+	for seen := ""; ; {
+		if until := firstColumn(t, r.admin, ticket); len(until) == 1 && seen == "" {
+			seen = until[0]
+		} else if len(until) == 1 && until[0] != seen {
+			break
+		}
+		select {
+		case err := <-next:
+			return errors.Join(fmt.Errorf("the waiter: %w", err), lease.Unlock(ctx))
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	if err := lease.Unlock(ctx); err != nil {
+		return err
+	}
+	return <-next
 }
 
 // renewed waits until a lease was renewed.
@@ -76,7 +114,7 @@ func (r *roles) sharing(t *testing.T, db *sql.DB) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = l.Close(ctx) }()
+	defer closeSoon(l)
 	lease, err := l.RLock(ctx, rand.Text())
 	if err != nil {
 		return err
@@ -214,29 +252,35 @@ func TestARoleNeedsWhatTheGuideGrantsAndNoMore(t *testing.T) {
 	})
 }
 
-func denied(err error) bool { return err != nil && strings.Contains(err.Error(), "denied") }
-
-var granted = regexp.MustCompile(`^GRANT ([A-Z, ]+) ON (.*)$`)
-
-// without returns the grants less one privilege, for each of them.
-func without(t *testing.T, grants []string) map[string][]string {
-	t.Helper()
-	fewer := make(map[string][]string)
-	for i, g := range grants {
-		m := granted.FindStringSubmatch(g)
-		if m == nil {
-			t.Fatalf("this is no GRANT: %q", g)
-		}
-		all := strings.Split(m[1], ", ")
-		for k, privilege := range all {
-			rest := slices.Delete(slices.Clone(grants), i, i+1)
-			if len(all) > 1 {
-				rest = append(rest, "GRANT "+strings.Join(slices.Delete(slices.Clone(all), k, k+1), ", ")+" ON "+m[2])
+func TestWhereFunctionsAreNotForEverybodyTheGuideNamesThem(t *testing.T) {
+	onEngines(t, func(name string) bool { return name == testdb.Postgres }, func(t *testing.T, e *engine, d *testdb.Database) {
+		r := newRoles(t, e, d)
+		mustExec(t, r.admin, `REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public FROM PUBLIC`)
+		named := 0
+		for _, uses := range []struct {
+			grants, functions []string
+			work              func(*testing.T, *sql.DB) error
+		}{
+			{[]string{"everything"}, []string{"functions"}, r.everything},
+			{[]string{"sessions"}, []string{"functions", "sessions"}, r.sessions},
+		} {
+			grants, functions := grantsOf(t, e, uses.grants...), grantsOf(t, e, uses.functions...)
+			if err := uses.work(t, r.with(t, slices.Concat(grants, functions)...)); err != nil {
+				t.Errorf("with all of the grants for %q: %v", uses.grants, err)
 			}
-			fewer[privilege+" ON "+m[2]] = rest
+			all := without(t, functions)
+			named += len(all)
+			for what, fewer := range all {
+				if err := uses.work(t, r.with(t, slices.Concat(grants, fewer)...)); !denied(err) {
+					t.Errorf("without %s: %v", what, err)
+				}
+			}
 		}
-	}
-	return fewer
+		all := firstColumn(t, r.admin, `SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'public'::regnamespace`)
+		if len(all) != named {
+			t.Errorf("%s names %d functions, there are %d: %q", operations, named, len(all), all)
+		}
+	})
 }
 
 func TestARoleThatMayNotDeleteDoesAllButShareAndPurge(t *testing.T) {

@@ -88,6 +88,13 @@ func (q *queue) owned(name, owner string) *hold {
 	return nil
 }
 
+// quiet reports whether nobody of the process has name or waits for it.
+func (q *queue) quiet(name string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.lines[name] == nil
+}
+
 // alone reports whether the process holds name and nobody with it.
 func (q *queue) alone(name string) bool {
 	q.mu.Lock()

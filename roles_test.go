@@ -9,7 +9,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/sqllock/sqllock"
 	"github.com/sqllock/sqllock/internal/testdb"
 )
 
@@ -111,4 +113,43 @@ func (r *roles) clean(t *testing.T, statement string) {
 	if _, err := r.admin.ExecContext(context.Background(), statement); err != nil {
 		t.Errorf("%s: %v", statement, err)
 	}
+}
+
+// closeSoon closes a Locker that may hold what its role may not give back.
+func closeSoon(l *sqllock.Locker) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = l.Close(ctx)
+}
+
+func denied(err error) bool { return err != nil && strings.Contains(err.Error(), "denied") }
+
+var granted = regexp.MustCompile(`^GRANT ([A-Z, ]+) ON ((?:[A-Z]+ )?)(.*) TO (\w+)$`)
+
+// without returns the grants less one privilege on one object, for each of them.
+func without(t *testing.T, grants []string) map[string][]string {
+	t.Helper()
+	fewer := make(map[string][]string)
+	for i, g := range grants {
+		m := granted.FindStringSubmatch(g)
+		if m == nil {
+			t.Fatalf("this is no GRANT: %q", g)
+		}
+		privileges, kind, objects := strings.Split(m[1], ", "), m[2], strings.Split(m[3], ", ")
+		grant := func(privileges, objects []string) []string {
+			if len(privileges) == 0 || len(objects) == 0 {
+				return nil
+			}
+			return []string{"GRANT " + strings.Join(privileges, ", ") + " ON " + kind + strings.Join(objects, ", ") + " TO " + m[4]}
+		}
+		others := slices.Delete(slices.Clone(grants), i, i+1)
+		for k, privilege := range privileges {
+			for n, object := range objects {
+				fewer[privilege+" ON "+kind+object] = slices.Concat(others,
+					grant(privileges, slices.Delete(slices.Clone(objects), n, n+1)),
+					grant(slices.Delete(slices.Clone(privileges), k, k+1), []string{object}))
+			}
+		}
+	}
+	return fewer
 }

@@ -72,11 +72,13 @@ func newLocker(id driver.ID, cfg config, m mode, c clock) *Locker {
 		send: l.sendGrants, parts: l.parts, clock: c, gate: l.gate, base: l.base, lanes: lanes, most: most,
 		key:   func(r *driver.GrantRequest) string { return r.Name },
 		apart: func(r *driver.GrantRequest) string { return r.Name },
+		late:  l.disown,
 	}
 	l.releases = &collector[driver.ReleaseRequest, driver.ReleaseResult]{
 		send: l.sendReleases, parts: l.parts, clock: c, gate: l.gate, base: l.base, lanes: lanes, most: most,
 		key:   func(r *driver.ReleaseRequest) string { return r.Name },
 		apart: func(r *driver.ReleaseRequest) string { return r.Name },
+		late:  func(*driver.ReleaseRequest, answer[driver.ReleaseResult]) {}, // whoever left goes on to free it
 	}
 	l.tickets = newTickets(l, m.lining())
 	l.undo = newUndo(m, cfg.sessions, c, l.events, l.tickets.nudge)

@@ -13,7 +13,7 @@ func (l *Locker) stand(ctx context.Context, w *waiter, a *attempt) (*Lease, erro
 			lease, err := mine.enter(ctx, a.opts.shared)
 			if lease != nil || errors.Is(err, ErrUpgrade) {
 				if !l.tickets.leave(x) {
-					l.disown(a.req, <-x.got)
+					l.disown(&a.req, <-x.got)
 				}
 				return lease, err
 			}

@@ -107,9 +107,7 @@ func (l *Locker) sendReleases(ctx context.Context, reqs []driver.ReleaseRequest)
 func (l *Locker) releaseOnce(ctx context.Context, h *hold, alone bool) (freed, crowd bool, err error) {
 	req := driver.ReleaseRequest{Name: h.name, Acq: h.acq, Version: h.token, MinHold: h.minHold, Guarded: h.isGuarded(), Shared: h.shared,
 		Awaited: l.tickets.waitFor(h.name)}
-	a, ok := l.releases.do(ctx, nil, call[driver.ReleaseRequest, driver.ReleaseResult]{
-		req: req, kind: releaseKind(h, &req, alone), timeout: l.cfg.timeout(h.ttl),
-	}, func(answer[driver.ReleaseResult]) {})
+	a, ok := l.releases.do(ctx, nil, req, releaseKind(h, &req, alone), l.cfg.timeout(h.ttl))
 	if !ok {
 		return false, false, fmt.Errorf("%w: %w", errUnanswered, ctx.Err())
 	}
