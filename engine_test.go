@@ -69,6 +69,37 @@ func TestRequestsThatComeWhileStatementsAreUnderWayLeaveTogether(t *testing.T) {
 	}
 }
 
+// A slow statement of one kind must not cost those of another their time, nor a
+// time-out that is short for one cut off another.
+func TestRequestsOfDifferentKindsDoNotShareAStatement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		db.before = after("grant", 10*time.Millisecond)
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: 10 * time.Second, MaxInFlight: 1})
+		defer b.close()
+		kinds := [][]sqllock.LockOption{nil, {sqllock.Value([]byte("v"))}, {sqllock.TTL(time.Second)}}
+		var wg sync.WaitGroup
+		for i := range 40 {
+			wg.Go(func() {
+				lock, opts := b.Lock, kinds[i%3]
+				if i%4 == 3 {
+					lock, opts = b.RLock, nil
+				}
+				lease, err := lock(t.Context(), fmt.Sprint("name ", i), opts...)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				b.unlock(lease)
+			})
+		}
+		wg.Wait()
+		if db.mixed {
+			t.Error("they do")
+		}
+	})
+}
+
 func TestOneCallerWaitsForNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()

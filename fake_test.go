@@ -35,6 +35,8 @@ type fake struct {
 	poison map[string]error
 	// largest is how many requests came in one statement of a kind.
 	largest map[string]int
+	// mixed says that requests came in one statement that should not.
+	mixed bool
 }
 
 type row struct {
@@ -101,7 +103,14 @@ func (f *fake) spoiled(kind string, n int, name func(i int) string) error {
 }
 
 func (f *fake) Grant(ctx context.Context, reqs []driver.GrantRequest) (res []driver.GrantResult, err error) {
-	f.set(func(f *fake) { f.last = reqs[0].Acq })
+	f.set(func(f *fake) {
+		f.last = reqs[0].Acq
+		for _, r := range reqs {
+			if r.Shared != reqs[0].Shared || len(r.Value) > 0 != (len(reqs[0].Value) > 0) || r.TTL > 2*reqs[0].TTL || reqs[0].TTL > 2*r.TTL {
+				f.mixed = true
+			}
+		}
+	})
 	if err := f.spoiled("grant", len(reqs), func(i int) string { return reqs[i].Name }); err != nil {
 		return nil, err
 	}
