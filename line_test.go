@@ -370,3 +370,40 @@ func (f *fake) all() (n int) {
 	}
 	return n
 }
+
+func TestARequestThatArrivesLateStandsInLineForNobody(t *testing.T) {
+	for what, end := range map[string]func(b *bench, lease *sqllock.Lease, cancel func(), got <-chan *sqllock.Lease){
+		"when the name was handed over, used and given back": func(b *bench, lease *sqllock.Lease, _ func(), got <-chan *sqllock.Lease) {
+			b.unlock(lease)
+			b.unlock(<-got)
+		},
+		"when the waiter has gone": func(b *bench, lease *sqllock.Lease, cancel func(), got <-chan *sqllock.Lease) {
+			cancel()
+			<-got
+			b.unlock(lease)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db := newFake()
+				b := newBench(t, db, &sqllock.UniqueOptions{TTL: 30 * time.Second})
+				defer b.close()
+				lease := b.lock("a")
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				got := standing(t, b, ctx, "a")
+				sent := db.count("line")
+				db.set(func(f *fake) { f.before = after("line", time.Second) })
+				time.Sleep(2 * time.Second) // now the ticket is asked for again, and the request is on its way
+				if n := db.count("line") - sent; n != 0 {
+					t.Fatalf("%d requests have arrived", n)
+				}
+				end(b, lease, cancel, got)
+				time.Sleep(1500 * time.Millisecond) // it has arrived
+				if db.waiters("a") > 0 || db.held("a") {
+					t.Errorf("%d stand in line, held: %v", db.waiters("a"), db.held("a"))
+				}
+			})
+		})
+	}
+}

@@ -2,6 +2,8 @@ package sqllock
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
@@ -14,7 +16,8 @@ type poll struct {
 	pause time.Duration
 	next  time.Duration
 	busy  bool
-	last  bool // one look is wanted although the database tells
+	last  bool                // one look is wanted although the database tells
+	told  map[string]struct{} // names of which the database has told something
 }
 
 // pollMin is the pause between two looks while names change hands.
@@ -29,58 +32,79 @@ func (p *poll) hurry(pause, now time.Duration) {
 // look looks if it is time to, and returns when to do so again; the caller holds mu.
 func (p *poll) look(t *tickets, now time.Duration) (at time.Duration) {
 	switch {
-	case p.busy, t.ears.hearing && !p.last:
+	case p.busy:
+		return never
+	case len(p.told) > 0:
+		names := slices.Collect(maps.Keys(p.told))
+		p.told = nil
+		p.start(t, func() { t.peek(names) })
+		return never
+	case t.ears.hearing && !p.last:
 		return never
 	case p.next > now:
 		return p.next
 	}
-	var names []string
-	for name, line := range t.names {
-		if t.l.queue.alone(name) { // its own release tells
-			continue
-		}
-		for _, x := range line {
-			if x.told { // else it is asked for just now
-				names = append(names, name)
-				break
-			}
-		}
-	}
+	names := t.awaited()
 	p.next = now + p.pause
 	if len(names) == 0 {
 		return p.next
 	}
-	p.busy, p.last = true, false
-	t.l.gate.resume()
-	t.wg.Go(func() {
-		defer t.l.gate.leave()
-		t.peek(names)
+	p.last = false
+	p.start(t, func() {
+		changed := t.peek(names)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		p.pause = min(2*p.pause, t.l.cfg.retryMax)
+		if changed {
+			p.pause = t.l.cfg.pollMin()
+		}
+		p.next = t.l.clock.now() + p.pause
 	})
 	return never
 }
 
-// peek looks at names and acts on what it sees.
-func (t *tickets) peek(names []string) {
+// start looks on a goroutine of its own; the caller holds mu.
+func (p *poll) start(t *tickets, look func()) {
+	p.busy = true
+	t.l.gate.resume()
+	t.wg.Go(func() {
+		defer t.l.gate.leave()
+		look()
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		p.busy = false
+		t.kick()
+	})
+}
+
+// awaited returns the names to look at; the caller holds mu. Of those that this
+// Locker holds itself its own release tells.
+func (t *tickets) awaited() (names []string) {
+	for name, line := range t.names {
+		told := func(x *ticket) bool { return x.told } // else it is asked for just now
+		if !t.l.queue.alone(name) && slices.ContainsFunc(line, told) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// peek looks at names and acts on what it sees. It reports whether anything has
+// changed.
+func (t *tickets) peek(names []string) (changed bool) {
 	ctx, cancel := context.WithTimeout(t.l.base, t.l.cfg.timeout(t.l.cfg.ttl))
 	defer cancel()
 	before := t.l.clock.now()
 	rows, err := t.mode.look(ctx, names)
+	if err != nil { // the next look may get through
+		return false
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	changed := false
-	if err == nil {
-		for i := range rows {
-			changed = t.seen(&rows[i], before) || changed
-		}
+	for i := range rows {
+		changed = t.seen(&rows[i], before) || changed
 	}
-	p := &t.poll
-	p.busy = false
-	p.pause = min(2*p.pause, t.l.cfg.retryMax)
-	if changed {
-		p.pause = t.l.cfg.pollMin()
-	}
-	p.next = t.l.clock.now() + p.pause
-	t.kick()
+	return changed
 }
 
 // seen acts on the row of a name: it may name one of the waiters, or nobody. It

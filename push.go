@@ -76,7 +76,7 @@ func (t *tickets) listen(ctx context.Context) {
 	}
 }
 
-// heard asks for the name that a waiter has now, it seems. From the first call on,
+// heard looks at the name that a waiter has now, it seems. From the first call on,
 // with the zero ID, the database tells; what it would have told before is looked up.
 func (t *tickets) heard(ctx context.Context, acq driver.ID) {
 	t.mu.Lock()
@@ -90,8 +90,15 @@ func (t *tickets) heard(ctx context.Context, acq driver.ID) {
 		t.poll.last = true
 		t.ears.hearing = true
 	}
-	if x := t.all[acq]; x != nil {
+	switch x := t.all[acq]; {
+	case x == nil:
+	case x.req.Shared: // the row does not say who shares it
 		x.due = now
+	default:
+		if t.poll.told == nil {
+			t.poll.told = make(map[string]struct{})
+		}
+		t.poll.told[x.req.Name] = struct{}{}
 	}
 	t.kick()
 }
