@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/driver"
 )
 
 // standing has somebody wait for a name, after all who wait for it already. The lease
@@ -406,4 +407,31 @@ func TestARequestThatArrivesLateStandsInLineForNobody(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAGrantInLineWhoseReplyWasLostIsConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: 30 * time.Second})
+		defer b.close()
+		db.set(func(f *fake) { // somebody who has died
+			f.rows["a"] = &row{acq: driver.ID{1}, version: f.now(), until: f.now() + time.Second.Microseconds()}
+		})
+		got := standing(t, b, t.Context(), "a")
+		lost := 0
+		db.set(func(f *fake) {
+			f.after = func(_ context.Context, kind string) error {
+				if kind == "line" && lost == 0 {
+					lost++
+					return errNoReply
+				}
+				return nil
+			}
+		})
+		lease := <-got
+		if n := db.count("renew alone"); lost != 1 || n != 1 {
+			t.Errorf("%d replies were lost, the grant was confirmed %d times", lost, n)
+		}
+		b.unlock(lease)
+	})
 }

@@ -1,0 +1,126 @@
+package sqllock
+
+import (
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// run sees to the tickets until there are none.
+func (t *tickets) run() {
+	nap := time.NewTimer(0)
+	defer nap.Stop()
+	for {
+		select {
+		case <-nap.C:
+		case <-t.wake:
+		case <-t.l.base.Done():
+			return
+		}
+		next, more := t.attend()
+		if !more {
+			return
+		}
+		nap.Reset(next)
+	}
+}
+
+// attend asks for what is due, and returns when to do so again.
+func (t *tickets) attend() (next time.Duration, more bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.l.clock.now()
+	if len(t.all) == 0 {
+		t.running = t.ears.linger(now)
+		return time.Second, t.running
+	}
+	due := false
+	at := never
+	for _, x := range t.all {
+		due = due || !x.asking && x.due <= now
+	}
+	for _, x := range t.all {
+		switch {
+		case x.asking:
+		case due && x.due <= now+x.req.Life/6: // those that would be due soon come along
+			t.ask(x)
+		default:
+			at = min(at, x.due)
+		}
+	}
+	t.ears.listenTo(t, now)
+	at = min(at, t.poll.look(t, now), t.cycles.look(t, now))
+	return max(min(at-now, time.Second), 0), true
+}
+
+// ask sends the request of a ticket; the caller holds mu.
+func (t *tickets) ask(x *ticket) {
+	x.asking = true
+	x.asked++
+	t.calls.add(&call[driver.TicketRequest, driver.TicketResult]{
+		req: x.req, kind: x.kind, timeout: x.timeout,
+		done: func(a answer[driver.TicketResult]) { t.answered(x, a) },
+	})
+}
+
+// answered acts on what the database said of one ticket.
+func (t *tickets) answered(x *ticket, a answer[driver.TicketResult]) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	x.asking = false
+	fault := driver.Fault(0)
+	if a.err != nil {
+		fault = t.l.mode.classify(a.err)
+		if fault == driver.Unclear && !x.unclear {
+			x.unclear, x.since = true, a.before
+		}
+	}
+	r := reply{before: a.before, after: a.after, res: a.res.GrantResult, err: a.err}
+	switch {
+	case x.left:
+		t.cancel(x)
+	case x.answer != nil:
+		t.finish(x, *x.answer)
+	case a.err == nil && a.res.Granted && a.res.Found && x.unclear:
+		x.asking = true
+		t.l.gate.resume()
+		t.wg.Go(func() { t.confirm(x, a.res.Version) })
+	case a.err == nil && a.res.Granted:
+		t.finish(x, r)
+	case fault == driver.Refused:
+		t.fail(x, a.err)
+	case a.err != nil:
+		x.err = a.err
+		x.kind.alone = x.kind.alone || a.crowd
+		x.due = t.l.clock.now() + x.pauses.next()
+		t.kick()
+	default:
+		t.told(x, &a)
+	}
+}
+
+// confirm sees to a grant that came of an earlier request without a reply.
+func (t *tickets) confirm(x *ticket, version int64) {
+	defer t.l.gate.leave()
+	r := t.l.confirm(x.req.GrantRequest, version, x.timeout)
+	t.answered(x, answer[driver.TicketResult]{res: driver.TicketResult{GrantResult: r.res}, before: r.before, after: r.after, err: r.err})
+}
+
+// told notes who is in the way, and plans when to ask again: to keep the ticket
+// alive, or when the name may be free; the caller holds mu.
+func (t *tickets) told(x *ticket, a *answer[driver.TicketResult]) {
+	now := t.l.clock.now()
+	x.told, x.err = true, nil
+	x.holder = a.res.Holder
+	x.until = time.Duration(x.holder.Until-a.res.Now) * time.Microsecond
+	x.due = now + x.req.Life/3
+	if a.res.Ahead == 0 {
+		switch {
+		case x.until > 0: // it is over at the earliest when the reply came that much later
+			x.due = min(x.due, now+x.until+time.Millisecond)
+		default: // nobody seems to be in the way
+			x.due = min(x.due, now+x.pauses.next())
+		}
+	}
+	t.kick()
+}
