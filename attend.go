@@ -103,7 +103,19 @@ func (t *tickets) answered(x *ticket, a answer[driver.TicketResult]) {
 func (t *tickets) confirm(x *ticket, version int64) {
 	defer t.l.gate.leave()
 	r := t.l.confirm(x.req.GrantRequest, version, x.timeout)
-	t.answered(x, answer[driver.TicketResult]{res: driver.TicketResult{GrantResult: r.res}, before: r.before, after: r.after, err: r.err})
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	x.asking = false
+	switch {
+	case x.left:
+		t.cancel(x)
+	case r.err == nil && r.res.Granted:
+		t.finish(x, r)
+	default:
+		x.err = r.err
+		x.due = t.l.clock.now() + x.pauses.next()
+		t.kick()
+	}
 }
 
 // told notes who is in the way, and plans when to ask again: to keep the ticket

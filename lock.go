@@ -19,9 +19,16 @@ import (
 // that lease at once: same token, and as many Unlocks are needed as Locks were
 // made. Otherwise nobody re-enters: two goroutines exclude each other.
 //
+// In the unique mode those who wait for a name stand in line, whatever process they
+// are in, and are served in the order in which they came; not so with
+// [UniqueOptions].Barging or [Tries]. One that the database does not hear of for the
+// TTL, or 5 s if that is less, may be passed over. In the other modes there is an order
+// within a Locker only. If ctx carries leases, and the wait can end only after one of
+// them has, Lock returns [ErrDeadlock] to the waiter that came last.
+//
 // Lock returns a lease or an error, never both: [ErrInvalidName],
 // [ErrInvalidOwner] or [ErrInvalidOption] before any SQL; [ErrClosed]; an
-// [ErrHeld] when Wait or Tries are used up; a [*LostError] if ctx carries a lost
+// [ErrDeadlock]; an [ErrHeld] when Wait or Tries are used up; a [*LostError] if ctx carries a lost
 // lease of the name, or if the database's reply came too late to be used; or an
 // error that wraps ctx's and says what was waited for. After an error this call
 // holds nothing, and if the database may believe otherwise it is told in the
@@ -35,8 +42,10 @@ func (l *Locker) Lock(ctx context.Context, name string, opts ...LockOption) (*Le
 // lease of the name it re-enters that. An owner that shares a name cannot have it
 // alone: Lock then returns [ErrUpgrade]. [MinHold] and [Value] do not apply.
 //
-// Readers and writers are not served in order yet: those of one process are, but
-// readers of others can keep a writer waiting.
+// In the unique mode readers and writers stand in one line: readers that are next to
+// each other in it enter together, and none enters before a writer that came earlier.
+// In the other modes that is so within a Locker, but readers of others can keep a
+// writer waiting.
 func (l *Locker) RLock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
 	return l.lock(ctx, name, true, opts)
 }

@@ -42,8 +42,9 @@ func Wait(d time.Duration) LockOption {
 // Tries bounds how often Lock asks the database. When n attempts have not got
 // the name, Lock returns an [ErrHeld], or the last error of the database. Tries
 // must be positive; the default is no bound. While this process holds the name
-// itself no attempts are made, and none are counted. It does not apply to
-// TryLock.
+// itself no attempts are made, and none are counted. Who counts its tries does not
+// stand in line: it asks with pauses, and does not get the name while others wait for
+// it in line. It does not apply to TryLock.
 func Tries(n int) LockOption {
 	return func(o *lockOptions) { o.tries, o.hasTries = n, true }
 }

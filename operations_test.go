@@ -59,6 +59,7 @@ var shown = map[string][]string{
 	"-- Names that nobody holds":      {"kept"},
 	"-- How many names there are":     {"5"},
 	"-- Held for longer than an hour": {"old"},
+	"-- Who waits":                    {"young"},
 }
 
 func TestTheMonitoringQueriesShowWhatTheySay(t *testing.T) {
@@ -79,6 +80,7 @@ func TestTheMonitoringQueriesShowWhatTheySay(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		standsInLine(t, e, db, "young")
 		ran := 0
 		for _, b := range docBlocks(t, operations, "sql") {
 			if !slices.Contains(b.words, e.dialect()) || slices.Contains(b.words, "grants") {
@@ -97,6 +99,25 @@ func TestTheMonitoringQueriesShowWhatTheySay(t *testing.T) {
 			t.Errorf("%d queries were run", ran)
 		}
 	})
+}
+
+// standsInLine has somebody wait for a name until the test has ended.
+func standsInLine(t *testing.T, e *engine, db *sql.DB, name string) {
+	t.Helper()
+	l := newLocks(t, e.open(db), sqllock.UniqueOptions{})
+	left := make(chan struct{})
+	t.Cleanup(func() { <-left })
+	go func() {
+		defer close(left)
+		if _, err := l.Lock(t.Context(), name); t.Context().Err() == nil {
+			t.Errorf("Lock does not wait: %v", err)
+		}
+	}()
+	for end := time.Now().Add(20 * time.Second); len(firstColumn(t, db, `SELECT name FROM sqllock_ticket`)) == 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nobody stands in line")
+		}
+	}
 }
 
 func shownBy(query string) []string {

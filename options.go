@@ -42,10 +42,15 @@ type UniqueOptions struct {
 	// default is "host/program/pid". It decides nothing.
 	Label string
 
-	// RetryMin and RetryMax bound the pause between two attempts of a waiter. The
+	// RetryMin and RetryMax bound the pause between two attempts of a waiter that does
+	// not stand in line (see Barging and [Tries]), or whose request has failed. The
 	// pause starts at RetryMin, default 10 ms, doubles up to RetryMax, default
 	// 500 ms, and is spread at random over its upper half. A waiter looks again
 	// when the holder's lease expires, even if its pause is not over.
+	//
+	// While waiters stand in line and the database does not tell whose turn it is, the
+	// Locker looks at all of their names with one statement: RetryMin/2 after it has
+	// seen a change, or somebody has come, then with pauses that double up to RetryMax.
 	RetryMin, RetryMax time.Duration
 
 	// StatementTimeout bounds every single statement; at least 10 ms. The default
