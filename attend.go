@@ -111,6 +111,8 @@ func (t *tickets) confirm(x *ticket, version int64) {
 		t.cancel(x)
 	case r.err == nil && r.res.Granted:
 		t.finish(x, r)
+	case x.answer != nil:
+		t.finish(x, *x.answer)
 	default:
 		x.err = r.err
 		x.due = t.l.clock.now() + x.pauses.next()

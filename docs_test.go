@@ -15,6 +15,7 @@ const (
 	guarantees = "docs/guarantees.md"
 	modes      = "docs/modes.md"
 	operations = "docs/operations.md"
+	design     = "docs/design.md"
 )
 
 // readDoc returns a document.
@@ -154,7 +155,7 @@ func testSource(t *testing.T) string {
 var docLink = regexp.MustCompile(`\]\(([^)#]*)(?:#([^)]*))?\)`)
 
 func TestTheLinksBetweenDocumentsLeadSomewhere(t *testing.T) {
-	for _, file := range []string{guarantees, modes, operations} {
+	for _, file := range []string{guarantees, modes, operations, design} {
 		for _, m := range docLink.FindAllStringSubmatch(readDoc(t, file), -1) {
 			target, anchor := m[1], m[2]
 			if strings.Contains(target, "://") {

@@ -96,9 +96,10 @@ func TestAReleaseHandsOverToAWaiterOfItsProcessAtOnce(t *testing.T) {
 func TestThePollSlowsDownWhileNothingChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
-		b := newBench(t, db, &sqllock.UniqueOptions{TTL: time.Hour})
+		b, holder := newBench(t, db, &sqllock.UniqueOptions{TTL: time.Hour}), newBench(t, db, &sqllock.UniqueOptions{TTL: time.Hour})
 		defer b.close()
-		lease := b.lock("a")
+		defer holder.close()
+		lease := holder.lock("a")
 		var waiting []<-chan *sqllock.Lease
 		for range 20 {
 			waiting = append(waiting, standing(t, b, t.Context(), "a"))
@@ -112,7 +113,7 @@ func TestThePollSlowsDownWhileNothingChanges(t *testing.T) {
 		if n := db.count("line") - lines; n > 60 {
 			t.Errorf("20 tickets were renewed by %d statements in a minute", n)
 		}
-		b.unlock(lease)
+		holder.unlock(lease)
 		for _, next := range waiting {
 			b.unlock(<-next)
 		}
@@ -434,4 +435,42 @@ func TestAGrantInLineWhoseReplyWasLostIsConfirmed(t *testing.T) {
 		}
 		b.unlock(lease)
 	})
+}
+
+func TestTheLookSeesWhatNobodyTells(t *testing.T) {
+	strangers := map[driver.ID]*reader{{2}: {version: 7, until: 1 << 60}}
+	for what, c := range map[string]struct {
+		shared bool
+		row    row           // as the waiter finds it
+		change func(x *row)  // what somebody does who hands nothing over
+		within time.Duration // shorter than the time between two renewals of a ticket
+	}{
+		"a name that is free": {false, row{acq: driver.ID{1}, version: 7, until: 1 << 60},
+			func(x *row) { x.acq, x.version = driver.ID{}, 8 }, 600 * time.Millisecond},
+		"readers that may be entered with": {true, row{acq: driver.ID{1}, version: 6, until: 1 << 60},
+			func(x *row) { x.acq, x.version, x.readers = driver.ID{}, 7, strangers }, 600 * time.Millisecond},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db := newFake()
+				b := newBench(t, db, &sqllock.UniqueOptions{TTL: 30 * time.Second})
+				defer b.close()
+				db.set(func(f *fake) { f.rows["a"] = &c.row })
+				got := make(chan *sqllock.Lease)
+				lock := b.lock
+				if c.shared {
+					lock = func(name string, _ ...sqllock.LockOption) *sqllock.Lease { return b.rlock(t.Context(), name) }
+				}
+				go func() { got <- lock("a") }()
+				time.Sleep(1680 * time.Millisecond) // the ticket was just renewed
+				db.set(func(f *fake) { c.change(f.rows["a"]) })
+				began := time.Now()
+				lease := <-got
+				if took := time.Since(began); took > c.within {
+					t.Errorf("it took %v", took)
+				}
+				b.unlock(lease)
+			})
+		})
+	}
 }
