@@ -69,8 +69,7 @@ func (t *tickets) breakCycles() {
 }
 
 // findCycle returns the waits by which the one of acq waits for itself, that one
-// first, or nil if it does not. A wait waits for whoever carries a holder of its name,
-// and for those that carry something and stand before it.
+// first, or nil if it does not.
 func findCycle(waits []driver.Wait, acq driver.ID) []driver.Wait {
 	start := slices.IndexFunc(waits, func(w driver.Wait) bool { return w.Acq == acq })
 	if start < 0 {
@@ -102,14 +101,10 @@ func findCycle(waits []driver.Wait, acq driver.ID) []driver.Wait {
 	return nil
 }
 
-// blocks reports whether b has to end before w can.
+// blocks reports whether b carries what w waits for. Who stands before w in line waits
+// for the same.
 func blocks(b, w *driver.Wait) bool {
-	for _, holder := range w.Holders {
-		if slices.Contains(b.Carries, holder) {
-			return true
-		}
-	}
-	return b.Name == w.Name && b.Seq < w.Seq && !(b.Shared && w.Shared)
+	return slices.ContainsFunc(w.Holders, func(holder driver.ID) bool { return slices.Contains(b.Carries, holder) })
 }
 
 func youngest(cycle []driver.Wait) driver.Wait {
@@ -127,6 +122,6 @@ func describe(cycle []driver.Wait) string {
 		}
 		fmt.Fprintf(&b, "%q waits for %q", w.Label, w.Name)
 	}
-	b.WriteString(", which is held by the first, or waited for before")
+	b.WriteString(", which the first holds")
 	return b.String()
 }

@@ -474,3 +474,41 @@ func TestTheLookSeesWhatNobodyTells(t *testing.T) {
 		})
 	}
 }
+
+func TestTheLookIsQuickAgainAsSoonAsSomethingChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: 30 * time.Second})
+		defer b.close()
+		db.set(func(f *fake) { f.rows["a"] = &row{acq: driver.ID{1}, version: 7, until: 1 << 60} })
+		ctx, cancel := context.WithCancel(t.Context())
+		got := standing(t, b, ctx, "a")
+		time.Sleep(10 * time.Second)
+		db.set(func(f *fake) { f.rows["a"].acq, f.rows["a"].version = driver.ID{2}, 8 })
+		looks := db.count("look")
+		for db.count("look") == looks { // which sees it
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(40 * time.Millisecond)
+		if n := db.count("look") - looks; n < 4 {
+			t.Errorf("%d looks in 40ms after a change", n)
+		}
+		cancel()
+		<-got
+	})
+}
+
+func TestALineThatTheDatabaseRefusesIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, nil)
+		defer b.close()
+		lease := b.lock("a")
+		db.set(func(f *fake) { f.before = failing("line", errDenied) })
+		if _, err := b.Lock(t.Context(), "a"); !errors.Is(err, errDenied) {
+			t.Errorf("Lock = %v", err)
+		}
+		db.set(func(f *fake) { f.before = nil })
+		b.unlock(lease)
+	})
+}

@@ -19,7 +19,6 @@ func TestWhereFunctionsAreNotForEverybodyTheGuideNamesThem(t *testing.T) {
 	onEngines(t, func(name string) bool { return name == testdb.Postgres }, func(t *testing.T, e *engine, d *testdb.Database) {
 		r := newRoles(t, e, d)
 		mustExec(t, r.admin, `REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public FROM PUBLIC`)
-		named := 0
 		for _, uses := range []struct {
 			grants, functions []string
 			work              func(*testing.T, *sql.DB) error
@@ -31,17 +30,11 @@ func TestWhereFunctionsAreNotForEverybodyTheGuideNamesThem(t *testing.T) {
 			if err := uses.work(t, r.with(t, slices.Concat(grants, functions)...)); err != nil {
 				t.Errorf("with all of the grants for %q: %v", uses.grants, err)
 			}
-			all := without(t, functions)
-			named += len(all)
-			for what, fewer := range all {
+			for what, fewer := range without(t, functions) {
 				if err := uses.work(t, r.with(t, slices.Concat(grants, fewer)...)); !denied(err) {
 					t.Errorf("without %s: %v", what, err)
 				}
 			}
-		}
-		all := firstColumn(t, r.admin, `SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'public'::regnamespace`)
-		if len(all) != named {
-			t.Errorf("%s names %d functions, there are %d: %q", operations, named, len(all), all)
 		}
 	})
 }
