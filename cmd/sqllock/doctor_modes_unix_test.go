@@ -3,6 +3,8 @@
 package main
 
 import (
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -23,9 +25,9 @@ func TestDoctorTellsOfEachMode(t *testing.T) {
 
 func TestDoctorLooksAtTheTablesOfOtherModes(t *testing.T) {
 	onEachSite(t, func(t *testing.T, s *site) {
-		tables := []string{"holder"}
+		tables := []string{"holder", "ticket"}
 		if s.d.Engine() != testdb.SQLite {
-			tables = []string{"holder", "term", "pin"}
+			tables = append(tables, "term", "pin")
 		}
 		for _, table := range tables {
 			s.finds(t, 0, "ok", "tables", "sqllock_"+table)
@@ -51,7 +53,8 @@ func TestDoctorLooksAtTheTablesOfOtherModes(t *testing.T) {
 
 func TestDoctorTellsWhatOtherModesLack(t *testing.T) {
 	onEachServer(t, func(t *testing.T, s *site) {
-		u := s.account(t, "SELECT, INSERT, UPDATE, DELETE ON sqllock_lock", "SELECT, UPDATE ON sqllock_meta", "SELECT ON sqllock_term", "SELECT ON sqllock_holder")
+		u := s.account(t, "SELECT, INSERT, UPDATE, DELETE ON sqllock_lock", "SELECT, UPDATE ON sqllock_meta", "SELECT ON sqllock_term", "SELECT ON sqllock_holder",
+			"SELECT, INSERT, UPDATE, DELETE ON sqllock_ticket")
 		out := u.finds(t, 0, "warn", "privileges", "lacks INSERT, UPDATE, DELETE on", "sqllock_holder", "shared", "GRANT")
 		if !strings.Contains(out, "ok    locks         unique: ") {
 			t.Error("the mode unique is usable")
@@ -65,15 +68,64 @@ func TestDoctorTellsWhatOtherModesLack(t *testing.T) {
 		}
 		s.account(t, "SELECT, INSERT, UPDATE, DELETE ON sqllock_lock", "SELECT, UPDATE ON sqllock_meta").
 			finds(t, exitNo, "bad", "privileges", "SELECT", "sqllock_holder", "GRANT")
+		for _, lacks := range []string{"SELECT", "INSERT", "UPDATE", "DELETE"} {
+			rest := strings.ReplaceAll(strings.ReplaceAll("SELECT, INSERT, UPDATE, DELETE", lacks+", ", ""), ", "+lacks, "")
+			var grants []string
+			for _, grant := range s.all() {
+				if strings.HasSuffix(grant, " ON sqllock_ticket") {
+					grant = rest + " ON sqllock_ticket"
+				}
+				grants = append(grants, grant)
+			}
+			s.account(t, grants...).finds(t, exitNo, "bad", "privileges", "lacks "+lacks+" on", "sqllock_ticket", "GRANT "+lacks+" ON")
+		}
 
 		var allButDelete []string
 		for _, grant := range s.all() {
-			allButDelete = append(allButDelete, strings.ReplaceAll(grant, ", DELETE", ""))
+			if !strings.HasSuffix(grant, " ON sqllock_ticket") {
+				grant = strings.ReplaceAll(grant, ", DELETE", "")
+			}
+			allButDelete = append(allButDelete, grant)
 		}
 		out = s.account(t, allButDelete...).finds(t, 0, "warn", "privileges", "lacks DELETE", "sqllock_term", "which only reaping takes")
 		for _, m := range modes {
 			if !strings.Contains(out, "ok    locks         "+string(m)+": ") {
 				t.Errorf("the mode %s is usable without DELETE:\n%s", m, out)
+			}
+		}
+	})
+}
+
+func TestDoctorLooksAtEachFunctionOfTheGuide(t *testing.T) {
+	guide, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, m := range regexp.MustCompile(`GRANT EXECUTE ON FUNCTION (.*) TO`).FindAllSubmatch(guide, -1) {
+		names = append(names, strings.Split(string(m[1]), ", ")...)
+	}
+	if len(names) == 0 {
+		t.Fatal("the guide names no function")
+	}
+	onPostgres(t, func(t *testing.T, s *site) {
+		s.exec(t, "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public FROM PUBLIC")
+		nobody, grants := s.account(t, s.all()...), s.all()
+		for _, name := range names {
+			s.exec(t, "ALTER FUNCTION "+name+" RENAME TO hidden")
+			s.finds(t, exitNo, "bad", "tables", "function", name, "does not exist", "sqllock migrate up")
+			s.exec(t, "ALTER FUNCTION hidden RENAME TO "+name)
+			grade := "bad"
+			if name == "sqllock_try" { // which only the mode advisory calls
+				grade = "warn"
+			}
+			nobody.finds(t, exitNo, grade, "privileges", "lacks EXECUTE on", name, "GRANT EXECUTE ON FUNCTION")
+			grants = append(grants, "EXECUTE ON FUNCTION "+name)
+		}
+		out := s.account(t, grants...).finds(t, 0, "ok", "privileges", "all that it needs")
+		for _, m := range modes {
+			if !strings.Contains(out, "ok    locks         "+string(m)+": ") {
+				t.Errorf("the mode %s is usable:\n%s", m, out)
 			}
 		}
 	})

@@ -70,6 +70,7 @@ func (m *mysqlExam) needs() []need {
 	}
 	rows := map[string]string{
 		m.prefix + "holder": " (name, acq, owner, instance, label, version, holds, acquired_at, expires_at) VALUES ('', '', '', '', '', 0, 0, 0, 0)",
+		m.prefix + "ticket": " (name, seq, acq, owner, instance, label, shared, ttl, handed, entered_at, expires_at) VALUES ('', 0, '', '', '', '', 0, 0, 0, 0, 0)",
 		m.prefix + "term":   " (mode, name) VALUES (0, '')",
 		m.prefix + "pin":    " (name) VALUES ('')",
 	}

@@ -44,6 +44,8 @@ WHERE NOT has_table_privilege(p.name, p.privilege)`
 	pgPersistence        = `SELECT coalesce((SELECT relpersistence::text FROM pg_class WHERE oid = to_regclass($1::text)), '')`
 	pgTablePrivileges    = `SELECT p FROM unnest(string_to_array($2::text, ',')) p WHERE NOT has_table_privilege($1::text, p)`
 	pgSequencePrivileges = `SELECT p FROM unnest(string_to_array($2::text, ',')) p WHERE NOT has_sequence_privilege($1::text, p)`
+	pgFunctionPrivileges = `SELECT p FROM unnest(string_to_array($2::text, ',')) p WHERE NOT has_function_privilege(to_regproc($1::text), p)`
+	pgFunction           = `SELECT CASE WHEN to_regproc($1::text) IS NULL THEN '' ELSE 'p' END` // it is as permanent as a table
 
 	// pgIndexes finds what ON CONFLICT (name) may use.
 	pgIndexes = `

@@ -40,7 +40,11 @@ func (p *postgresExam) othersThere(ctx context.Context) error {
 	sound := true
 	for _, r := range p.others {
 		var persistence string
-		if err := p.one(ctx, pgPersistence, []any{r.sql}, &persistence); err != nil {
+		query := pgPersistence
+		if r.kind == "FUNCTION" {
+			query = pgFunction
+		}
+		if err := p.one(ctx, query, []any{r.sql}, &persistence); err != nil {
 			return err
 		}
 		switch what := strings.ToLower(r.kind) + " " + r.sql; persistence {
@@ -89,8 +93,11 @@ func (p *postgresExam) missing(ctx context.Context) (missing []privilege, err er
 	})
 	for _, r := range p.found {
 		query, needed := pgTablePrivileges, "SELECT,INSERT,UPDATE,DELETE"
-		if r.kind == "SEQUENCE" {
+		switch r.kind {
+		case "SEQUENCE":
 			query, needed = pgSequencePrivileges, "USAGE,SELECT,UPDATE"
+		case "FUNCTION":
+			query, needed = pgFunctionPrivileges, "EXECUTE"
 		}
 		if err != nil {
 			return nil, err

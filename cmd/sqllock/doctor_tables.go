@@ -16,13 +16,13 @@ type tables struct {
 	others             []relation // which not everybody uses
 }
 
-// relation is a table, or the sequence, that only some uses of locks take; but each
-// asks the first whether it is empty.
+// relation is a table, the sequence, or a function, that only some uses of locks take.
 type relation struct {
 	name  string // as the catalog has it
 	sql   string // quoted, as SQL has it
-	kind  string // TABLE or SEQUENCE
-	modes []mode // that take it; none is the mode unique, to share
+	kind  string // TABLE, SEQUENCE or FUNCTION
+	vital string // privileges on it without which the mode unique does not work
+	modes []mode // others that take it; none is the mode unique alone
 }
 
 // purpose tells what takes privileges on the relation.
@@ -50,26 +50,33 @@ func tableNames(m driver.Migration) tables {
 	}
 	t := tables{prefix: m.Prefix, lockName: m.Prefix + "lock", metaName: m.Prefix + "meta"}
 	t.lock, t.meta = quote(t.lockName), quote(t.metaName)
-	add := func(name, kind string, modes ...mode) {
+	add := func(name, kind, vital string, modes ...mode) {
 		name = m.Prefix + name
-		t.others = append(t.others, relation{name, quote(name), kind, modes})
+		t.others = append(t.others, relation{name, quote(name), kind, vital, modes})
 	}
-	add("holder", "TABLE")
+	add("holder", "TABLE", "SELECT") // each asks it whether it is empty
+	add("ticket", "TABLE", "SELECT, INSERT, UPDATE, DELETE")
 	if m.Dialect != "sqlite" {
-		add("term", "TABLE", forUpdate, advisory)
-		add("pin", "TABLE", forUpdate)
+		add("term", "TABLE", "", forUpdate, advisory)
+		add("pin", "TABLE", "", forUpdate)
 	}
 	if m.Dialect == "postgres" {
-		add("token", "SEQUENCE", advisory)
+		add("token", "SEQUENCE", "", advisory)
+		for _, name := range []string{"grant", "release", "line", "leave", "advance", "tell"} {
+			add(name, "FUNCTION", "EXECUTE")
+		}
+		add("try", "FUNCTION", "", advisory)
 	}
 	return t
 }
 
-// list names all of them.
+// list names all of them but the functions.
 func (t *tables) list() string {
 	names := []string{t.lock, t.meta}
 	for _, r := range t.others {
-		names = append(names, r.sql)
+		if r.kind != "FUNCTION" {
+			names = append(names, r.sql)
+		}
 	}
 	return strings.Join(names, ", ")
 }
@@ -103,8 +110,9 @@ func (e *exam) lacks(account, grantee string, missing []privilege) {
 		if names != "DELETE" && names != "" {
 			e.without = append(e.without, r.modes...)
 		}
+		vital := func(p privilege) bool { return p.table == r.sql && strings.Contains(r.vital, p.name) }
 		switch {
-		case len(r.modes) == 0 && slices.Contains(missing, privilege{r.sql, "SELECT"}):
+		case slices.ContainsFunc(missing, vital):
 			e.bad("privileges", finding, advice)
 		case names != "":
 			e.warn("privileges", finding+", which only "+r.purpose(names), advice+", if that is wanted")

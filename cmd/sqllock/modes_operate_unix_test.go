@@ -177,7 +177,8 @@ func TestReapCleansUpInAllModes(t *testing.T) {
 
 func TestAModeThatIsRefusedIsLeftOutOfTheListAndSaidOnce(t *testing.T) {
 	onEachServer(t, func(t *testing.T, s *site) {
-		u := s.account(t, "SELECT, INSERT, UPDATE, DELETE ON sqllock_lock", "SELECT, INSERT, UPDATE, DELETE ON sqllock_holder", "SELECT, UPDATE ON sqllock_meta")
+		u := s.account(t, "SELECT, INSERT, UPDATE, DELETE ON sqllock_lock", "SELECT, INSERT, UPDATE, DELETE ON sqllock_holder",
+			"SELECT, INSERT, UPDATE, DELETE ON sqllock_ticket", "SELECT, UPDATE ON sqllock_meta")
 		s.put(t, "n", "l", time.Now().Add(time.Hour))
 		lines := func(r result) {
 			t.Helper()
@@ -245,10 +246,11 @@ func TestWatchOutlivesTheEndOfItsSessions(t *testing.T) {
 	})
 }
 
-// The constructors of MySQL try whether the account may write.
+// The constructors of MySQL try whether the account may write. It has what the mode
+// unique takes.
 func TestAModeThatTheAccountMayNotUseIsLeftOut(t *testing.T) {
 	onMySQL(t, func(t *testing.T, s *site) {
-		u := s.account(t, append(s.all()[:3], "SELECT ON sqllock_term", "SELECT ON sqllock_pin")...)
+		u := s.account(t, append(s.all()[:4], "SELECT ON sqllock_term", "SELECT ON sqllock_pin")...)
 		s.put(t, "n", "l", time.Now().Add(time.Hour))
 		u.run(t, "ls").want(t, 0, "n     unique  held", "without the mode advisory: ")
 		u.run(t, "ls").want(t, 0, "n     unique  held", "denied")

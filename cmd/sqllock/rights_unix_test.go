@@ -61,7 +61,7 @@ func onServers(t *testing.T, test func(t *testing.T, s *site), wanted ...string)
 // all are the privileges of somebody who may do everything but migrate.
 func (s *site) all() []string {
 	grants := []string{"SELECT, UPDATE ON sqllock_meta"}
-	for _, table := range []string{"lock", "holder", "term", "pin"} {
+	for _, table := range []string{"lock", "holder", "ticket", "term", "pin"} {
 		grants = append(grants, "SELECT, INSERT, UPDATE, DELETE ON sqllock_"+table)
 	}
 	if s.d.Engine() == testdb.Postgres {
@@ -79,8 +79,11 @@ func TestFourPrivilegesAreEnoughForEverythingButMigrations(t *testing.T) {
 		u.run(t, "inspect", "n").want(t, 0, "released", "")
 		u.run(t, "wait", "n").want(t, 0, "", "")
 		holding := u.shell(t, "@UP; sleep 60", "n", "--ttl", "2s")
+		waiting := u.start(t, "run", "n", "--", "echo", "next")
+		eventually(t, "somebody stands in line", func() bool { return s.inLine(t, "n") == 1 })
 		u.run(t, "unlock", "n", "--force").want(t, 0, "unlocked n", "")
 		holding.wait().want(t, exitLost, "", "revoked")
+		waiting.wait().want(t, 0, "next", "")
 		u.run(t, "reap", "--retention", "1s").want(t, 0, "1 crashed", "")
 		u.run(t, "doctor").want(t, 0, "ok    privileges", "")
 	})

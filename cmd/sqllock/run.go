@@ -174,9 +174,13 @@ has ended. NAME is 1 to 255 bytes of UTF-8; upper and lower case differ. The
 "--" may be left out; what follows CMD is never read as a flag of run.
 
 With --shared any number of them hold NAME at the same time, as long as all of them
-share it: readers, while those without --shared are writers, each alone. Readers
-and writers get NAME in no order: readers can keep a writer waiting. --min-hold and
---value do not apply.
+share it: readers, while those without --shared are writers, each alone. --min-hold
+and --value do not apply.
+
+Whoever waits for NAME in the mode unique stands in line, on whatever host: readers and
+writers get NAME in the order in which they came, and nobody with --try gets it before
+them. One that is killed while it waits holds up those behind it for --ttl, or 5s if
+that is less. In the other modes there is no order: readers can keep a writer waiting.
 
 --mode chooses what keeps NAME. The same NAME in two modes is two locks.
 

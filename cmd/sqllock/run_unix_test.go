@@ -51,6 +51,40 @@ func (p *call) waitListening() {
 	})
 }
 
+func TestRunWaitsInLine(t *testing.T) {
+	onEachSite(t, func(t *testing.T, s *site) {
+		holding := s.shell(t, "@UP; sleep 60", "n")
+		var waiting []*call
+		for i := range 4 {
+			waiting = append(waiting, s.start(t, "run", "n", "--", "sh", "-c", "echo $SQLLOCK_TOKEN"))
+			eventually(t, "it stands in line", func() bool { return s.inLine(t, "n") == i+1 })
+		}
+		s.run(t, "run", "--try", "n", "--", "echo", "ran").want(t, exitHeld, "", "held")
+		if r := s.run(t, "wait", "--wait", "100ms", "n"); r.code != exitNo || s.inLine(t, "n") != len(waiting) {
+			t.Errorf("wait: %+v, and %d are in line", r, s.inLine(t, "n"))
+		}
+		holding.end(t)
+		var tokens []string
+		for _, p := range waiting {
+			r := p.wait()
+			r.want(t, 0, "", "")
+			tokens = append(tokens, r.out)
+		}
+		if !slices.IsSorted(tokens) { // they have as many digits
+			t.Errorf("the tokens of those who came one after the other are %q", tokens)
+		}
+	})
+}
+
+// inLine is how many stand in line for a name.
+func (s *site) inLine(t *testing.T, name string) (n int) {
+	t.Helper()
+	if err := s.db.QueryRowContext(t.Context(), "SELECT count(*) FROM sqllock_ticket WHERE name = "+s.parameter(1), name).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 func TestTheCommandHasNameAndToken(t *testing.T) {
 	u := newPerson(t)
 	script := "echo $SQLLOCK_NAME $SQLLOCK_TOKEN"

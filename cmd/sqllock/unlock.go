@@ -131,7 +131,8 @@ func situation(i *sqllock.Info) string {
 }
 
 const unlockDescription = `unlock ends the lease that somebody has on NAME, and the time for which NAME is kept
-by --min-hold. NAME is free at once and the next who waits for it gets it.
+by --min-hold. NAME is free at once, and who waits for it gets it, in the mode unique
+the first in line.
 
 In the mode unique the holder is not asked. It learns of it when it renews the lease next, within a
 third of its TTL, or at its deadline; "sqllock run" then ends its command. Until then

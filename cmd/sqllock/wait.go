@@ -106,11 +106,12 @@ func (w *waiter) over() error {
 func isFree(i *sqllock.Info) bool { return i.State != sqllock.StateHeld && i.KeptUntil.IsZero() }
 
 const waitDescription = `wait ends when nobody holds NAME and nothing else keeps it. It does not take the
-lock: a moment later somebody else may have it, which "sqllock run" is for. A name
-that was never locked is free. It looks again at least every half second; a name that
-is free for less than that between two holders may be missed. The same name in two
-modes is two locks; in the mode advisory one that was taken less than a second or so
-ago may pass for free.
+lock, and does not stand in line for it: a moment later somebody else may have it,
+which "sqllock run" is for. A name that was never locked is free; one that a holder
+hands over to the next who waits is not, in between. wait looks again at least every
+half second; a name that is free for less than that may be missed. The same name in
+two modes is two locks; in the mode advisory one that was taken less than a second or
+so ago may pass for free.
 
 Examples:
 

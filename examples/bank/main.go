@@ -111,7 +111,8 @@ func (b *bank) withdraw(ctx context.Context, account string, amount int) error {
 //
 // It locks both, and everybody locks first the one whose name comes first. If it
 // were the source instead, a transfer from Ben to Carla could hold Ben and wait for
-// Carla, while another from Carla to Ben holds Carla and waits for Ben, for ever.
+// Carla, while another from Carla to Ben holds Carla and waits for Ben, until the one
+// that came last gets sqllock.ErrDeadlock and would have to begin anew.
 func (b *bank) transfer(ctx context.Context, from, to string, amount int) error {
 	if from == to {
 		return errSame
