@@ -108,7 +108,7 @@ func (s *advisoryStore) pass(ctx context.Context, run runner, reqs []driver.Gran
 	n := len(reqs)
 	args := []any{
 		array(n, func(i int) string { return reqs[i].Name }),
-		array(n, func(i int) string { return reqs[i].Acq.String() }),
+		ids(n, func(i int) driver.ID { return reqs[i].Acq }),
 		s.lift,
 	}
 	all := make([]passed, 0, n)

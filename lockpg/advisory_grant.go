@@ -3,7 +3,7 @@ package lockpg
 import (
 	"context"
 	"database/sql"
-	"strconv"
+	"fmt"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
@@ -17,8 +17,11 @@ func (s *advisorySession) Grant(ctx context.Context, reqs []driver.GrantRequest)
 		}
 		s.lifted = true
 	}
-	g := &granting{s: s, reqs: reqs, res: make([]driver.GrantResult, len(reqs)),
+	g := &granting{s: s, reqs: reqs, res: make([]driver.GrantResult, len(reqs)), keys: make([]int64, len(reqs)),
 		won: make([]bool, len(reqs)), drawn: make([]bool, len(reqs)), noted: make([]bool, len(reqs))}
+	for i := range reqs {
+		g.keys[i] = s.store.key(reqs[i].Name)
+	}
 	err := g.run(ctx)
 	if err == nil {
 		return g.res, nil
@@ -31,6 +34,7 @@ type granting struct {
 	s    *advisorySession
 	reqs []driver.GrantRequest
 	res  []driver.GrantResult
+	keys []int64 // of the locks
 
 	won   []bool // which locks the session has got
 	drawn []bool // for which of them a token was asked for with the lock
@@ -51,8 +55,8 @@ func (g *granting) run(ctx context.Context) error {
 		if g.res[i].Granted {
 			continue
 		}
-		if g.won[i] && g.s.keys[g.key(i)] == 0 {
-			keys, shared = append(keys, g.key(i)), append(shared, g.reqs[i].Shared)
+		if g.won[i] && g.s.keys[g.keys[i]] == 0 {
+			keys, shared = append(keys, g.keys[i]), append(shared, g.reqs[i].Shared)
 		}
 		if g.res[i].Holder == (driver.Holder{}) && g.res[i].Crashed.Acq == (driver.ID{}) {
 			losers = append(losers, i)
@@ -66,13 +70,11 @@ func (g *granting) run(ctx context.Context) error {
 	}
 	for i := range g.reqs {
 		if g.res[i].Granted && !g.res[i].Found {
-			g.s.hold(&g.reqs[i], &g.res[i], g.noted[i])
+			g.s.hold(g.keys[i], &g.reqs[i], &g.res[i], g.noted[i])
 		}
 	}
 	return nil
 }
-
-func (g *granting) key(i int) int64 { return g.s.store.key(g.reqs[i].Name) }
 
 // lock tries the locks. What this session shares already the server is not asked for
 // again. Of those who are kept off by a guard it may be somebody who was granted the
@@ -84,7 +86,7 @@ func (g *granting) lock(ctx context.Context) error {
 			g.res[i] = driver.GrantResult{Granted: true, Found: true, Version: own.version, Remaining: g.s.store.ttl}
 			continue
 		}
-		if g.won[i] = g.s.keys[g.key(i)] > 0; !g.won[i] {
+		if g.won[i] = g.s.keys[g.keys[i]] > 0; !g.won[i] {
 			ask = append(ask, i)
 		}
 	}
@@ -102,31 +104,48 @@ func (g *granting) lock(ctx context.Context) error {
 func (g *granting) tryKeys(ctx context.Context, which []int) (again []int, err error) {
 	n := len(which)
 	args := []any{
-		integers(n, func(i int) int64 { return g.key(which[i]) }),
+		integers(n, func(i int) int64 { return g.keys[which[i]] }),
 		integers(n, func(i int) int64 { return g.s.store.guard(g.reqs[which[i]].Name) }),
-		array(n, func(i int) string { return strconv.FormatBool(g.reqs[which[i]].Shared) }),
+		booleans(n, func(i int) bool { return g.reqs[which[i]].Shared }),
 		array(n, func(i int) string { return g.reqs[which[i]].Name }),
-		array(n, func(i int) string { return strconv.FormatBool(!written(&g.reqs[which[i]])) }),
+		booleans(n, func(i int) bool { return !written(&g.reqs[which[i]]) }),
 		g.s.store.lift,
 	}
-	k := 0
-	err = g.s.query(ctx, g.s.store.q.try, args, func(rows *sql.Rows) error {
-		i := which[k]
-		k++
-		var locked, free bool
-		var p passed
-		err := rows.Scan(&locked, &free, &p.token, &p.gate, &p.now)
-		g.won[i] = locked && free
-		if p.named = p.gate < 0; g.won[i] && !p.named && !written(&g.reqs[i]) {
-			g.drawn[i], g.res[i] = true, p.result(g.s.store.ttl)
+	var now int64
+	var tokens, gates list
+	err = g.s.query(ctx, g.s.store.q.try, args, func(rows *sql.Rows) error { return rows.Scan(&now, &tokens, &gates) })
+	if err == nil && len(tokens) != n {
+		err = fmt.Errorf("sqllock: %d answers to %d requests", len(tokens), n)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for k, i := range which {
+		p := passed{token: max(tokens[k], 0), now: now}
+		if gates != nil {
+			p.gate = gates[k]
 		}
-		if locked && !free && g.reqs[i].Shared {
-			again = append(again, i)
+		switch {
+		case tokens[k] == tokenOthers:
+		case tokens[k] == tokenGuarded:
+			if g.reqs[i].Shared {
+				again = append(again, i)
+			}
+		default:
+			g.won[i] = true
+			if p.gate >= 0 && !written(&g.reqs[i]) { // else its row names somebody
+				g.drawn[i], g.res[i] = true, p.result(g.s.store.ttl)
+			}
 		}
-		return err
-	})
-	return again, err
+	}
+	return again, nil
 }
+
+// What queryTry answers for a lock of which it has drawn no token, unless it is locked.
+const (
+	tokenOthers  = 0  // have it
+	tokenGuarded = -1 // by a transaction
+)
 
 // written reports that it has to be written down, before a lease is believed in, who
 // has it.
@@ -184,8 +203,8 @@ func (p *passed) result(ttl time.Duration) driver.GrantResult {
 }
 
 // hold notes that the session has a lock.
-func (s *advisorySession) hold(req *driver.GrantRequest, res *driver.GrantResult, noted bool) {
-	g := &grip{req: *req, key: s.store.key(req.Name), version: res.Version, since: res.Now, holds: 1, noted: noted}
+func (s *advisorySession) hold(key int64, req *driver.GrantRequest, res *driver.GrantResult, noted bool) {
+	g := &grip{req: *req, key: key, version: res.Version, since: res.Now, holds: 1, noted: noted}
 	s.grips[req.Acq] = g
 	s.keys[g.key]++
 }

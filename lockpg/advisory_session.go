@@ -94,8 +94,8 @@ func (s *advisorySession) restore(ctx context.Context) error {
 			return err
 		}
 	}
-	held, err := s.letGo(ctx, []int64{s.key}, []bool{false})
-	if err == nil && !held[0] {
+	missing, err := s.letGo(ctx, []int64{s.key}, []bool{false})
+	if err == nil && len(missing) > 0 {
 		err = errOver
 	}
 	return err
@@ -165,36 +165,28 @@ func (s *advisorySession) release(ctx context.Context, reqs []driver.ReleaseRequ
 			keys, shared = append(keys, g.key), append(shared, g.req.Shared)
 		}
 	}
-	held, err := s.letGo(ctx, keys, shared)
+	missing, err := s.letGo(ctx, keys, shared)
+	if err == nil && len(missing) > 0 {
+		err = fmt.Errorf("sqllock: the server does not know of the advisory lock %d of the session, which is ended", keys[missing[0]-1])
+	}
 	if err != nil {
 		s.end() // which lets go
 		return nil, err
 	}
-	for i, was := range held {
-		if !was {
-			s.end()
-			return nil, fmt.Errorf("sqllock: the server does not know of the advisory lock %d of the session, which is ended", keys[i])
-		}
-	}
 	return res, nil
 }
 
-// letGo unlocks keys and tells which of them the session had.
-func (s *advisorySession) letGo(ctx context.Context, keys []int64, shared []bool) (held []bool, err error) {
+// letGo unlocks keys, and tells which of them, counted from 1, the session did not have.
+func (s *advisorySession) letGo(ctx context.Context, keys []int64, shared []bool) (missing list, err error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
 	args := []any{
 		integers(len(keys), func(i int) int64 { return keys[i] }),
-		array(len(keys), func(i int) string { return strconv.FormatBool(shared[i]) }),
+		booleans(len(keys), func(i int) bool { return shared[i] }),
 	}
-	err = s.query(ctx, s.store.q.unlock, args, func(rows *sql.Rows) error {
-		var was bool
-		err := rows.Scan(&was)
-		held = append(held, was)
-		return err
-	})
-	return held, err
+	err = s.query(ctx, s.store.q.unlock, args, func(rows *sql.Rows) error { return rows.Scan(&missing) })
+	return missing, err
 }
 
 // Close implements [driver.Session].

@@ -36,7 +36,8 @@ func guardKey(database driver.ID, name string) int64 {
 func liftKey(database driver.ID) int64 { return hashKey("sqllock lift", database, "") }
 
 func hashKey(purpose string, database driver.ID, name string) int64 {
-	b := make([]byte, 0, len(purpose)+len(database)+len(name)+2)
+	var room [320]byte // for the longest name, without an allocation
+	b := room[:0]
 	b = append(append(b, purpose...), 0)
 	b = append(append(b, database[:]...), 0)
 	sum := sha256.Sum256(append(b, name...))

@@ -1,6 +1,9 @@
 package lockpg
 
 import (
+	"database/sql"
+	"encoding/hex"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -13,20 +16,40 @@ import (
 // array writes an array of n elements, each quoted.
 func array(n int, element func(i int) string) string {
 	var b strings.Builder
-	b.WriteByte('{')
 	for i := range n {
-		if i > 0 {
-			b.WriteByte(',')
+		s := element(i)
+		if i == 0 {
+			b.Grow(2 + n*(len(s)+3)) // most are of one length
 		}
+		b.WriteByte(before(i))
 		b.WriteByte('"')
-		writeEscaped(&b, element(i))
+		writeEscaped(&b, s)
 		b.WriteByte('"')
+	}
+	return end(&b)
+}
+
+// before is what stands before an element.
+func before(i int) byte {
+	if i == 0 {
+		return '{'
+	}
+	return ','
+}
+
+func end(b *strings.Builder) string {
+	if b.Len() == 0 {
+		return "{}"
 	}
 	b.WriteByte('}')
 	return b.String()
 }
 
 func writeEscaped(b *strings.Builder, s string) {
+	if !strings.ContainsAny(s, `"\`) {
+		b.WriteString(s)
+		return
+	}
 	for i := range len(s) {
 		if s[i] == '"' || s[i] == '\\' {
 			b.WriteByte('\\')
@@ -35,9 +58,23 @@ func writeEscaped(b *strings.Builder, s string) {
 	}
 }
 
+// ids writes an array of n IDs.
+func ids(n int, element func(i int) driver.ID) string {
+	var b strings.Builder
+	b.Grow(2 + n*(1+hex.EncodedLen(len(driver.ID{}))))
+	var digits [2 * len(driver.ID{})]byte
+	for i := range n {
+		id := element(i)
+		hex.Encode(digits[:], id[:])
+		b.WriteByte(before(i))
+		b.Write(digits[:])
+	}
+	return end(&b)
+}
+
 // integers writes an array of n integers.
 func integers(n int, element func(i int) int64) string {
-	b := make([]byte, 0, 2+n*12)
+	b := make([]byte, 0, 2+n*17) // a version has 16 digits
 	b = append(b, '{')
 	for i := range n {
 		if i > 0 {
@@ -48,6 +85,39 @@ func integers(n int, element func(i int) int64) string {
 	return string(append(b, '}'))
 }
 
+// list is an array of integers in a result, as integers writes it; nil if that is null.
+type list []int64
+
+var _ sql.Scanner = (*list)(nil)
+
+// Scan implements [sql.Scanner].
+func (l *list) Scan(src any) error {
+	*l = nil
+	var text string
+	switch src := src.(type) {
+	case nil:
+		return nil
+	case string:
+		text = src
+	case []byte:
+		text = string(src)
+	default:
+		return fmt.Errorf("sqllock: an array is read as %T", src)
+	}
+	text = strings.TrimSuffix(strings.TrimPrefix(text, "{"), "}")
+	*l = make(list, 0, 1+strings.Count(text, ","))
+	for text != "" {
+		var part string
+		part, text, _ = strings.Cut(text, ",")
+		n, err := strconv.ParseInt(part, 10, 64)
+		if err != nil {
+			return err
+		}
+		*l = append(*l, n)
+	}
+	return nil
+}
+
 // parseID reads an ID as the server writes a uuid, with dashes.
 func parseID(s string) (id driver.ID, err error) {
 	return id, id.UnmarshalText([]byte(strings.ReplaceAll(s, "-", "")))
@@ -55,5 +125,17 @@ func parseID(s string) (id driver.ID, err error) {
 
 // booleans writes an array of n booleans.
 func booleans(n int, element func(i int) bool) string {
-	return array(n, func(i int) string { return strconv.FormatBool(element(i)) })
+	b := make([]byte, 0, 2+2*n)
+	b = append(b, '{')
+	for i := range n {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if element(i) {
+			b = append(b, 't')
+		} else {
+			b = append(b, 'f')
+		}
+	}
+	return string(append(b, '}'))
 }

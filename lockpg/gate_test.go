@@ -1,6 +1,7 @@
 package lockpg_test
 
 import (
+	"database/sql"
 	"testing"
 	"time"
 )
@@ -10,20 +11,50 @@ import (
 // had begun but had not yet got the lock must be seen.
 func TestTheGateSeesWhatWasCommittedAfterTheStatementBegan(t *testing.T) {
 	db := migrated(t)
-	gate := make(chan int64, 1)
+	type answer struct{ gate, token int64 }
+	answers := make(chan answer, 1)
 	go func() {
-		var got int64
-		err := db.QueryRowContext(t.Context(), `WITH late AS MATERIALIZED (SELECT pg_sleep(1)) SELECT sqllock_gate('k') FROM late`).Scan(&got)
+		var got answer
+		err := db.QueryRowContext(t.Context(), `WITH late AS MATERIALIZED (SELECT pg_sleep(1))
+			SELECT coalesce(f.gates[1], 0), f.tokens[1] FROM late, LATERAL sqllock_try('{1}', '{2}', '{f}', '{k}', '{t}', 3) f`).
+			Scan(&got.gate, &got.token)
 		if err != nil {
 			t.Error(err)
 		}
-		gate <- got
+		answers <- got
 	}()
 	time.Sleep(300 * time.Millisecond)
 	if _, err := db.ExecContext(t.Context(), `INSERT INTO sqllock_term (mode, name, not_before) VALUES (3, 'k', 9000000000000000)`); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-gate; got != 9000000000000000 {
-		t.Errorf("the gate says %d", got)
+	if got := <-answers; got.gate != 9000000000000000 || got.token != -2 {
+		t.Errorf("got %+v", got)
 	}
+}
+
+// What somebody guards is not granted, and the lock of it is let go.
+func TestALockThatIsGuardedIsLetGo(t *testing.T) {
+	db := migrated(t)
+	guard, session := connOf(t, db), connOf(t, db)
+	if _, err := guard.ExecContext(t.Context(), `SELECT pg_advisory_lock_shared(20)`); err != nil {
+		t.Fatal(err)
+	}
+	tokens := getOn[string](t, session, `SELECT tokens::text FROM sqllock_try('{10, 11, 12}', '{20, 20, 22}', '{f, t, f}', '{a, b, c}', '{t, t, f}', 3)`)
+	if tokens != "{-1,-1,-2}" {
+		t.Errorf("tokens: %s", tokens)
+	}
+	held := getOn[string](t, session, `SELECT string_agg(objid::text, ',' ORDER BY objid) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()`)
+	if held != "12" {
+		t.Errorf("the session has the locks %s", held)
+	}
+}
+
+func connOf(t *testing.T, db *sql.DB) *sql.Conn {
+	t.Helper()
+	conn, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
 }

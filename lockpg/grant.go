@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/hex"
+	"fmt"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
@@ -37,19 +38,14 @@ func (s *store) grantAlone(ctx context.Context, reqs []driver.GrantRequest) ([]d
 // grantOnce asks for names whose holder was seen to have expired by a second
 // statement. It also returns which requests only those keep off who may be gone.
 func (s *store) grantOnce(ctx context.Context, reqs []driver.GrantRequest) (res []driver.GrantResult, untidy []int, err error) {
-	res = make([]driver.GrantResult, 0, len(reqs))
-	err = s.query(ctx, s.queries.grant, s.grantArgs(reqs), func(rows *sql.Rows) error {
-		i := len(res)
-		r, mend, err := scanGrant(rows, &reqs[i])
-		if mend {
-			untidy = append(untidy, i)
-		}
-		res = append(res, r)
-		return err
-	})
-	if err != nil {
+	g := granted{reqs: reqs, res: make([]driver.GrantResult, len(reqs))}
+	if err := s.query(ctx, s.queries.grant, s.grantArgs(reqs), g.scan); err != nil {
 		return nil, nil, err
 	}
+	if g.answers != len(reqs) {
+		return nil, nil, fmt.Errorf("sqllock: %d answers to %d requests", g.answers, len(reqs))
+	}
+	res, untidy = g.res, g.untidy
 	var expired []driver.GrantRequest
 	var index []int
 	for i, r := range res {
@@ -74,7 +70,7 @@ func (s *store) grantArgs(reqs []driver.GrantRequest) []any {
 	n := len(reqs)
 	return []any{
 		array(n, func(i int) string { return reqs[i].Name }),
-		array(n, func(i int) string { return reqs[i].Acq.String() }),
+		ids(n, func(i int) driver.ID { return reqs[i].Acq }),
 		array(n, func(i int) string { return reqs[i].Owner }),
 		integers(n, func(i int) int64 { return reqs[i].TTL.Microseconds() }),
 		array(n, func(i int) string { return bytea(reqs[i].Value) }),
@@ -91,36 +87,72 @@ func bytea(b []byte) string {
 	return `\x` + hex.EncodeToString(b)
 }
 
-// scanGrant reads one answer to a request: granted now, granted before to the same
-// acquisition, or held by somebody, or kept by a gate. It reports whether only those
-// keep it who share the name and are fewer than its row says.
-func scanGrant(rows *sql.Rows, req *driver.GrantRequest) (r driver.GrantResult, untidy bool, err error) {
-	var won, gate sql.NullInt64
+// granted gathers the answers to requests.
+type granted struct {
+	reqs    []driver.GrantRequest
+	res     []driver.GrantResult
+	untidy  []int // whom only those keep off who share the name and are fewer than its row says
+	answers int
+}
+
+// scan reads a row: that of all who were granted what was free, or one answer: the name
+// is new, or was granted before to the same acquisition, or is held by somebody, or kept
+// by a gate.
+func (g *granted) scan(rows *sql.Rows) error {
+	var now int64
+	var ords, versions list
+	var ord, gate sql.NullInt64
+	var fresh, untidy sql.NullBool
 	var h nullHolder
-	if err := rows.Scan(h.into(&won, &untidy).then(&gate, &r.Now)...); err != nil {
-		return r, false, err
+	if err := rows.Scan(h.into(&now, &ords, &versions, &ord, &fresh, &untidy).then(&gate)...); err != nil {
+		return err
+	}
+	if ords != nil {
+		return g.won(now, ords, versions)
 	}
 	holder, err := h.holder()
+	if err != nil {
+		return err
+	}
+	g.answers++
+	i := int(ord.Int64 - 1)
+	r := driver.GrantResult{Now: now}
 	switch {
-	case err != nil:
-		return r, false, err
-	case won.Valid:
-		r.Granted, r.Version, r.Remaining = true, won.Int64, req.TTL
+	case fresh.Bool:
+		r.Granted, r.Version, r.Remaining = true, holder.Version, g.reqs[i].TTL
+		r.Now = holder.Since
 	case holder.Shared:
 		r.Holder = holder
+		if untidy.Bool {
+			g.untidy = append(g.untidy, i)
+		}
 	case holder.Acq == (driver.ID{}):
-		if gate.Int64 > r.Now {
+		if gate.Int64 > now {
 			r.Holder.Until = gate.Int64
 		}
-	case holder.Acq == req.Acq && holder.Until > r.Now:
+	case holder.Acq == g.reqs[i].Acq && holder.Until > now:
 		r.Granted, r.Found, r.Version = true, true, holder.Version
-		r.Remaining = time.Duration(holder.Until-r.Now) * time.Microsecond
-	case holder.Until <= r.Now && gate.Int64 > r.Now: // who has expired does not keep it
+		r.Remaining = time.Duration(holder.Until-now) * time.Microsecond
+	case holder.Until <= now && gate.Int64 > now: // who has expired does not keep it
 		r.Holder.Until = gate.Int64
 	default:
 		r.Holder = holder
 	}
-	return r, untidy && !r.Granted, nil
+	g.res[i] = r
+	return nil
+}
+
+// won notes who was granted what was free.
+func (g *granted) won(now int64, ords, versions []int64) error {
+	if len(ords) != len(versions) {
+		return fmt.Errorf("sqllock: %d versions for %d grants", len(versions), len(ords))
+	}
+	for k, ord := range ords {
+		i := ord - 1
+		g.res[i] = driver.GrantResult{Granted: true, Version: versions[k], Remaining: g.reqs[i].TTL, Now: now}
+	}
+	g.answers += len(ords)
+	return nil
 }
 
 func (s *store) takeOver(ctx context.Context, reqs []driver.GrantRequest, won func(i int, r driver.GrantResult)) error {

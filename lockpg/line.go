@@ -16,7 +16,7 @@ func (s *store) Line(ctx context.Context, reqs []driver.TicketRequest) ([]driver
 	n := len(reqs)
 	args := []any{
 		array(n, func(i int) string { return reqs[i].Name }),
-		array(n, func(i int) string { return reqs[i].Acq.String() }),
+		ids(n, func(i int) driver.ID { return reqs[i].Acq }),
 		array(n, func(i int) string { return reqs[i].Owner }),
 		integers(n, func(i int) int64 { return reqs[i].TTL.Microseconds() }),
 		array(n, func(i int) string { return bytea(reqs[i].Value) }),

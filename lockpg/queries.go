@@ -8,8 +8,9 @@ import "strings"
 //
 // now is the server's clock at the moment of evaluation, in microseconds since
 // the epoch. It is not now(), which stands still from the start of the
-// transaction, and would be old after a wait for a row lock.
-const now = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
+// transaction, and would be old after a wait for a row lock; and it is not extract(),
+// which computes with numeric: a double tells microseconds apart until 2041.
+const now = `(date_part('epoch', clock_timestamp()) * 1000000)::bigint`
 
 // open says that nothing but one holder keeps a name from a newcomer.
 const open = `(l.others = 0 OR l.others_until <= ` + now + `)
@@ -79,29 +80,12 @@ SELECT current_setting('server_version_num')::integer,
 
 	queryMeta = `SELECT schema_version, compatible_from, id::text FROM {meta}`
 
-	// queryGrant grants names that are free: an attempt that finds a holder writes
-	// nothing and locks nothing, because the row is not even proposed for
-	// insertion. It returns what the row looked like before, for those who lost.
+	// queryGrant grants names that are free, see the migrations. An attempt that finds a
+	// holder writes nothing and locks nothing.
 	queryGrant = `
-WITH ` + flushed + `, ` + grants + `, won AS (
-	INSERT INTO {lock} AS l (name, acq, owner, instance, label, version, holds, acquired_at, expires_at, value)
-	SELECT r.name, r.acq, r.owner, $6::uuid, $7::text, t.now, 1, t.now, t.now + r.ttl, nullif(r.value, '')
-	FROM req r CROSS JOIN settings CROSS JOIN (SELECT ` + now + ` AS now) t
-	WHERE NOT EXISTS (SELECT FROM {lock} l WHERE l.name = r.name AND NOT (l.acq IS NULL AND ` + open + `))
-	ORDER BY r.name COLLATE "C"
-	ON CONFLICT (name) DO UPDATE SET
-		acq = excluded.acq, owner = excluded.owner, instance = excluded.instance, label = excluded.label,
-		version = greatest(l.version + 1, ` + now + `), holds = 1, acquired_at = ` + now + `,
-		expires_at = ` + now + ` + (excluded.expires_at - excluded.acquired_at), value = excluded.value
-	WHERE l.acq IS NULL AND ` + open + `
-	RETURNING l.name, l.version
-)
-SELECT w.version, CASE WHEN ` + together + ` AND ` + ungated + ` THEN ` + miscounted + ` ELSE false END,
-       ` + holder + `, ` + gate + `, ` + now + `
-FROM req r
-LEFT JOIN won w ON w.name = r.name
-LEFT JOIN {lock} l ON l.name = r.name
-ORDER BY r.ord`
+SELECT f.clock, f.ords::text, f.versions::text, f.ord, f.fresh, f.untidy,
+       f.acq::text, f.owner, f.label, f.version, f.since, f.until, f.shared, f.gate
+FROM {grant}($1::text[], $2::uuid[], $3::text[], $4::bigint[], $5::bytea[], $6::uuid, $7::text) f`
 
 	// queryTakeOver grants names whose holder has expired. FOR UPDATE waits for
 	// nobody: a row that somebody has locked, be it to guard the expired lease, is
@@ -151,24 +135,29 @@ LEFT JOIN {lock} l ON l.name = r.name
 ORDER BY r.ord`
 
 	// queryRelease frees names that nobody waits for and keeps their rows: the version
-	// must go on rising. The row of a lease that was guarded leaves its holder with a
-	// lock that no guard lets through, and that a guard with an old snapshot notices. It
-	// also tells of what it did not free whether it was held when the statement began.
+	// must go on rising. It tells what it has not freed, and of that whether it is held.
 	queryRelease = `
+SELECT f.ord, f.held FROM {release}($1::text[], $2::uuid[], $3::bigint[], $4::bigint[]) f`
+
+	// queryReleaseGuarded is queryRelease for leases that were guarded: the row leaves its
+	// holder with a lock that no guard lets through, and that a guard with an old snapshot
+	// notices.
+	queryReleaseGuarded = `
 WITH ` + unflushed + `, ` + releases + `, mine AS MATERIALIZED (
 	SELECT l.name FROM {lock} l JOIN req r ON r.name = l.name CROSS JOIN settings
 	WHERE l.acq = r.acq AND l.version = r.version AND l.wait_until <= ` + now + `
 	ORDER BY l.name
-	{strength}
+	FOR UPDATE OF l SKIP LOCKED
 ), done AS (
 	UPDATE {lock} l SET ` + ended + `, ended = 1, expires_at = ` + now + `, not_before = ` + minHold + `
 	FROM mine m JOIN req r ON r.name = m.name
 	WHERE l.name = m.name AND l.acq = r.acq AND l.version = r.version AND l.wait_until <= ` + now + `
 	RETURNING l.name
 )
-SELECT d.name IS NOT NULL, CASE WHEN d.name IS NULL THEN
-	EXISTS (SELECT FROM {lock} l WHERE l.name = r.name AND l.acq = r.acq AND l.version = r.version) ELSE false END
-FROM req r LEFT JOIN done d ON d.name = r.name ORDER BY r.ord`
+SELECT r.ord, EXISTS (SELECT FROM {lock} l WHERE l.name = r.name AND l.acq = r.acq AND l.version = r.version)
+FROM req r LEFT JOIN done d ON d.name = r.name
+WHERE d.name IS NULL
+ORDER BY r.ord`
 )
 
 // queryGuard runs in a transaction of the application. A renewal changes no key of
@@ -206,7 +195,8 @@ func newQueries(schema, prefix string) queries {
 	text := func(text string, more ...string) string {
 		more = append(more, "{lock}", q.lockTable, "{meta}", q.metaTable, "{holder}", quote(schema, prefix+"holder"),
 			"{fence}", quote(schema, prefix+"fence"), "{ticket}", quote(schema, prefix+"ticket"),
-			"{advance}", quote(schema, prefix+"advance"))
+			"{advance}", quote(schema, prefix+"advance"), "{grant}", quote(schema, prefix+"grant"),
+			"{release}", quote(schema, prefix+"release"))
 		return strings.NewReplacer(more...).Replace(text)
 	}
 	q.meta = text(queryMeta)
@@ -214,8 +204,8 @@ func newQueries(schema, prefix string) queries {
 	q.takeOver = text(queryTakeOver)
 	q.renew = text(queryRenew, "{skip}", "SKIP LOCKED")
 	q.renewWait = text(queryRenew, "{skip}", "")
-	q.release = text(queryRelease, "{strength}", "FOR NO KEY UPDATE OF l")
-	q.releaseGuarded = text(queryRelease, "{strength}", "FOR UPDATE OF l SKIP LOCKED")
+	q.release = text(queryRelease)
+	q.releaseGuarded = text(queryReleaseGuarded)
 	q.guard = text(queryGuard)
 	q.fence = text(queryFence)
 	q.look = text(queryLook)

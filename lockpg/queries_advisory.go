@@ -33,31 +33,10 @@ WITH ` + flushed + `, alone AS MATERIALIZED (
 )
 SELECT setval('{token}', greatest(coalesce(pg_sequence_last_value('{token}'), 0) + 65536, ` + now + `)) FROM alone`
 
-	// queryTry tries locks, and then, of those that were free, whether a transaction
-	// guards a lease of the former holder: then the lock is let go at once. Of what it
-	// has got it draws the tokens that are asked for, unless something else keeps the
-	// name: what a former holder has written until it let the lock go is seen. Each
-	// function is called once for each request, in this order.
+	// queryTry takes locks and draws tokens for them, see the migrations.
 	queryTry = `
-WITH ` + flushed + `, unlifted AS MATERIALIZED (
-	SELECT pg_advisory_xact_lock_shared($6::bigint) FROM settings
-), req AS MATERIALIZED (
-	SELECT r.* FROM unnest($1::bigint[], $2::bigint[], $3::boolean[], $4::text[], $5::boolean[])
-		WITH ORDINALITY AS r(key, guard, shared, name, draws, ord) CROSS JOIN unlifted
-), tried AS MATERIALIZED (
-	SELECT r.*, CASE WHEN r.shared THEN pg_try_advisory_lock_shared(r.key) ELSE pg_try_advisory_lock(r.key) END AS locked FROM req r
-), checked AS MATERIALIZED (
-	SELECT r.*, CASE WHEN r.locked THEN ` + unguarded + ` ELSE false END AS free FROM tried r
-), kept AS MATERIALIZED (
-	SELECT c.*, CASE WHEN c.locked AND NOT c.free THEN
-		CASE WHEN c.shared THEN pg_advisory_unlock_shared(c.key) ELSE pg_advisory_unlock(c.key) END END AS undone
-	FROM checked c
-), seen AS MATERIALIZED (
-	SELECT k.*, CASE WHEN k.free AND k.draws THEN {gate}(k.name) END AS gate FROM kept k
-), drawn AS MATERIALIZED (
-	SELECT s.*, CASE WHEN s.gate = 0 THEN nextval('{token}') ELSE 0 END AS token FROM seen s
-)
-SELECT d.locked, d.free, d.token, coalesce(d.gate, 0), ` + now + ` FROM drawn d ORDER BY d.ord`
+SELECT f.clock, f.tokens::text, f.gates::text
+FROM {try}($1::bigint[], $2::bigint[], $3::boolean[], $4::text[], $5::boolean[], $6::bigint) f`
 
 	// queryPass draws tokens for locks that the caller has had for a while.
 	queryPass = `
@@ -74,15 +53,13 @@ WITH ` + flushed + `, unlifted AS MATERIALIZED (
 )
 SELECT d.token, d.named, d.gate, d.now FROM drawn d ORDER BY d.ord`
 
-	// queryUnlock lets go. A transaction that guards a lease now keeps none from being
-	// let go: see queryCheckGuards.
+	// queryUnlock lets go, and tells of which locks the session did not have. A
+	// transaction that guards a lease now keeps none from being let go: see
+	// queryCheckGuards.
 	queryUnlock = `
-WITH req AS MATERIALIZED (
-	SELECT * FROM unnest($1::bigint[], $2::boolean[]) WITH ORDINALITY AS r(key, shared, ord)
-), done AS MATERIALIZED (
-	SELECT r.ord, CASE WHEN r.shared THEN pg_advisory_unlock_shared(r.key) ELSE pg_advisory_unlock(r.key) END AS held FROM req r
-)
-SELECT d.held FROM done d ORDER BY d.ord`
+SELECT coalesce(array_agg(r.ord) FILTER (WHERE NOT
+	CASE WHEN r.shared THEN pg_advisory_unlock_shared(r.key) ELSE pg_advisory_unlock(r.key) END), '{}')::text
+FROM unnest($1::bigint[], $2::boolean[]) WITH ORDINALITY AS r(key, shared, ord)`
 
 	// queryCheckGuards says whether no transaction guards any of the leases.
 	queryCheckGuards = `

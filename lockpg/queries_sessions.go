@@ -227,7 +227,7 @@ func newSessionQueries(schema, prefix, mode string) sessionQueries {
 	}
 	text := func(text string, more ...string) string {
 		text = strings.NewReplacer(more...).Replace(text)
-		return strings.NewReplacer("{mode}", mode, "{term}", q.termTable, "{pin}", q.pinTable, "{token}", q.tokenSequence, "{gate}", quote(schema, prefix+"gate"),
+		return strings.NewReplacer("{mode}", mode, "{term}", q.termTable, "{pin}", q.pinTable, "{token}", q.tokenSequence, "{try}", quote(schema, prefix+"try"),
 			"{meta}", quote(schema, prefix+"meta")).Replace(text)
 	}
 	q.draw = text(queryDraw, drawn...)

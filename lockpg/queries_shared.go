@@ -141,9 +141,9 @@ WITH ` + unflushed + `, ` + releases + `, mine AS MATERIALIZED (
 	FROM (SELECT d.name, count(*) AS n, max(d.not_before) AS not_before FROM left_it d WHERE d.counted GROUP BY d.name) d
 	WHERE l.name = d.name AND l.others > 0
 )
-SELECT coalesce(d.counted AND d.live, false), CASE WHEN d.name IS NULL THEN
-	EXISTS (SELECT FROM {holder} h WHERE h.name = r.name AND h.acq = r.acq AND h.version = r.version) ELSE false END
+SELECT r.ord, d.name IS NULL AND EXISTS (SELECT FROM {holder} h WHERE h.name = r.name AND h.acq = r.acq AND h.version = r.version)
 FROM req r LEFT JOIN left_it d ON d.name = r.name AND d.acq = r.acq
+WHERE NOT coalesce(d.counted AND d.live, false)
 ORDER BY r.ord`
 
 	// queryHold and queryMend, in one transaction, make right what the rows of names

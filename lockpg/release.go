@@ -60,16 +60,21 @@ func (s *store) release(ctx context.Context, query string, reqs []driver.Release
 	if len(which) == 0 {
 		return nil, nil
 	}
-	i := 0
-	err = s.query(ctx, query, releaseArgs(reqs, which), func(rows *sql.Rows) error {
-		at := which[i]
-		i++
+	for _, at := range which {
+		res[at].Freed = true
+	}
+	err = s.query(ctx, query, releaseArgs(reqs, which), func(rows *sql.Rows) error { // a row for each that was not
+		var ord int
 		var held bool
-		err := rows.Scan(&res[at].Freed, &held)
+		if err := rows.Scan(&ord, &held); err != nil {
+			return err
+		}
+		at := which[ord-1]
+		res[at].Freed = false
 		if held {
 			left = append(left, at)
 		}
-		return err
+		return nil
 	})
 	return left, err
 }
@@ -78,7 +83,7 @@ func releaseArgs(reqs []driver.ReleaseRequest, which []int) []any {
 	n := len(which)
 	return []any{
 		array(n, func(i int) string { return reqs[which[i]].Name }),
-		array(n, func(i int) string { return reqs[which[i]].Acq.String() }),
+		ids(n, func(i int) driver.ID { return reqs[which[i]].Acq }),
 		integers(n, func(i int) int64 { return reqs[which[i]].Version }),
 		integers(n, func(i int) int64 { return reqs[which[i]].MinHold.Microseconds() }),
 	}
@@ -130,7 +135,7 @@ func (s *store) Abandon(ctx context.Context, reqs []driver.AbandonRequest) error
 	n := len(reqs)
 	args := []any{
 		array(n, func(i int) string { return reqs[i].Name }),
-		array(n, func(i int) string { return reqs[i].Acq.String() }),
+		ids(n, func(i int) driver.ID { return reqs[i].Acq }),
 		integers(n, func(i int) int64 { return reqs[i].MinHold.Microseconds() }),
 		booleans(n, func(i int) bool { return reqs[i].Shared }),
 		booleans(n, func(i int) bool { return reqs[i].Guarded }),

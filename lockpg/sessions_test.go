@@ -209,7 +209,8 @@ func killSessions(t *testing.T, db *sql.DB) {
 // allSettings are those of a connection.
 func allSettings(t *testing.T, conn *sql.Conn) (s string) {
 	t.Helper()
-	err := conn.QueryRowContext(t.Context(), `SELECT string_agg(name || ' = ' || setting || ' ' || source, chr(10) ORDER BY name) FROM pg_settings`).Scan(&s)
+	err := conn.QueryRowContext(t.Context(), `SELECT string_agg(name || ' = ' || setting || ' ' || source, chr(10) ORDER BY name) FROM pg_settings
+		WHERE name NOT LIKE 'plpgsql.%'`).Scan(&s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func (j *joining) args(which []int) []any {
 	n := len(which)
 	return []any{
 		array(n, func(i int) string { return j.reqs[which[i]].Name }),
-		array(n, func(i int) string { return j.reqs[which[i]].Acq.String() }),
+		ids(n, func(i int) driver.ID { return j.reqs[which[i]].Acq }),
 		array(n, func(i int) string { return j.reqs[which[i]].Owner }),
 		integers(n, func(i int) int64 { return j.reqs[which[i]].TTL.Microseconds() }),
 		j.store.client.Instance.String(),

@@ -65,7 +65,7 @@ func (s *store) renew(ctx context.Context, query string, reqs []driver.RenewRequ
 	n := len(reqs)
 	args := []any{
 		array(n, func(i int) string { return reqs[i].Name }),
-		array(n, func(i int) string { return reqs[i].Acq.String() }),
+		ids(n, func(i int) driver.ID { return reqs[i].Acq }),
 		integers(n, func(i int) int64 { return reqs[i].Version }),
 		integers(n, func(i int) int64 { return reqs[i].TTL.Microseconds() }),
 		integers(n, func(i int) int64 { return int64(reqs[i].Holds) }),

@@ -364,12 +364,178 @@ END
 $$;
 -- +goose StatementEnd
 
+-- Grants names that are free to those who do not share, as long as nobody waits for them.
+-- What is there and free is updated, what is not there is inserted; an attempt that finds
+-- a holder writes nothing and locks nothing. The names are sorted: the rows are locked in
+-- their order. The first row of the answer says who has got which version; then there is a
+-- row for each of the others, with fresh if its name was new.
+--
+-- It is a function because its plans are made once, for one name: each looks up rows by
+-- the primary key, in the order of the names, however small the table was by then, and a
+-- statement with arrays would be planned anew each time. The limit is what makes the
+-- planner expect one name.
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION "sqllock_grant"(
+	names text[], acqs uuid[], owners text[], ttls bigint[], vals bytea[], mine uuid, me text
+) RETURNS TABLE (
+	clock bigint, ords bigint[], versions bigint[], ord bigint, fresh boolean, untidy boolean,
+	acq uuid, owner text, label text, version bigint, since bigint, until bigint, shared boolean, gate bigint
+) LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s' AS $$
+#variable_conflict use_column
+DECLARE
+	at  bigint := (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
+	won bigint[] := '{}';
+	got bigint[] := '{}';
+BEGIN
+	IF current_setting('synchronous_commit') = 'off' THEN
+		PERFORM set_config('synchronous_commit', 'on', true);
+	END IF;
+	IF pg_relation_size('"sqllock_lock"') > 0 THEN -- planned on an empty table it would read all of it for good
+		WITH won AS (
+			UPDATE "sqllock_lock" l SET
+				acq = r.acq, owner = r.owner, instance = mine, label = me, version = greatest(l.version + 1, at), holds = 1,
+				acquired_at = at, expires_at = at + r.ttl, value = nullif(r.value, '')
+			FROM (SELECT * FROM unnest(names, acqs, owners, ttls, vals) WITH ORDINALITY r(name, acq, owner, ttl, value, ord)
+				LIMIT cardinality(names)) r
+			WHERE l.name = r.name AND l.acq IS NULL AND (l.others = 0 OR l.others_until <= at)
+			  AND l.not_before <= at AND l.wait_until <= at
+			RETURNING r.ord, l.version
+		)
+		SELECT coalesce(array_agg(w.ord), '{}'), coalesce(array_agg(w.version), '{}') INTO won, got FROM won w;
+	END IF;
+	clock := (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
+	IF clock > at + 10000 AND cardinality(won) > 0 THEN -- after a wait for a row: the term begins now
+		UPDATE "sqllock_lock" l SET acquired_at = clock, expires_at = clock + r.ttl
+		FROM (SELECT * FROM unnest(names, ttls) WITH ORDINALITY r(name, ttl, ord) LIMIT cardinality(names)) r
+		WHERE l.name = r.name AND r.ord = ANY (won);
+	END IF;
+	at := clock;
+	ords := won;
+	versions := got;
+	RETURN NEXT;
+	IF cardinality(won) = cardinality(names) THEN
+		RETURN;
+	END IF;
+
+	INSERT INTO "sqllock_lock" (name, acq, owner, instance, label, version, holds, acquired_at, expires_at, value)
+	SELECT r.name, r.acq, r.owner, mine, me, at, 1, at, at + r.ttl, nullif(r.value, '')
+	FROM unnest(names, acqs, owners, ttls, vals) WITH ORDINALITY r(name, acq, owner, ttl, value, ord)
+	WHERE (SELECT true FROM "sqllock_lock" l WHERE l.name = r.name) IS NULL -- a conflict may wait for who changes the row
+	ORDER BY r.ord
+	ON CONFLICT DO NOTHING;
+
+	RETURN QUERY
+	SELECT t.now, NULL::bigint[], NULL::bigint[], r.ord, coalesce(l.acq = r.acq AND l.version = at AND l.acquired_at = at, false),
+	       CASE WHEN l.together AND l.not_before <= t.now AND l.wait_until <= t.now THEN (
+			SELECT count(*) < l.others OR coalesce(max(h.expires_at), 0) < l.others_until
+			FROM "sqllock_holder" h WHERE h.name = l.name AND h.version = l.version AND h.expires_at > t.now) ELSE false END,
+	       l.acq, l.owner, l.label, l.version, l.acquired_at, CASE WHEN l.together THEN l.others_until ELSE l.expires_at END,
+	       l.together, greatest(l.not_before, l.wait_until)
+	FROM unnest(names, acqs) WITH ORDINALITY r(name, acq, ord)
+	CROSS JOIN (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now OFFSET 0) t
+	LEFT JOIN LATERAL (
+		SELECT l.*, l.acq IS NULL AND l.others > 0 AND l.others_until > t.now AS together
+		FROM "sqllock_lock" l WHERE l.name = r.name OFFSET 0
+	) l ON true
+	WHERE NOT r.ord = ANY (won)
+	ORDER BY r.ord;
+END
+$$;
+-- +goose StatementEnd
+
+-- Frees names that nobody waits for, of leases that were not guarded. The names are
+-- sorted. It answers with what it has not freed, and whether that is still held. It is a
+-- function for the same reason.
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION "sqllock_release"(
+	names text[], acqs uuid[], terms bigint[], stays bigint[]
+) RETURNS TABLE (ord bigint, held boolean)
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s' AS $$
+#variable_conflict use_column
+DECLARE
+	at   bigint := (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
+	done bigint[];
+BEGIN
+	PERFORM set_config('synchronous_commit', 'off', true);
+	WITH done AS (
+		UPDATE "sqllock_lock" l SET
+			acq = NULL, owner = NULL, instance = NULL, label = NULL, holds = 0, value = NULL, ended = 1, expires_at = at,
+			not_before = CASE WHEN r.stay > 0 THEN greatest(l.not_before, l.acquired_at + r.stay) ELSE l.not_before END
+		FROM (SELECT * FROM unnest(names, acqs, terms, stays) WITH ORDINALITY r(name, acq, version, stay, ord)
+			LIMIT cardinality(names)) r
+		WHERE l.name = r.name AND l.acq = r.acq AND l.version = r.version AND l.wait_until <= at
+		RETURNING r.ord
+	)
+	SELECT coalesce(array_agg(d.ord), '{}') INTO done FROM done d;
+	IF cardinality(done) < cardinality(names) THEN
+		RETURN QUERY
+		SELECT r.ord, (SELECT true FROM "sqllock_lock" l WHERE l.name = r.name AND l.acq = r.acq AND l.version = r.version) IS NOT NULL
+		FROM unnest(names, acqs, terms) WITH ORDINALITY r(name, acq, version, ord)
+		WHERE NOT r.ord = ANY (done)
+		ORDER BY r.ord;
+	END IF;
+END
+$$;
+-- +goose StatementEnd
+
+-- Takes locks of the mode advisory for the session, and then looks, of those that were
+-- free, whether a transaction guards a lease of the former holder: then the lock is let go
+-- at once. Of what it has got it draws the tokens that are asked for, unless something else
+-- keeps the name. tokens has an answer for each: a token, or 0: others have the lock, -1: a
+-- transaction guards it, -2: it is locked, and nothing was drawn. gates says of each until
+-- when the name is kept, -1 if its row names somebody, or 0; it is null if none is kept.
+--
+-- It is a function because each statement of one that is VOLATILE sees what was committed
+-- until the statement began: what a former holder has written until it let the lock go is
+-- seen. The key of a guard is had for a moment only, not until the transaction has been
+-- flushed: others who are granted the same name, to share it, look too. A guard that comes
+-- later finds that its session is dead.
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION "sqllock_try"(
+	keys bigint[], guards bigint[], together boolean[], names text[], draws boolean[], lift bigint,
+	OUT clock bigint, OUT tokens bigint[], OUT gates bigint[]
+) LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s' AS $$
+BEGIN
+	IF current_setting('synchronous_commit') = 'off' THEN
+		PERFORM set_config('synchronous_commit', 'on', true);
+	END IF;
+	PERFORM pg_advisory_xact_lock_shared(lift);
+	SELECT array_agg(CASE
+		WHEN NOT CASE WHEN r.shared THEN pg_try_advisory_lock_shared(r.key) ELSE pg_try_advisory_lock(r.key) END THEN 0
+		WHEN CASE WHEN pg_try_advisory_lock(r.guard) THEN pg_advisory_unlock(r.guard) ELSE false END THEN -2
+		WHEN CASE WHEN r.shared THEN pg_advisory_unlock_shared(r.key) ELSE pg_advisory_unlock(r.key) END THEN -1
+		ELSE -1 END) INTO tokens -- the last condition is there for what it does
+	FROM unnest(keys, guards, together) r(key, guard, shared);
+	clock := (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
+	IF EXISTS (
+		SELECT FROM unnest(names) r(name)
+		WHERE (SELECT t.acq IS NOT NULL OR t.not_before > clock FROM "sqllock_term" t WHERE t.mode = 3 AND t.name = r.name)
+	) THEN
+		SELECT array_agg(coalesce((
+			SELECT CASE WHEN t.acq IS NOT NULL THEN -1 WHEN t.not_before > clock THEN t.not_before ELSE 0 END
+			FROM "sqllock_term" t WHERE t.mode = 3 AND t.name = r.name), 0)) INTO gates
+		FROM unnest(names) r(name);
+	END IF;
+	IF gates IS NULL THEN
+		SELECT array_agg(CASE WHEN r.token = -2 AND r.draws THEN nextval('"sqllock_token"') ELSE r.token END) INTO tokens
+		FROM unnest(tokens, draws) r(token, draws);
+	ELSE
+		SELECT array_agg(CASE WHEN r.token = -2 AND r.draws AND r.gate = 0 THEN nextval('"sqllock_token"') ELSE r.token END) INTO tokens
+		FROM unnest(tokens, draws, gates) r(token, draws, gate);
+	END IF;
+END
+$$;
+-- +goose StatementEnd
+
 UPDATE "sqllock_meta" SET schema_version = 20261121000004;
 
 -- +goose Down
 
 UPDATE "sqllock_meta" SET schema_version = 20261121000003;
 
+DROP FUNCTION IF EXISTS "sqllock_try"(bigint[], bigint[], boolean[], text[], boolean[], bigint);
+DROP FUNCTION IF EXISTS "sqllock_release"(text[], uuid[], bigint[], bigint[]);
+DROP FUNCTION IF EXISTS "sqllock_grant"(text[], uuid[], text[], bigint[], bytea[], uuid, text);
 DROP FUNCTION IF EXISTS "sqllock_line"(text, uuid[], text[], bigint[], bytea[], boolean[], bigint[], bigint[], bytea[], uuid, text);
 DROP FUNCTION IF EXISTS "sqllock_leave"(text, uuid, bigint, bigint, boolean, boolean, uuid);
 DROP FUNCTION IF EXISTS "sqllock_advance"(record, boolean, uuid, boolean, uuid[]);
