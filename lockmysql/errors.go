@@ -21,6 +21,9 @@ func (e *unresolvedError) Unwrap() error { return e.err }
 
 func partly(err error) error { return &unresolvedError{err} }
 
+// errVanished says that somebody has deleted rows of names that were held.
+var errVanished = errors.New("lockmysql: rows of leases are missing")
+
 // errTooLarge says that a value cannot be sent.
 var errTooLarge = errors.New("lockmysql: the value is longer than the server takes")
 
@@ -46,6 +49,12 @@ func classify(err error) driver.Fault {
 		return driver.Refused
 	}
 	return driver.Unclear
+}
+
+// isInTheWay reports that a hasty statement has changed nothing, because a row is
+// locked or a term is not as it should be.
+func isInTheWay(err error) bool {
+	return numberOf(err) == 1205 || numberOf(err) == 1690 // ER_LOCK_WAIT_TIMEOUT, ER_DATA_OUT_OF_RANGE
 }
 
 // numberOf is the number of an error of the server, 0 if it is none.

@@ -21,6 +21,8 @@ func Statements(prefix string) map[string]string {
 	return map[string]string{
 		"look": q.look, "lookMany": q.lookMany, "lookValues": q.lookValues, "window": q.window,
 		"grant": q.grant, "grantMany": q.grantMany, "grantValues": q.grantValues,
+		"unclean": q.clean.unclean, "grantClean": q.clean.grant, "grantOne": q.clean.grantOne,
+		"releaseClean": q.clean.release, "releaseOne": q.clean.releaseOne,
 		"renew": q.renew, "release": q.release, "releaseMany": q.releaseMany, "abandon": q.abandon,
 		"revoke": q.revoke, "crashed": q.crashed, "end": q.end, "purge": q.purge,
 		"shared look": q.shared.look, "joinable": q.shared.joinable, "join": q.shared.join, "shared renew": q.shared.renew,

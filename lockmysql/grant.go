@@ -20,7 +20,8 @@ func (s *store) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver
 
 // grantAlone is Grant for those who do not share. It looks first, and changes only
 // what nobody keeps: a losing attempt reads. So a name that is free takes two
-// statements, be it one or many; names without a row take one of their own.
+// statements, be it one or many; names without a row take one of their own. Of many
+// names that are clean, where that is known, the look does not even speak.
 func (s *store) grantAlone(ctx context.Context, reqs []driver.GrantRequest) (res []driver.GrantResult, err error) {
 	if len(reqs) == 0 {
 		return nil, nil
@@ -66,7 +67,7 @@ type granting struct {
 	s      *store
 	c      session
 	reqs   []driver.GrantRequest
-	states []state
+	states []state // of which those that the look found clean say nothing
 	res    []driver.GrantResult
 
 	wrote  bool  // something was granted
@@ -78,11 +79,17 @@ type granting struct {
 func (g *granting) look(ctx context.Context) error {
 	g.states = make([]state, len(g.reqs))
 	g.res = make([]driver.GrantResult, len(g.reqs))
+	if g.s.hasty && len(g.reqs) > 1 && !g.valued(every(len(g.reqs))) {
+		return g.seeUnclean(ctx)
+	}
 	return g.see(ctx, every(len(g.reqs)))
 }
 
 // act takes what the look has found free.
 func (g *granting) act(ctx context.Context) ([]driver.GrantResult, error) {
+	if err := g.takeClean(ctx); err != nil {
+		return nil, g.unresolved(err)
+	}
 	var absent, free []int
 	for i := range g.reqs {
 		switch st := &g.states[i]; {
@@ -233,14 +240,23 @@ func (g *granting) update(ctx context.Context, which []int) (rows, now int64, er
 		return g.c.exec(ctx, text, b.String(), instance, label)
 	}
 	r, st := &g.reqs[which[0]], &g.states[which[0]]
+	if g.s.hasty && st.clean() {
+		return g.hastily(ctx, g.s.queries.clean.grantOne, r.Acq.String(), digits(r.Owner), instance, label,
+			r.TTL.Microseconds(), hex.EncodeToString(r.Value), digits(r.Name))
+	}
 	return g.c.exec(ctx, g.s.queries.grant, digits(r.Name), st.holder.Version, idDigits(st.holder.Acq),
 		r.Acq.String(), digits(r.Owner), instance, label, r.TTL.Microseconds(), hex.EncodeToString(r.Value))
+}
+
+// valued reports that some of the requests at which have values.
+func (g *granting) valued(which []int) bool {
+	return slices.ContainsFunc(which, func(i int) bool { return len(g.reqs[i].Value) > 0 })
 }
 
 // batch has the versions and the holders that were seen. It reports whether it has
 // values.
 func (g *granting) batch(which []int) (b *batch, valued bool) {
-	valued = slices.ContainsFunc(which, func(i int) bool { return len(g.reqs[i].Value) > 0 })
+	valued = g.valued(which)
 	b = newBatch(len(which))
 	for _, i := range which {
 		r, st := &g.reqs[i], &g.states[i]

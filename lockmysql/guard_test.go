@@ -106,7 +106,9 @@ func TestNobodyParksBehindAGuard(t *testing.T) {
 					}
 				})
 				quickly("a release", time.Second, func() {
-					if _, err := s.Release(t.Context(), releases(reqs, res)[1:2]); s.Classify(err) != driver.Again {
+					guarded := releases(reqs, res)[1:2]
+					guarded[0].Guarded = true
+					if _, err := s.Release(t.Context(), guarded); s.Classify(err) != driver.Again {
 						t.Errorf("Release: %v", err)
 					}
 				})

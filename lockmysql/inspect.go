@@ -73,6 +73,7 @@ func (d *Database) inspect(ctx context.Context, c session, st *store) error {
 			st.level = sql.LevelReadCommitted
 		}
 	}
+	st.hasty = s.mariaDB
 	st.maxPacket, _ = strconv.Atoi(s.variables["max_allowed_packet"]) // 0 if it is not known
 	return checkTables(ctx, c, &st.queries)
 }

@@ -253,10 +253,14 @@ func TestABatchGetsEachNameItsOwnAnswer(t *testing.T) {
 		release(t, other, releases(free, take(t, other, free...))...)
 		time.Sleep(10 * time.Millisecond)
 
+		want := 3 // a look, an insert and an update
+		if strings.Contains(serverVersion(t, db), "MariaDB") {
+			want++ // one more for what was released
+		}
 		before := questions(t, db)
 		res := grant(t, s, reqs...)
-		if asked := questions(t, db) - before - 1; asked != 3 {
-			t.Errorf("%d statements, want a look, an insert and an update", asked)
+		if asked := questions(t, db) - before - 1; asked != want {
+			t.Errorf("%d statements, want %d", asked, want)
 		}
 		for i, r := range res {
 			if want := i%4 != 1; r.Granted != want || want && (r.Remaining != minute || r.Version == 0) || !want && r.Holder.Acq != held[i/4].Acq {

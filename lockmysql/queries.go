@@ -86,7 +86,8 @@ const (
 	setWon = `l.instance = UNHEX(?), l.label = UNHEX(?),
 	l.version = GREATEST(l.version + 1, LAST_INSERT_ID(` + now + `)), l.holds = 1, l.acquired_at = ` + now
 
-	setEnded = `l.acq = NULL, l.owner = NULL, l.instance = NULL, l.label = NULL, l.holds = 0, l.value = NULL`
+	setVacant = `l.acq = NULL, l.owner = NULL, l.instance = NULL, l.label = NULL, l.holds = 0`
+	setEnded  = setVacant + `, l.value = NULL`
 
 	setFreed = setEnded + `, l.ended = 1, l.expires_at = ` + now + `,
 	l.not_before = IF(d.keep > 0, GREATEST(l.not_before, l.acquired_at + d.keep), l.not_before)`
@@ -178,6 +179,7 @@ type queries struct {
 	guard, id, fence, fenceToken                                              string
 	shared                                                                    sharedQueries
 	line                                                                      lineQueries
+	clean                                                                     cleanQueries
 
 	database string // its id, once it was opened
 }
@@ -197,7 +199,7 @@ func newQueries(prefix string) queries {
 	q.crashed, q.end, q.purge = text(queryCrashed), text(queryEnd), text(queryPurge)
 	q.due, q.turn = text(queryDue), text(queryTurn)
 	q.guard, q.id = text(queryGuard), text(queryID)
-	q.shared, q.line = newSharedQueries(text), newLineQueries(text)
+	q.shared, q.line, q.clean = newSharedQueries(text), newLineQueries(text), newCleanQueries(text)
 	fence := strings.NewReplacer("{fence}", "`"+prefix+"fence`").Replace
 	q.fence, q.fenceToken = fence(queryFence), fence(queryFenceToken)
 	return q

@@ -45,10 +45,14 @@ func (r *releasing) run(ctx context.Context, c session) error {
 	todo := every(len(r.reqs))
 	patience := newPatience(brief)
 	awaited := slices.ContainsFunc(r.reqs, func(q driver.ReleaseRequest) bool { return q.Awaited })
-	for len(todo) > 0 {
+	hasty := r.s.hasty && !slices.ContainsFunc(r.reqs, func(q driver.ReleaseRequest) bool { return q.Guarded || q.MinHold > 0 })
+	for ; len(todo) > 0; hasty = false {
 		try := r.plain
-		if awaited {
+		switch {
+		case awaited:
 			try = r.handOver
+		case hasty:
+			try = r.clean
 		}
 		done, err := try(ctx, c, todo)
 		if err != nil || done {
@@ -58,7 +62,7 @@ func (r *releasing) run(ctx context.Context, c session) error {
 		if err != nil {
 			return err
 		}
-		if len(held) == len(todo) && (awaited || !waited) {
+		if len(held) == len(todo) && (awaited || !waited && !hasty) {
 			if err := patience.wait(ctx); err != nil {
 				return err
 			}
@@ -66,6 +70,35 @@ func (r *releasing) run(ctx context.Context, c session) error {
 		todo, awaited = held, awaited || waited
 	}
 	return nil
+}
+
+// clean is plain for leases that were never guarded and have no minimum hold time. It
+// does not lock the entry that a guard would lock, nor does it wait.
+func (r *releasing) clean(ctx context.Context, c session, todo []int) (bool, error) {
+	var n int64
+	var err error
+	if len(todo) == 1 {
+		q := &r.reqs[todo[0]]
+		n, _, err = c.exec(ctx, r.s.queries.clean.releaseOne, digits(q.Name), q.Acq.String(), q.Version)
+	} else {
+		b := newBatch(len(todo))
+		for _, i := range todo {
+			b.row(r.reqs[i].Name, r.reqs[i].Acq).int(r.reqs[i].Version).end()
+		}
+		n, _, err = c.exec(ctx, r.s.queries.clean.release, b.String())
+	}
+	switch {
+	case isInTheWay(err), err == nil && n == 0:
+		return false, nil
+	case err != nil:
+		return false, err
+	case n != int64(len(todo)):
+		return false, &unresolvedError{errVanished}
+	}
+	for _, i := range todo {
+		r.res[i].Freed = true
+	}
+	return true, nil
 }
 
 // plain frees the requests at todo together and reports whether it did. If not, it

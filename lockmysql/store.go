@@ -19,6 +19,7 @@ type store struct {
 	client    driver.Client
 	info      driver.Info
 	maxPacket int                // bytes that the server takes at once
+	hasty     bool               // it can be told to wait for no lock, see queries_clean.go
 	isolate   bool               // a plain SELECT would read what is not committed
 	level     sql.IsolationLevel // of transactions
 }
