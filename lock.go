@@ -213,7 +213,7 @@ func (l *Locker) wait(ctx context.Context, name, owner string, o lockOptions) (*
 	a := l.newAttempt(name, owner, o)
 	pause := pauses{l.cfg.retryMin, l.cfg.retryMax}
 	var nap time.Duration
-	if l.queue.quiet(name) {
+	if l.tickets.offered() && l.queue.quiet(name) { // what order there is the database sees to
 		lease, next, err := l.askOnce(ctx, a, o, &pause)
 		if lease != nil || err != nil {
 			return lease, err
