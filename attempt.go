@@ -82,9 +82,7 @@ func (l *Locker) sendGrants(ctx context.Context, reqs []driver.GrantRequest) ([]
 		return nil, err
 	}
 	for i := range res {
-		if crashed := res[i].Crashed; crashed.Acq != (driver.ID{}) {
-			l.crashed(reqs[i].Name, crashed)
-		}
+		l.noteCrash(reqs[i].Name, res[i].Crashed)
 	}
 	return res, nil
 }

@@ -169,6 +169,13 @@ func (r *Reaper) sweep(ctx context.Context, req driver.SweepRequest) (res driver
 	return res, took, err
 }
 
+// noteCrash is crashed for what a grant may have ended, which is nobody most often.
+func (l *Locker) noteCrash(name string, h driver.Holder) {
+	if h.Acq != (driver.ID{}) {
+		l.crashed(name, h)
+	}
+}
+
 // crashed tells of a holder that let its lease expire.
 func (l *Locker) crashed(name string, h driver.Holder) CrashedEvent {
 	e := CrashedEvent{Name: name, Owner: h.Owner, Label: h.Label, Token: h.Version,

@@ -107,9 +107,7 @@ func (t *tickets) send(ctx context.Context, reqs []driver.TicketRequest) ([]driv
 		return nil, err
 	}
 	for i := range res {
-		if crashed := res[i].Crashed; crashed.Acq != (driver.ID{}) {
-			t.l.crashed(reqs[i].Name, crashed)
-		}
+		t.l.noteCrash(reqs[i].Name, res[i].Crashed)
 	}
 	return res, nil
 }

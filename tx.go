@@ -146,9 +146,7 @@ func (t *txAttempt) draw(ctx context.Context) (int64, error) {
 		if err != nil {
 			return 0, lockError(t.req.Name, err)
 		}
-		if c := res.Crashed; c.Acq != (driver.ID{}) {
-			t.l.crashed(t.req.Name, c)
-		}
+		t.l.noteCrash(t.req.Name, res.Crashed)
 		if res.Granted {
 			return res.Version, nil
 		}
