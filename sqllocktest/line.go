@@ -202,47 +202,60 @@ func returned(r result) <-chan result {
 	return ch
 }
 
-func testKilledHead(e *env) {
-	ttl := e.ttl(2 * time.Second)
-	a, b := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: ttl})
-	name := e.name("k")
-	lease := e.lock(a, name)
-	dead := e.start(ttl, "the child")
-	dead.send(order{Do: "lock", Name: name})
-	e.inLine(name, 1)
-	waiting := e.standing(b, name, 1)
-	dead.end()
-	start := time.Now()
-	e.unlock(lease)
-	next := e.granted(waiting)
-	if took := time.Since(start); took > ttl+e.ttl(time.Second) {
-		e.Errorf("the next one waited for %v, with a TTL of %v", took, ttl)
+// front is a line for a name that somebody holds: a child comes first, and then a
+// waiter of this process.
+type front struct {
+	e       *env
+	ttl     time.Duration
+	b       *sqllock.Locker // who waits
+	lease   *sqllock.Lease
+	child   *process
+	waiting <-chan result
+}
+
+func (e *env) front(ttl time.Duration) *front {
+	e.Helper()
+	f := &front{e: e, ttl: e.ttl(ttl)}
+	a := e.locker(&Options{TTL: f.ttl})
+	f.b = e.locker(&Options{TTL: f.ttl})
+	f.lease = e.lock(a, e.name("k"))
+	f.child = e.start(f.ttl, "the child")
+	f.child.send(order{Do: "lock", Name: f.lease.Name()})
+	e.inLine(f.lease.Name(), 1)
+	f.waiting = e.standing(f.b, f.lease.Name(), 1)
+	return f
+}
+
+// next waits until the waiter has the name, which was given back at start.
+func (f *front) next(start time.Time) *sqllock.Lease {
+	f.e.Helper()
+	next := f.e.granted(f.waiting)
+	if took := time.Since(start); took > f.ttl+f.e.ttl(time.Second) {
+		f.e.Errorf("the next one waited for %v, with a TTL of %v", took, f.ttl)
 	}
-	e.unlock(next)
+	return next
+}
+
+func testKilledHead(e *env) {
+	f := e.front(2 * time.Second)
+	f.child.end()
+	start := time.Now()
+	e.unlock(f.lease)
+	e.unlock(f.next(start))
 }
 
 func testKilledHeir(e *env) {
-	ttl := e.ttl(3 * time.Second)
-	a, b := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: ttl})
-	name := e.name("k")
-	lease := e.lock(a, name)
-	heir := e.start(ttl, "the child")
-	heir.send(order{Do: "lock", Name: name})
-	e.inLine(name, 1)
-	waiting := e.standing(b, name, 1)
-	heir.pause()
+	f := e.front(3 * time.Second)
+	f.child.pause()
 	start := time.Now()
-	e.unlock(lease) // to the heir, who does not hear of it
-	if held := e.known(b, name); held.Label != "the child" {
+	e.unlock(f.lease) // to the heir, who does not hear of it
+	if held := e.known(f.b, f.lease.Name()); held.Label != "the child" {
 		e.Errorf("the name was handed to %+v", held)
 	}
-	heir.end()
-	next := e.granted(waiting)
-	if took := time.Since(start); took > ttl+e.ttl(time.Second) {
-		e.Errorf("the next one waited for %v, with a TTL of %v", took, ttl)
-	}
-	if next.Token() <= lease.Token()+1 {
-		e.Errorf("token %d follows token %d and that of the heir", next.Token(), lease.Token())
+	f.child.end()
+	next := f.next(start)
+	if next.Token() <= f.lease.Token()+1 {
+		e.Errorf("token %d follows token %d and that of the heir", next.Token(), f.lease.Token())
 	}
 	e.unlock(next)
 }

@@ -1,12 +1,11 @@
 package linetest
 
 import (
-	"database/sql"
-	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/testdb"
 )
 
 // exec runs a statement in which names in braces stand for what they are.
@@ -60,25 +59,7 @@ func (s *suite) dump(t *testing.T, name string) string {
 	t.Helper()
 	var b strings.Builder
 	for _, table := range []string{"{lock}", "{holder}", "{ticket}"} {
-		rows, err := s.DB.QueryContext(t.Context(), s.text(`SELECT * FROM `+table+` WHERE name = '`+name+`' ORDER BY acq`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		columns, _ := rows.Columns()
-		values := make([]sql.NullString, len(columns))
-		targets := make([]any, len(columns))
-		for i := range values {
-			targets[i] = &values[i]
-		}
-		for rows.Next() {
-			if err := rows.Scan(targets...); err != nil {
-				t.Fatal(err)
-			}
-			fmt.Fprintln(&b, values)
-		}
-		if err := rows.Close(); err != nil {
-			t.Fatal(err)
-		}
+		b.WriteString(testdb.Dump(t, s.DB, s.text(`SELECT * FROM `+table+` WHERE name = '`+name+`' ORDER BY acq`)))
 	}
 	return b.String()
 }

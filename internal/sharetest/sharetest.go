@@ -5,13 +5,13 @@ package sharetest
 import (
 	"crypto/rand"
 	"database/sql"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/testdb"
 )
 
 // Fixture is an empty database with tables.
@@ -232,25 +232,7 @@ func (s *suite) dump(t *testing.T, name string) string {
 	t.Helper()
 	var b strings.Builder
 	for _, table := range []string{"{lock}", "{holder}"} {
-		rows, err := s.DB.QueryContext(t.Context(), s.text(`SELECT * FROM `+table+` WHERE name = '`+name+`' ORDER BY acq`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		columns, _ := rows.Columns()
-		values := make([]sql.NullString, len(columns))
-		targets := make([]any, len(columns))
-		for i := range values {
-			targets[i] = &values[i]
-		}
-		for rows.Next() {
-			if err := rows.Scan(targets...); err != nil {
-				t.Fatal(err)
-			}
-			fmt.Fprintln(&b, values)
-		}
-		if err := rows.Close(); err != nil {
-			t.Fatal(err)
-		}
+		b.WriteString(testdb.Dump(t, s.DB, s.text(`SELECT * FROM `+table+` WHERE name = '`+name+`' ORDER BY acq`)))
 	}
 	return b.String()
 }
