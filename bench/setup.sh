@@ -8,6 +8,12 @@ set -euo pipefail
 # Servers are off the PATH of an ordinary user.
 PATH=$PATH:/usr/sbin:/usr/local/sbin:/usr/libexec
 
+# shellcheck source=../scripts/install.sh
+source "$(dirname "$0")/../scripts/install.sh"
+
+who=bench
+needs='the benchmarks'
+
 has() { command -v "$1" >/dev/null; }
 
 has_postgres() {
@@ -31,64 +37,4 @@ missing() {
   has_zookeeper || printf 'ZooKeeper\tlibzookeeper-java default-jre-headless\n'
 }
 
-# The core packages have the programs and no service; older releases have none of
-# these names.
-mariadb_packages() {
-  if ! has apt-cache || apt-cache show mariadb-server-core >/dev/null 2>&1; then
-    echo mariadb-server-core mariadb-client-core
-  else
-    echo mariadb-server
-  fi
-}
-
-say() { echo "bench: $*" >&2; }
-
-may_install() {
-  [[ ${SQLLOCK_INSTALL-1} != 0 && $(id -u) == 0 && -e /etc/debian_version ]] && has apt-get
-}
-
-apt() {
-  DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 "$@"
-}
-
-# install_packages does so without starting a service or creating a database
-# cluster: the benchmarks start servers of their own.
-install_packages() {
-  trap 'rm -f "${ours[@]}"; rmdir --ignore-fail-on-non-empty "$clusters"' EXIT
-  clusters=/etc/postgresql-common/createcluster.d
-  ours=("$clusters/zz-sqllock.conf")
-  mkdir -p "$clusters"
-  echo 'create_main_cluster = false' >"${ours[0]}"
-  if [[ ! -e /usr/sbin/policy-rc.d ]]; then
-    ours+=(/usr/sbin/policy-rc.d)
-    printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
-    chmod 755 /usr/sbin/policy-rc.d
-  fi
-  apt install --no-install-recommends -y "$@" </dev/null >&2
-}
-
-if ! has go; then
-  say 'go was not found: install Go 1.25 or newer, https://go.dev/dl'
-  exit 1
-fi
-
-lacking=$(missing)
-[[ -n $lacking ]] || exit 0
-
-if ! may_install; then
-  say "missing: $(cut -f1 <<<"$lacking" | paste -sd , | sed 's/,/, /g')"
-  say "on Debian or Ubuntu: sudo apt-get install --no-install-recommends $(cut -f2 <<<"$lacking" | xargs)"
-  exit 1
-fi
-
-say "missing: $(cut -f1 <<<"$lacking" | paste -sd , | sed 's/,/, /g')"
-apt update || say 'apt-get update failed; trying with the lists that are there'
-packages=$(missing | cut -f2 | xargs) # anew: now the names of the packages are known
-say "installing with apt-get: $packages (SQLLOCK_INSTALL=0 forbids it)"
-# shellcheck disable=SC2086 # the names are words
-install_packages $packages
-lacking=$(missing)
-if [[ -n $lacking ]]; then
-  say "still missing after the installation: $(cut -f1 <<<"$lacking" | paste -sd ,)"
-  exit 1
-fi
+install_missing
