@@ -39,6 +39,22 @@ func storm(t *testing.T, s *suite, name string) {
 	}
 	wg.Wait()
 	for _, n := range w.names {
+		// Who stands in line is served, and nobody is after it. Without that a newcomer
+		// is kept off for as long as the longest ticket would have lasted, if one that
+		// was shorter was the last and has died.
+		last := writer(n)
+		for began := time.Now(); ; time.Sleep(short) {
+			res, err := s.store.Line(t.Context(), []driver.TicketRequest{last})
+			if err == nil && res[0].Granted {
+				break
+			}
+			if time.Since(began) > 100*short {
+				t.Fatalf("%s: nobody is served when all is over, %v: %s", n, err, s.dump(t, n))
+			}
+		}
+		if err := s.store.Abandon(t.Context(), []driver.AbandonRequest{{Name: n, Acq: last.Acq}}); err != nil {
+			t.Fatal(err)
+		}
 		for began := time.Now(); !s.grant(t, writer(n)).Granted; time.Sleep(short) {
 			if time.Since(began) > 100*short {
 				t.Fatalf("%s: kept when all is over: %s", n, s.dump(t, n))
