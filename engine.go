@@ -10,10 +10,12 @@ import (
 )
 
 // collector gathers the requests of one kind of statement, of all callers of a
-// Locker, and sends them in batches. While fewer statements than lanes are under
-// way a request leaves at once; else it waits for one of them to come back, and
-// leaves together with whatever came meanwhile. Nobody waits for a timer: the more
-// callers there are, the larger are the batches.
+// Locker, and sends them in batches. If no statement is under way a request leaves
+// at once; else it waits for that to come back, and leaves together with whatever
+// came meanwhile: the more callers there are, the larger are the batches. A
+// statement that is late, because of a row that somebody has locked or a network
+// that is far away, holds up nobody for longer than that takes to see: another one
+// then leaves beside it, for as long as fewer than lanes are under way.
 type collector[Q, R any] struct {
 	send  func(ctx context.Context, reqs []Q) ([]R, error)
 	key   func(*Q) string     // requests of one batch are sorted by it
@@ -23,12 +25,14 @@ type collector[Q, R any] struct {
 	clock clock
 	gate  *gate
 	base  context.Context // of every statement
+	swift int             // statements under way that are not late, at most
 	lanes int             // statements under way, at most
 	most  int             // requests in one, at most
 
 	mu      sync.Mutex
 	waiting []*call[Q, R]
-	flying  int
+	flying  int // lanes in use
+	overdue int // of these, with a statement that is late
 	wg      sync.WaitGroup
 
 	idle sync.Pool // of errands
@@ -129,7 +133,12 @@ func (c *collector[Q, R]) add(r *call[Q, R]) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waiting = append(c.waiting, r)
-	if c.flying < c.lanes {
+	c.open()
+}
+
+// open opens a lane if somebody waits and there is room for one. c.mu is locked.
+func (c *collector[Q, R]) open() {
+	if len(c.waiting) > 0 && c.flying < c.lanes && c.flying-c.overdue < c.swift {
 		c.flying++
 		c.wg.Go(c.run)
 	}
@@ -145,24 +154,58 @@ func (c *collector[Q, R]) withdraw(r *call[Q, R]) {
 	}
 }
 
-// run sends batches for as long as there are any.
+// run sends batches for as long as there are any, and nobody took over meanwhile.
 func (c *collector[Q, R]) run() {
 	for {
 		batch := c.take()
 		if batch == nil {
 			return
 		}
+		landed := c.watch()
 		c.fly(batch)
+		landed()
+	}
+}
+
+// lateAfter is how long a statement may take without another one beside it. A batch
+// of hundreds takes less where the database is near and well.
+const lateAfter = 20 * time.Millisecond
+
+// watch lets others leave beside a statement that is late. The function that it
+// returns is to be called when the statement is back.
+func (c *collector[Q, R]) watch() (landed func()) {
+	if c.lanes <= c.swift {
+		return func() {}
+	}
+	var late, back bool
+	timer := time.AfterFunc(lateAfter, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !back {
+			late = true
+			c.overdue++
+			c.open()
+		}
+	})
+	return func() {
+		if timer.Stop() {
+			return
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		back = true
+		if late {
+			c.overdue--
+		}
 	}
 }
 
 // take takes the next batch off those who wait: the first of them and all that can
-// go with it. If there is none the lane is over.
+// go with it. If there is none, or others took over, the lane is over.
 func (c *collector[Q, R]) take() []*call[Q, R] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.waiting) == 0 {
-		c.waiting = nil
+	if len(c.waiting) == 0 || c.flying-c.overdue > c.swift {
 		c.flying--
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,7 +38,7 @@ func TestRequestsThatComeWhileStatementsAreUnderWayLeaveTogether(t *testing.T) {
 		statements int
 	}{
 		"one statement under way": {sqllock.UniqueOptions{MaxInFlight: 1}, 1 + 1},
-		"three":                   {sqllock.UniqueOptions{MaxInFlight: 3}, 3 + 1},
+		"several":                 {sqllock.UniqueOptions{MaxInFlight: 3}, 1 + 1},
 		"small batches":           {sqllock.UniqueOptions{MaxInFlight: 1, MaxBatch: 10}, 1 + 10},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -199,6 +200,64 @@ func TestACallerThatLeavesBeforeItsRequestWasSentSendsNothing(t *testing.T) {
 			if db.held(fmt.Sprint("name ", i)) {
 				t.Errorf("name %d is held by nobody", i)
 			}
+		}
+	})
+}
+
+func TestAStatementThatHangsHoldsUpNobodyElseForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		var flying, most atomic.Int32
+		hang := func(d time.Duration) {
+			db.set(func(f *fake) {
+				f.before = func(ctx context.Context, kind string) error {
+					if kind != "grant" {
+						return nil
+					}
+					most.Store(max(most.Load(), flying.Add(1)))
+					defer flying.Add(-1)
+					return after("grant", d)(ctx, kind)
+				}
+			})
+		}
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: time.Hour, MaxInFlight: 3, MaxBatch: 1})
+		defer b.close()
+		var wg sync.WaitGroup
+		background := func(name string) {
+			wg.Go(func() { b.unlock(b.lock(name)) })
+			synctest.Wait()
+		}
+		hang(time.Second)
+		background("first")
+		hang(time.Millisecond)
+		began := time.Now()
+		b.unlock(b.lock("second"))
+		if took := time.Since(began); took > 50*time.Millisecond {
+			t.Errorf("the second waited %v for the first", took)
+		}
+		for i := range 20 { // who keep the second lane busy until the first is back, and after
+			wg.Go(func() {
+				for range 500 {
+					b.unlock(b.lock(fmt.Sprint("name ", i)))
+				}
+			})
+		}
+		time.Sleep(1100 * time.Millisecond)
+		most.Store(0)
+		wg.Wait()
+		if n := most.Load(); n > 1 {
+			t.Errorf("%d statements left beside each other that were not late", n)
+		}
+
+		hang(time.Second)
+		most.Store(0)
+		for i := range 6 {
+			background(fmt.Sprint("late ", i))
+			time.Sleep(50 * time.Millisecond)
+		}
+		wg.Wait()
+		if n := most.Load(); n != 3 {
+			t.Errorf("%d late statements were under way at most, want MaxInFlight", n)
 		}
 	})
 }

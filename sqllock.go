@@ -64,18 +64,18 @@ func newLocker(id driver.ID, cfg config, m mode, c clock) *Locker {
 	}
 	l.base, l.stop = context.WithCancel(context.Background())
 	l.keeper = newKeeper(m, c, &l.cfg, l.events)
-	lanes, most := cfg.lanes, cfg.batch
+	swift, lanes, most := 1, cfg.lanes, cfg.batch
 	if m.single() {
-		lanes, most = math.MaxInt, 1
+		swift, lanes, most = math.MaxInt, math.MaxInt, 1
 	}
 	l.grants = &collector[driver.GrantRequest, driver.GrantResult]{
-		send: l.sendGrants, parts: l.parts, clock: c, gate: l.gate, base: l.base, lanes: lanes, most: most,
+		send: l.sendGrants, parts: l.parts, clock: c, gate: l.gate, base: l.base, swift: swift, lanes: lanes, most: most,
 		key:   func(r *driver.GrantRequest) string { return r.Name },
 		apart: func(r *driver.GrantRequest) string { return r.Name },
 		late:  l.disown,
 	}
 	l.releases = &collector[driver.ReleaseRequest, driver.ReleaseResult]{
-		send: l.sendReleases, parts: l.parts, clock: c, gate: l.gate, base: l.base, lanes: lanes, most: most,
+		send: l.sendReleases, parts: l.parts, clock: c, gate: l.gate, base: l.base, swift: swift, lanes: lanes, most: most,
 		key:   func(r *driver.ReleaseRequest) string { return r.Name },
 		apart: func(r *driver.ReleaseRequest) string { return r.Name },
 		late:  func(*driver.ReleaseRequest, answer[driver.ReleaseResult]) {}, // whoever left goes on to free it

@@ -84,7 +84,7 @@ func newTickets(l *Locker, m lining) *tickets {
 			send:  t.send,
 			key:   func(r *driver.TicketRequest) string { return r.Name },
 			apart: func(r *driver.TicketRequest) string { return string(r.Acq[:]) },
-			parts: l.parts, clock: l.clock, gate: l.gate, base: l.base, lanes: 1, most: l.cfg.batch,
+			parts: l.parts, clock: l.clock, gate: l.gate, base: l.base, swift: 1, lanes: 1, most: l.cfg.batch,
 		}
 	}
 	return t
