@@ -17,7 +17,7 @@ type attempt struct {
 	req   driver.GrantRequest
 	owner string // explicit owner, or ""
 	opts  lockOptions
-	began time.Duration
+	began time.Duration // for the events, if there are any
 	crowd bool // the last request was in one statement with those of others
 	alone bool // one has failed there, perhaps for another's sake
 
@@ -32,7 +32,10 @@ type attempt struct {
 
 func (l *Locker) newAttempt(name, owner string, o lockOptions) *attempt {
 	acq := newID()
-	a := &attempt{l: l, owner: owner, opts: o, began: l.clock.now()}
+	a := &attempt{l: l, owner: owner, opts: o}
+	if l.events != nil {
+		a.began = l.clock.now()
+	}
 	a.req = driver.GrantRequest{Name: name, Acq: acq, Owner: owner, TTL: o.kept(), Value: bytes.Clone(o.value), Shared: o.shared}
 	if l.cfg.sessions {
 		a.req.TTL, a.req.MinHold, a.req.Delay = o.ttl, o.minHold, o.lockDelay
@@ -193,8 +196,7 @@ func (a *attempt) hold(r reply) *hold {
 // could use it is given back.
 func (a *attempt) begin(ctx context.Context, h *hold) (*Lease, error) {
 	l := a.l
-	now := l.clock.now()
-	if time.Duration(h.deadline.Load()) <= now {
+	if time.Duration(h.deadline.Load()) <= h.granted {
 		l.giveBack(a.req)
 		return nil, &LostError{Name: h.name, Token: h.token, Reason: LostLate}
 	}
@@ -204,7 +206,7 @@ func (a *attempt) begin(ctx context.Context, h *hold) (*Lease, error) {
 		// about an earlier term is wrong.
 		old.lose(LostTaken, nil)
 	}
-	if !l.keeper.keep(h, now) {
+	if !l.keeper.keep(h) {
 		l.queue.freed(h)
 		l.giveBack(a.req)
 		return nil, ErrClosed

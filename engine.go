@@ -101,6 +101,10 @@ func (c *collector[Q, R]) do(ctx context.Context, ending <-chan struct{}, req Q,
 	e := c.errand()
 	e.req, e.kind, e.timeout = req, k, timeout
 	c.add(&e.call)
+	if ctx == c.base { // statements end with it: an answer comes in any case
+		<-e.answered
+		return c.done(e), true
+	}
 	select {
 	case <-e.answered:
 	case <-ctx.Done():
@@ -112,9 +116,14 @@ func (c *collector[Q, R]) do(ctx context.Context, ending <-chan struct{}, req Q,
 			return answer[R]{}, false
 		}
 	}
+	return c.done(e), true
+}
+
+// done takes the answer from an errand, which may be used again.
+func (c *collector[Q, R]) done(e *errand[Q, R]) answer[R] {
 	a := e.got
 	c.idle.Put(e)
-	return a, true
+	return a
 }
 
 // desert gives up the wait for an answer. It reports false if the answer has come.

@@ -22,6 +22,7 @@ type keeper struct {
 	kept    map[*hold]*upkeep
 	next    time.Duration // when to look again; never: at the next wake
 	rest    time.Duration // when the mode may rest; never: it does
+	used    bool          // the mode was used since that was planned
 	sending map[int]bool  // groups of which a batch is under way
 	lone    int           // renewals of single leases under way
 	empty   chan struct{} // closed when nothing is kept, if somebody asked
@@ -48,7 +49,8 @@ const (
 	maxBatch = 10_000
 	// maxLone is how many rows that somebody has locked are waited for at once.
 	maxLone = 4
-	// restAfter is how long nothing must be held before the mode may rest.
+	// restAfter is for how long, and up to twice that, nothing must be held before the
+	// mode may rest.
 	restAfter = time.Second
 
 	never = time.Duration(1<<63 - 1)
@@ -68,7 +70,7 @@ func newKeeper(m mode, c clock, cfg *config, e *events) *keeper {
 }
 
 // keep renews h from now on. It reports false if the keeper was stopped.
-func (k *keeper) keep(h *hold, now time.Duration) bool {
+func (k *keeper) keep(h *hold) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.ctx.Err() != nil {
@@ -77,7 +79,7 @@ func (k *keeper) keep(h *hold, now time.Duration) bool {
 	u := &h.upkeep
 	*u = upkeep{due: never}
 	if !h.final() {
-		u.due = now + k.cfg.beat((time.Duration(h.deadline.Load())-now)/3)
+		u.due = h.granted + k.cfg.beat((time.Duration(h.deadline.Load())-h.granted)/3)
 	}
 	k.kept[h] = u
 	k.lookAt(u.due)
@@ -111,6 +113,11 @@ func (k *keeper) stir() {
 
 // planRest lets the mode rest in a while; the caller holds mu.
 func (k *keeper) planRest() {
+	if k.rest != never { // to read the clock each time would show
+		k.used = true
+		return
+	}
+	k.used = false
 	k.rest = k.clock.now() + restAfter
 	k.lookAt(k.rest)
 }
@@ -284,6 +291,9 @@ func (k *keeper) takeRest(now time.Duration) bool {
 	switch {
 	case len(k.kept) > 0:
 		k.rest = never
+	case k.rest <= now && k.used:
+		k.used = false
+		k.rest = now + restAfter
 	case k.rest <= now:
 		k.rest = never
 		return true

@@ -186,7 +186,7 @@ func (l *Locker) enter(ctx context.Context, name string, shared bool, acquire fu
 func (l *Locker) try(ctx context.Context, name, owner string, o lockOptions) (*Lease, error) {
 	a := l.newAttempt(name, owner, o)
 	pause := newPauses(&l.cfg)
-	until := a.began + l.cfg.timeout(o.ttl)
+	until := l.clock.now() + l.cfg.timeout(o.ttl)
 	for {
 		h, held, err := a.ask(ctx)
 		switch {
@@ -213,7 +213,7 @@ func (l *Locker) wait(ctx context.Context, name, owner string, o lockOptions) (*
 	a := l.newAttempt(name, owner, o)
 	pause := pauses{l.cfg.retryMin, l.cfg.retryMax}
 	var nap time.Duration
-	if l.tickets.offered() && l.queue.quiet(name) { // what order there is the database sees to
+	if (l.tickets.offered() || l.cfg.sessions) && l.queue.quiet(name) {
 		lease, next, err := l.askOnce(ctx, a, o, &pause)
 		if lease != nil || err != nil {
 			return lease, err
