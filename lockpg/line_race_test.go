@@ -17,7 +17,7 @@ import (
 func enterIn(t *testing.T, tx *sql.Tx, name string, n int) {
 	t.Helper()
 	_, err := tx.Exec(`SELECT * FROM sqllock_line($1, ARRAY[$2::uuid], ARRAY['x'], ARRAY[60000000], ARRAY[''::bytea], ARRAY[false],
-		ARRAY[60000000], ARRAY[5000000], ARRAY[''::bytea], $3::uuid, 'test')`, name, acq(n).String(), driver.ID{9}.String())
+		ARRAY[60000000], ARRAY[5000000], ARRAY[''::bytea], $3::uuid, 'test', 'on')`, name, acq(n).String(), driver.ID{9}.String())
 	if err != nil {
 		t.Fatal(err)
 	}

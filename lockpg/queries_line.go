@@ -16,6 +16,14 @@ const waited = `settings AS MATERIALIZED (
 	       WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END
 )`
 
+// queued is waited for a statement that is flushed if somebody gets a name, as durable
+// says, and otherwise not.
+const queued = `settings AS MATERIALIZED (
+	SELECT s.durable, set_config('lock_timeout', '1s', true), set_config('enable_seqscan', 'off', true),
+	       set_config('plan_cache_mode', 'force_generic_plan', true), set_config('synchronous_commit', 'off', true)
+	FROM (SELECT coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on') AS durable OFFSET 0) s
+)`
+
 const (
 	// queryHandOver is queryRelease for names that somebody may wait for. A function is
 	// called once for each request, in the order of the names.
@@ -45,7 +53,7 @@ FROM (
 	// queryLine calls a function once for each name, in the order of the names, with all
 	// requests for it.
 	queryLine = `
-WITH ` + waited + `
+WITH ` + queued + `
 SELECT f.version, coalesce(f.found, false), f.until, f.ahead, f.clock, r.ords[f.ord],
        f.holder::text, f.owner, f.label, f.held, f.since, f.lasts, f.shared, f.crashed
 FROM (
@@ -53,12 +61,12 @@ FROM (
 	       array_agg(r.ttl ORDER BY r.ord) AS ttls, array_agg(r.value ORDER BY r.ord) AS vals,
 	       array_agg(r.shared ORDER BY r.ord) AS shared, array_agg(r.life ORDER BY r.ord) AS lives,
 	       array_agg(r.handed ORDER BY r.ord) AS handed, array_agg(r.carries ORDER BY r.ord) AS carried,
-	       array_agg(r.ord ORDER BY r.ord) AS ords
+	       array_agg(r.ord ORDER BY r.ord) AS ords, min(settings.durable) AS durable
 	FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bigint[], $5::bytea[], $6::boolean[], $7::bigint[], $8::bigint[], $9::bytea[])
 		WITH ORDINALITY AS r(name, acq, owner, ttl, value, shared, life, handed, carries, ord) CROSS JOIN settings
 	GROUP BY r.name
 	ORDER BY r.name COLLATE "C"
-) r, LATERAL {line}(r.name, r.acqs, r.owners, r.ttls, r.vals, r.shared, r.lives, r.handed, r.carried, $10::uuid, $11::text) f`
+) r, LATERAL {line}(r.name, r.acqs, r.owners, r.ttls, r.vals, r.shared, r.lives, r.handed, r.carried, $10::uuid, $11::text, r.durable) f`
 
 	queryWaits = `
 SELECT t.name, t.acq::text, t.label, t.seq, t.entered_at, t.shared, encode(t.carries, 'hex'),

@@ -235,11 +235,14 @@ $$;
 -- Asks for a name for those who wait for it, in their order. Who does not get it has a
 -- ticket in the end. It answers with a row for each: version and until are null for
 -- those; holder and what follows tell who has the name. One more row tells whose expired
--- term this has ended, if it has.
+-- term this has ended, if it has. durable is the synchronous_commit of a transaction in
+-- which somebody gets a name: for tickets alone the caller need not wait, so that the row
+-- is locked for no longer than it takes to write them. Those that a crash undoes are
+-- written anew when their waiters ask again.
 -- +goose StatementBegin
 CREATE OR REPLACE FUNCTION "sqllock_line"(
 	n text, acqs uuid[], owners text[], ttls bigint[], vals bytea[], together boolean[],
-	lives bigint[], handed bigint[], carried bytea[], mine uuid, me text
+	lives bigint[], handed bigint[], carried bytea[], mine uuid, me text, durable text
 ) RETURNS TABLE (
 	ord bigint, version bigint, found boolean, until bigint, ahead bigint, clock bigint,
 	holder uuid, owner text, label text, held bigint, since bigint, lasts bigint, shared boolean, crashed boolean
@@ -319,6 +322,9 @@ BEGIN
 		END IF;
 		SELECT f.clock INTO at FROM "sqllock_advance"(l, changed, mine, false, acqs) f;
 		SELECT k.* INTO l FROM "sqllock_lock" k WHERE k.name = n;
+		IF l.qhead > was.qhead THEN
+			PERFORM set_config('synchronous_commit', durable, true);
+		END IF;
 	END IF;
 
 	IF l.acq IS NULL AND l.others > 0 AND l.others_until > at THEN
@@ -536,7 +542,7 @@ UPDATE "sqllock_meta" SET schema_version = 20261121000003;
 DROP FUNCTION IF EXISTS "sqllock_try"(bigint[], bigint[], boolean[], text[], boolean[], bigint);
 DROP FUNCTION IF EXISTS "sqllock_release"(text[], uuid[], bigint[], bigint[]);
 DROP FUNCTION IF EXISTS "sqllock_grant"(text[], uuid[], text[], bigint[], bytea[], uuid, text);
-DROP FUNCTION IF EXISTS "sqllock_line"(text, uuid[], text[], bigint[], bytea[], boolean[], bigint[], bigint[], bytea[], uuid, text);
+DROP FUNCTION IF EXISTS "sqllock_line"(text, uuid[], text[], bigint[], bytea[], boolean[], bigint[], bigint[], bytea[], uuid, text, text);
 DROP FUNCTION IF EXISTS "sqllock_leave"(text, uuid, bigint, bigint, boolean, boolean, uuid);
 DROP FUNCTION IF EXISTS "sqllock_advance"(record, boolean, uuid, boolean, uuid[]);
 DROP FUNCTION IF EXISTS "sqllock_tell"(uuid, uuid);
