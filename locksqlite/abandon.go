@@ -28,7 +28,7 @@ func (s *store) Abandon(ctx context.Context, reqs []driver.AbandonRequest) error
 		if err != nil || len(left) == 0 {
 			return err
 		}
-		return immediate(ctx, conn, func(ctx context.Context) error { return s.abandon(ctx, conn, left) })
+		return s.immediate(ctx, conn, func(ctx context.Context) error { return s.abandon(ctx, conn, left) })
 	})
 }
 

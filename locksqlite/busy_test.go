@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -106,6 +108,65 @@ func TestTheClockIsReadAfterTheWaitForTheWriteLock(t *testing.T) {
 	if r[0].Now < before.UnixMicro()-1000 {
 		t.Errorf("the lease began %v before its statement could run", before.Sub(time.UnixMicro(r[0].Now)))
 	}
+}
+
+func TestTheWritesOfOneStoreDoNotGetInEachOthersWay(t *testing.T) {
+	s := openStore(t, open(t, migrated(t), "_pragma=busy_timeout(0)"))
+	reserved, err := s.Reserve(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = reserved.Close() }()
+	held := ask("held")
+	version := grant(t, s, held)[0].Version
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for range 20 {
+				names := make([]string, 100) // so that a write takes its time
+				for n := range names {
+					names[n] = fmt.Sprint("k", i, ".", n)
+				}
+				reqs := ask(names...)
+				res, err := s.Grant(t.Context(), reqs)
+				if err == nil {
+					free := make([]driver.ReleaseRequest, len(reqs))
+					for n, r := range res {
+						free[n] = driver.ReleaseRequest{Name: names[n], Acq: reqs[n].Acq, Version: r.Version}
+					}
+					_, err = s.Release(t.Context(), free)
+				}
+				if err == nil {
+					_, err = reserved.Renew(t.Context(), []driver.RenewRequest{{Name: "held", Acq: held[0].Acq, Version: version, TTL: time.Minute, Holds: 1}}, true)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestAWriteThatWaitsForAnotherOfItsStoreEndsWithItsContext(t *testing.T) {
+	path := migrated(t)
+	s := openStore(t, open(t, path, "_pragma=busy_timeout(250)"))
+	free := hog(t, open(t, path))
+	first := make(chan error)
+	go func() {
+		_, err := s.Grant(t.Context(), ask("first"))
+		first <- err
+	}()
+	time.Sleep(50 * time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := s.Grant(ctx, ask("second"))
+	if f := s.Classify(err); err == nil || f != driver.Again {
+		t.Errorf("%v is %d", err, f)
+	}
+	<-first
+	free()
 }
 
 func TestAReservedStoreHasAConnectionOfItsOwn(t *testing.T) {

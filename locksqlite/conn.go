@@ -3,6 +3,8 @@ package locksqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -46,10 +48,29 @@ func setBusy(ctx context.Context, conn *sql.Conn, millis int64) error {
 	return err
 }
 
-// immediate calls fn in a transaction that has the write lock from its start:
+// alone calls fn, which writes, when no other write of the store is under way. SQLite
+// has one writer at a time anyway, but lets others find out by trying, with pauses.
+func (s *store) alone(ctx context.Context, fn func() error) error {
+	select {
+	case <-s.turn:
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", errBusyHere, ctx.Err())
+	}
+	defer func() { s.turn <- struct{}{} }()
+	return fn()
+}
+
+// errBusyHere says that nothing was sent, because the process itself was writing.
+var errBusyHere = errors.New("sqllock: the database is locked by another statement of this process")
+
+// immediate calls fn alone in a transaction that has the write lock from its start:
 // nothing changes between what fn reads and what it writes, and all of it happens
 // or nothing. The commit is not cancelled, so that its outcome is known; it waits
 // for a busy database no longer than other statements.
+func (s *store) immediate(ctx context.Context, conn *sql.Conn, fn func(context.Context) error) error {
+	return s.alone(ctx, func() error { return immediate(ctx, conn, fn) })
+}
+
 func immediate(ctx context.Context, conn *sql.Conn, fn func(context.Context) error) error {
 	ending := context.WithoutCancel(ctx)
 	done := false

@@ -50,6 +50,9 @@ func classify(err error) driver.Fault {
 	if errors.As(err, new(*partialError)) {
 		return driver.Unclear
 	}
+	if errors.Is(err, errBusyHere) {
+		return driver.Again
+	}
 	if isUnreachable(err) {
 		return driver.Unreachable
 	}

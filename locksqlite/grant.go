@@ -52,12 +52,12 @@ func (g *granting) run(ctx context.Context) error {
 		return err
 	}
 	if len(g.untidy) > 0 {
-		return immediate(ctx, g.conn, func(ctx context.Context) error { return g.mendAndTakeOver(ctx, free) })
+		return g.store.immediate(ctx, g.conn, func(ctx context.Context) error { return g.mendAndTakeOver(ctx, free) })
 	}
 	if slices.ContainsFunc(free, func(at int) bool { return g.expired[at].Acq != driver.ID{} }) {
-		return immediate(ctx, g.conn, func(ctx context.Context) error { return g.takeOver(ctx, free) })
+		return g.store.immediate(ctx, g.conn, func(ctx context.Context) error { return g.takeOver(ctx, free) })
 	}
-	if err := g.take(ctx, free, false); err != nil {
+	if err := g.store.alone(ctx, func() error { return g.take(ctx, free, false) }); err != nil {
 		return err
 	}
 	lost := slices.DeleteFunc(free, func(at int) bool { return g.results[at].Granted })

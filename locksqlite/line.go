@@ -18,7 +18,7 @@ func (s *store) Line(ctx context.Context, reqs []driver.TicketRequest) ([]driver
 		if err := l.look(ctx); err != nil || l.reads() {
 			return err
 		}
-		return immediate(ctx, conn, func(ctx context.Context) error {
+		return s.immediate(ctx, conn, func(ctx context.Context) error {
 			l = newLining(s, conn, reqs)
 			return l.run(ctx)
 		})

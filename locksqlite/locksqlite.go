@@ -72,7 +72,8 @@ func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver
 		return nil, err
 	}
 	pool := &sqlconn.Pool{DB: d.db}
-	s := &store{conns: pool, pool: pool, queries: newQueries(d.prefix), client: client}
+	s := &store{conns: pool, pool: pool, queries: newQueries(d.prefix), client: client, turn: make(chan struct{}, 1)}
+	s.turn <- struct{}{}
 	err := whileBusy(ctx, func() error {
 		return pool.Do(ctx, func(ctx context.Context, conn *sql.Conn) (err error) {
 			s.info, err = d.inspect(ctx, conn, &s.queries)

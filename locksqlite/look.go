@@ -67,7 +67,7 @@ func (s *store) Revoke(ctx context.Context, names []string) ([]driver.RevokeResu
 	res := make([]driver.RevokeResult, len(names))
 	err := s.do(ctx, len(names), func(ctx context.Context, conn *sql.Conn) error {
 		clear(res)
-		return immediate(ctx, conn, func(ctx context.Context) error { return s.revoke(ctx, conn, names, res) })
+		return s.immediate(ctx, conn, func(ctx context.Context) error { return s.revoke(ctx, conn, names, res) })
 	})
 	if err != nil {
 		return nil, err

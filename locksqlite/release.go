@@ -28,7 +28,11 @@ func (s *store) releaseAlone(ctx context.Context, reqs []driver.ReleaseRequest) 
 				plain = append(plain, i)
 			}
 		}
-		if _, err := s.freeAlone(ctx, conn, reqs, plain, false, res); err != nil {
+		err := s.alone(ctx, func() error {
+			_, err := s.freeAlone(ctx, conn, reqs, plain, false, res)
+			return err
+		})
+		if err != nil {
 			return err
 		}
 		for i := range res {
@@ -39,7 +43,7 @@ func (s *store) releaseAlone(ctx context.Context, reqs []driver.ReleaseRequest) 
 		if len(rest) == 0 {
 			return nil
 		}
-		err := immediate(ctx, conn, func(ctx context.Context) error { return s.handOver(ctx, conn, reqs, rest, res) })
+		err = s.immediate(ctx, conn, func(ctx context.Context) error { return s.handOver(ctx, conn, reqs, rest, res) })
 		if err != nil && len(rest) < len(reqs) {
 			return partly(err)
 		}
@@ -105,7 +109,7 @@ func (s *store) releaseShared(ctx context.Context, reqs []driver.ReleaseRequest)
 	var res []driver.ReleaseResult
 	err := s.do(ctx, len(reqs), func(ctx context.Context, conn *sql.Conn) error {
 		res = make([]driver.ReleaseResult, len(reqs))
-		return immediate(ctx, conn, func(ctx context.Context) error {
+		return s.immediate(ctx, conn, func(ctx context.Context) error {
 			left, awaited, err := s.leave(ctx, conn, s.queries.shared.leave, b, minHold)
 			if err != nil {
 				return err

@@ -39,7 +39,7 @@ func (j *joining) run(ctx context.Context) error {
 	if err != nil || len(free) == 0 {
 		return err
 	}
-	return immediate(ctx, j.conn, func(ctx context.Context) error {
+	return j.store.immediate(ctx, j.conn, func(ctx context.Context) error {
 		free, err := j.look(ctx, free)
 		if err != nil || len(free) == 0 {
 			return err

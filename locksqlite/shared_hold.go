@@ -32,7 +32,7 @@ func (s *store) renewShared(ctx context.Context, reqs []driver.RenewRequest) (dr
 	res := driver.RenewResults{Status: make([]driver.RenewStatus, len(reqs))}
 	err := s.do(ctx, len(reqs), func(ctx context.Context, conn *sql.Conn) error {
 		clear(res.Status)
-		err := immediate(ctx, conn, func(ctx context.Context) error {
+		err := s.immediate(ctx, conn, func(ctx context.Context) error {
 			reach := make(map[string]int64)
 			err := query(ctx, conn, s.queries.shared.renew, b.args(), func(scan func(...any) error) error {
 				var m member

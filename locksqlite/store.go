@@ -19,6 +19,7 @@ type store struct {
 	queries queries
 	client  driver.Client
 	info    driver.Info
+	turn    chan struct{} // holds a token while nobody writes; all stores of one Open share it
 }
 
 var _ driver.LeaseStore = (*store)(nil)
@@ -53,13 +54,15 @@ func (s *store) renewAlone(ctx context.Context, reqs []driver.RenewRequest) (dri
 	res := driver.RenewResults{Status: make([]driver.RenewStatus, len(reqs))}
 	err := s.do(ctx, len(reqs), func(ctx context.Context, conn *sql.Conn) error {
 		clear(res.Status)
-		err := query(ctx, conn, s.queries.renew, b.args(), func(scan func(...any) error) error {
-			var name string
-			if err := scan(&name, &res.Now); err != nil {
-				return err
-			}
-			res.Status[b.index[name]] = driver.Renewed
-			return nil
+		err := s.alone(ctx, func() error {
+			return query(ctx, conn, s.queries.renew, b.args(), func(scan func(...any) error) error {
+				var name string
+				if err := scan(&name, &res.Now); err != nil {
+					return err
+				}
+				res.Status[b.index[name]] = driver.Renewed
+				return nil
+			})
 		})
 		if err != nil || !slices.Contains(res.Status, driver.Gone) {
 			return err

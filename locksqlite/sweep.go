@@ -23,7 +23,7 @@ func (s *store) Sweep(ctx context.Context, req driver.SweepRequest) (driver.Swee
 		if err != nil || expired == nothing && untidy == nothing && awaited == nothing && idle == nothing {
 			return err
 		}
-		return immediate(ctx, conn, func(ctx context.Context) error {
+		return s.immediate(ctx, conn, func(ctx context.Context) error {
 			if res.Crashed, err = s.sweep(ctx, conn, expired); err != nil {
 				return err
 			}
