@@ -20,15 +20,21 @@ var (
 	rowsCallers = []int{1, 64}
 )
 
+// namesInUse is of how many rows the names are locked, evenly spread over a table of
+// whatever size: so that two sizes differ in nothing else.
+const namesInUse = 1_000
+
 // Labels that are appended to the names of contenders.
 const (
+	anyName = "@anyname" // all names of the large table, at random
 	oneName = "@onename" // one hot name
 	oldTx   = "@oldtx"   // one hot name beside an old open transaction
 )
 
 func rowsLabel(name string, size int) string { return fmt.Sprintf("%s@%drows", name, size) }
 
-// rows locks names that are all over a large table, and a small one; and one name
+// rows locks as many names that are all over a large table as in a small one, and any
+// names of the large one; and one name
 // again and again, without and with a transaction open that is older than all of
 // its versions.
 func (b *Bench) rows(ctx context.Context) error {
@@ -45,7 +51,8 @@ func (b *Bench) rows(ctx context.Context) error {
 }
 
 func (b *Bench) tableSizes(ctx context.Context, list []*entry) error {
-	size := make(map[*entry]int)
+	type picks struct{ rows, names int }
+	pick := make(map[*entry]picks)
 	var tables []*entry
 	for _, e := range list {
 		for _, n := range rowsSizes {
@@ -54,9 +61,13 @@ func (b *Bench) tableSizes(ctx context.Context, list []*entry) error {
 			if err := errors.Join(b.prepare(ctx, v), fill(ctx, v, n)); err != nil {
 				return err
 			}
-			size[v] = n
+			pick[v] = picks{n, namesInUse}
 			tables = append(tables, v)
 		}
+		all := tables[len(tables)-1].variant(e.label+anyName, func(*contender.Site) {})
+		n := rowsSizes[len(rowsSizes)-1]
+		pick[all] = picks{n, n}
+		tables = append(tables, all)
 	}
 	tables = b.open(ctx, tables)
 	defer b.close(tables)
@@ -66,7 +77,7 @@ func (b *Bench) tableSizes(ctx context.Context, list []*entry) error {
 		}
 		b.Say("small and large tables, %d callers", callers)
 		if err := b.inTurn(ctx, tables, func(_ int, e *entry) {
-			l := &loop{client: e.client, callers: callers, name: namesAllOver(size[e], callers)}
+			l := &loop{client: e.client, callers: callers, name: namesAllOver(pick[e].rows, pick[e].names, callers)}
 			s, err := l.run(ctx, b.Round)
 			b.note(e.key(report.Rows, callers), e.Durable, s, err)
 		}); err != nil {
@@ -76,11 +87,12 @@ func (b *Bench) tableSizes(ctx context.Context, list []*entry) error {
 	return nil
 }
 
-// namesAllOver returns names of rows that are there, at random, of which no two
-// callers have the same.
-func namesAllOver(rows, callers int) func(caller, cycle int) string {
+// namesAllOver returns names of rows that are there, at random: some of them, which are
+// evenly spread, and of which no two callers have the same.
+func namesAllOver(rows, names, callers int) func(caller, cycle int) string {
 	return func(caller, _ int) string {
-		return strconv.Itoa(1 + caller + callers*rand.IntN((rows-caller-1)/callers+1))
+		n := caller + callers*rand.IntN((names-caller-1)/callers+1)
+		return strconv.Itoa(1 + n*(rows/names))
 	}
 }
 

@@ -32,8 +32,8 @@ func TestTwoHoldersAtOnceAreFound(t *testing.T) {
 }
 
 func TestNoTwoCallersLockOneNameOfALargeTable(t *testing.T) {
-	const rows, callers = 1000, 64
-	name := workload.NamesAllOver(rows, callers)
+	const rows, names, callers = 10_000, 1000, 64
+	name := workload.NamesAllOver(rows, names, callers)
 	owner := make(map[string]int)
 	for caller := range callers {
 		for range 200 {
@@ -47,8 +47,13 @@ func TestNoTwoCallersLockOneNameOfALargeTable(t *testing.T) {
 			}
 		}
 	}
-	if len(owner) < rows/2 {
-		t.Errorf("only %d of %d rows are locked", len(owner), rows)
+	last := 0
+	for n := range owner {
+		i, _ := strconv.Atoi(n)
+		last = max(last, i)
+	}
+	if len(owner) < names/2 || len(owner) > names || last < rows/2 {
+		t.Errorf("%d rows are locked, up to row %d, want %d all over", len(owner), last, names)
 	}
 }
 
