@@ -34,6 +34,21 @@ var (
 	// TryDo.
 	ErrGuarded = errors.New("sqllock: guarded")
 
+	// ErrCampaigning says that a Campaign, or a Run, of the same Election is under way.
+	// Returned by both, before any SQL.
+	ErrCampaigning = errors.New("sqllock: campaigning already")
+
+	// ErrLeading says that the candidate leads and need not campaign. Returned by
+	// Campaign and Run, before any SQL.
+	ErrLeading = errors.New("sqllock: leading already")
+
+	// ErrNotLeader says that the candidate does not lead. Returned by Resign, Proclaim
+	// and Lease of an Election, before any SQL.
+	ErrNotLeader = errors.New("sqllock: not the leader")
+
+	// ErrNoLeader says that nobody leads. Returned by Leader.
+	ErrNoLeader = errors.New("sqllock: no leader")
+
 	// ErrDeadlock says that Lock waited for somebody who, by way of others perhaps,
 	// waits for a lease that the context of this very call carries, and that it was
 	// the last to come. The error names who waits for what. Returned by Lock, RLock
@@ -67,6 +82,11 @@ var (
 	// bytes of valid UTF-8 without NUL. Returned by Lock and its kin before any
 	// SQL.
 	ErrInvalidOwner = errors.New("sqllock: invalid owner")
+
+	// ErrInvalidSequencer says that a text is not one that [Sequencer.String] writes, or
+	// that there can be no such sequencer. Returned by ParseSequencer, and by
+	// CheckSequencer and Check before any SQL.
+	ErrInvalidSequencer = errors.New("sqllock: invalid sequencer")
 
 	// ErrInvalidOption says that an option, or a database handle, is out of
 	// bounds or does not apply to the call. Returned before any SQL, and by a
@@ -175,7 +195,8 @@ const (
 	// LostPoolExhausted: the renewals got no connection from the pool in time.
 	LostPoolExhausted
 	// LostTaken: the database says that the lease is over: it had expired there,
-	// or its row was changed by hand.
+	// its row was changed by hand, or somebody of the same identity has resumed the
+	// term of an [Election].
 	LostTaken
 	// LostLate: the reply to the request came after the lease's own deadline.
 	LostLate

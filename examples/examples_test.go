@@ -37,6 +37,11 @@ var examples = []struct {
 		unsafe: []string{`(?m)^wrong: 5 mails, 15 deliveries, 0 mails were delivered once$`},
 	},
 	{
+		name:   "resource",
+		ok:     `(?m)^ok: what came late was refused \(412 Precondition Failed\), and what ben wrote was not$`,
+		unsafe: []string{`(?m)^wrong: ben wrote "ben", and then read "anna"$`},
+	},
+	{
 		name: "cache",
 		ok:   `(?m)^lock +12 +[1-9]\d* +0 +0s\nok: none of [1-9]\d* reads was stale$`,
 		unsafe: []string{
