@@ -1,0 +1,137 @@
+package gooselock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock"
+	gooselock "github.com/sqllock/sqllock/goose"
+	"github.com/sqllock/sqllock/internal/testdb"
+)
+
+func TestNewRefusesWhatCannotWork(t *testing.T) {
+	if l, err := gooselock.New(nil, lockName); l != nil || !errors.Is(err, sqllock.ErrInvalidOption) {
+		t.Errorf("without locks: %v, %v", l, err)
+	}
+	for _, name := range []string{"", "a\x00b", "\xff", strings.Repeat("n", 256)} {
+		if l, err := gooselock.New(new(sqllock.Locker), name); l != nil || !errors.Is(err, sqllock.ErrInvalidName) {
+			t.Errorf("%q: %v, %v", name, l, err)
+		}
+	}
+}
+
+func TestLockRefusesOptionsThatAreOutOfBoundsAndConnectionsThatAreNone(t *testing.T) {
+	onEach(t, func(t *testing.T, d *testdb.Database) {
+		locks := newLocks(t, unique, d.Engine(), d.Open(t), longTTL)
+		l := newLocker(t, locks, sqllock.Wait(-1))
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		for range 2 { // what has failed is in nobody's way
+			if err := l.Lock(ctx, nil); !errors.Is(err, sqllock.ErrInvalidOption) {
+				t.Error(err)
+			}
+		}
+		for _, err := range []error{l.SessionLock(t.Context(), nil), l.SessionUnlock(t.Context(), nil)} {
+			if !errors.Is(err, sqllock.ErrInvalidOption) {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+func TestUnlockByWhoHasNotLockedIsRefused(t *testing.T) {
+	onEach(t, func(t *testing.T, d *testdb.Database) {
+		db := d.Open(t)
+		l := newLocker(t, newLocks(t, unique, d.Engine(), db, longTTL))
+		one, two := newConn(t, db), newConn(t, db)
+		if err := l.Unlock(t.Context(), db); !errors.Is(err, sqllock.ErrNotHeld) {
+			t.Error(err)
+		}
+		if err := l.SessionLock(t.Context(), one); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.SessionUnlock(t.Context(), two); !errors.Is(err, sqllock.ErrNotHeld) {
+			t.Error(err)
+		}
+		if err := l.SessionUnlock(t.Context(), one); err != nil {
+			t.Error(err)
+		}
+		if err := l.SessionUnlock(t.Context(), one); !errors.Is(err, sqllock.ErrNotHeld) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestTheWaitEndsWithTheContextOrTheOptionWait(t *testing.T) {
+	onEach(t, func(t *testing.T, d *testdb.Database) {
+		db := d.Open(t)
+		holder := newLocks(t, unique, d.Engine(), db, longTTL)
+		l := newLocker(t, newLocks(t, unique, d.Engine(), db, longTTL), sqllock.Wait(300*time.Millisecond))
+		lease, err := holder.Lock(t.Context(), lockName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Lock(t.Context(), db); !errors.Is(err, sqllock.ErrHeld) {
+			t.Error(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if err := l.Lock(ctx, db); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := errors.Join(l.Lock(t.Context(), db), l.Unlock(ctx, db)); err != nil {
+			t.Errorf("after that, with a context that has ended: %v", err)
+		}
+	})
+}
+
+func TestOfOneProcessNobodyMigratesBesideOneThatHasLostItsLease(t *testing.T) {
+	onEach(t, func(t *testing.T, d *testdb.Database) {
+		db := d.Open(t)
+		locks := newLocks(t, unique, d.Engine(), db, longTTL)
+		l := newLocker(t, locks)
+		if err := l.Lock(t.Context(), db); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := locks.ForceUnlock(t.Context(), lockName); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		if err := l.Lock(ctx, db); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("beside the first one: %v", err)
+		}
+		if err := l.Unlock(t.Context(), db); !errors.Is(err, sqllock.ErrLost) {
+			t.Errorf("the first one is told %v", err)
+		}
+		if err := errors.Join(l.Lock(t.Context(), db), l.Unlock(t.Context(), db)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestALeaseThatTheContextCarriesIsEntered(t *testing.T) {
+	onEach(t, func(t *testing.T, d *testdb.Database) {
+		db := d.Open(t)
+		locks := newLocks(t, unique, d.Engine(), db, longTTL)
+		l := newLocker(t, locks)
+		err := locks.Do(t.Context(), lockName, func(ctx context.Context, lease *sqllock.Lease) error {
+			if err := l.Lock(ctx, db); err != nil {
+				return err
+			}
+			if got := l.Lease().Token(); got != lease.Token() {
+				t.Errorf("token %d, want %d", got, lease.Token())
+			}
+			return l.Unlock(ctx, db)
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,59 @@
+package gooselock_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/sqllock/sqllock/internal/testdb"
+)
+
+// eachReplicated runs a test for the mode unique in both ways, and for the others in
+// one.
+func eachReplicated(t *testing.T, fn func(t *testing.T, mode, way string, d *testdb.Database)) {
+	each(t, func(t *testing.T, mode string, d *testdb.Database) { fn(t, mode, bySession, d) })
+	on(t, byLocker, func(t *testing.T, d *testdb.Database) { fn(t, unique, byLocker, d) })
+}
+
+func TestOfSixProcessesOnAnEmptyDatabaseOneMigratesAndAllSucceed(t *testing.T) {
+	eachReplicated(t, func(t *testing.T, mode, way string, d *testdb.Database) {
+		for _, p := range together(t, d, mode, way, takesLong) {
+			if err := p.wait(); err != nil {
+				t.Error(err)
+			}
+		}
+		checkRuns(t, d.Open(t), all...)
+		if !t.Failed() {
+			testdb.Cover("goose "+mode, d.Engine())
+		}
+	})
+}
+
+func TestWhenTheOneThatMigratesIsKilledTheNextOneFinishes(t *testing.T) {
+	eachReplicated(t, func(t *testing.T, mode, way string, d *testdb.Database) {
+		db := d.Open(t)
+		locks := newLocks(t, mode, d.Engine(), db, shortTTL)
+		crowd := together(t, d, mode, way, takesShort)
+		eventually(t, "a process is in the middle of a migration", func() bool { return sleeping(t, d.Engine(), db) })
+		info, err := locks.Inspect(t.Context(), lockName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		killed := 0
+		for _, p := range crowd {
+			if fmt.Sprint(p.cmd.Process.Pid) == info.Label {
+				_ = p.cmd.Process.Kill()
+				killed++
+			}
+		}
+		if killed != 1 {
+			t.Fatalf("%q migrates, who is none of ours", info.Label)
+		}
+		for _, p := range crowd {
+			err := p.wait()
+			if own := fmt.Sprint(p.cmd.Process.Pid) == info.Label; (err != nil) != own {
+				t.Errorf("the one that was killed: %v: %v", own, err)
+			}
+		}
+		checkRuns(t, db, all...)
+	})
+}
