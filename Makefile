@@ -1,7 +1,7 @@
 # make test is all that a contributor needs; the other targets are what .ci/run
 # runs besides. scripts/ holds the logic.
 
-.PHONY: help test test-containers bench bench-quick setup check fmt fmt-check vet lint tidy-check cross
+.PHONY: help test test-containers bench bench-quick faults faults-short setup check fmt fmt-check vet lint tidy-check cross
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -19,6 +19,14 @@ bench: ## measure beside other locks, about half an hour, see bench/README.md
 bench-quick: ## the same in short, below five minutes
 	@bench/setup.sh
 	@cd bench && GOWORK=off go run . -quick $(ARGS)
+
+faults: ## do harm to clients, networks and servers and check what the locks do, about two hours, see faults/README.md
+	@faults/setup.sh
+	@GOWORK=off go build -C faults -o ../bin/faults . && exec bin/faults -report faults/faults-report.json $(ARGS)
+
+faults-short: ## the cells of it that say most, below four minutes
+	@faults/setup.sh
+	@GOWORK=off go build -C faults -o ../bin/faults . && FAULT_SECONDS=$${FAULT_SECONDS:-8} exec bin/faults -short -parallel 2 -report faults/faults-report.json $(ARGS)
 
 setup: ## install, or name, what the tests need
 	@scripts/setup.sh

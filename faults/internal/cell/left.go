@@ -1,0 +1,83 @@
+//go:build linux
+
+package cell
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sqllock/sqllock/faults/internal/check"
+	"github.com/sqllock/sqllock/faults/internal/client"
+	"github.com/sqllock/sqllock/faults/internal/history"
+	"github.com/sqllock/sqllock/faults/internal/server"
+)
+
+// leftover is something that must not be in the database when all clients have ended.
+type leftover struct{ what, query string }
+
+var leftovers = map[string][]leftover{
+	server.Postgres: {
+		{"sessions", `SELECT count(*) FROM pg_stat_activity WHERE datname = 'faults' AND pid <> pg_backend_pid()`},
+		{"transactions", `SELECT count(*) FROM pg_stat_activity WHERE xact_start IS NOT NULL AND datname = 'faults' AND pid <> pg_backend_pid()`},
+		{"prepared transactions", `SELECT count(*) FROM pg_prepared_xacts`},
+		{"advisory locks", `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'`},
+	},
+	server.MariaDB: {
+		{"sessions", `SELECT count(*) FROM information_schema.processlist WHERE db = 'faults' AND id <> connection_id()`},
+		{"transactions", `SELECT count(*) FROM information_schema.innodb_trx WHERE trx_mysql_thread_id NOT IN (0, connection_id())`},
+	},
+}
+
+// inTables is what must not be left in the tables.
+var inTables = []leftover{
+	{"tickets", `SELECT count(*) FROM sqllock_ticket`},
+	{"holders", `SELECT count(*) FROM sqllock_lock WHERE acq IS NOT NULL`},
+	{"readers", `SELECT count(*) FROM sqllock_holder`},
+}
+
+// leftovers looks for what the clients have left in the database, as long as it may take
+// the server to notice who has gone. What killed clients left in the tables is the
+// reaper's, which gets its turn first.
+func (s *site) leftovers(ctx context.Context) ([]check.Failure, error) {
+	if err := s.reap(ctx); err != nil {
+		return nil, err
+	}
+	var found []check.Failure
+	for deadline := time.Now().Add(s.grace() + 5*time.Second); ; time.Sleep(100 * time.Millisecond) {
+		found = found[:0]
+		for _, l := range append(append([]leftover(nil), leftovers[s.Database]...), inTables...) {
+			var n int
+			if err := s.admin.QueryRowContext(ctx, l.query).Scan(&n); err != nil {
+				return nil, fmt.Errorf("count the %s: %w", l.what, err)
+			}
+			if n > 0 {
+				found = append(found, check.Failure{Check: check.Left, T: history.Now(), What: fmt.Sprintf("%d %s", n, l.what)})
+			}
+		}
+		if len(found) == 0 || time.Now().After(deadline) {
+			return found, nil
+		}
+	}
+}
+
+// reap waits until what crashed clients had has expired, and cleans up after them, on
+// connections of its own.
+func (s *site) reap(ctx context.Context) error {
+	time.Sleep(s.ttl() + delay)
+	db, err := sql.Open(s.srv.Driver(), s.srv.DSN(""))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	locks, err := client.Locker(ctx, client.Config{
+		Mode: s.Mode, Database: s.Database, TTL: s.ttl(), Poll: poll, Proc: "reaper",
+	}, db)
+	if err != nil {
+		return err
+	}
+	_, err = locks.Reaper().Reap(ctx)
+	return errors.Join(err, locks.Close(ctx))
+}

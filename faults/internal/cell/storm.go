@@ -1,0 +1,84 @@
+//go:build linux
+
+package cell
+
+import (
+	"context"
+	"time"
+
+	"github.com/sqllock/sqllock/faults/internal/check"
+	"github.com/sqllock/sqllock/faults/internal/history"
+	"github.com/sqllock/sqllock/faults/internal/nemesis"
+	"github.com/sqllock/sqllock/faults/internal/register"
+)
+
+// settle is how long the clients work before the first strike.
+const settle = 500 * time.Millisecond
+
+// storm lets the nemesis strike while the clients work, and looks at what they have
+// written on the way: a failure ends it.
+func (s *site) storm(ctx context.Context) ([]check.Failure, error) {
+	storming, calm := context.WithTimeout(ctx, s.For)
+	defer calm()
+	struck := make(chan error, 1)
+	go func() { struck <- s.strikes(storming) }()
+	var found []check.Failure
+	var failed error
+	for every := time.Second; storming.Err() == nil; {
+		select {
+		case <-storming.Done():
+		case err := <-struck:
+			struck <- err
+			calm()
+		case <-time.After(every):
+			began := time.Now()
+			if failed = s.read(); failed == nil {
+				found = append(check.History(s.complete(), s.rules()), s.written(storming)...)
+			}
+			if failed != nil || len(found) > 0 {
+				calm()
+			}
+			// A history grows, and the machine has something else to do.
+			every = max(every, 20*time.Since(began))
+		}
+	}
+	if err := <-struck; err != nil {
+		return found, err
+	}
+	return found, failed
+}
+
+// written looks at the registers, unless the server is being harmed.
+func (s *site) written(ctx context.Context) []check.Failure {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	writes, err := s.work.Writes(ctx)
+	if err != nil {
+		return nil // in the end all will be read
+	}
+	return check.Writes(register.Final{Writes: writes}, history.Now())
+}
+
+// strikes harms the site again and again, with pauses. After every fourth fault the
+// pause is long enough to see that all who wait are served.
+func (s *site) strikes(ctx context.Context) error {
+	target := &nemesis.Site{
+		Mode: s.Mode, Database: s.Database, TTL: s.ttl(), Delay: delay, Clients: s.fleet,
+		Server: s.srv, Admin: s.admin, Log: s.log,
+	}
+	rng := s.rng()
+	for i, rest := 0, settle; ; i++ {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(rest):
+		}
+		if err := s.Nemesis.Strike(ctx, target, rng); err != nil {
+			return err
+		}
+		rest = time.Duration(rng.Int64N(int64(s.ttl())))
+		if i%4 == 3 {
+			rest = s.grace() + 200*time.Millisecond
+		}
+	}
+}

@@ -1,0 +1,183 @@
+package check
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/sqllock/sqllock/faults/internal/history"
+)
+
+const never = math.MaxInt64
+
+// lease is what a history says of one successful acquisition.
+type lease struct {
+	id, proc, name, owner string
+	shared                bool
+	token                 int64
+	call, ret             int64 // of Lock
+	kind                  string
+	age                   time.Duration // of the token when Lock returned
+
+	looks        []history.Event // in the order of T
+	unlock       int64           // when Unlock was called, never if it was not
+	unlocked     int64           // when it returned
+	unlockedWell bool            // and said that the lease was held until then
+	done         *history.Event  // the end of its context
+}
+
+// believed returns until when the holder has seen that it holds. A loss is never
+// undone, so a look that says held speaks for all the time before.
+func (l *lease) believed() int64 {
+	if l.unlockedWell {
+		return l.unlock
+	}
+	until := l.ret
+	for _, look := range l.looks {
+		if look.OK {
+			until = max(until, look.T)
+		}
+	}
+	return min(until, l.unlock)
+}
+
+// claimed returns until when Remaining said that the holder holds, unless it heard
+// otherwise meanwhile, or unlocked.
+func (l *lease) claimed() int64 {
+	until := l.ret
+	for _, look := range l.looks {
+		if look.OK && look.Left > 0 {
+			until = max(until, look.T+look.Left)
+		}
+	}
+	if l.done != nil {
+		until = min(until, l.done.T)
+	}
+	return min(until, l.unlock)
+}
+
+// fault is a strike of a nemesis.
+type fault struct {
+	kind, proc string // proc is "" if it hits all
+	from, to   int64  // to is never while it is active
+	ends       bool
+}
+
+func (f *fault) hits(proc string) bool { return f.proc == "" || f.proc == proc }
+
+// run is a history in the form that checks want.
+type run struct {
+	rules  Rules
+	events []history.Event // in the order of time
+	leases map[string]*lease
+	names  map[string][]*lease // in the order of ret
+	faults []*fault
+	last   int64 // time of the last event
+}
+
+func build(events []history.Event, rules Rules) *run {
+	events = slices.Clone(events)
+	slices.SortStableFunc(events, func(a, b history.Event) int { return cmp.Compare(a.T, b.T) })
+	r := &run{rules: rules, events: events, leases: make(map[string]*lease), names: make(map[string][]*lease)}
+	calls := make(map[string]int64)
+	strikes := make(map[string]*fault)
+	for _, e := range events {
+		r.last = max(r.last, e.T)
+		if e.ID != "" && !e.Ret {
+			calls[e.ID] = e.T
+		}
+		switch e.Op {
+		case history.Lock:
+			r.granted(e, calls[e.ID])
+		case history.Fault:
+			r.strike(strikes, e)
+		}
+	}
+	// What is said of a lease may be written before the return of its Lock is.
+	for i, e := range events {
+		if l := r.leases[e.Lease]; l != nil {
+			l.note(&events[i])
+		}
+	}
+	for _, leases := range r.names {
+		slices.SortFunc(leases, func(a, b *lease) int { return cmp.Compare(a.ret, b.ret) })
+	}
+	return r
+}
+
+func (r *run) granted(e history.Event, call int64) {
+	if !e.Ret || e.Err != "" {
+		return
+	}
+	l := &lease{
+		id: e.Lease, proc: e.Proc, name: e.Name, owner: e.Owner, shared: e.Shared, token: e.Token,
+		call: call, ret: e.T, kind: e.Reason, age: time.Duration(e.Age), unlock: never, unlocked: never,
+	}
+	r.leases[l.id] = l
+	r.names[l.name] = append(r.names[l.name], l)
+}
+
+func (r *run) strike(strikes map[string]*fault, e history.Event) {
+	if e.Ret {
+		if f := strikes[e.ID]; f != nil {
+			f.to = e.T
+		}
+		return
+	}
+	f := &fault{kind: e.Reason, proc: e.Proc, from: e.T, to: never, ends: e.Ends}
+	strikes[e.ID] = f
+	r.faults = append(r.faults, f)
+}
+
+func (l *lease) note(e *history.Event) {
+	switch {
+	case e.Op == history.Look:
+		l.looks = append(l.looks, *e)
+	case e.Op == history.Done:
+		l.done = e
+	case e.Op == history.Unlock && !e.Ret:
+		l.unlock = e.T
+	case e.Op == history.Unlock:
+		l.unlocked = e.T
+		l.unlockedWell = e.Err == ""
+	}
+}
+
+// killed returns when a process was killed, never if it was not.
+func (r *run) killed(proc string) int64 {
+	for _, f := range r.faults {
+		if f.kind == Kill && f.proc == proc {
+			return f.from
+		}
+	}
+	return never
+}
+
+// The kinds of faults that checks have to know.
+const (
+	Kill  = "kill"  // a client gets SIGKILL
+	Pause = "pause" // a client gets SIGSTOP, and SIGCONT when the fault ends
+)
+
+// excused reports that two may have believed in this lease and in a later one: the
+// database's clock was set, or a session ended that kept it.
+func (r *run) excused(l *lease) bool {
+	if r.rules.Unsteady {
+		return true
+	}
+	if !r.rules.Sessions {
+		return false
+	}
+	end := min(l.believed(), l.unlock)
+	for _, f := range r.faults {
+		// A connection that was cut may be noticed later, but within a TTL.
+		if f.ends && f.hits(l.proc) && f.from <= end && (f.to == never || f.to+2*int64(r.rules.TTL) >= l.call) {
+			return true
+		}
+	}
+	return false
+}
+
+// excludes reports that two leases of a name must not be held at the same time.
+func excludes(a, b *lease) bool { return !a.shared || !b.shared }

@@ -1,0 +1,46 @@
+package check
+
+import "slices"
+
+// count counts what happened.
+func (r *run) count() Counts {
+	c := Counts{Acquisitions: len(r.leases), Faults: len(r.faults)}
+	for _, leases := range r.names {
+		for i, l := range leases {
+			if l.done != nil && l.done.Lost {
+				c.Lost++
+			}
+			if i == 0 || leases[i-1].proc == l.proc {
+				continue
+			}
+			c.HandOvers++
+			if slices.ContainsFunc(r.faults, func(f *fault) bool { return f.from <= l.ret && l.ret <= f.to }) {
+				c.Active++
+			}
+		}
+	}
+	for _, all := range r.waiters() {
+		c.Inversions += inversions(all)
+	}
+	return c
+}
+
+// inversions counts the writers who were served before one who had come clearly earlier.
+func inversions(all []wait) int {
+	const clearly = 100e6
+	n := 0
+	for i, a := range all { // in the order of their calls
+		if a.Shared || !a.granted {
+			continue
+		}
+		for _, b := range all[i+1:] {
+			if b.T > a.ret {
+				break
+			}
+			if !b.Shared && b.granted && b.T > a.T+clearly && b.ret < a.ret {
+				n++
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,50 @@
+package check
+
+import (
+	"slices"
+	"time"
+)
+
+// idles looks for names that were given back, and then idle, although somebody waited:
+// whoever had to wait for an expiry instead, of a release that was lost or of a grant
+// that nobody knows of, waited for about a TTL. Only calm times count.
+func idles(r *run) []Failure {
+	var found []Failure
+	byName := r.waiters()
+	calm := int64(r.rules.Grace)
+	for name, leases := range r.names {
+		over := int64(0) // when the last one was, as far as is known
+		for i, l := range leases[:max(0, len(leases)-1)] {
+			if l.unlockedWell {
+				over = max(over, l.unlocked)
+			} else { // it expires, or is freed in the background
+				over = max(over, l.claimed()+calm)
+			}
+			next := leases[i+1]
+			if next.ret-over < int64(r.rules.TTL)*4/5 || !r.calm(over-calm, next.ret) {
+				continue
+			}
+			if w := waiter(byName[name], over-int64(100*time.Millisecond), next.ret); w != nil {
+				found = append(found, fail(Waiting, next.ret, "%q: %s waited, and nobody had it for %.0f ms from %d on",
+					name, w.ID, float64(next.ret-over)/1e6, over))
+			}
+		}
+	}
+	return found
+}
+
+// calm reports that no fault was active between two times.
+func (r *run) calm(from, to int64) bool {
+	return !slices.ContainsFunc(r.faults, func(f *fault) bool { return f.from < to && f.to > from })
+}
+
+// waiter returns somebody who waited all the time from one time to another, nil if
+// nobody did.
+func waiter(all []wait, from, to int64) *wait {
+	for i := range all {
+		if w := &all[i]; w.T <= from && w.ret >= to {
+			return w
+		}
+	}
+	return nil
+}

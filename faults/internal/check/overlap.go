@@ -1,0 +1,48 @@
+package check
+
+import "slices"
+
+// overlaps looks for two who held at the same time: as they have seen, and as their
+// Remaining has promised.
+func overlaps(r *run) []Failure {
+	var found []Failure
+	for _, leases := range r.names {
+		found = append(found, r.collide(Overlap, leases, (*lease).believed)...)
+		found = append(found, r.collide(Remaining, leases, r.claimed)...)
+	}
+	return found
+}
+
+// claimed is what a lease claims, as long as somebody is there who does. In the modes
+// of sessions the death of the process frees its names; a row knows nothing of it.
+func (r *run) claimed(l *lease) int64 {
+	until := l.claimed()
+	if r.rules.Sessions {
+		until = min(until, r.killed(l.proc))
+	}
+	return until
+}
+
+// collide looks for leases that were acquired before the end of another one. They come
+// in the order in which they were.
+func (r *run) collide(check string, leases []*lease, end func(*lease) int64) []Failure {
+	type held struct {
+		*lease
+		end int64
+	}
+	var found []Failure
+	var open []held
+	for _, l := range leases {
+		open = slices.DeleteFunc(open, func(h held) bool { return h.end <= l.ret })
+		this := held{l, end(l)}
+		for _, h := range open {
+			if this.end > l.ret && excludes(h.lease, l) && !r.excused(h.lease) && !r.excused(l) {
+				found = append(found, fail(check, l.ret,
+					"%q: %s got it with token %d (at %d), %.1f ms before the end of %s with token %d (acquired at %d)",
+					l.name, l.id, l.token, l.ret, float64(min(h.end, this.end)-l.ret)/1e6, h.id, h.token, h.ret))
+			}
+		}
+		open = append(open, this)
+	}
+	return found
+}

@@ -1,0 +1,107 @@
+package check
+
+import (
+	"slices"
+
+	"github.com/sqllock/sqllock/faults/internal/history"
+)
+
+// wait is a call of Lock.
+type wait struct {
+	*history.Event       // the call
+	ret            int64 // never if it has not returned
+	granted        bool
+}
+
+// waits looks for names that nobody got although somebody waited and all was well.
+func waits(r *run) []Failure {
+	var found []Failure
+	byName := r.waiters()
+	for _, quiet := range r.quiet() {
+		for name, all := range byName {
+			found = append(found, r.stuck(name, all, quiet)...)
+		}
+	}
+	if !r.rules.Drained {
+		return found
+	}
+	for _, all := range byName {
+		for _, w := range all {
+			if w.ret == never && !r.gone(w.Proc) {
+				found = append(found, fail(Waiting, w.T, "%q: %s never returned", w.Name, w.ID))
+			}
+		}
+	}
+	return found
+}
+
+// span is a time in which nothing was done to anybody.
+type span struct{ from, to int64 }
+
+// quiet returns the times between the faults that are as long as a waiter may take.
+func (r *run) quiet() []span {
+	var spans []span
+	from := int64(0)
+	faults := slices.Clone(r.faults)
+	slices.SortFunc(faults, func(a, b *fault) int { return int(a.from - b.from) })
+	for _, f := range faults {
+		if from > 0 && f.from-from > int64(r.rules.Grace) {
+			spans = append(spans, span{from, f.from})
+		}
+		from = max(from, f.to)
+	}
+	if from > 0 && from < never && r.last-from > int64(r.rules.Grace) {
+		spans = append(spans, span{from, r.last})
+	}
+	return spans
+}
+
+// stuck looks for a time as long as the grace in which somebody waited all the time for
+// name, and nobody got it or gave it back.
+func (r *run) stuck(name string, all []wait, quiet span) []Failure {
+	moves := []int64{quiet.from}
+	for _, l := range r.names[name] {
+		moves = append(moves, l.ret)
+		if l.unlock != never {
+			moves = append(moves, l.unlock)
+		}
+	}
+	moves = append(moves, quiet.to)
+	slices.Sort(moves)
+	for i, from := range moves[:len(moves)-1] {
+		to := moves[i+1]
+		if from < quiet.from || to > quiet.to || to-from <= int64(r.rules.Grace) {
+			continue
+		}
+		for _, w := range all {
+			if w.T <= from && w.ret >= from+int64(r.rules.Grace) && !r.gone(w.Proc) {
+				return []Failure{fail(Waiting, to, "%q: %s waited (since %d), and for %.1f s nothing happened from %d on, though all was well",
+					name, w.ID, w.T, float64(to-from)/1e9, from)}
+			}
+		}
+	}
+	return nil
+}
+
+// waiters returns the calls that wait for as long as it takes.
+func (r *run) waiters() map[string][]wait {
+	byName := make(map[string][]wait)
+	at := make(map[string]int)
+	for i := range r.events {
+		e := &r.events[i]
+		switch {
+		case e.Op != history.Lock || e.Reason != "wait":
+		case !e.Ret:
+			at[e.ID] = len(byName[e.Name])
+			byName[e.Name] = append(byName[e.Name], wait{Event: e, ret: never})
+		default:
+			if all := byName[e.Name]; at[e.ID] < len(all) && all[at[e.ID]].ID == e.ID {
+				all[at[e.ID]].ret, all[at[e.ID]].granted = e.T, e.Err == ""
+			}
+		}
+	}
+	return byName
+}
+
+// gone reports that a process was killed.
+func (r *run) gone(proc string) bool { return r.killed(proc) != never }

@@ -1,0 +1,248 @@
+//go:build linux
+
+// Package client is a process that locks, works and unlocks until it is told to stop,
+// and writes down what it does and sees.
+package client
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/faults/internal/history"
+	"github.com/sqllock/sqllock/faults/internal/register"
+)
+
+// Variable is set in the environment of a client, and only there; it holds a Config.
+const Variable = "SQLLOCK_FAULTS_CLIENT"
+
+// The orders that a client gets on its standard input, one a line.
+const (
+	// Stop: begin nothing new, end in order.
+	Stop = "stop"
+	// Aim, followed by history.Plain or history.Guarded and a time of package history:
+	// have the next who holds make such a write, and stop the process with SIGSTOP in
+	// the middle of it, between what it has read and what it writes, if that is before
+	// then.
+	Aim = "aim"
+)
+
+// Config tells a client what to do.
+type Config struct {
+	Proc           string // its name, another one each time it is started
+	Mode, Database string
+	Driver, DSN    string
+	Work           *Elsewhere // where the registers are; nil is beside the locks
+	History        string     // file to create
+	Names          []string
+	Delays         []time.Duration // the LockDelay of each name
+	TTL, Poll      time.Duration
+	Workers        int
+	Pool           int // connections of the pool that the locks use
+	Seed           uint64
+}
+
+// Elsewhere is a database other than that of the locks.
+type Elsewhere struct{ Driver, DSN string }
+
+// Main makes the process a client, and does not return, if it was started as one. Call
+// it early in main.
+func Main() {
+	text := os.Getenv(Variable)
+	if text == "" {
+		return
+	}
+	var cfg Config
+	if err := json.Unmarshal([]byte(text), &cfg); err != nil {
+		panic("bug: " + err.Error())
+	}
+	if err := serve(cfg); err != nil {
+		fmt.Fprintf(os.Stderr, "client %s: %v\n", cfg.Proc, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// aim is where the process is to stop.
+type aim struct {
+	at    string // history.Plain or history.Guarded
+	until int64
+}
+
+// client is the state that the workers share.
+type client struct {
+	cfg     Config
+	log     *history.Writer
+	locks   *sqllock.Locker
+	locksDB *sql.DB // the handle of locks
+	work    *register.Registers
+	aimed   atomic.Pointer[aim]
+	ids     atomic.Int64
+	lag     lag
+
+	watchers sync.WaitGroup
+	ctx      context.Context // ends when it is told to stop
+}
+
+func serve(cfg Config) error {
+	log, err := history.Create(cfg.History)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	c := &client{cfg: cfg, log: log, ctx: ctx}
+	go c.obey(stop)
+	lockDB, err := handle(cfg.Driver, cfg.DSN, cfg.Pool)
+	if err != nil {
+		return err
+	}
+	c.locksDB = lockDB
+	at := Elsewhere{cfg.Driver, cfg.DSN}
+	if cfg.Work != nil {
+		at = *cfg.Work
+	}
+	workDB, err := handle(at.Driver, at.DSN, cfg.Workers)
+	if err != nil {
+		return err
+	}
+	c.work = register.On(workDB, at.Driver)
+	if c.open(lockDB) {
+		var lagging sync.WaitGroup
+		measuring, measured := context.WithCancel(context.Background())
+		lagging.Go(func() { c.lag.measure(measuring) })
+		c.run()
+		measured()
+		lagging.Wait()
+	}
+	c.left(lockDB)
+	for _, db := range []*sql.DB{lockDB, workDB} {
+		if err := db.Close(); err != nil {
+			return err
+		}
+	}
+	c.goroutines()
+	return log.Close()
+}
+
+// obey reads orders until there are no more. It has the standard input for as long as
+// the process lives.
+func (c *client) obey(stop func()) {
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		var a aim
+		if in.Text() == Stop {
+			stop()
+		} else if _, err := fmt.Sscanf(in.Text(), Aim+" %s %d", &a.at, &a.until); err == nil {
+			c.aimed.Store(&a)
+		}
+	}
+	// Nobody is there to read the history: a client must not outlive its run.
+	os.Exit(3)
+}
+
+func handle(driver, dsn string, conns int) (*sql.DB, error) {
+	db, err := sql.Open(driver, dsn)
+	if err == nil {
+		db.SetMaxOpenConns(conns)
+		db.SetMaxIdleConns(conns)
+	}
+	return db, err
+}
+
+// open makes the Locker, trying again while the database cannot be reached. It reports
+// false if the client was stopped before.
+func (c *client) open(db *sql.DB) bool {
+	for c.ctx.Err() == nil {
+		ctx, cancel := context.WithTimeout(c.ctx, 3*time.Second)
+		locks, err := Locker(ctx, c.cfg, db)
+		cancel()
+		if err == nil {
+			c.locks = locks
+			c.say(history.Event{T: history.Now(), Op: history.Open})
+			return true
+		}
+		c.say(history.Event{T: history.Now(), Op: history.Open, Err: err.Error()})
+		time.Sleep(50 * time.Millisecond)
+	}
+	return false
+}
+
+// run lets the workers work until the client is stopped, and closes the Locker.
+func (c *client) run() {
+	var workers sync.WaitGroup
+	for i := range c.cfg.Workers {
+		workers.Go(func() { newWorker(c, i).run() })
+	}
+	<-c.ctx.Done()
+	c.say(history.Event{T: history.Now(), Op: history.Drain})
+	workers.Wait()
+	c.watchers.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := c.locks.Close(ctx); err != nil {
+		c.say(history.Event{T: history.Now(), Op: history.Left, Reason: "leases", Err: err.Error()})
+	}
+}
+
+// left tells of connections that the Locker has not given back.
+func (c *client) left(db *sql.DB) {
+	for deadline := time.Now().Add(5 * time.Second); db.Stats().InUse > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			c.say(history.Event{
+				T: history.Now(), Op: history.Left, Reason: "connections",
+				Err: fmt.Sprint(db.Stats().InUse, " connections are in use after Close"),
+			})
+			return
+		}
+	}
+}
+
+// goroutines tells of those that are left when all was closed, but for the one that
+// reads the orders.
+func (c *client) goroutines() {
+	deadline := time.Now().Add(5 * time.Second)
+	for runtime.NumGoroutine() > 2 && time.Now().Before(deadline) {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if runtime.NumGoroutine() > 2 {
+		stacks := make([]byte, 64<<10)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		c.say(history.Event{T: history.Now(), Op: history.Left, Reason: "goroutines", Err: string(stacks)})
+	}
+}
+
+// say writes down an event of this process.
+func (c *client) say(e history.Event) {
+	e.Proc = c.cfg.Proc
+	c.log.Write(e)
+}
+
+// id returns the id of a new call.
+func (c *client) id() string { return c.cfg.Proc + "/" + strconv.FormatInt(c.ids.Add(1), 10) }
+
+// call writes down that a call is about to be made, makes it, and writes down what has
+// become of it. What do changes of its event stands in the second line only.
+func (c *client) call(e history.Event, do func(e *history.Event) error) error {
+	if e.ID == "" {
+		e.ID = c.id()
+	}
+	e.T = history.Now()
+	c.say(e)
+	e.Ret = true
+	err := do(&e)
+	e.T = history.Now()
+	if err != nil {
+		e.Err = err.Error()
+	}
+	c.say(e)
+	return err
+}

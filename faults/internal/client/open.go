@@ -1,0 +1,56 @@
+//go:build linux
+
+package client
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/lockmysql"
+	"github.com/sqllock/sqllock/lockpg"
+	"github.com/sqllock/sqllock/locksqlite"
+)
+
+// The modes by name.
+const (
+	Unique    = "unique"
+	ForUpdate = "forupdate"
+	Advisory  = "advisory"
+)
+
+// Database returns a handle as a database of the library.
+func Database(name string, db *sql.DB) driver.Migratable {
+	switch name {
+	case "postgres":
+		return lockpg.DB(db)
+	case "mariadb":
+		return lockmysql.DB(db)
+	}
+	return locksqlite.DB(db)
+}
+
+// Locker makes a Locker. What crashed clients leave is cleaned up often, so that a reaper
+// works while the faults are active.
+func Locker(ctx context.Context, cfg Config, db *sql.DB) (*sqllock.Locker, error) {
+	database := Database(cfg.Database, db)
+	reaper := &sqllock.ReaperOptions{Interval: 500 * time.Millisecond}
+	switch cfg.Mode {
+	case Unique:
+		return sqllock.NewUnique(ctx, database.(driver.UniqueDatabase), &sqllock.UniqueOptions{
+			TTL: cfg.TTL, Label: cfg.Proc, RetryMax: cfg.Poll, Reaper: reaper,
+		})
+	case ForUpdate:
+		return sqllock.NewForUpdate(ctx, database.(driver.ForUpdateDatabase), &sqllock.ForUpdateOptions{
+			TTL: cfg.TTL, Label: cfg.Proc, RetryMax: cfg.Poll, Reaper: reaper,
+		})
+	case Advisory:
+		return sqllock.NewAdvisory(ctx, database.(driver.AdvisoryDatabase), &sqllock.AdvisoryOptions{
+			TTL: cfg.TTL, Label: cfg.Proc, RetryMax: cfg.Poll, Reaper: reaper,
+		})
+	}
+	return nil, fmt.Errorf("no mode is named %q", cfg.Mode)
+}

@@ -1,0 +1,193 @@
+//go:build linux
+
+// Package fleet starts the clients of a fault run, each behind a network of its own that
+// can be made bad, and kills, pauses and replaces them.
+package fleet
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sqllock/sqllock/faults/internal/client"
+	"github.com/sqllock/sqllock/faults/internal/history"
+	"github.com/sqllock/sqllock/internal/netproxy"
+)
+
+// Client is a place for a client process: when one was killed, the next one takes its
+// place. Its methods are safe for concurrent use, and wait for each other.
+type Client struct {
+	// Net is the network between the client and the server; nil for SQLite.
+	Net *netproxy.Proxy
+
+	cfg    client.Config // Proc and History change with each start
+	number int
+	binary string
+	log    *history.Writer // of the run
+
+	mu    sync.Mutex
+	times int // how often it was started
+	proc  string
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	said  *strings.Builder
+	ended chan struct{}
+}
+
+// New starts a client.
+func New(cfg client.Config, number int, binary string, net *netproxy.Proxy, log *history.Writer) (*Client, error) {
+	c := &Client{Net: net, cfg: cfg, number: number, binary: binary, log: log}
+	return c, c.Start()
+}
+
+// Start starts the client, or another one in its place. The one before must have ended.
+func (c *Client) Start() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.times++
+	cfg := c.cfg
+	cfg.Proc = fmt.Sprintf("c%d.%d", c.number, c.times)
+	cfg.Seed += uint64(c.number)<<32 + uint64(c.times)
+	cfg.History = filepath.Join(cfg.History, cfg.Proc+".jsonl")
+	text, err := json.Marshal(cfg)
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(c.binary)
+	cmd.Env = append(os.Environ(), client.Variable+"="+string(text))
+	// A client that gets SIGSTOP from the terminal would spoil the run.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	c.said = new(strings.Builder)
+	cmd.Stderr = c.said
+	if c.in, err = cmd.StdinPipe(); err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	c.cmd, c.proc, c.ended = cmd, cfg.Proc, make(chan struct{})
+	go c.wait(cmd, c.ended)
+	return nil
+}
+
+// wait notes the end of a process. Whoever starts one waits for this.
+func (c *Client) wait(cmd *exec.Cmd, ended chan struct{}) {
+	_ = cmd.Wait() // the state says the same
+	close(ended)
+}
+
+// Proc returns the name of the process.
+func (c *Client) Proc() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.proc
+}
+
+// Histories returns the files that the client, and those before it, have made.
+func (c *Client) Histories() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var files []string
+	for i := 1; i <= c.times; i++ {
+		path := filepath.Join(c.cfg.History, fmt.Sprintf("c%d.%d.jsonl", c.number, i))
+		if _, err := os.Stat(path); err == nil {
+			files = append(files, path)
+		}
+	}
+	return files
+}
+
+// Kill ends the process with SIGKILL and returns when it is gone.
+func (c *Client) Kill() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.cmd.Process.Kill() // it may have ended
+	<-c.ended
+	return nil
+}
+
+// Stop sends the process SIGSTOP; or, if at is not "", it has the process stop itself in
+// the middle of a write of that kind, see [client.Aim], if it comes there in time.
+func (c *Client) Stop(at string, within time.Duration) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if at != "" {
+		// A process that is just about to stop when its time is over still does.
+		if err := c.order(fmt.Sprintf("%s %s %d", client.Aim, at, history.Now()+int64(within))); err != nil {
+			return err
+		}
+		for deadline := time.Now().Add(within + 100*time.Millisecond); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+			if c.isStopped() {
+				return nil
+			}
+		}
+	}
+	return c.cmd.Process.Signal(syscall.SIGSTOP)
+}
+
+// isStopped asks the kernel.
+func (c *Client) isStopped() bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid))
+	if err != nil {
+		return false
+	}
+	_, state, _ := strings.Cut(string(text), ") ")
+	return strings.HasPrefix(state, "T")
+}
+
+// Continue sends the process SIGCONT.
+func (c *Client) Continue() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cmd.Process.Signal(syscall.SIGCONT)
+}
+
+// Drain tells the process to end in order.
+func (c *Client) Drain() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.order(client.Stop)
+}
+
+func (c *Client) order(text string) error {
+	_, err := io.WriteString(c.in, text+"\n")
+	return err
+}
+
+// Ended waits for the end of the process, for some time at most. The error says why it
+// did not end well.
+func (c *Client) Ended(within time.Duration) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-c.ended:
+	case <-time.After(within):
+		_ = c.cmd.Process.Signal(syscall.SIGCONT)
+		_ = c.cmd.Process.Signal(syscall.SIGQUIT) // the runtime says what it was doing
+		select {
+		case <-c.ended:
+		case <-time.After(5 * time.Second):
+			_ = c.cmd.Process.Kill()
+			<-c.ended
+		}
+		return c.keepSaid(fmt.Sprintf("did not end within %v", within))
+	}
+	if !c.cmd.ProcessState.Success() {
+		return c.keepSaid(c.cmd.ProcessState.String())
+	}
+	return nil
+}
+
+// keepSaid puts what the process has said, which may be long, beside its history.
+func (c *Client) keepSaid(what string) error {
+	path := filepath.Join(c.cfg.History, c.proc+".stderr")
+	return errors.Join(fmt.Errorf("client %s: %s, see %s", c.proc, what, path), os.WriteFile(path, []byte(c.said.String()), 0o644))
+}

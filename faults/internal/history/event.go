@@ -1,0 +1,62 @@
+// Package history is what the processes of a fault run write down about what they
+// do: one JSON object a line, stamped with a clock that is one for all processes
+// of the machine and that nobody sets.
+//
+// A call is written down before it is made and again when it has returned, straight
+// to the file: a process that is killed loses what it had not yet begun, and at most
+// its last line is cut short.
+package history
+
+// The operations. Of those of a client, Lock to Inspect are calls: they have an event
+// before and one after, with one ID.
+const (
+	Lock     = "lock"     // Lock, RLock and their kin
+	Enter    = "enter"    // Lock of what the context holds
+	Leave    = "leave"    // Unlock of what was entered
+	Unlock   = "unlock"   // the end of a lease
+	Announce = "announce" // the token, to the fenced register
+	Read     = "read"     // of the fenced register
+	Fenced   = "fenced"   // a write that carries the token
+	Guarded  = "guarded"  // a write in a transaction that guards the lease
+	Plain    = "plain"    // a write that nothing protects, some time after a look
+	Inspect  = "inspect"
+
+	Look  = "look"  // what a lease said of itself between T and Until
+	Done  = "done"  // the context of a lease ended
+	Open  = "open"  // a client has its Locker
+	Drain = "drain" // a client begins nothing new
+	Left  = "left"  // what a client had left in the end
+	Exit  = "exit"  // a process has ended
+
+	Fault = "fault" // a call of a nemesis: from its strike until it has healed
+)
+
+// Event is a line of a history.
+type Event struct {
+	T    int64  `json:"t"`              // ns
+	Op   string `json:"op"`             // one of the constants
+	Ret  bool   `json:"ret,omitempty"`  // the call has returned
+	ID   string `json:"id,omitempty"`   // of the call
+	Proc string `json:"proc,omitempty"` // client.incarnation; of a fault whom it hits, "" for all
+	Work int    `json:"work,omitempty"` // worker of the client
+
+	Lease  string `json:"lease,omitempty"` // ID of the Lock that began it
+	Name   string `json:"name,omitempty"`
+	Shared bool   `json:"shared,omitempty"`
+	Token  int64  `json:"token,omitempty"`
+	Owner  string `json:"owner,omitempty"`
+	Start  int64  `json:"start,omitempty"` // of the term, on the clock of the database, µs
+	Left   int64  `json:"left,omitempty"`  // Remaining, ns
+	Until  int64  `json:"until,omitempty"` // of a look: when it had been taken
+	Age    int64  `json:"age,omitempty"`   // of the token, by the wall clock of the machine, ns
+	Late   int64  `json:"late,omitempty"`  // by how much the process overslept of late, ns
+	N      int64  `json:"n,omitempty"`     // what a register said, or what it was set to
+
+	OK     bool   `json:"ok,omitempty"`     // the lease is not lost; the write was accepted
+	Lost   bool   `json:"lost,omitempty"`   // the error is an ErrLost
+	Refuse bool   `json:"refuse,omitempty"` // the error says that nothing was done
+	Reason string `json:"reason,omitempty"` // of a loss; of a fault its kind
+	Err    string `json:"err,omitempty"`
+
+	Ends bool `json:"ends,omitempty"` // a fault that may end sessions of the database
+}

@@ -1,0 +1,25 @@
+//go:build linux
+
+package nemesis
+
+import (
+	"context"
+	"math/rand/v2"
+)
+
+// mixed strikes with any of the others that apply and leave clocks alone. Some of what
+// they do lasts while the next one strikes.
+func mixed(all []*Nemesis) *Nemesis {
+	return &Nemesis{
+		Name: "mixed", About: "any of the above, one after the other, but for the clock and the standbys",
+		Strike: func(ctx context.Context, s *Site, rng *rand.Rand) error {
+			var those []*Nemesis
+			for _, n := range all {
+				if !n.Unsteady && !n.Standby && n.Pool == 0 && n != calm && n.Applies(s.Mode, s.Database) == "" {
+					those = append(those, n)
+				}
+			}
+			return those[rng.IntN(len(those))].Strike(ctx, s, rng)
+		},
+	}
+}

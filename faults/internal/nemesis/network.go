@@ -1,0 +1,96 @@
+//go:build linux
+
+package nemesis
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/sqllock/sqllock/faults/internal/check"
+	"github.com/sqllock/sqllock/internal/netproxy"
+)
+
+// networks are the faults of the network between one client and the server.
+var networks = []*Nemesis{
+	network("net-freeze", "the network keeps what both sides send, for longer or shorter than a TTL, and delivers it then", false,
+		func(ctx context.Context, p *netproxy.Proxy, d time.Duration, _ *rand.Rand) {
+			p.Freeze()
+			sleep(ctx, d)
+			p.Thaw()
+		}),
+	network("net-freeze-one-way", "the network keeps what one side sends, and delivers it then", false,
+		func(ctx context.Context, p *netproxy.Proxy, d time.Duration, rng *rand.Rand) {
+			if rng.IntN(2) == 0 {
+				p.FreezeUp()
+			} else {
+				p.FreezeDown()
+			}
+			sleep(ctx, d)
+			p.Thaw()
+		}),
+	network("net-lost-reply", "connections are reset after a request was carried out, before its reply", true, loseReplies),
+	network("net-reset", "all connections of a client are reset, several times", true,
+		func(ctx context.Context, p *netproxy.Proxy, d time.Duration, rng *rand.Rand) {
+			for range 1 + rng.IntN(3) {
+				p.Reset()
+				sleep(ctx, d/8)
+			}
+		}),
+	halfOpen,
+	network("net-latency", "each way takes up to 50 ms longer", false,
+		func(ctx context.Context, p *netproxy.Proxy, d time.Duration, rng *rand.Rand) {
+			p.Latency(between(rng, time.Millisecond, 50*time.Millisecond))
+			sleep(ctx, d)
+			p.Latency(0)
+		}),
+}
+
+func network(name, about string, ends bool, do func(context.Context, *netproxy.Proxy, time.Duration, *rand.Rand)) *Nemesis {
+	return &Nemesis{
+		Name: name, About: about, NotFor: networked,
+		Strike: func(ctx context.Context, s *Site, rng *rand.Rand) error {
+			victim := s.victim(rng)
+			d := s.within(rng)
+			if rng.IntN(2) == 0 {
+				d = s.beyond(rng)
+			}
+			defer s.fault(name, victim.Proc(), ends)()
+			do(ctx, victim.Net, d, rng)
+			return nil
+		},
+	}
+}
+
+// loseReplies cuts connections when they have sent something that ends or is a
+// transaction: every COMMIT, and every tenth of the other requests.
+func loseReplies(ctx context.Context, p *netproxy.Proxy, d time.Duration, rng *rand.Rand) {
+	var n atomic.Uint64
+	offset := rng.Uint64N(10)
+	p.OnUp(func(_ int, b []byte) netproxy.Action {
+		if bytes.Contains(bytes.ToLower(b), []byte("commit")) || (n.Add(1)+offset)%10 == 0 {
+			return netproxy.CutAfterReply
+		}
+		return netproxy.Pass
+	})
+	sleep(ctx, d)
+	p.OnUp(nil)
+}
+
+// halfOpen is what a host leaves that vanishes: connections that only the server has.
+var halfOpen = &Nemesis{
+	Name: "net-half-open", About: "a client vanishes without a word: it is killed behind a frozen network", NotFor: networked,
+	Strike: func(ctx context.Context, s *Site, rng *rand.Rand) error {
+		victim := s.victim(rng)
+		victim.Net.Freeze()
+		defer s.fault(check.Kill, victim.Proc(), true)()
+		if err := victim.Kill(); err != nil {
+			return err
+		}
+		sleep(ctx, s.beyond(rng))
+		victim.Net.Thaw()
+		return victim.Start()
+	},
+}

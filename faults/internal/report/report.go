@@ -1,0 +1,150 @@
+//go:build linux
+
+// Package report prints what came of the cells, for people and as JSON.
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/sqllock/sqllock/faults/internal/cell"
+	"github.com/sqllock/sqllock/faults/internal/check"
+)
+
+// Without is a cell that there is not.
+type Without struct{ Nemesis, Mode, Database, Why string }
+
+// Line prints how a cell went, as soon as that is known.
+func Line(w io.Writer, r cell.Result, err error) {
+	switch {
+	case err != nil:
+		fmt.Fprintf(w, "ERROR %s: %v\n", r.Name(), err)
+	case len(r.Failures) == 0:
+		fmt.Fprintf(w, "ok    %s: %d acquisitions, %d faults, %.1f s\n", r.Name(), r.Acquisitions, r.Faults, r.Took.Seconds())
+	default:
+		fmt.Fprintf(w, "FAIL  %s: %s after %.1f s, seed %d, histories in %s\n", r.Name(), strings.Join(Failed(r), ", "), r.Took.Seconds(), r.Seed, r.Histories)
+		for i, f := range r.Failures {
+			if i == 10 {
+				fmt.Fprintf(w, "      and %d more\n", len(r.Failures)-i)
+				break
+			}
+			fmt.Fprintf(w, "      %v\n", f)
+		}
+	}
+	for _, name := range r.Undecided {
+		fmt.Fprintf(w, "      the search for an order of the calls of %q was given up\n", name)
+	}
+}
+
+// Failed returns the names of the checks that failed.
+func Failed(r cell.Result) []string {
+	var names []string
+	for _, name := range check.Names {
+		if count(r, name) > 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func count(r cell.Result, checks ...string) int {
+	n := 0
+	for _, f := range r.Failures {
+		if slices.Contains(checks, f.Check) {
+			n++
+		}
+	}
+	return n
+}
+
+// Print prints the matrix.
+func Print(w io.Writer, results []cell.Result, without []Without) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "nemesis\tmode\tdatabase\tacquisitions\thand-overs\tin faults\tfaults\tlosses\tinversions\toverlaps\ttoken\tregister\tothers\tunprotected\t")
+	for _, r := range results {
+		others := len(r.Failures) - count(r, check.Overlap, check.Remaining, check.Token, check.Register)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", r.Nemesis.Name, r.Mode, r.Database,
+			r.Acquisitions, r.HandOvers, r.Active, r.Counts.Faults, r.Lost, r.Inversions,
+			count(r, check.Overlap, check.Remaining), count(r, check.Token), count(r, check.Register), others, r.Unprotected)
+	}
+	_ = t.Flush()
+	for _, none := range without {
+		fmt.Fprintf(w, "not applicable: %s with %s on %s: %s\n", none.Nemesis, none.Mode, none.Database, none.Why)
+	}
+}
+
+// Control reports, and says otherwise, that pauses did harm where nothing protects from
+// them: else they were none, and what was protected proves nothing. Of a few cells it
+// cannot be expected.
+func Control(w io.Writer, results []cell.Result) bool {
+	cells, harm := 0, 0
+	for _, r := range results {
+		if r.Nemesis.Name == "client-pause" {
+			cells, harm = cells+1, harm+r.Unprotected
+		}
+	}
+	if cells < 3 || harm > 0 {
+		return true
+	}
+	fmt.Fprintf(w, "FAIL  the register that nothing protects came to no harm in %d cells with pauses\n", cells)
+	return false
+}
+
+// row is a cell in the file.
+type row struct {
+	Nemesis       string          `json:"nemesis"`
+	Mode          string          `json:"mode"`
+	Database      string          `json:"database"`
+	Seed          uint64          `json:"seed"`
+	Seconds       float64         `json:"seconds"`
+	Acquisitions  int             `json:"acquisitions"`
+	HandOvers     int             `json:"handovers"`
+	InFaults      int             `json:"handovers_in_faults"`
+	Faults        int             `json:"faults"`
+	Lost          int             `json:"lost"`
+	Inversions    int             `json:"inversions"`
+	Overlaps      int             `json:"overlaps"`
+	Tokens        int             `json:"token_regressions"`
+	Registers     int             `json:"register_violations"`
+	Unprotected   int             `json:"unprotected_violations"`
+	Failed        []string        `json:"failed"`
+	Failures      []check.Failure `json:"failures,omitempty"`
+	Undecided     []string        `json:"undecided,omitempty"`
+	StruckSeconds float64         `json:"struck_seconds"`
+}
+
+// Save writes the report. What a file of that name says of planted bugs is kept.
+func Save(path string, results []cell.Result) error {
+	var file struct {
+		Cells   []row           `json:"cells"`
+		Planted json.RawMessage `json:"planted"`
+	}
+	if text, err := os.ReadFile(path); err == nil {
+		if err := json.Unmarshal(text, &file); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	if file.Planted == nil {
+		file.Planted = json.RawMessage("[]")
+	}
+	file.Cells = []row{}
+	for _, r := range results {
+		file.Cells = append(file.Cells, row{
+			Nemesis: r.Nemesis.Name, Mode: r.Mode, Database: r.Database, Seed: r.Seed, Seconds: r.Took.Seconds(),
+			Acquisitions: r.Acquisitions, HandOvers: r.HandOvers, InFaults: r.Active, Faults: r.Counts.Faults,
+			Lost: r.Lost, Inversions: r.Inversions, Overlaps: count(r, check.Overlap, check.Remaining),
+			Tokens: count(r, check.Token), Registers: count(r, check.Register), Unprotected: r.Unprotected,
+			Failed: append([]string{}, Failed(r)...), Failures: r.Failures, Undecided: r.Undecided, StruckSeconds: r.For.Seconds(),
+		})
+	}
+	text, err := json.MarshalIndent(file, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}

@@ -1,0 +1,46 @@
+//go:build linux
+
+package server
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// clock sets the time of one server with libfaketime, which asks a file by how much to
+// lie. Monotonic clocks are left alone: nobody sets them.
+type clock struct {
+	library, file string
+	offset        time.Duration
+}
+
+func newClock(dir string) (*clock, error) {
+	c := &clock{file: filepath.Join(dir, "clock")}
+	found, _ := filepath.Glob("/usr/lib/*/faketime/libfaketimeMT.so.1")
+	if len(found) == 0 {
+		return nil, errors.New("no libfaketime found; faults/setup.sh installs it")
+	}
+	c.library = found[0]
+	return c, c.step(0)
+}
+
+// command is what to put before the command of the server.
+func (c *clock) command() []string {
+	return []string{
+		"/usr/bin/env", "LD_PRELOAD=" + c.library, "FAKETIME_TIMESTAMP_FILE=" + c.file,
+		"FAKETIME_NO_CACHE=1", "FAKETIME_DONT_FAKE_MONOTONIC=1",
+	}
+}
+
+// step changes the file in one go: the server reads it at any time.
+func (c *clock) step(d time.Duration) error {
+	c.offset += d
+	next := c.file + ".next"
+	if err := os.WriteFile(next, fmt.Appendf(nil, "%+.3f\n", c.offset.Seconds()), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(next, c.file)
+}

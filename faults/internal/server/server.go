@@ -1,0 +1,279 @@
+//go:build linux
+
+// Package server starts the databases of a fault run on 127.0.0.1, each with files of
+// its own, to be killed, paused and started again, and to have its clock set.
+package server
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sqllock/sqllock/internal/testdb/warden"
+)
+
+// The databases by name.
+const (
+	Postgres = "postgres"
+	MariaDB  = "mariadb"
+	SQLite   = "sqlite" // a file, no server
+)
+
+// patience bounds each step that a server takes.
+const patience = time.Minute
+
+// Server is a database with its files, or a file for SQLite. Its methods are safe for
+// concurrent use, and wait for each other.
+type Server struct {
+	kind   kind
+	warden *warden.Warden
+	user   *warden.User
+	dir    string
+	port   int
+
+	mu      sync.Mutex
+	data    string // the files of the server of this time
+	pid     int
+	clock   *clock   // nil if it was not asked for
+	standby *standby // nil if it was not asked for
+	times   int      // how many standbys there were
+}
+
+// kind is how to run a database.
+type kind struct {
+	name     string
+	driver   string
+	accounts []string // whom it may run as when root starts it, the first that exists
+	// prepare and serve are the commands that make its files in data, below dir, and run
+	// it on them.
+	prepare func(data string) ([]string, error)
+	serve   func(dir, data string, port int) ([]string, error)
+	dsn     func(addr, database string) string
+	admin   string // the database to connect to first
+	create  string // the statement that makes the database of the run
+}
+
+// Start starts a database. With steppable it runs under a clock that Step sets.
+func Start(w *warden.Warden, name string, steppable bool) (*Server, error) {
+	k, ok := kinds[name]
+	if !ok {
+		return nil, fmt.Errorf("no database is named %q", name)
+	}
+	s := &Server{kind: k, warden: w, user: account(k.accounts)}
+	var err error
+	if s.dir, err = w.MkdirTemp(s.user); err != nil {
+		return nil, err
+	}
+	if steppable {
+		if s.clock, err = newClock(s.dir); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.launch(); err != nil {
+		said := s.Said()
+		return nil, errors.Join(fmt.Errorf("start %s: %w\n%s", name, err, said[max(0, len(said)-2000):]), s.Remove())
+	}
+	return s, nil
+}
+
+func (s *Server) launch() error {
+	if s.kind.serve == nil {
+		return nil
+	}
+	s.data = filepath.Join(s.dir, "data")
+	argv, err := s.kind.prepare(s.data)
+	if err != nil {
+		return err
+	}
+	if err := s.finish(argv); err != nil {
+		return err
+	}
+	if s.port, err = freePort(); err != nil {
+		return err
+	}
+	if err := s.boot(); err != nil {
+		return err
+	}
+	return s.exec(s.port, s.kind.admin, s.kind.create)
+}
+
+// finish runs a command to its end.
+func (s *Server) finish(argv []string) error {
+	pid, err := s.run(argv)
+	if err != nil {
+		return err
+	}
+	ended, status, err := s.warden.Wait(pid, patience)
+	if err != nil || !ended || status != "exit status 0" {
+		return errors.Join(fmt.Errorf("%s: %s", argv[0], status), err)
+	}
+	return nil
+}
+
+func (s *Server) log() string { return filepath.Join(s.dir, "log") }
+
+func (s *Server) run(argv []string) (int, error) {
+	return s.warden.Start(warden.Command{Argv: argv, Dir: s.dir, Log: s.log(), User: s.user})
+}
+
+// boot starts the server on its port and returns when it takes connections. It tries
+// again while what a killed server has left is still in the way.
+func (s *Server) boot() error {
+	for deadline := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
+		err := s.bootOnce()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+func (s *Server) bootOnce() error {
+	argv, err := s.kind.serve(s.dir, s.data, s.port)
+	if err != nil {
+		return err
+	}
+	if s.clock != nil {
+		argv = append(s.clock.command(), argv...)
+	}
+	s.pid, err = s.serve(argv, s.port)
+	return err
+}
+
+// serve runs a server, and returns when it takes connections on a port.
+func (s *Server) serve(argv []string, port int) (pid int, err error) {
+	if pid, err = s.run(argv); err != nil {
+		return 0, err
+	}
+	for deadline := time.Now().Add(patience); ; {
+		ended, status, err := s.warden.Wait(pid, 20*time.Millisecond)
+		if err != nil || ended {
+			return 0, errors.Join(fmt.Errorf("the server ended: %s", status), err)
+		}
+		if err = s.exec(port, s.kind.admin, `SELECT 1`); err == nil {
+			return pid, nil
+		}
+		if time.Now().After(deadline) {
+			return 0, fmt.Errorf("the server does not answer: %w", err)
+		}
+	}
+}
+
+// exec runs one statement on a connection of its own.
+func (s *Server) exec(port int, database, statement string) error {
+	db, err := sql.Open(s.kind.driver, s.kind.dsn(address(port), database))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	_, err = db.ExecContext(ctx, statement)
+	return err
+}
+
+// Name returns the name of the database product.
+func (s *Server) Name() string { return s.kind.name }
+
+// Addr returns the host:port of the server; it stays the same when it is started again.
+func (s *Server) Addr() string { return address(s.port) }
+
+func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+// Driver returns the name of the driver of database/sql.
+func (s *Server) Driver() string { return s.kind.driver }
+
+// DSN returns the data source name of the database of the run, by way of addr, a
+// host:port; "" is the server itself. SQLite has no addresses.
+func (s *Server) DSN(addr string) string {
+	if s.kind.serve == nil {
+		return s.kind.dsn(s.dir, "")
+	}
+	if addr == "" {
+		addr = s.Addr()
+	}
+	return s.kind.dsn(addr, "faults")
+}
+
+// Crash kills the server and all of its processes, and starts it again after a pause.
+func (s *Server) Crash(pause time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.warden.Kill(s.pid); err != nil {
+		return err
+	}
+	time.Sleep(pause)
+	return s.boot()
+}
+
+// Pause stops the server and all of its processes for some time.
+func (s *Server) Pause(d time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.warden.Pause(s.pid); err != nil {
+		return err
+	}
+	time.Sleep(d)
+	return s.warden.Resume(s.pid)
+}
+
+// Step sets the server's clock forward by d, or back.
+func (s *Server) Step(d time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.clock.step(d)
+}
+
+// Said returns what the server has written to its log.
+func (s *Server) Said() []byte {
+	said, _ := os.ReadFile(s.log())
+	return said
+}
+
+// Remove ends the server and removes its files.
+func (s *Server) Remove() error {
+	var err error
+	if s.standby != nil {
+		err = s.standby.link.Close()
+	}
+	return errors.Join(err, s.warden.Remove(s.dir))
+}
+
+// account returns whom a server runs as when root starts it, nil otherwise.
+func account(names []string) *warden.User {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	for _, name := range names {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+		if err1 == nil && err2 == nil {
+			return &warden.User{UID: uint32(uid), GID: uint32(gid)}
+		}
+	}
+	return nil
+}
+
+// freePort returns a port outside of the range from which clients get theirs.
+func freePort() (int, error) {
+	for range 100 {
+		port := 15000 + rand.IntN(15000)
+		l, err := net.Listen("tcp", address(port))
+		if err == nil {
+			return port, l.Close()
+		}
+	}
+	return 0, errors.New("no free port found")
+}

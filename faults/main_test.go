@@ -1,0 +1,104 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/sqllock/sqllock/faults/internal/client"
+	"github.com/sqllock/sqllock/faults/internal/nemesis"
+	"github.com/sqllock/sqllock/internal/testdb/warden"
+)
+
+func TestMain(m *testing.M) {
+	warden.Main()
+	client.Main()
+	os.Exit(m.Run())
+}
+
+// SQLite needs nothing that must be installed.
+func TestPausedClientsHarmTheRegisterThatNothingProtectsAndNoOther(t *testing.T) {
+	for _, seed := range []string{"1", "2", "3", "4"} {
+		c := paused(t, seed)
+		if c.Acquisitions == 0 || c.HandOvers == 0 || c.Lost == 0 {
+			t.Errorf("nothing happened: %+v", c)
+		}
+		if c.Unprotected > 0 {
+			return
+		}
+		// On a slow machine nobody may write while another one is paused.
+	}
+	t.Error("the pauses did no harm")
+}
+
+type counts struct {
+	Acquisitions, HandOvers, Lost int
+	Unprotected                   int `json:"unprotected_violations"`
+}
+
+// paused runs a cell, all of whose checks have to pass.
+func paused(t *testing.T, seed string) counts {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "report.json")
+	ok, err := run([]string{"-nemesis", "client-pause", "-database", "sqlite", "-seconds", "6", "-seed", seed, "-report", file})
+	if err != nil || !ok {
+		t.Fatalf("run: %v, %v", ok, err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var report struct {
+		Cells   []counts
+		Planted []any
+	}
+	if err := json.Unmarshal(text, &report); err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Cells) != 1 || report.Planted == nil {
+		t.Fatalf("report: %s", text)
+	}
+	return report.Cells[0]
+}
+
+func TestEachNemesisIsThereForEachPairOrSaysWhyNot(t *testing.T) {
+	p, err := settings{}.plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := len(p.specs)+len(p.without), len(nemesis.All())*len(pairs); got != want {
+		t.Errorf("%d cells, want %d", got, want)
+	}
+	for _, none := range p.without {
+		if none.Why == "" {
+			t.Errorf("%+v: nobody knows why not", none)
+		}
+	}
+}
+
+func TestTheShortListHasEachPairAndCellsThatExist(t *testing.T) {
+	p, err := settings{short: true}.plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.specs) != len(shortly) {
+		t.Errorf("%d cells of %d exist", len(p.specs), len(shortly))
+	}
+	for _, pair := range pairs {
+		if !slices.ContainsFunc(shortly, func(c [3]string) bool { return c[1] == pair[0] && c[2] == pair[1] }) {
+			t.Errorf("%v is not on the short list", pair)
+		}
+	}
+}
+
+func TestAnUnknownCellIsAnError(t *testing.T) {
+	for _, args := range [][]string{{"-nemesis", "rain"}, {"-mode", "advisory", "-database", "sqlite"}, {"word"}} {
+		if ok, err := run(args); ok || err == nil {
+			t.Errorf("run(%q): %v, %v", args, ok, err)
+		}
+	}
+}

@@ -1,0 +1,120 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/sqllock/sqllock/faults/internal/cell"
+	"github.com/sqllock/sqllock/faults/internal/nemesis"
+	"github.com/sqllock/sqllock/faults/internal/report"
+	"github.com/sqllock/sqllock/internal/testdb/warden"
+)
+
+// pairs are the modes with the databases that have them.
+var pairs = [][2]string{
+	{"unique", "postgres"}, {"unique", "mariadb"}, {"unique", "sqlite"},
+	{"forupdate", "postgres"}, {"forupdate", "mariadb"},
+	{"advisory", "postgres"}, {"advisory", "mariadb"},
+}
+
+// shortly are the cells of -short: what one would miss first.
+var shortly = [][3]string{
+	{"none", "unique", "postgres"}, {"client-kill", "unique", "mariadb"}, {"client-kill", "unique", "sqlite"},
+	{"client-kill", "forupdate", "postgres"}, {"client-kill", "advisory", "mariadb"},
+	{"client-pause", "unique", "postgres"}, {"client-pause", "unique", "mariadb"}, {"client-pause", "unique", "sqlite"},
+	{"client-pause", "forupdate", "mariadb"}, {"client-pause", "advisory", "postgres"},
+	{"net-freeze", "unique", "postgres"}, {"net-freeze", "forupdate", "mariadb"},
+	{"net-freeze-one-way", "unique", "mariadb"}, {"net-freeze-one-way", "advisory", "postgres"},
+	{"net-lost-reply", "unique", "postgres"}, {"net-lost-reply", "unique", "mariadb"},
+	{"net-half-open", "forupdate", "postgres"}, {"net-latency", "unique", "postgres"},
+	{"server-kill", "unique", "postgres"}, {"server-kill", "unique", "mariadb"}, {"server-pause", "unique", "postgres"},
+	{"session-kill", "forupdate", "mariadb"}, {"session-kill", "advisory", "postgres"},
+	{"pool-of-one", "unique", "postgres"}, {"clock-step", "unique", "postgres"}, {"promotion", "unique", "postgres"},
+	{"mixed", "unique", "mariadb"},
+}
+
+// plan is what to run, and what there is not.
+type plan struct {
+	specs   []cell.Spec
+	without []report.Without
+}
+
+func (s settings) plan() (p plan, err error) {
+	for _, name := range s.nemeses {
+		if nemesis.ByName(name) == nil {
+			return p, fmt.Errorf("no nemesis is named %q; -list names them", name)
+		}
+	}
+	for _, n := range nemesis.All() {
+		for _, pair := range pairs {
+			if !s.wants(n.Name, pair[0], pair[1]) {
+				continue
+			}
+			if why := n.Applies(pair[0], pair[1]); why != "" {
+				p.without = append(p.without, report.Without{Nemesis: n.Name, Mode: pair[0], Database: pair[1], Why: why})
+				continue
+			}
+			p.specs = append(p.specs, cell.Spec{
+				Nemesis: n, Mode: pair[0], Database: pair[1], For: s.each, Seed: s.seed, Binary: s.binary, Keep: s.keep,
+			})
+		}
+	}
+	if len(p.specs) == 0 {
+		return p, errors.New("there is no such cell; -list names them")
+	}
+	return p, nil
+}
+
+func (s settings) wants(nemesis, mode, database string) bool {
+	among := func(list []string, name string) bool { return len(list) == 0 || slices.Contains(list, name) }
+	return among(s.nemeses, nemesis) && among(s.modes, mode) && among(s.databases, database) &&
+		(!s.short || slices.Contains(shortly, [3]string{nemesis, mode, database}))
+}
+
+func (p plan) print(w io.Writer) {
+	for _, spec := range p.specs {
+		fmt.Fprintf(w, "%-40s %s\n", spec.Name(), spec.Nemesis.About)
+	}
+	for _, none := range p.without {
+		fmt.Fprintf(w, "%-40s not applicable: %s\n", none.Nemesis+"/"+none.Mode+"/"+none.Database, none.Why)
+	}
+}
+
+// run runs the cells, some at a time, and says of each how it went.
+func (p plan) run(ctx context.Context, w *warden.Warden, parallel int) (results []cell.Result, err error) {
+	results = make([]cell.Result, len(p.specs))
+	errs := make([]error, len(p.specs))
+	var mu sync.Mutex // of the output
+	var running sync.WaitGroup
+	turn := make(chan struct{}, parallel)
+	for i, spec := range p.specs {
+		turn <- struct{}{}
+		if ctx.Err() != nil {
+			break
+		}
+		running.Go(func() {
+			defer func() { <-turn }()
+			results[i], errs[i] = cell.Run(ctx, w, spec)
+			mu.Lock()
+			defer mu.Unlock()
+			report.Line(os.Stdout, results[i], errs[i])
+		})
+	}
+	running.Wait()
+	ran := results[:0]
+	for i, r := range results {
+		if errs[i] == nil && r.Took > 0 {
+			ran = append(ran, r)
+		} else if errs[i] != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", p.specs[i].Name(), errs[i]))
+		}
+	}
+	return ran, err
+}

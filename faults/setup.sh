@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Makes sure that the machine has the servers that faults are done to, and what sets
+# their clocks. As root on Debian or Ubuntu it installs what is missing, after saying so,
+# and starts nothing; SQLLOCK_INSTALL=0 forbids that. Elsewhere it says what is missing,
+# and fails.
+set -euo pipefail
+
+# Servers are off the PATH of an ordinary user.
+PATH=$PATH:/usr/sbin:/usr/local/sbin:/usr/libexec
+
+# shellcheck source=../scripts/install.sh
+source "$(dirname "$0")/../scripts/install.sh"
+
+who=faults
+needs='the fault runs'
+
+has() { command -v "$1" >/dev/null; }
+
+has_postgres() {
+  local bin
+  for bin in "$(dirname "$(command -v postgres || true)")" /usr/lib/postgresql/*/bin /usr/pgsql-*/bin; do
+    [[ -x $bin/postgres && -x $bin/initdb && -x $bin/pg_basebackup ]] && return
+  done
+  return 1
+}
+
+has_faketime() { compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null; }
+
+# missing prints a line for each missing thing: what it is, a tab, the packages.
+missing() {
+  has_postgres || printf 'Postgres\tpostgresql\n'
+  { has mariadbd && has mariadb-install-db; } || printf 'MariaDB\t%s\n' "$(mariadb_packages)"
+  has_faketime || printf 'libfaketime\tlibfaketime\n'
+}
+
+install_missing
