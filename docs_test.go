@@ -16,6 +16,7 @@ const (
 	modes      = "docs/modes.md"
 	operations = "docs/operations.md"
 	design     = "docs/design.md"
+	elections  = "docs/election.md"
 )
 
 // readDoc returns a document.
@@ -112,12 +113,32 @@ func TestEachFaultInTheTableOfModesNamesItsTests(t *testing.T) {
 	}
 }
 
+func TestEachPromiseOfElectionsNamesItsTests(t *testing.T) {
+	rows, tests := proofs(t, elections)
+	n := 0
+	for _, row := range rows {
+		if promiseRow.MatchString(row) {
+			n++
+			if !citation.MatchString(tests[row]) {
+				t.Errorf("row %q names no test: %q", row, tests[row])
+			}
+		}
+	}
+	if n < 6 {
+		t.Errorf("%d rows", n)
+	}
+}
+
+var promiseRow = regexp.MustCompile(`^E\d+$`)
+
 var faultRow = regexp.MustCompile(`^M\d+$`)
 
 func TestTheTestsThatTheGuaranteesNameExist(t *testing.T) {
 	source := testSource(t)
 	_, tests := proofs(t, guarantees)
 	_, more := proofs(t, modes)
+	maps.Copy(tests, more)
+	_, more = proofs(t, elections)
 	maps.Copy(tests, more)
 	for row, text := range tests {
 		for _, m := range citation.FindAllStringSubmatch(text, -1) {
@@ -155,7 +176,7 @@ func testSource(t *testing.T) string {
 var docLink = regexp.MustCompile(`\]\(([^)#]*)(?:#([^)]*))?\)`)
 
 func TestTheLinksBetweenDocumentsLeadSomewhere(t *testing.T) {
-	for _, file := range []string{guarantees, modes, operations, design} {
+	for _, file := range []string{guarantees, modes, operations, design, elections} {
 		for _, m := range docLink.FindAllStringSubmatch(readDoc(t, file), -1) {
 			target, anchor := m[1], m[2]
 			if strings.Contains(target, "://") {

@@ -32,6 +32,9 @@ type fakeSessions struct {
 	revoked map[driver.ID]bool
 	// seen are the acquisitions that were granted.
 	seen map[driver.ID]struct{}
+	// rows are what is written of names, and asked how often a holder was asked to let go.
+	rows  map[string]driver.Row
+	asked map[string]int
 }
 
 type fakeSession struct {
@@ -54,7 +57,7 @@ func newFakeSessions() *fakeSessions {
 		locks: make(map[string]map[*fakeSession]int), alone: make(map[string]bool),
 		sessions: make(map[*fakeSession]struct{}), keys: func(name string) string { return name },
 		slow: make(map[string]time.Duration), failing: make(map[string]error), revoked: make(map[driver.ID]bool),
-		seen: make(map[driver.ID]struct{}),
+		seen: make(map[driver.ID]struct{}), asked: make(map[string]int),
 	}
 }
 
@@ -230,16 +233,8 @@ func (f *fakeSessions) Classify(err error) driver.Fault {
 
 // What the tests of this kind do not use.
 
-func (f *fakeSessions) Look(_ context.Context, names []string) ([]driver.Row, error) {
-	return make([]driver.Row, len(names)), nil
-}
-
 func (f *fakeSessions) List(context.Context, driver.ListRequest) (driver.Page, error) {
 	return driver.Page{}, nil
-}
-
-func (f *fakeSessions) Revoke(_ context.Context, names []string) ([]driver.RevokeResult, error) {
-	return make([]driver.RevokeResult, len(names)), nil
 }
 
 func (f *fakeSessions) Sweep(context.Context, driver.SweepRequest) (driver.SweepResult, error) {

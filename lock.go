@@ -61,7 +61,7 @@ func (l *Locker) lock(ctx context.Context, name string, shared bool, opts []Lock
 			ctx, cancel = context.WithTimeoutCause(ctx, o.wait, errWaitOver)
 			defer cancel()
 		}
-		return l.wait(ctx, name, owner, o)
+		return l.wait(ctx, l.newAttempt(name, owner, o), o)
 	})
 }
 
@@ -209,11 +209,10 @@ func (l *Locker) try(ctx context.Context, name, owner string, o lockOptions) (*L
 
 // wait asks the database, if nobody of this process is before it, and then queues up
 // and does so whenever that may help.
-func (l *Locker) wait(ctx context.Context, name, owner string, o lockOptions) (*Lease, error) {
-	a := l.newAttempt(name, owner, o)
+func (l *Locker) wait(ctx context.Context, a *attempt, o lockOptions) (*Lease, error) {
 	pause := pauses{l.cfg.retryMin, l.cfg.retryMax}
 	var nap time.Duration
-	if (l.tickets.offered() || l.cfg.sessions) && l.queue.quiet(name) {
+	if (l.tickets.offered() || l.cfg.sessions) && l.queue.quiet(a.req.Name) {
 		lease, next, err := l.askOnce(ctx, a, o, &pause)
 		if lease != nil || err != nil {
 			return lease, err

@@ -32,6 +32,11 @@ type mode interface {
 	sweep(ctx context.Context, req driver.SweepRequest) (driver.SweepResult, error)
 	turn(ctx context.Context, every time.Duration) (bool, error)
 
+	// resume, in a mode that keeps locks in sessions, asks the holder to let go and
+	// grants nothing.
+	resume(ctx context.Context, req driver.ResumeRequest) (driver.GrantResult, error)
+	proclaim(ctx context.Context, req driver.ProclaimRequest) (bool, error)
+
 	guard(ctx context.Context, f driver.GuardFunc, req driver.GuardRequest) (driver.GuardStatus, error)
 	begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
 	// single says that a statement serves one request only.

@@ -218,6 +218,16 @@ func (m *sessions) revoke(ctx context.Context, names []string) ([]driver.RevokeR
 	return m.store.Revoke(ctx, names)
 }
 
+// resume asks the holder to let go: who has a session's lock next the server decides.
+func (m *sessions) resume(ctx context.Context, req driver.ResumeRequest) (driver.GrantResult, error) {
+	_, err := m.store.Revoke(ctx, []string{req.Name})
+	return driver.GrantResult{}, err
+}
+
+func (m *sessions) proclaim(ctx context.Context, req driver.ProclaimRequest) (bool, error) {
+	return m.store.Proclaim(ctx, req)
+}
+
 func (m *sessions) sweep(ctx context.Context, req driver.SweepRequest) (driver.SweepResult, error) {
 	return m.store.Sweep(ctx, req)
 }

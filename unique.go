@@ -141,6 +141,24 @@ func (u *unique) turn(ctx context.Context, every time.Duration) (bool, error) {
 	return u.store.Turn(ctx, every)
 }
 
+func (u *unique) resume(ctx context.Context, req driver.ResumeRequest) (driver.GrantResult, error) {
+	var res driver.GrantResult
+	err := u.share(ctx, func(s driver.LeaseStore) (err error) {
+		res, err = s.Resume(ctx, req)
+		return err
+	})
+	return res, err
+}
+
+func (u *unique) proclaim(ctx context.Context, req driver.ProclaimRequest) (bool, error) {
+	done := false
+	err := u.aside(ctx, func(s driver.LeaseStore) (err error) {
+		done, err = s.Proclaim(ctx, req)
+		return err
+	})
+	return done, err
+}
+
 // guard runs in a transaction of the application, which has a connection.
 func (u *unique) guard(ctx context.Context, f driver.GuardFunc, req driver.GuardRequest) (driver.GuardStatus, error) {
 	return f(ctx, u.store, req)

@@ -142,6 +142,7 @@ type LeaseStore interface {
 
 	GuardStore
 	LineStore
+	ElectionStore
 
 	// Reserve returns a store whose statements all run on one connection of its
 	// own, taken from the pool. Close of that store gives the connection back, or
@@ -182,6 +183,9 @@ type GrantRequest struct {
 
 	// Shared asks for the name together with others who do.
 	Shared bool
+	// Named asks that it is known as soon as the name is granted who holds it. In a
+	// LeaseStore it always is.
+	Named bool
 
 	// The rest is for the modes that keep locks in sessions; in a LeaseStore it is
 	// part of TTL.

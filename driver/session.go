@@ -82,6 +82,7 @@ type SessionStore interface {
 
 	GuardStore
 	TxStore
+	Proclaimer
 
 	Classify(err error) Fault
 	Info() Info

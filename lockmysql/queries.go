@@ -176,6 +176,7 @@ type queries struct {
 	meta, look, lookMany, insert, insertValues, grant, grantMany, grantValues string
 	renew, release, releaseMany, abandon                                      string
 	lookValues, window, revoke, crashed, end, purge, due, turn                string
+	resume, proclaim                                                          string
 	guard, id, fence, fenceToken                                              string
 	shared                                                                    sharedQueries
 	line                                                                      lineQueries
@@ -198,6 +199,7 @@ func newQueries(prefix string) queries {
 	q.revoke = text(queryRevoke)
 	q.crashed, q.end, q.purge = text(queryCrashed), text(queryEnd), text(queryPurge)
 	q.due, q.turn = text(queryDue), text(queryTurn)
+	q.resume, q.proclaim = text(queryResume), text(queryProclaim)
 	q.guard, q.id = text(queryGuard), text(queryID)
 	q.shared, q.line, q.clean = newSharedQueries(text), newLineQueries(text), newCleanQueries(text)
 	fence := strings.NewReplacer("{fence}", "`"+prefix+"fence`").Replace

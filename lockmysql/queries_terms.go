@@ -118,7 +118,7 @@ type termQueries struct {
 
 	pins, pinNew, pinPurge string
 	pin, pinNow, pinShared, pinSharedNow, pinSkip, pinSharedSkip,
-	identity string
+	identity, proclaim string
 
 	lock, lockShared, unlock, readers string
 }
@@ -132,6 +132,7 @@ func newTermQueries(prefix, mode string) termQueries {
 	q.ask, q.revoke, q.asked = text(queryTermAsk), text(queryTermRevoke), text(queryAsked)
 	q.purge, q.due, q.turn = text(queryTermPurge), text(queryTermDue), text(queryTermTurn)
 	q.guard, q.id = text(queryTermGuard), text(queryID)
+	q.proclaim = text(queryProclaimTerm)
 	q.pins, q.pinNew, q.pinPurge = text(queryPins), text(queryPinNew), text(queryPinPurge)
 	q.pin, q.pinNow, q.pinSkip = text(queryPin+forUpdate), text(queryPin+forUpdate+noWait), text(queryPin+forUpdate+skipLocked)
 	q.pinShared, q.pinSharedNow, q.pinSharedSkip = text(queryPin+forShare), text(queryPin+forShare+noWait), text(queryPin+forShare+skipLocked)

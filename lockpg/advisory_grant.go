@@ -149,7 +149,9 @@ const (
 
 // written reports that it has to be written down, before a lease is believed in, who
 // has it.
-func written(r *driver.GrantRequest) bool { return r.Delay > 0 || r.MinHold > 0 || len(r.Value) > 0 }
+func written(r *driver.GrantRequest) bool {
+	return r.Named || r.Delay > 0 || r.MinHold > 0 || len(r.Value) > 0
+}
 
 // draw draws the tokens for what was locked. A name whose row has to be written, or
 // is not up to date, is drawn for by itself.

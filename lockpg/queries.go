@@ -185,6 +185,7 @@ type queries struct {
 	meta, grant, takeOver, renew, renewWait, release string
 	releaseGuarded, guard, fence                     string
 	look, list, revoke, sweep, turn                  string
+	resume, proclaim                                 string
 	shared                                           sharedQueries
 	line                                             lineQueries
 }
@@ -213,6 +214,7 @@ func newQueries(schema, prefix string) queries {
 	q.revoke = text(queryRevoke)
 	q.sweep = text(querySweep)
 	q.turn = text(queryTurn)
+	q.resume, q.proclaim = text(queryResume), text(queryProclaim)
 	q.shared = newSharedQueries(text)
 	q.line = newLineQueries(text, func(name string) string { return quote(schema, prefix+name) })
 	return q

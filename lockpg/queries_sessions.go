@@ -206,7 +206,7 @@ type sessionQueries struct {
 	termTable, pinTable, tokenSequence string // quoted
 
 	draw, endTerm, asked, holds, termHolder        string
-	guarded                                        string
+	guarded, proclaim                              string
 	pin, pinWait, pinShared, pinSharedWait         string
 	newPin, guard, tryTx, tryTxShared              string
 	look, list, revoke, sweep, turn                string
@@ -235,6 +235,7 @@ func newSessionQueries(schema, prefix, mode string) sessionQueries {
 	q.asked = text(queryAsked)
 	q.holds = text(queryHolds)
 	q.guarded = text(queryGuarded)
+	q.proclaim = text(queryProclaimTerm)
 	q.termHolder = text(queryTermHolder)
 	q.pin = text(queryPin, "{strength}", "FOR UPDATE SKIP LOCKED")
 	q.pinWait = text(queryPin, "{strength}", "FOR UPDATE")

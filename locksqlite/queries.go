@@ -173,7 +173,7 @@ type queries struct {
 
 	meta, writable, state, grant, renew, revoked, release, abandon string
 	look, list, revoke, window, holders, sweep, purge, due, turn   string
-	id, guard, fence                                               string
+	id, guard, fence, resume, proclaim                             string
 	shared                                                         sharedQueries
 	line                                                           lineQueries
 }
@@ -193,6 +193,7 @@ func newQueries(prefix string) queries {
 	q.look = text(queryLook)
 	q.list = text(queryList)
 	q.revoke = text(queryRevoke)
+	q.resume, q.proclaim = text(queryResume), text(queryProclaim)
 	q.window = text(queryWindow)
 	q.holders = text(queryHolders)
 	q.sweep = text(querySweep)

@@ -28,9 +28,9 @@ type childConfig struct {
 // order is one line on the standard input of a child, and answer the one that it
 // writes for it.
 type order struct {
-	Do   string // lock, try, rlock, tryrlock, locktx, unlock, remaining, watch, write, work, stand, served
+	Do   string // lock, try, rlock, tryrlock, locktx, unlock, remaining, watch, write, work, stand, served, campaign
 	Name string
-	What string        `json:",omitempty"` // watch: what to look at
+	What string        `json:",omitempty"` // watch: what to look at; write: what to write; campaign: the identity, and the value
 	Gap  time.Duration `json:",omitempty"` // watch: how long the pause will be at least; stand: for how long to hold
 	Work *work         `json:",omitempty"`
 
@@ -131,6 +131,8 @@ func (c *child) obey(o order) answer {
 		return c.lockTx(o.Name)
 	case "unlock":
 		return failure(lease.Unlock(ctx))
+	case "campaign":
+		return c.campaign(o)
 	case "remaining":
 		return answer{Remaining: lease.Remaining()}
 	case "watch":

@@ -185,6 +185,7 @@ func themes() []theme {
 		{sharedPromises, true}, {upgradePromises, false}, {linePromises, true},
 		{txPromises, true}, {txWaitPromises, true}, {txCrashPromises, false},
 		{sessionPromises, true}, {sessionFaultPromises, false}, {sessionConnPromises, false},
+		{sequencerPromises, false}, {electionPromises, true}, {electionFaultPromises, false},
 	}
 }
 

@@ -72,8 +72,8 @@ func (a *app) root() *cli.Command {
 			&cli.StringFlag{Name: "schema", Usage: "look for the tables in the Postgres `SCHEMA` (default: $SQLLOCK_SCHEMA, else as search_path finds them)"},
 		},
 		Commands: []*cli.Command{
-			a.runCommand(), a.listCommand(), a.inspectCommand(), a.waitCommand(), a.unlockCommand(), a.reapCommand(),
-			a.doctorCommand(), a.migrateCommand(),
+			a.runCommand(), a.electCommand(), a.leaderCommand(), a.listCommand(), a.inspectCommand(), a.waitCommand(), a.unlockCommand(),
+			a.reapCommand(), a.doctorCommand(), a.migrateCommand(),
 		},
 		Reader:                          a.stdin,
 		Writer:                          a.stdout,
@@ -145,6 +145,7 @@ Examples:
    sqllock run nightly -- ./backup.sh
    sqllock run --try nightly -- ./backup.sh
    sqllock run --mode advisory nightly -- ./backup.sh
+   sqllock elect scheduler -- ./scheduler
    sqllock ls
    sqllock doctor
    SQLLOCK_DSN=postgres://app@db/app sqllock migrate up

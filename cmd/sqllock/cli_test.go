@@ -18,6 +18,8 @@ func TestHelpVersionAndCompletionAreThere(t *testing.T) {
 		"run -h":                                 "Examples:",
 		"run --help ":                            "sqllock run --shared",
 		"run  --help":                            "sqllock run --mode advisory",
+		"elect --help":                           "--lock-delay",
+		"leader --help":                          "Exit codes",
 		"ls  --help":                             "3 readers",
 		"inspect  --help":                        "--mode advisory",
 		"wait  --help":                           "--mode advisory",
@@ -41,6 +43,7 @@ func TestHelpVersionAndCompletionAreThere(t *testing.T) {
 		"d --generate-shell-completion":          "doctor",
 		"run --mo --generate-shell-completion":   "--mode",
 		"run --sh --generate-shell-completion":   "--shared",
+		"elect --id --generate-shell-completion": "--identity",
 		"run --mode --generate-shell-completion": "forupdate\nadvisory\n",
 		"ls --mode --generate-shell-completion":  "unique\n",
 		"ls --wa --generate-shell-completion":    "--watch",
@@ -110,6 +113,22 @@ func TestUsageErrorsAreOneLineAndCode64(t *testing.T) {
 		{"run", "--mode", "Unique", "n", "--", "true"},
 		{"run", "--shared", "--min-hold", "1s", "n", "--", "true"},
 		{"run", "--shared", "--value", "v", "n", "--", "true"},
+		{"elect"},
+		{"elect", "n"},
+		{"elect", "n", "--"},
+		{"elect", "--try", "n", "--", "true"},
+		{"elect", "--ttl", "0", "n", "--", "true"},
+		{"elect", "--ttl", "1ms", "n", "--", "true"},
+		{"elect", "--grace", "-1s", "n", "--", "true"},
+		{"elect", "--lock-delay", "-1s", "n", "--", "true"},
+		{"elect", "--identity", strings.Repeat("x", 256), "n", "--", "true"},
+		{"elect", "--value", strings.Repeat("x", 1<<16+1), "n", "--", "true"},
+		{"elect", "--mode", "other", "n", "--", "true"},
+		{"elect", "", "--", "true"},
+		{"leader"},
+		{"leader", ""},
+		{"leader", "a", "b"},
+		{"leader", "--mode", "other", "n"},
 		{"ls", "--mode", "other"},
 		{"ls", "--mode", ""},
 		{"inspect", "--mode", "other", "n"},
@@ -189,7 +208,7 @@ func TestUnusableDatabasesHaveCode69(t *testing.T) {
 	} {
 		u := person{home: home, dsn: dsn}
 		for _, args := range [][]string{{"run", "n", "--", "echo", "ran"}, {"run", "--try", "n", "--", "echo", "ran"}, {"migrate", "up"}, {"migrate", "status"}, {"migrate", "down"}, {"ls"}, {"ls", "--watch"}, {"inspect", "n"},
-			{"unlock", "n"}, {"unlock", "--force", "n"}, {"wait", "n"}, {"reap"}} {
+			{"elect", "n", "--", "echo", "ran"}, {"leader", "n"}, {"unlock", "n"}, {"unlock", "--force", "n"}, {"wait", "n"}, {"reap"}} {
 			r := u.run(t, args...)
 			r.want(t, exitUnavailable, "", "sqllock: ")
 			if strings.Contains(r.out+r.err, "hunter2") || strings.Contains(r.out, "ran") {

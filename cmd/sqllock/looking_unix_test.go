@@ -16,7 +16,7 @@ func TestLookingChangesNothing(t *testing.T) {
 	onEachSite(t, func(t *testing.T, s *site) {
 		s.put(t, "crashed", "l", time.Now().Add(-48*time.Hour))
 		s.exec(t, "INSERT INTO sqllock_lock (name, version) VALUES ('old', 1)")
-		for _, args := range [][]string{{"ls"}, {"ls", "--all"}, {"inspect", "old"}, {"wait", "crashed"}, {"unlock", "old"}, {"doctor"}} {
+		for _, args := range [][]string{{"ls"}, {"ls", "--all"}, {"inspect", "old"}, {"wait", "crashed"}, {"leader", "crashed"}, {"unlock", "old"}, {"doctor"}} {
 			s.run(t, args...)
 		}
 		var rows, held int
@@ -27,7 +27,7 @@ func TestLookingChangesNothing(t *testing.T) {
 }
 
 func TestLookingMakesNoTables(t *testing.T) {
-	commands := [][]string{{"ls"}, {"inspect", "n"}, {"wait", "n"}, {"unlock", "--force", "n"}, {"reap"}}
+	commands := [][]string{{"ls"}, {"inspect", "n"}, {"leader", "n"}, {"wait", "n"}, {"unlock", "--force", "n"}, {"reap"}}
 	for _, engine := range testdb.All() {
 		t.Run(engine, func(t *testing.T) {
 			d := testdb.New(t, engine)
@@ -55,6 +55,7 @@ func TestTheDefaultFileIsNotMadeByLooking(t *testing.T) {
 		t.Errorf("as JSON: %+v", r)
 	}
 	u.run(t, "inspect", "n").want(t, exitNo, "unknown", "")
+	u.run(t, "leader", "n").want(t, exitNo, "", "nobody leads n")
 	if r := u.run(t, "wait", "n"); r != (result{}) {
 		t.Errorf("wait: %+v", r)
 	}

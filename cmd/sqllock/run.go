@@ -15,9 +15,10 @@ import (
 	"github.com/sqllock/sqllock"
 )
 
-// runner is one call of "sqllock run".
+// runner is one call of "sqllock run", or of another command that runs one.
 type runner struct {
 	*app
+	verb     string
 	name     string
 	path     string // of CMD
 	shared   bool
@@ -67,41 +68,52 @@ func (a *app) runCommand() *cli.Command {
 
 // newRunner checks what can be checked without the database.
 func (a *app) newRunner(cmd *cli.Command) (*runner, error) {
-	r := &runner{
-		app:      a,
-		name:     cmd.Args().First(),
-		shared:   cmd.Bool("shared"),
-		try:      cmd.Bool("try"),
-		wait:     cmd.Duration("wait"),
-		ttl:      cmd.Duration("ttl"),
-		grace:    cmd.Duration("grace"),
-		label:    cmd.String("label"),
-		options:  lockOptions(cmd),
-		heldCode: cmd.Int("conflict-exit-code"),
-		quiet:    cmd.Bool("quiet"),
-	}
+	r := a.commander(cmd)
+	r.shared = cmd.Bool("shared")
+	r.try = cmd.Bool("try")
+	r.wait = cmd.Duration("wait")
+	r.options = lockOptions(cmd)
+	r.heldCode = cmd.Int("conflict-exit-code")
+	r.quiet = cmd.Bool("quiet")
 	switch {
-	case cmd.Args().Len() == 0:
-		return nil, fail(exitUsage, "run: NAME and CMD are missing; see \"sqllock run --help\"")
-	case cmd.Args().Len() > 1:
-		return nil, fail(exitUsage, "run: unexpected %q; see \"sqllock run --help\"", cmd.Args().Get(1))
-	case len(a.command) == 0:
-		return nil, fail(exitUsage, "run: CMD is missing, as in: sqllock run %q -- CMD", r.name)
 	case r.try && cmd.IsSet("wait"):
 		return nil, fail(exitUsage, "run: --try and --wait exclude each other")
 	case r.shared && (cmd.IsSet("min-hold") || cmd.IsSet("value")):
 		return nil, fail(exitUsage, "run: --min-hold and --value do not apply to a lock that is --shared")
-	case r.ttl <= 0:
-		return nil, fail(exitUsage, "run: --ttl %v: must be positive", r.ttl)
-	case r.wait < 0 || r.grace < 0:
-		return nil, fail(exitUsage, "run: --wait and --grace must not be negative")
+	case r.wait < 0:
+		return nil, fail(exitUsage, "run: --wait %v: must not be negative", r.wait)
 	case r.heldCode < 0 || r.heldCode > 255:
 		return nil, fail(exitUsage, "run: -E %d: an exit code is from 0 to 255", r.heldCode)
 	}
 	r.try = r.try || cmd.IsSet("wait") && r.wait == 0
-	var err error
-	r.path, err = exec.LookPath(a.command[0])
-	return r, notRunnable(err)
+	return r, r.find(cmd)
+}
+
+// commander takes what all commands have that run one.
+func (a *app) commander(cmd *cli.Command) *runner {
+	return &runner{app: a, verb: cmd.Name, name: cmd.Args().First(), ttl: cmd.Duration("ttl"), grace: cmd.Duration("grace"), label: cmd.String("label")}
+}
+
+// find checks the arguments, and looks for CMD.
+func (r *runner) find(cmd *cli.Command) (err error) {
+	switch {
+	case cmd.Args().Len() == 0:
+		return r.fail(exitUsage, "NAME and CMD are missing; see \"sqllock %s --help\"", r.verb)
+	case cmd.Args().Len() > 1:
+		return r.fail(exitUsage, "unexpected %q; see \"sqllock %s --help\"", cmd.Args().Get(1), r.verb)
+	case len(r.command) == 0:
+		return r.fail(exitUsage, "CMD is missing, as in: sqllock %s %q -- CMD", r.verb, r.name)
+	case r.ttl <= 0:
+		return r.fail(exitUsage, "--ttl %v: must be positive", r.ttl)
+	case r.grace < 0:
+		return r.fail(exitUsage, "--grace %v: must not be negative", r.grace)
+	}
+	r.path, err = exec.LookPath(r.command[0])
+	return r.notRunnable(err)
+}
+
+func (r *runner) fail(code int, format string, args ...any) error {
+	return fail(code, r.verb+": "+format, args...)
 }
 
 // lockOptions are the flags that the library understands. It checks them too.
@@ -120,18 +132,17 @@ func lockOptions(cmd *cli.Command) (opts []sqllock.LockOption) {
 }
 
 // notRunnable gives an error of starting CMD the exit code that a shell would.
-func notRunnable(err error) error {
+func (r *runner) notRunnable(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist):
-		return fail(exitNotFound, "run: %w", err)
+		return r.fail(exitNotFound, "%w", err)
 	}
-	return fail(exitNotRunnable, "run: %w", err)
+	return r.fail(exitNotRunnable, "%w", err)
 }
 
-// run takes the lock, runs CMD and gives the lock back. The watchdog comes up
-// meanwhile, so that nobody waits for it while the lock is held.
+// run takes the lock, runs CMD and gives the lock back.
 func (r *runner) run(ctx context.Context, cmd *cli.Command) error {
 	db, err := r.database(cmd)
 	if err != nil {
@@ -139,24 +150,32 @@ func (r *runner) run(ctx context.Context, cmd *cli.Command) error {
 	}
 	sigs := listen()
 	defer sigs.stop()
-	guard, err := newGuard(r.name)
-	if err != nil {
-		return fail(exitSystem, "run: cannot start the watchdog: %w", err)
-	}
-	defer guard.close()
 	s := &session{runner: r, db: db}
+	s.take = s.acquire
 	defer s.close()
-
-	lease, err := s.lockUnless(ctx, sigs)
-	if err != nil {
-		return err
-	}
-	err = r.supervise(lease, guard, sigs)
-	guard.close() // what CMD has left behind on purpose may go on
-	if lost := s.free(lease); lost {
+	lost, _, err := s.term(ctx, sigs)
+	if lost {
 		return exit(exitLost)
 	}
 	return err
+}
+
+// term takes the lock, runs CMD and gives the lock back. The watchdog comes up meanwhile,
+// so that nobody waits for it while the lock is held. It reports whether the lock was
+// lost, and whether a signal has asked for the end.
+func (s *session) term(ctx context.Context, sigs *signals) (lost, asked bool, err error) {
+	guard, err := newGuard(s.name)
+	if err != nil {
+		return false, false, s.fail(exitSystem, "cannot start the watchdog: %w", err)
+	}
+	defer guard.close()
+	lease, err := s.lockUnless(ctx, sigs)
+	if err != nil {
+		return false, false, err
+	}
+	asked, err = s.supervise(lease, guard, sigs)
+	guard.close() // what CMD has left behind on purpose may go on
+	return s.free(lease), asked, err
 }
 
 // childEnv is our environment with the lock added. A variable of ours that is

@@ -30,6 +30,7 @@ type session struct {
 	*runner
 	db    *database
 	locks *sqllock.Locker
+	take  func(context.Context) (*sqllock.Lease, error)
 }
 
 // lockUnless takes the lock unless a signal comes first.
@@ -48,10 +49,12 @@ func (s *session) lockUnless(ctx context.Context, sigs *signals) (*sqllock.Lease
 }
 
 func (s *session) lock(ctx context.Context) (*sqllock.Lease, error) {
-	if err := slow(s.open(ctx)); err != nil {
-		return nil, databaseFailure(err)
+	if s.locks == nil {
+		if err := slow(s.open(ctx)); err != nil {
+			return nil, databaseFailure(err)
+		}
 	}
-	lease, err := s.acquire(ctx)
+	lease, err := s.take(ctx)
 	switch {
 	case errors.Is(err, sqllock.ErrHeld) && s.quiet:
 		return nil, &failure{code: s.heldCode}

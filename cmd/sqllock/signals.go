@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 )
 
@@ -39,6 +40,24 @@ func (s *signals) add(list []os.Signal) {
 }
 
 func (s *signals) stop() { signal.Stop(s.ch) }
+
+// renew goes back to the signals that would end this process, without a moment in which
+// one would. It returns one of them that came and was not read.
+func (s *signals) renew() (came os.Signal) {
+	next := listenForEnd()
+	s.stop()
+	for {
+		select {
+		case sig := <-s.ch:
+			if slices.Contains(ending, sig) {
+				came = sig
+			}
+		default:
+			*s = *next
+			return came
+		}
+	}
+}
 
 // interrupt returns a context that the first signal ends, with a cause of type
 // signalled. After release the signals are left for somebody else to read.

@@ -18,6 +18,7 @@ type supervisor struct {
 	ended       bool
 	code        int  // of CMD, when it has ended
 	told        bool // by us, to end
+	asked       bool // by a signal to us, to end, whether CMD was there to hear it or not
 	killed      bool // by a signal
 	interrupted bool // by the interrupt key
 }
@@ -33,27 +34,28 @@ type news struct {
 
 // supervise runs CMD to its end and returns what its exit code says. CMD does not
 // outlive the lease for longer than the grace; after a loss its code means
-// nothing.
-func (r *runner) supervise(lease *sqllock.Lease, guard *guard, sigs *signals) error {
+// nothing. It also reports whether a signal has asked for the end.
+func (r *runner) supervise(lease *sqllock.Lease, guard *guard, sigs *signals) (asked bool, err error) {
 	if err := guard.ready(); err != nil {
-		return fail(exitSystem, "run: the watchdog does not come up: %w", err)
+		return false, r.fail(exitSystem, "the watchdog does not come up: %w", err)
 	}
 	if err := context.Cause(lease.Context()); err != nil { // while we were paused, for example
 		r.say("%v; the command was not run", err)
-		return exit(exitLost)
+		return false, exit(exitLost)
 	}
 	sigs.add(passing)
 	proc, err := startProcess(r, guard, lease.Token())
 	if err != nil {
-		return notRunnable(err)
+		return false, r.notRunnable(err)
 	}
 	defer proc.takeBack()
 	s := &supervisor{runner: r, lease: lease, proc: proc, sigs: sigs}
 	s.watch()
+	asked = s.asked || s.interrupted
 	if s.interrupted && !s.told {
-		return &failure{code: s.code, interrupted: true}
+		return asked, &failure{code: s.code, interrupted: true}
 	}
-	return exit(s.code)
+	return asked, exit(s.code)
 }
 
 // watch returns when CMD has ended, by itself or because the lease is lost.
@@ -63,6 +65,7 @@ func (s *supervisor) watch() {
 		case n := <-s.proc.news:
 			s.hear(n)
 		case sig := <-s.sigs.ch:
+			s.asked = s.asked || asksToEnd(sig)
 			if !s.lost() { // else it must not be continued
 				s.pass(sig)
 			}
@@ -152,6 +155,7 @@ func (s *supervisor) await(limit time.Duration, done func() bool) {
 		case n := <-s.proc.news:
 			s.hearEnd(n)
 		case sig := <-s.sigs.ch:
+			s.asked = s.asked || asksToEnd(sig)
 			if !isStop(sig) {
 				s.proc.signal(sig)
 			}

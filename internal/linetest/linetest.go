@@ -23,7 +23,7 @@ type Fixture struct {
 // Run shows all of it.
 func Run(t *testing.T, f Fixture) {
 	s := &suite{Fixture: f, store: f.Open(t), other: f.Open(t)}
-	for _, part := range []map[string]func(*testing.T, *suite, string){order, asking, sharing, gates, forcing, storms} {
+	for _, part := range []map[string]func(*testing.T, *suite, string){order, asking, sharing, gates, forcing, resuming, storms} {
 		for name, test := range part {
 			t.Run(name, func(t *testing.T) { test(t, s, strings.ReplaceAll(name, " ", "-")) })
 		}

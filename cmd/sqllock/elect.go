@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/sqllock/sqllock"
+)
+
+// elector is one call of "sqllock elect".
+type elector struct {
+	*session
+	opts      sqllock.ElectionOptions
+	value     []byte
+	candidate *sqllock.Election
+}
+
+func (a *app) electCommand() *cli.Command {
+	return &cli.Command{
+		Name:            "elect",
+		Usage:           "run a command while this host leads, and campaign again when it has lost that",
+		ArgsUsage:       "NAME -- CMD [ARG...]",
+		UsageText:       "sqllock elect [options] NAME [options] [--] CMD [ARG...]",
+		Description:     electDescription,
+		HideHelpCommand: true,
+		Metadata:        map[string]any{takesCommand: true},
+		Flags: []cli.Flag{
+			modeFlag("lead by the lock of `MODE`: unique, forupdate or advisory", unique),
+			&cli.StringFlag{Name: "value", Usage: "show `TEXT` to whoever asks for the leader, an address for example"},
+			&cli.StringFlag{Name: "identity", Usage: "lead as `ID`, and resume a term of that when started anew (default: a random number)"},
+			&cli.DurationFlag{Name: "ttl", Value: sqllock.DefaultTTL, Usage: "let somebody else lead if nothing is heard of elect for `DURATION`"},
+			&cli.DurationFlag{Name: "lock-delay", HideDefault: true, Usage: "if that is lost, keep everybody from leading for `DURATION` more"},
+			&cli.DurationFlag{Name: "grace", Value: 10 * time.Second, Usage: "when it is lost, kill what SIGTERM has not ended after `DURATION`"},
+			&cli.StringFlag{Name: "label", Usage: "tell people by `TEXT` who leads (default: host/program/pid)"},
+		},
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			r := a.commander(cmd)
+			if err := r.find(cmd); err != nil {
+				return err
+			}
+			db, err := r.database(cmd)
+			if err != nil {
+				return err
+			}
+			e := &elector{session: &session{runner: r, db: db}, value: []byte(cmd.String("value"))}
+			e.opts = sqllock.ElectionOptions{Identity: cmd.String("identity"), LockDelay: cmd.Duration("lock-delay")}
+			e.take = e.campaign
+			defer e.close()
+			return e.run(ctx)
+		},
+	}
+}
+
+// run leads, term by term, until CMD ends for another reason than a loss.
+func (e *elector) run(ctx context.Context) error {
+	sigs := listen()
+	defer sigs.stop()
+	for {
+		lost, asked, err := e.term(ctx, sigs)
+		sig := sigs.renew()
+		f := (*failure)(nil)
+		switch {
+		case !lost || errors.As(err, &f) && f.err != nil:
+			return err
+		case asked:
+			return exit(exitLost)
+		case sig != nil:
+			return exit(signalled{sig}.code())
+		}
+	}
+}
+
+// campaign waits until we lead. A term that was granted while we were stopped, and came
+// too late to be used, is campaigned for anew.
+func (e *elector) campaign(ctx context.Context) (*sqllock.Lease, error) {
+	if e.candidate == nil {
+		var err error
+		if e.candidate, err = e.locks.Election(e.name, &e.opts); err != nil {
+			return nil, err
+		}
+	}
+	for {
+		err := e.candidate.Campaign(ctx, e.value)
+		if late := (*sqllock.LostError)(nil); errors.As(err, &late) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		return e.candidate.Lease()
+	}
+}
+
+const electDescription = `elect waits until it leads NAME and runs CMD. If it cannot prove any more that it
+leads, it ends CMD as "sqllock run" does, and campaigns again; CMD is run anew when it
+leads the next time. When CMD ends by itself, or by a signal, elect lets somebody else
+lead and exits with the code of CMD: start it again if it is to go on.
+
+Whoever wants to lead NAME in the mode unique stands in line, on whatever host, together
+with those who wait for the lock NAME: to lead is to hold it. In the other modes there
+is no order. See "sqllock run --help" for what --mode chooses, for how CMD is ended
+and for what happens to signals, to children, and if elect is killed.
+
+CMD finds NAME in SQLLOCK_NAME and the number of the term in SQLLOCK_TOKEN: the fencing
+token, which is higher in each later term. "sqllock leader NAME" tells others who leads,
+and what --value says.
+
+With --identity, elect that is started anew takes over a term which ID has, at once,
+past the line: it needs not wait for --ttl after a crash. What is left of the
+one before has a lower token. No two that are meant to be candidates at the same time
+may have the same ID; if they do, the one that comes later ends the term of the other,
+once. In the modes forupdate and advisory ID is asked to let go, and then
+whoever is quickest leads. With --mode forupdate a term is lost after 1h.
+
+Examples:
+
+   sqllock elect scheduler -- ./scheduler
+   sqllock elect --value 10.0.0.7:8080 --ttl 10s api -- ./api --active
+   sqllock elect --identity "$(hostname)" --lock-delay 5s writer -- ./writer
+
+Exit codes: that of CMD, 128+n if signal n ended it, or
+   64   wrong usage
+   69   the database is not usable, or was unreachable at the start; CMD was not run
+   71   the operating system refused something
+   75   a signal came while CMD was ended because the lead was lost
+   126  CMD cannot be executed
+   127  CMD was not found
+   128+n  signal n came while elect was waiting; CMD was not running`

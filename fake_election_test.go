@@ -1,0 +1,59 @@
+package sqllock_test
+
+import (
+	"context"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// What the fake databases have for elections.
+
+func (f *fake) Resume(ctx context.Context, r driver.ResumeRequest) (res driver.GrantResult, err error) {
+	f.set(func(f *fake) { f.last = r.Acq })
+	err = f.statement(ctx, "resume", func() {
+		x, now := f.rows[r.Name], f.now()
+		res.Now = now
+		if x == nil || x.acq == (driver.ID{}) || x.until <= now || x.owner != r.Owner || x.version != r.Version {
+			return
+		}
+		res.Granted, res.Version, res.Remaining = true, max(x.version+1, now), r.TTL
+		x.acq, x.version, x.holds, x.value = r.Acq, res.Version, 1, r.Value
+		x.since, x.until = now, now+r.TTL.Microseconds()
+	})
+	return res, err
+}
+
+func (f *fake) Proclaim(ctx context.Context, r driver.ProclaimRequest) (done bool, err error) {
+	err = f.statement(ctx, "proclaim", func() {
+		x := f.rows[r.Name]
+		if done = x != nil && x.acq == r.Acq && x.version == r.Version && x.until > f.now(); done {
+			x.value = r.Value
+		}
+	})
+	return done, err
+}
+
+func (f *fakeSessions) Look(_ context.Context, names []string) ([]driver.Row, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	rows := make([]driver.Row, len(names))
+	for i, name := range names {
+		rows[i] = f.rows[name]
+	}
+	return rows, nil
+}
+
+func (f *fakeSessions) Revoke(_ context.Context, names []string) ([]driver.RevokeResult, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	res := make([]driver.RevokeResult, len(names))
+	for i, name := range names {
+		f.asked[name]++
+		res[i] = driver.RevokeResult{Row: f.rows[name], Revoked: true}
+	}
+	return res, nil
+}
+
+func (f *fakeSessions) Proclaim(context.Context, driver.ProclaimRequest) (bool, error) {
+	return false, nil
+}
