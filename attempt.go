@@ -18,8 +18,8 @@ type attempt struct {
 	owner string // explicit owner, or ""
 	opts  lockOptions
 	began time.Duration // for the events, if there are any
-	crowd bool // the last request was in one statement with those of others
-	alone bool // one has failed there, perhaps for another's sake
+	crowd bool          // the last request was in one statement with those of others
+	alone bool          // one has failed there, perhaps for another's sake
 
 	asked   int           // requests sent
 	told    bool          // the database has said that somebody holds the name

@@ -74,7 +74,7 @@ func (o *ForUpdateOptions) config() (config, error) {
 		return cfg, err
 	}
 	cfg.sessions, cfg.parks = true, true
-	cfg.maxHold = orDefault(o.MaxHold, DefaultMaxHold)
+	cfg.maxHold = min(orDefault(o.MaxHold, DefaultMaxHold), forever)
 	switch {
 	case cfg.maxHold < MinTTL:
 		return cfg, fmt.Errorf("%w: MaxHold %v: must be at least %v", ErrInvalidOption, o.MaxHold, MinTTL)

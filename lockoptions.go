@@ -61,7 +61,7 @@ func MinHold(d time.Duration) LockOption {
 // renewed beyond, and the holder is told as of any loss, with reason
 // [LostMaxHold]. At least 100 ms; the default is no bound.
 func MaxHold(d time.Duration) LockOption {
-	return func(o *lockOptions) { o.maxHold, o.hasMaxHold = d, true }
+	return func(o *lockOptions) { o.maxHold, o.hasMaxHold = min(d, forever), true }
 }
 
 // LockDelay makes the database keep the name for this much longer than the holder

@@ -24,6 +24,9 @@ const (
 
 	maxStatementTimeout = 5 * time.Second
 	maxValue            = 64 << 10
+
+	// forever stands for any longer time: it can be doubled, and added to the clock.
+	forever = never / 4
 )
 
 // UniqueOptions are the options of [NewUnique]. The zero value of each field
@@ -129,9 +132,9 @@ func (o *UniqueOptions) config() (config, error) {
 	c := config{
 		ttl:              orDefault(o.TTL, DefaultTTL),
 		label:            o.Label,
-		retryMin:         orDefault(o.RetryMin, DefaultRetryMin),
-		retryMax:         orDefault(o.RetryMax, max(DefaultRetryMax, o.RetryMin)),
-		statementTimeout: o.StatementTimeout,
+		retryMin:         min(orDefault(o.RetryMin, DefaultRetryMin), forever),
+		retryMax:         min(orDefault(o.RetryMax, max(DefaultRetryMax, o.RetryMin)), forever),
+		statementTimeout: min(o.StatementTimeout, forever),
 		logger:           o.Logger,
 		batch:            cmp.Or(o.MaxBatch, DefaultMaxBatch),
 		lanes:            cmp.Or(o.MaxInFlight, DefaultMaxInFlight),

@@ -50,7 +50,7 @@ func (o *ReaperOptions) config() (ReaperOptions, error) {
 		o = &ReaperOptions{}
 	}
 	c := *o
-	c.Interval = orDefault(o.Interval, DefaultReapInterval)
+	c.Interval = min(orDefault(o.Interval, DefaultReapInterval), forever)
 	c.Retention = orDefault(o.Retention, DefaultRetention)
 	if c.Batch == 0 {
 		c.Batch = DefaultReapBatch
