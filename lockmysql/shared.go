@@ -143,7 +143,7 @@ func (j *joining) take(ctx context.Context, c session, which []int) (rest []int,
 func seated(st *state, r *driver.GrantRequest, counts, holders *batch) driver.GrantResult {
 	version, since, others, until := st.holder.Version, st.holder.Since, st.others+1, st.now+r.TTL.Microseconds()
 	last := max(st.othersUntil, until)
-	if st.held() || st.others == 0 || st.othersUntil <= st.now {
+	if st.held() || st.others <= 0 || st.othersUntil <= st.now {
 		version, since, others, last = max(version+1, st.now), st.now, 1, until
 	}
 	counts.row(r.Name, r.Acq).int(version).int(since).int(int64(others)).int(last).end()

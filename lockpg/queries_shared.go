@@ -23,7 +23,7 @@ const joined = `(version, acquired_at, others, others_until) = (
 		       CASE WHEN t.begins THEN t.now ELSE l.acquired_at END,
 		       CASE WHEN t.begins THEN 1 ELSE l.others + 1 END,
 		       CASE WHEN t.begins THEN t.now + t.ttl ELSE greatest(l.others_until, t.now + t.ttl) END
-		FROM (SELECT c.now, {ttl} AS ttl, l.acq IS NOT NULL OR l.others = 0 OR l.others_until <= c.now AS begins
+		FROM (SELECT c.now, {ttl} AS ttl, l.acq IS NOT NULL OR l.others <= 0 OR l.others_until <= c.now AS begins
 		      FROM (SELECT ` + now + ` AS now) c) t)`
 
 // entered writes who they are. Nobody of them lasts longer than the row of the name

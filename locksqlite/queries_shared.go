@@ -13,7 +13,7 @@ const joinable = `(l.acq IS NULL OR l.expires_at <= ` + now + ` AND (l.others = 
 	AND l.not_before <= ` + now + ` AND l.wait_until <= ` + now
 
 // begins says that who shares a name now is the first of a new term.
-const begins = `(l.acq IS NOT NULL OR l.others = 0 OR l.others_until <= ` + now + `)`
+const begins = `(l.acq IS NOT NULL OR l.others <= 0 OR l.others_until <= ` + now + `)`
 
 // miscounted says that fewer hold a name than its row says, or not for as long:
 // some have expired, or who had it for longest has let it go.
