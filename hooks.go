@@ -214,7 +214,7 @@ func (e *events) unlocked(ev UnlockedEvent) {
 func (e *events) crashed(ev CrashedEvent) {
 	if e != nil {
 		tell(e, e.hooks.Crashed, ev, slog.LevelInfo, "sqllock: a holder has let its lease expire",
-			"name", ev.Name, "owner", ev.Owner, "label", ev.Label, "token", ev.Token, "since", ev.Since, "expired", ev.Expired)
+			"name", ev.Name, "label", ev.Label, "token", ev.Token, "since", ev.Since, "expired", ev.Expired)
 	}
 }
 

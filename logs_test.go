@@ -1,0 +1,158 @@
+package sqllock_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"log/slog"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/testdb"
+	"github.com/sqllock/sqllock/lockpg"
+)
+
+const (
+	secretOwner = "owner-that-nobody-reads"
+	secretValue = "value-that-nobody-reads"
+)
+
+func TestOwnersAndValuesAreNotLoggedAtInfoLevelWhateverHappens(t *testing.T) {
+	onEach(t, func(t *testing.T, e *engine, d *testdb.Database) {
+		t.Parallel()
+		var log complaints
+		ctx, cancel := context.WithTimeout(sqllock.WithOwner(t.Context(), secretOwner), 30*time.Second)
+		defer cancel()
+		locker := func(db *sql.DB) *sqllock.Locker {
+			return newLocks(t, e.open(db), sqllock.UniqueOptions{TTL: time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		}
+		db := d.Open(t)
+		l, other := locker(db), locker(db)
+		lock := func(l *sqllock.Locker, name string) *sqllock.Lease {
+			lease, err := l.Lock(ctx, name, sqllock.Value([]byte(secretValue)))
+			if err != nil {
+				t.Fatalf("Lock(%q): %v", name, err)
+			}
+			return lease
+		}
+		// Handed over, ended by force, deleted by hand, and crashed.
+		first := lock(l, "handed over")
+		next := make(chan *sqllock.Lease)
+		go func() { next <- lock(other, "handed over") }()
+		time.Sleep(50 * time.Millisecond)
+		err := first.Unlock(ctx)
+		err = errors.Join(err, (<-next).Unlock(ctx))
+		forced, taken := lock(l, "forced"), lock(l, "taken")
+		_, forcing := other.ForceUnlock(ctx, "forced")
+		mustExec(t, db, `DELETE FROM sqllock_lock WHERE name = 'taken'`)
+		if err = errors.Join(err, forcing); err != nil {
+			t.Fatal(err)
+		}
+		for _, lease := range []*sqllock.Lease{forced, taken} {
+			<-lease.Context().Done()
+		}
+		crashing := newLocks(t, e.open(db), sqllock.UniqueOptions{TTL: time.Second})
+		lock(crashing, "crashed")
+		mustExec(t, db, `UPDATE sqllock_lock SET expires_at = 1 WHERE acq IS NOT NULL`)
+		if _, err := l.Reaper().Reap(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Close(ctx); err != nil {
+			t.Fatal(err)
+		}
+		text := log.String()
+		for _, said := range []string{"name=forced", "name=taken", "name=crashed"} {
+			if !strings.Contains(text, said) {
+				t.Errorf("the log does not say %q", said)
+			}
+		}
+		if strings.Contains(text, secretOwner) || strings.Contains(text, secretValue) {
+			t.Errorf("an owner or a value was logged:\n%s", text)
+		}
+	})
+}
+
+func TestOwnersAndValuesAreNotLoggedAtInfoLevelWhenTheDatabaseIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log complaints
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		lease, err := b.Lock(sqllock.WithOwner(t.Context(), secretOwner), "a", sqllock.Value([]byte(secretValue)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		db.set(func(f *fake) { f.before = failing("renew", errDown) })
+		<-lease.Context().Done()
+		b.crash()
+		synctest.Wait()
+		text := log.String()
+		if !strings.Contains(text, "in jeopardy") || !strings.Contains(text, "sqllock: lost") {
+			t.Errorf("logged: %s", text)
+		}
+		if strings.Contains(text, secretOwner) || strings.Contains(text, secretValue) {
+			t.Errorf("an owner or a value was logged:\n%s", text)
+		}
+	})
+}
+
+// wrongPassword returns the DSN of a database with a password that is not right.
+func wrongPassword(t *testing.T, e *engine, d *testdb.Database, password string) string {
+	t.Helper()
+	if e.name != testdb.Postgres {
+		cfg := parsed(d.DSN())
+		cfg.User, cfg.Passwd = "nobody_of_this_name", password
+		return cfg.FormatDSN()
+	}
+	u, err := url.Parse(d.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword("nobody_of_this_name", password)
+	return u.String()
+}
+
+func TestThePasswordOfAHandleIsInNoErrorAndInNoLog(t *testing.T) {
+	const password = "pass-word-that-nobody-reads"
+	onEachServer(t, func(t *testing.T, e *engine, d *testdb.Database) {
+		var log complaints
+		opts := &sqllock.UniqueOptions{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+		right := wrongPassword(t, e, d, password)
+		away := strings.Replace(right, d.Addr(), "127.0.0.1:1", 1)
+		if right == away {
+			t.Fatalf("%s is not in the DSN", d.Addr())
+		}
+		for what, dsn := range map[string]string{"a wrong password": right, "nobody there": away} {
+			db, err := sql.Open(e.harness.Driver, dsn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, unique := sqllock.NewUnique(t.Context(), e.open(db), opts)
+			errs := map[string]error{"NewUnique": unique, "Close": db.Close()}
+			if e.name == testdb.Postgres {
+				pool, err := pgxpool.New(t.Context(), dsn)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, errs["NewUnique of a pool"] = sqllock.NewUnique(t.Context(), lockpg.Pool(pool), opts)
+				pool.Close()
+			}
+			if unique == nil {
+				t.Errorf("%s: no error", what)
+			}
+			for call, err := range errs {
+				if err != nil && strings.Contains(err.Error(), password) {
+					t.Errorf("%s: %s: %v", what, call, err)
+				}
+			}
+		}
+		if strings.Contains(log.String(), password) {
+			t.Errorf("logged: %s", log.String())
+		}
+	})
+}
