@@ -1,0 +1,88 @@
+package sqllock_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// licences are those that may come with a user's build, each by sentences that it
+// begins with, or that tell it from others.
+var licences = map[string][]string{
+	"MIT":        {"Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated documentation"},
+	"BSD":        {"Redistribution and use in source and binary forms, with or without modification, are permitted", "Redistributions in binary form must reproduce"},
+	"ISC":        {"Permission to use, copy, modify, and", "distribute this software for any purpose with or without fee is hereby granted"},
+	"Apache-2.0": {"Apache License", "Version 2.0, January 2004"},
+	"MPL-2.0":    {"Mozilla Public License Version 2.0"},
+}
+
+// mozilla are modules that may be under the Mozilla Public License, which asks nothing
+// of those who build them into something else as they are: there is no other driver.
+var mozilla = map[string]bool{"github.com/go-sql-driver/mysql": true}
+
+// pictures have a licence of their own, and are not built into anything.
+const pictures = "LICENSE-LOGO"
+
+var blanks = regexp.MustCompile(`[\s*#/>]+`)
+
+// licenceOf names the licence that a text is, "" if it is none of those known.
+func licenceOf(text string) string {
+	text = blanks.ReplaceAllString(text, " ")
+	for name, sentences := range licences {
+		found := true
+		for _, s := range sentences {
+			found = found && strings.Contains(strings.ToLower(text), strings.ToLower(s))
+		}
+		if found {
+			return name
+		}
+	}
+	return ""
+}
+
+func TestWhatUsersBuildHasLicencesThatLetThem(t *testing.T) {
+	packages := []string{"./lockpg", "./lockmysql", "./locksqlite", "./migrations", "./cmd/sqllock"}
+	const format = `{{with .Module}}{{if not .Main}}{{.Path}} {{.Dir}}{{end}}{{end}}`
+	out, err := exec.Command("go", append([]string{"list", "-deps", "-f", format}, packages...)...).Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	seen := make(map[string]bool)
+	for l := range strings.Lines(string(out)) {
+		path, dir, _ := strings.Cut(strings.TrimSpace(l), " ")
+		if path == "" || seen[path] {
+			continue
+		}
+		seen[path] = true
+		var found []string
+		files, err := filepath.Glob(filepath.Join(dir, "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			name := strings.ToUpper(filepath.Base(file))
+			if !strings.HasPrefix(name, "LICEN") && !strings.HasPrefix(name, "COPYING") || name == pictures {
+				continue
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				continue // a directory
+			}
+			licence := licenceOf(string(text))
+			if licence == "" || licence == "MPL-2.0" && !mozilla[path] {
+				t.Errorf("%s: %s has the licence %q", path, filepath.Base(file), licence)
+			}
+			found = append(found, filepath.Base(file)+": "+licence)
+		}
+		if len(found) == 0 {
+			t.Errorf("%s has no file with a licence", path)
+		}
+		t.Logf("%s %q", path, found)
+	}
+	if len(seen) < 5 {
+		t.Errorf("only %d modules were looked at", len(seen))
+	}
+}

@@ -1,0 +1,182 @@
+package sqllock_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/testdb"
+	"github.com/sqllock/sqllock/lockmysql"
+	"github.com/sqllock/sqllock/lockpg"
+)
+
+// marker begins everything that a round hands to the library: what must not become
+// part of a statement.
+const marker = `m4rk3r'"\;--%`
+
+// input is a text that no other call has returned.
+func (r *round) input(what string) string {
+	r.inputs++
+	return fmt.Sprintf("%s{lock}$1?%s/%d/%d", marker, what, r.number, r.inputs)
+}
+
+// round does all that can be done with locks, with inputs of its own.
+type round struct {
+	*testing.T
+	e              *engine
+	db             *sql.DB
+	number, inputs int
+}
+
+func (r *round) check(what string, err error, expected ...error) {
+	r.Helper()
+	for _, e := range expected {
+		if errors.Is(err, e) {
+			return
+		}
+	}
+	if err != nil {
+		r.Errorf("%s: %v", what, err)
+	}
+}
+
+func (r *round) run() {
+	r.Helper()
+	ctx := sqllock.WithOwner(r.Context(), r.input("owner"))
+	label := func() string { return r.input("label") }
+	reaper := &sqllock.ReaperOptions{Off: true}
+	a := newLocks(r.T, r.e.open(r.db), sqllock.UniqueOptions{TTL: 900 * time.Millisecond, Label: label()})
+	b := newLocks(r.T, r.e.open(r.db), sqllock.UniqueOptions{TTL: time.Second, Label: label()})
+	r.mode(ctx, a, b)
+	updating, err := sqllock.NewForUpdate(ctx, r.e.open(r.db).(driver.ForUpdateDatabase), &sqllock.ForUpdateOptions{TTL: 2 * time.Second, Label: label(), Reaper: reaper})
+	r.check("NewForUpdate", err)
+	advising, err := sqllock.NewAdvisory(ctx, r.e.open(r.db).(driver.AdvisoryDatabase), &sqllock.AdvisoryOptions{TTL: 2 * time.Second, Label: label(), Reaper: reaper})
+	r.check("NewAdvisory", err)
+	r.transaction(ctx, updating)
+	for _, l := range []*sqllock.Locker{updating, advising} {
+		r.mode(ctx, l, l)
+		r.check("Close", l.Close(ctx))
+	}
+}
+
+// transaction locks and fences in a transaction of the caller's.
+func (r *round) transaction(ctx context.Context, l *sqllock.Locker) {
+	r.Helper()
+	tx, err := r.db.BeginTx(ctx, nil)
+	r.check("BeginTx", err)
+	defer func() { _ = tx.Rollback() }()
+	token, err := l.LockTx(ctx, tx, r.input("name"))
+	r.check("LockTx", err)
+	if r.e.name == testdb.Postgres {
+		r.check("Fence", lockpg.FenceSQL(ctx, tx, r.input("resource"), token))
+	} else {
+		r.check("Fence", lockmysql.Fence(ctx, tx, r.input("resource"), token))
+	}
+	r.check("Commit", tx.Commit())
+}
+
+// mode holds, shares, waits, looks and ends, alone and many at a time.
+func (r *round) mode(ctx context.Context, a, b *sqllock.Locker) {
+	r.Helper()
+	value := func() sqllock.LockOption { return sqllock.Value([]byte(r.input("value"))) }
+	name := r.input("name")
+	lease, err := a.Lock(ctx, name, value(), sqllock.LockDelay(time.Millisecond))
+	r.check("Lock", err)
+	next := make(chan error, 1)
+	waits := value()
+	go func() {
+		lease, err := b.Lock(sqllock.WithoutOwner(ctx), name, waits)
+		if err == nil {
+			err = lease.Unlock(ctx)
+		}
+		next <- err
+	}()
+	r.check("InTx", lease.InTx(ctx, nil, func(context.Context, *sql.Tx) error { return nil }))
+	time.Sleep(400 * time.Millisecond) // it is renewed
+	_, err = a.Inspect(ctx, name)
+	r.check("Inspect", err)
+	for _, err := range a.List(ctx, sqllock.IncludeFree()) {
+		r.check("List", err)
+	}
+	_, err = a.CheckSequencer(ctx, lease.Sequencer())
+	r.check("CheckSequencer", err)
+	r.check("Unlock", lease.Unlock(ctx))
+	r.check("the waiter", <-next)
+	reader, err := a.RLock(ctx, r.input("name"))
+	r.check("RLock", err)
+	r.check("Unlock", reader.Unlock(ctx))
+	var many []*sqllock.Lease
+	for range 5 {
+		lease, err := a.TryLock(ctx, r.input("name"), value(), sqllock.MinHold(time.Millisecond))
+		r.check("TryLock", err)
+		many = append(many, lease)
+	}
+	_, err = b.ForceUnlock(ctx, many[0].Name())
+	r.check("ForceUnlock", err)
+	_, err = a.Reaper().Reap(ctx)
+	r.check("Reap", err)
+	for i, lease := range many {
+		if i > 0 {
+			r.check("Unlock", lease.Unlock(ctx))
+		}
+	}
+	_ = many[0].Unlock(ctx)
+}
+
+// statements returns the texts that a server has logged since the last call, without
+// those of the session that asks.
+type statements func(t *testing.T) map[string]bool
+
+// variable is what differs between Lockers and connections and is no input: ids and
+// names of their own, and pauses.
+var variable = regexp.MustCompile(`[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b[0-9]+(\.[0-9]+)?\b|'[^']*'`)
+
+func newTexts(logged []string) map[string]bool {
+	texts := make(map[string]bool)
+	for _, text := range logged {
+		texts[text] = true
+	}
+	return texts
+}
+
+// converge runs rounds until one has sent no statement that an earlier one had not,
+// and checks that no text has anything of an input in it.
+func converge(t *testing.T, e *engine, db *sql.DB, logged statements) {
+	t.Helper()
+	logged(t)
+	seen := make(map[string]bool)
+	const most = 8
+	for n := range most {
+		r := &round{T: t, e: e, db: db, number: n}
+		r.run()
+		before := len(seen)
+		for text := range logged(t) {
+			for how, input := range map[string]string{"as it is": "m4rk3r", "in hexadecimal": hex.EncodeToString([]byte("m4rk3r")),
+				"in base64": base64.StdEncoding.EncodeToString([]byte("m4rk3r"))} {
+				if strings.Contains(strings.ToLower(text), strings.ToLower(input)) {
+					t.Fatalf("an input stands, %s, in: %s", how, text)
+				}
+			}
+			seen[variable.ReplaceAllString(text, "#")] = true
+		}
+		t.Logf("round %d: %d texts", n, len(seen))
+		if n > 0 && len(seen) == before {
+			if before < 40 {
+				t.Errorf("only %d texts were logged: %q", before, slices.Sorted(maps.Keys(seen)))
+			}
+			return
+		}
+	}
+	t.Errorf("%d rounds sent other texts each: %q", most, slices.Sorted(maps.Keys(seen)))
+}
