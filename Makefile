@@ -1,7 +1,7 @@
 # make test is all that a contributor needs; the other targets are what .ci/run
 # runs besides. scripts/ holds the logic.
 
-.PHONY: help test test-containers bench bench-quick faults faults-short setup check fmt fmt-check vet lint tidy-check cross
+.PHONY: help test test-containers bench bench-quick faults faults-short planted setup check fmt fmt-check vet lint tidy-check cross
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -27,6 +27,10 @@ faults: ## do harm to clients, networks and servers and check what the locks do,
 faults-short: ## the cells of it that say most, below four minutes
 	@faults/setup.sh
 	@GOWORK=off go build -C faults -o ../bin/faults . && FAULT_SECONDS=$${FAULT_SECONDS:-8} exec bin/faults -short -parallel 2 -report faults/faults-report.json $(ARGS)
+
+planted: ## build the library with one known bug at a time and show what notices it, about five minutes
+	@faults/setup.sh
+	@cd faults && GOWORK=off go run ./planted $(ARGS)
 
 setup: ## install, or name, what the tests need
 	@scripts/setup.sh

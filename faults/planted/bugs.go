@@ -1,0 +1,100 @@
+package main
+
+// bug is a known mistake: what to change in the library, and what is to notice.
+type bug struct {
+	name  string
+	edits []edit
+	catch catcher
+}
+
+// edit replaces a text that stands in a file once.
+type edit struct{ file, old, new string }
+
+// catcher is either a cell of the faults, or tests of the library.
+type catcher struct {
+	nemesis, mode, database string
+	pkg, run                string
+}
+
+func cell(nemesis, mode, database string) catcher {
+	return catcher{nemesis: nemesis, mode: mode, database: database}
+}
+
+func test(pkg, run string) catcher { return catcher{pkg: pkg, run: run} }
+
+// conformance is one promise, or those that share words, of one pair.
+func conformance(pair, words string) catcher {
+	return test(".", "TestConformance/"+pair+"/"+words)
+}
+
+const functions = "migrations/postgres/20261121000004_line.sql"
+
+var bugs = []bug{
+	{"release without acq", []edit{
+		{"locksqlite/queries.go", "  AND l.acq = substr(?2, 1 + 16 * r.key, 16)\n  AND l.version = json_extract(r.value, '$[2]')\n", "  AND l.version = json_extract(r.value, '$[2]')\n"},
+	}, test("./locksqlite", "TestRelease")},
+	{"release without version", []edit{
+		{"locksqlite/queries.go", "  AND l.version = json_extract(r.value, '$[2]')\n", ""},
+	}, test("./locksqlite", "TestRelease")},
+	{"a re-entry is counted by SQL, and a lost reply counts it twice", []edit{
+		{"locksqlite/queries.go", "    holds = json_extract(r.value, '$[3]')\n", "    holds = l.holds + 1\n"},
+	}, conformance("unique_on_sqlite", "the_number_of_holds")},
+	{"the deadline counts from the arrival of the reply", []edit{
+		{"attempt.go", "r.before+trust(", "r.after+trust("},
+	}, cell("net-latency", "unique", "postgres")},
+	{"the deadline goes by the wall clock", []edit{
+		{"clock_linux.go", "unix.ClockGettime(unix.CLOCK_BOOTTIME", "unix.ClockGettime(unix.CLOCK_REALTIME"},
+	}, test(".", "TestOnLinuxTheClock")},
+	{"now() for clock_timestamp()", []edit{
+		{functions, "	clock := (date_part('epoch', clock_timestamp()) * 1000000)::bigint;\n	IF clock > at + 10000", "	clock := (date_part('epoch', now()) * 1000000)::bigint;\n	IF clock > at + 10000"},
+	}, test("./lockpg", "TestALeaseCountsFromTheGrant")},
+	{"a renewal is not flushed", []edit{
+		{"lockpg/queries.go", "	queryRenew = `\nWITH ` + flushed + `", "	queryRenew = `\nWITH ` + unflushed + `"},
+	}, test("./lockpg", "TestAGrantIsFlushed")},
+	{"a hand-over is not flushed", []edit{
+		{"lockpg/queries_line.go", "	queryHandOver = `\nWITH ` + waited + `", "	queryHandOver = `\nWITH ` + unflushed + `"},
+	}, test("./lockpg", "TestWhatIsHandedOverIsFlushed")},
+	{"a release deletes the row", []edit{
+		{functions, "	SELECT coalesce(array_agg(d.ord), '{}') INTO done FROM done d;\n", "	SELECT coalesce(array_agg(d.ord), '{}') INTO done FROM done d;\n	DELETE FROM \"sqllock_lock\" l WHERE l.name = ANY (names) AND l.acq IS NULL;\n"},
+		{functions, "version = greatest(l.version + 1, at)", "version = l.version + 1"},
+		{functions, "SELECT r.name, r.acq, r.owner, mine, me, at, 1, at, at + r.ttl", "SELECT r.name, r.acq, r.owner, mine, me, 1, 1, at, at + r.ttl"},
+	}, cell("none", "unique", "postgres")},
+	{"a renewal revives a lease that has expired", []edit{
+		{"locksqlite/queries.go", "  AND l.expires_at > ` + now + `\nRETURNING name, ` + now\n", "RETURNING name, ` + now\n"},
+	}, conformance("unique_on_sqlite", "a_renewal_revives")},
+	{"a re-entry does not look whether the lease is lost", []edit{
+		{"lock.go", "		if lost := carried.hold.lostError(); lost != nil {\n			return nil, lost\n		}\n", ""},
+		{"hold.go", "	case holdLost:\n		return nil, h.lost\n	}\n	return nil, nil\n", "	case holdLost:\n		return h.add(ctx), nil\n	}\n	return nil, nil\n"},
+	}, conformance("unique_on_sqlite", "re-entering_with_a_lost")},
+	{"what a cancelled caller gets is given back with its context", []edit{
+		{"sqllock.go", "		late:  l.disown,\n", "		late:  func(*driver.GrantRequest, answer[driver.GrantResult]) {},\n"},
+	}, test(".", "TestACallThatWasCancelledGivesBack")},
+	{"a loss is logged and no more", []edit{
+		{"hold.go", "	for _, l := range h.leases {\n		l.ctx.cancel(h.lost)\n	}\n", ""},
+	}, test(".", "TestADefiniteLossIsToldAtOnce|TestAnUnreachableDatabaseIsJeopardy")},
+	{"a connection goes back to the pool with a lock on it", []edit{
+		{"lockpg/sessionconn.go", "	_ = c.conn.Do(context.Background(), func(context.Context, *sql.Conn) error { return errOver }) // it is in doubt\n", ""},
+	}, test("./lockpg", "TestAConnectionWhoseLocksAreInDoubt")},
+	{"what is not known is taken for a failure", []edit{
+		{"undo.go", "	if u.ctx.Err() != nil { // closed", "	if true { // closed"},
+	}, cell("none", "unique", "postgres")},
+	{"Guard is a plain SELECT", []edit{
+		{"lockpg/queries.go", "	FOR KEY SHARE\n) g ON true`", ") g ON true`"},
+	}, cell("client-pause", "unique", "postgres")},
+	{"a release does not look for tickets", []edit{
+		{functions, "WHERE l.name = r.name AND l.acq = r.acq AND l.version = r.version AND l.wait_until <= at", "WHERE l.name = r.name AND l.acq = r.acq AND l.version = r.version"},
+	}, test("./lockpg", "TestATicketWrittenWhile")},
+	{"the token is drawn before the wait", []edit{
+		{"lockpg/forupdate.go", "	locked, res, err := s.lock(ctx, req)\n", "	drawn, _ := s.store.draw(ctx, &drawing{req: req, named: !req.Shared, pid: s.pid, started: s.started, run: s.store.queryKept})\n	locked, res, err := s.lock(ctx, req)\n"},
+		{"lockpg/forupdate.go", "	s.held, s.version, s.holds = &held, res.Version, 1\n", "	if drawn.Granted {\n		res.Version = drawn.Version\n	}\n	s.held, s.version, s.holds = &held, res.Version, 1\n"},
+	}, cell("none", "forupdate", "postgres")},
+	{"a renewal shortens a lease", []edit{
+		{"locksqlite/queries.go", "SET expires_at = max(l.expires_at, ` + now + ` + json_extract(r.value, '$[2]')),", "SET expires_at = ` + now + ` + json_extract(r.value, '$[2]'),"},
+	}, conformance("unique_on_sqlite", "a_renewal_never_shortens")},
+	{"the reaper frees past a Guard", []edit{
+		{"lockpg/queries_inside.go", "	WHERE s.crashed AND ` + crashed + `\n	ORDER BY l.name\n	FOR UPDATE OF l SKIP LOCKED", "	WHERE s.crashed AND ` + crashed + `\n	ORDER BY l.name\n	FOR NO KEY UPDATE OF l SKIP LOCKED"},
+	}, conformance("unique_on_postgres", "after_Guard_nobody")},
+	{"tokens do not rise", []edit{
+		{functions, "l.version := greatest(l.version + 1, clock);", "l.version := greatest(l.version, 1);"},
+	}, cell("none", "unique", "postgres")},
+}

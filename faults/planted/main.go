@@ -1,0 +1,223 @@
+//go:build linux
+
+// Command planted builds the library with one known mistake after the other and shows
+// that each is noticed: by a check of the faults, or by a test. It fails if one is not,
+// and if one does not fit the source any more.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "planted:", err)
+		os.Exit(1)
+	}
+}
+
+// outcome is what came of one bug.
+type outcome struct {
+	Bug     string  `json:"bug"`
+	By      string  `json:"caught_by"` // empty if nothing noticed
+	Seconds float64 `json:"seconds"`   // without the time to build
+}
+
+func run() error {
+	root := flag.String("root", "..", "directory of the library")
+	only := flag.String("bug", "", "regexp of the bugs to plant; all by default")
+	seconds := flag.Int("seconds", 40, "for how long faults strike in a cell at most")
+	reportFile := flag.String("report", "faults-report.json", "file for the report; \"\" for none")
+	flag.Parse()
+	wanted, err := regexp.Compile(*only)
+	if err != nil {
+		return err
+	}
+	p := planting{seconds: *seconds}
+	if p.root, err = filepath.Abs(*root); err != nil {
+		return err
+	}
+	if p.dir, err = os.MkdirTemp("", "sqllock-planted-"); err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(p.dir) }()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+
+	var outcomes []outcome
+	var errs []error
+	for _, b := range bugs {
+		if !wanted.MatchString(b.name) {
+			continue
+		}
+		o, err := p.plant(ctx, b)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("%s: %w", b.name, err))
+			continue
+		case o.By == "":
+			errs = append(errs, fmt.Errorf("%s: nothing noticed", b.name))
+		}
+		fmt.Fprintf(os.Stderr, "planted: %s: %s, %.1f s\n", o.Bug, o.By, o.Seconds)
+		outcomes = append(outcomes, o)
+	}
+	show(outcomes)
+	if *reportFile != "" {
+		errs = append(errs, save(*reportFile, outcomes))
+	}
+	return errors.Join(errs...)
+}
+
+func show(outcomes []outcome) {
+	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "bug\tcaught by\tseconds")
+	for _, o := range outcomes {
+		fmt.Fprintf(t, "%s\t%s\t%.1f\n", o.Bug, o.By, o.Seconds)
+	}
+	_ = t.Flush()
+}
+
+// save writes the outcomes beside what the file says of cells.
+func save(path string, outcomes []outcome) error {
+	file := map[string]any{"cells": []any{}}
+	if text, err := os.ReadFile(path); err == nil {
+		if err := json.Unmarshal(text, &file); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	file["planted"] = outcomes
+	text, err := json.MarshalIndent(file, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}
+
+// planting is one run of the command.
+type planting struct {
+	root, dir string
+	seconds   int
+}
+
+func (p *planting) plant(ctx context.Context, b bug) (outcome, error) {
+	overlay, err := p.overlay(b)
+	if err != nil {
+		return outcome{}, err
+	}
+	if b.catch.pkg != "" {
+		return p.byTest(ctx, b, overlay)
+	}
+	return p.byCell(ctx, b, overlay)
+}
+
+// overlay writes the changed files, and which files they stand for.
+func (p *planting) overlay(b bug) (string, error) {
+	changed := make(map[string]string)
+	for _, e := range b.edits {
+		text, ok := changed[e.file]
+		if !ok {
+			source, err := os.ReadFile(filepath.Join(p.root, e.file))
+			if err != nil {
+				return "", err
+			}
+			text = string(source)
+		}
+		if n := strings.Count(text, e.old); n != 1 {
+			return "", fmt.Errorf("%s has %d times, and not once: %q", e.file, n, e.old)
+		}
+		changed[e.file] = strings.Replace(text, e.old, e.new, 1)
+	}
+	replace := make(map[string]string)
+	for file, text := range changed {
+		path := filepath.Join(p.dir, strings.ReplaceAll(file, "/", "_"))
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			return "", err
+		}
+		replace[filepath.Join(p.root, file)] = path
+	}
+	text, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(p.dir, "overlay.json")
+	return path, os.WriteFile(path, text, 0o644)
+}
+
+// byCell builds the program of the faults with the bug, and runs one cell.
+func (p *planting) byCell(ctx context.Context, b bug, overlay string) (outcome, error) {
+	program, report := filepath.Join(p.dir, "faults"), filepath.Join(p.dir, "report.json")
+	if text, err := p.command(ctx, "faults", "go", "build", "-overlay", overlay, "-o", program, ".").CombinedOutput(); err != nil {
+		return outcome{}, fmt.Errorf("%w: %s", err, text)
+	}
+	_ = os.Remove(report)
+	began := time.Now()
+	text, err := p.command(ctx, "faults", program, "-nemesis", b.catch.nemesis, "-mode", b.catch.mode, "-database", b.catch.database,
+		"-seconds", fmt.Sprint(p.seconds), "-keep", p.dir, "-report", report).CombinedOutput()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 {
+		err = nil
+	}
+	if err != nil {
+		return outcome{}, fmt.Errorf("%w: %s", err, text)
+	}
+	var file struct{ Cells []struct{ Failed []string } }
+	source, err := os.ReadFile(report)
+	if err == nil {
+		err = json.Unmarshal(source, &file)
+	}
+	o := outcome{Bug: b.name, Seconds: time.Since(began).Seconds()}
+	for _, c := range file.Cells {
+		if len(c.Failed) > 0 {
+			o.By = fmt.Sprintf("%s in %s/%s/%s", strings.Join(c.Failed, ", "), b.catch.nemesis, b.catch.mode, b.catch.database)
+		}
+	}
+	return o, err
+}
+
+var (
+	failure = regexp.MustCompile(`(?m)^ *--- FAIL: (\S+)`)
+	ran     = regexp.MustCompile(`(?m)^ *--- (?:PASS|FAIL): `)
+	elapsed = regexp.MustCompile(`(?m)^(?:ok|FAIL)\s+\S+\s+([\d.]+)s`)
+)
+
+// byTest runs tests with the bug.
+func (p *planting) byTest(ctx context.Context, b bug, overlay string) (outcome, error) {
+	text, err := p.command(ctx, ".", "go", "test", "-overlay", overlay, "-count=1", "-v", "-timeout", "170s", "-run", b.catch.run, b.catch.pkg).CombinedOutput()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		return outcome{}, err
+	}
+	if !ran.Match(text) {
+		return outcome{}, fmt.Errorf("no test has run: %s", text)
+	}
+	o := outcome{Bug: b.name}
+	for _, match := range failure.FindAllSubmatch(text, -1) { // what is inside of another one comes after it, and says more
+		if name := string(match[1]); o.By == "" || strings.HasPrefix(name, o.By+"/") {
+			o.By = name
+		}
+	}
+	if match := elapsed.FindSubmatch(text); match != nil {
+		_, _ = fmt.Sscanf(string(match[1]), "%g", &o.Seconds)
+	}
+	return o, nil
+}
+
+func (p *planting) command(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
+	c := exec.CommandContext(ctx, name, args...)
+	c.Dir = filepath.Join(p.root, dir)
+	c.Env = append(os.Environ(), "GOWORK=off")
+	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
+	c.WaitDelay = 10 * time.Second
+	return c
+}

@@ -1,0 +1,22 @@
+//go:build linux
+
+package main
+
+import "testing"
+
+func TestEachBugFitsTheSource(t *testing.T) {
+	p := planting{root: "../..", dir: t.TempDir()}
+	names := make(map[string]bool)
+	for _, b := range bugs {
+		if names[b.name] {
+			t.Errorf("two bugs are named %q", b.name)
+		}
+		names[b.name] = true
+		if _, err := p.overlay(b); err != nil {
+			t.Errorf("%s: %v", b.name, err)
+		}
+	}
+	if len(bugs) < 16 {
+		t.Errorf("%d bugs", len(bugs))
+	}
+}
