@@ -212,7 +212,7 @@ func (l *Locker) try(ctx context.Context, name, owner string, o lockOptions) (*L
 func (l *Locker) wait(ctx context.Context, a *attempt, o lockOptions) (*Lease, error) {
 	pause := pauses{l.cfg.retryMin, l.cfg.retryMax}
 	var nap time.Duration
-	if (l.tickets.offered() || l.cfg.sessions) && l.queue.quiet(a.req.Name) {
+	if l.tickets.offered() && l.queue.quiet(a.req.Name) { // what order there is the database sees to
 		lease, next, err := l.askOnce(ctx, a, o, &pause)
 		if lease != nil || err != nil {
 			return lease, err

@@ -238,7 +238,7 @@ func TestFiftyRunsCountToFiftyInEachMode(t *testing.T) {
 				d := usualServer(t, engine)
 				u := person{home: t.TempDir(), dsn: dsn(t, d, "")}
 				u.run(t, "migrate", "up").want(t, 0, "", "")
-				countToFifty(t, u, sessions(t, d), maxSessionConns, "--mode", string(m))
+				countWith(t, 50, u, sessions(t, d), maxSessionConns, "--mode", string(m))
 			})
 		}
 	}

@@ -133,7 +133,7 @@ func TestAFullServerIsWaitedFor(t *testing.T) {
 			s := testdb.StartServer(t, engine, limits[engine]...)
 			u := person{home: t.TempDir(), dsn: dsn(t, s.Database, "")}
 			u.run(t, "migrate", "up").want(t, 0, "", "")
-			countToFifty(t, u, func() int { return 0 }, maxConns)
+			countWith(t, 30, u, func() int { return 0 }, maxConns)
 		})
 	}
 }

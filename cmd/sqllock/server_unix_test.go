@@ -71,7 +71,7 @@ func TestFiftyRunsCountToFifty(t *testing.T) {
 				u.dsn, count = dsn(t, d, ""), sessions(t, d)
 				u.run(t, "migrate", "up").want(t, 0, "", "")
 			}
-			countToFifty(t, u, count, maxConns)
+			countWith(t, 50, u, count, maxConns)
 		})
 	}
 }
@@ -85,8 +85,9 @@ func usualServer(t *testing.T, engine string) *testdb.Database {
 	return testdb.New(t, engine)
 }
 
-func countToFifty(t *testing.T, u person, sessions func() int, conns int, flags ...string) {
-	const runs = 50
+// countWith has so many runs at a time read a number, add one and write it.
+func countWith(t *testing.T, runs int, u person, sessions func() int, conns int, flags ...string) {
+	t.Helper()
 	number, tokens := filepath.Join(u.home, "number"), filepath.Join(u.home, "tokens")
 	script := fmt.Sprintf(`n=$(cat %[1]s 2>/dev/null || echo 0); sleep 0.01; echo $((n+1)) >%[1]s; echo $SQLLOCK_TOKEN >>%[2]s`, number, tokens)
 	var calls []*call
