@@ -49,9 +49,6 @@ const (
 	maxBatch = 10_000
 	// maxLone is how many rows that somebody has locked are waited for at once.
 	maxLone = 4
-	// restAfter is for how long, and up to twice that, nothing must be held before the
-	// mode may rest.
-	restAfter = time.Second
 
 	never = time.Duration(1<<63 - 1)
 )
@@ -100,26 +97,6 @@ func (k *keeper) drop(h *hold) {
 		close(k.empty)
 		k.empty = nil
 	}
-}
-
-// stir notes that the mode was used, without a lease to keep for it.
-func (k *keeper) stir() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if len(k.kept) == 0 {
-		k.planRest()
-	}
-}
-
-// planRest lets the mode rest in a while; the caller holds mu.
-func (k *keeper) planRest() {
-	if k.rest != never { // to read the clock each time would show
-		k.used = true
-		return
-	}
-	k.used = false
-	k.rest = k.clock.now() + restAfter
-	k.lookAt(k.rest)
 }
 
 // lookAt makes the keeper look at t at the latest; the caller holds mu.
@@ -284,23 +261,6 @@ func (k *keeper) takeDue(now time.Duration) (batches map[int][]*hold, lone []*ho
 // long as leases of an hour can wait must not hold up those of a second. From
 // where the time-out does not grow any more, all are one group.
 func group(ttl time.Duration) int { return bits.Len64(uint64(min(ttl, 3*maxStatementTimeout))) }
-
-// takeRest reports that nothing has been kept for long enough; the caller holds
-// mu.
-func (k *keeper) takeRest(now time.Duration) bool {
-	switch {
-	case len(k.kept) > 0:
-		k.rest = never
-	case k.rest <= now && k.used:
-		k.used = false
-		k.rest = now + restAfter
-	case k.rest <= now:
-		k.rest = never
-		return true
-	}
-	k.next = min(k.next, k.rest)
-	return false
-}
 
 // sent notes that a renewal came back, and looks what waited for it.
 func (k *keeper) sent(note func()) {
