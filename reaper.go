@@ -14,9 +14,9 @@ import (
 
 // Defaults and bounds of the reaper.
 const (
-	DefaultReapInterval = 30 * time.Second
+	DefaultReapInterval = time.Minute
 	DefaultRetention    = 24 * time.Hour
-	DefaultReapBatch    = 1000
+	DefaultReapBatch    = 5000
 
 	minRetention = time.Second
 	maxReapBatch = 10_000
@@ -29,7 +29,7 @@ type ReaperOptions struct {
 	// [Reaper.Reap] work all the same.
 	Off bool
 
-	// Interval is the time between two passes, at least 10 ms, default 30 s, spread
+	// Interval is the time between two passes, at least 10 ms, default 1 min, spread
 	// at random by a tenth. Lockers on the same tables share the work: one of them
 	// makes a pass, the others see that it was made. Passes over a large table are
 	// further apart: by 25 times what their statements take.
@@ -41,7 +41,7 @@ type ReaperOptions struct {
 	Retention time.Duration
 
 	// Batch is how many rows one statement looks at, at most; up to 10,000,
-	// default 1,000.
+	// default 5,000.
 	Batch int
 }
 
