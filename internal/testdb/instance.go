@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -41,7 +39,7 @@ func launch(e engine, args []string) (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &instance{engine: e, warden: w, user: account(e), progs: progs, args: args}
+	i := &instance{engine: e, warden: w, user: warden.Account(e.account()), progs: progs, args: args}
 	if i.dir, err = w.MkdirTemp(i.user); err != nil {
 		return nil, err
 	}
@@ -52,26 +50,6 @@ func launch(e engine, args []string) (*instance, error) {
 		return nil, errors.Join(fmt.Errorf("start %s: %w\n%s", e.name(), err, i.lastWords()), i.remove())
 	}
 	return i, nil
-}
-
-// account returns whom the server runs as; nil is the user of this process. No
-// server wants to be root.
-func account(e engine) *warden.User {
-	if os.Geteuid() != 0 {
-		return nil
-	}
-	for _, name := range e.account() {
-		u, err := user.Lookup(name)
-		if err != nil {
-			continue
-		}
-		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
-		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
-		if err1 == nil && err2 == nil {
-			return &warden.User{UID: uint32(uid), GID: uint32(gid)}
-		}
-	}
-	return nil // the server says that it does not run as root
 }
 
 func (i *instance) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(i.port)) }
@@ -114,7 +92,7 @@ func (i *instance) initialise() error {
 func (i *instance) bootAnywhere() error {
 	var err error
 	for range 5 {
-		if i.port, err = freePort(); err != nil {
+		if i.port, err = warden.FreePort(); err != nil {
 			return err
 		}
 		if err = i.boot(); !errors.Is(err, errPortTaken) {
@@ -122,20 +100,6 @@ func (i *instance) bootAnywhere() error {
 		}
 	}
 	return err
-}
-
-// freePort returns a port that nobody listens on. It is outside of the range from
-// which the systems take ports for clients: a server that is started again must
-// find its port free.
-func freePort() (int, error) {
-	for range 100 {
-		port := 15000 + rand.IntN(15000)
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err == nil {
-			return port, l.Close()
-		}
-	}
-	return 0, errors.New("no free port found")
 }
 
 // boot starts the server on its port and returns when it takes connections.

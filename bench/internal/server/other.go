@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sqllock/sqllock/internal/testdb/warden"
 )
 
 func redisKind(name string) kind {
@@ -44,7 +46,7 @@ var etcdKind = kind{
 	accounts: []string{"nobody"},
 	find:     func() ([]string, error) { return lookUp(nil, "etcd") },
 	serve: func(p []string, dir string, port int) ([]string, error) {
-		peers, err := freePort()
+		peers, err := warden.FreePort()
 		if err != nil {
 			return nil, err
 		}

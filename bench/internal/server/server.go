@@ -6,11 +6,9 @@ package server
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -110,7 +108,7 @@ func (f *Fleet) launch(k kind) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	owner := account(k.accounts)
+	owner := warden.Account(k.accounts)
 	dir, err := f.warden.MkdirTemp(owner)
 	if err != nil {
 		return nil, err
@@ -137,7 +135,7 @@ func (f *Fleet) boot(k kind, programs []string, dir string, run func([]string) (
 			return nil, errors.Join(fmt.Errorf("%s: %s", programs[0], status), err)
 		}
 	}
-	port, err := freePort()
+	port, err := warden.FreePort()
 	if err != nil {
 		return nil, err
 	}
@@ -164,38 +162,7 @@ func (f *Fleet) boot(k kind, programs []string, dir string, run func([]string) (
 	}
 }
 
-// account returns whom a server runs as when root starts it, nil otherwise.
-func account(names []string) *warden.User {
-	if os.Geteuid() != 0 {
-		return nil
-	}
-	for _, name := range names {
-		u, err := user.Lookup(name)
-		if err != nil {
-			continue
-		}
-		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
-		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
-		if err1 == nil && err2 == nil {
-			return &warden.User{UID: uint32(uid), GID: uint32(gid)}
-		}
-	}
-	return nil
-}
-
 func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
-
-// freePort returns a port outside of the range from which clients get theirs.
-func freePort() (int, error) {
-	for range 100 {
-		port := 15000 + rand.IntN(15000)
-		l, err := net.Listen("tcp", address(port))
-		if err == nil {
-			return port, l.Close()
-		}
-	}
-	return 0, errors.New("no free port found")
-}
 
 // lookUp finds programs, also where an ordinary user's PATH does not lead.
 func lookUp(dirs []string, names ...string) ([]string, error) {

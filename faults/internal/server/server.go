@@ -9,10 +9,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -68,7 +66,7 @@ func Start(w *warden.Warden, name string, steppable bool) (*Server, error) {
 	if !ok {
 		return nil, fmt.Errorf("no database is named %q", name)
 	}
-	s := &Server{kind: k, warden: w, user: account(k.accounts)}
+	s := &Server{kind: k, warden: w, user: warden.Account(k.accounts)}
 	var err error
 	if s.dir, err = w.MkdirTemp(s.user); err != nil {
 		return nil, err
@@ -97,7 +95,7 @@ func (s *Server) launch() error {
 	if err := s.finish(argv); err != nil {
 		return err
 	}
-	if s.port, err = freePort(); err != nil {
+	if s.port, err = warden.FreePort(); err != nil {
 		return err
 	}
 	if err := s.boot(); err != nil {
@@ -245,35 +243,4 @@ func (s *Server) Remove() error {
 		err = s.standby.link.Close()
 	}
 	return errors.Join(err, s.warden.Remove(s.dir))
-}
-
-// account returns whom a server runs as when root starts it, nil otherwise.
-func account(names []string) *warden.User {
-	if os.Geteuid() != 0 {
-		return nil
-	}
-	for _, name := range names {
-		u, err := user.Lookup(name)
-		if err != nil {
-			continue
-		}
-		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
-		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
-		if err1 == nil && err2 == nil {
-			return &warden.User{UID: uint32(uid), GID: uint32(gid)}
-		}
-	}
-	return nil
-}
-
-// freePort returns a port outside of the range from which clients get theirs.
-func freePort() (int, error) {
-	for range 100 {
-		port := 15000 + rand.IntN(15000)
-		l, err := net.Listen("tcp", address(port))
-		if err == nil {
-			return port, l.Close()
-		}
-	}
-	return 0, errors.New("no free port found")
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/internal/netproxy"
+	"github.com/sqllock/sqllock/internal/testdb/warden"
 )
 
 // standby is a second Postgres that follows the first over a link of its own.
@@ -42,7 +43,7 @@ func (s *Server) Replicate(sync bool) error {
 func (s *Server) follow() (err error) {
 	s.times++
 	n := &standby{data: filepath.Join(s.dir, fmt.Sprint("standby", s.times))}
-	if n.port, err = freePort(); err != nil {
+	if n.port, err = warden.FreePort(); err != nil {
 		return err
 	}
 	program, err := postgres("pg_basebackup")
