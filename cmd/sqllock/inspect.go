@@ -2,13 +2,8 @@ package main
 
 import (
 	"context"
-	"encoding/hex"
-	"fmt"
 	"strconv"
-	"strings"
-	"text/tabwriter"
 	"time"
-	"unicode/utf8"
 
 	"github.com/urfave/cli/v3"
 
@@ -68,46 +63,34 @@ func state(i *sqllock.Info) string {
 
 // details writes what is known of a name, a line for each field.
 func details(i *item) []byte {
-	var text strings.Builder
-	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	field := func(key, value string) { _, _ = fmt.Fprintf(w, "%s\t%s\n", key, value) }
-	strange := func(key, value string) {
-		if value != "" {
-			field(key, word(value))
-		}
-	}
+	f := newFields()
 	moment := func(key string, t time.Time) {
 		if !t.IsZero() {
-			field(key, t.UTC().Format(time.RFC3339Nano)+"  "+relative(t, i.Now))
+			f.field(key, t.UTC().Format(time.RFC3339Nano)+"  "+relative(t, i.Now))
 		}
 	}
-	strange("name", i.Name)
-	field("mode", string(i.mode))
-	field("state", state(&i.Info))
-	strange("holder", i.Label)
-	strange("owner", i.Owner)
+	f.strange("name", i.Name)
+	f.field("mode", string(i.mode))
+	f.field("state", state(&i.Info))
+	f.strange("holder", i.Label)
+	f.strange("owner", i.Owner)
 	if i.Readers > 0 {
-		field("readers", strconv.Itoa(i.Readers))
+		f.field("readers", strconv.Itoa(i.Readers))
 	}
 	if i.State != sqllock.StateUnknown {
-		field("token", strconv.FormatInt(i.Token, 10))
+		f.field("token", strconv.FormatInt(i.Token, 10))
 	}
 	if i.Holds > 0 {
-		field("holds", strconv.Itoa(i.Holds))
+		f.field("holds", strconv.Itoa(i.Holds))
 	}
 	moment("since", i.Since)
 	moment("until", i.Until)
 	if bySession(&i.Info) {
-		field("until", "its session ends")
+		f.field("until", "its session ends")
 	}
 	moment("kept until", i.KeptUntil)
-	if value := string(i.Value); utf8.ValidString(value) {
-		strange("value", value)
-	} else {
-		field("value (hex)", hex.EncodeToString(i.Value))
-	}
-	_ = w.Flush() // to a string
-	return []byte(text.String())
+	f.value(i.Value)
+	return f.bytes()
 }
 
 // jsonLine writes what is known of a name as a JSON object on one line.
@@ -130,11 +113,7 @@ func jsonLine(i *item) []byte {
 	o.time("since", i.Since)
 	o.time("until", i.Until)
 	o.time("kept_until", i.KeptUntil)
-	if value := string(i.Value); utf8.ValidString(value) {
-		o.text("value", value)
-	} else {
-		o.text("value_hex", hex.EncodeToString(i.Value))
-	}
+	o.value(i.Value)
 	o.time("now", i.Now)
 	return o.line()
 }

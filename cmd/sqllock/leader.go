@@ -2,14 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
-	"fmt"
 	"strconv"
-	"strings"
-	"text/tabwriter"
 	"time"
-	"unicode/utf8"
 
 	"github.com/urfave/cli/v3"
 
@@ -60,30 +55,14 @@ func leader(ctx context.Context, o *operator) error {
 
 // termDetails writes who leads, a line for each field.
 func termDetails(t *sqllock.Term) []byte {
-	var text strings.Builder
-	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	field := func(key, value string) {
-		if value != "" {
-			_, _ = fmt.Fprintf(w, "%s\t%s\n", key, value)
-		}
-	}
-	strange := func(key, value string) {
-		if value != "" {
-			field(key, word(value))
-		}
-	}
-	strange("name", t.Name)
-	strange("leader", t.Identity)
-	strange("label", t.Label)
-	field("token", strconv.FormatInt(t.Token, 10))
-	field("since", t.Since.UTC().Format(time.RFC3339Nano))
-	if value := string(t.Value); utf8.ValidString(value) {
-		strange("value", value)
-	} else {
-		field("value (hex)", hex.EncodeToString(t.Value))
-	}
-	_ = w.Flush() // to a string
-	return []byte(text.String())
+	f := newFields()
+	f.strange("name", t.Name)
+	f.strange("leader", t.Identity)
+	f.strange("label", t.Label)
+	f.field("token", strconv.FormatInt(t.Token, 10))
+	f.field("since", t.Since.UTC().Format(time.RFC3339Nano))
+	f.value(t.Value)
+	return f.bytes()
 }
 
 // termLine writes who leads as a JSON object on one line.
@@ -94,11 +73,7 @@ func termLine(t *sqllock.Term) []byte {
 	o.text("label", t.Label)
 	o.number("token", t.Token)
 	o.time("since", t.Since)
-	if value := string(t.Value); utf8.ValidString(value) {
-		o.text("value", value)
-	} else {
-		o.text("value_hex", hex.EncodeToString(t.Value))
-	}
+	o.value(t.Value)
 	return o.line()
 }
 
