@@ -2,7 +2,6 @@ package sqllock_test
 
 import (
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,6 +16,7 @@ const (
 	operations = "docs/operations.md"
 	design     = "docs/design.md"
 	elections  = "docs/election.md"
+	security   = "docs/security.md"
 )
 
 // readDoc returns a document.
@@ -98,55 +98,54 @@ func TestEachRowOfTheGuaranteesNamesItsTestsOrSaysThatThereAreNone(t *testing.T)
 }
 
 func TestEachFaultInTheTableOfModesNamesItsTests(t *testing.T) {
-	rows, tests := proofs(t, modes)
-	n := 0
-	for _, row := range rows {
-		if faultRow.MatchString(row) {
-			n++
-			if !citation.MatchString(tests[row]) {
-				t.Errorf("row %q names no test: %q", row, tests[row])
-			}
-		}
-	}
-	if n < 10 {
-		t.Errorf("%d rows", n)
-	}
+	rowsNameTheirTests(t, modes, faultRow, 10)
 }
 
 func TestEachPromiseOfElectionsNamesItsTests(t *testing.T) {
-	rows, tests := proofs(t, elections)
+	rowsNameTheirTests(t, elections, promiseRow, 6)
+}
+
+func TestEachPromiseOfTheSecurityGuideNamesItsTests(t *testing.T) {
+	rowsNameTheirTests(t, security, securityRow, 9)
+}
+
+// rowsNameTheirTests looks at the rows of a kind, of which there must be some.
+func rowsNameTheirTests(t *testing.T, file string, kind *regexp.Regexp, least int) {
+	t.Helper()
+	rows, tests := proofs(t, file)
 	n := 0
 	for _, row := range rows {
-		if promiseRow.MatchString(row) {
+		if kind.MatchString(row) {
 			n++
 			if !citation.MatchString(tests[row]) {
 				t.Errorf("row %q names no test: %q", row, tests[row])
 			}
 		}
 	}
-	if n < 6 {
+	if n < least {
 		t.Errorf("%d rows", n)
 	}
 }
 
-var promiseRow = regexp.MustCompile(`^E\d+$`)
+var (
+	promiseRow  = regexp.MustCompile(`^E\d+$`)
+	securityRow = regexp.MustCompile(`^X\d+$`)
+)
 
 var faultRow = regexp.MustCompile(`^M\d+$`)
 
 func TestTheTestsThatTheGuaranteesNameExist(t *testing.T) {
 	source := testSource(t)
-	_, tests := proofs(t, guarantees)
-	_, more := proofs(t, modes)
-	maps.Copy(tests, more)
-	_, more = proofs(t, elections)
-	maps.Copy(tests, more)
-	for row, text := range tests {
-		for _, m := range citation.FindAllStringSubmatch(text, -1) {
-			switch sentence, name := m[1], m[2]; {
-			case sentence != "" && !strings.Contains(source, `sentence: "`+sentence+`"`):
-				t.Errorf("%s: no promise says %q", row, sentence)
-			case name != "" && !strings.Contains(source, "func "+name+"(t *testing.T)"):
-				t.Errorf("%s: there is no %s", row, name)
+	for _, file := range []string{guarantees, modes, elections, security} {
+		_, tests := proofs(t, file)
+		for row, text := range tests {
+			for _, m := range citation.FindAllStringSubmatch(text, -1) {
+				switch sentence, name := m[1], m[2]; {
+				case sentence != "" && !strings.Contains(source, `sentence: "`+sentence+`"`):
+					t.Errorf("%s: %s: no promise says %q", file, row, sentence)
+				case name != "" && !strings.Contains(source, "func "+name+"(t *testing.T)"):
+					t.Errorf("%s: %s: there is no %s", file, row, name)
+				}
 			}
 		}
 	}
@@ -176,7 +175,7 @@ func testSource(t *testing.T) string {
 var docLink = regexp.MustCompile(`\]\(([^)#]*)(?:#([^)]*))?\)`)
 
 func TestTheLinksBetweenDocumentsLeadSomewhere(t *testing.T) {
-	for _, file := range []string{guarantees, modes, operations, design, elections} {
+	for _, file := range []string{guarantees, modes, operations, design, elections, security, "SECURITY.md"} {
 		for _, m := range docLink.FindAllStringSubmatch(readDoc(t, file), -1) {
 			target, anchor := m[1], m[2]
 			if strings.Contains(target, "://") {
