@@ -93,19 +93,29 @@ func (l *Locker) sendGrants(ctx context.Context, reqs []driver.GrantRequest) ([]
 // confirm is take for what an earlier request of the attempt got whose reply was
 // lost. If ctx ends meanwhile it is given back.
 func (a *attempt) confirm(ctx context.Context, r reply) (*hold, *HeldError, error) {
-	confirmed := make(chan reply, 1)
-	a.l.gate.resume()
+	confirmed, err := a.l.await(ctx, func() reply { return a.l.confirm(a.req, r.res.Version, a.l.cfg.timeout(a.opts.trusted())) })
+	if err != nil {
+		return nil, nil, err
+	}
+	return a.take(confirmed)
+}
+
+// await waits for what request returns, or until ctx or the Locker ends: then request
+// goes on by itself.
+func (l *Locker) await(ctx context.Context, request func() reply) (reply, error) {
+	got := make(chan reply, 1)
+	l.gate.resume()
 	go func() {
-		defer a.l.gate.leave()
-		confirmed <- a.l.confirm(a.req, r.res.Version, a.l.cfg.timeout(a.opts.trusted()))
+		defer l.gate.leave()
+		got <- request()
 	}()
 	select {
-	case r = <-confirmed:
-		return a.take(r)
+	case r := <-got:
+		return r, nil
 	case <-ctx.Done():
-		return nil, nil, endOf(ctx)
-	case <-a.l.gate.ending:
-		return nil, nil, ErrClosed
+		return reply{}, endOf(ctx)
+	case <-l.gate.ending:
+		return reply{}, ErrClosed
 	}
 }
 

@@ -70,32 +70,23 @@ func (a *attempt) takeOver(ctx context.Context, version int64) (*hold, error) {
 	l := a.l
 	a.asked++
 	before := l.clock.now()
-	got := make(chan reply, 1)
-	l.gate.resume()
-	go func() {
-		defer l.gate.leave()
-		got <- l.resume(driver.ResumeRequest{
+	r, err := l.await(ctx, func() reply {
+		return l.resume(driver.ResumeRequest{
 			Name: a.req.Name, Acq: a.req.Acq, Owner: a.req.Owner, Version: version, TTL: a.req.TTL, Value: bytes.Clone(a.req.Value),
 		}, l.cfg.timeout(a.opts.trusted()))
-	}()
-	select {
-	case r := <-got:
-		if r.err == nil && !r.res.Granted {
-			l.letGoHere(a.req.Name, version)
-			return nil, nil
+	})
+	switch {
+	case err != nil: // it goes on by itself
+		if !a.unclear {
+			a.unclear, a.since = true, before
 		}
-		h, _, err := a.take(r)
-		return h, err
-	case <-ctx.Done():
-	case <-l.gate.ending:
+		return nil, err
+	case r.err == nil && !r.res.Granted:
+		l.letGoHere(a.req.Name, version)
+		return nil, nil
 	}
-	if !a.unclear {
-		a.unclear, a.since = true, before
-	}
-	if ctx.Err() != nil {
-		return nil, endOf(ctx)
-	}
-	return nil, ErrClosed
+	h, _, err := a.take(r)
+	return h, err
 }
 
 // resume runs one statement, and what it takes to get to it.
