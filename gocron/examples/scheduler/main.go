@@ -2,9 +2,9 @@
 // one writes the reports, the others stand by. End that one, with Ctrl-C or kill -9, and
 // another goes on.
 //
-//	go run ./examples/scheduler -dsn postgres://user@localhost/app
-//	go run ./examples/scheduler -dsn 'user@tcp(localhost:3306)/app'
-//	go run ./examples/scheduler -dsn 'file:scheduler.db?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)'
+//	GOWORK=off go run ./examples/scheduler -dsn postgres://user@localhost/app
+//	GOWORK=off go run ./examples/scheduler -dsn 'user@tcp(localhost:3306)/app'
+//	GOWORK=off go run ./examples/scheduler -dsn 'file:scheduler.db?_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)'
 package main
 
 import (

@@ -1,8 +1,8 @@
 // Command deploy is a service that migrates its database when it starts. Start as many
 // as you like at once: one migrates, the others wait for it, and all begin to serve.
 //
-//	go run ./examples/deploy -dsn postgres://user@localhost/app
-//	go run ./examples/deploy -dsn 'user@tcp(localhost:3306)/app'
+//	GOWORK=off go run ./examples/deploy -dsn postgres://user@localhost/app
+//	GOWORK=off go run ./examples/deploy -dsn 'user@tcp(localhost:3306)/app'
 package main
 
 import (
