@@ -192,13 +192,14 @@ func (a *attempt) hold(r reply) *hold {
 	}
 	if a.opts.hasMaxHold {
 		h.limit = r.before + a.opts.maxHold
-		if r.res.Found {
+		if r.res.Found && a.unclear {
 			h.limit = a.since + a.opts.maxHold
 		}
 	}
 	beyond := max(a.req.TTL-h.ttl, 0) // what the row is kept for longer than the holder trusts it
-	h.last = h.limit-r.before <= h.ttl
-	h.deadline.Store(int64(min(h.limit, r.before+trust(min(h.ttl, r.res.Remaining-beyond)))))
+	left := min(h.ttl, r.res.Remaining-beyond)
+	h.last = h.limit-r.before <= left
+	h.deadline.Store(int64(min(h.limit, r.before+trust(left))))
 	return h
 }
 
@@ -206,7 +207,7 @@ func (a *attempt) hold(r reply) *hold {
 // could use it is given back.
 func (a *attempt) begin(ctx context.Context, h *hold) (*Lease, error) {
 	l := a.l
-	if time.Duration(h.deadline.Load()) <= h.granted {
+	if time.Duration(h.deadline.Load()) <= l.clock.now() {
 		l.giveBack(a.req)
 		return nil, &LostError{Name: h.name, Token: h.token, Reason: LostLate}
 	}

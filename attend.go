@@ -41,6 +41,10 @@ func (t *tickets) attend() (next time.Duration, more bool) {
 	}
 	for _, x := range t.all {
 		switch {
+		case x.answer != nil && x.due <= now:
+			t.deliver(x)
+		case x.answer != nil:
+			at = min(at, x.due)
 		case x.asking:
 		case due && x.due <= now+x.req.Life/6: // those that would be due soon come along
 			t.ask(x)
@@ -79,6 +83,7 @@ func (t *tickets) answered(x *ticket, a answer[driver.TicketResult]) {
 	switch {
 	case x.left:
 		t.cancel(x)
+	case x.over: // what this one has done is undone after Unlock
 	case x.answer != nil:
 		t.finish(x, *x.answer)
 	case a.err == nil && a.res.Granted && a.res.Found && x.unclear:
@@ -109,6 +114,7 @@ func (t *tickets) confirm(x *ticket, version int64) {
 	switch {
 	case x.left:
 		t.cancel(x)
+	case x.over:
 	case r.err == nil && r.res.Granted:
 		t.finish(x, r)
 	case x.answer != nil:

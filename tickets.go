@@ -46,9 +46,9 @@ type ticket struct {
 	timeout time.Duration
 	entered time.Duration
 
-	due    time.Duration // when to ask the database again
+	due    time.Duration // when to ask the database again, or to give the answer
 	asking bool
-	answer *reply // to be given as soon as nothing is asked any more
+	answer *reply // to be given when nothing is asked any more, or it is due
 	over   bool   // the answer is in got, or the waiter has left
 	left   bool
 	pauses *pauses
@@ -192,15 +192,25 @@ func (t *tickets) cancel(x *ticket) {
 }
 
 // finish gives a waiter its answer; the caller holds mu. While a request of the
-// ticket is under way the answer waits for it: if it arrived when the name has been
-// given back again, it would stand in line for nobody.
+// ticket is under way the answer waits for it a little: if it arrived when the name
+// has been given back again, it would stand in line for nobody.
 func (t *tickets) finish(x *ticket, r reply) {
-	if x.asking {
+	if !x.asking {
+		t.remove(x)
+		x.got <- r
+	} else if x.answer == nil {
 		x.answer = &r
-		return
+		x.due = t.l.clock.now() + lateAfter
+		t.kick()
 	}
+}
+
+// deliver gives a waiter its answer although a request of the ticket has not been
+// answered. It counts as one without a reply: should it arrive late, it is undone.
+func (t *tickets) deliver(x *ticket) {
+	x.unclear, x.since = true, x.answer.before
 	t.remove(x)
-	x.got <- r
+	x.got <- *x.answer
 }
 
 // fail ends a wait; the caller holds mu.

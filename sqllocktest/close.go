@@ -96,7 +96,7 @@ func testCloseWaits(e *env) {
 }
 
 func testCloseRenews(e *env) {
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	other := e.locker(&Options{TTL: long})
 	l := e.looseLocker(e.handle(), &Options{TTL: ttl})
 	lease := e.lock(l, e.name("k"))
@@ -198,7 +198,7 @@ func testCloseAfterCancel(e *env) {
 
 func testCloseLeavesNothing(e *env) {
 	db, _ := e.open(e.source(), poolSize)
-	l := e.looseLocker(db, &Options{TTL: e.ttl(time.Second), Hooks: &sqllock.Hooks{Unlocked: func(sqllock.UnlockedEvent) {}}})
+	l := e.looseLocker(db, &Options{TTL: e.ttl(2 * time.Second), Hooks: &sqllock.Hooks{Unlocked: func(sqllock.UnlockedEvent) {}}})
 	holder := e.locker(&Options{TTL: long})
 	held := e.lock(holder, e.name("held"))
 	for range 5 {

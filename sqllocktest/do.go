@@ -132,7 +132,7 @@ func testDoCancelled(e *env) {
 
 func testDoLost(e *env) {
 	e.losable()
-	l, other := e.locker(&Options{TTL: e.ttl(time.Second)}), e.locker(&Options{TTL: long})
+	l, other := e.locker(&Options{TTL: e.ttl(2 * time.Second)}), e.locker(&Options{TTL: long})
 	for _, fnErr := range []error{nil, errOfFn} {
 		name := e.name("k")
 		err := l.Do(e.ctx(), name, func(ctx context.Context, lease *sqllock.Lease) error {

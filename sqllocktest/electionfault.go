@@ -74,7 +74,7 @@ func (c *child) campaign(o order) answer {
 
 func testObserveKilled(e *env) {
 	const pause = 50 * time.Millisecond
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	l := e.locker(&Options{TTL: long, RetryMax: pause})
 	c := e.candidate(l, e.name("k"), nil)
 	ctx, cancel := context.WithCancel(e.ctx())
@@ -170,7 +170,7 @@ func testResumePaused(e *env) {
 // testOneIdentity has two candidates campaign again and again. Only the first Campaign
 // of each resumes: so they do not throw each other out.
 func testOneIdentity(e *env) {
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	name := e.name("k")
 	ctx, cancel := context.WithCancel(e.ctx())
 	defer cancel()
@@ -204,7 +204,7 @@ func testOneIdentity(e *env) {
 
 func testElectionDelay(e *env) {
 	e.losable()
-	ttl, delay := e.ttl(time.Second), e.ttl(time.Second)
+	ttl, delay := e.ttl(2*time.Second), e.ttl(2*time.Second)
 	l := e.locker(&Options{TTL: long, RetryMax: 50 * time.Millisecond})
 	crashing := e.looseLocker(e.handle(), &Options{TTL: ttl})
 	name := e.name("k")

@@ -181,9 +181,13 @@ func testGuardReaped(e *env) {
 	l, other := e.locker(&Options{TTL: sqllock.MaxTTL}), e.locker(&Options{TTL: long})
 	lease := e.lock(l, e.name("k"), noted)
 	e.over(lease)
-	if rep, err := other.Reaper().Reap(e.ctx()); err != nil || len(rep.Crashed) != 1 {
-		e.Fatalf("Reap = %+v, %v", rep, err)
-	}
+	e.eventually(patience, "the crash is told of", func() bool { // a session may take a while to end
+		rep, err := other.Reaper().Reap(e.ctx())
+		if err != nil {
+			e.Fatalf("Reap = %+v, %v", rep, err)
+		}
+		return len(rep.Crashed) == 1
+	})
 	tx := e.begin(sql.LevelDefault)
 	e.refusedGuard("Guard", lease.Guard(e.ctx(), tx))
 	_ = tx.Rollback()
@@ -249,7 +253,7 @@ func (e *env) succeededAfter(tx *sql.Tx, book ledger, lease *sqllock.Lease, wait
 }
 
 func testGuardRenewal(e *env) {
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	l := e.locker(&Options{TTL: ttl})
 	lease, beside := e.lock(l, e.name("k")), e.lock(l, e.name("beside"))
 	tx := e.begin(sql.LevelDefault)

@@ -10,7 +10,7 @@ import (
 )
 
 func testUnlockGuarded(e *env) {
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	l, other := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: long, RetryMax: 20 * time.Millisecond})
 	lease := e.lock(l, e.name("k"))
 	tx := e.begin(sql.LevelDefault)
@@ -65,13 +65,13 @@ func testCloseGuarded(e *env) {
 }
 
 func testDoGuarded(e *env) {
-	l, other := e.locker(&Options{TTL: e.ttl(time.Second)}), e.locker(&Options{TTL: long})
+	l, other := e.locker(&Options{TTL: e.ttl(2 * time.Second)}), e.locker(&Options{TTL: long})
 	name := e.name("k")
 	tx := e.begin(sql.LevelDefault)
 	err := l.Do(e.ctx(), name, func(ctx context.Context, lease *sqllock.Lease) error { return lease.Guard(ctx, tx) })
 	e.wantError("Do", err, sqllock.ErrGuarded)
 	waiting := locking(e.ctx(), other, name)
-	time.Sleep(e.ttl(time.Second) + 300*time.Millisecond)
+	time.Sleep(e.ttl(2*time.Second) + 300*time.Millisecond)
 	silent(e, waiting, "Lock returned past a guard")
 	_ = tx.Rollback()
 	e.unlock(e.granted(waiting))

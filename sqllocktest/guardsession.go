@@ -25,7 +25,7 @@ func testGuardOutlivesSession(e *env) {
 // lease that it guards afterwards.
 func testGuardSessionIsolation(e *env) {
 	book := e.ledger()
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	p, l := e.proxied(&Options{TTL: ttl})
 	other := e.locker(&Options{TTL: long})
 	for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {

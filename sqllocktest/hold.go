@@ -50,7 +50,7 @@ func testInvalidHold(e *env) {
 func testMinHold(e *env) {
 	a, b := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
 	name := e.name("k")
-	minHold := e.ttl(time.Second)
+	minHold := e.ttl(2 * time.Second)
 	asked := time.Now()
 	lease := e.lock(a, name, sqllock.MinHold(minHold))
 	e.unlock(lease)
@@ -146,7 +146,7 @@ func testMinHoldSession(e *env) {
 }
 
 func testMaxHold(e *env) {
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	l, other := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: long})
 	name := e.name("k")
 	maxHold := ttl*2 + ttl/2
@@ -170,7 +170,7 @@ func testMaxHold(e *env) {
 }
 
 func testLockDelay(e *env) {
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	l := e.locker(&Options{TTL: ttl})
 	lease := e.lock(l, e.name("k"), sqllock.LockDelay(time.Hour))
 	if left := lease.Remaining(); left > ttl {
@@ -193,7 +193,7 @@ func testLockDelayUnlock(e *env) {
 
 func testLockDelayLost(e *env) {
 	e.losable()
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	l, other := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: long})
 	lease := e.lock(l, e.name("k"), sqllock.LockDelay(time.Hour))
 	unpin := func() {}
@@ -246,7 +246,7 @@ func testMinHoldDelay(e *env) {
 func testMaxHoldDelay(e *env) {
 	l, other := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
 	name := e.name("k")
-	maxHold, delay := e.ttl(300*time.Millisecond), e.ttl(time.Second)
+	maxHold, delay := e.ttl(300*time.Millisecond), e.ttl(2*time.Second)
 	before := time.Now()
 	lease := e.lock(l, name, sqllock.MaxHold(maxHold), sqllock.LockDelay(delay))
 	<-lease.Context().Done()

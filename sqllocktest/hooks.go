@@ -102,7 +102,7 @@ func testHookReentry(e *env) {
 func testHookLost(e *env) {
 	e.losable()
 	var j journal
-	l, other := e.looseLocker(e.handle(), &Options{TTL: e.ttl(time.Second), Hooks: j.hooks(), Logger: slog.New(&j)}), e.locker(&Options{TTL: long})
+	l, other := e.looseLocker(e.handle(), &Options{TTL: e.ttl(2 * time.Second), Hooks: j.hooks(), Logger: slog.New(&j)}), e.locker(&Options{TTL: long})
 	lease := e.lock(l, e.name("k"))
 	next := e.lose(lease, other)
 	lost := e.wantLost("Unlock", lease.Unlock(e.ctx()))
@@ -129,7 +129,7 @@ func testHookLost(e *env) {
 // not taken.
 func (e *env) undelayed(o *Options, entered <-chan struct{}, release func()) {
 	e.Helper()
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	o.TTL = ttl
 	l, other := e.looseLocker(e.handle(), o), e.locker(&Options{TTL: ttl})
 	lease := e.lock(l, e.name("k"))
@@ -187,7 +187,7 @@ func testHookPanics(e *env) {
 	var j journal
 	hooks := j.hooks()
 	hooks.Acquired = func(sqllock.AcquiredEvent) { panic("a hook's panic") }
-	l := e.looseLocker(e.handle(), &Options{TTL: e.ttl(time.Second), Hooks: hooks, Logger: slog.New(&j)})
+	l := e.looseLocker(e.handle(), &Options{TTL: e.ttl(2 * time.Second), Hooks: hooks, Logger: slog.New(&j)})
 	for range 3 {
 		e.unlock(e.lock(l, e.name("k")))
 	}
@@ -202,7 +202,7 @@ func testHookPanics(e *env) {
 func testLogPanics(e *env) {
 	var j journal
 	l := e.looseLocker(e.handle(), &Options{
-		TTL: e.ttl(time.Second), Hooks: j.hooks(),
+		TTL: e.ttl(2 * time.Second), Hooks: j.hooks(),
 		Logger: slog.New(handlerFunc(func(slog.Record) { panic("a handler's panic") })),
 	})
 	e.unlock(e.lock(l, e.name("k")))
@@ -213,7 +213,7 @@ func testLogPanics(e *env) {
 
 func testQuietLog(e *env) {
 	var j journal
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	l := e.looseLocker(e.handle(), &Options{TTL: ttl, Logger: slog.New(&j)})
 	lease := e.lockWith(sqllock.WithOwner(e.ctx(), "secret-owner"), l, e.name("secret-name"))
 	time.Sleep(ttl)

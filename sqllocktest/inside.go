@@ -121,7 +121,7 @@ func testList(e *env) {
 }
 
 func testForceUnlock(e *env) {
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	holder, operator := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: long})
 	lease := e.lock(holder, e.name("k"), noted)
 	info, err := operator.ForceUnlock(e.ctx(), lease.Name())

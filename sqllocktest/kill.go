@@ -31,7 +31,7 @@ func testManyKilled(e *env) {
 	e.fresh()
 	var c crashes
 	hooks := c.hooks()
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	slack := e.ttl(time.Second) // longer where the database is slow
 	l := e.looseLocker(e.handle(), &Options{TTL: long, Hooks: hooks, Reaper: &sqllock.ReaperOptions{Interval: 200 * time.Millisecond}})
 	type kill struct {

@@ -19,7 +19,7 @@ var leasePromises = []promise{
 }
 
 func testRenewal(e *env) {
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	l, other := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: ttl})
 	lease := e.lock(l, e.name("k"))
 	for end := time.Now().Add(3*ttl + ttl/2); time.Now().Before(end); time.Sleep(ttl / 20) {
@@ -31,7 +31,7 @@ func testRenewal(e *env) {
 }
 
 func testRemaining(e *env) {
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	l := e.locker(&Options{TTL: ttl})
 	lease := e.lock(l, e.name("k"))
 	rises, last := 0, lease.Remaining()
@@ -55,7 +55,7 @@ func testRemaining(e *env) {
 }
 
 func testExpiry(e *env) {
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	crashing := e.looseLocker(e.handle(), &Options{TTL: ttl})
 	other := e.locker(&Options{TTL: ttl})
 	name := e.name("k")
@@ -86,7 +86,7 @@ func testExpiry(e *env) {
 }
 
 func testMixedTTLs(e *env) {
-	short := e.ttl(time.Second)
+	short := e.ttl(2 * time.Second)
 	l := e.locker(&Options{TTL: short})
 	var leases []*sqllock.Lease
 	for i := range 40 {
@@ -132,7 +132,7 @@ func testReleaseKeepsRow(e *env) {
 }
 
 func testRenewalKeepsVersion(e *env) {
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	l := e.locker(&Options{TTL: ttl})
 	lease := e.lock(l, e.name("k"))
 	was := e.row(lease.Name())
@@ -147,7 +147,7 @@ func testRenewalKeepsVersion(e *env) {
 }
 
 func testRenewalNeverShortens(e *env) {
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	l := e.locker(&Options{TTL: ttl})
 	lease := e.lock(l, e.name("k"))
 	if err := e.h.Table.Stretch(e.ctx(), e.handle(), lease.Name()); err != nil {
@@ -177,7 +177,7 @@ var contextPromises = []promise{
 type testKey struct{}
 
 func testAcquireContext(e *env) {
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	l, other := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: ttl})
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	lease := e.lockWith(ctx, l, e.name("k"))

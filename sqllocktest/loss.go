@@ -52,7 +52,7 @@ func testLossIsTold(e *env) {
 
 func testLossEverywhere(e *env) {
 	e.losable()
-	l, other := e.locker(&Options{TTL: e.ttl(time.Second)}), e.locker(&Options{TTL: long})
+	l, other := e.locker(&Options{TTL: e.ttl(2 * time.Second)}), e.locker(&Options{TTL: long})
 	outer := e.lock(l, e.name("k"))
 	inner := e.lockWith(outer.Context(), l, outer.Name())
 	bound, cancel := inner.Bind(context.Background())
@@ -83,7 +83,7 @@ func testLossEverywhere(e *env) {
 
 func testLossIsSticky(e *env) {
 	e.losable()
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	l, other := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: long})
 	lease := e.lock(l, e.name("k"))
 	e.unlock(e.lose(lease, other))
@@ -100,7 +100,7 @@ func testLossIsSticky(e *env) {
 
 func testLostUnlock(e *env) {
 	e.losable()
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	l, other := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: long})
 	lease := e.lock(l, e.name("k"))
 	next := e.lose(lease, other)
@@ -134,7 +134,7 @@ func testUnlockFindsLoss(e *env) {
 // testNoRevival has a lease expire in the database and nobody take it. The holder
 // must not go on as if nothing had been: somebody may have been in between.
 func testNoRevival(e *env) {
-	l := e.locker(&Options{TTL: e.ttl(time.Second)})
+	l := e.locker(&Options{TTL: e.ttl(2 * time.Second)})
 	lease := e.lock(l, e.name("k"))
 	e.expire(lease.Name())
 	receive(e, lease.Context().Done(), "the lease is lost")
@@ -150,7 +150,7 @@ func testNoRevival(e *env) {
 
 func testLossLetsIn(e *env) {
 	e.losable()
-	l := e.locker(&Options{TTL: e.ttl(time.Second), RetryMax: 50 * time.Millisecond})
+	l := e.locker(&Options{TTL: e.ttl(2 * time.Second), RetryMax: 50 * time.Millisecond})
 	lease := e.lock(l, e.name("k"))
 	waiting := locking(e.ctx(), l, lease.Name())
 	silent(e, waiting, "Lock returned while the name was held")
@@ -165,7 +165,7 @@ func testLossLetsIn(e *env) {
 }
 
 func testLossOfOne(e *env) {
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	l, other := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: long})
 	var leases []*sqllock.Lease
 	for range 5 {

@@ -135,7 +135,7 @@ func orBoth(lease *sqllock.Lease, err error) error {
 func (e *env) unused() (*sqllock.Locker, *sql.DB, *tap) {
 	e.Helper()
 	db, tap := e.open(e.source(), poolSize)
-	l := e.lockerOn(db, &Options{TTL: e.ttl(time.Second)})
+	l := e.lockerOn(db, &Options{TTL: e.ttl(2 * time.Second)})
 	_ = db.Close()
 	return l, db, tap
 }

@@ -54,7 +54,7 @@ func (e *env) take(db *sql.DB, n int) (giveBack func()) {
 }
 
 func testPoolOfOne(e *env) {
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	db, _ := e.open(e.source(), 1)
 	l, other := e.lockerOn(db, &Options{TTL: ttl}), e.locker(&Options{TTL: ttl})
 	lease := e.lock(l, e.name("k"))
@@ -84,7 +84,7 @@ func testPoolOfOneWarning(e *env) {
 }
 
 func testPoolOfOneKept(e *env) {
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	var j journal
 	db, _ := e.open(e.source(), 1)
 	l, other := e.lockerOn(db, &Options{TTL: ttl, Hooks: j.hooks()}), e.locker(&Options{TTL: ttl})
@@ -109,7 +109,7 @@ func testPoolOfOneKept(e *env) {
 }
 
 func testPoolOfTwo(e *env) {
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	db, _ := e.open(e.source(), 2)
 	l, other := e.lockerOn(db, &Options{TTL: ttl}), e.locker(&Options{TTL: ttl})
 	giveBack := e.take(db, 1) // also while the first lock is taken
@@ -124,7 +124,7 @@ func testPoolOfTwo(e *env) {
 
 // testPoolOfFive has the application use as much of the pool as it can get.
 func testPoolOfFive(e *env) {
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	db, _ := e.open(e.source(), 5)
 	l, other := e.lockerOn(db, &Options{TTL: ttl}), e.locker(&Options{TTL: ttl})
 	lease := e.lock(l, e.name("k"))
@@ -190,7 +190,7 @@ func testLockWhileBusy(e *env) {
 }
 
 func testPoolExhausted(e *env) {
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	conns := 2
 	db, _ := e.open(e.source(), conns+e.keeps(0))
 	l := e.lockerOn(db, &Options{TTL: ttl})
@@ -222,7 +222,7 @@ func testLaneRests(e *env) {
 // testSettings looks at every connection of a pool before and after a Locker has
 // used it.
 func testSettings(e *env) {
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	conns := 2 + e.keeps(0)
 	if e.inSessions() { // one holds, one waits
 		conns++

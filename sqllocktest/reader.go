@@ -11,7 +11,7 @@ import (
 // What becomes of readers, each for itself. The promises stand in shared.go.
 
 func testReaderRenewed(e *env) {
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	l, other := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: long})
 	name := e.name("k")
 	readers := []*sqllock.Lease{e.rlock(l, name), e.rlock(l, name), e.rlock(l, name)}
@@ -34,7 +34,7 @@ func testReaderRenewed(e *env) {
 }
 
 func testDeadReader(e *env) {
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	crashing := e.looseLocker(e.handle(), &Options{TTL: ttl})
 	l, writing := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: long, RetryMax: 50 * time.Millisecond})
 	lonely, common := e.name("lonely"), e.name("common")
@@ -129,7 +129,7 @@ func testWriterNotStarved(e *env) {
 }
 
 func testForceReaders(e *env) {
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	l, operator := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: long})
 	name := e.name("k")
 	readers := []*sqllock.Lease{e.rlock(l, name), e.rlock(l, name), e.rlock(operator, name)}

@@ -119,7 +119,7 @@ func testReentryContexts(e *env) {
 }
 
 func testHoldsInRow(e *env) {
-	l := e.locker(&Options{TTL: e.ttl(time.Second)})
+	l := e.locker(&Options{TTL: e.ttl(2 * time.Second)})
 	outer := e.lock(l, e.name("k"))
 	inner := e.lockWith(outer.Context(), l, outer.Name())
 	third := e.lockWith(inner.Context(), l, outer.Name())
@@ -266,7 +266,7 @@ func testWithoutOwner(e *env) {
 
 func testReentryLost(e *env) {
 	e.losable()
-	l, other := e.locker(&Options{TTL: e.ttl(time.Second)}), e.locker(&Options{TTL: long})
+	l, other := e.locker(&Options{TTL: e.ttl(2 * time.Second)}), e.locker(&Options{TTL: long})
 	lease := e.lock(l, e.name("k"))
 	ctx := lease.Context()
 	next := e.lose(lease, other)

@@ -231,7 +231,7 @@ func testLatePacket(e *env) {
 func testLateDuplicate(e *env) {
 	ttl := long
 	if e.inSessions() { // a session is given up when it has not answered for the TTL
-		ttl = e.ttl(time.Second)
+		ttl = e.ttl(2 * time.Second)
 	}
 	p, l := e.proxied(&Options{TTL: ttl, StatementTimeout: 300 * time.Millisecond})
 	other := e.locker(&Options{TTL: long})

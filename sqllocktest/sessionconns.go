@@ -139,7 +139,7 @@ func testSessionSmallPool(e *env) {
 // testSessionClose keeps the pool, and what a session would have left in it.
 func testSessionClose(e *env) {
 	db, _ := e.open(e.source(), poolSize)
-	ttl := e.ttl(time.Second) + 500*time.Millisecond // of which a server may count whole seconds
+	ttl := e.ttl(2*time.Second) + 500*time.Millisecond // of which a server may count whole seconds
 	other := e.locker(&Options{TTL: long})
 	l := e.looseLocker(db, &Options{TTL: ttl})
 	var names []string

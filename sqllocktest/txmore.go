@@ -43,7 +43,7 @@ func testTxPool(e *env) {
 
 func testTxMinHold(e *env) {
 	l, other := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
-	minHold := e.ttl(time.Second)
+	minHold := e.ttl(2 * time.Second)
 	name := e.name("k")
 	start := time.Now() // before the grant
 	lease := e.lock(l, name, sqllock.MinHold(minHold))

@@ -102,7 +102,7 @@ func (e *env) chatter(lease *sqllock.Lease, n int) int64 {
 }
 
 func testLookAtExpiry(e *env) {
-	ttl := e.ttl(time.Second)
+	ttl := e.ttl(2 * time.Second)
 	crashing := e.looseLocker(e.handle(), &Options{TTL: ttl})
 	rare := e.locker(&Options{TTL: long, RetryMin: time.Hour, RetryMax: time.Hour})
 	name := e.name("k")
