@@ -1,7 +1,7 @@
 # make test is all that a contributor needs; the other targets are what .ci/run
 # runs besides. scripts/ holds the logic.
 
-.PHONY: help test test-containers bench bench-quick faults faults-short planted setup check fmt fmt-check vet lint tidy-check cross
+.PHONY: help test test-containers bench bench-quick faults faults-short planted peers mutants setup check fmt fmt-check vet lint tidy-check cross
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -31,6 +31,14 @@ faults-short: ## the cells of it that say most, below four minutes
 planted: ## build the library with one known bug at a time and show what notices it, about five minutes
 	@faults/setup.sh
 	@cd faults && GOWORK=off go run ./planted $(ARGS)
+
+peers: ## the same harm to other locks, in one table beside ours, about ten minutes, see faults/README.md
+	@faults/setup.sh peers
+	@GOWORK=off go build -C faults -o ../bin/peers ./peers && exec bin/peers -report faults/peers-report.json $(ARGS)
+
+mutants: ## change the library in small ways, one at a time, and show which test notices, hours, see faults/README.md
+	@scripts/setup.sh
+	@GOWORK=off go build -C faults -o ../bin/mutants ./mutants && exec bin/mutants $(ARGS)
 
 setup: ## install, or name, what the tests need
 	@scripts/setup.sh

@@ -60,7 +60,7 @@ func run(args []string) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	results, err := plan.run(ctx, w, s.parallel)
+	results, err := plan.run(ctx, w, s.parallel, s.until)
 	err = errors.Join(err, w.Close())
 	report.Print(os.Stdout, results, plan.without)
 	if s.report != "" {
@@ -83,7 +83,8 @@ type settings struct {
 	nemeses, modes, databases []string
 	each                      time.Duration
 	seed                      uint64
-	parallel                  int
+	parallel, rounds          int
+	until                     time.Time
 	binary, keep, report      string
 	short, list               bool
 }
@@ -96,16 +97,24 @@ func parse(args []string) (s settings, err error) {
 	seconds := f.String("seconds", cmp.Or(os.Getenv("FAULT_SECONDS"), "60"), "for how long faults strike in each cell; FAULT_SECONDS is the default")
 	f.Uint64Var(&s.seed, "seed", 1, "of all that is random but the machine")
 	f.IntVar(&s.parallel, "parallel", 1, "how many cells run at a time")
+	f.IntVar(&s.rounds, "rounds", 1, "how often all is run, with a seed one higher each time")
 	f.StringVar(&s.binary, "binary", "", "the program of the clients, by default this one")
 	f.StringVar(&s.keep, "keep", "", "directory to keep the histories in; those of a failure are kept in any case")
 	f.StringVar(&s.report, "report", "faults-report.json", "file for the report; \"\" for none")
 	f.BoolVar(&s.short, "short", false, "the cells that say most only")
 	f.BoolVar(&s.list, "list", false, "say which cells there are, and run none")
+	budget := f.Duration("for", 0, "begin no cell when so long is over; 0 is for ever")
 	if err := f.Parse(args); err != nil {
 		return s, err
 	}
+	if *budget != 0 {
+		s.until = time.Now().Add(*budget)
+	}
 	if f.NArg() > 0 {
 		return s, fmt.Errorf("no arguments but flags are known: %q", f.Args())
+	}
+	if s.parallel < 1 || s.rounds < 1 {
+		return s, fmt.Errorf("-parallel and -rounds must be at least 1: %d, %d", s.parallel, s.rounds)
 	}
 	if s.binary == "" {
 		if s.binary, err = os.Executable(); err != nil {

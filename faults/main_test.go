@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/sqllock/sqllock/faults/internal/client"
@@ -22,8 +23,8 @@ func TestMain(m *testing.M) {
 
 // SQLite needs nothing that must be installed.
 func TestPausedClientsHarmTheRegisterThatNothingProtectsAndNoOther(t *testing.T) {
-	for _, seed := range []string{"1", "2", "3", "4"} {
-		c := paused(t, seed)
+	for seed := range 15 {
+		c := paused(t, strconv.Itoa(seed))
 		if c.Acquisitions == 0 || c.HandOvers == 0 || c.Lost == 0 {
 			t.Errorf("nothing happened: %+v", c)
 		}

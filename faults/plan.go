@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/sqllock/sqllock/faults/internal/cell"
 	"github.com/sqllock/sqllock/faults/internal/nemesis"
@@ -66,6 +67,13 @@ func (s settings) plan() (p plan, err error) {
 			})
 		}
 	}
+	round := p.specs
+	for i := range max(0, s.rounds-1) {
+		for _, spec := range round {
+			spec.Seed += uint64(i) + 1
+			p.specs = append(p.specs, spec)
+		}
+	}
 	if len(p.specs) == 0 {
 		return p, errors.New("there is no such cell; -list names them")
 	}
@@ -87,8 +95,9 @@ func (p plan) print(w io.Writer) {
 	}
 }
 
-// run runs the cells, some at a time, and says of each how it went.
-func (p plan) run(ctx context.Context, w *warden.Warden, parallel int) (results []cell.Result, err error) {
+// run runs the cells, some at a time, and says of each how it went. It begins none after
+// until, unless that is zero.
+func (p plan) run(ctx context.Context, w *warden.Warden, parallel int, until time.Time) (results []cell.Result, err error) {
 	results = make([]cell.Result, len(p.specs))
 	errs := make([]error, len(p.specs))
 	var mu sync.Mutex // of the output
@@ -96,7 +105,7 @@ func (p plan) run(ctx context.Context, w *warden.Warden, parallel int) (results 
 	turn := make(chan struct{}, parallel)
 	for i, spec := range p.specs {
 		turn <- struct{}{}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || !until.IsZero() && time.Now().After(until) {
 			break
 		}
 		running.Go(func() {

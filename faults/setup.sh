@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Makes sure that the machine has the servers that faults are done to, and what sets
-# their clocks. As root on Debian or Ubuntu it installs what is missing, after saying so,
-# and starts nothing; SQLLOCK_INSTALL=0 forbids that. Elsewhere it says what is missing,
-# and fails.
+# their clocks; with the argument peers also those of the locks that ours are compared
+# with. As root on Debian or Ubuntu it installs what is missing, after saying so, and
+# starts nothing; SQLLOCK_INSTALL=0 forbids that. Elsewhere it says what is missing, and
+# fails.
 set -euo pipefail
 
 # Servers are off the PATH of an ordinary user.
@@ -13,6 +14,7 @@ source "$(dirname "$0")/../scripts/install.sh"
 
 who=faults
 needs='the fault runs'
+peers=${1-}
 
 has() { command -v "$1" >/dev/null; }
 
@@ -26,11 +28,19 @@ has_postgres() {
 
 has_faketime() { compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null; }
 
+has_zookeeper() { has java && [[ -e /usr/share/java/zookeeper.jar ]]; }
+
 # missing prints a line for each missing thing: what it is, a tab, the packages.
 missing() {
   has_postgres || printf 'Postgres\tpostgresql\n'
   { has mariadbd && has mariadb-install-db; } || printf 'MariaDB\t%s\n' "$(mariadb_packages)"
   has_faketime || printf 'libfaketime\tlibfaketime\n'
+  if [[ $peers == peers ]]; then
+    has redis-server || printf 'Redis\tredis-server\n'
+    has etcd || printf 'etcd\tetcd-server\n'
+    # The package zookeeper would bring a desktop's Java with it.
+    has_zookeeper || printf 'ZooKeeper\tlibzookeeper-java default-jre-headless\n'
+  fi
 }
 
 install_missing

@@ -51,7 +51,7 @@ type kind struct {
 	ask func(addr string) (version, settings string, err error)
 }
 
-var kinds = []kind{postgresKind, mariadbKind, redisKind(Redis), redisKind(RedisAlways), etcdKind, zookeeperKind}
+var kinds = append([]kind{postgresKind, mariadbKind}, others...)
 
 // Fleet runs servers. It is not safe for concurrent use.
 type Fleet struct {

@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/sqllock/sqllock/faults/internal/check"
@@ -51,18 +52,18 @@ type Result struct {
 	Histories   string // directory, if they were kept
 }
 
-// What a cell is like. Half of the names have a LockDelay.
+// What a cell is like. Each third name has a LockDelay.
 const (
 	clients = 4
-	workers = 3
+	workers = 4
 	poll    = 25 * time.Millisecond
 	delay   = 200 * time.Millisecond
 	pool    = 8
 )
 
 var (
-	names  = []string{"a", "b", "c"}
-	delays = []time.Duration{0, delay, 0}
+	names  = []string{"a", "b", "c", "d", "e", "f"}
+	delays = []time.Duration{0, delay, 0, 0, delay, 0}
 )
 
 // ttl is the shortest that the mode takes: MySQL counts in whole seconds.
@@ -103,6 +104,7 @@ type site struct {
 	reader history.Reader
 	events []history.Event
 	until  int64
+	slow   atomic.Int64 // when the server was seen to be slow last, of package history
 }
 
 // Run runs a cell. The error says that it could not be run, not that a check failed.
@@ -117,7 +119,16 @@ func Run(ctx context.Context, w *warden.Warden, spec Spec) (r Result, err error)
 	if s.Keep != "" {
 		r.Histories = s.dir
 	}
-	if r.Failures, err = s.storm(ctx); err != nil {
+	probing, enough := context.WithCancel(ctx)
+	defer enough()
+	probed := make(chan error, 1)
+	go func() { probed <- s.probe(probing) }()
+	r.Failures, err = s.storm(ctx)
+	if err == nil && len(r.Failures) == 0 && ctx.Err() == nil {
+		r.Failures, err = s.drain()
+	}
+	enough()
+	if err = errors.Join(err, <-probed); err != nil {
 		return r, err
 	}
 	if len(r.Failures) == 0 && ctx.Err() == nil {
@@ -209,7 +220,7 @@ func (s *site) join(number int) (err error) {
 	if s.Database == server.SQLite {
 		cfg.DSN += immediate
 	}
-	c, err := fleet.New(cfg, number, s.Binary, net, s.log)
+	c, err := fleet.New(cfg, number, s.Binary, net)
 	if err == nil {
 		s.fleet = append(s.fleet, c)
 	}

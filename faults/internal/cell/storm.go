@@ -15,6 +15,9 @@ import (
 // settle is how long the clients work before the first strike.
 const settle = 500 * time.Millisecond
 
+// often is after how many strikes there is a pause that shows whether all is well again.
+const often = 12
+
 // storm lets the nemesis strike while the clients work, and looks at what they have
 // written on the way: a failure ends it.
 func (s *site) storm(ctx context.Context) ([]check.Failure, error) {
@@ -59,7 +62,7 @@ func (s *site) written(ctx context.Context) []check.Failure {
 	return check.Writes(register.Final{Writes: writes}, history.Now())
 }
 
-// strikes harms the site again and again, with pauses. After every fourth fault the
+// strikes harms the site again and again, with pauses. After some faults the
 // pause is long enough to see that all who wait are served.
 func (s *site) strikes(ctx context.Context) error {
 	target := &nemesis.Site{
@@ -76,8 +79,8 @@ func (s *site) strikes(ctx context.Context) error {
 		if err := s.Nemesis.Strike(ctx, target, rng); err != nil {
 			return err
 		}
-		rest = time.Duration(rng.Int64N(int64(s.ttl())))
-		if i%4 == 3 {
+		rest = time.Duration(rng.Int64N(int64(s.ttl() / 4)))
+		if i%often == often-1 {
 			rest = s.grace() + 200*time.Millisecond
 		}
 	}

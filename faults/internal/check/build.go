@@ -73,6 +73,7 @@ type run struct {
 	leases map[string]*lease
 	names  map[string][]*lease // in the order of ret
 	faults []*fault
+	busy   []span
 	last   int64 // time of the last event
 }
 
@@ -92,6 +93,8 @@ func build(events []history.Event, rules Rules) *run {
 			r.granted(e, calls[e.ID])
 		case history.Fault:
 			r.strike(strikes, e)
+		case history.Busy:
+			r.busy = append(r.busy, span{e.T, e.Until})
 		}
 	}
 	// What is said of a lease may be written before the return of its Lock is.

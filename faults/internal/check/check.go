@@ -69,10 +69,23 @@ type Rules struct {
 // Counts are how much was done, for the report.
 type Counts struct {
 	Acquisitions, HandOvers, Lost int
-	// Active are the hand-overs while a fault was active, Faults how many there were.
-	Active, Faults int
+	// Active are the hand-overs while a fault was active, Recovering those until it had
+	// healed for a TTL: so long who is gone may be waited for. Faults is how many faults
+	// there were.
+	Active, Recovering, Faults int
 	// Inversions are the pairs of waiters of which the later one was served first.
 	Inversions int
+}
+
+// Add adds what was done elsewhere.
+func (c *Counts) Add(other Counts) {
+	c.Acquisitions += other.Acquisitions
+	c.HandOvers += other.HandOvers
+	c.Lost += other.Lost
+	c.Active += other.Active
+	c.Recovering += other.Recovering
+	c.Faults += other.Faults
+	c.Inversions += other.Inversions
 }
 
 // History judges what the clients have written down so far.

@@ -1,7 +1,5 @@
 package check
 
-import "slices"
-
 // count counts what happened.
 func (r *run) count() Counts {
 	c := Counts{Acquisitions: len(r.leases), Faults: len(r.faults)}
@@ -14,7 +12,10 @@ func (r *run) count() Counts {
 				continue
 			}
 			c.HandOvers++
-			if slices.ContainsFunc(r.faults, func(f *fault) bool { return f.from <= l.ret && l.ret <= f.to }) {
+			if r.struck(l.ret-int64(r.rules.TTL), l.ret) {
+				c.Recovering++
+			}
+			if r.struck(l.ret, l.ret+1) {
 				c.Active++
 			}
 		}

@@ -46,7 +46,7 @@ func (r *run) late(l *lease) (Failure, bool) {
 	} else if l.done.T-last.T > int64(r.rules.TTL)/3 && last.Left > int64(r.rules.TTL)/3 {
 		return Failure{}, false // not fresh
 	}
-	allowed += l.done.Late
+	allowed += 2 * l.done.Late // that of the timer, and that of who waits for the context
 	if l.done.T <= allowed {
 		return Failure{}, false
 	}

@@ -33,9 +33,14 @@ func idles(r *run) []Failure {
 	return found
 }
 
-// calm reports that no fault was active between two times.
+// calm reports that no fault was active between two times, and the machine kept up.
 func (r *run) calm(from, to int64) bool {
-	return !slices.ContainsFunc(r.faults, func(f *fault) bool { return f.from < to && f.to > from })
+	return !r.struck(from, to) && !slices.ContainsFunc(r.busy, func(b span) bool { return b.from < to && b.to > from })
+}
+
+// struck reports that a fault was active between two times.
+func (r *run) struck(from, to int64) bool {
+	return slices.ContainsFunc(r.faults, func(f *fault) bool { return f.from < to && f.to > from })
 }
 
 // waiter returns somebody who waited all the time from one time to another, nil if

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/sqllock/sqllock/faults/internal/history"
@@ -35,20 +36,24 @@ func waits(r *run) []Failure {
 	return found
 }
 
-// span is a time in which nothing was done to anybody.
+// span is a time.
 type span struct{ from, to int64 }
 
-// quiet returns the times between the faults that are as long as a waiter may take.
+// quiet returns the times between the faults, and with a machine that keeps up, that are
+// as long as a waiter may take.
 func (r *run) quiet() []span {
 	var spans []span
 	from := int64(0)
-	faults := slices.Clone(r.faults)
-	slices.SortFunc(faults, func(a, b *fault) int { return int(a.from - b.from) })
-	for _, f := range faults {
-		if from > 0 && f.from-from > int64(r.rules.Grace) {
-			spans = append(spans, span{from, f.from})
+	troubles := slices.Clone(r.busy)
+	for _, f := range r.faults {
+		troubles = append(troubles, span{f.from, f.to})
+	}
+	slices.SortFunc(troubles, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	for _, trouble := range troubles {
+		if from > 0 && trouble.from-from > int64(r.rules.Grace) {
+			spans = append(spans, span{from, trouble.from})
 		}
-		from = max(from, f.to)
+		from = max(from, trouble.to)
 	}
 	if from > 0 && from < never && r.last-from > int64(r.rules.Grace) {
 		spans = append(spans, span{from, r.last})

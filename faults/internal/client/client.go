@@ -5,7 +5,6 @@
 package client
 
 import (
-	"bufio"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -19,22 +18,12 @@ import (
 
 	"github.com/sqllock/sqllock"
 	"github.com/sqllock/sqllock/faults/internal/history"
+	"github.com/sqllock/sqllock/faults/internal/orders"
 	"github.com/sqllock/sqllock/faults/internal/register"
 )
 
 // Variable is set in the environment of a client, and only there; it holds a Config.
 const Variable = "SQLLOCK_FAULTS_CLIENT"
-
-// The orders that a client gets on its standard input, one a line.
-const (
-	// Stop: begin nothing new, end in order.
-	Stop = "stop"
-	// Aim, followed by history.Plain or history.Guarded and a time of package history:
-	// have the next who holds make such a write, and stop the process with SIGSTOP in
-	// the middle of it, between what it has read and what it writes, if that is before
-	// then.
-	Aim = "aim"
-)
 
 // Config tells a client what to do.
 type Config struct {
@@ -72,12 +61,6 @@ func Main() {
 	os.Exit(0)
 }
 
-// aim is where the process is to stop.
-type aim struct {
-	at    string // history.Plain or history.Guarded
-	until int64
-}
-
 // client is the state that the workers share.
 type client struct {
 	cfg     Config
@@ -85,7 +68,7 @@ type client struct {
 	locks   *sqllock.Locker
 	locksDB *sql.DB // the handle of locks
 	work    *register.Registers
-	aimed   atomic.Pointer[aim]
+	orders  orders.Orders
 	ids     atomic.Int64
 	lag     lag
 
@@ -101,7 +84,7 @@ func serve(cfg Config) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	c := &client{cfg: cfg, log: log, ctx: ctx}
-	go c.obey(stop)
+	go c.orders.Obey(stop)
 	lockDB, err := handle(cfg.Driver, cfg.DSN, cfg.Pool)
 	if err != nil {
 		return err
@@ -132,21 +115,6 @@ func serve(cfg Config) error {
 	}
 	c.goroutines()
 	return log.Close()
-}
-
-// obey reads orders until there are no more. It has the standard input for as long as
-// the process lives.
-func (c *client) obey(stop func()) {
-	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		var a aim
-		if in.Text() == Stop {
-			stop()
-		} else if _, err := fmt.Sscanf(in.Text(), Aim+" %s %d", &a.at, &a.until); err == nil {
-			c.aimed.Store(&a)
-		}
-	}
-	// Nobody is there to read the history: a client must not outlive its run.
-	os.Exit(3)
 }
 
 func handle(driver, dsn string, conns int) (*sql.DB, error) {

@@ -7,7 +7,6 @@ import (
 	"database/sql"
 	"errors"
 	"math/rand/v2"
-	"syscall"
 	"time"
 
 	"github.com/sqllock/sqllock"
@@ -108,10 +107,12 @@ func (w *worker) share(h *held) {
 
 func (w *worker) alone(h *held) {
 	dice := w.rng.IntN(8)
-	if a := w.aimed.Load(); a != nil && a.until > history.Now() {
-		if dice = 7; a.at == history.Guarded {
-			dice = 4
-		}
+	switch w.orders.Aimed() {
+	case "":
+	case history.Guarded:
+		dice = 4
+	default:
+		dice = 7
 	}
 	switch dice {
 	case 0, 1: // as fast as can be
@@ -260,10 +261,7 @@ func (w *worker) plain(h *held) {
 // pause takes up to d, and stops the process here if it was told to.
 func (w *worker) pause(d time.Duration, at string) {
 	time.Sleep(time.Duration(w.rng.Int64N(int64(d))))
-	a := w.aimed.Load()
-	if a != nil && a.at == at && w.aimed.CompareAndSwap(a, nil) && a.until > history.Now() {
-		_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP)
-	}
+	w.orders.Reach(at)
 }
 
 // inspect asks the database who holds what this worker holds.

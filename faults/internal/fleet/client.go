@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/faults/internal/client"
-	"github.com/sqllock/sqllock/faults/internal/history"
+	"github.com/sqllock/sqllock/faults/internal/orders"
 	"github.com/sqllock/sqllock/internal/netproxy"
 )
 
@@ -28,10 +28,8 @@ type Client struct {
 	// Net is the network between the client and the server; nil for SQLite.
 	Net *netproxy.Proxy
 
-	cfg    client.Config // Proc and History change with each start
+	cfg    Config
 	number int
-	binary string
-	log    *history.Writer // of the run
 
 	mu    sync.Mutex
 	times int // how often it was started
@@ -42,9 +40,33 @@ type Client struct {
 	ended chan struct{}
 }
 
-// New starts a client.
-func New(cfg client.Config, number int, binary string, net *netproxy.Proxy, log *history.Writer) (*Client, error) {
-	c := &Client{Net: net, cfg: cfg, number: number, binary: binary, log: log}
+// Config says what to start.
+type Config struct {
+	Binary string
+	Dir    string // of the histories
+	// Variable returns the variable of the environment that makes a process of the binary
+	// a client, named proc, that writes its history to a file. It is the times'th in its
+	// place, from 1 up.
+	Variable func(proc, file string, times int) (string, error)
+}
+
+// New starts a client of the library.
+func New(cfg client.Config, number int, binary string, net *netproxy.Proxy) (*Client, error) {
+	return Launch(Config{
+		Binary: binary, Dir: cfg.History,
+		Variable: func(proc, file string, times int) (string, error) {
+			cfg := cfg
+			cfg.Proc, cfg.History = proc, file
+			cfg.Seed += uint64(number)<<32 + uint64(times)
+			text, err := json.Marshal(cfg)
+			return client.Variable + "=" + string(text), err
+		},
+	}, number, net)
+}
+
+// Launch starts a client of any kind, which has to obey the orders of package orders.
+func Launch(cfg Config, number int, net *netproxy.Proxy) (*Client, error) {
+	c := &Client{Net: net, cfg: cfg, number: number}
 	return c, c.Start()
 }
 
@@ -53,16 +75,13 @@ func (c *Client) Start() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.times++
-	cfg := c.cfg
-	cfg.Proc = fmt.Sprintf("c%d.%d", c.number, c.times)
-	cfg.Seed += uint64(c.number)<<32 + uint64(c.times)
-	cfg.History = filepath.Join(cfg.History, cfg.Proc+".jsonl")
-	text, err := json.Marshal(cfg)
+	proc := c.name(c.times)
+	variable, err := c.cfg.Variable(proc, c.history(proc), c.times)
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(c.binary)
-	cmd.Env = append(os.Environ(), client.Variable+"="+string(text))
+	cmd := exec.Command(c.cfg.Binary)
+	cmd.Env = append(os.Environ(), variable)
 	// A client that gets SIGSTOP from the terminal would spoil the run.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	c.said = new(strings.Builder)
@@ -73,10 +92,15 @@ func (c *Client) Start() error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	c.cmd, c.proc, c.ended = cmd, cfg.Proc, make(chan struct{})
+	c.cmd, c.proc, c.ended = cmd, proc, make(chan struct{})
 	go c.wait(cmd, c.ended)
 	return nil
 }
+
+// name is that of the times'th process in this place, history its file.
+func (c *Client) name(times int) string { return fmt.Sprintf("c%d.%d", c.number, times) }
+
+func (c *Client) history(proc string) string { return filepath.Join(c.cfg.Dir, proc+".jsonl") }
 
 // wait notes the end of a process. Whoever starts one waits for this.
 func (c *Client) wait(cmd *exec.Cmd, ended chan struct{}) {
@@ -97,7 +121,7 @@ func (c *Client) Histories() []string {
 	defer c.mu.Unlock()
 	var files []string
 	for i := 1; i <= c.times; i++ {
-		path := filepath.Join(c.cfg.History, fmt.Sprintf("c%d.%d.jsonl", c.number, i))
+		path := c.history(c.name(i))
 		if _, err := os.Stat(path); err == nil {
 			files = append(files, path)
 		}
@@ -115,13 +139,13 @@ func (c *Client) Kill() error {
 }
 
 // Stop sends the process SIGSTOP; or, if at is not "", it has the process stop itself in
-// the middle of a write of that kind, see [client.Aim], if it comes there in time.
+// the middle of a write of that kind, see [orders.Aim], if it comes there in time.
 func (c *Client) Stop(at string, within time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if at != "" {
 		// A process that is just about to stop when its time is over still does.
-		if err := c.order(fmt.Sprintf("%s %s %d", client.Aim, at, history.Now()+int64(within))); err != nil {
+		if err := c.order(orders.Aim(at, within)); err != nil {
 			return err
 		}
 		for deadline := time.Now().Add(within + 100*time.Millisecond); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
@@ -154,12 +178,24 @@ func (c *Client) Continue() error {
 func (c *Client) Drain() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.order(client.Stop)
+	return c.order(orders.Stop())
 }
 
 func (c *Client) order(text string) error {
 	_, err := io.WriteString(c.in, text+"\n")
 	return err
+}
+
+// HasEnded reports whether the process has ended.
+func (c *Client) HasEnded() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-c.ended:
+		return true
+	default:
+		return false
+	}
 }
 
 // Ended waits for the end of the process, for some time at most. The error says why it
@@ -188,6 +224,6 @@ func (c *Client) Ended(within time.Duration) error {
 
 // keepSaid puts what the process has said, which may be long, beside its history.
 func (c *Client) keepSaid(what string) error {
-	path := filepath.Join(c.cfg.History, c.proc+".stderr")
+	path := filepath.Join(c.cfg.Dir, c.proc+".stderr")
 	return errors.Join(fmt.Errorf("client %s: %s, see %s", c.proc, what, path), os.WriteFile(path, []byte(c.said.String()), 0o644))
 }

@@ -28,6 +28,7 @@ const (
 	Left  = "left"  // what a client had left in the end
 	Exit  = "exit"  // a process has ended
 
+	Busy  = "busy"  // from T until Until the machine or the server was slow, though nobody had harmed it
 	Fault = "fault" // a call of a nemesis: from its strike until it has healed
 )
 
@@ -47,7 +48,7 @@ type Event struct {
 	Owner  string `json:"owner,omitempty"`
 	Start  int64  `json:"start,omitempty"` // of the term, on the clock of the database, µs
 	Left   int64  `json:"left,omitempty"`  // Remaining, ns
-	Until  int64  `json:"until,omitempty"` // of a look: when it had been taken
+	Until  int64  `json:"until,omitempty"` // of a look: when it had been taken; of Busy its end
 	Age    int64  `json:"age,omitempty"`   // of the token, by the wall clock of the machine, ns
 	Late   int64  `json:"late,omitempty"`  // by how much the process overslept of late, ns
 	N      int64  `json:"n,omitempty"`     // what a register said, or what it was set to

@@ -24,6 +24,9 @@ type Site struct {
 	Server         *server.Server
 	Admin          *sql.DB // directly to the server; nil for SQLite
 	Log            *history.Writer
+	// Aims are where a process is to be when it is paused, in turn: operations of package
+	// history, "" is anywhere. nil is what the clients of the library can do.
+	Aims []string
 
 	pauses, next int // pauses and faults so far
 }

@@ -25,13 +25,17 @@ var kill = &Nemesis{
 	},
 }
 
-// aims are where a process is to be when it stops, in turn; "" is anywhere.
-var aims = []string{history.Plain, history.Guarded, history.Plain, ""}
+// defaultAims are those of a Site that has none.
+var defaultAims = []string{history.Plain, history.Guarded, history.Plain, ""}
 
 var pause = &Nemesis{
 	Name: "client-pause", About: "a client gets SIGSTOP for longer than its TTL and LockDelay, mostly in the middle of a write",
 	Strike: func(ctx context.Context, s *Site, rng *rand.Rand) error {
 		victim := s.victim(rng)
+		aims := s.Aims
+		if aims == nil {
+			aims = defaultAims
+		}
 		s.pauses++
 		at := aims[(s.pauses-1)%len(aims)]
 		// The process may stop at any time from now on.

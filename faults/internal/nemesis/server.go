@@ -34,12 +34,14 @@ var servers = []*Nemesis{
 	{
 		Name: "session-kill", About: "random sessions are ended by the server", NotFor: networked,
 		Strike: func(ctx context.Context, s *Site, rng *rand.Rand) error {
-			defer s.fault("session-kill", "", true)()
 			for range 1 + rng.IntN(5) {
-				if err := s.endSession(ctx, rng); err != nil {
+				healed := s.fault("session-kill", "", true)
+				err := s.endSession(ctx, rng)
+				sleep(ctx, between(rng, 0, s.TTL/8))
+				healed()
+				if err != nil {
 					return err
 				}
-				sleep(ctx, between(rng, 0, s.TTL/8))
 			}
 			return nil
 		},

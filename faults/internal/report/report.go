@@ -62,20 +62,57 @@ func count(r cell.Result, checks ...string) int {
 	return n
 }
 
-// Print prints the matrix.
+// Print prints the matrix, with all rounds of a cell in one line, and the sums of each
+// nemesis.
 func Print(w io.Writer, results []cell.Result, without []Without) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "nemesis\tmode\tdatabase\tacquisitions\thand-overs\tin faults\tfaults\tlosses\tinversions\toverlaps\ttoken\tregister\tothers\tunprotected\t")
-	for _, r := range results {
-		others := len(r.Failures) - count(r, check.Overlap, check.Remaining, check.Token, check.Register)
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", r.Nemesis.Name, r.Mode, r.Database,
-			r.Acquisitions, r.HandOvers, r.Active, r.Counts.Faults, r.Lost, r.Inversions,
-			count(r, check.Overlap, check.Remaining), count(r, check.Token), count(r, check.Register), others, r.Unprotected)
-	}
-	_ = t.Flush()
+	table(w, sum(results, cell.Spec.Name), func(r cell.Result) string {
+		return r.Nemesis.Name + "\t" + r.Mode + "\t" + r.Database
+	})
 	for _, none := range without {
 		fmt.Fprintf(w, "not applicable: %s with %s on %s: %s\n", none.Nemesis, none.Mode, none.Database, none.Why)
 	}
+	fmt.Fprintln(w)
+	table(w, sum(results, func(s cell.Spec) string { return s.Nemesis.Name }), func(r cell.Result) string {
+		return r.Nemesis.Name + "\tall\tall"
+	})
+	all := sum(results, func(cell.Spec) string { return "" })
+	for _, r := range all {
+		fmt.Fprintf(w, "in all: %d runs of cells, %d acquisitions, %d hand-overs, %d faults, %d failures\n",
+			len(results), r.Acquisitions, r.HandOvers, r.Counts.Faults, len(r.Failures))
+	}
+}
+
+func table(w io.Writer, results []cell.Result, name func(cell.Result) string) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "nemesis\tmode\tdatabase\tacquisitions\thand-overs\tin faults\tand a TTL\tfaults\tlosses\tinversions\toverlaps\ttoken\tregister\tothers\tunprotected\t")
+	for _, r := range results {
+		others := len(r.Failures) - count(r, check.Overlap, check.Remaining, check.Token, check.Register)
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", name(r),
+			r.Acquisitions, r.HandOvers, r.Active, r.Recovering, r.Counts.Faults, r.Lost, r.Inversions,
+			count(r, check.Overlap, check.Remaining), count(r, check.Token), count(r, check.Register), others, r.Unprotected)
+	}
+	_ = t.Flush()
+}
+
+// sum adds up the results of one key, in the order of the first of each.
+func sum(results []cell.Result, key func(cell.Spec) string) []cell.Result {
+	var sums []cell.Result
+	at := map[string]int{}
+	for _, r := range results {
+		k := key(r.Spec)
+		i, ok := at[k]
+		if !ok {
+			i = len(sums)
+			at[k] = i
+			sums = append(sums, cell.Result{Spec: r.Spec})
+		}
+		s := &sums[i]
+		s.Counts.Add(r.Counts)
+		s.Failures = append(s.Failures, r.Failures...)
+		s.Unprotected += r.Unprotected
+		s.Undecided = append(s.Undecided, r.Undecided...)
+	}
+	return sums
 }
 
 // Control reports, and says otherwise, that pauses did harm where nothing protects from
@@ -105,6 +142,7 @@ type row struct {
 	Acquisitions  int             `json:"acquisitions"`
 	HandOvers     int             `json:"handovers"`
 	InFaults      int             `json:"handovers_in_faults"`
+	Recovering    int             `json:"handovers_in_faults_and_a_ttl"`
 	Faults        int             `json:"faults"`
 	Lost          int             `json:"lost"`
 	Inversions    int             `json:"inversions"`
@@ -136,7 +174,7 @@ func Save(path string, results []cell.Result) error {
 	for _, r := range results {
 		file.Cells = append(file.Cells, row{
 			Nemesis: r.Nemesis.Name, Mode: r.Mode, Database: r.Database, Seed: r.Seed, Seconds: r.Took.Seconds(),
-			Acquisitions: r.Acquisitions, HandOvers: r.HandOvers, InFaults: r.Active, Faults: r.Counts.Faults,
+			Acquisitions: r.Acquisitions, HandOvers: r.HandOvers, InFaults: r.Active, Recovering: r.Recovering, Faults: r.Counts.Faults,
 			Lost: r.Lost, Inversions: r.Inversions, Overlaps: count(r, check.Overlap, check.Remaining),
 			Tokens: count(r, check.Token), Registers: count(r, check.Register), Unprotected: r.Unprotected,
 			Failed: append([]string{}, Failed(r)...), Failures: r.Failures, Undecided: r.Undecided, StruckSeconds: r.For.Seconds(),

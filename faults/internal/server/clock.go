@@ -3,7 +3,6 @@
 package server
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,24 +12,32 @@ import (
 // clock sets the time of one server with libfaketime, which asks a file by how much to
 // lie. Monotonic clocks are left alone: nobody sets them.
 type clock struct {
-	library, file string
-	offset        time.Duration
+	libraries, file string
+	offset          time.Duration
 }
 
-func newClock(dir string) (*clock, error) {
+// newClock makes a clock. An allocator that asks for the time while libfaketime starts
+// would end the server: malloc is then the one of the C library.
+func newClock(dir string, ownMalloc bool) (*clock, error) {
 	c := &clock{file: filepath.Join(dir, "clock")}
-	found, _ := filepath.Glob("/usr/lib/*/faketime/libfaketimeMT.so.1")
-	if len(found) == 0 {
-		return nil, errors.New("no libfaketime found; faults/setup.sh installs it")
+	patterns := []string{"/usr/lib/*/faketime/libfaketimeMT.so.1"}
+	if ownMalloc {
+		patterns = append(patterns, "/lib/*/libc_malloc_debug.so.0")
 	}
-	c.library = found[0]
+	for _, pattern := range patterns {
+		found, _ := filepath.Glob(pattern)
+		if len(found) == 0 {
+			return nil, fmt.Errorf("no %s found; faults/setup.sh installs libfaketime", pattern)
+		}
+		c.libraries += found[0] + " "
+	}
 	return c, c.step(0)
 }
 
 // command is what to put before the command of the server.
 func (c *clock) command() []string {
 	return []string{
-		"/usr/bin/env", "LD_PRELOAD=" + c.library, "FAKETIME_TIMESTAMP_FILE=" + c.file,
+		"/usr/bin/env", "LD_PRELOAD=" + c.libraries, "FAKETIME_TIMESTAMP_FILE=" + c.file,
 		"FAKETIME_NO_CACHE=1", "FAKETIME_DONT_FAKE_MONOTONIC=1",
 	}
 }

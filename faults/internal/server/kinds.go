@@ -8,10 +8,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 	_ "modernc.org/sqlite"             // the driver "sqlite"
+
+	"github.com/sqllock/sqllock/internal/peerserver"
 )
 
 // A server that is killed breaks connections: that is no news here.
@@ -69,6 +72,31 @@ var kinds = map[string]kind{
 		name: SQLite, driver: "sqlite",
 		dsn: func(dir, _ string) string { return File(dir) },
 	},
+	Redis:       peer(Redis, peerserver.Redis(false)),
+	RedisAlways: peer(RedisAlways, peerserver.Redis(true)),
+	Etcd:        peer(Etcd, peerserver.Etcd()),
+	ZooKeeper:   peer(ZooKeeper, peerserver.ZooKeeper(zookeeperTick)),
+}
+
+// zookeeperTick lets sessions be as short as two seconds, and end on time.
+const zookeeperTick = 200 * time.Millisecond
+
+// peer is a server of other locks.
+func peer(name string, p peerserver.Server) kind {
+	return kind{
+		name: name, accounts: p.Accounts, ownMalloc: name == Redis || name == RedisAlways,
+		serve: func(dir, _ string, port int) ([]string, error) {
+			path, err := lookUp(p.Program)
+			if err != nil {
+				return nil, err
+			}
+			return p.Serve(path, dir, port)
+		},
+		ask: func(addr string) error {
+			_, err := p.Ask(addr)
+			return err
+		},
+	}
 }
 
 // File returns the DSN of an SQLite database in a directory.

@@ -24,6 +24,12 @@ const (
 	Postgres = "postgres"
 	MariaDB  = "mariadb"
 	SQLite   = "sqlite" // a file, no server
+
+	// Those that others lock with.
+	Redis       = "redis"
+	RedisAlways = "redis-always" // with a flush before each reply
+	Etcd        = "etcd"
+	ZooKeeper   = "zookeeper"
 )
 
 // patience bounds each step that a server takes.
@@ -58,6 +64,10 @@ type kind struct {
 	dsn     func(addr, database string) string
 	admin   string // the database to connect to first
 	create  string // the statement that makes the database of the run
+	// ask fails as long as the server is not ready; nil asks in SQL.
+	ask func(addr string) error
+	// ownMalloc says that the server brings an allocator of its own.
+	ownMalloc bool
 }
 
 // Start starts a database. With steppable it runs under a clock that Step sets.
@@ -72,7 +82,7 @@ func Start(w *warden.Warden, name string, steppable bool) (*Server, error) {
 		return nil, err
 	}
 	if steppable {
-		if s.clock, err = newClock(s.dir); err != nil {
+		if s.clock, err = newClock(s.dir, k.ownMalloc); err != nil {
 			return nil, err
 		}
 	}
@@ -88,17 +98,20 @@ func (s *Server) launch() error {
 		return nil
 	}
 	s.data = filepath.Join(s.dir, "data")
-	argv, err := s.kind.prepare(s.data)
-	if err != nil {
-		return err
+	if s.kind.prepare != nil {
+		argv, err := s.kind.prepare(s.data)
+		if err != nil {
+			return err
+		}
+		if err := s.finish(argv); err != nil {
+			return err
+		}
 	}
-	if err := s.finish(argv); err != nil {
-		return err
-	}
+	var err error
 	if s.port, err = warden.FreePort(); err != nil {
 		return err
 	}
-	if err := s.boot(); err != nil {
+	if err := s.boot(); err != nil || s.kind.create == "" {
 		return err
 	}
 	return s.exec(s.port, s.kind.admin, s.kind.create)
@@ -156,13 +169,21 @@ func (s *Server) serve(argv []string, port int) (pid int, err error) {
 		if err != nil || ended {
 			return 0, errors.Join(fmt.Errorf("the server ended: %s", status), err)
 		}
-		if err = s.exec(port, s.kind.admin, `SELECT 1`); err == nil {
+		if err = s.ask(port); err == nil {
 			return pid, nil
 		}
 		if time.Now().After(deadline) {
 			return 0, fmt.Errorf("the server does not answer: %w", err)
 		}
 	}
+}
+
+// ask fails as long as the server does not answer.
+func (s *Server) ask(port int) error {
+	if s.kind.ask != nil {
+		return s.kind.ask(address(port))
+	}
+	return s.exec(port, s.kind.admin, `SELECT 1`)
 }
 
 // exec runs one statement on a connection of its own.
@@ -190,7 +211,7 @@ func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Ito
 func (s *Server) Driver() string { return s.kind.driver }
 
 // DSN returns the data source name of the database of the run, by way of addr, a
-// host:port; "" is the server itself. SQLite has no addresses.
+// host:port; "" is the server itself. SQLite has no addresses. It is for SQL only.
 func (s *Server) DSN(addr string) string {
 	if s.kind.serve == nil {
 		return s.kind.dsn(s.dir, "")

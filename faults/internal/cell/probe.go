@@ -1,0 +1,42 @@
+//go:build linux
+
+package cell
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/sqllock/sqllock/faults/internal/history"
+)
+
+const (
+	// probing is how often the server is asked whether it keeps up.
+	probing = 50 * time.Millisecond
+	// sluggish is what a machine does that takes so much longer for that: how long a
+	// waiter takes says nothing about the library then.
+	sluggish = 50 * time.Millisecond
+)
+
+// probe asks the server for nothing, straight and not through the networks of the
+// clients, until ctx ends, and writes down when that took long.
+func (s *site) probe(ctx context.Context) error {
+	db, err := sql.Open(s.srv.Driver(), s.srv.DSN(""))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	db.SetMaxOpenConns(1)
+	for ctx.Err() == nil {
+		began := history.Now()
+		time.Sleep(probing)
+		asking, cancel := context.WithTimeout(ctx, time.Second)
+		_, _ = db.ExecContext(asking, "SELECT 1") // that it is down is the fault of a nemesis
+		cancel()
+		if now := history.Now(); now-began > int64(probing+sluggish) {
+			s.slow.Store(now)
+			s.log.Write(history.Event{Op: history.Busy, T: began, Until: now})
+		}
+	}
+	return nil
+}

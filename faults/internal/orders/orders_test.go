@@ -1,0 +1,113 @@
+//go:build linux
+
+package orders_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/faults/internal/orders"
+)
+
+const variable = "SQLLOCK_ORDERS_TEST"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(variable) != "" {
+		obey()
+	}
+	os.Exit(m.Run())
+}
+
+// obey is a process that comes to two operations again and again, and says so before and
+// after, until it is told to end.
+func obey() {
+	var o orders.Orders
+	ended := make(chan struct{})
+	go o.Obey(func() { close(ended) })
+	for {
+		select {
+		case <-ended:
+			fmt.Println("ended")
+			os.Exit(0)
+		default:
+		}
+		o.Reach("other")
+		aimed := o.Aimed()
+		before := time.Now()
+		o.Reach("write")
+		if aimed != "" && o.Aimed() == "" {
+			fmt.Println("went on after", time.Since(before).Milliseconds())
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestAProcessStopsInTheOperationThatItIsToldAndGoesOnThere(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), variable+"=1")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	said := bufio.NewScanner(out)
+	say := func(order string) {
+		if _, err := io.WriteString(in, order+"\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	say(orders.Aim("write", 10*time.Second))
+	for deadline := time.Now().Add(10 * time.Second); !stopped(t, cmd.Process.Pid); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it did not stop")
+		}
+	}
+	const pause = 200 * time.Millisecond
+	time.Sleep(pause)
+	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	var ms int64
+	if !said.Scan() {
+		t.Fatal("it said nothing")
+	}
+	if _, err := fmt.Sscanf(said.Text(), "went on after %d", &ms); err != nil || ms < pause.Milliseconds() {
+		t.Errorf("it said %q: it was not stopped in the operation", said.Text())
+	}
+	say(orders.Stop())
+	if !said.Scan() || said.Text() != "ended" {
+		t.Errorf("told to end it said %q", said.Text())
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// stopped asks the kernel.
+func stopped(t *testing.T, pid int) bool {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, state, _ := strings.Cut(string(text), ") ")
+	return strings.HasPrefix(state, "T")
+}

@@ -1,0 +1,72 @@
+//go:build linux
+
+package locks
+
+import (
+	"context"
+	"time"
+
+	"github.com/bsm/redislock"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/sqllock/sqllock/faults/internal/server"
+)
+
+// retryEvery is how often a waiter asks again: redislock wakes nobody.
+const retryEvery = 10 * time.Millisecond
+
+// redislocks returns redislock on one of the Redis servers.
+func redislocks(name string) System {
+	s := System{
+		Name: "redislock/redis", Server: name,
+		Knows:  "`Lock.TTL`, which asks Redis each time: there is no signal, and nothing is renewed",
+		Claims: "“simplified distributed locking” with a TTL; of fencing nothing is said",
+		Open: func(_ context.Context, s Site) (Client, error) {
+			c := goRedis(s)
+			return &redislockClient{c, redislock.New(c), s.TTL}, nil
+		},
+		Clock: func(ctx context.Context, s Site) (time.Time, error) {
+			c := goRedis(s)
+			defer func() { _ = c.Close() }()
+			return c.Time(ctx).Result()
+		},
+	}
+	if name == server.RedisAlways {
+		// What is flushed differs only when the server is killed.
+		s.Name, s.Only = "redislock/redis-always", "server-kill"
+	}
+	return s
+}
+
+func goRedis(s Site) *goredis.Client {
+	return goredis.NewClient(&goredis.Options{Addr: s.Addr, PoolSize: max(conns, 2*s.Workers)})
+}
+
+type redislockClient struct {
+	client *goredis.Client
+	locks  *redislock.Client
+	ttl    time.Duration
+}
+
+func (c *redislockClient) Lock(ctx context.Context, _ int, name string) (Held, error) {
+	l, err := c.locks.Obtain(ctx, name, c.ttl, &redislock.Options{RetryStrategy: redislock.LinearBackoff(retryEvery)})
+	if err != nil {
+		return nil, err
+	}
+	return redislockLock{l}, nil
+}
+
+func (c *redislockClient) Close() error { return c.client.Close() }
+
+// redislockLock has a token that is a random text: it tells terms apart, and does not
+// say which of them is the later one.
+type redislockLock struct{ *redislock.Lock }
+
+func (l redislockLock) Token() int64 { return 0 }
+
+func (l redislockLock) Holds(ctx context.Context) bool {
+	left, err := l.TTL(ctx)
+	return err == nil && left > 0
+}
+
+func (l redislockLock) Unlock(ctx context.Context) error { return l.Release(ctx) }
