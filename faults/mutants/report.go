@@ -1,0 +1,119 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"text/tabwriter"
+)
+
+// report is a file of verdicts, one JSON object a line, written as they come.
+type report struct {
+	path string
+	all  []verdict
+}
+
+// load reads what an earlier run has found out.
+func (r *report) load() error {
+	f, err := os.Open(r.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		var v verdict
+		if err := json.Unmarshal(lines.Bytes(), &v); err != nil {
+			return fmt.Errorf("%s: %w", r.path, err)
+		}
+		r.all = append(r.all, v)
+	}
+	return lines.Err()
+}
+
+// known returns the last verdict on a mutant, or none.
+func (r *report) known(m *mutant) (v verdict) {
+	for _, x := range r.all {
+		if x.Mutant == m.id() && x.Change == m.change() {
+			v = x
+		}
+	}
+	return v
+}
+
+// latest returns one verdict on each mutant.
+func (r *report) latest() (all []verdict) {
+	at := make(map[string]int)
+	for _, v := range r.all {
+		i, again := at[v.Mutant]
+		if !again {
+			i, all = len(all), append(all, v)
+			at[v.Mutant] = i
+		}
+		all[i] = v
+	}
+	return all
+}
+
+func (r *report) add(v verdict) error {
+	r.all = append(r.all, v)
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(r.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(text, '\n'))
+	return errors.Join(err, f.Close())
+}
+
+// show prints all mutants that count, what became of the targets, and who survived.
+func show(w io.Writer, all []verdict) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "mutant\tchange\tkilled by\tseconds")
+	for _, v := range all {
+		if v.Fate == stillborn {
+			continue
+		}
+		by := v.By
+		if v.Fate != killed {
+			by = v.Fate
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.0f\n", v.Mutant, v.Change, by, v.Seconds)
+	}
+	fmt.Fprintln(t, "\ntarget\tmutants\tkilled\tper cent\tunclear\tstillborn")
+	names := []string{""}
+	for _, x := range targets {
+		names = append(names, x.name)
+	}
+	for _, name := range append(names[1:], "") {
+		n := make(map[string]int)
+		for _, v := range all {
+			if name == "" || v.Target == name {
+				n[v.Fate]++
+			}
+		}
+		counted := n[killed] + n[survived] + n[unclear]
+		if name == "" {
+			name = "all"
+		}
+		fmt.Fprintf(t, "%s\t%d\t%d\t%.0f\t%d\t%d\n", name, counted, n[killed], 100*float64(n[killed])/float64(max(1, counted)), n[unclear], n[stillborn])
+	}
+	_ = t.Flush()
+	for _, v := range all {
+		if v.Fate == survived || v.Fate == unclear {
+			fmt.Fprintf(w, "%s: %s: %s %s\n", v.Fate, v.Mutant, v.Change, v.By)
+		}
+	}
+}

@@ -1,0 +1,88 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// target is a part of the library. A sample has as many mutants of each.
+type target struct {
+	name  string
+	files []string // patterns
+}
+
+var targets = []target{
+	{"engine", []string{"engine.go", "lane.go", "attempt.go", "gate.go"}},
+	{"keeper", []string{"keeper.go", "renewal.go", "lease.go", "hold.go", "clock*.go"}},
+	{"queue", []string{"queue.go", "tickets.go", "attend.go", "stand.go", "push.go", "poll.go", "watch.go", "deadlock.go"}},
+	{"undo", []string{"undo.go", "unlock.go", "unique.go"}},
+	{"sessions", []string{"sessions.go", "seat.go", "grip.go", "ping.go"}},
+	{"locksqlite", []string{"locksqlite/*.go"}},
+	{"lockpg", []string{"lockpg/*.go", "migrations/postgres/*_line.sql"}},
+	{"lockmysql", []string{"lockmysql/*.go"}},
+}
+
+// elsewhere are files of other systems.
+var elsewhere = regexp.MustCompile(`_(test|other|darwin|windows)\.go$`)
+
+// mutants returns all mutants of a target.
+func (t *target) mutants(root string) (all []mutant, err error) {
+	for _, pattern := range t.files {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			return nil, err
+		}
+		found = slices.DeleteFunc(found, elsewhere.MatchString)
+		if len(found) == 0 {
+			return nil, fmt.Errorf("there is no %s", pattern)
+		}
+		for _, path := range found {
+			file, err := filepath.Rel(root, path)
+			if err != nil {
+				return nil, err
+			}
+			source, err := os.ReadFile(path)
+			if err != nil {
+				return nil, err
+			}
+			f := &finder{group: t.name, file: file, source: source}
+			if strings.HasSuffix(file, ".sql") {
+				f.inFunctions()
+			} else if err := f.inGo(); err != nil {
+				return nil, err
+			}
+			all = append(all, f.sorted()...)
+		}
+	}
+	return all, nil
+}
+
+// sample is what is to be judged, in turn a mutant of each target, until as many of
+// each were counted as are wanted. Which they are depends on the seed and the source.
+func sample(root string, seed uint64, wanted *regexp.Regexp) (lists [][]mutant, err error) {
+	for _, t := range targets {
+		if !wanted.MatchString(t.name) {
+			continue
+		}
+		all, err := t.mutants(root)
+		if err != nil {
+			return nil, err
+		}
+		lists = append(lists, shuffled(all, seed, t.name))
+	}
+	return lists, nil
+}
+
+func targetNames() string {
+	var names []string
+	for _, t := range targets {
+		names = append(names, t.name)
+	}
+	return strings.Join(names, ", ")
+}
