@@ -13,7 +13,6 @@ type awaited struct {
 	reqs []int // who asks, in their order
 
 	holder    driver.Holder // as far as known, who may have expired
-	known     bool          // there is a row
 	untidy    bool          // the row counts those who may be gone
 	notBefore int64
 	waitUntil int64
@@ -77,7 +76,7 @@ func (l *lining) state(ctx context.Context, names []string, of func(key int) *aw
 	return query(ctx, l.conn, l.store.queries.line.state, []any{toJSON(names)}, func(scan func(...any) error) error {
 		var key int
 		var n awaited
-		targets := []any{&key, &n.known, &n.untidy, &n.notBefore, &n.waitUntil, &n.seq, &n.now}
+		targets := []any{&key, &n.untidy, &n.notBefore, &n.waitUntil, &n.seq, &n.now}
 		if err := scan(append(targets, holderTargets(&n.holder)...)...); err != nil {
 			return err
 		}

@@ -77,7 +77,6 @@ WHERE l.name IN (SELECT r.value FROM json_each(?1) AS r)`
 	// queryLine reads what a request has to know of each name.
 	queryLine = `
 SELECT r.key,
-       l.name IS NOT NULL,
        CASE WHEN ` + together + ` THEN ` + miscounted + ` ELSE 0 END,
        coalesce(l.not_before, 0),
        coalesce(l.wait_until, 0),
