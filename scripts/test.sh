@@ -16,7 +16,7 @@ status=0
 for module in $(scripts/modules.sh); do
   # -count=1: a result from the cache says nothing about today's servers, and
   # covers no pair.
-  (cd "$module" && GOWORK=off CGO_ENABLED=1 go test -race -count=1 -timeout 25m ./...) || status=1
+  (cd "$module" && GOWORK=off CGO_ENABLED=1 go test -race -count=1 -timeout 40m ./...) || status=1
 done
 
 # The lines are written by internal/testdb: a verb, a mode, a database, a reason.

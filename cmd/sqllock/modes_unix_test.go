@@ -217,6 +217,7 @@ func TestARunOfASessionModeHasThreeConnectionsAtMost(t *testing.T) {
 		idle := count() // those of the test
 		holding := s.shell(t, "@UP; sleep 60", "--mode", string(m), "--ttl", "2s", "n")
 		waiting := s.start(t, "run", "--mode", string(m), "--ttl", "2s", "n", "--", "echo", "ran")
+		eventually(t, "both are connected", func() bool { return count()-idle >= 2 })
 		least, most := 99, 0
 		for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 			n := count() - idle
