@@ -187,3 +187,20 @@ func difference(was, now string) (lines []string) {
 	}
 	return lines
 }
+
+// The term of a name is written anew by each holder, with all that it says of him.
+func TestATermNamesTheBackendOfItsHolder(t *testing.T) {
+	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
+		for range 2 {
+			c := m.client(t, d)
+			r := noted("k")
+			s, res := c.take(t, r)
+			ping(t, s, r, res)
+			pid := backendOf(t, c.db, "k")
+			if n := get[int](t, c.db, `SELECT count(*) FROM pg_locks WHERE pid = $1 AND locktype IN ('advisory', 'tuple', 'transactionid')`, pid); n == 0 {
+				t.Errorf("the backend %d holds no lock", pid)
+			}
+			letGo(t, s, r, res)
+		}
+	})
+}

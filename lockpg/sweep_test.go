@@ -2,6 +2,7 @@ package lockpg_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -165,6 +166,15 @@ func TestEachCrashIsToldOnceWhoeverComesFirst(t *testing.T) {
 	}
 	if len(told) != names {
 		t.Errorf("%d crashes were told, %d happened", len(told), names)
+	}
+}
+
+func TestAReaperThatCannotAskForItsTurnIsTold(t *testing.T) {
+	store := open(t, migrated(t))
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if mine, err := store.Turn(ended, time.Hour); mine || !errors.Is(err, context.Canceled) {
+		t.Errorf("Turn = %v, %v", mine, err)
 	}
 }
 

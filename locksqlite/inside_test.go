@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -183,6 +184,21 @@ func TestRevokeEndsWhatIsHeldOrKeptAndNothingElse(t *testing.T) {
 	again, err := s.Revoke(t.Context(), []string{"held"})
 	if err != nil || again[0].Revoked || again[0].Row.Holder.Version != after[1].Holder.Version {
 		t.Errorf("revoked again: %+v, %v", again, err)
+	}
+}
+
+func TestARevokeThatFailsSaysSoAndEndsNothing(t *testing.T) {
+	db := open(t, migrated(t))
+	s := openStore(t, db)
+	grant(t, s, ask("a", "b"))
+	exec(t, db, `CREATE TRIGGER stubborn BEFORE UPDATE ON sqllock_lock WHEN old.name = 'b' BEGIN SELECT RAISE(ABORT, 'stubborn'); END`)
+	if res, err := s.Revoke(t.Context(), []string{"a", "b"}); err == nil || !strings.Contains(err.Error(), "stubborn") {
+		t.Errorf("Revoke = %+v, %v", res, err)
+	}
+	for _, r := range look(t, s, "a", "b") {
+		if !r.Held() {
+			t.Errorf("%+v", r)
+		}
 	}
 }
 
