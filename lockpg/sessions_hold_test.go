@@ -193,7 +193,7 @@ func TestATermNamesTheBackendOfItsHolder(t *testing.T) {
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		for range 2 {
 			c := m.client(t, d)
-			r := noted("k")
+			r := ask("k")
 			s, res := c.take(t, r)
 			ping(t, s, r, res)
 			pid := backendOf(t, c.db, "k")
