@@ -113,9 +113,14 @@ func (h *hold) fenced(ctx context.Context) error {
 // whyGone asks the database why it does not know a term any more. The reason is 0
 // if it does know it.
 func (l *Locker) whyGone(ctx context.Context, h *hold) (reason Reason, err error) {
-	err = l.bounded(ctx, l.cfg.timeout(h.ttl), func(ctx context.Context) (err error) {
-		reason, err = l.mode.why(ctx, h.name, h.acq, h.token)
-		return err
+	err = l.bounded(ctx, l.cfg.timeout(h.ttl), func(ctx context.Context) error {
+		for pause := newPauses(&l.cfg); ; {
+			var err error
+			reason, err = l.mode.why(ctx, h.name, h.acq, h.token)
+			if err == nil || l.mode.classify(err) != driver.Again || nap(ctx, pause.next()) != nil {
+				return err
+			}
+		}
 	})
 	return reason, err
 }

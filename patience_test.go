@@ -46,3 +46,23 @@ func TestAnUnlockAfterAGuardWaitsALittleForTheRow(t *testing.T) {
 		})
 	}
 }
+
+func TestAFencedLeaseIsLostAlsoIfTheDatabaseWantsToBeAskedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b, other := newBench(t, db, &sqllock.UniqueOptions{TTL: time.Hour}), newBench(t, db, nil)
+		defer b.close()
+		defer other.close()
+		lease := b.lock("a")
+		if _, err := other.ForceUnlock(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		db.set(func(f *fake) { f.after = once("look", errDeadlock) })
+		err := lease.GuardBy(t.Context(), func(context.Context, driver.GuardStore, driver.GuardRequest) (driver.GuardStatus, error) {
+			return driver.Fenced, nil
+		})
+		if !errors.Is(err, sqllock.ErrFenced) || !errors.Is(context.Cause(lease.Context()), sqllock.ErrLost) {
+			t.Errorf("Guard: %v, and the context ended because of %v", err, context.Cause(lease.Context()))
+		}
+	})
+}

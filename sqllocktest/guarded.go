@@ -82,7 +82,7 @@ func testDoGuarded(e *env) {
 func testGuardIsolation(e *env) {
 	book := e.ledger()
 	for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
-		short, silentOne := e.locker(&Options{TTL: e.ttl(600 * time.Millisecond)}), e.locker(&Options{TTL: sqllock.MaxTTL})
+		short, silentOne := e.locker(&Options{TTL: e.ttl(2 * time.Second)}), e.locker(&Options{TTL: sqllock.MaxTTL})
 		other := e.locker(&Options{TTL: time.Minute})
 		first := func(tx *sql.Tx) {
 			e.Helper()

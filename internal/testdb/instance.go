@@ -40,7 +40,7 @@ func launch(e engine, args []string) (*instance, error) {
 		return nil, err
 	}
 	i := &instance{engine: e, warden: w, user: warden.Account(e.account()), progs: progs, args: args}
-	if i.dir, err = w.MkdirTemp(i.user); err != nil {
+	if i.dir, err = w.MkdirMemory(i.user); err != nil {
 		return nil, err
 	}
 	if err = i.initialise(); err == nil {

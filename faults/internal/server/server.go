@@ -78,7 +78,7 @@ func Start(w *warden.Warden, name string, steppable bool) (*Server, error) {
 	}
 	s := &Server{kind: k, warden: w, user: warden.Account(k.accounts)}
 	var err error
-	if s.dir, err = w.MkdirTemp(s.user); err != nil {
+	if s.dir, err = w.MkdirMemory(s.user); err != nil {
 		return nil, err
 	}
 	if steppable {

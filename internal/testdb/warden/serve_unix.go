@@ -83,7 +83,7 @@ func (s *server) answer(r request) reply {
 func (s *server) do(r request) (reply, error) {
 	switch r.Op {
 	case opMkdir:
-		dir, err := s.mkdir(r.Command.User)
+		dir, err := s.mkdir(r.Command.User, r.Command.Dir)
 		return reply{Dir: dir}, err
 	case opStart:
 		pid, err := s.start(r.Command)
@@ -101,8 +101,8 @@ func (s *server) do(r request) (reply, error) {
 	return reply{}, c.do(r.Op)
 }
 
-func (s *server) mkdir(owner *User) (string, error) {
-	dir, err := os.MkdirTemp("", "sqllock-test-")
+func (s *server) mkdir(owner *User, parent string) (string, error) {
+	dir, err := os.MkdirTemp(parent, "sqllock-test-")
 	if err != nil {
 		return "", err
 	}

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -206,6 +207,17 @@ func TestAfterCloseAllIsGoneAndCallsFail(t *testing.T) {
 	}
 	if _, err := w.MkdirTemp(nil); err == nil {
 		t.Error("a closed warden made a directory")
+	}
+}
+
+func TestADirectoryIsWhereTMPDIRSaysOrInMemoryIfThereIsRoom(t *testing.T) {
+	said := t.TempDir()
+	for tmp, want := range map[string][]string{"": {"/tmp", "/dev/shm"}, said: {said}} {
+		t.Setenv("TMPDIR", tmp)
+		dir, err := start(t).MkdirMemory(nil)
+		if err != nil || !slices.Contains(want, filepath.Dir(dir)) {
+			t.Errorf("with TMPDIR %q it is %q, %v; want it in one of %q", tmp, dir, err, want)
+		}
 	}
 }
 
