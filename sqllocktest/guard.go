@@ -152,6 +152,9 @@ func testGuardFenced(e *env) {
 	tx = e.begin(sql.LevelDefault)
 	e.refusedGuard("Guard of the former holder", lease.Guard(e.ctx(), tx))
 	_ = tx.Rollback()
+	if e.inSessions() { // its end may be noticed by the Guard, and told of a moment later
+		receive(e, lease.Context().Done(), "the former holder hears of it")
+	}
 	e.wantLost("the context of the former holder", context.Cause(lease.Context()))
 	err := lease.InTx(e.ctx(), nil, func(_ context.Context, tx *sql.Tx) error {
 		book.write(tx, "guarded")
