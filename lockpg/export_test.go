@@ -1,6 +1,7 @@
 package lockpg
 
 import (
+	"context"
 	"strconv"
 	"time"
 
@@ -27,4 +28,11 @@ func Silence(ttl time.Duration) (unconfirmed, idle, interval time.Duration, coun
 	}
 	return time.Duration(number(set.userTimeout)) * time.Millisecond, time.Duration(number(set.idle)) * time.Second,
 		time.Duration(number(set.interval)) * time.Second, number(set.count)
+}
+
+// Draw draws a token as a session of the mode for update does after it has locked the
+// pin of the name, whatever has become of its lock meanwhile.
+func Draw(ctx context.Context, store driver.SessionStore, r driver.GrantRequest) (driver.GrantResult, error) {
+	s := store.(*forUpdateStore)
+	return s.draw(ctx, &drawing{req: &r, named: !r.Shared, pid: 1, started: 1, run: s.queryKept})
 }

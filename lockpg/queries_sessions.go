@@ -19,6 +19,14 @@ const wasRevoked = `coalesce(t.revoke_for <> ` + anybody + ` OR t.version <= t.r
 // when.
 const termHolder = `t.acq::text, t.owner, t.label, t.version, t.acquired_at, 0::bigint, false`
 
+// sameStart tells the session a of a term from another one of its number.
+const sameStart = `(extract(epoch FROM a.backend_start) * 1000000)::bigint = t.started`
+
+// standing says that the session lives by which a term was begun. Of one whose start
+// may not be seen it says no: it may be another one of that number.
+const standing = `CASE WHEN t.pid BETWEEN 1 AND 2147483647 THEN EXISTS (SELECT FROM pg_stat_get_activity(t.pid::integer) a
+		WHERE ` + sameStart + `) ELSE false END`
+
 const (
 	querySessionCheck = `
 SELECT coalesce((SELECT relpersistence::text FROM pg_class WHERE oid = to_regclass($1::text)), ''),
@@ -33,7 +41,9 @@ SELECT coalesce((SELECT relpersistence::text FROM pg_class WHERE oid = to_regcla
 	// queryDraw draws a token for whoever has the lock of a name, and writes who that
 	// is if $11. It waits for nobody: a row that somebody has locked, be it to guard
 	// the former holder's lease, is passed over. It ends the term of a holder whose
-	// lock is gone, and keeps its delay.
+	// lock is gone, and keeps its delay. A session other than that which draws may have
+	// the lock by now, if the draw comes late: {standing} says that it has, and must be
+	// looked at when the row is locked.
 	queryDraw = `
 WITH ` + flushed + `{lifting}, clock AS MATERIALIZED (
 	SELECT ` + now + ` AS now FROM settings{lifted}
@@ -41,15 +51,17 @@ WITH ` + flushed + `{lifting}, clock AS MATERIALIZED (
 	SELECT t.* FROM {term} t CROSS JOIN settings
 	WHERE t.mode = {mode} AND t.name = $1::text
 	FOR UPDATE OF t SKIP LOCKED
+), other AS MATERIALIZED (
+	SELECT {standing} AS stands FROM was t WHERE t.acq <> $2::uuid
 ), seen AS MATERIALIZED (
 	SELECT c.now, t.name IS NOT NULL AS mine, t.version,
 	       EXISTS (SELECT FROM {term} x WHERE x.mode = {mode} AND x.name = $1::text) AS known,
-	       coalesce(t.acq <> $2::uuid, false) AS crashed,
-	       CASE WHEN t.acq = $2::uuid THEN 0 ELSE
+	       coalesce(o.stands, false) AS stands, coalesce(NOT o.stands, false) AS crashed,
+	       CASE WHEN t.acq = $2::uuid OR o.stands THEN 0 ELSE
 	       greatest(coalesce(t.not_before, 0), CASE WHEN t.acq IS NOT NULL AND t.delay > 0 THEN c.now + t.delay ELSE 0 END) END AS gate
-	FROM clock c LEFT JOIN was t ON true
+	FROM clock c LEFT JOIN was t ON true LEFT JOIN other o ON true
 ), decided AS MATERIALIZED (
-	SELECT s.*, (s.mine OR NOT s.known) AND s.gate <= s.now AS won FROM seen s
+	SELECT s.*, (s.mine OR NOT s.known) AND NOT s.stands AND s.gate <= s.now AS won FROM seen s
 ), drawn AS MATERIALIZED (
 	SELECT d.*, d.won AND $11::boolean AS named, CASE WHEN d.won THEN {token_of} END AS token FROM decided d
 ), changed AS (
@@ -219,10 +231,10 @@ func newSessionQueries(schema, prefix, mode string) sessionQueries {
 	q := sessionQueries{
 		termTable: quote(schema, prefix+"term"), pinTable: quote(schema, prefix+"pin"), tokenSequence: quote(schema, prefix+"token"),
 	}
-	drawn := []string{"{token_of}", "greatest(coalesce(d.version, 0) + 1, d.now)", "{lifting}", "", "{lifted}", ""}
+	drawn := []string{"{token_of}", "greatest(coalesce(d.version, 0) + 1, d.now)", "{lifting}", "", "{lifted}", "", "{standing}", standing}
 	inside := insideForUpdate
 	if mode == modeAdvisory {
-		drawn = []string{"{token_of}", "nextval('{token}')", "{lifting}", ", " + lifting("$13"), "{lifted}", " CROSS JOIN unlifted"}
+		drawn = []string{"{token_of}", "nextval('{token}')", "{lifting}", ", " + lifting("$13"), "{lifted}", " CROSS JOIN unlifted", "{standing}", "false"} // the session draws itself
 		inside = insideAdvisory
 	}
 	text := func(text string, more ...string) string {

@@ -7,7 +7,7 @@ package lockpg
 var insideForUpdate = []string{
 	"{live}", `live AS MATERIALIZED (SELECT NULL::bigint AS key, 0::bigint AS readers, NULL::bigint AS pid WHERE false)`,
 	"{alive}", `CASE WHEN t.pid IS NULL THEN false ELSE EXISTS (SELECT FROM pg_stat_get_activity(t.pid::integer) a
-		WHERE a.backend_start IS NULL OR (extract(epoch FROM a.backend_start) * 1000000)::bigint = t.started) END`,
+		WHERE a.backend_start IS NULL OR ` + sameStart + `) END`,
 	"{anonymous}", `false`,
 	"{mark}", `t.version`, "{mark_new}", `0`,
 }

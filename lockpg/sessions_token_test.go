@@ -1,12 +1,14 @@
 package lockpg_test
 
 import (
+	"database/sql"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/testdb"
+	"github.com/sqllock/sqllock/lockpg"
 )
 
 // TestASessionIsToldOfACrash… looks at the tokens too: after a crash none is handed out
@@ -82,6 +84,36 @@ func TestNoTokenIsHandedOutTwiceHoweverManySessionsAreKilled(t *testing.T) {
 			killSessions(t, admin)
 		}
 	})
+}
+
+// A session may end after it has locked the pin, and its request to draw a token, which
+// goes by another connection, arrive when somebody else has the lock.
+func TestATokenThatIsDrawnTooLateTakesNoTermFromWhoHasTheLock(t *testing.T) {
+	d := shared(t)
+	migrate(t, d.Open(t))
+	a, b := forUpdate.client(t, d), forUpdate.client(t, d)
+	for name, late := range map[string]driver.GrantRequest{
+		"alone": ask("alone"), "shared": askShared("shared"), "delayed": ask("delayed"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := noted(name)
+			if name == "delayed" {
+				r.Delay = time.Minute // begins when a holder crashes
+			}
+			s, res := a.take(t, r)
+			got, err := lockpg.Draw(t.Context(), b.SessionStore, late)
+			if err != nil || got.Granted || got.Crashed != (driver.Holder{}) || got.Holder.Until != 0 {
+				t.Errorf("drawn too late: %+v, %v", got, err)
+			}
+			if status := a.guard(t, begin(t, a.db, sql.LevelDefault), guardOf(s, r, res)); status != driver.Guarded {
+				t.Errorf("the holder's guard is %v", status)
+			}
+			row := a.look(t, name)
+			if row.Holder.Acq != r.Acq || row.Holder.Version != res.Version {
+				t.Errorf("the term is %+v, want that of token %d", row, res.Version)
+			}
+		})
+	}
 }
 
 // TestNoTokenIsDrawnTwiceWhose… has the server log, without a flush, that the sequence

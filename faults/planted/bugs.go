@@ -29,6 +29,9 @@ func conformance(pair, words string) catcher {
 
 const functions = "migrations/postgres/20261121000004_line.sql"
 
+// lateDraws lets a session draw a token although another one has the lock.
+var lateDraws = edit{"lockpg/queries_sessions.go", "\"{standing}\", standing}", "\"{standing}\", \"false\"}"}
+
 var bugs = []bug{
 	{"release without acq", []edit{
 		{"locksqlite/queries.go", "  AND l.acq = substr(?2, 1 + 16 * r.key, 16)\n  AND l.version = json_extract(r.value, '$[2]')\n", "  AND l.version = json_extract(r.value, '$[2]')\n"},
@@ -87,7 +90,9 @@ var bugs = []bug{
 	{"the token is drawn before the wait", []edit{
 		{"lockpg/forupdate.go", "	locked, res, err := s.lock(ctx, req)\n", "	drawn, _ := s.store.draw(ctx, &drawing{req: req, named: !req.Shared, pid: s.pid, started: s.started, run: s.store.queryKept})\n	locked, res, err := s.lock(ctx, req)\n"},
 		{"lockpg/forupdate.go", "	s.held, s.version, s.holds = &held, res.Version, 1\n", "	if drawn.Granted {\n		res.Version = drawn.Version\n	}\n	s.held, s.version, s.holds = &held, res.Version, 1\n"},
+		lateDraws,
 	}, cell("none", "forupdate", "postgres")},
+	{"a token that is drawn too late ends the term of the holder", []edit{lateDraws}, test("./lockpg", "TestATokenThatIsDrawnTooLate")},
 	{"a renewal shortens a lease", []edit{
 		{"locksqlite/queries.go", "SET expires_at = max(l.expires_at, ` + now + ` + json_extract(r.value, '$[2]')),", "SET expires_at = ` + now + ` + json_extract(r.value, '$[2]'),"},
 	}, conformance("unique_on_sqlite", "a_renewal_never_shortens")},
