@@ -35,6 +35,8 @@ type fakeSessions struct {
 	// rows are what is written of names, and asked how often a holder was asked to let go.
 	rows  map[string]driver.Row
 	asked map[string]int
+	// dropped are the names that were released because their lease was lost.
+	dropped map[string]bool
 }
 
 type fakeSession struct {
@@ -57,7 +59,7 @@ func newFakeSessions() *fakeSessions {
 		locks: make(map[string]map[*fakeSession]int), alone: make(map[string]bool),
 		sessions: make(map[*fakeSession]struct{}), keys: func(name string) string { return name },
 		slow: make(map[string]time.Duration), failing: make(map[string]error), revoked: make(map[driver.ID]bool),
-		seen: make(map[driver.ID]struct{}), asked: make(map[string]int),
+		seen: make(map[driver.ID]struct{}), asked: make(map[string]int), dropped: make(map[string]bool),
 	}
 }
 
@@ -70,6 +72,9 @@ func (f *fakeSessions) set(change func()) {
 func (f *fakeSessions) Session(context.Context) (driver.Session, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if err := f.failing["session"]; err != nil {
+		return nil, err
+	}
 	f.opened++
 	s := &fakeSession{f: f, id: f.opened, gone: make(chan struct{})}
 	f.sessions[s] = struct{}{}
@@ -196,6 +201,7 @@ func (s *fakeSession) Release(ctx context.Context, reqs []driver.ReleaseRequest)
 		for _, r := range reqs {
 			key := s.f.keys(r.Name)
 			holders := s.f.locks[key]
+			s.f.dropped[r.Name] = r.Lost
 			res = append(res, holders[s] > 0)
 			if holders[s]--; holders[s] <= 0 {
 				delete(holders, s)

@@ -217,6 +217,9 @@ func (f *fake) Release(ctx context.Context, reqs []driver.ReleaseRequest) (res [
 }
 
 func (f *fake) Abandon(ctx context.Context, reqs []driver.AbandonRequest) error {
+	if err := f.spoiled("abandon", len(reqs), func(i int) string { return reqs[i].Name }); err != nil {
+		return err
+	}
 	return f.statement(ctx, "abandon", func() {
 		for _, r := range reqs {
 			if x := f.rows[r.Name]; x != nil && x.acq == r.Acq {
@@ -289,8 +292,14 @@ type bench struct {
 
 func newBench(t *testing.T, db *fake, opts *sqllock.UniqueOptions) *bench {
 	t.Helper()
+	return newBenchOn(t, db, db, opts)
+}
+
+// newBenchOn is newBench for a store that stands before db.
+func newBenchOn(t *testing.T, store driver.LeaseStore, db *fake, opts *sqllock.UniqueOptions) *bench {
+	t.Helper()
 	b := &bench{t: t, db: db, start: time.Now()}
-	l, err := sqllock.NewWithClock(db, b.now, opts)
+	l, err := sqllock.NewWithClock(store, b.now, opts)
 	if err != nil {
 		t.Fatal(err)
 	}

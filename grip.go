@@ -121,7 +121,7 @@ func (m *sessions) held(acq driver.ID) (*grip, *seat) {
 }
 
 // unwant is held for an acquisition that is to hold nothing in the end. One that is
-// asked for now is given back when the answer comes.
+// asked for now has no session yet, and is given back when the answer comes.
 func (m *sessions) unwant(acq driver.ID) (*grip, *seat) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -130,8 +130,5 @@ func (m *sessions) unwant(acq driver.ID) (*grip, *seat) {
 		return nil, nil
 	}
 	g.unwanted = true
-	if g.seat == nil {
-		return nil, nil
-	}
 	return g, g.seat
 }

@@ -175,7 +175,11 @@ func (m *sessions) abandon(ctx context.Context, reqs []driver.AbandonRequest) er
 	var errs error
 	for _, r := range reqs {
 		g, st := m.unwant(r.Acq)
-		if g == nil {
+		switch {
+		case g == nil:
+			continue
+		case st == nil: // it is given back when the answer comes, if that works
+			errs = errors.Join(errs, errAsking)
 			continue
 		}
 		errs = errors.Join(errs, m.on(ctx, st, func(ctx context.Context) error {

@@ -93,6 +93,9 @@ func TestMaxHoldLetsALockOfASessionGo(t *testing.T) {
 		if n := b.db.held(); n != 0 {
 			b.Errorf("%d locks are held", n)
 		}
+		if !b.db.dropped["k"] {
+			b.Error("the driver was not told that the lease was lost: somebody may still work under it")
+		}
 		_ = lease.Unlock(b.Context())
 		b.close()
 	})
@@ -163,4 +166,48 @@ func (f *fakeSessions) acqs() (all []driver.ID) {
 		all = append(all, id)
 	}
 	return all
+}
+
+// A process that was paused finds that the answer came when the time for it was over,
+// and that there is no time to give it back either.
+func TestALockThatCannotBeGivenBackWhenItsAnswerComesIsGivenBackLater(t *testing.T) {
+	onSessions(t, func(b *sessionBench) {
+		b.db.set(func() {
+			b.db.slow["grant"] = ttl / 2
+			b.db.failing["release"] = errDown
+		})
+		if lease, err := b.locks.TryLock(b.Context(), "a"); err == nil {
+			b.Fatalf("%q was granted in half a TTL", lease.Name())
+		}
+		time.Sleep(ttl)
+		b.db.set(func() {
+			delete(b.db.slow, "grant")
+			delete(b.db.failing, "release")
+		})
+		time.Sleep(time.Second)
+		b.unlock(b.lockWithin(time.Second, "a"))
+		b.close()
+	})
+}
+
+func TestALockWhoseAnswerComesLateIsGrantedWhenItIsAskedForAgain(t *testing.T) {
+	onSessions(t, func(b *sessionBench) {
+		b.db.set(func() { b.db.slow["grant"] = ttl / 2 })
+		b.unlock(b.lockWithin(ttl, "a"))
+		b.close()
+	})
+}
+
+func TestSessionsThatCannotBeOpenedUseUpNoRoom(t *testing.T) {
+	onSessions(t, func(b *sessionBench) {
+		b.db.set(func() { b.db.failing["session"] = errDown })
+		for range 30 {
+			if lease, err := b.locks.TryLock(b.Context(), "a"); err == nil {
+				b.Fatalf("%q was granted without a session", lease.Name())
+			}
+		}
+		b.db.set(func() { delete(b.db.failing, "session") })
+		b.unlock(b.lock("a"))
+		b.close()
+	})
 }
