@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -191,6 +192,37 @@ func TestAWaiterWhoseTicketWasAnsweredWithSilenceIsServedOnce(t *testing.T) {
 	}
 }
 
+// What is undone again and again, in case a packet comes late, is undone with growing
+// pauses.
+func TestAWaiterLeavesTheLineAtOnceWhileSomethingElseIsUndone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b, other := newBench(t, db, nil), newBench(t, db, nil)
+		defer b.close()
+		defer other.close()
+		db.set(func(f *fake) { f.after = failing("grant", errNoReply) })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := b.Lock(ctx, "unclear"); err == nil {
+			t.Fatal("it was granted without a reply")
+		}
+		db.set(func(f *fake) { f.after = nil })
+		lease := other.lock("a")
+		for range 10 {
+			ctx, cancel := context.WithCancel(t.Context())
+			gone := standing(t, b, ctx, "a")
+			time.Sleep(300 * time.Millisecond)
+			cancel()
+			<-gone
+			time.Sleep(10 * time.Millisecond)
+			if n := db.waiters("a"); n != 0 {
+				t.Errorf("%d stand in line though nobody waits", n)
+			}
+		}
+		other.unlock(lease)
+	})
+}
+
 func TestADeadWaiterHoldsUpTheLineForItsTicketAndNoLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
@@ -211,6 +243,30 @@ func TestADeadWaiterHoldsUpTheLineForItsTicketAndNoLonger(t *testing.T) {
 		}
 		db.set(func(f *fake) { f.before = nil })
 		b.unlock(second)
+		dead.close()
+	})
+}
+
+func TestAWaiterTellsOfTheCrashByWhichItGetsTheName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		var crashes atomic.Int32
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: time.Minute, Hooks: &sqllock.Hooks{Crashed: func(e sqllock.CrashedEvent) {
+			if e.Name == "a" {
+				crashes.Add(1)
+			}
+		}}})
+		defer b.close()
+		dead := newBench(t, db, &sqllock.UniqueOptions{TTL: 10 * time.Second})
+		db.set(func(f *fake) { f.before = failing("renew", errDown) })
+		lease := dead.lock("a")
+		b.unlock(<-standing(t, b, t.Context(), "a"))
+		synctest.Wait()
+		if n := crashes.Load(); n != 1 {
+			t.Errorf("the crash was told of %d times", n)
+		}
+		db.set(func(f *fake) { f.before = nil })
+		_ = lease.Unlock(t.Context())
 		dead.close()
 	})
 }

@@ -24,6 +24,7 @@ type undo struct {
 	mu      sync.Mutex
 	pending map[driver.AbandonRequest]*undoing
 	running bool
+	wake    chan struct{} // has a token in it when something was added
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -51,7 +52,8 @@ const (
 
 func newUndo(m mode, sure bool, c clock, e *events, freed func(name string)) *undo {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &undo{mode: m, sure: sure, clock: c, log: e, freed: freed, pending: make(map[driver.AbandonRequest]*undoing), ctx: ctx, cancel: cancel}
+	return &undo{mode: m, sure: sure, clock: c, log: e, freed: freed, pending: make(map[driver.AbandonRequest]*undoing),
+		wake: make(chan struct{}, 1), ctx: ctx, cancel: cancel}
 }
 
 // add sees to it that the acquisition holds nothing in the end. A request of it
@@ -72,6 +74,10 @@ func (u *undo) start(r driver.AbandonRequest, ttl time.Duration, once bool) {
 	if !u.running {
 		u.running = true
 		u.wg.Go(u.run)
+	}
+	select {
+	case u.wake <- struct{}{}:
+	default:
 	}
 }
 
@@ -119,6 +125,7 @@ func (u *undo) run() {
 		}
 		select {
 		case <-time.After(wait):
+		case <-u.wake:
 		case <-u.ctx.Done():
 		}
 	}
