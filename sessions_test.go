@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/driver"
 )
 
 // sessionBench is a Locker on fake sessions.
@@ -41,7 +42,14 @@ func newSessionBench(t *testing.T, seats int) *sessionBench {
 
 func (b *sessionBench) lock(name string) *sqllock.Lease {
 	b.Helper()
-	lease, err := b.locks.Lock(b.Context(), name)
+	return b.lockWithin(time.Hour, name)
+}
+
+func (b *sessionBench) lockWithin(d time.Duration, name string) *sqllock.Lease {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), d)
+	defer cancel()
+	lease, err := b.locks.Lock(ctx, name)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -141,8 +149,9 @@ func TestWhenASessionEndsItsLeasesAreLostAtOnce(t *testing.T) {
 func TestOneProcessExcludesItselfThoughTheServerWouldNot(t *testing.T) {
 	onSessions(t, func(b *sessionBench) {
 		lease := b.lock("k")
-		if _, err := b.locks.TryLock(b.Context(), "k"); !errors.Is(err, sqllock.ErrHeld) {
-			b.Errorf("TryLock: %v", err)
+		var held *sqllock.HeldError
+		if _, err := b.locks.TryLock(b.Context(), "k"); !errors.As(err, &held) || held.Owner != lease.Owner() {
+			b.Errorf("TryLock: %v, %+v", err, held)
 		}
 		if _, err := b.locks.TryRLock(b.Context(), "k"); !errors.Is(err, sqllock.ErrHeld) {
 			b.Errorf("TryRLock: %v", err)
@@ -152,13 +161,34 @@ func TestOneProcessExcludesItselfThoughTheServerWouldNot(t *testing.T) {
 	})
 }
 
+func TestALoserIsToldOfAReaderWhoIsStillThere(t *testing.T) {
+	onSessions(t, func(b *sessionBench) {
+		var readers []*sqllock.Lease
+		for range 2 {
+			reader, err := b.locks.RLock(b.Context(), "k")
+			if err != nil {
+				b.Fatal(err)
+			}
+			readers = append(readers, reader)
+		}
+		b.unlock(readers[1])
+		var held *sqllock.HeldError
+		if _, err := b.locks.TryLock(b.Context(), "k"); !errors.As(err, &held) || held.Owner != readers[0].Owner() || !held.Shared {
+			b.Errorf("TryLock: %v, %+v", err, held)
+		}
+		b.unlock(readers[0])
+		b.close()
+	})
+}
+
 func TestNamesOfOneHashExcludeEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newSessionBench(t, 0)
 		b.db.keys = func(string) string { return "the same" }
 		lease := b.lock("a")
-		if _, err := b.locks.TryLock(t.Context(), "b"); !errors.Is(err, sqllock.ErrHeld) {
-			t.Errorf("TryLock: %v", err)
+		var held *sqllock.HeldError
+		if _, err := b.locks.TryLock(t.Context(), "b"); !errors.As(err, &held) || held.Owner != "" {
+			t.Errorf("TryLock: %v, %+v: it is not b that somebody holds", err, held)
 		}
 		got := make(chan *sqllock.Lease)
 		go func() { got <- b.lock("b") }()
@@ -192,4 +222,24 @@ func TestReadersOfOneProcessAreEachHeld(t *testing.T) {
 		b.unlock(b.lock("k"))
 		b.close()
 	})
+}
+
+// asksForOptions is a database that opens nothing, and remembers what it was asked for.
+type asksForOptions struct{ got driver.SessionOptions }
+
+func (d *asksForOptions) OpenForUpdate(_ context.Context, _ driver.Client, opts driver.SessionOptions) (driver.SessionStore, error) {
+	d.got = opts
+	return nil, driver.ErrSchema
+}
+
+func (d *asksForOptions) Classify(error) driver.Fault { return driver.Refused }
+
+func TestADriverKnowsHowLongARenewalMayTake(t *testing.T) {
+	for _, c := range []struct{ timeout, want time.Duration }{{0, time.Second}, {200 * time.Millisecond, 200 * time.Millisecond}} {
+		db := &asksForOptions{}
+		_, err := sqllock.NewForUpdate(t.Context(), db, &sqllock.ForUpdateOptions{TTL: 3 * time.Second, StatementTimeout: c.timeout})
+		if err == nil || db.got.TTL != 3*time.Second || db.got.Timeout != c.want {
+			t.Errorf("StatementTimeout %v: the driver was told %+v, want a time-out of %v; %v", c.timeout, db.got, c.want, err)
+		}
+	}
 }

@@ -34,6 +34,9 @@ type SessionOptions struct {
 	// TTL is after which silence of the client the server ends a session. A driver
 	// whose server cannot do so returns ErrInvalidOption, before any SQL.
 	TTL time.Duration
+	// Timeout is how long a call that keeps a lock alive may take: an answer that
+	// comes later counts for nothing. The default is a third of TTL.
+	Timeout time.Duration
 }
 
 // minPool is how many connections a pool must be able to open.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
@@ -227,14 +228,18 @@ func (f *forUpdateSession) ping(ctx context.Context) error {
 }
 
 // Renew implements [driver.Session]. It reads no table on the session: the open
-// transaction would keep the table from being altered. That somebody wants the lock
-// back is asked for elsewhere, and told later if nobody answers.
+// transaction would keep the table from being altered. Whether somebody wants the lock
+// back is asked for beside it, and told later if nobody answers.
 func (f *forUpdateSession) Renew(ctx context.Context, reqs []driver.RenewRequest) (driver.RenewResults, error) {
 	res := driver.RenewResults{Status: make([]driver.RenewStatus, len(reqs))}
-	if err := f.ping(ctx); err != nil {
+	var asked map[driver.ID]bool
+	var beside sync.WaitGroup
+	beside.Go(func() { res.Now, asked = f.asked(ctx) })
+	err := f.ping(ctx)
+	beside.Wait()
+	if err != nil {
 		return res, err
 	}
-	asked := f.asked(ctx, &res)
 	for i := range reqs {
 		switch {
 		case !f.held || reqs[i].Acq != f.acq:
@@ -248,14 +253,15 @@ func (f *forUpdateSession) Renew(ctx context.Context, reqs []driver.RenewRequest
 	return res, nil
 }
 
-func (f *forUpdateSession) asked(ctx context.Context, res *driver.RenewResults) (acqs map[driver.ID]bool) {
-	ctx, cancel := context.WithTimeout(ctx, min(f.s.ttl/4, time.Second))
+// asked takes so little of the time of a renewal that it cannot make that fail.
+func (f *forUpdateSession) asked(ctx context.Context) (now int64, acqs map[driver.ID]bool) {
+	ctx, cancel := context.WithTimeout(ctx, min(f.s.timeout*3/4, time.Second))
 	defer cancel()
 	_ = f.s.onControl(ctx, func(ctx context.Context, c session) (err error) {
-		res.Now, acqs, err = f.s.asked(ctx, c)
+		now, acqs, err = f.s.asked(ctx, c)
 		return stale(ctx, err)
 	})
-	return acqs
+	return now, acqs
 }
 
 // Release implements [driver.Session]. The term ends before the lock: so whoever has

@@ -1,6 +1,7 @@
 package lockmysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
@@ -20,6 +21,7 @@ type sessions struct {
 	q       termQueries
 	client  driver.Client
 	ttl     time.Duration
+	timeout time.Duration // of a renewal
 
 	mariaDB bool
 	mortal  bool // a row that cannot be locked ends the whole transaction
@@ -54,7 +56,8 @@ func (d *Database) openSessions(ctx context.Context, client driver.Client, opts 
 	pool := &sqlconn.Pool{DB: d.db}
 	s := &sessions{
 		base:    &store{pool: pool, source: pool, queries: newQueries(d.prefix), client: client},
-		control: pool.Keep(nil), q: newTermQueries(d.prefix, mode), client: client, ttl: opts.TTL,
+		control: pool.Keep(nil), q: newTermQueries(d.prefix, mode), client: client,
+		ttl: opts.TTL, timeout: cmp.Or(opts.Timeout, opts.TTL/3),
 	}
 	err := s.control.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
 		if err := d.inspect(ctx, session{conn}, s.base); err != nil {

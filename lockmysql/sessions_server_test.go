@@ -1,13 +1,16 @@
 package lockmysql_test
 
 import (
+	"bytes"
 	"database/sql"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/netproxy"
 	"github.com/sqllock/sqllock/internal/testdb"
+	"github.com/sqllock/sqllock/lockmysql"
 )
 
 // eachOwnServer runs a test for both modes on servers of their own, with arguments.
@@ -120,5 +123,49 @@ func TestTheServerEndsASessionInTheMiddleOfAPacket(t *testing.T) {
 		silent := <-frozen
 		b.eventuallyGets(t, request("k"), ttl+5*time.Second)
 		t.Logf("freed after %v", time.Since(silent))
+	})
+}
+
+// A session for update is all that its lock needs: that nobody answers who was asked
+// beside it, of revocations, takes no time from its renewals on a slow network.
+func TestARenewalHasTimeWhateverIsAskedBesideIt(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		const timeout = time.Second
+		proxy := netproxy.New(t, f.Addr())
+		db := f.OpenVia(t, proxy.Addr())
+		store, err := lockmysql.DB(db).OpenForUpdate(t.Context(), driver.Client{Instance: newID(), Label: "l"},
+			driver.SessionOptions{TTL: sessionTTL, Timeout: timeout})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = store.Close() }()
+		c := &client{SessionStore: store, db: db}
+		r := request("k")
+		s, res := c.lock(t, r)
+
+		silent, silenced := make(chan struct{}), atomic.Bool{}
+		defer close(silent)
+		proxy.OnUp(func(_ int, data []byte) netproxy.Action {
+			if bytes.Contains(data, []byte("revoke_for")) {
+				silenced.Store(true)
+				<-silent
+			}
+			return netproxy.Pass
+		})
+		proxy.Latency(timeout * 15 / 100) // each way
+		defer proxy.Latency(0)
+		for range 2 {
+			began := time.Now()
+			got, err := s.Renew(t.Context(), []driver.RenewRequest{{Name: "k", Acq: r.Acq, Version: res.Version, TTL: sessionTTL, Holds: 1}})
+			if err != nil || got.Status[0] != driver.Renewed {
+				t.Fatalf("Renew: %+v, %v", got, err)
+			}
+			if took := time.Since(began); took >= timeout {
+				t.Errorf("took %v of %v", took, timeout)
+			}
+		}
+		if !silenced.Load() {
+			t.Error("nothing was asked")
+		}
 	})
 }
