@@ -123,6 +123,29 @@ func TestAnExpiredHolderThatIsForcedCountsAsACrash(t *testing.T) {
 	})
 }
 
+func TestWhoLooksIsToldThatTheDatabaseRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, nil)
+		defer b.close()
+		b.unlock(b.lock("a"))
+		for kind, look := range map[string]func() error{
+			"look": func() error { _, err := b.Inspect(t.Context(), "a"); return err },
+			"list": func() (last error) {
+				for _, err := range b.List(t.Context()) {
+					last = err
+				}
+				return last
+			},
+		} {
+			db.set(func(f *fake) { f.before = failing(kind, errDenied) })
+			if err := look(); !errors.Is(err, errDenied) {
+				t.Errorf("%s: %v", kind, err)
+			}
+		}
+	})
+}
+
 func TestAListYieldsWhatIsNotFreeUntilItIsStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()

@@ -2,6 +2,7 @@ package sqllock_test
 
 import (
 	"context"
+	sqldriver "database/sql/driver"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -88,6 +89,45 @@ func TestCloseDoesNotWaitForItsOwnReaper(t *testing.T) {
 		b.close()
 		if took := time.Since(start); took > 100*time.Millisecond {
 			t.Errorf("Close took %v", took)
+		}
+	})
+}
+
+// idled is laned whose reserved connection has died while nobody used it.
+type idled struct {
+	*laned
+	died *atomic.Bool
+}
+
+func (s *idled) Reserve(context.Context) (driver.LeaseStore, error) {
+	return &idleLane{s.fake, s.died}, nil
+}
+
+type idleLane struct {
+	*fake
+	died *atomic.Bool
+}
+
+func (s *idleLane) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
+	if s.died.CompareAndSwap(true, false) {
+		return nil, sqldriver.ErrBadConn
+	}
+	return s.fake.Release(ctx, reqs)
+}
+
+func TestAReservedConnectionThatHasDiedIsReplacedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		store := &idled{&laned{db, new(atomic.Bool)}, new(atomic.Bool)}
+		b := newBenchOn(t, store, db, nil)
+		defer b.close()
+		lease := b.lock("a")
+		time.Sleep(time.Minute)
+		store.died.Store(true)
+		began := time.Now()
+		b.unlock(lease)
+		if took := time.Since(began); took > 0 {
+			t.Errorf("Unlock took %v: it had to ask again", took)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package sqllock_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,6 +38,50 @@ func TestALockWhoseReplyWasLostIsAskedForAgainAndGranted(t *testing.T) {
 			t.Errorf("Remaining() = %v", got)
 		}
 		b.unlock(lease)
+	})
+}
+
+func TestAMaxHoldCountsFromTheRequestWhoseReplyWasLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		db.after = once("grant", errNoReply)
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		time.Sleep(time.Hour)
+		began := time.Now()
+		lease := b.lock("a", sqllock.MaxHold(20*time.Second))
+		<-lease.Context().Done()
+		if held := time.Since(began); held < 15*time.Second || held > 20*time.Second {
+			t.Errorf("it was held for %v", held)
+		}
+		_ = lease.Unlock(t.Context())
+	})
+}
+
+func TestANameThatCannotBeUndoneKeepsNoOtherFromBeing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		db.after = failing("grant", errNoReply)
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: time.Hour})
+		defer b.close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var wg sync.WaitGroup
+		db.set(func(f *fake) { f.before = failing("abandon", errDown) })
+		for _, name := range []string{"bad", "good"} {
+			wg.Go(func() {
+				if _, err := b.Lock(ctx, name); err == nil {
+					t.Errorf("%q was granted without a reply", name)
+				}
+			})
+		}
+		wg.Wait()
+		db.set(func(f *fake) { f.before, f.after, f.poison["bad"] = nil, nil, errDenied })
+		time.Sleep(time.Second)
+		if db.held("good") || !db.held("bad") {
+			t.Errorf("held: good %v, bad %v", db.held("good"), db.held("bad"))
+		}
+		db.set(func(f *fake) { delete(f.poison, "bad") })
 	})
 }
 
