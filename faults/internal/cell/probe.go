@@ -16,10 +16,16 @@ const (
 	// sluggish is what a machine does that takes so much longer for that: how long a
 	// waiter takes says nothing about the library then.
 	sluggish = 50 * time.Millisecond
+	// connecting is every how many times it is asked over new connections, and crowded how
+	// much longer it takes then: who needs one has less than a third of a TTL for it.
+	connecting = 10
+	crowded    = 200 * time.Millisecond
 )
 
 // probe asks the server for nothing, straight and not through the networks of the
-// clients, until ctx ends, and writes down when that took long.
+// clients, until ctx ends, and writes down when that took long. Now and then it connects
+// anew: a server that many want at once may answer at once those whom it has, and nobody
+// else for seconds.
 func (s *site) probe(ctx context.Context) error {
 	db, err := sql.Open(s.srv.Driver(), s.srv.DSN(""))
 	if err != nil {
@@ -27,13 +33,18 @@ func (s *site) probe(ctx context.Context) error {
 	}
 	defer func() { _ = db.Close() }()
 	db.SetMaxOpenConns(1)
-	for ctx.Err() == nil {
+	for n := 1; ctx.Err() == nil; n++ {
 		began := history.Now()
 		time.Sleep(probing)
+		db.SetMaxIdleConns(min(1, n%connecting)) // 0 ends the one that there is
+		late := sluggish
+		if n%connecting < 2 {
+			late = crowded
+		}
 		asking, cancel := context.WithTimeout(ctx, time.Second)
 		_, _ = db.ExecContext(asking, "SELECT 1") // that it is down is the fault of a nemesis
 		cancel()
-		if now := history.Now(); now-began > int64(probing+sluggish) {
+		if now := history.Now(); now-began > int64(probing+late) {
 			s.slow.Store(now)
 			s.log.Write(history.Event{Op: history.Busy, T: began, Until: now})
 		}

@@ -62,6 +62,7 @@ type fault struct {
 	kind, proc string // proc is "" if it hits all
 	from, to   int64  // to is never while it is active
 	ends       bool
+	single     int // of how many single ones it consisted
 }
 
 func (f *fault) hits(proc string) bool { return f.proc == "" || f.proc == proc }
@@ -124,11 +125,11 @@ func (r *run) granted(e history.Event, call int64) {
 func (r *run) strike(strikes map[string]*fault, e history.Event) {
 	if e.Ret {
 		if f := strikes[e.ID]; f != nil {
-			f.to = e.T
+			f.to, f.single = e.T, max(1, int(e.N))
 		}
 		return
 	}
-	f := &fault{kind: e.Reason, proc: e.Proc, from: e.T, to: never, ends: e.Ends}
+	f := &fault{kind: e.Reason, proc: e.Proc, from: e.T, to: never, ends: e.Ends, single: 1}
 	strikes[e.ID] = f
 	r.faults = append(r.faults, f)
 }

@@ -71,7 +71,7 @@ type Counts struct {
 	Acquisitions, HandOvers, Lost int
 	// Active are the hand-overs while a fault was active, Recovering those until it had
 	// healed for a TTL: so long who is gone may be waited for. Faults is how many faults
-	// there were.
+	// there were: each reset and each lost reply is one.
 	Active, Recovering, Faults int
 	// Inversions are the pairs of waiters of which the later one was served first.
 	Inversions int

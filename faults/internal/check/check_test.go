@@ -215,8 +215,10 @@ func TestWhatAClientHasLeftIsFound(t *testing.T) {
 func TestTheEventsOfALeaseAreCounted(t *testing.T) {
 	s := tell(lock("a", 0, 10, 1), looked("a", 20, 500), fault("net-freeze", "a", 30, 900, false), done("a", 520),
 		lock("b", 500, 800, 3), unlock("b", 810, 820), lock("c", 100, 950, 4))
+	s = append(s, history.Event{T: 9e9, Op: history.Fault, ID: "resets", Reason: "net-reset"},
+		history.Event{T: 9e9, Op: history.Fault, ID: "resets", Ret: true, N: 3})
 	got := check.Count(s, rules)
-	want := check.Counts{Acquisitions: 3, HandOvers: 2, Lost: 1, Active: 1, Recovering: 2, Faults: 1, Inversions: 1}
+	want := check.Counts{Acquisitions: 3, HandOvers: 2, Lost: 1, Active: 1, Recovering: 2, Faults: 4, Inversions: 1}
 	if got != want {
 		t.Errorf("counted %+v, want %+v", got, want)
 	}

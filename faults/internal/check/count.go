@@ -2,7 +2,10 @@ package check
 
 // count counts what happened.
 func (r *run) count() Counts {
-	c := Counts{Acquisitions: len(r.leases), Faults: len(r.faults)}
+	c := Counts{Acquisitions: len(r.leases)}
+	for _, f := range r.faults {
+		c.Faults += f.single
+	}
 	for _, leases := range r.names {
 		for i, l := range leases {
 			if l.done != nil && l.done.Lost {

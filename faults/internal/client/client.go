@@ -109,9 +109,7 @@ func serve(cfg Config) error {
 	}
 	c.left(lockDB)
 	for _, db := range []*sql.DB{lockDB, workDB} {
-		if err := db.Close(); err != nil {
-			return err
-		}
+		_ = db.Close() // it says goodbye on connections that may have been cut off
 	}
 	c.goroutines()
 	return log.Close()

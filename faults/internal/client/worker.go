@@ -106,7 +106,7 @@ func (w *worker) share(h *held) {
 }
 
 func (w *worker) alone(h *held) {
-	dice := w.rng.IntN(8)
+	dice := w.rng.IntN(10)
 	switch w.orders.Aimed() {
 	case "":
 	case history.Guarded:
@@ -115,7 +115,7 @@ func (w *worker) alone(h *held) {
 		dice = 7
 	}
 	switch dice {
-	case 0, 1: // as fast as can be
+	case 0, 1, 8, 9: // as fast as can be
 	case 2:
 		w.fenced(h)
 	case 3, 4:

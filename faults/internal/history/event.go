@@ -51,7 +51,7 @@ type Event struct {
 	Until  int64  `json:"until,omitempty"` // of a look: when it had been taken; of Busy its end
 	Age    int64  `json:"age,omitempty"`   // of the token, by the wall clock of the machine, ns
 	Late   int64  `json:"late,omitempty"`  // by how much the process overslept of late, ns
-	N      int64  `json:"n,omitempty"`     // what a register said, or what it was set to
+	N      int64  `json:"n,omitempty"`     // what a register said, or what it was set to; of how many single ones a fault consisted
 
 	OK     bool   `json:"ok,omitempty"`     // the lease is not lost; the write was accepted
 	Lost   bool   `json:"lost,omitempty"`   // the error is an ErrLost

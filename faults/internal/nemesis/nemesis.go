@@ -29,6 +29,7 @@ type Site struct {
 	Aims []string
 
 	pauses, next int // pauses and faults so far
+	single       int // of how many single ones the present fault consists, if of several
 }
 
 // Nemesis is a kind of fault.
@@ -82,11 +83,12 @@ func ByName(name string) *Nemesis {
 // down that it has healed.
 func (s *Site) fault(kind, proc string, endsSessions bool) (healed func()) {
 	s.next++
+	s.single = 0
 	e := history.Event{Op: history.Fault, ID: fmt.Sprintf("fault/%d", s.next), Reason: kind, Proc: proc, Ends: endsSessions}
 	e.T = history.Now()
 	s.Log.Write(e)
 	return func() {
-		e.T, e.Ret = history.Now(), true
+		e.T, e.Ret, e.N = history.Now(), true, int64(s.single)
 		s.Log.Write(e)
 	}
 }
