@@ -17,6 +17,8 @@ const (
 	design     = "docs/design.md"
 	elections  = "docs/election.md"
 	security   = "docs/security.md"
+
+	correctness = "docs/correctness.md"
 )
 
 // readDoc returns a document.
@@ -139,14 +141,28 @@ func TestTheTestsThatTheGuaranteesNameExist(t *testing.T) {
 	for _, file := range []string{guarantees, modes, elections, security} {
 		_, tests := proofs(t, file)
 		for row, text := range tests {
-			for _, m := range citation.FindAllStringSubmatch(text, -1) {
-				switch sentence, name := m[1], m[2]; {
-				case sentence != "" && !strings.Contains(source, `sentence: "`+sentence+`"`):
-					t.Errorf("%s: %s: no promise says %q", file, row, sentence)
-				case name != "" && !strings.Contains(source, "func "+name+"(t *testing.T)"):
-					t.Errorf("%s: %s: there is no %s", file, row, name)
-				}
-			}
+			citedExist(t, source, file+": "+row, citation.FindAllStringSubmatch(text, -1))
+		}
+	}
+}
+
+func TestWhatFaultsHaveFoundHasATest(t *testing.T) {
+	tests := slices.DeleteFunc(citation.FindAllStringSubmatch(readDoc(t, correctness), -1), func(m []string) bool { return m[2] == "" })
+	if len(tests) < 4 {
+		t.Errorf("%s names %d tests", correctness, len(tests))
+	}
+	citedExist(t, testSource(t), correctness, tests)
+}
+
+// citedExist looks for the promises and tests that a place in a document cites.
+func citedExist(t *testing.T, source, where string, cited [][]string) {
+	t.Helper()
+	for _, m := range cited {
+		switch sentence, name := m[1], m[2]; {
+		case sentence != "" && !strings.Contains(source, `sentence: "`+sentence+`"`):
+			t.Errorf("%s: no promise says %q", where, sentence)
+		case name != "" && !strings.Contains(source, "func "+name+"(t *testing.T)"):
+			t.Errorf("%s: there is no %s", where, name)
 		}
 	}
 }
@@ -175,7 +191,7 @@ func testSource(t *testing.T) string {
 var docLink = regexp.MustCompile(`\]\(([^)#]*)(?:#([^)]*))?\)`)
 
 func TestTheLinksBetweenDocumentsLeadSomewhere(t *testing.T) {
-	for _, file := range []string{guarantees, modes, operations, design, elections, security, "SECURITY.md"} {
+	for _, file := range []string{guarantees, modes, operations, design, elections, security, correctness, "docs/performance.md", "SECURITY.md"} {
 		for _, m := range docLink.FindAllStringSubmatch(readDoc(t, file), -1) {
 			target, anchor := m[1], m[2]
 			if strings.Contains(target, "://") {
