@@ -5,7 +5,11 @@ package cell
 import (
 	"context"
 	"database/sql"
+	"runtime"
+	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sqllock/sqllock/faults/internal/history"
 )
@@ -25,7 +29,7 @@ const (
 // probe asks the server for nothing, straight and not through the networks of the
 // clients, until ctx ends, and writes down when that took long. Now and then it connects
 // anew: a server that many want at once may answer at once those whom it has, and nobody
-// else for seconds.
+// else for seconds. It does so as well when a processor stood still.
 func (s *site) probe(ctx context.Context) error {
 	db, err := sql.Open(s.srv.Driver(), s.srv.DSN(""))
 	if err != nil {
@@ -33,6 +37,9 @@ func (s *site) probe(ctx context.Context) error {
 	}
 	defer func() { _ = db.Close() }()
 	db.SetMaxOpenConns(1)
+	var processors sync.WaitGroup
+	processors.Go(func() { s.watchProcessors(ctx) })
+	defer processors.Wait()
 	for n := 1; ctx.Err() == nil; n++ {
 		began := history.Now()
 		time.Sleep(probing)
@@ -45,9 +52,47 @@ func (s *site) probe(ctx context.Context) error {
 		_, _ = db.ExecContext(asking, "SELECT 1") // that it is down is the fault of a nemesis
 		cancel()
 		if now := history.Now(); now-began > int64(probing+late) {
-			s.slow.Store(now)
-			s.log.Write(history.Event{Op: history.Busy, T: began, Until: now})
+			s.busy(began, now)
 		}
 	}
 	return nil
+}
+
+func (s *site) busy(from, to int64) {
+	s.slow.Store(to)
+	s.log.Write(history.Event{Op: history.Busy, T: from, Until: to})
+}
+
+// watchProcessors looks, until ctx ends, whether each processor runs what is ready to
+// run. A host may stop one of a virtual machine for long: then some threads of the
+// server stand still, and others answer at once.
+func (s *site) watchProcessors(ctx context.Context) {
+	var all unix.CPUSet
+	if unix.SchedGetaffinity(0, &all) != nil {
+		return
+	}
+	var watches sync.WaitGroup
+	for cpu := range len(all) * 64 {
+		if all.IsSet(cpu) {
+			watches.Go(func() { s.watchProcessor(ctx, cpu) })
+		}
+	}
+	watches.Wait()
+}
+
+func (s *site) watchProcessor(ctx context.Context, cpu int) {
+	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+	var one unix.CPUSet
+	one.Set(cpu)
+	if unix.SchedSetaffinity(0, &one) != nil {
+		return
+	}
+	pause := unix.NsecToTimespec(int64(probing))
+	for ctx.Err() == nil {
+		began := history.Now()
+		_ = unix.Nanosleep(&pause, nil)
+		if now := history.Now(); now-began > int64(probing+sluggish) {
+			s.busy(began, now)
+		}
+	}
 }

@@ -42,6 +42,12 @@ func (l *lease) believed() int64 {
 	return min(until, l.unlock)
 }
 
+// seen reports that the holder has seen that it holds. Who was paused before Lock
+// returned may have had the name and lost it in the meantime.
+func (l *lease) seen() bool {
+	return l.unlockedWell || slices.ContainsFunc(l.looks, func(look history.Event) bool { return look.OK })
+}
+
 // claimed returns until when Remaining said that the holder holds, unless it heard
 // otherwise meanwhile, or unlocked.
 func (l *lease) claimed() int64 {

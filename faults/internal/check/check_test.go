@@ -122,6 +122,12 @@ func TestADeadHoldersRowIsHisAndHisSessionIsNot(t *testing.T) {
 	wants(t, "a session", s, register.Final{}, sessions)
 }
 
+func TestALeaseMayBeOverBeforeItsHolderSeesIt(t *testing.T) {
+	paused := tell(lock("a", 0, 100, 1), lock("b", 5, 40, 2), looked("b", 45, 900), unlock("b", 50, 60))
+	wants(t, "it was lost by then", tell(paused, lost("a", 101)), register.Final{}, rules)
+	wants(t, "it is held", tell(paused, looked("a", 101, 900)), register.Final{}, rules, check.Linear)
+}
+
 func TestTokensThatDoNotRiseAreFound(t *testing.T) {
 	a := tell(lock("a", 0, 10, 5), unlock("a", 20, 30))
 	wants(t, "it rises", tell(a, lock("b", 40, 50, 6)), register.Final{}, rules)

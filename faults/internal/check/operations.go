@@ -111,7 +111,7 @@ func (b *builder) lease(l *lease) {
 	b.put(l.call, l.ret, call{op: history.Lock, shared: l.shared, token: l.token, owner: l.owner})
 	from, to := l.believed(), b.succeeded(l)
 	switch {
-	case b.excused(l):
+	case b.excused(l), !l.seen():
 		from = l.call
 	case l.unlockedWell:
 		from = l.unlock
