@@ -47,9 +47,8 @@ func (l *Lease) Owner() string { return l.hold.owner }
 func (l *Lease) Shared() bool { return l.hold.shared }
 
 // Remaining returns how long the holder may still believe that it holds, unless
-// the lease is renewed: not more than the TTL. If it is not positive, holding
-// cannot be proved: the lease is lost or was unlocked. It reads a clock and does
-// not block.
+// the lease is renewed: not more than the TTL. 0 says that holding cannot be
+// proved: the lease is lost or was unlocked. It reads a clock and does not block.
 func (l *Lease) Remaining() time.Duration {
 	l.hold.expire()
 	if l.unlocked.Load() { // while other leases of the term may live on
@@ -58,6 +57,7 @@ func (l *Lease) Remaining() time.Duration {
 	left := l.hold.remaining()
 	if left <= 0 { // what was said once stays true
 		l.hold.expire()
+		return 0
 	}
 	return left
 }

@@ -66,7 +66,7 @@ func TestAReplyAfterTheDeadlineGivesTheNameBack(t *testing.T) {
 func TestAfterASuspendTheFirstLookSaysLost(t *testing.T) {
 	looks := map[string]func(*sqllock.Lease, context.Context, context.Context) bool{
 		"Err":       func(_ *sqllock.Lease, ctx, _ context.Context) bool { return ctx.Err() != nil },
-		"Remaining": func(l *sqllock.Lease, _, _ context.Context) bool { return l.Remaining() <= 0 },
+		"Remaining": func(l *sqllock.Lease, _, _ context.Context) bool { return l.Remaining() == 0 },
 		"Cause": func(_ *sqllock.Lease, ctx, _ context.Context) bool {
 			return errors.Is(context.Cause(ctx), sqllock.ErrLost)
 		},
