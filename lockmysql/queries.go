@@ -84,7 +84,8 @@ const (
 // build on each other, because MySQL would take the new values.
 const (
 	setWon = `l.instance = UNHEX(?), l.label = UNHEX(?),
-	l.version = GREATEST(l.version + 1, LAST_INSERT_ID(` + now + `)), l.holds = 1, l.acquired_at = ` + now
+	l.version = GREATEST(l.version + 1, LAST_INSERT_ID(` + now + `)), l.holds = 1, l.acquired_at = ` + now + `,
+	l.others = 0, l.others_until = 0` // or they would be back if the clock went back
 
 	setVacant = `l.acq = NULL, l.owner = NULL, l.instance = NULL, l.label = NULL, l.holds = 0`
 	setEnded  = setVacant + `, l.value = NULL`

@@ -123,7 +123,9 @@ SET acq = excluded.acq,
     holds = 1,
     acquired_at = excluded.acquired_at,
     expires_at = excluded.expires_at,
-    value = excluded.value
+    value = excluded.value,
+    others = 0, -- or they would be back if the clock went back
+    others_until = 0
 WHERE (l.acq IS NULL OR ?6 = 1 AND l.expires_at <= ` + now + `) AND ` + open + `
 RETURNING name, version, acquired_at, expires_at`
 

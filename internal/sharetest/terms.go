@@ -1,6 +1,7 @@
 package sharetest
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -72,6 +73,33 @@ var terms = map[string]func(*testing.T, *suite, string){
 			// A clock that went back must not lower it.
 			s.exec(t, `UPDATE {lock} SET version = version + 3600000000 WHERE name = '`+name+`'`)
 			last += 3_600_000_000
+		}
+	},
+
+	"readers who were over before a writer came are not back when the clock goes back": func(t *testing.T, s *suite, name string) {
+		for names := range 2 {
+			var reqs []driver.GrantRequest
+			for i := range names + 1 {
+				reqs = append(reqs, writer(fmt.Sprintf("%s-%d-%d", name, names, i)))
+			}
+			for i := range reqs {
+				a := s.take(t, reader(reqs[i].Name))
+				s.expire(t, a)
+				s.expireTerm(t, a.Name)
+			}
+			for i, r := range s.grant(t, reqs...) {
+				if !r.Granted {
+					t.Fatalf("%+v", r)
+				}
+				w := held{reqs[i], r}
+				// By an hour.
+				s.exec(t, `UPDATE {lock} SET others_until = others_until + 3600000000 WHERE name = '`+w.Name+`'`)
+				s.release(t, true, w.release())
+				b := s.take(t, reader(w.Name))
+				if b.Version <= w.Version {
+					t.Errorf("a reader's %d after the writer's %d, of %d names", b.Version, w.Version, len(reqs))
+				}
+			}
 		}
 	},
 

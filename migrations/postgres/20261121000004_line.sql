@@ -400,7 +400,8 @@ BEGIN
 		WITH won AS (
 			UPDATE "sqllock_lock" l SET
 				acq = r.acq, owner = r.owner, instance = mine, label = me, version = greatest(l.version + 1, at), holds = 1,
-				acquired_at = at, expires_at = at + r.ttl, value = nullif(r.value, '')
+				acquired_at = at, expires_at = at + r.ttl, value = nullif(r.value, ''),
+				others = 0, others_until = 0 -- or they would be back if the clock went back
 			FROM (SELECT * FROM unnest(names, acqs, owners, ttls, vals) WITH ORDINALITY r(name, acq, owner, ttl, value, ord)
 				LIMIT cardinality(names)) r
 			WHERE l.name = r.name AND l.acq IS NULL AND (l.others = 0 OR l.others_until <= at)
