@@ -83,6 +83,7 @@ func (s Spec) rules() check.Rules {
 	return check.Rules{
 		Sessions: s.Mode != client.Unique,
 		Unsteady: s.Nemesis.Unsteady && s.Mode == client.Unique,
+		Forgets:  s.Nemesis.Loses && s.Mode == client.Unique,
 		TTL:      s.ttl(), Grace: s.grace(),
 	}
 }

@@ -189,5 +189,8 @@ func (r *run) excused(l *lease) bool {
 	return false
 }
 
+// revived reports that a lease may be of a term that was over, and is again.
+func (r *run) revived(l *lease) bool { return r.rules.Forgets && l.shared }
+
 // excludes reports that two leases of a name must not be held at the same time.
 func excludes(a, b *lease) bool { return !a.shared || !b.shared }

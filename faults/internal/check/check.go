@@ -59,6 +59,10 @@ type Rules struct {
 	// Unsteady: the clock of the database is set, or commits are forgotten. Then two
 	// may hold, and tokens and registers are what is left to check.
 	Unsteady bool
+	// Forgets: commits are forgotten. A name may be shared again by those who shared it
+	// before the commits that were lost, and who comes then shares it with them: it has
+	// their token, however old that is.
+	Forgets bool
 	// Drained: the history is complete, and all who waited were to be served.
 	Drained bool
 

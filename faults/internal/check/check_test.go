@@ -139,6 +139,17 @@ func TestTokensThatDoNotRiseAreFound(t *testing.T) {
 	wants(t, "they came at the same time", tell(lock("a", 0, 10, 6), unlock("a", 11, 12), lock("b", 5, 8, 5), unlock("b", 9, 10)), register.Final{}, rules)
 }
 
+func TestCommitsThatAreForgottenExcuseTokensOfReadersOnly(t *testing.T) {
+	forgets := rules
+	forgets.Unsteady, forgets.Forgets = true, true
+	reader := tell(shared(lock("a", 0, 10, 5)), unlock("a", 20, 30))
+	writer := tell(lock("b", 40, 50, 6), unlock("b", 60, 70))
+	again := tell(reader, writer, shared(lock("c", 80, 90, 5)))
+	wants(t, "a reader has the token of readers before", again, register.Final{}, forgets)
+	wants(t, "nothing was forgotten", again, register.Final{}, rules, check.Token, check.Linear)
+	wants(t, "a writer has it", tell(reader, writer, lock("c", 80, 90, 5)), register.Final{}, forgets, check.Token)
+}
+
 func TestAnotherTokenInsideIsFound(t *testing.T) {
 	enter := func(token int64) story {
 		return tell(lock("a", 0, 10, 5), call(history.Enter, "a", 20, 30, func(e *history.Event) {

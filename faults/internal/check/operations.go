@@ -29,7 +29,9 @@ func (r *run) operations(name string, final register.Final) []porcupine.Operatio
 		b.add(e)
 	}
 	for _, l := range r.names[name] {
-		b.lease(l)
+		if !r.revived(l) {
+			b.lease(l)
+		}
 	}
 	b.lateWrites()
 	return b.ops

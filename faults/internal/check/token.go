@@ -13,7 +13,7 @@ func tokens(r *run) []Failure {
 	var found []Failure
 	for _, leases := range r.names {
 		found = append(found, repeated(leases)...)
-		found = append(found, fallen(leases)...)
+		found = append(found, r.fallen(leases)...)
 	}
 	return found
 }
@@ -33,7 +33,7 @@ func repeated(leases []*lease) []Failure {
 }
 
 // fallen compares each token with the highest ones that were known when Lock was called.
-func fallen(leases []*lease) []Failure {
+func (r *run) fallen(leases []*lease) []Failure {
 	calls := slices.Clone(leases)
 	slices.SortFunc(calls, func(a, b *lease) int { return cmp.Compare(a.call, b.call) })
 	var found []Failure
@@ -50,7 +50,7 @@ func fallen(leases []*lease) []Failure {
 		if !l.shared {
 			low = l.token <= highest
 		}
-		if low {
+		if low && !r.revived(l) {
 			found = append(found, fail(Token, l.ret, "%q: %s has %d, after %d was there", l.name, l.id, l.token, highest))
 		}
 	}
