@@ -76,12 +76,12 @@ func TestLockTriesAndSaysWhoRunsTheJob(t *testing.T) {
 func TestAJobThatIsDoneIsKeptFromOthersForTheMinimumHold(t *testing.T) {
 	each(t, func(t *testing.T, p pair, d *testdb.Database) {
 		a, b := twoLockers(t, p, d) // with the default
-		c := newLocker(t, newLocks(t, p, d, sqllock.UniqueOptions{TTL: long}), sqllock.MinHold(time.Second))
+		c := newLocker(t, newLocks(t, p, d, sqllock.UniqueOptions{TTL: long}), sqllock.MinHold(3*time.Second))
 		for _, job := range []struct {
 			key     string
 			by      *gocronlock.Locker
 			minHold time.Duration
-		}{{"a", c, time.Second}, {"b", a, gocronlock.DefaultMinHold}} {
+		}{{"a", c, 3 * time.Second}, {"b", a, gocronlock.DefaultMinHold}} {
 			begun := time.Now()
 			if err := mustLock(t, job.by, job.key).Unlock(t.Context()); err != nil {
 				t.Fatal(err)
