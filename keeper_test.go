@@ -174,3 +174,21 @@ func TestHooksTellWhatHappened(t *testing.T) {
 		}
 	})
 }
+
+func TestANewLeaseIsNotRenewedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		lease := b.lock("a")
+		defer b.unlock(lease)
+		time.Sleep(ttl / 4)
+		if got := db.count("renew"); got != 0 {
+			t.Errorf("%d renewals in a quarter of the TTL", got)
+		}
+		time.Sleep(ttl / 8)
+		if got := db.count("renew"); got != 1 {
+			t.Errorf("%d renewals when a third of the TTL was over", got)
+		}
+	})
+}
