@@ -105,10 +105,7 @@ func (k *keeper) lookAt(t time.Duration) {
 		return
 	}
 	k.next = t
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
+	rouse(k.wake)
 }
 
 // holds returns what is kept now.

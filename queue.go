@@ -184,8 +184,13 @@ func (q *queue) nudge(name string, ln *line) {
 }
 
 func (w *waiter) nudge() {
+	rouse(w.wake)
+}
+
+// rouse leaves a token for whoever waits on wake, unless there is one.
+func rouse(wake chan<- struct{}) {
 	select {
-	case w.wake <- struct{}{}:
+	case wake <- struct{}{}:
 	default:
 	}
 }

@@ -145,10 +145,7 @@ func (t *tickets) enter(a *attempt, carries []driver.ID) *ticket {
 
 // kick makes the goroutine look; the caller holds mu.
 func (t *tickets) kick() {
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
+	rouse(t.wake)
 }
 
 // leave takes a waiter out of the line. It returns false if its wait is over: then

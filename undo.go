@@ -75,10 +75,7 @@ func (u *undo) start(r driver.AbandonRequest, ttl time.Duration, once bool) {
 		u.running = true
 		u.wg.Go(u.run)
 	}
-	select {
-	case u.wake <- struct{}{}:
-	default:
-	}
+	rouse(u.wake)
 }
 
 // drain waits until everything was freed once, or ctx ends, and returns how much
