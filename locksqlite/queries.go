@@ -98,7 +98,8 @@ FROM json_each(?1) AS r
 LEFT JOIN {lock} AS l ON l.name = r.value`
 
 	// queryGrant takes each name that is free at this moment, new names included,
-	// and if ?6 is 1 also those whose holder has expired.
+	// and if ?6 is 1 also those whose holder has expired. Who shared a name before and has
+	// expired is forgotten: if the clock went back, they would be back.
 	queryGrant = `
 INSERT INTO {lock} AS l
        (name, acq, owner, instance, label, version, holds, acquired_at, expires_at, value)
@@ -124,7 +125,7 @@ SET acq = excluded.acq,
     acquired_at = excluded.acquired_at,
     expires_at = excluded.expires_at,
     value = excluded.value,
-    others = 0, -- or they would be back if the clock went back
+    others = 0,
     others_until = 0
 WHERE (l.acq IS NULL OR ?6 = 1 AND l.expires_at <= ` + now + `) AND ` + open + `
 RETURNING name, version, acquired_at, expires_at`

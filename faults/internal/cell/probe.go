@@ -29,7 +29,7 @@ const (
 // probe asks the server for nothing, straight and not through the networks of the
 // clients, until ctx ends, and writes down when that took long. Now and then it connects
 // anew: a server that many want at once may answer at once those whom it has, and nobody
-// else for seconds. It does so as well when a processor stood still.
+// else for seconds. That a processor stood still it writes down, too.
 func (s *site) probe(ctx context.Context) error {
 	db, err := sql.Open(s.srv.Driver(), s.srv.DSN(""))
 	if err != nil {
