@@ -96,7 +96,7 @@ WITH ` + unflushed + `, seen AS MATERIALIZED (
 	UPDATE {lock} l SET ` + ended + `, ended = 2
 	FROM gone g CROSS JOIN settings
 	WHERE l.name = g.name AND ` + crashed + `
-	RETURNING l.name
+	RETURNING g.*
 ), old AS MATERIALIZED (
 	SELECT l.name FROM seen s JOIN {lock} l ON l.name = s.name
 	WHERE s.idle AND ` + idle + `
@@ -119,8 +119,7 @@ WITH ` + unflushed + `, seen AS MATERIALIZED (
 	       (SELECT coalesce(json_agg(s.name ORDER BY s.name)::text, '') FROM seen s WHERE s.untidy) AS untidy
 )
 SELECT t.seen, t.last, t.purged, t.untidy, l.name, ` + holder + `
-FROM total t
-LEFT JOIN (gone l JOIN freed f ON f.name = l.name) ON true
+FROM total t LEFT JOIN freed l ON true
 ORDER BY l.name`
 
 	queryTurn = `

@@ -132,7 +132,7 @@ WITH ` + unflushed + `, {live}, part AS MATERIALIZED (
 	UPDATE {term} t SET ` + crashedTerm + `
 	FROM gone g CROSS JOIN settings
 	WHERE t.mode = {mode} AND t.name = g.name AND t.acq = g.acq
-	RETURNING t.name
+	RETURNING g.*
 ), old AS MATERIALIZED (
 	SELECT t.name FROM seen s JOIN {term} t ON t.mode = {mode} AND t.name = s.name
 	WHERE s.idle AND t.acq IS NULL AND t.version = s.version AND t.not_before <= ` + now + `
@@ -154,8 +154,7 @@ WITH ` + unflushed + `, {live}, part AS MATERIALIZED (
 	       (SELECT count(*) FROM purged) AS purged
 )
 SELECT c.seen, c.last, c.purged, t.name, ` + termHolder + `
-FROM total c
-LEFT JOIN (gone t JOIN freed f ON f.name = t.name) ON true
+FROM total c LEFT JOIN freed t ON true
 ORDER BY t.name`
 
 	// queryTurnTerms keeps when somebody last set out to clean up in the row of a name

@@ -2,6 +2,7 @@ package lockpg_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"sync"
@@ -210,4 +211,63 @@ func TestOfManyReapersOneIsToldToGo(t *testing.T) {
 	if n := turns(time.Hour); n != 1 {
 		t.Errorf("%d were told to go after the clock went back, want 1", n)
 	}
+}
+
+// A sweep must take in proportion to those who have crashed, however few there were
+// when the server last looked at the tables to make its plans: with thousands it
+// would run out of time, and so would the next.
+func TestASweepTakesInProportionToThoseWhoHaveCrashed(t *testing.T) {
+	for _, c := range []struct {
+		who    string
+		tables string
+		free   string // $1 rows of which nobody has one
+		crash  string // of $1 rows
+		open   func(t *testing.T, db *sql.DB) sweeper
+	}{
+		{
+			"holders", "sqllock_lock, sqllock_holder",
+			`INSERT INTO sqllock_lock (name, version, expires_at) SELECT 'k' || i, 1, ` + pgNow + ` FROM generate_series(1, $1::integer) i`,
+			`UPDATE sqllock_lock SET acq = md5(name)::uuid, owner = '', instance = md5('')::uuid, label = '' WHERE substr(name, 2)::integer <= $1::integer`,
+			func(t *testing.T, db *sql.DB) sweeper { return open(t, db) },
+		},
+		{
+			"sessions that locked rows", "sqllock_term, sqllock_pin",
+			`INSERT INTO sqllock_term (mode, name, version) SELECT 2, 'k' || i, ` + pgNow + ` FROM generate_series(1, $1::integer) i`,
+			`UPDATE sqllock_term SET acq = md5(name)::uuid, owner = '', instance = md5('')::uuid, label = '' WHERE substr(name, 2)::integer <= $1::integer`,
+			func(t *testing.T, db *sql.DB) sweeper { return forUpdate.on(t, db, sessionTTL) },
+		},
+		{
+			"sessions with advisory locks", "sqllock_term",
+			`INSERT INTO sqllock_term (mode, name, lock_key, version) SELECT 3, 'k' || i, i, ` + pgNow + ` FROM generate_series(1, $1::integer) i`,
+			`UPDATE sqllock_term SET acq = md5(name)::uuid, owner = '', instance = md5('')::uuid, label = '' WHERE substr(name, 2)::integer <= $1::integer`,
+			func(t *testing.T, db *sql.DB) sweeper { return advisory.on(t, db, sessionTTL) },
+		},
+	} {
+		t.Run(c.who, func(t *testing.T) {
+			db := migrated(t)
+			s := c.open(t, db)
+			const few, many = 100, 4000
+			mustExec(t, db, c.free, many)
+			mustExec(t, db, `VACUUM ANALYZE `+c.tables)
+			sweep := func(crashed int) time.Duration {
+				mustExec(t, db, c.crash, crashed)
+				began := time.Now()
+				res, err := s.Sweep(t.Context(), driver.SweepRequest{Limit: 2 * many, Retention: time.Hour})
+				took := time.Since(began)
+				if err != nil || len(res.Crashed) != crashed {
+					t.Fatalf("of %d who have crashed a sweep ended %d: %v", crashed, len(res.Crashed), err)
+				}
+				return took
+			}
+			some := min(sweep(few), sweep(few))
+			all := min(sweep(many), sweep(many))
+			if all > many/few*some {
+				t.Errorf("%v for %d, %v for %d", some, few, all, many)
+			}
+		})
+	}
+}
+
+type sweeper interface {
+	Sweep(context.Context, driver.SweepRequest) (driver.SweepResult, error)
 }
