@@ -14,7 +14,7 @@ func TestOfThreeSchedulersWhoseClocksDifferOneRunsEachTick(t *testing.T) {
 		if p.mode != unique && p.engine != testdb.Postgres { // each mode, and each database, once
 			return
 		}
-		const every, skew = 3 * time.Second, 150 * time.Millisecond
+		const every, skew = 5 * time.Second, 150 * time.Millisecond
 		f := newFleet(t, p, d, replicaConfig{Every: every, TTL: long, MinHold: every / 2})
 		for _, s := range []time.Duration{-skew, 0, skew} {
 			f.start(s)

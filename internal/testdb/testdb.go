@@ -31,12 +31,15 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net/url"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sqllock/sqllock/internal/testdb/warden"
 )
 
 // The databases by name.
@@ -89,8 +92,7 @@ type Database struct {
 func New(t testing.TB, engine string) *Database {
 	t.Helper()
 	if engine == SQLite {
-		path := filepath.Join(t.TempDir(), "test.db")
-		return &Database{engine: SQLite, dialect: sqliteDialect{}, base: path}
+		return &Database{engine: SQLite, dialect: sqliteDialect{}, base: filepath.Join(directory(t), "test.db")}
 	}
 	e := mustEngine(t, engine)
 	base, err := sharedServer(e)
@@ -107,6 +109,32 @@ func New(t testing.TB, engine string) *Database {
 		}
 	})
 	return d
+}
+
+// directory returns one for a file of SQLite, where the servers have theirs: on their
+// disk each delays the flushes of the others.
+func directory(t testing.TB) string {
+	t.Helper()
+	if !active.Load() {
+		return t.TempDir()
+	}
+	w, err := theWarden()
+	if errors.Is(err, warden.ErrUnsupported) {
+		return t.TempDir()
+	}
+	if err != nil {
+		t.Fatalf("testdb: %v", err)
+	}
+	dir, err := w.MkdirMemory(nil)
+	if err != nil {
+		t.Fatalf("testdb: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := w.Remove(dir); err != nil {
+			t.Errorf("testdb: %v", err)
+		}
+	})
+	return dir
 }
 
 // admin runs a statement about the database, which is not connected to for that.

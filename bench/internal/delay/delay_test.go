@@ -55,9 +55,9 @@ func TestARoundTripTakesTheDelayLonger(t *testing.T) {
 		}
 		took = append(took, time.Since(began))
 	}
-	slices.Sort(took)
-	if took[0] < d || took[10] > 3*d {
-		t.Errorf("round trips took from %v, half of them up to %v, want little more than %v", took[0], took[10], d)
+	// The fastest is the one that the machine has not held up.
+	if fastest := slices.Min(took); fastest < d || fastest > 3*d {
+		t.Errorf("the fastest round trip took %v, want little more than %v", fastest, d)
 	}
 }
 
