@@ -19,12 +19,15 @@
 //	}
 //
 // Nothing is skipped: what does not apply to a pair, because its Harness lacks
-// the field for it, is not run, and [Harness.Omitted] names it.
+// the field for it, is not run, and [Harness.Omitted] counts it.
 package sqllocktest
 
 import (
 	"context"
 	"database/sql"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -246,14 +249,17 @@ func measure(e *env) time.Duration {
 // sessions a lock takes more statements, which compute little.
 func (h *Harness) slow() bool { return h.Sessions == nil && h.pace > 5*time.Millisecond }
 
-// Omitted names the promises that Run does not test, and what the pair lacks for
-// each.
+// Omitted says how many promises Run does not test, a line for each reason.
 func (h *Harness) Omitted() []string {
-	var omitted []string
+	count := make(map[string]int)
 	for _, p := range h.promises() {
 		if missing := h.lacks(p.needs); missing != nil {
-			omitted = append(omitted, p.sentence+" (the pair has not "+strings.Join(missing, ", not ")+")")
+			count["the pair has not "+strings.Join(missing, ", not ")]++
 		}
+	}
+	var omitted []string
+	for _, reason := range slices.Sorted(maps.Keys(count)) {
+		omitted = append(omitted, fmt.Sprintf("%d promises: %s", count[reason], reason))
 	}
 	return omitted
 }
