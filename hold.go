@@ -53,8 +53,7 @@ type holdState uint8
 
 const (
 	holdLive holdState = iota
-	holdFreeing
-	holdOver // unlocked
+	holdOver // unlocked by all
 	holdLost
 )
 
@@ -121,7 +120,7 @@ func (h *hold) leave(l *Lease) (last bool, err error) {
 		return last, h.lost
 	}
 	if last {
-		h.state = holdFreeing
+		h.state = holdOver
 	}
 	return last, nil
 }
@@ -224,16 +223,8 @@ func (h *hold) abort(cause error) {
 	}
 }
 
-// end marks a hold that was freeing as over.
-func (h *hold) end() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.state = holdOver
-	h.deadline.Store(0)
-}
-
 // remaining is how long the holder may still believe that it holds. It is not
-// positive once the hold is lost or over.
+// positive once the hold is lost.
 func (h *hold) remaining() time.Duration {
 	return time.Duration(h.deadline.Load()) - h.locker.clock.now()
 }

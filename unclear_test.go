@@ -255,6 +255,37 @@ func TestAnUnlockThatCannotReachTheDatabaseIsFinishedInTheBackground(t *testing.
 	})
 }
 
+func TestAnUnlockWhoseUndoingHangsIsTriedAgainAfterAThirdOfTheTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = 6 * time.Second
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		lease := b.lock("a")
+		var hung time.Time
+		db.set(func(f *fake) {
+			f.before = func(ctx context.Context, kind string) error {
+				switch {
+				case kind == "release":
+					return errDenied
+				case kind == "abandon" && hung.IsZero():
+					hung = time.Now()
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return nil
+			}
+		})
+		if err := lease.Unlock(t.Context()); !errors.Is(err, errDenied) {
+			t.Errorf("Unlock = %v, want the error of the database", err)
+		}
+		time.Sleep(ttl/3 + ttl/10)
+		if hung.IsZero() || db.held("a") {
+			t.Errorf("the name is still held, the first try was at %v", hung)
+		}
+	})
+}
+
 func TestWhatTheDatabaseSaysToTryAgainIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()

@@ -26,7 +26,6 @@ func (l *Locker) unlock(lease *Lease) error {
 	}
 	l.keeper.drop(h)
 	err = l.free(h)
-	h.end()
 	l.queue.freed(h)
 	if l.events != nil {
 		l.events.unlocked(UnlockedEvent{LeaseInfo: h.info(), Err: err, Held: l.clock.now() - h.granted})
