@@ -53,7 +53,7 @@ type holdState uint8
 
 const (
 	holdLive holdState = iota
-	holdOver // unlocked by all
+	holdOver           // unlocked by all
 	holdLost
 )
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -171,6 +172,25 @@ func TestHooksTellWhatHappened(t *testing.T) {
 		want := "[acquired a after 0s and 1 attempts unlocked a after 1s, error <nil>]"
 		if got := fmt.Sprint(told); got != want {
 			t.Errorf("hooks told %s, want %s", got, want)
+		}
+	})
+}
+
+func TestTheAttemptsOfAWaiterAreThoseOfItsTicketToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []int
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl, Hooks: &sqllock.Hooks{
+			Acquired: func(e sqllock.AcquiredEvent) { told = append(told, e.Attempts) },
+		}})
+		lease := b.lock("a")
+		next := standing(t, b, t.Context(), "a")
+		time.Sleep(time.Second)
+		b.unlock(lease)
+		b.unlock(<-next)
+		b.close()
+		if want := []int{1, db.count("grant") - 1 + db.count("line")}; !slices.Equal(told, want) {
+			t.Errorf("the hook told of %v attempts, the database of %v", told, want)
 		}
 	})
 }

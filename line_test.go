@@ -338,6 +338,9 @@ func TestADeadlockEndsTheYoungestWaiter(t *testing.T) {
 								t.Errorf("%v: does not name all of the cycle", r.err)
 							}
 						}
+						if commas := strings.Count(fmt.Sprint(r.err), ", "); commas != n { // between them, and before the end
+							t.Errorf("%v: %d commas", r.err, commas)
+						}
 					} else if r.err != nil {
 						t.Errorf("caller %d: %v", r.who, r.err)
 					}
@@ -364,6 +367,35 @@ func TestADeadlockIsToldWithinASecond(t *testing.T) {
 		_, err := b.Lock(sqllock.WithoutOwner(ctx), "a")
 		if took := time.Since(began); took > time.Second || !errors.Is(err, sqllock.ErrDeadlock) {
 			t.Errorf("after %v: %v", took, err)
+		}
+		b.unlock(lease)
+	})
+}
+
+func TestACycleIsLookedForOnceAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, nil)
+		defer b.close()
+		ctx, lease := holding(t, b, "a")
+		looking, most := 0, 0
+		db.set(func(f *fake) {
+			f.before = func(ctx context.Context, kind string) error {
+				if kind != "waits" {
+					return nil
+				}
+				looking++
+				most = max(most, looking)
+				time.Sleep(3 * time.Second)
+				looking--
+				return nil
+			}
+		})
+		if _, err := b.Lock(sqllock.WithoutOwner(ctx), "a"); !errors.Is(err, sqllock.ErrDeadlock) {
+			t.Error(err)
+		}
+		if most != 1 {
+			t.Errorf("%d looks at a time", most)
 		}
 		b.unlock(lease)
 	})

@@ -286,6 +286,25 @@ func TestAnUnlockWhoseUndoingHangsIsTriedAgainAfterAThirdOfTheTTL(t *testing.T) 
 	})
 }
 
+func TestANameIsUndoneSoonAfterADatabaseThatWasLongAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: time.Hour})
+		defer b.close()
+		lease := b.lock("a")
+		db.set(func(f *fake) { f.before = func(context.Context, string) error { return errDown } })
+		if err := lease.Unlock(t.Context()); !errors.Is(err, errDown) {
+			t.Errorf("Unlock = %v, want the error of the database", err)
+		}
+		time.Sleep(time.Minute)
+		db.set(func(f *fake) { f.before = nil })
+		time.Sleep(time.Second)
+		if db.held("a") {
+			t.Error("a second later the name is still held")
+		}
+	})
+}
+
 func TestWhatTheDatabaseSaysToTryAgainIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
