@@ -231,6 +231,19 @@ func TestASweepTakesInProportionToThoseWhoHaveCrashed(t *testing.T) {
 			func(t *testing.T, db *sql.DB) sweeper { return open(t, db) },
 		},
 		{
+			"readers", "sqllock_lock, sqllock_holder",
+			`WITH h AS (
+				INSERT INTO sqllock_holder (name, acq, owner, instance, label, version, holds, acquired_at, expires_at)
+				SELECT 'k' || i, md5('k' || i)::uuid, '', md5('')::uuid, '', 1, 1, ` + pgNow + `, ` + pgNow + ` + 3600000000 FROM generate_series(1, $1::integer) i
+			) INSERT INTO sqllock_lock (name, version, others, others_until) SELECT 'k' || i, 1, 1, ` + pgNow + ` + 3600000000 FROM generate_series(1, $1::integer) i`,
+			`WITH h AS (
+				INSERT INTO sqllock_holder (name, acq, owner, instance, label, version, holds, acquired_at, expires_at)
+				SELECT 'k' || i, md5('k' || i)::uuid, '', md5('')::uuid, '', 1, 1, 1, 1 FROM generate_series(1, $1::integer) i
+				ON CONFLICT (name, acq) DO UPDATE SET expires_at = 1
+			) UPDATE sqllock_lock SET others = 1, others_until = 1 WHERE substr(name, 2)::integer <= $1::integer`,
+			func(t *testing.T, db *sql.DB) sweeper { return open(t, db) },
+		},
+		{
 			"sessions that locked rows", "sqllock_term, sqllock_pin",
 			`INSERT INTO sqllock_term (mode, name, version) SELECT 2, 'k' || i, ` + pgNow + ` FROM generate_series(1, $1::integer) i`,
 			`UPDATE sqllock_term SET acq = md5(name)::uuid, owner = '', instance = md5('')::uuid, label = '' WHERE substr(name, 2)::integer <= $1::integer`,
