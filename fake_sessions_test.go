@@ -37,6 +37,10 @@ type fakeSessions struct {
 	asked map[string]int
 	// dropped are the names that were released because their lease was lost.
 	dropped map[string]bool
+	// parks has who may wait do so, if only for as long as that is allowed. parked are
+	// those who do.
+	parks              bool
+	parked, mostParked int
 }
 
 type fakeSession struct {
@@ -152,12 +156,26 @@ func (s *fakeSession) call(ctx context.Context, kind string, run func() error) e
 
 func (s *fakeSession) Grant(ctx context.Context, reqs []driver.GrantRequest) (res []driver.GrantResult, err error) {
 	err = s.call(ctx, "grant", func() error {
+		s.park(reqs[0].Wait)
 		for _, r := range reqs {
 			res = append(res, s.grant(r))
 		}
 		return nil
 	})
 	return res, err
+}
+
+// park waits in the database; the caller holds mu.
+func (s *fakeSession) park(wait time.Duration) {
+	if !s.f.parks || wait == 0 {
+		return
+	}
+	s.f.parked++
+	s.f.mostParked = max(s.f.mostParked, s.f.parked)
+	s.f.mu.Unlock()
+	time.Sleep(wait)
+	s.f.mu.Lock()
+	s.f.parked--
 }
 
 func (s *fakeSession) grant(r driver.GrantRequest) driver.GrantResult {

@@ -3,6 +3,8 @@ package sqllock_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -120,17 +122,50 @@ func TestCloseLeavesALockThatIsHeldToTheServer(t *testing.T) {
 }
 
 func TestMoreLocksThanTheServerShouldKeepAreRefused(t *testing.T) {
+	for most := 1; most <= 2; most++ {
+		synctest.Test(t, func(t *testing.T) {
+			b := newSessionBench(t, 0)
+			b.db.maxLocks = most
+			var leases []*sqllock.Lease
+			for i := range most {
+				leases = append(leases, b.lock(fmt.Sprint(i)))
+			}
+			if _, err := b.locks.Lock(t.Context(), "one more"); !errors.Is(err, sqllock.ErrTooManyLocks) {
+				t.Errorf("Lock: %v", err)
+			}
+			for _, lease := range leases {
+				b.unlock(lease)
+			}
+			b.close()
+		})
+	}
+}
+
+func TestHalfOfTheSessionsWaitInTheDatabaseAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newSessionBench(t, 0)
-		b.db.maxLocks = 2
-		leases := []*sqllock.Lease{b.lock("a"), b.lock("b")}
-		if _, err := b.locks.Lock(t.Context(), "c"); !errors.Is(err, sqllock.ErrTooManyLocks) {
-			t.Errorf("Lock: %v", err)
+		const seats = 4
+		holder := newSessionBench(t, seats)
+		b := newSessionBenchOn(t, holder.db, seats)
+		b.db.parks = true
+		var leases []*sqllock.Lease
+		var wg sync.WaitGroup
+		for i := range seats {
+			name := fmt.Sprint(i)
+			leases = append(leases, holder.lock(name))
+			wg.Go(func() { b.unlock(b.lock(name)) })
 		}
+		time.Sleep(10 * time.Second)
 		for _, lease := range leases {
-			b.unlock(lease)
+			holder.unlock(lease)
 		}
+		wg.Wait()
+		b.db.set(func() {
+			if b.db.mostParked != seats/2 {
+				t.Errorf("%d waited in the database", b.db.mostParked)
+			}
+		})
 		b.close()
+		holder.close()
 	})
 }
 

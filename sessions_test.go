@@ -29,7 +29,11 @@ func onSessions(t *testing.T, test func(b *sessionBench)) {
 }
 
 func newSessionBench(t *testing.T, seats int) *sessionBench {
-	b := &sessionBench{T: t, db: newFakeSessions()}
+	return newSessionBenchOn(t, newFakeSessions(), seats)
+}
+
+func newSessionBenchOn(t *testing.T, db *fakeSessions, seats int) *sessionBench {
+	b := &sessionBench{T: t, db: db}
 	start := time.Now()
 	var err error
 	b.locks, err = sqllock.NewSessionsWithClock(b.db, func() time.Duration { return time.Since(start) },
