@@ -20,28 +20,44 @@ func TestATokenThatIsDrawnTooLateIsNotBelieved(t *testing.T) {
 		a, b, db := forUpdate.client(t, f), forUpdate.client(t, f), f.Open(t)
 		s, first := a.lock(t, request("k")) // now there are rows
 		giveBack(t, s)
-		s = a.session(t)
 		table, err := db.Conn(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = table.Close() }()
-		exec(t, table, "LOCK TABLES `sqllock_term` WRITE")
-		late := request("k")
-		answer := make(chan error, 1)
-		go func() {
-			_, err := s.Grant(context.Background(), []driver.GrantRequest{late})
-			answer <- err
-		}()
-		var pid int64
-		eventually(t, "the session has the lock", time.Second, func() bool {
-			return db.QueryRow("SELECT COALESCE(IS_USED_LOCK(?), 0)", s.ID()).Scan(&pid) == nil && pid > 0 && pinIsLocked(t, db, "k")
-		})
-		exec(t, db, fmt.Sprintf("KILL %d", pid))
-		eventually(t, "the lock is free", time.Second, func() bool { return !pinIsLocked(t, db, "k") })
-		exec(t, table, "UNLOCK TABLES")
-		if err := <-answer; err == nil || !closed(s) {
-			t.Errorf("believed in a lock that it had lost: %v", err)
+		late := func() bool { // the server has a second before it no longer waits for the table
+			s := a.session(t)
+			exec(t, table, "LOCK TABLES `sqllock_term` WRITE")
+			defer exec(t, table, "UNLOCK TABLES")
+			answer := make(chan error, 1)
+			go func() {
+				_, err := s.Grant(context.Background(), []driver.GrantRequest{request("k")})
+				answer <- err
+			}()
+			var pid int64
+			for pid == 0 || !pinIsLocked(t, db, "k") {
+				if err := db.QueryRow("SELECT COALESCE(IS_USED_LOCK(?), 0)", s.ID()).Scan(&pid); err != nil {
+					t.Fatal(err)
+				}
+				if len(answer) > 0 {
+					return false
+				}
+			}
+			exec(t, db, fmt.Sprintf("KILL %d", pid))
+			eventually(t, "the lock is free", 10*time.Second, func() bool { return !pinIsLocked(t, db, "k") })
+			if len(answer) > 0 {
+				return false
+			}
+			exec(t, table, "UNLOCK TABLES")
+			if err := <-answer; err == nil || !closed(s) {
+				t.Errorf("believed in a lock that it had lost: %v", err)
+			}
+			return true
+		}
+		for try := 1; !late(); try++ {
+			if try == 10 {
+				t.Fatal("the token was never drawn after the end of the session")
+			}
 		}
 		_, res := b.eventuallyGets(t, request("k"), 5*time.Second)
 		if res.Version <= first.Version {
@@ -71,7 +87,7 @@ func (c *client) insist(t *testing.T, r driver.GrantRequest) (driver.Session, dr
 				return s, res[0]
 			}
 		}
-		if try == 50 {
+		if try == 500 {
 			t.Fatal(err)
 		}
 		if s != nil {

@@ -13,7 +13,7 @@ import (
 
 // term is a script that writes a line for each term that it sees, with its token, and
 // runs until it is told to end.
-const term = `echo $SQLLOCK_TOKEN >>%LOG; trap 'echo told; exit 3' TERM; while :; do sleep 0.05; done`
+const term = `trap 'echo told; exit 3' TERM; echo $SQLLOCK_TOKEN >>%LOG; while :; do sleep 0.05; done`
 
 // elects starts a call of elect whose CMD is term. The lines come into the log.
 func (u person) elects(t *testing.T, log string, args ...string) *call {
