@@ -378,24 +378,23 @@ func TestACycleIsLookedForOnceAtATime(t *testing.T) {
 		b := newBench(t, db, nil)
 		defer b.close()
 		ctx, lease := holding(t, b, "a")
-		looking, most := 0, 0
+		var looking, most atomic.Int32
 		db.set(func(f *fake) {
 			f.before = func(ctx context.Context, kind string) error {
 				if kind != "waits" {
 					return nil
 				}
-				looking++
-				most = max(most, looking)
+				most.Store(max(most.Load(), looking.Add(1)))
 				time.Sleep(3 * time.Second)
-				looking--
+				looking.Add(-1)
 				return nil
 			}
 		})
 		if _, err := b.Lock(sqllock.WithoutOwner(ctx), "a"); !errors.Is(err, sqllock.ErrDeadlock) {
 			t.Error(err)
 		}
-		if most != 1 {
-			t.Errorf("%d looks at a time", most)
+		if most.Load() != 1 {
+			t.Errorf("%d looks at a time", most.Load())
 		}
 		b.unlock(lease)
 	})
