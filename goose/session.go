@@ -143,6 +143,6 @@ func (p *pin) free(ctx context.Context, conn *sql.Conn) error {
 }
 
 func (p *pin) ask(ctx context.Context, conn *sql.Conn, query string) (yes bool, err error) {
-	err = conn.QueryRowContext(ctx, query, p.args...).Scan(&yes)
+	err = sqlconn.AfterTx(conn, func() error { return conn.QueryRowContext(ctx, query, p.args...).Scan(&yes) })
 	return yes, err
 }

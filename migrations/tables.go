@@ -254,7 +254,11 @@ func (s *session) SessionLock(ctx context.Context, conn *sql.Conn) error {
 func (s *session) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	if _, err := conn.ExecContext(ctx, s.release); err != nil {
+	err := sqlconn.AfterTx(conn, func() error {
+		_, err := conn.ExecContext(ctx, s.release)
+		return err
+	})
+	if err != nil {
 		sqlconn.Destroy(conn, nil)
 	}
 	return nil

@@ -47,7 +47,7 @@ func (k *Kept) Do(ctx context.Context, fn func(context.Context, *sql.Conn) error
 		if err = k.open(ctx); err != nil {
 			return err
 		}
-		if err = fn(ctx, k.conn); err == nil {
+		if err = AfterTx(k.conn, func() error { return fn(ctx, k.conn) }); err == nil {
 			return nil
 		}
 		if settled := (*settledError)(nil); errors.As(err, &settled) {

@@ -8,6 +8,7 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 
 	"github.com/sqllock/sqllock/driver"
@@ -49,7 +50,7 @@ func (p *Pool) Do(ctx context.Context, fn func(context.Context, *sql.Conn) error
 		if conn, err = p.conn(ctx); err != nil {
 			return err
 		}
-		err = fn(ctx, conn)
+		err = AfterTx(conn, func() error { return fn(ctx, conn) })
 		_ = conn.Close() // the error, if any, is fn's
 		if !errors.Is(err, sqldriver.ErrBadConn) {
 			return err
@@ -103,7 +104,7 @@ var _ Source = (*Reserved)(nil)
 func (r *Reserved) Do(ctx context.Context, fn func(context.Context, *sql.Conn) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	err := fn(ctx, r.conn)
+	err := AfterTx(r.conn, func() error { return fn(ctx, r.conn) })
 	r.inDoubt = r.inDoubt || err != nil
 	return err
 }
@@ -122,14 +123,38 @@ func (r *Reserved) Close() error {
 // Destroy ends a connection for good, so that neither what the session holds
 // nor what was set on it reaches the pool. What end means see Pool.
 func Destroy(conn *sql.Conn, end func(driverConn any)) {
-	_ = conn.Raw(func(c any) error {
-		if end != nil {
-			end(c)
-		}
-		if closer, ok := c.(interface{ Close() error }); ok {
-			_ = closer.Close()
-		}
-		return sqldriver.ErrBadConn
+	_ = AfterTx(conn, func() error {
+		return conn.Raw(func(c any) error {
+			if end != nil {
+				end(c)
+			}
+			if closer, ok := c.(interface{ Close() error }); ok {
+				_ = closer.Close()
+			}
+			return sqldriver.ErrBadConn
+		})
 	})
 	_ = conn.Close()
+}
+
+// AfterTx calls use, which uses conn, and returns sql.ErrConnDone if conn was closed
+// before one of its statements began. A transaction whose context has ended is rolled
+// back in a goroutine of database/sql, which closes conn if the connection is broken; a
+// statement that begins in this very moment panics, as of Go 1.26. It was not sent.
+func AfterTx(conn *sql.Conn, use func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			if _, ok := p.(runtime.Error); !ok || !isClosed(conn) {
+				panic(p)
+			}
+			err = sql.ErrConnDone
+		}
+	}()
+	return use()
+}
+
+func isClosed(conn *sql.Conn) bool {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return errors.Is(conn.PingContext(ctx), sql.ErrConnDone)
 }
