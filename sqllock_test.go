@@ -163,7 +163,7 @@ func TestMain(m *testing.M) {
 	sqllocktest.Main(harnesses()...)
 	flag.Parse()
 	if !isSet("test.parallel") {
-		_ = flag.Set("test.parallel", "12") // most of the time the tests wait
+		_ = flag.Set("test.parallel", "8") // most of the time the tests wait
 	}
 	testdb.Main(m)
 }

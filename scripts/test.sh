@@ -6,9 +6,12 @@
 # Leases live from being renewed in time. On a virtual machine whose processors are
 # given to others for seconds they are lost, which says nothing of the locks. The kernel
 # counts that time, as steal. Where it was a hundredth or more, a test that failed may
-# pass when it is run again, once and alone, and is named at the end; not so if there
-# was a data race or a panic, or if more than eight failed. Elsewhere every failure is
-# final.
+# pass when it is run again, alone and at most twice, and is named at the end; not so if
+# there was a data race or a panic, or if more than sixty failed in a module. Elsewhere
+# every failure is final.
+#
+# The race detector leaves out the C code of SQLite, translated to Go, whose memory it
+# does not watch anyway: with it those tests take three times as long.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -40,8 +43,9 @@ for module in $(scripts/modules.sh); do
     cd "$module"
     export GOWORK=off CGO_ENABLED=1
     go tool -modfile="$root/tools/go.mod" gotestsum --format pkgname --format-hide-empty-pkg \
-      --rerun-fails=1 --rerun-fails-max-failures=8 --rerun-fails-abort-on-data-race \
-      --rerun-fails-report="$work/module" --jsonfile="$work/json" --packages=./... -- -race -count=1 -timeout 40m
+      --rerun-fails=2 --rerun-fails-max-failures=60 --rerun-fails-abort-on-data-race \
+      --rerun-fails-report="$work/module" --jsonfile="$work/json" --packages=./... -- \
+      -race -gcflags=modernc.org/sqlite/lib=-race=false -count=1 -timeout 40m
   ) || status=1
   [ ! -e "$work/module" ] || cat "$work/module" >>"$work/again"
   # What fails although none of its tests does, as with a leak, is run again as a whole,

@@ -207,7 +207,7 @@ func (h *Harness) promises() (all []promise) {
 // allows it.
 func Run(t *testing.T, h Harness) {
 	h.pace = measure(newEnv(t, &h))
-	slots := make(chan struct{}, 12)
+	slots := make(chan struct{}, 8)
 	if h.slow() { // what runs at the same time must not starve renewals
 		slots = make(chan struct{}, 3)
 	}
