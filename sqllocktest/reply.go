@@ -220,7 +220,8 @@ func testLatePacket(e *env) {
 		e.wantFree(other, name, patience)
 		time.Sleep(500 * time.Millisecond) // and it stays free
 		e.unlock(e.try(other, name))
-		e.unlock(e.lock(l, name)) // whose connections are new, and may take a while
+		e.unlock(e.lock(l, e.name("for new connections"))) // which may take a while
+		e.unlock(e.try(l, name))
 		return n
 	})
 }
