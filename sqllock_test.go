@@ -197,7 +197,7 @@ func TestConformance(t *testing.T) {
 			}
 			sqllocktest.Run(t, h)
 			for _, s := range h.Omitted() {
-				t.Log("do not apply: " + s)
+				t.Log("does not apply, as " + s)
 			}
 			if !h.Brief {
 				testdb.Cover(h.Mode, h.Database)

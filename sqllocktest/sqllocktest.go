@@ -19,13 +19,12 @@
 //	}
 //
 // Nothing is skipped: what does not apply to a pair, because its Harness lacks
-// the field for it, is not run, and [Harness.Omitted] counts it.
+// the field for it, is not run, and [Harness.Omitted] names it.
 package sqllocktest
 
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -249,17 +248,18 @@ func measure(e *env) time.Duration {
 // sessions a lock takes more statements, which compute little.
 func (h *Harness) slow() bool { return h.Sessions == nil && h.pace > 5*time.Millisecond }
 
-// Omitted says how many promises Run does not test, a line for each reason.
+// Omitted names the promises that Run does not test, a line for each reason.
 func (h *Harness) Omitted() []string {
-	count := make(map[string]int)
+	promises := make(map[string][]string)
 	for _, p := range h.promises() {
 		if missing := h.lacks(p.needs); missing != nil {
-			count["the pair has not "+strings.Join(missing, ", not ")]++
+			reason := "the pair has not " + strings.Join(missing, ", not ")
+			promises[reason] = append(promises[reason], p.sentence)
 		}
 	}
 	var omitted []string
-	for _, reason := range slices.Sorted(maps.Keys(count)) {
-		omitted = append(omitted, fmt.Sprintf("%d promises: %s", count[reason], reason))
+	for _, reason := range slices.Sorted(maps.Keys(promises)) {
+		omitted = append(omitted, reason+": "+strings.Join(promises[reason], "; "))
 	}
 	return omitted
 }
