@@ -24,16 +24,15 @@ export SQLLOCK_COVER_FILE
 work=$(mktemp -d)
 trap 'rm -rf "$SQLLOCK_COVER_FILE" "$work"' EXIT
 
-# stolen prints what part of the processors' time others have had since it printed the
-# two numbers that it is given, in hundredths, and those of now.
-stolen() {
-  local all=0 steal=0
+# ticks prints how long the processors have been there, and how much of it others had.
+ticks() {
   if [ -r /proc/stat ]; then
-    read -r all steal < <(awk '$1 == "cpu" { for (i = 2; i <= 9; i++) all += $i; print all, $9 }' /proc/stat)
+    awk '$1 == "cpu" { for (i = 2; i <= 9; i++) all += $i; print all, $9 }' /proc/stat
+  else
+    echo 0 0
   fi
-  echo "$((all > $1 ? 100 * (steal - $2) / (all - $1) : 0)) $all $steal"
 }
-read -r _ all steal < <(stolen 0 0)
+read -r before stolen_before < <(ticks)
 
 status=0
 for module in $(scripts/modules.sh); do
@@ -59,8 +58,9 @@ for module in $(scripts/modules.sh); do
   rm -f "$work/module" "$work/json"
 done
 
-read -r stolen _ < <(stolen "$all" "$steal")
 if [ -s "$work/again" ]; then
+  read -r now stolen_now < <(ticks)
+  stolen=$((now > before ? 100 * (stolen_now - stolen_before) / (now - before) : 0))
   echo "sqllock: others had $stolen % of the processors' time; these tests failed, and were run again alone:"
   cat "$work/again"
   [ "$stolen" -ge 1 ] || status=1
