@@ -217,6 +217,7 @@ func TestOfManyReapersOneIsToldToGo(t *testing.T) {
 // when the server last looked at the tables to make its plans: with thousands it
 // would run out of time, and so would the next.
 func TestASweepTakesInProportionToThoseWhoHaveCrashed(t *testing.T) {
+	const crash = `SET acq = md5(name)::uuid, owner = '', instance = md5('')::uuid, label = '' WHERE substr(name, 2)::integer <= $1::integer`
 	for _, c := range []struct {
 		who    string
 		tables string
@@ -227,7 +228,7 @@ func TestASweepTakesInProportionToThoseWhoHaveCrashed(t *testing.T) {
 		{
 			"holders", "sqllock_lock, sqllock_holder",
 			`INSERT INTO sqllock_lock (name, version, expires_at) SELECT 'k' || i, 1, ` + pgNow + ` FROM generate_series(1, $1::integer) i`,
-			`UPDATE sqllock_lock SET acq = md5(name)::uuid, owner = '', instance = md5('')::uuid, label = '' WHERE substr(name, 2)::integer <= $1::integer`,
+			`UPDATE sqllock_lock ` + crash,
 			func(t *testing.T, db *sql.DB) sweeper { return open(t, db) },
 		},
 		{
@@ -246,13 +247,13 @@ func TestASweepTakesInProportionToThoseWhoHaveCrashed(t *testing.T) {
 		{
 			"sessions that locked rows", "sqllock_term, sqllock_pin",
 			`INSERT INTO sqllock_term (mode, name, version) SELECT 2, 'k' || i, ` + pgNow + ` FROM generate_series(1, $1::integer) i`,
-			`UPDATE sqllock_term SET acq = md5(name)::uuid, owner = '', instance = md5('')::uuid, label = '' WHERE substr(name, 2)::integer <= $1::integer`,
+			`UPDATE sqllock_term ` + crash,
 			func(t *testing.T, db *sql.DB) sweeper { return forUpdate.on(t, db, sessionTTL) },
 		},
 		{
 			"sessions with advisory locks", "sqllock_term",
 			`INSERT INTO sqllock_term (mode, name, lock_key, version) SELECT 3, 'k' || i, i, ` + pgNow + ` FROM generate_series(1, $1::integer) i`,
-			`UPDATE sqllock_term SET acq = md5(name)::uuid, owner = '', instance = md5('')::uuid, label = '' WHERE substr(name, 2)::integer <= $1::integer`,
+			`UPDATE sqllock_term ` + crash,
 			func(t *testing.T, db *sql.DB) sweeper { return advisory.on(t, db, sessionTTL) },
 		},
 	} {
