@@ -78,7 +78,13 @@ func (l *Locker) LockTxBy(ctx context.Context, name string, shared, wait bool, f
 	if err := t.take(ctx); err != nil {
 		return 0, err
 	}
-	return t.draw(ctx)
+	if token, err = t.draw(ctx); err != nil {
+		return 0, err
+	}
+	if err := t.confirm(ctx); err != nil {
+		return 0, err
+	}
+	return token, nil
 }
 
 // txAttempt is an acquisition in a transaction of the caller's.
@@ -98,16 +104,10 @@ func (t *txAttempt) take(ctx context.Context) error {
 			return lockError(t.req.Name, endOf(ctx))
 		}
 		status, err := t.try(ctx)
-		switch {
-		case err != nil:
-			return fmt.Errorf("sqllock: lock %q in a transaction: %w", t.req.Name, err)
-		case status == driver.TxTaken:
-			return nil
-		case status == driver.TxForeign:
-			return fmt.Errorf("%w: lock %q: the transaction is one of another database", ErrInvalidOption, t.req.Name)
-		case status == driver.TxTooOld:
-			return fmt.Errorf("%w: lock %q: begin a new one", ErrTooOld, t.req.Name)
-		case !t.wait:
+		if err != nil || status != driver.TxHeld {
+			return err
+		}
+		if !t.wait {
 			return t.held(ctx)
 		}
 		if err := t.l.sleep(ctx, nil, pause.next()); err != nil {
@@ -116,10 +116,31 @@ func (t *txAttempt) take(ctx context.Context) error {
 	}
 }
 
+// try asks once. The status is TxHeld or TxTaken if there is no error.
 func (t *txAttempt) try(ctx context.Context) (driver.TxStatus, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.l.cfg.timeout(MaxTTL))
 	defer cancel()
-	return t.f(ctx, t.store, t.req)
+	status, err := t.f(ctx, t.store, t.req)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("sqllock: lock %q in a transaction: %w", t.req.Name, err)
+	case status == driver.TxForeign:
+		err = fmt.Errorf("%w: lock %q: the transaction is one of another database, or of another server", ErrInvalidOption, t.req.Name)
+	case status == driver.TxTooOld:
+		err = fmt.Errorf("%w: lock %q: begin a new one", ErrTooOld, t.req.Name)
+	}
+	return status, err
+}
+
+// confirm asks for the lock once more, which the transaction has if it lives: then it
+// had the lock while its token was drawn. A transaction that the server ended before
+// would have a higher token than the next holder.
+func (t *txAttempt) confirm(ctx context.Context) error {
+	status, err := t.try(ctx)
+	if err == nil && status == driver.TxHeld {
+		err = t.held(ctx)
+	}
+	return err
 }
 
 // held says who holds the name, as far as that can be told.
