@@ -107,7 +107,7 @@ func (m *sessions) settle(st *seat, g *grip, res *driver.GrantResult) (held, wan
 	if res.Now > 0 {
 		g.since = res.Now
 	}
-	return true, !g.unwanted
+	return true, !g.unwanted && !m.closed // nobody is told of a grant after Close
 }
 
 // held returns the grip of an acquisition that is held, and its session.

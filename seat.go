@@ -14,6 +14,11 @@ type seat struct {
 	turn    chan struct{} // holds a token while nobody uses the session
 	done    chan struct{} // closed when the seat is given up
 	users   int           // grips on it, asked for or held; guarded by sessions.mu
+
+	// base is the context of every statement on the session. To cancel it while one is
+	// under way ends the session, and frees all that it holds.
+	base   context.Context
+	cancel context.CancelFunc
 }
 
 // room bounds how many sessions are open at a time, and how many of them wait in
@@ -64,12 +69,12 @@ func (m *sessions) on(ctx context.Context, st *seat, f func(context.Context) err
 		return fmt.Errorf("%w: %w", errBusySession, ctx.Err())
 	}
 	answer := make(chan error, 1)
-	m.wg.Go(func() {
+	go func() { // whoever shuts the session takes the turn first
 		defer func() { st.turn <- struct{}{} }()
-		bounded, cancel := context.WithTimeout(m.base, m.ttl)
+		bounded, cancel := context.WithTimeout(st.base, m.ttl)
 		defer cancel()
 		answer <- f(bounded)
-	})
+	}()
 	select {
 	case err := <-answer:
 		return err
@@ -135,10 +140,12 @@ func (m *sessions) open(ctx context.Context, n int) (*seat, error) {
 		return nil, err
 	}
 	st := &seat{session: session, turn: make(chan struct{}, 1), done: make(chan struct{}), users: n}
+	st.base, st.cancel = context.WithCancel(context.Background())
 	st.turn <- struct{}{}
 	m.mu.Lock()
 	if m.closed {
 		m.mu.Unlock()
+		st.cancel()
 		_ = session.Close()
 		return nil, ErrClosed
 	}
@@ -148,6 +155,7 @@ func (m *sessions) open(ctx context.Context, n int) (*seat, error) {
 		case <-session.Gone():
 			m.bury(st)
 		case <-st.done:
+		case <-m.base.Done():
 		}
 	})
 	m.mu.Unlock()
@@ -176,8 +184,9 @@ func (m *sessions) bury(st *seat) {
 }
 
 // shut closes a session that was dropped. Only then is there room for another: its
-// connection is back.
+// connection is back. The caller has its turn, and keeps it.
 func (m *sessions) shut(st *seat) {
+	st.cancel()
 	_ = st.session.Close()
 	if m.room != nil {
 		m.room.leave()
@@ -236,7 +245,8 @@ func (m *sessions) rest() bool {
 
 // close gives back what holds nothing. A session that still holds a lock is left
 // to the server, which ends it when it has been silent for the TTL: the holder may
-// be running.
+// be running. A statement that is under way on it is not cancelled, because that would
+// end the session now. An Unlock that comes later still frees its name.
 func (m *sessions) close() error {
 	m.mu.Lock()
 	m.closed = true
@@ -246,23 +256,42 @@ func (m *sessions) close() error {
 			holding[g.seat] = true
 		}
 	}
-	var all []*seat
+	var idle []*seat
 	for st := range m.seats {
-		all = append(all, st)
-		m.drop(st)
+		if !holding[st] {
+			idle = append(idle, st)
+			m.drop(st)
+		}
 	}
 	m.mu.Unlock()
 	m.cancel()
-	m.wg.Wait()
-	for _, st := range all {
-		if holding[st] {
-			time.AfterFunc(m.ttl, func() {
-				<-st.turn // of an Unlock that comes late, if one does
-				m.shut(st)
-			})
-		} else {
-			m.shut(st)
-		}
+	for _, st := range idle {
+		st.cancel()
 	}
-	return m.store.Close()
+	m.wg.Wait()
+	for _, st := range idle {
+		<-st.turn
+		m.shut(st)
+	}
+	if len(holding) == 0 {
+		return m.store.Close()
+	}
+	time.AfterFunc(m.ttl, func() {
+		for st := range holding {
+			m.expire(st)
+		}
+		_ = m.store.Close()
+	})
+	return nil
+}
+
+// expire closes a session whose locks have expired, unless that was done before.
+func (m *sessions) expire(st *seat) {
+	m.mu.Lock()
+	over := m.drop(st)
+	m.mu.Unlock()
+	if over {
+		<-st.turn // of an Unlock that comes late, if one does
+		m.shut(st)
+	}
 }

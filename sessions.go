@@ -23,9 +23,9 @@ type sessions struct {
 	ttl   time.Duration
 	room  *room // nil if one session holds all locks
 
-	base   context.Context // of every statement on a session
+	base   context.Context // ends when the mode is closed
 	cancel context.CancelFunc
-	wg     sync.WaitGroup
+	wg     sync.WaitGroup // those who watch sessions
 
 	mu      sync.Mutex
 	grips   map[driver.ID]*grip

@@ -77,12 +77,12 @@ func (w *wanted) ask(ctx context.Context, st *seat) error {
 // settle notes what was granted.
 func (w *wanted) settle(ctx context.Context, st *seat, g *grip, res *driver.GrantResult) error {
 	held, wanted := w.m.settle(st, g, res)
+	if !held || !wanted { // who gave it up asks again if this fails
+		_ = w.m.letGo1(ctx, st, g, driver.ReleaseRequest{})
+	}
 	if !held {
 		w.m.forget(g)
 		return errUnanswered
-	}
-	if !wanted { // who gave it up asks again if this fails
-		_ = w.m.letGo1(ctx, st, g, driver.ReleaseRequest{})
 	}
 	return nil
 }
