@@ -49,68 +49,199 @@ func (c *cycles) look(t *tickets, now time.Duration) (at time.Duration) {
 	return never
 }
 
-// breakCycles ends the waits of this Locker that are the youngest of a cycle.
+// breakCycles ends the waits of this Locker that are the youngest of a cycle. The
+// cycles are looked for without mu: nobody else waits for that.
 func (t *tickets) breakCycles() {
 	ctx, cancel := context.WithTimeout(t.l.base, t.l.cfg.timeout(t.l.cfg.ttl))
 	defer cancel()
 	waits, err := t.mode.waits(ctx)
+	var found []deadlock
+	if err == nil { // else the next look may get through
+		found, _ = findDeadlocks(waits, t.waiting)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.cycles.busy = false
 	t.kick()
-	if err != nil { // the next look may get through
-		return
-	}
-	for acq, x := range t.all {
-		if cycle := findCycle(waits, acq); cycle != nil && youngest(cycle).Acq == acq {
-			t.fail(x, fmt.Errorf("%w: %s", ErrDeadlock, describe(cycle)))
+	for _, d := range found {
+		if x := t.all[d.acq]; x != nil {
+			t.fail(x, fmt.Errorf("%w: %s", ErrDeadlock, describe(d.cycle)))
 		}
 	}
 }
 
-// findCycle returns the waits by which the one of acq waits for itself, that one
-// first, or nil if it does not.
-func findCycle(waits []driver.Wait, acq driver.ID) []driver.Wait {
-	start := slices.IndexFunc(waits, func(w driver.Wait) bool { return w.Acq == acq })
-	if start < 0 {
-		return nil
+// waiting reports whether a waiter of this Locker waits with acq.
+func (t *tickets) waiting(acq driver.ID) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.all[acq] != nil
+}
+
+// deadlock is a wait to be ended, and a cycle of which it is the youngest and the
+// first.
+type deadlock struct {
+	acq   driver.ID
+	cycle []driver.Wait
+}
+
+// maxCycleSteps bounds how long one look takes for what comes after the first pass: what
+// it has not come to is found by the next.
+const maxCycleSteps = 1 << 22
+
+// findDeadlocks returns those of mine that are the youngest of a cycle. Among waits that
+// lead to each other the youngest is; then the youngest of those that still do without
+// it; and so on, until there is no cycle.
+func findDeadlocks(waits []driver.Wait, mine func(driver.ID) bool) (found []deadlock, steps int) {
+	g := newWaitGraph(waits)
+	todo := g.components(g.nodes())
+	for limit := g.steps + maxCycleSteps; len(todo) > 0 && g.steps < limit; {
+		set := todo[0]
+		victim := g.youngest(set)
+		if mine(waits[victim].Acq) {
+			found = append(found, deadlock{waits[victim].Acq, g.cycle(victim, set)})
+		}
+		rest := slices.DeleteFunc(set, func(node int) bool { return node == victim })
+		todo = append(todo[1:], g.components(rest)...)
 	}
-	seen := make([]bool, len(waits))
-	var path []driver.Wait
-	var visit func(i int) bool
-	visit = func(i int) bool {
-		path = append(path, waits[i])
-		for j := range waits {
-			switch {
-			case !blocks(&waits[j], &waits[i]):
-			case j == start:
-				return true
-			case !seen[j]:
-				seen[j] = true
-				if visit(j) {
-					return true
-				}
+	return found, g.steps
+}
+
+// waitGraph says who waits for whom. Its nodes are the waits, by their index, and behind
+// them the acquisitions that waits carry. A wait leads to the holders that it waits for,
+// an acquisition to the waits that carry it. Whoever stands before a wait in line waits
+// for the same holders.
+type waitGraph struct {
+	waits []driver.Wait
+	next  [][]int
+	set   []int // of each node, the set in which it was looked at last
+	order []int // in which the nodes of that were come to, from 1 on
+	sets  int
+	steps int
+}
+
+func newWaitGraph(waits []driver.Wait) *waitGraph {
+	g := &waitGraph{waits: waits, next: make([][]int, len(waits))}
+	nodes := make(map[driver.ID]int)
+	for i := range waits {
+		for _, acq := range waits[i].Carries {
+			node, ok := nodes[acq]
+			if !ok {
+				node = len(g.next)
+				nodes[acq] = node
+				g.next = append(g.next, nil)
+			}
+			g.next[node] = append(g.next[node], i)
+		}
+	}
+	for i := range waits {
+		for _, acq := range waits[i].Holders {
+			if node, ok := nodes[acq]; ok {
+				g.next[i] = append(g.next[i], node)
 			}
 		}
-		path = path[:len(path)-1]
-		return false
 	}
-	if visit(start) {
-		return path
-	}
-	return nil
+	g.set, g.order = make([]int, len(g.next)), make([]int, len(g.next))
+	return g
 }
 
-// blocks reports whether b carries what w waits for. Who stands before w in line waits
-// for the same.
-func blocks(b, w *driver.Wait) bool {
-	return slices.ContainsFunc(w.Holders, func(holder driver.ID) bool { return slices.Contains(b.Carries, holder) })
+func (g *waitGraph) nodes() []int {
+	all := make([]int, len(g.next))
+	for i := range all {
+		all[i] = i
+	}
+	return all
 }
 
-func youngest(cycle []driver.Wait) driver.Wait {
-	return slices.MaxFunc(cycle, func(a, b driver.Wait) int {
-		return cmp.Or(cmp.Compare(a.Since, b.Since), bytes.Compare(a.Acq[:], b.Acq[:]))
+// within makes set the one that is looked at, and returns its mark.
+func (g *waitGraph) within(set []int) (mark int) {
+	g.sets++
+	for _, node := range set {
+		g.set[node], g.order[node] = g.sets, 0
+	}
+	return g.sets
+}
+
+// components returns the largest parts of set of which every node leads to every other,
+// by way of that part. (Tarjan, 1972.)
+func (g *waitGraph) components(set []int) (parts [][]int) {
+	mark := g.within(set)
+	const done = -1 // instead of an order: it is in a part
+	count := 0
+	var open []int
+	var visit func(node int) (low int)
+	visit = func(node int) (low int) {
+		count++
+		low = count
+		g.order[node] = low
+		mine, at := low, len(open)
+		open = append(open, node)
+		for _, next := range g.next[node] {
+			g.steps++
+			switch seen := g.order[next]; {
+			case g.set[next] != mark || seen == done:
+			case seen == 0:
+				low = min(low, visit(next))
+			default:
+				low = min(low, seen)
+			}
+		}
+		if low == mine {
+			if len(open)-at > 1 { // else it does not lead to itself: a wait leads to acquisitions only
+				parts = append(parts, slices.Clone(open[at:]))
+			}
+			for _, node := range open[at:] {
+				g.order[node] = done
+			}
+			open = open[:at]
+		}
+		return low
+	}
+	for _, node := range set {
+		if g.order[node] == 0 {
+			visit(node)
+		}
+	}
+	return parts
+}
+
+// youngest returns the wait of a set that came last.
+func (g *waitGraph) youngest(set []int) int {
+	return slices.MaxFunc(set, func(a, b int) int {
+		switch n := len(g.waits); {
+		case a >= n || b >= n: // not a wait
+			return cmp.Compare(b, a)
+		default:
+			a, b := &g.waits[a], &g.waits[b]
+			return cmp.Or(cmp.Compare(a.Since, b.Since), bytes.Compare(a.Acq[:], b.Acq[:]))
+		}
 	})
+}
+
+// cycle returns the waits of a shortest way by which a wait leads to itself, within a
+// set of which every node does.
+func (g *waitGraph) cycle(wait int, set []int) (cycle []driver.Wait) {
+	mark := g.within(set)
+	from := make(map[int]int, len(set))
+	for at, queue := wait, []int(nil); ; at, queue = queue[0], queue[1:] {
+		for _, next := range g.next[at] {
+			g.steps++
+			if _, ok := from[next]; ok || g.set[next] != mark {
+				continue
+			}
+			from[next] = at
+			queue = append(queue, next)
+		}
+		if last, ok := from[wait]; ok {
+			for node := last; node != wait; node = from[node] {
+				if node < len(g.waits) {
+					cycle = append(cycle, g.waits[node])
+				}
+			}
+			cycle = append(cycle, g.waits[wait])
+			slices.Reverse(cycle)
+			return cycle
+		}
+	}
 }
 
 // describe says who waits for what.
