@@ -44,7 +44,11 @@ func readSources(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no sources: %v", err)
 	}
-	for _, file := range files {
+	deeper, err := filepath.Glob("start/*/*.go")
+	if err != nil || len(deeper) == 0 {
+		t.Fatalf("no sources in start: %v", err)
+	}
+	for _, file := range append(files, deeper...) {
 		if _, err := os.ReadFile(file); err != nil {
 			t.Fatal(err)
 		}

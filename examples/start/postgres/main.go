@@ -1,0 +1,46 @@
+// Start takes a lock, does its work under it, and ends. The argument is a DSN, such as
+// postgres://user@localhost/app
+package main
+
+import (
+	"context"
+	"database/sql"
+	"log"
+	"os"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/lockpg"
+	"github.com/sqllock/sqllock/migrations"
+)
+
+func main() {
+	if len(os.Args) != 2 {
+		log.Fatal("usage: start DSN")
+	}
+	if err := run(context.Background(), os.Args[1]); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, dsn string) error {
+	db, err := sql.Open("pgx", dsn)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if err := migrations.Up(ctx, lockpg.DB(db)); err != nil { // safe in many processes at once
+		return err
+	}
+	locks, err := sqllock.NewUnique(ctx, lockpg.DB(db), nil)
+	if err != nil {
+		return err
+	}
+	defer locks.Close(ctx)
+
+	return locks.Do(ctx, "report/daily", func(ctx context.Context, lease *sqllock.Lease) error {
+		log.Printf("token %d: I alone write the report", lease.Token())
+		return nil // your work; its ctx ends when the lease is lost
+	})
+}
