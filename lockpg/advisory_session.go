@@ -18,6 +18,7 @@ type advisorySession struct {
 	key   int64 // of its own lock
 
 	pid, started int64
+	server       int64
 	was          []setting
 	lifted       bool // the sequence of tokens was
 
@@ -65,11 +66,11 @@ func (s *advisorySession) prepare(ctx context.Context, c *sessionConn) error {
 		array(len(names)/2, func(i int) string { return names[2*i+1] }), s.key,
 	}
 	s.was = nil
-	locked := false
+	locked, writable := false, false
 	err := c.query(ctx, querySession, args, func(rows *sql.Rows) error {
 		var name, value sql.NullString
 		var chosen sql.NullBool
-		if err := rows.Scan(&locked, &s.pid, &s.started, &name, &value, &chosen); err != nil {
+		if err := rows.Scan(&locked, &s.pid, &s.started, &s.server, &writable, &name, &value, &chosen); err != nil {
 			return err
 		}
 		s.was = append(s.was, setting{name.String, value.String, chosen.Bool})
@@ -77,6 +78,9 @@ func (s *advisorySession) prepare(ctx context.Context, c *sessionConn) error {
 	})
 	if err == nil && !locked {
 		err = fmt.Errorf("%w: pg_try_advisory_lock does not lock here", driver.ErrUnsupported)
+	}
+	if err == nil {
+		err = s.store.checkServer(ctx, s.server, writable)
 	}
 	return err
 }
@@ -108,7 +112,13 @@ func (s *advisorySession) ID() string { return strconv.FormatInt(s.key, 10) }
 func (s *advisorySession) Renew(ctx context.Context, reqs []driver.RenewRequest) (driver.RenewResults, error) {
 	var asked revocations
 	err := s.query(ctx, s.store.q.asked, []any{s.store.client.Instance.String()}, asked.scan)
+	if err == nil {
+		err = s.store.stays(s.server, asked.primary)
+	}
 	if err != nil {
+		if !isAnswer(err) {
+			s.end()
+		}
 		return driver.RenewResults{}, err
 	}
 	res := driver.RenewResults{Now: asked.now, Status: make([]driver.RenewStatus, len(reqs))}

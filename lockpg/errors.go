@@ -24,7 +24,7 @@ func classify(err error) driver.Fault {
 	case errors.As(err, new(*partialError)):
 		return driver.Unclear
 	case errors.Is(err, driver.ErrNoConnection), errors.Is(err, sqldriver.ErrBadConn), errors.Is(err, sql.ErrConnDone),
-		errors.As(err, &connect), errors.As(err, &dial) && dial.Op == "dial":
+		errors.Is(err, errNotPrimary), errors.Is(err, errOtherServer), errors.As(err, &connect), errors.As(err, &dial) && dial.Op == "dial":
 		return driver.Unreachable
 	}
 	if state, ok := stateOf(err); ok {

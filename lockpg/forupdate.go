@@ -3,6 +3,7 @@ package lockpg
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"strconv"
 	"time"
 
@@ -29,7 +30,13 @@ func (s *forUpdateStore) Key(name string) string { return name }
 
 // Session implements [driver.SessionStore].
 func (s *forUpdateStore) Session(ctx context.Context) (driver.Session, error) {
-	c, err := s.take(ctx, func(c *sessionConn) error { return c.exec(ctx, queryBegin) })
+	c, err := s.take(ctx, func(c *sessionConn) error {
+		err := c.exec(ctx, queryBegin)
+		if state, _ := stateOf(err); state == "0A000" { // a standby does not begin to write
+			err = errors.Join(errNotPrimary, errors.New(err.Error()))
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -47,6 +54,7 @@ type forUpdateSession struct {
 	holds   int // as it was written
 
 	pid, started int64
+	server       int64
 }
 
 // ID implements [driver.Session]. Guards are on the row of the term.
@@ -77,6 +85,9 @@ func (s *forUpdateSession) Grant(ctx context.Context, reqs []driver.GrantRequest
 func (s *forUpdateSession) grant(ctx context.Context, req *driver.GrantRequest) (driver.GrantResult, error) {
 	locked, res, err := s.lock(ctx, req)
 	if err != nil {
+		if !isAnswer(err) {
+			s.end()
+		}
 		if !isLockTimeout(err) {
 			return res, s.undo(ctx, err)
 		}
@@ -88,16 +99,18 @@ func (s *forUpdateSession) grant(ctx context.Context, req *driver.GrantRequest) 
 	if !locked {
 		return res, s.undo(ctx, nil)
 	}
-	if err := s.exec(ctx, queryRest); err != nil {
-		return res, s.undo(ctx, err)
+	res, err = s.store.draw(ctx, &drawing{req: req, named: !req.Shared, pid: s.pid, started: s.started, run: s.store.queryKeptAt(s.server)})
+	if err == nil && !res.Granted {
+		return res, s.undo(ctx, nil)
 	}
-	res, err = s.store.draw(ctx, &drawing{req: req, named: !req.Shared, pid: s.pid, started: s.started, run: s.store.queryKept})
+	// If the session lives now, it had the lock while the token was drawn. Else somebody
+	// else may have got it meanwhile, with a lower token.
+	if err == nil {
+		err = s.exec(ctx, queryRest)
+	}
 	if err != nil { // it may have been drawn: the term is over when the session is
 		s.end()
-		return res, err
-	}
-	if !res.Granted {
-		return res, s.undo(ctx, nil)
+		return driver.GrantResult{}, err
 	}
 	held := *req
 	s.held, s.version, s.holds = &held, res.Version, 1
@@ -115,16 +128,19 @@ func (s *forUpdateSession) lock(ctx context.Context, req *driver.GrantRequest) (
 	}
 	query, args := s.pinQuery(ctx, req)
 	for range maxPins { // it may be deleted before it is locked
-		var known bool
+		var known, writable bool
 		err = s.query(ctx, query, args, func(rows *sql.Rows) error {
 			var h nullHolder
-			if err := rows.Scan(h.into(&locked, &known, &s.pid, &s.started, &res.Now)...); err != nil {
+			if err := rows.Scan(h.into(&locked, &known, &s.pid, &s.started, &s.server, &writable, &res.Now)...); err != nil {
 				return err
 			}
 			var err error
 			res.Holder, err = h.holder()
 			return err
 		})
+		if err == nil {
+			err = s.store.checkServer(ctx, s.server, writable)
+		}
 		if err != nil || locked || known {
 			break
 		}

@@ -12,6 +12,9 @@ func (s *forUpdateSession) Renew(ctx context.Context, reqs []driver.RenewRequest
 	var asked revocations
 	err := s.query(ctx, s.store.q.asked, []any{s.store.client.Instance.String()}, asked.scan)
 	if err == nil {
+		err = s.store.stays(s.server, asked.primary)
+	}
+	if err == nil {
 		err = s.exec(ctx, queryRest)
 	}
 	if err != nil {

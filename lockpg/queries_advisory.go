@@ -112,7 +112,7 @@ WITH was AS MATERIALIZED (
 	SELECT pg_try_advisory_lock($3::bigint) AS locked, pg_backend_pid() AS pid,
 	       (SELECT (extract(epoch FROM a.backend_start) * 1000000)::bigint FROM pg_stat_get_activity(pg_backend_pid()) a) AS started
 )
-SELECT o.locked, o.pid, o.started, d.name, d.setting, d.chosen FROM own o LEFT JOIN done d ON true`
+SELECT o.locked, o.pid, o.started, ` + thisServer + `, ` + writable + `, d.name, d.setting, d.chosen FROM own o LEFT JOIN done d ON true`
 
 	queryRestore = `SELECT set_config($1::text, $2::text, false)`
 
@@ -126,6 +126,7 @@ SELECT CASE WHEN m.id <> $1::uuid THEN 0 WHEN NOT pg_try_advisory_xact_lock_shar
 FROM {meta} m`
 
 	queryTryLockTx = `
-SELECT m.id = $2::uuid, CASE WHEN m.id = $2::uuid THEN pg_try_advisory_xact_lock{shared}($1::bigint) ELSE false END
+SELECT m.id = $2::uuid, ` + thisServer + `,
+       CASE WHEN m.id = $2::uuid AND ` + thisServer + ` = $3::bigint THEN pg_try_advisory_xact_lock{shared}($1::bigint) ELSE false END
 FROM {meta} m`
 )

@@ -8,6 +8,13 @@ import "strings"
 // anybody stands in revoke_for for whoever has a name with a version up to revoked.
 const anybody = `'00000000-0000-0000-0000-000000000000'::uuid`
 
+// thisServer names the server, from its start to its end. writable says that it takes
+// writes: it is no standby, and nobody has it refuse them, as before a switchover.
+const (
+	thisServer = `(date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint`
+	writable   = `(NOT pg_is_in_recovery() AND NOT current_setting('default_transaction_read_only')::boolean)`
+)
+
 // noTerm is what all ends of a term have in common.
 const noTerm = `acq = NULL, owner = NULL, instance = NULL, label = NULL, holds = 0, value = NULL, pid = NULL, started = NULL,
 		delay = 0, revoke_for = NULL, ended_at = ` + now
@@ -35,6 +42,8 @@ SELECT coalesce((SELECT relpersistence::text FROM pg_class WHERE oid = to_regcla
        current_setting('max_locks_per_transaction')::bigint *
        (current_setting('max_connections')::bigint + current_setting('max_prepared_transactions')::bigint),
        current_setting('idle_session_timeout', true) IS NOT NULL`
+
+	queryServer = `SELECT ` + thisServer + `, ` + writable
 
 	queryBackend = `SELECT pg_backend_pid()`
 
@@ -120,9 +129,10 @@ SELECT EXISTS (SELECT FROM {term} t JOIN req r ON r.name = t.name
 FROM (SELECT count(*) FROM done) d`
 
 	// queryAsked says which names a Locker is asked to give up: those of a holder of
-	// its, or those whose version is not above revoked.
+	// its, or those whose version is not above revoked. A server that takes no writes any
+	// more would answer for ever.
 	queryAsked = `
-SELECT c.now, t.name, t.acq::text, CASE WHEN t.revoke_for = ` + anybody + ` THEN t.revoked ELSE 0 END
+SELECT c.now, ` + writable + `, t.name, t.acq::text, CASE WHEN t.revoke_for = ` + anybody + ` THEN t.revoked ELSE 0 END
 FROM (SELECT ` + now + ` AS now) c
 LEFT JOIN {term} t ON t.mode = {mode} AND t.revoke_for IN ($1::uuid, ` + anybody + `)`
 
@@ -177,7 +187,7 @@ const (
 WITH ` + pinSettings + `
 SELECT l.name IS NOT NULL, EXISTS (SELECT FROM {pin} x WHERE x.name = $1::text), pg_backend_pid(),
        (SELECT (extract(epoch FROM a.backend_start) * 1000000)::bigint FROM pg_stat_get_activity(pg_backend_pid()) a),
-       ` + now + `, ` + termHolder + `
+       ` + thisServer + `, ` + writable + `, ` + now + `, ` + termHolder + `
 FROM settings s
 LEFT JOIN LATERAL (
 	SELECT p.name FROM {pin} p WHERE p.name = $1::text AND s.done IS NOT NULL {strength}
@@ -204,12 +214,12 @@ LEFT JOIN LATERAL (
 ) g ON true`
 
 	// queryTryTx runs in a transaction of the application. Nothing is locked in another
-	// database.
+	// database, or on another server than that of the connection that draws the token.
 	queryTryTx = `
-SELECT m.id = $2::uuid, EXISTS (SELECT FROM {pin} x WHERE x.name = $1::text), l.name IS NOT NULL
+SELECT m.id = $2::uuid, ` + thisServer + `, EXISTS (SELECT FROM {pin} x WHERE x.name = $1::text), l.name IS NOT NULL
 FROM {meta} m
 LEFT JOIN LATERAL (
-	SELECT p.name FROM {pin} p WHERE m.id = $2::uuid AND p.name = $1::text {strength}
+	SELECT p.name FROM {pin} p WHERE m.id = $2::uuid AND ` + thisServer + ` = $3::bigint AND p.name = $1::text {strength}
 ) l ON true`
 )
 

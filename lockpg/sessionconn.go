@@ -135,7 +135,8 @@ func (c *sessionConn) exec(ctx context.Context, query string) error {
 func isAnswer(err error) bool {
 	state, _ := stateOf(err)
 	switch state {
-	case "25P03", "25P04", "57P01", "57P02", "57P03", "57P04", "57P05":
+	case "25006", // the server takes no writes any more
+		"25P03", "25P04", "57P01", "57P02", "57P03", "57P04", "57P05":
 		return false // what it says last
 	}
 	return len(state) == 5 && state[:2] != "08"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
@@ -24,6 +25,7 @@ type sessions struct {
 	onPool  *store // runs statements on a connection of the pool
 	control *store // runs them on the connection that is kept
 	id      driver.ID
+	server  atomic.Int64            // of the connection that is kept, see queryServer
 	key     func(name string) int64 // of pg_locks, nil in the mode for update
 }
 
@@ -43,12 +45,15 @@ func (d *Database) openSessions(ctx context.Context, client driver.Client, opts 
 		return nil, errors.Join(err, p.close())
 	}
 	s := &sessions{
-		pool: &p.Pool, kept: p.Keep(nil), close: p.close, client: client, ttl: opts.TTL,
+		pool: &p.Pool, close: p.close, client: client, ttl: opts.TTL,
 		lease: newQueries(d.schema, d.prefix), q: newSessionQueries(d.schema, d.prefix, mode),
 	}
+	s.kept = p.Keep(s.enter)
 	var isolate bool
 	err = s.kept.Do(ctx, func(ctx context.Context, conn *sql.Conn) (err error) {
-		s.info, isolate, err = d.inspectSessions(ctx, conn, s, mode)
+		if s.info, isolate, err = d.inspectSessions(ctx, conn, s, mode); err == nil {
+			err = s.meet(ctx, conn)
+		}
 		if err != nil && (isAnswer(err) || isVerdict(err)) {
 			return sqlconn.Settled(err)
 		}

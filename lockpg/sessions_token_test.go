@@ -1,12 +1,15 @@
 package lockpg_test
 
 import (
+	"bytes"
 	"database/sql"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/netproxy"
 	"github.com/sqllock/sqllock/internal/testdb"
 	"github.com/sqllock/sqllock/lockpg"
 )
@@ -149,5 +152,33 @@ func TestNoTokenIsDrawnTwiceWhoseDrawingACrashHasUndoneOnAServerOfItsOwn(t *test
 	}
 	if undone == 0 {
 		t.Error("no crash has undone anything: the test shows nothing")
+	}
+}
+
+func TestASessionThatEndedBeforeItsTokenWasDrawnIsGrantedNothing(t *testing.T) {
+	d := shared(t)
+	admin := d.Open(t)
+	migrate(t, admin)
+	proxy := netproxy.New(t, d.Addr())
+	late := forUpdate.on(t, d.OpenVia(t, proxy.Addr(), "default_query_exec_mode=simple_protocol"), sessionTTL)
+	next := forUpdate.client(t, d)
+	var once sync.Once
+	var reader driver.GrantResult
+	proxy.OnUp(func(_ int, b []byte) netproxy.Action {
+		if bytes.Contains(b, []byte("drawn AS MATERIALIZED")) {
+			once.Do(func() { // it has the lock, and somebody else gets it
+				mustExec(t, admin, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+					WHERE datname = current_database() AND state = 'idle in transaction'`)
+				_, reader = next.gets(t, askShared("k"), 5*time.Second)
+			})
+		}
+		return netproxy.Pass
+	})
+	res, err := tryLock(t, late, ask("k"))
+	if reader.Version == 0 {
+		t.Fatal("nobody got the lock meanwhile")
+	}
+	if err == nil {
+		t.Errorf("a session that has ended was answered %+v; the reader has token %d", res, reader.Version)
 	}
 }

@@ -12,6 +12,7 @@ import (
 // revocations are what a Locker is asked to give up.
 type revocations struct {
 	now     int64
+	primary bool // the server takes writes
 	holders map[driver.ID]bool
 	upTo    map[string]int64 // by name, the highest version that is meant
 }
@@ -19,7 +20,7 @@ type revocations struct {
 func (r *revocations) scan(rows *sql.Rows) error {
 	var name, acq sql.NullString
 	var upTo sql.NullInt64
-	if err := rows.Scan(&r.now, &name, &acq, &upTo); err != nil || !name.Valid {
+	if err := rows.Scan(&r.now, &r.primary, &name, &acq, &upTo); err != nil || !name.Valid {
 		return err
 	}
 	if upTo.Int64 > 0 {

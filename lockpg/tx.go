@@ -86,11 +86,16 @@ func (s *forUpdateStore) tryTx(ctx context.Context, run inTx, req driver.TxReque
 		query = s.q.tryTxShared
 	}
 	var same, known, locked bool
-	err := run(ctx, query, []any{req.Name, s.lease.id}, &same, &known, &locked)
+	here, err := s.tryHere(ctx, func(at int64) (ran int64, err error) {
+		if err = run(ctx, query, []any{req.Name, s.lease.id, at}, &same, &ran, &known, &locked); !same {
+			ran = at // whichever server another database is on
+		}
+		return ran, err
+	})
 	switch {
 	case err != nil:
 		return 0, err
-	case !same:
+	case !same || !here:
 		return driver.TxForeign, nil
 	case locked:
 		return driver.TxTaken, nil
@@ -119,11 +124,16 @@ func (s *advisoryStore) tryTx(ctx context.Context, run inTx, req driver.TxReques
 		query = s.q.tryLockTxShared
 	}
 	var same, locked bool
-	err := run(ctx, query, []any{s.key(req.Name), s.lease.id}, &same, &locked)
+	here, err := s.tryHere(ctx, func(at int64) (ran int64, err error) {
+		if err = run(ctx, query, []any{s.key(req.Name), s.lease.id, at}, &same, &ran, &locked); !same {
+			ran = at // whichever server another database is on
+		}
+		return ran, err
+	})
 	switch {
 	case err != nil:
 		return 0, tooMany(err)
-	case !same:
+	case !same || !here:
 		return driver.TxForeign, nil
 	case locked:
 		return driver.TxTaken, nil
