@@ -113,7 +113,7 @@ func (f *forUpdateSession) Grant(ctx context.Context, reqs []driver.GrantRequest
 		return []driver.GrantResult{f.lost(ctx, r)}, nil
 	}
 	var res []driver.GrantResult
-	err = f.s.onControl(ctx, func(ctx context.Context, c session) error {
+	err = f.s.onServer(ctx, &f.line.host, func(ctx context.Context, c session) error {
 		terms, err := f.s.lookFirst(ctx, c, r.Name)
 		if err != nil {
 			return err
@@ -124,6 +124,9 @@ func (f *forUpdateSession) Grant(ctx context.Context, reqs []driver.GrantRequest
 	if err != nil || !res[0].Granted {
 		if end := f.rollback(ctx); end != nil && err == nil {
 			err = end
+		}
+		if errors.Is(err, errOtherServer) { // which of the two is the right one is not known
+			f.line.end()
 		}
 		return res, err
 	}
@@ -223,8 +226,17 @@ func (f *forUpdateSession) rollback(ctx context.Context) error {
 
 const rollbackTimeout = 5 * time.Second
 
+// ping proves that the session lives, on a server that may be written to: else the
+// session is over, because the name may have a holder on another server.
 func (f *forUpdateSession) ping(ctx context.Context) error {
-	return f.line.do(ctx, func(ctx context.Context, c session) error { return c.PingContext(ctx) })
+	return f.line.do(ctx, func(ctx context.Context, c session) error {
+		var readOnly string
+		err := c.QueryRowContext(ctx, queryWritable).Scan(&readOnly)
+		if err == nil && !isWritable(readOnly) {
+			err = errDemoted
+		}
+		return err
+	})
 }
 
 // Renew implements [driver.Session]. It reads no table on the session: the open

@@ -96,6 +96,9 @@ func (g *grabbing) lock(ctx context.Context, text string, which []int) error {
 				return err
 			}
 			g.note(which[k], t, got)
+			if !isWritable(t.readOnly) {
+				return errDemoted
+			}
 			if !got.Valid {
 				return fmt.Errorf("%w: GET_LOCK failed", errInDoubt)
 			}

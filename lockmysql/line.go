@@ -19,6 +19,7 @@ import (
 type line struct {
 	conn *sqlconn.Reserved
 	pid  uint64
+	host host
 	set  string // puts settings back to was
 	was  []any
 
@@ -42,12 +43,15 @@ func (s *sessions) openLine(ctx context.Context) (*line, error) {
 	l := &line{conn: conn, set: querySet(names), was: make([]any, len(names)), gone: make(chan struct{})}
 	err = conn.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
 		values := make([]int64, len(names))
-		into := make([]any, 0, len(names)+1)
+		into := l.host.into(&l.pid)
 		for i := range values {
 			into = append(into, &values[i])
 		}
-		if err := conn.QueryRowContext(ctx, querySettings(names)).Scan(append(into, &l.pid)...); err != nil {
+		if err := conn.QueryRowContext(ctx, querySettings(names)).Scan(into...); err != nil {
 			return err
+		}
+		if !isWritable(l.host.readOnly) {
+			return errDemoted
 		}
 		silence := make([]any, len(names))
 		for i, name := range names {
@@ -115,6 +119,8 @@ func isAnswer(err error) bool {
 	case 0:
 		return err == errLocked
 	case 1053, 1927, errInactive: // and then it closes it
+		return false
+	case 1290, 1792, 1836: // it is read-only: another connection may reach the primary
 		return false
 	}
 	return true

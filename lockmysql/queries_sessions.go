@@ -18,9 +18,9 @@ var (
 	settingsMySQL = []string{"wait_timeout", "net_write_timeout", "innodb_lock_wait_timeout"}
 )
 
-// querySettings reads settings, and the id of the connection.
+// querySettings reads where the connection leads, its id, and settings.
 func querySettings(names []string) string {
-	return `SELECT @@SESSION.` + strings.Join(names, `, @@SESSION.`) + `, CONNECTION_ID()`
+	return queryHost + `, CONNECTION_ID(), @@SESSION.` + strings.Join(names, `, @@SESSION.`)
 }
 
 func querySet(names []string) string {
@@ -28,6 +28,9 @@ func querySet(names []string) string {
 }
 
 const (
+	queryHost     = `SELECT ` + hostColumns
+	queryWritable = `SELECT ` + readOnly
+
 	queryBegin    = `START TRANSACTION`
 	queryRollback = `ROLLBACK`
 
@@ -44,11 +47,14 @@ const (
 
 // The rows that the mode for update locks.
 const (
-	queryPin   = doSelect + `1 FROM {pin} p FORCE INDEX (PRIMARY) WHERE p.name = UNHEX(?)`
+	queryPin   = doSelect + `1` + fromPin
+	fromPin    = ` FROM {pin} p FORCE INDEX (PRIMARY) WHERE p.name = UNHEX(?)`
 	forUpdate  = ` FOR UPDATE`
 	forShare   = ` /*M!100600 LOCK IN SHARE MODE */ /*!80000 FOR SHARE */`
 	noWait     = ` NOWAIT`
 	skipLocked = ` SKIP LOCKED`
+
+	queryIdentity = doSelect + hostColumns + fromPin + forShare
 
 	queryPins     = doSelect + `HEX(p.name) FROM {pin} p FORCE INDEX (PRIMARY) WHERE p.name IN (UNHEX(?), UNHEX(?))`
 	queryPinNew   = bounded + `INSERT` + hint + `IGNORE INTO {pin} (name) VALUES (UNHEX(?))`

@@ -41,7 +41,7 @@ const (
 
 const (
 	queryTerm = now + `, l.name, l.acq, l.owner, l.label, l.version, l.acquired_at, l.ended_at, l.holds,
-	l.not_before, l.delay, l.ended, l.revoked, l.revoke_for IS NOT NULL, ` + alive
+	l.not_before, l.delay, l.ended, l.revoked, l.revoke_for IS NOT NULL, ` + readOnly + `, ` + alive
 
 	queryTerms      = doSelect + queryTerm + `, r.i - 1, NULL FROM ` + withName + leftNamed
 	queryTermValues = doSelect + queryTerm + `, r.i - 1, l.value FROM ` + withName + leftNamed
@@ -87,8 +87,9 @@ SET l.revoke_for = d.instance`
 	SELECT l.name, l.version FROM ` + terms + ` WHERE ` + seen + locked + mineOfMode + `
 SET ` + setOver + `, l.ended = 3, l.ended_at = ` + now + `, l.revoked = d.version, l.not_before = 0`
 
-	// queryAsked tells which of its terms a Locker is asked to give up.
-	queryAsked = doSelect + now + `, l.acq FROM (SELECT 1) o
+	// queryAsked tells which of its terms a Locker is asked to give up, and whether the
+	// server may be written to.
+	queryAsked = doSelect + now + `, ` + readOnly + `, l.acq FROM (SELECT 1) o
 	LEFT JOIN {term} l FORCE INDEX (sqllock_revoke) ON l.revoke_for = UNHEX(?) AND ` + ofMode + ` LIMIT 1000000`
 
 	idleTerm       = `l.acq IS NULL AND l.ended_at <= ` + now + ` - ? AND l.version < ` + now + ` - ? AND l.not_before <= ` + now
@@ -104,8 +105,9 @@ WHERE ` + idleTerm
 SET l.version = ` + now
 
 	// queryTermGuard locks the row of the term: who would begin the next has to change
-	// it. The holder does not change it before it lets go.
-	queryTermGuard = `SELECT HEX((SELECT m.id FROM {meta} m)) FROM ` + terms + `
+	// it. The holder does not change it before it lets go. A session that lives where the
+	// transaction is makes them of one server.
+	queryTermGuard = `SELECT HEX((SELECT m.id FROM {meta} m)), ` + readOnly + `, ` + alive + ` FROM ` + terms + `
 WHERE ` + ofMode + ` AND l.name = UNHEX(?) AND l.version = ? AND l.acq = UNHEX(?) LOCK IN SHARE MODE`
 )
 
@@ -136,7 +138,7 @@ func newTermQueries(prefix, mode string) termQueries {
 	q.pins, q.pinNew, q.pinPurge = text(queryPins), text(queryPinNew), text(queryPinPurge)
 	q.pin, q.pinNow, q.pinSkip = text(queryPin+forUpdate), text(queryPin+forUpdate+noWait), text(queryPin+forUpdate+skipLocked)
 	q.pinShared, q.pinSharedNow, q.pinSharedSkip = text(queryPin+forShare), text(queryPin+forShare+noWait), text(queryPin+forShare+skipLocked)
-	q.identity = text(queryPin + forShare)
+	q.identity = text(queryIdentity)
 	q.lock, q.lockShared = text(queryLock), text(queryLockShared)
 	q.unlock, q.readers = queryUnlock, queryReaders
 	return q

@@ -7,6 +7,7 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
@@ -18,6 +19,7 @@ import (
 type sessions struct {
 	base    *store // the pool, and what is known of the server
 	control *sqlconn.Kept
+	host    atomic.Pointer[host] // where control leads
 	q       termQueries
 	client  driver.Client
 	ttl     time.Duration
@@ -55,10 +57,11 @@ func (d *Database) openSessions(ctx context.Context, client driver.Client, opts 
 	}
 	pool := &sqlconn.Pool{DB: d.db}
 	s := &sessions{
-		base:    &store{pool: pool, source: pool, queries: newQueries(d.prefix), client: client},
-		control: pool.Keep(nil), q: newTermQueries(d.prefix, mode), client: client,
+		base: &store{pool: pool, source: pool, queries: newQueries(d.prefix), client: client},
+		q:    newTermQueries(d.prefix, mode), client: client,
 		ttl: opts.TTL, timeout: cmp.Or(opts.Timeout, opts.TTL/3),
 	}
+	s.control = pool.Keep(s.setHost)
 	err := s.control.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
 		if err := d.inspect(ctx, session{conn}, s.base); err != nil {
 			return err

@@ -21,6 +21,7 @@ type term struct {
 	revoked   int64
 	asked     bool // the holder was asked to give up
 	alive     bool // its session lives
+	readOnly  string
 	value     []byte
 }
 
@@ -72,7 +73,7 @@ func (t *term) scan(rows *sql.Rows, more ...any) error {
 	var acq []byte
 	var version, since, until, holds, notBefore, delay, ended, revoked sql.NullInt64
 	err := rows.Scan(append([]any{&t.now, &name, &acq, &owner, &label, &version, &since, &until, &holds,
-		&notBefore, &delay, &ended, &revoked, &t.asked, &t.alive}, more...)...)
+		&notBefore, &delay, &ended, &revoked, &t.asked, &t.readOnly, &t.alive}, more...)...)
 	t.exists, t.name = name.Valid, name.String
 	t.holder = driver.Holder{Owner: owner.String, Label: label.String, Version: version.Int64, Since: since.Int64, Until: until.Int64}
 	copy(t.holder.Acq[:], acq)
@@ -81,9 +82,13 @@ func (t *term) scan(rows *sql.Rows, more ...any) error {
 	return err
 }
 
-// look returns the terms of names, in their order.
+// look returns the terms of names, in their order, of a server that may be written to.
 func (s *sessions) look(ctx context.Context, c session, names ...string) ([]term, error) {
-	return s.lookBy(ctx, c, s.q.look, names)
+	terms, err := s.lookBy(ctx, c, s.q.look, names)
+	if err == nil && !isWritable(terms[0].readOnly) {
+		err = errDemoted
+	}
+	return terms, err
 }
 
 func (s *sessions) lookBy(ctx context.Context, c session, text string, names []string) ([]term, error) {

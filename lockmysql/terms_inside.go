@@ -237,7 +237,11 @@ func (s *sessions) asked(ctx context.Context, c session) (at int64, acqs map[dri
 	acqs = make(map[driver.ID]bool)
 	err = s.base.read(ctx, c, s.q.asked, []any{s.client.Instance.String()}, func(rows *sql.Rows) error {
 		var acq []byte
-		err := rows.Scan(&at, &acq)
+		var readOnly string
+		err := rows.Scan(&at, &readOnly, &acq)
+		if err == nil && !isWritable(readOnly) {
+			return errDemoted
+		}
 		if acq != nil {
 			var id driver.ID
 			copy(id[:], acq)

@@ -20,8 +20,12 @@ func (s *sessions) Guard(ctx context.Context, tx *sql.Tx, req driver.GuardReques
 		return driver.Fenced, nil
 	}
 	status := driver.Guarded
-	var id string
-	err := tx.QueryRowContext(ctx, s.q.guard, digits(req.Name), req.Version, req.Acq.String()).Scan(&id)
+	var id, readOnly string
+	var alive bool
+	err := tx.QueryRowContext(ctx, s.q.guard, digits(req.Name), req.Version, req.Acq.String()).Scan(&id, &readOnly, &alive)
+	if err == nil && (!alive || !isWritable(readOnly)) {
+		status = driver.Fenced
+	}
 	if errors.Is(err, sql.ErrNoRows) {
 		status = driver.Fenced
 		err = tx.QueryRowContext(ctx, s.q.id).Scan(&id)
@@ -115,16 +119,19 @@ func (s *sessions) patiently(ctx context.Context, c session, insert func() error
 // that does not would fix what the transaction sees in REPEATABLE READ, before it has
 // the lock.
 func (s *forUpdateStore) TryTx(ctx context.Context, tx *sql.Tx, req driver.TxRequest) (driver.TxStatus, error) {
-	known, err := lockPin(ctx, tx, s.q.identity, s.identity())
+	var h host
+	known, err := lockPin(ctx, tx, s.q.identity, s.identity(), h.into()...)
 	switch {
 	case isTooOld(err):
 		return driver.TxTooOld, nil
 	case err != nil:
 		return 0, err
-	case !known:
+	case known && !isWritable(h.readOnly):
+		return 0, errReadOnlyTx
+	case !known || !s.reaches(ctx, &h):
 		return driver.TxForeign, nil
 	}
-	found, err := lockPin(ctx, tx, s.pinTextTx(req.Shared), digits(req.Name))
+	found, err := lockPin(ctx, tx, s.pinTextTx(req.Shared), digits(req.Name), new(int))
 	switch {
 	case found && err == nil:
 		return driver.TxTaken, nil
@@ -138,6 +145,15 @@ func (s *forUpdateStore) TryTx(ctx context.Context, tx *sql.Tx, req driver.TxReq
 		return driver.TxTooOld, nil
 	}
 	return 0, err
+}
+
+// reaches reports whether the connection that draws tokens is on server h. If it is on
+// another, because it is older than a fail-over, it is replaced first.
+func (s *sessions) reaches(ctx context.Context, h *host) bool {
+	if s.host.Load().name == h.name {
+		return true
+	}
+	return s.onServer(ctx, h, func(context.Context, session) error { return nil }) == nil
 }
 
 // pinText is what locks a pin in a session of ours.
@@ -169,10 +185,10 @@ func (s *forUpdateStore) pinTextTx(shared bool) string {
 	return s.q.pinNow
 }
 
-func lockPin(ctx context.Context, tx *sql.Tx, text, name string) (found bool, err error) {
+func lockPin(ctx context.Context, tx *sql.Tx, text, name string, into ...any) (found bool, err error) {
 	err = query(ctx, tx, text, []any{name}, func(rows *sql.Rows) error {
 		found = true
-		return rows.Scan(new(int))
+		return rows.Scan(into...)
 	})
 	return found, err
 }

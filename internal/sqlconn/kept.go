@@ -34,7 +34,8 @@ func (p *Pool) Keep(setup func(context.Context, *sql.Conn) error) *Kept {
 
 // Do implements Source. After an error of fn the connection is in doubt and
 // ended, unless it is one of those that Settled makes. A connection that turns
-// out to have died while it was idle is replaced.
+// out to have died while it was idle, or on which setup fails as on a dead one, is
+// replaced.
 func (k *Kept) Do(ctx context.Context, fn func(context.Context, *sql.Conn) error) error {
 	select {
 	case <-k.turn:
@@ -44,10 +45,10 @@ func (k *Kept) Do(ctx context.Context, fn func(context.Context, *sql.Conn) error
 	defer func() { k.turn <- struct{}{} }()
 	var err error
 	for range MaxStale {
-		if err = k.open(ctx); err != nil {
-			return err
+		if err = k.open(ctx); err == nil {
+			err = AfterTx(k.conn, func() error { return fn(ctx, k.conn) })
 		}
-		if err = AfterTx(k.conn, func() error { return fn(ctx, k.conn) }); err == nil {
+		if err == nil {
 			return nil
 		}
 		if settled := (*settledError)(nil); errors.As(err, &settled) {

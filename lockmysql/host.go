@@ -1,0 +1,68 @@
+package lockmysql
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"fmt"
+	"strings"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// host is the server that a connection reaches, as it says itself. A term has one
+// server: the session that keeps the lock, the connection that draws the token and the
+// application's transaction are all on it, and it may be written to. A demoted primary
+// answers for ever, and its replicas have the same rows.
+type host struct {
+	name     [4]string // by which servers are told apart
+	readOnly string
+}
+
+// hostColumns are what into takes. MariaDB has no id of a server that is sure to be its
+// own.
+const (
+	readOnly    = `@@GLOBAL.read_only`
+	hostColumns = readOnly + `, @@hostname, @@port, @@server_id, /*M!100600 @@datadir */ /*!80000 @@server_uuid */`
+)
+
+func (h *host) into(more ...any) []any {
+	return append([]any{&h.readOnly, &h.name[0], &h.name[1], &h.name[2], &h.name[3]}, more...)
+}
+
+// isWritable takes for read-only what a later version may know besides ON.
+func isWritable(readOnly string) bool { return readOnly == "0" || strings.EqualFold(readOnly, "OFF") }
+
+// Another connection may reach the right server: so these errors say that the
+// connection is not to be used, and that nothing was done on it.
+var (
+	errDemoted     = fmt.Errorf("%w: lockmysql: the server is read-only; locks need the primary", sqldriver.ErrBadConn)
+	errOtherServer = fmt.Errorf("%w: lockmysql: the lock and its token would be of two servers", sqldriver.ErrBadConn)
+
+	errReadOnlyTx = fmt.Errorf("%w: the server of the transaction is read-only; locks need the primary", driver.ErrUnsupported)
+)
+
+// setHost looks where a new connection leads that is to be kept. Before the store is
+// open that is left to inspect.
+func (s *sessions) setHost(ctx context.Context, conn *sql.Conn) error {
+	var h host
+	if err := conn.QueryRowContext(ctx, queryHost).Scan(h.into()...); err != nil {
+		return err
+	}
+	if s.base.queries.database != "" && !isWritable(h.readOnly) {
+		return errDemoted
+	}
+	s.host.Store(&h)
+	return nil
+}
+
+// onServer is onControl for what must be done on the server h. If the connection that
+// is kept reaches another one, it is replaced.
+func (s *sessions) onServer(ctx context.Context, h *host, fn func(context.Context, session) error) error {
+	return s.onControl(ctx, func(ctx context.Context, c session) error {
+		if s.host.Load().name != h.name {
+			return errOtherServer
+		}
+		return fn(ctx, c)
+	})
+}
