@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -15,7 +14,8 @@ type app struct {
 	stdin, stdout, stderr *os.File
 	environ               []string
 
-	command []string // CMD and its arguments, which are not ours to parse
+	arguments []string // of ours, as they were given
+	command   []string // CMD and its arguments, which are not ours to parse
 }
 
 // main runs the program and returns its exit code.
@@ -26,12 +26,12 @@ func (a *app) main(args []string) int {
 	}
 	root := a.root()
 	args, a.command = splitCommand(root, args)
+	a.arguments = args
 	err := root.Run(context.Background(), args)
 	if err == nil {
 		return 0
 	}
-	f := &failure{code: exitUsage, err: err} // whatever the parser says by itself
-	_ = errors.As(err, &f)
+	f := a.usageOf(root, err)
 	if f.err != nil {
 		a.say("%v", f.err)
 	}
@@ -64,7 +64,7 @@ func (a *app) root() *cli.Command {
 		Name:        "sqllock",
 		Usage:       "run commands under a lock in an SQL database, and look after the locks",
 		UsageText:   "sqllock [options] COMMAND [options] [arguments]",
-		Version:     version(),
+		Version:     readStamp().line(),
 		Description: rootDescription,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "dsn", Usage: "keep the locks in the database `DSN` (default: $SQLLOCK_DSN, else an SQLite file of this user)"},
@@ -73,47 +73,26 @@ func (a *app) root() *cli.Command {
 		},
 		Commands: []*cli.Command{
 			a.runCommand(), a.electCommand(), a.leaderCommand(), a.listCommand(), a.inspectCommand(), a.waitCommand(), a.unlockCommand(),
-			a.reapCommand(), a.doctorCommand(), a.migrateCommand(),
+			a.reapCommand(), a.doctorCommand(), a.migrateCommand(), a.versionCommand(),
 		},
 		Reader:                          a.stdin,
 		Writer:                          a.stdout,
 		ErrWriter:                       a.stderr,
-		Action:                          noCommand,
+		Action:                          a.noCommand,
 		ExitErrHandler:                  func(context.Context, *cli.Command, error) {}, // main does it
 		EnableShellCompletion:           true,
-		ConfigureShellCompletionCommand: showCompletion,
+		ConfigureShellCompletionCommand: a.showCompletion,
 	}
-	complain(root, "")
+	a.complain(root, "")
 	return root
 }
 
-// noCommand is what happens if the first word names no command.
-func noCommand(_ context.Context, cmd *cli.Command) error {
-	if cmd.Args().Present() {
-		return fail(exitUsage, "unknown command %q; %q tells which there are", cmd.Args().First(), cmd.FullName()+" --help")
-	}
-	_ = cli.ShowSubcommandHelp(cmd)
-	return exit(exitUsage)
-}
-
-// complain makes usage errors of cmd, and of the commands below it, one line
-// each; the library would print the whole help.
-func complain(cmd *cli.Command, path string) {
-	path += cmd.Name
-	cmd.OnUsageError = func(_ context.Context, _ *cli.Command, err error, _ bool) error {
-		return fail(exitUsage, "%w; see %q", err, path+" --help")
-	}
-	for _, sub := range cmd.Commands {
-		complain(sub, path+" ")
-	}
-}
-
-func showCompletion(cmd *cli.Command) {
+func (a *app) showCompletion(cmd *cli.Command) {
 	cmd.Hidden = false
 	cmd.Usage = "print a script that completes the commands and flags of sqllock in a shell"
 	cmd.ArgsUsage = "bash|zsh|fish|pwsh"
-	cmd.Action = noCommand
-	complain(cmd, "sqllock ")
+	cmd.Action = a.noCommand
+	a.complain(cmd, "sqllock ")
 }
 
 const rootDescription = `A lock is a row in a table of the database, kept alive while it is held: if

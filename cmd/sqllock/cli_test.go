@@ -1,11 +1,15 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/sqllock/sqllock/driver"
 )
 
 func TestHelpVersionAndCompletionAreThere(t *testing.T) {
@@ -33,6 +37,9 @@ func TestHelpVersionAndCompletionAreThere(t *testing.T) {
 		"doctor --help":                          "Exit codes",
 		"migrate copy --help":                    "DIR",
 		"--version":                              "go1.",
+		"version":                                "schema version",
+		"version --json":                         `"schema_version":2`,
+		"version --help":                         "schema",
 		"completion --help":                      "bash",
 		"completion bash":                        "complete ",
 		"completion zsh":                         "compdef",
@@ -161,6 +168,7 @@ func TestUsageErrorsAreOneLineAndCode64(t *testing.T) {
 		{"reap", "--batch", "0"},
 		{"reap", "--batch", "10001"},
 		{"doctor", "now"},
+		{"version", "now"},
 		{"migrate", "bogus"},
 		{"migrate", "up", "now"},
 		{"migrate", "copy"},
@@ -223,10 +231,10 @@ func TestTheFileMigratesItself(t *testing.T) {
 	u.run(t, "migrate", "status").want(t, 0, "no", "")
 	u.run(t, "run", "n", "--", "echo", "ran").want(t, 0, "ran", "")
 	u.run(t, "migrate", "status").want(t, 0, "Z", "")
-	u.run(t, "migrate", "down").want(t, 0, "", "")
+	u.run(t, "migrate", "down").want(t, 0, "undone", "")
 	u.run(t, "migrate", "status").want(t, 0, "no", "")
-	u.run(t, "migrate", "up").want(t, 0, "", "")
-	u.run(t, "migrate", "up").want(t, 0, "", "")
+	u.run(t, "migrate", "up").want(t, 0, "applied", "")
+	u.run(t, "migrate", "up").want(t, 0, "nothing to do", "")
 	u.dsn = "sqlite:" + filepath.Join(u.home, "with spaces? and #.db")
 	u.run(t, "run", "n", "--", "echo", "ran").want(t, 0, "ran", "")
 	if _, err := os.Stat(strings.TrimPrefix(u.dsn, "sqlite:")); err != nil {
@@ -261,4 +269,86 @@ func TestMigrationsAreCopiedOnce(t *testing.T) {
 		t.Error("copying has made the database")
 	}
 	u.run(t, "migrate", "copy", "/dev/null/x").want(t, exitCannotWrite, "", "sqllock: ")
+}
+
+func TestMistypedCommandsAndFlagsAreGuessed(t *testing.T) {
+	u := newPerson(t)
+	for args, meant := range map[string]string{
+		"rum n -- true":             `did you mean "run"?`,
+		"lss":                       `did you mean "ls"?`,
+		"lsit":                      `did you mean "list"?`,
+		"doctr":                     `did you mean "doctor"?`,
+		"migrate upp":               `did you mean "up"?`,
+		"migrate staus":             `did you mean "status"?`,
+		"run --tll 5s n -- true":    "there is no flag --tll; did you mean --ttl?",
+		"ls --jsno":                 "did you mean --json?",
+		"--dns x ls":                "did you mean --dsn?",
+		"--dsn postgres://h lss":    `did you mean "ls"?`,
+		"run --ttl soon n -- true":  `--ttl: "soon" is not a duration`,
+		"run --mode row n -- true":  `--mode: "row" is not a mode: unique, forupdate or advisory`,
+		"reap --batch many":         `--batch: "many" is not a whole number`,
+		"run --try=perhaps n -- :":  `--try: "perhaps" is not true or false`,
+		"run n --wait":              "--wait needs a value",
+		"run n -- no-such-command-": `"no-such-command-": executable file not found`,
+	} {
+		t.Run(args, func(t *testing.T) {
+			r := u.run(t, strings.Fields(args)...)
+			if r.code != exitUsage && r.code != exitNotFound {
+				t.Errorf("exit code %d", r.code)
+			}
+			r.want(t, r.code, "", meant)
+		})
+	}
+	for _, args := range []string{"frobnicate", "run --frobnicate n -- true"} {
+		if r := u.run(t, strings.Fields(args)...); strings.Contains(r.err, "did you mean") {
+			t.Errorf("%s: %s", args, r.err)
+		}
+	}
+}
+
+func TestVersionTellsWhatWasBuilt(t *testing.T) {
+	r := newPerson(t).run(t, "version")
+	r.want(t, 0, "", "")
+	for _, part := range []string{"version", runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, fmt.Sprint(driver.SchemaVersion)} {
+		if !strings.Contains(r.out, part) {
+			t.Errorf("want %q in:\n%s", part, r.out)
+		}
+	}
+}
+
+func TestErrorsOfTheDatabaseAreOneClearLine(t *testing.T) {
+	home := t.TempDir()
+	text := filepath.Join(home, "text")
+	if err := os.WriteFile(text, []byte(strings.Repeat("no database ", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for dsn, want := range map[string]string{
+		"postgres://u:p@127.0.0.1:1/d":              "cannot connect to 127.0.0.1:1: connection refused; is the server running, and is this its port?",
+		"mysql://u:p@127.0.0.1:1/d":                 "cannot connect to 127.0.0.1:1: connection refused; is the server running, and is this its port?",
+		"postgres://u:p@/d?host=/nonexistent":       "cannot connect to the socket in /nonexistent: there is no such socket; is the server running?",
+		"mysql://u:p@/d?socket=/nonexistent/socket": "cannot connect to the socket /nonexistent/socket: there is no such socket; is the server running?",
+		"sqlite:" + home:                            "cannot use " + home + ": it cannot be opened; see whether its directory exists, and who may read and write there",
+		"sqlite:" + text:                            "cannot use " + text + ": it is no SQLite database",
+	} {
+		for _, args := range [][]string{{"ls"}, {"run", "n", "--", "true"}, {"migrate", "up"}, {"elect", "n", "--", "true"}} {
+			r := person{home: home, dsn: dsn}.run(t, args...)
+			if r.code != exitUnavailable || r.out != "" || r.err != "sqllock: "+want+"\n" {
+				t.Errorf("%s %q: exit code %d and\n%swant %s", dsn, args, r.code, r.err, want)
+			}
+		}
+	}
+	person{home: home, dsn: "sqlite:/nonexistent/x"}.run(t, "ls").want(t, exitUnavailable, "", "cannot open /nonexistent/x: no such file or directory\n")
+}
+
+// FuzzNoPartOfAUserIsEverShown has those commands that start none.
+func TestCommandsThatRunOthersShowNoPartOfAUser(t *testing.T) {
+	for _, password := range []string{"p@ss", "p@ss:w0rd", "a/b", "a?b", "a#b@", "a%zz", "'", "a b"} {
+		for _, shape := range shapes {
+			u := person{home: t.TempDir(), dsn: strings.NewReplacer("USER", marked("u"), "PASSWORD", marked(password)).Replace(shape)}
+			verb := []string{"run", "elect"}[len(u.dsn)%2]
+			if r := u.run(t, verb, "n", "--", "true"); r.code == 0 || strings.Contains(r.out+r.err, "QZ7") {
+				t.Errorf("%s %s: exit code %d and\n%s%s", u.dsn, verb, r.code, r.out, r.err)
+			}
+		}
+	}
 }

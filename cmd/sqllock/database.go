@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -44,6 +43,7 @@ type database struct {
 	handle *sql.DB
 	modes  []mode // that the command is about, and that this kind of database offers
 	file   string // of SQLite, which gets its tables by itself; "" on a server
+	shown  string // how messages name the file
 
 	// standIn is set if the file that is the default is not there: an empty database
 	// in memory stands in for it.
@@ -101,7 +101,7 @@ func (a *app) existing(cmd *cli.Command) (*database, error) {
 	case errors.Is(err, fs.ErrNotExist) && t.byDefault:
 		return openStandIn(t)
 	case err != nil:
-		return nil, fail(exitUnavailable, "%w", err)
+		return nil, t.unopenable(err)
 	}
 	return t.open()
 }
@@ -114,6 +114,7 @@ type target struct {
 	modes     []mode // that the command is about
 	byDefault bool   // he named none
 	mustExist bool   // the file
+	torn      bool   // the DSN may have been cut by the shell
 }
 
 func (a *app) target(cmd *cli.Command) (t target, err error) {
@@ -126,6 +127,7 @@ func (a *app) target(cmd *cli.Command) (t target, err error) {
 		t.path, err = a.embeddedFile()
 	default:
 		t.product, t.path, err = product(t.dsn)
+		t.torn = cmd.IsSet("dsn") && a.torn()
 	}
 	if err == nil && t.schema != "" && t.product != "postgres" {
 		err = fail(exitUsage, "a schema is for Postgres only; use a table prefix")
@@ -164,7 +166,7 @@ func openPostgres(s target) (*database, error) {
 	}
 	opts := optional(nil, s.prefix, lockpg.TablePrefix)
 	opts = optional(opts, s.schema, lockpg.Schema)
-	handle := stdlib.OpenDB(*cfg)
+	handle := sql.OpenDB(connector{stdlib.GetConnector(*cfg), s.shown(postgresServers(cfg))})
 	return &database{locks: lockpg.DB(handle, opts...), handle: handle}, nil
 }
 
@@ -173,11 +175,11 @@ func openMySQL(s target) (*database, error) {
 	if err != nil {
 		return nil, err
 	}
-	connector, err := mysql.NewConnector(cfg)
+	c, err := mysql.NewConnector(cfg)
 	if err != nil {
-		return nil, malformed(s.dsn, err)
+		return nil, malformed("its driver refuses it")
 	}
-	handle := sql.OpenDB(connector)
+	handle := sql.OpenDB(connector{c, s.shown(mysqlServer(cfg))})
 	return &database{locks: lockmysql.DB(handle, optional(nil, s.prefix, lockmysql.TablePrefix)...), handle: handle}, nil
 }
 
@@ -195,9 +197,9 @@ func openSQLite(s target) (*database, error) {
 func openSQLiteURI(uri string, s target) (*database, error) {
 	handle, err := sql.Open("sqlite", uri)
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", s.path, err)
+		return nil, s.unopenable(err)
 	}
-	return &database{locks: locksqlite.DB(handle, optional(nil, s.prefix, locksqlite.TablePrefix)...), handle: handle, file: s.path}, nil
+	return &database{locks: locksqlite.DB(handle, optional(nil, s.prefix, locksqlite.TablePrefix)...), handle: handle, file: s.path, shown: s.shown(s.path)}, nil
 }
 
 func openStandIn(s target) (*database, error) {
@@ -232,7 +234,7 @@ func (d *database) prepare(ctx context.Context) error {
 		case err == nil:
 			return nil
 		case !d.busy(err) || pause(ctx) != nil:
-			return fmt.Errorf("%s: %w", d.file, err)
+			return err
 		}
 	}
 }

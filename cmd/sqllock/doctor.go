@@ -27,7 +27,7 @@ func (a *app) doctorCommand() *cli.Command {
 			ctx, cancel := context.WithTimeout(ctx, examPatience)
 			defer cancel()
 			defer db.close(ctx)
-			return databaseFailure(a.examine(ctx, db))
+			return db.failure(a.examine(ctx, db))
 		},
 	}
 }
@@ -36,7 +36,7 @@ func (a *app) doctorCommand() *cli.Command {
 func (a *app) examine(ctx context.Context, db *database) error {
 	e := &exam{out: a.stdout}
 	if db.standIn {
-		e.warn("file", db.file+" does not exist", "\"sqllock run\" makes it when it is used first")
+		e.warn("file", db.shown+" does not exist", "\"sqllock run\" makes it when it is used first")
 		return e.verdict()
 	}
 	m, err := db.Migration()

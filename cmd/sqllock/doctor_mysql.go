@@ -14,7 +14,7 @@ import (
 
 // The SQL of doctor on MySQL and MariaDB.
 const (
-	myServer = `SELECT VERSION(), CURRENT_USER(), DATABASE()`
+	myServer = `SELECT VERSION()`
 
 	mySettings = `SHOW SESSION VARIABLES WHERE Variable_name IN ('autocommit', 'binlog_format', 'innodb_flush_log_at_trx_commit',
 	'innodb_read_only', 'log_bin', 'max_execution_time', 'max_statement_time', 'read_only', 'super_read_only', 'sync_binlog',
@@ -37,7 +37,6 @@ WHERE trx_mysql_thread_id <> CONNECTION_ID()`
 // mysqlExam is the exam of a MySQL or MariaDB database.
 type mysqlExam struct {
 	*exam
-	account  string
 	settings map[string]string
 }
 
@@ -55,8 +54,7 @@ var mysqlVersion = regexp.MustCompile(`^(?:5\.5\.5-)?(\d+)\.(\d+)\.`) // some Ma
 
 func (m *mysqlExam) server(ctx context.Context) error {
 	var version string
-	var database sql.NullString
-	if err := m.one(ctx, myServer, nil, &version, &m.account, &database); err != nil {
+	if err := m.one(ctx, myServer, nil, &version); err != nil {
 		return err
 	}
 	name, oldest := "MySQL "+version, 8_00

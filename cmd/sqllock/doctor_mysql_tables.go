@@ -103,6 +103,6 @@ func (m *mysqlExam) privileges(ctx context.Context) error {
 			return err
 		}
 	}
-	m.lacks("account "+m.account, "this account", missing)
+	m.lacks(missing)
 	return nil
 }

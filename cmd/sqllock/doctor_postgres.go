@@ -14,7 +14,7 @@ import (
 const (
 	pgVersion = `SELECT version()`
 
-	pgServer = `SELECT current_setting('server_version_num')::integer, pg_is_in_recovery(), current_user`
+	pgServer = `SELECT current_setting('server_version_num')::integer, pg_is_in_recovery()`
 
 	pgSettings = `
 SELECT name, CASE unit WHEN 'ms' THEN setting || unit ELSE setting END FROM pg_settings
@@ -75,7 +75,6 @@ FROM (SELECT xact_start AS since FROM pg_stat_activity
 // postgresExam is the exam of a Postgres database.
 type postgresExam struct {
 	*exam
-	role     string
 	settings map[string]string
 	found    []relation // those of the others that are there
 }
@@ -103,7 +102,7 @@ func (p *postgresExam) server(ctx context.Context) error {
 		p.bad("server", "this is "+name, "sqllock works with PostgreSQL 12 or newer")
 		return nil
 	}
-	if err := p.one(ctx, pgServer, nil, &number, &standby, &p.role); err != nil {
+	if err := p.one(ctx, pgServer, nil, &number, &standby); err != nil {
 		return err
 	}
 	switch {

@@ -76,10 +76,10 @@ func (p *postgresExam) privileges(ctx context.Context) error {
 		return err
 	}
 	if len(hidden) > 0 {
-		p.bad("privileges", "row-level security hides rows of "+strings.Join(hidden, ", ")+" from role "+p.role, "ALTER TABLE … DISABLE ROW LEVEL SECURITY")
+		p.bad("privileges", "row-level security hides rows of "+strings.Join(hidden, ", ")+" from this account", "ALTER TABLE … DISABLE ROW LEVEL SECURITY")
 		return nil
 	}
-	p.lacks("role "+p.role, fmt.Sprintf("%q", p.role), missing)
+	p.lacks(missing)
 	return nil
 }
 

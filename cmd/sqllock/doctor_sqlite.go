@@ -54,12 +54,12 @@ func (s *sqliteExam) file(ctx context.Context) error {
 	err := s.one(ctx, liteSchema, nil, &n)
 	switch {
 	case err == nil:
-		s.ok("file", s.db.file+"; it must not be on a network file system, which cannot be seen from here")
+		s.ok("file", s.db.shown+"; it must not be on a network file system, which cannot be seen from here")
 	case s.db.busy(err) || ctx.Err() != nil:
 		return err
 	default:
 		s.hopeless = true
-		s.bad("file", s.db.file+" is damaged, or no database: "+err.Error(), restore)
+		s.bad("file", s.db.shown+" is damaged, or not a database: "+err.Error(), restore)
 	}
 	return nil
 }
@@ -78,7 +78,7 @@ func (s *sqliteExam) pages(ctx context.Context) error {
 	}
 	if found != "ok" {
 		s.hopeless = true
-		s.bad("pages", s.db.file+" is damaged: "+found, restore)
+		s.bad("pages", s.db.shown+" is damaged: "+found, restore)
 		return nil
 	}
 	s.ok("pages", "those of "+s.lock+" are in order")

@@ -1,12 +1,14 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
@@ -16,43 +18,96 @@ import (
 // dsnForms is for errors: what a DSN may look like.
 const dsnForms = "postgres://user@host:port/database, mysql://user@host:port/database or sqlite:PATH"
 
-// product tells which database a DSN is for, and what comes after the scheme.
+// product tells which database a DSN is for, and what comes after the scheme. It
+// refuses a DSN that can be read in more than one way: then what is meant to be a
+// password could become a host, and be shown.
+//
+// No error repeats any part of the DSN. Errors of drivers never get out either, see
+// connector.
 func product(dsn string) (name, rest string, err error) {
 	scheme, rest, _ := strings.Cut(dsn, ":")
 	switch scheme {
 	case "postgres", "postgresql":
-		return "postgres", rest, nil
+		return "postgres", rest, checkURL(rest, true)
 	case "mysql", "mariadb":
-		return "mysql", rest, nil
+		return "mysql", rest, checkURL(rest, false)
 	case "sqlite":
-		return "sqlite", strings.TrimPrefix(rest, "//"), nil
+		path, slashes := strings.CutPrefix(rest, "//")
+		if slashes && !strings.HasPrefix(path, "/") && strings.ContainsAny(path, "@:") {
+			return "", "", malformed("an SQLite file has no user and no host; a path with an @ or a : is written sqlite:PATH")
+		}
+		return "sqlite", path, nil
 	}
-	// What stands there instead may be a password: it is not repeated.
 	return "", "", fail(exitUsage, "the DSN begins with none of postgres:, mysql: and sqlite:; it must look like %s", dsnForms)
 }
 
-// malformed is the error for a DSN that cannot be read. err is left out where
-// the DSN can be read in several ways, because then it may quote any part of it.
-func malformed(dsn string, err error) error {
-	const hint = "the DSN cannot be read"
-	if _, parseErr := url.Parse(dsn); parseErr != nil || stray(dsn) {
-		return fail(exitUsage, "%s: it must look like %s, and in a password every character but letters, digits, "+
-			"- . _ and ~ must be percent-encoded", hint, dsnForms)
-	}
-	return fail(exitUsage, "%s: %s", hint, redactSecrets(err.Error(), dsn))
+// malformed is the error for a DSN that breaks a rule.
+func malformed(rule string) error {
+	return fail(exitUsage, "the DSN cannot be read: %s; it must look like %s", rule, dsnForms)
 }
 
-// errStray says what stray found, to nobody: see malformed.
-var errStray = errors.New("a stray @")
+const percent = "write every character but letters, digits and - . _ ~ as %XX there"
 
-// stray reports an @ where none belongs. Most likely it ends a password with a
-// reserved character in it, which was taken for the end of the host: then the
-// rest of the password would be the name of a database, and shown.
-func stray(dsn string) bool {
-	_, rest, _ := strings.Cut(dsn, "://")
-	authority, rest := cutAny(rest, "/?#")
-	path, query := cutAny(rest, "?")
-	return strings.Contains(path, "@") || !strings.Contains(authority, "@") && strings.Contains(query, "@")
+var (
+	userPattern  = regexp.MustCompile(`^([A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*$`)
+	hostPattern  = regexp.MustCompile(`^([A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+(%25[A-Za-z0-9._-]+)?\])(:([0-9]{1,5})?)?$`)
+	pathPattern  = regexp.MustCompile(`^(/([^%/[:cntrl:]]|%[0-9A-Fa-f]{2})*)?$`)
+	queryPattern = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_.-]*=([^%&[:cntrl:]]|%[0-9A-Fa-f]{2})*(&|$))*$`)
+)
+
+// checkURL refuses what follows the scheme unless it can be read in one way only:
+// //USER:PASSWORD@HOST:PORT/DATABASE?PARAMETER=VALUE.
+func checkURL(rest string, manyHosts bool) error {
+	rest, slashes := strings.CutPrefix(rest, "//")
+	authority, path := cutAny(rest, "/?#")
+	path, query := cutAny(path, "?#")
+	user, hosts, hasUser := strings.Cut(authority, "@")
+	if !hasUser {
+		user, hosts = "", authority
+	}
+	switch {
+	case !slashes:
+		return malformed("// must follow the scheme")
+	case strings.Count(rest, "@") > 1:
+		return malformed("there is more than one @; in a user, a password or a parameter write it as %40")
+	case strings.Contains(rest, "#"):
+		return malformed("there is a #; write it as %23")
+	case strings.Contains(path+query, "@"):
+		return malformed("there is a / or a ? before the @; in a user or a password write them as %2F and %3F")
+	case !userPattern.MatchString(user):
+		return malformed("a character of the user or the password is not allowed; " + percent)
+	case !manyHosts && strings.Contains(hosts, ","):
+		return malformed("there is more than one host")
+	case !pathPattern.MatchString(path):
+		return malformed("the name of the database has a / or a wrong %; " + percent)
+	case !queryPattern.MatchString(strings.TrimPrefix(query, "?")):
+		return malformed("what follows the ? is not PARAMETER=VALUE with & in between; " + percent)
+	}
+	for _, host := range strings.Split(hosts, ",") {
+		parts := hostPattern.FindStringSubmatch(host)
+		if parts == nil {
+			return malformed("the host has a character that is not allowed, or the port is no number; in a user or a password " + percent)
+		}
+		if port, err := strconv.Atoi(parts[4]); parts[4] != "" && (err != nil || port < 1 || port > 65535) {
+			return malformed("a port is a number from 1 to 65535")
+		}
+	}
+	return nil
+}
+
+// culprit is the error for a DSN that its driver cannot read although its form is
+// right: it names the parameters without which the driver could.
+func culprit(query string, readable func(query string) bool) error {
+	var names []string
+	for _, pair := range strings.Split(query, "&") {
+		if name, _, _ := strings.Cut(pair, "="); !readable(pair) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return malformed("its driver refuses it, or what the environment adds to it")
+	}
+	return malformed("the value of " + strings.Join(names, ", ") + " cannot be used")
 }
 
 // cutAny cuts before the first of several separators.
@@ -67,14 +122,12 @@ func cutAny(s, separators string) (before, after string) {
 // taken from the environment, as psql does.
 func postgresConfig(dsn string) (*pgx.ConnConfig, error) {
 	cfg, err := pgx.ParseConfig(dsn)
-	if err == nil && stray(dsn) {
-		err = errStray
-	}
 	if err != nil {
-		if inner := errors.Unwrap(err); inner != nil {
-			err = inner // without a copy of the DSN
-		}
-		return nil, malformed(dsn, err)
+		_, query, _ := strings.Cut(dsn, "?")
+		return nil, culprit(query, func(query string) bool {
+			_, err := pgx.ParseConfig("postgres://127.0.0.1/?" + query)
+			return err == nil
+		})
 	}
 	if cfg.RuntimeParams["application_name"] == "" {
 		cfg.RuntimeParams["application_name"] = "sqllock"
@@ -86,18 +139,21 @@ func postgresConfig(dsn string) (*pgx.ConnConfig, error) {
 // those of the driver, and "socket" or "unix_socket", the path of a Unix socket.
 func mysqlConfig(dsn string) (*mysql.Config, error) {
 	u, err := url.Parse(dsn)
-	if err != nil || stray(dsn) {
-		return nil, malformed(dsn, errStray)
+	if err != nil {
+		return nil, malformed("it is no URL")
 	}
 	socket, params, err := takeSocket(u.RawQuery)
 	if err != nil {
-		return nil, malformed(dsn, err)
+		return nil, err
 	}
 	// The driver reads its own parameters; it gets nothing else, because its
-	// syntax cannot carry every user name.
-	cfg, err := mysql.ParseDSN("/?" + params)
+	// syntax cannot carry every user name. It takes what follows the last / for them.
+	read := func(params string) (*mysql.Config, error) {
+		return mysql.ParseDSN("/?" + strings.ReplaceAll(params, "/", "%2F"))
+	}
+	cfg, err := read(params)
 	if err != nil {
-		return nil, malformed(dsn, err)
+		return nil, culprit(params, func(params string) bool { _, err := read(params); return err == nil })
 	}
 	cfg.Logger = &mysql.NopLogger{} // what it would log is in the errors too
 	cfg.User = u.User.Username()
@@ -121,7 +177,7 @@ func takeSocket(query string) (socket, rest string, err error) {
 		switch key, value, _ := strings.Cut(pair, "="); key {
 		case "socket", "unix_socket":
 			if socket, err = url.QueryUnescape(value); err != nil {
-				return "", "", err
+				return "", "", malformed("the path of the socket has a wrong %")
 			}
 		default:
 			others = append(others, pair)
@@ -145,6 +201,8 @@ func sqliteFile(path string) error {
 	switch {
 	case path == "":
 		return fail(exitUsage, "the DSN names no file: it must look like sqlite:PATH")
+	case strings.ContainsRune(path, 0):
+		return fail(exitUsage, "the DSN cannot be read: a path has no character NUL")
 	case strings.HasPrefix(path, ":memory:") || strings.HasPrefix(path, "file:"):
 		return fail(exitUsage, "the DSN must name a file by its plain path, as in sqlite:PATH; "+
 			"a database in memory would keep nobody else out")

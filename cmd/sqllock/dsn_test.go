@@ -144,18 +144,53 @@ func parse(dsn string) error {
 	return err
 }
 
-func TestPasswordsAreTakenOutOfMessages(t *testing.T) {
+func TestAccountsAreTakenOutOfMessages(t *testing.T) {
 	for text, want := range map[string]string{
-		"dial postgres://u:hunter2@h/d: refused":       "dial postgres://u:xxxxx@h/d: refused",
-		"dial mysql://u:hun@te/r2@h/d, and more":       "dial mysql://u:xxxxx@h/d, and more",
-		"bad password=hunter2 host=h":                  "bad password=xxxxx host=h",
-		"bad password='hunter 2' host=h":               "bad password=xxxxx host=h",
-		"in ?sslpassword=hunter2&x=y":                  "in ?sslpassword=xxxxx&x=y",
-		"user=u database=d":                            "user=u database=d",
-		"\"a\" is held by \"h/sqllock/1\" since 12:00": "\"a\" is held by \"h/sqllock/1\" since 12:00",
+		"dial postgres://u:hunter2@h/d: refused":                            "dial postgres://xxxxx@h/d: refused",
+		"dial mysql://u:hun@te/r2@h/d, and more":                            "dial mysql://xxxxx@h/d, and more",
+		"bad password=hunter2 host=h":                                       "bad password=xxxxx host=h",
+		"bad password='hunter 2' host=h":                                    "bad password=xxxxx host=h",
+		"in ?sslpassword=hunter2&x=y":                                       "in ?sslpassword=xxxxx&x=y",
+		"user=u database=d":                                                 "user=xxxxx database=d",
+		"SELECT command denied to user 'a'b'@'localhost' for table `d`.`t`": "SELECT command denied to this account for table `d`.`t`",
+		`role "a""b" is not permitted to log in`:                            "this account is not permitted to log in",
+		"\"a\" is held by \"h/sqllock/1\" since 12:00":                      "\"a\" is held by \"h/sqllock/1\" since 12:00",
 	} {
 		if got := redact(text); got != want {
 			t.Errorf("%q\n got %q\nwant %q", text, got, want)
+		}
+	}
+}
+
+func TestAMalformedDSNIsToldByTheRule(t *testing.T) {
+	for dsn, rule := range map[string]string{
+		"postgres://u:p@ssSECRET@127.0.0.1:5/app":   "more than one @",
+		"postgres://u:p@SECRET:w0rd@127.0.0.1:5/a":  "more than one @",
+		"mysql://u:a/b@h/d":                         "a / or a ? before the @",
+		"mysql://u:a?b@h/d":                         "a / or a ? before the @",
+		"postgres://u:a#b@h/d":                      "there is a #",
+		"postgres://u:a b@h/d":                      "of the user or the password",
+		"postgres://u:a%zz@h/d":                     "of the user or the password",
+		"postgres:u:p@h/d":                          "// must follow",
+		"postgres://u:p@h:99999/d":                  "from 1 to 65535",
+		"postgres://u:p":                            "the port is no number",
+		"postgres://h/a/b":                          "name of the database",
+		"postgres://h/d?sslmode":                    "PARAMETER=VALUE",
+		"postgres://h/d?sslmode=bogus&user=u":       "the value of sslmode cannot be used",
+		"mysql://h/d?charset=utf8mb4&timeout=later": "the value of timeout cannot be used",
+		"mysql://h1,h2/d":                           "more than one host",
+		"sqlite://u:p@h/d":                          "sqlite:PATH",
+	} {
+		if err := parse(dsn); err == nil || !strings.Contains(err.Error(), rule) {
+			t.Errorf("%s: %v, want %q", dsn, err, rule)
+		}
+	}
+	for _, dsn := range []string{
+		"postgres://u:p!$&'()*+,;=:-._~%40%2F@h/d", "postgres://u@[::1]:5432/d", "postgres://u:p@h1:1,h2,h3:3/d?target_session_attrs=read-write",
+		"postgres://", "mysql:///d", "mysql://u:p@[fe80::1%25eth0]/d%2Fe", "mysql://u:p@h/d?time_zone=%27Europe/Paris%27", "sqlite:/a@b/c.db", "sqlite:///a@b.db",
+	} {
+		if err := parse(dsn); err != nil {
+			t.Errorf("%s: %v", dsn, err)
 		}
 	}
 }

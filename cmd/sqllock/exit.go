@@ -1,11 +1,6 @@
 package main
 
-import (
-	"errors"
-	"fmt"
-
-	"github.com/sqllock/sqllock"
-)
+import "fmt"
 
 // Exit codes of our own, those of sysexits.h where it has a fitting one. Others
 // are the command's.
@@ -50,18 +45,4 @@ func exit(code int) error {
 		return nil
 	}
 	return &failure{code: code}
-}
-
-// databaseFailure tells what the user said wrong from what is wrong with the
-// database.
-func databaseFailure(err error) error {
-	if f := (*failure)(nil); err == nil || errors.As(err, &f) {
-		return err
-	}
-	for _, usage := range []error{sqllock.ErrInvalidName, sqllock.ErrInvalidOption, sqllock.ErrInvalidOwner} {
-		if errors.Is(err, usage) {
-			return &failure{code: exitUsage, err: err}
-		}
-	}
-	return &failure{code: exitUnavailable, err: err}
 }

@@ -35,7 +35,7 @@ func (a *app) listCommand() *cli.Command {
 			l := &lister{operator: o, prefix: o.cmd.Args().First(), json: o.cmd.Bool("json"), every: o.cmd.Duration("interval")}
 			switch {
 			case o.cmd.Args().Len() > 1:
-				return o.misuse("unexpected %q", o.cmd.Args().Get(1))
+				return o.misuse("unexpected: %s", o.quoted(o.cmd.Args().Get(1)))
 			case l.every < 100*time.Millisecond:
 				return o.misuse("--interval %v: must be at least 100ms", l.every)
 			}
@@ -129,7 +129,7 @@ func (l *lister) watch(ctx context.Context) error {
 		case err != nil && (first || errors.As(err, &f) && f.code == exitCannotWrite):
 			return err
 		case err != nil:
-			l.say("%v", err)
+			l.say("%v", l.db.failure(err))
 		}
 		if l.db != nil && l.db.standIn {
 			l.close() // by the next time the file may be there

@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/migrations"
 )
 
@@ -25,10 +26,10 @@ func (a *app) migrateCommand() *cli.Command {
 		Usage:           "make, change or remove the tables of sqllock",
 		Description:     migrateDescription,
 		HideHelpCommand: true,
-		Action:          noCommand,
+		Action:          a.noCommand,
 		Commands: []*cli.Command{
-			a.migration("up", "bring the tables to the version that this program needs", migrateUp),
-			a.migration("down", "undo the newest migration; undoing the first drops the tables, and all locks with them", migrateDown),
+			a.migration("up", "bring the tables to the version that this program needs", a.migrateUp),
+			a.migration("down", "undo the newest migration; undoing the first drops the tables, and all locks with them", a.migrateDown),
 			a.migration("status", "list the migrations and when they were applied", a.migrateStatus),
 			{
 				Name:            "copy",
@@ -59,16 +60,51 @@ func (a *app) migration(name, usage string, fn func(context.Context, *database) 
 			defer cancel()
 			defer db.close(ctx)
 			if err := db.prepare(ctx); err != nil {
-				return databaseFailure(err)
+				return db.failure(err)
 			}
-			return databaseFailure(fn(ctx, db))
+			return db.failure(fn(ctx, db))
 		},
 	}
 }
 
-func migrateUp(ctx context.Context, db *database) error { return migrations.Up(ctx, db) }
+// migrateUp tells what it has found to do. Of several that run at the same time each may
+// tell the same.
+func (a *app) migrateUp(ctx context.Context, db *database) error {
+	return a.changing(ctx, db, migrations.Up, "applied", "nothing to do: the tables are of the version that this program needs")
+}
 
-func migrateDown(ctx context.Context, db *database) error { return migrations.Down(ctx, db) }
+func (a *app) migrateDown(ctx context.Context, db *database) error {
+	return a.changing(ctx, db, migrations.Down, "undone", "nothing to do: no migration was applied")
+}
+
+// changing runs what applies migrations or undoes them, and writes a line for each.
+func (a *app) changing(ctx context.Context, db *database, change func(context.Context, driver.Migratable) error, done, nothing string) error {
+	before, err := migrations.Status(ctx, db)
+	if err != nil {
+		return err
+	}
+	if err := change(ctx, db); err != nil {
+		return err
+	}
+	after, err := migrations.Status(ctx, db)
+	if err != nil {
+		return err
+	}
+	was := make(map[int64]bool)
+	for _, m := range before {
+		was[m.Version] = m.Applied
+	}
+	var text bytes.Buffer
+	for _, m := range after {
+		if m.Applied != was[m.Version] {
+			fmt.Fprintf(&text, "%s %d %s\n", done, m.Version, m.Name)
+		}
+	}
+	if text.Len() == 0 {
+		fmt.Fprintln(&text, nothing)
+	}
+	return a.put(text.Bytes())
+}
 
 func (a *app) migrateStatus(ctx context.Context, db *database) error {
 	list, err := migrations.Status(ctx, db)
@@ -104,7 +140,7 @@ func (a *app) migrateCopy(_ context.Context, cmd *cli.Command) error {
 	defer func() { _ = db.handle.Close() }()
 	files, err := migrations.FS(db)
 	if err != nil {
-		return databaseFailure(err)
+		return db.failure(err)
 	}
 	written, err := copyFiles(cmd.Args().First(), files)
 	for _, path := range written {
@@ -166,9 +202,9 @@ func create(path string, text []byte) error {
 }
 
 const migrateDescription = `Postgres, MySQL and MariaDB need "sqllock migrate up" once, and again after an
-update that changes the tables; it says when. Any number of them may run at the
-same time, and it does nothing if there is nothing to do. SQLite files do it by
-themselves.
+update that changes the tables; it says when. It writes a line for each migration that
+was applied, or that there was nothing to do. Any number of them may run at the same
+time. SQLite files do it by themselves.
 
 An application that keeps its own migrations with goose copies the files instead:
 

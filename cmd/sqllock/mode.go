@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -44,7 +43,7 @@ func parseMode(word string) (mode, error) {
 	if m := mode(word); slices.Contains(modes, m) {
 		return m, nil
 	}
-	return "", fmt.Errorf("there is no mode %q, but unique, forupdate and advisory", word)
+	return "", errors.New("there is no such mode, but unique, forupdate and advisory")
 }
 
 // modeFlag is the flag that names a mode; without a default it stands for all.

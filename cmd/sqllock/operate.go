@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/migrations"
 )
 
 // operator is one call of a command that looks at the locks of others, or mends
@@ -39,7 +40,7 @@ func (a *app) operation(fn func(ctx context.Context, o *operator) error) cli.Act
 		if sig, came := context.Cause(ctx).(signalled); came && err != nil {
 			return exit(sig.code())
 		}
-		return databaseFailure(err)
+		return o.db.failure(err)
 	}
 }
 
@@ -52,7 +53,7 @@ func (o *operator) open(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, openPatience)
 	defer cancel()
 	if o.db.standIn {
-		if err := migrateUp(ctx, o.db); err != nil {
+		if err := migrations.Up(ctx, o.db); err != nil {
 			return err
 		}
 	}
@@ -104,7 +105,7 @@ func (o *operator) close() {
 // mentionStandIn says why there is nothing to be seen.
 func (o *operator) mentionStandIn() {
 	if o.db.standIn {
-		o.say("nothing was ever locked here: %s does not exist", o.db.file)
+		o.say("nothing was ever locked here: %s does not exist", o.db.shown)
 	}
 }
 
@@ -114,7 +115,7 @@ func (o *operator) name() (string, error) {
 	case args.Len() == 0:
 		return "", o.misuse("NAME is missing")
 	case args.Len() > 1:
-		return "", o.misuse("unexpected %q", args.Get(1))
+		return "", o.misuse("unexpected: %s", o.quoted(args.Get(1)))
 	}
 	return o.cmd.Args().First(), nil
 }
@@ -152,7 +153,7 @@ func (d *database) locker(ctx context.Context, m mode, opts *sqllock.UniqueOptio
 
 // slow tells of an error of opening the database that it is one of time.
 func slow(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) {
+	if c := (*connectError)(nil); errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &c) {
 		return fail(exitUnavailable, "the database did not answer within %v: %w", openPatience, err)
 	}
 	return err

@@ -28,7 +28,7 @@ func (a *app) reapCommand() *cli.Command {
 
 func reap(ctx context.Context, o *operator) error {
 	if o.cmd.Args().Present() {
-		return o.misuse("unexpected %q", o.cmd.Args().First())
+		return o.misuse("unexpected: %s", o.quoted(o.cmd.Args().First()))
 	}
 	reaper := o.opts.Reaper
 	reaper.Retention, reaper.Batch = o.cmd.Duration("retention"), o.cmd.Int("batch")

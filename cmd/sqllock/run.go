@@ -100,9 +100,9 @@ func (r *runner) find(cmd *cli.Command) (err error) {
 	case cmd.Args().Len() == 0:
 		return r.fail(exitUsage, "NAME and CMD are missing; see \"sqllock %s --help\"", r.verb)
 	case cmd.Args().Len() > 1:
-		return r.fail(exitUsage, "unexpected %q; see \"sqllock %s --help\"", cmd.Args().Get(1), r.verb)
+		return r.fail(exitUsage, "unexpected: %s; see \"sqllock %s --help\"", r.quoted(cmd.Args().Get(1)), r.verb)
 	case len(r.command) == 0:
-		return r.fail(exitUsage, "CMD is missing, as in: sqllock %s %q -- CMD", r.verb, r.name)
+		return r.fail(exitUsage, "CMD is missing, as in: sqllock %s NAME -- CMD", r.verb)
 	case r.ttl <= 0:
 		return r.fail(exitUsage, "--ttl %v: must be positive", r.ttl)
 	case r.grace < 0:
@@ -131,15 +131,20 @@ func lockOptions(cmd *cli.Command) (opts []sqllock.LockOption) {
 	return opts
 }
 
-// notRunnable gives an error of starting CMD the exit code that a shell would.
+// notRunnable gives an error of starting CMD the exit code that a shell would. The error
+// itself repeats the word, see quoted.
 func (r *runner) notRunnable(err error) error {
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist):
-		return r.fail(exitNotFound, "%w", err)
 	}
-	return r.fail(exitNotRunnable, "%w", err)
+	code := exitNotRunnable
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		code = exitNotFound
+	}
+	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
+		err = inner
+	}
+	return r.fail(code, "%s: %w", r.quoted(r.command[0]), err)
 }
 
 // run takes the lock, runs CMD and gives the lock back.

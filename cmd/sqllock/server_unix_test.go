@@ -221,20 +221,3 @@ func TestASchemaOfPostgresIsUsed(t *testing.T) {
 		holding.end(t)
 	}
 }
-
-func TestAWrongPasswordIsNotRepeated(t *testing.T) {
-	for _, engine := range testdb.Engines() {
-		t.Run(engine, func(t *testing.T) {
-			u, err := url.Parse(dsn(t, testdb.New(t, engine), ""))
-			if err != nil {
-				t.Fatal(err)
-			}
-			u.User = url.UserPassword("nobody-of-this-name", "hunter2")
-			r := person{home: t.TempDir(), dsn: u.String()}.run(t, "run", "n", "--", "true")
-			r.want(t, exitUnavailable, "", "nobody-of-this-name")
-			if strings.Contains(r.out+r.err, "hunter2") {
-				t.Errorf("the password is in:\n%s", r.err)
-			}
-		})
-	}
-}

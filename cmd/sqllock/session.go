@@ -51,7 +51,7 @@ func (s *session) lockUnless(ctx context.Context, sigs *signals) (*sqllock.Lease
 func (s *session) lock(ctx context.Context) (*sqllock.Lease, error) {
 	if s.locks == nil {
 		if err := slow(s.open(ctx)); err != nil {
-			return nil, databaseFailure(err)
+			return nil, s.db.failure(err)
 		}
 	}
 	lease, err := s.take(ctx)
@@ -63,7 +63,7 @@ func (s *session) lock(ctx context.Context) (*sqllock.Lease, error) {
 	case errors.Is(err, sqllock.ErrLost):
 		return nil, &failure{code: exitLost, err: err}
 	}
-	return lease, databaseFailure(err)
+	return lease, s.db.failure(err)
 }
 
 // acquire takes the lock as the flags say. One that was granted while we were
@@ -110,7 +110,7 @@ func (s *session) open(ctx context.Context) error {
 	locks, err := s.db.locker(ctx, m, opts, openPatience)
 	if s.db.file != "" && errors.Is(err, sqllock.ErrSchema) {
 		if err := migrations.Up(ctx, s.db); err != nil {
-			return fmt.Errorf("%s: %w", s.db.file, err)
+			return err
 		}
 		locks, err = s.db.locker(ctx, m, opts, openPatience)
 	}
