@@ -38,13 +38,13 @@ func (k *keeper) renew(batch []*hold, wait bool) {
 		}
 	}
 	for i, h := range batch {
-		k.settle(h, before, res.Status[i])
+		k.settle(h, before, res.Status[i], res.Why)
 	}
 }
 
-// settle acts on what the database said about one lease; before was read before
+// settle acts on what the database said about one lease, and why; before was read before
 // it was asked.
-func (k *keeper) settle(h *hold, before time.Duration, status driver.RenewStatus) {
+func (k *keeper) settle(h *hold, before time.Duration, status driver.RenewStatus, why error) {
 	switch status {
 	case driver.Renewed:
 		ttl, last := h.stint(before)
@@ -61,7 +61,7 @@ func (k *keeper) settle(h *hold, before time.Duration, status driver.RenewStatus
 	case driver.Ended:
 		h.lose(LostSession, nil)
 	default:
-		h.lose(LostTaken, nil)
+		h.lose(LostTaken, why)
 	}
 }
 

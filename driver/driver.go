@@ -233,6 +233,7 @@ type RenewRequest struct {
 type RenewResults struct {
 	Now    int64 // the database's clock, microseconds since the epoch
 	Status []RenewStatus
+	Why    error // why leases are Gone, if the driver knows more of it
 }
 
 // RenewStatus is the outcome of one RenewRequest.

@@ -34,31 +34,34 @@ func closedHandle(err error) error {
 }
 
 // inspect finds out whether the database can be trusted with locks.
-func (d *Database) inspect(ctx context.Context, conn *sql.Conn, q *queries) (driver.Info, error) {
+func (d *Database) inspect(ctx context.Context, conn *sql.Conn, q *queries) (driver.Info, *file, error) {
 	info := driver.Info{MaxConns: d.db.Stats().MaxOpenConnections}
 	version, err := serverVersion(ctx, conn)
 	if err != nil {
-		return info, err
+		return info, nil, err
 	}
 	info.Server = "SQLite " + version
-	private, err := checkShared(ctx, conn, info.MaxConns)
+	f, err := checkShared(ctx, conn, info.MaxConns)
 	if err != nil {
-		return info, err
+		return info, nil, err
 	}
 	if err := checkTables(ctx, conn, q); err != nil {
-		return info, err
+		return info, nil, err
 	}
 	if err := impatient(ctx, conn, func(ctx context.Context, conn *sql.Conn) error {
 		return checkWritable(ctx, conn, q)
 	}); err != nil {
-		return info, err
+		return info, nil, err
 	}
-	if private {
+	if f.path == "" {
 		info.Warnings = []string{"the database is in memory or temporary: its locks hold within this process and end with its connection"}
-		return info, nil
+		return info, f, nil
+	}
+	if err := f.check(ctx, conn); err != nil {
+		return info, nil, fmt.Errorf("%w: %w", driver.ErrUnsupported, err)
 	}
 	info.Warnings, err = warnings(ctx, conn)
-	return info, err
+	return info, f, err
 }
 
 // serverVersion refuses other products and versions that are too old.
@@ -94,18 +97,18 @@ func otherProduct(ctx context.Context, conn *sql.Conn, cause error) error {
 		driver.ErrInvalidOption, product, version, use)
 }
 
-// checkShared refuses a database that each connection has for itself: two
-// goroutines could hold one name.
-func checkShared(ctx context.Context, conn *sql.Conn, maxConns int) (private bool, err error) {
-	var file string
-	if err := conn.QueryRowContext(ctx, queryFile).Scan(&file); err != nil {
-		return false, err
+// checkShared refuses a database that each connection, or each process, has for itself:
+// two could hold one name. It returns the file of the database.
+func checkShared(ctx context.Context, conn *sql.Conn, maxConns int) (*file, error) {
+	var path string
+	if err := conn.QueryRowContext(ctx, queryFile).Scan(&path); err != nil {
+		return nil, err
 	}
-	if file == "" && maxConns != 1 {
-		return true, fmt.Errorf("%w: the database is in memory or temporary, so that each connection may have one of its own: "+
+	if path == "" && maxConns != 1 {
+		return nil, fmt.Errorf("%w: the database is in memory or temporary, so that each connection may have one of its own: "+
 			"use a file, or call SetMaxOpenConns(1) on the handle", driver.ErrUnsupported)
 	}
-	return file == "", nil
+	return openFile(path)
 }
 
 // checkWritable takes the write lock for a moment. That somebody else has it

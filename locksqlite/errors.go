@@ -53,6 +53,9 @@ func classify(err error) driver.Fault {
 	if errors.Is(err, errBusyHere) {
 		return driver.Again
 	}
+	if errors.As(err, new(*movedError)) {
+		return driver.Refused
+	}
 	if isUnreachable(err) {
 		return driver.Unreachable
 	}

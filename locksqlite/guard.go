@@ -21,6 +21,9 @@ func (s *store) Guard(ctx context.Context, tx *sql.Tx, req driver.GuardRequest) 
 	if err != nil {
 		status = driver.Fenced
 	}
+	if err := s.file.checkPath(); err != nil {
+		return 0, err
+	}
 	var id []byte
 	if err := tx.QueryRowContext(ctx, s.queries.id).Scan(&id); err != nil {
 		return 0, err

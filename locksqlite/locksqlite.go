@@ -13,6 +13,13 @@
 // cannot lock a file on a network file system reliably, and nothing here can
 // find out that a file is on one.
 //
+// All processes must see the file and its journal (the files that end with -wal and
+// -shm, or -journal) under one path. Mount the directory, never the file alone, and make
+// no hard links. While a lease is held, do not replace the file or remove its log, and
+// read the file in no process that has it open: to close it drops the locks of SQLite.
+// Each renewal looks whether file and log are still those that were opened. If they are
+// not, leases are lost, and the Locker returns an error from then on.
+//
 // Use the write-ahead log (journal_mode wal): with it an attempt that loses
 // waits for nobody. No synchronous setting is asked for: what a power failure
 // could undo, it undoes after it has ended every process that held a lock in the
@@ -66,7 +73,9 @@ func DB(db *sql.DB, opts ...Option) *Database {
 //
 // It refuses a SQLite older than 3.38, a database that it may not write, and one
 // that only a single connection sees (in memory, or temporary) unless the handle
-// is limited to one connection.
+// is limited to one connection. It refuses a file that has hard links or, on Linux, is
+// mounted without its directory, and a connection that was opened before its file was
+// replaced, where that can be seen.
 func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver.LeaseStore, error) {
 	if err := d.check(); err != nil {
 		return nil, err
@@ -76,7 +85,7 @@ func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver
 	s.turn <- struct{}{}
 	err := whileBusy(ctx, func() error {
 		return pool.Do(ctx, func(ctx context.Context, conn *sql.Conn) (err error) {
-			s.info, err = d.inspect(ctx, conn, &s.queries)
+			s.info, s.file, err = d.inspect(ctx, conn, &s.queries)
 			return err
 		})
 	})

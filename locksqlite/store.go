@@ -19,6 +19,7 @@ type store struct {
 	queries queries
 	client  driver.Client
 	info    driver.Info
+	file    *file
 	turn    chan struct{} // holds a token while nobody writes; all stores of one Open share it
 }
 
@@ -37,6 +38,9 @@ func (s *store) Renew(ctx context.Context, reqs []driver.RenewRequest, _ bool) (
 		}
 	}
 	status, err := access.Each(reqs, func(r *driver.RenewRequest) bool { return r.Shared }, with(s.renewAlone), with(s.renewShared), partly)
+	if errors.As(err, new(*movedError)) { // what is in the file that is there now is not ours
+		return driver.RenewResults{Status: make([]driver.RenewStatus, len(reqs)), Why: err}, nil
+	}
 	if err != nil {
 		return driver.RenewResults{}, err
 	}
@@ -124,9 +128,24 @@ func (s *store) do(ctx context.Context, requests int, fn func(context.Context, *
 	return s.call(ctx, fn)
 }
 
-// call calls fn with a connection.
+// call calls fn with a connection. What fn has done counts for nothing if the file, by
+// then, is another one.
 func (s *store) call(ctx context.Context, fn func(context.Context, *sql.Conn) error) error {
 	return s.conns.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		return impatient(ctx, conn, fn)
+		if err := s.file.checkPath(); err != nil {
+			return err
+		}
+		err := impatient(ctx, conn, fn)
+		if err != nil {
+			if moved := s.file.checkPath(); errors.As(moved, new(*movedError)) {
+				return moved
+			}
+			return err
+		}
+		err = s.file.check(context.WithoutCancel(ctx), conn)
+		if err != nil && !errors.As(err, new(*movedError)) {
+			return partly(err)
+		}
+		return err
 	})
 }
