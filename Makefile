@@ -1,13 +1,23 @@
 # make test is all that a contributor needs; the other targets are what .ci/run
 # runs besides. scripts/ holds the logic.
 
-.PHONY: help test test-containers bench bench-quick faults faults-short planted peers mutants setup check fmt fmt-check vet lint tidy-check cross
+.PHONY: help test quick all test-loaded test-containers bench bench-quick faults faults-short planted peers mutants setup check fmt fmt-check vet lint tidy-check cross
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
 
 test: ## run all tests on all databases; as root on Debian or Ubuntu, install what is missing
 	@scripts/test.sh
+
+quick: ## the engine, the drivers and the conformance suite in brief, on SQLite and Postgres
+	@scripts/test.sh quick
+
+all: check ## everything: what make check looks at, all tests with the race detector, the faults in short
+	@scripts/test.sh all
+	@$(MAKE) faults-short
+
+test-loaded: ## make test while something else takes 40 % of each processor
+	@go run ./scripts/load -percent 40 -for 60m scripts/test.sh
 
 test-containers: ## the same on Postgres and MySQL in containers, see containers/README.md
 	@GOWORK=off go build -C containers -o ../bin/containers . && exec bin/containers $(or $(RUN),scripts/test.sh)

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
-	"flag"
 	"slices"
 	"testing"
 	"time"
@@ -161,16 +160,7 @@ func (e *engine) migrated(t testing.TB, d *testdb.Database) (dsn string) {
 
 func TestMain(m *testing.M) {
 	sqllocktest.Main(harnesses()...)
-	flag.Parse()
-	if !isSet("test.parallel") {
-		_ = flag.Set("test.parallel", "8") // most of the time the tests wait
-	}
 	testdb.Main(m)
-}
-
-func isSet(name string) (set bool) {
-	flag.Visit(func(f *flag.Flag) { set = set || f.Name == name })
-	return set
 }
 
 func TestConformance(t *testing.T) {
@@ -180,14 +170,18 @@ func TestConformance(t *testing.T) {
 		if slices.Contains(startable, e.name) {
 			h.Server = &sqllocktest.Server{Start: e.server}
 		}
+		mode := h.Mode
+		if testing.Short() {
+			h.Brief, mode = true, mode+" in brief"
+		}
 		if e.name != testdb.MySQL { // which is there by address only
-			testdb.Expect(h.Mode, h.Database)
+			testdb.Expect(mode, h.Database)
 		}
 		if !slices.Contains(here, e.name) {
 			continue
 		}
 		name := h.Mode + " on " + h.Database
-		if h.Brief {
+		if e.setting != "" {
 			name += " with " + e.setting
 		}
 		t.Run(name, func(t *testing.T) {
@@ -199,8 +193,8 @@ func TestConformance(t *testing.T) {
 			for _, s := range h.Omitted() {
 				t.Log("does not apply, as " + s)
 			}
-			if !h.Brief {
-				testdb.Cover(h.Mode, h.Database)
+			if e.setting == "" {
+				testdb.Cover(mode, h.Database)
 			}
 		})
 	}

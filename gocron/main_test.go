@@ -3,12 +3,10 @@ package gocronlock_test
 import (
 	"context"
 	"database/sql"
-	"flag"
 	"fmt"
 	"os"
 	"path"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -33,10 +31,6 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		return
-	}
-	flag.Parse()
-	if !slices.ContainsFunc(os.Args, func(arg string) bool { return strings.HasPrefix(arg, "-test.parallel") }) {
-		_ = flag.Set("test.parallel", "8") // most of the time the tests wait
 	}
 	for _, p := range allPairs() {
 		testdb.Expect("gocron "+p.mode, p.engine)

@@ -3,12 +3,10 @@ package gooselock_test
 import (
 	"context"
 	"database/sql"
-	"flag"
 	"fmt"
 	"os"
 	"path"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -30,10 +28,6 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		return
-	}
-	flag.Parse()
-	if !slices.ContainsFunc(os.Args, func(arg string) bool { return strings.HasPrefix(arg, "-test.parallel") }) {
-		_ = flag.Set("test.parallel", "6") // most of the time the tests wait
 	}
 	for _, mode := range modes {
 		for _, engine := range []string{testdb.Postgres, testdb.MariaDB, testdb.MySQL} {

@@ -1,70 +1,100 @@
 #!/usr/bin/env bash
-# Runs all tests of all modules with the race detector, on every database that is
-# required, and ends by naming the pairs of mode and database that were covered.
-# It fails if a required database was not.
+# Runs the tests, on every database that is required, and ends by naming the pairs of
+# mode and database that were covered, and the twenty slowest tests.
 #
-# Leases live from being renewed in time. On a virtual machine whose processors are
-# given to others for seconds they are lost, which says nothing of the locks. The kernel
-# counts that time, as steal. Where it was a hundredth or more, a test that failed may
-# pass when it is run again, alone and at most twice, and is named at the end; not so if
-# there was a data race or a panic, or if more than sixty failed in a module. Elsewhere
-# every failure is final.
+#   scripts/test.sh        all tests of all modules. The race detector watches what is
+#                          concurrent: the engine, the drivers, the integrations, and
+#                          the conformance suite on one pair
+#   scripts/test.sh quick  the engine, the drivers, and the conformance suite in brief,
+#                          on SQLite and Postgres, without the race detector
+#   scripts/test.sh all    all tests of all modules with the race detector
+#
+# It fails if a test fails or is skipped, or if a required database was not covered.
+# Nothing that failed is run again.
 #
 # The race detector leaves out the C code of SQLite, translated to Go, whose memory it
 # does not watch anyway: with it those tests take three times as long.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
+what=${1-}
 
-export SQLLOCK_REQUIRE=${SQLLOCK_REQUIRE-postgres,mariadb}
+case $what in
+quick)
+  export SQLLOCK_REQUIRE=postgres
+  export SQLLOCK_TEST_MARIADB_DSN=none SQLLOCK_TEST_MYSQL_DSN=none
+  ;;
+'' | all) export SQLLOCK_REQUIRE=${SQLLOCK_REQUIRE-postgres,mariadb} ;;
+*)
+  echo "usage: scripts/test.sh [quick | all]" >&2
+  exit 2
+  ;;
+esac
 scripts/setup.sh
 
-SQLLOCK_COVER_FILE=$(mktemp)
-export SQLLOCK_COVER_FILE
 work=$(mktemp -d)
-trap 'rm -rf "$SQLLOCK_COVER_FILE" "$work"' EXIT
+trap 'rm -rf "$work"' EXIT
+export SQLLOCK_COVER_FILE=$work/cover
+touch "$SQLLOCK_COVER_FILE"
+export GOWORK=off CGO_ENABLED=1
+GOBIN=$work go install -modfile=tools/go.mod gotest.tools/gotestsum
 
-# ticks prints how long the processors have been there, and how much of it others had.
-ticks() {
-  if [ -r /proc/stat ]; then
-    awk '$1 == "cpu" { for (i = 2; i <= 9; i++) all += $i; print all, $9 }' /proc/stat
-  else
-    echo 0 0
-  fi
+# step prints the command, for a shell, that runs go test in a module.
+#
+# -count=1: a result from the cache says nothing about today's servers, and covers no
+# pair.
+step() {
+  local module=$1
+  shift
+  printf 'cd %q && %q --format pkgname --format-hide-empty-pkg --jsonfile=%q --' \
+    "$root/$module" "$work/gotestsum" "$(mktemp "$work/json.XXXXXX")"
+  printf ' %q' -count=1 -timeout 30m "$@"
+  printf '\0'
 }
-read -r before stolen_before < <(ticks)
 
+race=(-race -gcflags=modernc.org/sqlite/lib=-race=false)
+
+# Of the conformance suite the race detector watches one pair, in its ordinary setting.
+watched='TestConformance/^unique_on_postgres$'
+unwatched='TestConformance/^(unique_on_(sqlite|mariadb|mysql)|for_update_on_.*|advisory_on_.*|.*_with_.*)$'
+
+engine=(. ./driver ./lockpg ./lockmysql ./locksqlite
+  ./internal/access ./internal/leak ./internal/netproxy ./internal/peerserver ./internal/sqlconn)
+
+# others prints the packages of the root module that are not of the engine.
+others() { comm -13 <(go list "${engine[@]}" | sort) <(go list ./... | sort); }
+
+nested=$(scripts/modules.sh | grep -vx .)
+
+steps() {
+  case $what in
+  quick) step . -short -skip 'TestConformance/_with_' . ./driver ./lockpg ./locksqlite ./migrations ;;
+  all) for module in . $nested; do step "$module" "${race[@]}" ./...; done ;;
+  *)
+    step . "${race[@]}" -skip "$unwatched" "${engine[@]}"
+    step . -run TestConformance -skip "$watched" .
+    # shellcheck disable=SC2046 # the names are words
+    step . $(others)
+    for module in $nested; do step "$module" "${race[@]}" ./...; done
+    ;;
+  esac
+}
+
+# Two at a time: most of the time the tests wait.
 status=0
-for module in $(scripts/modules.sh); do
-  # -count=1: a result from the cache says nothing about today's servers, and
-  # covers no pair.
-  (
-    cd "$module"
-    export GOWORK=off CGO_ENABLED=1
-    go tool -modfile="$root/tools/go.mod" gotestsum --format pkgname --format-hide-empty-pkg \
-      --rerun-fails=2 --rerun-fails-max-failures=60 --rerun-fails-abort-on-data-race \
-      --rerun-fails-report="$work/module" --jsonfile="$work/json" --packages=./... -- \
-      -race -gcflags=modernc.org/sqlite/lib=-race=false -count=1 -timeout 40m
-  ) || status=1
-  [ ! -e "$work/module" ] || cat "$work/module" >>"$work/again"
-  # What fails although none of its tests does, as with a leak, is run again as a whole,
-  # and stays a failure.
-  awk '/"Action":"fail"/ {
-      match($0, /"Package":"[^"]*"/); pkg = substr($0, RSTART, RLENGTH)
-      if (/"Test":"/) tests[pkg] = 1; else failed[pkg] = 1
-    }
-    END { for (pkg in failed) if (!(pkg in tests)) { print "sqllock: failed without a failed test: " pkg; bad = 1 }; exit bad }
-  ' "$work/json" || status=1
-  rm -f "$work/module" "$work/json"
-done
+began=$SECONDS
+steps | xargs -0 -n 1 -P 2 bash -c || status=1
+took=$((SECONDS - began))
 
-if [ -s "$work/again" ]; then
-  read -r now stolen_now < <(ticks)
-  stolen=$((now > before ? 100 * (stolen_now - stolen_before) / (now - before) : 0))
-  echo "sqllock: others had $stolen % of the processors' time; these tests failed, and were run again alone:"
-  cat "$work/again"
-  [ "$stolen" -ge 1 ] || status=1
+cat "$work"/json.* >"$work/all"
+if grep '"Action":"skip"' "$work/all" | grep -o '"Package":.*"Test":"[^"]*"' >"$work/skipped"; then
+  echo "sqllock: skipped, which is a failure in disguise:"
+  cat "$work/skipped"
+  status=1
 fi
+
+echo "sqllock: the twenty slowest tests:"
+"$work/gotestsum" tool slowest --jsonfile="$work/all" --num 20 --threshold 1s
 
 # The lines are written by internal/testdb: a verb, a mode, a database, a reason.
 awk -F '\t' -v required="sqlite,$SQLLOCK_REQUIRE" '
@@ -90,4 +120,5 @@ awk -F '\t' -v required="sqlite,$SQLLOCK_REQUIRE" '
     }
     exit bad
   }' "$SQLLOCK_COVER_FILE" || status=1
+echo "sqllock: the tests took $((took / 60)) min $((took % 60)) s"
 exit $status

@@ -203,23 +203,33 @@ func (h *Harness) promises() (all []promise) {
 
 // Run tests every promise that applies to the pair, each as a subtest. Those that
 // need quiet run first and one by one, the others in parallel, as far as go test
-// allows it.
+// allows it: between the two Run calls t.Parallel, so that they do not run before
+// those of other pairs that need quiet, and then at the same time as theirs.
 func Run(t *testing.T, h Harness) {
 	h.pace = measure(newEnv(t, &h))
+	var quiet, others []promise
+	for _, p := range h.promises() {
+		switch {
+		case h.lacks(p.needs) != nil:
+		case p.alone:
+			quiet = append(quiet, p)
+		default:
+			others = append(others, p)
+		}
+	}
+	for _, p := range quiet {
+		t.Run(p.sentence, func(t *testing.T) { p.test(newEnv(t, &h)) })
+	}
+	t.Parallel()
 	slots := make(chan struct{}, 8)
 	if h.slow() { // what runs at the same time must not starve renewals
 		slots = make(chan struct{}, 3)
 	}
-	for _, p := range h.promises() {
-		if h.lacks(p.needs) != nil {
-			continue
-		}
+	for _, p := range others {
 		t.Run(p.sentence, func(t *testing.T) {
-			if !p.alone {
-				t.Parallel()
-				slots <- struct{}{}
-				defer func() { <-slots }()
-			}
+			t.Parallel()
+			slots <- struct{}{}
+			defer func() { <-slots }()
 			p.test(newEnv(t, &h))
 		})
 	}

@@ -1,8 +1,11 @@
 package testdb
 
 import (
+	"flag"
 	"fmt"
 	"os"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -14,6 +17,7 @@ import (
 // has to recognise the process that looks after the servers, which is this program
 // too.
 //
+// More tests run at the same time than there are processors: most of the time they wait.
 // The tests fail at once if a database of SQLLOCK_REQUIRE is absent, and in the
 // end if a goroutine is left. At the end it prints which pairs of mode and
 // database were covered, see [Expect]; go test shows that with -v, or when it is
@@ -30,6 +34,7 @@ func run(m *testing.M) int {
 		return complain(err)
 	}
 	active.Store(true)
+	waitTogether()
 	code := m.Run()
 	// Servers that go away would end goroutines that nobody else has.
 	if code == 0 {
@@ -45,6 +50,19 @@ func run(m *testing.M) int {
 		code = complain(err)
 	}
 	return code
+}
+
+// waitTogether lets more tests run at the same time than there are processors, unless
+// the command line says how many: most of the time they wait.
+func waitTogether() {
+	if !flag.Parsed() {
+		flag.Parse()
+	}
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", strconv.Itoa(max(16, 8*runtime.NumCPU())))
+	}
 }
 
 func complain(err error) int {
