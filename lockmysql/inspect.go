@@ -74,6 +74,10 @@ func (d *Database) inspect(ctx context.Context, c session, st *store) error {
 		}
 	}
 	st.hasty = s.mariaDB
+	st.bound, st.unbound = queryBound(silentMySQL), queryUnbound(silentMySQL)
+	if s.mariaDB {
+		st.bound, st.unbound = queryBound(silentMariaDB), queryUnbound(silentMariaDB)
+	}
 	st.maxPacket, _ = strconv.Atoi(s.variables["max_allowed_packet"]) // 0 if it is not known
 	return checkTables(ctx, c, &st.queries)
 }

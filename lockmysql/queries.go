@@ -1,6 +1,9 @@
 package lockmysql
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // The SQL of this package. Every value is a parameter; what varies is the name of
 // the tables, which is checked and quoted. Texts and ids travel as hexadecimal
@@ -169,6 +172,32 @@ WHERE d.found = ?`
 	WHERE l.acq = UNHEX(r.acq) AND ` + unawaited + lockedTerm + mine + `
 SET ` + setFreed
 )
+
+// What bounds, in seconds, how long the server waits for a client in the middle of a
+// transaction. MySQL knows no other bound than that of a session.
+var (
+	silentMySQL   = []string{"wait_timeout"}
+	silentMariaDB = []string{"wait_timeout", "idle_transaction_timeout", "idle_readonly_transaction_timeout", "idle_write_transaction_timeout"}
+)
+
+// queryBound has the server end a session that is silent for a second, and remembers
+// what was set.
+func queryBound(settings []string) string {
+	return setEach(settings, `@sqllock_%[1]s = @@SESSION.%[1]s, @@SESSION.%[1]s = 1`)
+}
+
+// queryUnbound undoes queryBound.
+func queryUnbound(settings []string) string {
+	return setEach(settings, `@@SESSION.%[1]s = @sqllock_%[1]s`)
+}
+
+func setEach(settings []string, format string) string {
+	parts := make([]string, len(settings))
+	for i, name := range settings {
+		parts[i] = fmt.Sprintf(format, name)
+	}
+	return `SET ` + strings.Join(parts, ", ")
+}
 
 // queries are the texts for one table prefix.
 type queries struct {

@@ -104,16 +104,16 @@ func TestStatementsInLine(t *testing.T) {
 				all[i] = driver.AbandonRequest{Name: a[i].Name, Acq: newID(), Shared: i%2 == 1}
 			}
 			expect("nothing to abandon", 1, func() { _ = s.Abandon(t.Context(), all) })
-			// A look, and six of a transaction.
-			expect("entry", 7, func() { line(t, s, a...) })
-			expect("entry of the second", 7, func() { line(t, s, b...) })
+			// A look, six of a transaction, and the settings around it.
+			expect("entry", 9, func() { line(t, s, a...) })
+			expect("entry of the second", 9, func() { line(t, s, b...) })
 			expect("nothing to abandon, again", 1, func() { _ = s.Abandon(t.Context(), all) })
 			expect("staying", 3, func() { line(t, s, slices.Concat(a, b)...) })
 			for i := range held {
 				held[i].Awaited = true
 			}
 			var res []driver.ReleaseResult
-			expect("hand-over", 6, func() { res, _ = s.Release(t.Context(), held) })
+			expect("hand-over", 8, func() { res, _ = s.Release(t.Context(), held) })
 			for i := range held {
 				if len(res) != n || len(res[i].Next) != 1 {
 					t.Fatalf("%+v", res)
@@ -121,7 +121,7 @@ func TestStatementsInLine(t *testing.T) {
 				held[i] = driver.ReleaseRequest{Name: held[i].Name, Acq: res[i].Next[0].Acq, Version: res[i].Next[0].Version}
 			}
 			// What was tried plainly, and a look.
-			expect("hand-over that nobody expected", 8, func() { res, _ = s.Release(t.Context(), held) })
+			expect("hand-over that nobody expected", 10, func() { res, _ = s.Release(t.Context(), held) })
 			for i := range res {
 				if len(res) != n || len(res[i].Next) != 1 || res[i].Next[0].Acq != b[i].Acq {
 					t.Fatalf("%+v", res)

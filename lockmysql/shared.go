@@ -183,15 +183,7 @@ func (s *store) lookShared(ctx context.Context, c session, batch string, n int) 
 // isolation level of the session, for a server that logs statements takes no writes
 // in READ COMMITTED; but a transaction that is SERIALIZABLE would lock what it reads.
 func (s *store) briefly(ctx context.Context, c session, fn func(*sql.Tx) error) error {
-	tx, err := c.BeginTx(ctx, &sql.TxOptions{Isolation: s.level})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }()
-	if err := fn(tx); err != nil {
-		return err
-	}
-	return tx.Commit()
+	return s.inOwnTx(ctx, c, &sql.TxOptions{Isolation: s.level}, fn)
 }
 
 // orLocked is briefly for what is to be tried again if fn meets a locked row. It

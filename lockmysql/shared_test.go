@@ -133,8 +133,8 @@ func TestManyWhoShareTogetherAllGetIt(t *testing.T) {
 		loser := request("a")
 		first := take(t, s, readers(1, "a")...)[0]
 		asked := questions(t, db) - before - 1
-		if asked != 7 {
-			t.Errorf("%d statements, want a look, a new row, and five of a transaction", asked)
+		if asked != 9 {
+			t.Errorf("%d statements, want a look, a new row, five of a transaction, and its settings", asked)
 		}
 		before = questions(t, db)
 		grant(t, s, loser)

@@ -90,8 +90,8 @@ func TestStatementsPerOperation(t *testing.T) {
 			expect("sweep of nothing", 1, func() { sweep(t, s, time.Hour) })
 			take(t, s, rivals...)
 			expire(t, f.Open(t), names...)
-			// A look, and four statements of a transaction.
-			expect("sweep of crashed holders", 5, func() { sweep(t, s, time.Hour) })
+			// A look, four statements of a transaction, and the settings around it.
+			expect("sweep of crashed holders", 7, func() { sweep(t, s, time.Hour) })
 			exec(t, f.Open(t), "UPDATE `sqllock_lock` SET version = 1")
 			expect("sweep of idle rows", 2, func() { sweep(t, s, time.Hour) })
 			expect("turn", 2, func() { turn(t, s, time.Nanosecond) })

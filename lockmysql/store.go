@@ -22,6 +22,8 @@ type store struct {
 	hasty     bool               // it can be told to wait for no lock, see queries_clean.go
 	isolate   bool               // a plain SELECT would read what is not committed
 	level     sql.IsolationLevel // of transactions
+
+	bound, unbound string // settings of a session around a transaction
 }
 
 var _ driver.LeaseStore = (*store)(nil)
@@ -111,12 +113,30 @@ func (s *store) read(ctx context.Context, c session, text string, args []any, sc
 	if !s.isolate {
 		return query(ctx, c, text, args, scan)
 	}
-	tx, err := c.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted, ReadOnly: true})
+	return s.inOwnTx(ctx, c, &sql.TxOptions{Isolation: sql.LevelReadCommitted, ReadOnly: true}, func(tx *sql.Tx) error {
+		return query(ctx, tx, text, args, scan)
+	})
+}
+
+// inOwnTx calls fn in a transaction of the library's own and commits it. The server
+// ends the session if the client is silent meanwhile: else a client that was paused,
+// or has vanished, would keep what it has locked. A session whose settings cannot be
+// restored is ended, whatever became of the transaction.
+func (s *store) inOwnTx(ctx context.Context, c session, opts *sql.TxOptions, fn func(*sql.Tx) error) error {
+	if _, err := c.ExecContext(ctx, s.bound); err != nil {
+		return err
+	}
+	defer func() {
+		if _, err := c.ExecContext(ctx, s.unbound); err != nil {
+			sqlconn.Destroy(c.Conn, s.pool.End)
+		}
+	}()
+	tx, err := c.BeginTx(ctx, opts)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	if err := query(ctx, tx, text, args, scan); err != nil {
+	if err := fn(tx); err != nil {
 		return err
 	}
 	return tx.Commit()

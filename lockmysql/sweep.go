@@ -87,33 +87,27 @@ func (s *store) end(ctx context.Context, c session, expired []state) (crashed []
 	for i := range expired {
 		b.row(expired[i].name, expired[i].holder.Acq).int(expired[i].holder.Version).end()
 	}
-	tx, err := c.BeginTx(ctx, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = tx.Rollback() }()
-	mine := newBatch(len(expired))
-	err = query(ctx, tx, s.queries.crashed, []any{b.String()}, func(rows *sql.Rows) error {
-		var i int
-		if err := rows.Scan(&i); err != nil {
+	err = s.inOwnTx(ctx, c, nil, func(tx *sql.Tx) error {
+		mine := newBatch(len(expired))
+		err := query(ctx, tx, s.queries.crashed, []any{b.String()}, func(rows *sql.Rows) error {
+			var i int
+			if err := rows.Scan(&i); err != nil {
+				return err
+			}
+			st := &expired[i]
+			mine.row(st.name, st.holder.Acq).int(st.holder.Version).end()
+			crashed = append(crashed, driver.Crash{Name: st.name, Holder: st.holder})
+			return nil
+		})
+		if err != nil || len(crashed) == 0 {
 			return err
 		}
-		st := &expired[i]
-		mine.row(st.name, st.holder.Acq).int(st.holder.Version).end()
-		crashed = append(crashed, driver.Crash{Name: st.name, Holder: st.holder})
-		return nil
+		return change(ctx, tx, s.queries.end, mine, len(crashed)) // all that is locked, or nothing
 	})
-	if err != nil || len(crashed) == 0 {
-		return nil, err
-	}
-	done, err := tx.ExecContext(ctx, s.queries.end, mine.String())
 	if err != nil {
 		return nil, err
 	}
-	if n, err := done.RowsAffected(); err != nil || n != int64(len(crashed)) {
-		return nil, errLocked // unless all that is locked was ended, nothing is
-	}
-	return crashed, tx.Commit()
+	return crashed, nil
 }
 
 // Turn implements [driver.LeaseStore]. It reads before it writes; of two that have

@@ -108,23 +108,20 @@ func (d *Database) checkKept(ctx context.Context, conn *sql.Conn, s *sessions, p
 	}
 	defer func() { _ = other.Close() }()
 	return other.Do(ctx, func(ctx context.Context, other *sql.Conn) error {
-		tx, err := other.BeginTx(ctx, nil)
-		if err != nil {
+		return inOwnTx(ctx, other, nil, func(tx *sql.Tx) error {
+			var theirs int64
+			if err := tx.QueryRowContext(ctx, queryBackend).Scan(&theirs); err != nil {
+				return err
+			}
+			if theirs == pid {
+				return pooled(fmt.Sprintf("its backend %d serves another connection too", pid))
+			}
+			again, err := backend(ctx, conn)
+			if err == nil && again != pid {
+				err = pooled(fmt.Sprintf("it was served by backend %d, and then by %d", pid, again))
+			}
 			return err
-		}
-		defer func() { _ = tx.Rollback() }()
-		var theirs int64
-		if err := tx.QueryRowContext(ctx, queryBackend).Scan(&theirs); err != nil {
-			return err
-		}
-		if theirs == pid {
-			return pooled(fmt.Sprintf("its backend %d serves another connection too", pid))
-		}
-		again, err := backend(ctx, conn)
-		if err == nil && again != pid {
-			err = pooled(fmt.Sprintf("it was served by backend %d, and then by %d", pid, again))
-		}
-		return err
+		})
 	})
 }
 

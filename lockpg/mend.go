@@ -12,36 +12,29 @@ import (
 func (s *store) mend(ctx context.Context, names []string) (crashed []driver.Crash, err error) {
 	err = s.source.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
 		crashed = nil
-		tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
-		if err != nil {
-			return err
-		}
-		defer func() { _ = tx.Rollback() }()
-		var mine []string
-		err = queryOn(ctx, tx, s.queries.shared.hold, nameArgs(names), func(rows *sql.Rows) error {
-			var name string
-			err := rows.Scan(&name)
-			mine = append(mine, name)
-			return err
-		})
-		if err != nil || len(mine) == 0 {
-			return err
-		}
-		err = queryOn(ctx, tx, s.queries.shared.mend, nameArgs(mine), func(rows *sql.Rows) error {
-			var c driver.Crash
-			var h nullHolder
-			if err := rows.Scan(h.into(&c.Name)...); err != nil {
+		return inOwnTx(ctx, conn, readCommitted, func(tx *sql.Tx) error {
+			var mine []string
+			err := queryOn(ctx, tx, s.queries.shared.hold, nameArgs(names), func(rows *sql.Rows) error {
+				var name string
+				err := rows.Scan(&name)
+				mine = append(mine, name)
+				return err
+			})
+			if err != nil || len(mine) == 0 {
 				return err
 			}
-			var err error
-			c.Holder, err = h.holder()
-			crashed = append(crashed, c)
-			return err
+			return queryOn(ctx, tx, s.queries.shared.mend, nameArgs(mine), func(rows *sql.Rows) error {
+				var c driver.Crash
+				var h nullHolder
+				if err := rows.Scan(h.into(&c.Name)...); err != nil {
+					return err
+				}
+				var err error
+				c.Holder, err = h.holder()
+				crashed = append(crashed, c)
+				return err
+			})
 		})
-		if err != nil {
-			return err
-		}
-		return tx.Commit()
 	})
 	if err != nil {
 		return nil, err

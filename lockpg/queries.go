@@ -68,6 +68,10 @@ const (
 const (
 	queryVersion = `SELECT version()`
 
+	// queryBound has the server end a transaction whose client is silent for as long as
+	// a statement waits for a lock at most.
+	queryBound = `SET LOCAL idle_in_transaction_session_timeout = '1s'`
+
 	queryCheck = `
 SELECT current_setting('server_version_num')::integer,
        pg_is_in_recovery(),

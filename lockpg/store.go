@@ -103,16 +103,28 @@ func (s *store) query(ctx context.Context, query string, args []any, scan func(*
 		if !s.isolate {
 			return queryOn(ctx, conn, query, args, scan)
 		}
-		tx, err := conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
-		if err != nil {
-			return err
-		}
-		defer func() { _ = tx.Rollback() }()
-		if err := queryOn(ctx, tx, query, args, scan); err != nil {
-			return err
-		}
-		return tx.Commit()
+		return inOwnTx(ctx, conn, readCommitted, func(tx *sql.Tx) error { return queryOn(ctx, tx, query, args, scan) })
 	})
+}
+
+var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
+
+// inOwnTx calls fn in a transaction of the library's own and commits it. The server
+// ends it if the client is silent in it: else a client that was paused, or has
+// vanished, would keep what it has locked.
+func inOwnTx(ctx context.Context, conn *sql.Conn, opts *sql.TxOptions, fn func(*sql.Tx) error) error {
+	tx, err := conn.BeginTx(ctx, opts)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.ExecContext(ctx, queryBound); err != nil {
+		return err
+	}
+	if err := fn(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
 }
 
 // queryOn reads the result to its end: only there does an error of the commit
