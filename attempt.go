@@ -90,6 +90,23 @@ func (l *Locker) sendGrants(ctx context.Context, reqs []driver.GrantRequest) ([]
 	return res, nil
 }
 
+// refuse answers a request for a name, which wants it alone, by what came of another one
+// that was sent: whoever has the name then keeps it from both. It reports false if that
+// is the request itself, which must have been sent before.
+func (l *Locker) refuse(sent *driver.GrantRequest, r reply, req *driver.GrantRequest) (reply, bool) {
+	r.crowd = true
+	if r.err != nil {
+		return r, true
+	}
+	res := r.res
+	r.res = driver.GrantResult{Now: res.Now, Holder: res.Holder}
+	if res.Granted {
+		r.res.Holder = driver.Holder{Acq: sent.Acq, Owner: sent.Owner, Label: l.cfg.label, Version: res.Version,
+			Since: res.Now, Until: res.Now + res.Remaining.Microseconds()}
+	}
+	return r, r.res.Holder.Acq != req.Acq
+}
+
 // confirm is take for what an earlier request of the attempt got whose reply was
 // lost. If ctx ends meanwhile it is given back.
 func (a *attempt) confirm(ctx context.Context, r reply) (*hold, *HeldError, error) {

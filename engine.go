@@ -18,19 +18,23 @@ import (
 // then leaves beside it, for as long as fewer than lanes are under way.
 type collector[Q, R any] struct {
 	send  func(ctx context.Context, reqs []Q) ([]R, error)
-	key   func(*Q) string     // requests of one batch are sorted by it
-	apart func(*Q) string     // and distinct by this
-	parts func(error) bool    // whether a part of a batch may get through that failed so
-	late  func(*Q, answer[R]) // gets the answers that nobody waits for any more; must not block
-	clock clock
-	gate  *gate
-	base  context.Context // of every statement
-	swift int             // statements under way that are not late, at most
-	lanes int             // statements under way, at most
-	most  int             // requests in one, at most
+	key   func(*Q) string // requests of one batch are sorted by it
+	apart func(*Q) string // and distinct by this
+	// follow answers a request that is not distinct from one that was answered, if that
+	// says enough. If it is nil such requests wait for the next statement.
+	follow func(first *Q, a answer[R], r *Q) (answer[R], bool)
+	parts  func(error) bool    // whether a part of a batch may get through that failed so
+	late   func(*Q, answer[R]) // gets the answers that nobody waits for any more; must not block
+	clock  clock
+	gate   *gate
+	base   context.Context // of every statement
+	swift  int             // statements under way that are not late, at most
+	lanes  int             // statements under way, at most
+	most   int             // requests in one, at most
 
 	mu      sync.Mutex
 	waiting []*call[Q, R]
+	closed  bool
 	flying  int // lanes in use
 	overdue int // of these, with a statement that is late
 	wg      sync.WaitGroup
@@ -46,6 +50,8 @@ type call[Q, R any] struct {
 	kind    kind
 	timeout time.Duration // of the statement
 	done    func(answer[R])
+
+	followers []*call[Q, R] // while it is sent: those that its answer may be enough for
 }
 
 // kind tells which requests can be sent together.
@@ -139,7 +145,17 @@ func (c *collector[Q, R]) desert(e *errand[Q, R]) bool {
 // add sends a request as soon as it can.
 func (c *collector[Q, R]) add(r *call[Q, R]) {
 	c.gate.resume()
+	c.put(r)
+}
+
+func (c *collector[Q, R]) put(r *call[Q, R]) {
 	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		r.done(answer[R]{err: c.base.Err()})
+		c.gate.leave()
+		return
+	}
 	defer c.mu.Unlock()
 	c.waiting = append(c.waiting, r)
 	c.open()
@@ -227,17 +243,20 @@ func (c *collector[Q, R]) take() []*call[Q, R] {
 		most = min(most, mostBulky)
 	}
 	batch := make([]*call[Q, R], 0, min(most, len(c.waiting)))
-	names := make(map[string]struct{}, min(most, len(c.waiting)))
+	names := make(map[string]*call[Q, R], min(most, len(c.waiting)))
 	rest := c.waiting[:0]
 	for _, r := range c.waiting {
 		name := c.apart(&r.req)
-		_, twice := names[name]
-		if twice || r.kind != first || len(batch) == most {
+		twin := names[name]
+		switch {
+		case r.kind == first && twin != nil && c.follow != nil && !first.alone:
+			twin.followers = append(twin.followers, r)
+		case r.kind != first || twin != nil || len(batch) == most:
 			rest = append(rest, r)
-			continue
+		default:
+			names[name] = r
+			batch = append(batch, r)
 		}
-		names[name] = struct{}{}
-		batch = append(batch, r)
 	}
 	clear(c.waiting[len(rest):])
 	c.waiting = rest
@@ -288,9 +307,25 @@ func (c *collector[Q, R]) flyInParts(batch []*call[Q, R]) {
 }
 
 func (c *collector[Q, R]) give(r *call[Q, R], a answer[R]) {
-	r.done(a)
+	first, followers := r.req, r.followers
+	r.followers = nil
+	r.done(a) // after that r may be in use again
 	c.gate.leave()
+	for _, r := range followers {
+		if b, ok := c.follow(&first, a, &r.req); ok {
+			r.done(b)
+			c.gate.leave()
+		} else {
+			c.put(r)
+		}
+	}
 }
 
-// join waits for what is under way. Nothing may be added any more.
-func (c *collector[Q, R]) join() { c.wg.Wait() }
+// join waits for what is under way. What is added after that, by an Unlock of a lease
+// that was held when Close gave up, is answered with an error.
+func (c *collector[Q, R]) join() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.wg.Wait()
+}

@@ -280,3 +280,78 @@ func TestBatchOptionsAreChecked(t *testing.T) {
 		}
 	}
 }
+
+func TestRequestsForOneNameShareAStatement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 400
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: 3 * time.Second, MaxInFlight: 1})
+		defer b.close()
+		writer := b.lock("held")
+		db.set(func(f *fake) {
+			f.before = func(ctx context.Context, kind string) error {
+				return errors.Join(after("grant", 10*time.Millisecond)(ctx, kind), after("release", 10*time.Millisecond)(ctx, kind))
+			}
+		})
+		each := func(kind string, call func(i int)) {
+			t.Helper()
+			before := db.count(kind)
+			var wg sync.WaitGroup
+			for i := range n {
+				wg.Go(func() { call(i) })
+			}
+			wg.Wait()
+			if got := db.count(kind) - before; got > 3 {
+				t.Errorf("%d calls for one name took %d statements of kind %s", n, got, kind)
+			}
+		}
+		each("grant", func(int) {
+			if _, err := b.TryLock(t.Context(), "held"); !errors.Is(err, sqllock.ErrHeld) {
+				t.Errorf("TryLock of a name that is held = %v", err)
+			}
+		})
+		b.unlock(writer)
+		var got atomic.Int32
+		each("grant", func(int) {
+			lease, err := b.TryLock(t.Context(), "held")
+			switch {
+			case err == nil:
+				got.Add(1)
+				time.Sleep(time.Second)
+				b.unlock(lease)
+			case !errors.Is(err, sqllock.ErrHeld):
+				t.Errorf("TryLock = %v", err)
+			}
+		})
+		if got.Load() != 1 {
+			t.Errorf("%d callers hold a name alone", got.Load())
+		}
+		leases := make([]*sqllock.Lease, n)
+		each("grant", func(i int) {
+			var err error
+			if leases[i], err = b.TryRLock(t.Context(), "shared"); err != nil {
+				t.Errorf("TryRLock: %v", err)
+			}
+		})
+		each("release", func(i int) { b.unlock(leases[i]) })
+	})
+}
+
+func TestALeaseIsRenewedUntilItsReleaseIsAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 400
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: 3 * time.Second, MaxInFlight: 1, MaxBatch: 1})
+		defer b.close()
+		var leases []*sqllock.Lease
+		for i := range n {
+			leases = append(leases, b.lock(fmt.Sprint("name ", i)))
+		}
+		db.set(func(f *fake) { f.before = after("release", 20*time.Millisecond) })
+		var wg sync.WaitGroup
+		for _, lease := range leases { // the last waits for 8 s
+			wg.Go(func() { b.unlock(lease) })
+		}
+		wg.Wait()
+	})
+}

@@ -183,11 +183,12 @@ func (h *hold) stint(now time.Duration) (ttl time.Duration, last bool) {
 }
 
 // extend moves the deadline after a renewal. Loss is sticky: a renewal that is
-// known only after the old deadline has passed revives nothing.
+// known only after the old deadline has passed revives nothing. A hold that is over is
+// renewed until the database has freed it.
 func (h *hold) extend(deadline time.Duration, last bool) {
 	h.mu.Lock()
 	late := h.remaining() <= 0
-	if h.state == holdLive && !late {
+	if h.state != holdLost && !late {
 		h.worry, h.last = worry{}, last
 		h.deadline.Store(max(h.deadline.Load(), int64(deadline)))
 	}

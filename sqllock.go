@@ -71,13 +71,16 @@ func newLocker(id driver.ID, cfg config, m mode, c clock) *Locker {
 	l.grants = &collector[driver.GrantRequest, driver.GrantResult]{
 		send: l.sendGrants, parts: l.parts, clock: c, gate: l.gate, base: l.base, swift: swift, lanes: lanes, most: most,
 		key:   func(r *driver.GrantRequest) string { return r.Name },
-		apart: func(r *driver.GrantRequest) string { return r.Name },
+		apart: func(r *driver.GrantRequest) string { return l.apart(r.Name, r.Acq, r.Shared) },
 		late:  l.disown,
+	}
+	if !cfg.sessions {
+		l.grants.follow = l.refuse
 	}
 	l.releases = &collector[driver.ReleaseRequest, driver.ReleaseResult]{
 		send: l.sendReleases, parts: l.parts, clock: c, gate: l.gate, base: l.base, swift: swift, lanes: lanes, most: most,
 		key:   func(r *driver.ReleaseRequest) string { return r.Name },
-		apart: func(r *driver.ReleaseRequest) string { return r.Name },
+		apart: func(r *driver.ReleaseRequest) string { return l.apart(r.Name, r.Acq, r.Shared) },
 		late:  func(*driver.ReleaseRequest, answer[driver.ReleaseResult]) {}, // whoever left goes on to free it
 	}
 	l.tickets = newTickets(l, m.lining())
@@ -143,6 +146,15 @@ func (l *Locker) drain(ctx context.Context) error {
 		return fmt.Errorf("sqllock: close: %d requests without a reply are not undone and will expire: %w", n, context.Cause(ctx))
 	}
 	return nil
+}
+
+// apart tells requests apart that cannot be in one statement. Of those who share a name
+// there may be many, unless sessions keep it.
+func (l *Locker) apart(name string, acq driver.ID, shared bool) string {
+	if shared && !l.cfg.sessions {
+		return string(acq[:]) + name
+	}
+	return name
 }
 
 // parts reports whether a part of a batch may get through that has failed with err.

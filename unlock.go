@@ -24,8 +24,8 @@ func (l *Locker) unlock(lease *Lease) error {
 	if !last || err != nil {
 		return err
 	}
-	l.keeper.drop(h)
 	err = l.free(h)
+	l.keeper.drop(h) // not before: until then the name is kept by renewals only
 	l.queue.freed(h)
 	if l.events != nil {
 		l.events.unlocked(UnlockedEvent{LeaseInfo: h.info(), Err: err, Held: l.clock.now() - h.granted})

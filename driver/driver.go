@@ -87,8 +87,9 @@ type Migration struct {
 // the call within a short time; whether the statement ran is then unclear.
 type LeaseStore interface {
 	// Grant tries each request once: a name that is free, or whose holder has
-	// expired, goes to the requester. Requests are distinct by name and sorted by
-	// name. A request that loses leaves no trace in the database.
+	// expired, goes to the requester. Requests are sorted by name, and distinct by name,
+	// those that are shared by name and acq. A request that loses leaves no trace in the
+	// database.
 	//
 	// Grant may be repeated with the same Acq after an unclear outcome: a row that
 	// Acq already holds is reported as granted and found, with its version and what
@@ -105,8 +106,8 @@ type LeaseStore interface {
 
 	// Release frees each lease that is still held (name, acq and version match)
 	// and keeps its row. It reports for each request whether it freed the name. If
-	// somebody waits for it in line, it is handed over. Requests are distinct by name
-	// and sorted by name.
+	// somebody waits for it in line, it is handed over. Requests are sorted by name, and
+	// distinct by name, those that are shared by name and acq.
 	Release(ctx context.Context, reqs []ReleaseRequest) ([]ReleaseResult, error)
 
 	// Abandon frees whatever the given acquisitions hold, if anything, whatever

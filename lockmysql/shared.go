@@ -111,19 +111,29 @@ func (j *joining) batch(which []int) *batch {
 func (j *joining) take(ctx context.Context, c session, which []int) (rest []int, err error) {
 	got := make(map[int]driver.GrantResult, len(which))
 	err = j.s.briefly(ctx, c, func(tx *sql.Tx) error {
-		counts, holders := newBatch(len(which)), newBatch(len(which))
+		holders := newBatch(len(which))
+		names := make(map[string]*joined, len(which))
 		err := j.s.queryStates(ctx, tx, j.s.queries.shared.joinable, j.batch(which), func(k int, st *state) {
-			i := which[k]
-			got[i] = seated(st, &j.reqs[i], counts, holders)
+			r := &j.reqs[which[k]]
+			row := names[r.Name]
+			if row == nil {
+				row = &joined{state: *st}
+				names[r.Name] = row
+			}
+			got[which[k]] = row.enter(r, holders)
 		})
 		if err != nil || len(got) == 0 {
 			return err
+		}
+		counts := newBatch(len(names))
+		for name, row := range names {
+			counts.row(name, driver.ID{}).int(row.holder.Version).int(row.holder.Since).int(int64(row.others)).int(row.othersUntil).end()
 		}
 		client := &j.s.client
 		if _, err := tx.ExecContext(ctx, j.s.queries.shared.enter, client.Instance.String(), digits(client.Label), holders.String()); err != nil {
 			return err
 		}
-		return change(ctx, tx, j.s.queries.shared.join, counts, len(got))
+		return change(ctx, tx, j.s.queries.shared.join, counts, len(names))
 	})
 	if err != nil {
 		return nil, err
@@ -138,17 +148,27 @@ func (j *joining) take(ctx context.Context, c session, which []int) (rest []int,
 	return rest, nil
 }
 
-// seated says what is to be written when one more shares a name. Those of one term have
-// one version.
-func seated(st *state, r *driver.GrantRequest, counts, holders *batch) driver.GrantResult {
-	version, since, others, until := st.holder.Version, st.holder.Since, st.others+1, st.now+r.TTL.Microseconds()
-	last := max(st.othersUntil, until)
-	if st.held() || st.others <= 0 || st.othersUntil <= st.now {
-		version, since, others, last = max(version+1, st.now), st.now, 1, until
+// joined is the row of a name that some more share, as it is to be written.
+type joined struct {
+	state
+	began bool // the one who was first has ended what was there before
+}
+
+// enter counts one in. Those of one term have one version.
+func (row *joined) enter(r *driver.GrantRequest, holders *batch) driver.GrantResult {
+	res := driver.GrantResult{Granted: true, Remaining: r.TTL, Now: row.now}
+	until := row.now + r.TTL.Microseconds()
+	if !row.began && (row.held() || row.others <= 0 || row.othersUntil <= row.now) {
+		res.Crashed = row.crashed(r.Acq)
+		row.holder = driver.Holder{Version: max(row.holder.Version+1, row.now), Since: row.now}
+		row.others, row.othersUntil = 0, until
 	}
-	counts.row(r.Name, r.Acq).int(version).int(since).int(int64(others)).int(last).end()
-	holders.row(r.Name, r.Acq).int(version).hex([]byte(r.Owner)).int(st.now).int(until).end()
-	return driver.GrantResult{Granted: true, Version: version, Remaining: r.TTL, Now: st.now, Crashed: st.crashed(r.Acq)}
+	row.began = true
+	row.others++
+	row.othersUntil = max(row.othersUntil, until)
+	res.Version = row.holder.Version
+	holders.row(r.Name, r.Acq).int(res.Version).hex([]byte(r.Owner)).int(row.now).int(until).end()
+	return res
 }
 
 // seat is what a look found of a name and of one who shares it.

@@ -16,12 +16,12 @@ const ungated = `l.not_before <= ` + now + ` AND l.wait_until <= ` + now
 const miscounted = `(SELECT count(*) < l.others OR coalesce(max(h.expires_at), 0) < l.others_until
 	FROM {holder} h WHERE h.name = l.name AND h.version = l.version AND h.expires_at > ` + now + `)`
 
-// joined is what the row of a name says when one more shares it. The clock is read
+// joined is what the row of a name says when {n} more share it. The clock is read
 // once: it decides whether a term begins and when it ends.
 const joined = `(version, acquired_at, others, others_until) = (
 		SELECT CASE WHEN t.begins THEN greatest(l.version + 1, t.now) ELSE l.version END,
 		       CASE WHEN t.begins THEN t.now ELSE l.acquired_at END,
-		       CASE WHEN t.begins THEN 1 ELSE l.others + 1 END,
+		       CASE WHEN t.begins THEN {n} ELSE l.others + {n} END,
 		       CASE WHEN t.begins THEN t.now + t.ttl ELSE greatest(l.others_until, t.now + t.ttl) END
 		FROM (SELECT c.now, {ttl} AS ttl, l.acq IS NOT NULL OR l.others <= 0 OR l.others_until <= c.now AS begins
 		      FROM (SELECT ` + now + ` AS now) c) t)`
@@ -43,37 +43,42 @@ const (
 	// queryGrantShared is queryGrant for those who share. That somebody holds already
 	// is for the answer to tell.
 	queryGrantShared = `
-WITH ` + flushed + `, ` + sharings + `, won AS (
-	INSERT INTO {lock} AS l (name, version, acquired_at, others, others_until)
-	SELECT r.name, t.now, t.now, 1, t.now + r.ttl
-	FROM req r CROSS JOIN settings CROSS JOIN (SELECT ` + now + ` AS now) t
+WITH ` + flushed + `, ` + sharings + `, fresh AS (
+	SELECT r.name, count(*) AS n, max(r.ttl) AS ttl FROM req r
 	WHERE NOT EXISTS (SELECT FROM {lock} l WHERE l.name = r.name AND NOT (l.acq IS NULL AND ` + ungated + `))
 	  AND NOT EXISTS (SELECT FROM {holder} h WHERE h.name = r.name AND h.acq = r.acq)
+	GROUP BY r.name
+), won AS (
+	INSERT INTO {lock} AS l (name, version, acquired_at, others, others_until)
+	SELECT r.name, t.now, t.now, r.n, t.now + r.ttl
+	FROM fresh r CROSS JOIN settings CROSS JOIN (SELECT ` + now + ` AS now) t
 	ORDER BY r.name COLLATE "C"
 	ON CONFLICT (name) DO UPDATE SET ` + joined + `
 	WHERE l.acq IS NULL AND ` + ungated + `
 	RETURNING l.name, l.version, l.others_until
 ), ` + entered + `
+	WHERE NOT EXISTS (SELECT FROM {holder} h WHERE h.name = r.name AND h.acq = r.acq)
 )
 SELECT w.version, h.acq IS NOT NULL,
        coalesce(` + together + ` AND h.version = l.version AND h.expires_at > ` + now + `, false), h.expires_at,
        ` + holder + `, ` + gate + `, ` + now + `
 FROM req r
-LEFT JOIN won w ON w.name = r.name
 LEFT JOIN {lock} l ON l.name = r.name
 LEFT JOIN {holder} h ON h.name = r.name AND h.acq = r.acq
+LEFT JOIN won w ON w.name = r.name AND h.acq IS NULL
 ORDER BY r.ord`
 
 	// queryTakeOverShared is queryTakeOver for those who share.
 	queryTakeOverShared = `
 WITH ` + flushed + `, ` + sharings + `, gone AS MATERIALIZED (
-	SELECT l.name, ` + holderColumns + ` FROM {lock} l JOIN req r ON r.name = l.name
+	SELECT l.name, ` + holderColumns + ` FROM {lock} l JOIN (SELECT DISTINCT r.name FROM req r) r ON r.name = l.name
 	WHERE l.acq IS NOT NULL AND l.expires_at <= ` + now + ` AND ` + open + `
 	ORDER BY l.name
 	FOR UPDATE OF l SKIP LOCKED
 ), won AS (
 	UPDATE {lock} l SET ` + ended + `, ` + joined + `
-	FROM gone g JOIN req r ON r.name = g.name CROSS JOIN settings
+	FROM gone g JOIN (SELECT r.name, count(*) AS n, max(r.ttl) AS ttl FROM req r GROUP BY r.name) r ON r.name = g.name
+	CROSS JOIN settings
 	WHERE l.name = g.name AND l.acq IS NOT NULL AND l.expires_at <= ` + now + ` AND ` + open + `
 	RETURNING l.name, l.version, l.others_until
 ), ` + entered + `
@@ -195,8 +200,8 @@ type sharedQueries struct {
 
 func newSharedQueries(text func(string, ...string) string) sharedQueries {
 	return sharedQueries{
-		grant:     text(queryGrantShared, "{ttl}", "excluded.others_until - excluded.acquired_at"),
-		takeOver:  text(queryTakeOverShared, "{ttl}", "r.ttl"),
+		grant:     text(queryGrantShared, "{ttl}", "excluded.others_until - excluded.acquired_at", "{n}", "excluded.others"),
+		takeOver:  text(queryTakeOverShared, "{ttl}", "r.ttl", "{n}", "r.n"),
 		renew:     text(queryRenewShared, "{skip}", "SKIP LOCKED"),
 		renewWait: text(queryRenewShared, "{skip}", ""),
 		leave:     text(queryLeave),

@@ -98,8 +98,14 @@ func (j *joining) look(ctx context.Context, which []int) (free []int, err error)
 // take counts in the requests at which and writes who they are, in a transaction.
 func (j *joining) take(ctx context.Context, which []int) error {
 	b := newBatch(len(which))
+	named := make(map[string][]int, len(which))
 	for _, at := range which {
-		b.add(at, j.reqs[at].Name, j.reqs[at].Acq, j.reqs[at].TTL.Microseconds())
+		r := &j.reqs[at]
+		b.add(at, r.Name, r.Acq, r.TTL.Microseconds())
+		if len(named[r.Name]) > 0 {
+			j.expired[at] = driver.Holder{} // the first of them tells
+		}
+		named[r.Name] = append(named[r.Name], at)
 	}
 	joined := newBatch(len(which))
 	err := query(ctx, j.conn, j.store.queries.shared.join, []any{toJSON(b.rows)}, func(scan func(...any) error) error {
@@ -108,7 +114,8 @@ func (j *joining) take(ctx context.Context, which []int) error {
 		if err := scan(&name, &version, &since); err != nil {
 			return err
 		}
-		at := b.index[name]
+		at := named[name][0] // whichever it is: their answers differ by nothing but the TTL
+		named[name] = named[name][1:]
 		r := &j.reqs[at]
 		joined.add(at, name, r.Acq, r.Owner, version, since, since+r.TTL.Microseconds())
 		j.results[at] = driver.GrantResult{Granted: true, Version: version, Remaining: r.TTL, Now: since, Crashed: j.expired[at]}

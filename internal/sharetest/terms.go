@@ -36,6 +36,76 @@ var terms = map[string]func(*testing.T, *suite, string){
 		s.take(t, writer(name))
 	},
 
+	"many readers of one name enter and leave in one statement": func(t *testing.T, s *suite, name string) {
+		const n = 20
+		earlier := s.take(t, reader(name))
+		enter := func(reqs []driver.GrantRequest, version int64) (leave []driver.ReleaseRequest) {
+			t.Helper()
+			for i, r := range s.grant(t, reqs...) {
+				if !r.Granted || r.Found != (reqs[i].Acq == earlier.Acq) || version != 0 && r.Version != version || r.Remaining > reqs[i].TTL ||
+					r.Remaining < reqs[i].TTL-10*time.Second {
+					t.Errorf("%+v", r)
+				}
+				version = r.Version
+				leave = append(leave, held{reqs[i], r}.release())
+			}
+			return leave
+		}
+		readers := func(n int) (reqs []driver.GrantRequest) {
+			for i := range n {
+				r := reader(name)
+				r.TTL += time.Duration(i) * time.Second
+				reqs = append(reqs, r)
+			}
+			return reqs
+		}
+		leave := enter(append(readers(n-1), earlier.GrantRequest), earlier.Version) // one asks again
+		s.counts(t, name, n)
+		s.lose(t, writer(name))
+		s.release(t, true, leave[:n/2]...)
+		s.counts(t, name, n-n/2)
+		s.release(t, true, leave[n/2:]...)
+		s.counts(t, name, 0)
+		s.release(t, false, leave[:3]...)
+
+		w := s.take(t, writer(name)) // whoever has expired gives way, and is told of once
+		s.expire(t, w)
+		crashes := 0
+		reqs := readers(n)
+		for i, r := range s.grant(t, reqs...) {
+			if !r.Granted || r.Version <= w.Version {
+				t.Errorf("%+v", r)
+			}
+			if r.Crashed.Acq == w.Acq {
+				crashes++
+			}
+			leave[i] = held{reqs[i], r}.release()
+		}
+		if crashes != 1 {
+			t.Errorf("one crash is told %d times", crashes)
+		}
+		s.counts(t, name, n)
+		s.release(t, true, leave...)
+		s.counts(t, name, 0)
+
+		leave = enter(readers(n), 0) // a term that begins, of a name that has a row
+		s.counts(t, name, n)
+		s.release(t, true, leave...)
+		leave = nil
+		var fresh []driver.GrantRequest
+		for _, new := range []string{name + "/1", name + "/2"} {
+			for range 3 {
+				fresh = append(fresh, reader(new))
+			}
+		}
+		for i, r := range s.grant(t, fresh...) {
+			leave = append(leave, held{fresh[i], r}.release())
+		}
+		s.counts(t, name+"/1", 3)
+		s.counts(t, name+"/2", 3)
+		s.release(t, true, leave...)
+	},
+
 	"a writer keeps readers off": func(t *testing.T, s *suite, name string) {
 		w := s.take(t, writer(name))
 		s.leavesNoTrace(t, name, func() {
