@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 
 	"github.com/sqllock/sqllock/driver"
 )
@@ -106,7 +105,7 @@ func (s *advisorySession) restore(ctx context.Context) error {
 }
 
 // ID implements [driver.Session].
-func (s *advisorySession) ID() string { return strconv.FormatInt(s.key, 10) }
+func (s *advisorySession) ID() string { return fmt.Sprintf("%d of %d", s.key, s.pid) }
 
 // Renew implements [driver.Session].
 func (s *advisorySession) Renew(ctx context.Context, reqs []driver.RenewRequest) (driver.RenewResults, error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"strconv"
 
 	"github.com/sqllock/sqllock/driver"
 )
@@ -28,17 +27,17 @@ func (s *advisoryStore) Guard(ctx context.Context, tx *sql.Tx, req driver.GuardR
 }
 
 // guardIn takes a lock for the rest of the transaction that the next holder must not
-// find, and looks whether the session lives. Somebody who has just got the lock of the
+// find, and looks whether the session lives and has the lock of the name. Somebody who has just got the lock of the
 // name has the guard's lock for a moment, and it is not known yet whether it stays so.
 func (s *advisoryStore) guardIn(ctx context.Context, run inTx, req driver.GuardRequest) (driver.GuardStatus, error) {
-	session, err := strconv.ParseInt(req.Session, 10, 64)
-	if err != nil {
+	var session, pid int64
+	if _, err := fmt.Sscanf(req.Session, "%d of %d", &session, &pid); err != nil {
 		return driver.Fenced, fmt.Errorf("%w: the session %q of a lease", driver.ErrInvalidOption, req.Session)
 	}
 	status := driver.Fenced
-	err = insist(ctx, false, func() (bool, error) {
+	err := insist(ctx, false, func() (bool, error) {
 		var found int
-		err := run(ctx, s.q.guardLock, []any{s.lease.id, s.guard(req.Name), session}, &found)
+		err := run(ctx, s.q.guardLock, []any{s.lease.id, s.guard(req.Name), session, pid, s.key(req.Name)}, &found)
 		switch found {
 		case 0:
 			status = driver.Foreign

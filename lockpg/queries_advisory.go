@@ -117,11 +117,18 @@ SELECT o.locked, o.pid, o.started, ` + thisServer + `, ` + writable + `, d.name,
 	queryRestore = `SELECT set_config($1::text, $2::text, false)`
 
 	// queryGuardLock runs in a transaction of the application. Whoever would be the next
-	// holder must get the guard's key alone, for a moment, after it has got the lock.
-	// That nobody has the key of the session says that the session is dead. 0 is
-	// foreign, 1 busy, 2 dead, 3 guarded.
+	// holder must get the guard's key alone, for a moment, after it has got the lock. So if
+	// the session has the lock now, after the guard's key was taken, nobody got it before.
+	// To ask for the key of the session alone is not enough: a server that ends a session
+	// lets its locks go one after the other, and the name may have a new holder while the
+	// session's key is still taken. That key is asked for last: it says that the process is
+	// still the one of the session. 0 is foreign, 1 busy, 2 dead, 3 guarded.
 	queryGuardLock = `
 SELECT CASE WHEN m.id <> $1::uuid THEN 0 WHEN NOT pg_try_advisory_xact_lock_shared($2::bigint) THEN 1
+       WHEN NOT EXISTS (SELECT FROM pg_locks l
+		WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted AND l.pid = $4::bigint AND m.id = $1::uuid
+		  AND (l.classid::bigint << 32) | l.objid::bigint = $5::bigint
+		  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())) THEN 2
        WHEN pg_try_advisory_xact_lock_shared($3::bigint) THEN 2 ELSE 3 END
 FROM {meta} m`
 

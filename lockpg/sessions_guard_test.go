@@ -284,3 +284,27 @@ func TestATransactionWaitsForTheDelayOfAHolderThatCrashed(t *testing.T) {
 		}
 	})
 }
+
+// A server that ends a session of the mode advisory lets its locks go one after the
+// other: the name may be free, and have its next holder, while the session has others.
+func TestAGuardIsRefusedByASessionThatLivesWithoutTheLockOfTheName(t *testing.T) {
+	d := shared(t)
+	migrate(t, d.Open(t))
+	a, b := advisory.client(t, d), advisory.client(t, d)
+	kept := ask("kept")
+	s, res := a.take(t, kept)
+	for _, gone := range []driver.GrantRequest{ask("gone"), askShared("gone too")} {
+		b.take(t, gone) // the next holder, who has found no guard
+		tx := begin(t, a.db, sql.LevelReadCommitted)
+		req := guardOf(s, kept, res)
+		req.Name = gone.Name
+		if status := a.guard(t, tx, req); status != driver.Fenced {
+			t.Errorf("%q: %v by a session that does not have it", gone.Name, status)
+		}
+		_ = tx.Rollback()
+	}
+	tx := begin(t, a.db, sql.LevelReadCommitted)
+	if status := a.guard(t, tx, guardOf(s, kept, res)); status != driver.Guarded {
+		t.Errorf("%q: %v by the session that has it", kept.Name, status)
+	}
+}
