@@ -183,7 +183,7 @@ func (m *sessions) abandon(ctx context.Context, reqs []driver.AbandonRequest) er
 			continue
 		}
 		errs = errors.Join(errs, m.on(ctx, st, func(ctx context.Context) error {
-			return m.letGo1(ctx, st, g, driver.ReleaseRequest{Guarded: r.Guarded, Lost: r.Lost})
+			return m.letGo1(ctx, st, g, driver.ReleaseRequest{MinHold: r.MinHold, Guarded: r.Guarded, Lost: r.Lost})
 		}, func() {}))
 	}
 	return errs

@@ -63,6 +63,33 @@ func (s *sessions) draw(ctx context.Context, c session, reqs []driver.GrantReque
 	return d.res, nil
 }
 
+// undraw ends terms that a call may have begun which has failed: nobody is told of
+// them. It does what it can at once; what it leaves is taken for a crash.
+func (s *sessions) undraw(ctx context.Context, reqs []driver.GrantRequest) {
+	names := make([]string, len(reqs))
+	for i := range reqs {
+		names[i] = reqs[i].Name
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), glance)
+	defer cancel()
+	_ = s.onControl(ctx, func(ctx context.Context, c session) error {
+		terms, err := s.look(ctx, c, names...)
+		if err != nil {
+			return stale(ctx, err)
+		}
+		var over []driver.ReleaseRequest
+		for i := range terms {
+			if h := &terms[i].holder; h.Acq == reqs[i].Acq {
+				over = append(over, driver.ReleaseRequest{Name: names[i], Acq: h.Acq, Version: h.Version})
+			}
+		}
+		if over == nil {
+			return nil
+		}
+		return s.releaseTerms(ctx, c, over)
+	})
+}
+
 func (d *drawing) look(ctx context.Context, which []int) error {
 	names := make([]string, len(which))
 	for k, i := range which {

@@ -121,6 +121,9 @@ func (f *forUpdateSession) Grant(ctx context.Context, reqs []driver.GrantRequest
 		res, err = f.s.draw(ctx, c, reqs, terms, &mark{key: func(string) string { return f.mark }, pid: f.line.pid})
 		return err
 	})
+	if err != nil {
+		f.s.undraw(ctx, reqs)
+	}
 	if err != nil || !res[0].Granted {
 		if end := f.rollback(ctx); end != nil && err == nil {
 			err = end
@@ -131,6 +134,7 @@ func (f *forUpdateSession) Grant(ctx context.Context, reqs []driver.GrantRequest
 		return res, err
 	}
 	if err := f.ping(ctx); err != nil {
+		f.s.undraw(ctx, reqs)
 		return nil, err
 	}
 	f.held, f.acq, f.res = true, r.Acq, res[0]

@@ -17,6 +17,7 @@ type grabbing struct {
 	terms []term
 	locks []string // what was taken for each request, "" if nothing
 	sent  []int    // requests that were sent to the server
+	drew  bool     // terms may have begun
 }
 
 // A momentary lock is asked for again, so often and with such pauses.
@@ -138,6 +139,7 @@ func (g *grabbing) draw(ctx context.Context, which []int) error {
 	for k, i := range which {
 		reqs[k], terms[k] = g.reqs[i], g.terms[i]
 	}
+	g.drew = true
 	var res []driver.GrantResult
 	err := a.line.do(ctx, func(ctx context.Context, c session) (err error) {
 		res, err = a.s.draw(ctx, c, reqs, terms, &mark{key: a.s.Key, pid: a.line.pid})
@@ -199,15 +201,20 @@ func (g *grabbing) undo(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	var locks []string
+	var over []driver.GrantRequest
 	for _, i := range g.sent {
 		key := a.s.Key(g.reqs[i].Name)
 		if a.held[key] != nil {
 			continue
 		}
+		over = append(over, g.reqs[i])
 		locks = append(locks, key)
 		for slot := range slots {
 			locks = append(locks, fmt.Sprintf("%s:%d", key, slot))
 		}
+	}
+	if g.drew && len(over) > 0 {
+		a.s.undraw(ctx, over)
 	}
 	if _, err := a.unlock(ctx, locks); err != nil {
 		a.line.end()

@@ -71,12 +71,14 @@ SET ` + setOver + `, l.ended = 2, l.ended_at = LAST_INSERT_ID(` + now + `),
 	l.not_before = IF(d.delay > 0, GREATEST(l.not_before, ` + now + ` + d.delay), l.not_before)`
 
 	// queryTermRelease frees all of the names or none of them. It says of a term that
-	// its holder was asked to give up that it was revoked; then no gate is left.
+	// its holder was asked to give up that it was revoked; then no gate is left. The draw
+	// has written until when a minimum hold keeps the name; a release without one, of a
+	// call that failed, takes that back.
 	queryTermRelease = doUpdate + `(
-	SELECT l.name, l.version, l.revoke_for IS NOT NULL AS asked, COUNT(*) OVER () AS found FROM ` + withVersion + joinNamed + `
+	SELECT l.name, l.version, l.revoke_for IS NOT NULL AS asked, r.keep, COUNT(*) OVER () AS found FROM ` + withKeep + joinNamed + `
 	WHERE l.acq = UNHEX(r.acq) AND l.version = r.version` + locked + mineOfMode + `
 SET ` + setOver + `, l.ended = IF(d.asked, 3, 1), l.revoked = IF(d.asked, d.version, l.revoked), l.ended_at = ` + now + `,
-	l.not_before = IF(d.asked, 0, l.not_before)
+	l.not_before = IF(d.asked OR d.keep = 0, 0, l.not_before)
 WHERE d.found = ?`
 
 	// queryTermAsk asks a holder to give up; queryTermRevoke clears what has none.

@@ -110,7 +110,7 @@ func (c *client) wantDenied(t *testing.T, r driver.GrantRequest) driver.GrantRes
 // unlock releases a lock that is held.
 func unlock(t *testing.T, s driver.Session, r driver.GrantRequest, res driver.GrantResult) {
 	t.Helper()
-	freed, err := s.Release(t.Context(), []driver.ReleaseRequest{{Name: r.Name, Acq: r.Acq, Version: res.Version, Shared: r.Shared}})
+	freed, err := s.Release(t.Context(), []driver.ReleaseRequest{{Name: r.Name, Acq: r.Acq, Version: res.Version, MinHold: r.MinHold, Shared: r.Shared}})
 	if err != nil || len(freed) != 1 || !freed[0] {
 		t.Errorf("Release: %v, %v", freed, err)
 	}

@@ -128,7 +128,7 @@ func (s *sessions) releaseTerms(ctx context.Context, c session, reqs []driver.Re
 		b := newBatch(len(todo))
 		names := make([]string, len(todo))
 		for k, i := range todo {
-			b.row(reqs[i].Name, reqs[i].Acq).int(reqs[i].Version).end()
+			b.row(reqs[i].Name, reqs[i].Acq).int(reqs[i].Version).int(reqs[i].MinHold.Microseconds()).end()
 			names[k] = reqs[i].Name
 		}
 		n, _, err := c.exec(ctx, s.q.release, b.String(), len(todo))

@@ -102,17 +102,16 @@ func (s *advisorySession) noteShared(ctx context.Context, news []*grip) error {
 // forget ends the terms of locks that the table of terms knows of, before they are let
 // go. A lock that was lost is let go without a word.
 func (s *advisorySession) forget(ctx context.Context, reqs []driver.ReleaseRequest) error {
-	var names []string
-	var acqs []driver.ID
+	var over []driver.ReleaseRequest
 	for i := range reqs {
 		if g := s.grips[reqs[i].Acq]; g != nil && g.noted && !g.req.Shared && !reqs[i].Lost {
-			names, acqs = append(names, g.req.Name), append(acqs, g.req.Acq)
+			over = append(over, reqs[i])
 		}
 	}
-	if len(names) == 0 {
+	if over == nil {
 		return nil
 	}
-	locked, err := s.store.endTerm(ctx, s.query, names, acqs)
+	locked, err := s.store.endTerm(ctx, s.query, over)
 	if err == nil && locked { // for a moment: guards lock no row
 		err = errLocked
 	}

@@ -65,7 +65,7 @@ func (s *forUpdateSession) Release(ctx context.Context, reqs []driver.ReleaseReq
 
 func (s *forUpdateSession) release(ctx context.Context, req *driver.ReleaseRequest) error {
 	if !s.held.Shared {
-		locked, err := s.store.endTerm(ctx, s.query, []string{req.Name}, []driver.ID{req.Acq})
+		locked, err := s.store.endTerm(ctx, s.query, []driver.ReleaseRequest{*req})
 		if err != nil {
 			s.end() // the transaction is over
 			return err

@@ -105,11 +105,12 @@ SELECT d.won AND (EXISTS (SELECT FROM changed) OR EXISTS (SELECT FROM added)), c
        d.crashed AND EXISTS (SELECT FROM changed), d.gate, d.now, ` + termHolder + `
 FROM drawn d LEFT JOIN was t ON true`
 
-	// queryEndTerm ends terms by their holders. Who has guarded one must not have it
+	// queryEndTerm ends terms by their holders. The draw has written until when a minimum
+	// hold keeps the name; a release without one, of a call that failed, takes that back. Who has guarded one must not have it
 	// locked now, else it is left as it is. It says whether it was left.
 	queryEndTerm = `
 WITH ` + unflushed + `, req AS MATERIALIZED (
-	SELECT * FROM unnest($1::text[], $2::uuid[]) AS r(name, acq)
+	SELECT * FROM unnest($1::text[], $2::uuid[], $3::bigint[]) AS r(name, acq, min_hold)
 ), mine AS MATERIALIZED (
 	SELECT t.name FROM {term} t JOIN req r ON r.name = t.name CROSS JOIN settings
 	WHERE t.mode = {mode} AND t.acq = r.acq
@@ -119,7 +120,7 @@ WITH ` + unflushed + `, req AS MATERIALIZED (
 	UPDATE {term} t SET ` + noTerm + `,
 		ended = CASE WHEN ` + wasRevoked + ` THEN 3 ELSE 1 END,
 		revoked = CASE WHEN ` + wasRevoked + ` THEN t.version ELSE t.revoked END,
-		not_before = CASE WHEN ` + wasRevoked + ` THEN 0 ELSE t.not_before END
+		not_before = CASE WHEN ` + wasRevoked + ` OR r.min_hold = 0 THEN 0 ELSE t.not_before END
 	FROM mine m JOIN req r ON r.name = m.name
 	WHERE t.mode = {mode} AND t.name = m.name AND t.acq = r.acq
 	RETURNING t.name

@@ -165,7 +165,7 @@ func eventually(t *testing.T, what string, within time.Duration, met func() bool
 }
 
 func releaseOf(r driver.GrantRequest, res driver.GrantResult) driver.ReleaseRequest {
-	return driver.ReleaseRequest{Name: r.Name, Acq: r.Acq, Version: res.Version, Shared: r.Shared}
+	return driver.ReleaseRequest{Name: r.Name, Acq: r.Acq, Version: res.Version, MinHold: r.MinHold, Shared: r.Shared}
 }
 
 func renewalOf(r driver.GrantRequest, res driver.GrantResult) driver.RenewRequest {

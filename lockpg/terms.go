@@ -50,8 +50,12 @@ func (r *revocations) status(req *driver.RenewRequest) driver.RenewStatus {
 
 // endTerm ends terms by their holders. It reports whether somebody has locked one,
 // which is left as it is then.
-func (s *sessions) endTerm(ctx context.Context, run runner, names []string, acqs []driver.ID) (locked bool, err error) {
-	args := append(nameArgs(names), array(len(acqs), func(i int) string { return acqs[i].String() }))
+func (s *sessions) endTerm(ctx context.Context, run runner, reqs []driver.ReleaseRequest) (locked bool, err error) {
+	args := []any{
+		array(len(reqs), func(i int) string { return reqs[i].Name }),
+		array(len(reqs), func(i int) string { return reqs[i].Acq.String() }),
+		integers(len(reqs), func(i int) int64 { return reqs[i].MinHold.Microseconds() }),
+	}
 	err = run(ctx, s.q.endTerm, args, func(rows *sql.Rows) error { return rows.Scan(&locked) })
 	return locked, err
 }
