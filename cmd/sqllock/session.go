@@ -23,6 +23,9 @@ const (
 	// ended: a server that hears nothing must not keep us. The lock expires.
 	unlockPatience = 5 * time.Second
 	closePatience  = time.Second
+	// waitMargin is what --wait may take longer, if the database answers late or not
+	// at all.
+	waitMargin = 100 * time.Millisecond
 )
 
 // session is the use of a database for one lock.
@@ -31,6 +34,9 @@ type session struct {
 	db    *database
 	locks *sqllock.Locker
 	take  func(context.Context) (*sqllock.Lease, error)
+
+	over    time.Time // when --wait is, if it is set
+	granted bool
 }
 
 // lockUnless takes the lock unless a signal comes first.
@@ -49,12 +55,28 @@ func (s *session) lockUnless(ctx context.Context, sigs *signals) (*sqllock.Lease
 }
 
 func (s *session) lock(ctx context.Context) (*sqllock.Lease, error) {
+	if s.wait == 0 {
+		return s.openAndTake(ctx)
+	}
+	s.over = time.Now().Add(s.wait)
+	ctx, cancel := context.WithDeadline(ctx, s.over.Add(waitMargin))
+	defer cancel()
+	lease, err := s.openAndTake(ctx)
+	if f := (*failure)(nil); errors.Is(err, context.DeadlineExceeded) && errors.As(err, &f) && f.code == exitUnavailable {
+		err = fail(exitUnavailable, "the database did not answer within %v", min(s.wait, openPatience))
+	}
+	return lease, err
+}
+
+// openAndTake opens the database, if that was not done yet, and takes the lock.
+func (s *session) openAndTake(ctx context.Context) (*sqllock.Lease, error) {
 	if s.locks == nil {
 		if err := slow(s.open(ctx)); err != nil {
 			return nil, s.db.failure(err)
 		}
 	}
 	lease, err := s.take(ctx)
+	s.granted = err == nil
 	switch {
 	case errors.Is(err, sqllock.ErrHeld) && s.quiet:
 		return nil, &failure{code: s.heldCode}
@@ -76,14 +98,14 @@ func (s *session) acquire(ctx context.Context) (*sqllock.Lease, error) {
 	if s.try {
 		return try(ctx, s.name, s.options...)
 	}
-	for end := time.Now().Add(s.wait); ; {
+	for {
 		opts := s.options
 		if s.wait > 0 {
-			opts = append(slices.Clip(opts), sqllock.Wait(max(time.Until(end), time.Millisecond)))
+			opts = append(slices.Clip(opts), sqllock.Wait(max(time.Until(s.over), time.Millisecond)))
 		}
 		lease, err := lock(ctx, s.name, opts...)
 		if late := (*sqllock.LostError)(nil); errors.As(err, &late) && late.Reason == sqllock.LostLate {
-			if s.wait == 0 || time.Now().Before(end) {
+			if s.wait == 0 || time.Now().Before(s.over) {
 				continue
 			}
 		}
@@ -150,8 +172,14 @@ func (s *session) free(lease *sqllock.Lease) (lost bool) {
 	return lost || errors.Is(err, sqllock.ErrLost)
 }
 
+// close waits for what is under way, unless --wait is over: a server that is still asked for
+// the lock finds that nobody is there any more.
 func (s *session) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
+	limit := time.Now().Add(closePatience)
+	if over := s.over.Add(waitMargin / 2); !s.granted && s.wait > 0 && over.Before(limit) {
+		limit = over
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), limit)
 	defer cancel()
 	if s.locks != nil {
 		within(ctx, func() { _ = s.locks.Close(ctx) })

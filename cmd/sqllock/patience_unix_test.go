@@ -1,0 +1,103 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/internal/testdb"
+)
+
+// waitSlack is what --wait may take longer on a machine that does other things too. On an
+// idle one it is 200 ms.
+const waitSlack = 700 * time.Millisecond
+
+// quickly checks that a call with --wait 300ms takes hardly longer.
+func (u person) quickly(t *testing.T, code int, err string, args ...string) {
+	t.Helper()
+	start := time.Now()
+	u.run(t, args...).want(t, code, "", err)
+	took := time.Since(start)
+	t.Logf("%q took %v", args, took)
+	if took < 250*time.Millisecond || took > 300*time.Millisecond+waitSlack {
+		t.Errorf("%q took %v", args, took)
+	}
+}
+
+func TestWaitIsOverInTime(t *testing.T) {
+	onEachMode(t, func(t *testing.T, s *site, m mode) {
+		holding := s.shell(t, "@UP; sleep 60", "--mode", string(m), "n")
+		s.quickly(t, exitHeld, "held", "run", "--mode", string(m), "--wait", "300ms", "n", "--", "true")
+		s.quickly(t, exitHeld, "held", "run", "--shared", "--mode", string(m), "--wait", "300ms", "n", "--", "true")
+		holding.end(t)
+	})
+}
+
+func TestWaitIsOverInTimeWhenTheServerIsSilent(t *testing.T) {
+	for _, engine := range testdb.Engines() {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			u, proxy := frozen(t, engine)
+			proxy.Freeze()
+			for _, m := range modes {
+				u.quickly(t, exitUnavailable, "not answer", "run", "--mode", string(m), "--wait", "300ms", "n", "--", "true")
+			}
+		})
+	}
+}
+
+func TestWaitIsOverInTimeWhenTheServerFallsSilent(t *testing.T) {
+	for _, engine := range testdb.Engines() {
+		for _, m := range modes {
+			t.Run(engine+" "+string(m), func(t *testing.T) {
+				t.Parallel()
+				u, proxy := frozen(t, engine)
+				holding := u.shell(t, "@UP; sleep 60", "--mode", string(m), "n")
+				const wait = 2 * time.Second
+				start := time.Now()
+				p := u.start(t, "run", "--mode", string(m), "--wait", wait.String(), "n", "--", "true")
+				time.Sleep(time.Second)
+				proxy.Freeze()
+				r := p.wait()
+				if took := time.Since(start); took < wait-50*time.Millisecond || took > wait+waitSlack || r.code != exitHeld && r.code != exitUnavailable {
+					t.Errorf("it took %v and ended with %+v", took, r)
+				}
+				holding.signal(syscall.SIGKILL)
+				holding.wait()
+			})
+		}
+	}
+}
+
+// Nobody hears of the loss before the command ends: the next renewal is ten seconds away.
+func TestALossThatOnlyTheUnlockFindsIsALoss(t *testing.T) {
+	onEachMode(t, func(t *testing.T, s *site, m mode) {
+		for _, next := range []bool{false, true} {
+			if next && m.sessions() {
+				continue // there the holder has let go before the next one comes
+			}
+			flag := filepath.Join(t.TempDir(), "flag")
+			p := s.shell(t, "@UP; while [ ! -e "+flag+" ]; do sleep 0.02; done; echo done", "--mode", string(m), "n")
+			var waiting *call
+			if next {
+				waiting = s.start(t, "run", "--mode", string(m), "n", "--", "echo", "next")
+				time.Sleep(300 * time.Millisecond)
+			}
+			if m.sessions() {
+				s.listed(t, m, "n")
+			}
+			s.run(t, "unlock", "--mode", string(m), "--force", "n").want(t, 0, "unlocked n", "")
+			if err := os.WriteFile(flag, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			p.wait().want(t, exitLost, "", "lost")
+			if next {
+				waiting.wait().want(t, 0, "next", "")
+			}
+		}
+	})
+}
