@@ -25,7 +25,9 @@ func (l *Locker) unlock(lease *Lease) error {
 		return err
 	}
 	err = l.free(h)
-	l.keeper.drop(h) // not before: until then the name is kept by renewals only
+	if !errors.Is(err, ErrGuarded) { // else it is renewed until the guard has ended: nobody has crashed
+		l.keeper.drop(h) // not before: until then only renewals keep the name
+	}
 	l.queue.freed(h)
 	if l.events != nil {
 		l.events.unlocked(UnlockedEvent{LeaseInfo: h.info(), Err: err, Held: l.clock.now() - h.granted})
@@ -49,7 +51,7 @@ func (l *Locker) free(h *hold) error {
 
 // insistToFree is free after a first request that has not freed.
 func (l *Locker) insistToFree(h *hold, crowd bool, err error) error {
-	ctx, cancel := context.WithTimeout(l.base, 2*l.cfg.timeout(h.ttl))
+	ctx, cancel := context.WithTimeout(l.base, 2*h.timeout)
 	defer cancel()
 	freed, unclear, alone := false, false, false
 	pause := newPauses(&l.cfg)
@@ -72,7 +74,12 @@ func (l *Locker) insistToFree(h *hold, crowd bool, err error) error {
 			}
 			fallthrough
 		case fault == driver.Refused || nap(ctx, pause.next()) != nil:
-			l.undo.add(h.abandonment())
+			r, kept := h.abandonment()
+			if errors.Is(err, ErrGuarded) {
+				l.undo.guarded(r, kept, func() { l.keeper.drop(h) })
+			} else {
+				l.undo.add(r, kept)
+			}
 			return fmt.Errorf("sqllock: unlock %q: it will be freed in the background, at latest by its expiry: %w", h.name, err)
 		}
 		if freed, crowd, err = l.releaseOnce(ctx, h, alone); freed {
@@ -106,7 +113,7 @@ func (l *Locker) sendReleases(ctx context.Context, reqs []driver.ReleaseRequest)
 func (l *Locker) releaseOnce(ctx context.Context, h *hold, alone bool) (freed, crowd bool, err error) {
 	req := driver.ReleaseRequest{Name: h.name, Acq: h.acq, Version: h.token, MinHold: h.minHold, Guarded: h.isGuarded(), Shared: h.shared,
 		Awaited: l.tickets.waitFor(h.name)}
-	a, ok := l.releases.do(ctx, nil, req, releaseKind(h, &req, alone), l.cfg.timeout(h.ttl))
+	a, ok := l.releases.do(ctx, nil, req, releaseKind(h, &req, alone), h.timeout)
 	if !ok {
 		return false, false, fmt.Errorf("%w: %w", errUnanswered, ctx.Err())
 	}
