@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ func (l *Locker) newAttempt(name, owner string, o lockOptions) *attempt {
 	if l.events != nil {
 		a.began = l.clock.now()
 	}
-	a.req = driver.GrantRequest{Name: name, Acq: acq, Owner: owner, TTL: o.kept(), Value: o.value, Shared: o.shared}
+	a.req = driver.GrantRequest{Name: name, Acq: acq, Owner: owner, TTL: o.kept(), Value: bytes.Clone(o.value), Shared: o.shared}
 	if l.cfg.sessions {
 		a.req.TTL, a.req.MinHold, a.req.Delay = o.ttl, o.minHold, o.lockDelay
 	}
@@ -55,7 +56,7 @@ type reply = answer[driver.GrantResult]
 func (a *attempt) ask(ctx context.Context) (*hold, *HeldError, error) {
 	a.asked++
 	l := a.l
-	r, ok := l.grants.do(ctx, l.gate.ending, a.req, l.grantKind(a), l.cfg.timeout(a.opts.ttl))
+	r, ok := l.grants.do(ctx, l.gate.ending, a.req, l.grantKind(a), l.cfg.timeout(a.opts.trusted()))
 	switch {
 	case ok && r.res.Found && a.unclear:
 		return a.confirm(ctx, r)
@@ -109,7 +110,7 @@ func (l *Locker) refuse(sent *driver.GrantRequest, r reply, req *driver.GrantReq
 // confirm is take for what an earlier request of the attempt got whose reply was
 // lost. If ctx ends meanwhile it is given back.
 func (a *attempt) confirm(ctx context.Context, r reply) (*hold, *HeldError, error) {
-	confirmed, err := a.l.await(ctx, func() reply { return a.l.confirm(a.req, r.res.Version, a.l.cfg.timeout(a.opts.ttl)) })
+	confirmed, err := a.l.await(ctx, func() reply { return a.l.confirm(a.req, r.res.Version, a.l.cfg.timeout(a.opts.trusted())) })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -158,23 +159,14 @@ func (l *Locker) confirm(req driver.GrantRequest, version int64, timeout time.Du
 
 // disown gives back what a request got that nobody waits for any more.
 func (l *Locker) disown(req *driver.GrantRequest, r reply) {
-	switch {
-	case r.res.Granted: // if an earlier request got no reply the attempt gives it back as well
-		l.giveBack(*req, false)
-	case r.err != nil && l.mode.classify(r.err) == driver.Unclear:
-		l.giveBack(*req, true)
+	if r.res.Granted || r.err != nil && l.mode.classify(r.err) == driver.Unclear {
+		l.giveBack(*req)
 	}
 }
 
-// giveBack sees to it that an acquisition which nobody has used holds nothing. If it is
-// unclear, a request of it may still arrive.
-func (l *Locker) giveBack(req driver.GrantRequest, unclear bool) {
-	r := driver.AbandonRequest{Name: req.Name, Acq: req.Acq, Shared: req.Shared}
-	if unclear {
-		l.undo.add(r, req.TTL)
-	} else {
-		l.undo.once(r, req.TTL)
-	}
+// giveBack sees to it that an acquisition which nobody has used holds nothing.
+func (l *Locker) giveBack(req driver.GrantRequest) {
+	l.undo.add(driver.AbandonRequest{Name: req.Name, Acq: req.Acq, Shared: req.Shared}, req.TTL)
 }
 
 // take reads a reply.
@@ -210,7 +202,6 @@ func (a *attempt) hold(r reply) *hold {
 		unclear:  a.unclear,
 		token:    r.res.Version,
 		ttl:      a.opts.trusted(),
-		timeout:  a.l.cfg.timeout(a.opts.ttl),
 		minHold:  a.opts.minHold,
 		delay:    a.opts.lockDelay,
 		limit:    never,
@@ -234,19 +225,18 @@ func (a *attempt) hold(r reply) *hold {
 func (a *attempt) begin(ctx context.Context, h *hold) (*Lease, error) {
 	l := a.l
 	if time.Duration(h.deadline.Load()) <= l.clock.now() {
-		l.giveBack(a.req, a.unclear)
+		l.giveBack(a.req)
 		return nil, &LostError{Name: h.name, Token: h.token, Reason: LostLate}
 	}
 	lease := h.first(ctx) // before anybody else can enter, and leave, the hold
 	for _, old := range l.queue.took(h) {
 		// The database gave the name away: whatever this process still believes
-		// about an earlier term is wrong, unless it has ended by itself.
-		old.expire()
+		// about an earlier term is wrong.
 		old.lose(LostTaken, nil)
 	}
 	if !l.keeper.keep(h) {
 		l.queue.freed(h)
-		l.giveBack(a.req, a.unclear)
+		l.giveBack(a.req)
 		return nil, ErrClosed
 	}
 	if !l.mode.lives(h.acq) { // since before it was kept
@@ -264,7 +254,7 @@ func (a *attempt) begin(ctx context.Context, h *hold) (*Lease, error) {
 // still under way sees to itself.
 func (a *attempt) giveUp() {
 	if a.unclear {
-		a.l.giveBack(a.req, true)
+		a.l.giveBack(a.req)
 	}
 }
 

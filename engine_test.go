@@ -345,11 +345,7 @@ func TestALeaseIsRenewedUntilItsReleaseIsAnswered(t *testing.T) {
 		defer b.close()
 		var leases []*sqllock.Lease
 		for i := range n {
-			lease, err := b.TryRLock(t.Context(), fmt.Sprint("name ", i))
-			if err != nil {
-				t.Fatal(err)
-			}
-			leases = append(leases, lease)
+			leases = append(leases, b.lock(fmt.Sprint("name ", i)))
 		}
 		db.set(func(f *fake) { f.before = after("release", 20*time.Millisecond) })
 		var wg sync.WaitGroup

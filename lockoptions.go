@@ -1,7 +1,6 @@
 package sqllock
 
 import (
-	"bytes"
 	"fmt"
 	"time"
 )
@@ -76,7 +75,6 @@ func LockDelay(d time.Duration) LockOption {
 // Value is what the holder has to say to whoever inspects the name: at most 64
 // KiB, which are copied. It is kept while the name is held. The default is none.
 func Value(b []byte) LockOption {
-	b = bytes.Clone(b)
 	return func(o *lockOptions) { o.value = b }
 }
 

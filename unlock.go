@@ -25,9 +25,7 @@ func (l *Locker) unlock(lease *Lease) error {
 		return err
 	}
 	err = l.free(h)
-	if !errors.Is(err, ErrGuarded) { // else it is renewed until the guard has ended: nobody has crashed
-		l.keeper.drop(h) // not before: until then only renewals keep the name
-	}
+	l.keeper.drop(h) // not before: until then the name is kept by renewals only
 	l.queue.freed(h)
 	if l.events != nil {
 		l.events.unlocked(UnlockedEvent{LeaseInfo: h.info(), Err: err, Held: l.clock.now() - h.granted})
@@ -51,7 +49,7 @@ func (l *Locker) free(h *hold) error {
 
 // insistToFree is free after a first request that has not freed.
 func (l *Locker) insistToFree(h *hold, crowd bool, err error) error {
-	ctx, cancel := context.WithTimeout(l.base, 2*h.timeout)
+	ctx, cancel := context.WithTimeout(l.base, 2*l.cfg.timeout(h.ttl))
 	defer cancel()
 	freed, unclear, alone := false, false, false
 	pause := newPauses(&l.cfg)
@@ -74,12 +72,7 @@ func (l *Locker) insistToFree(h *hold, crowd bool, err error) error {
 			}
 			fallthrough
 		case fault == driver.Refused || nap(ctx, pause.next()) != nil:
-			r, kept := h.abandonment()
-			if errors.Is(err, ErrGuarded) {
-				l.undo.guarded(r, kept, func() { l.keeper.drop(h) })
-			} else {
-				l.undo.add(r, kept)
-			}
+			l.undo.add(h.abandonment())
 			return fmt.Errorf("sqllock: unlock %q: it will be freed in the background, at latest by its expiry: %w", h.name, err)
 		}
 		if freed, crowd, err = l.releaseOnce(ctx, h, alone); freed {
@@ -113,7 +106,7 @@ func (l *Locker) sendReleases(ctx context.Context, reqs []driver.ReleaseRequest)
 func (l *Locker) releaseOnce(ctx context.Context, h *hold, alone bool) (freed, crowd bool, err error) {
 	req := driver.ReleaseRequest{Name: h.name, Acq: h.acq, Version: h.token, MinHold: h.minHold, Guarded: h.isGuarded(), Shared: h.shared,
 		Awaited: l.tickets.waitFor(h.name)}
-	a, ok := l.releases.do(ctx, nil, req, releaseKind(h, &req, alone), h.timeout)
+	a, ok := l.releases.do(ctx, nil, req, releaseKind(h, &req, alone), l.cfg.timeout(h.ttl))
 	if !ok {
 		return false, false, fmt.Errorf("%w: %w", errUnanswered, ctx.Err())
 	}

@@ -115,7 +115,7 @@ func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver
 	if err := errors.Join(d.problems...); err != nil {
 		return nil, err
 	}
-	pool := &sqlconn.Pool{DB: d.db, Fit: fit}
+	pool := &sqlconn.Pool{DB: d.db}
 	s := &store{pool: pool, source: pool, queries: newQueries(d.prefix), client: client}
 	err := s.source.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
 		return d.inspect(ctx, session{conn}, s)
