@@ -15,8 +15,17 @@ type AdvisoryOptions struct {
 	// TTL is after which silence of the Locker the server ends the session that keeps
 	// its locks; from 100 ms, on MySQL from 2 s, to 24 h, default 30 s. It is one for
 	// the whole Locker. The session is asked every third of it, and every second at
-	// least, whether it lives.
+	// least, whether it lives. PostgreSQL 12 and 13 cannot end a silent session:
+	// see AllowSilentHolders.
 	TTL time.Duration
+
+	// AllowSilentHolders accepts PostgreSQL 12 and 13, which NewAdvisory refuses
+	// otherwise with [ErrUnsupported]: before version 14 the server has no
+	// idle_session_timeout. A holder that is paused then keeps its names for as long as
+	// the pause takes, whatever the TTL is; one whose host has vanished keeps them until
+	// TCP keepalives notice. The holder itself still loses its leases at their deadline.
+	// The default is false. Other servers are not affected.
+	AllowSilentHolders bool
 
 	Label              string
 	RetryMin, RetryMax time.Duration
@@ -60,6 +69,6 @@ func (o *AdvisoryOptions) config() (config, error) {
 	u := UniqueOptions{TTL: o.TTL, Label: o.Label, RetryMin: o.RetryMin, RetryMax: o.RetryMax, StatementTimeout: o.StatementTimeout,
 		Logger: o.Logger, Hooks: o.Hooks, Reaper: o.Reaper, MaxBatch: o.MaxBatch, MaxInFlight: o.MaxInFlight}
 	cfg, err := u.config()
-	cfg.sessions = true
+	cfg.sessions, cfg.silentHolders = true, o.AllowSilentHolders
 	return cfg, err
 }

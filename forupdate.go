@@ -104,7 +104,7 @@ func newSessionLocker(ctx context.Context, cfg config, classify func(error) driv
 	id := newID()
 	client := driver.Client{Instance: id, Label: cfg.label}
 	store, err := opened(ctx, &cfg, classify, func() (driver.SessionStore, error) {
-		return open(ctx, client, driver.SessionOptions{TTL: cfg.ttl, Timeout: cfg.timeout(cfg.ttl)})
+		return open(ctx, client, driver.SessionOptions{TTL: cfg.ttl, Timeout: cfg.timeout(cfg.ttl), AllowSilentHolders: cfg.silentHolders})
 	})
 	if err != nil {
 		return nil, openError(err)

@@ -107,9 +107,10 @@ type config struct {
 	lanes   int // statements of one kind under way, at most
 	barging bool
 
-	sessions bool          // locks are kept by sessions of the database
-	parks    bool          // which wait for them there
-	maxHold  time.Duration // by default; 0: no bound
+	sessions      bool          // locks are kept by sessions of the database
+	silentHolders bool          // the server need not end a silent session
+	parks         bool          // which wait for them there
+	maxHold       time.Duration // by default; 0: no bound
 }
 
 // maxBeat is how long a session that holds a lock is not asked at most whether it

@@ -37,6 +37,9 @@ type SessionOptions struct {
 	// Timeout is how long a call that keeps a lock alive may take: an answer that
 	// comes later counts for nothing. The default is a third of TTL.
 	Timeout time.Duration
+	// AllowSilentHolders accepts a server that cannot end a session of the mode advisory
+	// when it has been silent for the TTL.
+	AllowSilentHolders bool
 }
 
 // minPool is how many connections a pool must be able to open.

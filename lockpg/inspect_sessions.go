@@ -70,6 +70,11 @@ func checkSessionTables(ctx context.Context, conn *sql.Conn, s *sessions, mode s
 	}
 	if mode == modeAdvisory {
 		info.MaxLocks = int(locks * 3 / 4)
+		if !idle && !s.silent {
+			return fmt.Errorf("%w: the mode advisory needs PostgreSQL 14 or newer: before that the server has no idle_session_timeout, so a holder "+
+				"that is paused keeps its names for longer than the TTL; use the mode unique or for update, or accept that with AdvisoryOptions.AllowSilentHolders",
+				driver.ErrUnsupported)
+		}
 		if !idle {
 			info.Warnings = append(info.Warnings, "before PostgreSQL 14 a session that is silent is not ended: the locks of a process that is paused are kept until it goes on; "+
 				"of a host that has vanished the system's keepalives tell")

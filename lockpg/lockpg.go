@@ -1,5 +1,5 @@
 // Package lockpg is Postgres as a database of package sqllock: version 12 or
-// newer, through any driver of database/sql, best through pgx, or through a
+// newer, 14 or newer for the mode advisory, through any driver of database/sql, best through pgx, or through a
 // pgxpool.Pool.
 package lockpg
 

@@ -1,7 +1,9 @@
 package lockpg_test
 
 import (
+	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"errors"
 	"strings"
 	"testing"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/sqllock/sqllock"
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/testdb"
 	"github.com/sqllock/sqllock/lockpg"
@@ -184,4 +187,43 @@ func TestSessionsKeepLocksInASchemaOfTheirOwnToo(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// before14 connects to a server whose answers are those of one that does not know of
+// idle_session_timeout.
+type before14 struct{ hidden }
+
+func (b before14) Connect(ctx context.Context) (sqldriver.Conn, error) {
+	conn, err := b.hidden.Connect(ctx)
+	return oldConn{conn}, err
+}
+
+type oldConn struct{ sqldriver.Conn }
+
+func (c oldConn) Prepare(query string) (sqldriver.Stmt, error) {
+	return c.Conn.Prepare(strings.ReplaceAll(query, "'idle_session_timeout'", "'sqllock.unknown'"))
+}
+
+func TestAServerThatEndsNoSilentSessionIsRefusedUnlessThatIsAccepted(t *testing.T) {
+	d := shared(t)
+	migrate(t, d.Open(t))
+	db := sql.OpenDB(before14{hidden{d.DSN()}})
+	t.Cleanup(func() { _ = db.Close() })
+	advisory.refuses(t, lockpg.DB(db), driver.ErrUnsupported, "PostgreSQL 14", "idle_session_timeout", "AllowSilentHolders")
+	l, err := sqllock.NewAdvisory(t.Context(), lockpg.DB(db), &sqllock.AdvisoryOptions{AllowSilentHolders: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := l.TryLock(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := l.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	// For update ends the transaction of a silent holder in every version.
+	forUpdate.on(t, db, sessionTTL)
 }

@@ -20,6 +20,7 @@ type sessions struct {
 	q       sessionQueries
 	client  driver.Client
 	ttl     time.Duration
+	silent  bool // a server may be unable to end a silent session
 	info    driver.Info
 	kept    *sqlconn.Kept
 	onPool  *store // runs statements on a connection of the pool
@@ -45,7 +46,7 @@ func (d *Database) openSessions(ctx context.Context, client driver.Client, opts 
 		return nil, errors.Join(err, p.close())
 	}
 	s := &sessions{
-		pool: &p.Pool, close: p.close, client: client, ttl: opts.TTL,
+		pool: &p.Pool, close: p.close, client: client, ttl: opts.TTL, silent: opts.AllowSilentHolders,
 		lease: newQueries(d.schema, d.prefix), q: newSessionQueries(d.schema, d.prefix, mode),
 	}
 	s.kept = p.Keep(s.enter)
