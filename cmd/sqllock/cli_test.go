@@ -337,6 +337,7 @@ func TestErrorsOfTheDatabaseAreOneClearLine(t *testing.T) {
 			}
 		}
 	}
+	person{home: home, dsn: "postgres://h/a/b"}.run(t, "ls").want(t, exitUsage, "", "it must look like postgres://user@host:port/database, mysql://user@host:port/database or sqlite:PATH\n")
 	person{home: home, dsn: "sqlite:/nonexistent/x"}.run(t, "ls").want(t, exitUnavailable, "", "cannot open /nonexistent/x: no such file or directory\n")
 }
 

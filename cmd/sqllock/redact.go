@@ -13,7 +13,7 @@ import "regexp"
 const mask = "xxxxx"
 
 var (
-	userinfo  = regexp.MustCompile(`://\S*@`)
+	userinfo  = regexp.MustCompile(`://\S*?@\S*@|://\S*?@`)
 	parameter = regexp.MustCompile(`(?i)((?:pass(?:word|wd)?|user)=)('[^']*'|[^\s&]+)`)
 	mysqlUser = regexp.MustCompile(`(?i)\buser '.*'@'[^']*'`)
 	pgRole    = regexp.MustCompile(`(?i)\b(?:role|user) "(?:[^"]|"")*"`)
@@ -21,7 +21,12 @@ var (
 
 // redact takes accounts and passwords out of a text, by what stands around them.
 func redact(text string) string {
-	text = userinfo.ReplaceAllString(text, "://"+mask+"@")
+	text = userinfo.ReplaceAllStringFunc(text, func(user string) string {
+		if user == "://user@" { // see dsnForms
+			return user
+		}
+		return "://" + mask + "@"
+	})
 	text = parameter.ReplaceAllString(text, "${1}"+mask)
 	text = mysqlUser.ReplaceAllString(text, "this account")
 	return pgRole.ReplaceAllString(text, "this account")
