@@ -79,9 +79,7 @@ func TestLockDelayKeepsEverybodyFromLeadingAfterACrash(t *testing.T) {
 
 // crash ends the Locker as a crash does: what it holds is renewed no more.
 func (b *bench) crash() {
-	ctx, cancel := context.WithCancel(b.t.Context())
-	cancel()
-	_ = b.Close(ctx)
+	_ = closeAtOnce(b.Locker)
 }
 
 func BenchmarkIsLeader(b *testing.B) {

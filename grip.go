@@ -110,6 +110,13 @@ func (m *sessions) settle(st *seat, g *grip, res *driver.GrantResult) (held, wan
 	return true, !g.unwanted && !m.closed // nobody is told of a grant after Close
 }
 
+// knows reports that nobody has let go of a grip.
+func (m *sessions) knows(g *grip) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.grips[g.acq] == g
+}
+
 // held returns the grip of an acquisition that is held, and its session.
 func (m *sessions) held(acq driver.ID) (*grip, *seat) {
 	m.mu.Lock()

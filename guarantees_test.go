@@ -1,7 +1,6 @@
 package sqllock_test
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -49,11 +48,7 @@ func newLocks(t *testing.T, db database, o sqllock.UniqueOptions) *sqllock.Locke
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		over, cancel := context.WithCancel(context.Background())
-		cancel()
-		_ = l.Close(over)
-	})
+	t.Cleanup(func() { _ = closeAtOnce(l) })
 	return l
 }
 

@@ -98,6 +98,7 @@ type events struct {
 	logger *slog.Logger
 
 	queue   chan func()
+	busy    atomic.Bool // a hook or handler runs
 	dropped atomic.Int64
 	stop    chan struct{}
 	done    chan struct{}
@@ -139,6 +140,8 @@ func (e *events) run() {
 }
 
 func (e *events) call(f func()) {
+	e.busy.Store(true)
+	defer e.busy.Store(false)
 	defer func() {
 		if p := recover(); p != nil {
 			e.logPanic(p)
@@ -164,16 +167,27 @@ func (e *events) emit(f func()) {
 	}
 }
 
-// close lets the waiting events out and ends the goroutine; done is closed when
-// it has ended. Events after close are dropped.
-func (e *events) close() (done <-chan struct{}) {
+// close lets the waiting events out and ends the goroutine. If a hook or handler still
+// runs when ctx has ended it leaves it behind, with what waits for it, and says so. Events
+// after close are dropped.
+func (e *events) close(ctx context.Context) error {
 	if e == nil {
-		ended := make(chan struct{})
-		close(ended)
-		return ended
+		return nil
 	}
 	e.once.Do(func() { close(e.stop) })
-	return e.done
+	select {
+	case <-e.done:
+		return nil
+	case <-ctx.Done():
+	}
+	for !e.busy.Load() { // then the goroutine has yet to find out that it is over
+		select {
+		case <-e.done:
+			return nil
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return fmt.Errorf("sqllock: close: a hook or log handler is still running: %w", context.Cause(ctx))
 }
 
 // note logs what belongs to no lease.

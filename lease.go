@@ -14,6 +14,10 @@ import (
 // A lease is not a mutex: it ends by itself when its holder cannot renew it.
 // Work under it must watch Context, and a write that must never come from a
 // former holder must carry Token to where it can be compared.
+//
+// A nil *Lease, and the zero Lease, are held by nobody: Unlock, Guard and InTx return
+// [ErrNotHeld], Context and Bind return contexts that have ended with that cause, and
+// the other methods return zero values.
 type Lease struct {
 	hold     *hold
 	ctx      *leaseContext
@@ -29,27 +33,55 @@ func newLease(ctx context.Context, h *hold) *Lease {
 	return l
 }
 
+// none reports that no Locker has made the lease.
+func (l *Lease) none() bool { return l == nil || l.hold == nil }
+
+// notHeld is the context of a lease that no Locker has made.
+var notHeld = func() context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(ErrNotHeld)
+	return ctx
+}()
+
 // Name returns what is locked.
-func (l *Lease) Name() string { return l.hold.name }
+func (l *Lease) Name() string {
+	if l.none() {
+		return ""
+	}
+	return l.hold.name
+}
 
 // Token returns the fencing token: the version of the row. It is positive, less
 // than 2^53, the same for all leases of one term, and higher in every later term
 // of the name. That of a shared lease is higher than those of all exclusive terms
 // before it, and lower than those of all after it.
-func (l *Lease) Token() int64 { return l.hold.token }
+func (l *Lease) Token() int64 {
+	if l.none() {
+		return 0
+	}
+	return l.hold.token
+}
 
 // Owner returns who holds: the id given to [WithOwner], or a random id of this
 // acquisition.
-func (l *Lease) Owner() string { return l.hold.owner }
+func (l *Lease) Owner() string {
+	if l.none() {
+		return ""
+	}
+	return l.hold.owner
+}
 
 // Shared reports whether others may hold the name at the same time: whether the
 // lease was acquired by RLock or TryRLock.
-func (l *Lease) Shared() bool { return l.hold.shared }
+func (l *Lease) Shared() bool { return !l.none() && l.hold.shared }
 
 // Remaining returns how long the holder may still believe that it holds, unless
 // the lease is renewed: not more than the TTL. 0 says that holding cannot be
 // proved: the lease is lost or was unlocked. It reads a clock and does not block.
 func (l *Lease) Remaining() time.Duration {
+	if l.none() {
+		return 0
+	}
 	l.hold.expire()
 	if l.unlocked.Load() { // while other leases of the term may live on
 		return 0
@@ -71,13 +103,29 @@ func (l *Lease) Remaining() time.Duration {
 // Its Err reads the clock: in a process that was paused, the first call after
 // the pause tells of the loss. Contexts derived from it, and Done, hear of it
 // within 100 ms.
-func (l *Lease) Context() context.Context { return l.ctx }
+func (l *Lease) Context() context.Context {
+	if l.none() {
+		return notHeld
+	}
+	return l.ctx
+}
 
 // Bind returns a context that ends with ctx or with the lease, whichever is
 // first, and carries the values of ctx, and the lease. The caller must call the
-// CancelFunc when done with it.
+// CancelFunc when done with it. If ctx is nil, the context that Bind returns has ended,
+// with a cause that is [ErrInvalidOption].
 func (l *Lease) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
+	err := driver.CheckContext(ctx)
+	if err != nil {
+		ctx = context.Background()
+	} else if l.none() {
+		err = ErrNotHeld
+	}
 	inner, cancel := context.WithCancelCause(ctx)
+	if err != nil {
+		cancel(err)
+		return inner, func() {}
+	}
 	bound := &leaseContext{Context: inner, cancel: cancel, lease: l}
 	stop := context.AfterFunc(l.ctx.Context, bound.check)
 	bound.check() // a lease that is over is over at once
@@ -91,17 +139,25 @@ func (l *Lease) Bind(ctx context.Context) (context.Context, context.CancelFunc) 
 // name is freed and the next waiter is let in. Unlock cancels the lease's
 // context first.
 //
-// It works with a cancelled ctx, which it does not look at; it blocks no
-// longer than two statements may take. It returns
+// Unlock waits for the database until the deadline of ctx, and no longer than two
+// statements may take, see [UniqueOptions].StatementTimeout. With a ctx that has ended
+// already it waits for one statement, so that "defer lease.Unlock(ctx)" frees the name. That ctx
+// is cancelled meanwhile changes nothing. It returns
 //   - nil if the lease was held until now;
 //   - [ErrNotHeld] if this lease was unlocked before;
 //   - a [*LostError] if it was lost before;
 //   - [ErrGuarded] if a transaction that guards the lease is still open: nobody gets
 //     the name before it ends, soon after which it is freed in the background;
-//   - another error, wrapped, if the database could not be asked: the name is
-//     then freed in the background, at latest by the expiry of the lease.
-func (l *Lease) Unlock(_ context.Context) error {
-	return l.hold.locker.unlock(l)
+//   - another error, wrapped, if the database could not be asked, or has not answered in
+//     time: the name is then freed in the background, at latest by the expiry of the
+//     lease; if the Locker was closed, by the expiry alone. It is also
+//     [context.DeadlineExceeded] if there was no answer;
+//   - [ErrInvalidOption] besides, if ctx is nil: that stands for one that has ended.
+func (l *Lease) Unlock(ctx context.Context) error {
+	if l.none() {
+		return ErrNotHeld
+	}
+	return join(driver.CheckContext(ctx), l.hold.locker.unlock(ctx, l))
 }
 
 // leaseKey finds the lease that a context carries for one name of one Locker.

@@ -1,7 +1,6 @@
 package sqllock_test
 
 import (
-	"context"
 	"database/sql"
 	"fmt"
 	"slices"
@@ -71,9 +70,7 @@ func TestTheMonitoringQueriesShowWhatTheySay(t *testing.T) {
 		mustExec(t, db, fmt.Sprintf(`UPDATE sqllock_lock SET acquired_at = acquired_at - %d WHERE name = 'old'`, (2*time.Hour).Microseconds()))
 		mustTry(t, l, "young")
 		mustTry(t, crashing, "crashed")
-		over, cancel := context.WithCancel(t.Context())
-		cancel()
-		_ = crashing.Close(over)
+		_ = closeAtOnce(crashing)
 		mustExec(t, db, `UPDATE sqllock_lock SET expires_at = acquired_at + 1 WHERE name = 'crashed'`)
 		for name, opts := range map[string][]sqllock.LockOption{"free": nil, "kept": {sqllock.MinHold(time.Hour)}} {
 			if err := mustTry(t, l, name, opts...).Unlock(t.Context()); err != nil {

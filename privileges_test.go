@@ -13,7 +13,6 @@ import (
 
 	"github.com/sqllock/sqllock"
 	"github.com/sqllock/sqllock/internal/testdb"
-	"github.com/sqllock/sqllock/lockmysql"
 )
 
 // life is all that can be done with locks but for cleaning up, by a role whose
@@ -295,7 +294,7 @@ func TestARoleThatMayOnlyLookLooks(t *testing.T) {
 			if !denied(err) {
 				t.Errorf("the constructor: %v, %v", l, err)
 			}
-			l, err = sqllock.NewUnique(t.Context(), lockmysql.DB(db, lockmysql.ReadOnly()), &sqllock.UniqueOptions{Reaper: &sqllock.ReaperOptions{Off: true}})
+			return
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -145,19 +145,32 @@ func (m *sessions) release(ctx context.Context, reqs []driver.ReleaseRequest) ([
 // letGo gives locks of one session back; the caller has the turn of the session. If
 // the session cannot do it, it is closed, which does it too.
 func (m *sessions) letGo(ctx context.Context, st *seat, reqs []driver.ReleaseRequest, grips []*grip, at []int) ([]bool, error) {
-	asked := make([]driver.ReleaseRequest, len(at))
+	freed := make([]bool, len(at))
+	var asked []driver.ReleaseRequest
+	var still []int // the indexes in at of what is asked for
 	for k, i := range at {
 		g := grips[i]
-		asked[k] = reqs[i]
-		asked[k].Name, asked[k].Acq, asked[k].Version, asked[k].Shared = g.name, g.acq, g.version, g.shared
+		if !m.knows(g) {
+			// An earlier request has let go of it. The session may have the lock again by
+			// now, for somebody else.
+			freed[k] = true
+			continue
+		}
+		r := reqs[i]
+		r.Name, r.Acq, r.Version, r.Shared = g.name, g.acq, g.version, g.shared
+		asked, still = append(asked, r), append(still, k)
 	}
-	freed, err := st.session.Release(ctx, asked)
+	if len(asked) == 0 {
+		return freed, nil
+	}
+	done, err := st.session.Release(ctx, asked)
 	if err != nil {
 		return nil, err
 	}
 	n := 0
-	for _, i := range at {
-		if m.forget(grips[i]) {
+	for j, k := range still {
+		freed[k] = done[j]
+		if m.forget(grips[at[k]]) {
 			n++
 		}
 	}

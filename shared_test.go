@@ -207,9 +207,7 @@ func TestAWriterWakesWhenTheLastReaderOfAnotherProcessExpires(t *testing.T) {
 		db := newFake()
 		reading := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
 		lease := reading.rlock(t.Context(), "a")
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		_ = reading.Close(ctx) // it renews no more
+		_ = closeAtOnce(reading.Locker) // it renews no more
 		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl, RetryMin: 7 * time.Minute, RetryMax: time.Hour})
 		defer b.close()
 		began := time.Now()

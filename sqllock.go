@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"time"
 
 	"github.com/sqllock/sqllock/driver"
 )
@@ -101,14 +102,30 @@ func newLocker(id driver.ID, cfg config, m mode, c clock) *Locker {
 // are renewed until then. What is still held when ctx ends is not renewed any
 // more: its name becomes free when it expires, never under the running code.
 //
+// What nobody uses any more Close frees, whatever ctx is: Unlocks that are under way, and
+// requests that have to be undone, are given the time that one statement may take, see
+// [UniqueOptions].StatementTimeout, or until ctx ends if that is later. With a ctx that has
+// ended already, Close gives the same time to the holders, who learn of the end of ctx
+// perhaps just now: so "defer locks.Close(ctx)" is right in a program that a signal ends.
+//
 // Close returns nil, or an error that wraps the cause of ctx's end and says what
-// was left. It never closes the application's database handle. It may be called
-// more than once.
+// was left; [ErrInvalidOption] besides, if ctx is nil: that stands for one that has ended.
+// It never closes the application's database handle. It may be called more than once.
 func (l *Locker) Close(ctx context.Context) error {
+	errs := []error{driver.CheckContext(ctx)}
+	if ctx == nil {
+		ctx = notHeld
+	}
 	l.gate.close()
 	l.unreap()
 	l.abortHolds()
-	errs := []error{l.drain(ctx)}
+	requests, cancel := atLeast(ctx, l.cfg.timeout(l.cfg.ttl))
+	defer cancel()
+	holders := ctx
+	if ctx.Err() != nil {
+		holders = requests
+	}
+	errs = append(errs, l.drain(holders, requests))
 	l.stop() // whatever is still under way ends now
 	_ = l.gate.wait(context.Background())
 	l.abortHolds() // what was granted after ctx had ended
@@ -118,34 +135,53 @@ func (l *Locker) Close(ctx context.Context) error {
 	l.grants.join()
 	l.releases.join()
 	l.undo.close()
-	errs = append(errs, l.mode.close())
-	select {
-	case <-l.events.close():
-	case <-ctx.Done():
-		errs = append(errs, fmt.Errorf("sqllock: close: a hook or log handler is still running: %w", context.Cause(ctx)))
-	}
+	errs = append(errs, l.mode.close(), l.events.close(requests))
 	return errors.Join(errs...)
 }
 
+// atLeast returns a context that ends with ctx, and with its cause, but not before d has
+// passed. The caller must call the CancelFunc.
+func atLeast(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	longer, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if nap(longer, d) != nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			end(context.Cause(ctx))
+		case <-longer.Done():
+		}
+	}()
+	return longer, func() {
+		end(context.Canceled)
+		<-done
+	}
+}
+
 // drain waits for the calls that are under way and for the holders.
-func (l *Locker) drain(ctx context.Context) error {
-	if err := l.gate.wait(ctx); err != nil {
+func (l *Locker) drain(holders, requests context.Context) error {
+	if err := l.gate.wait(requests); err != nil {
 		return fmt.Errorf("sqllock: close: statements are still under way: %w", err)
 	}
 	l.abortHolds() // what was granted while the gate was being closed
+	var errs []error
 	select {
 	case <-l.keeper.drained():
-	case <-ctx.Done():
-		return fmt.Errorf("sqllock: close: %d leases are still held and will expire: %w",
-			len(l.keeper.holds()), context.Cause(ctx))
+	case <-holders.Done():
+		if n := len(l.keeper.holds()); n > 0 {
+			errs = append(errs, fmt.Errorf("sqllock: close: %d leases are still held and will expire: %w", n, context.Cause(holders)))
+		}
 	}
-	if err := l.gate.wait(ctx); err != nil {
-		return fmt.Errorf("sqllock: close: an Unlock is still under way: %w", err)
+	if err := l.gate.wait(requests); err != nil {
+		errs = append(errs, fmt.Errorf("sqllock: close: an Unlock is still under way: %w", err))
 	}
-	if n := l.undo.drain(ctx); n > 0 {
-		return fmt.Errorf("sqllock: close: %d requests without a reply are not undone and will expire: %w", n, context.Cause(ctx))
+	if n := l.undo.drain(requests); n > 0 {
+		errs = append(errs, fmt.Errorf("sqllock: close: %d requests without a reply are not undone and will expire: %w", n, context.Cause(requests)))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // apart tells requests apart that cannot be in one statement. Of those who share a name

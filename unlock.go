@@ -11,7 +11,7 @@ import (
 
 // unlock takes one lease out of its hold and, if it was the last, frees the name
 // and lets the next waiter of this process look.
-func (l *Locker) unlock(lease *Lease) error {
+func (l *Locker) unlock(ctx context.Context, lease *Lease) error {
 	l.gate.resume()
 	defer l.gate.leave()
 	h := lease.hold
@@ -24,7 +24,7 @@ func (l *Locker) unlock(lease *Lease) error {
 	if !last || err != nil {
 		return err
 	}
-	err = l.free(h)
+	err = l.free(ctx, h)
 	l.keeper.drop(h) // not before: until then the name is kept by renewals only
 	l.queue.freed(h)
 	if l.events != nil {
@@ -34,23 +34,44 @@ func (l *Locker) unlock(lease *Lease) error {
 }
 
 // free tells the database that the name is free, and tries again while that may
-// help, for as long as two statements may take. What it could not free for
-// certain is freed in the background.
-func (l *Locker) free(h *hold) error {
+// help, for as long as ctx lets it wait. What it could not free for certain is freed in
+// the background.
+func (l *Locker) free(ctx context.Context, h *hold) error {
 	if h.unclear { // a request may still arrive, when the name has been freed
 		defer l.undo.add(driver.AbandonRequest{Name: h.name, Acq: h.acq, Guarded: h.isGuarded(), Shared: h.shared}, h.kept())
 	}
-	freed, crowd, err := l.releaseOnce(l.base, h, false)
+	base := l.base
+	if base.Err() != nil { // Close gave up before: the statement is over at once, or it is one of a session's
+		base = context.Background()
+	}
+	wait, cancel := unlockWait(base, ctx, l.cfg.timeout(h.ttl))
+	defer cancel()
+	freed, crowd, err := l.releaseOnce(wait, h, false)
 	if freed {
 		return nil
 	}
-	return l.insistToFree(h, crowd, err)
+	return l.insistToFree(wait, h, crowd, err)
+}
+
+// unlockWait returns a context that ends when an Unlock has waited for the database for
+// as long as two statements may take, or at a deadline of ctx that lies ahead. Who
+// unlocks when ctx has ended wants the name to be free all the same, and waits for one
+// statement.
+func unlockWait(base, ctx context.Context, statement time.Duration) (context.Context, context.CancelFunc) {
+	if ctx == nil || ctx.Err() != nil {
+		return context.WithTimeout(base, statement)
+	}
+	wait, cancel := context.WithTimeout(base, 2*statement)
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return wait, cancel
+	}
+	bounded, end := context.WithDeadline(wait, deadline)
+	return bounded, func() { end(); cancel() }
 }
 
 // insistToFree is free after a first request that has not freed.
-func (l *Locker) insistToFree(h *hold, crowd bool, err error) error {
-	ctx, cancel := context.WithTimeout(l.base, 2*l.cfg.timeout(h.ttl))
-	defer cancel()
+func (l *Locker) insistToFree(ctx context.Context, h *hold, crowd bool, err error) error {
 	freed, unclear, alone := false, false, false
 	pause := newPauses(&l.cfg)
 	patience := l.clock.now() + guardPatience
@@ -71,14 +92,22 @@ func (l *Locker) insistToFree(h *hold, crowd bool, err error) error {
 				err = fmt.Errorf("%w: %w", guardedError(h.name), err)
 			}
 			fallthrough
-		case fault == driver.Refused || nap(ctx, pause.next()) != nil:
-			l.undo.add(h.abandonment())
-			return fmt.Errorf("sqllock: unlock %q: it will be freed in the background, at latest by its expiry: %w", h.name, err)
+		case fault == driver.Refused || l.base.Err() != nil || nap(ctx, pause.next()) != nil:
+			return l.freeLater(h, err)
 		}
 		if freed, crowd, err = l.releaseOnce(ctx, h, alone); freed {
 			return nil
 		}
 	}
+}
+
+// freeLater frees a hold in the background, and says so.
+func (l *Locker) freeLater(h *hold, err error) error {
+	if l.base.Err() != nil { // there is no background any more
+		return fmt.Errorf("sqllock: unlock %q: it will be free when it expires: %w: %w", h.name, ErrClosed, err)
+	}
+	l.undo.add(h.abandonment())
+	return fmt.Errorf("sqllock: unlock %q: it will be freed in the background, at latest by its expiry: %w", h.name, err)
 }
 
 // guardPatience is how long an Unlock of a lease that was guarded tries to free a

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"unicode/utf8"
@@ -49,6 +50,18 @@ func shorten(s string) string {
 	}
 	return s[:enough] + "…"
 }
+
+// CheckContext refuses a nil context. The error wraps ErrInvalidOption.
+func CheckContext(ctx context.Context) error {
+	if ctx == nil {
+		return NilError("context")
+	}
+	return nil
+}
+
+// NilError is the error of a call to which something was not given that it needs. It
+// wraps ErrInvalidOption.
+func NilError(what string) error { return fmt.Errorf("%w: the %s is nil", ErrInvalidOption, what) }
 
 // CheckFence refuses what cannot be fenced, before any SQL.
 func CheckFence(resource string, token int64) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/driver"
 )
 
 // DefaultSettle is for how long a new leader starts no job.
@@ -60,10 +61,13 @@ func Settle(d time.Duration) ElectorOption {
 // nil or an option out of bounds.
 func NewElector(election *sqllock.Election, opts ...ElectorOption) (*Elector, error) {
 	if election == nil {
-		return nil, fmt.Errorf("gocronlock: %w: the *sqllock.Election is nil", sqllock.ErrInvalidOption)
+		return nil, fmt.Errorf("gocronlock: %w", driver.NilError("*sqllock.Election"))
 	}
 	e := &Elector{election: election, settle: DefaultSettle, done: make(chan struct{})}
 	for _, opt := range opts {
+		if opt == nil {
+			return nil, fmt.Errorf("gocronlock: %w", driver.NilError("ElectorOption"))
+		}
 		opt(e)
 	}
 	if e.settle < 0 {
@@ -98,11 +102,18 @@ func (e *Elector) notLeader() error {
 }
 
 // Close ends the campaign, resigns if it leads, so that the next one leads at once, and waits
-// for that as long as ctx allows. What could not be said to the database is said in the
-// background, while the Locker of the election is open. Jobs that run are not waited for:
-// shut the scheduler down before. Close may be called again; its error is that of ctx.
+// for that as long as ctx allows. With a ctx that has ended already it waits as well: a
+// campaign ends at once, and to resign takes no longer than one statement may. What could
+// not be said to the database is said in the background, while the Locker of the election is
+// open. Jobs that run are not waited for: shut the scheduler down before. Close may be called
+// again; its error is that of ctx, or [sqllock.ErrInvalidOption] if ctx is nil, which stands
+// for one that has ended.
 func (e *Elector) Close(ctx context.Context) error {
 	e.cancel()
+	if err := driver.CheckContext(ctx); err != nil || ctx.Err() != nil {
+		<-e.done
+		return err
+	}
 	select {
 	case <-e.done:
 		return nil

@@ -187,3 +187,54 @@ func TestCloseOfAnElectorWaitsNoLongerThanItsContext(t *testing.T) {
 	}
 	closeElector(t, e)
 }
+
+func TestAnElectorThatIsClosedWithAContextThatHasEndedHandsOver(t *testing.T) {
+	each(t, func(t *testing.T, p pair, d *testdb.Database) {
+		o := sqllock.UniqueOptions{TTL: long, RetryMax: 50 * time.Millisecond}
+		ctx, cancel := context.WithCancel(t.Context())
+		locks := newLocks(t, p, d, o)
+		e, err := gocronlock.NewElector(newElection(t, locks), gocronlock.Settle(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		leads(t, e)
+		cancel()
+		if err := errors.Join(e.Close(ctx), locks.Close(ctx)); err != nil { // as a program does that a signal ends
+			t.Error(err)
+		}
+		next := newElection(t, newLocks(t, p, d, o))
+		within, cancel := context.WithTimeout(t.Context(), long/2)
+		defer cancel()
+		if err := next.Campaign(within, nil); err != nil {
+			t.Errorf("the next one does not lead: %v", err)
+		}
+		_ = next.Resign(t.Context())
+	})
+}
+
+func TestAnElectorRefusesNothing(t *testing.T) {
+	p := pair{unique, testdb.SQLite}
+	locks := newLocks(t, p, testdb.New(t, p.engine), sqllock.UniqueOptions{TTL: long})
+	var nobody context.Context
+	if e, err := gocronlock.NewElector(newElection(t, locks), nil); e != nil || !errors.Is(err, sqllock.ErrInvalidOption) {
+		t.Errorf("NewElector with an option that is nil: %v", err)
+	}
+	if l, err := gocronlock.NewLocker(locks, "jobs/", nil); l != nil || !errors.Is(err, sqllock.ErrInvalidOption) {
+		t.Errorf("NewLocker with an option that is nil: %v", err)
+	}
+	l, err := gocronlock.NewLocker(locks, "jobs/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Lock(nobody, "a"); !errors.Is(err, sqllock.ErrInvalidOption) {
+		t.Errorf("Lock without a context: %v", err)
+	}
+	e := newElector(t, newElection(t, locks), gocronlock.Settle(0))
+	leads(t, e)
+	if err := e.Close(nobody); !errors.Is(err, sqllock.ErrInvalidOption) {
+		t.Errorf("Close without a context: %v", err)
+	}
+	if err := e.IsLeader(nobody); !errors.Is(err, sqllock.ErrNotLeader) {
+		t.Errorf("after Close: %v", err)
+	}
+}

@@ -138,8 +138,8 @@ func (e *env) looseLocker(db *sql.DB, o *Options) *sqllock.Locker {
 // it holds is renewed no more.
 func (e *env) abandon(l *sqllock.Locker) {
 	e.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+	defer cancel()
 	_ = l.Close(ctx)
 }
 

@@ -20,7 +20,7 @@ func (a *app) doctorCommand() *cli.Command {
 			if cmd.Args().Present() {
 				return fail(exitUsage, "doctor takes no argument")
 			}
-			db, err := a.existing(cmd, false)
+			db, err := a.existing(cmd)
 			if err != nil {
 				return err
 			}
