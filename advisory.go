@@ -2,7 +2,6 @@ package sqllock
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -56,8 +55,11 @@ func NewAdvisory(ctx context.Context, db driver.AdvisoryDatabase, opts *Advisory
 	if err != nil {
 		return nil, err
 	}
+	if err := driver.CheckContext(ctx); err != nil {
+		return nil, err
+	}
 	if db == nil {
-		return nil, fmt.Errorf("%w: the database is nil", ErrInvalidOption)
+		return nil, driver.NilError("database")
 	}
 	return newSessionLocker(ctx, cfg, db.Classify, db.OpenAdvisory, func(int) *room { return nil })
 }

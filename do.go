@@ -3,6 +3,8 @@ package sqllock
 import (
 	"context"
 	"errors"
+
+	"github.com/sqllock/sqllock/driver"
 )
 
 // Do runs fn while it holds name, for which it waits as Lock does. fn's context
@@ -14,6 +16,9 @@ import (
 // lease was lost on the way, Do returns a [*LostError]. If fn leaves a transaction
 // open that guards the lease, Do returns [ErrGuarded].
 func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Context, lease *Lease) error, opts ...LockOption) error {
+	if fn == nil {
+		return driver.NilError("function")
+	}
 	lease, err := l.Lock(ctx, name, opts...)
 	if err != nil {
 		return err
@@ -24,6 +29,9 @@ func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Contex
 // TryDo is Do without waiting. If somebody else holds name it returns false and
 // nil, and fn was not run.
 func (l *Locker) TryDo(ctx context.Context, name string, fn func(ctx context.Context, lease *Lease) error, opts ...LockOption) (ran bool, err error) {
+	if fn == nil {
+		return false, driver.NilError("function")
+	}
 	lease, err := l.TryLock(ctx, name, opts...)
 	if errors.Is(err, ErrHeld) {
 		return false, nil

@@ -120,6 +120,9 @@ func (e *Election) Campaign(ctx context.Context, value []byte) error {
 
 // campaign is Campaign, or part of a Run.
 func (e *Election) campaign(ctx context.Context, value []byte, run bool) error {
+	if err := driver.CheckContext(ctx); err != nil {
+		return err
+	}
 	if err := e.checkValue(value); err != nil {
 		return err
 	}

@@ -46,9 +46,14 @@ func readmeTryLock(ctx context.Context, pool *pgxpool.Pool, report func(context.
 	if err != nil {
 		return err
 	}
+	defer lease.Unlock(ctx) // also when report panics, or ctx has ended
+
 	work, cancel := lease.Bind(ctx) // ends with ctx or with the lease
 	defer cancel()
-	return errors.Join(report(work), lease.Unlock(ctx))
+	if err := report(work); err != nil {
+		return err
+	}
+	return lease.Unlock(ctx) // says whether the lease was held until now
 }
 
 func readmeLockTx(ctx context.Context, db *sql.DB) error {

@@ -57,8 +57,11 @@ func NewForUpdate(ctx context.Context, db driver.ForUpdateDatabase, opts *ForUpd
 	if err != nil {
 		return nil, err
 	}
+	if err := driver.CheckContext(ctx); err != nil {
+		return nil, err
+	}
 	if db == nil {
-		return nil, fmt.Errorf("%w: the database is nil", ErrInvalidOption)
+		return nil, driver.NilError("database")
 	}
 	return newSessionLocker(ctx, cfg, db.Classify, db.OpenForUpdate, opts.seats)
 }

@@ -33,7 +33,7 @@ var _ driver.Guardable = (*Lease)(nil)
 // guard included, and goes on without it.
 func (l *Lease) Guard(ctx context.Context, tx *sql.Tx) error {
 	if tx == nil {
-		return fmt.Errorf("%w: the *sql.Tx is nil", ErrInvalidOption)
+		return driver.NilError("*sql.Tx")
 	}
 	return l.GuardBy(ctx, func(ctx context.Context, store driver.GuardStore, req driver.GuardRequest) (driver.GuardStatus, error) {
 		return store.Guard(ctx, tx, req)
@@ -46,9 +46,19 @@ func (l *Lease) Guard(ctx context.Context, tx *sql.Tx) error {
 // It is rolled back as well if fn returns an error or panics. Options may be nil.
 //
 // InTx returns what [Lease.Guard] returns, or the error of fn, or that of the
-// commit. If the connection breaks during the commit, only the database knows
+// commit. If fn's context has ended by then, the error is its cause as well: the
+// [*LostError] of a lease that was lost. If the connection breaks during the commit, only the database knows
 // whether it was done.
 func (l *Lease) InTx(ctx context.Context, opts *sql.TxOptions, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	if fn == nil {
+		return driver.NilError("function")
+	}
+	if err := driver.CheckContext(ctx); err != nil {
+		return err
+	}
+	if l.none() {
+		return ErrNotHeld
+	}
 	bound, cancel := l.Bind(ctx)
 	defer cancel()
 	tx, err := l.hold.locker.mode.begin(bound, opts)
@@ -60,7 +70,7 @@ func (l *Lease) InTx(ctx context.Context, opts *sql.TxOptions, fn func(ctx conte
 		return l.explain(bound, err)
 	}
 	if err := fn(bound, tx); err != nil {
-		return err
+		return l.explain(bound, err)
 	}
 	if err := tx.Commit(); err != nil {
 		return fmt.Errorf("sqllock: commit under %q: %w", l.Name(), l.explain(bound, err))
@@ -79,6 +89,15 @@ func (l *Lease) explain(ctx context.Context, err error) error {
 // GuardBy is for packages that know other kinds of transactions, such as lockpg:
 // it guards the lease by f. It implements [driver.Guardable].
 func (l *Lease) GuardBy(ctx context.Context, f driver.GuardFunc) error {
+	if f == nil {
+		return driver.NilError("function")
+	}
+	if err := driver.CheckContext(ctx); err != nil {
+		return err
+	}
+	if l.none() {
+		return ErrNotHeld
+	}
 	h := l.hold
 	if err := h.guardable(l); err != nil {
 		return err

@@ -111,11 +111,19 @@ func stateOf(r *driver.Row) State {
 	return StateReleased
 }
 
+// checkCall checks what is checked of all calls that are about one name.
+func checkCall(ctx context.Context, name string) error {
+	if err := driver.CheckContext(ctx); err != nil {
+		return err
+	}
+	return driver.CheckName(name)
+}
+
 // Inspect returns what the database says of name. It is not an error if it does
 // not know it. It waits for no lock, and returns [ErrInvalidName], [ErrClosed], or
 // the error of the database.
 func (l *Locker) Inspect(ctx context.Context, name string) (Info, error) {
-	if err := driver.CheckName(name); err != nil {
+	if err := checkCall(ctx, name); err != nil {
 		return Info{}, err
 	}
 	row, err := l.look(ctx, name)
@@ -153,8 +161,17 @@ const listWindow = 5000
 func (l *Locker) List(ctx context.Context, opts ...ListOption) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		req := driver.ListRequest{Limit: listWindow}
+		err := driver.CheckContext(ctx)
 		for _, opt := range opts {
+			if opt == nil {
+				err = driver.NilError("ListOption")
+				break
+			}
 			opt(&req)
+		}
+		if err != nil {
+			yield(Info{}, err)
+			return
 		}
 		for more := true; more; {
 			var page driver.Page
@@ -198,7 +215,7 @@ func (l *Locker) List(ctx context.Context, opts ...ListOption) iter.Seq2[Info, e
 // [ErrInvalidName], [ErrClosed], or the error of the database; if that left it
 // unclear whether the lease was ended, ask [Locker.Inspect].
 func (l *Locker) ForceUnlock(ctx context.Context, name string) (Info, error) {
-	if err := driver.CheckName(name); err != nil {
+	if err := checkCall(ctx, name); err != nil {
 		return Info{}, err
 	}
 	var res driver.RevokeResult

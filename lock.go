@@ -102,7 +102,7 @@ var errWaitOver = errors.New("wait over")
 // enter checks what all acquisitions check, re-enters the lease that ctx carries
 // if there is one, and otherwise calls acquire with the explicit owner, if any.
 func (l *Locker) enter(ctx context.Context, name string, shared bool, acquire func(owner string) (*Lease, error)) (*Lease, error) {
-	if err := driver.CheckName(name); err != nil {
+	if err := checkCall(ctx, name); err != nil {
 		return nil, err
 	}
 	owner, err := ownerFrom(ctx)

@@ -2,7 +2,10 @@ package sqllock
 
 import (
 	"fmt"
+	"slices"
 	"time"
+
+	"github.com/sqllock/sqllock/driver"
 )
 
 // LockOption is an option of one call of Lock, TryLock, Do or TryDo.
@@ -81,6 +84,9 @@ func Value(b []byte) LockOption {
 // lockOptions applies the options of a call that waits.
 func (c *config) lockOptions(opts []LockOption, shared bool) (lockOptions, error) {
 	o := lockOptions{shared: shared, ttl: c.ttl, maxHold: c.maxHold, hasMaxHold: c.maxHold > 0}
+	if slices.ContainsFunc(opts, func(opt LockOption) bool { return opt == nil }) {
+		return o, driver.NilError("LockOption")
+	}
 	if len(opts) > 0 {
 		o = o.with(opts)
 	}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"iter"
 	"time"
+
+	"github.com/sqllock/sqllock/driver"
 )
 
 // Term is what the database says of who leads.
@@ -92,6 +94,9 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Term, error] {
 // database, after which the value may have been changed or not. Of two at the same time
 // either may be the last.
 func (e *Election) Proclaim(ctx context.Context, value []byte) error {
+	if err := driver.CheckContext(ctx); err != nil {
+		return err
+	}
 	if err := e.checkValue(value); err != nil {
 		return err
 	}

@@ -16,13 +16,22 @@ type ownerKey struct{}
 //
 // An owner is known within one Locker only. Two processes, or two Lockers, that
 // use the same id exclude each other.
+//
+// Of a nil context it is nil, which whoever gets it next refuses.
 func WithOwner(ctx context.Context, id string) context.Context {
+	if ctx == nil {
+		return nil
+	}
 	return context.WithValue(ctx, ownerKey{}, owner{id})
 }
 
 // WithoutOwner returns a context that carries neither an owner nor a lease:
-// what locks with it excludes everybody else, also the code that called it.
+// what locks with it excludes everybody else, also the code that called it. Of a nil
+// context it is nil.
 func WithoutOwner(ctx context.Context) context.Context {
+	if ctx == nil {
+		return nil
+	}
 	return withoutOwner{ctx}
 }
 

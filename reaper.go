@@ -97,6 +97,9 @@ func (l *Locker) Reaper() *Reaper { return l.reaper }
 // end, or [ErrClosed]. Errors of the database are logged and tried again with the
 // next pass.
 func (r *Reaper) Run(ctx context.Context) error {
+	if err := driver.CheckContext(ctx); err != nil {
+		return err
+	}
 	for {
 		pause := r.o.Interval - r.o.Interval/10 + rand.N(r.o.Interval/5+1)
 		if err := r.l.sleep(ctx, nil, pause); err != nil {
@@ -129,6 +132,9 @@ func (r *Reaper) turn(ctx context.Context) error {
 // Reap makes one pass over the whole table and reports what it has done, also if
 // it returns an error: that of the database, of ctx, or [ErrClosed].
 func (r *Reaper) Reap(ctx context.Context) (ReapReport, error) {
+	if err := driver.CheckContext(ctx); err != nil {
+		return ReapReport{}, err
+	}
 	var rep ReapReport
 	var cost time.Duration
 	start := r.l.clock.now()

@@ -3,6 +3,8 @@ package sqllock
 import (
 	"context"
 	"errors"
+
+	"github.com/sqllock/sqllock/driver"
 )
 
 // Run campaigns, calls fn while the candidate leads, frees the name when fn has returned,
@@ -22,6 +24,12 @@ import (
 // and is dropped. Run returns [ErrCampaigning] while a Campaign or a Run of this Election
 // is under way, and [ErrLeading] while it leads.
 func (e *Election) Run(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
+	if fn == nil {
+		return driver.NilError("function")
+	}
+	if err := driver.CheckContext(ctx); err != nil {
+		return err
+	}
 	if err := e.startRun(); err != nil {
 		return err
 	}

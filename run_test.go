@@ -129,7 +129,7 @@ func TestAnErrorOfALeaderEndsRun(t *testing.T) {
 			t.Error("the name is held when Run has returned")
 		}
 		db.set(func(f *fake) { f.before = failing("grant", errDenied) })
-		if err := e.Run(t.Context(), nil); !errors.Is(err, errDenied) {
+		if err := e.Run(t.Context(), func(context.Context, *sqllock.Lease) error { return nil }); !errors.Is(err, errDenied) {
 			t.Errorf("Run on a database that refuses: %v", err)
 		}
 	})

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/sqllock/sqllock/driver"
 )
 
 // Defaults of [SequencerCheckerOptions].
@@ -83,7 +85,7 @@ type asking struct {
 // of bounds.
 func NewSequencerChecker(l *Locker, o *SequencerCheckerOptions) (*SequencerChecker, error) {
 	if l == nil {
-		return nil, fmt.Errorf("%w: the *Locker is nil", ErrInvalidOption)
+		return nil, driver.NilError("*Locker")
 	}
 	if o == nil {
 		o = &SequencerCheckerOptions{}
@@ -108,6 +110,9 @@ func NewSequencerChecker(l *Locker, o *SequencerCheckerOptions) (*SequencerCheck
 // promises, and there for what the states mean and which errors are returned. It waits
 // for the database if it has to ask, as long as ctx allows.
 func (c *SequencerChecker) Check(ctx context.Context, s Sequencer) (SequencerState, error) {
+	if err := driver.CheckContext(ctx); err != nil {
+		return SequencerUnknown, err
+	}
 	if err := s.invalid(); err != nil {
 		return SequencerUnknown, err
 	}

@@ -59,6 +59,9 @@ func (s SequencerState) String() string {
 // It returns [ErrInvalidSequencer] if there can be no such sequencer, before any SQL,
 // [ErrClosed], or the error of the database; the state is unknown then.
 func (l *Locker) CheckSequencer(ctx context.Context, s Sequencer) (SequencerState, error) {
+	if err := driver.CheckContext(ctx); err != nil {
+		return SequencerUnknown, err
+	}
 	if err := s.invalid(); err != nil {
 		return SequencerUnknown, err
 	}

@@ -50,7 +50,7 @@ func (l *Locker) TryRLockTx(ctx context.Context, tx *sql.Tx, name string) (token
 
 func (l *Locker) lockTx(ctx context.Context, tx *sql.Tx, name string, shared, wait bool) (int64, error) {
 	if tx == nil {
-		return 0, fmt.Errorf("%w: the *sql.Tx is nil", ErrInvalidOption)
+		return 0, driver.NilError("*sql.Tx")
 	}
 	return l.LockTxBy(ctx, name, shared, wait, func(ctx context.Context, store driver.TxStore, req driver.TxRequest) (driver.TxStatus, error) {
 		return store.TryTx(ctx, tx, req)
@@ -60,7 +60,13 @@ func (l *Locker) lockTx(ctx context.Context, tx *sql.Tx, name string, shared, wa
 // LockTxBy is for packages that know other kinds of transactions, such as lockpg. It
 // implements [driver.TxLocker].
 func (l *Locker) LockTxBy(ctx context.Context, name string, shared, wait bool, f driver.TxFunc) (token int64, err error) {
-	if err := driver.CheckName(name); err != nil {
+	switch {
+	case l == nil:
+		return 0, driver.NilError("*Locker")
+	case f == nil:
+		return 0, driver.NilError("function")
+	}
+	if err := checkCall(ctx, name); err != nil {
 		return 0, err
 	}
 	store := l.mode.txs()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -29,8 +28,11 @@ func NewUnique(ctx context.Context, db driver.UniqueDatabase, opts *UniqueOption
 	if err != nil {
 		return nil, err
 	}
+	if err := driver.CheckContext(ctx); err != nil {
+		return nil, err
+	}
 	if db == nil {
-		return nil, fmt.Errorf("%w: the database is nil", ErrInvalidOption)
+		return nil, driver.NilError("database")
 	}
 	id := newID()
 	store, err := opened(ctx, &cfg, db.Classify, func() (driver.LeaseStore, error) {

@@ -21,7 +21,7 @@ import (
 // refuses. It holds no connection between two looks.
 func (l *Locker) Watch(ctx context.Context, name string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
-		if err := driver.CheckName(name); err != nil {
+		if err := checkCall(ctx, name); err != nil {
 			yield(Info{}, err)
 			return
 		}

@@ -48,7 +48,7 @@ var _ gocron.Locker = (*Locker)(nil)
 // the prefix.
 func NewLocker(locks *sqllock.Locker, prefix string, opts ...sqllock.LockOption) (*Locker, error) {
 	if locks == nil {
-		return nil, fmt.Errorf("gocronlock: %w: the *sqllock.Locker is nil", sqllock.ErrInvalidOption)
+		return nil, fmt.Errorf("gocronlock: %w", driver.NilError("*sqllock.Locker"))
 	}
 	if err := driver.CheckName(prefix + "x"); err != nil {
 		return nil, fmt.Errorf("gocronlock: the prefix: %w", err)
@@ -70,6 +70,9 @@ func NewLocker(locks *sqllock.Locker, prefix string, opts ...sqllock.LockOption)
 //
 // A lease that ctx carries is not re-entered.
 func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
+	if err := driver.CheckContext(ctx); err != nil {
+		return nil, fmt.Errorf("gocronlock: %w", err)
+	}
 	r := &run{locker: l, key: key}
 	if !l.enter(r) {
 		return nil, fmt.Errorf("gocronlock: a run of %q in this process has not ended: %w", key, sqllock.ErrHeld)

@@ -64,13 +64,16 @@ type term struct {
 //
 // The lease is renewed for as long as the migrations take. Keep locks open until
 // goose has returned. New runs no SQL. It returns [sqllock.ErrInvalidOption] if locks
-// is nil, and [sqllock.ErrInvalidName].
+// or an option is nil, and [sqllock.ErrInvalidName].
 func New(locks *sqllock.Locker, name string, opts ...sqllock.LockOption) (*Locker, error) {
 	if locks == nil {
-		return nil, fmt.Errorf("gooselock: %w: the *sqllock.Locker is nil", sqllock.ErrInvalidOption)
+		return nil, fmt.Errorf("gooselock: %w", driver.NilError("*sqllock.Locker"))
 	}
 	if err := driver.CheckName(name); err != nil {
 		return nil, fmt.Errorf("gooselock: %w", err)
+	}
+	if slices.ContainsFunc(opts, func(opt sqllock.LockOption) bool { return opt == nil }) {
+		return nil, fmt.Errorf("gooselock: %w", driver.NilError("sqllock.LockOption"))
 	}
 	return &Locker{locks: locks, name: name, opts: slices.Clone(opts), slot: make(chan struct{}, 1)}, nil
 }
@@ -89,6 +92,9 @@ func New(locks *sqllock.Locker, name string, opts ...sqllock.LockOption) (*Locke
 // Do returns the errors of fn and of the unlock, joined; so an [sqllock.ErrLost] if
 // the lease was lost, even if goose noticed nothing.
 func (l *Locker) Do(ctx context.Context, fn func(ctx context.Context) error) error {
+	if fn == nil {
+		return fmt.Errorf("gooselock: %w", driver.NilError("function"))
+	}
 	return l.locks.Do(ctx, l.name, func(ctx context.Context, _ *sqllock.Lease) error { return fn(ctx) }, l.opts...)
 }
 
@@ -124,6 +130,9 @@ func (l *Locker) Lease() *sqllock.Lease {
 
 // lock begins a term, with the session of conn if that is not nil.
 func (l *Locker) lock(ctx context.Context, conn *sql.Conn) error {
+	if err := driver.CheckContext(ctx); err != nil {
+		return fmt.Errorf("gooselock: %w", err)
+	}
 	select {
 	case l.slot <- struct{}{}:
 	case <-ctx.Done():

@@ -135,3 +135,35 @@ func TestALeaseThatTheContextCarriesIsEntered(t *testing.T) {
 		}
 	})
 }
+
+func TestNothingIsRefused(t *testing.T) {
+	onEach(t, func(t *testing.T, d *testdb.Database) {
+		db := d.Open(t)
+		locks := newLocks(t, unique, d.Engine(), db, longTTL)
+		if l, err := gooselock.New(locks, lockName, nil); l != nil || !errors.Is(err, sqllock.ErrInvalidOption) {
+			t.Errorf("with an option that is nil: %v, %v", l, err)
+		}
+		l := newLocker(t, locks)
+		var nobody context.Context
+		conn := newConn(t, db)
+		for what, err := range map[string]error{
+			"Do without a context":          l.Do(nobody, func(context.Context) error { return nil }),
+			"Do without a function":         l.Do(t.Context(), nil),
+			"Lock without a context":        l.Lock(nobody, db),
+			"SessionLock without a context": l.SessionLock(nobody, conn),
+		} {
+			if !errors.Is(err, sqllock.ErrInvalidOption) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if err := l.SessionLock(t.Context(), conn); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.SessionUnlock(nobody, conn); !errors.Is(err, sqllock.ErrInvalidOption) {
+			t.Errorf("SessionUnlock without a context: %v", err)
+		}
+		if err := errors.Join(l.SessionLock(t.Context(), conn), l.SessionUnlock(t.Context(), conn)); err != nil {
+			t.Errorf("after an unlock without a context: %v", err)
+		}
+	})
+}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/sqlconn"
 )
 
@@ -25,7 +26,7 @@ import (
 // to one session: no pooler in transaction mode.
 func (l *Locker) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	if conn == nil {
-		return fmt.Errorf("gooselock: %w: the *sql.Conn is nil", sqllock.ErrInvalidOption)
+		return fmt.Errorf("gooselock: %w", driver.NilError("*sql.Conn"))
 	}
 	return l.lock(ctx, conn)
 }
@@ -35,7 +36,7 @@ func (l *Locker) SessionLock(ctx context.Context, conn *sql.Conn) error {
 // is not known whether it has.
 func (l *Locker) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	if conn == nil {
-		return fmt.Errorf("gooselock: %w: the *sql.Conn is nil", sqllock.ErrInvalidOption)
+		return fmt.Errorf("gooselock: %w", driver.NilError("*sql.Conn"))
 	}
 	return l.unlock(ctx, conn)
 }
@@ -127,6 +128,9 @@ func (p *pin) wait(ctx context.Context, conn *sql.Conn) error {
 func (p *pin) free(ctx context.Context, conn *sql.Conn) error {
 	if p.undo == "" {
 		return nil
+	}
+	if ctx == nil { // the lease tells of it
+		ctx = context.Background()
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), freeTimeout)
 	defer cancel()

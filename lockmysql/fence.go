@@ -24,11 +24,11 @@ import (
 // ErrInvalidOption if the token is not positive, before any SQL, and otherwise
 // the error of the database. The transaction must then be rolled back.
 func Fence(ctx context.Context, tx *sql.Tx, resource string, token int64, opts ...Option) error {
-	d := &Database{prefix: driver.DefaultPrefix}
-	for _, opt := range opts {
-		opt(d)
+	if tx == nil {
+		return driver.NilError("*sql.Tx")
 	}
-	if err := errors.Join(append(d.problems, driver.CheckFence(resource, token))...); err != nil {
+	d := newDatabase(opts)
+	if err := errors.Join(append(d.problems, driver.CheckContext(ctx), driver.CheckFence(resource, token))...); err != nil {
 		return err
 	}
 	q := newQueries(d.prefix)

@@ -36,7 +36,6 @@ type Database struct {
 	db       *sql.DB
 	prefix   string
 	unsafe   bool
-	readOnly bool    // the account may only read
 	problems []error // found by DB and the options; told when it is used
 
 	hash func(name string) [16]byte // of the mode advisory, in tests; else see AdvisoryKey
@@ -72,27 +71,38 @@ func AllowUnsafeDurability() Option {
 	return func(d *Database) { d.unsafe = true }
 }
 
-// ReadOnly is for an account that may only read: List, Inspect and Watch work, and what
-// writes fails with the server's error. The default is that a constructor tries whether
-// the account may write, so that a missing privilege shows there.
-func ReadOnly() Option {
-	return func(d *Database) { d.readOnly = true }
-}
-
 // DB keeps locks through an application's handle, which is never closed. What is
 // wrong with the handle or the options is told by the constructor that gets the
 // Database, before any SQL.
 func DB(db *sql.DB, opts ...Option) *Database {
-	d := &Database{db: db, prefix: driver.DefaultPrefix}
-	for _, opt := range opts {
-		opt(d)
-	}
-	if db == nil {
-		d.problems = append(d.problems, fmt.Errorf("%w: the *sql.DB is nil", driver.ErrInvalidOption))
-	} else if t := fmt.Sprintf("%T", db.Driver()); isForeign(t) {
-		d.problems = append(d.problems, fmt.Errorf("%w: %s is not a driver of MySQL", driver.ErrInvalidOption, t))
+	d := newDatabase(opts)
+	d.db = db
+	if db != nil {
+		if t := fmt.Sprintf("%T", db.Driver()); isForeign(t) {
+			d.problems = append(d.problems, fmt.Errorf("%w: %s is not a driver of MySQL", driver.ErrInvalidOption, t))
+		}
 	}
 	return d
+}
+
+func newDatabase(opts []Option) *Database {
+	d := &Database{prefix: driver.DefaultPrefix}
+	for _, opt := range opts {
+		if opt == nil {
+			d.problems = append(d.problems, driver.NilError("Option"))
+			continue
+		}
+		opt(d)
+	}
+	return d
+}
+
+// check tells what is wrong before any SQL.
+func (d *Database) check() error {
+	if d == nil || d.db == nil {
+		return driver.NilError("*sql.DB")
+	}
+	return errors.Join(d.problems...)
 }
 
 func isForeign(driverType string) bool {
@@ -106,7 +116,7 @@ func isForeign(driverType string) bool {
 
 // Migration implements [driver.Migratable].
 func (d *Database) Migration() (driver.Migration, error) {
-	if err := errors.Join(d.problems...); err != nil {
+	if err := d.check(); err != nil {
 		return driver.Migration{}, err
 	}
 	return driver.Migration{
@@ -120,7 +130,7 @@ func (d *Database) Migration() (driver.Migration, error) {
 
 // OpenUnique implements [driver.UniqueDatabase].
 func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver.LeaseStore, error) {
-	if err := errors.Join(d.problems...); err != nil {
+	if err := d.check(); err != nil {
 		return nil, err
 	}
 	pool := &sqlconn.Pool{DB: d.db}

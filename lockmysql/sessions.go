@@ -44,7 +44,7 @@ const minSessionTTL = 2 * time.Second
 
 // openSessions checks what can be checked before any SQL, and then the server.
 func (d *Database) openSessions(ctx context.Context, client driver.Client, opts driver.SessionOptions, mode string) (*sessions, error) {
-	if err := errors.Join(d.problems...); err != nil {
+	if err := d.check(); err != nil {
 		return nil, err
 	}
 	most := d.db.Stats().MaxOpenConnections
@@ -66,7 +66,7 @@ func (d *Database) openSessions(ctx context.Context, client driver.Client, opts 
 		if err := d.inspect(ctx, session{conn}, s.base); err != nil {
 			return err
 		}
-		return s.inspect(ctx, session{conn}, d.readOnly)
+		return s.inspect(ctx, session{conn})
 	})
 	if err != nil {
 		_ = s.control.Close()

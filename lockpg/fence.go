@@ -26,7 +26,10 @@ import (
 // ErrInvalidOption if the token is not positive, before any SQL, and otherwise
 // the error of the database. The transaction must then be rolled back.
 func Fence(ctx context.Context, tx pgx.Tx, resource string, token int64, opts ...Option) error {
-	q, err := fenceQuery(resource, token, opts)
+	if tx == nil {
+		return driver.NilError("pgx.Tx")
+	}
+	q, err := fenceQuery(ctx, resource, token, opts)
 	if err != nil {
 		return err
 	}
@@ -39,7 +42,10 @@ func Fence(ctx context.Context, tx pgx.Tx, resource string, token int64, opts ..
 
 // FenceSQL is [Fence] for a transaction of database/sql.
 func FenceSQL(ctx context.Context, tx *sql.Tx, resource string, token int64, opts ...Option) error {
-	q, err := fenceQuery(resource, token, opts)
+	if tx == nil {
+		return driver.NilError("*sql.Tx")
+	}
+	q, err := fenceQuery(ctx, resource, token, opts)
 	if err != nil {
 		return err
 	}
@@ -54,9 +60,9 @@ func FenceSQL(ctx context.Context, tx *sql.Tx, resource string, token int64, opt
 	return fenced(resource, token, n)
 }
 
-func fenceQuery(resource string, token int64, opts []Option) (string, error) {
+func fenceQuery(ctx context.Context, resource string, token int64, opts []Option) (string, error) {
 	d := newDatabase(opts)
-	if err := errors.Join(append(d.problems, driver.CheckFence(resource, token))...); err != nil {
+	if err := errors.Join(append(d.problems, driver.CheckContext(ctx), driver.CheckFence(resource, token))...); err != nil {
 		return "", err
 	}
 	return newQueries(d.schema, d.prefix).fence, nil

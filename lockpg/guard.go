@@ -3,9 +3,11 @@ package lockpg
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/sqllock/sqllock/driver"
 )
@@ -15,7 +17,10 @@ import (
 // and returns.
 func Guard(ctx context.Context, tx pgx.Tx, lease driver.Guardable) error {
 	if tx == nil {
-		return fmt.Errorf("%w: the pgx.Tx is nil", driver.ErrInvalidOption)
+		return driver.NilError("pgx.Tx")
+	}
+	if lease == nil {
+		return driver.NilError("lease")
 	}
 	return lease.GuardBy(ctx, func(ctx context.Context, ls driver.GuardStore, req driver.GuardRequest) (driver.GuardStatus, error) {
 		s, ok := ls.(guarding)
@@ -40,16 +45,34 @@ var (
 // InTx is the InTx of a *sqllock.Lease on a pool of pgx: it begins a transaction,
 // guards the lease in it, calls fn, and commits. It rolls back if fn returns an
 // error or panics, or if ctx ends. Pass a context that ends with the lease, as
-// Lease.Bind makes it.
+// Lease.Bind makes it: if that has ended, the error is its cause as well, so that of a
+// lease that was lost is a *sqllock.LostError.
 func InTx(ctx context.Context, db interface {
 	BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
 }, lease driver.Guardable, opts pgx.TxOptions, fn func(ctx context.Context, tx pgx.Tx) error) error {
-	return pgx.BeginTxFunc(ctx, db, opts, func(tx pgx.Tx) error {
+	if err := driver.CheckContext(ctx); err != nil {
+		return err
+	}
+	pool, isPool := db.(*pgxpool.Pool)
+	conn, isConn := db.(*pgx.Conn)
+	switch {
+	case db == nil, isPool && pool == nil, isConn && conn == nil:
+		return driver.NilError("pool")
+	case lease == nil:
+		return driver.NilError("lease")
+	case fn == nil:
+		return driver.NilError("function")
+	}
+	err := pgx.BeginTxFunc(ctx, db, opts, func(tx pgx.Tx) error {
 		if err := Guard(ctx, tx, lease); err != nil {
 			return err
 		}
 		return fn(ctx, tx)
 	})
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
 }
 
 // Guard implements driver.GuardStore.

@@ -2,6 +2,7 @@ package lockpg_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"testing"
 	"time"
@@ -178,4 +179,35 @@ func TestAForceUnlockThatWaitsForAGuardStarvesNoRenewal(t *testing.T) {
 			t.Errorf("Unlock of %q: %v", lease.Name(), err)
 		}
 	}
+}
+
+func TestInTxTellsOfALossThatEndedItsContext(t *testing.T) {
+	pool, locks := pooled(t)
+	lost := func(err error) {
+		t.Helper()
+		if l := new(sqllock.LostError); !errors.As(err, &l) || l.Reason != sqllock.LostMaxHold {
+			t.Errorf("InTx = %v, want a LostError", err)
+		}
+	}
+	limited := func() *sqllock.Lease {
+		t.Helper()
+		lease, err := locks.Lock(t.Context(), "a", sqllock.MaxHold(500*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = lease.Unlock(context.Background()) })
+		return lease
+	}
+	lease := limited()
+	bound, cancel := lease.Bind(t.Context())
+	defer cancel()
+	lost(lockpg.InTx(bound, pool, lease, pgx.TxOptions{}, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `SELECT pg_sleep(60)`)
+		return err
+	}))
+	_ = lease.Unlock(t.Context())
+	lost(limited().InTx(t.Context(), nil, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `SELECT pg_sleep(60)`)
+		return err
+	}))
 }

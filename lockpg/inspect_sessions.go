@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/sqllock/sqllock/driver"
-	"github.com/sqllock/sqllock/internal/sqlconn"
 )
 
 // inspectSessions refuses a server that cannot keep locks in sessions. It also
@@ -31,7 +30,7 @@ func (d *Database) inspectSessions(ctx context.Context, conn *sql.Conn, s *sessi
 	if err := checkSessionTables(ctx, conn, s, mode, &info); err != nil {
 		return info, false, err
 	}
-	return info, isolate, checkDirect(ctx, conn, s.pool, d.sessionPooler)
+	return info, isolate, d.checkDirect(ctx, conn, s)
 }
 
 // refuseEngine refuses what speaks as Postgres does and keeps no locks in sessions,
@@ -85,7 +84,7 @@ func checkSessionTables(ctx context.Context, conn *sql.Conn, s *sessions, mode s
 
 // checkDirect refuses a pooler between here and the server that gives a session's
 // connection to others between two transactions.
-func checkDirect(ctx context.Context, conn *sql.Conn, pool *sqlconn.Pool, sessionPooler bool) error {
+func (d *Database) checkDirect(ctx context.Context, conn *sql.Conn, s *sessions) error {
 	told := toldPID(conn)
 	pid, err := backend(ctx, conn)
 	if err != nil {
@@ -99,16 +98,16 @@ func checkDirect(ctx context.Context, conn *sql.Conn, pool *sqlconn.Pool, sessio
 		return pooled(fmt.Sprintf("it was served by backend %d, and then by %d", pid, again))
 	case told == pid:
 		return nil
-	case told != 0 && !sessionPooler:
+	case told != 0 && !d.sessionPooler:
 		return pooled(fmt.Sprintf("it is served by backend %d and was told that it would be %d", pid, told))
 	}
-	return checkKept(ctx, conn, pool, pid)
+	return d.checkKept(ctx, conn, s, pid)
 }
 
 // checkKept looks whether somebody else can get the backend that serves a connection
 // between two transactions.
-func checkKept(ctx context.Context, conn *sql.Conn, pool *sqlconn.Pool, pid int64) error {
-	other, err := pool.Reserve(ctx)
+func (d *Database) checkKept(ctx context.Context, conn *sql.Conn, s *sessions, pid int64) error {
+	other, err := s.pool.Reserve(ctx)
 	if err != nil {
 		return err
 	}

@@ -73,9 +73,8 @@ func AllowUnsafeDurability() Option {
 }
 
 // AllowSessionPooler accepts connections through a pooler in session mode, such as
-// pgbouncer with pool_mode = session, for the modes that keep locks in sessions, and to
-// listen in the unique mode. The default is to refuse all poolers in those modes, and
-// not to listen through one: waiters poll. One in transaction mode, which would give
+// pgbouncer with pool_mode = session, for the modes that keep locks in sessions. The
+// default is to refuse all poolers there. One in transaction mode, which would give
 // the locks of a session to others, is refused still, as far as that can be found
 // out. The pooler sees to it that a client that has vanished is noticed: the server
 // sees the pooler only.
@@ -90,7 +89,7 @@ func DB(db *sql.DB, opts ...Option) *Database {
 	d := newDatabase(opts)
 	d.db = db
 	if db == nil {
-		d.problems = append(d.problems, fmt.Errorf("%w: the *sql.DB is nil", driver.ErrInvalidOption))
+		d.problems = append(d.problems, driver.NilError("*sql.DB"))
 	} else if t := fmt.Sprintf("%T", db.Driver()); strings.Contains(t, "mysql") || strings.Contains(t, "sqlite") {
 		d.problems = append(d.problems, fmt.Errorf("%w: %s is not a driver of Postgres", driver.ErrInvalidOption, t))
 	}
@@ -102,7 +101,7 @@ func Pool(pool *pgxpool.Pool, opts ...Option) *Database {
 	d := newDatabase(opts)
 	d.pool = pool
 	if pool == nil {
-		d.problems = append(d.problems, fmt.Errorf("%w: the *pgxpool.Pool is nil", driver.ErrInvalidOption))
+		d.problems = append(d.problems, driver.NilError("*pgxpool.Pool"))
 	}
 	return d
 }
@@ -110,6 +109,10 @@ func Pool(pool *pgxpool.Pool, opts ...Option) *Database {
 func newDatabase(opts []Option) *Database {
 	d := &Database{prefix: driver.DefaultPrefix}
 	for _, opt := range opts {
+		if opt == nil {
+			d.problems = append(d.problems, driver.NilError("Option"))
+			continue
+		}
 		opt(d)
 	}
 	return d
@@ -143,8 +146,7 @@ func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver
 	if err != nil {
 		return nil, err
 	}
-	s := &store{pool: &p.Pool, source: &p.Pool, close: p.close, queries: newQueries(d.schema, d.prefix), client: client,
-		sessionPooler: d.sessionPooler}
+	s := &store{pool: &p.Pool, source: &p.Pool, close: p.close, queries: newQueries(d.schema, d.prefix), client: client}
 	err = s.source.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
 		s.info, s.isolate, err = d.inspect(ctx, conn, &s.queries)
 		return err
@@ -164,6 +166,9 @@ type handle struct {
 }
 
 func (d *Database) open() (*handle, error) {
+	if d == nil || d.db == nil && d.pool == nil && d.problems == nil {
+		return nil, driver.NilError("*lockpg.Database")
+	}
 	if err := errors.Join(d.problems...); err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -35,7 +34,10 @@ func TryRLockTx(ctx context.Context, tx pgx.Tx, locks driver.TxLocker, name stri
 
 func lockTx(ctx context.Context, tx pgx.Tx, locks driver.TxLocker, name string, shared, wait bool) (int64, error) {
 	if tx == nil {
-		return 0, fmt.Errorf("%w: the pgx.Tx is nil", driver.ErrInvalidOption)
+		return 0, driver.NilError("pgx.Tx")
+	}
+	if locks == nil {
+		return 0, driver.NilError("*sqllock.Locker")
 	}
 	return locks.LockTxBy(ctx, name, shared, wait, func(ctx context.Context, ts driver.TxStore, req driver.TxRequest) (driver.TxStatus, error) {
 		s, ok := ts.(txStore)

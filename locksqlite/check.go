@@ -18,10 +18,10 @@ var oldest = [2]int{3, 38}
 
 // check finds what is wrong before any SQL.
 func (d *Database) check() error {
-	if d.db == nil {
-		return fmt.Errorf("%w: the *sql.DB is nil", driver.ErrInvalidOption)
+	if d == nil || d.db == nil {
+		return driver.NilError("*sql.DB")
 	}
-	return driver.CheckIdentifier("table prefix", d.prefix)
+	return errors.Join(d.problem, driver.CheckIdentifier("table prefix", d.prefix))
 }
 
 // closedHandle says in our words that the handle is closed, which database/sql

@@ -23,8 +23,11 @@ import (
 // ErrInvalidOption if the token is not positive, before any SQL, and otherwise
 // the error of the database. The transaction must then be rolled back.
 func Fence(ctx context.Context, tx *sql.Tx, resource string, token int64, opts ...Option) error {
+	if tx == nil {
+		return driver.NilError("*sql.Tx")
+	}
 	d := DB(nil, opts...)
-	if err := errors.Join(driver.CheckIdentifier("table prefix", d.prefix), driver.CheckFence(resource, token)); err != nil {
+	if err := errors.Join(d.problem, driver.CheckIdentifier("table prefix", d.prefix), driver.CheckContext(ctx), driver.CheckFence(resource, token)); err != nil {
 		return err
 	}
 	res, err := tx.ExecContext(ctx, newQueries(d.prefix).fence, resource, token)

@@ -37,8 +37,9 @@ import (
 // Database is a SQLite database whose tables sqllock keeps its locks in. It is
 // made by [DB] and safe for concurrent use.
 type Database struct {
-	db     *sql.DB
-	prefix string
+	db      *sql.DB
+	prefix  string
+	problem error // of the options; told when it is used
 }
 
 var (
@@ -64,6 +65,10 @@ func TablePrefix(prefix string) Option {
 func DB(db *sql.DB, opts ...Option) *Database {
 	d := &Database{db: db, prefix: driver.DefaultPrefix}
 	for _, opt := range opts {
+		if opt == nil {
+			d.problem = driver.NilError("Option")
+			continue
+		}
 		opt(d)
 	}
 	return d

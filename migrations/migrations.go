@@ -89,6 +89,9 @@ func FS(db driver.Migratable) (fs.FS, error) {
 
 // run calls fn with a migrator for db.
 func run(ctx context.Context, db driver.Migratable, what string, fn func(*migrator, context.Context) error) error {
+	if err := driver.CheckContext(ctx); err != nil {
+		return wrap(what, err)
+	}
 	m, err := newMigrator(db)
 	if err != nil {
 		return wrap(what, err)

@@ -27,7 +27,7 @@ type migrator struct {
 // newMigrator runs no SQL. The caller calls Close.
 func newMigrator(db driver.Migratable) (*migrator, error) {
 	if db == nil {
-		return nil, fmt.Errorf("%w: the database is nil", driver.ErrInvalidOption)
+		return nil, driver.NilError("database")
 	}
 	desc, err := db.Migration()
 	if err != nil {
