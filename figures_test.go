@@ -1,0 +1,323 @@
+package sqllock_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const (
+	benchText  = "bench/results/2026-11-21.txt"
+	benchRows  = "bench/results/2026-11-21.json"
+	faultsText = "faults/results/2026-11-22.txt"
+
+	// byHand is the source of figures without a file. The text says so too.
+	byHand = "by hand"
+)
+
+// figuresMark begins the comment above a table of measured figures that says what they
+// are made from.
+const figuresMark = "<!-- figures: "
+
+// table is one in a document, without its heading.
+type table struct {
+	where   string
+	source  string // what the mark above it says
+	heading []string
+	rows    [][]string
+	before  string // the text from the last heading on
+}
+
+func (t *table) isMeasured() bool {
+	n := 0
+	for _, row := range t.rows {
+		for _, cell := range row[1:] {
+			if measuredFigure.MatchString(cell) {
+				n++
+			}
+		}
+	}
+	return n >= 10
+}
+
+var measuredFigure = regexp.MustCompile(`^[\d,]+(\.\d+)?( |$|,)`)
+
+// tables returns those of a document.
+func tables(t *testing.T, file string) (found []*table) {
+	t.Helper()
+	var open *table
+	var source string
+	var before []string
+	for i, line := range strings.Split(readDoc(t, file), "\n") {
+		mark, marked := strings.CutPrefix(line, figuresMark)
+		switch {
+		case strings.HasPrefix(line, "|---"):
+			continue
+		case strings.HasPrefix(line, "|"):
+			cells := strings.Split(strings.Trim(line, "|"), "|")
+			for k := range cells {
+				cells[k] = strings.TrimSpace(cells[k])
+			}
+			if open == nil {
+				open = &table{where: fmt.Sprintf("%s:%d", file, i+1), source: source, heading: cells, before: strings.Join(before, "\n")}
+				found = append(found, open)
+			} else {
+				open.rows = append(open.rows, cells)
+			}
+			continue
+		case marked:
+			source = strings.TrimSuffix(mark, " -->")
+			continue
+		case strings.HasPrefix(line, "#"):
+			before = nil
+		}
+		if open = nil; line != "" {
+			source = ""
+		}
+		before = append(before, line)
+	}
+	return found
+}
+
+// figuresFrom are the tables of all documents that come from a source. There is one at
+// least.
+func figuresFrom(t *testing.T, source string) (found []*table) {
+	t.Helper()
+	for _, file := range documents(t) {
+		for _, tab := range tables(t, file) {
+			if tab.source == source {
+				found = append(found, tab)
+			}
+		}
+	}
+	if len(found) == 0 {
+		t.Errorf("no table comes from %q", source)
+	}
+	return found
+}
+
+func documents(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(files, "README.md")
+}
+
+func TestEachTableOfMeasuredFiguresSaysWhereTheyComeFrom(t *testing.T) {
+	for _, file := range documents(t) {
+		for _, tab := range tables(t, file) {
+			switch {
+			case tab.source == byHand:
+				if !strings.Contains(tab.before, "eported by hand") {
+					t.Errorf("%s: the text above does not say that the figures were reported by hand", tab.where)
+				}
+			case tab.source == "" && tab.isMeasured():
+				t.Errorf("%s: a line %q… names no source above the table of %q", tab.where, figuresMark, tab.heading)
+			case strings.HasSuffix(tab.source, " output"):
+				sameRows(t, tab, outputRows(readDoc(t, strings.TrimSuffix(tab.source, " output")), tab.heading))
+			case tab.source != "" && !slices.Contains([]string{benchText + " goals", benchRows + " cycles", faultsText + " nemeses", faultsText + " locks"}, tab.source):
+				t.Errorf("%s: nothing compares figures from %q", tab.where, tab.source)
+			}
+		}
+	}
+}
+
+func TestTheGoalsInTheDocumentsAreThoseOfTheRun(t *testing.T) {
+	_, text, _ := strings.Cut(readDoc(t, benchText), "\ngoals (")
+	var want [][]string
+	missed := 0
+	for line := range strings.Lines(text) {
+		cells := regexp.MustCompile(` {2,}`).Split(strings.TrimSpace(line), -1)
+		if len(cells) != 4 {
+			continue
+		}
+		if cells[2] == "MISSED" {
+			missed++
+		}
+		want = append(want, []string{cells[3], cells[1], cells[0], cells[2]})
+	}
+	for _, tab := range figuresFrom(t, benchText+" goals") {
+		sameRows(t, tab, want)
+	}
+	if sentence := fmt.Sprintf("%d of these %d goals are missed.", missed, len(want)); !strings.Contains(readDoc(t, "docs/performance.md"), sentence) {
+		t.Errorf("docs/performance.md does not say %q", sentence)
+	}
+}
+
+func TestTheThroughputInTheReadmeIsThatOfTheRun(t *testing.T) {
+	contenders := map[string]string{
+		"**sqllock**, Postgres, unique":            "sqllock/postgres/unique",
+		"**sqllock**, Postgres, advisory":          "sqllock/postgres/advisory",
+		"**sqllock**, MariaDB, unique":             "sqllock/mariadb/unique",
+		"**sqllock**, SQLite, unique, one process": "sqllock/sqlite/unique",
+		"rueidis, Redis in memory":                 "rueidis",
+		"rueidis, Redis with appendfsync always":   "rueidis/always",
+		"redislock, Redis in memory":               "redislock",
+		"redislock, Redis with appendfsync always": "redislock/always",
+		"redsync, Redis in memory":                 "redsync",
+		"etcd, concurrency.Mutex":                  "etcd",
+		"ZooKeeper, the lock recipe":               "zookeeper",
+	}
+	var results struct {
+		Rows []struct {
+			Workload, Contender string
+			Callers             int
+			Durable             bool
+			Cycles              float64 `json:"cycles_per_s"`
+		}
+	}
+	if err := json.Unmarshal([]byte(readDoc(t, benchRows)), &results); err != nil {
+		t.Fatal(err)
+	}
+	of := func(contender string, callers int) string {
+		for _, r := range results.Rows {
+			if r.Workload == "distinct" && r.Contender == contender && r.Callers == callers {
+				return thousands(int(r.Cycles + 0.5))
+			}
+		}
+		return "—"
+	}
+	for _, tab := range figuresFrom(t, benchRows+" cycles") {
+		var want [][]string
+		for _, row := range tab.rows {
+			c := contenders[row[0]]
+			durable := "no"
+			for _, r := range results.Rows {
+				if r.Contender == c && r.Durable {
+					durable = "yes"
+				}
+			}
+			want = append(want, []string{row[0], durable, of(c, 1), of(c, 256), of(c, 1024), of(c+"@1ms", 1024)})
+		}
+		sameRows(t, tab, want)
+	}
+}
+
+var (
+	faultCell  = regexp.MustCompile(`(?m)^(?:ok|FAIL) +([\w-]+)/(\w+)/(\w+):`)
+	faultSums  = regexp.MustCompile(`(?m)^ +([\w-]+) +(\w+) +(\w+)((?: +\d+){12})$`)
+	faultInAll = regexp.MustCompile(`(?m)^in all: (\d+) runs of cells, (\d+) acquisitions, (\d+) hand-overs, (\d+) faults`)
+)
+
+func TestTheFaultsInTheDocumentsAreThoseOfTheRun(t *testing.T) {
+	// The first run is the long one; of the second the text tells the sums.
+	runs := strings.SplitAfter(readDoc(t, faultsText), " failures\n")
+	for _, source := range []string{"nemeses", "locks"} {
+		for _, tab := range figuresFrom(t, faultsText+" "+source) {
+			var want [][]string
+			for _, row := range tab.rows {
+				want = append(want, faultRowOf(runs[0], row[0]))
+			}
+			sameRows(t, tab, want)
+		}
+	}
+	text := readDoc(t, correctness)
+	for _, run := range runs[:2] {
+		for _, n := range faultInAll.FindStringSubmatch(run)[1:] {
+			count, _ := strconv.Atoi(n)
+			if !strings.Contains(text, thousands(count)) {
+				t.Errorf("%s does not tell %s", correctness, thousands(count))
+			}
+		}
+	}
+}
+
+// faultRowOf sums up what a run says of a nemesis, of "mode, database", or of "all".
+func faultRowOf(run, label string) []string {
+	is := func(nemesis, mode, database string) bool {
+		return label == "all" || label == nemesis || label == mode+", "+database
+	}
+	cells := 0
+	for _, m := range faultCell.FindAllStringSubmatch(run, -1) {
+		if is(m[1], m[2], m[3]) {
+			cells++
+		}
+	}
+	sums := make([]int, 12)
+	for _, m := range faultSums.FindAllStringSubmatch(run, -1) {
+		if m[2] == "all" || !is(m[1], m[2], m[3]) {
+			continue
+		}
+		for i, field := range strings.Fields(m[4]) {
+			n, _ := strconv.Atoi(field)
+			sums[i] += n
+		}
+	}
+	row := []string{label, strconv.Itoa(cells)}
+	for _, n := range sums {
+		row = append(row, thousands(n))
+	}
+	return row
+}
+
+var outputGap = regexp.MustCompile(` {2,}`)
+
+// outputRows returns the rows of a table in what a program printed: in Markdown, or with
+// columns two spaces apart. It is the one whose heading begins with the first two cells
+// of a heading; of more columns than that has the first are taken.
+func outputRows(output string, heading []string) (rows [][]string) {
+	found := false
+	for line := range strings.Lines(output) {
+		line = strings.TrimSpace(line)
+		cells := outputGap.Split(line, -1)
+		if strings.HasPrefix(line, "|") {
+			cells = strings.Split(strings.Trim(line, "|"), "|")
+		}
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		switch {
+		case strings.HasPrefix(line, "|--"):
+		case found && len(cells) < len(heading):
+			return rows
+		case found:
+			rows = append(rows, cells[:len(heading)])
+		case len(cells) >= len(heading):
+			found = slices.Equal(cells[:2], heading[:2])
+		}
+	}
+	return rows
+}
+
+func TestATableIsFoundInWhatAProgramPrinted(t *testing.T) {
+	for name, c := range map[string]struct {
+		output  string
+		heading []string
+	}{
+		"peers":   {"\nSeed 1\n\n| system | fault | faults |\n|---|---|---|\n| a      | b c   | 1      |\n| d | e | 2 |\n\n| system | its token |\n", []string{"system", "fault", "faults"}},
+		"planted": {"bug  caught by  seconds\na    b c        1\nd    e          2\n", []string{"bug", "caught by", "seconds"}},
+		"mutants": {"mutant  change  killed by  seconds\nx:1  y  z  4\n\ntarget  mutants  killed  per cent  unclear\na  b c  1  9  0\nd  e  2  9  0\nsurvived: x\n", []string{"target", "mutants", "killed"}},
+	} {
+		if got, want := fmt.Sprint(outputRows(c.output, c.heading)), "[[a b c 1] [d e 2]]"; got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+}
+
+func sameRows(t *testing.T, tab *table, want [][]string) {
+	t.Helper()
+	if len(tab.rows) != len(want) {
+		t.Errorf("%s: %d rows, the results have %d", tab.where, len(tab.rows), len(want))
+	}
+	for i := range min(len(tab.rows), len(want)) {
+		if !slices.Equal(tab.rows[i], want[i]) {
+			t.Errorf("%s: row %d is\n%q, the results have\n%q", tab.where, i+1, tab.rows[i], want[i])
+		}
+	}
+}
+
+// thousands writes a number with commas.
+func thousands(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
