@@ -11,6 +11,9 @@
 // higher than that of every earlier lease of the name, which a protected resource
 // can check. The same name in two modes is two locks.
 //
+// In the modes for update and advisory the server frees a name when it ends the
+// session, before the holder can be told. There the token protects, and LockDelay.
+//
 // What a lease cannot do is stop a holder that does not look: a process may be
 // paused between its last look at the context and its write. Where that must do
 // no harm, the write must carry the token.
