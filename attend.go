@@ -34,8 +34,18 @@ func (t *tickets) attend() (next time.Duration, more bool) {
 		t.running = t.ears.linger(now)
 		return time.Second, t.running
 	}
+	if t.next <= now {
+		t.askDue(now)
+	}
+	t.ears.listenTo(t, now)
+	at := min(t.next, t.poll.look(t, now), t.cycles.look(t, now))
+	return max(min(at-now, time.Second), 0), true
+}
+
+// askDue asks for what is due, or gives the answer; the caller holds mu.
+func (t *tickets) askDue(now time.Duration) {
 	due := false
-	at := never
+	t.next = never
 	for _, x := range t.all {
 		due = due || !x.asking && x.due <= now
 	}
@@ -44,17 +54,20 @@ func (t *tickets) attend() (next time.Duration, more bool) {
 		case x.answer != nil && x.due <= now:
 			t.deliver(x)
 		case x.answer != nil:
-			at = min(at, x.due)
+			t.next = min(t.next, x.due)
 		case x.asking:
 		case due && x.due <= now+x.req.Life/6: // those that would be due soon come along
 			t.ask(x)
 		default:
-			at = min(at, x.due)
+			t.next = min(t.next, x.due)
 		}
 	}
-	t.ears.listenTo(t, now)
-	at = min(at, t.poll.look(t, now), t.cycles.look(t, now))
-	return max(min(at-now, time.Second), 0), true
+}
+
+// plan says when to ask again; the caller holds mu.
+func (t *tickets) plan(x *ticket, due time.Duration) {
+	x.due = due
+	t.next = min(t.next, due)
 }
 
 // ask sends the request of a ticket; the caller holds mu.
@@ -97,7 +110,7 @@ func (t *tickets) answered(x *ticket, a answer[driver.TicketResult]) {
 	case a.err != nil:
 		x.err = a.err
 		x.kind.alone = x.kind.alone || a.crowd
-		x.due = t.l.clock.now() + x.pauses.next()
+		t.plan(x, t.l.clock.now()+x.pauses.next())
 		t.kick()
 	default:
 		t.told(x, &a)
@@ -121,7 +134,7 @@ func (t *tickets) confirm(x *ticket, version int64) {
 		t.finish(x, *x.answer)
 	default:
 		x.err = r.err
-		x.due = t.l.clock.now() + x.pauses.next()
+		t.plan(x, t.l.clock.now()+x.pauses.next())
 		t.kick()
 	}
 }
@@ -133,14 +146,15 @@ func (t *tickets) told(x *ticket, a *answer[driver.TicketResult]) {
 	x.told, x.err = true, nil
 	x.holder = a.res.Holder
 	x.until = time.Duration(x.holder.Until-a.res.Now) * time.Microsecond
-	x.due = now + x.req.Life/3
+	due := now + x.req.Life/3
 	if a.res.Ahead == 0 {
 		switch {
 		case x.until > 0: // it is over at the earliest when the reply came that much later
-			x.due = min(x.due, now+x.until+time.Millisecond)
+			due = min(due, now+x.until+time.Millisecond)
 		default: // nobody seems to be in the way
-			x.due = min(x.due, now+x.pauses.next())
+			due = min(due, now+x.pauses.next())
 		}
 	}
+	t.plan(x, due)
 	t.kick()
 }

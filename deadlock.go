@@ -28,6 +28,9 @@ const (
 
 // look looks if it is time to, and returns when to do so again; the caller holds mu.
 func (c *cycles) look(t *tickets, now time.Duration) (at time.Duration) {
+	if t.carry == 0 {
+		return never
+	}
 	oldest := never
 	for _, x := range t.all {
 		if len(x.req.Carries) > 0 && x.told {

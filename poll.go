@@ -124,7 +124,7 @@ func (t *tickets) seen(row *driver.Row, before time.Duration) (changed bool) {
 	left := time.Duration(row.Holder.Until-row.Now) * time.Microsecond
 	if x := t.all[row.Holder.Acq]; x != nil && left > 0 {
 		if x.unclear { // it has to be confirmed
-			x.due = t.l.clock.now()
+			t.plan(x, t.l.clock.now())
 			return true
 		}
 		t.finish(x, reply{before: before, after: t.l.clock.now(), res: driver.GrantResult{
@@ -137,13 +137,13 @@ func (t *tickets) seen(row *driver.Row, before time.Duration) (changed bool) {
 	}
 	if row.Readers == 0 || left <= 0 {
 		if row.Gate <= row.Now {
-			line[0].due = t.l.clock.now()
+			t.plan(line[0], t.l.clock.now())
 		}
 		return changed
 	}
 	for _, x := range line { // they may be among those who share it
 		if changed && x.req.Shared {
-			x.due = t.l.clock.now()
+			t.plan(x, t.l.clock.now())
 		}
 	}
 	return changed

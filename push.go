@@ -93,7 +93,7 @@ func (t *tickets) heard(ctx context.Context, acq driver.ID) {
 	switch x := t.all[acq]; {
 	case x == nil:
 	case x.req.Shared: // the row does not say who shares it
-		x.due = now
+		t.plan(x, now)
 	default:
 		if t.poll.told == nil {
 			t.poll.told = make(map[string]struct{})

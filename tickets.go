@@ -30,6 +30,8 @@ type tickets struct {
 	mu      sync.Mutex
 	all     map[driver.ID]*ticket
 	names   map[string][]*ticket // in the order in which they came
+	next    time.Duration        // when something is due, or earlier
+	carry   int                  // of how many a deadlock is possible
 	running bool
 	wake    chan struct{}
 	ears    ears
@@ -129,10 +131,13 @@ func (t *tickets) enter(a *attempt, carries []driver.ID) *ticket {
 		unclear: a.unclear, since: a.since,
 		got: make(chan reply, 1),
 	}
-	x.due = x.entered
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.plan(x, x.entered)
 	t.all[x.req.Acq] = x
+	if len(carries) > 0 {
+		t.carry++
+	}
 	t.names[x.req.Name] = append(t.names[x.req.Name], x)
 	t.poll.hurry(t.l.cfg.pollMin(), x.entered)
 	if !t.running {
@@ -168,6 +173,9 @@ func (t *tickets) leave(x *ticket) bool {
 func (t *tickets) remove(x *ticket) {
 	x.over = true
 	delete(t.all, x.req.Acq)
+	if len(x.req.Carries) > 0 {
+		t.carry--
+	}
 	rest := slices.DeleteFunc(t.names[x.req.Name], func(y *ticket) bool { return y == x })
 	if len(rest) == 0 {
 		delete(t.names, x.req.Name)
@@ -197,7 +205,7 @@ func (t *tickets) finish(x *ticket, r reply) {
 		x.got <- r
 	} else if x.answer == nil {
 		x.answer = &r
-		x.due = t.l.clock.now() + lateAfter
+		t.plan(x, t.l.clock.now()+lateAfter)
 		t.kick()
 	}
 }
@@ -244,7 +252,7 @@ func (t *tickets) nudge(name string) {
 		if i > 0 && !x.req.Shared {
 			break
 		}
-		x.due = now
+		t.plan(x, now)
 		t.kick()
 		if !x.req.Shared {
 			break

@@ -51,7 +51,7 @@ type TicketRequest struct {
 type TicketResult struct {
 	GrantResult
 	// Ahead is how many tickets that are alive stand before this one, if it is not
-	// granted.
+	// granted. Of one that stays in line a store need not count more than 64.
 	Ahead int
 }
 

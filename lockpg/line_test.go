@@ -226,6 +226,51 @@ func TestThoseWhoStayInLineDoNotWriteTheRowOfTheName(t *testing.T) {
 	}
 }
 
+func TestThoseWhoStayInLineDoNotWaitForTheRowOfTheName(t *testing.T) {
+	db := migrated(t)
+	store := open(t, db)
+	grant(t, store, request("a", 1, time.Minute))
+	all := make([]driver.TicketRequest, 100)
+	for i := range all {
+		all[i] = waiter("a", 2+i)
+	}
+	line(t, store, all...)
+	expiry := func(aggregate string) int64 {
+		return get[int64](t, db, `SELECT `+aggregate+`(expires_at) FROM sqllock_ticket`)
+	}
+	before := expiry("max")
+	unlock := lockRow(t, db, `SELECT FROM sqllock_lock WHERE name = 'a' FOR UPDATE`)
+	for i, r := range line(t, store, all...) {
+		if r.Granted || r.Ahead != min(i, 64) || r.Holder.Acq != acq(1) {
+			t.Fatalf("%d: %+v", i, r)
+		}
+	}
+	unlock()
+	if after := expiry("min"); after <= before {
+		t.Errorf("a ticket that was asked for again lives until %d, as before", after)
+	}
+	if n := get[int](t, db, `SELECT count(*) FROM sqllock_ticket t JOIN sqllock_lock l USING (name) WHERE t.expires_at > l.wait_until`); n != 0 {
+		t.Errorf("%d tickets live longer than their row knows", n)
+	}
+
+	// One that is being served is passed over.
+	tx, err := db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.Exec(`DELETE FROM sqllock_ticket WHERE seq = 1`); err != nil {
+		t.Fatal(err)
+	}
+	line(t, store, all...)
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if n := get[int](t, db, `SELECT count(*) FROM sqllock_ticket`); n != len(all)-1 {
+		t.Errorf("there are %d tickets", n)
+	}
+}
+
 func TestABatchThatMeetsALockedRowChangesNothing(t *testing.T) {
 	db := migrated(t)
 	store := open(t, db)

@@ -259,8 +259,28 @@ DECLARE
 	tickets bigint;
 	changed boolean := false;
 	readers boolean := false;
+	stay    boolean := false; -- all have tickets, and nothing else is to be done
 BEGIN
 	SELECT k.* INTO l FROM "sqllock_lock" k WHERE k.name = n;
+	SELECT max(r.life) INTO longest FROM unnest(lives) r(life);
+
+	-- While somebody holds the name alone, those whose tickets will live for a while need
+	-- not lock the row of the name to stay: with many of them it would be locked for most of
+	-- the time. A ticket that is locked is just being served.
+	IF l.expires_at > at AND NOT l.acq = ANY (acqs) AND l.wait_until >= at + longest THEN
+		SELECT count(*) = cardinality(acqs) INTO stay FROM unnest(acqs, lives) r(acq, life)
+		JOIN "sqllock_ticket" t ON t.acq = r.acq
+		WHERE t.name = n AND t.seq > l.qhead AND t.expires_at > at + r.life / 6;
+	END IF;
+	IF stay THEN
+		WITH mine AS (
+			SELECT t.acq, r.life FROM unnest(acqs, lives) r(acq, life) JOIN "sqllock_ticket" t ON t.acq = r.acq
+			FOR NO KEY UPDATE OF t SKIP LOCKED
+		)
+		UPDATE "sqllock_ticket" t SET expires_at = greatest(t.expires_at, at + m.life) FROM mine m WHERE t.acq = m.acq;
+		SELECT k.* INTO l FROM "sqllock_lock" k WHERE k.name = n; -- who was served meanwhile
+		at := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+	END IF;
 	FOR look IN 1 .. 2 LOOP
 		IF l.expires_at > at AND l.acq = ANY (acqs) THEN
 			have := ARRAY[l.acq];
@@ -268,7 +288,7 @@ BEGIN
 			SELECT coalesce(array_agg(h.acq), '{}') INTO have FROM "sqllock_holder" h
 			WHERE h.name = n AND h.acq = ANY (acqs) AND h.version = l.version AND h.expires_at > at;
 		END IF;
-		EXIT WHEN look = 2 OR cardinality(have) = cardinality(acqs);
+		EXIT WHEN look = 2 OR stay OR cardinality(have) = cardinality(acqs);
 		LOOP
 			SELECT k.* INTO l FROM "sqllock_lock" k WHERE k.name = n FOR NO KEY UPDATE;
 			EXIT WHEN l.name IS NOT NULL;
@@ -281,7 +301,7 @@ BEGIN
 		have := '{}';
 	END LOOP;
 
-	IF cardinality(have) < cardinality(acqs) THEN
+	IF cardinality(have) < cardinality(acqs) AND NOT stay THEN
 		IF l.acq IS NULL AND l.others > 0 AND l.others_until > at THEN
 			WITH gone AS (
 				DELETE FROM "sqllock_holder" h WHERE h.name = n AND h.version = l.version AND h.expires_at <= at
@@ -315,7 +335,6 @@ BEGIN
 			l.qseq := l.qseq + tickets;
 			changed := true;
 		END IF;
-		SELECT max(r.life) INTO longest FROM unnest(lives) r(life);
 		IF l.wait_until < at + longest THEN -- with room, so that not each ticket writes the row
 			l.wait_until := at + longest + longest / 2;
 			changed := true;
@@ -335,12 +354,15 @@ BEGIN
 	WITH answer AS (
 		SELECT r.ord, r.acq = ANY (have) AS found,
 		       CASE WHEN r.acq = l.acq THEN CASE WHEN l.expires_at > at THEN l.expires_at END ELSE h.expires_at END AS until,
-		       w.ahead
+		       CASE WHEN stay THEN coalesce(w.ahead, 64) ELSE w.ahead END AS ahead
 		FROM unnest(acqs) WITH ORDINALITY r(acq, ord)
 		LEFT JOIN "sqllock_holder" h ON readers AND h.name = n AND h.acq = r.acq AND h.version = l.version AND h.expires_at > at
 		LEFT JOIN (
-			SELECT t.acq, row_number() OVER (ORDER BY t.seq) - 1 AS ahead FROM "sqllock_ticket" t
-			WHERE t.name = n AND t.seq > l.qhead AND t.expires_at > at
+			SELECT f.acq, row_number() OVER (ORDER BY f.seq) - 1 AS ahead FROM (
+				SELECT t.acq, t.seq FROM "sqllock_ticket" t
+				WHERE t.name = n AND t.seq > l.qhead AND t.expires_at > at
+				ORDER BY t.seq LIMIT CASE WHEN stay THEN 64 END
+			) f
 		) w ON w.acq = r.acq
 	)
 	SELECT a.ord, CASE WHEN a.until IS NOT NULL THEN l.version END, a.found, a.until, a.ahead, at, k.*, false
