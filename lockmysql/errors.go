@@ -21,6 +21,12 @@ func (e *unresolvedError) Unwrap() error { return e.err }
 
 func partly(err error) error { return &unresolvedError{err} }
 
+// unusableError says that a connection is not to be used, and that nothing was done on
+// it: another one may do.
+type unusableError struct{ error }
+
+func (e *unusableError) Unwrap() []error { return []error{e.error, sqldriver.ErrBadConn} }
+
 // errVanished says that somebody has deleted rows of names that were held.
 var errVanished = errors.New("lockmysql: rows of leases are missing")
 

@@ -3,7 +3,7 @@ package lockmysql
 import (
 	"context"
 	"database/sql"
-	sqldriver "database/sql/driver"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -33,11 +33,10 @@ func (h *host) into(more ...any) []any {
 // isWritable takes for read-only what a later version may know besides ON.
 func isWritable(readOnly string) bool { return readOnly == "0" || strings.EqualFold(readOnly, "OFF") }
 
-// Another connection may reach the right server: so these errors say that the
-// connection is not to be used, and that nothing was done on it.
+// Another connection may reach the right server.
 var (
-	errDemoted     = fmt.Errorf("%w: lockmysql: the server is read-only; locks need the primary", sqldriver.ErrBadConn)
-	errOtherServer = fmt.Errorf("%w: lockmysql: the lock and its token would be of two servers", sqldriver.ErrBadConn)
+	errDemoted     = &unusableError{errors.New("lockmysql: the server is read-only; locks need the primary")}
+	errOtherServer = &unusableError{errors.New("lockmysql: the lock and its token would be of two servers")}
 
 	errReadOnlyTx = fmt.Errorf("%w: the server of the transaction is read-only; locks need the primary", driver.ErrUnsupported)
 )

@@ -136,7 +136,10 @@ func (d *Database) refuse(s *server, info *driver.Info) error {
 	case s.on("transaction_read_only"), s.on("tx_read_only"):
 		return fmt.Errorf("%w: transactions of this session are read-only (transaction_read_only)", driver.ErrUnsupported)
 	case !s.on("autocommit"):
-		return fmt.Errorf("%w: autocommit is 0 in this session: what is locked would not be kept; remove autocommit from the DSN, or from init_connect", driver.ErrUnsupported)
+		return errNoAutocommit
+	case !s.is("completion_type", "", "NO_CHAIN", "0"):
+		return fmt.Errorf("%w: completion_type is %s in this session, not NO_CHAIN: what follows a transaction would not be kept; "+
+			"remove completion_type from the DSN, from init_connect, or from the server's settings", driver.ErrUnsupported, s.variables["completion_type"])
 	}
 	return d.doubt(s, info)
 }

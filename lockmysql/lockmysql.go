@@ -133,7 +133,7 @@ func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver
 	if err := d.check(); err != nil {
 		return nil, err
 	}
-	pool := &sqlconn.Pool{DB: d.db}
+	pool := &sqlconn.Pool{DB: d.db, Fit: fit}
 	s := &store{pool: pool, source: pool, queries: newQueries(d.prefix), client: client}
 	err := s.source.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
 		return d.inspect(ctx, session{conn}, s)

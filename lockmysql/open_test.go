@@ -93,6 +93,8 @@ func TestWhatTheServerSaysIsJudged(t *testing.T) {
 		{version: "CockroachDB CCL v23.1.0", err: driver.ErrInvalidOption, words: "CockroachDB"},
 		{version: "8.0.11-TiDB-v7.5.0", err: driver.ErrInvalidOption, words: "TiDB"},
 		{version: my, set: "autocommit=OFF", err: driver.ErrUnsupported, words: "autocommit"},
+		{version: my, set: "completion_type=CHAIN", err: driver.ErrUnsupported, words: "completion_type"},
+		{version: maria, set: "completion_type=RELEASE", err: driver.ErrUnsupported, words: "completion_type"},
 		{version: my, set: "read_only=ON", err: driver.ErrUnsupported, words: "read-only"},
 		{version: my, set: "super_read_only=1", err: driver.ErrUnsupported, words: "read-only"},
 		{version: maria, set: "read_only=NO_LOCK", err: driver.ErrUnsupported, words: "read-only"},

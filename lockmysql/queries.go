@@ -100,7 +100,7 @@ const (
 const (
 	queryVersion = `SELECT VERSION()`
 
-	queryCheck = `SHOW SESSION VARIABLES WHERE Variable_name IN ('autocommit', 'binlog_format',
+	queryCheck = `SHOW SESSION VARIABLES WHERE Variable_name IN ('autocommit', 'binlog_format', 'completion_type',
 	'innodb_flush_log_at_trx_commit', 'innodb_read_only', 'log_bin', 'max_allowed_packet', 'read_only', 'super_read_only', 'sync_binlog',
 	'transaction_isolation', 'transaction_read_only', 'tx_isolation', 'tx_read_only', 'wsrep_on')`
 

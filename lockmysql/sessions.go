@@ -55,7 +55,7 @@ func (d *Database) openSessions(ctx context.Context, client driver.Client, opts 
 	if err := driver.CheckPool(most); err != nil {
 		return nil, err
 	}
-	pool := &sqlconn.Pool{DB: d.db}
+	pool := &sqlconn.Pool{DB: d.db, Fit: fit}
 	s := &sessions{
 		base: &store{pool: pool, source: pool, queries: newQueries(d.prefix), client: client},
 		q:    newTermQueries(d.prefix, mode), client: client,

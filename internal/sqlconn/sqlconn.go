@@ -37,6 +37,9 @@ type Pool struct {
 	// End ends a connection of the driver where its Close does not, because it
 	// gives the connection back to a pool below. It may be nil.
 	End func(driverConn any)
+	// Fit looks at each connection that comes from the pool: after an error it is ended,
+	// and another one is tried if the error is driver.ErrBadConn. It may be nil.
+	Fit func(context.Context, *sql.Conn) error
 }
 
 var _ Source = (*Pool)(nil)
@@ -71,7 +74,23 @@ func (p *Pool) Reserve(ctx context.Context) (*Reserved, error) {
 	return &Reserved{conn: conn, end: p.End}, nil
 }
 
-func (p *Pool) conn(ctx context.Context) (*sql.Conn, error) {
+func (p *Pool) conn(ctx context.Context) (conn *sql.Conn, err error) {
+	for range MaxStale {
+		if conn, err = p.take(ctx); err != nil || p.Fit == nil {
+			return conn, err
+		}
+		if err = AfterTx(conn, func() error { return p.Fit(ctx, conn) }); err == nil {
+			return conn, nil
+		}
+		Destroy(conn, p.End)
+		if !errors.Is(err, sqldriver.ErrBadConn) {
+			break
+		}
+	}
+	return nil, err
+}
+
+func (p *Pool) take(ctx context.Context) (*sql.Conn, error) {
 	exhausted := p.Exhausted()
 	conn, err := p.DB.Conn(ctx)
 	if err != nil && exhausted && ctx.Err() != nil {
