@@ -141,7 +141,25 @@ func (d *Database) refuse(s *server, info *driver.Info) error {
 		return fmt.Errorf("%w: completion_type is %s in this session, not NO_CHAIN: what follows a transaction would not be kept; "+
 			"remove completion_type from the DSN, from init_connect, or from the server's settings", driver.ErrUnsupported, s.variables["completion_type"])
 	}
+	if err := s.refuseLanguage(); err != nil {
+		return err
+	}
 	return d.doubt(s, info)
+}
+
+// refuseLanguage refuses settings by which the server understands other than what is
+// written in queries.go.
+func (s *server) refuseLanguage() error {
+	for mode := range strings.SplitSeq(s.variables["sql_mode"], ",") {
+		if mode == "ORACLE" || mode == "EMPTY_STRING_IS_NULL" {
+			return fmt.Errorf("%w: sql_mode has %s in this session; set another one in the DSN, such as sql_mode='STRICT_TRANS_TABLES'", driver.ErrUnsupported, mode)
+		}
+	}
+	switch set := s.variables["character_set_connection"]; set {
+	case "utf16", "utf16le", "utf32", "ucs2":
+		return fmt.Errorf("%w: character_set_connection is %s in this session; set charset=utf8mb4 in the DSN", driver.ErrUnsupported, set)
+	}
+	return nil
 }
 
 // doubt looks at what the server does when it crashes or is one of many.

@@ -68,14 +68,15 @@ const (
 )
 
 // Requests come as a JSON array of arrays, see batch, so that a statement is the
-// same for any number of them.
+// same for any number of them. Their texts are digits, whatever the character set of the
+// database, which would be the columns' otherwise.
 const (
-	withName    = `JSON_TABLE(?, '$[*]' COLUMNS (i FOR ORDINALITY, name VARCHAR(510) PATH '$[0]'`
-	withVersion = withName + `, acq CHAR(32) PATH '$[1]', version BIGINT PATH '$[2]'`
+	withName    = `JSON_TABLE(?, '$[*]' COLUMNS (i FOR ORDINALITY, name VARCHAR(510) CHARACTER SET ascii PATH '$[0]'`
+	withVersion = withName + `, acq CHAR(32) CHARACTER SET ascii PATH '$[1]', version BIGINT PATH '$[2]'`
 	withTTL     = withVersion + `, ttl BIGINT PATH '$[3]'`
 	withHolds   = withTTL + `, holds INT PATH '$[4]'`
-	withOwner   = withTTL + `, owner VARCHAR(510) PATH '$[4]', was CHAR(32) PATH '$[5]'`
-	withValue   = withOwner + `, value MEDIUMTEXT PATH '$[6]'` // which costs a temporary table on disk
+	withOwner   = withTTL + `, owner VARCHAR(510) CHARACTER SET ascii PATH '$[4]', was CHAR(32) CHARACTER SET ascii PATH '$[5]'`
+	withValue   = withOwner + `, value MEDIUMTEXT CHARACTER SET ascii PATH '$[6]'` // which costs a temporary table on disk
 	withKeep    = withVersion + `, keep BIGINT PATH '$[3]'`
 
 	asRows = `)) r`
@@ -100,8 +101,8 @@ const (
 const (
 	queryVersion = `SELECT VERSION()`
 
-	queryCheck = `SHOW SESSION VARIABLES WHERE Variable_name IN ('autocommit', 'binlog_format', 'completion_type',
-	'innodb_flush_log_at_trx_commit', 'innodb_read_only', 'log_bin', 'max_allowed_packet', 'read_only', 'super_read_only', 'sync_binlog',
+	queryCheck = `SHOW SESSION VARIABLES WHERE Variable_name IN ('autocommit', 'binlog_format', 'character_set_connection', 'completion_type',
+	'innodb_flush_log_at_trx_commit', 'innodb_read_only', 'log_bin', 'max_allowed_packet', 'read_only', 'sql_mode', 'super_read_only', 'sync_binlog',
 	'transaction_isolation', 'transaction_read_only', 'tx_isolation', 'tx_read_only', 'wsrep_on')`
 
 	queryRedo = `SHOW GLOBAL STATUS LIKE 'Innodb_redo_log_enabled'`
@@ -135,8 +136,8 @@ SELECT UNHEX(r.name), UNHEX(r.acq), UNHEX(r.owner), UNHEX(?), UNHEX(?), LAST_INS
 	// for the holder, so that a crash is told by one, be it by a sweep.
 	queryGrant = doUpdate + `(
 	SELECT l.name FROM ` + termTable + `
-	WHERE l.name = UNHEX(?) AND l.version = ? AND l.acq <=> UNHEX(NULLIF(?, '')) AND ` + grantable + lockedTerm + mine + `
-SET l.acq = UNHEX(?), l.owner = UNHEX(?), ` + setWon + `, l.expires_at = ` + now + ` + ?, l.value = UNHEX(NULLIF(?, ''))`
+	WHERE l.name = UNHEX(?) AND l.version = ? AND l.acq <=> UNHEX(NULLIF(?, x'')) AND ` + grantable + lockedTerm + mine + `
+SET l.acq = UNHEX(?), l.owner = UNHEX(?), ` + setWon + `, l.expires_at = ` + now + ` + ?, l.value = UNHEX(NULLIF(?, x''))`
 
 	queryGrantMany   = grantEach + `NULL AS value FROM ` + withOwner + granted
 	queryGrantValues = grantEach + `UNHEX(NULLIF(r.value, '')) AS value FROM ` + withValue + granted

@@ -18,9 +18,9 @@ const clean = `(l.acq IS NULL AND l.others = 0 AND l.not_before <= ` + now + `
 // on the columns of the requests. An owner that is left out is the acquisition, as
 // text.
 const (
-	withTerm = `JSON_TABLE(?, '$[*]' COLUMNS (name VARCHAR(510) PATH '$[0]', acq CHAR(32) PATH '$[1]', version BIGINT PATH '$[2]'`
-	withAsk  = `JSON_TABLE(?, '$[*]' COLUMNS (name VARCHAR(510) PATH '$[0]', acq CHAR(32) PATH '$[1]', ttl BIGINT PATH '$[2]',
-	owner VARCHAR(510) PATH '$[3]'`
+	withTerm = `JSON_TABLE(?, '$[*]' COLUMNS (name VARCHAR(510) CHARACTER SET ascii PATH '$[0]', acq CHAR(32) CHARACTER SET ascii PATH '$[1]', version BIGINT PATH '$[2]'`
+	withAsk  = `JSON_TABLE(?, '$[*]' COLUMNS (name VARCHAR(510) CHARACTER SET ascii PATH '$[0]', acq CHAR(32) CHARACTER SET ascii PATH '$[1]', ttl BIGINT PATH '$[2]',
+	owner VARCHAR(510) CHARACTER SET ascii PATH '$[3]'`
 )
 
 const (
@@ -39,7 +39,7 @@ WHERE ` + clean
 	queryGrantOne = hasty + `UPDATE ` + lockTable + `
 SET l.acq = UNHEX(?), l.owner = UNHEX(?), l.instance = UNHEX(?), l.label = UNHEX(?),
 	l.version = LAST_INSERT_ID(` + now + `), l.holds = 1, l.acquired_at = ` + now + `, l.expires_at = ` + now + ` + ?,
-	l.value = UNHEX(NULLIF(?, ''))
+	l.value = UNHEX(NULLIF(?, x''))
 WHERE l.name = UNHEX(?) AND ` + clean
 
 	// queryReleaseClean frees all of the names that have a row, or none of them. For a

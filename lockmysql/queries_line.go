@@ -23,14 +23,14 @@ const (
 	headColumns   = ticketColumns + `, t.owner, t.instance, t.label, t.ttl, t.handed`
 	theTicket     = ` STRAIGHT_JOIN ` + ticketTable + ` ON t.name = UNHEX(r.name) AND t.seq = r.seq`
 
-	withSeq    = withName + `, acq CHAR(32) PATH '$[1]', seq BIGINT PATH '$[2]'`
+	withSeq    = withName + `, acq CHAR(32) CHARACTER SET ascii PATH '$[1]', seq BIGINT PATH '$[2]'`
 	withUntil  = withSeq + `, until BIGINT PATH '$[3]'`
-	withSeen   = withName + `, value MEDIUMTEXT PATH '$[2]'`
+	withSeen   = withName + `, value MEDIUMTEXT CHARACTER SET ascii PATH '$[2]'`
 	withQueue  = withName + `, qseq BIGINT PATH '$[2]', qhead BIGINT PATH '$[3]', wait_until BIGINT PATH '$[4]'`
-	withSeated = withJoined + `, instance CHAR(32) PATH '$[6]', label VARCHAR(510) PATH '$[7]'`
-	withTicket = withUntil + `, owner VARCHAR(510) PATH '$[4]', shared TINYINT PATH '$[5]', ttl BIGINT PATH '$[6]', handed BIGINT PATH '$[7]',
-	entered_at BIGINT PATH '$[8]', value MEDIUMTEXT PATH '$[9]', carries MEDIUMTEXT PATH '$[10]'`
-	withMove = withName + `, acq CHAR(32) PATH '$[1]', rise INT PATH '$[2]', owner VARCHAR(510) PATH '$[3]', instance CHAR(32) PATH '$[4]', label VARCHAR(510) PATH '$[5]',
+	withSeated = withJoined + `, instance CHAR(32) CHARACTER SET ascii PATH '$[6]', label VARCHAR(510) CHARACTER SET ascii PATH '$[7]'`
+	withTicket = withUntil + `, owner VARCHAR(510) CHARACTER SET ascii PATH '$[4]', shared TINYINT PATH '$[5]', ttl BIGINT PATH '$[6]', handed BIGINT PATH '$[7]',
+	entered_at BIGINT PATH '$[8]', value MEDIUMTEXT CHARACTER SET ascii PATH '$[9]', carries MEDIUMTEXT CHARACTER SET ascii PATH '$[10]'`
+	withMove = withName + `, acq CHAR(32) CHARACTER SET ascii PATH '$[1]', rise INT PATH '$[2]', owner VARCHAR(510) CHARACTER SET ascii PATH '$[3]', instance CHAR(32) CHARACTER SET ascii PATH '$[4]', label VARCHAR(510) CHARACTER SET ascii PATH '$[5]',
 	since BIGINT PATH '$[6]', expires_at BIGINT PATH '$[7]', others INT PATH '$[8]', others_until BIGINT PATH '$[9]',
 	ended TINYINT PATH '$[10]', revoked BIGINT PATH '$[11]', not_before BIGINT PATH '$[12]',
 	qseq BIGINT PATH '$[13]', qhead BIGINT PATH '$[14]', wait_until BIGINT PATH '$[15]', seq BIGINT PATH '$[16]'`

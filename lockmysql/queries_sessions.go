@@ -65,7 +65,7 @@ const (
 
 // The locks of the mode advisory, see slots.
 const (
-	withKey = withName + `, k CHAR(32) PATH '$[1]'`
+	withKey = withName + `, k CHAR(32) CHARACTER SET ascii PATH '$[1]'`
 	mainKey = `CONCAT('` + keyPrefix + `', r.k)`
 )
 

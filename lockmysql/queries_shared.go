@@ -26,7 +26,7 @@ const (
 const (
 	holderTable = `{holder} h FORCE INDEX (PRIMARY)`
 	theHolder   = ` STRAIGHT_JOIN ` + holderTable + ` ON h.name = l.name AND h.acq = UNHEX(r.acq)`
-	withJoined  = withVersion + `, owner VARCHAR(510) PATH '$[3]', since BIGINT PATH '$[4]', until BIGINT PATH '$[5]'`
+	withJoined  = withVersion + `, owner VARCHAR(510) CHARACTER SET ascii PATH '$[3]', since BIGINT PATH '$[4]', until BIGINT PATH '$[5]'`
 	withCount   = withVersion + `, since BIGINT PATH '$[3]', others INT PATH '$[4]', others_until BIGINT PATH '$[5]',
 	expires_at BIGINT PATH '$[6]', ended TINYINT PATH '$[7]', not_before BIGINT PATH '$[8]'`
 	counts = doUpdate + `(

@@ -19,9 +19,9 @@ const (
 	mineOfMode = `) d STRAIGHT_JOIN ` + terms + ` ON ` + ofMode + ` AND l.name = d.name`
 
 	// seen asks for the term that was seen: nobody has drawn since.
-	seen = ofMode + ` AND l.name = UNHEX(?) AND l.version = ? AND l.acq <=> UNHEX(NULLIF(?, ''))`
+	seen = ofMode + ` AND l.name = UNHEX(?) AND l.version = ? AND l.acq <=> UNHEX(NULLIF(?, x''))`
 
-	withDraw = withVersion + `, was CHAR(32) PATH '$[3]', owner VARCHAR(510) PATH '$[4]', lock_key VARCHAR(128) PATH '$[5]',
+	withDraw = withVersion + `, was CHAR(32) CHARACTER SET ascii PATH '$[3]', owner VARCHAR(510) CHARACTER SET ascii PATH '$[4]', lock_key VARCHAR(128) CHARACTER SET ascii PATH '$[5]',
 	hold BIGINT PATH '$[6]', delay BIGINT PATH '$[7]'`
 )
 
@@ -53,9 +53,9 @@ const (
 	// queryDraw begins a term, and queryDrawMany all of its terms or none of them:
 	// after a part nobody could tell which, of those that are not recorded.
 	queryDraw = doUpdate + `(
-	SELECT l.name, UNHEX(NULLIF(?, '')) AS acq, UNHEX(?) AS owner, UNHEX(?) AS lock_key, CAST(? AS SIGNED) AS hold, CAST(? AS SIGNED) AS delay
+	SELECT l.name, UNHEX(NULLIF(?, x'')) AS acq, UNHEX(?) AS owner, UNHEX(?) AS lock_key, CAST(? AS SIGNED) AS hold, CAST(? AS SIGNED) AS delay
 	FROM ` + terms + ` WHERE ` + seen + locked + mineOfMode + `
-SET ` + setDrawn + `, l.value = UNHEX(NULLIF(?, ''))`
+SET ` + setDrawn + `, l.value = UNHEX(NULLIF(?, x''))`
 	queryDrawMany = doUpdate + `(
 	SELECT l.name, UNHEX(NULLIF(r.acq, '')) AS acq, UNHEX(r.owner) AS owner, UNHEX(r.lock_key) AS lock_key, r.hold, r.delay, COUNT(*) OVER () AS found
 	FROM ` + withDraw + joinNamed + `
