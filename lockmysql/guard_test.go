@@ -133,3 +133,36 @@ func TestNobodyParksBehindAGuard(t *testing.T) {
 		}
 	})
 }
+
+// To look for what is not there locks the gap that it would be in, in REPEATABLE READ:
+// behind the last name that is all that may come.
+func TestAGuardThatIsRefusedKeepsNoName(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		s, db := f.store(t)
+		db.SetMaxOpenConns(3)
+		for _, how := range []string{"deleted", "taken"} {
+			for _, level := range levels {
+				t.Run(how+" "+level.String(), func(t *testing.T) {
+					reqs := []driver.GrantRequest{request("m " + how + level.String()), request("a " + how + level.String())}
+					res := take(t, s, reqs...)
+					exec(t, db, map[string]string{
+						"deleted": "DELETE FROM sqllock_lock WHERE name = ?",
+						"taken":   "UPDATE sqllock_lock SET acq = NULL, version = version + 1 WHERE name = ?",
+					}[how], reqs[0].Name)
+					tx := guard(t, s, f.Open(t), level)
+					status, err := s.(driver.GuardStore).Guard(t.Context(), tx, driver.GuardRequest{Name: reqs[0].Name, Acq: reqs[0].Acq, Version: res[0].Version})
+					if err != nil || status != driver.Fenced {
+						t.Fatalf("Guard: %v, %v", status, err)
+					}
+					began := time.Now()
+					release(t, s, releases(reqs[1:], res[1:])[0])
+					take(t, s, reqs[1], request("m "+how+level.String()+"!"), request("z "+how+level.String()))
+					if took := time.Since(began); took > 800*time.Millisecond { // a row that is locked costs a second
+						t.Errorf("others took %v", took)
+					}
+					_ = tx.Rollback()
+				})
+			}
+		}
+	})
+}
