@@ -47,8 +47,11 @@ func (m *sessions) pingAll(ctx context.Context, groups map[*seat][]int, reqs []d
 				m.put(res, which, part)
 				return
 			}
+			if res.Errs == nil {
+				res.Errs = make([]error, len(reqs))
+			}
 			for _, i := range which {
-				res.Status[i] = driver.Busy
+				res.Errs[i] = err
 			}
 		})
 	}

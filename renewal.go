@@ -29,7 +29,7 @@ func (k *keeper) renew(batch []*hold, wait bool) {
 
 	res, err := k.mode.renew(ctx, reqs, wait, timeout/2)
 	if err != nil {
-		k.failed(batch, err)
+		k.failed(batch, err, false)
 		return
 	}
 	if res.Now != 0 { // else nobody answered
@@ -38,7 +38,11 @@ func (k *keeper) renew(batch []*hold, wait bool) {
 		}
 	}
 	for i, h := range batch {
-		k.settle(h, before, res.Status[i], res.Why)
+		if res.Errs != nil && res.Errs[i] != nil {
+			k.failed([]*hold{h}, res.Errs[i], true)
+		} else {
+			k.settle(h, before, res.Status[i], res.Why)
+		}
 	}
 }
 
@@ -75,8 +79,9 @@ func (k *keeper) plan(h *hold, change func(*upkeep)) {
 	}
 }
 
-// failed plans the retry of a renewal that did not get through.
-func (k *keeper) failed(batch []*hold, err error) {
+// failed plans the retry of a renewal that did not get through: alone, if others in its
+// batch did. If not, the next batch passes over a row that is locked still.
+func (k *keeper) failed(batch []*hold, err error, alone bool) {
 	if k.ctx.Err() != nil {
 		return
 	}
@@ -86,7 +91,7 @@ func (k *keeper) failed(batch []*hold, err error) {
 	}
 	for _, h := range batch {
 		k.plan(h, func(u *upkeep) {
-			u.renewing, u.alone = false, false // the next batch passes over the row if it is locked still
+			u.renewing, u.alone = false, alone
 			u.due = k.clock.now() + retryPause(h.ttl, u.failures)
 			u.failures++
 		})

@@ -246,3 +246,53 @@ func TestSessionsThatCannotBeOpenedUseUpNoRoom(t *testing.T) {
 		b.close()
 	})
 }
+
+func TestEveryHolderIsToldThatItsSessionDoesNotAnswerBeforeItsLeaseIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const leases = 8
+		db := newFakeSessions()
+		start := time.Now()
+		var mu sync.Mutex
+		told, lost := make(map[string]time.Duration), make(map[string]sqllock.Reason)
+		l, err := sqllock.NewSessionsWithClock(db, func() time.Duration { return time.Since(start) },
+			&sqllock.ForUpdateOptions{TTL: ttl, Reaper: &sqllock.ReaperOptions{Off: true}, Hooks: &sqllock.Hooks{
+				Jeopardy: func(e sqllock.JeopardyEvent) {
+					mu.Lock()
+					defer mu.Unlock()
+					if _, ok := told[e.Name]; !ok {
+						told[e.Name] = e.Remaining
+					}
+				},
+				Lost: func(e sqllock.LostEvent) {
+					mu.Lock()
+					defer mu.Unlock()
+					lost[e.Name] = e.Err.Reason
+				},
+			}}, leases)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range leases {
+			if _, err := l.Lock(t.Context(), fmt.Sprint(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		db.set(func() { db.slow["renew"] = time.Hour })
+		time.Sleep(2 * ttl)
+		mu.Lock()
+		for i := range leases {
+			name := fmt.Sprint(i)
+			if told[name] <= 0 {
+				t.Errorf("%s: it is told %v before the loss", name, told[name])
+			}
+			if lost[name] != sqllock.LostUnreachable {
+				t.Errorf("%s: lost because %v", name, lost[name])
+			}
+		}
+		mu.Unlock()
+		db.set(func() { db.slow["renew"] = 0 })
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
+	"fmt"
 	"net"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -44,6 +45,16 @@ func stateOf(err error) (state string, ok bool) {
 		return coded.SQLState(), true
 	}
 	return "", false
+}
+
+// unsent says as a driver would that nothing was run, if the server has ended the session
+// before, because it was idle (idle_session_timeout): it says so when the next statement
+// comes, without looking at it.
+func unsent(err error) error {
+	if state, _ := stateOf(err); state == "57P05" && !errors.Is(err, sqldriver.ErrBadConn) {
+		return fmt.Errorf("%w: %w", sqldriver.ErrBadConn, err)
+	}
+	return err
 }
 
 // partialError is the error of a call of which a part was done.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -303,6 +304,34 @@ func TestAServerThatEndsIdleSessionsCostsNoLock(t *testing.T) {
 		if err := lease.Unlock(t.Context()); err != nil {
 			t.Error(err)
 		}
+	}
+	if err := held.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := locks.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAServerThatEndsIdleSessionsPutsNoLeaseInJeopardy(t *testing.T) {
+	server := shared(t)
+	migrate(t, server.Open(t))
+	var told atomic.Value
+	const ttl = 3 * time.Second
+	locks, err := sqllock.NewUnique(t.Context(), lockpg.DB(server.Open(t, "idle_session_timeout=300ms")), &sqllock.UniqueOptions{
+		TTL: ttl, Reaper: &sqllock.ReaperOptions{Off: true},
+		Hooks: &sqllock.Hooks{Jeopardy: func(e sqllock.JeopardyEvent) { told.Store(e.Err) }},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, err := locks.Lock(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(ttl*2/3 + 300*time.Millisecond) // it is renewed twice, each time on a connection that was ended
+	if err := told.Load(); err != nil {
+		t.Errorf("jeopardy: %v", err)
 	}
 	if err := held.Unlock(t.Context()); err != nil {
 		t.Error(err)

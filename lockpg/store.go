@@ -99,7 +99,8 @@ type querier interface {
 // query runs one statement, in a transaction of its own, and calls scan for each
 // row of its result.
 func (s *store) query(ctx context.Context, query string, args []any, scan func(*sql.Rows) error) error {
-	return s.source.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
+	return s.source.Do(ctx, func(ctx context.Context, conn *sql.Conn) (err error) {
+		defer func() { err = unsent(err) }()
 		if !s.isolate {
 			return queryOn(ctx, conn, query, args, scan)
 		}
