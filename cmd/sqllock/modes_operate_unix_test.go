@@ -246,14 +246,18 @@ func TestWatchOutlivesTheEndOfItsSessions(t *testing.T) {
 	})
 }
 
-// The constructors of MySQL try whether the account may write. It has what the mode
-// unique takes.
-func TestAModeThatTheAccountMayNotUseIsLeftOut(t *testing.T) {
-	onMySQL(t, func(t *testing.T, s *site) {
-		u := s.account(t, append(s.all()[:4], "SELECT ON sqllock_term", "SELECT ON sqllock_pin")...)
+// The account has what the mode unique takes; to read is enough for the others.
+func TestAModeThatTheAccountMayNotReadIsLeftOut(t *testing.T) {
+	onEachServer(t, func(t *testing.T, s *site) {
 		s.put(t, "n", "l", time.Now().Add(time.Hour))
-		u.run(t, "ls").want(t, 0, "n     unique  held", "without the mode advisory: ")
-		u.run(t, "ls").want(t, 0, "n     unique  held", "denied")
+		u := s.account(t, s.all()[:4]...)
+		for _, m := range []mode{forUpdate, advisory} {
+			u.run(t, "ls").want(t, 0, "n     unique  held", "without the mode "+string(m)+": ")
+		}
+		u = s.account(t, append(s.all()[:4], "SELECT ON sqllock_term")...)
+		if r := u.run(t, "ls"); r.code != 0 || r.err != "" {
+			t.Errorf("an account that may read: %+v", r)
+		}
 	})
 }
 
