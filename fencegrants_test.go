@@ -10,6 +10,7 @@ import (
 )
 
 func TestARoleThatFencesNeedsTheTableOfFencesOnly(t *testing.T) {
+	t.Parallel()
 	onEachServer(t, func(t *testing.T, e *engine, d *testdb.Database) {
 		r := newRoles(t, e, d)
 		grants := grantsOf(t, e, "fence")

@@ -96,6 +96,7 @@ func sqlOf(t *testing.T, engine, beginning string) string {
 // TestTheChecksOfTheGuaranteesRefuseAFormerHolder runs the statements that the
 // document recommends.
 func TestTheChecksOfTheGuaranteesRefuseAFormerHolder(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, e *engine, d *testdb.Database) {
 		db := d.Open(t)
 		wrote := func(query string, args ...any) bool {
@@ -147,6 +148,7 @@ func TestTheChecksOfTheGuaranteesRefuseAFormerHolder(t *testing.T) {
 }
 
 func TestTheLastGuardsOfTheGuaranteesFindWhatWasDoneTwice(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, e *engine, d *testdb.Database) {
 		db := d.Open(t)
 		mustExec(t, db, sqlOf(t, e.name, "CREATE TABLE mail_sent"))
@@ -176,6 +178,7 @@ func shiftTimes(t *testing.T, db *sql.DB, by time.Duration) {
 const clockStep = time.Hour
 
 func TestAStepForwardOfTheDatabasesClockIsToldAtTheNextRenewal(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, e *engine, d *testdb.Database) {
 		db := d.Open(t)
 		const ttl = 6 * time.Second
@@ -198,6 +201,7 @@ func TestAStepForwardOfTheDatabasesClockIsToldAtTheNextRenewal(t *testing.T) {
 }
 
 func TestAStepBackOfTheDatabasesClockKeepsNamesForLonger(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, e *engine, d *testdb.Database) {
 		db := d.Open(t)
 		l := newLocks(t, e.open(db), sqllock.UniqueOptions{TTL: 2 * time.Second})

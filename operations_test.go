@@ -62,6 +62,7 @@ var shown = map[string][]string{
 }
 
 func TestTheMonitoringQueriesShowWhatTheySay(t *testing.T) {
+	t.Parallel()
 	onEach(t, func(t *testing.T, e *engine, d *testdb.Database) {
 		db := d.Open(t)
 		l := newLocks(t, e.open(db), sqllock.UniqueOptions{Reaper: &sqllock.ReaperOptions{Off: true, Retention: time.Hour}})

@@ -16,6 +16,7 @@ import (
 )
 
 func TestWhereFunctionsAreNotForEverybodyTheGuideNamesThem(t *testing.T) {
+	t.Parallel()
 	onEngines(t, func(name string) bool { return name == testdb.Postgres }, func(t *testing.T, e *engine, d *testdb.Database) {
 		r := newRoles(t, e, d)
 		mustExec(t, r.admin, `REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public FROM PUBLIC`)
@@ -40,6 +41,7 @@ func TestWhereFunctionsAreNotForEverybodyTheGuideNamesThem(t *testing.T) {
 }
 
 func TestARoleOfTheSessionModesNeedsWhatTheGuideGrantsAndNoMore(t *testing.T) {
+	t.Parallel()
 	onEachServer(t, func(t *testing.T, e *engine, d *testdb.Database) {
 		r := newRoles(t, e, d)
 		grants := grantsOf(t, e, "sessions")

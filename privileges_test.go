@@ -21,7 +21,7 @@ func (r *roles) life(t *testing.T, db *sql.DB, o sqllock.UniqueOptions) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	o.TTL = 900 * time.Millisecond
+	o.TTL = 3 * time.Second
 	l, err := sqllock.NewUnique(ctx, r.e.open(db), &o)
 	if err != nil {
 		return err
@@ -246,6 +246,7 @@ func (r *roles) once(t *testing.T, db *sql.DB) error {
 }
 
 func TestARoleNeedsWhatTheGuideGrantsAndNoMore(t *testing.T) {
+	t.Parallel()
 	onEachServer(t, func(t *testing.T, e *engine, d *testdb.Database) {
 		r := newRoles(t, e, d)
 		grants := grantsOf(t, e, "everything")
@@ -266,6 +267,7 @@ func TestARoleNeedsWhatTheGuideGrantsAndNoMore(t *testing.T) {
 }
 
 func TestARoleThatMayNotDeleteDoesAllButShareAndPurge(t *testing.T) {
+	t.Parallel()
 	onEachServer(t, func(t *testing.T, e *engine, d *testdb.Database) {
 		r := newRoles(t, e, d)
 		db := r.with(t, grantsOf(t, e, "no", "purge")...)
@@ -282,6 +284,7 @@ func TestARoleThatMayNotDeleteDoesAllButShareAndPurge(t *testing.T) {
 }
 
 func TestARoleThatMayOnlyLookLooks(t *testing.T) {
+	t.Parallel()
 	onEachServer(t, func(t *testing.T, e *engine, d *testdb.Database) {
 		r := newRoles(t, e, d)
 		db := r.with(t, grantsOf(t, e, "look")...)

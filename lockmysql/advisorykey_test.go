@@ -9,6 +9,7 @@ import (
 )
 
 func TestNamesOfOneHashWaitForEachOtherAndNoMore(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		same := lockmysql.Keys(func(string) [16]byte { return [16]byte{7} })
 		a, b := advisory.on(t, f.Open(t), sessionTTL, same), advisory.on(t, f.Open(t), sessionTTL, same)
@@ -36,6 +37,7 @@ func TestNamesOfOneHashWaitForEachOtherAndNoMore(t *testing.T) {
 }
 
 func TestTheAdvisoryKeyIsWhatItsDocumentationSays(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		c := advisory.client(t, f)
 		for _, name := range []string{"name", "größer"} {

@@ -11,6 +11,7 @@ import (
 // The row of a name may say that it is free while a transaction guards the version: then
 // nobody gets it, nobody waits, and the others of the batch get theirs.
 func TestANameThatIsFreeAndGuardedIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		for k, level := range levels {
 			t.Run(level.String(), func(t *testing.T) {
@@ -43,6 +44,7 @@ func TestANameThatIsFreeAndGuardedIsLeftAlone(t *testing.T) {
 }
 
 func TestAReleaseLeavesNoValues(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t)
 		for _, n := range []int{1, 3} {
@@ -64,6 +66,7 @@ func TestAReleaseLeavesNoValues(t *testing.T) {
 // A release frees what is still held and leaves alone what another holds by now, be it
 // with the acquisition or the version that the release knows.
 func TestAReleaseFreesItsOwnTermsOnly(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t)
 		for _, column := range []string{"acq = REVERSE(acq)", "version = version + 1"} {
@@ -88,6 +91,7 @@ func TestAReleaseFreesItsOwnTermsOnly(t *testing.T) {
 
 // It cannot be told what a batch has freed, of whose rows some were deleted by hand.
 func TestAReleaseOfMissingRowsIsUnclear(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t)
 		reqs := requests(3, "%d")

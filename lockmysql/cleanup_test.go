@@ -9,6 +9,7 @@ import (
 )
 
 func TestLookingInsideAndCleaningUpAreTheSameInEverySession(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		admin := f.Open(t)
 		for name, params := range sessions(t, f) {

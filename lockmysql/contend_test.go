@@ -143,6 +143,7 @@ func (m *monitor) contend(t *testing.T, s driver.LeaseStore, reqs []driver.Grant
 }
 
 func TestOverlappingBatchesNeverGetTheSameName(t *testing.T) {
+	t.Parallel()
 	const rounds, callers, names = 30, 6, 40
 	eachServer(t, func(t *testing.T, f *fixture) {
 		for _, level := range []string{"READ-COMMITTED", "REPEATABLE-READ"} {
@@ -178,6 +179,7 @@ func overlapping(prefix string, names int) (reqs []driver.GrantRequest) {
 }
 
 func TestManyCallersOfOneNameExcludeEachOther(t *testing.T) {
+	t.Parallel()
 	const rounds, callers = 100, 8
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s := open(t, f.Open(t, f.isolation(t, "SERIALIZABLE")))

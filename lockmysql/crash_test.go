@@ -15,6 +15,7 @@ import (
 )
 
 func TestATakeOverTellsWhoCrashed(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t)
 		for _, n := range []int{1, 4} {
@@ -46,6 +47,7 @@ func TestATakeOverTellsWhoCrashed(t *testing.T) {
 }
 
 func TestAGrantTellsNoCrashOfATermThatEndedMeanwhile(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, _ := f.store(t)
 		other, db := f.store(t)
@@ -79,6 +81,7 @@ func TestAGrantTellsNoCrashOfATermThatEndedMeanwhile(t *testing.T) {
 }
 
 func TestEachCrashIsToldOnceWhoeverComesFirst(t *testing.T) {
+	t.Parallel()
 	const names, takers = 300, 3
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s := open(t, f.Open(t))

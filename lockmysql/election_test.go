@@ -9,6 +9,7 @@ import (
 
 // A row that somebody has locked says nothing of the term.
 func TestAResumptionAndAProclamationOfALockedRowAreToBeTriedAgain(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, _ := f.store(t)
 		req := request("k")

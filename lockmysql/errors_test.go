@@ -17,6 +17,7 @@ import (
 )
 
 func TestAKilledConnectionIsUnclearAndNotGivenBack(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t)
 		admin := f.Open(t)
@@ -47,6 +48,7 @@ func TestAKilledConnectionIsUnclearAndNotGivenBack(t *testing.T) {
 }
 
 func TestCancellingEndsACallSoon(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, _ := f.store(t)
 		reqs := requests(1, "%d")
@@ -63,6 +65,7 @@ func TestCancellingEndsACallSoon(t *testing.T) {
 }
 
 func TestErrorsAreClassified(t *testing.T) {
+	t.Parallel()
 	number := func(n uint16) error { return fmt.Errorf("wrapped: %w", &mysql.MySQLError{Number: n}) }
 	dial := &net.OpError{Op: "dial", Err: errors.New("refused")}
 	for _, c := range []struct {

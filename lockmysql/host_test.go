@@ -81,6 +81,7 @@ func terms(t *testing.T, f *fixture, r driver.GrantRequest) (n int) {
 // The account of the tests may write to a read-only server: it is not by an error that
 // the demotion shows.
 func TestATermHasOneServerThatMayBeWrittenTo(t *testing.T) {
+	t.Parallel()
 	for _, engine := range testdb.Startable() {
 		if engine == testdb.Postgres {
 			continue

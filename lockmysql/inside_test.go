@@ -55,6 +55,7 @@ func revoke(t *testing.T, s driver.LeaseStore, names ...string) []driver.RevokeR
 }
 
 func TestALookTellsOfTheHolderOrOfTheLastOne(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, _ := f.store(t)
 		if r := look(t, s, "a")[0]; r.Held() || r.Holder != (driver.Holder{}) || r.Ended != 0 || r.Holds != 0 || r.Gate != 0 {
@@ -82,6 +83,7 @@ func TestALookTellsOfTheHolderOrOfTheLastOne(t *testing.T) {
 }
 
 func TestTheMinimumHoldKeepsTheName(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t)
 		for _, n := range []int{1, 3} {
@@ -127,6 +129,7 @@ func TestTheMinimumHoldKeepsTheName(t *testing.T) {
 }
 
 func TestAGateBehindAnExpiredHolderIsTold(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t)
 		take(t, s, request("a"))
@@ -139,6 +142,7 @@ func TestAGateBehindAnExpiredHolderIsTold(t *testing.T) {
 }
 
 func TestAListGoesThroughTheTableInWindows(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t)
 		for i := range 95 {

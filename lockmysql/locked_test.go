@@ -12,6 +12,7 @@ import (
 )
 
 func TestALockedRowIsPassedOver(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t)
 		locker := f.Open(t)
@@ -85,6 +86,7 @@ func TestALockedRowIsPassedOver(t *testing.T) {
 }
 
 func TestWhatIsNotCommittedIsNotBelieved(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, _ := f.store(t, f.isolation(t, "READ-UNCOMMITTED"))
 		mine := requests(2, "%d")
@@ -113,6 +115,7 @@ func TestWhatIsNotCommittedIsNotBelieved(t *testing.T) {
 }
 
 func TestALockedTableIsWaitedForASecond(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, _ := f.store(t)
 		known := request("known")

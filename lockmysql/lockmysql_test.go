@@ -32,6 +32,7 @@ func sessions(t *testing.T, f *fixture) map[string][]string {
 }
 
 func TestALeaseLivesTheSameInEverySession(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		for name, params := range sessions(t, f) {
 			t.Run(name, func(t *testing.T) {
@@ -153,6 +154,7 @@ func life(t *testing.T, s driver.LeaseStore, reqs []driver.GrantRequest) {
 }
 
 func TestARoleNeedsNoMoreThanTheTables(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		admin := f.Open(t)
 		cfg, err := mysql.ParseDSN(f.DSN())
@@ -189,6 +191,7 @@ func TestARoleNeedsNoMoreThanTheTables(t *testing.T) {
 }
 
 func TestNamesDifferByteForByte(t *testing.T) {
+	t.Parallel()
 	names := []string{"K", "k", "k ", "k\u0301", "ḱ", "ß", "ss", "'", `\`, `"`, "`", "?", "\x7f",
 		strings.Repeat("ä", 127) + "a", strings.Repeat("ä", 127) + "b", strings.Repeat("🔒", 63) + "abc"}
 	eachServer(t, func(t *testing.T, f *fixture) {
@@ -229,6 +232,7 @@ func TestNamesDifferByteForByte(t *testing.T) {
 }
 
 func TestABatchGetsEachNameItsOwnAnswer(t *testing.T) {
+	t.Parallel()
 	const n = 500
 	eachServer(t, func(t *testing.T, f *fixture) {
 		other, _ := f.store(t)

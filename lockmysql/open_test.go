@@ -39,6 +39,7 @@ func wants(t *testing.T, err, kind error, words ...string) {
 }
 
 func TestBadOptionsAreToldBeforeAnySQL(t *testing.T) {
+	t.Parallel()
 	handle := func(name string) *sql.DB {
 		db, err := sql.Open(name, "")
 		if err != nil {
@@ -68,6 +69,7 @@ func TestBadOptionsAreToldBeforeAnySQL(t *testing.T) {
 }
 
 func TestWhatTheServerSaysIsJudged(t *testing.T) {
+	t.Parallel()
 	good := map[string]string{"autocommit": "ON", "innodb_flush_log_at_trx_commit": "1", "read_only": "OFF",
 		"innodb_read_only": "OFF", "log_bin": "OFF", "sync_binlog": "0", "wsrep_on": "OFF"}
 	const maria, my = "10.11.19-MariaDB-0+deb12u1", "8.0.36"
@@ -131,6 +133,7 @@ func TestWhatTheServerSaysIsJudged(t *testing.T) {
 }
 
 func TestSessionsAndTablesThatDoNotFitAreRefused(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		wants(t, openErr(t, lockmysql.DB(f.Open(t, "autocommit=0"))), driver.ErrUnsupported, "autocommit")
 		wants(t, openErr(t, lockmysql.DB(f.Open(t, f.variable(t, "read_only")+"=1"))), driver.ErrUnsupported, "read-only")
@@ -178,6 +181,7 @@ func nowhere(t *testing.T, f *fixture) *sql.DB {
 }
 
 func TestAServerThatForgetsOrOnlyReadsIsRefused(t *testing.T) {
+	t.Parallel()
 	for _, engine := range testdb.Startable() {
 		if engine == testdb.Postgres {
 			continue
@@ -216,6 +220,7 @@ func TestAServerThatForgetsOrOnlyReadsIsRefused(t *testing.T) {
 }
 
 func TestInfoTellsServerAndPool(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		db := f.Open(t)
 		db.SetMaxOpenConns(7)
@@ -228,6 +233,7 @@ func TestInfoTellsServerAndPool(t *testing.T) {
 }
 
 func TestAReservedConnectionIsTheStoresOwn(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t)
 		own, err := s.Reserve(t.Context())

@@ -9,6 +9,7 @@ import (
 )
 
 func TestAGuardKeepsANameFromTheLine(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		for _, level := range levels {
 			t.Run(level.String(), func(t *testing.T) {

@@ -82,6 +82,7 @@ func queue(t *testing.T, s driver.LeaseStore, name string) {
 }
 
 func TestStatementsInLine(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t, "interpolateParams=true")
 		for _, n := range []int{1, 100} {
@@ -137,6 +138,7 @@ func TestStatementsInLine(t *testing.T) {
 // Whoever frees a name while somebody enters the line either finds him or is found
 // out: the row says so as soon as it can be locked.
 func TestAWaiterWhoEntersDuringAReleaseIsNotMissed(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, _ := f.store(t)
 		for _, awaited := range []bool{false, true} {
@@ -167,6 +169,7 @@ func TestAWaiterWhoEntersDuringAReleaseIsNotMissed(t *testing.T) {
 
 // A turn may come between a look and what follows from it.
 func TestWhoseTurnComesMeanwhile(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, _ := f.store(t)
 		other, _ := f.store(t)
@@ -198,6 +201,7 @@ func TestWhoseTurnComesMeanwhile(t *testing.T) {
 }
 
 func TestALockedRowKeepsALineWaitingForASecond(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t)
 		first, a := request("b"), waiter("b")
@@ -241,6 +245,7 @@ func TestALockedRowKeepsALineWaitingForASecond(t *testing.T) {
 
 // The row of a name may be gone though tickets are left, and the number begins anew.
 func TestATicketThatIsLeftOverIsInNobodysWay(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t)
 		first, dead := request("k"), waiter("k")
@@ -262,6 +267,7 @@ func TestATicketThatIsLeftOverIsInNobodysWay(t *testing.T) {
 
 // Otherwise somebody could prolong it when the gate is open already.
 func TestNoTicketIsLeftWhenTheGateIsOpened(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t)
 		first, a, dead := request("k"), waiter("k"), waiter("k")

@@ -21,6 +21,7 @@ func dump(t *testing.T, db *sql.DB, name string) (text string) {
 }
 
 func TestRevokingEndsTheTermAndTellsItsHolder(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t)
 		reqs := []driver.GrantRequest{request("a"), request("b"), request("c")}
@@ -83,6 +84,7 @@ func TestRevokingEndsTheTermAndTellsItsHolder(t *testing.T) {
 }
 
 func TestOnlyTheLastRevokedTermIsToldThatItWasRevoked(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, _ := f.store(t)
 		var terms []driver.RenewRequest
@@ -105,6 +107,7 @@ func TestOnlyTheLastRevokedTermIsToldThatItWasRevoked(t *testing.T) {
 }
 
 func TestRevokingOpensTheMinimumHoldAndNoOtherGate(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t)
 		req := request("a")
@@ -128,6 +131,7 @@ func TestRevokingOpensTheMinimumHoldAndNoOtherGate(t *testing.T) {
 }
 
 func TestRevokingWaitsForALockedRowAndThenSaysAgain(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t)
 		names := make([]string, 9)
@@ -181,6 +185,7 @@ func TestRevokingWaitsForALockedRowAndThenSaysAgain(t *testing.T) {
 // Heartbeats and releases go on while names are revoked; each term is ended by one
 // of them.
 func TestATermIsEndedByItsHolderOrRevoked(t *testing.T) {
+	t.Parallel()
 	const rounds = 100
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s := open(t, f.Open(t))

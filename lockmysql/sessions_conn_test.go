@@ -36,6 +36,7 @@ func settings(t *testing.T, conn *sql.Conn) string {
 }
 
 func TestAConnectionComesBackAsItWas(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		db := f.Open(t, "innodb_lock_wait_timeout=7", "wait_timeout=1234")
 		db.SetMaxOpenConns(3)
@@ -102,6 +103,7 @@ func TestAConnectionComesBackAsItWas(t *testing.T) {
 }
 
 func TestASessionThatHoldsALockIsEndedByClose(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		a, b := m.client(t, f), m.client(t, f)
 		r := request("k")
@@ -115,6 +117,7 @@ func TestASessionThatHoldsALockIsEndedByClose(t *testing.T) {
 }
 
 func TestACallThatIsCutShortEndsTheSession(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		a, b := m.client(t, f), m.client(t, f)
 		r := request("k")
@@ -130,6 +133,7 @@ func TestACallThatIsCutShortEndsTheSession(t *testing.T) {
 }
 
 func TestAPoolThatIsUsedUpIsTold(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		db := f.Open(t)
 		db.SetMaxOpenConns(3)
@@ -160,6 +164,7 @@ func TestAPoolThatIsUsedUpIsTold(t *testing.T) {
 }
 
 func TestASessionNeedsNoMoreThanTheTables(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		admin := f.Open(t)
 		cfg, err := mysql.ParseDSN(f.DSN())

@@ -21,6 +21,7 @@ func closed(s driver.Session) bool {
 }
 
 func TestAKilledSessionLetsGoAndTellsSoWhenItIsAsked(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		a, b := m.client(t, f), m.client(t, f)
 		r := request("k")
@@ -48,6 +49,7 @@ func TestAKilledSessionLetsGoAndTellsSoWhenItIsAsked(t *testing.T) {
 }
 
 func TestATokenIsNeverHandedOutAgain(t *testing.T) {
+	t.Parallel()
 	for _, engine := range testdb.Startable() {
 		if engine == testdb.Postgres {
 			continue
@@ -82,6 +84,7 @@ func TestATokenIsNeverHandedOutAgain(t *testing.T) {
 // A host that has vanished closes no connection. The server ends its session by
 // itself, and not before the TTL is over.
 func TestTheServerEndsASilentSession(t *testing.T) {
+	t.Parallel()
 	const ttl = 2500 * time.Millisecond // three seconds, as the server counts
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		proxy := netproxy.New(t, f.Addr())
@@ -111,6 +114,7 @@ func TestTheServerEndsASilentSession(t *testing.T) {
 }
 
 func TestACrashBeginsTheLockDelay(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		const delay = 700 * time.Millisecond
 		a, b := m.client(t, f), m.client(t, f)
@@ -160,6 +164,7 @@ func TestACrashBeginsTheLockDelay(t *testing.T) {
 }
 
 func TestTheMinimumHoldOfASessionKeepsTheName(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		a, b := m.client(t, f), m.client(t, f)
 		r := request("k")
@@ -187,6 +192,7 @@ func TestTheMinimumHoldOfASessionKeepsTheName(t *testing.T) {
 
 // A holder whose row was never cleared has crashed, also if its session lives on.
 func TestWhatWasLostIsLeftLikeACrash(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		a, b := m.client(t, f), m.client(t, f)
 		r := request("k")
@@ -225,6 +231,7 @@ func TestWhatWasLostIsLeftLikeACrash(t *testing.T) {
 // The token of the mode for update is drawn on another connection than the one that
 // has the lock. If the lock is gone by then, nobody may believe in it.
 func TestATokenDrawnForALostLockIsNotBelieved(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		a, b := forUpdate.client(t, f), forUpdate.client(t, f)
 		_, first := a.lock(t, request("k"))
@@ -242,6 +249,7 @@ func TestATokenDrawnForALostLockIsNotBelieved(t *testing.T) {
 }
 
 func TestABrokenControlConnectionIsReplaced(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		c := m.client(t, f)
 		killSessions(t, f.Open(t))

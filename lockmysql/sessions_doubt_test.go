@@ -16,6 +16,7 @@ import (
 // A session of the mode for update may end after it has got the lock and before its
 // token is drawn, on another connection. Somebody else may have the lock by then.
 func TestATokenThatIsDrawnTooLateIsNotBelieved(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		a, b, db := forUpdate.client(t, f), forUpdate.client(t, f), f.Open(t)
 		s, first := a.lock(t, request("k")) // now there are rows
@@ -215,6 +216,7 @@ func written(t *testing.T, db *sql.DB) string {
 // MariaDB can be told that no statement of a transaction may lock what the
 // transaction does not see.
 func TestASnapshotThatKnowsNoPinIsTooOld(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		if f.Engine() != testdb.MariaDB {
 			return
@@ -238,6 +240,7 @@ func TestASnapshotThatKnowsNoPinIsTooOld(t *testing.T) {
 // Whether a term is the current one is decided in the transaction. The look before it
 // is a courtesy, for which there may be no connection.
 func TestAGuardDecidesInTheTransaction(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		db, admin := f.Open(t), f.Open(t)
 		db.SetMaxOpenConns(3)
@@ -279,6 +282,7 @@ func TestAGuardDecidesInTheTransaction(t *testing.T) {
 }
 
 func TestAnAcquisitionThatAsksAgainIsNotItsOwnPredecessor(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		c := m.client(t, f)
 		r := request("k")
@@ -294,6 +298,7 @@ func TestAnAcquisitionThatAsksAgainIsNotItsOwnPredecessor(t *testing.T) {
 // Draws that do not come from who has the lock, as those of a session that is gone,
 // must not hand out a token twice.
 func TestDrawsAtOneTimeShareNoToken(t *testing.T) {
+	t.Parallel()
 	const clients, draws = 5, 30
 	eachServer(t, func(t *testing.T, f *fixture) {
 		exec(t, f.Open(t), "INSERT INTO `sqllock_term` (mode, name, version) VALUES (2, 'k', 9000000000000000)") // ahead of the clock

@@ -16,6 +16,7 @@ func guardRequest(s driver.Session, r driver.GrantRequest, res driver.GrantResul
 }
 
 func TestAGuardedTermHasNoSuccessorBeforeTheTransactionEnds(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		for _, level := range levels {
 			t.Run(level.String(), func(t *testing.T) {
@@ -75,6 +76,7 @@ func TestAGuardedTermHasNoSuccessorBeforeTheTransactionEnds(t *testing.T) {
 }
 
 func TestAGuardInATransactionOfAnotherDatabaseIsRefused(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		other := &fixture{testdb.New(t, f.Engine())}
 		other.migrate(t)

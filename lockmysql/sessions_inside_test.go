@@ -27,6 +27,7 @@ func revokeOne(t *testing.T, c *client, name string) driver.RevokeResult {
 }
 
 func TestAHolderIsAskedToGiveUp(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		a, b := m.client(t, f), m.client(t, f)
 		r, mine := request("k"), request("another of the same Locker")
@@ -63,6 +64,7 @@ func TestAHolderIsAskedToGiveUp(t *testing.T) {
 }
 
 func TestWhatHasNoHolderIsRevokedAtOnce(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		c := m.client(t, f)
 		if got := revokeOne(t, c, "never locked"); got.Revoked || got.Row.Held() {
@@ -97,6 +99,7 @@ func TestWhatHasNoHolderIsRevokedAtOnce(t *testing.T) {
 }
 
 func TestAListOfSessionsGoesThroughTheTableInWindows(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		c := m.client(t, f)
 		if mine, err := c.Turn(t.Context(), time.Minute); err != nil || !mine { // whose row is not to be seen

@@ -28,6 +28,7 @@ func (m sessionMode) openErr(t *testing.T, db *sql.DB, ttl time.Duration, opts .
 }
 
 func TestWhatSessionsCannotWorkWithIsToldBeforeAnySQL(t *testing.T) {
+	t.Parallel()
 	unreachable, err := sql.Open("mysql", "root@tcp(127.0.0.1:1)/x")
 	if err != nil {
 		t.Fatal(err)
@@ -49,6 +50,7 @@ func TestWhatSessionsCannotWorkWithIsToldBeforeAnySQL(t *testing.T) {
 }
 
 func TestNodesThatDoNotShareTheirLocksAreRefused(t *testing.T) {
+	t.Parallel()
 	good := map[string]string{"wsrep_on": "OFF", "group_replication_single_primary_mode": "ON", "autocommit": "ON"}
 	if err := lockmysql.JudgeNodes(good); err != nil {
 		t.Error(err)
@@ -61,6 +63,7 @@ func TestNodesThatDoNotShareTheirLocksAreRefused(t *testing.T) {
 }
 
 func TestServersAndTablesThatDoNotFitSessionsAreRefused(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		wants(t, m.openErr(t, f.Open(t, "autocommit=0"), sessionTTL), driver.ErrUnsupported, "autocommit")
 		wants(t, m.openErr(t, f.Open(t, f.variable(t, "read_only")+"=1"), sessionTTL), driver.ErrUnsupported, "read-only")
@@ -116,6 +119,7 @@ func (s *spread) Close() error {
 }
 
 func TestWhatMovesASessionBetweenConnectionsIsRefused(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		cfg, err := mysql.ParseDSN(f.DSN())
 		if err != nil {

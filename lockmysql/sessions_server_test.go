@@ -31,6 +31,7 @@ func eachOwnServer(t *testing.T, args []string, test func(t *testing.T, f *fixtu
 
 // A server that logs statements takes no writes in READ COMMITTED.
 func TestSessionsWorkOnAServerThatLogsStatements(t *testing.T) {
+	t.Parallel()
 	eachOwnServer(t, []string{"--log-bin", "--sync-binlog=1", "--binlog-format=STATEMENT"}, func(t *testing.T, f *fixture, m sessionMode) {
 		c := m.client(t, f)
 		r, dead := request("k"), request("dead")
@@ -60,6 +61,7 @@ func TestSessionsWorkOnAServerThatLogsStatements(t *testing.T) {
 // With this setting MariaDB undoes a transaction of which a statement has waited for
 // a row in vain, or would have.
 func TestATransactionSurvivesAHeldLockAlsoWhereATimeOutUndoesIt(t *testing.T) {
+	t.Parallel()
 	eachOwnServer(t, []string{"--innodb-rollback-on-timeout=1"}, func(t *testing.T, f *fixture, m sessionMode) {
 		c, db := m.client(t, f), f.Open(t)
 		r, waits := request("k"), request("k")
@@ -97,6 +99,7 @@ func TestATransactionSurvivesAHeldLockAlsoWhereATimeOutUndoesIt(t *testing.T) {
 
 // A statement of which only a part has arrived is silence too.
 func TestTheServerEndsASessionInTheMiddleOfAPacket(t *testing.T) {
+	t.Parallel()
 	const ttl = 2 * time.Second
 	eachServer(t, func(t *testing.T, f *fixture) {
 		proxy := netproxy.New(t, f.Addr())
@@ -129,6 +132,7 @@ func TestTheServerEndsASessionInTheMiddleOfAPacket(t *testing.T) {
 // A session for update is all that its lock needs: that nobody answers who was asked
 // beside it, of revocations, takes no time from its renewals on a slow network.
 func TestARenewalHasTimeWhateverIsAskedBesideIt(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		const timeout = time.Second
 		proxy := netproxy.New(t, f.Addr())

@@ -16,6 +16,7 @@ func sharedRequest(name string) driver.GrantRequest {
 }
 
 func TestWhoSharesALockExcludesWhoDoesNot(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		a, b := m.client(t, f), m.client(t, f)
 		first, second := sharedRequest("k"), sharedRequest("k")
@@ -60,6 +61,7 @@ func TestWhoSharesALockExcludesWhoDoesNot(t *testing.T) {
 }
 
 func TestReadersAndWritersNeverOverlap(t *testing.T) {
+	t.Parallel()
 	const clients, rounds = 6, 25
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		var mu sync.Mutex
@@ -184,6 +186,7 @@ func questionsOf(t *testing.T, f *fixture) (n int) {
 }
 
 func TestReadersOfOneSessionShareASlot(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		a, b := advisory.client(t, f), advisory.client(t, f)
 		s := a.session(t)
@@ -222,6 +225,7 @@ func TestReadersOfOneSessionShareASlot(t *testing.T) {
 }
 
 func TestThirtyTwoSessionsShareALockAndNoMore(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		c := advisory.client(t, f)
 		var last driver.Session
@@ -244,6 +248,7 @@ func TestThirtyTwoSessionsShareALockAndNoMore(t *testing.T) {
 }
 
 func TestAReaderDoesNotMindThatAnotherIsBeingServed(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		c := advisory.client(t, f)
 		conn, err := f.Open(t).Conn(t.Context())

@@ -18,6 +18,7 @@ func age(t *testing.T, db *sql.DB) {
 }
 
 func TestASweepEndsDeadTermsAndDeletesIdleOnes(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		c, db := m.client(t, f), f.Open(t)
 		sweepAll := func(retention time.Duration) (res driver.SweepResult) {
@@ -112,6 +113,7 @@ func TestASweepEndsDeadTermsAndDeletesIdleOnes(t *testing.T) {
 
 // What a sweep has seen may have changed when it acts.
 func TestASweepActsOnWhatIsSoNow(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		c, db := m.client(t, f), f.Open(t)
 		req := driver.SweepRequest{Limit: 10, Retention: time.Hour}
@@ -158,6 +160,7 @@ func TestASweepActsOnWhatIsSoNow(t *testing.T) {
 }
 
 func TestOneOfManyIsToldToSweep(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		a, b, other := forUpdate.client(t, f), forUpdate.client(t, f), advisory.client(t, f)
 		for _, step := range []struct {

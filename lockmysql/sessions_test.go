@@ -182,6 +182,7 @@ func killSessions(t *testing.T, db *sql.DB) {
 }
 
 func TestASessionHoldsALockUntilItReleasesIt(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		for name, params := range sessions(t, f) {
 			t.Run(name, func(t *testing.T) {

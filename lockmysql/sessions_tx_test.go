@@ -20,6 +20,7 @@ func begin(t *testing.T, db *sql.DB, level sql.IsolationLevel) *sql.Tx {
 }
 
 func TestLocksInTransactionsAreForTheModeForUpdate(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		c := advisory.client(t, f)
 		tx := begin(t, f.Open(t), sql.LevelDefault)
@@ -49,6 +50,7 @@ func (c *client) tryTx(t *testing.T, tx *sql.Tx, name string, shared bool) drive
 }
 
 func TestATransactionHasTheLockUntilItEnds(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		db := f.Open(t)
 		exec(t, db, "CREATE TABLE work (v INT)")
@@ -121,6 +123,7 @@ func TestATransactionHasTheLockUntilItEnds(t *testing.T) {
 func first(s driver.Session, _ driver.GrantResult) driver.Session { return s }
 
 func TestTransactionsShareALock(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		c, db := forUpdate.client(t, f), f.Open(t)
 		one, other, writer := begin(t, db, sql.LevelRepeatableRead), begin(t, db, sql.LevelReadCommitted), begin(t, db, sql.LevelSerializable)
@@ -144,6 +147,7 @@ func TestTransactionsShareALock(t *testing.T) {
 // In REPEATABLE READ a transaction sees what was so when it first read without a
 // lock. That must not be before it has the lock that it asked for.
 func TestATransactionSeesWhatTheFormerHolderHasDone(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		c, db := forUpdate.client(t, f), f.Open(t)
 		exec(t, db, "CREATE TABLE work (v INT)")
@@ -167,6 +171,7 @@ func TestATransactionSeesWhatTheFormerHolderHasDone(t *testing.T) {
 }
 
 func TestATransactionWhosePinIsGoneIsTooOld(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		c, db := forUpdate.client(t, f), f.Open(t)
 		req := driver.TxRequest{Name: "k"}
@@ -186,6 +191,7 @@ func TestATransactionWhosePinIsGoneIsTooOld(t *testing.T) {
 }
 
 func TestADrawRespectsDelaysAndGuards(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		c := forUpdate.client(t, f)
 		dead := request("k")

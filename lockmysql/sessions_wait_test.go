@@ -12,6 +12,7 @@ import (
 )
 
 func TestAWaiterInTheDatabaseGetsTheLockWhenItIsFree(t *testing.T) {
+	t.Parallel()
 	for _, wait := range []time.Duration{400 * time.Millisecond, time.Second} {
 		eachServer(t, func(t *testing.T, f *fixture) {
 			a, b := forUpdate.client(t, f), forUpdate.client(t, f)
@@ -49,6 +50,7 @@ func TestAWaiterInTheDatabaseGetsTheLockWhenItIsFree(t *testing.T) {
 }
 
 func TestAnAttemptThatDoesNotWaitDoesNotWait(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		a, b := m.client(t, f), m.client(t, f)
 		a.lock(t, request("k"))
@@ -67,6 +69,7 @@ func TestAnAttemptThatDoesNotWaitDoesNotWait(t *testing.T) {
 
 // Names that nobody has ever locked have no rows yet.
 func TestOneOfManyGetsANewName(t *testing.T) {
+	t.Parallel()
 	const clients, names = 6, 15
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		var all []*client
@@ -102,6 +105,7 @@ func TestOneOfManyGetsANewName(t *testing.T) {
 // TestNoStatementOfSessionsScansTheirTables is TestNoStatementScansTheTable for the
 // table of terms.
 func TestNoStatementOfSessionsScansTheirTables(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		db := f.Open(t)
 		for _, rows := range []int{0, 1, 3000} {

@@ -10,16 +10,18 @@ import (
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/sharetest"
+	"github.com/sqllock/sqllock/internal/testdb"
 	"github.com/sqllock/sqllock/lockmysql"
 )
 
 func TestNamesAreHeldTogetherTheSameInEverySession(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		for _, name := range []string{"READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE", "both", "latin1", "safe updates", "sql_mode", "time_zone"} {
 			t.Run(name, func(t *testing.T) {
-				f := &fixture{f.Database}
-				exec(t, f.Open(t), "DELETE FROM `sqllock_lock`")
-				exec(t, f.Open(t), "DELETE FROM `sqllock_holder`")
+				t.Parallel()
+				f := &fixture{testdb.New(t, f.Engine())}
+				f.migrate(t)
 				params := sessions(t, f)[name]
 				sharetest.Run(t, sharetest.Fixture{
 					DB:    f.Open(t),
@@ -50,6 +52,7 @@ func releaseOf(r driver.GrantRequest, version int64) driver.ReleaseRequest {
 }
 
 func TestALockedRowKeepsReadersWaitingForAMoment(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, _ := f.store(t)
 		locker := f.Open(t)
@@ -95,6 +98,7 @@ func TestALockedRowKeepsReadersWaitingForAMoment(t *testing.T) {
 
 // A request whose reply was lost is repeated while it may still run.
 func TestOneRequestThatRunsTwiceAtATimeIsCountedOnce(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		db := f.Open(t)
 		s := open(t, db)
@@ -127,6 +131,7 @@ func TestOneRequestThatRunsTwiceAtATimeIsCountedOnce(t *testing.T) {
 }
 
 func TestManyWhoShareTogetherAllGetIt(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t, "interpolateParams=true")
 		before := questions(t, db)

@@ -9,9 +9,11 @@ import (
 )
 
 func TestALineIsTheSameInEverySession(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		for _, name := range []string{"plain", "READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE", "both", "latin1", "safe updates", "sql_mode", "time_zone"} {
 			t.Run(name, func(t *testing.T) {
+				t.Parallel()
 				f := &fixture{testdb.New(t, f.Engine())}
 				f.migrate(t)
 				f.line(t, sessions(t, f)[name]...)
@@ -22,6 +24,7 @@ func TestALineIsTheSameInEverySession(t *testing.T) {
 
 // A server that logs statements takes no writes in READ COMMITTED.
 func TestALineIsTheSameOnAServerThatLogsStatements(t *testing.T) {
+	t.Parallel()
 	for _, engine := range testdb.Startable() {
 		if engine == testdb.Postgres {
 			continue

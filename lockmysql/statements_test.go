@@ -14,6 +14,7 @@ import (
 )
 
 func TestClosedGatesKeepAName(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t)
 		for gate, column := range []string{"not_before", "wait_until"} {
@@ -38,6 +39,7 @@ func TestClosedGatesKeepAName(t *testing.T) {
 }
 
 func TestATokenRisesThoughTheClockWentBack(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t)
 		for _, n := range []int{1, 3} {
@@ -55,6 +57,7 @@ func TestATokenRisesThoughTheClockWentBack(t *testing.T) {
 }
 
 func TestStatementsPerOperation(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t, "interpolateParams=true")
 		for _, n := range []int{1, 100} {
@@ -101,6 +104,7 @@ func TestStatementsPerOperation(t *testing.T) {
 }
 
 func TestTenThousandLeasesAreRenewedByOneStatement(t *testing.T) {
+	t.Parallel()
 	const n = 10_000
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t, "interpolateParams=true")
@@ -140,6 +144,7 @@ func TestTenThousandLeasesAreRenewedByOneStatement(t *testing.T) {
 // TestNoStatementScansTheTable explains every statement over a table of hardly any
 // rows, where an optimizer likes scans best, and over a larger one.
 func TestNoStatementScansTheTable(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t)
 		for _, rows := range []int{0, 1, 5000} {
@@ -216,6 +221,7 @@ func serverVersion(t *testing.T, db *sql.DB) (version string) {
 }
 
 func TestRenewalsFitIntoWhatTheServerTakesAtOnce(t *testing.T) {
+	t.Parallel()
 	const n, perGrant = 2000, 50
 	for _, engine := range testdb.Startable() {
 		if engine == testdb.Postgres {
@@ -243,6 +249,7 @@ func TestRenewalsFitIntoWhatTheServerTakesAtOnce(t *testing.T) {
 }
 
 func TestASelectLimitOfTheSessionCutsNothingShort(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		wants(t, openErr(t, lockmysql.DB(f.Open(t, "sql_select_limit=2"))), driver.ErrUnsupported, "sql_select_limit")
 

@@ -41,6 +41,7 @@ func left(t *testing.T, db *sql.DB) (names string) {
 }
 
 func TestASweepEndsWhatCrashedHoldersLeftAndNothingElse(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t)
 		reqs := []driver.GrantRequest{request("crashed 1"), request("crashed 2"), request("held"), request("locked")}
@@ -87,6 +88,7 @@ func TestASweepEndsWhatCrashedHoldersLeftAndNothingElse(t *testing.T) {
 // Only rows that are free, idle for longer than the retention, and of a version
 // that the clock has left behind are deleted.
 func TestASweepDeletesNothingThatCouldBeMissed(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t)
 		const later = clock + " + 60000000"
@@ -122,6 +124,7 @@ func TestASweepDeletesNothingThatCouldBeMissed(t *testing.T) {
 
 // What a sweep has seen may have changed when it comes to act on it.
 func TestASweepActsOnWhatIsSoWhenItActs(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		for name, params := range sessions(t, f) {
 			t.Run(name, func(t *testing.T) {
@@ -166,6 +169,7 @@ func TestASweepActsOnWhatIsSoWhenItActs(t *testing.T) {
 }
 
 func TestASweepGoesOnWhereTheLastOneStopped(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t)
 		for i := range 250 {
@@ -220,6 +224,7 @@ func TestLookingInsideAndIdleSweepsLeaveNoTrace(t *testing.T) {
 }
 
 func TestOfManyReapersOneIsToldToGo(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s := open(t, f.Open(t))
 		turns := func(every time.Duration) int64 {

@@ -20,6 +20,7 @@ func long() []byte {
 }
 
 func TestAValueIsKeptByteForByteWhileTheNameIsHeld(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		for name, params := range sessions(t, f) {
 			t.Run(name, func(t *testing.T) {
@@ -70,6 +71,7 @@ func TestAValueIsKeptByteForByteWhileTheNameIsHeld(t *testing.T) {
 }
 
 func TestAHundredLongValuesGoTogether(t *testing.T) {
+	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		for _, params := range []string{"interpolateParams=false", "interpolateParams=true"} {
 			longValues(t, f, params)
@@ -105,6 +107,7 @@ func longValues(t *testing.T, f *fixture, params string) (counts []int) {
 }
 
 func TestValuesFitIntoWhatTheServerTakesAtOnce(t *testing.T) {
+	t.Parallel()
 	for _, engine := range testdb.Startable() {
 		if engine == testdb.Postgres {
 			continue

@@ -37,6 +37,7 @@ func heldKeys(t *testing.T, c *client) int {
 }
 
 func TestOneStatementAsksForManyNames(t *testing.T) {
+	t.Parallel()
 	d := advisoryDatabase(t)
 	a, b := advisory.client(t, d), advisory.client(t, d)
 	s, s2 := a.session(t), b.session(t)
@@ -87,6 +88,7 @@ func TestOneStatementAsksForManyNames(t *testing.T) {
 }
 
 func TestAGrantWritesNothingUnlessItMust(t *testing.T) {
+	t.Parallel()
 	d := advisoryDatabase(t)
 	c := advisory.client(t, d)
 	s := c.session(t)
@@ -104,6 +106,7 @@ func TestAGrantWritesNothingUnlessItMust(t *testing.T) {
 }
 
 func TestTwoNamesOfOneKeyExcludeEachOtherAndNothingWorse(t *testing.T) {
+	t.Parallel()
 	d := advisoryDatabase(t)
 	same := lockpg.Keys(func(string) int64 { return -42 })
 	a, b := advisory.on(t, d.Open(t), sessionTTL, same), advisory.on(t, d.Open(t), sessionTTL, same)
@@ -136,6 +139,7 @@ func TestTwoNamesOfOneKeyExcludeEachOtherAndNothingWorse(t *testing.T) {
 }
 
 func TestReadersOfOneNameAreAllGrantedWhoeverAsksAtTheSameTime(t *testing.T) {
+	t.Parallel()
 	d := advisoryDatabase(t)
 	for _, m := range sessionModes {
 		var wg sync.WaitGroup
@@ -164,6 +168,7 @@ func TestReadersOfOneNameAreAllGrantedWhoeverAsksAtTheSameTime(t *testing.T) {
 }
 
 func TestATokenRisesHoweverManyDrawAndLiftTheSequence(t *testing.T) {
+	t.Parallel()
 	d := advisoryDatabase(t)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -202,6 +207,7 @@ func TestATokenRisesHoweverManyDrawAndLiftTheSequence(t *testing.T) {
 
 // The clock of the server may have been wrong once; the sequence does not go back.
 func TestASequenceAheadOfTheClockIsNotLoweredByALift(t *testing.T) {
+	t.Parallel()
 	d := advisoryDatabase(t)
 	c := advisory.client(t, d)
 	ahead := time.Now().Add(24 * time.Hour).UnixMicro()
@@ -216,6 +222,7 @@ func TestASequenceAheadOfTheClockIsNotLoweredByALift(t *testing.T) {
 }
 
 func TestAFullTableOfLocksIsToldAndCostsNothingThatIsHeldOnAServerOfItsOwn(t *testing.T) {
+	t.Parallel()
 	server := dedicated(t, "-c", "max_locks_per_transaction=10", "-c", "max_connections=20")
 	db := server.Open(t)
 	migrate(t, db)
@@ -246,6 +253,7 @@ func TestAFullTableOfLocksIsToldAndCostsNothingThatIsHeldOnAServerOfItsOwn(t *te
 }
 
 func TestTheKeyOfANameIsWhatTheDocumentationSays(t *testing.T) {
+	t.Parallel()
 	d := advisoryDatabase(t)
 	c := advisory.client(t, d)
 	const name = "invoice/42 ü"

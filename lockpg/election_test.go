@@ -8,6 +8,7 @@ import (
 )
 
 func TestAResumptionAndAProclamationAreFlushedOnAServerOfItsOwn(t *testing.T) {
+	t.Parallel()
 	server := dedicated(t, "-c", "wal_writer_delay=10s", "-c", "synchronous_commit=off")
 	db := server.Open(t)
 	migrate(t, db)
@@ -35,6 +36,7 @@ func TestAResumptionAndAProclamationAreFlushedOnAServerOfItsOwn(t *testing.T) {
 }
 
 func TestAProclamationPassesThoseWhoGuardAndAResumptionDoesNot(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	req := request("a", 1, time.Minute)

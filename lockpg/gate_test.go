@@ -10,6 +10,7 @@ import (
 // written, and draws the token in one statement. What was written while the statement
 // had begun but had not yet got the lock must be seen.
 func TestTheGateSeesWhatWasCommittedAfterTheStatementBegan(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	type answer struct{ gate, token int64 }
 	answers := make(chan answer, 1)
@@ -34,6 +35,7 @@ func TestTheGateSeesWhatWasCommittedAfterTheStatementBegan(t *testing.T) {
 
 // What somebody guards is not granted, and the lock of it is let go.
 func TestALockThatIsGuardedIsLetGo(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	guard, session := connOf(t, db), connOf(t, db)
 	if _, err := guard.ExecContext(t.Context(), `SELECT pg_advisory_lock_shared(20)`); err != nil {

@@ -52,6 +52,7 @@ func lock(t *testing.T, locks *sqllock.Locker, name string) *sqllock.Lease {
 }
 
 func TestAGuardInATransactionOfPgxKeepsTheNameUntilItEnds(t *testing.T) {
+	t.Parallel()
 	pool, locks := pooled(t)
 	lease := lock(t, locks, "a")
 	err := lockpg.InTx(t.Context(), pool, lease, pgx.TxOptions{}, func(ctx context.Context, tx pgx.Tx) error {
@@ -80,6 +81,7 @@ func TestAGuardInATransactionOfPgxKeepsTheNameUntilItEnds(t *testing.T) {
 }
 
 func TestAFormerHolderCommitsNothingThroughPgx(t *testing.T) {
+	t.Parallel()
 	pool, locks := pooled(t)
 	lease := lock(t, locks, "a")
 	if _, err := pool.Exec(t.Context(), `UPDATE sqllock_lock SET expires_at = 1`); err != nil {
@@ -111,6 +113,7 @@ func TestAFormerHolderCommitsNothingThroughPgx(t *testing.T) {
 }
 
 func TestALeaseOfAnotherKindOfDatabaseIsRefusedInATransactionOfPgx(t *testing.T) {
+	t.Parallel()
 	pool, locks := pooled(t)
 	lease := lock(t, locks, "a")
 	defer func() { _ = lease.Unlock(context.Background()) }()
@@ -141,6 +144,7 @@ func (foreignLease) GuardBy(ctx context.Context, f driver.GuardFunc) error {
 // ForceUnlock waits for a guard, on whatever connection it gets, but not on the one
 // that renewals need.
 func TestAForceUnlockThatWaitsForAGuardStarvesNoRenewal(t *testing.T) {
+	t.Parallel()
 	d := shared(t)
 	migrate(t, d.Open(t))
 	db := d.Open(t)

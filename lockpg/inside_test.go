@@ -44,6 +44,7 @@ func lockRow(t *testing.T, db *sql.DB, query string) (unlock func()) {
 }
 
 func TestALookTellsOfTheHolderOrOfTheLastOne(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	if r := look(t, store, "a"); r.Held() || r.Holder.Version != 0 || r.Ended != 0 {
@@ -81,6 +82,7 @@ func TestALookTellsOfTheHolderOrOfTheLastOne(t *testing.T) {
 }
 
 func TestATakeOverTellsWhoCrashed(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	old := grant(t, store, request("a", 1, time.Minute), request("b", 2, time.Minute), request("c", 3, time.Minute))
@@ -101,6 +103,7 @@ func TestATakeOverTellsWhoCrashed(t *testing.T) {
 }
 
 func TestTheMinimumHoldKeepsTheNameAfterTheRelease(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	v := grant(t, store, request("a", 1, time.Minute))[0].Version
@@ -125,6 +128,7 @@ func TestTheMinimumHoldKeepsTheNameAfterTheRelease(t *testing.T) {
 }
 
 func TestAListGoesThroughTheTableInWindows(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	mustExec(t, db, `INSERT INTO sqllock_lock (name, acq, version, not_before, expires_at)
@@ -161,6 +165,7 @@ func TestAListGoesThroughTheTableInWindows(t *testing.T) {
 }
 
 func TestRevokingEndsTheTermAndTellsItsHolder(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	old := grant(t, store, request("a", 1, time.Minute), request("b", 2, time.Minute))
@@ -200,6 +205,7 @@ func TestRevokingEndsTheTermAndTellsItsHolder(t *testing.T) {
 }
 
 func TestRevokingOpensTheMinimumHold(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	v := grant(t, store, request("a", 1, time.Minute))[0].Version
@@ -213,6 +219,7 @@ func TestRevokingOpensTheMinimumHold(t *testing.T) {
 }
 
 func TestRevokingWaitsForAGuard(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	grant(t, store, request("a", 1, time.Minute), request("b", 2, time.Minute))

@@ -26,6 +26,7 @@ func enterIn(t *testing.T, tx *sql.Tx, name string, n int) {
 // A release that has begun before a ticket was committed must see it, whatever form it
 // has.
 func TestATicketWrittenWhileAReleaseIsUnderWayIsNotMissed(t *testing.T) {
+	t.Parallel()
 	for what, how := range map[string]struct{ shared, awaited, guarded bool }{
 		"alone": {}, "known": {awaited: true}, "guarded": {guarded: true}, "together": {shared: true}, "together, known": {shared: true, awaited: true},
 	} {
@@ -63,6 +64,7 @@ func TestATicketWrittenWhileAReleaseIsUnderWayIsNotMissed(t *testing.T) {
 
 // And a ticket that is asked for while a release is under way sees that.
 func TestAReleaseUnderWayIsSeenByWhoEnters(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	v := grant(t, store, request("a", 1, time.Minute))[0].Version
@@ -94,6 +96,7 @@ func TestAReleaseUnderWayIsSeenByWhoEnters(t *testing.T) {
 
 // One that is repeated while it may still run makes no second ticket.
 func TestARequestThatRunsTwiceAtATimeHasOneTicket(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	grant(t, store, request("a", 1, time.Minute))
@@ -115,6 +118,7 @@ func TestARequestThatRunsTwiceAtATimeHasOneTicket(t *testing.T) {
 
 // Who writes a ticket has locked the row for a moment. That is not a guard.
 func TestAGuardedLeaseIsReleasedAlthoughTheRowIsInUse(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	for _, awaited := range []bool{false, true} {
@@ -131,6 +135,7 @@ func TestAGuardedLeaseIsReleasedAlthoughTheRowIsInUse(t *testing.T) {
 }
 
 func TestNobodyIsHandedTheNamePastAGuard(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	v := grant(t, store, request("a", 1, time.Minute))[0].Version
@@ -170,6 +175,7 @@ func TestNobodyIsHandedTheNamePastAGuard(t *testing.T) {
 }
 
 func TestAStormEndsWithEveryNameFree(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	s := storm{t: t, names: []string{"a", "b", "c"}, writers: make(map[string]int), readers: make(map[string]int), last: make(map[string]int64)}
 	var wg sync.WaitGroup

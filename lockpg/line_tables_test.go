@@ -9,6 +9,7 @@ import (
 )
 
 func TestAForcedReleaseHandsOver(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	v := grant(t, store, request("a", 1, time.Minute), request("b", 2, time.Minute))
@@ -27,6 +28,7 @@ func TestAForcedReleaseHandsOver(t *testing.T) {
 }
 
 func TestASweepBuriesTicketsAndKeepsTheRowsOfThoseThatAreLeft(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	mustExec(t, db, `INSERT INTO sqllock_lock (name, version, qseq) VALUES ('a', 1, 9), ('b', 1, 9), ('c', 1, 9)`)
@@ -46,6 +48,7 @@ func TestASweepBuriesTicketsAndKeepsTheRowsOfThoseThatAreLeft(t *testing.T) {
 
 // The row of a name may have gone by hand, and not its tickets.
 func TestARowThatIsMissingIsMadeBehindWhatIsLeftOfTheLine(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	grant(t, store, request("a", 1, time.Minute))
@@ -63,6 +66,7 @@ func TestARowThatIsMissingIsMadeBehindWhatIsLeftOfTheLine(t *testing.T) {
 }
 
 func TestThoseWhoWaitWithSomethingInHandAreTold(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	grant(t, store, request("a", 1, time.Minute))

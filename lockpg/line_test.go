@@ -71,6 +71,7 @@ func isNext(t *testing.T, res driver.ReleaseResult, n int, after int64) int64 {
 }
 
 func TestWhoWaitsStandsInLine(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	var instance byte
 	linetest.Run(t, linetest.Fixture{
@@ -84,6 +85,7 @@ func TestWhoWaitsStandsInLine(t *testing.T) {
 }
 
 func TestALineIsAsGoodInASchemaOfItsOwn(t *testing.T) {
+	t.Parallel()
 	db := shared(t).Open(t)
 	mustExec(t, db, `CREATE SCHEMA "Locks"`)
 	database := lockpg.DB(db, lockpg.Schema("Locks"), lockpg.TablePrefix("Select_"))
@@ -107,6 +109,7 @@ func TestALineIsAsGoodInASchemaOfItsOwn(t *testing.T) {
 
 // A ticket need not be: it would keep the row of a busy name locked for as long.
 func TestWhatIsHandedOverIsFlushedAndATicketIsNotOnAServerOfItsOwn(t *testing.T) {
+	t.Parallel()
 	db := dedicated(t, "-c", "wal_writer_delay=10s", "-c", "synchronous_commit=off").Open(t)
 	migrate(t, db)
 	store := open(t, db)
@@ -135,6 +138,7 @@ func TestWhatIsHandedOverIsFlushedAndATicketIsNotOnAServerOfItsOwn(t *testing.T)
 }
 
 func TestATicketThatACrashHasUndoneIsWrittenAnewOnAServerOfItsOwn(t *testing.T) {
+	t.Parallel()
 	server := dedicated(t, "-c", "wal_writer_delay=10s")
 	migrate(t, server.Open(t))
 	undone := 0
@@ -165,6 +169,7 @@ func TestATicketThatACrashHasUndoneIsWrittenAnewOnAServerOfItsOwn(t *testing.T) 
 }
 
 func TestWhoLearnsThatItHasTheNameLeavesNoTraceOnAServerOfItsOwn(t *testing.T) {
+	t.Parallel()
 	db := dedicated(t).Open(t)
 	migrate(t, db)
 	store := open(t, db)
@@ -197,6 +202,7 @@ func TestWhoLearnsThatItHasTheNameLeavesNoTraceOnAServerOfItsOwn(t *testing.T) {
 
 // A thousand who wait must not write the row of the name a thousand times.
 func TestThoseWhoStayInLineDoNotWriteTheRowOfTheName(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	grant(t, store, request("a", 1, time.Minute))
@@ -272,6 +278,7 @@ func TestThoseWhoStayInLineDoNotWaitForTheRowOfTheName(t *testing.T) {
 }
 
 func TestABatchThatMeetsALockedRowChangesNothing(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	held := grant(t, store, request("a", 1, time.Minute), request("b", 2, time.Minute), request("c", 3, time.Minute))

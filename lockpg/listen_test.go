@@ -76,6 +76,7 @@ func (l *listener) fails(t *testing.T) error {
 }
 
 func TestThoseOfOthersAreToldWhenTheNameIsHandedOver(t *testing.T) {
+	t.Parallel()
 	d := shared(t)
 	db := d.Open(t)
 	migrate(t, db)
@@ -122,6 +123,7 @@ func TestThoseOfOthersAreToldWhenTheNameIsHandedOver(t *testing.T) {
 }
 
 func TestOnesOwnAreToldOfWhatNoReplyTells(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	l := listen(t, openAs(t, lockpg.DB(db), 1))
 	v := grant(t, l, request("a", 1, time.Minute), request("b", 2, time.Minute), request("c", 3, time.Minute))
@@ -151,6 +153,7 @@ func TestOnesOwnAreToldOfWhatNoReplyTells(t *testing.T) {
 }
 
 func TestWhoListensLeavesNoConnectionThatDoes(t *testing.T) {
+	t.Parallel()
 	d := shared(t)
 	db := d.Open(t)
 	migrate(t, db)
@@ -176,6 +179,7 @@ func TestWhoListensLeavesNoConnectionThatDoes(t *testing.T) {
 }
 
 func TestWhoCannotListenIsTold(t *testing.T) {
+	t.Parallel()
 	d := shared(t)
 	db := d.Open(t)
 	migrate(t, db)
@@ -201,6 +205,7 @@ func TestWhoCannotListenIsTold(t *testing.T) {
 }
 
 func TestASilentNetworkIsNoticedByWhoListens(t *testing.T) {
+	t.Parallel()
 	d := shared(t)
 	migrate(t, d.Open(t))
 	proxy := netproxy.New(t, d.Addr())
@@ -213,6 +218,7 @@ func TestASilentNetworkIsNoticedByWhoListens(t *testing.T) {
 }
 
 func TestNobodyListensThroughPgbouncer(t *testing.T) {
+	t.Parallel()
 	server := dedicated(t)
 	migrate(t, server.Open(t))
 	addr := pgbouncer(t, server, "transaction")

@@ -35,6 +35,7 @@ func (m sessionMode) refuses(t *testing.T, d *lockpg.Database, kind error, texts
 }
 
 func TestAPoolOfLessThanThreeIsRefusedBeforeAnySQL(t *testing.T) {
+	t.Parallel()
 	for _, m := range sessionModes {
 		m.refuses(t, lockpg.DB(nil), driver.ErrInvalidOption, "nil")
 		for conns := range 3 {
@@ -65,6 +66,7 @@ func TestAPoolOfLessThanThreeIsRefusedBeforeAnySQL(t *testing.T) {
 }
 
 func TestAServerThatCannotKeepLocksInSessionsIsRefused(t *testing.T) {
+	t.Parallel()
 	for _, m := range sessionModes {
 		empty := shared(t)
 		m.refuses(t, lockpg.DB(empty.Open(t)), driver.ErrSchema, "migrations.Up")
@@ -96,6 +98,7 @@ func TestAServerThatCannotKeepLocksInSessionsIsRefused(t *testing.T) {
 }
 
 func TestWithoutFlushesSessionsAreRefusedUnlessAllowedOnAServerOfItsOwn(t *testing.T) {
+	t.Parallel()
 	db := dedicated(t, "-c", "fsync=off").Open(t)
 	migrate(t, db)
 	for _, m := range sessionModes {
@@ -109,6 +112,7 @@ func TestWithoutFlushesSessionsAreRefusedUnlessAllowedOnAServerOfItsOwn(t *testi
 
 // What a store keeps may end while it is idle.
 func TestTheConnectionThatIsKeptIsReplacedWhenItHasEnded(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		c := m.client(t, d, "idle_session_timeout=200ms")
 		for i := range 3 {
@@ -125,6 +129,7 @@ func TestTheConnectionThatIsKeptIsReplacedWhenItHasEnded(t *testing.T) {
 }
 
 func TestALookIsServedWhileThePoolIsUsedUp(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		db := d.Open(t)
 		db.SetMaxOpenConns(3)
@@ -144,6 +149,7 @@ func TestALookIsServedWhileThePoolIsUsedUp(t *testing.T) {
 }
 
 func TestSessionsKeepLocksInASchemaOfTheirOwnToo(t *testing.T) {
+	t.Parallel()
 	for _, m := range sessionModes {
 		d := shared(t)
 		db := d.Open(t)

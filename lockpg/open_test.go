@@ -36,6 +36,7 @@ func refused(t *testing.T, database *lockpg.Database, kind error, texts ...strin
 }
 
 func TestBadHandlesAndOptionsAreRefusedBeforeAnySQL(t *testing.T) {
+	t.Parallel()
 	refused(t, lockpg.DB(nil), sqllock.ErrInvalidOption, "nil")
 	refused(t, lockpg.Pool(nil), sqllock.ErrInvalidOption, "nil")
 	connector, err := mysql.NewConnector(mysql.NewConfig())
@@ -60,6 +61,7 @@ func TestBadHandlesAndOptionsAreRefusedBeforeAnySQL(t *testing.T) {
 }
 
 func TestAClosedHandleIsRefused(t *testing.T) {
+	t.Parallel()
 	server := shared(t)
 	db, err := sql.Open("pgx", server.DSN())
 	if err != nil {
@@ -76,6 +78,7 @@ func TestAClosedHandleIsRefused(t *testing.T) {
 }
 
 func TestTablesThatAreMissingOrOfAnotherVersionAreRefused(t *testing.T) {
+	t.Parallel()
 	db := shared(t).Open(t)
 	refused(t, lockpg.DB(db), sqllock.ErrSchema, "migrations.Up", "sqllock migrate up")
 	migrate(t, db)
@@ -88,6 +91,7 @@ func TestTablesThatAreMissingOrOfAnotherVersionAreRefused(t *testing.T) {
 }
 
 func TestAServerThatCannotKeepThePromisesIsRefused(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	mustExec(t, db, `ALTER TABLE sqllock_lock SET UNLOGGED`)
 	refused(t, lockpg.DB(db), sqllock.ErrUnsupported, "unlogged")
@@ -103,6 +107,7 @@ func TestAServerThatCannotKeepThePromisesIsRefused(t *testing.T) {
 }
 
 func TestWithoutFlushesNothingWorksUnlessAllowedOnAServerOfItsOwn(t *testing.T) {
+	t.Parallel()
 	db := dedicated(t, "-c", "fsync=off").Open(t)
 	migrate(t, db)
 	refused(t, lockpg.DB(db), sqllock.ErrUnsupported, "fsync", "AllowUnsafeDurability")
@@ -113,6 +118,7 @@ func TestWithoutFlushesNothingWorksUnlessAllowedOnAServerOfItsOwn(t *testing.T) 
 }
 
 func TestAHotStandbyIsRefusedOnAServerOfItsOwn(t *testing.T) {
+	t.Parallel()
 	server := dedicated(t)
 	db := server.Open(t)
 	migrate(t, db)
@@ -128,6 +134,7 @@ func TestAHotStandbyIsRefusedOnAServerOfItsOwn(t *testing.T) {
 }
 
 func TestSchemaAndPrefixAreQuoted(t *testing.T) {
+	t.Parallel()
 	db := shared(t).Open(t)
 	mustExec(t, db, `CREATE SCHEMA "Locks"`)
 	opts := []lockpg.Option{lockpg.Schema("Locks"), lockpg.TablePrefix("Select_")}
@@ -142,6 +149,7 @@ func TestSchemaAndPrefixAreQuoted(t *testing.T) {
 }
 
 func TestAPoolOfPgxServesAsWell(t *testing.T) {
+	t.Parallel()
 	server := shared(t)
 	migrate(t, server.Open(t))
 	config, err := pgxpool.ParseConfig(server.DSN())
@@ -187,6 +195,7 @@ func TestAPoolOfPgxServesAsWell(t *testing.T) {
 }
 
 func TestUnderADefaultIsolationOfSerializableNothingFails(t *testing.T) {
+	t.Parallel()
 	server := shared(t)
 	migrate(t, server.Open(t))
 	db, err := sql.Open("pgx", server.DSN()+"&default_transaction_isolation=serializable")
@@ -221,6 +230,7 @@ func TestUnderADefaultIsolationOfSerializableNothingFails(t *testing.T) {
 }
 
 func TestALockAndAnUnlockAreTwoRoundTripsOnOneConnection(t *testing.T) {
+	t.Parallel()
 	database := shared(t)
 	migrate(t, database.Open(t))
 	proxy := netproxy.New(t, database.Addr())
@@ -252,6 +262,7 @@ func TestALockAndAnUnlockAreTwoRoundTripsOnOneConnection(t *testing.T) {
 }
 
 func TestAConnectionInDoubtIsEndedAndNotGivenBackToAPool(t *testing.T) {
+	t.Parallel()
 	server := shared(t)
 	db := server.Open(t)
 	migrate(t, db)
@@ -284,6 +295,7 @@ func TestAConnectionInDoubtIsEndedAndNotGivenBackToAPool(t *testing.T) {
 }
 
 func TestAServerThatEndsIdleSessionsCostsNoLock(t *testing.T) {
+	t.Parallel()
 	server := shared(t)
 	db := server.Open(t, "idle_session_timeout=300ms")
 	migrate(t, server.Open(t))

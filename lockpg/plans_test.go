@@ -11,6 +11,7 @@ import (
 // The functions plan once for a session. A plan that was made while the tables were
 // empty must not read all of them when they have grown.
 func TestAPlanThatWasMadeOnEmptyTablesLooksUpRowsByTheirKey(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	for _, table := range []string{"lock", "term"} {
 		mustExec(t, db, `VACUUM ANALYZE sqllock_`+table)
@@ -55,6 +56,7 @@ func TestAPlanThatWasMadeOnEmptyTablesLooksUpRowsByTheirKey(t *testing.T) {
 
 // Two batches that overlap must not lock their rows in different orders.
 func TestABatchLocksItsRowsInTheOrderOfTheNames(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	names := []string{"a", "b", "c"}
@@ -115,6 +117,7 @@ func TestABatchLocksItsRowsInTheOrderOfTheNames(t *testing.T) {
 
 // Each of a batch gets its own answer, wherever it comes from.
 func TestABatchOfAllKindsIsAnsweredOneByOne(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	one := func(name string, id int) driver.GrantRequest {
@@ -174,6 +177,7 @@ func TestABatchOfAllKindsIsAnsweredOneByOne(t *testing.T) {
 // Whoever changes the row of a name that is held, be it to renew it, keeps no losing
 // attempt waiting.
 func TestALosingAttemptWaitsForNobody(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	grant(t, store, request("k", 1, time.Minute))

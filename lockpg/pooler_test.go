@@ -97,6 +97,7 @@ func asNobody(t *testing.T, cmd *exec.Cmd, dir string) {
 var execModes = []string{"exec", "simple_protocol"}
 
 func TestAPoolerInTransactionModeIsRefusedThroughPgbouncer(t *testing.T) {
+	t.Parallel()
 	server := dedicated(t)
 	migrate(t, server.Open(t))
 	addr := pgbouncer(t, server, "transaction")
@@ -112,6 +113,7 @@ func TestAPoolerInTransactionModeIsRefusedThroughPgbouncer(t *testing.T) {
 }
 
 func TestAPoolerInSessionModeIsAcceptedIfItIsAllowedThroughPgbouncer(t *testing.T) {
+	t.Parallel()
 	server := dedicated(t)
 	migrate(t, server.Open(t))
 	addr := pgbouncer(t, server, "session")

@@ -26,6 +26,7 @@ func refuseWrites(t *testing.T, db *sql.DB, refuse bool) {
 }
 
 func TestALockIsLostOnAServerThatTakesNoWritesAnyMoreOnAServerOfItsOwn(t *testing.T) {
+	t.Parallel()
 	server := dedicated(t)
 	admin := server.Open(t)
 	migrate(t, admin)
@@ -70,6 +71,7 @@ func tryLock(t *testing.T, c *client, r driver.GrantRequest) (res driver.GrantRe
 }
 
 func TestAFormerPrimaryGrantsNothingUntilItIsPromotedOnAServerOfItsOwn(t *testing.T) {
+	t.Parallel()
 	server := dedicated(t)
 	migrate(t, server.Open(t))
 	clients := make(map[string]*client)
@@ -154,6 +156,7 @@ func terms(t *testing.T, db *sql.DB) (n int) {
 }
 
 func TestATokenIsDrawnOnTheServerThatHasTheLockOnAServerOfItsOwn(t *testing.T) {
+	t.Parallel()
 	a, b := twoServers(t)
 	onA, onB := a.Open(t), b.Open(t)
 	for _, m := range sessionModes {
@@ -178,6 +181,7 @@ func TestATokenIsDrawnOnTheServerThatHasTheLockOnAServerOfItsOwn(t *testing.T) {
 }
 
 func TestATransactionOnAnotherServerIsRefusedOnAServerOfItsOwn(t *testing.T) {
+	t.Parallel()
 	a, b := twoServers(t)
 	for _, m := range sessionModes {
 		db, move := moving(t, a)

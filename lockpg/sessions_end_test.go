@@ -11,6 +11,7 @@ import (
 )
 
 func TestTheDelayOfATermThatCrashedIsWaitedOutOnce(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		const delay = 1500 * time.Millisecond
 		a, b := m.client(t, d), m.client(t, d)
@@ -53,6 +54,7 @@ func TestTheDelayOfATermThatCrashedIsWaitedOutOnce(t *testing.T) {
 }
 
 func TestAHoldForAMinimumKeepsTheNameAfterAReleaseAndAfterACrash(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		const least = time.Second
 		a, b := m.client(t, d), m.client(t, d)
@@ -77,6 +79,7 @@ func TestAHoldForAMinimumKeepsTheNameAfterAReleaseAndAfterACrash(t *testing.T) {
 }
 
 func TestWhatWasLostIsLetGoAsInACrash(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		a, b := m.client(t, d), m.client(t, d)
 		r, beside := noted("k"), noted("beside")

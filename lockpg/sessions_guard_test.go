@@ -43,6 +43,7 @@ func kill(t *testing.T, c *client, s driver.Session, name string) {
 }
 
 func TestAGuardKeepsEverybodyFromTheNameOfASession(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		for _, level := range levels {
 			a, b := m.client(t, d), m.client(t, d)
@@ -94,6 +95,7 @@ func TestAGuardKeepsEverybodyFromTheNameOfASession(t *testing.T) {
 
 // A guard whose transaction sees the table as it was before must not pass.
 func TestAGuardIsFencedInATransactionThatIsOlderThanTheNextHolder(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		for _, level := range levels {
 			a, b := m.client(t, d), m.client(t, d)
@@ -115,6 +117,7 @@ func TestAGuardIsFencedInATransactionThatIsOlderThanTheNextHolder(t *testing.T) 
 }
 
 func TestAGuardedLeaseIsReleasedWhenNoTransactionGuardsIt(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		a, b := m.client(t, d), m.client(t, d)
 		for _, lost := range []bool{false, true} {
@@ -145,6 +148,7 @@ func TestAGuardedLeaseIsReleasedWhenNoTransactionGuardsIt(t *testing.T) {
 }
 
 func TestAGuardKnowsTransactionsOfAnotherDatabase(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		foreign := migrated(t)
 		a := m.client(t, d)
@@ -166,6 +170,7 @@ func TestAGuardKnowsTransactionsOfAnotherDatabase(t *testing.T) {
 }
 
 func TestATransactionHasALockUntilItEnds(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		a, b := m.client(t, d), m.client(t, d)
 		mustExec(t, a.db, `CREATE TABLE ledger (n int)`)
@@ -239,6 +244,7 @@ func tryTx(t *testing.T, c *client, tx *sql.Tx, name string, shared bool) driver
 }
 
 func TestATransactionOlderThanThePinIsTooOldAndGoesOn(t *testing.T) {
+	t.Parallel()
 	d := shared(t)
 	migrate(t, d.Open(t))
 	c := forUpdate.client(t, d)
@@ -257,6 +263,7 @@ func TestATransactionOlderThanThePinIsTooOldAndGoesOn(t *testing.T) {
 }
 
 func TestATransactionWaitsForTheDelayOfAHolderThatCrashed(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		a, b := m.client(t, d), m.client(t, d)
 		r := ask("k")

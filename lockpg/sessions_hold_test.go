@@ -12,6 +12,7 @@ import (
 )
 
 func TestASessionHoldsALockUntilItReleasesIt(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		handles := map[string]*sql.DB{"another driver": hide(t, d.DSN())}
 		for name, params := range settings {
@@ -72,6 +73,7 @@ func TestASessionHoldsALockUntilItReleasesIt(t *testing.T) {
 }
 
 func TestNobodyHasALockBesideWhoHasItAlone(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		a, b := m.client(t, d), m.client(t, d)
 		writer := ask("k")
@@ -107,6 +109,7 @@ func TestNobodyHasALockBesideWhoHasItAlone(t *testing.T) {
 }
 
 func TestASessionThatIsGivenBackLeavesNothing(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		for name, params := range settings {
 			t.Run(name, func(t *testing.T) {
@@ -190,6 +193,7 @@ func difference(was, now string) (lines []string) {
 
 // The term of a name is written anew by each holder, with all that it says of him.
 func TestATermNamesTheBackendOfItsHolder(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		for range 2 {
 			c := m.client(t, d)

@@ -19,6 +19,7 @@ func (c *client) revoke(t *testing.T, name string) driver.RevokeResult {
 }
 
 func TestAHolderIsAskedToGiveUpAndNobodyElse(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		a, b := m.client(t, d), m.client(t, d)
 		if got := a.revoke(t, "unknown"); got.Revoked || got.Row.Name != "unknown" {
@@ -57,6 +58,7 @@ func TestAHolderIsAskedToGiveUpAndNobodyElse(t *testing.T) {
 }
 
 func TestWhatKeepsANameWithoutAHolderIsEndedAtOnce(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		a, b := m.client(t, d), m.client(t, d)
 		r := ask("crashed")
@@ -87,6 +89,7 @@ func TestWhatKeepsANameWithoutAHolderIsEndedAtOnce(t *testing.T) {
 // In the mode advisory a lock may be held of which nothing was written yet, or by some
 // who share it.
 func TestWhoHasNotWrittenThatItHoldsIsAskedTooInTheModeAdvisory(t *testing.T) {
+	t.Parallel()
 	d := shared(t)
 	migrate(t, d.Open(t))
 	a, b := advisory.client(t, d), advisory.client(t, d)
@@ -117,6 +120,7 @@ func TestWhoHasNotWrittenThatItHoldsIsAskedTooInTheModeAdvisory(t *testing.T) {
 }
 
 func TestAListNamesWhatIsHeldForLongerThanARenewalAndWhatIsKept(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		a, b := m.client(t, d), m.client(t, d)
 		var want []string
@@ -173,6 +177,7 @@ func TestAListNamesWhatIsHeldForLongerThanARenewalAndWhatIsKept(t *testing.T) {
 }
 
 func TestASweepEndsTermsWhoseSessionIsGoneAndDeletesWhatIsIdle(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		a, b := m.client(t, d), m.client(t, d)
 		sweep := func(retention time.Duration) driver.SweepResult {
@@ -225,6 +230,7 @@ func TestASweepEndsTermsWhoseSessionIsGoneAndDeletesWhatIsIdle(t *testing.T) {
 }
 
 func TestAPinThatSomebodyHasLockedIsNotDeleted(t *testing.T) {
+	t.Parallel()
 	d := shared(t)
 	migrate(t, d.Open(t))
 	c := forUpdate.client(t, d)
@@ -244,6 +250,7 @@ func TestAPinThatSomebodyHasLockedIsNotDeleted(t *testing.T) {
 }
 
 func TestOfManyOneTakesTheTurnToCleanUp(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		a, b := m.client(t, d), m.client(t, d)
 		for i, want := range []bool{true, false, false} {

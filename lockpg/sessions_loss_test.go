@@ -43,6 +43,7 @@ func noted(name string) driver.GrantRequest {
 }
 
 func TestASessionThatTheServerEndsIsToldAtOnce(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		c, other := m.client(t, d), m.client(t, d)
 		r := noted("k")
@@ -78,6 +79,7 @@ func TestASessionThatTheServerEndsIsToldAtOnce(t *testing.T) {
 }
 
 func TestASessionOverTLSIsToldTooOnAServerOfItsOwn(t *testing.T) {
+	t.Parallel()
 	server := dedicated(t)
 	plain := server.Open(t)
 	migrate(t, plain)
@@ -99,6 +101,7 @@ func TestASessionOverTLSIsToldTooOnAServerOfItsOwn(t *testing.T) {
 }
 
 func TestASilentClientIsFreedByTheServer(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		const ttl = 2 * time.Second
 		proxy := netproxy.New(t, d.Addr())
@@ -125,6 +128,7 @@ func TestASilentClientIsFreedByTheServer(t *testing.T) {
 }
 
 func TestAConnectionWhoseLocksAreInDoubtIsEndedInAPoolOfPgx(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		pool, err := pgxpool.New(t.Context(), d.DSN())
 		if err != nil {
@@ -171,6 +175,7 @@ func TestAConnectionWhoseLocksAreInDoubtIsEndedInAPoolOfPgx(t *testing.T) {
 // TestASessionWhoseCallIsGivenUp… has a call end with its context, while the network
 // says nothing. The connection is closed then, without a word to the server.
 func TestASessionWhoseCallIsGivenUpIsOverForTheServerToo(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		proxy := netproxy.New(t, d.Addr())
 		c, other := m.on(t, d.OpenVia(t, proxy.Addr()), sessionTTL), m.client(t, d)
@@ -234,6 +239,7 @@ func descriptors(t *testing.T) int {
 }
 
 func TestAConnectionThatHasDiedInThePoolIsReplaced(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		admin := d.Open(t)
 		for name, db := range map[string]*sql.DB{"pgx": d.Open(t), "a driver that does not look": hide(t, d.DSN())} {

@@ -17,6 +17,7 @@ import (
 // TestASessionIsToldOfACrash… looks at the tokens too: after a crash none is handed out
 // that was handed out before, by whomever.
 func TestASessionIsToldOfACrashOnAServerOfItsOwn(t *testing.T) {
+	t.Parallel()
 	server := dedicated(t)
 	migrate(t, server.Open(t))
 	for _, m := range sessionModes {
@@ -49,6 +50,7 @@ func TestASessionIsToldOfACrashOnAServerOfItsOwn(t *testing.T) {
 }
 
 func TestNoTokenIsHandedOutTwiceHoweverManySessionsAreKilled(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		a, b := m.client(t, d), m.client(t, d)
 		admin := d.Open(t)
@@ -92,6 +94,7 @@ func TestNoTokenIsHandedOutTwiceHoweverManySessionsAreKilled(t *testing.T) {
 // A session may end after it has locked the pin, and its request to draw a token, which
 // goes by another connection, arrive when somebody else has the lock.
 func TestATokenThatIsDrawnTooLateTakesNoTermFromWhoHasTheLock(t *testing.T) {
+	t.Parallel()
 	d := shared(t)
 	migrate(t, d.Open(t))
 	a, b := forUpdate.client(t, d), forUpdate.client(t, d)
@@ -122,6 +125,7 @@ func TestATokenThatIsDrawnTooLateTakesNoTermFromWhoHasTheLock(t *testing.T) {
 // TestNoTokenIsDrawnTwiceWhose… has the server log, without a flush, that the sequence
 // went on, and then draws from what was logged ahead.
 func TestNoTokenIsDrawnTwiceWhoseDrawingACrashHasUndoneOnAServerOfItsOwn(t *testing.T) {
+	t.Parallel()
 	server := dedicated(t, "-c", "wal_writer_delay=10s")
 	migrate(t, server.Open(t))
 	var last int64
@@ -156,6 +160,7 @@ func TestNoTokenIsDrawnTwiceWhoseDrawingACrashHasUndoneOnAServerOfItsOwn(t *test
 }
 
 func TestASessionThatEndedBeforeItsTokenWasDrawnIsGrantedNothing(t *testing.T) {
+	t.Parallel()
 	d := shared(t)
 	admin := d.Open(t)
 	migrate(t, admin)

@@ -39,6 +39,7 @@ func (c *client) parking(ctx context.Context, name string) error {
 }
 
 func TestAnIndexIsBuiltConcurrentlyWhileManyWaitAndOneHolds(t *testing.T) {
+	t.Parallel()
 	d := shared(t)
 	migrate(t, d.Open(t))
 	handles := map[string]*sql.DB{"another driver": hide(t, d.DSN())}
@@ -90,6 +91,7 @@ func TestAnIndexIsBuiltConcurrentlyWhileManyWaitAndOneHolds(t *testing.T) {
 }
 
 func TestWhoWaitsInTheDatabaseIsServedWhenTheLockIsLetGo(t *testing.T) {
+	t.Parallel()
 	d := shared(t)
 	migrate(t, d.Open(t))
 	c := forUpdate.client(t, d)
@@ -120,6 +122,7 @@ func TestWhoWaitsInTheDatabaseIsServedWhenTheLockIsLetGo(t *testing.T) {
 }
 
 func TestARoleWithShortTimeoutsIsServedToo(t *testing.T) {
+	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		c := m.client(t, d, "statement_timeout=300ms", "lock_timeout=100ms", "idle_in_transaction_session_timeout=200ms", "idle_session_timeout=250ms")
 		r := ask("k")

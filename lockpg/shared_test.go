@@ -12,6 +12,7 @@ import (
 )
 
 func TestNamesAreHeldTogether(t *testing.T) {
+	t.Parallel()
 	d := shared(t)
 	db := d.Open(t)
 	migrate(t, db)
@@ -30,6 +31,7 @@ func reader(name string, n int) driver.GrantRequest {
 }
 
 func TestWhoLosesToReadersOrAsOneLeavesNoTraceOnAServerOfItsOwn(t *testing.T) {
+	t.Parallel()
 	db := dedicated(t).Open(t)
 	migrate(t, db)
 	store := open(t, db)
@@ -76,6 +78,7 @@ func TestWhatReadersAreToldIsFlushedOnAServerOfItsOwn(t *testing.T) {
 }
 
 func TestARowThatSomebodyHasLockedHoldsUpNoOtherReader(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	var reqs []driver.RenewRequest
@@ -108,6 +111,7 @@ func TestARowThatSomebodyHasLockedHoldsUpNoOtherReader(t *testing.T) {
 
 // A request whose reply was lost is repeated while it may still run.
 func TestOneRequestThatRunsTwiceAtATimeIsCountedOnce(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	grant(t, store, reader("a", 1))

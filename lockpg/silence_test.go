@@ -8,6 +8,7 @@ import (
 )
 
 func TestAHostThatVanishesIsNoticedAfterTheTTLAndSoonBeforeAnySQL(t *testing.T) {
+	t.Parallel()
 	for _, ttl := range []time.Duration{
 		100 * time.Millisecond, time.Second, 1001 * time.Millisecond, 2500 * time.Millisecond, 30 * time.Second, 5 * time.Minute, time.Hour,
 		24 * time.Hour,

@@ -68,6 +68,7 @@ func expire(t *testing.T, db *sql.DB, name string) {
 }
 
 func TestABatchGivesEachRequestItsOwnAnswer(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	names := []string{`a"quote`, `b\slash`, `c{brace},`, "d NULL", "e'); DROP TABLE x; --", "f\nline", "ü"}
@@ -104,6 +105,7 @@ func TestABatchGivesEachRequestItsOwnAnswer(t *testing.T) {
 }
 
 func TestTheVersionRisesFromTheRowOrFromTheClock(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	first := grant(t, store, request("a", 1, time.Minute))[0]
@@ -124,6 +126,7 @@ func TestTheVersionRisesFromTheRowOrFromTheClock(t *testing.T) {
 }
 
 func TestAGateKeepsAFreeNameFromNewcomers(t *testing.T) {
+	t.Parallel()
 	for _, gate := range []string{"not_before = $2", "wait_until = $2"} {
 		t.Run(gate, func(t *testing.T) {
 			db := migrated(t)
@@ -154,6 +157,7 @@ func footprint(t *testing.T, db *sql.DB) string {
 }
 
 func TestALosingAttemptLeavesNoTraceOnAServerOfItsOwn(t *testing.T) {
+	t.Parallel()
 	server := dedicated(t)
 	db := server.Open(t)
 	migrate(t, db)
@@ -176,6 +180,7 @@ func TestALosingAttemptLeavesNoTraceOnAServerOfItsOwn(t *testing.T) {
 }
 
 func TestAGrantIsFlushedAndAReleaseNeedNotBeOnAServerOfItsOwn(t *testing.T) {
+	t.Parallel()
 	server := dedicated(t, "-c", "wal_writer_delay=10s", "-c", "synchronous_commit=off")
 	db := server.Open(t)
 	migrate(t, db)
@@ -208,6 +213,7 @@ func TestAGrantIsFlushedAndAReleaseNeedNotBeOnAServerOfItsOwn(t *testing.T) {
 }
 
 func TestALeaseCountsFromTheGrantNotFromTheStartOfAWait(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	r := grant(t, store, request("a", 1, time.Minute))[0]
@@ -231,6 +237,7 @@ func TestALeaseCountsFromTheGrantNotFromTheStartOfAWait(t *testing.T) {
 }
 
 func TestARowThatSomebodyHasLockedHoldsUpNoOtherRenewal(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	var reqs []driver.RenewRequest
@@ -267,6 +274,7 @@ func TestARowThatSomebodyHasLockedHoldsUpNoOtherRenewal(t *testing.T) {
 }
 
 func TestARenewalNeverShortensALeaseAndAReaderOfTheRowDoesNotBlockIt(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	r := grant(t, store, request("a", 1, time.Hour))[0]
@@ -289,6 +297,7 @@ func TestARenewalNeverShortensALeaseAndAReaderOfTheRowDoesNotBlockIt(t *testing.
 }
 
 func TestATakeOverPassesOverARowThatSomebodyGuards(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	grant(t, store, request("a", 1, time.Minute))
@@ -311,6 +320,7 @@ func TestATakeOverPassesOverARowThatSomebodyGuards(t *testing.T) {
 }
 
 func TestConcurrentBatchesOfTheSameNamesNeverDeadlockOrGrantTwice(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	const names, clients, rounds = 40, 8, 25
@@ -353,6 +363,7 @@ func TestConcurrentBatchesOfTheSameNamesNeverDeadlockOrGrantTwice(t *testing.T) 
 }
 
 func TestOnlyTheRightAcquisitionIsRenewedReleasedOrAbandoned(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	old := grant(t, store, request("a", 1, time.Minute))[0]

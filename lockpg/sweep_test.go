@@ -22,6 +22,7 @@ func sweep(t *testing.T, store driver.LeaseStore, retention time.Duration) drive
 }
 
 func TestASweepEndsWhatCrashedHoldersLeftAndNothingElse(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	req := request("crashed", 1, time.Minute)
@@ -54,6 +55,7 @@ func TestASweepEndsWhatCrashedHoldersLeftAndNothingElse(t *testing.T) {
 // Only rows that are free, idle for longer than the retention, and of a version
 // that the clock has left behind are deleted.
 func TestASweepDeletesNothingThatCouldBeMissed(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	mustExec(t, db, `INSERT INTO sqllock_lock (name, acq, version, expires_at, not_before, others, others_until, wait_until) VALUES
@@ -76,6 +78,7 @@ func TestASweepDeletesNothingThatCouldBeMissed(t *testing.T) {
 }
 
 func TestASweepThatFindsNothingWritesNothingOnAServerOfItsOwn(t *testing.T) {
+	t.Parallel()
 	s := dedicated(t)
 	db := s.Database.Open(t)
 	migrate(t, db)
@@ -94,6 +97,7 @@ func TestASweepThatFindsNothingWritesNothingOnAServerOfItsOwn(t *testing.T) {
 }
 
 func TestASweepGoesOnWhereTheLastOneStopped(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	mustExec(t, db, `INSERT INTO sqllock_lock (name, version, expires_at) SELECT to_char(i, 'FM000'), 1, 1 FROM generate_series(1, 250) i`)
@@ -112,6 +116,7 @@ func TestASweepGoesOnWhereTheLastOneStopped(t *testing.T) {
 }
 
 func TestEachCrashIsToldOnceWhoeverComesFirst(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	const names, sweepers, takers = 300, 3, 3
@@ -171,6 +176,7 @@ func TestEachCrashIsToldOnceWhoeverComesFirst(t *testing.T) {
 }
 
 func TestAReaperThatCannotAskForItsTurnIsTold(t *testing.T) {
+	t.Parallel()
 	store := open(t, migrated(t))
 	ended, end := context.WithCancel(t.Context())
 	end()
@@ -180,6 +186,7 @@ func TestAReaperThatCannotAskForItsTurnIsTold(t *testing.T) {
 }
 
 func TestOfManyReapersOneIsToldToGo(t *testing.T) {
+	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	turns := func(every time.Duration) (n int) {
@@ -217,6 +224,7 @@ func TestOfManyReapersOneIsToldToGo(t *testing.T) {
 // when the server last looked at the tables to make its plans: with thousands it
 // would run out of time, and so would the next.
 func TestASweepTakesInProportionToThoseWhoHaveCrashed(t *testing.T) {
+	t.Parallel()
 	const crash = `SET acq = md5(name)::uuid, owner = '', instance = md5('')::uuid, label = '' WHERE substr(name, 2)::integer <= $1::integer`
 	for _, c := range []struct {
 		who    string

@@ -17,7 +17,7 @@ import (
 const (
 	// patience is how long something may take that takes no time by itself. A
 	// test that waits this long has failed; the machine may be slow.
-	patience = 20 * time.Second
+	patience = time.Minute
 	// long is a TTL in which nothing is renewed and nothing expires during a test.
 	long = time.Minute
 	// poolSize is how many connections the handle of a test may open, and roomy how
@@ -90,10 +90,13 @@ func (e *env) ctx() context.Context {
 	return ctx
 }
 
-// ttl is d, or more if the mode or a machine that is slow needs it: a lease has
-// to be renewed in time beside what other tests do.
+// shortest is the shortest TTL of a lease that has to be renewed in time beside what other
+// tests, and others on this machine, do. Tests wait for it, but they wait together.
+const shortest = 3 * time.Second
+
+// ttl is d, or more if the mode or a machine that is slow needs it.
 func (e *env) ttl(d time.Duration) time.Duration {
-	return max(d, e.h.MinTTL, min(100*e.h.pace, 3*time.Second).Round(100*time.Millisecond))
+	return max(d, e.h.MinTTL, shortest, min(100*e.h.pace, 5*time.Second).Round(100*time.Millisecond))
 }
 
 // locker returns a Locker on the test's handle. The test must leave nothing held.

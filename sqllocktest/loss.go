@@ -31,7 +31,7 @@ func (e *env) lose(lease *sqllock.Lease, next *sqllock.Locker) *sqllock.Lease {
 
 func testLossIsTold(e *env) {
 	e.losable()
-	ttl := e.ttl(3 * time.Second)
+	ttl := e.ttl(9 * time.Second)
 	l, other := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: long})
 	lease := e.lock(l, e.name("k"))
 	start := time.Now()

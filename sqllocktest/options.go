@@ -129,7 +129,7 @@ func testWait(e *env) {
 	name := e.name("k")
 	lease := e.lock(a, name, noted)
 	for what, l := range map[string]*sqllock.Locker{"the same Locker": a, "another Locker": b} {
-		const wait = 300 * time.Millisecond
+		const wait = 2 * time.Second
 		start := time.Now()
 		got, err := l.Lock(e.ctx(), name, sqllock.Wait(wait))
 		e.oneOf(got, err)

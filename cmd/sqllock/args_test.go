@@ -12,6 +12,7 @@ func testApp() *app {
 }
 
 func TestWhatFollowsNameIsNotParsed(t *testing.T) {
+	t.Parallel()
 	const none = "<none>"
 	for _, c := range []struct{ args, ours, command string }{
 		{"run n -- c -x", "run n", "c -x"},
@@ -58,6 +59,7 @@ func TestWhatFollowsNameIsNotParsed(t *testing.T) {
 }
 
 func TestEmptyWordsOfACommandStay(t *testing.T) {
+	t.Parallel()
 	_, command := splitCommand(testApp().root(), []string{"sqllock", "run", "n", "c", "", "--", "--ttl", ""})
 	if want := []string{"c", "", "--", "--ttl", ""}; !slices.Equal(command, want) {
 		t.Errorf("got %q, want %q", command, want)
@@ -65,6 +67,7 @@ func TestEmptyWordsOfACommandStay(t *testing.T) {
 }
 
 func TestNoArgumentsAtAllAreNoPanic(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{nil, {}, {"sqllock"}} {
 		if _, command := splitCommand(testApp().root(), args); command != nil {
 			t.Errorf("a command out of %q: %q", args, command)

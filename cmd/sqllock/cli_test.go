@@ -13,6 +13,7 @@ import (
 )
 
 func TestHelpVersionAndCompletionAreThere(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	for args, part := range map[string]string{
 		"--help":                                 "SQLLOCK_DSN",
@@ -66,6 +67,7 @@ func TestHelpVersionAndCompletionAreThere(t *testing.T) {
 }
 
 func TestHelpDoesNotShowThePassword(t *testing.T) {
+	t.Parallel()
 	u := person{home: t.TempDir(), dsn: "postgres://u:hunter2@h/d"}
 	for _, args := range [][]string{{"--help"}, {"run", "--help"}, {"migrate", "up", "--help"}, {"bogus"}, {"run", "--bogus"}} {
 		if r := u.run(t, args...); strings.Contains(r.out+r.err, "hunter2") {
@@ -75,6 +77,7 @@ func TestHelpDoesNotShowThePassword(t *testing.T) {
 }
 
 func TestCompletionRunsNothing(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ran")
 	newPerson(t).run(t, "run", "n", "--", "touch", path, "--generate-shell-completion").want(t, 0, "", "")
 	if _, err := os.Stat(path); err == nil {
@@ -83,6 +86,7 @@ func TestCompletionRunsNothing(t *testing.T) {
 }
 
 func TestUsageErrorsAreOneLineAndCode64(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	line := regexp.MustCompile(`^sqllock: [^\n]+\n$`)
 	for _, args := range [][]string{
@@ -188,6 +192,7 @@ func TestUsageErrorsAreOneLineAndCode64(t *testing.T) {
 }
 
 func TestBadDSNsAreUsageErrors(t *testing.T) {
+	t.Parallel()
 	for _, dsn := range badDSNs {
 		if dsn == "" {
 			continue // is no DSN
@@ -201,6 +206,7 @@ func TestBadDSNsAreUsageErrors(t *testing.T) {
 }
 
 func TestUnusableDatabasesHaveCode69(t *testing.T) {
+	t.Parallel()
 	home := t.TempDir()
 	notADatabase := filepath.Join(home, "text")
 	if err := os.WriteFile(notADatabase, []byte(strings.Repeat("no database ", 1000)), 0o600); err != nil {
@@ -227,6 +233,7 @@ func TestUnusableDatabasesHaveCode69(t *testing.T) {
 }
 
 func TestTheFileMigratesItself(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	u.run(t, "migrate", "status").want(t, 0, "no", "")
 	u.run(t, "run", "n", "--", "echo", "ran").want(t, 0, "ran", "")
@@ -243,6 +250,7 @@ func TestTheFileMigratesItself(t *testing.T) {
 }
 
 func TestMigrationsAreCopiedOnce(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	dir := filepath.Join(u.home, "db", "migrations")
 	for _, dsn := range []string{"", "postgres://", "mysql:///d"} {
@@ -272,6 +280,7 @@ func TestMigrationsAreCopiedOnce(t *testing.T) {
 }
 
 func TestMistypedCommandsAndFlagsAreGuessed(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	for args, meant := range map[string]string{
 		"rum n -- true":             `did you mean "run"?`,
@@ -307,6 +316,7 @@ func TestMistypedCommandsAndFlagsAreGuessed(t *testing.T) {
 }
 
 func TestVersionTellsWhatWasBuilt(t *testing.T) {
+	t.Parallel()
 	r := newPerson(t).run(t, "version")
 	r.want(t, 0, "", "")
 	for _, part := range []string{"version", runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, fmt.Sprint(driver.SchemaVersion)} {
@@ -317,6 +327,7 @@ func TestVersionTellsWhatWasBuilt(t *testing.T) {
 }
 
 func TestErrorsOfTheDatabaseAreOneClearLine(t *testing.T) {
+	t.Parallel()
 	home := t.TempDir()
 	text := filepath.Join(home, "text")
 	if err := os.WriteFile(text, []byte(strings.Repeat("no database ", 1000)), 0o600); err != nil {
@@ -343,6 +354,7 @@ func TestErrorsOfTheDatabaseAreOneClearLine(t *testing.T) {
 
 // FuzzNoPartOfAUserIsEverShown has those commands that start none.
 func TestCommandsThatRunOthersShowNoPartOfAUser(t *testing.T) {
+	t.Parallel()
 	for _, password := range []string{"p@ss", "p@ss:w0rd", "a/b", "a?b", "a#b@", "a%zz", "'", "a b"} {
 		for _, shape := range shapes {
 			u := person{home: t.TempDir(), dsn: strings.NewReplacer("USER", marked("u"), "PASSWORD", marked(password)).Replace(shape)}

@@ -12,6 +12,7 @@ import (
 )
 
 func TestDoctorTellsOfEachMode(t *testing.T) {
+	t.Parallel()
 	onEachSite(t, func(t *testing.T, s *site) {
 		for _, m := range modes {
 			part := "sqllock works with this database"
@@ -24,6 +25,7 @@ func TestDoctorTellsOfEachMode(t *testing.T) {
 }
 
 func TestDoctorLooksAtTheTablesOfOtherModes(t *testing.T) {
+	t.Parallel()
 	onEachSite(t, func(t *testing.T, s *site) {
 		tables := []string{"holder", "ticket"}
 		if s.d.Engine() != testdb.SQLite {
@@ -52,6 +54,7 @@ func TestDoctorLooksAtTheTablesOfOtherModes(t *testing.T) {
 }
 
 func TestDoctorTellsWhatOtherModesLack(t *testing.T) {
+	t.Parallel()
 	onEachServer(t, func(t *testing.T, s *site) {
 		u := s.account(t, "SELECT, INSERT, UPDATE, DELETE ON sqllock_lock", "SELECT, UPDATE ON sqllock_meta", "SELECT ON sqllock_term", "SELECT ON sqllock_holder",
 			"SELECT, INSERT, UPDATE, DELETE ON sqllock_ticket")
@@ -97,6 +100,7 @@ func TestDoctorTellsWhatOtherModesLack(t *testing.T) {
 }
 
 func TestDoctorLooksAtEachFunctionOfTheGuide(t *testing.T) {
+	t.Parallel()
 	guide, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)

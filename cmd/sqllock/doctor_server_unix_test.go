@@ -37,6 +37,7 @@ func (s *site) with(t *testing.T, params ...string) person {
 }
 
 func TestDoctorOnSessionsOfPostgres(t *testing.T) {
+	t.Parallel()
 	onPostgres(t, func(t *testing.T, s *site) {
 		s.with(t, "default_transaction_read_only=on").finds(t, exitNo, "bad", "writes", "default_transaction_read_only")
 		s.with(t, "default_transaction_isolation=serializable").finds(t, 0, "warn", "isolation", "serializable")
@@ -49,6 +50,7 @@ func TestDoctorOnSessionsOfPostgres(t *testing.T) {
 }
 
 func TestDoctorOnTablesOfPostgres(t *testing.T) {
+	t.Parallel()
 	onPostgres(t, func(t *testing.T, s *site) {
 		s.exec(t, "ALTER TABLE sqllock_lock SET UNLOGGED")
 		s.finds(t, exitNo, "bad", "tables", "unlogged", "SET LOGGED")
@@ -84,6 +86,7 @@ func (s *site) aged(t *testing.T) {
 }
 
 func TestDoctorSeesOpenTransactions(t *testing.T) {
+	t.Parallel()
 	onEachServer(t, func(t *testing.T, s *site) {
 		conn, err := s.db.Conn(t.Context())
 		if err != nil {
@@ -105,6 +108,7 @@ func TestDoctorSeesOpenTransactions(t *testing.T) {
 }
 
 func TestDoctorOnSessionsOfMySQL(t *testing.T) {
+	t.Parallel()
 	onMySQL(t, func(t *testing.T, s *site) {
 		s.with(t, "autocommit=0").finds(t, exitNo, "bad", "writes", "autocommit")
 		s.with(t, "wait_timeout=5").finds(t, 0, "warn", "time-outs", "wait_timeout is 5s")
@@ -121,6 +125,7 @@ func TestDoctorOnSessionsOfMySQL(t *testing.T) {
 }
 
 func TestDoctorOnTablesOfMySQL(t *testing.T) {
+	t.Parallel()
 	onMySQL(t, func(t *testing.T, s *site) {
 		s.exec(t, "ALTER TABLE sqllock_lock DROP INDEX sqllock_guard")
 		s.finds(t, exitNo, "bad", "index", "sqllock_guard", "ADD UNIQUE INDEX")
@@ -132,6 +137,7 @@ func TestDoctorOnTablesOfMySQL(t *testing.T) {
 }
 
 func TestDoctorSeesTheTransactionsOfOthersIfItMay(t *testing.T) {
+	t.Parallel()
 	onEachServer(t, func(t *testing.T, s *site) {
 		u := s.account(t, s.all()...)
 		s.aged(t)

@@ -41,6 +41,7 @@ func (u person) finds(t *testing.T, code int, grade, what string, parts ...strin
 }
 
 func TestDoctorFindsNothingWhereAllIsWell(t *testing.T) {
+	t.Parallel()
 	onEachSite(t, func(t *testing.T, s *site) {
 		out := s.finds(t, 0, "ok", "locks", "works with this database")
 		for line := range strings.Lines(out) {
@@ -54,6 +55,7 @@ func TestDoctorFindsNothingWhereAllIsWell(t *testing.T) {
 }
 
 func TestDoctorMissesTables(t *testing.T) {
+	t.Parallel()
 	for _, engine := range testdb.All() {
 		t.Run(engine, func(t *testing.T) {
 			d := testdb.New(t, engine)
@@ -75,6 +77,7 @@ func TestDoctorMissesTables(t *testing.T) {
 }
 
 func TestDoctorComparesVersions(t *testing.T) {
+	t.Parallel()
 	onEachSite(t, func(t *testing.T, s *site) {
 		set := func(version, compatible int64) {
 			t.Helper()
@@ -93,6 +96,7 @@ func TestDoctorComparesVersions(t *testing.T) {
 }
 
 func TestDoctorMissesTheIndex(t *testing.T) {
+	t.Parallel()
 	onEachSite(t, func(t *testing.T, s *site) {
 		s.exec(t, "CREATE TABLE lock_copy AS SELECT * FROM sqllock_lock")
 		s.exec(t, "DROP VIEW sqllock_locks")
@@ -103,6 +107,7 @@ func TestDoctorMissesTheIndex(t *testing.T) {
 }
 
 func TestDoctorNeedsADatabaseThatAnswers(t *testing.T) {
+	t.Parallel()
 	for _, dsn := range []string{"postgres://u:hunter2@127.0.0.1:1/d", "mysql://u:hunter2@127.0.0.1:1/d", "sqlite:/nonexistent/locks.db"} {
 		r := person{home: t.TempDir(), dsn: dsn}.run(t, "doctor")
 		r.want(t, exitUnavailable, "", "sqllock: ")
@@ -113,6 +118,7 @@ func TestDoctorNeedsADatabaseThatAnswers(t *testing.T) {
 }
 
 func TestDoctorEndsWhenTheServerDoes(t *testing.T) {
+	t.Parallel()
 	for _, gone := range []error{nil, errors.New("gone")} {
 		var out strings.Builder
 		e := &exam{out: &out}
@@ -127,6 +133,7 @@ func TestDoctorEndsWhenTheServerDoes(t *testing.T) {
 }
 
 func TestDoctorOnAFileThatIsWrong(t *testing.T) {
+	t.Parallel()
 	text := filepath.Join(t.TempDir(), "text")
 	if err := os.WriteFile(text, []byte(strings.Repeat("no database ", 1000)), 0o600); err != nil {
 		t.Fatal(err)
@@ -145,6 +152,7 @@ func TestDoctorOnAFileThatIsWrong(t *testing.T) {
 }
 
 func TestDoctorOnAFileInAnotherJournalMode(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, testdb.New(t, testdb.SQLite))
 	s.exec(t, "PRAGMA journal_mode = delete")
 	if err := s.db.Close(); err != nil {
@@ -155,6 +163,7 @@ func TestDoctorOnAFileInAnotherJournalMode(t *testing.T) {
 }
 
 func TestDoctorOnAFileThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, testdb.New(t, testdb.SQLite))
 	// Root may write to every file, so it is the connection that must not.
 	db, err := openSQLiteURI("file:"+s.d.Path()+"?mode=ro", target{path: s.d.Path()})
@@ -173,6 +182,7 @@ func TestDoctorOnAFileThatCannotBeWritten(t *testing.T) {
 }
 
 func TestDoctorComparesClocks(t *testing.T) {
+	t.Parallel()
 	now := time.Now()
 	for _, c := range []struct{ read, want time.Duration }{
 		{0, 0}, {50 * time.Millisecond, 0}, {100 * time.Millisecond, 0}, {-time.Second, -time.Second}, {time.Second + 100*time.Millisecond, time.Second},
@@ -184,6 +194,7 @@ func TestDoctorComparesClocks(t *testing.T) {
 }
 
 func TestDoctorJudges(t *testing.T) {
+	t.Parallel()
 	for want, judge := range map[string]func(e *exam){
 		"ok    transactions  none is older than 1m0s (2 unseen)\n":   func(e *exam) { e.age(59*time.Second, " (2 unseen)", "harm", "advice") },
 		"warn  transactions  one has been open for 2h0m: harm; do\n": func(e *exam) { e.age(2*time.Hour, "", "harm", "do") },

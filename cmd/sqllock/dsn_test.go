@@ -9,6 +9,7 @@ import (
 )
 
 func TestDSNsOfMySQL(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ dsn, user, password, net, addr, db string }{
 		{"mysql://u:p@h:1234/d", "u", "p", "tcp", "h:1234", "d"},
 		{"mysql://u@h/d", "u", "", "tcp", "h:3306", "d"},
@@ -32,6 +33,7 @@ func TestDSNsOfMySQL(t *testing.T) {
 }
 
 func TestParametersOfMySQLReachTheDriver(t *testing.T) {
+	t.Parallel()
 	cfg, err := mysqlConfig("mysql://u:p@h/d?timeout=7s&tls=skip-verify&charset=utf8mb4,utf8&time_zone=%27%2B00%3A00%27")
 	if err != nil {
 		t.Fatal(err)
@@ -42,6 +44,7 @@ func TestParametersOfMySQLReachTheDriver(t *testing.T) {
 }
 
 func TestPostgresIsToldWhoConnects(t *testing.T) {
+	t.Parallel()
 	for dsn, want := range map[string]string{
 		"postgres://u:p@h/d":                       "sqllock",
 		"postgresql://h/d?application_name=backup": "backup",
@@ -58,6 +61,7 @@ func TestPostgresIsToldWhoConnects(t *testing.T) {
 }
 
 func TestPathsOfSQLiteFilesAreTakenAsTheyAre(t *testing.T) {
+	t.Parallel()
 	for dsn, path := range map[string]string{
 		"sqlite:a.db":         "a.db",
 		"sqlite://a.db":       "a.db",
@@ -117,6 +121,7 @@ var badDSNs = []string{
 }
 
 func TestBadDSNsAreUsageErrorsWithoutThePassword(t *testing.T) {
+	t.Parallel()
 	for _, dsn := range badDSNs {
 		t.Run(dsn, func(t *testing.T) {
 			err := parse(dsn)
@@ -145,6 +150,7 @@ func parse(dsn string) error {
 }
 
 func TestAccountsAreTakenOutOfMessages(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		"dial postgres://u:hunter2@h/d: refused":                            "dial postgres://xxxxx@h/d: refused",
 		"dial mysql://u:hun@te/r2@h/d, and more":                            "dial mysql://xxxxx@h/d, and more",
@@ -163,6 +169,7 @@ func TestAccountsAreTakenOutOfMessages(t *testing.T) {
 }
 
 func TestAMalformedDSNIsToldByTheRule(t *testing.T) {
+	t.Parallel()
 	for dsn, rule := range map[string]string{
 		"postgres://u:p@ssSECRET@127.0.0.1:5/app":   "more than one @",
 		"postgres://u:p@SECRET:w0rd@127.0.0.1:5/a":  "more than one @",
@@ -196,6 +203,7 @@ func TestAMalformedDSNIsToldByTheRule(t *testing.T) {
 }
 
 func TestTheStateDirectory(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS != "linux" {
 		return // the others have no rules that could go wrong
 	}

@@ -40,6 +40,7 @@ func tokens(t *testing.T, log string, n int) (all []int64) {
 }
 
 func TestOneLeadsAtATimeAndLeaderTellsWho(t *testing.T) {
+	t.Parallel()
 	onEachMode(t, func(t *testing.T, s *site, m mode) {
 		log, of := filepath.Join(s.home, "log"), "--mode="+string(m)
 		s.run(t, "leader", of, "n").want(t, exitNo, "", "nobody leads n")
@@ -67,6 +68,7 @@ func TestOneLeadsAtATimeAndLeaderTellsWho(t *testing.T) {
 }
 
 func TestElectEndsWithTheCodeOfItsCommand(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	u.run(t, "elect", "n", "--", "sh", "-c", "exit 7").want(t, 7, "", "")
 	u.run(t, "elect", "n", "--", "sh", "-c", "kill -KILL $$").want(t, exitSignal+9, "", "")
@@ -76,6 +78,7 @@ func TestElectEndsWithTheCodeOfItsCommand(t *testing.T) {
 }
 
 func TestElectCampaignsAgainAfterALoss(t *testing.T) {
+	t.Parallel()
 	onEachMode(t, func(t *testing.T, s *site, m mode) {
 		log := filepath.Join(s.home, "log")
 		p := s.elects(t, log, "--mode", string(m), "--ttl", "3s", "n")
@@ -93,6 +96,7 @@ func TestElectCampaignsAgainAfterALoss(t *testing.T) {
 }
 
 func TestAPausedElectEndsItsCommandAndCampaignsAgain(t *testing.T) {
+	t.Parallel()
 	onAll(t, func(t *testing.T, u person) {
 		log := filepath.Join(u.home, "log")
 		p := u.elects(t, log, "--ttl", "1s", "n")
@@ -106,6 +110,7 @@ func TestAPausedElectEndsItsCommandAndCampaignsAgain(t *testing.T) {
 }
 
 func TestElectThatIsStartedAnewResumesItsTerm(t *testing.T) {
+	t.Parallel()
 	onEachSite(t, func(t *testing.T, s *site) {
 		log := filepath.Join(s.home, "log")
 		p := s.elects(t, log, "--ttl", "1h", "--identity", "me", "--lock-delay", "1h", "n")
@@ -121,6 +126,7 @@ func TestElectThatIsStartedAnewResumesItsTerm(t *testing.T) {
 }
 
 func TestASignalWhileTheCommandIsEndedAfterALossEndsElect(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	log := filepath.Join(u.home, "log")
 	p := u.start(t, "elect", "--ttl", "1s", "n", "--", "sh", "-c", "echo 1 >>"+log+"; trap 'echo told >>"+log+"' TERM; while :; do sleep 0.05; done")
@@ -133,6 +139,7 @@ func TestASignalWhileTheCommandIsEndedAfterALossEndsElect(t *testing.T) {
 }
 
 func TestASignalEndsAnElectThatWaits(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	holding := u.shell(t, "@UP; sleep 60", "n")
 	p := u.start(t, "elect", "n", "--", "echo", "ran")

@@ -13,6 +13,7 @@ import (
 )
 
 func TestLookingChangesNothing(t *testing.T) {
+	t.Parallel()
 	onEachSite(t, func(t *testing.T, s *site) {
 		s.put(t, "crashed", "l", time.Now().Add(-48*time.Hour))
 		s.exec(t, "INSERT INTO sqllock_lock (name, version) VALUES ('old', 1)")
@@ -27,6 +28,7 @@ func TestLookingChangesNothing(t *testing.T) {
 }
 
 func TestLookingMakesNoTables(t *testing.T) {
+	t.Parallel()
 	commands := [][]string{{"ls"}, {"inspect", "n"}, {"leader", "n"}, {"wait", "n"}, {"unlock", "--force", "n"}, {"reap"}}
 	for _, engine := range testdb.All() {
 		t.Run(engine, func(t *testing.T) {
@@ -49,6 +51,7 @@ func TestLookingMakesNoTables(t *testing.T) {
 }
 
 func TestTheDefaultFileIsNotMadeByLooking(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	u.run(t, "ls").want(t, 0, "NAME", "nothing was ever locked")
 	if r := u.run(t, "ls", "--json"); r.code != 0 || r.out != "" {

@@ -16,6 +16,7 @@ import (
 )
 
 func TestAPausedRunEndsItsCommand(t *testing.T) {
+	t.Parallel()
 	onAll(t, func(t *testing.T, u person) {
 		p := u.shell(t, "trap 'echo told; exit 3' TERM; @UP; while :; do sleep 0.05; done", "--ttl", "1s", "n")
 		p.signal(syscall.SIGSTOP)
@@ -34,6 +35,7 @@ sh -c "$B" child & (sh -c "$B" grandchild; :) & @UP; sh -c "$B" other; :`
 // The next one comes within the TTL and a second, with a higher token, and finds
 // nobody of the old command.
 func TestTheCommandDiesWithRun(t *testing.T) {
+	t.Parallel()
 	onAll(t, func(t *testing.T, u person) {
 		const ttl = time.Second
 		log, token := filepath.Join(u.home, "log"), filepath.Join(u.home, "token")
@@ -64,6 +66,7 @@ func TestTheCommandDiesWithRun(t *testing.T) {
 
 // However early run is killed, nobody of its command survives.
 func TestNoMomentIsTooEarlyToKillRun(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	u.run(t, "migrate", "up").want(t, 0, "", "")
 	for i := range 40 {
@@ -79,6 +82,7 @@ func TestNoMomentIsTooEarlyToKillRun(t *testing.T) {
 }
 
 func TestALostCommandThatEndsByItselfIsLost(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	p := u.shell(t, "@UP; sleep 1; echo done", "--ttl", "1s", "n")
 	p.signal(syscall.SIGSTOP)
@@ -88,6 +92,7 @@ func TestALostCommandThatEndsByItselfIsLost(t *testing.T) {
 }
 
 func TestACommandThatDoesNotEndIsKilledAfterTheGrace(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	p := u.shell(t, "trap '' TERM; sleep 1000 & @UP; sleep 1000; sleep 1000", "--ttl", "1s", "--grace", "500ms", "n")
 	p.signal(syscall.SIGSTOP)
@@ -101,6 +106,7 @@ func TestACommandThatDoesNotEndIsKilledAfterTheGrace(t *testing.T) {
 }
 
 func TestThatNobodyReadsOurMessagesHarmsNobody(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	path := filepath.Join(u.home, "told")
 	r, w, err := os.Pipe()
@@ -126,6 +132,7 @@ func TestThatNobodyReadsOurMessagesHarmsNobody(t *testing.T) {
 }
 
 func TestTheGraceIsForAllOfTheCommand(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	p := u.shell(t, `sh -c 'trap "sleep 0.7; echo cleaned; exit 0" TERM; @UP; while :; do sleep 0.05; done'; echo not reached`,
 		"--ttl", "1s", "n")
@@ -136,6 +143,7 @@ func TestTheGraceIsForAllOfTheCommand(t *testing.T) {
 }
 
 func TestAStoppedCommandIsEndedToo(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	p := u.shell(t, "@UP; kill -STOP $$; echo went on", "--ttl", "1s", "n")
 	time.Sleep(100 * time.Millisecond)

@@ -66,6 +66,7 @@ func TestHostileNamesAreListedHarmlessly(t *testing.T) {
 }
 
 func TestARealHolderMayHaveAHostileName(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	const name = "\x1b[31m\u202e\"x\"\n\u3164"
 	holding := u.shell(t, "@UP; sleep 60", "--label", name, "--value", name, name)
@@ -147,6 +148,7 @@ func BenchmarkList(b *testing.B) {
 }
 
 func TestListWatchesUntilItIsInterrupted(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, testdb.New(t, testdb.SQLite))
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		p := s.start(t, "ls", "--watch", "--json", "--interval", "100ms")
@@ -167,6 +169,7 @@ func TestListWatchesUntilItIsInterrupted(t *testing.T) {
 }
 
 func TestWatchSeesTheDefaultFileAppear(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	p := u.start(t, "ls", "--watch", "--json", "--all", "--interval", "100ms")
 	time.Sleep(500 * time.Millisecond)
@@ -177,6 +180,7 @@ func TestWatchSeesTheDefaultFileAppear(t *testing.T) {
 }
 
 func TestWatchOutlivesTheServer(t *testing.T) {
+	t.Parallel()
 	for _, engine := range testdb.Startable() {
 		t.Run(engine, func(t *testing.T) {
 			server := testdb.StartServer(t, engine)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -27,6 +28,8 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	// Each test starts programs and few wait; the command line may say otherwise.
+	_ = flag.Set("test.parallel", "6")
 	testdb.Main(m)
 }
 

@@ -16,6 +16,7 @@ import (
 )
 
 func TestForUpdateMayBeWrittenWithADash(t *testing.T) {
+	t.Parallel()
 	for word, want := range map[string]mode{"unique": unique, "forupdate": forUpdate, "for-update": forUpdate, "advisory": advisory, "for_update": "", "": "", "u": ""} {
 		if got, err := parseMode(word); got != want || (err != nil) != (want == "") {
 			t.Errorf("%q is %q, %v", word, got, err)
@@ -24,6 +25,7 @@ func TestForUpdateMayBeWrittenWithADash(t *testing.T) {
 }
 
 func TestAModeThatTheDatabaseDoesNotOfferIsAUsageErrorAndMakesNothing(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	file := "sqlite:" + filepath.Join(u.home, "locks.db")
 	for _, m := range []string{"forupdate", "for-update", "advisory"} {
@@ -47,6 +49,7 @@ func TestAModeThatTheDatabaseDoesNotOfferIsAUsageErrorAndMakesNothing(t *testing
 }
 
 func TestWhatDoesNotApplyToALockThatIsSharedIsRefusedWithoutTheDatabase(t *testing.T) {
+	t.Parallel()
 	u := person{home: t.TempDir(), dsn: "postgres://u@127.0.0.1:1/d"}
 	for _, flag := range [][]string{{"--min-hold", "1s"}, {"--value", "v"}, {"--value", ""}} {
 		for _, m := range modes {
@@ -72,6 +75,7 @@ func listing(m mode, err error, stopped *int, names ...string) iter.Seq2[item, e
 }
 
 func TestListsAreMergedByNameAndThenByMode(t *testing.T) {
+	t.Parallel()
 	stopped := 0
 	var got []string
 	for i, err := range merged([]iter.Seq2[item, error]{
@@ -89,6 +93,7 @@ func TestListsAreMergedByNameAndThenByMode(t *testing.T) {
 }
 
 func TestAMergeThatIsLeftEndsAllThatItReads(t *testing.T) {
+	t.Parallel()
 	gone := errors.New("gone")
 	stopped, read := 0, 0
 	for _, err := range merged([]iter.Seq2[item, error]{
@@ -105,6 +110,7 @@ func TestAMergeThatIsLeftEndsAllThatItReads(t *testing.T) {
 
 // What is read ahead is one name of each mode, however many there are.
 func TestAMergeKeepsOneNameOfEachMode(t *testing.T) {
+	t.Parallel()
 	const many = 10_000
 	made, most := 0, 0
 	count := func(m mode) iter.Seq2[item, error] {
@@ -131,6 +137,7 @@ func TestAMergeKeepsOneNameOfEachMode(t *testing.T) {
 }
 
 func TestWhoSharesAndWhatASessionKeepsIsShown(t *testing.T) {
+	t.Parallel()
 	now := time.UnixMicro(1_700_000_000_000_000)
 	info := sqllock.Info{Name: "n", State: sqllock.StateHeld, Token: 7, Since: now.Add(-time.Minute), Now: now}
 	with := func(change func(*sqllock.Info)) *item {

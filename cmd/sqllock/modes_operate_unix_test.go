@@ -13,6 +13,7 @@ import (
 )
 
 func TestAllModesAreListedInOneOrder(t *testing.T) {
+	t.Parallel()
 	onEachServer(t, func(t *testing.T, s *site) {
 		var want []string
 		for _, name := range []string{"a", "b/1", "b/2", "c"} {
@@ -56,6 +57,7 @@ func TestAllModesAreListedInOneOrder(t *testing.T) {
 }
 
 func TestInspectLooksAtTheLockOfOneMode(t *testing.T) {
+	t.Parallel()
 	onSessionModes(t, func(t *testing.T, s *site, m mode) {
 		s.run(t, "inspect", "--mode", string(m), "n").want(t, exitNo, "unknown", "")
 		holding := s.shell(t, "@UP; sleep 60", "--mode", string(m), "n", "--label", "the holder", "--value", "hello\nthere")
@@ -84,6 +86,7 @@ func (s *site) listed(t *testing.T, m mode, name string) {
 }
 
 func TestUnlockAsksTheHolderOfASession(t *testing.T) {
+	t.Parallel()
 	onSessionModes(t, func(t *testing.T, s *site, m mode) {
 		unlock := func(code int, out, err string, flags ...string) {
 			t.Helper()
@@ -108,13 +111,14 @@ func TestUnlockAsksTheHolderOfASession(t *testing.T) {
 }
 
 func TestUnlockWaitsForAHolderThatDoesNotAnswerUntilTheServerEndsIt(t *testing.T) {
+	t.Parallel()
 	onSessionModes(t, func(t *testing.T, s *site, m mode) {
-		holding := s.shell(t, "trap '' TERM; @UP; sleep 60", "--mode", string(m), "--ttl", "4s", "--grace", "1s", "n")
+		holding := s.shell(t, "trap '' TERM; @UP; sleep 60", "--mode", string(m), "--ttl", "10s", "--grace", "1s", "n")
 		s.listed(t, m, "n")
 		holding.signal(syscall.SIGSTOP)
 		s.run(t, "unlock", "--mode", string(m), "--force", "--wait", "1s", "n").want(t, exitUnavailable, "", "was asked and has not let go")
 		s.run(t, "run", "--mode", string(m), "--try", "n", "--", "true").want(t, exitHeld, "", "held")
-		s.run(t, "unlock", "--mode", string(m), "--force", "--wait", "30s", "n").want(t, 0, "unlocked n", "")
+		s.run(t, "unlock", "--mode", string(m), "--force", "--wait", "1m", "n").want(t, 0, "unlocked n", "")
 		s.run(t, "run", "--mode", string(m), "--try", "n", "--", "echo", "ran").want(t, 0, "ran", "")
 		holding.signal(syscall.SIGCONT)
 		holding.wait().want(t, exitLost, "", "lost")
@@ -122,6 +126,7 @@ func TestUnlockWaitsForAHolderThatDoesNotAnswerUntilTheServerEndsIt(t *testing.T
 }
 
 func TestWaitEndsWhenASessionLetsGo(t *testing.T) {
+	t.Parallel()
 	onSessionModes(t, func(t *testing.T, s *site, m mode) {
 		if r := s.run(t, "wait", "--mode", string(m), "n"); r != (result{}) {
 			t.Errorf("a name that was never locked: %+v", r)
@@ -145,6 +150,7 @@ func TestWaitEndsWhenASessionLetsGo(t *testing.T) {
 }
 
 func TestReapCleansUpInAllModes(t *testing.T) {
+	t.Parallel()
 	onEachServer(t, func(t *testing.T, s *site) {
 		s.put(t, "crashed", "l", time.Now().Add(-time.Hour))
 		for _, m := range []mode{forUpdate, advisory} {
@@ -176,6 +182,7 @@ func TestReapCleansUpInAllModes(t *testing.T) {
 }
 
 func TestAModeThatIsRefusedIsLeftOutOfTheListAndSaidOnce(t *testing.T) {
+	t.Parallel()
 	onEachServer(t, func(t *testing.T, s *site) {
 		u := s.account(t, "SELECT, INSERT, UPDATE, DELETE ON sqllock_lock", "SELECT, INSERT, UPDATE, DELETE ON sqllock_holder",
 			"SELECT, INSERT, UPDATE, DELETE ON sqllock_ticket", "SELECT, UPDATE ON sqllock_meta")
@@ -214,6 +221,7 @@ func TestAModeThatIsRefusedIsLeftOutOfTheListAndSaidOnce(t *testing.T) {
 }
 
 func TestWatchingKeepsThreeConnectionsAndLeavesNone(t *testing.T) {
+	t.Parallel()
 	onEachServer(t, func(t *testing.T, s *site) {
 		count := sessions(t, s.d)
 		idle := count()
@@ -233,6 +241,7 @@ func TestWatchingKeepsThreeConnectionsAndLeavesNone(t *testing.T) {
 }
 
 func TestWatchOutlivesTheEndOfItsSessions(t *testing.T) {
+	t.Parallel()
 	onEachServer(t, func(t *testing.T, s *site) {
 		watching := s.start(t, "ls", "--watch", "--json", "--interval", "100ms")
 		time.Sleep(time.Second)
@@ -248,6 +257,7 @@ func TestWatchOutlivesTheEndOfItsSessions(t *testing.T) {
 
 // The account has what the mode unique takes; to read is enough for the others.
 func TestAModeThatTheAccountMayNotReadIsLeftOut(t *testing.T) {
+	t.Parallel()
 	onEachServer(t, func(t *testing.T, s *site) {
 		s.put(t, "n", "l", time.Now().Add(time.Hour))
 		u := s.account(t, s.all()[:4]...)
@@ -262,6 +272,7 @@ func TestAModeThatTheAccountMayNotReadIsLeftOut(t *testing.T) {
 }
 
 func TestAModeThatTheLibraryRefusesIsLeftOut(t *testing.T) {
+	t.Parallel()
 	onEachServer(t, func(t *testing.T, s *site) {
 		change := "ALTER TABLE sqllock_term ENGINE = MyISAM"
 		if s.d.Engine() == testdb.Postgres {

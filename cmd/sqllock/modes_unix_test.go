@@ -41,6 +41,7 @@ func onModes(t *testing.T, engine string, offered []mode, test func(t *testing.T
 }
 
 func TestOneHoldsAtATimeInEachMode(t *testing.T) {
+	t.Parallel()
 	onEachMode(t, func(t *testing.T, s *site, m mode) {
 		token := func(text string) int {
 			t.Helper()
@@ -69,6 +70,7 @@ func TestOneHoldsAtATimeInEachMode(t *testing.T) {
 }
 
 func TestThoseWhoShareHoldTogether(t *testing.T) {
+	t.Parallel()
 	onEachMode(t, func(t *testing.T, s *site, m mode) {
 		try := func(code int, out, err string, args ...string) {
 			t.Helper()
@@ -131,6 +133,7 @@ func (s *site) endSessions(t *testing.T) {
 }
 
 func TestTheEndOfTheSessionEndsTheCommand(t *testing.T) {
+	t.Parallel()
 	onSessionModes(t, func(t *testing.T, s *site, m mode) {
 		for _, flags := range [][]string{nil, {"--shared"}} {
 			args := append([]string{"--mode", string(m), "n"}, flags...)
@@ -147,6 +150,7 @@ func TestTheEndOfTheSessionEndsTheCommand(t *testing.T) {
 }
 
 func TestTheNameIsFreeWhenRunIsKilled(t *testing.T) {
+	t.Parallel()
 	onSessionModes(t, func(t *testing.T, s *site, m mode) {
 		for _, flags := range [][]string{nil, {"--shared"}} {
 			path := filepath.Join(t.TempDir(), "token")
@@ -169,6 +173,7 @@ func TestTheNameIsFreeWhenRunIsKilled(t *testing.T) {
 }
 
 func TestTheServerEndsARunThatIsPausedForLonger(t *testing.T) {
+	t.Parallel()
 	onSessionModes(t, func(t *testing.T, s *site, m mode) {
 		p := s.shell(t, "trap 'echo told; exit 3' TERM; @UP; while :; do sleep 0.05; done", "--mode", string(m), "--ttl", "2s", "n")
 		p.signal(syscall.SIGSTOP)
@@ -183,6 +188,7 @@ func TestTheServerEndsARunThatIsPausedForLonger(t *testing.T) {
 }
 
 func TestMySQLNeedsATTLOfTwoSeconds(t *testing.T) {
+	t.Parallel()
 	onMySQL(t, func(t *testing.T, s *site) {
 		for _, m := range []mode{forUpdate, advisory} {
 			s.run(t, "run", "--mode", string(m), "--ttl", "1900ms", "n", "--", "echo", "ran").want(t, exitUsage, "", "TTL")
@@ -192,6 +198,7 @@ func TestMySQLNeedsATTLOfTwoSeconds(t *testing.T) {
 }
 
 func TestOptionsOfAHoldAreThereInEachMode(t *testing.T) {
+	t.Parallel()
 	onSessionModes(t, func(t *testing.T, s *site, m mode) {
 		s.run(t, "run", "--mode", string(m), "--min-hold", "1h", "n", "--", "true").want(t, 0, "", "")
 		s.run(t, "run", "--mode", string(m), "--try", "n", "--", "true").want(t, exitHeld, "", "kept until")
@@ -206,12 +213,14 @@ func TestOptionsOfAHoldAreThereInEachMode(t *testing.T) {
 }
 
 func TestASharedLockHasNoDelayInTheSessionModes(t *testing.T) {
+	t.Parallel()
 	onSessionModes(t, func(t *testing.T, s *site, m mode) {
 		s.run(t, "run", "--mode", string(m), "--shared", "--lock-delay", "1s", "n", "--", "echo", "ran").want(t, exitUsage, "", "LockDelay")
 	})
 }
 
 func TestARunOfASessionModeHasThreeConnectionsAtMost(t *testing.T) {
+	t.Parallel()
 	onSessionModes(t, func(t *testing.T, s *site, m mode) {
 		count := sessions(t, s.d)
 		idle := count() // those of the test

@@ -139,6 +139,7 @@ func TestAFullServerIsWaitedFor(t *testing.T) {
 }
 
 func TestAnUnixSocketOfMySQLWorks(t *testing.T) {
+	t.Parallel()
 	for _, engine := range testdb.Engines() {
 		if engine != testdb.MariaDB && engine != testdb.MySQL {
 			continue

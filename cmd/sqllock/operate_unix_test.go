@@ -17,6 +17,7 @@ import (
 )
 
 func TestListShowsWhoHoldsWhat(t *testing.T) {
+	t.Parallel()
 	onEachSite(t, func(t *testing.T, s *site) {
 		holding := s.shell(t, "@UP; sleep 60", "b/held", "--label", "the holder", "--value", "hello\nthere")
 		s.run(t, "run", "--min-hold", "1h", "c/kept", "--", "true").want(t, 0, "", "")
@@ -69,6 +70,7 @@ func TestListShowsWhoHoldsWhat(t *testing.T) {
 }
 
 func TestInspectShowsAllThereIs(t *testing.T) {
+	t.Parallel()
 	onEachSite(t, func(t *testing.T, s *site) {
 		holding := s.shell(t, "@UP; sleep 60", "n", "--label", "the holder", "--value", "hello\u202e\nthere")
 		r := s.run(t, "inspect", "n")
@@ -100,6 +102,7 @@ func TestInspectShowsAllThereIs(t *testing.T) {
 }
 
 func TestUnlockTakesTheLockAwayByForceOnly(t *testing.T) {
+	t.Parallel()
 	onEachSite(t, func(t *testing.T, s *site) {
 		s.run(t, "unlock", "n").want(t, exitNo, "", "not held")
 		s.run(t, "unlock", "n", "--force").want(t, exitNo, "", "not held")
@@ -119,6 +122,7 @@ func TestUnlockTakesTheLockAwayByForceOnly(t *testing.T) {
 }
 
 func TestUnlockWaitsForARowThatIsLockedAndNotForEver(t *testing.T) {
+	t.Parallel()
 	onEachSite(t, func(t *testing.T, s *site) {
 		s.put(t, "n", "l", time.Now().Add(time.Hour))
 		tx, err := s.db.BeginTx(t.Context(), nil)
@@ -144,6 +148,7 @@ func TestUnlockWaitsForARowThatIsLockedAndNotForEver(t *testing.T) {
 }
 
 func TestUnlockKnowsWhatBecameOfItWhenItGivesUp(t *testing.T) {
+	t.Parallel()
 	onEachSite(t, func(t *testing.T, s *site) {
 		for _, after := range []time.Duration{1300 * time.Millisecond, 1600 * time.Millisecond, 1900 * time.Millisecond} {
 			name := "after " + after.String()
@@ -171,6 +176,7 @@ func TestUnlockKnowsWhatBecameOfItWhenItGivesUp(t *testing.T) {
 }
 
 func TestWaitEndsWhenTheNameIsFree(t *testing.T) {
+	t.Parallel()
 	onEachSite(t, func(t *testing.T, s *site) {
 		if r := s.run(t, "wait", "never"); r != (result{}) {
 			t.Errorf("a name that was never locked: %+v", r)
@@ -197,6 +203,7 @@ func TestWaitEndsWhenTheNameIsFree(t *testing.T) {
 }
 
 func TestASignalEndsTheWaitForAFreeName(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, testdb.New(t, testdb.SQLite))
 	s.put(t, "n", "l", time.Now().Add(time.Hour))
 	log, err := os.Create(filepath.Join(s.home, "log"))
@@ -214,6 +221,7 @@ func TestASignalEndsTheWaitForAFreeName(t *testing.T) {
 }
 
 func TestReapCleansUpOnce(t *testing.T) {
+	t.Parallel()
 	onEachSite(t, func(t *testing.T, s *site) {
 		s.put(t, "crashed", "who\ncrashed", time.Now().Add(-time.Hour))
 		s.put(t, "held", "l", time.Now().Add(time.Hour))
@@ -251,6 +259,7 @@ func TestReapCleansUpOnce(t *testing.T) {
 // The reaper in the background makes its first pass after half a minute, which is too
 // late to be seen.
 func TestOperatorsAndRunDoNotReapInTheBackground(t *testing.T) {
+	t.Parallel()
 	if o := (&session{runner: &runner{app: testApp()}}).lockerOptions().Reaper; o == nil || !o.Off {
 		t.Errorf("run: %+v", o)
 	}

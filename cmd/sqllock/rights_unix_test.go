@@ -71,6 +71,7 @@ func (s *site) all() []string {
 }
 
 func TestFourPrivilegesAreEnoughForEverythingButMigrations(t *testing.T) {
+	t.Parallel()
 	onEachServer(t, func(t *testing.T, s *site) {
 		u := s.account(t, s.all()...)
 		s.put(t, "crashed", "l", time.Now().Add(-time.Hour))
@@ -90,6 +91,7 @@ func TestFourPrivilegesAreEnoughForEverythingButMigrations(t *testing.T) {
 }
 
 func TestDoctorNamesThePrivilegesThatAreMissing(t *testing.T) {
+	t.Parallel()
 	onEachServer(t, func(t *testing.T, s *site) {
 		for grant, missing := range map[string][]string{
 			"SELECT ON sqllock_lock":                 {"INSERT", "UPDATE", "DELETE"},
@@ -131,6 +133,7 @@ func TestDoctorNamesThePrivilegesThatAreMissing(t *testing.T) {
 }
 
 func TestRowLevelSecurityIsNamed(t *testing.T) {
+	t.Parallel()
 	onPostgres(t, func(t *testing.T, s *site) {
 		u := s.account(t, s.all()...)
 		u.run(t, "doctor").want(t, 0, "ok    privileges", "")
@@ -148,6 +151,7 @@ func TestRowLevelSecurityIsNamed(t *testing.T) {
 
 // To look takes as little as the library's constructor takes, which is more on MySQL.
 func TestToLookTakesNoRightToWriteOnPostgres(t *testing.T) {
+	t.Parallel()
 	onPostgres(t, func(t *testing.T, s *site) {
 		u := s.account(t, "SELECT ON sqllock_lock", "SELECT ON sqllock_meta", "SELECT ON sqllock_holder")
 		s.put(t, "n", "l", time.Now().Add(time.Hour))

@@ -32,14 +32,25 @@ func (p *call) signal(sig syscall.Signal) {
 // script has come to @UP.
 func (u person) shell(t *testing.T, script string, args ...string) *call {
 	t.Helper()
-	up := filepath.Join(t.TempDir(), "up")
-	script = strings.ReplaceAll(script, "@UP", "echo >"+up)
-	p := u.start(t, append(append([]string{"run"}, args...), "--", "sh", "-c", script)...)
-	eventually(t, "the command is up", func() bool {
-		_, err := os.Stat(up)
-		return err == nil
-	})
+	p, up := u.shellCommand(t, script, args...)
+	p.start()
+	up()
 	return p
+}
+
+// shellCommand prepares a call of [person.shell]. up waits until the script is up.
+func (u person) shellCommand(t *testing.T, script string, args ...string) (p *call, up func()) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "up")
+	script = strings.ReplaceAll(script, "@UP", "echo >"+path)
+	p = u.command(t, append(append([]string{"run"}, args...), "--", "sh", "-c", script)...)
+	return p, func() {
+		t.Helper()
+		eventually(t, "the command is up", func() bool {
+			_, err := os.Stat(path)
+			return err == nil
+		})
+	}
 }
 
 // waitListening waits until a call of run catches signals, which it does before
@@ -86,6 +97,7 @@ func (s *site) inLine(t *testing.T, name string) (n int) {
 }
 
 func TestTheCommandHasNameAndToken(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	script := "echo $SQLLOCK_NAME $SQLLOCK_TOKEN"
 	last := 0
@@ -107,6 +119,7 @@ func TestTheCommandHasNameAndToken(t *testing.T) {
 }
 
 func TestTheCommandHasOneNameInItsEnvironment(t *testing.T) {
+	t.Parallel()
 	r := newPerson(t).run(t, "run", "outer", "--", binary, "run", "inner", "--", "env")
 	r.want(t, 0, "SQLLOCK_NAME=inner\n", "")
 	if strings.Count(r.out, "SQLLOCK_NAME=") != 1 || strings.Count(r.out, "SQLLOCK_TOKEN=") != 1 {
@@ -115,6 +128,7 @@ func TestTheCommandHasOneNameInItsEnvironment(t *testing.T) {
 }
 
 func TestStandardInputAndOtherFilesReachTheCommand(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "three")
 	cmd := exec.Command("sh", "-c", `echo hello | "$0" run n -- sh -c "cat; echo three >&3" 3>"$1"`, binary, path)
 	cmd.Env = []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH")}
@@ -124,6 +138,7 @@ func TestStandardInputAndOtherFilesReachTheCommand(t *testing.T) {
 }
 
 func TestAnEmptyEnvironmentIsEnough(t *testing.T) {
+	t.Parallel()
 	state := t.TempDir() // so that the home of whoever tests stays clean
 	cmd := exec.Command(binary, "run", "n", "--", "/bin/sh", "-c", "echo $SQLLOCK_NAME")
 	cmd.Env = []string{"XDG_STATE_HOME=" + state}
@@ -137,6 +152,7 @@ func TestAnEmptyEnvironmentIsEnough(t *testing.T) {
 }
 
 func TestExitCodes(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	plain := filepath.Join(u.home, "plain")
 	empty := filepath.Join(u.home, "empty")
@@ -175,6 +191,7 @@ func TestExitCodes(t *testing.T) {
 }
 
 func TestOthersAreKeptOut(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	holding := u.shell(t, "@UP; sleep 60", "n", "--label", "the holder")
 	u.run(t, "run", "--try", "n", "--", "echo", "ran").want(t, exitHeld, "", "the holder")
@@ -197,6 +214,7 @@ func TestOthersAreKeptOut(t *testing.T) {
 }
 
 func TestSignalsReachTheCommand(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	for name, sig := range map[string]syscall.Signal{
 		"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT,
@@ -216,6 +234,7 @@ func TestSignalsReachTheCommand(t *testing.T) {
 }
 
 func TestIgnoredSignalsStayIgnored(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	p := u.command(t)
 	p.Path, p.Args = "/bin/sh", []string{"sh", "-c", `trap '' HUP; exec "$0" run n -- sh -c 'kill -HUP $PPID; sleep 0.3; kill -HUP $$; echo alive'`, binary}
@@ -224,6 +243,7 @@ func TestIgnoredSignalsStayIgnored(t *testing.T) {
 }
 
 func TestASignalEndsTheWait(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	holding := u.shell(t, "@UP; sleep 60", "n")
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1} {
@@ -244,6 +264,7 @@ func TestASignalEndsTheWait(t *testing.T) {
 // A shell dies of a signal at once, while what it has started may still have to
 // clean up: the lock goes when that is done.
 func TestTheLockIsNotFreeBeforeTheWholeCommandIsGone(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	log := filepath.Join(u.home, "log")
 	p := u.shell(t, `sh -c 'trap "sleep 0.7; echo cleaned >>`+log+`; exit 0" TERM; @UP; while :; do sleep 0.05; done'; echo not reached >>`+log, "n")
@@ -257,6 +278,7 @@ func TestTheLockIsNotFreeBeforeTheWholeCommandIsGone(t *testing.T) {
 }
 
 func TestWhatTheCommandLeavesBehindIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	path := filepath.Join(u.home, "late")
 	start := time.Now()
@@ -268,6 +290,7 @@ func TestWhatTheCommandLeavesBehindIsNotWaitedFor(t *testing.T) {
 }
 
 func TestATablePrefixKeepsLocksApart(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	holding := u.shell(t, "@UP; sleep 60", "n")
 	u.run(t, "--table-prefix", "other_", "run", "--try", "n", "--", "echo", "ran").want(t, 0, "ran", "")
@@ -275,6 +298,7 @@ func TestATablePrefixKeepsLocksApart(t *testing.T) {
 }
 
 func TestRunPassesOnTheOptionsOfAHold(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	u.run(t, "run", "--min-hold", "1h", "n", "--", "true").want(t, 0, "", "")
 	u.run(t, "run", "--try", "n", "--", "true").want(t, exitHeld, "", "kept until")

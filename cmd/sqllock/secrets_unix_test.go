@@ -19,6 +19,7 @@ var lookers = [][]string{
 }
 
 func TestNoCommandRepeatsAWrongUserOrPassword(t *testing.T) {
+	t.Parallel()
 	for _, engine := range testdb.Engines() {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
@@ -39,6 +40,7 @@ func TestNoCommandRepeatsAWrongUserOrPassword(t *testing.T) {
 }
 
 func TestNoCommandShowsTheUserOrThePasswordThatItUses(t *testing.T) {
+	t.Parallel()
 	onEachSite(t, func(t *testing.T, s *site) {
 		if s.d.Engine() == testdb.SQLite {
 			return // which has none

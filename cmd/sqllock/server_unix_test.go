@@ -163,6 +163,7 @@ func TestARunHasOneOrTwoConnections(t *testing.T) {
 }
 
 func TestTwentyFirstUsesAtOnceSucceed(t *testing.T) {
+	t.Parallel()
 	twenty := func(t *testing.T, u person, args ...string) {
 		var calls []*call
 		for range 20 {
@@ -209,6 +210,7 @@ func TestMissingTablesAreTold(t *testing.T) {
 }
 
 func TestASchemaOfPostgresIsUsed(t *testing.T) {
+	t.Parallel()
 	for _, engine := range testdb.Engines() {
 		if engine != testdb.Postgres {
 			continue

@@ -50,6 +50,7 @@ func isHarmless(t *testing.T, what, text string) {
 }
 
 func TestHarmfulRunesAreNotSeen(t *testing.T) {
+	t.Parallel()
 	for _, block := range [][2]rune{
 		{0, 0x1f}, {0x7f, 0xa0}, {0xad, 0xad}, {0x61c, 0x61c}, {0x200b, 0x200f}, {0x2028, 0x202e}, {0x2060, 0x206f}, {0xfe00, 0xfe0f},
 		{0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xd800, 0xdfff}, {0xe000, 0xf8ff}, {0xe0000, 0xe0fff},
@@ -76,6 +77,7 @@ func unquote(t *testing.T, shown string) string {
 }
 
 func TestAWordIsHarmlessAndUnmistakable(t *testing.T) {
+	t.Parallel()
 	parts := append(append([]string{"", "\xff", "a\xc3", "\xed\xa0\x80"}, hostile...), harmless...)
 	all := slices.Clone(parts)
 	for range 20_000 {
@@ -107,6 +109,7 @@ func TestAWordIsHarmlessAndUnmistakable(t *testing.T) {
 }
 
 func TestTheEndOfACutTextIsHarmlessToo(t *testing.T) {
+	t.Parallel()
 	for _, s := range hostile {
 		for width := range 40 {
 			text := cut(word(s)+"  held", width)
@@ -119,6 +122,7 @@ func TestTheEndOfACutTextIsHarmlessToo(t *testing.T) {
 }
 
 func TestAMessageIsOneHarmlessLine(t *testing.T) {
+	t.Parallel()
 	for _, s := range append([]string{"\xff"}, hostile...) {
 		text := line("the server said: " + s + "\nand more")
 		isHarmless(t, "message", text)
@@ -129,6 +133,7 @@ func TestAMessageIsOneHarmlessLine(t *testing.T) {
 }
 
 func TestJSONHasTheExactTextInVisibleCharacters(t *testing.T) {
+	t.Parallel()
 	for _, s := range append(append([]string{}, hostile...), harmless...) {
 		text := string(appendJSON(nil, s))
 		isHarmless(t, "JSON", text)
@@ -156,6 +161,7 @@ func TestJSONHasTheExactTextInVisibleCharacters(t *testing.T) {
 }
 
 func TestDurationsAreShort(t *testing.T) {
+	t.Parallel()
 	for d, want := range map[time.Duration]string{
 		-time.Second: "0.0s", 0: "0.0s", 1234 * time.Millisecond: "1.2s", 9999 * time.Millisecond: "9.9s", 10 * time.Second: "10s",
 		192*time.Second + 700*time.Millisecond: "3m12s", 59*time.Minute + 59*time.Second: "59m59s", time.Hour: "1h0m", 47 * time.Hour: "47h0m",
@@ -174,6 +180,7 @@ func TestDurationsAreShort(t *testing.T) {
 }
 
 func TestATableIsAlignedAThousandRowsAtATime(t *testing.T) {
+	t.Parallel()
 	var text strings.Builder
 	table := newTable(&text)
 	for i := range 3000 {

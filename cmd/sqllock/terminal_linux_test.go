@@ -114,6 +114,7 @@ func (s *seat) code() int {
 }
 
 func TestTheCommandReadsFromTheTerminal(t *testing.T) {
+	t.Parallel()
 	s := sit(t, newPerson(t), binary, "run", "n", "--", "sh", "-c", `echo ask"ing"; read x; echo "got <$x>"; exit 5`)
 	s.see("asking")
 	s.press("hello\n")
@@ -124,6 +125,7 @@ func TestTheCommandReadsFromTheTerminal(t *testing.T) {
 }
 
 func TestTheInterruptKeyReachesTheCommandOnce(t *testing.T) {
+	t.Parallel()
 	s := sit(t, newPerson(t), binary, "run", "n", "--", "sh", "-c",
 		`trap 'echo int"errupted"' INT; echo u"p"; i=0; while [ $i -lt 10 ]; do sleep 0.05; i=$((i+1)); done; exit 6`)
 	s.see("up\r")
@@ -138,6 +140,7 @@ func TestTheInterruptKeyReachesTheCommandOnce(t *testing.T) {
 }
 
 func TestTheInterruptKeyEndsWhoeverRunsUsInALoop(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
 	script := filepath.Join(u.home, "script")
 	if err := os.WriteFile(script, []byte(`$S run n -- sh -c 'echo u"p"; sleep 60'; echo went o"n"`), 0o600); err != nil {
@@ -164,6 +167,7 @@ func TestTheInterruptKeyEndsWhoeverRunsUsInALoop(t *testing.T) {
 }
 
 func TestTheStopKeyStopsTheJob(t *testing.T) {
+	t.Parallel()
 	s := sit(t, newPerson(t), "/bin/sh", "-i")
 	s.press(`$S run n -- sh -c 'echo u"p"; read x; echo "got <$x>"; exit 7'; echo code $? here` + "\n")
 	s.see("up\r")
@@ -182,12 +186,13 @@ func TestTheStopKeyStopsTheJob(t *testing.T) {
 }
 
 func TestAJobThatWasStoppedForTooLongIsEnded(t *testing.T) {
+	t.Parallel()
 	s := sit(t, newPerson(t), "/bin/sh", "-i")
-	s.press(`$S run --ttl 500ms n -- sh -c 'trap "echo to\"ld\"; exit 3" TERM; echo u"p"; while :; do sleep 0.05; done'` + "\n")
+	s.press(`$S run --ttl 3s n -- sh -c 'trap "echo to\"ld\"; exit 3" TERM; echo u"p"; while :; do sleep 0.05; done'` + "\n")
 	s.see("up\r")
 	s.press(ctrlZ)
 	s.see("Stopped")
-	time.Sleep(600 * time.Millisecond)
+	time.Sleep(3500 * time.Millisecond)
 	s.press("fg; echo code $? after\n")
 	s.see("told")
 	s.see("code 75 after")
@@ -196,6 +201,7 @@ func TestAJobThatWasStoppedForTooLongIsEnded(t *testing.T) {
 }
 
 func TestAJobInTheBackgroundGetsTheTerminalWhenItIsContinuedInTheForeground(t *testing.T) {
+	t.Parallel()
 	s := sit(t, newPerson(t), "/bin/sh", "-i")
 	s.press(`$S run n -- sh -c 'echo u"p"; read x; echo "got <$x>"; exit 8' &` + "\n")
 	s.see("up\r")
@@ -211,8 +217,13 @@ func TestAJobInTheBackgroundGetsTheTerminalWhenItIsContinuedInTheForeground(t *t
 
 // Who has no terminal at all cannot be stopped by one.
 func TestAStopSignalFromElsewhereStopsTheCommandToo(t *testing.T) {
+	t.Parallel()
 	u := newPerson(t)
-	p := u.shell(t, "@UP; i=0; while [ $i -lt 10 ]; do sleep 0.05; i=$((i+1)); done; exit 9", "n")
+	p, up := u.shellCommand(t, "@UP; i=0; while [ $i -lt 10 ]; do sleep 0.05; i=$((i+1)); done; exit 9", "n")
+	// The first group of a session is not stopped, and the tests may run in it.
+	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.start()
+	up()
 	p.signal(syscall.SIGTSTP)
 	eventually(t, "run is stopped", func() bool {
 		return strings.Contains(file(fmt.Sprintf("/proc/%d/stat", p.Process.Pid)), ") T ")

@@ -14,6 +14,7 @@ import (
 )
 
 func TestListWatchesInPlaceOnATerminal(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, testdb.New(t, testdb.SQLite))
 	for i := range 30 {
 		s.put(t, fmt.Sprintf("n%02d", i), "\x1b[31m"+strings.Repeat("long ", 30), time.Now().Add(time.Hour))

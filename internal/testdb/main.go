@@ -4,9 +4,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/sqllock/sqllock/internal/leak"
@@ -35,6 +37,7 @@ func run(m *testing.M) int {
 	}
 	active.Store(true)
 	waitTogether()
+	defaultSignals()
 	code := m.Run()
 	// Servers that go away would end goroutines that nobody else has.
 	if code == 0 {
@@ -62,6 +65,17 @@ func waitTogether() {
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	if !given {
 		_ = flag.Set("test.parallel", strconv.Itoa(max(16, 8*runtime.NumCPU())))
+	}
+}
+
+// defaultSignals gives the processes that tests start the default effect of signals that
+// whoever started the tests had ignored, such as nohup or the background of a script. A
+// process inherits what is ignored, but not what is caught: here they are, to no effect.
+func defaultSignals() {
+	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGHUP} { // Go catches the others
+		if signal.Ignored(sig) {
+			signal.Notify(make(chan os.Signal, 1), sig)
+		}
 	}
 }
 

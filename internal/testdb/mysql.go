@@ -90,7 +90,7 @@ func (mysqlEngine) serve(p programs, dir string, port int) []string {
 	}
 }
 
-func (mysqlEngine) generous() []string { return []string{"--max-connections=500"} }
+func (mysqlEngine) generous() []string { return []string{"--max-connections=1000"} }
 
 func (mysqlEngine) stop(w *warden.Warden, pid int) error { return w.Terminate(pid) }
 

@@ -77,7 +77,7 @@ func (postgresEngine) serve(p programs, dir string, port int) []string {
 	}
 }
 
-func (postgresEngine) generous() []string { return []string{"-c", "max_connections=300"} }
+func (postgresEngine) generous() []string { return []string{"-c", "max_connections=1000"} }
 
 // stop uses SIGINT: at SIGTERM Postgres waits for its clients to leave.
 func (postgresEngine) stop(w *warden.Warden, pid int) error { return w.Interrupt(pid) }
