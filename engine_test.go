@@ -341,7 +341,7 @@ func TestALeaseIsRenewedUntilItsReleaseIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 400
 		db := newFake()
-		b := newBench(t, db, &sqllock.UniqueOptions{TTL: 3 * time.Second, MaxInFlight: 1, MaxBatch: 1})
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: 3 * time.Second, StatementTimeout: 5 * time.Second, MaxInFlight: 1, MaxBatch: 1})
 		defer b.close()
 		var leases []*sqllock.Lease
 		for i := range n {
