@@ -1,7 +1,6 @@
 package sqllock
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +35,7 @@ func (l *Locker) newAttempt(name, owner string, o lockOptions) *attempt {
 	if l.events != nil {
 		a.began = l.clock.now()
 	}
-	a.req = driver.GrantRequest{Name: name, Acq: acq, Owner: owner, TTL: o.kept(), Value: bytes.Clone(o.value), Shared: o.shared}
+	a.req = driver.GrantRequest{Name: name, Acq: acq, Owner: owner, TTL: o.kept(), Value: o.value, Shared: o.shared}
 	if l.cfg.sessions {
 		a.req.TTL, a.req.MinHold, a.req.Delay = o.ttl, o.minHold, o.lockDelay
 	}
@@ -56,7 +55,7 @@ type reply = answer[driver.GrantResult]
 func (a *attempt) ask(ctx context.Context) (*hold, *HeldError, error) {
 	a.asked++
 	l := a.l
-	r, ok := l.grants.do(ctx, l.gate.ending, a.req, l.grantKind(a), l.cfg.timeout(a.opts.trusted()))
+	r, ok := l.grants.do(ctx, l.gate.ending, a.req, l.grantKind(a), l.cfg.timeout(a.opts.ttl))
 	switch {
 	case ok && r.res.Found && a.unclear:
 		return a.confirm(ctx, r)
@@ -110,7 +109,7 @@ func (l *Locker) refuse(sent *driver.GrantRequest, r reply, req *driver.GrantReq
 // confirm is take for what an earlier request of the attempt got whose reply was
 // lost. If ctx ends meanwhile it is given back.
 func (a *attempt) confirm(ctx context.Context, r reply) (*hold, *HeldError, error) {
-	confirmed, err := a.l.await(ctx, func() reply { return a.l.confirm(a.req, r.res.Version, a.l.cfg.timeout(a.opts.trusted())) })
+	confirmed, err := a.l.await(ctx, func() reply { return a.l.confirm(a.req, r.res.Version, a.l.cfg.timeout(a.opts.ttl)) })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -159,14 +158,23 @@ func (l *Locker) confirm(req driver.GrantRequest, version int64, timeout time.Du
 
 // disown gives back what a request got that nobody waits for any more.
 func (l *Locker) disown(req *driver.GrantRequest, r reply) {
-	if r.res.Granted || r.err != nil && l.mode.classify(r.err) == driver.Unclear {
-		l.giveBack(*req)
+	switch {
+	case r.res.Granted: // if an earlier request got no reply the attempt gives it back as well
+		l.giveBack(*req, false)
+	case r.err != nil && l.mode.classify(r.err) == driver.Unclear:
+		l.giveBack(*req, true)
 	}
 }
 
-// giveBack sees to it that an acquisition which nobody has used holds nothing.
-func (l *Locker) giveBack(req driver.GrantRequest) {
-	l.undo.add(driver.AbandonRequest{Name: req.Name, Acq: req.Acq, Shared: req.Shared}, req.TTL)
+// giveBack sees to it that an acquisition which nobody has used holds nothing. If it is
+// unclear, a request of it may still arrive.
+func (l *Locker) giveBack(req driver.GrantRequest, unclear bool) {
+	r := driver.AbandonRequest{Name: req.Name, Acq: req.Acq, Shared: req.Shared}
+	if unclear {
+		l.undo.add(r, req.TTL)
+	} else {
+		l.undo.once(r, req.TTL)
+	}
 }
 
 // take reads a reply.
@@ -202,6 +210,7 @@ func (a *attempt) hold(r reply) *hold {
 		unclear:  a.unclear,
 		token:    r.res.Version,
 		ttl:      a.opts.trusted(),
+		timeout:  a.l.cfg.timeout(a.opts.ttl),
 		minHold:  a.opts.minHold,
 		delay:    a.opts.lockDelay,
 		limit:    never,
@@ -225,18 +234,19 @@ func (a *attempt) hold(r reply) *hold {
 func (a *attempt) begin(ctx context.Context, h *hold) (*Lease, error) {
 	l := a.l
 	if time.Duration(h.deadline.Load()) <= l.clock.now() {
-		l.giveBack(a.req)
+		l.giveBack(a.req, a.unclear)
 		return nil, &LostError{Name: h.name, Token: h.token, Reason: LostLate}
 	}
 	lease := h.first(ctx) // before anybody else can enter, and leave, the hold
 	for _, old := range l.queue.took(h) {
 		// The database gave the name away: whatever this process still believes
-		// about an earlier term is wrong.
+		// about an earlier term is wrong, unless it has ended by itself.
+		old.expire()
 		old.lose(LostTaken, nil)
 	}
 	if !l.keeper.keep(h) {
 		l.queue.freed(h)
-		l.giveBack(a.req)
+		l.giveBack(a.req, a.unclear)
 		return nil, ErrClosed
 	}
 	if !l.mode.lives(h.acq) { // since before it was kept
@@ -254,7 +264,7 @@ func (a *attempt) begin(ctx context.Context, h *hold) (*Lease, error) {
 // still under way sees to itself.
 func (a *attempt) giveUp() {
 	if a.unclear {
-		a.l.giveBack(a.req)
+		a.l.giveBack(a.req, true)
 	}
 }
 

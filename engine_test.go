@@ -345,7 +345,11 @@ func TestALeaseIsRenewedUntilItsReleaseIsAnswered(t *testing.T) {
 		defer b.close()
 		var leases []*sqllock.Lease
 		for i := range n {
-			leases = append(leases, b.lock(fmt.Sprint("name ", i)))
+			lease, err := b.TryRLock(t.Context(), fmt.Sprint("name ", i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			leases = append(leases, lease)
 		}
 		db.set(func(f *fake) { f.before = after("release", 20*time.Millisecond) })
 		var wg sync.WaitGroup

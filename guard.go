@@ -132,7 +132,7 @@ func (h *hold) fenced(ctx context.Context) error {
 // whyGone asks the database why it does not know a term any more. The reason is 0
 // if it does know it.
 func (l *Locker) whyGone(ctx context.Context, h *hold) (reason Reason, err error) {
-	err = l.bounded(ctx, l.cfg.timeout(h.ttl), func(ctx context.Context) error {
+	err = l.bounded(ctx, h.timeout, func(ctx context.Context) error {
 		for pause := newPauses(&l.cfg); ; {
 			var err error
 			reason, err = l.mode.why(ctx, h.name, h.acq, h.token)

@@ -22,6 +22,7 @@ type hold struct {
 	shared   bool
 	token    int64
 	ttl      time.Duration
+	timeout  time.Duration // of its statements
 	minHold  time.Duration // from the grant on, nobody else gets the name
 	delay    time.Duration // the row is kept for this much longer than the holder trusts it
 	limit    time.Duration // when the hold ends at the latest, on the Locker's clock; never: no bound

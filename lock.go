@@ -210,7 +210,7 @@ func (l *Locker) queueUp(ctx context.Context, a *attempt, o lockOptions, pause p
 // tells after which pause to ask again.
 func (l *Locker) askOnce(ctx context.Context, a *attempt, o lockOptions, pause *pauses) (*Lease, time.Duration, error) {
 	if l.cfg.parks && a.told { // it is known by then who is in the way, if the wait ends in the middle
-		a.req.Wait = min(slice, l.cfg.timeout(o.trusted())/2)
+		a.req.Wait = min(slice, l.cfg.timeout(o.ttl)/2)
 	}
 	var asked time.Duration
 	if a.req.Wait > 0 {

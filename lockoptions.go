@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"time"
@@ -78,6 +79,7 @@ func LockDelay(d time.Duration) LockOption {
 // Value is what the holder has to say to whoever inspects the name: at most 64
 // KiB, which are copied. It is kept while the name is held. The default is none.
 func Value(b []byte) LockOption {
+	b = bytes.Clone(b)
 	return func(o *lockOptions) { o.value = b }
 }
 

@@ -22,7 +22,7 @@ func (k *keeper) renew(batch []*hold, wait bool) {
 	for i, h := range batch {
 		ttl, _ := h.stint(before)
 		reqs[i] = driver.RenewRequest{Name: h.name, Acq: h.acq, Version: h.token, TTL: ttl + h.delay, Holds: max(h.holds(), 1), Shared: h.shared}
-		timeout = min(timeout, k.cfg.timeout(h.ttl))
+		timeout = min(timeout, h.timeout)
 	}
 	ctx, cancel := context.WithTimeout(k.ctx, timeout)
 	defer cancel()

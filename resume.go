@@ -73,7 +73,7 @@ func (a *attempt) takeOver(ctx context.Context, version int64) (*hold, error) {
 	r, err := l.await(ctx, func() reply {
 		return l.resume(driver.ResumeRequest{
 			Name: a.req.Name, Acq: a.req.Acq, Owner: a.req.Owner, Version: version, TTL: a.req.TTL, Value: bytes.Clone(a.req.Value),
-		}, l.cfg.timeout(a.opts.trusted()))
+		}, l.cfg.timeout(a.opts.ttl))
 	})
 	switch {
 	case err != nil: // it goes on by itself

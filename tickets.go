@@ -70,12 +70,11 @@ type ticket struct {
 
 const (
 	// A ticket lasts for as long as a lease, within these bounds: so long a waiter
-	// that has died may be in the way of others.
+	// that has died may be in the way of others. For as long the row keeps a name that
+	// was handed over: the waiter asks three times in a ticket's life, and so learns of
+	// it in time.
 	minTicket = 500 * time.Millisecond
 	maxTicket = 5 * time.Second
-	// maxHanded bounds for how long the row keeps a name for a waiter that may have
-	// died.
-	maxHanded = 5 * time.Second
 )
 
 func newTickets(l *Locker, m lining) *tickets {
@@ -117,15 +116,16 @@ func (t *tickets) send(ctx context.Context, reqs []driver.TicketRequest) ([]driv
 // enter puts an attempt in line.
 func (t *tickets) enter(a *attempt, carries []driver.ID) *ticket {
 	trusted := a.opts.trusted()
+	life := min(max(trusted, minTicket), maxTicket)
 	x := &ticket{
 		req: driver.TicketRequest{
 			GrantRequest: a.req,
-			Life:         min(max(trusted, minTicket), maxTicket),
-			Handed:       a.req.TTL - trusted + min(trusted, maxHanded),
+			Life:         life,
+			Handed:       a.req.TTL - trusted + life,
 			Carries:      carries,
 		},
 		kind:    kind{group: group(a.opts.ttl), bulky: len(a.req.Value) > 0},
-		timeout: t.l.cfg.timeout(trusted),
+		timeout: t.l.cfg.timeout(a.opts.ttl),
 		entered: t.l.clock.now(),
 		pauses:  newPauses(&t.l.cfg),
 		unclear: a.unclear, since: a.since,

@@ -37,8 +37,9 @@ type undoing struct {
 	next  time.Duration
 	pause time.Duration
 	ttl   time.Duration
-	once  bool // nothing of it is under way any more: it is over when it was freed
-	freed bool // what is left is to catch a late packet
+	once  bool   // nothing of it is under way any more: it is over when it was freed
+	then  func() // if not nil: called once it was freed, for which there is no limit
+	freed bool   // what is left is to catch a late packet
 }
 
 // undoPause is the first pause between two tries. They grow, but while the name has
@@ -58,19 +59,31 @@ func newUndo(m mode, sure bool, c clock, e *events, freed func(name string)) *un
 
 // add sees to it that the acquisition holds nothing in the end. A request of it
 // was sent at most now.
-func (u *undo) add(r driver.AbandonRequest, ttl time.Duration) { u.start(r, ttl, false) }
+func (u *undo) add(r driver.AbandonRequest, ttl time.Duration) { u.start(r, ttl, false, nil) }
 
 // once is add for an acquisition of which no request is under way.
-func (u *undo) once(r driver.AbandonRequest, ttl time.Duration) { u.start(r, ttl, true) }
+func (u *undo) once(r driver.AbandonRequest, ttl time.Duration) { u.start(r, ttl, true, nil) }
 
-func (u *undo) start(r driver.AbandonRequest, ttl time.Duration, once bool) {
+// guarded is add for what a transaction guards: it goes on for as long as that takes, and
+// then calls then.
+func (u *undo) guarded(r driver.AbandonRequest, ttl time.Duration, then func()) {
+	u.start(r, ttl, false, then)
+}
+
+func (u *undo) start(r driver.AbandonRequest, ttl time.Duration, once bool, then func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.ctx.Err() != nil { // closed: the database's expiry does it
 		return
 	}
+	if old := u.pending[r]; old != nil { // what was not clear is not yet
+		once = once && old.once
+		if then == nil {
+			then = old.then
+		}
+	}
 	now := u.clock.now()
-	u.pending[r] = &undoing{req: r, until: now + ttl, next: now, pause: undoPause, ttl: ttl, once: once}
+	u.pending[r] = &undoing{req: r, until: now + ttl, next: now, pause: undoPause, ttl: ttl, once: once, then: then}
 	if !u.running {
 		u.running = true
 		u.wg.Go(u.run)
@@ -190,15 +203,19 @@ func (u *undo) settle(p *undoing, err error) {
 		return
 	}
 	p.freed = p.freed || err == nil
+	if p.freed && p.then != nil {
+		p.then()
+		p.then = nil
+	}
 	now := u.clock.now()
 	sure := u.sure || p.once
-	if now >= p.until && !u.sure || sure && p.freed {
+	if now >= p.until && !u.sure && p.then == nil || sure && p.freed {
 		delete(u.pending, p.req)
 		return
 	}
 	// The last try comes when the TTL is over, not before.
 	p.next = now + p.pause
-	if !u.sure {
+	if !u.sure && p.then == nil {
 		p.next = min(p.next, p.until)
 	}
 	p.pause *= 2

@@ -25,7 +25,9 @@ func (l *Locker) unlock(ctx context.Context, lease *Lease) error {
 		return err
 	}
 	err = l.free(ctx, h)
-	l.keeper.drop(h) // not before: until then the name is kept by renewals only
+	if !errors.Is(err, ErrGuarded) { // else it is renewed until the guard has ended: nobody has crashed
+		l.keeper.drop(h) // not before: until then only renewals keep the name
+	}
 	l.queue.freed(h)
 	if l.events != nil {
 		l.events.unlocked(UnlockedEvent{LeaseInfo: h.info(), Err: err, Held: l.clock.now() - h.granted})
@@ -44,7 +46,7 @@ func (l *Locker) free(ctx context.Context, h *hold) error {
 	if base.Err() != nil { // Close gave up before: the statement is over at once, or it is one of a session's
 		base = context.Background()
 	}
-	wait, cancel := unlockWait(base, ctx, l.cfg.timeout(h.ttl))
+	wait, cancel := unlockWait(base, ctx, h.timeout)
 	defer cancel()
 	freed, crowd, err := l.releaseOnce(wait, h, false)
 	if freed {
@@ -106,7 +108,12 @@ func (l *Locker) freeLater(h *hold, err error) error {
 	if l.base.Err() != nil { // there is no background any more
 		return fmt.Errorf("sqllock: unlock %q: it will be free when it expires: %w: %w", h.name, ErrClosed, err)
 	}
-	l.undo.add(h.abandonment())
+	r, kept := h.abandonment()
+	if errors.Is(err, ErrGuarded) {
+		l.undo.guarded(r, kept, func() { l.keeper.drop(h) })
+	} else {
+		l.undo.add(r, kept)
+	}
 	return fmt.Errorf("sqllock: unlock %q: it will be freed in the background, at latest by its expiry: %w", h.name, err)
 }
 
@@ -135,7 +142,7 @@ func (l *Locker) sendReleases(ctx context.Context, reqs []driver.ReleaseRequest)
 func (l *Locker) releaseOnce(ctx context.Context, h *hold, alone bool) (freed, crowd bool, err error) {
 	req := driver.ReleaseRequest{Name: h.name, Acq: h.acq, Version: h.token, MinHold: h.minHold, Guarded: h.isGuarded(), Shared: h.shared,
 		Awaited: l.tickets.waitFor(h.name)}
-	a, ok := l.releases.do(ctx, nil, req, releaseKind(h, &req, alone), l.cfg.timeout(h.ttl))
+	a, ok := l.releases.do(ctx, nil, req, releaseKind(h, &req, alone), h.timeout)
 	if !ok {
 		return false, false, fmt.Errorf("%w: %w", errUnanswered, ctx.Err())
 	}
