@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,7 +22,16 @@ func (d *Database) check() error {
 	if d == nil || d.db == nil {
 		return driver.NilError("*sql.DB")
 	}
+	if t := fmt.Sprintf("%T", d.db.Driver()); isForeign(t) {
+		return fmt.Errorf("%w: %s is not a driver of SQLite", driver.ErrInvalidOption, t)
+	}
 	return errors.Join(d.problem, driver.CheckIdentifier("table prefix", d.prefix))
+}
+
+func isForeign(driverType string) bool {
+	return slices.ContainsFunc([]string{"pgx", "stdlib.Driver", "pq.", "postgres", "mysql"}, func(other string) bool {
+		return strings.Contains(strings.ToLower(driverType), strings.ToLower(other))
+	})
 }
 
 // closedHandle says in our words that the handle is closed, which database/sql

@@ -12,6 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	_ "github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"
+
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/locksqlite"
 	"github.com/sqllock/sqllock/migrations"
@@ -75,6 +78,20 @@ func TestAHandleOfAnotherProductIsNamed(t *testing.T) {
 		db := sql.OpenDB(product(version))
 		_, err := tryOpen(t, locksqlite.DB(db))
 		wantError(t, err, driver.ErrInvalidOption, words...)
+		_ = db.Close()
+	}
+}
+
+func TestAHandleOfAnotherProductsDriverIsRefusedBeforeAnySQL(t *testing.T) {
+	for _, name := range []string{"pgx", "mysql"} {
+		db, err := sql.Open(name, map[string]string{"pgx": "postgres://127.0.0.1:1/none", "mysql": "tcp(127.0.0.1:1)/none"}[name])
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := locksqlite.DB(db)
+		_, err = tryOpen(t, d)
+		wantError(t, err, driver.ErrInvalidOption, "not a driver of SQLite")
+		wantError(t, migrations.Up(t.Context(), d), driver.ErrInvalidOption, "not a driver of SQLite")
 		_ = db.Close()
 	}
 }
