@@ -45,7 +45,7 @@ func classify(err error) driver.Fault {
 	case errors.Is(err, errLocked):
 		return driver.Again
 	case errors.Is(err, driver.ErrNoConnection), errors.Is(err, sql.ErrConnDone),
-		errors.Is(err, sqldriver.ErrBadConn), // go-sql-driver: nothing was written
+		errors.Is(err, sqldriver.ErrBadConn), // nothing was sent, see sqlconn.Pool.Unsure
 		errors.As(err, &network) && network.Op == "dial":
 		return driver.Unreachable
 	case numberOf(err) != 0:

@@ -133,7 +133,7 @@ func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver
 	if err := d.check(); err != nil {
 		return nil, err
 	}
-	pool := &sqlconn.Pool{DB: d.db, Fit: fit}
+	pool := d.newPool()
 	s := &store{pool: pool, source: pool, queries: newQueries(d.prefix), client: client}
 	err := s.source.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
 		return d.inspect(ctx, session{conn}, s)
@@ -143,6 +143,13 @@ func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver
 	}
 	s.info.MaxConns = d.db.Stats().MaxOpenConnections
 	return s, nil
+}
+
+// newPool knows of go-sql-driver that it returns when a context ends, and driver.ErrBadConn
+// only if nothing was sent.
+func (d *Database) newPool() *sqlconn.Pool {
+	known := sqlconn.Known(d.db, "github.com/go-sql-driver/mysql")
+	return &sqlconn.Pool{DB: d.db, Fit: fit, Unsure: !known, Late: !known}
 }
 
 // closedHandle says in our words that the handle is closed, which database/sql

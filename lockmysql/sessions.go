@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -55,7 +54,7 @@ func (d *Database) openSessions(ctx context.Context, client driver.Client, opts 
 	if err := driver.CheckPool(most); err != nil {
 		return nil, err
 	}
-	pool := &sqlconn.Pool{DB: d.db, Fit: fit}
+	pool := d.newPool()
 	s := &sessions{
 		base: &store{pool: pool, source: pool, queries: newQueries(d.prefix), client: client},
 		q:    newTermQueries(d.prefix, mode), client: client,
@@ -122,7 +121,7 @@ func stale(ctx context.Context, err error) error {
 	if err == nil || isAnswer(err) || ctx.Err() != nil {
 		return err
 	}
-	return fmt.Errorf("%w: %w", sqldriver.ErrBadConn, err)
+	return sqlconn.Repeatable(err)
 }
 
 // lookFirst is look as the first statement on the connection that is kept.

@@ -4,12 +4,12 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
-	"fmt"
 	"net"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/sqlconn"
 )
 
 // Classify implements driver.UniqueDatabase.
@@ -52,7 +52,7 @@ func stateOf(err error) (state string, ok bool) {
 // comes, without looking at it.
 func unsent(err error) error {
 	if state, _ := stateOf(err); state == "57P05" && !errors.Is(err, sqldriver.ErrBadConn) {
-		return fmt.Errorf("%w: %w", sqldriver.ErrBadConn, err)
+		return sqlconn.Repeatable(err)
 	}
 	return err
 }

@@ -1,6 +1,13 @@
 // Package lockpg is Postgres as a database of package sqllock: version 12 or
-// newer, 14 or newer for the mode advisory, through any driver of database/sql, best through pgx, or through a
-// pgxpool.Pool.
+// newer (14 or newer for the mode advisory), through a pgxpool.Pool, or through a handle of database/sql.
+//
+// The driver of such a handle should be pgx (github.com/jackc/pgx/v5/stdlib). Others
+// work, lib/pq among them, with three differences. They are not known to return
+// driver.ErrBadConn only if nothing was sent, so a call that meets a broken connection
+// ends as one without a reply: a Lock goes on, a TryLock returns the error. They are not
+// known to return when a context ends, so a call that takes 250 ms longer has its
+// connection closed. And they tell of no session that ends, and of no waiter's turn: the
+// library asks from time to time.
 package lockpg
 
 import (
@@ -173,8 +180,9 @@ func (d *Database) open() (*handle, error) {
 		return nil, err
 	}
 	if d.pool == nil {
+		known := sqlconn.Known(d.db, "github.com/jackc/pgx/v5/stdlib")
 		return &handle{
-			Pool:     sqlconn.Pool{DB: d.db},
+			Pool:     sqlconn.Pool{DB: d.db, Unsure: !known, Late: !known},
 			maxConns: d.db.Stats().MaxOpenConnections,
 			close:    func() error { return nil },
 		}, nil

@@ -13,7 +13,7 @@ WITH ` + flushed + `, mine AS MATERIALIZED (
 )
 UPDATE {lock} l SET
 	acq = $4::uuid, instance = $5::uuid, label = $6::text, version = greatest(l.version + 1, ` + now + `), holds = 1,
-	acquired_at = ` + now + `, expires_at = ` + now + ` + $7::bigint, value = nullif($8::bytea, '')
+	acquired_at = ` + now + `, expires_at = ` + now + ` + $7::bigint, value = nullif($8::text::bytea, '')
 FROM mine m
 WHERE l.name = m.name AND l.owner = $2::text AND l.version = $3::bigint AND l.acq IS NOT NULL AND l.expires_at > ` + now + `
 RETURNING l.version, l.acquired_at`
@@ -25,7 +25,7 @@ WITH ` + flushed + `, mine AS MATERIALIZED (
 	WHERE l.name = $1::text AND l.acq = $2::uuid AND l.version = $3::bigint AND l.expires_at > ` + now + `
 	FOR NO KEY UPDATE OF l
 )
-UPDATE {lock} l SET value = nullif($4::bytea, '')
+UPDATE {lock} l SET value = nullif($4::text::bytea, '')
 FROM mine m
 WHERE l.name = m.name AND l.acq = $2::uuid AND l.version = $3::bigint AND l.expires_at > ` + now + `
 RETURNING true`
@@ -37,7 +37,7 @@ WITH ` + flushed + `, mine AS MATERIALIZED (
 	WHERE t.mode = {mode} AND t.name = $1::text AND t.acq = $2::uuid AND t.version = $3::bigint
 	FOR NO KEY UPDATE OF t
 )
-UPDATE {term} t SET value = nullif($4::bytea, '')
+UPDATE {term} t SET value = nullif($4::text::bytea, '')
 FROM mine m
 WHERE t.mode = {mode} AND t.name = m.name AND t.acq = $2::uuid AND t.version = $3::bigint
 RETURNING true`

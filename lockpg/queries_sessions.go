@@ -79,7 +79,7 @@ WITH ` + flushed + `{lifting}, clock AS MATERIALIZED (
 		acq = CASE WHEN d.named THEN $2::uuid END, owner = CASE WHEN d.named THEN $3::text END,
 		instance = CASE WHEN d.named THEN $4::uuid END, label = CASE WHEN d.named THEN $5::text END,
 		holds = CASE WHEN d.named THEN 1 ELSE 0 END, delay = CASE WHEN d.named THEN $6::bigint ELSE 0 END,
-		value = CASE WHEN d.named THEN nullif($8::bytea, '') END,
+		value = CASE WHEN d.named THEN nullif($8::text::bytea, '') END,
 		pid = CASE WHEN d.named THEN $9::bigint END, started = CASE WHEN d.named THEN $10::bigint END,
 		acquired_at = CASE WHEN d.named THEN d.now ELSE t.acquired_at END,
 		ended_at = CASE WHEN d.named THEN t.ended_at ELSE d.now END,
@@ -93,7 +93,7 @@ WITH ` + flushed + `{lifting}, clock AS MATERIALIZED (
 		acquired_at, ended_at, not_before, ended)
 	SELECT {mode}, $1::text, $12::bigint, d.token, CASE WHEN d.named THEN $2::uuid END, CASE WHEN d.named THEN $3::text END,
 	       CASE WHEN d.named THEN $4::uuid END, CASE WHEN d.named THEN $5::text END, CASE WHEN d.named THEN 1 ELSE 0 END,
-	       CASE WHEN d.named THEN $6::bigint ELSE 0 END, CASE WHEN d.named THEN nullif($8::bytea, '') END,
+	       CASE WHEN d.named THEN $6::bigint ELSE 0 END, CASE WHEN d.named THEN nullif($8::text::bytea, '') END,
 	       CASE WHEN d.named THEN $9::bigint END, CASE WHEN d.named THEN $10::bigint END,
 	       d.now, CASE WHEN d.named THEN 0 ELSE d.now END, CASE WHEN d.named AND $7::bigint > 0 THEN d.now + $7::bigint ELSE 0 END, 1
 	FROM drawn d

@@ -120,9 +120,16 @@ func (s *sessions) query(ctx context.Context, query string, args []any, scan fun
 // That may turn out to have ended while it was idle; then the statement is run on
 // another.
 func (s *sessions) queryKept(ctx context.Context, query string, args []any, scan func(*sql.Rows) error) error {
-	err := s.control.query(ctx, query, args, scan)
-	if err != nil && !isAnswer(err) && ctx.Err() == nil {
-		err = s.control.query(ctx, query, args, scan)
+	began := false
+	run := func() error {
+		return s.control.query(ctx, query, args, func(rows *sql.Rows) error {
+			began = true
+			return scan(rows)
+		})
+	}
+	err := run()
+	if err != nil && !began && !isAnswer(err) && ctx.Err() == nil {
+		err = run()
 	}
 	return err
 }

@@ -97,15 +97,27 @@ type querier interface {
 }
 
 // query runs one statement, in a transaction of its own, and calls scan for each
-// row of its result.
+// row of its result. A statement of which a row was scanned is not repeated.
 func (s *store) query(ctx context.Context, query string, args []any, scan func(*sql.Rows) error) error {
-	return s.source.Do(ctx, func(ctx context.Context, conn *sql.Conn) (err error) {
-		defer func() { err = unsent(err) }()
-		if !s.isolate {
-			return queryOn(ctx, conn, query, args, scan)
+	return s.source.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		began := false
+		err := s.queryOn(ctx, conn, query, args, func(rows *sql.Rows) error {
+			began = true
+			return scan(rows)
+		})
+		if began {
+			return sqlconn.Unknown(err)
 		}
-		return inOwnTx(ctx, conn, readCommitted, func(tx *sql.Tx) error { return queryOn(ctx, tx, query, args, scan) })
+		return unsent(err)
 	})
+}
+
+// queryOn is query on a connection.
+func (s *store) queryOn(ctx context.Context, conn *sql.Conn, query string, args []any, scan func(*sql.Rows) error) error {
+	if !s.isolate {
+		return queryOn(ctx, conn, query, args, scan)
+	}
+	return inOwnTx(ctx, conn, readCommitted, func(tx *sql.Tx) error { return queryOn(ctx, tx, query, args, scan) })
 }
 
 var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}

@@ -73,7 +73,7 @@ func classify(err error) driver.Fault {
 
 func isUnreachable(err error) bool {
 	return errors.Is(err, driver.ErrNoConnection) ||
-		errors.Is(err, sqldriver.ErrBadConn) || // by its contract nothing was sent
+		errors.Is(err, sqldriver.ErrBadConn) || // see sqlconn.Pool.Unsure
 		errors.Is(err, sql.ErrConnDone)
 }
 

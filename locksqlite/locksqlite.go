@@ -85,7 +85,8 @@ func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver
 	if err := d.check(); err != nil {
 		return nil, err
 	}
-	pool := &sqlconn.Pool{DB: d.db}
+	known := sqlconn.Known(d.db, "modernc.org/sqlite", "github.com/mattn/go-sqlite3", "github.com/ncruces/go-sqlite3/driver")
+	pool := &sqlconn.Pool{DB: d.db, Unsure: !known}
 	s := &store{conns: pool, pool: pool, queries: newQueries(d.prefix), client: client, turn: make(chan struct{}, 1)}
 	s.turn <- struct{}{}
 	err := whileBusy(ctx, func() error {

@@ -8,8 +8,11 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"reflect"
 	"runtime"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/sqllock/sqllock/driver"
 )
@@ -40,7 +43,104 @@ type Pool struct {
 	// Fit looks at each connection that comes from the pool: after an error it is ended,
 	// and another one is tried if the error is driver.ErrBadConn. It may be nil.
 	Fit func(context.Context, *sql.Conn) error
+
+	// Unsure says that driver.ErrBadConn does not mean, as it should, that nothing was
+	// sent: some drivers return it for every connection that breaks.
+	Unsure bool
+	// Late says that the driver may not return when a context ends. A call that
+	// outlives its context has its connection closed.
+	Late bool
 }
+
+// Known reports whether the driver of db is of one of the packages.
+func Known(db *sql.DB, packages ...string) bool {
+	t := reflect.TypeOf(db.Driver())
+	if t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t != nil && slices.Contains(packages, t.PkgPath())
+}
+
+// grace is how long after the end of its context a call may take to return.
+const grace = 250 * time.Millisecond
+
+// use calls fn with conn. What it has to say of a broken connection is said in the way
+// that driver.ErrBadConn is meant.
+func (p *Pool) use(ctx context.Context, conn *sql.Conn, fn func(context.Context, *sql.Conn) error) error {
+	err := p.inTime(ctx, conn, fn)
+	if p.Unsure {
+		err = Unknown(err)
+	}
+	return err
+}
+
+// inTime calls fn with conn.
+func (p *Pool) inTime(ctx context.Context, conn *sql.Conn, fn func(context.Context, *sql.Conn) error) error {
+	return AfterTx(conn, func() error {
+		if p.Late {
+			defer closeLate(ctx, conn)()
+		}
+		return fn(ctx, conn)
+	})
+}
+
+// closeLate closes the driver's connection when ctx has ended and the function that it
+// returns was not called soon after.
+func closeLate(ctx context.Context, conn *sql.Conn) (done func()) {
+	var driverConn any
+	_ = conn.Raw(func(c any) error { driverConn = c; return nil }) // if it fails, so will every statement
+	closer, ok := driverConn.(interface{ Close() error })
+	if !ok {
+		return func() {}
+	}
+	var mu sync.Mutex // so that a connection that was given back is not closed
+	over := false
+	returned := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-returned:
+			return
+		case <-time.After(grace):
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if !over {
+			_ = closer.Close()
+		}
+	})
+	return func() {
+		stop()
+		close(returned)
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+	}
+}
+
+// Unknown hides that err is a driver.ErrBadConn: the statement may have run.
+func Unknown(err error) error {
+	if errors.Is(err, sqldriver.ErrBadConn) && !errors.As(err, new(*repeatableError)) {
+		return &unknownError{err}
+	}
+	return err
+}
+
+type unknownError struct{ err error }
+
+func (e *unknownError) Error() string { return e.err.Error() }
+func (e *unknownError) Is(target error) bool {
+	return target != sqldriver.ErrBadConn && errors.Is(e.err, target)
+}
+func (e *unknownError) As(target any) bool { return errors.As(e.err, target) }
+
+// Repeatable makes an error of statements that change nothing one that has them repeated
+// on another connection.
+func Repeatable(err error) error { return &repeatableError{err} }
+
+type repeatableError struct{ err error }
+
+func (e *repeatableError) Error() string   { return e.err.Error() }
+func (e *repeatableError) Unwrap() []error { return []error{sqldriver.ErrBadConn, e.err} }
 
 var _ Source = (*Pool)(nil)
 
@@ -53,7 +153,7 @@ func (p *Pool) Do(ctx context.Context, fn func(context.Context, *sql.Conn) error
 		if conn, err = p.conn(ctx); err != nil {
 			return err
 		}
-		err = AfterTx(conn, func() error { return fn(ctx, conn) })
+		err = p.use(ctx, conn, fn)
 		_ = conn.Close() // the error, if any, is fn's
 		if !errors.Is(err, sqldriver.ErrBadConn) {
 			return err
@@ -71,7 +171,7 @@ func (p *Pool) Reserve(ctx context.Context) (*Reserved, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Reserved{conn: conn, end: p.End}, nil
+	return &Reserved{conn: conn, pool: p}, nil
 }
 
 func (p *Pool) conn(ctx context.Context) (conn *sql.Conn, err error) {
@@ -79,7 +179,7 @@ func (p *Pool) conn(ctx context.Context) (conn *sql.Conn, err error) {
 		if conn, err = p.take(ctx); err != nil || p.Fit == nil {
 			return conn, err
 		}
-		if err = AfterTx(conn, func() error { return p.Fit(ctx, conn) }); err == nil {
+		if err = p.inTime(ctx, conn, p.Fit); err == nil {
 			return conn, nil
 		}
 		Destroy(conn, p.End)
@@ -113,7 +213,7 @@ func (p *Pool) Exhausted() bool {
 type Reserved struct {
 	mu      sync.Mutex
 	conn    *sql.Conn
-	end     func(driverConn any)
+	pool    *Pool
 	inDoubt bool
 }
 
@@ -123,7 +223,7 @@ var _ Source = (*Reserved)(nil)
 func (r *Reserved) Do(ctx context.Context, fn func(context.Context, *sql.Conn) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	err := AfterTx(r.conn, func() error { return fn(ctx, r.conn) })
+	err := r.pool.use(ctx, r.conn, fn)
 	r.inDoubt = r.inDoubt || err != nil
 	return err
 }
@@ -133,7 +233,7 @@ func (r *Reserved) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.inDoubt {
-		Destroy(r.conn, r.end)
+		Destroy(r.conn, r.pool.End)
 		return nil
 	}
 	return r.conn.Close()
