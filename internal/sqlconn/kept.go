@@ -46,7 +46,7 @@ func (k *Kept) Do(ctx context.Context, fn func(context.Context, *sql.Conn) error
 	var err error
 	for range MaxStale {
 		if err = k.open(ctx); err == nil {
-			err = AfterTx(k.conn, func() error { return fn(ctx, k.conn) })
+			err = k.pool.use(ctx, k.conn, fn)
 		}
 		if err == nil {
 			return nil
