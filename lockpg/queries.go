@@ -68,9 +68,9 @@ const (
 const (
 	queryVersion = `SELECT version()`
 
-	// queryBound has the server end a transaction whose client is silent for as long as
-	// a statement waits for a lock at most.
-	queryBound = `SET LOCAL idle_in_transaction_session_timeout = '1s'`
+	// queryBound has the server end a transaction whose client is silent in it for so
+	// many milliseconds.
+	queryBound = `SELECT set_config('idle_in_transaction_session_timeout', $1::text, true)`
 
 	queryCheck = `
 SELECT current_setting('server_version_num')::integer,

@@ -3,6 +3,7 @@ package lockpg
 import (
 	"context"
 	"database/sql"
+	"time"
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/access"
@@ -123,15 +124,20 @@ func (s *store) queryOn(ctx context.Context, conn *sql.Conn, query string, args 
 var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 
 // inOwnTx calls fn in a transaction of the library's own and commits it. The server
-// ends it if the client is silent in it: else a client that was paused, or has
-// vanished, would keep what it has locked.
+// ends it if the client is silent for as long as it may take, or as a statement waits
+// for a lock: else a client that was paused, or has vanished, would keep what it has
+// locked.
 func inOwnTx(ctx context.Context, conn *sql.Conn, opts *sql.TxOptions, fn func(*sql.Tx) error) error {
 	tx, err := conn.BeginTx(ctx, opts)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	if _, err := tx.ExecContext(ctx, queryBound); err != nil {
+	bound := longestWait
+	if end, ok := ctx.Deadline(); ok {
+		bound = max(time.Millisecond, min(bound, time.Until(end)))
+	}
+	if _, err := tx.ExecContext(ctx, queryBound, milliseconds(bound)); err != nil {
 		return err
 	}
 	if err := fn(tx); err != nil {
