@@ -1,7 +1,7 @@
 # make test is all that a contributor needs; the other targets are what .ci/run
 # runs besides. scripts/ holds the logic.
 
-.PHONY: help test quick all test-loaded test-containers bench bench-quick faults faults-short planted peers mutants setup check fmt fmt-check vet lint tidy-check cross
+.PHONY: help test quick all test-loaded test-containers bench bench-quick faults faults-short planted peers mutants setup release rehearse-release check fmt fmt-check vet lint tidy-check cross
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -53,6 +53,12 @@ mutants: ## change the library in small ways, one at a time, and show which test
 setup: ## install, or name, what the tests need
 	@scripts/setup.sh
 
+release: ## make a release of all modules, VERSION=v0.1.0, see docs/releasing.md
+	@GOWORK=off go -C tools run ./release $(VERSION)
+
+rehearse-release: ## release a copy, and use every module of it from outside, in half a minute
+	@GOWORK=off go -C tools run ./release -rehearse
+
 check: fmt-check vet lint tidy-check cross ## everything but the tests
 
 fmt: ## format the code
@@ -70,7 +76,6 @@ lint: ## run staticcheck, in the version that tools/go.mod says
 
 tidy-check:
 	@scripts/each.sh go mod tidy -diff
-	@cd tools && GOWORK=off go mod tidy -diff
 
 cross: ## vet for systems that the tests do not run on
 	@GOOS=darwin scripts/each.sh go vet ./...

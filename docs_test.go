@@ -191,7 +191,7 @@ func testSource(t *testing.T) string {
 var docLink = regexp.MustCompile(`\]\(([^)#]*)(?:#([^)]*))?\)`)
 
 func TestTheLinksBetweenDocumentsLeadSomewhere(t *testing.T) {
-	for _, file := range []string{guarantees, modes, operations, design, elections, security, correctness, "docs/performance.md", "docs/databases.md", "SECURITY.md"} {
+	for _, file := range []string{guarantees, modes, operations, design, elections, security, correctness, "docs/performance.md", "docs/databases.md", "docs/releasing.md", "SECURITY.md"} {
 		for _, m := range docLink.FindAllStringSubmatch(readDoc(t, file), -1) {
 			target, anchor := m[1], m[2]
 			if strings.Contains(target, "://") {

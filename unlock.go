@@ -106,6 +106,7 @@ func (l *Locker) insistToFree(ctx context.Context, h *hold, crowd bool, err erro
 // freeLater frees a hold in the background, and says so.
 func (l *Locker) freeLater(h *hold, err error) error {
 	if l.base.Err() != nil { // there is no background any more
+		l.keeper.drop(h)
 		return fmt.Errorf("sqllock: unlock %q: it will be free when it expires: %w: %w", h.name, ErrClosed, err)
 	}
 	r, kept := h.abandonment()

@@ -79,7 +79,13 @@ func (d *Database) inspect(ctx context.Context, c session, st *store) error {
 		st.bound, st.unbound = queryBound(silentMariaDB), queryUnbound(silentMariaDB)
 	}
 	st.maxPacket, _ = strconv.Atoi(s.variables["max_allowed_packet"]) // 0 if it is not known
-	return checkTables(ctx, c, &st.queries)
+	if err := checkTables(ctx, c, &st.queries); err != nil || d.readOnly {
+		return err
+	}
+	// What the server does not understand, or the account may not do, should show
+	// here and not at the first renewal. It finds no row and changes none.
+	_, _, err = c.exec(ctx, st.queries.renew, newBatch(0).String())
+	return err
 }
 
 const (
@@ -213,13 +219,7 @@ func checkTables(ctx context.Context, c session, q *queries) error {
 		return fmt.Errorf("%w: table `%s` cannot be read; migrations.Up or \"sqllock migrate up\" makes what is missing: %w",
 			driver.ErrSchema, q.metaName, err)
 	}
-	if err := driver.CheckSchema(version, compatible); err != nil {
-		return err
-	}
-	// What the server does not understand, or the account may not do, should show
-	// here and not at the first renewal. It finds no row and changes none.
-	_, _, err := c.exec(ctx, q.renew, newBatch(0).String())
-	return err
+	return driver.CheckSchema(version, compatible)
 }
 
 // pairs reads the answer of a SHOW statement.

@@ -11,7 +11,7 @@ import (
 )
 
 // inspect refuses a server that cannot keep locks in sessions.
-func (s *sessions) inspect(ctx context.Context, c session) error {
+func (s *sessions) inspect(ctx context.Context, c session, readOnly bool) error {
 	server, err := identify(ctx, c)
 	if err != nil {
 		return err
@@ -24,6 +24,9 @@ func (s *sessions) inspect(ctx context.Context, c session) error {
 		return err
 	}
 	s.mortal = server.mariaDB && server.on("innodb_rollback_on_timeout")
+	if readOnly {
+		return checkEngine(ctx, c, s.q.termName)
+	}
 	for _, table := range []string{s.q.termName, s.q.pinName} {
 		if err := checkEngine(ctx, c, table); err != nil {
 			return err

@@ -36,6 +36,7 @@ type Database struct {
 	db       *sql.DB
 	prefix   string
 	unsafe   bool
+	readOnly bool    // the account may only read
 	problems []error // found by DB and the options; told when it is used
 
 	hash func(name string) [16]byte // of the mode advisory, in tests; else see AdvisoryKey
@@ -69,6 +70,13 @@ func TablePrefix(prefix string) Option {
 // to refuse it.
 func AllowUnsafeDurability() Option {
 	return func(d *Database) { d.unsafe = true }
+}
+
+// ReadOnly is for an account that may only read: List, Inspect and Watch work, and what
+// writes fails with the server's error. The default is that a constructor tries whether
+// the account may write, so that a missing privilege shows there.
+func ReadOnly() Option {
+	return func(d *Database) { d.readOnly = true }
 }
 
 // DB keeps locks through an application's handle, which is never closed. What is

@@ -65,7 +65,7 @@ func (d *Database) openSessions(ctx context.Context, client driver.Client, opts 
 		if err := d.inspect(ctx, session{conn}, s.base); err != nil {
 			return err
 		}
-		return s.inspect(ctx, session{conn})
+		return s.inspect(ctx, session{conn}, d.readOnly)
 	})
 	if err != nil {
 		_ = s.control.Close()

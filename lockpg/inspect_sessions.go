@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/sqlconn"
 )
 
 // inspectSessions refuses a server that cannot keep locks in sessions. It also
@@ -30,7 +31,7 @@ func (d *Database) inspectSessions(ctx context.Context, conn *sql.Conn, s *sessi
 	if err := checkSessionTables(ctx, conn, s, mode, &info); err != nil {
 		return info, false, err
 	}
-	return info, isolate, d.checkDirect(ctx, conn, s)
+	return info, isolate, checkDirect(ctx, conn, s.pool, d.sessionPooler)
 }
 
 // refuseEngine refuses what speaks as Postgres does and keeps no locks in sessions,
@@ -84,7 +85,7 @@ func checkSessionTables(ctx context.Context, conn *sql.Conn, s *sessions, mode s
 
 // checkDirect refuses a pooler between here and the server that gives a session's
 // connection to others between two transactions.
-func (d *Database) checkDirect(ctx context.Context, conn *sql.Conn, s *sessions) error {
+func checkDirect(ctx context.Context, conn *sql.Conn, pool *sqlconn.Pool, sessionPooler bool) error {
 	told := toldPID(conn)
 	pid, err := backend(ctx, conn)
 	if err != nil {
@@ -98,16 +99,16 @@ func (d *Database) checkDirect(ctx context.Context, conn *sql.Conn, s *sessions)
 		return pooled(fmt.Sprintf("it was served by backend %d, and then by %d", pid, again))
 	case told == pid:
 		return nil
-	case told != 0 && !d.sessionPooler:
+	case told != 0 && !sessionPooler:
 		return pooled(fmt.Sprintf("it is served by backend %d and was told that it would be %d", pid, told))
 	}
-	return d.checkKept(ctx, conn, s, pid)
+	return checkKept(ctx, conn, pool, pid)
 }
 
 // checkKept looks whether somebody else can get the backend that serves a connection
 // between two transactions.
-func (d *Database) checkKept(ctx context.Context, conn *sql.Conn, s *sessions, pid int64) error {
-	other, err := s.pool.Reserve(ctx)
+func checkKept(ctx context.Context, conn *sql.Conn, pool *sqlconn.Pool, pid int64) error {
+	other, err := pool.Reserve(ctx)
 	if err != nil {
 		return err
 	}

@@ -29,28 +29,35 @@ func (s *store) Listen(ctx context.Context, heard func(driver.ID)) error {
 	if err != nil {
 		return err
 	}
-	foreign := false
 	err = conn.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		if toldPID(conn) == 0 {
+			return fmt.Errorf("%w: notifications need the driver pgx", driver.ErrUnsupported)
+		}
+		// A pooler in transaction mode would leave the session that listens to others.
+		if err := s.checkListen(ctx, conn); err != nil {
+			return err
+		}
 		var err error
 		raw := conn.Raw(func(c any) error {
-			if c, ok := c.(*stdlib.Conn); ok {
-				err = s.listenOn(ctx, c.Conn(), heard)
-			} else {
-				foreign = true
-			}
+			err = s.listenOn(ctx, c.(*stdlib.Conn).Conn(), heard)
 			return nil
 		})
 		return errors.Join(raw, err)
 	})
 	_ = conn.Close()
-	if foreign {
-		return fmt.Errorf("%w: notifications need the driver pgx", driver.ErrUnsupported)
-	}
 	return err
 }
 
-// listenOn always returns an error. A pooler may give the session that listens to
-// others: therefore what another connection says has to arrive.
+// checkListen looks for a pooler before anything is asked for that would stay with one
+// of its connections.
+func (s *store) checkListen(ctx context.Context, conn *sql.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, replyWait)
+	defer cancel()
+	return checkDirect(ctx, conn, s.pool, s.sessionPooler)
+}
+
+// listenOn always returns an error. What another connection says has to arrive: else
+// something stands between that does not let one listen.
 func (s *store) listenOn(ctx context.Context, conn *pgx.Conn, heard func(driver.ID)) error {
 	name := channel(s.client.Instance.String())
 	if _, err := conn.Exec(ctx, `LISTEN "`+name+`"`); err != nil {

@@ -80,8 +80,9 @@ func AllowUnsafeDurability() Option {
 }
 
 // AllowSessionPooler accepts connections through a pooler in session mode, such as
-// pgbouncer with pool_mode = session, for the modes that keep locks in sessions. The
-// default is to refuse all poolers there. One in transaction mode, which would give
+// pgbouncer with pool_mode = session, for the modes that keep locks in sessions, and to
+// listen in the unique mode. The default is to refuse all poolers in those modes, and
+// not to listen through one: waiters poll. One in transaction mode, which would give
 // the locks of a session to others, is refused still, as far as that can be found
 // out. The pooler sees to it that a client that has vanished is noticed: the server
 // sees the pooler only.
@@ -153,7 +154,8 @@ func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver
 	if err != nil {
 		return nil, err
 	}
-	s := &store{pool: &p.Pool, source: &p.Pool, close: p.close, queries: newQueries(d.schema, d.prefix), client: client}
+	s := &store{pool: &p.Pool, source: &p.Pool, close: p.close, queries: newQueries(d.schema, d.prefix), client: client,
+		sessionPooler: d.sessionPooler}
 	err = s.source.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
 		s.info, s.isolate, err = d.inspect(ctx, conn, &s.queries)
 		return err

@@ -19,6 +19,8 @@ type store struct {
 	client  driver.Client
 	info    driver.Info
 	isolate bool // the default isolation level is not READ COMMITTED
+
+	sessionPooler bool // one in session mode may stand between
 }
 
 var _ driver.LeaseStore = (*store)(nil)

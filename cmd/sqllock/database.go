@@ -83,12 +83,14 @@ func (a *app) database(cmd *cli.Command) (*database, error) {
 
 // existing is database for who makes nothing. If the file that is the default does
 // not exist, nothing was ever locked: then it is an empty one in memory, which needs
-// its tables. That another file does not exist is an error.
-func (a *app) existing(cmd *cli.Command) (*database, error) {
+// its tables. That another file does not exist is an error. readOnly opens it for an
+// account that may only read, too.
+func (a *app) existing(cmd *cli.Command, readOnly bool) (*database, error) {
 	t, err := a.target(cmd)
 	if err != nil {
 		return nil, err
 	}
+	t.readOnly = readOnly
 	if t.product != "sqlite" {
 		return t.open()
 	}
@@ -114,6 +116,7 @@ type target struct {
 	modes     []mode // that the command is about
 	byDefault bool   // he named none
 	mustExist bool   // the file
+	readOnly  bool   // the account may have no right to write
 	torn      bool   // the DSN may have been cut by the shell
 }
 
@@ -180,7 +183,11 @@ func openMySQL(s target) (*database, error) {
 		return nil, malformed("its driver refuses it")
 	}
 	handle := sql.OpenDB(connector{c, s.shown(mysqlServer(cfg))})
-	return &database{locks: lockmysql.DB(handle, optional(nil, s.prefix, lockmysql.TablePrefix)...), handle: handle}, nil
+	opts := optional(nil, s.prefix, lockmysql.TablePrefix)
+	if s.readOnly {
+		opts = append(opts, lockmysql.ReadOnly())
+	}
+	return &database{locks: lockmysql.DB(handle, opts...), handle: handle}, nil
 }
 
 func openSQLite(s target) (*database, error) {

@@ -20,7 +20,7 @@ func (a *app) doctorCommand() *cli.Command {
 			if cmd.Args().Present() {
 				return fail(exitUsage, "doctor takes no argument")
 			}
-			db, err := a.existing(cmd)
+			db, err := a.existing(cmd, false)
 			if err != nil {
 				return err
 			}

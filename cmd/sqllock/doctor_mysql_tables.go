@@ -27,11 +27,37 @@ func (m *mysqlExam) tablesThere(ctx context.Context) error {
 	_, hasLock := engines[strings.ToLower(m.lockName)]
 	_, hasMeta := engines[strings.ToLower(m.metaName)]
 	if m.there = hasLock && hasMeta; !m.there {
-		m.bad("tables", "table "+m.lock+" or "+m.meta+" does not exist, or this account may not see it", "run \"sqllock migrate up\"")
-		return nil
+		return m.unseen(ctx)
 	}
 	m.judgeEngines(engines)
 	return nil
+}
+
+// unseen tells of the lock table and the table of metadata, of which one is not to be seen:
+// it does not exist, or the account has no privilege on it.
+func (m *mysqlExam) unseen(ctx context.Context) error {
+	hidden := false
+	for _, table := range []string{m.lock, m.meta} {
+		err := m.each(ctx, "SELECT 1 FROM "+table+" WHERE 1 = 0", nil, func(*sql.Rows) error { return nil })
+		switch {
+		case denied(err):
+			hidden = true
+		case isNoTable(err):
+			m.bad("tables", "table "+table+" does not exist", "run \"sqllock migrate up\"")
+		case err != nil:
+			return err
+		}
+	}
+	if !hidden {
+		return nil
+	}
+	m.warn("tables", "the server tells this account nothing of them", "if a GRANT fails as there is no such table, make the tables first")
+	return m.privileges(ctx)
+}
+
+func isNoTable(err error) bool {
+	e := (*mysql.MySQLError)(nil)
+	return errors.As(err, &e) && e.Number == 1146 // ER_NO_SUCH_TABLE, which is not told to everybody
 }
 
 // judgeEngines judges the engines of the tables that this account may see.
@@ -94,7 +120,7 @@ func (m *mysqlExam) privileges(ctx context.Context) error {
 		switch e := (*mysql.MySQLError)(nil); {
 		case errors.As(err, &e) && (e.Number == 1142 || e.Number == 1143): // ER_TABLEACCESS_DENIED_ERROR, ER_COLUMNACCESS_DENIED_ERROR
 			missing = append(missing, privilege{n.table, n.privilege})
-		case errors.As(err, &e) && e.Number == 1146: // ER_NO_SUCH_TABLE, which is not told to everybody
+		case isNoTable(err):
 			if !absent[n.table] {
 				m.bad("tables", "table "+n.table+" does not exist", "run \"sqllock migrate up\"")
 			}

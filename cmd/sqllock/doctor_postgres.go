@@ -29,9 +29,15 @@ WHERE name IN ('autovacuum', 'default_transaction_isolation', 'fsync', 'full_pag
 
 	pgTables = `
 SELECT coalesce((SELECT relpersistence::text FROM pg_class WHERE oid = to_regclass($1::text)), ''),
-       to_regclass($2::text) IS NOT NULL,
-       coalesce((SELECT string_agg(quote_ident(n.nspname), ', ') FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-                 WHERE c.relname = $3::text AND c.relkind IN ('r', 'p')), '')`
+       to_regclass($2::text) IS NOT NULL`
+
+	// pgSchemas looks where the lock table is: in schemas that the account may use, and in
+	// others.
+	pgSchemas = `
+SELECT coalesce(string_agg(quote_ident(n.nspname), ', ') FILTER (WHERE has_schema_privilege(n.oid, 'USAGE')), ''),
+       coalesce(string_agg(quote_ident(n.nspname), ', ') FILTER (WHERE NOT has_schema_privilege(n.oid, 'USAGE')), '')
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relname = $1::text AND c.relkind IN ('r', 'p')`
 
 	pgPrivileges = `
 SELECT p.name, p.privilege

@@ -13,13 +13,21 @@ const fewDead = 10_000
 
 // tablesThere looks for the tables. Without them there is nothing to look at in them.
 func (p *postgresExam) tablesThere(ctx context.Context) error {
-	var persistence, schemas string
+	var persistence, schemas, closed string
 	var hasMeta bool
-	if err := p.one(ctx, pgTables, []any{p.lock, p.meta, p.lockName}, &persistence, &hasMeta, &schemas); err != nil {
+	if err := p.one(ctx, pgSchemas, []any{p.lockName}, &schemas, &closed); err != nil {
+		return err
+	}
+	err := p.one(ctx, pgTables, []any{p.lock, p.meta}, &persistence, &hasMeta)
+	if err != nil && !denied(err) {
 		return err
 	}
 	const unsafe = "a crash would empty it"
 	switch {
+	case closed != "" && (err != nil || persistence == "" && schemas == ""):
+		p.bad("privileges", "table "+p.lock+" is in schema "+closed+", which this account may not use", "GRANT USAGE ON SCHEMA "+closed+" TO <this account>")
+	case err != nil:
+		return err
 	case persistence == "" && schemas != "":
 		p.bad("tables", "table "+p.lock+" is not where we look for it; there is one in schema "+schemas, "use --schema, or set search_path in the DSN")
 	case persistence == "" || !hasMeta:

@@ -192,6 +192,10 @@ func (e *exam) age(oldest time.Duration, unseen, harm, advice string) {
 func (e *exam) version(ctx context.Context) error {
 	var version, compatible int64
 	err := e.one(ctx, "SELECT schema_version, compatible_from FROM "+e.meta, nil, &version, &compatible)
+	if denied(err) {
+		e.bad("migrations", "this account may not read "+e.meta, "see \"privileges\" below")
+		return nil
+	}
 	if err != nil {
 		e.bad("migrations", "table "+e.meta+" cannot be read: "+err.Error(), "run \"sqllock migrate up\" with an account that may create tables")
 		return nil

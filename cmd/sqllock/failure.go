@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgconn"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
@@ -30,9 +32,20 @@ func (d *database) failure(err error) error {
 		return fail(exitUnavailable, "cannot use %s: %s", d.shown, reason)
 	}
 	if denied(err) {
-		return fail(exitUnavailable, "the account lacks a privilege: %w; \"sqllock doctor\" names what to grant", err)
+		return fail(exitUnavailable, "the account lacks a privilege: %s; \"sqllock doctor\" names what to grant", serverText(err))
 	}
 	return &failure{code: exitUnavailable, err: err}
+}
+
+// serverText is what a server says, without what stands before it.
+func serverText(err error) string {
+	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) {
+		return pg.Message
+	}
+	if my := (*mysql.MySQLError)(nil); errors.As(err, &my) {
+		return my.Message
+	}
+	return err.Error()
 }
 
 // fileReason tells why SQLite cannot use a file, if it is so.

@@ -47,7 +47,8 @@ func (a *app) operation(fn func(ctx context.Context, o *operator) error) cli.Act
 // open opens the database, again if it was open before.
 func (o *operator) open(ctx context.Context) (err error) {
 	o.close()
-	if o.db, err = o.existing(o.cmd); err != nil {
+	looks := o.cmd.Name != "reap" && !o.cmd.Bool("force")
+	if o.db, err = o.existing(o.cmd, looks); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, openPatience)

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -149,16 +150,72 @@ func TestRowLevelSecurityIsNamed(t *testing.T) {
 	})
 }
 
-// To look takes as little as the library's constructor takes, which is more on MySQL.
-func TestToLookTakesNoRightToWriteOnPostgres(t *testing.T) {
-	t.Parallel()
-	onPostgres(t, func(t *testing.T, s *site) {
-		u := s.account(t, "SELECT ON sqllock_lock", "SELECT ON sqllock_meta", "SELECT ON sqllock_holder")
-		s.put(t, "n", "l", time.Now().Add(time.Hour))
-		u.run(t, "ls").want(t, 0, "n ", "")
-		u.run(t, "inspect", "n").want(t, 0, "held", "")
-		u.run(t, "wait", "m").want(t, 0, "", "")
-		u.run(t, "unlock", "n", "--force").want(t, exitUnavailable, "", "permission denied")
-		u.run(t, "reap").want(t, exitUnavailable, "0 seen", "permission denied")
+// documented returns what a section of the guide grants, one statement each.
+func documented(t *testing.T, s *site, section string) (grants []string) {
+	t.Helper()
+	text, dialect := file(filepath.Join("..", "..", "docs", "operations.md")), "mysql"
+	if s.d.Engine() == testdb.Postgres {
+		dialect = "postgres"
+	}
+	_, text, found := strings.Cut(text, "```sql "+dialect+" grants "+section+"\n")
+	text, _, _ = strings.Cut(text, "```")
+	for line := range strings.Lines(text) {
+		what, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "GRANT "), " TO ")
+		if !strings.Contains(what, "ON DATABASE") { // which is called otherwise here
+			grants = append(grants, strings.ReplaceAll(what, "app.", ""))
+		}
+	}
+	if !found || len(grants) == 0 {
+		t.Fatalf("no grants for %s", section)
+	}
+	return grants
+}
+
+func TestToLookTakesTheGrantsOfTheGuideAndNoRightToWrite(t *testing.T) {
+	onEachServer(t, func(t *testing.T, s *site) {
+		u := s.account(t, documented(t, s, "look")...)
+		for _, m := range modes {
+			holding := s.shell(t, "@UP; sleep 60", "--mode", string(m), "n")
+			defer holding.end(t)
+			s.listed(t, m, "n")
+			u.run(t, "inspect", "--mode", string(m), "n").want(t, 0, "held", "")
+			u.run(t, "leader", "--mode", string(m), "n").want(t, 0, "token", "")
+			u.run(t, "wait", "--mode", string(m), "m").want(t, 0, "", "")
+		}
+		r := u.run(t, "ls")
+		if r.code != 0 || r.err != "" || strings.Count(r.out, "\nn ") != len(modes) {
+			t.Errorf("ls: %+v", r)
+		}
+		u.run(t, "unlock", "n", "--force").want(t, exitUnavailable, "", "the account lacks a privilege")
+		u.run(t, "reap").want(t, exitUnavailable, "", "the account lacks a privilege")
+		u.run(t, "run", "--try", "other", "--", "true").want(t, exitUnavailable, "", "\"sqllock doctor\" names what to grant")
+	})
+}
+
+func TestDoctorTellsMissingGrantsFromMissingTables(t *testing.T) {
+	onEachServer(t, func(t *testing.T, s *site) {
+		none := s.account(t)
+		if s.d.Engine() != testdb.Postgres {
+			none = s.account(t, "SELECT ON sqllock_meta") // without any the server lets nobody in
+		}
+		grants := "GRANT SELECT"
+		if s.d.Engine() == testdb.Postgres {
+			s.exec(t, "REVOKE USAGE ON SCHEMA public FROM PUBLIC")
+			grants = "GRANT USAGE ON SCHEMA public"
+		}
+		out := none.finds(t, exitNo, "bad", "privileges", grants)
+		if strings.Contains(out, "migrate up") || strings.Contains(out, "does not exist") {
+			t.Errorf("it takes tables that it may not see for missing:\n%s", out)
+		}
+		if s.d.Engine() == testdb.Postgres {
+			s.exec(t, "GRANT USAGE ON SCHEMA public TO PUBLIC")
+		}
+		noMeta := s.account(t, s.all()[1:]...)
+		out = noMeta.finds(t, exitNo, "bad", "privileges", "GRANT SELECT, UPDATE ON", "sqllock_meta")
+		if strings.Contains(out, "migrate up") {
+			t.Errorf("it takes a table that it may not read for missing:\n%s", out)
+		}
+		s.exec(t, "DROP TABLE sqllock_holder")
+		s.finds(t, exitNo, "bad", "tables", "sqllock_holder", "does not exist", "sqllock migrate up")
 	})
 }

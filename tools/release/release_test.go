@@ -1,0 +1,116 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// repository makes one with what a release looks at.
+func repository(t *testing.T, files map[string]string) *release {
+	t.Helper()
+	r := &release{dir: t.TempDir(), version: "v0.2.0", day: "2030-01-31"}
+	all := map[string]string{
+		"go.mod":        "module " + core + "\n",
+		"gocron/go.mod": "module " + core + "/gocron\n\nrequire " + core + " v0.1.0\n\nreplace " + core + " => ..\n",
+		"goose/go.mod":  "module " + core + "/goose\n\nrequire " + core + " v0.1.0\n\nreplace " + core + " => ..\n",
+		"CHANGELOG.md":  "# Changelog\n\n## [Unreleased]\n\n- a change\n\n## [0.1.0] - 2030-01-01\n\n- older\n",
+	}
+	for name, text := range files {
+		all[name] = text
+	}
+	for name, text := range all {
+		file := filepath.Join(r.dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range []string{
+		"init --quiet", "config user.name test", "config user.email test@localhost", "config commit.gpgSign false", "config tag.gpgSign false",
+		"add .", "commit --quiet --message first", "tag v0.1.0",
+	} {
+		r.must(t, strings.Fields(args)...)
+	}
+	return r
+}
+
+func (r *release) must(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := r.git(t.Context(), args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestAReleaseTagsEveryModuleAtACommitWhereTheyRequireIt(t *testing.T) {
+	r := repository(t, nil)
+	if err := r.make(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := r.must(t, "tag", "--points-at", "HEAD"), "gocron/v0.2.0\ngoose/v0.2.0\nv0.2.0"; got != want {
+		t.Errorf("tags %q, want %q", got, want)
+	}
+	for _, dir := range []string{"gocron", "goose"} {
+		if mod := r.must(t, "show", dir+"/v0.2.0:"+dir+"/go.mod"); !strings.Contains(mod, "require "+core+" v0.2.0\n") {
+			t.Errorf("%s: %s", dir, mod)
+		}
+	}
+	want := "# Changelog\n\n## [Unreleased]\n\n## [0.2.0] - 2030-01-31\n\n- a change\n\n## [0.1.0] - 2030-01-01\n\n- older"
+	if got := r.must(t, "show", "HEAD:CHANGELOG.md"); got != want {
+		t.Errorf("the changelog is\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestWhatCannotBeReleasedIsRefusedAndLeftAsItIs(t *testing.T) {
+	for name, c := range map[string]struct {
+		files   map[string]string
+		version string
+		change  bool
+		says    string
+	}{
+		"a version without v":                 {version: "0.2.0", says: "not of the form"},
+		"a version of two numbers":            {version: "v0.2", says: "not of the form"},
+		"a major version with a path":         {version: "v2.0.0", says: "from v2 on"},
+		"a version that is there":             {version: "v0.1.0", says: "not above the last one, v0.1.0"},
+		"a candidate of one that is there":    {version: "v0.1.0-rc.1", says: "not above the last one, v0.1.0"},
+		"changes that are not committed":      {change: true, says: "not committed"},
+		"a module that nobody has decided on": {files: map[string]string{"new/go.mod": "module x\n"}, says: "module new is neither"},
+		"a core that replaces":                {files: map[string]string{"go.mod": "module " + core + "\n\nreplace x.org/y => ../y\n"}, says: "go install"},
+		"nothing that has changed":            {files: map[string]string{"CHANGELOG.md": "## [Unreleased]\n\n## [0.1.0] - 2030-01-01\n\n- older\n"}, says: "nothing stands under"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := repository(t, c.files)
+			if c.version != "" {
+				r.version = c.version
+			}
+			if c.change {
+				if err := os.WriteFile(filepath.Join(r.dir, "CHANGELOG.md"), nil, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := r.must(t, "status", "--porcelain")
+			if err := r.make(t.Context()); err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%v, want %q", err, c.says)
+			}
+			if after := r.must(t, "status", "--porcelain"); after != before {
+				t.Errorf("the work tree was %q and is %q", before, after)
+			}
+			if tags := r.must(t, "tag"); tags != "v0.1.0" {
+				t.Errorf("tags %q", tags)
+			}
+		})
+	}
+}
+
+func TestARehearsalHasAVersionAboveTheLast(t *testing.T) {
+	for last, want := range map[string]string{"": "v0.0.1", "v0.1.0": "v0.1.1", "v1.2.3": "v1.2.4", "v1.2.3-rc.1": "v1.2.4"} {
+		if got := next(last); got != want {
+			t.Errorf("after %q: %q, want %q", last, got, want)
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"log"
+
+	_ "modernc.org/sqlite"
+
+	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/lockmysql"
+	"github.com/sqllock/sqllock/lockpg"
+	"github.com/sqllock/sqllock/locksqlite"
+	"github.com/sqllock/sqllock/migrations"
+)
+
+// Those who have a server use these instead.
+var (
+	_ = lockpg.DB
+	_ = lockmysql.DB
+)
+
+func main() {
+	ctx := context.Background()
+	db, err := sql.Open("sqlite", "file:locks.db?_pragma=journal_mode(wal)")
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := migrations.Up(ctx, locksqlite.DB(db)); err != nil {
+		log.Fatal(err)
+	}
+	locks, err := sqllock.NewUnique(ctx, locksqlite.DB(db), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = locks.Do(ctx, "stranger", func(context.Context, *sqllock.Lease) error {
+		fmt.Println("held")
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := locks.Close(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
