@@ -68,7 +68,7 @@ nested=$(scripts/modules.sh | grep -vx .)
 
 steps() {
   case $what in
-  quick) step . -short -skip 'TestConformance/_with_' . ./driver ./lockpg ./locksqlite ./migrations ;;
+  quick) step . -short -skip 'TestConformance/_with_|TestTenThousandAdvisory' . ./driver ./lockpg ./locksqlite ./migrations ;;
   all) for module in . $nested; do step "$module" "${race[@]}" ./...; done ;;
   *)
     step . "${race[@]}" -skip "$unwatched" "${engine[@]}"
