@@ -45,7 +45,7 @@ func (t *table) isMeasured() bool {
 	return n >= 10
 }
 
-var measuredFigure = regexp.MustCompile(`^[\d,]+(\.\d+)?( |$|,)`)
+var measuredFigure = regexp.MustCompile(`^[\d,]+(\.\d+)?$`)
 
 // tables returns those of a document.
 func tables(t *testing.T, file string) (found []*table) {
