@@ -23,7 +23,7 @@ var (
 	// version of the release.
 	published = []string{".", "gocron", "goose"}
 	// private are those of the other modules, which have no tags.
-	private = []string{"bench", "containers", "faults", "tools"}
+	private = []string{"bench", "containers", "faults", "lockpg/libpqtest", "tools"}
 )
 
 // modulePath returns the path of the module in a directory.
