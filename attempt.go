@@ -32,7 +32,7 @@ type attempt struct {
 func (l *Locker) newAttempt(name, owner string, o lockOptions) *attempt {
 	acq := newID()
 	a := &attempt{l: l, owner: owner, opts: o}
-	if l.events != nil {
+	if l.events.routine {
 		a.began = l.clock.now()
 	}
 	a.req = driver.GrantRequest{Name: name, Acq: acq, Owner: owner, TTL: o.kept(), Value: o.value, Shared: o.shared}
@@ -253,10 +253,9 @@ func (a *attempt) begin(ctx context.Context, h *hold) (*Lease, error) {
 		h.lose(LostSession, nil)
 		return nil, h.lostError()
 	}
-	if l.events == nil {
-		return lease, nil
+	if l.events.routine {
+		l.events.acquired(AcquiredEvent{LeaseInfo: h.info(), Waited: h.granted - a.began, Attempts: a.asked})
 	}
-	l.events.acquired(AcquiredEvent{LeaseInfo: h.info(), Waited: h.granted - a.began, Attempts: a.asked})
 	return lease, nil
 }
 

@@ -94,8 +94,9 @@ const maxEvents = 16384
 
 // events runs hooks and log handlers on a goroutine of its own.
 type events struct {
-	hooks  Hooks
-	logger *slog.Logger
+	hooks   Hooks
+	logger  *slog.Logger
+	routine bool // somebody has asked for what is told: what is routine is told too
 
 	queue   chan func()
 	busy    atomic.Bool // a hook or handler runs
@@ -105,20 +106,19 @@ type events struct {
 	once    sync.Once
 }
 
-// newEvents returns nil, on which all methods do nothing, if nobody listens.
+// newEvents starts the goroutine, which close ends. A logger that is nil is a
+// defaultLog.
 func newEvents(logger *slog.Logger, hooks Hooks) *events {
-	if logger == nil && hooks.empty() {
-		return nil
+	e := &events{
+		hooks:   hooks,
+		logger:  logger,
+		routine: logger != nil || !hooks.empty(),
+		queue:   make(chan func(), maxEvents),
+		stop:    make(chan struct{}),
+		done:    make(chan struct{}),
 	}
 	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
-	}
-	e := &events{
-		hooks:  hooks,
-		logger: logger,
-		queue:  make(chan func(), maxEvents),
-		stop:   make(chan struct{}),
-		done:   make(chan struct{}),
+		e.logger = slog.New(defaultLog{})
 	}
 	go e.run()
 	return e
@@ -171,9 +171,6 @@ func (e *events) emit(f func()) {
 // runs when ctx has ended it leaves it behind, with what waits for it, and says so. Events
 // after close are dropped.
 func (e *events) close(ctx context.Context) error {
-	if e == nil {
-		return nil
-	}
 	e.once.Do(func() { close(e.stop) })
 	select {
 	case <-e.done:
@@ -192,50 +189,36 @@ func (e *events) close(ctx context.Context) error {
 
 // note logs what belongs to no lease.
 func (e *events) note(level slog.Level, msg string, args ...any) {
-	if e != nil {
-		e.emit(func() { e.logger.Log(context.Background(), level, msg, args...) })
-	}
+	e.emit(func() { e.logger.Log(context.Background(), level, msg, args...) })
 }
 
 func (e *events) acquired(ev AcquiredEvent) {
-	if e != nil {
-		tell(e, e.hooks.Acquired, ev, slog.LevelDebug, "sqllock: acquired",
-			"name", ev.Name, "owner", ev.Owner, "token", ev.Token, "waited", ev.Waited)
-	}
+	tell(e, e.hooks.Acquired, ev, slog.LevelDebug, "sqllock: acquired",
+		"name", ev.Name, "owner", ev.Owner, "token", ev.Token, "waited", ev.Waited)
 }
 
 func (e *events) jeopardy(ev JeopardyEvent) {
-	if e != nil {
-		tell(e, e.hooks.Jeopardy, ev, slog.LevelWarn, "sqllock: a renewal failed, the lease is in jeopardy",
-			"name", ev.Name, "token", ev.Token, "remaining", ev.Remaining, "error", ev.Err)
-	}
+	tell(e, e.hooks.Jeopardy, ev, slog.LevelWarn, "sqllock: a renewal failed, the lease is in jeopardy",
+		"name", ev.Name, "token", ev.Token, "remaining", ev.Remaining, "error", ev.Err)
 }
 
 func (e *events) lost(ev LostEvent) {
-	if e != nil {
-		tell(e, e.hooks.Lost, ev, slog.LevelError, "sqllock: lost",
-			"name", ev.Name, "token", ev.Token, "held", ev.Held, "error", ev.Err)
-	}
+	tell(e, e.hooks.Lost, ev, slog.LevelError, "sqllock: lost",
+		"name", ev.Name, "token", ev.Token, "held", ev.Held, "error", ev.Err)
 }
 
 func (e *events) unlocked(ev UnlockedEvent) {
-	if e != nil {
-		tell(e, e.hooks.Unlocked, ev, slog.LevelDebug, "sqllock: unlocked",
-			"name", ev.Name, "owner", ev.Owner, "token", ev.Token, "held", ev.Held, "error", ev.Err)
-	}
+	tell(e, e.hooks.Unlocked, ev, slog.LevelDebug, "sqllock: unlocked",
+		"name", ev.Name, "owner", ev.Owner, "token", ev.Token, "held", ev.Held, "error", ev.Err)
 }
 
 func (e *events) crashed(ev CrashedEvent) {
-	if e != nil {
-		tell(e, e.hooks.Crashed, ev, slog.LevelInfo, "sqllock: a holder has let its lease expire",
-			"name", ev.Name, "label", ev.Label, "token", ev.Token, "since", ev.Since, "expired", ev.Expired)
-	}
+	tell(e, e.hooks.Crashed, ev, slog.LevelInfo, "sqllock: a holder has let its lease expire",
+		"name", ev.Name, "label", ev.Label, "token", ev.Token, "since", ev.Since, "expired", ev.Expired)
 }
 
 func (e *events) clockJump(ev ClockJumpEvent) {
-	if e != nil {
-		tell(e, e.hooks.ClockJump, ev, slog.LevelWarn, "sqllock: the clock of the database jumped", "jump", ev.Jump)
-	}
+	tell(e, e.hooks.ClockJump, ev, slog.LevelWarn, "sqllock: the clock of the database jumped", "jump", ev.Jump)
 }
 
 func tell[E any](e *events, hook func(E), ev E, level slog.Level, msg string, args ...any) {
@@ -246,3 +229,20 @@ func tell[E any](e *events, hook func(E), ev E, level slog.Level, msg string, ar
 		}
 	})
 }
+
+// defaultLog passes what should not stay unknown on to slog.Default, to the one that is
+// set when it is told.
+type defaultLog struct{}
+
+var _ slog.Handler = defaultLog{}
+
+func (defaultLog) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelWarn && slog.Default().Enabled(ctx, level)
+}
+
+func (defaultLog) Handle(ctx context.Context, r slog.Record) error {
+	return slog.Default().Handler().Handle(ctx, r)
+}
+
+func (d defaultLog) WithAttrs([]slog.Attr) slog.Handler { return d }
+func (d defaultLog) WithGroup(string) slog.Handler      { return d }

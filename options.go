@@ -61,9 +61,11 @@ type UniqueOptions struct {
 	StatementTimeout time.Duration
 
 	// Logger gets what should not stay unknown: leases in jeopardy and lost,
-	// clock jumps, doubts about the database; at info level crashed holders, and at
-	// debug level who acquires and unlocks what. The default discards. A handler that
-	// blocks delays nothing but further messages and hooks.
+	// clock jumps, doubts about the database or the pool; at info level crashed
+	// holders, and at debug level who acquires and unlocks what. The default is what
+	// [slog.Default] returns at the time, for messages at level warn and above only;
+	// slog.New(slog.DiscardHandler) silences them. A handler that blocks delays nothing
+	// but further messages and hooks.
 	Logger *slog.Logger
 
 	// Hooks are called when something happens to a lease. The default is none.
@@ -99,7 +101,7 @@ type config struct {
 	retryMin         time.Duration
 	retryMax         time.Duration
 	statementTimeout time.Duration // 0: by TTL
-	logger           *slog.Logger  // nil: discard
+	logger           *slog.Logger  // nil: slog.Default, from level warn
 	hooks            Hooks
 	reaper           ReaperOptions
 

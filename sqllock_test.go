@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -159,6 +160,7 @@ func (e *engine) migrated(t testing.TB, d *testdb.Database) (dsn string) {
 }
 
 func TestMain(m *testing.M) {
+	slog.SetLogLoggerLevel(slog.LevelError + 1) // many tests lose leases, and say so by themselves
 	sqllocktest.Main(harnesses()...)
 	testdb.Main(m)
 }

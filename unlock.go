@@ -29,7 +29,7 @@ func (l *Locker) unlock(ctx context.Context, lease *Lease) error {
 		l.keeper.drop(h) // not before: until then only renewals keep the name
 	}
 	l.queue.freed(h)
-	if l.events != nil {
+	if l.events.routine {
 		l.events.unlocked(UnlockedEvent{LeaseInfo: h.info(), Err: err, Held: l.clock.now() - h.granted})
 	}
 	return err

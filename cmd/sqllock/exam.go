@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sqllock/sqllock"
 	"github.com/sqllock/sqllock/driver"
 )
 
@@ -233,7 +232,7 @@ func (e *exam) opens(ctx context.Context, db *database) {
 		if m.sessions() {
 			patience = crowdPatience
 		}
-		locks, err := db.locker(ctx, m, &sqllock.UniqueOptions{Reaper: &sqllock.ReaperOptions{Off: true}}, patience)
+		locks, err := db.locker(ctx, m, quietly(), patience)
 		switch {
 		case err == nil:
 			_ = locks.Close(ctx)

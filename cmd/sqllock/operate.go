@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -30,7 +31,7 @@ type operator struct {
 // operation makes the action of such a command.
 func (a *app) operation(fn func(ctx context.Context, o *operator) error) cli.ActionFunc {
 	return func(ctx context.Context, cmd *cli.Command) error {
-		o := &operator{app: a, cmd: cmd, leftOut: make(map[mode]bool), opts: sqllock.UniqueOptions{Reaper: &sqllock.ReaperOptions{Off: true}}}
+		o := &operator{app: a, cmd: cmd, leftOut: make(map[mode]bool), opts: *quietly()}
 		sigs := listenForEnd()
 		defer sigs.stop()
 		ctx, release := sigs.interrupt(ctx)
@@ -42,6 +43,11 @@ func (a *app) operation(fn func(ctx context.Context, o *operator) error) cli.Act
 		}
 		return o.db.failure(err)
 	}
+}
+
+// quietly are the options of a Locker that holds nothing: it has nothing to tell.
+func quietly() *sqllock.UniqueOptions {
+	return &sqllock.UniqueOptions{Logger: slog.New(slog.DiscardHandler), Reaper: &sqllock.ReaperOptions{Off: true}}
 }
 
 // open opens the database, again if it was open before.

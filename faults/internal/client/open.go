@@ -6,6 +6,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/sqllock/sqllock"
@@ -38,18 +39,19 @@ func Database(name string, db *sql.DB) driver.Migratable {
 func Locker(ctx context.Context, cfg Config, db *sql.DB) (*sqllock.Locker, error) {
 	database := Database(cfg.Database, db)
 	reaper := &sqllock.ReaperOptions{Interval: 500 * time.Millisecond}
+	silent := slog.New(slog.DiscardHandler) // losses are wanted here, and are in the history
 	switch cfg.Mode {
 	case Unique:
 		return sqllock.NewUnique(ctx, database.(driver.UniqueDatabase), &sqllock.UniqueOptions{
-			TTL: cfg.TTL, Label: cfg.Proc, RetryMax: cfg.Poll, Reaper: reaper,
+			TTL: cfg.TTL, Label: cfg.Proc, RetryMax: cfg.Poll, Reaper: reaper, Logger: silent,
 		})
 	case ForUpdate:
 		return sqllock.NewForUpdate(ctx, database.(driver.ForUpdateDatabase), &sqllock.ForUpdateOptions{
-			TTL: cfg.TTL, Label: cfg.Proc, RetryMax: cfg.Poll, Reaper: reaper,
+			TTL: cfg.TTL, Label: cfg.Proc, RetryMax: cfg.Poll, Reaper: reaper, Logger: silent,
 		})
 	case Advisory:
 		return sqllock.NewAdvisory(ctx, database.(driver.AdvisoryDatabase), &sqllock.AdvisoryOptions{
-			TTL: cfg.TTL, Label: cfg.Proc, RetryMax: cfg.Poll, Reaper: reaper,
+			TTL: cfg.TTL, Label: cfg.Proc, RetryMax: cfg.Poll, Reaper: reaper, Logger: silent,
 		})
 	}
 	return nil, fmt.Errorf("no mode is named %q", cfg.Mode)
