@@ -102,7 +102,8 @@ var (
 	ErrUnsupported = driver.ErrUnsupported
 
 	// ErrPoolExhausted says that the pool had no connection to give in time.
-	// Returned, wrapped, by calls that needed one.
+	// Returned, wrapped, by calls that needed one. In LockTx roll the transaction
+	// back, so that its connection is free, and begin a new one.
 	ErrPoolExhausted = driver.ErrNoConnection
 
 	// ErrTooManyLocks says that the server's table of locks, which it shares with

@@ -24,8 +24,9 @@ var _ driver.TxLocker = (*Locker)(nil)
 // The mode must be for update, or advisory on Postgres; of others LockTx returns
 // [ErrUnsupported]. It returns [ErrInvalidName] and [ErrInvalidOption] before any
 // SQL, ErrInvalidOption also for a transaction of another database that has the
-// tables too, [ErrTooOld], [ErrClosed], an error that wraps ctx's, or the error of
-// the database, which is the caller's to deal with. If LockTx gives up after the
+// tables too, [ErrTooOld], [ErrClosed], [ErrPoolExhausted] if the connection that the
+// Locker keeps has died and the pool has no other to give for half a second, an error
+// that wraps ctx's, or the error of the database, which is the caller's to deal with. If LockTx gives up after the
 // transaction has got the lock, while a lock delay keeps the name, the transaction
 // has it all the same.
 func (l *Locker) LockTx(ctx context.Context, tx *sql.Tx, name string) (token int64, err error) {

@@ -60,7 +60,8 @@ func CheckPool(maxConns int) error {
 //
 // It takes one connection out of the pool when it is opened and keeps it until
 // Close, for what must not wait for a connection of the application. If that
-// breaks, the next call takes another.
+// breaks, the next call takes another. While the pool has none to give, calls that need
+// it soon return ErrNoConnection: their callers may have the whole pool in transactions.
 type SessionStore interface {
 	// Session takes a connection out of the pool and prepares it to hold locks: the
 	// server will end it when it has been silent for the TTL. The error wraps

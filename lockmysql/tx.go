@@ -128,7 +128,12 @@ func (s *forUpdateStore) TryTx(ctx context.Context, tx *sql.Tx, req driver.TxReq
 		return 0, err
 	case known && !isWritable(h.readOnly):
 		return 0, errReadOnlyTx
-	case !known || !s.reaches(ctx, &h):
+	case !known:
+		return driver.TxForeign, nil
+	}
+	if err := s.reach(ctx, &h); errors.Is(err, driver.ErrNoConnection) {
+		return 0, err
+	} else if err != nil {
 		return driver.TxForeign, nil
 	}
 	found, err := lockPin(ctx, tx, s.pinTextTx(req.Shared), digits(req.Name), new(int))
@@ -147,13 +152,13 @@ func (s *forUpdateStore) TryTx(ctx context.Context, tx *sql.Tx, req driver.TxReq
 	return 0, err
 }
 
-// reaches reports whether the connection that draws tokens is on server h. If it is on
+// reach checks that the connection that draws tokens is on server h. If it is on
 // another, because it is older than a fail-over, it is replaced first.
-func (s *sessions) reaches(ctx context.Context, h *host) bool {
+func (s *sessions) reach(ctx context.Context, h *host) error {
 	if s.host.Load().name == h.name {
-		return true
+		return nil
 	}
-	return s.onServer(ctx, h, func(context.Context, session) error { return nil }) == nil
+	return s.onServer(ctx, h, func(context.Context, session) error { return nil })
 }
 
 // pinText is what locks a pin in a session of ours.

@@ -20,6 +20,7 @@ var txPromises = []promise{
 	{sentence: "RLockTx shares a name with all who share it, and with no others", test: testTxShared, needs: needTransactions},
 	{sentence: "transactions that read, wait and write under LockTx lose no update", test: testTxCounter, needs: needTransactions},
 	{sentence: "LockTx needs no connection besides that of the transaction", test: testTxPool, needs: needTransactions},
+	{sentence: "transactions that use up the pool go on after the connection that the Locker keeps has died", test: testTxKeptDies, needs: needTransactions | needSessions},
 	{sentence: "LockTx waits until a MinHold is over", test: testTxMinHold, needs: needTransactions},
 	{sentence: "Close leaves a transaction its lock", test: testTxClose, needs: needTransactions},
 	{sentence: "LockTx in a finished transaction, in none or in one of another database is an error that locks nothing", test: testTxRefused, needs: needTransactions},

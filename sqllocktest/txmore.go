@@ -41,6 +41,85 @@ func testTxPool(e *env) {
 	}
 }
 
+// testTxKeptDies has transactions use up the pool, and many more wait for it, when the
+// Locker finds that the connection that it keeps has died.
+func testTxKeptDies(e *env) {
+	e.fresh()
+	const conns, callers, soon = 3, 100, 10 * time.Second
+	db, _ := e.open(e.source(), conns)
+	l := e.looseLocker(db, &Options{TTL: long})
+	e.kill()
+	db.SetMaxIdleConns(-1) // what is idle is dead
+	db.SetMaxIdleConns(conns)
+	var txs []*sql.Tx
+	for range conns - 1 {
+		tx, err := db.BeginTx(e.ctx(), nil)
+		if err != nil {
+			e.Fatal(err)
+		}
+		txs = append(txs, tx)
+	}
+	if n := db.Stats().InUse; n != conns {
+		e.Fatalf("%d connections are in use", n)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	locked, start := make(chan error, callers), make(chan struct{})
+	for i := range callers {
+		name := e.name("k")
+		var tx *sql.Tx
+		if i < len(txs) {
+			tx = txs[i]
+		}
+		go func() {
+			if tx != nil {
+				<-start
+			}
+			locked <- lockedTx(ctx, db, l, tx, name)
+		}()
+	}
+	e.eventually(patience, "all others wait for the pool", func() bool { return db.Stats().WaitCount >= callers-conns+1 })
+	close(start)
+	began := time.Now()
+	for i := range callers {
+		if err := receiveWithin(e, locked, patience, "a transaction gets its name"); err != nil {
+			e.Fatal(err)
+		}
+		if took := time.Since(began); i == 0 && took > soon {
+			e.Errorf("no transaction got a name for %v", took)
+		}
+	}
+	if n := db.Stats().InUse; n != e.keeps(0) {
+		e.Errorf("%d connections are in use", n)
+	}
+	if err := l.Close(e.ctx()); err != nil {
+		e.Errorf("Close: %v", err)
+	}
+	if n := db.Stats().InUse; n != 0 {
+		e.Errorf("%d connections are in use after Close", n)
+	}
+}
+
+// lockedTx locks a name in tx or, as often as the pool is exhausted, in a new
+// transaction.
+func lockedTx(ctx context.Context, db *sql.DB, l *sqllock.Locker, tx *sql.Tx, name string) (err error) {
+	for {
+		if tx == nil {
+			if tx, err = db.BeginTx(ctx, nil); err != nil {
+				return err
+			}
+		}
+		if _, err = l.LockTx(ctx, tx, name); err == nil {
+			return tx.Commit()
+		}
+		_ = tx.Rollback()
+		if !errors.Is(err, sqllock.ErrPoolExhausted) {
+			return err
+		}
+		tx = nil
+	}
+}
+
 func testTxMinHold(e *env) {
 	l, other := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
 	minHold := e.ttl(2 * time.Second)

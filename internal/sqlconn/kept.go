@@ -5,13 +5,23 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/sqllock/sqllock/driver"
 )
 
+// patience is how long calls wait for the next connection of an exhausted pool.
+const patience = 500 * time.Millisecond
+
 // Kept is a Source that keeps one connection of a pool from its first use until
 // Close. Calls take turns. One that ends in doubt costs the connection, and the
 // next call takes another.
+//
+// Callers may have all other connections of the pool. Then there is no next one until
+// they give theirs back, and in a queue that a pool serves in any order it may come long
+// after that. So it is asked for in the background, and when the pool has been exhausted
+// for half a second calls fail soon, until it is there.
 type Kept struct {
 	pool  *Pool
 	setup func(context.Context, *sql.Conn) error
@@ -19,6 +29,8 @@ type Kept struct {
 
 	// The rest belongs to whoever has the turn.
 	conn   *sql.Conn
+	next   *search // for another connection, or nil
+	kept   bool    // there was a connection
 	closed bool
 }
 
@@ -70,7 +82,7 @@ func (k *Kept) open(ctx context.Context) error {
 	if k.conn != nil {
 		return nil
 	}
-	conn, err := k.pool.conn(ctx)
+	conn, err := k.take(ctx)
 	if err != nil {
 		return err
 	}
@@ -80,8 +92,73 @@ func (k *Kept) open(ctx context.Context) error {
 			return err
 		}
 	}
-	k.conn = conn
+	k.conn, k.kept = conn, true
 	return nil
+}
+
+// take waits for a connection of the pool. It goes on with the search of an earlier call,
+// if there is one. What that failed with may be long ago.
+func (k *Kept) take(ctx context.Context) (*sql.Conn, error) {
+	earlier := k.next != nil
+	if !earlier {
+		k.next = k.pool.search(ctx)
+	}
+	// It is never too late for a connection that is there already.
+	for left := max(patience-time.Since(k.next.began), time.Millisecond); ; left = patience {
+		select {
+		case <-k.next.done:
+			conn, err := k.next.conn, k.next.err
+			k.next = nil
+			if err == nil || !earlier {
+				return conn, err
+			}
+			earlier, k.next = false, k.pool.search(ctx)
+		case <-ctx.Done():
+			if k.pool.Exhausted() {
+				return nil, errors.Join(driver.ErrNoConnection, ctx.Err())
+			}
+			return nil, ctx.Err()
+		case <-time.After(left):
+			if k.kept && k.pool.Exhausted() {
+				return nil, fmt.Errorf("%w: the Locker has lost the connection that it keeps", driver.ErrNoConnection)
+			}
+		}
+	}
+}
+
+// search asks a pool for a connection in a goroutine, which closes done.
+type search struct {
+	began  time.Time
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	// The rest is set when done is closed.
+	conn *sql.Conn
+	err  error
+}
+
+// search looks for a connection until the deadline of ctx, and on while the pool is
+// exhausted.
+func (p *Pool) search(ctx context.Context) *search {
+	deadline, limited := ctx.Deadline()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s := &search{began: time.Now(), cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(s.done)
+		defer cancel()
+		for timeout := max(time.Until(deadline), patience); ; {
+			once, end := ctx, context.CancelFunc(func() {})
+			if limited {
+				once, end = context.WithTimeout(ctx, timeout)
+			}
+			s.conn, s.err = p.conn(once)
+			end()
+			if ctx.Err() != nil || !errors.Is(s.err, driver.ErrNoConnection) {
+				return
+			}
+		}
+	}()
+	return s
 }
 
 func (k *Kept) end() {
@@ -96,6 +173,11 @@ func (k *Kept) Close() error {
 	<-k.turn
 	defer func() { k.turn <- struct{}{} }()
 	k.closed = true
+	if k.next != nil {
+		k.next.cancel()
+		<-k.next.done
+		k.conn, k.next = k.next.conn, nil // there is no other
+	}
 	if k.conn == nil {
 		return nil
 	}
