@@ -134,7 +134,7 @@ func (l *Locker) Inspect(ctx context.Context, name string) (Info, error) {
 }
 
 func (l *Locker) look(ctx context.Context, name string) (row driver.Row, err error) {
-	err = l.insist(ctx, func(ctx context.Context) error {
+	err = l.reread(ctx, func(ctx context.Context) error {
 		rows, err := l.mode.look(ctx, []string{name})
 		if err == nil {
 			row = rows[0]
@@ -175,7 +175,7 @@ func (l *Locker) List(ctx context.Context, opts ...ListOption) iter.Seq2[Info, e
 		}
 		for more := true; more; {
 			var page driver.Page
-			err := l.insist(ctx, func(ctx context.Context) (err error) {
+			err := l.reread(ctx, func(ctx context.Context) (err error) {
 				page, err = l.mode.list(ctx, req)
 				return err
 			})
@@ -213,7 +213,10 @@ func (l *Locker) List(ctx context.Context, opts ...ListOption) iter.Seq2[Info, e
 // While a transaction guards the lease, or has locked its row otherwise,
 // ForceUnlock waits until ctx ends. It returns [ErrNotHeld] if the name was free,
 // [ErrInvalidName], [ErrClosed], or the error of the database; if that left it
-// unclear whether the lease was ended, ask [Locker.Inspect].
+// unclear whether the lease was ended, ask [Locker.Inspect]. It does so when its
+// connection breaks, and it is not repeated then: somebody else could have the name by
+// now. A connection of the pool that had been ended before, because it was idle, is
+// replaced.
 func (l *Locker) ForceUnlock(ctx context.Context, name string) (Info, error) {
 	if err := checkCall(ctx, name); err != nil {
 		return Info{}, err
@@ -281,6 +284,26 @@ func (l *Locker) insist(ctx context.Context, f func(context.Context) error) erro
 			return fmt.Errorf("%w; the database: %w", end, err)
 		}
 	}
+}
+
+// rereads is how often a statement that changes nothing is sent once more if its
+// connection breaks.
+const rereads = 3
+
+// reread is insist for a statement that changes nothing: it is also sent again if its
+// connection breaks, as one of the pool does that the server has ended while it was idle.
+func (l *Locker) reread(ctx context.Context, f func(context.Context) error) error {
+	err := l.insist(ctx, f)
+	for n := 0; n < rereads && l.broke(ctx, err); n++ {
+		err = l.insist(ctx, f)
+	}
+	return err
+}
+
+// broke reports that a connection broke under a statement, which has not run out of time.
+func (l *Locker) broke(ctx context.Context, err error) bool {
+	return err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) && !errors.Is(err, context.DeadlineExceeded) &&
+		l.mode.classify(err) == driver.Unclear
 }
 
 // bounded calls f with a context that ends with ctx, with the Locker, or when one
