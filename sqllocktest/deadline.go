@@ -22,7 +22,7 @@ const slow = 400 * time.Millisecond
 // what turns that on and off.
 func (e *env) slowed(o *Options) (l *sqllock.Locker, delay func(time.Duration)) {
 	e.Helper()
-	o.StatementTimeout = 10 * time.Second
+	o.StatementTimeout = 30 * time.Second
 	if e.h.Network != nil {
 		p, l := e.proxied(o)
 		e.warm(l)
@@ -78,7 +78,7 @@ func testReplyTooLate(e *env) {
 	l, delay := e.slowed(&Options{TTL: ttl})
 	other := e.locker(&Options{TTL: long})
 	name := e.name("k")
-	delay(2*ttl + 500*time.Millisecond)
+	delay(ttl + time.Second)
 	lease, err := l.TryLock(e.ctx(), name)
 	delay(0)
 	e.oneOf(lease, err)

@@ -158,12 +158,8 @@ func (s *session) free(lease *sqllock.Lease) (lost bool) {
 	lost = errors.As(context.Cause(lease.Context()), &held) // then it was said when it happened
 	ctx, cancel := context.WithTimeout(context.Background(), unlockPatience)
 	defer cancel()
-	result := make(chan error, 1)
-	go func() { result <- lease.Unlock(ctx) }()
-	var err error
-	select {
-	case err = <-result:
-	case <-ctx.Done():
+	err := lease.Unlock(ctx)
+	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, sqllock.ErrLost) {
 		err = fmt.Errorf("the database did not answer; %q becomes free when its time is over", s.name)
 	}
 	if err != nil && !lost {

@@ -105,10 +105,10 @@ func TestSQLiteHasWriteAheadLoggingAndWaits(t *testing.T) {
 func TestSharedServersAreDurableAndHaveRoom(t *testing.T) {
 	for _, engine := range testdb.Startable() {
 		t.Run(engine, func(t *testing.T) {
-			query, want := `SELECT @@innodb_flush_log_at_trx_commit, @@autocommit, @@max_connections`, "1 1 500"
+			query, want := `SELECT @@innodb_flush_log_at_trx_commit, @@autocommit, @@max_connections`, "1 1 1000"
 			if engine == testdb.Postgres {
 				query = `SELECT current_setting('fsync'), current_setting('synchronous_commit'), current_setting('max_connections')`
-				want = "on on 300"
+				want = "on on 1000"
 			}
 			var a, b, c string
 			if err := testdb.New(t, engine).Open(t).QueryRow(query).Scan(&a, &b, &c); err != nil {
