@@ -104,7 +104,9 @@ func DB(db *sql.DB, opts ...Option) *Database {
 	return d
 }
 
-// Pool keeps locks through an application's pool, which is never closed.
+// Pool keeps locks through an application's pool, which is never closed. Close the Locker
+// before the pool: pgxpool.Pool.Close waits for all connections, and the Locker gives back
+// those that it keeps when it is closed.
 func Pool(pool *pgxpool.Pool, opts ...Option) *Database {
 	d := newDatabase(opts)
 	d.pool = pool

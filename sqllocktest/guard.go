@@ -20,6 +20,7 @@ var guardPromises = []promise{
 	{sentence: "a transaction that guards a lease does not keep its session from being renewed", test: testGuardRenewal, needs: needSessions},
 	{sentence: "Unlock of a lease that a transaction guards is ErrGuarded, and the name is free soon after the transaction", test: testUnlockGuarded},
 	{sentence: "Close waits until the name of a lease that was unlocked while it was guarded is free", test: testCloseGuarded},
+	{sentence: "Close with a context that has ended does not wait for a transaction that guards", test: testCloseGuardedInTime},
 	{sentence: "what a guarding transaction locks is passed by no request that comes late", test: testGuardLatePacket, needs: needNetwork},
 	{sentence: "Do that leaves a guarding transaction open frees the name after it", test: testDoGuarded},
 	{sentence: "Guard holds in every isolation level, after a renewal and after a new holder", test: testGuardIsolation, needs: needTable | needRowLocks},

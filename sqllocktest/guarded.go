@@ -68,6 +68,24 @@ func testCloseGuarded(e *env) {
 	e.unlock(e.try(other, lease.Name()))
 }
 
+func testCloseGuardedInTime(e *env) {
+	ttl := e.ttl(2 * time.Second)
+	l, other := e.looseLocker(e.handle(), &Options{TTL: ttl, StatementTimeout: 500 * time.Millisecond}), e.locker(&Options{TTL: long})
+	lease := e.lock(l, e.name("k"))
+	tx := e.begin(sql.LevelDefault)
+	e.guard(lease, tx)
+	e.wantError("Unlock while a transaction guards", lease.Unlock(e.ctx()), sqllock.ErrGuarded)
+	ctx, cancel := context.WithTimeout(context.Background(), 0)
+	defer cancel()
+	closed := make(chan error, 1)
+	go func() { closed <- l.Close(ctx) }()
+	e.wantError("Close while a transaction guards", receive(e, closed, "Close returns"), context.DeadlineExceeded)
+	if err := tx.Rollback(); err != nil {
+		e.Errorf("Rollback: %v", err)
+	}
+	e.wantFree(other, lease.Name(), ttl+2*time.Second)
+}
+
 func testDoGuarded(e *env) {
 	l, other := e.locker(&Options{TTL: e.ttl(2 * time.Second)}), e.locker(&Options{TTL: long})
 	name := e.name("k")
