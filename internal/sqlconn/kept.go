@@ -11,8 +11,13 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// patience is how long calls wait for the next connection of an exhausted pool.
-const patience = 500 * time.Millisecond
+const (
+	// patience is how long calls wait for the next connection of an exhausted pool.
+	patience = 500 * time.Millisecond
+	// again is when a pool is looked at once more that was not exhausted: it may have
+	// been for a moment, in which a connection went from one caller to another.
+	again = 10 * time.Millisecond
+)
 
 // Kept is a Source that keeps one connection of a pool from its first use until
 // Close. Calls take turns. One that ends in doubt costs the connection, and the
@@ -104,7 +109,7 @@ func (k *Kept) take(ctx context.Context) (*sql.Conn, error) {
 		k.next = k.pool.search(ctx)
 	}
 	// It is never too late for a connection that is there already.
-	for left := max(patience-time.Since(k.next.began), time.Millisecond); ; left = patience {
+	for left := max(patience-time.Since(k.next.began), time.Millisecond); ; left = again {
 		select {
 		case <-k.next.done:
 			conn, err := k.next.conn, k.next.err

@@ -100,6 +100,32 @@ func TestCallsDoNotWaitForAConnectionThatTheirCallersMayHave(t *testing.T) {
 	})
 }
 
+// A pool of pgx is not exhausted while a connection goes from one caller to another.
+func TestAPoolThatIsExhaustedButForAMomentIsLookedAtAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := sql.OpenDB(new(dialled))
+		db.SetMaxOpenConns(2)
+		began := time.Now()
+		kept := (&sqlconn.Pool{DB: db, Full: func() bool { return time.Since(began)%(100*time.Millisecond) != 0 }}).Keep(nil)
+		if err := use(kept, time.Minute, nil); err != nil {
+			t.Fatal(err)
+		}
+		conn := full(t, db, kept)
+		began = time.Now()
+		if err := use(kept, time.Minute, nil); !errors.Is(err, driver.ErrNoConnection) {
+			t.Errorf("Do = %v", err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("Do took %v", took)
+		}
+		if err := kept.Close(); err != nil {
+			t.Error(err)
+		}
+		_ = conn.Close()
+		_ = db.Close()
+	})
+}
+
 func TestCloseEndsTheSearchForAConnection(t *testing.T) {
 	for what, found := range map[string]bool{"that goes on": false, "that has found one": true} {
 		t.Run(what, func(t *testing.T) {
