@@ -35,7 +35,7 @@ func newElector(t *testing.T, election *sqllock.Election, opts ...gocronlock.Ele
 
 func closeElector(t *testing.T, e *gocronlock.Elector) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := e.Close(ctx); err != nil {
 		t.Error(err)
@@ -75,7 +75,7 @@ func TestOfTwoElectorsOneLeadsAndTheOtherOnceThatIsClosed(t *testing.T) {
 
 func TestALeaderThatLosesItsTermSaysSoAndCampaignsAgain(t *testing.T) {
 	each(t, func(t *testing.T, p pair, d *testdb.Database) {
-		locks := newLocks(t, p, d, sqllock.UniqueOptions{TTL: 2 * time.Second, RetryMax: 50 * time.Millisecond})
+		locks := newLocks(t, p, d, sqllock.UniqueOptions{TTL: long, RetryMax: 50 * time.Millisecond})
 		election := newElection(t, locks)
 		e := newElector(t, election, gocronlock.Settle(0))
 		leads(t, e)

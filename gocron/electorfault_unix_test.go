@@ -4,22 +4,30 @@ package gocronlock_test
 
 import (
 	"database/sql"
+	"os"
 	"slices"
 	"syscall"
 	"testing"
 	"time"
 
+	gocronlock "github.com/sqllock/sqllock/gocron"
 	"github.com/sqllock/sqllock/internal/testdb"
 )
 
 // faults are how often what is done to a leader.
 type faults struct{ kills, pauses, resigns int }
 
+// longVar is set in the environment for a long test: leaders end more often in it.
+const longVar = "SQLLOCK_TEST_LONG"
+
 func TestOfThreeSchedulersNeverTwoLeadAndEachTickRunsOnceHoweverLeadersEnd(t *testing.T) {
 	inTurn(t, func(t *testing.T, p pair, d *testdb.Database) {
-		n := faults{kills: 2, pauses: 1, resigns: 1}
-		if p == thorough {
-			n = faults{1, 0, 0} // the rest is another test's
+		n := faults{kills: 1, pauses: 1, resigns: 1}
+		switch {
+		case p == thorough:
+			n = faults{kills: 1} // the rest is another test's
+		case os.Getenv(longVar) != "":
+			n.kills = 2
 		}
 		f := newFleet(t, p, d, replicaConfig{Every: 200 * time.Millisecond})
 		f.run(n, d.Open(t))
@@ -38,17 +46,18 @@ func TestAmongThreeSchedulersTheNextOneLeadsWithinATTLOfAKillAndAtOnceAfterAResi
 		return // which the report says
 	}
 	d := testdb.New(t, thorough.engine)
+	n := faults{kills: 6, pauses: 2, resigns: 10}
+	if os.Getenv(longVar) != "" {
+		n = faults{kills: 20, pauses: 10, resigns: 10}
+	}
 	f := newFleet(t, thorough, d, replicaConfig{Every: 200 * time.Millisecond})
-	f.checkTimes(f.run(faults{kills: 20, pauses: 10, resigns: 10}, d.Open(t)))
+	f.checkTimes(f.run(n, d.Open(t)))
 }
 
 // run has three schedulers suffer, and checks what must hold whatever happens.
 func (f *fleet) run(n faults, db *sql.DB) handovers {
 	f.t.Helper()
-	f.cfg.TTL, f.cfg.Settle = f.slow(time.Second), f.slow(300*time.Millisecond)
-	if f.cfg.Mode != unique { // MySQL needs as much
-		f.cfg.TTL = max(f.cfg.TTL, 2*time.Second)
-	}
+	f.cfg.TTL, f.cfg.Settle = 3*time.Second, min(f.slow(500*time.Millisecond), gocronlock.DefaultSettle)
 	for range 3 {
 		f.start(0)
 	}
@@ -62,35 +71,44 @@ func (f *fleet) run(n faults, db *sql.DB) handovers {
 // handovers are how long it took until the next one led.
 type handovers struct{ kills, resigns []time.Duration }
 
-// suffer does to each leader what is left to be done, in turns.
+// suffer does to each leader what is left to be done, in turns. What was done to one that
+// led no more is done once more.
 func (f *fleet) suffer(n faults) (took handovers) {
 	f.t.Helper()
 	leader := f.next(0)
 	for n.kills+n.pauses+n.resigns > 0 {
 		begun := monotonic()
+		var next *belief
 		switch {
 		case n.pauses > 0 && n.pauses >= n.kills/2:
-			n.pauses--
 			f.signal(leader.p, syscall.SIGSTOP)
-			next := f.next(leader.token)
+			next = f.next(leader.token)
 			f.signal(leader.p, syscall.SIGCONT)
 			woken := monotonic()
 			f.await("the one that was paused looks again", func() bool { return leader.p.looked > woken })
-			leader = next
+			if next.from > begun {
+				n.pauses--
+			}
 		case n.kills > 0 && n.kills >= n.resigns:
-			n.kills--
 			f.kill(leader.p)
 			f.start(0)
-			leader = f.next(leader.token)
-			took.kills = append(took.kills, leader.from-begun)
+			next = f.next(leader.token)
+			if next.from > begun {
+				n.kills--
+				took.kills = append(took.kills, next.from-begun)
+			}
 		default:
-			n.resigns--
 			if _, err := leader.p.in.Write([]byte("resign\n")); err != nil {
 				f.t.Fatal(err)
 			}
-			leader = f.next(leader.token)
-			took.resigns = append(took.resigns, leader.from-f.lastResign())
+			f.await("the leader resigns", func() bool { return leader.p.resigned > begun })
+			next = f.next(leader.token)
+			if next.from > leader.p.resigned {
+				n.resigns--
+				took.resigns = append(took.resigns, next.from-leader.p.resigned)
+			}
 		}
+		leader = next
 	}
 	return took
 }
@@ -115,12 +133,6 @@ func (f *fleet) await(what string, cond func() bool) {
 		defer f.mu.Unlock()
 		return cond()
 	})
-}
-
-func (f *fleet) lastResign() time.Duration {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.resigns[len(f.resigns)-1]
 }
 
 // checkBeliefs fails if two believed to lead at one time, or if a token was not higher
@@ -154,20 +166,23 @@ func (f *fleet) checkTicks(db *sql.DB, least int) {
 }
 
 // checkTimes fails if it took too long until the next one led. A machine that is busy with
-// something else may be slow now and then.
+// something else may be slow now and then: after a Resign most are to be sooner than an
+// expiry could be, and half of them at once.
 func (f *fleet) checkTimes(took handovers) {
 	f.t.Helper()
 	for _, c := range []struct {
-		what  string
-		times []time.Duration
-		limit time.Duration
+		what    string
+		times   []time.Duration
+		percent int // of the times, that are within the limit
+		limit   time.Duration
 	}{
-		{"kill", took.kills, f.cfg.TTL + f.slow(time.Second)},
-		{"Resign", took.resigns, 200*time.Millisecond + 20*f.pace},
+		{"kill", took.kills, 80, f.cfg.TTL + f.slow(time.Second)},
+		{"Resign", took.resigns, 80, f.cfg.TTL / 2},
+		{"Resign", took.resigns, 50, 200*time.Millisecond + 20*f.pace},
 	} {
 		slices.Sort(c.times)
-		f.t.Logf("the next one leads after a %s, in order: %v", c.what, c.times)
-		if most := c.times[len(c.times)*8/10]; most > c.limit {
+		f.t.Logf("the next one leads after a %s, in order: %v; %d %% within %v", c.what, c.times, c.percent, c.limit)
+		if most := c.times[len(c.times)*c.percent/100]; most > c.limit {
 			f.t.Errorf("it took %v after a %s, with a limit of %v: %v", most, c.what, c.limit, c.times)
 		}
 	}

@@ -82,7 +82,7 @@ func TestAJobThatRunsElsewhereIsSkippedAndAListenerIsTold(t *testing.T) {
 func TestAJobCanBindItsContextToItsLease(t *testing.T) {
 	each(t, func(t *testing.T, p pair, d *testdb.Database) {
 		lost := make(chan sqllock.LostEvent, 1)
-		locks := newLocks(t, p, d, sqllock.UniqueOptions{TTL: 2 * time.Second,
+		locks := newLocks(t, p, d, sqllock.UniqueOptions{TTL: long,
 			Hooks: &sqllock.Hooks{Lost: func(e sqllock.LostEvent) { lost <- e }}})
 		l := newLocker(t, locks)
 		begun, ended := make(chan struct{}), make(chan error)

@@ -65,21 +65,31 @@ func allPairs() []pair {
 
 // each runs a test for all modes on all databases that are there, beside other tests.
 func each(t *testing.T, fn func(t *testing.T, p pair, d *testdb.Database)) {
-	inTurn(t, func(t *testing.T, p pair, d *testdb.Database) {
-		t.Parallel()
-		fn(t, p, d)
-	})
-}
-
-// inTurn is each for tests that start processes: those of one are not in the way of
-// another's.
-func inTurn(t *testing.T, fn func(t *testing.T, p pair, d *testdb.Database)) {
 	t.Parallel()
 	engines := testdb.All()
 	for _, p := range allPairs() {
 		if slices.Contains(engines, p.engine) {
-			t.Run(path.Join(p.mode, p.engine), func(t *testing.T) { fn(t, p, testdb.New(t, p.engine)) })
+			t.Run(path.Join(p.mode, p.engine), func(t *testing.T) {
+				t.Parallel()
+				fn(t, p, testdb.New(t, p.engine))
+			})
 		}
+	}
+}
+
+// inTurn is each for tests that start processes: those of one mode are not in the way of
+// another's on the same database.
+func inTurn(t *testing.T, fn func(t *testing.T, p pair, d *testdb.Database)) {
+	t.Parallel()
+	for _, engine := range testdb.All() {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			for _, p := range allPairs() {
+				if p.engine == engine {
+					t.Run(p.mode, func(t *testing.T) { fn(t, p, testdb.New(t, engine)) })
+				}
+			}
+		})
 	}
 }
 
@@ -93,6 +103,9 @@ type database interface {
 
 // openLocks makes the tables and a Locker.
 func openLocks(ctx context.Context, p pair, db *sql.DB, o sqllock.UniqueOptions) (*sqllock.Locker, error) {
+	if o.TTL == long { // a busy machine takes a while to connect
+		o.StatementTimeout = long / 4
+	}
 	if p.engine == testdb.SQLite {
 		d := locksqlite.DB(db)
 		if err := migrations.Up(ctx, d); err != nil {
@@ -117,9 +130,9 @@ func openLocks(ctx context.Context, p pair, db *sql.DB, o sqllock.UniqueOptions)
 func openMode(ctx context.Context, mode string, d database, o sqllock.UniqueOptions) (*sqllock.Locker, error) {
 	switch mode {
 	case forUpdate:
-		return sqllock.NewForUpdate(ctx, d, &sqllock.ForUpdateOptions{TTL: o.TTL, RetryMax: o.RetryMax, Hooks: o.Hooks})
+		return sqllock.NewForUpdate(ctx, d, &sqllock.ForUpdateOptions{TTL: o.TTL, StatementTimeout: o.StatementTimeout, RetryMax: o.RetryMax, Hooks: o.Hooks})
 	case advisory:
-		return sqllock.NewAdvisory(ctx, d, &sqllock.AdvisoryOptions{TTL: o.TTL, RetryMax: o.RetryMax, Hooks: o.Hooks})
+		return sqllock.NewAdvisory(ctx, d, &sqllock.AdvisoryOptions{TTL: o.TTL, StatementTimeout: o.StatementTimeout, RetryMax: o.RetryMax, Hooks: o.Hooks})
 	}
 	return sqllock.NewUnique(ctx, d, &o)
 }
@@ -132,7 +145,7 @@ func newLocks(t *testing.T, p pair, d *testdb.Database, o sqllock.UniqueOptions)
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := locks.Close(ctx); err != nil {
 			t.Error(err)

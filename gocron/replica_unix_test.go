@@ -86,7 +86,7 @@ func runElector(ctx context.Context, cfg *replicaConfig, db *sql.DB, locks *sqll
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); { // each line asks to resign
 		fmt.Println("resigning", int64(monotonic()))
 		if err := election.Resign(ctx); err != nil && !errors.Is(err, sqllock.ErrNotLeader) && !errors.Is(err, sqllock.ErrLost) {
-			return err
+			fmt.Fprintln(os.Stderr, "resign:", err) // the database did not answer in time
 		}
 	}
 	err = errors.Join(s.Shutdown(), elector.Close(ctx))
@@ -95,8 +95,15 @@ func runElector(ctx context.Context, cfg *replicaConfig, db *sql.DB, locks *sqll
 	return err
 }
 
-func runLocker(_ context.Context, cfg *replicaConfig, db *sql.DB, locks *sqllock.Locker) error {
+func runLocker(ctx context.Context, cfg *replicaConfig, db *sql.DB, locks *sqllock.Locker) error {
 	l, err := gocronlock.NewLocker(locks, prefix, sqllock.MinHold(cfg.MinHold))
+	if err != nil {
+		return err
+	}
+	lock, err := l.Lock(ctx, fmt.Sprint(os.Getpid())) // connects, so that no tick has to wait for that
+	if err == nil {
+		err = lock.Unlock(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -148,18 +155,26 @@ func (c *tickClock) AfterFunc(d time.Duration, f func()) clockwork.Timer {
 	})
 }
 
-// observe prints what the replica believes, with the time before and after each look.
+// observe prints what the replica believes, with the time before and after the look: each
+// time that it leads, or has just led, and now and then while another leads.
 func observe(ctx context.Context, election *sqllock.Election, elector *gocronlock.Elector, over <-chan struct{}) {
+	const seldom = 50 * time.Millisecond
 	var token int64
+	var led bool
+	var told time.Duration
 	for {
 		before := monotonic()
 		leads := elector.IsLeader(ctx) == nil
 		leads = election.IsLeader() || leads
 		after := monotonic()
-		if lease, err := election.Lease(); err == nil {
-			token = lease.Token() // else the one that it may have lost since
+		if leads || led || before-told >= seldom {
+			if lease, err := election.Lease(); err == nil {
+				token = lease.Token() // else the one that it may have lost since
+			}
+			fmt.Println("leads", leads, token, int64(before), int64(after))
+			told = before
 		}
-		fmt.Println("leads", leads, token, int64(before), int64(after))
+		led = leads
 		select {
 		case <-over:
 			return
