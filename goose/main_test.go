@@ -202,12 +202,15 @@ func checkRuns(t *testing.T, db *sql.DB, want ...int) {
 	}
 }
 
+// patience is more than anything takes.
+const patience = time.Minute
+
 // eventually waits until cond holds.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !cond(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !cond(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within 20 s: %s", what)
+			t.Fatalf("not within %v: %s", patience, what)
 		}
 	}
 }
