@@ -21,13 +21,15 @@ type server struct {
 	fsync          bool
 	fullPageWrites bool
 	readCommitted  bool   // by default
+	home           string // the schema of the tables, "" that there are none
 	persistence    string // of the lock table: p is permanent, "" that there is none
-	hasMeta        bool
 }
 
-// inspect refuses a server that cannot keep the promises. It also reports
-// whether statements must choose their isolation level themselves.
-func (d *Database) inspect(ctx context.Context, conn *sql.Conn, q *queries) (info driver.Info, isolate bool, err error) {
+// inspect refuses a server that cannot keep the promises, or whose tables or functions,
+// of which a list with commas is given, are not those of one schema. It puts that schema
+// into the queries: from then on no search_path matters. It also reports whether
+// statements must choose their isolation level themselves.
+func (d *Database) inspect(ctx context.Context, conn *sql.Conn, q *queries, functions string) (info driver.Info, isolate bool, err error) {
 	var s server
 	if err := conn.QueryRowContext(ctx, queryVersion).Scan(&s.version); err != nil {
 		if strings.Contains(err.Error(), "no such function") { // so says SQLite
@@ -38,8 +40,8 @@ func (d *Database) inspect(ctx context.Context, conn *sql.Conn, q *queries) (inf
 	if !strings.HasPrefix(s.version, "PostgreSQL ") {
 		return info, false, fmt.Errorf("%w: the handle is not of Postgres but of %q", driver.ErrInvalidOption, s.version)
 	}
-	err = conn.QueryRowContext(ctx, queryCheck, q.lockTable, q.metaTable).Scan(&s.number, &s.recovery, &s.readOnly,
-		&s.fsync, &s.fullPageWrites, &s.readCommitted, &s.persistence, &s.hasMeta)
+	err = conn.QueryRowContext(ctx, queryCheck, q.metaTable, d.prefix+"lock").Scan(&s.number, &s.recovery, &s.readOnly,
+		&s.fsync, &s.fullPageWrites, &s.readCommitted, &s.home, &s.persistence)
 	if err != nil {
 		return info, false, err
 	}
@@ -47,12 +49,17 @@ func (d *Database) inspect(ctx context.Context, conn *sql.Conn, q *queries) (inf
 	if err := d.refuse(&s, &info); err != nil {
 		return info, false, err
 	}
-	if s.persistence == "" || !s.hasMeta {
+	if s.home != "" {
+		*q = newQueries(s.home, d.prefix)
+	}
+	if s.home == "" || s.persistence == "" {
 		return info, false, fmt.Errorf("%w: table %s does not exist; create it with migrations.Up or \"sqllock migrate up\"",
 			driver.ErrSchema, q.lockTable)
 	}
-	q.id, err = checkMeta(ctx, conn, q)
-	return info, !s.readCommitted, err
+	if q.id, err = checkMeta(ctx, conn, q); err != nil {
+		return info, false, err
+	}
+	return info, !s.readCommitted, checkFunctions(ctx, conn, q, functions)
 }
 
 func (d *Database) refuse(s *server, info *driver.Info) error {
@@ -84,3 +91,22 @@ func checkMeta(ctx context.Context, conn *sql.Conn, q *queries) (id string, err 
 	}
 	return id, driver.CheckSchema(version, compatible)
 }
+
+// checkFunctions refuses functions that are not there, or that mean tables of another
+// schema: those were made before their schema was renamed, or by hand.
+func checkFunctions(ctx context.Context, conn *sql.Conn, q *queries, functions string) error {
+	var unfit string
+	mark := `"` + q.prefix
+	there := strings.TrimSuffix(quote(q.schema, q.prefix), `"`)
+	if err := conn.QueryRowContext(ctx, queryUnfit, q.schema, q.prefix, functions, there, mark).Scan(&unfit); err != nil {
+		return err
+	}
+	if unfit == "" {
+		return nil
+	}
+	return fmt.Errorf("%w: the functions %s do not exist or name tables of another schema; call SELECT %s(%s, %s) as their owner, once, after ALTER SCHEMA … RENAME",
+		driver.ErrSchema, unfit, quote(q.schema, q.prefix+"bind"), literal(q.schema), literal(q.prefix))
+}
+
+// literal makes a string of SQL, for people.
+func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

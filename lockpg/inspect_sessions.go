@@ -24,10 +24,15 @@ func (d *Database) inspectSessions(ctx context.Context, conn *sql.Conn, s *sessi
 			return info, false, err
 		}
 	}
-	info, isolate, err = d.inspect(ctx, conn, &s.lease)
+	functions := ""
+	if mode == modeAdvisory {
+		functions = "try"
+	}
+	info, isolate, err = d.inspect(ctx, conn, &s.lease, functions)
 	if err != nil {
 		return info, false, err
 	}
+	s.q = newSessionQueries(s.lease.schema, d.prefix, mode)
 	if err := checkSessionTables(ctx, conn, s, mode, &info); err != nil {
 		return info, false, err
 	}

@@ -51,9 +51,18 @@ var (
 // Option is an option of [DB] and [Pool].
 type Option func(*Database)
 
-// Schema names the schema of the tables. The default is whatever the
-// connection's search_path finds. The name must match
-// [A-Za-z_][A-Za-z0-9_]{0,30} and is quoted, so upper and lower case differ.
+// Schema names the schema of the tables. By default it is that where the search_path of
+// the first connection finds the table of metadata, "sqllock_meta". The constructor of
+// the Locker looks once: from then on all statements name that schema, and the functions
+// that the migrations made name it too. So the search_path of other connections and
+// tables of the same names elsewhere do not matter. After ALTER SCHEMA … RENAME the
+// constructor returns [driver.ErrSchema], which says how to bind the functions anew.
+//
+// [Fence] and [FenceSQL] have no constructor: without Schema they mean the table that
+// the search_path of their transaction finds.
+//
+// The name must match [A-Za-z_][A-Za-z0-9_]{0,30} and is quoted, so upper and lower case
+// differ.
 func Schema(name string) Option {
 	return func(d *Database) {
 		d.schema = name
@@ -159,7 +168,7 @@ func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver
 	s := &store{pool: &p.Pool, source: &p.Pool, close: p.close, queries: newQueries(d.schema, d.prefix), client: client,
 		sessionPooler: d.sessionPooler}
 	err = s.source.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		s.info, s.isolate, err = d.inspect(ctx, conn, &s.queries)
+		s.info, s.isolate, err = d.inspect(ctx, conn, &s.queries, "advance,grant,leave,line,release")
 		return err
 	})
 	if err != nil {

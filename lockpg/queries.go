@@ -79,8 +79,24 @@ SELECT current_setting('server_version_num')::integer,
        current_setting('fsync') = 'on',
        current_setting('full_page_writes') = 'on',
        current_setting('default_transaction_isolation') = 'read committed',
-       coalesce((SELECT relpersistence::text FROM pg_class WHERE oid = to_regclass($1::text)), ''),
-       to_regclass($2::text) IS NOT NULL`
+       coalesce(m.home::text, ''),
+       coalesce((SELECT c.relpersistence::text FROM pg_class c WHERE c.relnamespace = m.oid AND c.relname = $2::text::name), '')
+FROM (SELECT to_regclass($1::text) AS meta) r
+LEFT JOIN LATERAL (
+	SELECT n.oid, n.nspname AS home FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = r.meta
+) m ON true`
+
+	// queryUnfit tells which of the functions $3 are not in the schema $1, or name tables
+	// of another schema, or of none: then those are meant that a session's search_path
+	// finds. $2 is the prefix, $4 is how a name of theirs begins with the schema, and $5
+	// without.
+	queryUnfit = `
+SELECT coalesce(string_agg($4::text || f.name || '"', ', ' ORDER BY f.name), '')
+FROM unnest(string_to_array($3::text, ',')) AS f(name)
+WHERE NOT EXISTS (
+	SELECT FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+	WHERE n.nspname = $1::text AND p.proname = ($2::text || f.name)::name AND strpos(replace(p.prosrc, $4::text, ''), $5::text) = 0
+)`
 
 	queryMeta = `SELECT schema_version, compatible_from, id::text FROM {meta}`
 
@@ -183,6 +199,7 @@ ON CONFLICT (resource) DO UPDATE SET token = excluded.token WHERE f.token <= exc
 
 // queries are the texts for one schema and prefix.
 type queries struct {
+	schema, prefix       string // schema is "" where search_path is to find it
 	lockTable, metaTable string // quoted
 	id                   string // of the database, once it was opened
 
@@ -195,7 +212,7 @@ type queries struct {
 }
 
 func newQueries(schema, prefix string) queries {
-	q := queries{lockTable: quote(schema, prefix+"lock"), metaTable: quote(schema, prefix+"meta")}
+	q := queries{schema: schema, prefix: prefix, lockTable: quote(schema, prefix+"lock"), metaTable: quote(schema, prefix+"meta")}
 	// text fills in the tables and what else has a place in a text.
 	text := func(text string, more ...string) string {
 		more = append(more, "{lock}", q.lockTable, "{meta}", q.metaTable, "{holder}", quote(schema, prefix+"holder"),
@@ -224,10 +241,11 @@ func newQueries(schema, prefix string) queries {
 	return q
 }
 
-// quote makes a quoted name of checked parts.
+// quote makes a quoted name. The table is checked; the schema may be any that the server
+// has.
 func quote(schema, table string) string {
 	if schema == "" {
 		return `"` + table + `"`
 	}
-	return `"` + schema + `"."` + table + `"`
+	return `"` + strings.ReplaceAll(schema, `"`, `""`) + `"."` + table + `"`
 }

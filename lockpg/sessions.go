@@ -47,7 +47,7 @@ func (d *Database) openSessions(ctx context.Context, client driver.Client, opts 
 	}
 	s := &sessions{
 		pool: &p.Pool, close: p.close, client: client, ttl: opts.TTL, silent: opts.AllowSilentHolders,
-		lease: newQueries(d.schema, d.prefix), q: newSessionQueries(d.schema, d.prefix, mode),
+		lease: newQueries(d.schema, d.prefix),
 	}
 	s.kept = p.Keep(s.enter)
 	var isolate bool

@@ -31,6 +31,22 @@ WHERE name IN ('autovacuum', 'default_transaction_isolation', 'fsync', 'full_pag
 SELECT coalesce((SELECT relpersistence::text FROM pg_class WHERE oid = to_regclass($1::text)), ''),
        to_regclass($2::text) IS NOT NULL`
 
+	// pgHomes are the schemas of the table of metadata $1, which are those of all tables,
+	// and of the lock table $2 that search_path finds.
+	pgHomes = `
+SELECT coalesce(max(n.nspname::text) FILTER (WHERE c.oid = to_regclass($1::text)), ''),
+       coalesce(max(n.nspname::text) FILTER (WHERE c.oid = to_regclass($2::text)), '')
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid IN (to_regclass($1::text), to_regclass($2::text))`
+
+	// pgUnbound tells how function $1 is to be bound if it names tables of another schema
+	// than its own, or of none. $2 is the prefix.
+	pgUnbound = `
+SELECT CASE WHEN strpos(replace(p.prosrc, '"' || replace(n.nspname, '"', '""') || '"."' || $2::text, ''), '"' || $2::text) > 0 THEN
+       'SELECT "' || replace(n.nspname, '"', '""') || '"."' || $2::text || 'bind"(' || quote_literal(n.nspname) || ', ' || quote_literal($2::text) || ')'
+       ELSE '' END
+FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE p.oid = to_regproc($1::text)`
+
 	// pgSchemas looks where the lock table is: in schemas that the account may use, and in
 	// others.
 	pgSchemas = `

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/sqllock/sqllock/driver"
 )
 
 // fewDead is how many dead rows are nothing to speak of.
@@ -16,6 +18,9 @@ func (p *postgresExam) tablesThere(ctx context.Context) error {
 	var persistence, schemas, closed string
 	var hasMeta bool
 	if err := p.one(ctx, pgSchemas, []any{p.lockName}, &schemas, &closed); err != nil {
+		return err
+	}
+	if err := p.home(ctx); err != nil && !denied(err) {
 		return err
 	}
 	err := p.one(ctx, pgTables, []any{p.lock, p.meta}, &persistence, &hasMeta)
@@ -44,8 +49,21 @@ func (p *postgresExam) tablesThere(ctx context.Context) error {
 	return nil
 }
 
+// home looks where a Locker does: all tables are those of the schema of the table of
+// metadata, whatever else search_path finds.
+func (p *postgresExam) home(ctx context.Context) error {
+	var meta, lock string
+	if err := p.one(ctx, pgHomes, []any{p.meta, p.lock}, &meta, &lock); err != nil || meta == "" || lock == "" || meta == lock {
+		return err
+	}
+	p.warn("tables", "search_path finds a table "+p.lock+" in schema "+lock+" that is not used: the tables of sqllock are in schema "+meta,
+		"drop or rename it, or say --schema and lockpg.Schema")
+	p.tables = tableNames(driver.Migration{Dialect: "postgres", Schema: meta, Prefix: p.prefix})
+	return nil
+}
+
 func (p *postgresExam) othersThere(ctx context.Context) error {
-	sound := true
+	sound, unbound := true, ""
 	for _, r := range p.others {
 		var persistence string
 		query := pgPersistence
@@ -58,7 +76,15 @@ func (p *postgresExam) othersThere(ctx context.Context) error {
 		switch what := strings.ToLower(r.kind) + " " + r.sql; persistence {
 		case "p":
 			p.found = append(p.found, r)
-			continue
+			bind, err := p.unbound(ctx, r)
+			if err != nil {
+				return err
+			}
+			if bind == "" || bind == unbound { // once is enough: it is for all of them
+				continue
+			}
+			unbound = bind
+			p.bad("tables", what+" names tables of another schema: its schema was renamed, or it was made by hand", bind)
 		case "":
 			p.bad("tables", what+" does not exist", "run \"sqllock migrate up\"")
 		case "u":
@@ -72,6 +98,14 @@ func (p *postgresExam) othersThere(ctx context.Context) error {
 		p.ok("tables", p.list())
 	}
 	return nil
+}
+
+// unbound returns what binds a function to the tables of its schema, if that is to be done.
+func (p *postgresExam) unbound(ctx context.Context, r relation) (bind string, err error) {
+	if r.kind != "FUNCTION" {
+		return "", nil
+	}
+	return bind, p.one(ctx, pgUnbound, []any{r.sql, p.prefix}, &bind)
 }
 
 func (p *postgresExam) privileges(ctx context.Context) error {

@@ -44,7 +44,7 @@ func tableNames(m driver.Migration) tables {
 		case m.Dialect == "mysql":
 			return "`" + name + "`"
 		case m.Schema != "":
-			return `"` + m.Schema + `"."` + name + `"`
+			return `"` + strings.ReplaceAll(m.Schema, `"`, `""`) + `"."` + name + `"`
 		}
 		return `"` + name + `"`
 	}

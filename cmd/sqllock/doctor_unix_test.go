@@ -222,3 +222,28 @@ func TestDoctorJudges(t *testing.T) {
 		}
 	}
 }
+
+func TestDoctorTellsOfFunctionsThatNameTablesOfAnotherSchema(t *testing.T) {
+	t.Parallel()
+	onPostgres(t, func(t *testing.T, s *site) {
+		s.exec(t, "ALTER SCHEMA public RENAME TO moved")
+		defer s.exec(t, "ALTER SCHEMA moved RENAME TO public")
+		bind := `SELECT "moved"."sqllock_bind"('moved', 'sqllock_')`
+		moved := s.with(t, "search_path=moved")
+		moved.finds(t, exitNo, "bad", "tables", "sqllock_grant", "another schema", bind)
+		s.exec(t, bind)
+		moved.finds(t, 0, "ok", "tables", "sqllock_lock")
+	})
+}
+
+func TestDoctorTellsOfAForeignTableEarlierInTheSearchPath(t *testing.T) {
+	t.Parallel()
+	onPostgres(t, func(t *testing.T, s *site) {
+		s.exec(t, "CREATE SCHEMA foreigners")
+		s.exec(t, "CREATE TABLE foreigners.sqllock_lock (id integer)")
+		out := s.with(t, "search_path=foreigners,public").finds(t, 0, "warn", "tables", "in schema foreigners", "in schema public")
+		if strings.Contains(out, "bad ") || !strings.Contains(out, `"public"."sqllock_lock"`) {
+			t.Errorf("doctor looks at the tables that are used:\n%s", out)
+		}
+	})
+}

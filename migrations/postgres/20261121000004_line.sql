@@ -418,7 +418,7 @@ BEGIN
 	IF current_setting('synchronous_commit') = 'off' THEN
 		PERFORM set_config('synchronous_commit', 'on', true);
 	END IF;
-	IF pg_relation_size('"sqllock_lock"') > 0 THEN -- planned on an empty table it would read all of it for good
+	IF pg_relation_size($q$"sqllock_lock"$q$) > 0 THEN -- planned on an empty table it would read all of it for good
 		WITH won AS (
 			UPDATE "sqllock_lock" l SET
 				acq = r.acq, owner = r.owner, instance = mine, label = me, version = greatest(l.version + 1, at), holds = 1,
@@ -546,12 +546,53 @@ BEGIN
 		FROM unnest(names) r(name);
 	END IF;
 	IF gates IS NULL THEN
-		SELECT array_agg(CASE WHEN r.token = -2 AND r.draws THEN nextval('"sqllock_token"') ELSE r.token END) INTO tokens
+		SELECT array_agg(CASE WHEN r.token = -2 AND r.draws THEN nextval($q$"sqllock_token"$q$) ELSE r.token END) INTO tokens
 		FROM unnest(tokens, draws) r(token, draws);
 	ELSE
-		SELECT array_agg(CASE WHEN r.token = -2 AND r.draws AND r.gate = 0 THEN nextval('"sqllock_token"') ELSE r.token END) INTO tokens
+		SELECT array_agg(CASE WHEN r.token = -2 AND r.draws AND r.gate = 0 THEN nextval($q$"sqllock_token"$q$) ELSE r.token END) INTO tokens
 		FROM unnest(tokens, draws, gates) r(token, draws, gate);
 	END IF;
+END
+$$;
+-- +goose StatementEnd
+
+-- Puts the schema of the tables into the functions, which name the tables: so they mean
+-- these tables in every session, whatever its search_path is. It is called once here, and
+-- is for you to call after ALTER SCHEMA … RENAME. prefix is that of the tables.
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION "sqllock_bind"(home text, prefix text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+	-- A backslash in a replacement is special.
+	there text := replace('"' || replace(home, '"', '""') || '"."' || prefix, '\', '\\');
+	f     record;
+BEGIN
+	FOR f IN
+		SELECT p.oid, p.prosrc, regexp_replace(p.prosrc, '("([^"]|"")+"\.)?"' || prefix, there, 'g') AS bound
+		FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+		WHERE n.nspname = home
+		  AND p.proname IN (prefix || 'gate', prefix || 'advance', prefix || 'leave', prefix || 'line', prefix || 'grant',
+		                    prefix || 'release', prefix || 'try')
+	LOOP
+		EXECUTE replace(pg_get_functiondef(f.oid), f.prosrc, f.bound);
+	END LOOP;
+END
+$$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+DO $$
+DECLARE
+	home   text;
+	prefix text;
+BEGIN
+	SELECT n.nspname, left(c.relname::text, -4) INTO home, prefix
+	FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $q$"sqllock_meta"$q$::regclass;
+	IF home IS DISTINCT FROM (SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE c.oid = $q$"sqllock_ticket"$q$::regclass) THEN
+		RAISE EXCEPTION 'sqllock: some tables are in schema %, and others would be made elsewhere', home
+			USING HINT = 'set search_path to that schema alone, or use lockpg.Schema';
+	END IF;
+	PERFORM "sqllock_bind"(home, prefix);
 END
 $$;
 -- +goose StatementEnd
@@ -562,6 +603,7 @@ UPDATE "sqllock_meta" SET schema_version = 20261121000004;
 
 UPDATE "sqllock_meta" SET schema_version = 20261121000003;
 
+DROP FUNCTION IF EXISTS "sqllock_bind"(text, text);
 DROP FUNCTION IF EXISTS "sqllock_try"(bigint[], bigint[], boolean[], text[], boolean[], bigint);
 DROP FUNCTION IF EXISTS "sqllock_release"(text[], uuid[], bigint[], bigint[]);
 DROP FUNCTION IF EXISTS "sqllock_grant"(text[], uuid[], text[], bigint[], bytea[], uuid, text);
