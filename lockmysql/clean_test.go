@@ -11,7 +11,6 @@ import (
 // The row of a name may say that it is free while a transaction guards the version: then
 // nobody gets it, nobody waits, and the others of the batch get theirs.
 func TestANameThatIsFreeAndGuardedIsLeftAlone(t *testing.T) {
-	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		for k, level := range levels {
 			t.Run(level.String(), func(t *testing.T) {

@@ -48,7 +48,6 @@ func TestAKilledConnectionIsUnclearAndNotGivenBack(t *testing.T) {
 }
 
 func TestCancellingEndsACallSoon(t *testing.T) {
-	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, _ := f.store(t)
 		reqs := requests(1, "%d")

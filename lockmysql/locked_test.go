@@ -12,7 +12,6 @@ import (
 )
 
 func TestALockedRowIsPassedOver(t *testing.T) {
-	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t)
 		locker := f.Open(t)

@@ -9,7 +9,6 @@ import (
 )
 
 func TestAGuardKeepsANameFromTheLine(t *testing.T) {
-	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		for _, level := range levels {
 			t.Run(level.String(), func(t *testing.T) {

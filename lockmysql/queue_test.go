@@ -201,7 +201,6 @@ func TestWhoseTurnComesMeanwhile(t *testing.T) {
 }
 
 func TestALockedRowKeepsALineWaitingForASecond(t *testing.T) {
-	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t)
 		first, a := request("b"), waiter("b")

@@ -12,7 +12,6 @@ import (
 )
 
 func TestAWaiterInTheDatabaseGetsTheLockWhenItIsFree(t *testing.T) {
-	t.Parallel()
 	for _, wait := range []time.Duration{400 * time.Millisecond, time.Second} {
 		eachServer(t, func(t *testing.T, f *fixture) {
 			a, b := forUpdate.client(t, f), forUpdate.client(t, f)
@@ -50,7 +49,6 @@ func TestAWaiterInTheDatabaseGetsTheLockWhenItIsFree(t *testing.T) {
 }
 
 func TestAnAttemptThatDoesNotWaitDoesNotWait(t *testing.T) {
-	t.Parallel()
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		a, b := m.client(t, f), m.client(t, f)
 		a.lock(t, request("k"))

@@ -52,7 +52,6 @@ func releaseOf(r driver.GrantRequest, version int64) driver.ReleaseRequest {
 }
 
 func TestALockedRowKeepsReadersWaitingForAMoment(t *testing.T) {
-	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, _ := f.store(t)
 		locker := f.Open(t)

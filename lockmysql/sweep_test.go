@@ -41,7 +41,6 @@ func left(t *testing.T, db *sql.DB) (names string) {
 }
 
 func TestASweepEndsWhatCrashedHoldersLeftAndNothingElse(t *testing.T) {
-	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t)
 		reqs := []driver.GrantRequest{request("crashed 1"), request("crashed 2"), request("held"), request("locked")}

@@ -297,7 +297,6 @@ func TestARenewalNeverShortensALeaseAndAReaderOfTheRowDoesNotBlockIt(t *testing.
 }
 
 func TestATakeOverPassesOverARowThatSomebodyGuards(t *testing.T) {
-	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	grant(t, store, request("a", 1, time.Minute))
