@@ -149,7 +149,7 @@ func TestAForceUnlockThatWaitsForAGuardStarvesNoRenewal(t *testing.T) {
 	migrate(t, d.Open(t))
 	db := d.Open(t)
 	db.SetMaxOpenConns(2)
-	locks, err := sqllock.NewUnique(t.Context(), lockpg.DB(db), &sqllock.UniqueOptions{TTL: time.Second})
+	locks, err := sqllock.NewUnique(t.Context(), lockpg.DB(db), &sqllock.UniqueOptions{TTL: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestAForceUnlockThatWaitsForAGuardStarvesNoRenewal(t *testing.T) {
 	if err := guarded.Guard(t.Context(), tx); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
 	defer cancel()
 	forced := make(chan error, 1)
 	go func() {

@@ -64,7 +64,7 @@ func waitTogether() {
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	if !given {
-		_ = flag.Set("test.parallel", strconv.Itoa(max(16, 8*runtime.NumCPU())))
+		_ = flag.Set("test.parallel", strconv.Itoa(max(8, 4*runtime.NumCPU())))
 	}
 }
 
