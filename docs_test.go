@@ -11,12 +11,13 @@ import (
 )
 
 const (
-	guarantees = "docs/guarantees.md"
-	modes      = "docs/modes.md"
-	operations = "docs/operations.md"
-	design     = "docs/design.md"
-	elections  = "docs/election.md"
-	security   = "docs/security.md"
+	guarantees      = "docs/guarantees.md"
+	guaranteesTests = "docs/guarantees-tests.md"
+	modes           = "docs/modes.md"
+	operations      = "docs/operations.md"
+	design          = "docs/design.md"
+	elections       = "docs/election.md"
+	security        = "docs/security.md"
 
 	correctness = "docs/correctness.md"
 )
@@ -54,94 +55,82 @@ func docBlocks(t *testing.T, file, language string) (found []fenced) {
 	return found
 }
 
+// An entry is a row of a table, or an item of a list, that begins with its identifier:
+// "| C4 | …" or "- **C4. …". The tests of an entry stand in an item "- C4", in the same
+// document or in guaranteesTests, with what is indented below it.
 var (
-	tableRow  = regexp.MustCompile(`^\| ([A-Z]\d+|[^|]+?) \|`)
-	proofItem = regexp.MustCompile(`^- ([^:]+): (.*)$`)
-	citation  = regexp.MustCompile("\"([^\"]+)\"|`(Test\\w+)`")
+	entryID   = regexp.MustCompile(`^(?:\| |- \*\*)([A-Z]\d+)\b`)
+	testsItem = regexp.MustCompile(`^- ([A-Z]\d+)(?::|\s*$)`)
+	citation  = regexp.MustCompile("\"([^\"]+)\"|`((?:Test|Fuzz|Benchmark)\\w+)`")
 )
 
-// proofs returns what a document says of the tests of each row of its tables, and
-// the rows in their order. Below a table stands a list with an item per row.
-func proofs(t *testing.T, file string) (rows []string, tests map[string]string) {
+// entries returns the identifiers of a document's entries in their order.
+func entries(t *testing.T, file string) (ids []string) {
 	t.Helper()
-	tests = make(map[string]string)
-	heading := false // the line before was no row
 	for line := range strings.Lines(readDoc(t, file)) {
-		line = strings.TrimRight(line, "\n")
-		if m := proofItem.FindStringSubmatch(line); m != nil && slices.Contains(rows, m[1]) {
-			tests[m[1]] = m[2]
-		}
-		m := tableRow.FindStringSubmatch(line)
-		switch {
-		case !strings.HasPrefix(line, "|"):
-			heading = true
-		case heading:
-			heading = false
-		case m != nil && !strings.HasPrefix(line, "|---"):
-			rows = append(rows, m[1])
+		if m := entryID.FindStringSubmatch(line); m != nil {
+			if slices.Contains(ids, m[1]) {
+				t.Errorf("%s: two entries are named %s", file, m[1])
+			}
+			ids = append(ids, m[1])
 		}
 	}
-	return rows, tests
+	return ids
 }
 
-func TestEachRowOfTheGuaranteesNamesItsTestsOrSaysThatThereAreNone(t *testing.T) {
-	rows, tests := proofs(t, guarantees)
-	if len(rows) < 36 {
-		t.Errorf("%d rows were found: %q", len(rows), rows)
-	}
-	for i, row := range rows {
-		if slices.Contains(rows[:i], row) {
-			t.Errorf("two rows are named %q", row)
-		}
-		if text := tests[row]; !citation.MatchString(text) && !strings.Contains(text, "not tested yet") {
-			t.Errorf("row %q names no test and does not say so: %q", row, text)
-		}
-	}
-}
-
-func TestEachFaultInTheTableOfModesNamesItsTests(t *testing.T) {
-	rowsNameTheirTests(t, modes, faultRow, 10)
-}
-
-func TestEachPromiseOfElectionsNamesItsTests(t *testing.T) {
-	rowsNameTheirTests(t, elections, promiseRow, 6)
-}
-
-func TestEachPromiseOfTheSecurityGuideNamesItsTests(t *testing.T) {
-	rowsNameTheirTests(t, security, securityRow, 9)
-}
-
-// rowsNameTheirTests looks at the rows of a kind, of which there must be some.
-func rowsNameTheirTests(t *testing.T, file string, kind *regexp.Regexp, least int) {
+// testsOf returns what a document says of the tests of each entry.
+func testsOf(t *testing.T, file string) map[string]string {
 	t.Helper()
-	rows, tests := proofs(t, file)
-	n := 0
-	for _, row := range rows {
-		if kind.MatchString(row) {
-			n++
-			if !citation.MatchString(tests[row]) {
-				t.Errorf("row %q names no test: %q", row, tests[row])
+	tests := make(map[string]string)
+	id := ""
+	for line := range strings.Lines(readDoc(t, file)) {
+		if m := testsItem.FindStringSubmatch(line); m != nil {
+			id = m[1]
+		} else if !strings.HasPrefix(line, "  ") {
+			id = ""
+		}
+		if id != "" {
+			tests[id] += " " + strings.TrimSpace(line)
+		}
+	}
+	return tests
+}
+
+// TestEachGuaranteeNamesItsTests allows entries of the guarantees that no test shows, if
+// the appendix says so. The other documents have none.
+func TestEachGuaranteeNamesItsTests(t *testing.T) {
+	tests := testsOf(t, guaranteesTests)
+	var all []string
+	for _, c := range []struct {
+		file  string
+		least int
+	}{{guarantees, 60}, {modes, 10}, {elections, 6}, {security, 9}} {
+		ids := entries(t, c.file)
+		if len(ids) < c.least {
+			t.Errorf("%s has %d entries: %q", c.file, len(ids), ids)
+		}
+		if c.file == security {
+			tests = testsOf(t, c.file)
+		}
+		for _, id := range ids {
+			if !citation.MatchString(tests[id]) && !(c.file == guarantees && strings.Contains(tests[id], "not tested")) {
+				t.Errorf("%s: %s names no test: %q", c.file, id, tests[id])
 			}
 		}
+		all = append(all, ids...)
 	}
-	if n < least {
-		t.Errorf("%d rows", n)
+	for id := range testsOf(t, guaranteesTests) {
+		if !slices.Contains(all, id) {
+			t.Errorf("%s: no document has an entry %s", guaranteesTests, id)
+		}
 	}
 }
-
-var (
-	promiseRow  = regexp.MustCompile(`^E\d+$`)
-	securityRow = regexp.MustCompile(`^X\d+$`)
-)
-
-var faultRow = regexp.MustCompile(`^M\d+$`)
 
 func TestTheTestsThatTheGuaranteesNameExist(t *testing.T) {
 	source := testSource(t)
-	for _, file := range []string{guarantees, modes, elections, security} {
-		_, tests := proofs(t, file)
-		for row, text := range tests {
-			citedExist(t, source, file+": "+row, citation.FindAllStringSubmatch(text, -1))
+	for _, file := range []string{guaranteesTests, security} {
+		for id, text := range testsOf(t, file) {
+			citedExist(t, source, file+": "+id, citation.FindAllStringSubmatch(text, -1))
 		}
 	}
 }
@@ -161,7 +150,7 @@ func citedExist(t *testing.T, source, where string, cited [][]string) {
 		switch sentence, name := m[1], m[2]; {
 		case sentence != "" && !strings.Contains(source, `sentence: "`+sentence+`"`):
 			t.Errorf("%s: no promise says %q", where, sentence)
-		case name != "" && !strings.Contains(source, "func "+name+"(t *testing.T)"):
+		case name != "" && !regexp.MustCompile(`(?m)^func `+name+`\(\w+ \*testing\.[TFB]\)`).MatchString(source):
 			t.Errorf("%s: there is no %s", where, name)
 		}
 	}
@@ -191,7 +180,7 @@ func testSource(t *testing.T) string {
 var docLink = regexp.MustCompile(`\]\(([^)#]*)(?:#([^)]*))?\)`)
 
 func TestTheLinksBetweenDocumentsLeadSomewhere(t *testing.T) {
-	for _, file := range []string{guarantees, modes, operations, design, elections, security, correctness, "docs/performance.md", "docs/databases.md", "docs/releasing.md", "SECURITY.md"} {
+	for _, file := range []string{guarantees, guaranteesTests, modes, operations, design, elections, security, correctness, "docs/performance.md", "docs/databases.md", "docs/releasing.md", "SECURITY.md"} {
 		for _, m := range docLink.FindAllStringSubmatch(readDoc(t, file), -1) {
 			target, anchor := m[1], m[2]
 			if strings.Contains(target, "://") {
