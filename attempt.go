@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/clock"
 )
 
 // attempt is one acquisition on its way: requests to the database that carry one
@@ -33,7 +34,7 @@ func (l *Locker) newAttempt(name, owner string, o lockOptions) *attempt {
 	acq := newID()
 	a := &attempt{l: l, owner: owner, opts: o}
 	if l.events.routine {
-		a.began = l.clock.now()
+		a.began = l.clock.Now()
 	}
 	a.req = driver.GrantRequest{Name: name, Acq: acq, Owner: owner, TTL: o.kept(), Value: o.value, Shared: o.shared}
 	if l.cfg.sessions {
@@ -142,8 +143,8 @@ func (l *Locker) await(ctx context.Context, request func() reply) (reply, error)
 func (l *Locker) confirm(req driver.GrantRequest, version int64, timeout time.Duration) (r reply) {
 	ctx, cancel := context.WithTimeout(l.base, timeout)
 	defer cancel()
-	r.before = l.clock.now()
-	defer func() { r.after = l.clock.now() }()
+	r.before = l.clock.Now()
+	defer func() { r.after = l.clock.Now() }()
 	res, err := l.mode.renew(ctx, []driver.RenewRequest{{Name: req.Name, Acq: req.Acq, Version: version, TTL: req.TTL, Holds: 1, Shared: req.Shared}}, true, 0)
 	switch {
 	case err != nil:
@@ -225,7 +226,7 @@ func (a *attempt) hold(r reply) *hold {
 	beyond := max(a.req.TTL-h.ttl, 0) // what the row is kept for longer than the holder trusts it
 	left := min(h.ttl, r.res.Remaining-beyond)
 	h.last = h.limit-r.before <= left
-	h.deadline.Store(int64(min(h.limit, r.before+trust(left))))
+	h.deadline.Store(int64(min(h.limit, r.before+clock.Trust(left))))
 	return h
 }
 
@@ -233,7 +234,7 @@ func (a *attempt) hold(r reply) *hold {
 // could use it is given back.
 func (a *attempt) begin(ctx context.Context, h *hold) (*Lease, error) {
 	l := a.l
-	if time.Duration(h.deadline.Load()) <= l.clock.now() {
+	if time.Duration(h.deadline.Load()) <= l.clock.Now() {
 		l.giveBack(a.req, a.unclear)
 		return nil, &LostError{Name: h.name, Token: h.token, Reason: LostLate}
 	}

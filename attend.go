@@ -29,7 +29,7 @@ func (t *tickets) run() {
 func (t *tickets) attend() (next time.Duration, more bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := t.l.clock.now()
+	now := t.l.clock.Now()
 	if len(t.all) == 0 {
 		t.running = t.ears.linger(now)
 		return time.Second, t.running
@@ -110,7 +110,7 @@ func (t *tickets) answered(x *ticket, a answer[driver.TicketResult]) {
 	case a.err != nil:
 		x.err = a.err
 		x.kind.alone = x.kind.alone || a.crowd
-		t.plan(x, t.l.clock.now()+x.pauses.next())
+		t.plan(x, t.l.clock.Now()+x.pauses.next())
 		t.kick()
 	default:
 		t.told(x, &a)
@@ -134,7 +134,7 @@ func (t *tickets) confirm(x *ticket, version int64) {
 		t.finish(x, *x.answer)
 	default:
 		x.err = r.err
-		t.plan(x, t.l.clock.now()+x.pauses.next())
+		t.plan(x, t.l.clock.Now()+x.pauses.next())
 		t.kick()
 	}
 }
@@ -142,7 +142,7 @@ func (t *tickets) confirm(x *ticket, version int64) {
 // told notes who is in the way, and plans when to ask again: to keep the ticket
 // alive, or when the name may be free; the caller holds mu.
 func (t *tickets) told(x *ticket, a *answer[driver.TicketResult]) {
-	now := t.l.clock.now()
+	now := t.l.clock.Now()
 	x.told, x.err = true, nil
 	x.holder = a.res.Holder
 	x.until = time.Duration(x.holder.Until-a.res.Now) * time.Microsecond

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/clock"
 )
 
 // ElectionOptions are the options of [Locker.Election]. The zero value of each field
@@ -84,7 +85,7 @@ func (l *Locker) Election(name string, o *ElectionOptions) (*Election, error) {
 		return nil, err
 	}
 	ttl := e.opts.trusted()
-	if beat, timeout := l.cfg.beat(ttl/3), l.cfg.timeout(ttl); beat+timeout >= trust(ttl) {
+	if beat, timeout := l.cfg.beat(ttl/3), l.cfg.timeout(ttl); beat+timeout >= clock.Trust(ttl) {
 		return nil, fmt.Errorf("%w: StatementTimeout %v: a renewal after %v would not be over before a TTL of %v is", ErrInvalidOption, timeout, beat, ttl)
 	}
 	return e, nil

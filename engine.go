@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/sqllock/sqllock/internal/clock"
 )
 
 // collector gathers the requests of one kind of statement, of all callers of a
@@ -25,7 +27,7 @@ type collector[Q, R any] struct {
 	follow func(first *Q, a answer[R], r *Q) (answer[R], bool)
 	parts  func(error) bool    // whether a part of a batch may get through that failed so
 	late   func(*Q, answer[R]) // gets the answers that nobody waits for any more; must not block
-	clock  clock
+	clock  clock.Clock
 	gate   *gate
 	base   context.Context // of every statement
 	swift  int             // statements under way that are not late, at most
@@ -274,13 +276,13 @@ func (c *collector[Q, R]) fly(batch []*call[Q, R]) {
 	}
 	ctx, cancel := context.WithTimeout(c.base, timeout)
 	defer cancel()
-	before := c.clock.now()
+	before := c.clock.Now()
 	res, err := c.send(ctx, reqs)
 	if err != nil && len(batch) > 1 && c.parts(err) {
 		c.flyInParts(batch)
 		return
 	}
-	after := c.clock.now()
+	after := c.clock.Now()
 	for i, r := range batch {
 		a := answer[R]{before: before, after: after, err: err, crowd: len(batch) > 1}
 		if err == nil {

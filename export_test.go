@@ -4,13 +4,14 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/clock"
 )
 
 // Trust is how long a lease of the given TTL is believed in.
-var Trust = trust
+var Trust = clock.Trust
 
 // SystemNow reads the clock that Lockers use outside of tests.
-func SystemNow() time.Duration { return systemClock{}.now() }
+func SystemNow() time.Duration { return clock.System{}.Now() }
 
 // NewWithClock returns a Locker of the unique mode on a store, with a clock of
 // the test's.
@@ -19,12 +20,8 @@ func NewWithClock(store driver.LeaseStore, now func() time.Duration, opts *Uniqu
 	if err != nil {
 		return nil, err
 	}
-	return newLocker(newID(), cfg, &unique{store: store, lane: newLane(store)}, testClock(now)), nil
+	return newLocker(newID(), cfg, &unique{store: store, lane: newLane(store)}, clock.Func(now)), nil
 }
-
-type testClock func() time.Duration
-
-func (c testClock) now() time.Duration { return c() }
 
 // SetTables makes the number of names that the Locker keeps in memory visible.
 func (l *Locker) Lines() int {
@@ -44,7 +41,7 @@ func NewSessionsWithClock(store driver.SessionStore, now func() time.Duration, o
 	if seats > 0 {
 		r = newRoom(seats)
 	}
-	return newLocker(newID(), cfg, newSessions(store, &cfg, r), testClock(now)), nil
+	return newLocker(newID(), cfg, newSessions(store, &cfg, r), clock.Func(now)), nil
 }
 
 // FindDeadlocks returns which of waits are to be ended, for each the cycle, and how many

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/clock"
 )
 
 // Defaults of [ForUpdateOptions].
@@ -113,7 +114,7 @@ func newSessionLocker(ctx context.Context, cfg config, classify func(error) driv
 		return nil, openError(err)
 	}
 	info := store.Info()
-	l := newLocker(id, cfg, newSessions(store, &cfg, seats(info.MaxConns)), systemClock{})
+	l := newLocker(id, cfg, newSessions(store, &cfg, seats(info.MaxConns)), clock.System{})
 	l.warn(info)
 	return l, nil
 }

@@ -228,7 +228,7 @@ func (h *hold) abort(cause error) {
 // remaining is how long the holder may still believe that it holds. It is not
 // positive once the hold is lost.
 func (h *hold) remaining() time.Duration {
-	return time.Duration(h.deadline.Load()) - h.locker.clock.now()
+	return time.Duration(h.deadline.Load()) - h.locker.clock.Now()
 }
 
 func (h *hold) holds() int {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/sqllock/sqllock/internal/clock"
 )
 
 // keeper renews the leases of a Locker and ends those whose deadline passes. It
@@ -13,10 +15,10 @@ import (
 // many leases there are.
 type keeper struct {
 	mode  mode
-	clock clock
+	clock clock.Clock
 	cfg   *config
 	log   *events
-	jumps jumpDetector
+	jumps clock.JumpDetector
 
 	mu      sync.Mutex
 	kept    map[*hold]*upkeep
@@ -53,7 +55,7 @@ const (
 	never = time.Duration(1<<63 - 1)
 )
 
-func newKeeper(m mode, c clock, cfg *config, e *events) *keeper {
+func newKeeper(m mode, c clock.Clock, cfg *config, e *events) *keeper {
 	k := &keeper{
 		mode: m, clock: c, cfg: cfg, log: e,
 		kept: make(map[*hold]*upkeep), sending: make(map[int]bool),
@@ -165,13 +167,13 @@ func (k *keeper) nap() time.Duration {
 	if k.next == never {
 		return time.Hour
 	}
-	return max(min(k.next-k.clock.now(), maxNap), 0)
+	return max(min(k.next-k.clock.Now(), maxNap), 0)
 }
 
 // look does what is due.
 func (k *keeper) look() {
 	k.mu.Lock()
-	now := k.clock.now()
+	now := k.clock.Now()
 	if k.next > now {
 		k.mu.Unlock()
 		return
@@ -264,5 +266,5 @@ func (k *keeper) sent(note func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	note()
-	k.lookAt(k.clock.now())
+	k.lookAt(k.clock.Now())
 }

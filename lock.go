@@ -136,7 +136,7 @@ func (l *Locker) enter(ctx context.Context, name string, shared bool, acquire fu
 func (l *Locker) try(ctx context.Context, name, owner string, o lockOptions) (*Lease, error) {
 	a := l.newAttempt(name, owner, o)
 	pause := newPauses(&l.cfg)
-	until := l.clock.now() + l.cfg.timeout(o.ttl)
+	until := l.clock.Now() + l.cfg.timeout(o.ttl)
 	for {
 		h, held, err := a.ask(ctx)
 		switch {
@@ -146,7 +146,7 @@ func (l *Locker) try(ctx context.Context, name, owner string, o lockOptions) (*L
 			a.giveUp()
 			return nil, held
 		case a.crowd && l.mode.classify(err) == driver.Unclear: // once: then it is alone
-		case l.mode.classify(err) != driver.Again || l.clock.now() >= until:
+		case l.mode.classify(err) != driver.Again || l.clock.Now() >= until:
 			a.giveUp()
 			return nil, lockError(name, err)
 		}
@@ -214,7 +214,7 @@ func (l *Locker) askOnce(ctx context.Context, a *attempt, o lockOptions, pause *
 	}
 	var asked time.Duration
 	if a.req.Wait > 0 {
-		asked = l.clock.now()
+		asked = l.clock.Now()
 	}
 	h, held, err := a.ask(ctx)
 	if h != nil {
@@ -223,7 +223,7 @@ func (l *Locker) askOnce(ctx context.Context, a *attempt, o lockOptions, pause *
 	}
 	nap := pause.next()
 	switch {
-	case held != nil && a.req.Wait > 0 && l.clock.now()-asked >= a.req.Wait/2: // it has waited in the database
+	case held != nil && a.req.Wait > 0 && l.clock.Now()-asked >= a.req.Wait/2: // it has waited in the database
 		nap = min(l.cfg.retryMin, a.untilExpiry())
 	case held != nil:
 		nap = min(nap, a.untilExpiry())

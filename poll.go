@@ -58,7 +58,7 @@ func (p *poll) look(t *tickets, now time.Duration) (at time.Duration) {
 		if changed {
 			p.pause = t.l.cfg.pollMin()
 		}
-		p.next = t.l.clock.now() + p.pause
+		p.next = t.l.clock.Now() + p.pause
 	})
 	return never
 }
@@ -94,7 +94,7 @@ func (t *tickets) awaited() (names []string) {
 func (t *tickets) peek(names []string) (changed bool) {
 	ctx, cancel := context.WithTimeout(t.l.base, t.l.cfg.timeout(t.l.cfg.ttl))
 	defer cancel()
-	before := t.l.clock.now()
+	before := t.l.clock.Now()
 	rows, err := t.mode.look(ctx, names)
 	if err != nil { // the next look may get through
 		return false
@@ -124,10 +124,10 @@ func (t *tickets) seen(row *driver.Row, before time.Duration) (changed bool) {
 	left := time.Duration(row.Holder.Until-row.Now) * time.Microsecond
 	if x := t.all[row.Holder.Acq]; x != nil && left > 0 {
 		if x.unclear { // it has to be confirmed
-			t.plan(x, t.l.clock.now())
+			t.plan(x, t.l.clock.Now())
 			return true
 		}
-		t.finish(x, reply{before: before, after: t.l.clock.now(), res: driver.GrantResult{
+		t.finish(x, reply{before: before, after: t.l.clock.Now(), res: driver.GrantResult{
 			Granted: true, Found: true, Version: row.Holder.Version, Remaining: left, Now: row.Now,
 		}})
 		return true
@@ -137,13 +137,13 @@ func (t *tickets) seen(row *driver.Row, before time.Duration) (changed bool) {
 	}
 	if row.Readers == 0 || left <= 0 {
 		if row.Gate <= row.Now {
-			t.plan(line[0], t.l.clock.now())
+			t.plan(line[0], t.l.clock.Now())
 		}
 		return changed
 	}
 	for _, x := range line { // they may be among those who share it
 		if changed && x.req.Shared {
-			t.plan(x, t.l.clock.now())
+			t.plan(x, t.l.clock.Now())
 		}
 	}
 	return changed

@@ -65,12 +65,12 @@ func (e *ears) linger(now time.Duration) bool {
 // Meanwhile, and while a connection is lost, names are looked at instead.
 func (t *tickets) listen(ctx context.Context) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, maxDeaf) {
-		began := t.l.clock.now()
+		began := t.l.clock.Now()
 		err := t.mode.listen(ctx, func(acq driver.ID) { t.heard(ctx, acq) })
 		if !t.unheard(ctx, err) || nap(ctx, pause) != nil {
 			return
 		}
-		if t.l.clock.now()-began > maxDeaf {
+		if t.l.clock.Now()-began > maxDeaf {
 			pause = 100 * time.Millisecond
 		}
 	}
@@ -84,7 +84,7 @@ func (t *tickets) heard(ctx context.Context, acq driver.ID) {
 	if ctx.Err() != nil {
 		return
 	}
-	now := t.l.clock.now()
+	now := t.l.clock.Now()
 	if acq == (driver.ID{}) {
 		t.poll.hurry(t.l.cfg.pollMin(), now)
 		t.poll.last = true
@@ -112,7 +112,7 @@ func (t *tickets) unheard(ctx context.Context, err error) bool {
 		return false
 	}
 	t.ears.hearing = false
-	t.poll.hurry(t.l.cfg.pollMin(), t.l.clock.now())
+	t.poll.hurry(t.l.cfg.pollMin(), t.l.clock.Now())
 	t.kick()
 	if !errors.Is(err, errNoPush) && !errors.Is(err, driver.ErrUnsupported) {
 		t.l.events.note(slog.LevelDebug, "sqllock: waiters are not told of their turn by the database, which is asked instead", "error", err)

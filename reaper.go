@@ -137,12 +137,12 @@ func (r *Reaper) Reap(ctx context.Context) (ReapReport, error) {
 	}
 	var rep ReapReport
 	var cost time.Duration
-	start := r.l.clock.now()
+	start := r.l.clock.Now()
 	req := driver.SweepRequest{Limit: r.o.Batch, Retention: r.o.Retention}
 	for {
 		res, took, err := r.sweep(ctx, req)
 		if err != nil {
-			rep.Took = r.l.clock.now() - start
+			rep.Took = r.l.clock.Now() - start
 			return rep, operatorError("reap", "", err)
 		}
 		rep.Seen += res.Seen
@@ -150,7 +150,7 @@ func (r *Reaper) Reap(ctx context.Context) (ReapReport, error) {
 		for _, c := range res.Crashed {
 			rep.Crashed = append(rep.Crashed, r.l.crashed(c.Name, c.Holder))
 		}
-		rep.Took = r.l.clock.now() - start
+		rep.Took = r.l.clock.Now() - start
 		cost += took
 		if !res.More {
 			r.cost.Store(int64(cost))
@@ -167,9 +167,9 @@ func (r *Reaper) Reap(ctx context.Context) (ReapReport, error) {
 // it took.
 func (r *Reaper) sweep(ctx context.Context, req driver.SweepRequest) (res driver.SweepResult, took time.Duration, err error) {
 	err = r.l.insist(ctx, func(ctx context.Context) (err error) {
-		start := r.l.clock.now()
+		start := r.l.clock.Now()
 		res, err = r.l.mode.sweep(ctx, req)
-		took = r.l.clock.now() - start
+		took = r.l.clock.Now() - start
 		return err
 	})
 	return res, took, err

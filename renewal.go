@@ -6,10 +6,10 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/clock"
 )
 
 // renew sends one renewal and gives each hold its result. With wait it waits for
@@ -18,7 +18,7 @@ func (k *keeper) renew(batch []*hold, wait bool) {
 	slices.SortFunc(batch, func(a, b *hold) int { return cmp.Compare(a.name, b.name) })
 	reqs := make([]driver.RenewRequest, len(batch))
 	timeout := maxStatementTimeout
-	before := k.clock.now()
+	before := k.clock.Now()
 	for i, h := range batch {
 		ttl, _ := h.stint(before)
 		reqs[i] = driver.RenewRequest{Name: h.name, Acq: h.acq, Version: h.token, TTL: ttl + h.delay, Holds: max(h.holds(), 1), Shared: h.shared}
@@ -33,7 +33,7 @@ func (k *keeper) renew(batch []*hold, wait bool) {
 		return
 	}
 	if res.Now != 0 { // else nobody answered
-		if jump, ok := k.jumps.observe(before, k.clock.now(), res.Now); ok {
+		if jump, ok := k.jumps.Observe(before, k.clock.Now(), res.Now); ok {
 			k.log.clockJump(ClockJumpEvent{Jump: jump})
 		}
 	}
@@ -52,14 +52,14 @@ func (k *keeper) settle(h *hold, before time.Duration, status driver.RenewStatus
 	switch status {
 	case driver.Renewed:
 		ttl, last := h.stint(before)
-		h.extend(before+trust(ttl), last)
+		h.extend(before+clock.Trust(ttl), last)
 		due := before + k.cfg.beat(h.ttl/3)
 		if last {
 			due = never
 		}
 		k.plan(h, func(u *upkeep) { *u = upkeep{due: due} })
 	case driver.Busy:
-		k.plan(h, func(u *upkeep) { u.renewing, u.alone, u.due = false, true, k.clock.now() })
+		k.plan(h, func(u *upkeep) { u.renewing, u.alone, u.due = false, true, k.clock.Now() })
 	case driver.Revoked:
 		h.lose(LostRevoked, nil)
 	case driver.Ended:
@@ -92,7 +92,7 @@ func (k *keeper) failed(batch []*hold, err error, alone bool) {
 	for _, h := range batch {
 		k.plan(h, func(u *upkeep) {
 			u.renewing, u.alone = false, alone
-			u.due = k.clock.now() + retryPause(h.ttl, u.failures)
+			u.due = k.clock.Now() + retryPause(h.ttl, u.failures)
 			u.failures++
 		})
 		if h.fret(reason, err) {
@@ -110,41 +110,4 @@ func retryPause(ttl time.Duration, failures int) time.Duration {
 	}
 	pause := min(10*time.Millisecond<<min(failures, 10), ttl/30)
 	return pause/2 + rand.N(pause/2)
-}
-
-// jumpDetector compares the clock of the database with the clock of this
-// machine, which is never set.
-type jumpDetector struct {
-	mu       sync.Mutex
-	seen     bool
-	at       time.Duration // when the offset was measured
-	low, top time.Duration // between which the offset lies
-}
-
-// maxSlew is the rate at which two sound clocks may drift apart, and jumpFloor
-// what is not called a jump in any case.
-const (
-	maxSlew   = 0.001
-	jumpFloor = 100 * time.Millisecond
-)
-
-// observe notes that the database's clock said now (microseconds) at some moment
-// between before and after. It reports how far that clock has jumped at least
-// since the last call, if it has.
-func (d *jumpDetector) observe(before, after time.Duration, now int64) (time.Duration, bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	db := time.Duration(now) * time.Microsecond
-	low, top := db-after, db-before
-	slack := jumpFloor + time.Duration(float64(after-d.at)*maxSlew)
-	seen, oldLow, oldTop := d.seen, d.low, d.top
-	d.seen, d.at, d.low, d.top = true, after, low, top
-	switch {
-	case !seen:
-	case low > oldTop+slack:
-		return low - oldTop, true
-	case top < oldLow-slack:
-		return top - oldLow, true
-	}
-	return 0, false
 }

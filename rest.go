@@ -22,7 +22,7 @@ func (k *keeper) planRest() {
 		return
 	}
 	k.used = false
-	k.rest = k.clock.now() + restAfter
+	k.rest = k.clock.Now() + restAfter
 	k.lookAt(k.rest)
 }
 

@@ -69,7 +69,7 @@ func (a *attempt) unresumed(ctx context.Context, err error, pause *pauses) error
 func (a *attempt) takeOver(ctx context.Context, version int64) (*hold, error) {
 	l := a.l
 	a.asked++
-	before := l.clock.now()
+	before := l.clock.Now()
 	r, err := l.await(ctx, func() reply {
 		return l.resume(driver.ResumeRequest{
 			Name: a.req.Name, Acq: a.req.Acq, Owner: a.req.Owner, Version: version, TTL: a.req.TTL, Value: bytes.Clone(a.req.Value),
@@ -94,9 +94,9 @@ func (l *Locker) resume(req driver.ResumeRequest, timeout time.Duration) (r repl
 	ctx, cancel := context.WithTimeout(l.base, timeout)
 	defer cancel()
 	defer l.keeper.stir()
-	r.before = l.clock.now()
+	r.before = l.clock.Now()
 	r.res, r.err = l.mode.resume(ctx, req)
-	r.after = l.clock.now()
+	r.after = l.clock.Now()
 	return r
 }
 

@@ -147,7 +147,7 @@ func (c *SequencerChecker) recall(s Sequencer) (state SequencerState, a *asking,
 		switch t := at.Value.(*knownTerm); {
 		case s.Token < t.floor:
 			return SequencerStale, nil, false
-		case s == t.current && c.locks.clock.now() < t.until:
+		case s == t.current && c.locks.clock.Now() < t.until:
 			return SequencerCurrent, nil, false
 		}
 	}
@@ -167,7 +167,7 @@ func (c *SequencerChecker) ask(ctx context.Context, s Sequencer, a *asking) (Seq
 		c.mu.Unlock()
 		close(a.done)
 	}()
-	began := c.locks.clock.now()
+	began := c.locks.clock.Now()
 	v, err := c.locks.judge(ctx, s)
 	if err != nil {
 		a.err, a.left = err, ctx.Err() != nil

@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/clock"
 )
 
 // Locker locks names in one mode on one database. It is safe for concurrent use.
@@ -36,7 +37,7 @@ type Locker struct {
 	id     driver.ID
 	cfg    config
 	mode   mode
-	clock  clock
+	clock  clock.Clock
 	queue  *queue
 	keeper *keeper
 
@@ -55,7 +56,7 @@ type Locker struct {
 	stop context.CancelFunc
 }
 
-func newLocker(id driver.ID, cfg config, m mode, c clock) *Locker {
+func newLocker(id driver.ID, cfg config, m mode, c clock.Clock) *Locker {
 	l := &Locker{
 		id:     id,
 		cfg:    cfg,
@@ -218,7 +219,7 @@ func (l *Locker) ended(h *hold) {
 		r.Lost = h.lost.Reason != LostRevoked
 		l.undo.add(r, kept)
 	}
-	l.events.lost(LostEvent{LeaseInfo: h.info(), Err: h.lost, Held: l.clock.now() - h.granted})
+	l.events.lost(LostEvent{LeaseInfo: h.info(), Err: h.lost, Held: l.clock.Now() - h.granted})
 }
 
 // sessionEnded is told which acquisitions ended with a session of the database.

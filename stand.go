@@ -83,7 +83,7 @@ func (a *attempt) served(ctx context.Context, x *ticket, r reply) (*Lease, error
 // minimum hold. It has to be renewed before it is used.
 func (a *attempt) stale(x *ticket, r *reply) bool {
 	left := r.res.Remaining - (a.req.TTL - a.opts.trusted())
-	return r.res.Found && r.before+left-a.l.clock.now() < min(a.opts.trusted(), x.req.Life)/5
+	return r.res.Found && r.before+left-a.l.clock.Now() < min(a.opts.trusted(), x.req.Life)/5
 }
 
 // learn takes over what the database has said to a ticket that is over.

@@ -126,7 +126,7 @@ func (t *tickets) enter(a *attempt, carries []driver.ID) *ticket {
 		},
 		kind:    kind{group: group(a.opts.ttl), bulky: len(a.req.Value) > 0},
 		timeout: t.l.cfg.timeout(a.opts.ttl),
-		entered: t.l.clock.now(),
+		entered: t.l.clock.Now(),
 		pauses:  newPauses(&t.l.cfg),
 		unclear: a.unclear, since: a.since,
 		got: make(chan reply, 1),
@@ -205,7 +205,7 @@ func (t *tickets) finish(x *ticket, r reply) {
 		x.got <- r
 	} else if x.answer == nil {
 		x.answer = &r
-		t.plan(x, t.l.clock.now()+lateAfter)
+		t.plan(x, t.l.clock.Now()+lateAfter)
 		t.kick()
 	}
 }
@@ -237,7 +237,7 @@ func (t *tickets) turn(turn driver.Turn, before time.Duration) {
 	if x == nil { // it has left, and takes back what it was given
 		return
 	}
-	t.finish(x, reply{before: before, after: t.l.clock.now(), res: driver.GrantResult{
+	t.finish(x, reply{before: before, after: t.l.clock.Now(), res: driver.GrantResult{
 		Granted: true, Found: true, Version: turn.Version, Remaining: turn.Remaining, Now: turn.Now,
 	}})
 }
@@ -247,7 +247,7 @@ func (t *tickets) turn(turn driver.Turn, before time.Duration) {
 func (t *tickets) nudge(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := t.l.clock.now()
+	now := t.l.clock.Now()
 	for i, x := range t.names[name] {
 		if i > 0 && !x.req.Shared {
 			break

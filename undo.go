@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/clock"
 )
 
 // undo frees what requests without a reply may have taken, or may take yet when
@@ -17,7 +18,7 @@ import (
 type undo struct {
 	mode  mode
 	sure  bool // the mode frees for certain, or not yet: no late packet can arrive
-	clock clock
+	clock clock.Clock
 	log   *events
 	freed func(name string) // called when something was
 
@@ -51,7 +52,7 @@ const (
 	undoBatch = 256 // requests in a statement, at most
 )
 
-func newUndo(m mode, sure bool, c clock, e *events, freed func(name string)) *undo {
+func newUndo(m mode, sure bool, c clock.Clock, e *events, freed func(name string)) *undo {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &undo{mode: m, sure: sure, clock: c, log: e, freed: freed, pending: make(map[driver.AbandonRequest]*undoing),
 		wake: make(chan struct{}, 1), ctx: ctx, cancel: cancel}
@@ -82,7 +83,7 @@ func (u *undo) start(r driver.AbandonRequest, ttl time.Duration, once bool, then
 			then = old.then
 		}
 	}
-	now := u.clock.now()
+	now := u.clock.Now()
 	u.pending[r] = &undoing{req: r, until: now + ttl, next: now, pause: undoPause, ttl: ttl, once: once, then: then}
 	if !u.running {
 		u.running = true
@@ -150,7 +151,7 @@ func (u *undo) due() (due []*undoing, wait time.Duration, more bool) {
 		u.running = false
 		return nil, 0, false
 	}
-	now := u.clock.now()
+	now := u.clock.Now()
 	wait = time.Second
 	for _, p := range u.pending {
 		if p.next <= now {
@@ -207,7 +208,7 @@ func (u *undo) settle(p *undoing, err error) {
 		p.then()
 		p.then = nil
 	}
-	now := u.clock.now()
+	now := u.clock.Now()
 	sure := u.sure || p.once
 	if now >= p.until && !u.sure && p.then == nil || sure && p.freed {
 		delete(u.pending, p.req)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/clock"
 )
 
 // NewUnique returns a Locker of the unique mode: a lease is a row under a unique
@@ -41,7 +42,7 @@ func NewUnique(ctx context.Context, db driver.UniqueDatabase, opts *UniqueOption
 	if err != nil {
 		return nil, openError(err)
 	}
-	l := newLocker(id, cfg, &unique{store: store, lane: newLane(store)}, systemClock{})
+	l := newLocker(id, cfg, &unique{store: store, lane: newLane(store)}, clock.System{})
 	l.warn(store.Info())
 	return l, nil
 }

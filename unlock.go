@@ -30,7 +30,7 @@ func (l *Locker) unlock(ctx context.Context, lease *Lease) error {
 	}
 	l.queue.freed(h)
 	if l.events.routine {
-		l.events.unlocked(UnlockedEvent{LeaseInfo: h.info(), Err: err, Held: l.clock.now() - h.granted})
+		l.events.unlocked(UnlockedEvent{LeaseInfo: h.info(), Err: err, Held: l.clock.Now() - h.granted})
 	}
 	return err
 }
@@ -76,7 +76,7 @@ func unlockWait(base, ctx context.Context, statement time.Duration) (context.Con
 func (l *Locker) insistToFree(ctx context.Context, h *hold, crowd bool, err error) error {
 	freed, unclear, alone := false, false, false
 	pause := newPauses(&l.cfg)
-	patience := l.clock.now() + guardPatience
+	patience := l.clock.Now() + guardPatience
 	for {
 		fault := driver.Again
 		if err == nil {
@@ -89,7 +89,7 @@ func (l *Locker) insistToFree(ctx context.Context, h *hold, crowd bool, err erro
 		unclear = unclear || fault == driver.Unclear
 		alone = alone || crowd // what failed may have done so for another's sake
 		switch {
-		case fault == driver.Again && h.isGuarded() && l.clock.now() >= patience:
+		case fault == driver.Again && h.isGuarded() && l.clock.Now() >= patience:
 			if !errors.Is(err, ErrGuarded) { // on SQLite a guard locks all of the database
 				err = fmt.Errorf("%w: %w", guardedError(h.name), err)
 			}
@@ -126,7 +126,7 @@ const guardPatience = 200 * time.Millisecond
 // sendReleases runs one statement, and tells the waiters of this process who have a
 // name now.
 func (l *Locker) sendReleases(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
-	before := l.clock.now()
+	before := l.clock.Now()
 	res, err := l.mode.release(ctx, reqs)
 	if err != nil {
 		return nil, err

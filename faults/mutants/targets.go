@@ -19,7 +19,7 @@ type target struct {
 
 var targets = []target{
 	{"engine", []string{"engine.go", "lane.go", "attempt.go", "gate.go"}},
-	{"keeper", []string{"keeper.go", "renewal.go", "lease.go", "hold.go", "clock*.go"}},
+	{"keeper", []string{"keeper.go", "renewal.go", "lease.go", "hold.go", "internal/clock/*.go"}},
 	{"queue", []string{"queue.go", "tickets.go", "attend.go", "stand.go", "push.go", "poll.go", "watch.go", "deadlock.go"}},
 	{"undo", []string{"undo.go", "unlock.go", "unique.go"}},
 	{"sessions", []string{"sessions.go", "seat.go", "grip.go", "ping.go"}},

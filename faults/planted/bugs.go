@@ -43,11 +43,11 @@ var bugs = []bug{
 		{"locksqlite/queries.go", "    holds = json_extract(r.value, '$[3]')\n", "    holds = l.holds + 1\n"},
 	}, conformance("unique_on_sqlite", "the_number_of_holds")},
 	{"the deadline counts from the arrival of the reply", []edit{
-		{"attempt.go", "r.before+trust(", "r.after+trust("},
+		{"attempt.go", "r.before+clock.Trust(", "r.after+clock.Trust("},
 	}, cell("net-latency", "unique", "postgres")},
 	{"the deadline goes by the wall clock", []edit{
-		{"clock_linux.go", "unix.ClockGettime(unix.CLOCK_BOOTTIME", "unix.ClockGettime(unix.CLOCK_REALTIME"},
-	}, test(".", "TestOnLinuxTheClock")},
+		{"internal/clock/clock_linux.go", "unix.ClockGettime(unix.CLOCK_BOOTTIME", "unix.ClockGettime(unix.CLOCK_REALTIME"},
+	}, test("./internal/clock", "TestOnLinuxTheClock")},
 	{"now() for clock_timestamp()", []edit{
 		{functions, "	clock := (date_part('epoch', clock_timestamp()) * 1000000)::bigint;\n	IF clock > at + 10000", "	clock := (date_part('epoch', now()) * 1000000)::bigint;\n	IF clock > at + 10000"},
 	}, test("./lockpg", "TestALeaseCountsFromTheGrant")},

@@ -1,4 +1,4 @@
-package sqllock
+package clock
 
 import (
 	"fmt"
@@ -7,11 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// systemClock reads CLOCK_BOOTTIME, which goes on during suspend and is never
-// set.
-type systemClock struct{}
+// System reads CLOCK_BOOTTIME, which runs during suspend and is never set.
+type System struct{}
 
-func (systemClock) now() time.Duration {
+var _ Clock = System{}
+
+// Now returns the time since the machine was booted.
+func (System) Now() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
 		panic(fmt.Sprintf("bug: CLOCK_BOOTTIME, which every Linux since 2.6.39 has: %v", err))

@@ -1,0 +1,25 @@
+// Package clock measures the time that leases are trusted for.
+package clock
+
+import "time"
+
+// Clock tells how much time has passed. It never steps. Where the operating system
+// offers such a clock, it also runs while the machine is suspended: a holder that was
+// suspended must know that its lease ran on.
+type Clock interface {
+	// Now returns the time since an arbitrary but fixed moment.
+	Now() time.Duration
+}
+
+// Func makes a Clock of a function.
+type Func func() time.Duration
+
+// Now calls f.
+func (f Func) Now() time.Duration { return f() }
+
+// Trust returns how long a holder may rely on a lease of the given TTL, counted from
+// before the request. The margin covers rounding, and clocks whose rates differ by up to
+// one per cent.
+func Trust(ttl time.Duration) time.Duration {
+	return ttl - ttl/100 - 2*time.Millisecond
+}
