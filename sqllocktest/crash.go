@@ -6,7 +6,7 @@ import (
 
 var processPromises = []promise{
 	{sentence: "two processes exclude each other", test: testTwoProcesses},
-	{sentence: "a holder that is killed is succeeded within its TTL and a second", test: testKilledHolder},
+	{sentence: "when a holder is killed, the next waiter gets the name within the TTL and a second", test: testKilledHolder},
 	{sentence: "a waiter that is killed is in nobody's way", test: testKilledWaiter},
 	{sentence: "of many holders that are killed each is told of, and its name is free within its TTL and a second", test: testManyKilled},
 }

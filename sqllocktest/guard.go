@@ -12,7 +12,7 @@ import (
 
 var guardPromises = []promise{
 	{sentence: "InTx commits what was written under the lease, and nothing after an error or a panic", test: testInTx},
-	{sentence: "a holder that was succeeded writes nothing with Guard, and would without it", test: testGuardFenced},
+	{sentence: "a former holder writes nothing with Guard, and would without it", test: testGuardFenced},
 	{sentence: "a Guard after a ForceUnlock is fenced, and the lease is lost because it was revoked", test: testGuardRevoked},
 	{sentence: "a Guard after a reaper has cleaned up is fenced", test: testGuardReaped},
 	{sentence: "after Guard nobody becomes holder before the transaction ends: no waiter, no reaper, no force", test: testGuardPins, needs: needTable},

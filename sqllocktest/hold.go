@@ -11,7 +11,7 @@ import (
 
 // holdPromises are about the options of a hold, pair by pair.
 var holdPromises = []promise{
-	{sentence: "options of a hold that make no sense are refused before any SQL", test: testInvalidHold},
+	{sentence: "options of a term that make no sense are refused before any SQL", test: testInvalidHold},
 	{sentence: "MinHold keeps the name after an Unlock until it is over, and says until when", test: testMinHold},
 	{sentence: "of a fast job on many nodes MinHold lets one run", test: testMinHoldOnce},
 	{sentence: "TTL and MinHold: a holder that crashes keeps the name for the longer of them", test: testMinHoldCrash, needs: needTable},
@@ -22,7 +22,7 @@ var holdPromises = []promise{
 	{sentence: "LockDelay: after a loss and an Unlock the name is kept all the same", test: testLockDelayLost},
 	{sentence: "MinHold and MaxHold: the holder is told at the one, the name is kept until the other", test: testMinMaxHold},
 	{sentence: "MinHold and LockDelay: the delay is for a crash, not for an Unlock", test: testMinHoldDelay},
-	{sentence: "MaxHold and LockDelay: the delay begins when the hold is over, Unlock or not", test: testMaxHoldDelay},
+	{sentence: "MaxHold and LockDelay: the delay begins when the term is over, Unlock or not", test: testMaxHoldDelay},
 	{sentence: "Wait, Tries and TryLock take a name that is kept for one that is held", test: testWaitForMinHold},
 	{sentence: "a re-entry leaves the options of the lease as they are", test: testHoldReentry},
 	{sentence: "a value is shown as long as the row names its holder", test: testValue},

@@ -14,10 +14,10 @@ var linePromises = []promise{
 	{sentence: "waiters of many processes are served in the order in which they came", test: testLineOfProcesses, needs: needTable},
 	{sentence: "readers and writers of several Lockers are served in the order in which they came", test: testLineOfBoth, needs: needTable},
 	{sentence: "a name is handed over to a waiter of another Locker at once, however rarely that polls", test: testHandOver, needs: needTable},
-	{sentence: "nobody gets in before those who stand in line", test: testNoBarging, needs: needTable},
-	{sentence: "a waiter that is killed at the head of the line holds it up for its TTL at most", test: testKilledHead, needs: needTable},
-	{sentence: "a waiter that is killed when the name was handed to it holds it up for its TTL at most", test: testKilledHeir, needs: needTable | needSignals},
-	{sentence: "a waiter that gives up leaves no ticket behind", test: testNoTicketLeft, needs: needTable},
+	{sentence: "no other caller acquires the name before the waiters in the queue", test: testNoBarging, needs: needTable},
+	{sentence: "a waiter that is killed at the head of the queue delays it for its TTL at most", test: testKilledHead, needs: needTable},
+	{sentence: "a waiter that is killed when the name was handed to it delays the queue for its TTL at most", test: testKilledHeir, needs: needTable | needSignals},
+	{sentence: "a waiter that gives up leaves no claim behind", test: testNoTicketLeft, needs: needTable},
 	{sentence: "a deadlock of several Lockers ends the youngest waiter within a second", test: testDeadlock, needs: needTable},
 }
 

@@ -12,7 +12,7 @@ var lossPromises = []promise{
 	{sentence: "a lease that the database does not know any more is lost at the next renewal", test: testLossIsTold},
 	{sentence: "a loss is seen in every way in which one can look", test: testLossEverywhere},
 	{sentence: "loss is sticky", test: testLossIsSticky},
-	{sentence: "whoever lost a lease frees nobody else's", test: testLostUnlock},
+	{sentence: "the holder of a lost lease frees nobody else's", test: testLostUnlock},
 	{sentence: "Unlock tells of a loss that no renewal has found yet", test: testUnlockFindsLoss},
 	{sentence: "a renewal revives no lease that has expired", test: testNoRevival, needs: needTable},
 	{sentence: "a lost lease makes way for others of the same process", test: testLossLetsIn},

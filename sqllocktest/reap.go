@@ -11,7 +11,7 @@ import (
 )
 
 var reapPromises = []promise{
-	{sentence: "of all Lockers one tells of a crash, be it the next holder or a reaper", test: testCrashToldOnce},
+	{sentence: "one Locker tells of a crash, the next holder's or a reaper's", test: testCrashToldOnce},
 	{sentence: "the reaper in the background finds what nobody asks for", test: testReapInBackground},
 	{sentence: "what is held, kept or locked by somebody is not reaped", test: testReapSpares},
 	{sentence: "tokens rise across a purge in the middle of a contended run", test: testPurgeInTheMiddle, alone: true},

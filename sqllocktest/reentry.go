@@ -15,7 +15,7 @@ var reentryPromises = []promise{
 	{sentence: "Lock with the lease's context re-enters: same token, no statement", test: testReentry},
 	{sentence: "n locks need n unlocks", test: testUnlockTimes},
 	{sentence: "each handle of a term has a context of its own", test: testReentryContexts},
-	{sentence: "the number of holds becomes visible in the row with the next renewal", test: testHoldsInRow, needs: needTable},
+	{sentence: "the row shows the number of leases of a term from the next renewal on", test: testHoldsInRow, needs: needTable},
 	{sentence: "re-entry works from a context derived from Do's", test: testReentryInDo},
 	{sentence: "a lease's context locks other names as a stranger", test: testOtherNames},
 	{sentence: "goroutines that share a lease's context exclude each other on other names", test: testSharedContext},

@@ -12,7 +12,7 @@ var upgradePromises = []promise{
 	{sentence: "RLock with a reader's context re-enters: same token, no statement", test: testSharedReentry},
 	{sentence: "RLock under an exclusive lease re-enters that", test: testSharedUnderExclusive},
 	{sentence: "a reader re-enters past a writer that waits", test: testReentryPastWriter},
-	{sentence: "who shares a name cannot have it alone: ErrUpgrade at once, and the reader reads on", test: testUpgrade},
+	{sentence: "a reader cannot lock its name exclusively: ErrUpgrade at once, and the reader reads on", test: testUpgrade},
 	{sentence: "a reader that has unlocked can have the name alone", test: testNoUpgrade},
 	{sentence: "MinHold and Value do not apply to readers, and are refused before any SQL", test: testSharedOptions},
 	{sentence: "Guard of a reader is refused, and the transaction goes on", test: testSharedGuard},

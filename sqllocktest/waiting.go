@@ -11,7 +11,7 @@ import (
 var waitPromises = []promise{
 	{sentence: "waiters of one process are served in the order in which they came", test: testWaitersInOrder},
 	{sentence: "however many wait in a process, one of them asks the database", test: testOneContender, alone: true},
-	{sentence: "who waits for a name that its own process holds does not poll", test: testNoContender, alone: true},
+	{sentence: "a waiter for a name that its own process holds does not poll", test: testNoContender, alone: true},
 	{sentence: "a waiter that polls rarely looks when the holder's lease expires", test: testLookAtExpiry, needs: needLeases},
 	{sentence: "a waiter gets in although another waiter of its process gave up", test: testWaiterGivesUp},
 	{sentence: "every waiter is served in the end, across Lockers", test: testAllServed},

@@ -41,7 +41,7 @@ var bugs = []bug{
 	}, test("./locksqlite", "TestRelease")},
 	{"a re-entry is counted by SQL, and a lost reply counts it twice", []edit{
 		{"locksqlite/queries.go", "    holds = json_extract(r.value, '$[3]')\n", "    holds = l.holds + 1\n"},
-	}, conformance("unique_on_sqlite", "the_number_of_holds")},
+	}, conformance("unique_on_sqlite", "the_row_shows_the_number")},
 	{"the deadline counts from the arrival of the reply", []edit{
 		{"attempt.go", "r.before+clock.Trust(", "r.after+clock.Trust("},
 	}, cell("net-latency", "unique", "postgres")},
