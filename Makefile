@@ -1,7 +1,7 @@
 # make test is all that a contributor needs; the other targets are what .ci/run
 # runs besides. scripts/ holds the logic.
 
-.PHONY: help test quick all test-loaded test-containers bench bench-quick faults faults-short planted peers mutants setup release rehearse-release check fmt fmt-check vet lint tidy-check cross
+.PHONY: help test quick all test-loaded test-containers bench bench-quick faults faults-short planted peers mutants setup release rehearse-release check fmt fmt-check words vet lint tidy-check cross
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -59,7 +59,7 @@ release: ## make a release of all modules, VERSION=v0.1.0, see docs/releasing.md
 rehearse-release: ## release a copy, and use every module of it from outside, in half a minute
 	@GOWORK=off go -C tools run ./release -rehearse
 
-check: fmt-check vet lint tidy-check cross ## everything but the tests
+check: fmt-check words vet lint tidy-check cross ## everything but the tests
 
 fmt: ## format the code
 	gofmt -w .
@@ -67,6 +67,9 @@ fmt: ## format the code
 fmt-check:
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then \
 		echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; fi
+
+words: ## find names that are not in the glossary
+	@GOWORK=off go -C tools run ./words $(ARGS)
 
 vet:
 	@scripts/each.sh go vet ./...

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// command is a program to run: where, and with which variables besides ours.
+// A command is a program to run in dir. It inherits the environment of this process
+// and has the variables in env besides.
 type command struct {
 	dir  string
 	env  []string

@@ -17,7 +17,7 @@ import (
 )
 
 func main() {
-	rehearsal := flag.Bool("rehearse", false, "release a copy, and use every module as a stranger does")
+	rehearsal := flag.Bool("rehearse", false, "release a copy, and use every module from outside of the repository")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, *rehearsal, flag.Args())

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/mod/zip"
 )
 
-// writeProxy makes a module proxy in a directory of what the tags of a repository say
-// of one version, and of nothing else: what is not committed is not in it.
+// writeProxy makes a module proxy in a directory. The proxy has one version, from the
+// tags of the repository. Changes that are not committed are not in it.
 func writeProxy(ctx context.Context, proxy, repository, version string) error {
 	for _, dir := range published {
 		if err := writeModule(ctx, proxy, repository, dir, version); err != nil {
@@ -52,7 +52,11 @@ func writeModule(ctx context.Context, proxy, repository, dir, version string) er
 			return err
 		}
 	}
-	file, err := os.Create(filepath.Join(versions, version+".zip"))
+	return writeZip(filepath.Join(versions, version+".zip"), repository, dir, version)
+}
+
+func writeZip(name, repository, dir, version string) error {
+	file, err := os.Create(name)
 	if err != nil {
 		return err
 	}
@@ -60,7 +64,8 @@ func writeModule(ctx context.Context, proxy, repository, dir, version string) er
 	if dir == "." {
 		subdir = ""
 	}
-	err = zip.CreateFromVCS(file, module.Version{Path: modulePath(dir), Version: version}, repository, tag, subdir)
+	v := module.Version{Path: modulePath(dir), Version: version}
+	err = zip.CreateFromVCS(file, v, repository, tagOf(dir, version), subdir)
 	if end := file.Close(); err == nil {
 		err = end
 	}

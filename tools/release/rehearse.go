@@ -14,13 +14,14 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-// strangers are programs of people who have nothing of this repository.
+// userPrograms are programs that import a module of this project and have no other
+// file of the repository.
 //
 //go:embed testdata
-var strangers embed.FS
+var userPrograms embed.FS
 
-// rehearse releases a copy of the last commit and uses every module of that release
-// as a stranger does: from a proxy, outside of the repository.
+// rehearse releases a copy of the last commit. It uses every module of that release
+// from outside of the repository, through a module proxy.
 func rehearse(ctx context.Context, root string) (err error) {
 	work, err := os.MkdirTemp("", "sqllock-release-")
 	if err != nil {
@@ -40,13 +41,13 @@ func rehearse(ctx context.Context, root string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, forget(cache, r.version)) }()
-	// What others have made is in the cache, where this fetches what is missing.
+	// The cache also serves the dependencies. Fetch those that it lacks.
 	for _, dir := range published {
 		if _, err := output(ctx, command{dir: filepath.Join(r.dir, dir), env: []string{"GOWORK=off"}, args: []string{"go", "mod", "download"}}); err != nil {
 			return err
 		}
 	}
-	s := stranger{
+	u := user{
 		version: r.version,
 		env: []string{
 			"GOWORK=off", "GOTOOLCHAIN=local", "GOFLAGS=-mod=mod -modcacherw", "GOSUMDB=off",
@@ -55,17 +56,17 @@ func rehearse(ctx context.Context, root string) (err error) {
 		},
 	}
 	for _, dir := range published {
-		if err := s.run(ctx, work, dir); err != nil {
+		if err := u.run(ctx, work, dir); err != nil {
 			return fmt.Errorf("%s: %w", modulePath(dir), err)
 		}
 	}
-	return s.install(ctx, work)
+	return u.install(ctx, work)
 }
 
 func fileURL(dir string) string { return "file://" + path.Join("/", filepath.ToSlash(dir)) }
 
-// releaseOfCopy makes the next release in a copy of the last commit. No two have one
-// version, so that nothing of an earlier one in the module cache is taken for it.
+// releaseOfCopy makes the next release in a copy of the last commit. The version is
+// unique, so that the module cache has nothing from an earlier rehearsal for it.
 func releaseOfCopy(ctx context.Context, root, dir string) (*release, error) {
 	if _, err := output(ctx, command{args: []string{"git", "clone", "--quiet", root, dir}}); err != nil {
 		return nil, err
@@ -94,47 +95,47 @@ func next(last string) string {
 	return fmt.Sprintf("v%d.%d.%d", major, minor, patch+1)
 }
 
-// stranger is somebody outside of the repository, with a Go installation.
-type stranger struct {
+// A user has a Go installation and no copy of the repository.
+type user struct {
 	version string
 	env     []string
 }
 
-func (s *stranger) goIn(ctx context.Context, dir string, args ...string) (string, error) {
-	return output(ctx, command{dir: dir, env: s.env, args: append([]string{"go"}, args...)})
+func (u *user) goIn(ctx context.Context, dir string, args ...string) (string, error) {
+	return output(ctx, command{dir: dir, env: u.env, args: append([]string{"go"}, args...)})
 }
 
-// run gets the module that is in module here for a program of the stranger's own, and
-// runs that.
-func (s *stranger) run(ctx context.Context, work, module string) error {
+// run writes a program that imports the module in the directory module of the
+// repository, gets the module from the proxy, and runs the program.
+func (u *user) run(ctx context.Context, work, module string) error {
 	get := modulePath(module)
 	name := path.Base(get)
 	dir := filepath.Join(work, name)
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
-	program, err := strangers.ReadFile(path.Join("testdata", name, "main.go"))
+	program, err := userPrograms.ReadFile(path.Join("testdata", name, "main.go"))
 	if err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(dir, "main.go"), program, 0o644); err != nil {
 		return err
 	}
-	for _, args := range [][]string{{"mod", "init", "example.com/stranger"}, {"get", get + "@" + s.version}} {
-		if _, err := s.goIn(ctx, dir, args...); err != nil {
+	for _, args := range [][]string{{"mod", "init", "example.com/user"}, {"get", get + "@" + u.version}} {
+		if _, err := u.goIn(ctx, dir, args...); err != nil {
 			return err
 		}
 	}
-	got, err := s.goIn(ctx, dir, "list", "-m", core)
+	got, err := u.goIn(ctx, dir, "list", "-m", core)
 	if err != nil {
 		return err
 	}
-	if want := core + " " + s.version; got != want {
+	if want := core + " " + u.version; got != want {
 		return fmt.Errorf("it came with %q, not with %q", got, want)
 	}
-	said, err := s.goIn(ctx, dir, "run", ".")
-	if err == nil && said != "held" {
-		err = fmt.Errorf("the program printed %q", said)
+	printed, err := u.goIn(ctx, dir, "run", ".")
+	if err == nil && printed != "held" {
+		err = fmt.Errorf("the program printed %q", printed)
 	}
 	if err == nil {
 		fmt.Printf("%s: compiles outside of the repository, and holds a lock\n", get)
@@ -143,20 +144,20 @@ func (s *stranger) run(ctx context.Context, work, module string) error {
 }
 
 // install installs the command and runs something under a lock with it.
-func (s *stranger) install(ctx context.Context, work string) error {
+func (u *user) install(ctx context.Context, work string) error {
 	command := core + "/cmd/sqllock"
-	if _, err := s.goIn(ctx, work, "install", command+"@"+s.version); err != nil {
+	if _, err := u.goIn(ctx, work, "install", command+"@"+u.version); err != nil {
 		return err
 	}
-	said, err := output(ctx, commandOf(s, work, "run", "nightly", "--", "sh", "-c", "echo $SQLLOCK_NAME"))
-	if err == nil && said != "nightly" {
-		err = fmt.Errorf("%s printed %q", command, said)
+	printed, err := output(ctx, commandOf(u, work, "run", "nightly", "--", "sh", "-c", "echo $SQLLOCK_NAME"))
+	if err == nil && printed != "nightly" {
+		err = fmt.Errorf("%s printed %q", command, printed)
 	}
 	if err != nil {
 		return err
 	}
-	if said, err = output(ctx, commandOf(s, work, "--version")); err == nil && !strings.Contains(said, s.version) {
-		err = fmt.Errorf("%s --version printed %q, without %s", command, said, s.version)
+	if printed, err = output(ctx, commandOf(u, work, "--version")); err == nil && !strings.Contains(printed, u.version) {
+		err = fmt.Errorf("%s --version printed %q, without %s", command, printed, u.version)
 	}
 	if err == nil {
 		fmt.Printf("%s: installs, and holds a lock\n", command)
@@ -164,8 +165,8 @@ func (s *stranger) install(ctx context.Context, work string) error {
 	return err
 }
 
-func commandOf(s *stranger, work string, args ...string) command {
-	return command{dir: work, env: s.env, args: append([]string{filepath.Join(work, "bin", "sqllock")}, args...)}
+func commandOf(u *user, work string, args ...string) command {
+	return command{dir: work, env: u.env, args: append([]string{filepath.Join(work, "bin", "sqllock")}, args...)}
 }
 
 // forget removes a version of the rehearsal from the module cache.

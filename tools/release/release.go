@@ -19,10 +19,10 @@ import (
 const core = "github.com/sqllock/sqllock"
 
 var (
-	// published are the directories of the modules that users import. All have the
+	// published are the directories of the modules that users import. Each gets the
 	// version of the release.
 	published = []string{".", "gocron", "goose"}
-	// private are those of the other modules, which have no tags.
+	// private are the directories of the other modules, which have no tags.
 	private = []string{"bench", "containers", "faults", "lockpg/libpqtest", "tools"}
 )
 
@@ -32,7 +32,7 @@ func modulePath(dir string) string { return path.Join(core, dir) }
 // tagOf returns the tag that makes a version of the module in a directory.
 func tagOf(dir, version string) string { return path.Join(dir, version) }
 
-// release is a version to be made of the repository in dir.
+// A release is a version that is made from the repository in dir.
 type release struct {
 	dir, version, day string
 }
@@ -75,7 +75,7 @@ func (r *release) push() string {
 	return "git push --atomic origin HEAD " + strings.Join(refs, " ")
 }
 
-// check refuses what cannot be released.
+// check returns an error if the version cannot be released from the work tree.
 func (r *release) check(ctx context.Context) error {
 	if err := checkVersion(r.version); err != nil {
 		return err
@@ -116,8 +116,8 @@ func latest(ctx context.Context, dir string) (string, error) {
 	return slices.MaxFunc(append(strings.Fields(tags), ""), semver.Compare), nil
 }
 
-// checkModules refuses a repository with a module of which nobody has said whether it
-// is published, and a root module that go install would refuse.
+// checkModules returns an error if a module is neither in published nor in private, or
+// if go install would refuse the root module.
 func checkModules(root string) error {
 	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
 		switch {
@@ -149,8 +149,9 @@ func checkModules(root string) error {
 	return err
 }
 
-// require lets a module require the version of the core that is about to exist. Its
-// replace directive stays: it is for this repository, and users' builds ignore it.
+// require makes a module require the given version of the core, which does not exist
+// yet. The replace directive stays: it is for this repository, and users' builds ignore
+// it.
 func require(file, version string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -171,7 +172,7 @@ func require(file, version string) error {
 
 const unreleased = "## [Unreleased]\n"
 
-// writeChangelog gives what is unreleased the version and the day.
+// writeChangelog moves the unreleased changes under a heading with the version and day.
 func (r *release) writeChangelog() error {
 	file := filepath.Join(r.dir, "CHANGELOG.md")
 	text, err := os.ReadFile(file)
@@ -192,7 +193,7 @@ func released(changelog, version, day string) (string, error) {
 	}
 	changes, _, _ := strings.Cut(after, "\n## ")
 	if strings.TrimSpace(changes) == "" {
-		return "", errors.New("nothing stands under Unreleased")
+		return "", errors.New("the section Unreleased is empty")
 	}
 	return fmt.Sprintf("%s%s\n## [%s] - %s\n%s", before, unreleased, strings.TrimPrefix(version, "v"), day, after), nil
 }

@@ -37,11 +37,7 @@ func main() {
 		log.Fatal(err)
 	}
 	held := make(chan error)
-	_, err = s.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), gocron.NewTask(func() {
-		_, err := locker.Lease("stranger")
-		held <- err
-	}), gocron.WithName("stranger"))
-	if err != nil {
+	if err := addJob(s, locker, held); err != nil {
 		log.Fatal(err)
 	}
 	s.Start()
@@ -55,4 +51,13 @@ func main() {
 		log.Fatal(err)
 	}
 	fmt.Println("held")
+}
+
+// addJob adds a job that runs at once and reports whether it holds its lock.
+func addJob(s gocron.Scheduler, locker *gocronlock.Locker, held chan<- error) error {
+	_, err := s.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), gocron.NewTask(func() {
+		_, err := locker.Lease("nightly")
+		held <- err
+	}), gocron.WithName("nightly"))
+	return err
 }

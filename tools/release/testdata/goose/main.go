@@ -27,7 +27,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	locker, err := gooselock.New(locks, "stranger")
+	locker, err := gooselock.New(locks, "nightly")
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = locks.Do(ctx, "stranger", func(context.Context, *sqllock.Lease) error {
+	err = locks.Do(ctx, "nightly", func(context.Context, *sqllock.Lease) error {
 		fmt.Println("held")
 		return nil
 	})
