@@ -32,14 +32,16 @@ func startWords(driver, imported, pkg, dsn string) *strings.Replacer {
 var startSaid = regexp.MustCompile(`token (\d+): I alone write the report\n$`)
 
 func TestEachStartProgramTakesTheLockEachTimeWithAHigherToken(t *testing.T) {
-	dir := build(t, "./start/...")
+	dir := buildAsStranger(t)
 	for _, engine := range testdb.All() {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			d := testdb.New(t, engine)
 			last := int64(0)
 			for range 2 {
-				out, err := exec.CommandContext(t.Context(), filepath.Join(dir, startPrograms[engine].program), d.DSN()).CombinedOutput()
+				cmd := exec.CommandContext(t.Context(), filepath.Join(dir, startPrograms[engine].program))
+				cmd.Env = append(os.Environ(), "DATABASE_URL="+d.DSN())
+				out, err := cmd.CombinedOutput()
 				if err != nil {
 					t.Fatalf("%v\n%s", err, out)
 				}
@@ -70,4 +72,42 @@ func TestTheStartProgramsDifferInTheDatabaseOnly(t *testing.T) {
 			t.Errorf("%s:\n%s\nwant\n%s", engine, got, want)
 		}
 	}
+}
+
+// buildAsStranger builds the programs of start in a module of somebody else, outside of
+// this repository and its workspace, and returns the directory of the programs.
+func buildAsStranger(t *testing.T) (programs string) {
+	t.Helper()
+	readSources(t)
+	repository, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	module := t.TempDir()
+	if err := os.CopyFS(module, os.DirFS("start")); err != nil {
+		t.Fatal(err)
+	}
+	// The versions of the dependencies are those of the library: no network is needed.
+	for _, file := range []string{"go.mod", "go.sum"} {
+		text, err := os.ReadFile(filepath.Join(repository, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(module, file), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	programs = t.TempDir()
+	for _, args := range [][]string{
+		{"mod", "edit", "-module=example.com/stranger", "-require=github.com/sqllock/sqllock@v0.0.0", "-replace=github.com/sqllock/sqllock=" + repository},
+		{"build", "-o", programs + string(filepath.Separator), "./..."},
+	} {
+		cmd := exec.Command("go", args...)
+		cmd.Dir = module
+		cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	return programs
 }

@@ -1,4 +1,4 @@
-// Start takes a lock, does its work under it, and ends. The argument is a DSN, such as
+// Start takes a lock, does its work under it, and ends. DATABASE_URL is a DSN, such as
 // file:locks.db?_pragma=journal_mode(wal)
 package main
 
@@ -7,6 +7,8 @@ import (
 	"database/sql"
 	"log"
 	"os"
+	"os/signal"
+	"syscall"
 
 	_ "modernc.org/sqlite"
 
@@ -16,10 +18,9 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		log.Fatal("usage: start DSN")
-	}
-	if err := run(context.Background(), os.Args[1]); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Getenv("DATABASE_URL")); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -37,7 +38,7 @@ func run(ctx context.Context, dsn string) error {
 	if err != nil {
 		return err
 	}
-	defer locks.Close(ctx)
+	defer locks.Close(ctx) // before db.Close, and right when a signal has ended ctx
 
 	return locks.Do(ctx, "report/daily", func(ctx context.Context, lease *sqllock.Lease) error {
 		log.Printf("token %d: I alone write the report", lease.Token())
