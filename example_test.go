@@ -29,6 +29,9 @@ func TestReadmeShowsTheStartProgramAndSnippetsThatCompile(t *testing.T) {
 		}
 		return string(text)
 	}
+	if n := strings.Count(read("README.md"), "\n"); n > 160 {
+		t.Errorf("README has %d lines, want 160 at most", n)
+	}
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(read("README.md"), -1)
 	if len(blocks) != 2 {
 		t.Fatalf("README has %d blocks of Go, want the start program and one snippet", len(blocks))
