@@ -164,7 +164,7 @@ func testSource(t *testing.T) string {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		if strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "sqllocktest"+string(filepath.Separator)) {
+		if strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, filepath.Join("internal", "conformance")) {
 			text, err := os.ReadFile(path)
 			all.Write(text)
 			return err

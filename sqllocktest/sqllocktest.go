@@ -1,9 +1,9 @@
-// Package sqllocktest is the conformance suite of sqllock: what every mode
-// promises on every database, each promise a test that is named after it.
+// Package sqllocktest is the conformance suite of sqllock. It tests what every mode
+// promises on every database. Each promise is a subtest that is named after it.
 //
-// A pair of a mode and a database is described by a [Harness]; [Run] holds it to
-// all promises that it can be asked for. The suite needs processes besides its
-// own, for which it runs the test binary again: TestMain must call [Main] first.
+// A [Harness] describes one pair of a mode and a database. [Run] tests every promise
+// that applies to the pair. The suite needs further processes, for which it runs the
+// test binary again: TestMain must call [Main] first.
 //
 //	var pairs = []sqllocktest.Harness{…}
 //
@@ -18,258 +18,52 @@
 //		}
 //	}
 //
-// Nothing is skipped: what does not apply to a pair, because its Harness lacks
-// the field for it, is not run, and [Harness.Omitted] names it.
+// The suite skips nothing. It does not run a promise that does not apply to a pair,
+// because the Harness lacks a field, and [Harness.Omitted] names that promise.
 package sqllocktest
 
 import (
-	"context"
-	"database/sql"
-	"maps"
-	"slices"
-	"strings"
 	"testing"
-	"time"
 
-	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/conformance"
 )
 
-// Harness tells the suite how to reach one pair of a mode and a database. The
-// fields of the first group are required. A field that is nil says that the pair
-// cannot have what it stands for, and keeps some promises from being asked for.
-type Harness struct {
-	Mode     string // as in "unique"
-	Database string // as in "postgres"
+type (
+	// Harness tells the suite how to reach one pair of a mode and a database.
+	Harness = conformance.Harness
+	// Options are the options of a Locker that all modes have.
+	Options = conformance.Options
 
-	// Driver is the name under which the driver is registered with database/sql;
-	// the data source names below are for it. The suite opens and limits its
-	// handles itself.
-	Driver string
+	// Table reads and changes the table of locks without the library.
+	Table = conformance.Table
+	// Schema damages the tables.
+	Schema = conformance.Schema
+	// Row is the row of a name.
+	Row = conformance.Row
 
-	// DSN returns a database with tables for a test. It may be the same for all:
-	// tests use names that no other test uses.
-	DSN func(t testing.TB) string
-
-	// Fresh returns a database with tables of its own, which the test may damage.
-	Fresh func(t testing.TB) string
-
-	// New returns a Locker of the mode. db may be nil, which must be refused.
-	New func(ctx context.Context, db *sql.DB, o *Options) (*sqllock.Locker, error)
-
-	// Brief leaves out the promises that settings of the database can hardly break.
-	// It is for further settings of a pair that is tested in full.
-	Brief bool
-
-	// MinTTL is the shortest TTL of the mode; 0 means sqllock.MinTTL.
-	MinTTL time.Duration
-
-	Table    *Table    // locks are rows of a table
-	Sessions *Sessions // locks are kept by sessions of the database
-	Network  *Network  // the database is reached over TCP
-	Server   *Server   // the database has a server that can be stopped
-
-	// Transactions says that the mode can lock in transactions of the caller.
-	Transactions bool
-
-	// Traces returns what changes when anything at all is written: the position
-	// of a log, a counter of transactions. It is asked for while nothing else
-	// uses the database.
-	Traces func(ctx context.Context, db *sql.DB) (string, error)
-
-	// Settings returns the settings of a session that a Locker might change.
-	Settings func(ctx context.Context, conn *sql.Conn) (string, error)
-
-	// ReadOnly changes a DSN so that nothing can be written through it.
-	ReadOnly func(dsn string) string
-
-	pace time.Duration // what a Lock with its Unlock takes here
-}
-
-// Sessions tells how to end the sessions that keep locks.
-type Sessions struct {
-	// Kill ends all sessions of the database but the one that it uses, from the
-	// server's side. It is asked for with a database of the test's own only.
-	Kill func(ctx context.Context, db *sql.DB) error
-	// Conns is how many connections a Locker may use that holds many names, and
-	// waits for many.
-	Conns int
-	// Alone says that a session holds one lock only.
-	Alone bool
-}
-
-// Network tells how to put a proxy before a database.
-type Network struct {
-	// Address returns the host:port that a DSN names.
-	Address func(dsn string) string
-	// Via returns the DSN that reaches the same database through addr.
-	Via func(dsn, addr string) string
-	// RoundTrips is how many an uncontended Lock with its Unlock takes, when all
-	// is prepared.
-	RoundTrips int
-}
-
-// Server is a database server that the suite may stop.
-type Server struct {
-	// Start returns a server of the test's own, with tables. Its stop ends it as
-	// a crash does, its start brings it back at the same address.
-	Start func(t testing.TB) (dsn string, stop, start func())
-}
-
-// promise is something that holds for every pair.
-type promise struct {
-	sentence string
-	test     func(*env)
-	needs    need
-	alone    bool // measures what others would disturb, or needs the whole machine
-}
-
-// need is what a promise needs of a Harness.
-type need uint16
-
-const (
-	needTable need = 1 << iota
-	needNetwork
-	needServer
-	needTraces
-	needSettings
-	needReadOnly
-	needSignals
-	needRowLocks
-	needLeases // what is held outlives the connection that asked for it
-	needSessions
-	needTransactions
-	needNoTransactions
+	// Sessions tells how to end the sessions that keep locks.
+	Sessions = conformance.Sessions
+	// Network tells how to put a proxy before a database.
+	Network = conformance.Network
+	// Server is a database server that the suite may stop.
+	Server = conformance.Server
 )
 
-// lacks says what of n the pair lacks.
-func (h *Harness) lacks(n need) (missing []string) {
-	for _, x := range []struct {
-		need need
-		has  bool
-		what string
-	}{
-		{needTable, h.Table != nil, "a table of locks"},
-		{needNetwork, h.Network != nil, "a network"},
-		{needServer, h.Server != nil, "a server"},
-		{needTraces, h.Traces != nil, "traces"},
-		{needSettings, h.Settings != nil, "session settings"},
-		{needReadOnly, h.ReadOnly != nil, "a read-only form"},
-		{needRowLocks, h.Table != nil && h.Table.LocksRows, "locks on rows"},
-		{needLeases, h.Sessions == nil, "leases that outlive a connection"},
-		{needSessions, h.Sessions != nil, "sessions that keep locks"},
-		{needTransactions, h.Transactions, "locks in transactions of the caller"},
-		{needNoTransactions, !h.Transactions, "locks in leases only"},
-		{needSignals, hasSignals, "signals that pause a process"},
-	} {
-		if n&x.need != 0 && !x.has {
-			missing = append(missing, x.what)
-		}
-	}
-	return missing
-}
+// Main must be called first in the TestMain of a package that calls [Run], with the
+// pairs that it runs. In the processes that the suite starts Main never returns.
+func Main(pairs ...Harness) { conformance.Main(pairs...) }
 
-// theme is a number of promises. One that is basic depends on how the database is
-// set, and is tested for every setting.
-type theme struct {
-	promises []promise
-	basic    bool
-}
+// Run tests every promise that applies to the pair, each as a subtest of t.
+//
+// Promises that need quiet run first and one by one. Then Run calls t.Parallel and runs
+// the others in parallel, as far as go test allows it. So the others never run before
+// the quiet promises of another pair.
+func Run(t *testing.T, h Harness) { conformance.Run(t, h) }
 
-func themes() []theme {
-	return []theme{
-		{lockPromises, true}, {namePromises, true}, {optionPromises, false}, {waitPromises, false}, {cancelPromises, true},
-		{leasePromises, true}, {contextPromises, false}, {reentryPromises, false}, {ownerPromises, false},
-		{lossPromises, true}, {doPromises, false}, {closePromises, false}, {hookPromises, false},
-		{poolPromises, false}, {openPromises, false}, {tracePromises, true},
-		{processPromises, false}, {pausePromises, false}, {deadlinePromises, false},
-		{replyPromises, false}, {networkPromises, false}, {manyPromises, false}, {crowdPromises, true},
-		{holdPromises, false}, {insidePromises, true}, {reapPromises, false}, {guardPromises, true},
-		{sharedPromises, true}, {upgradePromises, false}, {linePromises, true},
-		{txPromises, true}, {txWaitPromises, true}, {txCrashPromises, false},
-		{sessionPromises, true}, {sessionFaultPromises, false}, {sessionConnPromises, false},
-		{sequencerPromises, false}, {electionPromises, true}, {electionFaultPromises, false},
-	}
-}
-
-// promises returns those that the pair is asked for, and maybe lacks something for.
-func (h *Harness) promises() (all []promise) {
-	for _, th := range themes() {
-		if th.basic || !h.Brief {
-			all = append(all, th.promises...)
-		}
-	}
-	return all
-}
-
-// Run tests every promise that applies to the pair, each as a subtest. Those that
-// need quiet run first and one by one, the others in parallel, as far as go test
-// allows it: between the two Run calls t.Parallel, so that they do not run before
-// those of other pairs that need quiet, and then at the same time as theirs.
-func Run(t *testing.T, h Harness) {
-	h.pace = measure(newEnv(t, &h))
-	var quiet, others []promise
-	for _, p := range h.promises() {
-		switch {
-		case h.lacks(p.needs) != nil:
-		case p.alone:
-			quiet = append(quiet, p)
-		default:
-			others = append(others, p)
-		}
-	}
-	for _, p := range quiet {
-		t.Run(p.sentence, func(t *testing.T) { p.test(newEnv(t, &h)) })
-	}
-	t.Parallel()
-	slots := make(chan struct{}, 8)
-	if h.slow() { // what runs at the same time must not starve renewals
-		slots = make(chan struct{}, 3)
-	}
-	for _, p := range others {
-		t.Run(p.sentence, func(t *testing.T) {
-			t.Parallel()
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			p.test(newEnv(t, &h))
-		})
-	}
-}
-
-// measure finds out how slow the machine is with this pair, so that TTLs leave it
-// enough time.
-func measure(e *env) time.Duration {
-	db, _ := e.open(e.source(), poolSize)
-	defer func() { _ = db.Close() }()
-	l := e.looseLocker(db, &Options{TTL: long})
-	defer func() { _ = l.Close(e.ctx()) }()
-	e.unlock(e.lock(l, e.name("k"))) // what is done once is done
-	const n = 10
-	start := time.Now()
-	for range n {
-		e.unlock(e.lock(l, e.name("k")))
-	}
-	pace := time.Since(start) / n
-	e.Logf("Lock and Unlock take %v here", pace)
-	return pace
-}
-
-// slow reports that a statement costs much computing, as it does if the database
-// is compiled into the test with the race detector. In the modes that keep locks in
-// sessions a lock takes more statements, which compute little.
-func (h *Harness) slow() bool { return h.Sessions == nil && h.pace > 5*time.Millisecond }
-
-// Omitted names the promises that Run does not test, a line for each reason.
-func (h *Harness) Omitted() []string {
-	promises := make(map[string][]string)
-	for _, p := range h.promises() {
-		if missing := h.lacks(p.needs); missing != nil {
-			reason := "the pair has not " + strings.Join(missing, ", not ")
-			promises[reason] = append(promises[reason], p.sentence)
-		}
-	}
-	var omitted []string
-	for _, reason := range slices.Sorted(maps.Keys(promises)) {
-		omitted = append(omitted, reason+": "+strings.Join(promises[reason], "; "))
-	}
-	return omitted
+// LeaseTable returns the table of the unique mode as package migrations makes it, with
+// the default prefix. The parameter is how the driver writes the first parameter of a
+// statement, begin is the statement that begins a transaction, and lockRow is the query
+// that locks the row of a name, "" if the database does not lock rows.
+func LeaseTable(parameter, begin, lockRow string) *Table {
+	return conformance.LeaseTable(parameter, begin, lockRow)
 }

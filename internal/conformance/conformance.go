@@ -1,0 +1,175 @@
+// Package conformance is the body of the conformance suite that package sqllocktest
+// exports: what every mode promises on every database, each promise a test that is
+// named after it.
+//
+// A promise stands in the file that is named after its subject, in a table at the top
+// of it. The tests reach the database through an env, and start further processes,
+// which run the test binary again, through a process; a child is the other end of one.
+package conformance
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// promise is something that holds for every pair.
+type promise struct {
+	sentence string
+	test     func(*env)
+	needs    need
+	alone    bool // measures what others would disturb, or needs the whole machine
+}
+
+// need is what a promise needs of a Harness.
+type need uint16
+
+const (
+	needTable need = 1 << iota
+	needNetwork
+	needServer
+	needTraces
+	needSettings
+	needReadOnly
+	needSignals
+	needRowLocks
+	needLeases // what is held outlives the connection that asked for it
+	needSessions
+	needTransactions
+	needNoTransactions
+)
+
+// lacks says what of n the pair lacks.
+func (h *Harness) lacks(n need) (missing []string) {
+	for _, x := range []struct {
+		need need
+		has  bool
+		what string
+	}{
+		{needTable, h.Table != nil, "a table of locks"},
+		{needNetwork, h.Network != nil, "a network"},
+		{needServer, h.Server != nil, "a server"},
+		{needTraces, h.Traces != nil, "traces"},
+		{needSettings, h.Settings != nil, "session settings"},
+		{needReadOnly, h.ReadOnly != nil, "a read-only form"},
+		{needRowLocks, h.Table != nil && h.Table.LocksRows, "locks on rows"},
+		{needLeases, h.Sessions == nil, "leases that outlive a connection"},
+		{needSessions, h.Sessions != nil, "sessions that keep locks"},
+		{needTransactions, h.Transactions, "locks in transactions of the caller"},
+		{needNoTransactions, !h.Transactions, "locks in leases only"},
+		{needSignals, hasSignals, "signals that pause a process"},
+	} {
+		if n&x.need != 0 && !x.has {
+			missing = append(missing, x.what)
+		}
+	}
+	return missing
+}
+
+// theme is a number of promises. One that is basic depends on how the database is
+// set, and is tested for every setting.
+type theme struct {
+	promises []promise
+	basic    bool
+}
+
+func themes() []theme {
+	return []theme{
+		{lockPromises, true}, {namePromises, true}, {optionPromises, false}, {waitPromises, false}, {cancelPromises, true},
+		{leasePromises, true}, {contextPromises, false}, {reentryPromises, false}, {ownerPromises, false},
+		{lossPromises, true}, {doPromises, false}, {closePromises, false}, {hookPromises, false},
+		{poolPromises, false}, {openPromises, false}, {tracePromises, true},
+		{processPromises, false}, {pausePromises, false}, {deadlinePromises, false},
+		{replyPromises, false}, {networkPromises, false}, {manyPromises, false}, {crowdPromises, true},
+		{holdPromises, false}, {insidePromises, true}, {reapPromises, false}, {guardPromises, true},
+		{sharedPromises, true}, {upgradePromises, false}, {linePromises, true},
+		{txPromises, true}, {txWaitPromises, true}, {txCrashPromises, false},
+		{sessionPromises, true}, {sessionFaultPromises, false}, {sessionConnPromises, false},
+		{sequencerPromises, false}, {electionPromises, true}, {electionFaultPromises, false},
+	}
+}
+
+// promises returns those that the pair is asked for, and maybe lacks something for.
+func (h *Harness) promises() (all []promise) {
+	for _, th := range themes() {
+		if th.basic || !h.Brief {
+			all = append(all, th.promises...)
+		}
+	}
+	return all
+}
+
+// Run tests every promise that applies to the pair, each as a subtest. Those that
+// need quiet run first and one by one, the others in parallel, as far as go test
+// allows it: between the two Run calls t.Parallel, so that they do not run before
+// those of other pairs that need quiet, and then at the same time as theirs.
+func Run(t *testing.T, h Harness) {
+	h.pace = measure(newEnv(t, &h))
+	var quiet, others []promise
+	for _, p := range h.promises() {
+		switch {
+		case h.lacks(p.needs) != nil:
+		case p.alone:
+			quiet = append(quiet, p)
+		default:
+			others = append(others, p)
+		}
+	}
+	for _, p := range quiet {
+		t.Run(p.sentence, func(t *testing.T) { p.test(newEnv(t, &h)) })
+	}
+	t.Parallel()
+	slots := make(chan struct{}, 8)
+	if h.slow() { // what runs at the same time must not starve renewals
+		slots = make(chan struct{}, 3)
+	}
+	for _, p := range others {
+		t.Run(p.sentence, func(t *testing.T) {
+			t.Parallel()
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			p.test(newEnv(t, &h))
+		})
+	}
+}
+
+// measure finds out how slow the machine is with this pair, so that TTLs leave it
+// enough time.
+func measure(e *env) time.Duration {
+	db, _ := e.open(e.source(), poolSize)
+	defer func() { _ = db.Close() }()
+	l := e.looseLocker(db, &Options{TTL: long})
+	defer func() { _ = l.Close(e.ctx()) }()
+	e.unlock(e.lock(l, e.name("k"))) // what is done once is done
+	const n = 10
+	start := time.Now()
+	for range n {
+		e.unlock(e.lock(l, e.name("k")))
+	}
+	pace := time.Since(start) / n
+	e.Logf("Lock and Unlock take %v here", pace)
+	return pace
+}
+
+// slow reports that a statement costs much computing, as it does if the database
+// is compiled into the test with the race detector. In the modes that keep locks in
+// sessions a lock takes more statements, which compute little.
+func (h *Harness) slow() bool { return h.Sessions == nil && h.pace > 5*time.Millisecond }
+
+// Omitted names the promises that Run does not test, a line for each reason.
+func (h *Harness) Omitted() []string {
+	promises := make(map[string][]string)
+	for _, p := range h.promises() {
+		if missing := h.lacks(p.needs); missing != nil {
+			reason := "the pair has not " + strings.Join(missing, ", not ")
+			promises[reason] = append(promises[reason], p.sentence)
+		}
+	}
+	var omitted []string
+	for _, reason := range slices.Sorted(maps.Keys(promises)) {
+		omitted = append(omitted, reason+": "+strings.Join(promises[reason], "; "))
+	}
+	return omitted
+}

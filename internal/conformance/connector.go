@@ -1,0 +1,159 @@
+package conformance
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"io"
+	"sync/atomic"
+	"time"
+)
+
+// tap counts what goes through a handle, and can slow it down.
+type tap struct {
+	statements atomic.Int64 // also BEGIN and what is prepared
+	delay      atomic.Int64
+}
+
+// slow has the last row of every result come late, when the statement was carried
+// out long ago.
+func (t *tap) slow(d time.Duration) { t.delay.Store(int64(d)) }
+
+// openTapped is sql.Open with a tap in between. The handle's Driver is the real
+// one: a Locker may look at it.
+func openTapped(driver, dsn string) (*sql.DB, *tap, error) {
+	plain, err := sql.Open(driver, dsn)
+	if err != nil {
+		return nil, nil, err
+	}
+	drv := plain.Driver()
+	_ = plain.Close()
+	c := &connector{driver: drv, dsn: dsn, tap: new(tap)}
+	if d, ok := drv.(sqldriver.DriverContext); ok {
+		if c.inner, err = d.OpenConnector(dsn); err != nil {
+			return nil, nil, err
+		}
+	}
+	return sql.OpenDB(c), c.tap, nil
+}
+
+type connector struct {
+	driver sqldriver.Driver
+	inner  sqldriver.Connector // nil if the driver makes none
+	dsn    string
+	tap    *tap
+}
+
+func (c *connector) Driver() sqldriver.Driver { return c.driver }
+
+func (c *connector) Connect(ctx context.Context) (sqldriver.Conn, error) {
+	var conn sqldriver.Conn
+	var err error
+	if c.inner != nil {
+		conn, err = c.inner.Connect(ctx)
+	} else {
+		conn, err = c.driver.Open(c.dsn)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &tapped{Conn: conn, tap: c.tap}, nil
+}
+
+// tapped is a connection. What the real one does not implement it declines in
+// the way that package database/sql provides for.
+type tapped struct {
+	sqldriver.Conn
+	tap *tap
+}
+
+var (
+	_ sqldriver.ConnBeginTx        = (*tapped)(nil)
+	_ sqldriver.ConnPrepareContext = (*tapped)(nil)
+	_ sqldriver.ExecerContext      = (*tapped)(nil)
+	_ sqldriver.QueryerContext     = (*tapped)(nil)
+	_ sqldriver.Pinger             = (*tapped)(nil)
+	_ sqldriver.SessionResetter    = (*tapped)(nil)
+	_ sqldriver.Validator          = (*tapped)(nil)
+	_ sqldriver.NamedValueChecker  = (*tapped)(nil)
+)
+
+func (c *tapped) ExecContext(ctx context.Context, query string, args []sqldriver.NamedValue) (sqldriver.Result, error) {
+	x, ok := c.Conn.(sqldriver.ExecerContext)
+	if !ok {
+		return nil, sqldriver.ErrSkip
+	}
+	c.tap.statements.Add(1)
+	return x.ExecContext(ctx, query, args)
+}
+
+func (c *tapped) QueryContext(ctx context.Context, query string, args []sqldriver.NamedValue) (sqldriver.Rows, error) {
+	x, ok := c.Conn.(sqldriver.QueryerContext)
+	if !ok {
+		return nil, sqldriver.ErrSkip
+	}
+	c.tap.statements.Add(1)
+	rows, err := x.QueryContext(ctx, query, args)
+	if d := c.tap.delay.Load(); d > 0 && err == nil {
+		rows = &slowRows{rows, time.Duration(d)}
+	}
+	return rows, err
+}
+
+type slowRows struct {
+	sqldriver.Rows
+	delay time.Duration
+}
+
+func (r *slowRows) Next(dest []sqldriver.Value) error {
+	err := r.Rows.Next(dest)
+	if err == io.EOF {
+		time.Sleep(r.delay)
+	}
+	return err
+}
+
+func (c *tapped) PrepareContext(ctx context.Context, query string) (sqldriver.Stmt, error) {
+	c.tap.statements.Add(1)
+	if x, ok := c.Conn.(sqldriver.ConnPrepareContext); ok {
+		return x.PrepareContext(ctx, query)
+	}
+	return c.Conn.Prepare(query)
+}
+
+func (c *tapped) BeginTx(ctx context.Context, o sqldriver.TxOptions) (sqldriver.Tx, error) {
+	c.tap.statements.Add(1)
+	if x, ok := c.Conn.(sqldriver.ConnBeginTx); ok {
+		return x.BeginTx(ctx, o)
+	}
+	//lint:ignore SA1019 database/sql does the same with a driver that has no more
+	return c.Conn.Begin()
+}
+
+func (c *tapped) Ping(ctx context.Context) error {
+	if x, ok := c.Conn.(sqldriver.Pinger); ok {
+		return x.Ping(ctx)
+	}
+	return nil
+}
+
+func (c *tapped) ResetSession(ctx context.Context) error {
+	if x, ok := c.Conn.(sqldriver.SessionResetter); ok {
+		return x.ResetSession(ctx)
+	}
+	return nil
+}
+
+func (c *tapped) IsValid() bool {
+	if x, ok := c.Conn.(sqldriver.Validator); ok {
+		return x.IsValid()
+	}
+	return true
+}
+
+func (c *tapped) CheckNamedValue(v *sqldriver.NamedValue) error {
+	if x, ok := c.Conn.(sqldriver.NamedValueChecker); ok {
+		return x.CheckNamedValue(v)
+	}
+	return sqldriver.ErrSkip
+}

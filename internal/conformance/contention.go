@@ -1,0 +1,250 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/sqllock/sqllock"
+)
+
+var crowdPromises = []promise{
+	{sentence: "200 goroutines of two Lockers never overlap on 50 names", test: testCrowd, alone: true},
+	{sentence: "three processes never overlap and lose no update", test: testProcessCrowd, alone: true},
+}
+
+// work is a number of visits to places that only one may be in at a time. The
+// places are files, so that several processes can be sent to them.
+type work struct {
+	Dir    string
+	Prefix string // of the names of the places
+	Places int
+	Visits int
+	Seed   uint64
+}
+
+// run makes the visits, each under the lock of its place.
+func (w *work) run(l *sqllock.Locker) answer {
+	r := rand.New(rand.NewPCG(w.Seed, 0))
+	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
+	defer cancel()
+	for range w.Visits {
+		place := strconv.Itoa(r.IntN(w.Places))
+		err := l.Do(ctx, w.Prefix+place, func(ctx context.Context, lease *sqllock.Lease) error {
+			return w.visit(filepath.Join(w.Dir, place), lease)
+		})
+		if err != nil {
+			return failure(err)
+		}
+	}
+	return answer{}
+}
+
+// visit fails if somebody else is in the place, or if somebody was with a token
+// that is not lower. It adds one to the count of the visits, with a pause in
+// which another would do damage.
+func (w *work) visit(place string, lease *sqllock.Lease) error {
+	door, err := os.OpenFile(place+".inside", os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("somebody is in: %w", err)
+	}
+	_ = door.Close()
+	count, last, err := readPlace(place)
+	if err != nil {
+		return err
+	}
+	if lease.Token() <= last {
+		return fmt.Errorf("token %d follows token %d", lease.Token(), last)
+	}
+	time.Sleep(200 * time.Microsecond)
+	if err := os.WriteFile(place, fmt.Appendln(nil, count+1, lease.Token()), 0o600); err != nil {
+		return err
+	}
+	return os.Remove(place + ".inside")
+}
+
+func readPlace(place string) (count, token int64, err error) {
+	b, err := os.ReadFile(place)
+	if os.IsNotExist(err) {
+		return 0, 0, nil
+	}
+	if err == nil {
+		_, err = fmt.Sscan(string(b), &count, &token)
+	}
+	return count, token, err
+}
+
+// visits counts the visits of all.
+func (e *env) visits(w *work) (sum int64) {
+	e.Helper()
+	for i := range w.Places {
+		n, _, err := readPlace(filepath.Join(w.Dir, strconv.Itoa(i)))
+		if err != nil {
+			e.Error(err)
+		}
+		sum += n
+	}
+	return sum
+}
+
+func testCrowd(e *env) {
+	const goroutines = 200
+	places := work{Dir: e.TempDir(), Prefix: e.name(""), Places: 50, Visits: 4}
+	if e.h.slow() {
+		places.Visits = 1
+	}
+	var lockers []*sqllock.Locker
+	for range 2 { // each with a pool of its own, of which a lock may take a connection
+		db, _ := e.open(e.source(), poolSize)
+		lockers = append(lockers, e.lockerOn(db, &Options{TTL: long, RetryMax: 50 * time.Millisecond}))
+	}
+	var wg sync.WaitGroup
+	for i := range goroutines {
+		w := places
+		w.Seed = uint64(i)
+		wg.Go(func() {
+			if a := w.run(lockers[i%len(lockers)]); a.Err != "" {
+				e.Error(a.Err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := e.visits(&places); n != goroutines*int64(places.Visits) {
+		e.Errorf("%d visits were counted, %d were made", n, goroutines*places.Visits)
+	}
+}
+
+func testProcessCrowd(e *env) {
+	const processes = 3
+	places := work{Dir: e.TempDir(), Prefix: e.name(""), Places: 3, Visits: 40}
+	var children []*process
+	for i := range processes {
+		children = append(children, e.start(long, fmt.Sprint("process ", i)))
+	}
+	for i, p := range children {
+		w := places
+		w.Seed = uint64(i)
+		p.send(order{Do: "work", Work: &w})
+	}
+	for _, p := range children {
+		if a := p.readWithin(3 * patience); a.Err != "" {
+			e.Error(a.Err)
+		}
+	}
+	if n := e.visits(&places); n != processes*int64(places.Visits) {
+		e.Errorf("%d visits were counted, %d were made", n, processes*places.Visits)
+	}
+}
+
+// room is what readers and writers share and change. It is told of everybody who
+// comes in, while he is in.
+type room struct {
+	mu      sync.Mutex
+	readers int
+	writers int
+	wrote   int64 // the highest token of a writer
+	read    int64 // the highest token of a reader
+	visits  int
+}
+
+// enter notes that somebody is in. It returns what is wrong with that.
+func (r *room) enter(lease *sqllock.Lease) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.visits++
+	token := lease.Token()
+	if lease.Shared() {
+		r.readers++
+		if r.writers > 0 {
+			return fmt.Errorf("a reader is in beside %d writers", r.writers)
+		}
+		if token <= r.wrote {
+			return fmt.Errorf("a reader with token %d follows a writer with token %d", token, r.wrote)
+		}
+		r.read = max(r.read, token)
+		return nil
+	}
+	r.writers++
+	if r.writers > 1 || r.readers > 0 {
+		return fmt.Errorf("%d writers and %d readers are in", r.writers, r.readers)
+	}
+	if token <= r.wrote || token <= r.read {
+		return fmt.Errorf("a writer with token %d follows writers up to %d and readers up to %d", token, r.wrote, r.read)
+	}
+	r.wrote = token
+	return nil
+}
+
+func (r *room) leave(lease *sqllock.Lease) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if lease.Shared() {
+		r.readers--
+	} else {
+		r.writers--
+	}
+}
+
+// visit comes in once, as a reader or a writer.
+func (r *room) visit(ctx context.Context, l *sqllock.Locker, name string, shared bool, stay time.Duration) error {
+	lock := l.Lock
+	if shared {
+		lock = l.RLock
+	}
+	lease, err := lock(ctx, name)
+	if err != nil {
+		return err
+	}
+	wrong := r.enter(lease)
+	time.Sleep(stay)
+	if err := context.Cause(lease.Context()); err != nil && wrong == nil {
+		wrong = fmt.Errorf("lost on the way: %w", err)
+	}
+	r.leave(lease)
+	if err := lease.Unlock(ctx); err != nil {
+		return err
+	}
+	return wrong
+}
+
+func testMixedCrowd(e *env) {
+	const lockers, goroutines, names = 2, 8, 2
+	rounds := 12
+	if e.h.slow() {
+		rounds = 4
+	}
+	prefix, rooms := e.name(""), [names]room{}
+	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
+	defer cancel()
+	var wg sync.WaitGroup
+	for range lockers {
+		db, _ := e.open(e.source(), e.roomy()/2)
+		l := e.lockerOn(db, &Options{TTL: long, RetryMax: 20 * time.Millisecond})
+		for seed := range uint64(goroutines) {
+			r := rand.New(rand.NewPCG(seed, uint64(rounds)))
+			wg.Go(func() {
+				for range rounds {
+					k := r.IntN(names)
+					stay := time.Duration(r.IntN(2000)) * time.Microsecond
+					if err := rooms[k].visit(ctx, l, fmt.Sprint(prefix, k), r.IntN(4) > 0, stay); err != nil {
+						e.Error(err)
+						return
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	visits := 0
+	for i := range rooms {
+		visits += rooms[i].visits
+	}
+	if want := lockers * goroutines * rounds; visits != want {
+		e.Errorf("%d visits were counted, %d were made", visits, want)
+	}
+}

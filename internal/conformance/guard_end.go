@@ -1,0 +1,221 @@
+package conformance
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/sqllock/sqllock"
+)
+
+func testUnlockGuarded(e *env) {
+	ttl := e.ttl(2 * time.Second)
+	var c crashes
+	l, other := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: long, RetryMax: 20 * time.Millisecond, Hooks: c.hooks()})
+	lease := e.lock(l, e.name("k"))
+	tx := e.begin(sql.LevelDefault)
+	e.guard(lease, tx)
+	e.wantError("Unlock while a transaction guards", lease.Unlock(e.ctx()), sqllock.ErrGuarded)
+	e.wantError("a second Unlock", lease.Unlock(e.ctx()), sqllock.ErrNotHeld)
+	e.wantError("the context", context.Cause(lease.Context()), sqllock.ErrUnlocked)
+	waiting := locking(e.ctx(), other, lease.Name())
+	time.Sleep(ttl + ttl/4)
+	silent(e, waiting, "Lock returned past a guard")
+	if err := tx.Commit(); err != nil {
+		e.Errorf("Commit: %v", err)
+	}
+	e.unlock(e.granted(waiting))
+	if told := c.of(lease.Name()); len(told) > 0 && e.h.Driver != "sqlite" { // where a transaction that guards keeps renewals out
+		e.Errorf("a holder who has unlocked is told to have crashed: %+v", told)
+	}
+
+	lease = e.lock(e.locker(&Options{TTL: time.Hour}), e.name("for long")) // which expires for nobody
+	tx = e.begin(sql.LevelDefault)
+	e.guard(lease, tx)
+	e.wantError("Unlock while a transaction guards", lease.Unlock(e.ctx()), sqllock.ErrGuarded)
+	time.Sleep(time.Second)
+	_ = tx.Rollback()
+	e.wantFree(other, lease.Name(), 5*time.Second)
+
+	lease = e.lock(l, e.name("rolled back"))
+	tx = e.begin(sql.LevelDefault)
+	e.guard(lease, tx)
+	_ = tx.Rollback()
+	e.unlock(lease)
+	e.unlock(e.try(other, lease.Name()))
+}
+
+func testCloseGuarded(e *env) {
+	l, other := e.looseLocker(e.handle(), &Options{TTL: time.Hour}), e.locker(&Options{TTL: long})
+	lease := e.lock(l, e.name("k"))
+	tx := e.begin(sql.LevelDefault)
+	e.guard(lease, tx)
+	e.wantError("Unlock while a transaction guards", lease.Unlock(e.ctx()), sqllock.ErrGuarded)
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	closed := make(chan error, 1)
+	go func() { closed <- l.Close(e.ctx()) }()
+	select {
+	case err := <-closed:
+		e.Errorf("Close returned %v while the name is not free", err)
+	case <-ctx.Done():
+	}
+	_ = tx.Rollback()
+	if err := receive(e, closed, "Close returns"); err != nil {
+		e.Errorf("Close: %v", err)
+	}
+	e.unlock(e.try(other, lease.Name()))
+}
+
+func testCloseGuardedInTime(e *env) {
+	ttl := e.ttl(2 * time.Second)
+	l, other := e.looseLocker(e.handle(), &Options{TTL: ttl, StatementTimeout: 500 * time.Millisecond}), e.locker(&Options{TTL: long})
+	lease := e.lock(l, e.name("k"))
+	tx := e.begin(sql.LevelDefault)
+	e.guard(lease, tx)
+	e.wantError("Unlock while a transaction guards", lease.Unlock(e.ctx()), sqllock.ErrGuarded)
+	ctx, cancel := context.WithTimeout(context.Background(), 0)
+	defer cancel()
+	closed := make(chan error, 1)
+	go func() { closed <- l.Close(ctx) }()
+	e.wantError("Close while a transaction guards", receive(e, closed, "Close returns"), context.DeadlineExceeded)
+	if err := tx.Rollback(); err != nil {
+		e.Errorf("Rollback: %v", err)
+	}
+	e.wantFree(other, lease.Name(), ttl+2*time.Second)
+}
+
+func testDoGuarded(e *env) {
+	l, other := e.locker(&Options{TTL: e.ttl(2 * time.Second)}), e.locker(&Options{TTL: long})
+	name := e.name("k")
+	tx := e.begin(sql.LevelDefault)
+	err := l.Do(e.ctx(), name, func(ctx context.Context, lease *sqllock.Lease) error { return lease.Guard(ctx, tx) })
+	e.wantError("Do", err, sqllock.ErrGuarded)
+	waiting := locking(e.ctx(), other, name)
+	time.Sleep(e.ttl(2*time.Second) + 300*time.Millisecond)
+	silent(e, waiting, "Lock returned past a guard")
+	_ = tx.Rollback()
+	e.unlock(e.granted(waiting))
+}
+
+// testGuardIsolation has a transaction read before something happens to the lease
+// that it guards afterwards.
+func testGuardIsolation(e *env) {
+	book := e.ledger()
+	for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
+		short, silentOne := e.locker(&Options{TTL: e.ttl(2 * time.Second)}), e.locker(&Options{TTL: sqllock.MaxTTL})
+		other := e.locker(&Options{TTL: time.Minute})
+		first := func(tx *sql.Tx) {
+			e.Helper()
+			var n int
+			if err := tx.QueryRow(`SELECT count(*) FROM ` + book.table).Scan(&n); err != nil {
+				e.Fatal(err)
+			}
+		}
+
+		lease := e.lock(short, e.name("renewed"))
+		tx := e.begin(level)
+		first(tx)
+		before := e.row(lease.Name()).ExpiresAt
+		e.eventually(patience, "the lease is renewed", func() bool { return e.row(lease.Name()).ExpiresAt > before })
+		if err := lease.Guard(e.ctx(), tx); err != nil {
+			e.Errorf("%s: Guard after a renewal: %v", level, err)
+		}
+		_ = tx.Rollback()
+		e.unlock(lease)
+
+		for what, reap := range map[string]bool{"a reaper and a new holder": true, "a new holder": false} {
+			lease = e.lock(silentOne, e.name("succeeded"))
+			tx = e.begin(level)
+			first(tx)
+			e.expire(lease.Name())
+			if reap {
+				if _, err := other.Reaper().Reap(e.ctx()); err != nil {
+					e.Errorf("Reap: %v", err)
+				}
+			}
+			next := e.lock(other, lease.Name())
+			err := lease.Guard(e.ctx(), tx)
+			if err == nil {
+				e.Errorf("%s: after %s Guard let the former holder write", level, what)
+			}
+			_ = tx.Rollback()
+			_ = lease.Unlock(e.ctx())
+			e.live(next)
+			e.unlock(next)
+		}
+
+		lease = e.lock(silentOne, e.name("unlocked and locked again")) // by Unlocks of guarded leases
+		tx = e.begin(level)
+		first(tx)
+		e.unlockedIsFenced(tx, lease, other, level)
+	}
+}
+
+// unlockedIsFenced checks that a lease which was guarded, unlocked, and had by other
+// since, cannot be guarded in a transaction that began before.
+func (e *env) unlockedIsFenced(tx *sql.Tx, lease *sqllock.Lease, other *sqllock.Locker, level sql.IsolationLevel) {
+	e.Helper()
+	if err := lease.InTx(e.ctx(), nil, func(context.Context, *sql.Tx) error { return nil }); err != nil {
+		e.Errorf("InTx: %v", err)
+	}
+	e.unlock(lease)
+	e.unlock(e.lock(other, lease.Name()))
+	if err := lease.Guard(e.ctx(), tx); err == nil {
+		e.Errorf("%s: Guard of an unlocked lease", level)
+	}
+	_ = tx.Rollback()
+}
+
+func testGuardForeign(e *env) {
+	elsewhere, _ := e.open(e.h.Fresh(e.T), poolSize)
+	e.fresh()
+	l := e.locker(&Options{TTL: long})
+	lease := e.lock(l, e.name("k"))
+	tx, err := elsewhere.BeginTx(e.ctx(), nil)
+	if err != nil {
+		e.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	e.wantError("Guard", lease.Guard(e.ctx(), tx), sqllock.ErrInvalidOption)
+	e.live(lease)
+	e.unlock(lease)
+}
+
+func testGuardOver(e *env) {
+	l := e.locker(&Options{TTL: long})
+	lease := e.lock(l, e.name("k"))
+	e.wantError("Guard without a transaction", lease.Guard(e.ctx(), nil), sqllock.ErrInvalidOption)
+	tx := e.begin(sql.LevelDefault)
+	_ = tx.Rollback()
+	e.wantError("Guard in a finished transaction", lease.Guard(e.ctx(), tx), sql.ErrTxDone)
+	e.live(lease)
+	e.unlock(lease)
+	e.wantError("Guard of an unlocked lease", lease.Guard(e.ctx(), e.begin(sql.LevelDefault)), sqllock.ErrNotHeld)
+	if err := lease.Unlock(e.ctx()); !errors.Is(err, sqllock.ErrNotHeld) {
+		e.Errorf("Unlock: %v", err)
+	}
+}
+
+// testGuardLatePacket has the reply to a grant get lost. What cleans up after it
+// must not pass a guard.
+func testGuardLatePacket(e *env) {
+	p, l := e.proxied(&Options{TTL: long, RetryMax: 50 * time.Millisecond})
+	other := e.locker(&Options{TTL: long, RetryMax: 20 * time.Millisecond})
+	e.eachRequest(l, func(name string, n int64) int64 {
+		seen := requests(p, name, n, n, loseReply)
+		lease := e.lock(l, name)
+		asked := seen.Load()
+		p.OnUp(nil)
+		tx := e.begin(sql.LevelDefault)
+		e.guard(lease, tx)
+		e.wantError("Unlock while a transaction guards", lease.Unlock(e.ctx()), sqllock.ErrGuarded)
+		waiting := locking(e.ctx(), other, name)
+		time.Sleep(200 * time.Millisecond)
+		silent(e, waiting, "Lock returned past a guard")
+		_ = tx.Rollback()
+		e.unlock(e.granted(waiting))
+		return asked
+	})
+}
