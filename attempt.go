@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/batch"
 	"github.com/sqllock/sqllock/internal/clock"
 )
 
@@ -47,7 +48,7 @@ func (l *Locker) newAttempt(name, owner string, o lockOptions) *attempt {
 }
 
 // reply is what came of one request for a name.
-type reply = answer[driver.GrantResult]
+type reply = batch.Reply[driver.GrantResult]
 
 // ask sends one request. It returns a hold, or who holds the name, or an error.
 //
@@ -56,9 +57,9 @@ type reply = answer[driver.GrantResult]
 func (a *attempt) ask(ctx context.Context) (*hold, *HeldError, error) {
 	a.asked++
 	l := a.l
-	r, ok := l.grants.do(ctx, l.gate.ending, a.req, l.grantKind(a), l.cfg.timeout(a.opts.ttl))
+	r, ok := l.grants.Do(ctx, l.gate.ending, a.req, l.grantKind(a), l.cfg.timeout(a.opts.ttl))
 	switch {
-	case ok && r.res.Found && a.unclear:
+	case ok && r.Result.Found && a.unclear:
 		return a.confirm(ctx, r)
 	case ok:
 		return a.take(r)
@@ -69,10 +70,10 @@ func (a *attempt) ask(ctx context.Context) (*hold, *HeldError, error) {
 }
 
 // grantKind tells with which requests that of an attempt can go together.
-func (l *Locker) grantKind(a *attempt) kind {
-	k := kind{group: group(a.opts.ttl), alone: a.alone, bulky: len(a.req.Value) > 0}
+func (l *Locker) grantKind(a *attempt) batch.Kind {
+	k := batch.Kind{Group: group(a.opts.ttl), Isolated: a.alone, Large: len(a.req.Value) > 0}
 	if a.req.Shared {
-		k.flags = 1
+		k.Flags = 1
 	}
 	return k
 }
@@ -94,23 +95,23 @@ func (l *Locker) sendGrants(ctx context.Context, reqs []driver.GrantRequest) ([]
 // that was sent: whoever has the name then keeps it from both. It reports false if that
 // is the request itself, which must have been sent before.
 func (l *Locker) refuse(sent *driver.GrantRequest, r reply, req *driver.GrantRequest) (reply, bool) {
-	r.crowd = true
-	if r.err != nil {
+	r.SharedBatch = true
+	if r.Err != nil {
 		return r, true
 	}
-	res := r.res
-	r.res = driver.GrantResult{Now: res.Now, Holder: res.Holder}
+	res := r.Result
+	r.Result = driver.GrantResult{Now: res.Now, Holder: res.Holder}
 	if res.Granted {
-		r.res.Holder = driver.Holder{Acq: sent.Acq, Owner: sent.Owner, Label: l.cfg.label, Version: res.Version,
+		r.Result.Holder = driver.Holder{Acq: sent.Acq, Owner: sent.Owner, Label: l.cfg.label, Version: res.Version,
 			Since: res.Now, Until: res.Now + res.Remaining.Microseconds()}
 	}
-	return r, r.res.Holder.Acq != req.Acq
+	return r, r.Result.Holder.Acq != req.Acq
 }
 
 // confirm is take for what an earlier request of the attempt got whose reply was
 // lost. If ctx ends meanwhile it is given back.
 func (a *attempt) confirm(ctx context.Context, r reply) (*hold, *HeldError, error) {
-	confirmed, err := a.l.await(ctx, func() reply { return a.l.confirm(a.req, r.res.Version, a.l.cfg.timeout(a.opts.ttl)) })
+	confirmed, err := a.l.await(ctx, func() reply { return a.l.confirm(a.req, r.Result.Version, a.l.cfg.timeout(a.opts.ttl)) })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -143,16 +144,16 @@ func (l *Locker) await(ctx context.Context, request func() reply) (reply, error)
 func (l *Locker) confirm(req driver.GrantRequest, version int64, timeout time.Duration) (r reply) {
 	ctx, cancel := context.WithTimeout(l.base, timeout)
 	defer cancel()
-	r.before = l.clock.Now()
-	defer func() { r.after = l.clock.Now() }()
+	r.Before = l.clock.Now()
+	defer func() { r.After = l.clock.Now() }()
 	res, err := l.mode.renew(ctx, []driver.RenewRequest{{Name: req.Name, Acq: req.Acq, Version: version, TTL: req.TTL, Holds: 1, Shared: req.Shared}}, true, 0)
 	switch {
 	case err != nil:
-		r.err = err
+		r.Err = err
 	case res.Status[0] == driver.Renewed:
-		r.res = driver.GrantResult{Granted: true, Found: true, Version: version, Remaining: req.TTL, Now: res.Now}
+		r.Result = driver.GrantResult{Granted: true, Found: true, Version: version, Remaining: req.TTL, Now: res.Now}
 	default: // it has expired meanwhile, or was ended: ask again
-		r.res = driver.GrantResult{Now: res.Now}
+		r.Result = driver.GrantResult{Now: res.Now}
 	}
 	return r
 }
@@ -160,9 +161,9 @@ func (l *Locker) confirm(req driver.GrantRequest, version int64, timeout time.Du
 // disown gives back what a request got that nobody waits for any more.
 func (l *Locker) disown(req *driver.GrantRequest, r reply) {
 	switch {
-	case r.res.Granted: // if an earlier request got no reply the attempt gives it back as well
+	case r.Result.Granted: // if an earlier request got no reply the attempt gives it back as well
 		l.giveBack(*req, false)
-	case r.err != nil && l.mode.classify(r.err) == driver.Unclear:
+	case r.Err != nil && l.mode.classify(r.Err) == driver.Unclear:
 		l.giveBack(*req, true)
 	}
 }
@@ -180,19 +181,19 @@ func (l *Locker) giveBack(req driver.GrantRequest, unclear bool) {
 
 // take reads a reply.
 func (a *attempt) take(r reply) (*hold, *HeldError, error) {
-	a.crowd = r.crowd
+	a.crowd = r.SharedBatch
 	switch {
-	case r.err != nil:
-		if !a.unclear && a.l.mode.classify(r.err) == driver.Unclear {
-			a.unclear, a.since = true, r.before
+	case r.Err != nil:
+		if !a.unclear && a.l.mode.classify(r.Err) == driver.Unclear {
+			a.unclear, a.since = true, r.Before
 		}
-		a.alone = a.alone || r.crowd
-		a.err = r.err
-		return nil, nil, r.err
-	case !r.res.Granted:
+		a.alone = a.alone || r.SharedBatch
+		a.err = r.Err
+		return nil, nil, r.Err
+	case !r.Result.Granted:
 		a.err, a.told = nil, true
-		a.holder = r.res.Holder
-		a.left = time.Duration(r.res.Holder.Until-r.res.Now) * time.Microsecond
+		a.holder = r.Result.Holder
+		a.left = time.Duration(r.Result.Holder.Until-r.Result.Now) * time.Microsecond
 		return nil, newHeldError(a.req.Name, a.holder), nil
 	}
 	return a.hold(r), nil, nil
@@ -209,24 +210,24 @@ func (a *attempt) hold(r reply) *hold {
 		explicit: a.owner != "",
 		shared:   a.opts.shared,
 		unclear:  a.unclear,
-		token:    r.res.Version,
+		token:    r.Result.Version,
 		ttl:      a.opts.trusted(),
 		timeout:  a.l.cfg.timeout(a.opts.ttl),
 		minHold:  a.opts.minHold,
 		delay:    a.opts.lockDelay,
 		limit:    never,
-		granted:  r.after,
+		granted:  r.After,
 	}
 	if a.opts.hasMaxHold {
-		h.limit = r.before + a.opts.maxHold
-		if r.res.Found && a.unclear {
+		h.limit = r.Before + a.opts.maxHold
+		if r.Result.Found && a.unclear {
 			h.limit = a.since + a.opts.maxHold
 		}
 	}
 	beyond := max(a.req.TTL-h.ttl, 0) // what the row is kept for longer than the holder trusts it
-	left := min(h.ttl, r.res.Remaining-beyond)
-	h.last = h.limit-r.before <= left
-	h.deadline.Store(int64(min(h.limit, r.before+clock.Trust(left))))
+	left := min(h.ttl, r.Result.Remaining-beyond)
+	h.last = h.limit-r.Before <= left
+	h.deadline.Store(int64(min(h.limit, r.Before+clock.Trust(left))))
 	return h
 }
 

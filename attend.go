@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/batch"
 )
 
 // run sees to the tickets until there are none.
@@ -74,42 +75,42 @@ func (t *tickets) plan(x *ticket, due time.Duration) {
 func (t *tickets) ask(x *ticket) {
 	x.asking = true
 	x.asked++
-	t.calls.add(&call[driver.TicketRequest, driver.TicketResult]{
-		req: x.req, kind: x.kind, timeout: x.timeout,
-		done: func(a answer[driver.TicketResult]) { t.answered(x, a) },
+	t.calls.Add(&batch.Pending[driver.TicketRequest, driver.TicketResult]{
+		Request: x.req, Kind: x.kind, Timeout: x.timeout,
+		Done: func(a batch.Reply[driver.TicketResult]) { t.answered(x, a) },
 	})
 }
 
 // answered acts on what the database said of one ticket.
-func (t *tickets) answered(x *ticket, a answer[driver.TicketResult]) {
+func (t *tickets) answered(x *ticket, a batch.Reply[driver.TicketResult]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	x.asking = false
 	fault := driver.Fault(0)
-	if a.err != nil {
-		fault = t.l.mode.classify(a.err)
+	if a.Err != nil {
+		fault = t.l.mode.classify(a.Err)
 		if fault == driver.Unclear && !x.unclear {
-			x.unclear, x.since = true, a.before
+			x.unclear, x.since = true, a.Before
 		}
 	}
-	r := reply{before: a.before, after: a.after, res: a.res.GrantResult, err: a.err}
+	r := reply{Before: a.Before, After: a.After, Result: a.Result.GrantResult, Err: a.Err}
 	switch {
 	case x.left:
 		t.cancel(x)
 	case x.over: // what this one has done is undone after Unlock
 	case x.answer != nil:
 		t.finish(x, *x.answer)
-	case a.err == nil && a.res.Granted && a.res.Found && x.unclear:
+	case a.Err == nil && a.Result.Granted && a.Result.Found && x.unclear:
 		x.asking = true
 		t.l.gate.resume()
-		t.wg.Go(func() { t.confirm(x, a.res.Version) })
-	case a.err == nil && a.res.Granted:
+		t.wg.Go(func() { t.confirm(x, a.Result.Version) })
+	case a.Err == nil && a.Result.Granted:
 		t.finish(x, r)
 	case fault == driver.Refused:
-		t.fail(x, a.err)
-	case a.err != nil:
-		x.err = a.err
-		x.kind.alone = x.kind.alone || a.crowd
+		t.fail(x, a.Err)
+	case a.Err != nil:
+		x.err = a.Err
+		x.kind.Isolated = x.kind.Isolated || a.SharedBatch
 		t.plan(x, t.l.clock.Now()+x.pauses.next())
 		t.kick()
 	default:
@@ -128,12 +129,12 @@ func (t *tickets) confirm(x *ticket, version int64) {
 	case x.left:
 		t.cancel(x)
 	case x.over:
-	case r.err == nil && r.res.Granted:
+	case r.Err == nil && r.Result.Granted:
 		t.finish(x, r)
 	case x.answer != nil:
 		t.finish(x, *x.answer)
 	default:
-		x.err = r.err
+		x.err = r.Err
 		t.plan(x, t.l.clock.Now()+x.pauses.next())
 		t.kick()
 	}
@@ -141,13 +142,13 @@ func (t *tickets) confirm(x *ticket, version int64) {
 
 // told notes who is in the way, and plans when to ask again: to keep the ticket
 // alive, or when the name may be free; the caller holds mu.
-func (t *tickets) told(x *ticket, a *answer[driver.TicketResult]) {
+func (t *tickets) told(x *ticket, a *batch.Reply[driver.TicketResult]) {
 	now := t.l.clock.Now()
 	x.told, x.err = true, nil
-	x.holder = a.res.Holder
-	x.until = time.Duration(x.holder.Until-a.res.Now) * time.Microsecond
+	x.holder = a.Result.Holder
+	x.until = time.Duration(x.holder.Until-a.Result.Now) * time.Microsecond
 	due := now + x.req.Life/3
-	if a.res.Ahead == 0 {
+	if a.Result.Ahead == 0 {
 		switch {
 		case x.until > 0: // it is over at the earliest when the reply came that much later
 			due = min(due, now+x.until+time.Millisecond)

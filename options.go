@@ -105,9 +105,9 @@ type config struct {
 	hooks            Hooks
 	reaper           ReaperOptions
 
-	batch   int // requests in a statement, at most
-	lanes   int // statements of one kind under way, at most
-	barging bool
+	batch       int // requests in a statement, at most
+	maxInFlight int // statements of one kind under way, at most
+	barging     bool
 
 	sessions      bool          // locks are kept by sessions of the database
 	silentHolders bool          // the server need not end a silent session
@@ -140,7 +140,7 @@ func (o *UniqueOptions) config() (config, error) {
 		statementTimeout: min(o.StatementTimeout, forever),
 		logger:           o.Logger,
 		batch:            cmp.Or(o.MaxBatch, DefaultMaxBatch),
-		lanes:            cmp.Or(o.MaxInFlight, DefaultMaxInFlight),
+		maxInFlight:      cmp.Or(o.MaxInFlight, DefaultMaxInFlight),
 		barging:          o.Barging,
 	}
 	if o.Hooks != nil {
@@ -170,8 +170,8 @@ func (c *config) validate() error {
 	if c.batch < 1 || c.batch > maxBatch {
 		return fmt.Errorf("%w: MaxBatch %d: must be from 1 to %d", ErrInvalidOption, c.batch, maxBatch)
 	}
-	if c.lanes < 1 {
-		return fmt.Errorf("%w: MaxInFlight %d: must be positive", ErrInvalidOption, c.lanes)
+	if c.maxInFlight < 1 {
+		return fmt.Errorf("%w: MaxInFlight %d: must be positive", ErrInvalidOption, c.maxInFlight)
 	}
 	if c.statementTimeout != 0 && c.statementTimeout < 10*time.Millisecond {
 		return fmt.Errorf("%w: StatementTimeout %v: must be at least 10ms", ErrInvalidOption, c.statementTimeout)

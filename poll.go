@@ -127,7 +127,7 @@ func (t *tickets) seen(row *driver.Row, before time.Duration) (changed bool) {
 			t.plan(x, t.l.clock.Now())
 			return true
 		}
-		t.finish(x, reply{before: before, after: t.l.clock.Now(), res: driver.GrantResult{
+		t.finish(x, reply{Before: before, After: t.l.clock.Now(), Result: driver.GrantResult{
 			Granted: true, Found: true, Version: row.Holder.Version, Remaining: left, Now: row.Now,
 		}})
 		return true

@@ -81,7 +81,7 @@ func (a *attempt) takeOver(ctx context.Context, version int64) (*hold, error) {
 			a.unclear, a.since = true, before
 		}
 		return nil, err
-	case r.err == nil && !r.res.Granted:
+	case r.Err == nil && !r.Result.Granted:
 		l.letGoHere(a.req.Name, version)
 		return nil, nil
 	}
@@ -94,9 +94,9 @@ func (l *Locker) resume(req driver.ResumeRequest, timeout time.Duration) (r repl
 	ctx, cancel := context.WithTimeout(l.base, timeout)
 	defer cancel()
 	defer l.keeper.stir()
-	r.before = l.clock.Now()
-	r.res, r.err = l.mode.resume(ctx, req)
-	r.after = l.clock.Now()
+	r.Before = l.clock.Now()
+	r.Result, r.Err = l.mode.resume(ctx, req)
+	r.After = l.clock.Now()
 	return r
 }
 

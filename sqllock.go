@@ -20,6 +20,7 @@
 package sqllock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/batch"
 	"github.com/sqllock/sqllock/internal/clock"
 )
 
@@ -41,8 +43,8 @@ type Locker struct {
 	queue  *queue
 	keeper *keeper
 
-	grants   *collector[driver.GrantRequest, driver.GrantResult]
-	releases *collector[driver.ReleaseRequest, driver.ReleaseResult]
+	grants   *batch.Batcher[driver.GrantRequest, driver.GrantResult]
+	releases *batch.Batcher[driver.ReleaseRequest, driver.ReleaseResult]
 	tickets  *tickets
 
 	undo   *undo
@@ -69,25 +71,22 @@ func newLocker(id driver.ID, cfg config, m mode, c clock.Clock) *Locker {
 	}
 	l.base, l.stop = context.WithCancel(context.Background())
 	l.keeper = newKeeper(m, c, &l.cfg, l.events)
-	swift, lanes, most := 1, cfg.lanes, cfg.batch
-	if m.single() {
-		swift, lanes, most = math.MaxInt, math.MaxInt, 1
-	}
-	l.grants = &collector[driver.GrantRequest, driver.GrantResult]{
-		send: l.sendGrants, parts: l.parts, clock: c, gate: l.gate, base: l.base, swift: swift, lanes: lanes, most: most,
-		key:   func(r *driver.GrantRequest) string { return r.Name },
-		apart: func(r *driver.GrantRequest) string { return l.apart(r.Name, r.Acq, r.Shared) },
-		late:  l.disown,
+	grants := batch.Options[driver.GrantRequest, driver.GrantResult]{
+		Send:        l.sendGrants,
+		SortKey:     func(r *driver.GrantRequest) string { return r.Name },
+		DistinctKey: func(r *driver.GrantRequest) string { return l.apart(r.Name, r.Acq, r.Shared) },
+		Late:        l.disown,
 	}
 	if !cfg.sessions {
-		l.grants.follow = l.refuse
+		grants.Follow = l.refuse
 	}
-	l.releases = &collector[driver.ReleaseRequest, driver.ReleaseResult]{
-		send: l.sendReleases, parts: l.parts, clock: c, gate: l.gate, base: l.base, swift: swift, lanes: lanes, most: most,
-		key:   func(r *driver.ReleaseRequest) string { return r.Name },
-		apart: func(r *driver.ReleaseRequest) string { return l.apart(r.Name, r.Acq, r.Shared) },
-		late:  func(*driver.ReleaseRequest, answer[driver.ReleaseResult]) {}, // whoever left goes on to free it
-	}
+	l.grants = newBatcher(l, grants)
+	l.releases = newBatcher(l, batch.Options[driver.ReleaseRequest, driver.ReleaseResult]{
+		Send:        l.sendReleases,
+		SortKey:     func(r *driver.ReleaseRequest) string { return r.Name },
+		DistinctKey: func(r *driver.ReleaseRequest) string { return l.apart(r.Name, r.Acq, r.Shared) },
+		// A caller that has left goes on to free the name, so that no late reply matters.
+	})
 	l.tickets = newTickets(l, m.lining())
 	l.undo = newUndo(m, cfg.sessions, c, l.events, l.tickets.nudge)
 	m.watch(l.sessionEnded)
@@ -98,6 +97,17 @@ func newLocker(id driver.ID, cfg config, m mode, c clock.Clock) *Locker {
 		l.reaped.Go(func() { _ = l.reaper.Run(ctx) })
 	}
 	return l
+}
+
+// newBatcher completes the options of a batcher with what is the same for all batchers of
+// a Locker.
+func newBatcher[Q, R any](l *Locker, o batch.Options[Q, R]) *batch.Batcher[Q, R] {
+	o.Splits, o.Clock, o.Base, o.Began, o.Ended = l.parts, l.clock, l.base, l.gate.resume, l.gate.leave
+	o.MaxFast, o.MaxInFlight, o.MaxSize = 1, cmp.Or(o.MaxInFlight, l.cfg.maxInFlight), l.cfg.batch
+	if l.mode.single() {
+		o.MaxFast, o.MaxInFlight, o.MaxSize = math.MaxInt, math.MaxInt, 1
+	}
+	return batch.New(o)
 }
 
 // Close ends the Locker. New calls, and calls that wait, return [ErrClosed]. The
@@ -136,8 +146,8 @@ func (l *Locker) Close(ctx context.Context) error {
 	l.reaped.Wait()
 	l.keeper.close()
 	l.tickets.join()
-	l.grants.join()
-	l.releases.join()
+	l.grants.Close()
+	l.releases.Close()
 	l.undo.close()
 	errs = append(errs, l.mode.close(), l.events.close(requests))
 	return errors.Join(errs...)

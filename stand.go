@@ -60,14 +60,14 @@ func (l *Locker) standOnce(ctx context.Context, w *waiter, a *attempt) (*Lease, 
 // could be used, there is neither a lease nor an error.
 func (a *attempt) served(ctx context.Context, x *ticket, r reply) (*Lease, error) {
 	a.learn(x)
-	if r.err == nil && a.stale(x, &r) {
+	if r.Err == nil && a.stale(x, &r) {
 		var err error
-		r, err = a.l.await(ctx, func() reply { return a.l.confirm(a.req, r.res.Version, x.timeout) })
+		r, err = a.l.await(ctx, func() reply { return a.l.confirm(a.req, r.Result.Version, x.timeout) })
 		switch {
 		case err != nil:
 			a.l.giveBack(a.req, a.unclear)
 			return nil, a.waitError(err)
-		case r.err != nil && a.l.mode.classify(r.err) != driver.Refused, r.err == nil && !r.res.Granted:
+		case r.Err != nil && a.l.mode.classify(r.Err) != driver.Refused, r.Err == nil && !r.Result.Granted:
 			return nil, nil
 		}
 	}
@@ -82,8 +82,8 @@ func (a *attempt) served(ctx context.Context, x *ticket, r reply) (*Lease, error
 // waiter has learnt of it late, while the row still keeps it, for a lock delay or a
 // minimum hold. It has to be renewed before it is used.
 func (a *attempt) stale(x *ticket, r *reply) bool {
-	left := r.res.Remaining - (a.req.TTL - a.opts.trusted())
-	return r.res.Found && r.before+left-a.l.clock.Now() < min(a.opts.trusted(), x.req.Life)/5
+	left := r.Result.Remaining - (a.req.TTL - a.opts.trusted())
+	return r.Result.Found && r.Before+left-a.l.clock.Now() < min(a.opts.trusted(), x.req.Life)/5
 }
 
 // learn takes over what the database has said to a ticket that is over.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/batch"
 )
 
 // lining is a mode in which waiters stand in line in the database.
@@ -25,7 +26,7 @@ type lining interface {
 type tickets struct {
 	l     *Locker
 	mode  lining // nil if the mode has no lines
-	calls *collector[driver.TicketRequest, driver.TicketResult]
+	calls *batch.Batcher[driver.TicketRequest, driver.TicketResult]
 
 	mu      sync.Mutex
 	all     map[driver.ID]*ticket
@@ -44,7 +45,7 @@ type tickets struct {
 // ticket is the place of one waiter. What changes is guarded by tickets.mu.
 type ticket struct {
 	req     driver.TicketRequest
-	kind    kind
+	kind    batch.Kind
 	timeout time.Duration
 	entered time.Duration
 
@@ -81,12 +82,12 @@ func newTickets(l *Locker, m lining) *tickets {
 	t := &tickets{l: l, mode: m, all: make(map[driver.ID]*ticket), names: make(map[string][]*ticket), wake: make(chan struct{}, 1)}
 	t.poll.next = never
 	if m != nil {
-		t.calls = &collector[driver.TicketRequest, driver.TicketResult]{
-			send:  t.send,
-			key:   func(r *driver.TicketRequest) string { return r.Name },
-			apart: func(r *driver.TicketRequest) string { return string(r.Acq[:]) },
-			parts: l.parts, clock: l.clock, gate: l.gate, base: l.base, swift: 1, lanes: 1, most: l.cfg.batch,
-		}
+		t.calls = newBatcher(l, batch.Options[driver.TicketRequest, driver.TicketResult]{
+			Send:        t.send,
+			SortKey:     func(r *driver.TicketRequest) string { return r.Name },
+			DistinctKey: func(r *driver.TicketRequest) string { return string(r.Acq[:]) },
+			MaxInFlight: 1,
+		})
 	}
 	return t
 }
@@ -124,7 +125,7 @@ func (t *tickets) enter(a *attempt, carries []driver.ID) *ticket {
 			Handed:       a.req.TTL - trusted + life,
 			Carries:      carries,
 		},
-		kind:    kind{group: group(a.opts.ttl), bulky: len(a.req.Value) > 0},
+		kind:    batch.Kind{Group: group(a.opts.ttl), Large: len(a.req.Value) > 0},
 		timeout: t.l.cfg.timeout(a.opts.ttl),
 		entered: t.l.clock.Now(),
 		pauses:  newPauses(&t.l.cfg),
@@ -205,7 +206,7 @@ func (t *tickets) finish(x *ticket, r reply) {
 		x.got <- r
 	} else if x.answer == nil {
 		x.answer = &r
-		t.plan(x, t.l.clock.Now()+lateAfter)
+		t.plan(x, t.l.clock.Now()+batch.SlowAfter)
 		t.kick()
 	}
 }
@@ -213,7 +214,7 @@ func (t *tickets) finish(x *ticket, r reply) {
 // deliver gives a waiter its answer although a request of the ticket has not been
 // answered. It counts as one without a reply: should it arrive late, it is undone.
 func (t *tickets) deliver(x *ticket) {
-	x.unclear, x.since = true, x.answer.before
+	x.unclear, x.since = true, x.answer.Before
 	t.remove(x)
 	x.got <- *x.answer
 }
@@ -222,7 +223,7 @@ func (t *tickets) deliver(x *ticket) {
 func (t *tickets) fail(x *ticket, err error) {
 	x.left = true
 	t.remove(x)
-	x.got <- reply{err: err}
+	x.got <- reply{Err: err}
 	if !x.asking {
 		t.cancel(x)
 	}
@@ -237,7 +238,7 @@ func (t *tickets) turn(turn driver.Turn, before time.Duration) {
 	if x == nil { // it has left, and takes back what it was given
 		return
 	}
-	t.finish(x, reply{before: before, after: t.l.clock.Now(), res: driver.GrantResult{
+	t.finish(x, reply{Before: before, After: t.l.clock.Now(), Result: driver.GrantResult{
 		Granted: true, Found: true, Version: turn.Version, Remaining: turn.Remaining, Now: turn.Now,
 	}})
 }
@@ -264,6 +265,6 @@ func (t *tickets) nudge(name string) {
 func (t *tickets) join() {
 	t.wg.Wait()
 	if t.calls != nil {
-		t.calls.join()
+		t.calls.Close()
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/batch"
 )
 
 // unlock takes one lease out of its hold and, if it was the last, frees the name
@@ -143,19 +144,19 @@ func (l *Locker) sendReleases(ctx context.Context, reqs []driver.ReleaseRequest)
 func (l *Locker) releaseOnce(ctx context.Context, h *hold, alone bool) (freed, crowd bool, err error) {
 	req := driver.ReleaseRequest{Name: h.name, Acq: h.acq, Version: h.token, MinHold: h.minHold, Guarded: h.isGuarded(), Shared: h.shared,
 		Awaited: l.tickets.waitFor(h.name)}
-	a, ok := l.releases.do(ctx, nil, req, releaseKind(h, &req, alone), h.timeout)
+	a, ok := l.releases.Do(ctx, nil, req, releaseKind(h, &req, alone), h.timeout)
 	if !ok {
 		return false, false, fmt.Errorf("%w: %w", errUnanswered, ctx.Err())
 	}
-	return a.err == nil && a.res.Freed, a.crowd, a.err
+	return a.Err == nil && a.Result.Freed, a.SharedBatch, a.Err
 }
 
 // releaseKind tells with which requests one can go together.
-func releaseKind(h *hold, req *driver.ReleaseRequest, alone bool) kind {
-	k := kind{group: group(h.ttl), alone: alone}
+func releaseKind(h *hold, req *driver.ReleaseRequest, alone bool) batch.Kind {
+	k := batch.Kind{Group: group(h.ttl), Isolated: alone}
 	for i, flag := range []bool{req.Guarded, req.Shared, req.Awaited} {
 		if flag {
-			k.flags |= 1 << i
+			k.Flags |= 1 << i
 		}
 	}
 	return k

@@ -18,7 +18,7 @@ type target struct {
 }
 
 var targets = []target{
-	{"engine", []string{"engine.go", "lane.go", "attempt.go", "gate.go"}},
+	{"engine", []string{"internal/batch/*.go", "lane.go", "attempt.go", "gate.go"}},
 	{"keeper", []string{"keeper.go", "renewal.go", "lease.go", "hold.go", "internal/clock/*.go"}},
 	{"queue", []string{"queue.go", "tickets.go", "attend.go", "stand.go", "push.go", "poll.go", "watch.go", "deadlock.go"}},
 	{"undo", []string{"undo.go", "unlock.go", "unique.go"}},

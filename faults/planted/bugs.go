@@ -43,7 +43,7 @@ var bugs = []bug{
 		{"locksqlite/queries.go", "    holds = json_extract(r.value, '$[3]')\n", "    holds = l.holds + 1\n"},
 	}, conformance("unique_on_sqlite", "the_row_shows_the_number")},
 	{"the deadline counts from the arrival of the reply", []edit{
-		{"attempt.go", "r.before+clock.Trust(", "r.after+clock.Trust("},
+		{"attempt.go", "r.Before+clock.Trust(", "r.After+clock.Trust("},
 	}, cell("net-latency", "unique", "postgres")},
 	{"the deadline goes by the wall clock", []edit{
 		{"internal/clock/clock_linux.go", "unix.ClockGettime(unix.CLOCK_BOOTTIME", "unix.ClockGettime(unix.CLOCK_REALTIME"},
@@ -70,7 +70,7 @@ var bugs = []bug{
 		{"hold.go", "	case holdLost:\n		return nil, h.lost\n	}\n	return nil, nil\n", "	case holdLost:\n		return h.add(ctx), nil\n	}\n	return nil, nil\n"},
 	}, conformance("unique_on_sqlite", "re-entering_with_a_lost")},
 	{"what a cancelled caller gets is given back with its context", []edit{
-		{"sqllock.go", "		late:  l.disown,\n", "		late:  func(*driver.GrantRequest, answer[driver.GrantResult]) {},\n"},
+		{"sqllock.go", "		Late:        l.disown,\n", "		Late:        func(*driver.GrantRequest, batch.Reply[driver.GrantResult]) {},\n"},
 	}, test(".", "TestACallThatWasCancelledGivesBack")},
 	{"a loss is logged and no more", []edit{
 		{"hold.go", "	for _, l := range h.leases {\n		l.ctx.cancel(h.lost)\n	}\n", ""},
