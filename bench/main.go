@@ -21,11 +21,11 @@ import (
 	"github.com/sqllock/sqllock/bench/internal/report"
 	"github.com/sqllock/sqllock/bench/internal/server"
 	"github.com/sqllock/sqllock/bench/internal/workload"
-	"github.com/sqllock/sqllock/internal/testdb/warden"
+	"github.com/sqllock/sqllock/internal/testdb/supervisor"
 )
 
 func main() {
-	warden.Main()
+	supervisor.Main()
 	workload.Child()
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)

@@ -14,8 +14,8 @@ const grace = 10 * time.Second
 
 // runCommand runs a command, which has no standard input, and returns its exit
 // code. When ctx ends, the command is asked to end and then killed, with what it
-// has started. When this process is killed, the guardian kills it.
-func runCommand(ctx context.Context, argv, env []string, g *guardian) (code int, err error) {
+// has started. When this process is killed, the watchdog kills it.
+func runCommand(ctx context.Context, argv, env []string, g *watchdog) (code int, err error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = env, os.Stdout, os.Stderr
 	cmd.Cancel = func() error { return terminate(cmd.Process) }

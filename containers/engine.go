@@ -16,11 +16,11 @@ import (
 
 // findEngine looks where Testcontainers does for a Docker engine that answers.
 // DOCKER_HOST, if it is set, must be one.
-func findEngine(ctx context.Context, patience time.Duration) (*testcontainers.DockerProvider, error) {
+func findEngine(ctx context.Context, idleTimeout time.Duration) (*testcontainers.DockerProvider, error) {
 	if err := configure(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, idleTimeout)
 	defer cancel()
 	if host := os.Getenv("DOCKER_HOST"); host != "" {
 		if err := ping(ctx); err != nil {
@@ -43,12 +43,12 @@ func findEngine(ctx context.Context, patience time.Duration) (*testcontainers.Do
 		}
 		return r.provider, mustBeHere(r.provider.Client().DaemonHost())
 	case <-ctx.Done():
-		return nil, fmt.Errorf("no Docker engine answers within %v; start one, or set DOCKER_HOST", patience)
+		return nil, fmt.Errorf("no Docker engine answers within %v; start one, or set DOCKER_HOST", idleTimeout)
 	}
 }
 
 // configure makes Testcontainers say nothing by itself, start no container of its
-// own, which would have to be pulled too (we have a guardian), and expect servers
+// own, which would have to be pulled too (we have a watchdog), and expect servers
 // where they are.
 func configure() error {
 	log.SetDefault(log.NewNoopLogger())

@@ -8,11 +8,11 @@ import (
 )
 
 // wantNoEngine wants an error that tells what does not answer, and soon.
-func wantNoEngine(t *testing.T, host string, patience time.Duration) {
+func wantNoEngine(t *testing.T, host string, idleTimeout time.Duration) {
 	t.Helper()
 	t.Setenv("DOCKER_HOST", host)
 	began := time.Now()
-	_, err := findEngine(t.Context(), patience)
+	_, err := findEngine(t.Context(), idleTimeout)
 	if took := time.Since(began); took > soon {
 		t.Errorf("it took %v", took)
 	}

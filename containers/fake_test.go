@@ -90,8 +90,8 @@ func (e *fakeEngine) pull(w http.ResponseWriter, r *http.Request) {
 	e.create(w, r)
 }
 
-// asked returns the images that were asked for.
-func (e *fakeEngine) asked() string {
+// pulled returns the images that were asked for.
+func (e *fakeEngine) pulledImages() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return strings.Join(e.pulled, " ")
@@ -108,7 +108,7 @@ func (e *fakeEngine) inspectImage(w http.ResponseWriter, _ *http.Request) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.hasImages {
-		complain(w, http.StatusNotFound, "No such image")
+		writeError(w, http.StatusNotFound, "No such image")
 		return
 	}
 	reply(w, map[string]string{"Id": "sha256:0"})
@@ -119,7 +119,7 @@ func (e *fakeEngine) createContainer(w http.ResponseWriter, r *http.Request) {
 	defer e.mu.Unlock()
 	c := &fakeContainer{ID: fmt.Sprintf("%064d", len(e.containers)+e.removed+1)}
 	if err := json.NewDecoder(r.Body).Decode(c); err != nil {
-		complain(w, http.StatusBadRequest, err.Error())
+		writeError(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	e.containers[c.ID] = c
@@ -160,7 +160,7 @@ func (e *fakeEngine) remove(w http.ResponseWriter, r *http.Request) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if r.FormValue("force") != "1" || r.FormValue("v") != "1" {
-		complain(w, http.StatusConflict, "it runs, or leaves a volume")
+		writeError(w, http.StatusConflict, "it runs, or leaves a volume")
 		return
 	}
 	delete(e.containers, r.PathValue("id"))
@@ -184,7 +184,7 @@ func (e *fakeEngine) running() (there []*fakeContainer, removed int) {
 
 func reply(w http.ResponseWriter, body any) { _ = json.NewEncoder(w).Encode(body) }
 
-func complain(w http.ResponseWriter, code int, message string) {
+func writeError(w http.ResponseWriter, code int, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	reply(w, map[string]string{"message": message})

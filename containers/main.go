@@ -28,16 +28,16 @@ const (
 )
 
 const (
-	// enginePatience is how long the Docker engine may take for an answer.
-	enginePatience = 5 * time.Second
-	// pullPatience is how long a pull may make no progress.
-	pullPatience = 15 * time.Second
-	// startPatience is how long a server may take to make its files and start.
-	startPatience = 2 * time.Minute
+	// engineTimeout is how long the Docker engine may take for an answer.
+	engineTimeout = 5 * time.Second
+	// pullTimeout is how long a pull may make no progress.
+	pullTimeout = 15 * time.Second
+	// startTimeout is how long a server may take to make its files and start.
+	startTimeout = 2 * time.Minute
 )
 
 func main() {
-	if isGuardian() {
+	if isWatchdog() {
 		os.Exit(guard())
 	}
 	os.Exit(run(os.Args[1:]))
@@ -67,21 +67,21 @@ func run(command []string) int {
 // runWithServers returns the command's exit code, or a failure's. It returns when
 // the containers are gone.
 func runWithServers(ctx context.Context, command []string) (code int, err error) {
-	servers, err := wanted(os.Getenv)
+	servers, err := selectServers(os.Getenv)
 	if err != nil {
 		return exitUsage, err
 	}
-	engine, err := findEngine(ctx, enginePatience)
+	engine, err := findEngine(ctx, engineTimeout)
 	if err != nil {
 		return exitUnavailable, err
 	}
 	defer engine.Close()
 	for _, s := range servers {
-		if err := s.ensureImage(ctx, engine.Client(), pullPatience); err != nil {
+		if err := s.ensureImage(ctx, engine.Client(), pullTimeout); err != nil {
 			return exitUnavailable, err
 		}
 	}
-	g, err := startGuardian()
+	g, err := startWatchdog()
 	if err != nil {
 		return exitUnavailable, err
 	}

@@ -17,7 +17,7 @@ import (
 const programVariable = "SQLLOCK_CONTAINERS_PROGRAM"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(programVariable) != "" || isGuardian() {
+	if os.Getenv(programVariable) != "" || isWatchdog() {
 		main()
 	}
 	// What the developer has set up for Docker is not what is tested.
@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// patience is how long something may take that takes no time by itself.
-const patience = 20 * time.Second
+// idleTimeout is how long something may take that takes no time by itself.
+const idleTimeout = 20 * time.Second
 
 // program is a run of this program on an engine, in a process group of its own as
 // from a shell.
@@ -66,7 +66,7 @@ func (p *program) signal(t *testing.T, sig syscall.Signal) {
 	}
 }
 
-func (p *program) said() string {
+func (p *program) outputText() string {
 	text, _ := os.ReadFile(p.output.Name())
 	return string(text)
 }
@@ -76,11 +76,11 @@ func (p *program) want(t *testing.T, code int, words ...string) {
 	t.Helper()
 	_ = p.Wait()
 	if got := p.ProcessState.ExitCode(); got != code {
-		t.Errorf("want exit code %d, got %d:\n%s", code, got, p.said())
+		t.Errorf("want exit code %d, got %d:\n%s", code, got, p.outputText())
 	}
 	for _, w := range words {
-		if !strings.Contains(p.said(), w) {
-			t.Errorf("want %q in:\n%s", w, p.said())
+		if !strings.Contains(p.outputText(), w) {
+			t.Errorf("want %q in:\n%s", w, p.outputText())
 		}
 	}
 }
@@ -108,7 +108,7 @@ func (e *fakeEngine) wantGone(t *testing.T, n int) {
 
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !is(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(idleTimeout); !is(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("in vain: %s", what)
 		}
@@ -127,9 +127,9 @@ func TestTheCommandRunsWithAServerAndItsExitCodeIsPassedOn(t *testing.T) {
 			e.serve(t)
 			p := start(t, e.host(), "--", "sh", "-c", script)
 			p.want(t, code, "postgres, from docker.io/library/postgres:17-alpine, listens on 127.0.0.1:")
-			if code == 0 && !(strings.Contains(p.said(), "DSN postgres://postgres:") &&
-				strings.Contains(p.said(), "/postgres?sslmode=disable REQUIRE postgres\n")) {
-				t.Error(p.said())
+			if code == 0 && !(strings.Contains(p.outputText(), "DSN postgres://postgres:") &&
+				strings.Contains(p.outputText(), "/postgres?sslmode=disable REQUIRE postgres\n")) {
+				t.Error(p.outputText())
 			}
 			if there, removed := e.running(); len(there) != 0 || removed != 1 {
 				t.Errorf("%d containers are there, %d removed", len(there), removed)

@@ -15,14 +15,14 @@ import (
 
 // ensureImage pulls the server's image unless the engine has it. Testcontainers
 // would try again for a quarter of an hour, and not tell what the engine said.
-func (s *server) ensureImage(ctx context.Context, c client.APIClient, patience time.Duration) error {
+func (s *server) ensureImage(ctx context.Context, c client.APIClient, idleTimeout time.Duration) error {
 	_, err := c.ImageInspect(ctx, s.image)
 	if err == nil {
 		return nil
 	}
 	if errdefs.IsNotFound(err) {
 		say("pulling %s", s.image)
-		err = pull(ctx, c, s.image, patience)
+		err = pull(ctx, c, s.image, idleTimeout)
 	}
 	if err != nil {
 		return fmt.Errorf("%s cannot run: the image %s cannot be had: %s; %s names another one, or %q to do without",
@@ -34,10 +34,10 @@ func (s *server) ensureImage(ctx context.Context, c client.APIClient, patience t
 // pull pulls an image. It gives up when there has been no progress for as long as
 // patience: how long a pull may take depends on the network, but a registry that
 // cannot be reached shows soon.
-func pull(ctx context.Context, c client.APIClient, image string, patience time.Duration) error {
+func pull(ctx context.Context, c client.APIClient, image string, idleTimeout time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stalled := time.AfterFunc(patience, func() { cancel(fmt.Errorf("no progress for %v", patience)) })
+	stalled := time.AfterFunc(idleTimeout, func() { cancel(fmt.Errorf("no progress for %v", idleTimeout)) })
 	defer stalled.Stop()
 
 	var words string // the last of the engine, which may tell what it waits for
@@ -45,7 +45,7 @@ func pull(ctx context.Context, c client.APIClient, image string, patience time.D
 	err := follow(ctx, c, image, func(m *jsonstream.Message) {
 		words = strings.TrimSpace(m.ID + " " + m.Status)
 		if done.add(m) {
-			stalled.Reset(patience)
+			stalled.Reset(idleTimeout)
 		}
 	})
 	switch {

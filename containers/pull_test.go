@@ -17,10 +17,10 @@ var aServer = server{name: "mysql", image: "docker.io/library/mysql:8.4"}
 const soon = 8 * time.Second
 
 // ensure asks an engine for the image of aServer.
-func ensure(t *testing.T, e *fakeEngine, patience time.Duration) error {
+func ensure(t *testing.T, e *fakeEngine, idleTimeout time.Duration) error {
 	t.Helper()
 	began := time.Now()
-	err := aServer.ensureImage(t.Context(), e.client(t), patience)
+	err := aServer.ensureImage(t.Context(), e.client(t), idleTimeout)
 	if took := time.Since(began); err != nil && took > soon {
 		t.Errorf("the failure took %v", took)
 	}
@@ -46,8 +46,8 @@ func wantRefusal(t *testing.T, err error, cause string) {
 func TestALocalImageIsNotPulled(t *testing.T) {
 	t.Parallel()
 	e := newFakeEngine(t)
-	if err := ensure(t, e, time.Minute); err != nil || e.asked() != "" {
-		t.Errorf("%v, pulled %q", err, e.asked())
+	if err := ensure(t, e, time.Minute); err != nil || e.pulledImages() != "" {
+		t.Errorf("%v, pulled %q", err, e.pulledImages())
 	}
 }
 
@@ -55,7 +55,7 @@ func TestAPullThatFailsTellsWhyAndWhatToDo(t *testing.T) {
 	const cause = "dial tcp: lookup registry: no such host"
 	for name, create := range map[string]http.HandlerFunc{
 		"before it begins": func(w http.ResponseWriter, _ *http.Request) {
-			complain(w, http.StatusInternalServerError, "Get \"https://registry/v2/\":\n"+cause)
+			writeError(w, http.StatusInternalServerError, "Get \"https://registry/v2/\":\n"+cause)
 		},
 		"while it runs": func(w http.ResponseWriter, _ *http.Request) {
 			reply(w, map[string]string{"status": "Pulling from library/mysql", "id": "8.4"})
@@ -67,7 +67,7 @@ func TestAPullThatFailsTellsWhyAndWhatToDo(t *testing.T) {
 			e := newFakeEngine(t)
 			e.hasImages, e.create = false, create
 			wantRefusal(t, ensure(t, e, time.Minute), cause)
-			if got := e.asked(); got != aServer.image {
+			if got := e.pulledImages(); got != aServer.image {
 				t.Errorf("pulled %q", got)
 			}
 		})
@@ -82,7 +82,7 @@ func TestAPullThatBringsNothingFails(t *testing.T) {
 }
 
 func TestAPullWithoutProgressIsGivenUp(t *testing.T) {
-	const patience = 300 * time.Millisecond
+	const idleTimeout = 300 * time.Millisecond
 	for name, c := range map[string]struct {
 		create http.HandlerFunc
 		cause  string
@@ -104,24 +104,24 @@ func TestAPullWithoutProgressIsGivenUp(t *testing.T) {
 			t.Parallel()
 			e := newFakeEngine(t)
 			e.hasImages, e.create = false, c.create
-			wantRefusal(t, ensure(t, e, patience), c.cause)
+			wantRefusal(t, ensure(t, e, idleTimeout), c.cause)
 		})
 	}
 }
 
 func TestAPullThatMakesProgressMayTakeItsTime(t *testing.T) {
 	t.Parallel()
-	const patience = time.Second
+	const idleTimeout = time.Second
 	e := newFakeEngine(t)
 	e.hasImages = false
 	e.create = func(w http.ResponseWriter, _ *http.Request) {
-		for began, n := time.Now(), int64(0); time.Since(began) < 3*patience; n++ {
+		for began, n := time.Now(), int64(0); time.Since(began) < 3*idleTimeout; n++ {
 			stream(w, "layer", "Downloading", n)
-			time.Sleep(patience / 20)
+			time.Sleep(idleTimeout / 20)
 		}
 		e.arrive()
 	}
-	if err := ensure(t, e, patience); err != nil {
+	if err := ensure(t, e, idleTimeout); err != nil {
 		t.Error(err)
 	}
 }

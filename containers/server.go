@@ -48,9 +48,9 @@ func (s *server) imageVariable() string { return "SQLLOCK_" + strings.ToUpper(s.
 // dsnVariable returns the environment variable that the tests read.
 func (s *server) dsnVariable() string { return "SQLLOCK_TEST_" + strings.ToUpper(s.name) + "_DSN" }
 
-// wanted returns the servers to start, with the full names of their images. There
+// selectServers returns the servers to start, with the full names of their images. There
 // is at least one.
-func wanted(getenv func(string) string) ([]server, error) {
+func selectServers(getenv func(string) string) ([]server, error) {
 	var chosen []server
 	for _, s := range servers {
 		if image := getenv(s.imageVariable()); image != "" {

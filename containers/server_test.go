@@ -11,7 +11,7 @@ import (
 
 // choose returns name=image of the servers that are wanted in an environment.
 func choose(env map[string]string) (string, error) {
-	chosen, err := wanted(func(name string) string { return env[name] })
+	chosen, err := selectServers(func(name string) string { return env[name] })
 	var all []string
 	for _, s := range chosen {
 		all = append(all, s.name+"="+s.image)

@@ -22,7 +22,7 @@ import (
 const localhost = "127.0.0.1"
 
 // start starts the server, whose image must be there, in a container with a label
-// by which the guardian finds it, and sets its dsn when it answers queries.
+// by which the watchdog finds it, and sets its dsn when it answers queries.
 func (s *server) start(ctx context.Context, label, password string) error {
 	_ = mysql.SetLogger(&mysql.NopLogger{}) // a server that is starting breaks connections
 	port, err := network.ParsePort(s.port)
@@ -41,7 +41,7 @@ func (s *server) start(ctx context.Context, label, password string) error {
 		testcontainers.WithEnv(map[string]string{s.password: password}),
 		testcontainers.WithCmd(s.args...),
 		testcontainers.WithLabels(map[string]string{labelKey: label}),
-		testcontainers.WithWaitStrategyAndDeadline(startPatience, wait.ForSQL(s.port, s.driver, dsn)),
+		testcontainers.WithWaitStrategyAndDeadline(startTimeout, wait.ForSQL(s.port, s.driver, dsn)),
 	)
 	if err != nil {
 		return fmt.Errorf("%s does not start from the image %s: %s%s", s.name, s.image, oneLine(err), lastWords(c))
@@ -61,7 +61,7 @@ func lastWords(c *testcontainers.DockerContainer) string {
 	if c == nil {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), enginePatience)
+	ctx, cancel := context.WithTimeout(context.Background(), engineTimeout)
 	defer cancel()
 	log, err := c.Logs(ctx)
 	if err != nil {

@@ -82,9 +82,9 @@ func TestAnExampleThatCannotRunSaysSo(t *testing.T) {
 		"--dsn=mysql://a:secret@[":  "DSN cannot be read",
 		"--dsn=postgres://a:secret@127.0.0.1:1/b?connect_timeout=5": "(?s)make Postgres .*refused",
 	} {
-		said := start(t, dir, "mail", d, arg).wait(2, want)
-		if strings.Contains(said, "secret") {
-			t.Errorf("it tells the password:\n%s", said)
+		output := start(t, dir, "mail", d, arg).wait(2, want)
+		if strings.Contains(output, "secret") {
+			t.Errorf("it tells the password:\n%s", output)
 		}
 	}
 }

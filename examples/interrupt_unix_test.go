@@ -21,9 +21,9 @@ func TestAnInterruptedExampleLeavesNothing(t *testing.T) {
 				if err := p.Process.Signal(signal); err != nil {
 					t.Fatal(err)
 				}
-				said := p.wait(2, "(?m)^error: ")
-				if strings.Contains(said, "wrong:") {
-					t.Errorf("it was not interrupted, or takes half of the work for a result:\n%s", said)
+				output := p.wait(2, "(?m)^error: ")
+				if strings.Contains(output, "wrong:") {
+					t.Errorf("it was not interrupted, or takes half of the work for a result:\n%s", output)
 				}
 			})
 		}

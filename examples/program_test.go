@@ -20,8 +20,8 @@ import (
 	"github.com/sqllock/sqllock/internal/testdb"
 )
 
-// patience is more than an example gives itself.
-const patience = 90 * time.Second
+// exampleTimeout is more than an example gives itself.
+const exampleTimeout = 90 * time.Second
 
 // build makes programs and returns their directory.
 func build(t *testing.T, pkg string) string {
@@ -92,7 +92,7 @@ func start(t *testing.T, dir, name string, d *testdb.Database, args ...string) *
 	if d.Engine() != testdb.SQLite {
 		args = append(args, "--dsn", dsn(t, d))
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), exampleTimeout)
 	t.Cleanup(cancel)
 	p := &program{Cmd: exec.CommandContext(ctx, filepath.Join(dir, name), args...), t: t, d: d, temp: t.TempDir()}
 	p.Env = append(os.Environ(), "TMPDIR="+p.temp, "TMP="+p.temp)
@@ -106,7 +106,7 @@ func start(t *testing.T, dir, name string, d *testdb.Database, args ...string) *
 // until waits until the program has printed a text.
 func (p *program) until(text string) {
 	p.t.Helper()
-	for end := time.Now().Add(patience); !strings.Contains(p.out.String(), text); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(exampleTimeout); !strings.Contains(p.out.String(), text); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			p.t.Fatalf("%q: never printed %q:\n%s", p.Args, text, p.out.String())
 		}
@@ -115,26 +115,26 @@ func (p *program) until(text string) {
 
 // wait waits for the end of the program and checks its exit code, what it has
 // printed, and that it has left nothing.
-func (p *program) wait(code int, want ...string) (said string) {
+func (p *program) wait(code int, want ...string) (output string) {
 	p.t.Helper()
 	var exit *exec.ExitError
 	if err := p.Wait(); err != nil && !errors.As(err, &exit) {
 		p.t.Fatal(err)
 	}
-	said = p.out.String()
+	output = p.out.String()
 	if got := p.ProcessState.ExitCode(); got != code {
-		p.t.Errorf("%q: exit code %d, want %d:\n%s", p.Args, got, code, said)
+		p.t.Errorf("%q: exit code %d, want %d:\n%s", p.Args, got, code, output)
 	}
 	for _, pattern := range want {
-		if !regexp.MustCompile(pattern).MatchString(said) {
-			p.t.Errorf("%q: want %s in:\n%s", p.Args, pattern, said)
+		if !regexp.MustCompile(pattern).MatchString(output) {
+			p.t.Errorf("%q: want %s in:\n%s", p.Args, pattern, output)
 		}
 	}
-	p.checkNothingIsLeft(said)
-	return said
+	p.checkNothingIsLeft(output)
+	return output
 }
 
-func (p *program) checkNothingIsLeft(said string) {
+func (p *program) checkNothingIsLeft(output string) {
 	p.t.Helper()
 	files, err := os.ReadDir(p.temp)
 	if err != nil {
@@ -150,9 +150,9 @@ func (p *program) checkNothingIsLeft(said string) {
 	if p.d.Engine() == testdb.Postgres {
 		tables = `SELECT count(*) FROM pg_class WHERE relnamespace >= 16384 OR relnamespace = 'public'::regnamespace`
 	}
-	home := regexp.MustCompile("sqllock_example_[a-z0-9]+").FindString(said)
+	home := regexp.MustCompile("sqllock_example_[a-z0-9]+").FindString(output)
 	if home == "" {
-		p.t.Fatalf("%q does not say where its tables are:\n%s", p.Args, said)
+		p.t.Fatalf("%q does not say where its tables are:\n%s", p.Args, output)
 	}
 	homes := `SELECT count(*) FROM information_schema.schemata WHERE schema_name = '` + home + `'`
 	db := p.d.Open(p.t)

@@ -29,7 +29,7 @@ func startWords(driver, imported, pkg, dsn string) *strings.Replacer {
 		"postgres://user@localhost/app", dsn)
 }
 
-var startSaid = regexp.MustCompile(`token (\d+): I alone write the report\n$`)
+var startOutput = regexp.MustCompile(`token (\d+): I alone write the report\n$`)
 
 func TestEachStartProgramTakesTheLockEachTimeWithAHigherToken(t *testing.T) {
 	dir := buildAsStranger(t)
@@ -45,7 +45,7 @@ func TestEachStartProgramTakesTheLockEachTimeWithAHigherToken(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%v\n%s", err, out)
 				}
-				m := startSaid.FindSubmatch(out)
+				m := startOutput.FindSubmatch(out)
 				if m == nil {
 					t.Fatalf("it said %q", out)
 				}

@@ -21,11 +21,11 @@ import (
 	"github.com/sqllock/sqllock/faults/internal/cell"
 	"github.com/sqllock/sqllock/faults/internal/client"
 	"github.com/sqllock/sqllock/faults/internal/report"
-	"github.com/sqllock/sqllock/internal/testdb/warden"
+	"github.com/sqllock/sqllock/internal/testdb/supervisor"
 )
 
 func main() {
-	warden.Main()
+	supervisor.Main()
 	client.Main()
 	ok, err := run(os.Args[1:])
 	if err != nil {
@@ -56,7 +56,7 @@ func run(args []string) (ok bool, err error) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	w, err := warden.Start()
+	w, err := supervisor.Start()
 	if err != nil {
 		return false, err
 	}

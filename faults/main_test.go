@@ -12,11 +12,11 @@ import (
 
 	"github.com/sqllock/sqllock/faults/internal/client"
 	"github.com/sqllock/sqllock/faults/internal/nemesis"
-	"github.com/sqllock/sqllock/internal/testdb/warden"
+	"github.com/sqllock/sqllock/internal/testdb/supervisor"
 )
 
 func TestMain(m *testing.M) {
-	warden.Main()
+	supervisor.Main()
 	client.Main()
 	os.Exit(m.Run())
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/sqllock/sqllock/faults/internal/cell"
 	"github.com/sqllock/sqllock/faults/internal/nemesis"
 	"github.com/sqllock/sqllock/faults/internal/report"
-	"github.com/sqllock/sqllock/internal/testdb/warden"
+	"github.com/sqllock/sqllock/internal/testdb/supervisor"
 )
 
 // pairs are the modes with the databases that have them.
@@ -97,19 +97,19 @@ func (p plan) print(w io.Writer) {
 
 // run runs the cells, some at a time, and says of each how it went. It begins none after
 // until, unless that is zero.
-func (p plan) run(ctx context.Context, w *warden.Warden, parallel int, until time.Time) (results []cell.Result, err error) {
+func (p plan) run(ctx context.Context, w *supervisor.Supervisor, parallel int, until time.Time) (results []cell.Result, err error) {
 	results = make([]cell.Result, len(p.specs))
 	errs := make([]error, len(p.specs))
 	var mu sync.Mutex // of the output
 	var running sync.WaitGroup
-	turn := make(chan struct{}, parallel)
+	slots := make(chan struct{}, parallel)
 	for i, spec := range p.specs {
-		turn <- struct{}{}
+		slots <- struct{}{}
 		if ctx.Err() != nil || !until.IsZero() && time.Now().After(until) {
 			break
 		}
 		running.Go(func() {
-			defer func() { <-turn }()
+			defer func() { <-slots }()
 			results[i], errs[i] = cell.Run(ctx, w, spec)
 			mu.Lock()
 			defer mu.Unlock()

@@ -35,7 +35,7 @@ func newElector(t *testing.T, election *sqllock.Election, opts ...gocronlock.Ele
 
 func closeElector(t *testing.T, e *gocronlock.Elector) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	if err := e.Close(ctx); err != nil {
 		t.Error(err)

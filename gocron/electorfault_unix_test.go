@@ -21,7 +21,7 @@ type faults struct{ kills, pauses, resigns int }
 const longVar = "SQLLOCK_TEST_LONG"
 
 func TestOfThreeSchedulersNeverTwoLeadAndEachTickRunsOnceHoweverLeadersEnd(t *testing.T) {
-	inTurn(t, func(t *testing.T, p pair, d *testdb.Database) {
+	eachSerial(t, func(t *testing.T, p pair, d *testdb.Database) {
 		n := faults{kills: 1, pauses: 1, resigns: 1}
 		switch {
 		case p == thorough:

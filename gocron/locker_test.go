@@ -151,7 +151,7 @@ func TestAJobThatHasLostItsLeaseIsToldAndIsNotStartedBesideItself(t *testing.T) 
 		}
 		select {
 		case <-lease.Context().Done():
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Fatal("the lease goes on")
 		}
 		wantHeld(t, "beside the job", l, "job")

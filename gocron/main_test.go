@@ -48,7 +48,7 @@ const (
 )
 
 // long is a TTL that does not end within a test.
-const long = 2 * patience
+const long = 2 * testTimeout
 
 // pair is a mode on a database.
 type pair struct{ mode, engine string }
@@ -77,9 +77,9 @@ func each(t *testing.T, fn func(t *testing.T, p pair, d *testdb.Database)) {
 	}
 }
 
-// inTurn is each for tests that start processes: those of one mode are not in the way of
+// eachSerial is each for tests that start processes: those of one mode are not in the way of
 // another's on the same database.
-func inTurn(t *testing.T, fn func(t *testing.T, p pair, d *testdb.Database)) {
+func eachSerial(t *testing.T, fn func(t *testing.T, p pair, d *testdb.Database)) {
 	t.Parallel()
 	for _, engine := range testdb.All() {
 		t.Run(engine, func(t *testing.T) {
@@ -145,7 +145,7 @@ func newLocks(t *testing.T, p pair, d *testdb.Database, o sqllock.UniqueOptions)
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 		defer cancel()
 		if err := locks.Close(ctx); err != nil {
 			t.Error(err)
@@ -176,15 +176,15 @@ func newJob(t *testing.T, s gocron.Scheduler, every time.Duration, name string, 
 	return j
 }
 
-// patience is more than anything takes.
-const patience = time.Minute
+// testTimeout is more than anything takes.
+const testTimeout = time.Minute
 
 // eventually waits until cond holds.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !cond(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); !cond(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", patience, what)
+			t.Fatalf("not within %v: %s", testTimeout, what)
 		}
 	}
 }
@@ -195,8 +195,8 @@ func receive[T any](t *testing.T, what string, ch <-chan T) T {
 	select {
 	case v := <-ch:
 		return v
-	case <-time.After(patience):
-		t.Fatalf("not within %v: %s", patience, what)
+	case <-time.After(testTimeout):
+		t.Fatalf("not within %v: %s", testTimeout, what)
 		panic("unreachable")
 	}
 }

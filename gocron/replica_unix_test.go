@@ -161,18 +161,18 @@ func observe(ctx context.Context, election *sqllock.Election, elector *gocronloc
 	const seldom = 50 * time.Millisecond
 	var token int64
 	var led bool
-	var told time.Duration
+	var reported time.Duration
 	for {
 		before := monotonic()
 		leads := elector.IsLeader(ctx) == nil
 		leads = election.IsLeader() || leads
 		after := monotonic()
-		if leads || led || before-told >= seldom {
+		if leads || led || before-reported >= seldom {
 			if lease, err := election.Lease(); err == nil {
 				token = lease.Token() // else the one that it may have lost since
 			}
 			fmt.Println("leads", leads, token, int64(before), int64(after))
-			told = before
+			reported = before
 		}
 		led = leads
 		select {

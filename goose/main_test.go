@@ -202,15 +202,15 @@ func checkRuns(t *testing.T, db *sql.DB, want ...int) {
 	}
 }
 
-// patience is more than anything takes.
-const patience = time.Minute
+// testTimeout is more than anything takes.
+const testTimeout = time.Minute
 
 // eventually waits until cond holds.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !cond(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(testTimeout); !cond(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", patience, what)
+			t.Fatalf("not within %v: %s", testTimeout, what)
 		}
 	}
 }

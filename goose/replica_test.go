@@ -116,15 +116,15 @@ func (p *process) wait() error {
 	return nil
 }
 
-// crowds are those that run beside each other: more would take the machine from each other,
+// replicaGroups are those that run beside each other: more would take the machine from each other,
 // and cost leases their renewals.
-var crowds = make(chan struct{}, 2)
+var replicaGroups = make(chan struct{}, 2)
 
 // together starts six replicas and tells them to begin at one time.
 func together(t *testing.T, d *testdb.Database, mode, way string, takes time.Duration) []*process {
 	t.Helper()
-	crowds <- struct{}{}
-	t.Cleanup(func() { <-crowds })
+	replicaGroups <- struct{}{}
+	t.Cleanup(func() { <-replicaGroups })
 	all := make([]*process, 6)
 	for i := range all {
 		all[i] = start(t, d, mode, way, takes)

@@ -32,14 +32,14 @@ func TestWhenTheOneThatMigratesIsKilledTheNextOneFinishes(t *testing.T) {
 	eachReplicated(t, func(t *testing.T, mode, way string, d *testdb.Database) {
 		db := d.Open(t)
 		locks := newLocks(t, mode, d.Engine(), db, shortTTL)
-		crowd := together(t, d, mode, way, takesShort)
+		replicas := together(t, d, mode, way, takesShort)
 		eventually(t, "a process is in the middle of a migration", func() bool { return sleeping(t, d.Engine(), db) })
 		info, err := locks.Inspect(t.Context(), lockName)
 		if err != nil {
 			t.Fatal(err)
 		}
 		killed := 0
-		for _, p := range crowd {
+		for _, p := range replicas {
 			if fmt.Sprint(p.cmd.Process.Pid) == info.Label {
 				_ = p.cmd.Process.Kill()
 				killed++
@@ -48,7 +48,7 @@ func TestWhenTheOneThatMigratesIsKilledTheNextOneFinishes(t *testing.T) {
 		if killed != 1 {
 			t.Fatalf("%q migrates, who is none of ours", info.Label)
 		}
-		for _, p := range crowd {
+		for _, p := range replicas {
 			err := p.wait()
 			if own := fmt.Sprint(p.cmd.Process.Pid) == info.Label; (err != nil) != own {
 				t.Errorf("the one that was killed: %v: %v", own, err)

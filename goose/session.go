@@ -43,17 +43,17 @@ func (l *Locker) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 
 // pin is a lock of the session that migrates. The zero value is none.
 type pin struct {
-	try, undo string // answer 1 or 0
-	args      []any
+	try, release string // answer 1 or 0
+	args         []any
 }
 
 // Pairs of numbers cannot meet a lock of the mode advisory, whose keys are single, nor
 // goose's own. GET_LOCK knows one name on all databases of a server.
 const (
-	pgTry     = `SELECT CAST(pg_try_advisory_lock($1, $2) AS int)`
-	pgUndo    = `SELECT CAST(pg_advisory_unlock($1, $2) AS int)`
-	mysqlTry  = `SELECT coalesce(GET_LOCK(concat('sqllock goose ', left(sha2(concat(coalesce(database(), ''), ?), 256), 32)), 0), 0)`
-	mysqlUndo = `SELECT coalesce(RELEASE_LOCK(concat('sqllock goose ', left(sha2(concat(coalesce(database(), ''), ?), 256), 32))), 0)`
+	pgTry        = `SELECT CAST(pg_try_advisory_lock($1, $2) AS int)`
+	pgRelease    = `SELECT CAST(pg_advisory_unlock($1, $2) AS int)`
+	mysqlTry     = `SELECT coalesce(GET_LOCK(concat('sqllock goose ', left(sha2(concat(coalesce(database(), ''), ?), 256), 32)), 0), 0)`
+	mysqlRelease = `SELECT coalesce(RELEASE_LOCK(concat('sqllock goose ', left(sha2(concat(coalesce(database(), ''), ?), 256), 32))), 0)`
 )
 
 // The pauses between two tries double. A statement that waited in the server would be
@@ -80,9 +80,9 @@ func pinFor(ctx context.Context, conn *sql.Conn, name string) (pin, error) {
 	switch {
 	case err == nil && strings.HasPrefix(version, "PostgreSQL"):
 		high, low := binary.BigEndian.Uint32(hash[:]), binary.BigEndian.Uint32(hash[4:])
-		return pin{pgTry, pgUndo, []any{int32(high), int32(low)}}, nil
+		return pin{pgTry, pgRelease, []any{int32(high), int32(low)}}, nil
 	case err == nil:
-		return pin{mysqlTry, mysqlUndo, []any{" " + hex.EncodeToString(hash[:])}}, nil
+		return pin{mysqlTry, mysqlRelease, []any{" " + hex.EncodeToString(hash[:])}}, nil
 	case conn.QueryRowContext(ctx, `SELECT sqlite_version()`).Scan(&version) == nil:
 		return pin{}, nil
 	}
@@ -107,7 +107,7 @@ func (l *Locker) pin(ctx context.Context, lease *sqllock.Lease, conn *sql.Conn) 
 // has, so it is ended.
 func (p *pin) wait(ctx context.Context, conn *sql.Conn) error {
 	for pause := firstPause; p.try != ""; pause = min(2*pause, lastPause) {
-		got, err := p.ask(ctx, conn, p.try)
+		got, err := p.query(ctx, conn, p.try)
 		if err != nil {
 			sqlconn.Destroy(conn, nil)
 			return err
@@ -126,7 +126,7 @@ func (p *pin) wait(ctx context.Context, conn *sql.Conn) error {
 
 // free undoes wait.
 func (p *pin) free(ctx context.Context, conn *sql.Conn) error {
-	if p.undo == "" {
+	if p.release == "" {
 		return nil
 	}
 	if ctx == nil { // the lease tells of it
@@ -134,7 +134,7 @@ func (p *pin) free(ctx context.Context, conn *sql.Conn) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), freeTimeout)
 	defer cancel()
-	had, err := p.ask(ctx, conn, p.undo)
+	had, err := p.query(ctx, conn, p.release)
 	switch {
 	case err != nil:
 		sqlconn.Destroy(conn, nil)
@@ -146,7 +146,7 @@ func (p *pin) free(ctx context.Context, conn *sql.Conn) error {
 	return fmt.Errorf("gooselock: unlock the session that migrated: %w", err)
 }
 
-func (p *pin) ask(ctx context.Context, conn *sql.Conn, query string) (yes bool, err error) {
+func (p *pin) query(ctx context.Context, conn *sql.Conn, query string) (yes bool, err error) {
 	err = sqlconn.AfterTx(conn, func() error { return conn.QueryRowContext(ctx, query, p.args...).Scan(&yes) })
 	return yes, err
 }

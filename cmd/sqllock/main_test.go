@@ -16,14 +16,14 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/internal/testdb"
-	"github.com/sqllock/sqllock/internal/testdb/warden"
+	testsupervisor "github.com/sqllock/sqllock/internal/testdb/supervisor"
 )
 
 // binary is the program as people run it.
 var binary string
 
 func TestMain(m *testing.M) {
-	warden.Main() // before anything else, see testdb.Main
+	testsupervisor.Main() // before anything else, see testdb.Main
 	if err := build(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

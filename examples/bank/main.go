@@ -20,7 +20,7 @@ func main() {
 between two accounts in both directions. With the lock, no account goes below
 zero and every balance is the sum of its account's postings.
 `,
-		Workers: places,
+		Workers: branches,
 		Tables:  tables,
 		Run:     run,
 	})
@@ -34,8 +34,8 @@ var tables = []string{
 }
 
 const (
-	places = 3 // where the bank works
-	rounds = 3 // of transfers
+	branches = 3 // where the bank works
+	rounds   = 3 // of transfers
 )
 
 func run(ctx context.Context, d *demo.Demo) (string, error) {
@@ -50,8 +50,8 @@ func run(ctx context.Context, d *demo.Demo) (string, error) {
 
 // withdrawals takes 80 from Anna's 100 at each place.
 func withdrawals(ctx context.Context, d *demo.Demo) error {
-	check := d.Meeting(places)
-	return demo.Together(ctx, places, func(ctx context.Context, i int) error {
+	check := d.Meeting(branches)
+	return demo.Together(ctx, branches, func(ctx context.Context, i int) error {
 		b := &bank{d.Workers[i], check}
 		err := b.withdraw(ctx, "anna", 80)
 		if errors.Is(err, errTooLittle) {
@@ -64,11 +64,11 @@ func withdrawals(ctx context.Context, d *demo.Demo) error {
 // transfers moves 10 from Ben to Carla and 20 back, while Carla withdraws 5, all at
 // the same time and at each place, several times.
 func transfers(ctx context.Context, d *demo.Demo) error {
-	check := d.Meeting(3 * places)
+	check := d.Meeting(3 * branches)
 	for range rounds {
-		err := demo.Together(ctx, 3*places, func(ctx context.Context, i int) error {
-			b := &bank{d.Workers[i%places], check}
-			switch i / places {
+		err := demo.Together(ctx, 3*branches, func(ctx context.Context, i int) error {
+			b := &bank{d.Workers[i%branches], check}
+			switch i / branches {
 			case 0:
 				return b.transfer(ctx, "ben", "carla", 10)
 			case 1:

@@ -16,8 +16,8 @@ import (
 	"github.com/sqllock/sqllock/examples/internal/demo"
 )
 
-// hold is after which time anna's lease ends.
-const hold = 500 * time.Millisecond
+// maxHold is after which time anna's lease ends.
+const maxHold = 500 * time.Millisecond
 
 func main() {
 	demo.Main(demo.Example{
@@ -93,7 +93,7 @@ func (p *play) late(ctx context.Context) error {
 	err := p.anna.under(ctx, func(sequencer string) (err error) {
 		p.status, err = p.anna.put(ctx, "anna", sequencer)
 		return err
-	}, sqllock.MaxHold(hold))
+	}, sqllock.MaxHold(maxHold))
 	if p.anna.Locks != nil && !errors.Is(err, sqllock.ErrLost) {
 		return fmt.Errorf("anna has not lost her lease: %w", err)
 	}

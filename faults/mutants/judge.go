@@ -10,10 +10,10 @@ import (
 
 // What becomes of a mutant.
 const (
-	killed    = "killed"
-	survived  = "survived"
-	unclear   = "unclear"   // a test failed that fails without the mutant too, or not again with it
-	stillborn = "stillborn" // it is no program, or no SQL; it does not count
+	killed   = "killed"
+	survived = "survived"
+	unproven = "unclear"   // a test failed that fails without the mutant too, or not again with it
+	invalid  = "stillborn" // it is no program, or no SQL; it does not count
 )
 
 // verdict is what came of one mutant.
@@ -21,14 +21,14 @@ type verdict struct {
 	Mutant  string  `json:"mutant"`
 	Target  string  `json:"target"`
 	Change  string  `json:"change"`
-	Fate    string  `json:"fate"`
+	Outcome string  `json:"fate"`
 	By      string  `json:"killed_by,omitempty"`
 	Stages  int     `json:"stages"` // how many were run
 	Seconds float64 `json:"seconds"`
 }
 
-// judging is one run of the command.
-type judging struct {
+// runner is one run of the command.
+type runner struct {
 	root, dir string
 	suites    *suites
 	healthy   *binaries // without a mutant
@@ -37,7 +37,7 @@ type judging struct {
 
 // fit returns an error if the tests that take no time fail without any mutant: then
 // there is nothing to be learned.
-func (j *judging) fit(ctx context.Context) error {
+func (j *runner) fit(ctx context.Context) error {
 	s := j.suites.inNoTime()
 	f, err := runStage(ctx, j.healthy, &s)
 	if err == nil && f.by != "" {
@@ -48,8 +48,8 @@ func (j *judging) fit(ctx context.Context) error {
 
 // judge runs the stages until one notices the mutant, but for those that it has
 // survived already.
-func (j *judging) judge(ctx context.Context, m *mutant, before verdict) (verdict, error) {
-	v := verdict{Mutant: m.id(), Target: m.group, Change: m.change(), Fate: survived, Stages: before.Stages}
+func (j *runner) judge(ctx context.Context, m *mutant, before verdict) (verdict, error) {
+	v := verdict{Mutant: m.id(), Target: m.group, Change: m.change(), Outcome: survived, Stages: before.Stages}
 	start := time.Now()
 	b, err := plant(j.root, j.dir, m)
 	if err != nil {
@@ -60,12 +60,12 @@ func (j *judging) judge(ctx context.Context, m *mutant, before verdict) (verdict
 		s := &stages[v.Stages]
 		for _, pkg := range s.packages() {
 			if _, err := b.of(ctx, pkg); err != nil {
-				v.Fate, v.By = stillborn, brief(err.Error())
+				v.Outcome, v.By = invalid, shorten(err.Error())
 				return v, ctx.Err()
 			}
 		}
 		v.Stages++
-		if v.Fate, v.By, err = j.try(ctx, b, s); v.Fate != survived || err != nil {
+		if v.Outcome, v.By, err = j.try(ctx, b, s); v.Outcome != survived || err != nil {
 			break
 		}
 	}
@@ -73,13 +73,13 @@ func (j *judging) judge(ctx context.Context, m *mutant, before verdict) (verdict
 	return v, err
 }
 
-// attempts is how often a stage is run whose failures prove nothing.
-const attempts = 2
+// maxTries is how often a stage is run whose failures prove nothing.
+const maxTries = 2
 
 // try runs a stage. A failure counts if the same tests pass without the mutant at once
 // after, and fail with it once more: the machine may be busy, and others fail for that.
-func (j *judging) try(ctx context.Context, b *binaries, s *stage) (fate, by string, err error) {
-	for range attempts {
+func (j *runner) try(ctx context.Context, b *binaries, s *stage) (outcome, by string, err error) {
+	for range maxTries {
 		f, err := runStage(ctx, b, s)
 		if err != nil || ctx.Err() != nil {
 			return "", "", cause(ctx, err)
@@ -88,7 +88,7 @@ func (j *judging) try(ctx context.Context, b *binaries, s *stage) (fate, by stri
 			return survived, "", nil
 		}
 		if by = f.by; f.refused {
-			return stillborn, by, nil
+			return invalid, by, nil
 		}
 		sure, err := j.confirm(ctx, b, f, s.again)
 		if err != nil || ctx.Err() != nil {
@@ -98,7 +98,7 @@ func (j *judging) try(ctx context.Context, b *binaries, s *stage) (fate, by stri
 			return killed, by, nil
 		}
 	}
-	return unclear, by, nil
+	return unproven, by, nil
 }
 
 func cause(ctx context.Context, err error) error {
@@ -110,7 +110,7 @@ func cause(ctx context.Context, err error) error {
 
 // confirm reports whether tests pass without the mutant, and fail with it again, be it
 // at the third time. A process that broke down is no matter of a busy machine.
-func (j *judging) confirm(ctx context.Context, b *binaries, seen failure, timeout time.Duration) (bool, error) {
+func (j *runner) confirm(ctx context.Context, b *binaries, seen failure, timeout time.Duration) (bool, error) {
 	s := &stage{jobs: []job{seen.job}, timeout: timeout}
 	f, err := runStage(ctx, j.healthy, s)
 	if err != nil || f.by != "" {

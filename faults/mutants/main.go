@@ -38,16 +38,16 @@ func run() error {
 	shards := flag.Int("shards", 4, "into how many runs the tests of a driver are dealt, which take place at one time")
 	flag.Parse()
 
-	j := &judging{depth: *depth}
+	j := &runner{depth: *depth}
 	var err error
 	if j.root, err = filepath.Abs(*root); err != nil {
 		return err
 	}
-	wanted, err := regexp.Compile(*target)
+	pattern, err := regexp.Compile(*target)
 	if err != nil {
 		return err
 	}
-	lists, err := sample(j.root, *seed, wanted)
+	lists, err := sample(j.root, *seed, pattern)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func run() error {
 }
 
 // one judges the mutant of an id.
-func (j *judging) one(ctx context.Context, lists [][]mutant, id string) error {
+func (j *runner) one(ctx context.Context, lists [][]mutant, id string) error {
 	for _, of := range lists {
 		for i := range of {
 			if of[i].id() == id {
@@ -118,7 +118,7 @@ func (j *judging) one(ctx context.Context, lists [][]mutant, id string) error {
 
 // all judges mutants of all targets in turn, until as many of each were counted, so
 // that a run that is interrupted has seen something of everything.
-func (j *judging) all(ctx context.Context, lists [][]mutant, each int, r *report) (judged []verdict, err error) {
+func (j *runner) all(ctx context.Context, lists [][]mutant, each int, r *report) (judged []verdict, err error) {
 	counted, next := make([]int, len(lists)), make([]int, len(lists))
 	for more := true; more; {
 		more = false
@@ -134,10 +134,10 @@ func (j *judging) all(ctx context.Context, lists [][]mutant, each int, r *report
 					if err != nil {
 						return judged, fmt.Errorf("%s: %w", m.id(), err)
 					}
-					fmt.Fprintf(os.Stderr, "mutants: %s: %s: %s %s, %.0f s\n", v.Mutant, v.Change, v.Fate, v.By, v.Seconds)
+					fmt.Fprintf(os.Stderr, "mutants: %s: %s: %s %s, %.0f s\n", v.Mutant, v.Change, v.Outcome, v.By, v.Seconds)
 				}
 				judged = append(judged, v)
-				if v.Fate != stillborn {
+				if v.Outcome != invalid {
 					counted[i]++
 					more = true
 					break
@@ -149,6 +149,6 @@ func (j *judging) all(ctx context.Context, lists [][]mutant, each int, r *report
 }
 
 // done reports whether a verdict says what this run would find out.
-func (j *judging) done(m *mutant, v verdict) bool {
-	return v.Fate != "" && (v.Fate != survived || v.Stages >= min(j.depth, len(j.suites.stages(m))))
+func (j *runner) done(m *mutant, v verdict) bool {
+	return v.Outcome != "" && (v.Outcome != survived || v.Stages >= min(j.depth, len(j.suites.stages(m))))
 }

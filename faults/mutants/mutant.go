@@ -29,9 +29,9 @@ func (m *mutant) id() string {
 // change says what is changed, in one line.
 func (m *mutant) change() string {
 	if m.text == "" {
-		return "without " + brief(m.old)
+		return "without " + shorten(m.old)
 	}
-	return brief(m.old) + " → " + brief(m.text)
+	return shorten(m.old) + " → " + shorten(m.text)
 }
 
 // apply returns the changed file.

@@ -83,12 +83,12 @@ func show(w io.Writer, all []verdict) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "mutant\tchange\tkilled by\tseconds")
 	for _, v := range all {
-		if v.Fate == stillborn {
+		if v.Outcome == invalid {
 			continue
 		}
 		by := v.By
-		if v.Fate != killed {
-			by = v.Fate
+		if v.Outcome != killed {
+			by = v.Outcome
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%.0f\n", v.Mutant, v.Change, by, v.Seconds)
 	}
@@ -101,19 +101,19 @@ func show(w io.Writer, all []verdict) {
 		n := make(map[string]int)
 		for _, v := range all {
 			if name == "" || v.Target == name {
-				n[v.Fate]++
+				n[v.Outcome]++
 			}
 		}
-		counted := n[killed] + n[survived] + n[unclear]
+		counted := n[killed] + n[survived] + n[unproven]
 		if name == "" {
 			name = "all"
 		}
-		fmt.Fprintf(t, "%s\t%d\t%d\t%.0f\t%d\t%d\n", name, counted, n[killed], 100*float64(n[killed])/float64(max(1, counted)), n[unclear], n[stillborn])
+		fmt.Fprintf(t, "%s\t%d\t%d\t%.0f\t%d\t%d\n", name, counted, n[killed], 100*float64(n[killed])/float64(max(1, counted)), n[unproven], n[invalid])
 	}
 	_ = t.Flush()
 	for _, v := range all {
-		if v.Fate == survived || v.Fate == unclear {
-			fmt.Fprintf(w, "%s: %s: %s %s\n", v.Fate, v.Mutant, v.Change, v.By)
+		if v.Outcome == survived || v.Outcome == unproven {
+			fmt.Fprintf(w, "%s: %s: %s %s\n", v.Outcome, v.Mutant, v.Change, v.By)
 		}
 	}
 }

@@ -149,7 +149,7 @@ func observe(r io.Reader, silence time.Duration, stop func()) (o observation) {
 			}
 		}
 		if m := broken.FindString(line); m != "" && o.died == "" {
-			if o.died = brief(m); strings.Contains(m, "test timed out") {
+			if o.died = shorten(m); strings.Contains(m, "test timed out") {
 				o.died = hanging
 			}
 		}
@@ -207,8 +207,8 @@ func tops(open []string) (top []string) {
 	return top
 }
 
-// brief makes one short line of a text.
-func brief(text string) string {
+// shorten makes one short line of a text.
+func shorten(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	if r := []rune(text); len(r) > 90 {
 		return string(r[:90]) + "…"

@@ -65,9 +65,9 @@ func (t *target) mutants(root string) (all []mutant, err error) {
 
 // sample is what is to be judged, in turn a mutant of each target, until as many of
 // each were counted as are wanted. Which they are depends on the seed and the source.
-func sample(root string, seed uint64, wanted *regexp.Regexp) (lists [][]mutant, err error) {
+func sample(root string, seed uint64, pattern *regexp.Regexp) (lists [][]mutant, err error) {
 	for _, t := range targets {
-		if !wanted.MatchString(t.name) {
+		if !pattern.MatchString(t.name) {
 			continue
 		}
 		all, err := t.mutants(root)

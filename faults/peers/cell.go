@@ -21,7 +21,7 @@ import (
 	"github.com/sqllock/sqllock/faults/peers/internal/ledger"
 	"github.com/sqllock/sqllock/faults/peers/internal/locks"
 	"github.com/sqllock/sqllock/faults/peers/internal/worker"
-	"github.com/sqllock/sqllock/internal/testdb/warden"
+	"github.com/sqllock/sqllock/internal/testdb/supervisor"
 )
 
 // What a cell is like, for all systems. The TTL is the shortest that etcd takes.
@@ -77,7 +77,7 @@ type cell struct {
 }
 
 // runCell runs a cell. The error says that it could not be run.
-func runCell(ctx context.Context, w *warden.Warden, s spec) (r result, err error) {
+func runCell(ctx context.Context, w *supervisor.Supervisor, s spec) (r result, err error) {
 	began := time.Now()
 	c := &cell{spec: s, registers: ledger.New()}
 	defer func() { err = errors.Join(err, c.close()) }()
@@ -107,7 +107,7 @@ func runCell(ctx context.Context, w *warden.Warden, s spec) (r result, err error
 }
 
 // open starts the server, the ledger and the clients.
-func (c *cell) open(ctx context.Context, w *warden.Warden) (err error) {
+func (c *cell) open(ctx context.Context, w *supervisor.Supervisor) (err error) {
 	if c.dir, err = os.MkdirTemp(c.keep, "sqllock-peers-"); err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func (c *cell) storm(ctx context.Context) error {
 			return nil
 		case <-time.After(rest):
 		}
-		if err := c.nemesis.Strike(ctx, target, rng); err != nil {
+		if err := c.nemesis.Inject(ctx, target, rng); err != nil {
 			return err
 		}
 	}

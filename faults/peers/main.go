@@ -18,11 +18,11 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/faults/peers/internal/worker"
-	"github.com/sqllock/sqllock/internal/testdb/warden"
+	"github.com/sqllock/sqllock/internal/testdb/supervisor"
 )
 
 func main() {
-	warden.Main()
+	supervisor.Main()
 	worker.Main()
 	ok, err := run(os.Stdout, os.Args[1:])
 	if err != nil {
@@ -49,7 +49,7 @@ func run(out io.Writer, args []string) (ok bool, err error) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	w, err := warden.Start()
+	w, err := supervisor.Start()
 	if err != nil {
 		return false, err
 	}

@@ -15,11 +15,11 @@ import (
 	"github.com/sqllock/sqllock/faults/peers/internal/judge"
 	"github.com/sqllock/sqllock/faults/peers/internal/locks"
 	"github.com/sqllock/sqllock/faults/peers/internal/worker"
-	"github.com/sqllock/sqllock/internal/testdb/warden"
+	"github.com/sqllock/sqllock/internal/testdb/supervisor"
 )
 
 func TestMain(m *testing.M) {
-	warden.Main()
+	supervisor.Main()
 	worker.Main()
 	os.Exit(m.Run())
 }
@@ -44,7 +44,7 @@ func TestALockShowsNowhereWhenNothingHappens(t *testing.T) {
 func shortRun(t *testing.T, system string) row {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "report.json")
-	ok, err := run(io.Discard, []string{"-system", system, "-fault", calm, "-seconds", "1.5", "-report", path})
+	ok, err := run(io.Discard, []string{"-system", system, "-fault", noFault, "-seconds", "1.5", "-report", path})
 	if err != nil || !ok {
 		t.Fatalf("run: %v, %v", ok, err)
 	}
@@ -100,9 +100,9 @@ func TestEachFaultIsThereForEachSystemOrItSaysWhyNot(t *testing.T) {
 				continue
 			}
 			there := slices.ContainsFunc(specs, func(s spec) bool { return s.system.Name == system.Name && s.nemesis.Name == fault })
-			told := slices.ContainsFunc(not, func(n without) bool { return n.System == system.Name && n.Fault == fault && n.Why != "" })
-			if there == told {
-				t.Errorf("%s of %s: there is %v, told why not is %v", fault, system.Name, there, told)
+			excused := slices.ContainsFunc(not, func(n without) bool { return n.System == system.Name && n.Fault == fault && n.Why != "" })
+			if there == excused {
+				t.Errorf("%s of %s: there is %v, told why not is %v", fault, system.Name, there, excused)
 			}
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/sqllock/sqllock/faults/internal/nemesis"
 	"github.com/sqllock/sqllock/faults/peers/internal/locks"
-	"github.com/sqllock/sqllock/internal/testdb/warden"
+	"github.com/sqllock/sqllock/internal/testdb/supervisor"
 )
 
 // faultNames are the nemeses that are for all systems.
@@ -39,14 +39,14 @@ func (s settings) plan() (specs []spec, not []without, err error) {
 		}
 	}
 	for _, name := range s.faults {
-		if name != calm && !slices.Contains(faultNames, name) {
+		if name != noFault && !slices.Contains(faultNames, name) {
 			return nil, nil, fmt.Errorf("no fault is named %q", name)
 		}
 	}
 	for _, system := range systems {
-		for _, fault := range append([]string{calm}, faultNames...) {
+		for _, fault := range append([]string{noFault}, faultNames...) {
 			switch {
-			case len(s.faults) == 0 && fault == calm,
+			case len(s.faults) == 0 && fault == noFault,
 				len(s.faults) > 0 && !slices.Contains(s.faults, fault),
 				system.Only != "" && system.Only != fault:
 			case fault == "clock-step" && system.NoClock != "":
@@ -62,24 +62,24 @@ func (s settings) plan() (specs []spec, not []without, err error) {
 	return specs, not, nil
 }
 
-// calm is no fault; only who asks for it gets it.
-const calm = "none"
+// noFault is no fault; only who asks for it gets it.
+const noFault = "none"
 
 // runAll runs the cells, some at a time, and says of each when it is done. A cell that
 // could not be run keeps no other one from being.
-func runAll(ctx context.Context, w *warden.Warden, specs []spec, parallel int, out io.Writer) ([]result, error) {
+func runAll(ctx context.Context, w *supervisor.Supervisor, specs []spec, parallel int, out io.Writer) ([]result, error) {
 	results := make([]*result, len(specs))
 	errs := make([]error, len(specs))
 	var mu sync.Mutex // of out
 	var running sync.WaitGroup
-	turn := make(chan struct{}, parallel)
+	slots := make(chan struct{}, parallel)
 	for i, spec := range specs {
-		turn <- struct{}{}
+		slots <- struct{}{}
 		if ctx.Err() != nil {
 			break
 		}
 		running.Go(func() {
-			defer func() { <-turn }()
+			defer func() { <-slots }()
 			r, err := runCell(ctx, w, spec)
 			mu.Lock()
 			defer mu.Unlock()

@@ -159,11 +159,11 @@ type row struct {
 // save writes the report as JSON.
 func (r report) save(path string) error {
 	file := struct {
-		Seed    uint64    `json:"seed"`
-		Struck  float64   `json:"struck_seconds"`
-		Cells   []row     `json:"cells"`
-		Without []without `json:"without"`
-		Broken  []string  `json:"broken"`
+		Seed         uint64    `json:"seed"`
+		FaultSeconds float64   `json:"struck_seconds"`
+		Cells        []row     `json:"cells"`
+		Without      []without `json:"without"`
+		Broken       []string  `json:"broken"`
 	}{r.seed, r.each.Seconds(), []row{}, append([]without{}, r.without...), append([]string{}, r.broken()...)}
 	for _, c := range r.results {
 		cell := row{

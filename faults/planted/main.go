@@ -42,11 +42,11 @@ func run() error {
 	seconds := flag.Int("seconds", 40, "for how long faults strike in a cell at most")
 	reportFile := flag.String("report", "faults-report.json", "file for the report; \"\" for none")
 	flag.Parse()
-	wanted, err := regexp.Compile(*only)
+	pattern, err := regexp.Compile(*only)
 	if err != nil {
 		return err
 	}
-	p := planting{seconds: *seconds}
+	p := planter{seconds: *seconds}
 	if p.root, err = filepath.Abs(*root); err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func run() error {
 	var outcomes []outcome
 	var errs []error
 	for _, b := range bugs {
-		if !wanted.MatchString(b.name) {
+		if !pattern.MatchString(b.name) {
 			continue
 		}
 		o, err := p.plant(ctx, b)
@@ -106,13 +106,13 @@ func save(path string, outcomes []outcome) error {
 	return os.WriteFile(path, append(text, '\n'), 0o644)
 }
 
-// planting is one run of the command.
-type planting struct {
+// planter is one run of the command.
+type planter struct {
 	root, dir string
 	seconds   int
 }
 
-func (p *planting) plant(ctx context.Context, b bug) (outcome, error) {
+func (p *planter) plant(ctx context.Context, b bug) (outcome, error) {
 	overlay, err := p.overlay(b)
 	if err != nil {
 		return outcome{}, err
@@ -124,7 +124,7 @@ func (p *planting) plant(ctx context.Context, b bug) (outcome, error) {
 }
 
 // overlay writes the changed files, and which files they stand for.
-func (p *planting) overlay(b bug) (string, error) {
+func (p *planter) overlay(b bug) (string, error) {
 	changed := make(map[string]string)
 	for _, e := range b.edits {
 		text, ok := changed[e.file]
@@ -157,7 +157,7 @@ func (p *planting) overlay(b bug) (string, error) {
 }
 
 // byCell builds the program of the faults with the bug, and runs one cell.
-func (p *planting) byCell(ctx context.Context, b bug, overlay string) (outcome, error) {
+func (p *planter) byCell(ctx context.Context, b bug, overlay string) (outcome, error) {
 	program, report := filepath.Join(p.dir, "faults"), filepath.Join(p.dir, "report.json")
 	if text, err := p.command(ctx, "faults", "go", "build", "-overlay", overlay, "-o", program, ".").CombinedOutput(); err != nil {
 		return outcome{}, fmt.Errorf("%w: %s", err, text)
@@ -193,7 +193,7 @@ var (
 )
 
 // byTest runs tests with the bug.
-func (p *planting) byTest(ctx context.Context, b bug, overlay string) (outcome, error) {
+func (p *planter) byTest(ctx context.Context, b bug, overlay string) (outcome, error) {
 	text, err := p.command(ctx, ".", "go", "test", "-overlay", overlay, "-count=1", "-v", "-timeout", "170s", "-run", b.catch.run, b.catch.pkg).CombinedOutput()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 		return outcome{}, err
@@ -213,7 +213,7 @@ func (p *planting) byTest(ctx context.Context, b bug, overlay string) (outcome, 
 	return o, nil
 }
 
-func (p *planting) command(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
+func (p *planter) command(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, name, args...)
 	c.Dir = filepath.Join(p.root, dir)
 	c.Env = append(os.Environ(), "GOWORK=off")

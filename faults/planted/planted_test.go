@@ -5,7 +5,7 @@ package main
 import "testing"
 
 func TestEachBugFitsTheSource(t *testing.T) {
-	p := planting{root: "../..", dir: t.TempDir()}
+	p := planter{root: "../..", dir: t.TempDir()}
 	names := make(map[string]bool)
 	for _, b := range bugs {
 		if names[b.name] {

@@ -1,51 +1,51 @@
-// Package access divides batches by access: what somebody asks for alone, and what
-// together with others, are served by statements of their own.
+// Package access divides batches by access. Requests for exclusive access and requests
+// for shared access go to the database in separate statements.
 package access
 
-// Each answers the requests of a batch, in their order: those that are not shared
-// by alone and then those that are by together, each with all of its requests at
-// once. What has none is not called. partly wraps an error of together after alone
-// has done its part.
+// Each answers the requests of a batch in their order. It passes all exclusive requests
+// to exclusive, and then all shared requests to combined. It does not call a function
+// that has no requests. If combined fails after exclusive has succeeded, Each returns
+// partly of the error.
 func Each[R, A any](
-	reqs []R, shared func(*R) bool, alone, together func([]R) ([]A, error), partly func(error) error,
+	reqs []R, shared func(*R) bool, exclusive, combined func([]R) ([]A, error), partly func(error) error,
 ) ([]A, error) {
-	which := make([]int, 0, len(reqs)) // those that are shared
+	sharedAt := make([]int, 0, len(reqs)) // the indexes of the shared requests
 	for i := range reqs {
 		if shared(&reqs[i]) {
-			which = append(which, i)
+			sharedAt = append(sharedAt, i)
 		}
 	}
-	switch len(which) {
+	switch len(sharedAt) {
 	case 0:
-		return alone(reqs)
+		return exclusive(reqs)
 	case len(reqs):
-		return together(reqs)
+		return combined(reqs)
 	}
 	answers := make([]A, len(reqs))
-	var rest []int
+	var exclusiveAt []int
 	for i := range reqs {
 		if !shared(&reqs[i]) {
-			rest = append(rest, i)
+			exclusiveAt = append(exclusiveAt, i)
 		}
 	}
-	if err := scatter(answers, reqs, rest, alone); err != nil {
+	if err := scatter(answers, reqs, exclusiveAt, exclusive); err != nil {
 		return nil, err
 	}
-	if err := scatter(answers, reqs, which, together); err != nil {
+	if err := scatter(answers, reqs, sharedAt, combined); err != nil {
 		return nil, partly(err)
 	}
 	return answers, nil
 }
 
-// scatter answers the requests at which.
-func scatter[R, A any](answers []A, reqs []R, which []int, answer func([]R) ([]A, error)) error {
-	part := make([]R, len(which))
-	for k, i := range which {
+// scatter answers the requests with the given indexes.
+func scatter[R, A any](answers []A, reqs []R, sharedAt []int, answer func([]R) ([]A, error)) error {
+	part := make([]R, len(sharedAt))
+	for k, i := range sharedAt {
 		part[k] = reqs[i]
 	}
 	got, err := answer(part)
 	for k := range got {
-		answers[which[k]] = got[k]
+		answers[sharedAt[k]] = got[k]
 	}
 	return err
 }

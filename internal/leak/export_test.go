@@ -2,5 +2,5 @@ package leak
 
 import "time"
 
-// SetPatience makes the checks of this test binary that find something quick.
-func SetPatience(d time.Duration) { patience = d }
+// SetTimeout makes the checks of this test binary that find something quick.
+func SetTimeout(d time.Duration) { timeout = d }

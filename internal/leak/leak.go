@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// patience is how long Check waits: closing a network connection or a sql.DB
+// timeout is how long Check waits: closing a network connection or a sql.DB
 // tells its goroutines to end, but does not wait for them.
-var patience = 5 * time.Second
+var timeout = 5 * time.Second
 
 // Check waits a few seconds for all goroutines to end, other than its own and
 // those of the runtime and of package testing, and returns an error with the
@@ -20,7 +20,7 @@ var patience = 5 * time.Second
 // Call it when everything was closed and no test is running, that is in TestMain
 // after m.Run.
 func Check() error {
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(timeout)
 	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 		left := leaked()
 		if len(left) == 0 {
@@ -28,7 +28,7 @@ func Check() error {
 		}
 		if time.Now().After(deadline) {
 			return fmt.Errorf("leak: %d goroutines left after %v:\n\n%s",
-				len(left), patience, strings.Join(left, "\n\n"))
+				len(left), timeout, strings.Join(left, "\n\n"))
 		}
 		time.Sleep(wait)
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	leak.SetPatience(time.Second)
+	leak.SetTimeout(time.Second)
 	os.Exit(m.Run())
 }
 

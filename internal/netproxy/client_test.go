@@ -45,7 +45,7 @@ func (c client) want(line string) {
 	}
 }
 
-func (c client) ask(line string) {
+func (c client) send(line string) {
 	c.t.Helper()
 	c.say(line + "\n")
 	c.want(line)

@@ -22,8 +22,8 @@ type conn struct {
 	ctx      context.Context // ends when the connection is over
 	cancel   context.CancelFunc
 
-	// asked is set between data to the server and its reply.
-	asked atomic.Bool
+	// sent is set between data to the server and its reply.
+	sent atomic.Bool
 	// cut is set when the reply is to be dropped.
 	cut atomic.Bool
 	// finished counts the directions that have delivered their end.
@@ -101,7 +101,7 @@ func (c *conn) read(src *net.TCPConn, q *queue, arrived func() error) {
 // nil, it is asked about data first and may return false to end the connection.
 // If dst takes no more, the sender has to hear of it through back, the queue of
 // the other direction, after whatever is still on its way there.
-func (c *conn) deliver(q *queue, g *gate, dst *net.TCPConn, back *queue, check func([]byte) bool) {
+func (c *conn) deliver(q *queue, g *valve, dst *net.TCPConn, back *queue, check func([]byte) bool) {
 	done := c.ctx.Done()
 	for {
 		p, ok := q.next(done)
@@ -145,13 +145,13 @@ func (c *conn) request(b []byte) bool {
 	case CutAfterReply:
 		c.cut.Store(true)
 	}
-	c.asked.Store(true)
+	c.sent.Store(true)
 	return true
 }
 
 // replied is told that data came from the server.
 func (c *conn) replied() error {
-	if c.asked.Swap(false) {
+	if c.sent.Swap(false) {
 		c.proxy.countRoundTrip()
 	}
 	if c.cut.Load() {

@@ -33,7 +33,7 @@ const (
 type Proxy struct {
 	target   string
 	listener *net.TCPListener
-	up, down *gate // client to server, server to client
+	up, down *valve // client to server, server to client
 
 	running sync.WaitGroup
 
@@ -68,7 +68,7 @@ func Listen(target string) (*Proxy, error) {
 		return nil, err
 	}
 	p := &Proxy{
-		target: target, listener: l, up: newGate(), down: newGate(),
+		target: target, listener: l, up: newValve(), down: newValve(),
 		conns: make(map[*conn]struct{}),
 	}
 	p.running.Go(p.accept)

@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 func TestItForwardsBothWaysAndPassesOnTheEnd(t *testing.T) {
 	s, p := setUp(t)
 	c := dial(t, p.Addr())
-	c.ask("one")
-	c.ask("two")
+	c.send("one")
+	c.send("two")
 	if err := c.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
@@ -42,9 +42,9 @@ func TestItForwardsBothWaysAndPassesOnTheEnd(t *testing.T) {
 func TestItCountsConnectionsAndRoundTrips(t *testing.T) {
 	_, p := setUp(t)
 	a, b := dial(t, p.Addr()), dial(t, p.Addr())
-	a.ask("1")
-	b.ask("2")
-	b.ask("3")
+	a.send("1")
+	b.send("2")
+	b.send("3")
 	b.say("4\n5\n") // two requests, one journey
 	b.want("4")
 	b.want("5")
@@ -60,7 +60,7 @@ func TestItCountsConnectionsAndRoundTrips(t *testing.T) {
 func TestFrozenDataIsKeptAndDelivered(t *testing.T) {
 	s, p := setUp(t)
 	c := dial(t, p.Addr())
-	c.ask("before")
+	c.send("before")
 	p.Freeze()
 	c.say("during\n")
 	c.wantSilence()
@@ -78,7 +78,7 @@ func TestWhatWasSentWhileFrozenArrivesAfterItsSenderIsGone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, p := setUp(t)
 			c := dial(t, p.Addr())
-			c.ask("before")
+			c.send("before")
 			p.Freeze()
 			c.say("late\n")
 			time.Sleep(50 * time.Millisecond) // a reset overtakes what the kernel has not sent
@@ -119,7 +119,7 @@ func TestFreezeDownLetsRequestsThrough(t *testing.T) {
 func TestFreezeUpLetsRepliesThrough(t *testing.T) {
 	s, p := setUp(t)
 	c := dial(t, p.Addr())
-	c.ask("hello")
+	c.send("hello")
 	p.FreezeUp()
 	s.push("news\n")
 	c.want("news")
@@ -133,35 +133,35 @@ func TestFreezeUpLetsRepliesThrough(t *testing.T) {
 func TestCutAfterReplyRunsTheRequestAndLosesTheReply(t *testing.T) {
 	s, p := setUp(t)
 	c, other := dial(t, p.Addr()), dial(t, p.Addr())
-	c.ask("begin")
+	c.send("begin")
 	p.OnUp(func(_ int, b []byte) netproxy.Action {
 		if bytes.Contains(b, []byte("commit")) {
 			return netproxy.CutAfterReply
 		}
 		return netproxy.Pass
 	})
-	other.ask("harmless")
+	other.send("harmless")
 	c.say("commit\n")
 	c.wantReset()
 	s.heard("begin", "harmless", "commit")
-	other.ask("still there")
+	other.send("still there")
 }
 
 func TestCutAfterNextReplyHappensOnce(t *testing.T) {
 	s, p := setUp(t)
 	c := dial(t, p.Addr())
-	c.ask("one")
+	c.send("one")
 	p.CutAfterNextReply()
 	c.say("two\n")
 	c.wantReset()
 	s.heard("one", "two")
-	dial(t, p.Addr()).ask("three")
+	dial(t, p.Addr()).send("three")
 }
 
 func TestCutKeepsTheRequestFromTheServer(t *testing.T) {
 	s, p := setUp(t)
 	c := dial(t, p.Addr())
-	c.ask("one")
+	c.send("one")
 	p.OnUp(func(conn int, _ []byte) netproxy.Action {
 		if conn == 1 {
 			return netproxy.Cut
@@ -170,7 +170,7 @@ func TestCutKeepsTheRequestFromTheServer(t *testing.T) {
 	})
 	c.say("two\n")
 	c.wantReset()
-	dial(t, p.Addr()).ask("three")
+	dial(t, p.Addr()).send("three")
 	s.heard("one", "three")
 }
 
@@ -183,7 +183,7 @@ func TestAHookThatFreezesKeepsTheDataThatItSaw(t *testing.T) {
 		}
 		return netproxy.Pass
 	})
-	c.ask("one")
+	c.send("one")
 	c.say("grant\n")
 	c.wantSilence()
 	s.heard("one")
@@ -194,21 +194,21 @@ func TestAHookThatFreezesKeepsTheDataThatItSaw(t *testing.T) {
 func TestResetBreaksEveryOpenConnection(t *testing.T) {
 	_, p := setUp(t)
 	a, b := dial(t, p.Addr()), dial(t, p.Addr())
-	a.ask("1")
-	b.ask("2")
+	a.send("1")
+	b.send("2")
 	p.Reset()
 	a.wantReset()
 	b.wantReset()
-	dial(t, p.Addr()).ask("3")
+	dial(t, p.Addr()).send("3")
 }
 
 func TestLatencyDelaysEachWay(t *testing.T) {
 	_, p := setUp(t)
 	c := dial(t, p.Addr())
-	c.ask("quick")
+	c.send("quick")
 	p.Latency(50 * time.Millisecond)
 	start := time.Now()
-	c.ask("slow")
+	c.send("slow")
 	if took := time.Since(start); took < 100*time.Millisecond {
 		t.Errorf("want at least 100 ms, took %v", took)
 	}
@@ -231,7 +231,7 @@ func TestATargetThatIsNotThereResets(t *testing.T) {
 func TestCloseEndsFrozenAndIdleConnections(t *testing.T) {
 	_, p := setUp(t)
 	c := dial(t, p.Addr())
-	c.ask("1")
+	c.send("1")
 	p.Freeze()
 	c.say("2\n")
 	dial(t, p.Addr()).say("3\n")

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// gate lets data through in one direction while it is open.
-type gate struct {
+// valve lets data through in one direction while it is open.
+type valve struct {
 	mu     sync.Mutex
 	opened chan struct{} // closed while the gate is open
 }
 
-func newGate() *gate {
-	g := &gate{opened: make(chan struct{})}
+func newValve() *valve {
+	g := &valve{opened: make(chan struct{})}
 	close(g.opened)
 	return g
 }
 
-func (g *gate) open() {
+func (g *valve) open() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !isClosed(g.opened) {
@@ -25,7 +25,7 @@ func (g *gate) open() {
 	}
 }
 
-func (g *gate) shut() {
+func (g *valve) shut() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if isClosed(g.opened) {
@@ -34,7 +34,7 @@ func (g *gate) shut() {
 }
 
 // wait returns true when the gate is open, false when done is closed.
-func (g *gate) wait(done <-chan struct{}) bool {
+func (g *valve) wait(done <-chan struct{}) bool {
 	g.mu.Lock()
 	opened := g.opened
 	g.mu.Unlock()

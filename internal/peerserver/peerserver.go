@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sqllock/sqllock/internal/testdb/warden"
+	"github.com/sqllock/sqllock/internal/testdb/supervisor"
 )
 
 // Server is how to run a server.
@@ -24,9 +24,9 @@ type Server struct {
 	// Serve returns the command that runs the program, which was found at path, on the
 	// files in dir. A server that was killed is run again with another call.
 	Serve func(path, dir string, port int) ([]string, error)
-	// Ask returns the version of a server at host:port; an error means that it is not
+	// Probe returns the version of a server at host:port; an error means that it is not
 	// ready.
-	Ask func(addr string) (version string, err error)
+	Probe func(addr string) (version string, err error)
 }
 
 var accounts = []string{"nobody"}
@@ -47,7 +47,7 @@ func Redis(always bool) Server {
 				"--maxclients", "4000",
 			}, persistence...), nil
 		},
-		Ask: func(addr string) (string, error) {
+		Probe: func(addr string) (string, error) {
 			info, err := talk(addr, "INFO server\r\nQUIT\r\n")
 			if err == nil && !strings.Contains(info, "redis_version:") {
 				err = errors.New("not serving yet")
@@ -62,7 +62,7 @@ func Etcd() Server {
 	return Server{
 		Program: "etcd", Accounts: accounts, Settings: "defaults: each commit is synced",
 		Serve: func(path, dir string, port int) ([]string, error) {
-			peers, err := warden.FreePort()
+			peers, err := supervisor.FreePort()
 			if err != nil {
 				return nil, err
 			}
@@ -74,7 +74,7 @@ func Etcd() Server {
 				"--initial-cluster", "default=" + peer,
 			}, nil
 		},
-		Ask: func(addr string) (string, error) {
+		Probe: func(addr string) (string, error) {
 			health, err := get("http://" + addr + "/health")
 			if err == nil && !strings.Contains(health, `"true"`) {
 				err = errors.New("not healthy")
@@ -113,12 +113,12 @@ func ZooKeeper(tick time.Duration) Server {
 				"-cp", zookeeperJar, "org.apache.zookeeper.server.quorum.QuorumPeerMain", config,
 			}, nil
 		},
-		Ask: func(addr string) (string, error) {
-			said, err := talk(addr, "srvr")
-			if err == nil && !strings.Contains(said, "Mode:") {
+		Probe: func(addr string) (string, error) {
+			reply, err := talk(addr, "srvr")
+			if err == nil && !strings.Contains(reply, "Mode:") {
 				err = errors.New("not serving yet")
 			}
-			return field(said, `version: ([^-, ]+)`), err
+			return field(reply, `version: ([^-, ]+)`), err
 		},
 	}
 }

@@ -16,19 +16,19 @@ import (
 // These need none of the servers: what they answer is said by hand.
 func TestAServerIsReadyWhenItSaysWhatAServerSays(t *testing.T) {
 	for name, c := range map[string]struct {
-		server        peerserver.Server
-		ready, not    string
-		version, asks string
+		server          peerserver.Server
+		ready, not      string
+		version, probes string
 	}{
 		"Redis":     {peerserver.Redis(false), "redis_version:7.0.15\r\n", "-LOADING wait\r\n", "7.0.15", "INFO server\r\n"},
 		"ZooKeeper": {peerserver.ZooKeeper(time.Second), "Zookeeper version: 3.8.0-x, built\nMode: standalone\n", "This ZooKeeper instance is not currently serving requests\n", "3.8.0", "srvr"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			version, err := c.server.Ask(says(t, c.asks, c.ready))
+			version, err := c.server.Probe(says(t, c.probes, c.ready))
 			if err != nil || version != c.version {
 				t.Errorf("a ready one: %q, %v", version, err)
 			}
-			if _, err := c.server.Ask(says(t, c.asks, c.not)); err == nil {
+			if _, err := c.server.Probe(says(t, c.probes, c.not)); err == nil {
 				t.Error("one that is not ready is taken for ready")
 			}
 		})
@@ -44,7 +44,7 @@ func TestEtcdIsReadyWhenItIsHealthy(t *testing.T) {
 				fmt.Fprint(w, `{"etcdserver":"3.4.23","etcdcluster":"3.4.0"}`)
 			}
 		}))
-		version, err := peerserver.Etcd().Ask(server.Listener.Addr().String())
+		version, err := peerserver.Etcd().Probe(server.Listener.Addr().String())
 		server.Close()
 		if ready != (err == nil) || ready && version != "3.4.23" {
 			t.Errorf("%s: %q, %v", health, version, err)
@@ -62,7 +62,7 @@ func TestAServerThatIsNotThereIsNotReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range []peerserver.Server{peerserver.Redis(true), peerserver.Etcd(), peerserver.ZooKeeper(time.Second)} {
-		if _, err := s.Ask(addr); err == nil {
+		if _, err := s.Probe(addr); err == nil {
 			t.Errorf("%s: no error", s.Program)
 		}
 	}
@@ -92,9 +92,9 @@ func says(t *testing.T, question, answer string) (addr string) {
 			return
 		}
 		defer conn.Close()
-		asked := make([]byte, len(question))
-		if _, err := io.ReadFull(conn, asked); err != nil || string(asked) != question {
-			t.Errorf("asked %q, %v", asked, err)
+		request := make([]byte, len(question))
+		if _, err := io.ReadFull(conn, request); err != nil || string(request) != question {
+			t.Errorf("asked %q, %v", request, err)
 			return
 		}
 		fmt.Fprint(conn, answer)

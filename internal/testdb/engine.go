@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sqllock/sqllock/internal/testdb/warden"
+	"github.com/sqllock/sqllock/internal/testdb/supervisor"
 )
 
 // dialect is how to connect to a database.
@@ -49,7 +49,7 @@ type engine interface {
 	// may be read-only.
 	home(ctx context.Context, db *sql.DB) (database string, err error)
 	// stop asks the server to end in order, without waiting for its clients.
-	stop(w *warden.Warden, pid int) error
+	stop(w *supervisor.Supervisor, pid int) error
 }
 
 // engines are all kinds of servers, in the order of their appearance.

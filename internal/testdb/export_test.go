@@ -12,5 +12,5 @@ func (d *Database) Base() string { return d.base }
 // Name returns the name of the database on its server.
 func (d *Database) Name() string { return d.name }
 
-// ForgetPlaces makes this a machine with no servers but those on the PATH.
-func ForgetPlaces() { postgresPlaces, mariadbPlaces = nil, nil }
+// ForgetGlobs makes this a machine with no servers but those on the PATH.
+func ForgetGlobs() { postgresGlobs, mariadbDirs = nil, nil }

@@ -25,13 +25,13 @@ func findPostgres() (programs, error) {
 	return programs{}, notFound("postgres and initdb", Postgres, "postgresql")
 }
 
-// postgresPlaces and mariadbPlaces are where the systems put servers off the PATH.
+// postgresGlobs and mariadbPlaces are where the systems put servers off the PATH.
 var (
-	postgresPlaces = []string{
+	postgresGlobs = []string{
 		"/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/usr/lib/postgresql*/bin",
 		"/opt/homebrew/opt/postgresql@*/bin", "/usr/local/opt/postgresql@*/bin",
 	}
-	mariadbPlaces = []string{
+	mariadbDirs = []string{
 		"/usr/sbin", "/usr/local/sbin", "/usr/libexec", "/usr/local/bin", "/opt/homebrew/bin",
 	}
 )
@@ -46,7 +46,7 @@ func postgresDirs() []string {
 	if out, err := exec.Command("pg_config", "--bindir").Output(); err == nil {
 		dirs = append(dirs, strings.TrimSpace(string(out)))
 	}
-	for _, pattern := range postgresPlaces {
+	for _, pattern := range postgresGlobs {
 		found, _ := filepath.Glob(pattern)
 		slices.SortFunc(found, func(a, b string) int { return version(b) - version(a) })
 		dirs = append(dirs, found...)
@@ -77,7 +77,7 @@ func lookUp(name string) string {
 	if path, err := exec.LookPath(name); err == nil {
 		return path
 	}
-	for _, dir := range mariadbPlaces {
+	for _, dir := range mariadbDirs {
 		if path := filepath.Join(dir, name); isProgram(path) {
 			return path
 		}

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sqllock/sqllock/internal/testdb/warden"
+	"github.com/sqllock/sqllock/internal/testdb/supervisor"
 )
 
 // errPortTaken is returned by boot when another process was quicker.
@@ -19,14 +19,14 @@ var errPortTaken = errors.New("the port is taken")
 
 // instance is a server that was started here.
 type instance struct {
-	engine engine
-	warden *warden.Warden
-	user   *warden.User
-	dir    string
-	progs  programs
-	args   []string // beyond what every server gets
-	port   int
-	pid    int
+	engine     engine
+	supervisor *supervisor.Supervisor
+	user       *supervisor.User
+	dir        string
+	progs      programs
+	args       []string // beyond what every server gets
+	port       int
+	pid        int
 }
 
 // launch makes the files of a server and starts it on a free port.
@@ -35,11 +35,11 @@ func launch(e engine, args []string) (*instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := theWarden()
+	w, err := theSupervisor()
 	if err != nil {
 		return nil, err
 	}
-	i := &instance{engine: e, warden: w, user: warden.Account(e.account()), progs: progs, args: args}
+	i := &instance{engine: e, supervisor: w, user: supervisor.Account(e.account()), progs: progs, args: args}
 	if i.dir, err = w.MkdirMemory(i.user); err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func launch(e engine, args []string) (*instance, error) {
 		err = i.bootAnywhere()
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start %s: %w\n%s", e.name(), err, i.lastWords()), i.remove())
+		return nil, errors.Join(fmt.Errorf("start %s: %w\n%s", e.name(), err, i.logTail()), i.remove())
 	}
 	return i, nil
 }
@@ -58,20 +58,20 @@ func (i *instance) dsn() string { return i.engine.local(i.addr()) }
 
 func (i *instance) logFile() string { return filepath.Join(i.dir, "log") }
 
-// said returns what the server and its helpers have written so far.
-func (i *instance) said() string {
+// output returns what the server and its helpers have written so far.
+func (i *instance) output() string {
 	text, _ := os.ReadFile(i.logFile())
 	return string(text)
 }
 
-// lastWords returns the end of what was said, for people.
-func (i *instance) lastWords() string {
-	lines := strings.SplitAfter(i.said(), "\n")
+// logTail returns the end of what was said, for people.
+func (i *instance) logTail() string {
+	lines := strings.SplitAfter(i.output(), "\n")
 	return strings.Join(lines[max(0, len(lines)-40):], "")
 }
 
 func (i *instance) start(argv []string) (pid int, err error) {
-	return i.warden.Start(warden.Command{Argv: argv, Dir: i.dir, Log: i.logFile(), User: i.user})
+	return i.supervisor.Start(supervisor.Command{Argv: argv, Dir: i.dir, Log: i.logFile(), User: i.user})
 }
 
 // initialise runs initdb or mariadb-install-db.
@@ -80,7 +80,7 @@ func (i *instance) initialise() error {
 	if err != nil {
 		return err
 	}
-	ended, status, err := i.warden.Wait(pid, patience)
+	ended, status, err := i.supervisor.Wait(pid, stepTimeout)
 	if err == nil && (!ended || status != "exit status 0") {
 		err = fmt.Errorf("%s: %s", i.progs.initialise, status)
 	}
@@ -92,7 +92,7 @@ func (i *instance) initialise() error {
 func (i *instance) bootAnywhere() error {
 	var err error
 	for range 5 {
-		if i.port, err = warden.FreePort(); err != nil {
+		if i.port, err = supervisor.FreePort(); err != nil {
 			return err
 		}
 		if err = i.boot(); !errors.Is(err, errPortTaken) {
@@ -104,18 +104,18 @@ func (i *instance) bootAnywhere() error {
 
 // boot starts the server on its port and returns when it takes connections.
 func (i *instance) boot() error {
-	before := len(i.said())
+	before := len(i.output())
 	pid, err := i.start(append(i.engine.serve(i.progs, i.dir, i.port), i.args...))
 	if err != nil {
 		return err
 	}
 	i.pid = pid
-	for deadline := time.Now().Add(patience); ; {
-		ended, status, err := i.warden.Wait(pid, 20*time.Millisecond)
+	for deadline := time.Now().Add(stepTimeout); ; {
+		ended, status, err := i.supervisor.Wait(pid, 20*time.Millisecond)
 		switch {
 		case err != nil:
 			return err
-		case ended && strings.Contains(i.said()[before:], "in use"):
+		case ended && strings.Contains(i.output()[before:], "in use"):
 			return errPortTaken
 		case ended:
 			return fmt.Errorf("the server ended: %s", status)
@@ -124,7 +124,7 @@ func (i *instance) boot() error {
 			return nil
 		}
 		if errors.Is(err, errPortTaken) || time.Now().After(deadline) {
-			return errors.Join(err, i.warden.Kill(pid))
+			return errors.Join(err, i.supervisor.Kill(pid))
 		}
 	}
 }
@@ -150,4 +150,4 @@ func (i *instance) probe() error {
 }
 
 // remove kills the server and removes its files.
-func (i *instance) remove() error { return i.warden.Remove(i.dir) }
+func (i *instance) remove() error { return i.supervisor.Remove(i.dir) }

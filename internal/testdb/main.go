@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/sqllock/sqllock/internal/leak"
-	"github.com/sqllock/sqllock/internal/testdb/warden"
+	"github.com/sqllock/sqllock/internal/testdb/supervisor"
 )
 
 // Main runs the tests of a package and exits. Call it first of all in TestMain: it
@@ -27,13 +27,13 @@ import (
 // SQLLOCK_COVER_FILE names a file, it is appended to it, for a report over all
 // packages.
 func Main(m *testing.M) {
-	warden.Main()
+	supervisor.Main()
 	os.Exit(run(m))
 }
 
 func run(m *testing.M) int {
 	if err := required(); err != nil {
-		return complain(err)
+		return printError(err)
 	}
 	active.Store(true)
 	waitTogether()
@@ -42,15 +42,15 @@ func run(m *testing.M) int {
 	// Servers that go away would end goroutines that nobody else has.
 	if code == 0 {
 		if err := leak.Check(); err != nil {
-			code = complain(err)
+			code = printError(err)
 		}
 	}
 	if err := stopAll(); err != nil {
-		code = complain(err)
+		code = printError(err)
 	}
 	fmt.Fprint(os.Stderr, coverage.report())
 	if err := coverage.save(os.Getenv("SQLLOCK_COVER_FILE")); err != nil {
-		code = complain(err)
+		code = printError(err)
 	}
 	return code
 }
@@ -79,7 +79,7 @@ func defaultSignals() {
 	}
 }
 
-func complain(err error) int {
+func printError(err error) int {
 	fmt.Fprintln(os.Stderr, "sqllock:", err)
 	return 1
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/sqllock/sqllock/internal/testdb/warden"
+	"github.com/sqllock/sqllock/internal/testdb/supervisor"
 )
 
 // mysqlEngine is MariaDB or MySQL, by name.
@@ -92,7 +92,7 @@ func (mysqlEngine) serve(p programs, dir string, port int) []string {
 
 func (mysqlEngine) generous() []string { return []string{"--max-connections=1000"} }
 
-func (mysqlEngine) stop(w *warden.Warden, pid int) error { return w.Terminate(pid) }
+func (mysqlEngine) stop(w *supervisor.Supervisor, pid int) error { return w.Terminate(pid) }
 
 func (e mysqlEngine) isVersion(version string) bool {
 	return strings.Contains(version, "MariaDB") == (e.engine == MariaDB)

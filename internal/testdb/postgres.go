@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 
-	"github.com/sqllock/sqllock/internal/testdb/warden"
+	"github.com/sqllock/sqllock/internal/testdb/supervisor"
 )
 
 type postgresEngine struct{}
@@ -80,7 +80,7 @@ func (postgresEngine) serve(p programs, dir string, port int) []string {
 func (postgresEngine) generous() []string { return []string{"-c", "max_connections=1000"} }
 
 // stop uses SIGINT: at SIGTERM Postgres waits for its clients to leave.
-func (postgresEngine) stop(w *warden.Warden, pid int) error { return w.Interrupt(pid) }
+func (postgresEngine) stop(w *supervisor.Supervisor, pid int) error { return w.Interrupt(pid) }
 
 func (postgresEngine) isVersion(version string) bool {
 	return strings.HasPrefix(version, "PostgreSQL ")

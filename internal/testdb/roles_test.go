@@ -54,7 +54,7 @@ var roles = map[string]func(t *testing.T, engine string){
 		fmt.Println("BASE", d.Base(), "UID", os.Getuid(), column(t, d.Open(t), `SELECT 1`))
 	},
 	"bare": func(t *testing.T, _ string) {
-		testdb.ForgetPlaces()
+		testdb.ForgetGlobs()
 		for _, engine := range testdb.All() {
 			testdb.New(t, engine)
 		}
@@ -171,7 +171,7 @@ func TestWhatIsInstalledNowhereIsNamedWithTheRemedy(t *testing.T) {
 	}
 }
 
-func TestAnAbsentDatabaseFailsATestThatInsists(t *testing.T) {
+func TestAnAbsentDatabaseFailsATestThatNeedsIt(t *testing.T) {
 	const left = "SQLLOCK_TEST_POSTGRES_DSN=none"
 	wantRole(t, 1, "no postgres: left out by "+left, "create postgres", left)
 	wantRole(t, 1, "cannot start postgres: left out by "+left, "start postgres", left)

@@ -47,7 +47,7 @@ func home(i *instance) (string, error) {
 		return "", err
 	}
 	defer db.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()
 	return i.engine.home(ctx, db)
 }
@@ -56,7 +56,7 @@ func home(i *instance) (string, error) {
 // out why the test failed.
 func (s *Server) remove() {
 	if s.t.Failed() {
-		s.t.Logf("the log of %s ends:\n%s", s.engine, s.i.lastWords())
+		s.t.Logf("the log of %s ends:\n%s", s.engine, s.i.logTail())
 	}
 	if err := s.i.remove(); err != nil {
 		s.t.Errorf("testdb: remove %s: %v", s.engine, err)
@@ -68,17 +68,17 @@ func (s *Server) remove() {
 // are gone.
 func (s *Server) Kill() {
 	s.t.Helper()
-	s.must("kill", s.i.warden.Kill(s.i.pid))
+	s.must("kill", s.i.supervisor.Kill(s.i.pid))
 }
 
 // Stop ends the server in order and returns when it has ended. Transactions in
 // progress are rolled back.
 func (s *Server) Stop() {
 	s.t.Helper()
-	s.must("stop", s.i.engine.stop(s.i.warden, s.i.pid))
-	ended, _, err := s.i.warden.Wait(s.i.pid, patience)
+	s.must("stop", s.i.engine.stop(s.i.supervisor, s.i.pid))
+	ended, _, err := s.i.supervisor.Wait(s.i.pid, stepTimeout)
 	if err == nil && !ended {
-		err = fmt.Errorf("it still runs after %v", patience)
+		err = fmt.Errorf("it still runs after %v", stepTimeout)
 	}
 	s.must("stop", err)
 }
@@ -87,7 +87,7 @@ func (s *Server) Stop() {
 // same files and the same address, and returns when it takes connections.
 func (s *Server) Restart() {
 	s.t.Helper()
-	ended, _, err := s.i.warden.Wait(s.i.pid, 0)
+	ended, _, err := s.i.supervisor.Wait(s.i.pid, 0)
 	s.must("restart", err)
 	if !ended {
 		s.Stop()
@@ -106,13 +106,13 @@ func (s *Server) Restart() {
 // open and nothing answers.
 func (s *Server) Pause() {
 	s.t.Helper()
-	s.must("pause", s.i.warden.Pause(s.i.pid))
+	s.must("pause", s.i.supervisor.Pause(s.i.pid))
 }
 
 // Resume ends a Pause.
 func (s *Server) Resume() {
 	s.t.Helper()
-	s.must("resume", s.i.warden.Resume(s.i.pid))
+	s.must("resume", s.i.supervisor.Resume(s.i.pid))
 }
 
 func (s *Server) must(do string, err error) {

@@ -66,12 +66,12 @@ func TestARestartWaitsForItsPortToBeFree(t *testing.T) {
 			t.Parallel()
 			s := testdb.StartServer(t, engine)
 			s.Stop()
-			squatter, err := net.Listen("tcp", s.Addr())
+			listener, err := net.Listen("tcp", s.Addr())
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer squatter.Close()
-			time.AfterFunc(2*time.Second, func() { _ = squatter.Close() })
+			defer listener.Close()
+			time.AfterFunc(2*time.Second, func() { _ = listener.Close() })
 			s.Restart()
 			if err := s.Open(t).Ping(); err != nil {
 				t.Error(err)

@@ -7,46 +7,46 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/sqllock/sqllock/internal/testdb/warden"
+	"github.com/sqllock/sqllock/internal/testdb/supervisor"
 )
 
-// active is set by Main: without it a warden, being this very program, would run
+// active is set by Main: without it a supervisor, being this very program, would run
 // the tests once more.
 var active atomic.Bool
 
-// The warden of this process and the shared servers, each once and when needed.
+// The supervisor of this process and the shared servers, each once and when needed.
 var (
-	wardenMu sync.Mutex
-	guardian *warden.Warden
+	supervisorMu sync.Mutex
+	running      *supervisor.Supervisor
 
 	serversMu sync.Mutex
 	servers   = make(map[string]func() (string, error))
 )
 
-// theWarden returns the warden of this process.
-func theWarden() (*warden.Warden, error) {
-	wardenMu.Lock()
-	defer wardenMu.Unlock()
-	if guardian != nil {
-		return guardian, nil
+// theSupervisor returns the supervisor of this process.
+func theSupervisor() (*supervisor.Supervisor, error) {
+	supervisorMu.Lock()
+	defer supervisorMu.Unlock()
+	if running != nil {
+		return running, nil
 	}
-	w, err := warden.Start()
+	w, err := supervisor.Start()
 	if err != nil {
 		return nil, err
 	}
-	guardian = w
+	running = w
 	return w, nil
 }
 
 // stopAll ends all servers.
 func stopAll() error {
-	wardenMu.Lock()
-	defer wardenMu.Unlock()
-	if guardian == nil {
+	supervisorMu.Lock()
+	defer supervisorMu.Unlock()
+	if running == nil {
 		return nil
 	}
-	err := guardian.Close()
-	guardian = nil
+	err := running.Close()
+	running = nil
 	return err
 }
 
@@ -89,7 +89,7 @@ func inspect(e engine, dsn string) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	defer db.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()
 	var version string
 	if err := db.QueryRowContext(ctx, "SELECT version()").Scan(&version); err != nil {

@@ -40,7 +40,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sqllock/sqllock/internal/testdb/warden"
+	"github.com/sqllock/sqllock/internal/testdb/supervisor"
 )
 
 // The databases by name.
@@ -51,8 +51,8 @@ const (
 	MySQL    = "mysql" // Oracle's, by address only
 )
 
-// patience bounds each step that a server takes: start, stop, create, drop.
-const patience = time.Minute
+// stepTimeout bounds each step that a server takes: start, stop, create, drop.
+const stepTimeout = time.Minute
 
 // All returns SQLite and what [Engines] returns.
 func All() []string { return append([]string{SQLite}, Engines()...) }
@@ -119,8 +119,8 @@ func directory(t testing.TB) string {
 	if !active.Load() {
 		return t.TempDir()
 	}
-	w, err := theWarden()
-	if errors.Is(err, warden.ErrUnsupported) {
+	w, err := theSupervisor()
+	if errors.Is(err, supervisor.ErrUnsupported) {
 		return t.TempDir()
 	}
 	if err != nil {
@@ -145,7 +145,7 @@ func (d *Database) admin(do func(ctx context.Context, db *sql.DB, database strin
 		return err
 	}
 	defer db.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()
 	return do(ctx, db, d.name)
 }

@@ -66,22 +66,22 @@ func TestAReleaseTagsEveryModuleAtACommitWhereTheyRequireIt(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeReleasedIsRefusedAndLeftAsItIs(t *testing.T) {
+func TestMakeRefusesAnInvalidReleaseAndChangesNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		files   map[string]string
 		version string
 		change  bool
 		says    string
 	}{
-		"a version without v":                 {version: "0.2.0", says: "not of the form"},
-		"a version of two numbers":            {version: "v0.2", says: "not of the form"},
-		"a major version with a path":         {version: "v2.0.0", says: "from v2 on"},
-		"a version that is there":             {version: "v0.1.0", says: "not above the last one, v0.1.0"},
-		"a candidate of one that is there":    {version: "v0.1.0-rc.1", says: "not above the last one, v0.1.0"},
-		"changes that are not committed":      {change: true, says: "not committed"},
-		"a module that nobody has decided on": {files: map[string]string{"new/go.mod": "module x\n"}, says: "module new is neither"},
-		"a core that replaces":                {files: map[string]string{"go.mod": "module " + core + "\n\nreplace x.org/y => ../y\n"}, says: "go install"},
-		"nothing that has changed":            {files: map[string]string{"CHANGELOG.md": "## [Unreleased]\n\n## [0.1.0] - 2030-01-01\n\n- older\n"}, says: "nothing stands under"},
+		"a version without v":                  {version: "0.2.0", says: "not of the form"},
+		"a version of two numbers":             {version: "v0.2", says: "not of the form"},
+		"a major version with a path":          {version: "v2.0.0", says: "from v2 on"},
+		"a version that exists":                {version: "v0.1.0", says: "not above the last one, v0.1.0"},
+		"a candidate of a version that exists": {version: "v0.1.0-rc.1", says: "not above the last one, v0.1.0"},
+		"changes that are not committed":       {change: true, says: "not committed"},
+		"a module in neither list":             {files: map[string]string{"new/go.mod": "module x\n"}, says: "module new is neither"},
+		"a core with a replace directive":      {files: map[string]string{"go.mod": "module " + core + "\n\nreplace x.org/y => ../y\n"}, says: "go install"},
+		"an empty changelog section":           {files: map[string]string{"CHANGELOG.md": "## [Unreleased]\n\n## [0.1.0] - 2030-01-01\n\n- older\n"}, says: "section Unreleased is empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := repository(t, c.files)

@@ -99,7 +99,7 @@ func mariadbFloor(_ context.Context, s Site) (*floorClient, error) {
 
 func (c *floorClient) Lock(ctx context.Context, _ int, name string) (Lock, error) {
 	if c.what == FloorSelect {
-		return nothing{}, c.exec(ctx, selectOne)
+		return noLock{}, c.exec(ctx, selectOne)
 	}
 	if _, there := c.rows.Load(name); !there {
 		if err := c.exec(ctx, c.insert, name); err != nil {
@@ -111,7 +111,7 @@ func (c *floorClient) Lock(ctx context.Context, _ int, name string) (Lock, error
 		return nil, err
 	}
 	if c.what == FloorUpdate {
-		return nothing{}, nil
+		return noLock{}, nil
 	}
 	return &floorLock{c, name}, nil
 }
@@ -127,6 +127,6 @@ func (l *floorLock) Unlock(ctx context.Context) error {
 	return l.client.exec(ctx, l.client.free, l.name)
 }
 
-type nothing struct{}
+type noLock struct{}
 
-func (nothing) Unlock(context.Context) error { return nil }
+func (noLock) Unlock(context.Context) error { return nil }

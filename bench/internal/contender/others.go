@@ -89,14 +89,14 @@ type zookeeperClient struct {
 	prefix string
 }
 
-type quiet struct{}
+type noLogger struct{}
 
-func (quiet) Printf(string, ...any) {}
+func (noLogger) Printf(string, ...any) {}
 
 func openZooKeeper(_ context.Context, s Site) (Client, error) {
-	conn, _, err := zk.Connect([]string{s.Addrs[server.ZooKeeper]}, ttl, zk.WithLogger(quiet{}),
-		zk.WithDialer(func(network, addr string, patience time.Duration) (net.Conn, error) {
-			ctx, cancel := context.WithTimeout(context.Background(), patience)
+	conn, _, err := zk.Connect([]string{s.Addrs[server.ZooKeeper]}, ttl, zk.WithLogger(noLogger{}),
+		zk.WithDialer(func(network, addr string, timeout time.Duration) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(context.Background(), timeout)
 			defer cancel()
 			return delay.Dialer(s.Delay)(ctx, network, addr)
 		}))

@@ -23,8 +23,8 @@ func other(name string, s peerserver.Server) kind {
 		serve: func(p []string, dir string, port int) ([]string, error) {
 			return s.Serve(p[0], dir, port)
 		},
-		ask: func(addr string) (string, string, error) {
-			version, err := s.Ask(addr)
+		probe: func(addr string) (string, string, error) {
+			version, err := s.Probe(addr)
 			return version, s.Settings, err
 		},
 	}

@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/sqllock/sqllock/internal/testdb/warden"
+	"github.com/sqllock/sqllock/internal/testdb/supervisor"
 )
 
 // The servers by name.
@@ -27,8 +27,8 @@ const (
 	ZooKeeper   = "zookeeper"
 )
 
-// patience bounds each step that a server takes.
-const patience = time.Minute
+// stepTimeout bounds each step that a server takes.
+const stepTimeout = time.Minute
 
 // Server is one that runs, or a directory for SQLite.
 type Server struct {
@@ -47,33 +47,33 @@ type kind struct {
 	// prepare returns a command that makes the files in dir, nil if there is none.
 	prepare func(programs []string, dir string) []string
 	serve   func(programs []string, dir string, port int) ([]string, error)
-	// ask connects and returns the version and settings; an error means not ready.
-	ask func(addr string) (version, settings string, err error)
+	// probe connects and returns the version and settings; an error means not ready.
+	probe func(addr string) (version, settings string, err error)
 }
 
 var kinds = append([]kind{postgresKind, mariadbKind}, others...)
 
 // Fleet runs servers. It is not safe for concurrent use.
 type Fleet struct {
-	warden  *warden.Warden
-	running map[string]*Server
+	supervisor *supervisor.Supervisor
+	running    map[string]*Server
 }
 
-// NewFleet returns a Fleet that keeps its files below dir. [warden.Main] must have
+// NewFleet returns a Fleet that keeps its files below dir. [supervisor.Main] must have
 // been called first of all in main.
 func NewFleet(dir string) (*Fleet, error) {
-	if err := os.Setenv("TMPDIR", dir); err != nil { // the warden inherits it
+	if err := os.Setenv("TMPDIR", dir); err != nil { // the supervisor inherits it
 		return nil, err
 	}
-	w, err := warden.Start()
+	w, err := supervisor.Start()
 	if err != nil {
 		return nil, err
 	}
-	return &Fleet{warden: w, running: make(map[string]*Server)}, nil
+	return &Fleet{supervisor: w, running: make(map[string]*Server)}, nil
 }
 
 // Close kills all servers and removes their files.
-func (f *Fleet) Close() error { return f.warden.Close() }
+func (f *Fleet) Close() error { return f.supervisor.Close() }
 
 // Start starts a server, or returns the one that runs already. The error says
 // what is missing.
@@ -91,7 +91,7 @@ func (f *Fleet) Start(name string) (*Server, error) {
 
 func (f *Fleet) start(name string) (*Server, error) {
 	if name == SQLite {
-		dir, err := f.warden.MkdirTemp(nil)
+		dir, err := f.supervisor.MkdirTemp(nil)
 		return &Server{Name: name, Addr: dir, Version: "in the process", Settings: "journal_mode=WAL synchronous=FULL"}, err
 	}
 	for _, k := range kinds {
@@ -108,19 +108,19 @@ func (f *Fleet) launch(k kind) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	owner := warden.Account(k.accounts)
-	dir, err := f.warden.MkdirTemp(owner)
+	owner := supervisor.Account(k.accounts)
+	dir, err := f.supervisor.MkdirTemp(owner)
 	if err != nil {
 		return nil, err
 	}
 	log := filepath.Join(dir, "log")
 	run := func(argv []string) (int, error) {
-		return f.warden.Start(warden.Command{Argv: argv, Dir: dir, Log: log, User: owner})
+		return f.supervisor.Start(supervisor.Command{Argv: argv, Dir: dir, Log: log, User: owner})
 	}
 	s, err := f.boot(k, programs, dir, run)
 	if err != nil {
-		said, _ := os.ReadFile(log)
-		return nil, fmt.Errorf("%w\n%s", err, said[max(0, len(said)-2000):])
+		output, _ := os.ReadFile(log)
+		return nil, fmt.Errorf("%w\n%s", err, output[max(0, len(output)-2000):])
 	}
 	return s, nil
 }
@@ -131,11 +131,11 @@ func (f *Fleet) boot(k kind, programs []string, dir string, run func([]string) (
 		if err != nil {
 			return nil, err
 		}
-		if ended, status, err := f.warden.Wait(pid, patience); err != nil || !ended || status != "exit status 0" {
+		if ended, status, err := f.supervisor.Wait(pid, stepTimeout); err != nil || !ended || status != "exit status 0" {
 			return nil, errors.Join(fmt.Errorf("%s: %s", programs[0], status), err)
 		}
 	}
-	port, err := warden.FreePort()
+	port, err := supervisor.FreePort()
 	if err != nil {
 		return nil, err
 	}
@@ -148,12 +148,12 @@ func (f *Fleet) boot(k kind, programs []string, dir string, run func([]string) (
 		return nil, err
 	}
 	s := &Server{Name: k.name, Addr: address(port)}
-	for deadline := time.Now().Add(patience); ; {
-		ended, status, err := f.warden.Wait(pid, 50*time.Millisecond)
+	for deadline := time.Now().Add(stepTimeout); ; {
+		ended, status, err := f.supervisor.Wait(pid, 50*time.Millisecond)
 		if err != nil || ended {
 			return nil, errors.Join(fmt.Errorf("the server ended: %s", status), err)
 		}
-		if s.Version, s.Settings, err = k.ask(s.Addr); err == nil {
+		if s.Version, s.Settings, err = k.probe(s.Addr); err == nil {
 			return s, nil
 		}
 		if time.Now().After(deadline) {

@@ -43,8 +43,8 @@ var postgresKind = kind{
 			"-c", "shared_preload_libraries=pg_stat_statements", "-c", "pg_stat_statements.track=none",
 		}, nil
 	},
-	ask: func(addr string) (string, string, error) {
-		return askSQL("pgx", PostgresDSN(addr, "postgres"), `SHOW server_version`,
+	probe: func(addr string) (string, string, error) {
+		return probeSQL("pgx", PostgresDSN(addr, "postgres"), `SHOW server_version`,
 			`SELECT string_agg(name || '=' || setting, ' ' ORDER BY name) FROM pg_settings
 			WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes', 'wal_sync_method')`)
 	},
@@ -72,15 +72,15 @@ var mariadbKind = kind{
 			"--skip-name-resolve", "--max-connections=600",
 		}, nil
 	},
-	ask: func(addr string) (string, string, error) {
-		return askSQL("mysql", MariaDBDSN(addr, ""), `SELECT version()`,
+	probe: func(addr string) (string, string, error) {
+		return probeSQL("mysql", MariaDBDSN(addr, ""), `SELECT version()`,
 			`SELECT CONCAT('innodb_flush_log_at_trx_commit=', @@innodb_flush_log_at_trx_commit,
 			' innodb_flush_method=', @@innodb_flush_method, ' innodb_doublewrite=', @@innodb_doublewrite,
 			' log_bin=', @@log_bin, ' sync_binlog=', @@sync_binlog)`)
 	},
 }
 
-func askSQL(driver, dsn, version, settings string) (string, string, error) {
+func probeSQL(driver, dsn, version, settings string) (string, string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	db, err := sql.Open(driver, dsn)
@@ -88,11 +88,11 @@ func askSQL(driver, dsn, version, settings string) (string, string, error) {
 		return "", "", err
 	}
 	defer func() { _ = db.Close() }()
-	var said [2]string
+	var output [2]string
 	for i, query := range []string{version, settings} {
-		if err := db.QueryRowContext(ctx, query).Scan(&said[i]); err != nil {
+		if err := db.QueryRowContext(ctx, query).Scan(&output[i]); err != nil {
 			return "", "", fmt.Errorf("%s: %w", query, err)
 		}
 	}
-	return said[0], said[1], nil
+	return output[0], output[1], nil
 }

@@ -140,9 +140,9 @@ func (b *Bench) close(list []*entry) {
 	}
 }
 
-// inTurn calls measure for each entry in each round. Every round begins with
+// eachRound calls measure for each entry in each round. Every round begins with
 // another entry, so that nobody always follows the same one.
-func (b *Bench) inTurn(ctx context.Context, list []*entry, measure func(round int, e *entry)) error {
+func (b *Bench) eachRound(ctx context.Context, list []*entry, measure func(round int, e *entry)) error {
 	for round := range b.Rounds {
 		for i := range list {
 			if err := ctx.Err(); err != nil {

@@ -32,8 +32,8 @@ func Child() {
 	os.Exit(0)
 }
 
-// opening is the first line that a child gets: what to open.
-type opening struct {
+// setup is the first line that a child gets: what to open.
+type setup struct {
 	Contender string
 	Site      contender.Site
 }
@@ -50,7 +50,7 @@ type order struct {
 type grant struct {
 	Process int // the parent's number of it
 	Caller  int
-	Asked   int64 // when Lock was called
+	Called  int64 // when Lock was called
 	Got     int64 // when Lock had returned
 	Freed   int64 // when Unlock was called
 }
@@ -69,7 +69,7 @@ type answer struct {
 // serve obeys orders until there are no more.
 func serve(in io.Reader, out io.Writer) error {
 	orders, answers := json.NewDecoder(in), json.NewEncoder(out)
-	var o opening
+	var o setup
 	if err := orders.Decode(&o); err != nil {
 		return err
 	}
@@ -93,14 +93,14 @@ func serve(in io.Reader, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		if err := answers.Encode(obey(client, o)); err != nil {
+		if err := answers.Encode(runOrder(client, o)); err != nil {
 			return err
 		}
 	}
 }
 
-// crowd is the callers of one order.
-type crowd struct {
+// A callGroup is the callers of one order.
+type callGroup struct {
 	client contender.Client
 	name   string
 	stop   atomic.Bool
@@ -110,14 +110,14 @@ type crowd struct {
 	answer answer
 }
 
-func obey(client contender.Client, o order) answer {
-	bound := patience
+func runOrder(client contender.Client, o order) answer {
+	bound := roundGrace
 	if o.For > 0 {
 		bound = o.For + tail
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
-	c := &crowd{client: client, name: o.Name, once: o.For == 0}
+	c := &callGroup{client: client, name: o.Name, once: o.For == 0}
 	if !c.once {
 		timer := time.AfterFunc(o.For, func() { c.stop.Store(true) })
 		defer timer.Stop()
@@ -130,7 +130,7 @@ func obey(client contender.Client, o order) answer {
 	return c.answer
 }
 
-func (c *crowd) call(ctx context.Context, caller int) {
+func (c *callGroup) call(ctx context.Context, caller int) {
 	var grants []grant
 	var failures int
 	var first error
@@ -140,7 +140,7 @@ func (c *crowd) call(ctx context.Context, caller int) {
 			grants = append(grants, g)
 		} else {
 			failures++
-			first = cmpErr(first, err)
+			first = firstError(first, err)
 		}
 		if c.once || c.stop.Load() || ctx.Err() != nil {
 			break
@@ -155,8 +155,8 @@ func (c *crowd) call(ctx context.Context, caller int) {
 	}
 }
 
-func (c *crowd) cycle(ctx context.Context, caller int) (grant, error) {
-	g := grant{Caller: caller, Asked: platform.Monotonic()}
+func (c *callGroup) cycle(ctx context.Context, caller int) (grant, error) {
+	g := grant{Caller: caller, Called: platform.Monotonic()}
 	lock, err := c.client.Lock(ctx, caller, c.name)
 	if err != nil {
 		return g, err
@@ -166,8 +166,8 @@ func (c *crowd) cycle(ctx context.Context, caller int) (grant, error) {
 	return g, lock.Unlock(ctx)
 }
 
-// cmpErr returns the first error that is not nil.
-func cmpErr(a, b error) error {
+// firstError returns the first error that is not nil.
+func firstError(a, b error) error {
 	if a != nil {
 		return a
 	}

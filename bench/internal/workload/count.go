@@ -50,16 +50,16 @@ func sqlCounter(ctx context.Context, e *entry, admin contender.Site, setup, stat
 			return nil, fmt.Errorf("%s: %w", setup, err)
 		}
 	}
-	c := &counter{conns: ask(db, conns, e.site.Database), close: db.Close}
+	c := &counter{conns: queryFloat(db, conns, e.site.Database), close: db.Close}
 	if e.Server == server.MariaDB {
-		c.statements, c.own = ask(db, statements), 1
+		c.statements, c.own = queryFloat(db, statements), 1
 	} else {
-		c.statements = ask(db, statements, e.site.Database)
+		c.statements = queryFloat(db, statements, e.site.Database)
 	}
 	return c, nil
 }
 
-func ask(db *sql.DB, query string, args ...any) func(context.Context) (float64, error) {
+func queryFloat(db *sql.DB, query string, args ...any) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (n float64, err error) {
 		err = db.QueryRowContext(ctx, query, args...).Scan(&n)
 		return n, err

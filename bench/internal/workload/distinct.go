@@ -21,7 +21,7 @@ func (b *Bench) distinct(ctx context.Context) error {
 		b.Say("distinct names, %d callers", callers)
 		now := slices.DeleteFunc(slices.Clone(list), func(e *entry) bool { return e.Floor && !b.hasFloor(callers) })
 		warmUp(ctx, now, callers)
-		if err := b.inTurn(ctx, now, func(_ int, e *entry) {
+		if err := b.eachRound(ctx, now, func(_ int, e *entry) {
 			s, err := (&loop{client: e.client, callers: callers, name: ownNames(callers)}).run(ctx, b.Round)
 			b.note(e.key(report.Distinct, callers), e.Durable, s, err)
 		}); err != nil {

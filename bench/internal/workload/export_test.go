@@ -9,8 +9,8 @@ import (
 
 // Times of a grant: its process, caller and when it was asked for, got and freed.
 type Times struct {
-	Process, Caller   int
-	Asked, Got, Freed int64
+	Process, Caller    int
+	Called, Got, Freed int64
 }
 
 // Handovers is handovers.
@@ -22,8 +22,8 @@ func Handovers(times []Times, callers int, from, to int64) (report.Sample, int, 
 	return handovers(grants, callers, from, to)
 }
 
-// NamesAllOver is namesAllOver.
-var NamesAllOver = namesAllOver
+// SpreadNames is namesAllOver.
+var SpreadNames = spreadNames
 
 // Serve is serve.
 func Serve(in io.Reader, out io.Writer) error { return serve(in, out) }

@@ -25,7 +25,7 @@ func handovers(grants []grant, callers int, from, to int64) (s report.Sample, co
 		}
 		count++
 		shares[g.Caller]++
-		longest = max(longest, g.Got-g.Asked)
+		longest = max(longest, g.Got-g.Called)
 		if i > 0 {
 			took = append(took, g.Got-grants[i-1].Freed)
 			if g.Process != grants[i-1].Process {

@@ -33,7 +33,7 @@ func (b *Bench) herd(ctx context.Context) error {
 		return err
 	}
 	all, err := b.teams(ctx, list, herdProcesses)
-	defer func() { b.disband(all) }()
+	defer func() { b.endTeams(all) }()
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (b *Bench) herd(ctx context.Context) error {
 	}
 	for _, waiters := range herds {
 		b.Say("a herd of %d waiters in %d processes", waiters, herdProcesses)
-		if err := few.inTurn(ctx, entries, func(_ int, e *entry) {
+		if err := few.eachRound(ctx, entries, func(_ int, e *entry) {
 			s, err := herdRound(ctx, byEntry[e], waiters)
 			b.note(e.key(report.Herd, waiters), e.Durable, s, err)
 		}); err != nil {
@@ -63,15 +63,15 @@ func (b *Bench) herd(ctx context.Context) error {
 }
 
 func herdRound(ctx context.Context, t *team, waiters int) (report.Sample, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	ctx, cancel := context.WithTimeout(ctx, 2*roundGrace)
 	defer cancel()
 	each := waiters / herdProcesses
 	lock, err := t.client.Lock(ctx, 0, "herd")
 	if err != nil {
 		return report.Sample{Failures: 1}, err
 	}
-	first := grant{Process: -1, Caller: waiters, Asked: platform.Monotonic(), Got: platform.Monotonic()}
-	told := tell(t.processes, order{Name: "herd", Callers: each})
+	first := grant{Process: -1, Caller: waiters, Called: platform.Monotonic(), Got: platform.Monotonic()}
+	sent := tell(t.processes, order{Name: "herd", Callers: each})
 	time.Sleep(gather)
 	var a answer
 	var gone error
@@ -86,5 +86,5 @@ func herdRound(ctx context.Context, t *team, waiters int) (report.Sample, error)
 	s.Statements = statements / float64(max(1, count))
 	s.Jain = 0 // each has it once
 	s.Failures = a.Failures + overlaps
-	return s, errors.Join(err, told, gone, failure(a, overlaps))
+	return s, errors.Join(err, sent, gone, failure(a, overlaps))
 }

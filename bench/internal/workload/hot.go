@@ -45,7 +45,7 @@ func (b *Bench) teams(ctx context.Context, list []*entry, n int) ([]*team, error
 	return all, nil
 }
 
-func (b *Bench) disband(all []*team) {
+func (b *Bench) endTeams(all []*team) {
 	for _, t := range all {
 		err := end(t.processes)
 		if t.counter != nil {
@@ -70,7 +70,7 @@ func (b *Bench) hot(ctx context.Context) error {
 	floors = b.open(ctx, floors)
 	defer b.close(floors)
 	all, err := b.teams(ctx, waiting, hotProcesses)
-	defer func() { b.disband(all) }()
+	defer func() { b.endTeams(all) }()
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (b *Bench) hot(ctx context.Context) error {
 		byEntry[t.entry] = t
 		floors = append(floors, t.entry)
 	}
-	return b.inTurn(ctx, floors, func(_ int, e *entry) {
+	return b.eachRound(ctx, floors, func(_ int, e *entry) {
 		if t := byEntry[e]; t != nil {
 			s, err := b.hotRound(ctx, t)
 			b.note(e.key(report.Hot, hotProcesses*hotCallers), e.Durable, s, err)

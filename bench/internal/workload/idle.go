@@ -68,8 +68,8 @@ func groups(list []*entry) [][]*entry {
 	return all
 }
 
-// holding is an entry with the locks that it holds.
-type holding struct {
+// idleLocker is an entry with the locks that it holds.
+type idleLocker struct {
 	*entry
 	counter *counter
 	locks   []contender.Lock
@@ -77,7 +77,7 @@ type holding struct {
 }
 
 func (b *Bench) idleGroup(ctx context.Context, list []*entry) error {
-	var all []*holding
+	var all []*idleLocker
 	defer func() {
 		for _, h := range all {
 			if err := h.end(); err != nil {
@@ -87,7 +87,7 @@ func (b *Bench) idleGroup(ctx context.Context, list []*entry) error {
 	}()
 	for _, e := range list {
 		b.Say("%d locks are taken by %s", idleLocks, e.label)
-		h, err := hold(ctx, e)
+		h, err := lockAll(ctx, e)
 		if err != nil {
 			b.Say("%s: %v", e.label, err)
 			continue
@@ -100,12 +100,12 @@ func (b *Bench) idleGroup(ctx context.Context, list []*entry) error {
 	for _, h := range all {
 		b.Results.Add(h.key(report.Idle, idleLocks), h.Durable, h.sample)
 	}
-	b.wait(ctx, slices.DeleteFunc(slices.Clone(all), func(h *holding) bool { return h.counter == nil }))
+	b.wait(ctx, slices.DeleteFunc(slices.Clone(all), func(h *idleLocker) bool { return h.counter == nil }))
 	return nil
 }
 
 // wait has callers of all entries wait at the same time.
-func (b *Bench) wait(ctx context.Context, all []*holding) {
+func (b *Bench) wait(ctx context.Context, all []*idleLocker) {
 	samples, errs := make([]report.Sample, len(all)), make([]error, len(all))
 	var wg sync.WaitGroup
 	for i, h := range all {
@@ -122,9 +122,9 @@ func (b *Bench) wait(ctx context.Context, all []*holding) {
 	}
 }
 
-// hold takes the locks.
-func hold(ctx context.Context, e *entry) (*holding, error) {
-	h := &holding{entry: e, locks: make([]contender.Lock, idleLocks)}
+// lockAll takes the locks.
+func lockAll(ctx context.Context, e *entry) (*idleLocker, error) {
+	h := &idleLocker{entry: e, locks: make([]contender.Lock, idleLocks)}
 	before := heap()
 	var err error
 	if h.client, err = e.Open(ctx, e.site); err != nil {
@@ -145,7 +145,7 @@ func hold(ctx context.Context, e *entry) (*holding, error) {
 }
 
 // end frees the locks.
-func (h *holding) end() error {
+func (h *idleLocker) end() error {
 	err := each(len(h.locks), func(i int) error {
 		if h.locks[i] == nil {
 			return nil
@@ -183,7 +183,7 @@ func heap() float64 {
 
 // watch counts, for all at the same time, what happens while nothing does. The
 // window is a multiple of the pause between two renewals, which is 10 s.
-func (b *Bench) watch(ctx context.Context, all []*holding) error {
+func (b *Bench) watch(ctx context.Context, all []*idleLocker) error {
 	window := 30 * time.Second
 	if b.Quick {
 		window = 10 * time.Second
@@ -208,7 +208,7 @@ func (b *Bench) watch(ctx context.Context, all []*holding) error {
 
 // waiting has callers wait for a name that another client holds. The connections
 // are those that they cost beyond the ones that their client had before.
-func (h *holding) waiting(ctx context.Context) (s report.Sample, err error) {
+func (h *idleLocker) waiting(ctx context.Context) (s report.Sample, err error) {
 	lock, err := h.client.Lock(ctx, 0, "awaited")
 	if err != nil {
 		return s, err

@@ -16,8 +16,8 @@ import (
 	"github.com/sqllock/sqllock/bench/internal/stat"
 )
 
-// patience is how much longer than planned a round may take.
-const patience = time.Minute
+// roundGrace is how much longer than planned a round may take.
+const roundGrace = time.Minute
 
 // The phases of a loop. What ends in the first is not counted: callers come out of
 // step there.
@@ -42,7 +42,7 @@ type loop struct {
 // run works for a quarter of d unmeasured and then for d. The error is the first
 // of those that calls returned; they count as failures.
 func (l *loop) run(ctx context.Context, d time.Duration) (report.Sample, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*d+patience)
+	ctx, cancel := context.WithTimeout(ctx, 2*d+roundGrace)
 	defer cancel()
 	runtime.GC() // nobody pays for what the one before left
 	spans := make([][]span, l.callers)
@@ -135,11 +135,11 @@ func sample(spans [][]span, window span) report.Sample {
 	var sum float64
 	for c, cycles := range spans {
 		for _, s := range cycles {
-			inside := min(s.ended, window.ended) - max(s.began, window.began)
-			if inside <= 0 || s.ended == s.began {
+			overlap := min(s.ended, window.ended) - max(s.began, window.began)
+			if overlap <= 0 || s.ended == s.began {
 				continue
 			}
-			shares[c] += float64(inside) / float64(s.ended-s.began)
+			shares[c] += float64(overlap) / float64(s.ended-s.began)
 			took = append(took, int64(s.ended-s.began))
 		}
 		sum += shares[c]

@@ -26,7 +26,7 @@ func spawn(e *entry, n int) ([]*process, error) {
 	}
 	var list []*process
 	for range n {
-		p, err := start(self, opening{Contender: e.Name, Site: e.site})
+		p, err := start(self, setup{Contender: e.Name, Site: e.site})
 		if err != nil {
 			return nil, errors.Join(err, end(list))
 		}
@@ -35,7 +35,7 @@ func spawn(e *entry, n int) ([]*process, error) {
 	return list, nil
 }
 
-func start(self string, o opening) (*process, error) {
+func start(self string, o setup) (*process, error) {
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), childVariable+"=1")
 	cmd.Stderr = os.Stderr

@@ -76,8 +76,8 @@ func (b *Bench) tableSizes(ctx context.Context, list []*entry) error {
 			continue
 		}
 		b.Say("small and large tables, %d callers", callers)
-		if err := b.inTurn(ctx, tables, func(_ int, e *entry) {
-			l := &loop{client: e.client, callers: callers, name: namesAllOver(pick[e].rows, pick[e].names, callers)}
+		if err := b.eachRound(ctx, tables, func(_ int, e *entry) {
+			l := &loop{client: e.client, callers: callers, name: spreadNames(pick[e].rows, pick[e].names, callers)}
 			s, err := l.run(ctx, b.Round)
 			b.note(e.key(report.Rows, callers), e.Durable, s, err)
 		}); err != nil {
@@ -87,9 +87,9 @@ func (b *Bench) tableSizes(ctx context.Context, list []*entry) error {
 	return nil
 }
 
-// namesAllOver returns names of rows that are there, at random: some of them, which are
+// spreadNames returns names of rows that are there, at random: some of them, which are
 // evenly spread, and of which no two callers have the same.
-func namesAllOver(rows, names, callers int) func(caller, cycle int) string {
+func spreadNames(rows, names, callers int) func(caller, cycle int) string {
 	return func(caller, _ int) string {
 		n := caller + callers*rand.IntN((names-caller-1)/callers+1)
 		return strconv.Itoa(1 + n*(rows/names))
@@ -142,7 +142,7 @@ func (b *Bench) oldTransaction(ctx context.Context, list []*entry) error {
 func (b *Bench) oneName(ctx context.Context, list []*entry) error {
 	list = b.open(ctx, list)
 	defer b.close(list)
-	return b.inTurn(ctx, list, func(_ int, e *entry) {
+	return b.eachRound(ctx, list, func(_ int, e *entry) {
 		s, err := (&loop{client: e.client, callers: 1, name: ownNames(1)}).run(ctx, b.Round)
 		b.note(e.key(report.Rows, 1), e.Durable, s, err)
 	})

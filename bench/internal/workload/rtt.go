@@ -41,7 +41,7 @@ func (b *Bench) rtt(ctx context.Context) error {
 		}
 		b.Say("distinct names, 1 ms further away, %d callers", callers)
 		warmUp(ctx, list, callers)
-		if err := few.inTurn(ctx, list, func(_ int, e *entry) {
+		if err := few.eachRound(ctx, list, func(_ int, e *entry) {
 			s, err := (&loop{client: e.client, callers: callers, name: ownNames(callers)}).run(ctx, b.Round)
 			b.note(e.key(report.Distinct, callers), e.Durable, s, err)
 		}); err != nil {

@@ -12,10 +12,10 @@ import (
 
 func TestHandoversAreMeasuredFromUnlockToTheNextLocksReturn(t *testing.T) {
 	s, count, overlaps := workload.Handovers([]workload.Times{
-		{Process: 1, Caller: 1, Asked: 0, Got: 3_000_000, Freed: 4_000_000}, // not in order
-		{Process: 0, Caller: 0, Asked: 0, Got: 1_000_000, Freed: 2_000_000},
-		{Process: 1, Caller: 1, Asked: 4_000_000, Got: 4_100_000, Freed: 5_000_000},
-		{Process: 0, Caller: 0, Asked: 2_000_000, Got: 9_000_000, Freed: 9_000_000}, // after the window
+		{Process: 1, Caller: 1, Called: 0, Got: 3_000_000, Freed: 4_000_000}, // not in order
+		{Process: 0, Caller: 0, Called: 0, Got: 1_000_000, Freed: 2_000_000},
+		{Process: 1, Caller: 1, Called: 4_000_000, Got: 4_100_000, Freed: 5_000_000},
+		{Process: 0, Caller: 0, Called: 2_000_000, Got: 9_000_000, Freed: 9_000_000}, // after the window
 	}, 2, 500_000, 8_000_000)
 	if count != 3 || overlaps != 0 {
 		t.Errorf("%d hand-overs, %d overlaps, want 3 and 0", count, overlaps)
@@ -33,7 +33,7 @@ func TestTwoHoldersAtOnceAreFound(t *testing.T) {
 
 func TestNoTwoCallersLockOneNameOfALargeTable(t *testing.T) {
 	const rows, names, callers = 10_000, 1000, 64
-	name := workload.NamesAllOver(rows, names, callers)
+	name := workload.SpreadNames(rows, names, callers)
 	owner := make(map[string]int)
 	for caller := range callers {
 		for range 200 {

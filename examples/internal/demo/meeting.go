@@ -11,8 +11,8 @@ import (
 // between the read and the write. It stands where real programs call something
 // slow. It may be used again and again. It is safe for concurrent use.
 type Meeting struct {
-	members  int
-	patience time.Duration
+	members int
+	timeout time.Duration
 
 	mu      sync.Mutex
 	waiting int
@@ -23,11 +23,11 @@ type Meeting struct {
 func (d *Demo) Meeting(n int) *Meeting {
 	// Under a lock nobody else can come, which nobody need wait for: then it is a
 	// call that takes some milliseconds, time enough for whoever gets in by mistake.
-	patience := 5 * time.Millisecond
+	timeout := 5 * time.Millisecond
 	if d.Unsafe {
-		patience = longest
+		timeout = longest
 	}
-	return &Meeting{members: n, patience: patience, over: make(chan struct{})}
+	return &Meeting{members: n, timeout: timeout, over: make(chan struct{})}
 }
 
 // Wait waits until all have come, with the lock for a few milliseconds at most.
@@ -35,7 +35,7 @@ func (d *Demo) Meeting(n int) *Meeting {
 func (m *Meeting) Wait(ctx context.Context) error {
 	over := m.come()
 	defer m.leave(over)
-	t := time.NewTimer(m.patience)
+	t := time.NewTimer(m.timeout)
 	defer t.Stop()
 	select {
 	case <-over:

@@ -24,7 +24,7 @@ import (
 	"github.com/sqllock/sqllock/faults/internal/register"
 	"github.com/sqllock/sqllock/faults/internal/server"
 	"github.com/sqllock/sqllock/internal/netproxy"
-	"github.com/sqllock/sqllock/internal/testdb/warden"
+	"github.com/sqllock/sqllock/internal/testdb/supervisor"
 	"github.com/sqllock/sqllock/migrations"
 )
 
@@ -47,7 +47,7 @@ type Result struct {
 	check.Counts
 	Failures    []check.Failure
 	Unprotected int
-	Undecided   []string // names whose order was not found in time
+	Unordered   []string // names whose order was not found in time
 	Took        time.Duration
 	Histories   string // directory, if they were kept
 }
@@ -109,7 +109,7 @@ type site struct {
 }
 
 // Run runs a cell. The error says that it could not be run, not that a check failed.
-func Run(ctx context.Context, w *warden.Warden, spec Spec) (r Result, err error) {
+func Run(ctx context.Context, w *supervisor.Supervisor, spec Spec) (r Result, err error) {
 	began := time.Now()
 	s := &site{Spec: spec}
 	r = Result{Spec: spec}
@@ -146,7 +146,7 @@ func Run(ctx context.Context, w *warden.Warden, spec Spec) (r Result, err error)
 }
 
 // open starts the server and the clients.
-func (s *site) open(ctx context.Context, w *warden.Warden) (err error) {
+func (s *site) open(ctx context.Context, w *supervisor.Supervisor) (err error) {
 	if s.dir, err = os.MkdirTemp(s.Keep, "sqllock-faults-"); err != nil {
 		return err
 	}
@@ -253,7 +253,7 @@ func (s *site) close(keep bool) error {
 		errs = append(errs, s.log.Close())
 	}
 	if keep {
-		errs = append(errs, os.WriteFile(filepath.Join(s.dir, "server.log"), s.srv.Said(), 0o644))
+		errs = append(errs, os.WriteFile(filepath.Join(s.dir, "server.log"), s.srv.LogText(), 0o644))
 	} else if s.dir != "" {
 		errs = append(errs, os.RemoveAll(s.dir))
 	}

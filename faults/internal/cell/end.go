@@ -11,8 +11,8 @@ import (
 	"github.com/sqllock/sqllock/faults/internal/history"
 )
 
-// patience is how long the search for an order may take for each name.
-const patience = 10 * time.Second
+// orderTimeout is how long the search for an order may take for each name.
+const orderTimeout = 10 * time.Second
 
 // drain lets the clients end in order.
 func (s *site) drain() (found []check.Failure, err error) {
@@ -37,11 +37,11 @@ func (s *site) drain() (found []check.Failure, err error) {
 // Each of those who wait may meet somebody who has gone, and holds a while himself; and
 // a server that many want to connect to at once must answer first.
 func (s *site) mayWait(began time.Time) bool {
-	calm := time.Since(began)
+	sinceSlow := time.Since(began)
 	if slow := s.slow.Load(); slow > 0 {
-		calm = min(calm, time.Duration(history.Now()-slow))
+		sinceSlow = min(sinceSlow, time.Duration(history.Now()-slow))
 	}
-	return calm < s.grace()+15*time.Second && time.Since(began) < 3*time.Minute
+	return sinceSlow < s.grace()+15*time.Second && time.Since(began) < 3*time.Minute
 }
 
 // end judges the whole history.
@@ -59,9 +59,9 @@ func (s *site) end(ctx context.Context, r *Result) error {
 	if err != nil {
 		return err
 	}
-	found, undecided := check.Ended(s.events, final, rules, patience)
+	found, unordered := check.Ended(s.events, final, rules, orderTimeout)
 	r.Failures = append(append(r.Failures, found...), left...)
-	r.Undecided = undecided
+	r.Unordered = unordered
 	r.Unprotected = check.Unprotected(final)
 	return nil
 }

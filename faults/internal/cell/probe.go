@@ -17,13 +17,13 @@ import (
 const (
 	// probing is how often the server is asked whether it keeps up.
 	probing = 50 * time.Millisecond
-	// sluggish is what a machine does that takes so much longer for that: how long a
+	// maxLate is what a machine does that takes so much longer for that: how long a
 	// waiter takes says nothing about the library then.
-	sluggish = 50 * time.Millisecond
+	maxLate = 50 * time.Millisecond
 	// connecting is every how many times it is asked over new connections, and crowded how
 	// much longer it takes then: who needs one has less than a third of a TTL for it.
-	connecting = 10
-	crowded    = 200 * time.Millisecond
+	connecting  = 10
+	newConnLate = 200 * time.Millisecond
 )
 
 // probe asks the server for nothing, straight and not through the networks of the
@@ -44,12 +44,12 @@ func (s *site) probe(ctx context.Context) error {
 		began := history.Now()
 		time.Sleep(probing)
 		db.SetMaxIdleConns(min(1, n%connecting)) // 0 ends the one that there is
-		late := sluggish
+		late := maxLate
 		if n%connecting < 2 {
-			late = crowded
+			late = newConnLate
 		}
-		asking, cancel := context.WithTimeout(ctx, time.Second)
-		_, _ = db.ExecContext(asking, "SELECT 1") // that it is down is the fault of a nemesis
+		probeCtx, cancel := context.WithTimeout(ctx, time.Second)
+		_, _ = db.ExecContext(probeCtx, "SELECT 1") // that it is down is the fault of a nemesis
 		cancel()
 		if now := history.Now(); now-began > int64(probing+late) {
 			s.busy(began, now)
@@ -91,7 +91,7 @@ func (s *site) watchProcessor(ctx context.Context, cpu int) {
 	for ctx.Err() == nil {
 		began := history.Now()
 		_ = unix.Nanosleep(&pause, nil)
-		if now := history.Now(); now-began > int64(probing+sluggish) {
+		if now := history.Now(); now-began > int64(probing+maxLate) {
 			s.busy(began, now)
 		}
 	}

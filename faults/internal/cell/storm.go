@@ -21,31 +21,31 @@ const often = 12
 // storm lets the nemesis strike while the clients work, and looks at what they have
 // written on the way: a failure ends it.
 func (s *site) storm(ctx context.Context) ([]check.Failure, error) {
-	storming, calm := context.WithTimeout(ctx, s.For)
-	defer calm()
-	struck := make(chan error, 1)
-	go func() { struck <- s.strikes(storming) }()
+	storming, stopFaults := context.WithTimeout(ctx, s.For)
+	defer stopFaults()
+	done := make(chan error, 1)
+	go func() { done <- s.injectFaults(storming) }()
 	var found []check.Failure
 	var failed error
 	for every := time.Second; storming.Err() == nil; {
 		select {
 		case <-storming.Done():
-		case err := <-struck:
-			struck <- err
-			calm()
+		case err := <-done:
+			done <- err
+			stopFaults()
 		case <-time.After(every):
 			began := time.Now()
 			if failed = s.read(); failed == nil {
 				found = append(check.History(s.complete(), s.rules()), s.written(storming)...)
 			}
 			if failed != nil || len(found) > 0 {
-				calm()
+				stopFaults()
 			}
 			// A history grows, and the machine has something else to do.
 			every = max(every, 20*time.Since(began))
 		}
 	}
-	if err := <-struck; err != nil {
+	if err := <-done; err != nil {
 		return found, err
 	}
 	return found, failed
@@ -62,9 +62,9 @@ func (s *site) written(ctx context.Context) []check.Failure {
 	return check.Writes(register.Final{Writes: writes}, history.Now())
 }
 
-// strikes harms the site again and again, with pauses. After some faults the
+// injectFaults harms the site again and again, with pauses. After some faults the
 // pause is long enough to see that all who wait are served.
-func (s *site) strikes(ctx context.Context) error {
+func (s *site) injectFaults(ctx context.Context) error {
 	target := &nemesis.Site{
 		Mode: s.Mode, Database: s.Database, TTL: s.ttl(), Delay: delay, Clients: s.fleet,
 		Server: s.srv, Admin: s.admin, Log: s.log,
@@ -76,7 +76,7 @@ func (s *site) strikes(ctx context.Context) error {
 			return nil
 		case <-time.After(rest):
 		}
-		if err := s.Nemesis.Strike(ctx, target, rng); err != nil {
+		if err := s.Nemesis.Inject(ctx, target, rng); err != nil {
 			return err
 		}
 		rest = time.Duration(rng.Int64N(int64(s.ttl() / 4)))

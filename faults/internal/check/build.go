@@ -68,7 +68,7 @@ type fault struct {
 	kind, proc string // proc is "" if it hits all
 	from, to   int64  // to is never while it is active
 	ends       bool
-	single     int // of how many single ones it consisted
+	injections int // of how many single ones it consisted
 }
 
 func (f *fault) hits(proc string) bool { return f.proc == "" || f.proc == proc }
@@ -89,7 +89,7 @@ func build(events []history.Event, rules Rules) *run {
 	slices.SortStableFunc(events, func(a, b history.Event) int { return cmp.Compare(a.T, b.T) })
 	r := &run{rules: rules, events: events, leases: make(map[string]*lease), names: make(map[string][]*lease)}
 	calls := make(map[string]int64)
-	strikes := make(map[string]*fault)
+	open := make(map[string]*fault)
 	for _, e := range events {
 		r.last = max(r.last, e.T)
 		if e.ID != "" && !e.Ret {
@@ -99,7 +99,7 @@ func build(events []history.Event, rules Rules) *run {
 		case history.Lock:
 			r.granted(e, calls[e.ID])
 		case history.Fault:
-			r.strike(strikes, e)
+			r.addFault(open, e)
 		case history.Busy:
 			r.busy = append(r.busy, span{e.T, e.Until})
 		}
@@ -128,15 +128,15 @@ func (r *run) granted(e history.Event, call int64) {
 	r.names[l.name] = append(r.names[l.name], l)
 }
 
-func (r *run) strike(strikes map[string]*fault, e history.Event) {
+func (r *run) addFault(open map[string]*fault, e history.Event) {
 	if e.Ret {
-		if f := strikes[e.ID]; f != nil {
-			f.to, f.single = e.T, max(1, int(e.N))
+		if f := open[e.ID]; f != nil {
+			f.to, f.injections = e.T, max(1, int(e.N))
 		}
 		return
 	}
-	f := &fault{kind: e.Reason, proc: e.Proc, from: e.T, to: never, ends: e.Ends, single: 1}
-	strikes[e.ID] = f
+	f := &fault{kind: e.Reason, proc: e.Proc, from: e.T, to: never, ends: e.Ends, injections: 1}
+	open[e.ID] = f
 	r.faults = append(r.faults, f)
 }
 

@@ -107,12 +107,12 @@ func History(events []history.Event, rules Rules) []Failure {
 func Count(events []history.Event, rules Rules) Counts { return build(events, rules).count() }
 
 // Ended judges a complete history together with what the registers say in the end.
-// Undecided names are those for which the search for an order took too long.
-func Ended(events []history.Event, final register.Final, rules Rules, patience time.Duration) (found []Failure, undecided []string) {
+// Unordered names are those for which the search for an order took too long.
+func Ended(events []history.Event, final register.Final, rules Rules, timeout time.Duration) (found []Failure, unordered []string) {
 	r := build(events, rules)
 	found = append(History(events, rules), registers(r, final)...)
-	linear, undecided := linearize(r, final, patience)
-	return append(found, linear...), undecided
+	linear, unordered := linearize(r, final, timeout)
+	return append(found, linear...), unordered
 }
 
 func fail(check string, t int64, format string, args ...any) Failure {

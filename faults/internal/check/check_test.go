@@ -73,7 +73,7 @@ func tell(parts ...story) story { return slices.Concat(parts...) }
 // wants judges a story, and compares the names of the checks that failed.
 func wants(t *testing.T, what string, s story, final register.Final, rules check.Rules, names ...string) {
 	t.Helper()
-	found, undecided := check.Ended(s, final, rules, time.Second)
+	found, unordered := check.Ended(s, final, rules, time.Second)
 	var failed []string
 	for _, f := range found {
 		if !slices.Contains(failed, f.Check) {
@@ -85,8 +85,8 @@ func wants(t *testing.T, what string, s story, final register.Final, rules check
 			t.Errorf("%s: check %q found nothing", what, name)
 		}
 	}
-	if len(names) == 0 && len(found)+len(undecided) > 0 {
-		t.Errorf("%s: found %v, undecided %v", what, found, undecided)
+	if len(names) == 0 && len(found)+len(unordered) > 0 {
+		t.Errorf("%s: found %v, undecided %v", what, found, unordered)
 	}
 }
 

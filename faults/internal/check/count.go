@@ -4,7 +4,7 @@ package check
 func (r *run) count() Counts {
 	c := Counts{Acquisitions: len(r.leases)}
 	for _, f := range r.faults {
-		c.Faults += f.single
+		c.Faults += f.injections
 	}
 	for _, leases := range r.names {
 		for i, l := range leases {
@@ -15,10 +15,10 @@ func (r *run) count() Counts {
 				continue
 			}
 			c.HandOvers++
-			if r.struck(l.ret-int64(r.rules.TTL), l.ret) {
+			if r.anyFault(l.ret-int64(r.rules.TTL), l.ret) {
 				c.Recovering++
 			}
-			if r.struck(l.ret, l.ret+1) {
+			if r.anyFault(l.ret, l.ret+1) {
 				c.Active++
 			}
 		}

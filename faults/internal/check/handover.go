@@ -11,17 +11,17 @@ import (
 func idles(r *run) []Failure {
 	var found []Failure
 	byName := r.waiters()
-	calm := int64(r.rules.Grace)
+	margin := int64(r.rules.Grace)
 	for name, leases := range r.names {
 		over := int64(0) // when the last one was, as far as is known
 		for i, l := range leases[:max(0, len(leases)-1)] {
 			if l.unlockedWell {
 				over = max(over, l.unlocked)
 			} else { // it expires, or is freed in the background
-				over = max(over, l.claimed()+calm)
+				over = max(over, l.claimed()+margin)
 			}
 			next := leases[i+1]
-			if next.ret-over < int64(r.rules.TTL)*4/5 || !r.calm(over-calm, next.ret) {
+			if next.ret-over < int64(r.rules.TTL)*4/5 || !r.faultFree(over-margin, next.ret) {
 				continue
 			}
 			if w := waiter(byName[name], over-int64(100*time.Millisecond), next.ret); w != nil {
@@ -33,13 +33,13 @@ func idles(r *run) []Failure {
 	return found
 }
 
-// calm reports that no fault was active between two times, and the machine kept up.
-func (r *run) calm(from, to int64) bool {
-	return !r.struck(from, to) && !slices.ContainsFunc(r.busy, func(b span) bool { return b.from < to && b.to > from })
+// faultFree reports that no fault was active between two times, and the machine kept up.
+func (r *run) faultFree(from, to int64) bool {
+	return !r.anyFault(from, to) && !slices.ContainsFunc(r.busy, func(b span) bool { return b.from < to && b.to > from })
 }
 
-// struck reports that a fault was active between two times.
-func (r *run) struck(from, to int64) bool {
+// anyFault reports that a fault was active between two times.
+func (r *run) anyFault(from, to int64) bool {
 	return slices.ContainsFunc(r.faults, func(f *fault) bool { return f.from < to && f.to > from })
 }
 

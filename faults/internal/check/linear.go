@@ -11,28 +11,28 @@ import (
 
 // linearize looks for an order of all calls in which each returned what it had to. It
 // does so name by name, and gives up on a name when patience is over.
-func linearize(r *run, final register.Final, patience time.Duration) (found []Failure, undecided []string) {
+func linearize(r *run, final register.Final, timeout time.Duration) (found []Failure, unordered []string) {
 	model := nameModel()
 	for name := range r.names {
 		ops := r.operations(name, final)
-		switch porcupine.CheckOperationsTimeout(model, ops, patience) {
+		switch porcupine.CheckOperationsTimeout(model, ops, timeout) {
 		case porcupine.Illegal:
 			found = append(found, fail(Linear, r.last, "%q: no order of its %d calls explains what they returned", name, len(ops)))
 		case porcupine.Unknown:
-			undecided = append(undecided, name)
+			unordered = append(unordered, name)
 		}
 	}
-	return found, undecided
+	return found, unordered
 }
 
 // state is a name and the fenced register that it protects.
 type state struct {
-	holders int    // how many
-	owner   string // of a writer
-	alone   bool   // the last term was a writer's
-	count   int    // how often a writer holds it
-	token   int64  // of the last term
-	start   int64  // of a writer's term, as far as somebody has asked
+	holders   int    // how many
+	owner     string // of a writer
+	exclusive bool   // the last term was a writer's
+	count     int    // how often a writer holds it
+	token     int64  // of the last term
+	start     int64  // of a writer's term, as far as somebody has asked
 
 	announced, n int64 // of the register
 }
@@ -68,7 +68,7 @@ func (c call) apply(s state) (state, bool) {
 	case history.Unlock:
 		return c.end(s)
 	case history.Enter:
-		ok := s.holders == 1 && s.alone && s.owner == c.owner && s.token == c.token
+		ok := s.holders == 1 && s.exclusive && s.owner == c.owner && s.token == c.token
 		s.count++
 		return s, ok
 	case history.Leave:
@@ -76,7 +76,7 @@ func (c call) apply(s state) (state, bool) {
 		s.count--
 		return s, ok
 	case history.Inspect:
-		ok := s.holders == 1 && s.alone && s.owner == c.owner && s.token == c.token && (s.start == 0 || s.start == c.start)
+		ok := s.holders == 1 && s.exclusive && s.owner == c.owner && s.token == c.token && (s.start == 0 || s.start == c.start)
 		s.start = c.start
 		return s, ok
 	}
@@ -87,19 +87,19 @@ func (c call) apply(s state) (state, bool) {
 func (c call) grant(s state) (state, bool) {
 	if !c.shared {
 		return state{
-			holders: 1, owner: c.owner, alone: true, count: 1, token: c.token, announced: s.announced, n: s.n,
+			holders: 1, owner: c.owner, exclusive: true, count: 1, token: c.token, announced: s.announced, n: s.n,
 		}, s.holders == 0 && c.token > s.token
 	}
-	if s.alone && (s.holders > 0 || c.token <= s.token) || c.token < s.token {
+	if s.exclusive && (s.holders > 0 || c.token <= s.token) || c.token < s.token {
 		return s, false
 	}
-	s.holders, s.owner, s.alone, s.start, s.token = s.holders+1, "", false, 0, c.token
+	s.holders, s.owner, s.exclusive, s.start, s.token = s.holders+1, "", false, 0, c.token
 	return s, true
 }
 
 // end ends a lease, however often it is held.
 func (c call) end(s state) (state, bool) {
-	if s.holders == 0 || s.alone == c.shared || !c.shared && s.token != c.token {
+	if s.holders == 0 || s.exclusive == c.shared || !c.shared && s.token != c.token {
 		return s, false
 	}
 	s.holders, s.owner, s.count, s.start = s.holders-1, "", 0, 0

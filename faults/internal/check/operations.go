@@ -39,14 +39,14 @@ func (r *run) operations(name string, final register.Final) []porcupine.Operatio
 
 type builder struct {
 	*run
-	name    string
-	calls   map[string]int64 // of calls that have begun
-	done    map[string]register.Written
-	order   []register.Written // of the fenced register
-	known   map[string]bool    // writes of which the return was seen
-	entered map[string]bool    // leases that were
-	hazy    int64              // the highest token of an announcement of unknown outcome
-	ops     []porcupine.Operation
+	name      string
+	calls     map[string]int64 // of calls that have begun
+	done      map[string]register.Written
+	order     []register.Written // of the fenced register
+	known     map[string]bool    // writes of which the return was seen
+	entered   map[string]bool    // leases that were
+	uncertain int64              // the highest token of an announcement of unknown outcome
+	ops       []porcupine.Operation
 }
 
 // resolve finds out what is known from elsewhere.
@@ -69,7 +69,7 @@ func (b *builder) resolve(final register.Final) {
 		}
 	}
 	for _, token := range announced {
-		b.hazy = max(b.hazy, token)
+		b.uncertain = max(b.uncertain, token)
 	}
 }
 
@@ -80,7 +80,7 @@ func (b *builder) put(from, to int64, c call) {
 // add adds a call that has returned.
 func (b *builder) add(e history.Event) {
 	from := b.calls[e.ID]
-	c := call{op: e.Op, token: e.Token, owner: e.Owner, start: e.Start, n: e.N, ok: e.OK, maybe: e.Token < b.hazy}
+	c := call{op: e.Op, token: e.Token, owner: e.Owner, start: e.Start, n: e.N, ok: e.OK, maybe: e.Token < b.uncertain}
 	l := b.leases[e.Lease]
 	switch e.Op {
 	case history.Read, history.Announce:

@@ -77,7 +77,7 @@ func TestReadsThatNoOrderExplainsAreFound(t *testing.T) {
 }
 
 func TestAnInspectionThatContradictsItselfIsFound(t *testing.T) {
-	ask := func(start int64) story {
+	inspection := func(start int64) story {
 		return call(history.Inspect, "a", start, start+1, func(e *history.Event) {
 			e.ID += string(rune('0' + start%10))
 			if e.Ret {
@@ -85,9 +85,9 @@ func TestAnInspectionThatContradictsItselfIsFound(t *testing.T) {
 			}
 		})
 	}
-	held := tell(lock("a", 0, 10, 1), ask(101), ask(102))
+	held := tell(lock("a", 0, 10, 1), inspection(101), inspection(102))
 	wants(t, "one start of one term", tell(held, looked("a", 150, 900), unlock("a", 160, 170)), register.Final{}, rules)
-	wants(t, "the start moves", tell(held, ask(203), looked("a", 250, 900), unlock("a", 260, 270)), register.Final{}, rules, check.Linear)
+	wants(t, "the start moves", tell(held, inspection(203), looked("a", 250, 900), unlock("a", 260, 270)), register.Final{}, rules, check.Linear)
 }
 
 func TestUnprotectedWritesAreCountedWhenTheyComeLate(t *testing.T) {

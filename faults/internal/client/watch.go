@@ -65,7 +65,7 @@ func (w *worker) look(h *held) bool {
 // fault of the library.
 type lag struct{ last, before, began atomic.Int64 }
 
-const nap = 5 * time.Millisecond
+const lagSleep = 5 * time.Millisecond
 
 // measure works until ctx ends.
 func (l *lag) measure(ctx context.Context) {
@@ -74,13 +74,13 @@ func (l *lag) measure(ctx context.Context) {
 			l.before.Store(l.last.Swap(0))
 		}
 		l.began.Store(history.Now())
-		time.Sleep(nap)
+		time.Sleep(lagSleep)
 		l.last.Store(max(l.last.Load(), l.now()))
 	}
 }
 
 // now returns by how much the present nap is too long.
-func (l *lag) now() int64 { return max(0, history.Now()-l.began.Load()-int64(nap)) }
+func (l *lag) now() int64 { return max(0, history.Now()-l.began.Load()-int64(lagSleep)) }
 
 // worst returns the longest of the last half second or so.
 func (l *lag) worst() int64 { return max(l.last.Load(), l.before.Load(), l.now()) }

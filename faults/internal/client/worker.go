@@ -34,7 +34,7 @@ func (w *worker) run() {
 	for w.ctx.Err() == nil {
 		i := w.rng.IntN(len(w.cfg.Names))
 		if lease := w.acquire(w.cfg.Names[i], w.cfg.Delays[i]); lease != nil {
-			w.hold(lease)
+			w.workUnder(lease)
 		}
 		time.Sleep(time.Duration(w.rng.IntN(5)) * time.Millisecond)
 	}
@@ -87,12 +87,12 @@ func (w *worker) acquire(name string, delay time.Duration) *held {
 	return h
 }
 
-// hold works under a lease and unlocks it.
-func (w *worker) hold(h *held) {
+// workUnder works under a lease and unlocks it.
+func (w *worker) workUnder(h *held) {
 	if h.Shared() {
 		w.share(h)
 	} else {
-		w.alone(h)
+		w.workExclusive(h)
 	}
 	_ = w.unlock(history.Unlock, h.id, h.Lease)
 }
@@ -105,7 +105,7 @@ func (w *worker) share(h *held) {
 	w.look(h)
 }
 
-func (w *worker) alone(h *held) {
+func (w *worker) workExclusive(h *held) {
 	dice := w.rng.IntN(10)
 	switch w.orders.Aimed() {
 	case "":

@@ -31,13 +31,13 @@ type Client struct {
 	cfg    Config
 	number int
 
-	mu    sync.Mutex
-	times int // how often it was started
-	proc  string
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	said  *strings.Builder
-	ended chan struct{}
+	mu     sync.Mutex
+	times  int // how often it was started
+	proc   string
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	stderr *strings.Builder
+	ended  chan struct{}
 }
 
 // Config says what to start.
@@ -84,8 +84,8 @@ func (c *Client) Start() error {
 	cmd.Env = append(os.Environ(), variable)
 	// A client that gets SIGSTOP from the terminal would spoil the run.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	c.said = new(strings.Builder)
-	cmd.Stderr = c.said
+	c.stderr = new(strings.Builder)
+	cmd.Stderr = c.stderr
 	if c.in, err = cmd.StdinPipe(); err != nil {
 		return err
 	}
@@ -214,16 +214,16 @@ func (c *Client) Ended(within time.Duration) error {
 			_ = c.cmd.Process.Kill()
 			<-c.ended
 		}
-		return c.keepSaid(fmt.Sprintf("did not end within %v", within))
+		return c.keepStderr(fmt.Sprintf("did not end within %v", within))
 	}
 	if !c.cmd.ProcessState.Success() {
-		return c.keepSaid(c.cmd.ProcessState.String())
+		return c.keepStderr(c.cmd.ProcessState.String())
 	}
 	return nil
 }
 
-// keepSaid puts what the process has said, which may be long, beside its history.
-func (c *Client) keepSaid(what string) error {
+// keepStderr puts what the process has said, which may be long, beside its history.
+func (c *Client) keepStderr(what string) error {
 	path := filepath.Join(c.cfg.Dir, c.proc+".stderr")
-	return errors.Join(fmt.Errorf("client %s: %s, see %s", c.proc, what, path), os.WriteFile(path, []byte(c.said.String()), 0o644))
+	return errors.Join(fmt.Errorf("client %s: %s, see %s", c.proc, what, path), os.WriteFile(path, []byte(c.stderr.String()), 0o644))
 }

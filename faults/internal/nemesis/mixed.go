@@ -12,14 +12,14 @@ import (
 func mixed(all []*Nemesis) *Nemesis {
 	return &Nemesis{
 		Name: "mixed", About: "any of the above, one after the other, but for the clock and the standbys",
-		Strike: func(ctx context.Context, s *Site, rng *rand.Rand) error {
+		Inject: func(ctx context.Context, s *Site, rng *rand.Rand) error {
 			var those []*Nemesis
 			for _, n := range all {
-				if !n.Unsteady && !n.Standby && n.Pool == 0 && n != calm && n.Applies(s.Mode, s.Database) == "" {
+				if !n.Unsteady && !n.Standby && n.Pool == 0 && n != noFault && n.Applies(s.Mode, s.Database) == "" {
 					those = append(those, n)
 				}
 			}
-			return those[rng.IntN(len(those))].Strike(ctx, s, rng)
+			return those[rng.IntN(len(those))].Inject(ctx, s, rng)
 		},
 	}
 }

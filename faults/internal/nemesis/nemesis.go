@@ -39,8 +39,8 @@ type Nemesis struct {
 	// NotFor says why a mode and a database do not have this fault; "" if they do. It
 	// may be nil.
 	NotFor func(mode, database string) string
-	// Strike does harm, and undoes it, before it returns.
-	Strike func(ctx context.Context, s *Site, rng *rand.Rand) error
+	// Inject does harm, and undoes it, before it returns.
+	Inject func(ctx context.Context, s *Site, rng *rand.Rand) error
 	// Unsteady says that two may hold by nature, see docs/guarantees.md.
 	Unsteady bool
 	// Pool is how many connections the pool of the locks may open; 0 is enough.
@@ -62,7 +62,7 @@ func (n *Nemesis) Applies(mode, database string) string {
 
 // All returns every nemesis, the calm first.
 func All() []*Nemesis {
-	all := []*Nemesis{calm, kill, pause}
+	all := []*Nemesis{noFault, kill, pause}
 	all = append(all, networks...)
 	all = append(all, servers...)
 	all = append(all, onePool, clockSteps, promotion, lossyPromotion)
@@ -120,9 +120,9 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-var calm = &Nemesis{
+var noFault = &Nemesis{
 	Name: "none", About: "nothing happens",
-	Strike: func(ctx context.Context, s *Site, rng *rand.Rand) error {
+	Inject: func(ctx context.Context, s *Site, rng *rand.Rand) error {
 		sleep(ctx, s.within(rng))
 		return nil
 	},
@@ -137,7 +137,7 @@ var onePool = &Nemesis{
 		}
 		return ""
 	},
-	Strike: calm.Strike,
+	Inject: noFault.Inject,
 }
 
 func networked(_, database string) string {

@@ -57,7 +57,7 @@ var networks = []*Nemesis{
 func network(name, about string, ends bool, do func(context.Context, *netproxy.Proxy, time.Duration, *rand.Rand) int) *Nemesis {
 	return &Nemesis{
 		Name: name, About: about, NotFor: networked,
-		Strike: func(ctx context.Context, s *Site, rng *rand.Rand) error {
+		Inject: func(ctx context.Context, s *Site, rng *rand.Rand) error {
 			victim := s.victim(rng)
 			d := s.within(rng)
 			if rng.IntN(2) == 0 {
@@ -90,7 +90,7 @@ func loseReplies(ctx context.Context, p *netproxy.Proxy, d time.Duration, rng *r
 // halfOpen is what a host leaves that vanishes: connections that only the server has.
 var halfOpen = &Nemesis{
 	Name: "net-half-open", About: "a client vanishes without a word: it is killed behind a frozen network", NotFor: networked,
-	Strike: func(ctx context.Context, s *Site, rng *rand.Rand) error {
+	Inject: func(ctx context.Context, s *Site, rng *rand.Rand) error {
 		victim := s.victim(rng)
 		victim.Net.Freeze()
 		defer s.fault(check.Kill, victim.Proc(), true)()

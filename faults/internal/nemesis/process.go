@@ -13,7 +13,7 @@ import (
 
 var kill = &Nemesis{
 	Name: "client-kill", About: "a client gets SIGKILL, and another one takes its place",
-	Strike: func(ctx context.Context, s *Site, rng *rand.Rand) error {
+	Inject: func(ctx context.Context, s *Site, rng *rand.Rand) error {
 		victim := s.victim(rng)
 		healed := s.fault(check.Kill, victim.Proc(), true)
 		defer healed()
@@ -30,7 +30,7 @@ var defaultAims = []string{history.Plain, history.Guarded, history.Plain, ""}
 
 var pause = &Nemesis{
 	Name: "client-pause", About: "a client gets SIGSTOP for longer than its TTL and LockDelay, mostly in the middle of a write",
-	Strike: func(ctx context.Context, s *Site, rng *rand.Rand) error {
+	Inject: func(ctx context.Context, s *Site, rng *rand.Rand) error {
 		victim := s.victim(rng)
 		aims := s.Aims
 		if aims == nil {

@@ -12,7 +12,7 @@ import (
 
 var promotion = &Nemesis{
 	Name: "promotion", About: "the server is killed, and a synchronous standby takes its place", Standby: true, NotFor: replicated,
-	Strike: func(_ context.Context, s *Site, _ *rand.Rand) error {
+	Inject: func(_ context.Context, s *Site, _ *rand.Rand) error {
 		defer s.fault("promotion", "", true)()
 		return s.Server.Promote(0)
 	},
@@ -21,7 +21,7 @@ var promotion = &Nemesis{
 var lossyPromotion = &Nemesis{
 	Name: "promotion-lossy", About: "the server is killed, and a standby takes its place that has not heard of the last commits",
 	Standby: true, Loses: true, Unsteady: true, NotFor: replicated,
-	Strike: func(_ context.Context, s *Site, rng *rand.Rand) error {
+	Inject: func(_ context.Context, s *Site, rng *rand.Rand) error {
 		defer s.fault("promotion-lossy", "", true)()
 		return s.Server.Promote(between(rng, 50*time.Millisecond, s.TTL))
 	},

@@ -15,14 +15,14 @@ import (
 var servers = []*Nemesis{
 	{
 		Name: "server-kill", About: "the server gets SIGKILL, and is started again", NotFor: networked,
-		Strike: func(_ context.Context, s *Site, rng *rand.Rand) error {
+		Inject: func(_ context.Context, s *Site, rng *rand.Rand) error {
 			defer s.fault("server-kill", "", true)()
 			return s.Server.Crash(between(rng, 0, s.TTL))
 		},
 	},
 	{
 		Name: "server-pause", About: "the server gets SIGSTOP, for longer or shorter than a TTL", NotFor: networked,
-		Strike: func(_ context.Context, s *Site, rng *rand.Rand) error {
+		Inject: func(_ context.Context, s *Site, rng *rand.Rand) error {
 			d := s.within(rng)
 			if rng.IntN(2) == 0 {
 				d = s.beyond(rng)
@@ -33,7 +33,7 @@ var servers = []*Nemesis{
 	},
 	{
 		Name: "session-kill", About: "random sessions are ended by the server", NotFor: networked,
-		Strike: func(ctx context.Context, s *Site, rng *rand.Rand) error {
+		Inject: func(ctx context.Context, s *Site, rng *rand.Rand) error {
 			for range 1 + rng.IntN(5) {
 				healed := s.fault("session-kill", "", true)
 				err := s.endSession(ctx, rng)
@@ -101,7 +101,7 @@ var clockSteps = &Nemesis{
 		}
 		return ""
 	},
-	Strike: func(ctx context.Context, s *Site, rng *rand.Rand) error {
+	Inject: func(ctx context.Context, s *Site, rng *rand.Rand) error {
 		d := between(rng, s.TTL/4, 4*s.TTL)
 		if rng.IntN(2) == 0 {
 			d = -d

@@ -68,7 +68,7 @@ func TestAProcessStopsInTheOperationThatItIsToldAndGoesOnThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	said := bufio.NewScanner(out)
+	printed := bufio.NewScanner(out)
 	say := func(order string) {
 		if _, err := io.WriteString(in, order+"\n"); err != nil {
 			t.Fatal(err)
@@ -86,15 +86,15 @@ func TestAProcessStopsInTheOperationThatItIsToldAndGoesOnThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	var ms int64
-	if !said.Scan() {
+	if !printed.Scan() {
 		t.Fatal("it said nothing")
 	}
-	if _, err := fmt.Sscanf(said.Text(), "went on after %d", &ms); err != nil || ms < pause.Milliseconds() {
-		t.Errorf("it said %q: it was not stopped in the operation", said.Text())
+	if _, err := fmt.Sscanf(printed.Text(), "went on after %d", &ms); err != nil || ms < pause.Milliseconds() {
+		t.Errorf("it said %q: it was not stopped in the operation", printed.Text())
 	}
 	say(orders.Stop())
-	if !said.Scan() || said.Text() != "ended" {
-		t.Errorf("told to end it said %q", said.Text())
+	if !printed.Scan() || printed.Text() != "ended" {
+		t.Errorf("told to end it said %q", printed.Text())
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)

@@ -36,7 +36,7 @@ func Line(w io.Writer, r cell.Result, err error) {
 			fmt.Fprintf(w, "      %v\n", f)
 		}
 	}
-	for _, name := range r.Undecided {
+	for _, name := range r.Unordered {
 		fmt.Fprintf(w, "      the search for an order of the calls of %q was given up\n", name)
 	}
 }
@@ -110,7 +110,7 @@ func sum(results []cell.Result, key func(cell.Spec) string) []cell.Result {
 		s.Counts.Add(r.Counts)
 		s.Failures = append(s.Failures, r.Failures...)
 		s.Unprotected += r.Unprotected
-		s.Undecided = append(s.Undecided, r.Undecided...)
+		s.Unordered = append(s.Unordered, r.Unordered...)
 	}
 	return sums
 }
@@ -134,26 +134,26 @@ func Control(w io.Writer, results []cell.Result) bool {
 
 // row is a cell in the file.
 type row struct {
-	Nemesis       string          `json:"nemesis"`
-	Mode          string          `json:"mode"`
-	Database      string          `json:"database"`
-	Seed          uint64          `json:"seed"`
-	Seconds       float64         `json:"seconds"`
-	Acquisitions  int             `json:"acquisitions"`
-	HandOvers     int             `json:"handovers"`
-	InFaults      int             `json:"handovers_in_faults"`
-	Recovering    int             `json:"handovers_in_faults_and_a_ttl"`
-	Faults        int             `json:"faults"`
-	Lost          int             `json:"lost"`
-	Inversions    int             `json:"inversions"`
-	Overlaps      int             `json:"overlaps"`
-	Tokens        int             `json:"token_regressions"`
-	Registers     int             `json:"register_violations"`
-	Unprotected   int             `json:"unprotected_violations"`
-	Failed        []string        `json:"failed"`
-	Failures      []check.Failure `json:"failures,omitempty"`
-	Undecided     []string        `json:"undecided,omitempty"`
-	StruckSeconds float64         `json:"struck_seconds"`
+	Nemesis      string          `json:"nemesis"`
+	Mode         string          `json:"mode"`
+	Database     string          `json:"database"`
+	Seed         uint64          `json:"seed"`
+	Seconds      float64         `json:"seconds"`
+	Acquisitions int             `json:"acquisitions"`
+	HandOvers    int             `json:"handovers"`
+	InFaults     int             `json:"handovers_in_faults"`
+	Recovering   int             `json:"handovers_in_faults_and_a_ttl"`
+	Faults       int             `json:"faults"`
+	Lost         int             `json:"lost"`
+	Inversions   int             `json:"inversions"`
+	Overlaps     int             `json:"overlaps"`
+	Tokens       int             `json:"token_regressions"`
+	Registers    int             `json:"register_violations"`
+	Unprotected  int             `json:"unprotected_violations"`
+	Failed       []string        `json:"failed"`
+	Failures     []check.Failure `json:"failures,omitempty"`
+	Unordered    []string        `json:"undecided,omitempty"`
+	FaultSeconds float64         `json:"struck_seconds"`
 }
 
 // Save writes the report. What a file of that name says of planted bugs is kept.
@@ -177,7 +177,7 @@ func Save(path string, results []cell.Result) error {
 			Acquisitions: r.Acquisitions, HandOvers: r.HandOvers, InFaults: r.Active, Recovering: r.Recovering, Faults: r.Counts.Faults,
 			Lost: r.Lost, Inversions: r.Inversions, Overlaps: count(r, check.Overlap, check.Remaining),
 			Tokens: count(r, check.Token), Registers: count(r, check.Register), Unprotected: r.Unprotected,
-			Failed: append([]string{}, Failed(r)...), Failures: r.Failures, Undecided: r.Undecided, StruckSeconds: r.For.Seconds(),
+			Failed: append([]string{}, Failed(r)...), Failures: r.Failures, Unordered: r.Unordered, FaultSeconds: r.For.Seconds(),
 		})
 	}
 	text, err := json.MarshalIndent(file, "", "  ")

@@ -93,8 +93,8 @@ func peer(name string, p peerserver.Server) kind {
 			}
 			return p.Serve(path, dir, port)
 		},
-		ask: func(addr string) error {
-			_, err := p.Ask(addr)
+		probe: func(addr string) error {
+			_, err := p.Probe(addr)
 			return err
 		},
 	}

@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sqllock/sqllock/internal/testdb/warden"
+	"github.com/sqllock/sqllock/internal/testdb/supervisor"
 )
 
 // The databases by name.
@@ -32,17 +32,17 @@ const (
 	ZooKeeper   = "zookeeper"
 )
 
-// patience bounds each step that a server takes.
-const patience = time.Minute
+// stepTimeout bounds each step that a server takes.
+const stepTimeout = time.Minute
 
 // Server is a database with its files, or a file for SQLite. Its methods are safe for
 // concurrent use, and wait for each other.
 type Server struct {
-	kind   kind
-	warden *warden.Warden
-	user   *warden.User
-	dir    string
-	port   int
+	kind       kind
+	supervisor *supervisor.Supervisor
+	user       *supervisor.User
+	dir        string
+	port       int
 
 	mu      sync.Mutex
 	data    string // the files of the server of this time
@@ -64,19 +64,19 @@ type kind struct {
 	dsn     func(addr, database string) string
 	admin   string // the database to connect to first
 	create  string // the statement that makes the database of the run
-	// ask fails as long as the server is not ready; nil asks in SQL.
-	ask func(addr string) error
+	// probe fails as long as the server is not ready; nil asks in SQL.
+	probe func(addr string) error
 	// ownMalloc says that the server brings an allocator of its own.
 	ownMalloc bool
 }
 
 // Start starts a database. With steppable it runs under a clock that Step sets.
-func Start(w *warden.Warden, name string, steppable bool) (*Server, error) {
+func Start(w *supervisor.Supervisor, name string, steppable bool) (*Server, error) {
 	k, ok := kinds[name]
 	if !ok {
 		return nil, fmt.Errorf("no database is named %q", name)
 	}
-	s := &Server{kind: k, warden: w, user: warden.Account(k.accounts)}
+	s := &Server{kind: k, supervisor: w, user: supervisor.Account(k.accounts)}
 	var err error
 	if s.dir, err = w.MkdirMemory(s.user); err != nil {
 		return nil, err
@@ -87,8 +87,8 @@ func Start(w *warden.Warden, name string, steppable bool) (*Server, error) {
 		}
 	}
 	if err := s.launch(); err != nil {
-		said := s.Said()
-		return nil, errors.Join(fmt.Errorf("start %s: %w\n%s", name, err, said[max(0, len(said)-2000):]), s.Remove())
+		text := s.LogText()
+		return nil, errors.Join(fmt.Errorf("start %s: %w\n%s", name, err, text[max(0, len(text)-2000):]), s.Remove())
 	}
 	return s, nil
 }
@@ -108,7 +108,7 @@ func (s *Server) launch() error {
 		}
 	}
 	var err error
-	if s.port, err = warden.FreePort(); err != nil {
+	if s.port, err = supervisor.FreePort(); err != nil {
 		return err
 	}
 	if err := s.boot(); err != nil || s.kind.create == "" {
@@ -123,7 +123,7 @@ func (s *Server) finish(argv []string) error {
 	if err != nil {
 		return err
 	}
-	ended, status, err := s.warden.Wait(pid, patience)
+	ended, status, err := s.supervisor.Wait(pid, stepTimeout)
 	if err != nil || !ended || status != "exit status 0" {
 		return errors.Join(fmt.Errorf("%s: %s", argv[0], status), err)
 	}
@@ -133,13 +133,13 @@ func (s *Server) finish(argv []string) error {
 func (s *Server) log() string { return filepath.Join(s.dir, "log") }
 
 func (s *Server) run(argv []string) (int, error) {
-	return s.warden.Start(warden.Command{Argv: argv, Dir: s.dir, Log: s.log(), User: s.user})
+	return s.supervisor.Start(supervisor.Command{Argv: argv, Dir: s.dir, Log: s.log(), User: s.user})
 }
 
 // boot starts the server on its port and returns when it takes connections. It tries
 // again while what a killed server has left is still in the way.
 func (s *Server) boot() error {
-	for deadline := time.Now().Add(patience); ; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(stepTimeout); ; time.Sleep(200 * time.Millisecond) {
 		err := s.bootOnce()
 		if err == nil || time.Now().After(deadline) {
 			return err
@@ -164,12 +164,12 @@ func (s *Server) serve(argv []string, port int) (pid int, err error) {
 	if pid, err = s.run(argv); err != nil {
 		return 0, err
 	}
-	for deadline := time.Now().Add(patience); ; {
-		ended, status, err := s.warden.Wait(pid, 20*time.Millisecond)
+	for deadline := time.Now().Add(stepTimeout); ; {
+		ended, status, err := s.supervisor.Wait(pid, 20*time.Millisecond)
 		if err != nil || ended {
 			return 0, errors.Join(fmt.Errorf("the server ended: %s", status), err)
 		}
-		if err = s.ask(port); err == nil {
+		if err = s.probe(port); err == nil {
 			return pid, nil
 		}
 		if time.Now().After(deadline) {
@@ -178,10 +178,10 @@ func (s *Server) serve(argv []string, port int) (pid int, err error) {
 	}
 }
 
-// ask fails as long as the server does not answer.
-func (s *Server) ask(port int) error {
-	if s.kind.ask != nil {
-		return s.kind.ask(address(port))
+// probe fails as long as the server does not answer.
+func (s *Server) probe(port int) error {
+	if s.kind.probe != nil {
+		return s.kind.probe(address(port))
 	}
 	return s.exec(port, s.kind.admin, `SELECT 1`)
 }
@@ -226,7 +226,7 @@ func (s *Server) DSN(addr string) string {
 func (s *Server) Crash(pause time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.warden.Kill(s.pid); err != nil {
+	if err := s.supervisor.Kill(s.pid); err != nil {
 		return err
 	}
 	time.Sleep(pause)
@@ -237,11 +237,11 @@ func (s *Server) Crash(pause time.Duration) error {
 func (s *Server) Pause(d time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.warden.Pause(s.pid); err != nil {
+	if err := s.supervisor.Pause(s.pid); err != nil {
 		return err
 	}
 	time.Sleep(d)
-	return s.warden.Resume(s.pid)
+	return s.supervisor.Resume(s.pid)
 }
 
 // Step sets the server's clock forward by d, or back.
@@ -251,10 +251,10 @@ func (s *Server) Step(d time.Duration) error {
 	return s.clock.step(d)
 }
 
-// Said returns what the server has written to its log.
-func (s *Server) Said() []byte {
-	said, _ := os.ReadFile(s.log())
-	return said
+// LogText returns what the server has written to its log.
+func (s *Server) LogText() []byte {
+	text, _ := os.ReadFile(s.log())
+	return text
 }
 
 // Remove ends the server and removes its files.
@@ -263,5 +263,5 @@ func (s *Server) Remove() error {
 	if s.standby != nil {
 		err = s.standby.link.Close()
 	}
-	return errors.Join(err, s.warden.Remove(s.dir))
+	return errors.Join(err, s.supervisor.Remove(s.dir))
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/internal/netproxy"
-	"github.com/sqllock/sqllock/internal/testdb/warden"
+	"github.com/sqllock/sqllock/internal/testdb/supervisor"
 )
 
 // standby is a second Postgres that follows the first over a link of its own.
@@ -43,7 +43,7 @@ func (s *Server) Replicate(sync bool) error {
 func (s *Server) follow() (err error) {
 	s.times++
 	n := &standby{data: filepath.Join(s.dir, fmt.Sprint("standby", s.times))}
-	if n.port, err = warden.FreePort(); err != nil {
+	if n.port, err = supervisor.FreePort(); err != nil {
 		return err
 	}
 	program, err := postgres("pg_basebackup")
@@ -80,7 +80,7 @@ func (s *Server) follows() error {
 		return err
 	}
 	defer func() { _ = db.Close() }()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()
 	for {
 		var n int
@@ -102,7 +102,7 @@ func (s *Server) Promote(lose time.Duration) error {
 		s.standby.link.Freeze()
 		time.Sleep(lose)
 	}
-	if err := s.warden.Kill(s.pid); err != nil {
+	if err := s.supervisor.Kill(s.pid); err != nil {
 		return err
 	}
 	n := s.standby
@@ -112,10 +112,10 @@ func (s *Server) Promote(lose time.Duration) error {
 	if err := s.exec(n.port, s.kind.admin, `SELECT pg_promote()`); err != nil {
 		return err
 	}
-	if err := s.warden.Interrupt(n.pid); err != nil {
+	if err := s.supervisor.Interrupt(n.pid); err != nil {
 		return err
 	}
-	if ended, _, err := s.warden.Wait(n.pid, patience); err != nil || !ended {
+	if ended, _, err := s.supervisor.Wait(n.pid, stepTimeout); err != nil || !ended {
 		return errors.Join(errors.New("the promoted standby does not end"), err)
 	}
 	s.data = n.data

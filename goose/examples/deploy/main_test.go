@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	testdb.Main(m)
 }
 
-var said = regexp.MustCompile(`applied (\d) migrations, serving\n$`)
+var outputPattern = regexp.MustCompile(`applied (\d) migrations, serving\n$`)
 
 func TestOfThreeReplicasOneMigratesAndAllServe(t *testing.T) {
 	for _, engine := range testdb.Engines() {
@@ -43,7 +43,7 @@ func TestOfThreeReplicasOneMigratesAndAllServe(t *testing.T) {
 			var applied []string
 			for range 3 {
 				out := <-outputs
-				m := said.FindStringSubmatch(out)
+				m := outputPattern.FindStringSubmatch(out)
 				if m == nil {
 					t.Errorf("a replica said %q", out)
 					continue

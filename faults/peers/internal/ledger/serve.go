@@ -79,18 +79,18 @@ const service = "Ledger"
 // remote has the methods of Registers in the form of package rpc.
 type remote struct{ r *Registers }
 
-// Place is a register, with a token if it is the fenced one.
-type Place struct {
+// RegisterName is a register, with a token if it is the fenced one.
+type RegisterName struct {
 	Register, Name string
 	Token          int64
 }
 
-func (s *remote) Read(p Place, n *int64) error {
+func (s *remote) Read(p RegisterName, n *int64) error {
 	*n = s.r.Read(p.Register, p.Name)
 	return nil
 }
 
-func (s *remote) Announce(p Place, ok *bool) error {
+func (s *remote) Announce(p RegisterName, ok *bool) error {
 	*ok = s.r.Announce(p.Name, p.Token)
 	return nil
 }
@@ -117,13 +117,13 @@ func (c *Client) Close() error { return c.calls.Close() }
 
 // Read is as [Registers.Read].
 func (c *Client) Read(register, name string) (n int64, err error) {
-	err = c.calls.Call(service+".Read", Place{Register: register, Name: name}, &n)
+	err = c.calls.Call(service+".Read", RegisterName{Register: register, Name: name}, &n)
 	return n, err
 }
 
 // Announce is as [Registers.Announce].
 func (c *Client) Announce(name string, token int64) (ok bool, err error) {
-	err = c.calls.Call(service+".Announce", Place{Register: Fenced, Name: name, Token: token}, &ok)
+	err = c.calls.Call(service+".Announce", RegisterName{Register: Fenced, Name: name, Token: token}, &ok)
 	return ok, err
 }
 

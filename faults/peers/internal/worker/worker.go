@@ -18,8 +18,8 @@ const (
 	every = 20 * time.Millisecond
 	// bound is for how long a look or an Unlock may take.
 	bound = 2 * time.Second
-	// patience is for how long a worker waits for a lock before it asks anew.
-	patience = 15 * time.Second
+	// lockTimeout is for how long a worker waits for a lock before it asks anew.
+	lockTimeout = 15 * time.Second
 )
 
 // worker locks one name at a time.
@@ -58,7 +58,7 @@ type term struct {
 
 // acquire waits for a name. It returns nil if that failed.
 func (w *worker) acquire(name string) *term {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), lockTimeout)
 	defer cancel()
 	t := &term{name: name, end: make(chan struct{})}
 	t.ID, t.Called = w.id(), history.Now()

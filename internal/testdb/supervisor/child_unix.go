@@ -1,6 +1,6 @@
 //go:build unix
 
-package warden
+package supervisor
 
 import (
 	"fmt"
@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// patience is how long the kernel may take to carry out a signal.
-const patience = 10 * time.Second
+// signalTimeout is how long the kernel may take to carry out a signal.
+const signalTimeout = 10 * time.Second
 
-// child is a process that the warden started. As its parent the warden can
+// child is a process that the supervisor started. As its parent the supervisor can
 // signal it by number: the number is not given to another process before the
-// warden has waited for it.
+// supervisor has waited for it.
 type child struct {
 	pid    int
 	dir    string
@@ -120,13 +120,13 @@ func (c *child) freeze() ([]int, error) {
 
 // until waits for a condition on the process table.
 func (c *child) until(what string, ok func(table) bool) error {
-	for deadline := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(signalTimeout); ; time.Sleep(2 * time.Millisecond) {
 		all, err := processes()
 		if err != nil || ok(all) {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("process %d or a child of it did not %s within %v", c.pid, what, patience)
+			return fmt.Errorf("process %d or a child of it did not %s within %v", c.pid, what, signalTimeout)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package warden
+package supervisor
 
 import (
 	"encoding/json"
@@ -15,7 +15,7 @@ import (
 	"syscall"
 )
 
-// server is the warden's side. Only the goroutine of serve uses it.
+// server is the supervisor's side. Only the goroutine of serve uses it.
 type server struct {
 	dirs     []string
 	children map[int]*child
@@ -31,7 +31,7 @@ func serve() int {
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	// Without this, an answer to a test process that was just killed would end
-	// the warden before it has cleaned up. Ignoring would be inherited.
+	// the supervisor before it has cleaned up. Ignoring would be inherited.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	requests := make(chan request)
 	go receive(requests)

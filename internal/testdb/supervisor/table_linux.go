@@ -1,4 +1,4 @@
-package warden
+package supervisor
 
 import (
 	"bytes"
@@ -36,6 +36,6 @@ func processes() (table, error) {
 	return all, nil
 }
 
-// dieWithParent is for the case that the warden itself is killed: somebody may
+// dieWithParent is for the case that the supervisor itself is killed: somebody may
 // mean the test binary by name, and hit both.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package warden_test
+package supervisor_test
 
 import (
 	"os"
@@ -9,21 +9,21 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/sqllock/sqllock/internal/testdb/warden"
+	"github.com/sqllock/sqllock/internal/testdb/supervisor"
 )
 
 func runs(pid int) bool {
-	_, ok := warden.Processes()[pid]
+	_, ok := supervisor.Processes()[pid]
 	return ok
 }
 
-func parentOf(pid int) int { return warden.Processes()[pid].Parent }
+func parentOf(pid int) int { return supervisor.Processes()[pid].Parent }
 
 // in returns the processes whose working directory is dir: the whole tree, also
 // what has lost its parent.
 func in(dir string) []int {
 	var found []int
-	for pid := range warden.Processes() {
+	for pid := range supervisor.Processes() {
 		if workingDir(pid) == dir {
 			found = append(found, pid)
 		}
@@ -45,7 +45,7 @@ func count(dir string) int { return len(in(dir)) }
 // states returns one letter for each process of a tree.
 func states(dir string) string {
 	var b strings.Builder
-	all := warden.Processes()
+	all := supervisor.Processes()
 	for _, pid := range in(dir) {
 		if p, ok := all[pid]; ok {
 			b.WriteByte(p.State)

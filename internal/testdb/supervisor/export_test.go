@@ -1,6 +1,6 @@
 //go:build unix
 
-package warden
+package supervisor
 
 import "os"
 

@@ -1,4 +1,4 @@
-package warden
+package supervisor
 
 // operation says what a request asks for.
 type operation string

@@ -1,6 +1,6 @@
 //go:build unix
 
-package warden
+package supervisor
 
 import (
 	"slices"
@@ -44,7 +44,7 @@ func (all table) anyRuns(pids []int) bool {
 }
 
 // ownSession keeps a signal that a terminal or a time-out sends to the tests from
-// ending the warden too, before it has cleaned up.
+// ending the supervisor too, before it has cleaned up.
 func ownSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
 // ownGroup makes a command a group leader and, unless it is nil, runs it as user.

@@ -1,6 +1,6 @@
 //go:build unix
 
-package warden_test
+package supervisor_test
 
 import (
 	"context"
@@ -17,14 +17,14 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/internal/leak"
-	"github.com/sqllock/sqllock/internal/testdb/warden"
+	"github.com/sqllock/sqllock/internal/testdb/supervisor"
 )
 
 // role is set for a child process that starts a server and then ends somehow.
 const role = "SQLLOCK_TEST_ROLE"
 
 func TestMain(m *testing.M) {
-	warden.Main()
+	supervisor.Main()
 	if how := os.Getenv(role); how != "" {
 		fmt.Println(serverOf(how))
 		endAs(how)
@@ -43,7 +43,7 @@ const tree = `trap '' TERM INT HUP QUIT; (setsid sleep 1000 || sleep 1000) & sle
 
 // serverOf starts a tree and returns its directory and process ids.
 func serverOf(how string) string {
-	w, err := warden.Start()
+	w, err := supervisor.Start()
 	if err != nil {
 		panic(err)
 	}
@@ -51,7 +51,7 @@ func serverOf(how string) string {
 	if err != nil {
 		panic(err)
 	}
-	if how == "warden killed" {
+	if how == "supervisor killed" {
 		_ = syscall.Kill(parentOf(pid), syscall.SIGKILL)
 	}
 	return fmt.Sprintln(dir, pid)
@@ -63,7 +63,7 @@ func endAs(how string) {
 		os.Exit(3)
 	case "panic":
 		go panic("as a test may")
-	case "killed", "warden killed":
+	case "killed", "supervisor killed":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	case "return from main":
 		os.Exit(0)
@@ -83,11 +83,11 @@ func TestWhatItStartedEndsWithTheTestProcess(t *testing.T) {
 	}
 }
 
-func TestTheServerEndsEvenWithItsWarden(t *testing.T) {
+func TestServerEndsWhenTheSupervisorIsKilled(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		return // a parent's death is not told elsewhere
 	}
-	dir, pid := runChild(t, "warden killed")
+	dir, pid := runChild(t, "supervisor killed")
 	eventually(t, "the server is gone", func() bool { return !runs(pid) })
 	killAll(dir) // nobody is left to do it
 	_ = os.RemoveAll(dir)
@@ -188,7 +188,7 @@ func TestItRefusesWhatIsNotItsOwn(t *testing.T) {
 	if err := w.Remove(t.TempDir()); err == nil {
 		t.Error("it agreed to remove a directory that it did not make")
 	}
-	if _, err := w.Start(warden.Command{Argv: []string{"/does/not/exist"}, Log: os.DevNull}); err == nil {
+	if _, err := w.Start(supervisor.Command{Argv: []string{"/does/not/exist"}, Log: os.DevNull}); err == nil {
 		t.Error("it started what is not there")
 	}
 }
@@ -206,13 +206,13 @@ func TestAfterCloseAllIsGoneAndCallsFail(t *testing.T) {
 		t.Error("Close left something")
 	}
 	if _, err := w.MkdirTemp(nil); err == nil {
-		t.Error("a closed warden made a directory")
+		t.Error("a closed supervisor made a directory")
 	}
 }
 
 func TestADirectoryIsWhereTMPDIRSaysOrInMemoryIfThereIsRoom(t *testing.T) {
-	said := t.TempDir()
-	for tmp, want := range map[string][]string{"": {"/tmp", "/dev/shm"}, said: {said}} {
+	custom := t.TempDir()
+	for tmp, want := range map[string][]string{"": {"/tmp", "/dev/shm"}, custom: {custom}} {
 		t.Setenv("TMPDIR", tmp)
 		dir, err := start(t).MkdirMemory(nil)
 		if err != nil || !slices.Contains(want, filepath.Dir(dir)) {
@@ -221,9 +221,9 @@ func TestADirectoryIsWhereTMPDIRSaysOrInMemoryIfThereIsRoom(t *testing.T) {
 	}
 }
 
-func start(t *testing.T) *warden.Warden {
+func start(t *testing.T) *supervisor.Supervisor {
 	t.Helper()
-	w, err := warden.Start()
+	w, err := supervisor.Start()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,12 +231,12 @@ func start(t *testing.T) *warden.Warden {
 	return w
 }
 
-func startTree(w *warden.Warden) (dir string, pid int, err error) {
+func startTree(w *supervisor.Supervisor) (dir string, pid int, err error) {
 	dir, err = w.MkdirTemp(nil)
 	if err != nil {
 		return "", 0, err
 	}
-	pid, err = w.Start(warden.Command{
+	pid, err = w.Start(supervisor.Command{
 		Argv: []string{"/bin/sh", "-c", tree}, Dir: dir, Log: filepath.Join(dir, "log"),
 	})
 	for deadline := time.Now().Add(5 * time.Second); err == nil && count(dir) < 4; {
@@ -247,13 +247,13 @@ func startTree(w *warden.Warden) (dir string, pid int, err error) {
 	return dir, pid, err
 }
 
-func startShell(t *testing.T, w *warden.Warden, script string) (pid int, dir string) {
+func startShell(t *testing.T, w *supervisor.Supervisor, script string) (pid int, dir string) {
 	t.Helper()
 	dir, err := w.MkdirTemp(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pid, err = w.Start(warden.Command{
+	pid, err = w.Start(supervisor.Command{
 		Argv: []string{"/bin/sh", "-c", script}, Dir: dir, Log: filepath.Join(dir, "log"),
 	})
 	if err != nil {

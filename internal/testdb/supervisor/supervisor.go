@@ -1,12 +1,12 @@
-// Package warden runs servers that must not outlive the tests which started
+// Package supervisor runs servers that must not outlive the tests which started
 // them, however those end.
 //
-// A [Warden] is a second process of the test binary itself, the parent of the
+// A [Supervisor] is a second process of the test binary itself, the parent of the
 // servers. When the test process closes its end of a pipe, or the kernel does
-// because that process panicked, called os.Exit or was killed, the warden kills
+// because that process panicked, called os.Exit or was killed, the supervisor kills
 // the servers with all of their children, removes their directories and ends. A
 // finalizer or a deferred function in the test process could promise none of it.
-package warden
+package supervisor
 
 import (
 	"encoding/json"
@@ -19,13 +19,13 @@ import (
 	"time"
 )
 
-// variable is set in the environment of a warden, and only there.
-const variable = "SQLLOCK_TEST_WARDEN"
+// variable is set in the environment of a supervisor, and only there.
+const variable = "SQLLOCK_TEST_SUPERVISOR"
 
 // ErrUnsupported is returned by [Start] where there are no Unix processes.
-var ErrUnsupported = errors.New("warden: servers can be started on Unix only")
+var ErrUnsupported = errors.New("supervisor: servers can be started on Unix only")
 
-// Main makes the process a warden, and does not return, if [Start] started it as
+// Main makes the process a supervisor, and does not return, if [Start] started it as
 // one. Call it first of all in TestMain: otherwise Start would run the tests anew.
 func Main() {
 	if os.Getenv(variable) != "" {
@@ -44,9 +44,9 @@ type Command struct {
 	User *User    // nil: the user of this process
 }
 
-// Warden is the test process's side. It is safe for concurrent use; calls wait
+// Supervisor is the test process's side. It is safe for concurrent use; calls wait
 // for each other.
-type Warden struct {
+type Supervisor struct {
 	cmd *exec.Cmd
 
 	mu      sync.Mutex
@@ -55,37 +55,37 @@ type Warden struct {
 	in, out *os.File
 }
 
-// Start starts a warden. Close ends it.
-func Start() (*Warden, error) {
+// Start starts a supervisor. Close ends it.
+func Start() (*Supervisor, error) {
 	if !isSupported {
 		return nil, ErrUnsupported
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("warden: %w", err)
+		return nil, fmt.Errorf("supervisor: %w", err)
 	}
 	theirIn, in, err := os.Pipe()
 	if err != nil {
-		return nil, fmt.Errorf("warden: %w", err)
+		return nil, fmt.Errorf("supervisor: %w", err)
 	}
 	defer theirIn.Close()
 	out, theirOut, err := os.Pipe()
 	if err != nil {
 		_ = in.Close()
-		return nil, fmt.Errorf("warden: %w", err)
+		return nil, fmt.Errorf("supervisor: %w", err)
 	}
 	defer theirOut.Close()
 	// Standard error is not inherited: go test waits until nobody has it open.
 	cmd := &exec.Cmd{
-		Path: self, Args: []string{"sqllock-test-warden"}, Dir: os.TempDir(),
+		Path: self, Args: []string{"sqllock-test-supervisor"}, Dir: os.TempDir(),
 		Env:   append(os.Environ(), variable+"=1", "GORACE="+quickExit(os.Getenv("GORACE"))),
 		Stdin: theirIn, Stdout: theirOut, SysProcAttr: ownSession(),
 	}
 	if err = cmd.Start(); err != nil {
 		_, _ = in.Close(), out.Close()
-		return nil, fmt.Errorf("warden: %w", err)
+		return nil, fmt.Errorf("supervisor: %w", err)
 	}
-	return &Warden{
+	return &Supervisor{
 		cmd: cmd, in: in, out: out, enc: json.NewEncoder(in), dec: json.NewDecoder(out),
 	}, nil
 }
@@ -98,25 +98,25 @@ func quickExit(options string) string {
 
 // Close kills what still runs, removes all directories and returns when that is
 // done.
-func (w *Warden) Close() error {
+func (w *Supervisor) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_ = w.in.Close()
 	defer w.out.Close()
 	if err := w.cmd.Wait(); err != nil {
-		return fmt.Errorf("warden: %w", err)
+		return fmt.Errorf("supervisor: %w", err)
 	}
 	return nil
 }
 
 // MkdirTemp makes a directory for servers of a user, nil for this process's.
-func (w *Warden) MkdirTemp(owner *User) (string, error) { return w.mkdir(owner, "") }
+func (w *Supervisor) MkdirTemp(owner *User) (string, error) { return w.mkdir(owner, "") }
 
 // MkdirMemory is MkdirTemp in memory, where that can be had and TMPDIR does not ask for
 // another place. On a disk a server that is being made delays the flushes of all others,
 // for seconds at times. What ends a server takes nothing from the files in either.
-func (w *Warden) MkdirMemory(owner *User) (string, error) {
-	if os.Getenv("TMPDIR") == "" && roomy(memory) {
+func (w *Supervisor) MkdirMemory(owner *User) (string, error) {
+	if os.Getenv("TMPDIR") == "" && hasMemory(memory) {
 		return w.mkdir(owner, memory)
 	}
 	return w.MkdirTemp(owner)
@@ -124,24 +124,24 @@ func (w *Warden) MkdirMemory(owner *User) (string, error) {
 
 const (
 	memory = "/dev/shm"
-	// room is what the servers of some tests take that run at a time.
-	room = 4 << 30
+	// minMemory is what the servers of some tests take that run at a time.
+	minMemory = 4 << 30
 )
 
-func (w *Warden) mkdir(owner *User, parent string) (string, error) {
+func (w *Supervisor) mkdir(owner *User, parent string) (string, error) {
 	r, err := w.call(request{Op: opMkdir, Command: Command{User: owner, Dir: parent}})
 	return r.Dir, err
 }
 
 // Start starts a command and returns its process id.
-func (w *Warden) Start(c Command) (pid int, err error) {
+func (w *Supervisor) Start(c Command) (pid int, err error) {
 	r, err := w.call(request{Op: opStart, Command: c})
 	return r.Pid, err
 }
 
 // Wait waits until a command has ended, at most for the given time, and reports
 // whether it has, and how.
-func (w *Warden) Wait(pid int, timeout time.Duration) (ended bool, status string, err error) {
+func (w *Supervisor) Wait(pid int, timeout time.Duration) (ended bool, status string, err error) {
 	for deadline := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) {
 		r, err := w.call(request{Op: opPoll, Pid: pid})
 		if err != nil || r.Ended || !time.Now().Before(deadline) {
@@ -151,44 +151,44 @@ func (w *Warden) Wait(pid int, timeout time.Duration) (ended bool, status string
 }
 
 // Interrupt sends the command itself SIGINT.
-func (w *Warden) Interrupt(pid int) error { return w.on(pid, opInterrupt) }
+func (w *Supervisor) Interrupt(pid int) error { return w.on(pid, opInterrupt) }
 
 // Terminate sends the command itself SIGTERM.
-func (w *Warden) Terminate(pid int) error { return w.on(pid, opTerminate) }
+func (w *Supervisor) Terminate(pid int) error { return w.on(pid, opTerminate) }
 
 // Pause stops a command and all of its children with SIGSTOP.
-func (w *Warden) Pause(pid int) error { return w.on(pid, opPause) }
+func (w *Supervisor) Pause(pid int) error { return w.on(pid, opPause) }
 
 // Resume undoes Pause.
-func (w *Warden) Resume(pid int) error { return w.on(pid, opResume) }
+func (w *Supervisor) Resume(pid int) error { return w.on(pid, opResume) }
 
 // Kill ends a command and all of its children with SIGKILL and returns when they
 // are gone.
-func (w *Warden) Kill(pid int) error { return w.on(pid, opKill) }
+func (w *Supervisor) Kill(pid int) error { return w.on(pid, opKill) }
 
 // Remove kills what was started in a directory of MkdirTemp and removes it.
-func (w *Warden) Remove(dir string) error {
+func (w *Supervisor) Remove(dir string) error {
 	_, err := w.call(request{Op: opRemove, Command: Command{Dir: dir}})
 	return err
 }
 
-func (w *Warden) on(pid int, op operation) error {
+func (w *Supervisor) on(pid int, op operation) error {
 	_, err := w.call(request{Op: op, Pid: pid})
 	return err
 }
 
-func (w *Warden) call(r request) (reply, error) {
+func (w *Supervisor) call(r request) (reply, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var answer reply
 	if err := w.enc.Encode(r); err != nil {
-		return reply{}, fmt.Errorf("warden: it is gone: %w", err)
+		return reply{}, fmt.Errorf("supervisor: it is gone: %w", err)
 	}
 	if err := w.dec.Decode(&answer); err != nil {
-		return reply{}, fmt.Errorf("warden: it is gone: %w", err)
+		return reply{}, fmt.Errorf("supervisor: it is gone: %w", err)
 	}
 	if answer.Error != "" {
-		return answer, fmt.Errorf("warden: %s", answer.Error)
+		return answer, fmt.Errorf("supervisor: %s", answer.Error)
 	}
 	return answer, nil
 }

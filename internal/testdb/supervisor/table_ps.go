@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package warden
+package supervisor
 
 import (
 	"fmt"

@@ -21,49 +21,49 @@ import (
 const (
 	// labelKey is the label of the containers of a run, with the run's name.
 	labelKey = "com.github.sqllock.containers"
-	// guardianVariable is set in the environment of a guardian, to the run's name,
+	// watchdogVariable is set in the environment of a watchdog, to the run's name,
 	// and only there.
-	guardianVariable = "SQLLOCK_CONTAINERS_GUARDIAN"
-	// guardianPatience bounds the removal of all containers.
-	guardianPatience = time.Minute
+	watchdogVariable = "SQLLOCK_CONTAINERS_WATCHDOG"
+	// removeTimeout bounds the removal of all containers.
+	removeTimeout = time.Minute
 	// secondLook is when a container that was being created at the first look has
 	// appeared.
 	secondLook = 500 * time.Millisecond
 )
 
-// guardian is a second process of this program. It ends the command and removes the
+// watchdog is a second process of this program. It ends the command and removes the
 // containers of a run when this process closes its end of a pipe, or the kernel does
 // because this process has ended, however it did.
-type guardian struct {
+type watchdog struct {
 	label string
 	cmd   *exec.Cmd
 	pipe  io.WriteCloser
 }
 
-// startGuardian starts a guardian. It comes before the first container.
-func startGuardian() (*guardian, error) {
+// startWatchdog starts a watchdog. It comes before the first container.
+func startWatchdog() (*watchdog, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, fmt.Errorf("cannot start the guardian: %w", err)
+		return nil, fmt.Errorf("cannot start the watchdog: %w", err)
 	}
-	g := &guardian{label: strings.ToLower(rand.Text()), cmd: exec.Command(self)}
-	g.cmd.Env = append(os.Environ(), guardianVariable+"="+g.label)
+	g := &watchdog{label: strings.ToLower(rand.Text()), cmd: exec.Command(self)}
+	g.cmd.Env = append(os.Environ(), watchdogVariable+"="+g.label)
 	g.cmd.Stderr = os.Stderr
 	detach(g.cmd)
 	if g.pipe, err = g.cmd.StdinPipe(); err == nil {
 		err = g.cmd.Start()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot start the guardian: %w", err)
+		return nil, fmt.Errorf("cannot start the watchdog: %w", err)
 	}
 	return g, nil
 }
 
-// watch makes the guardian end a process group; 0 stands for none.
-func (g *guardian) watch(pid int) { _, _ = fmt.Fprintln(g.pipe, pid) }
+// watch makes the watchdog end a process group; 0 stands for none.
+func (g *watchdog) watch(pid int) { _, _ = fmt.Fprintln(g.pipe, pid) }
 
 // close returns when the containers are gone.
-func (g *guardian) close() error {
+func (g *watchdog) close() error {
 	_ = g.pipe.Close()
 	if err := g.cmd.Wait(); err != nil {
 		return fmt.Errorf("containers may be left, with the label %s=%s: %w", labelKey, g.label, err)
@@ -71,17 +71,17 @@ func (g *guardian) close() error {
 	return nil
 }
 
-func isGuardian() bool { return os.Getenv(guardianVariable) != "" }
+func isWatchdog() bool { return os.Getenv(watchdogVariable) != "" }
 
-// guard is all that a guardian does. It returns its exit code.
+// guard is all that a watchdog does. It returns its exit code.
 func guard() int {
 	signal.Ignore(stops...) // they reach it where there are no sessions to leave
 	endCommand(os.Stdin)
-	ctx, cancel := context.WithTimeout(context.Background(), guardianPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
 	defer cancel()
 	err := configure()
 	if err == nil {
-		err = removeAll(ctx, os.Getenv(guardianVariable))
+		err = removeAll(ctx, os.Getenv(watchdogVariable))
 	}
 	if err != nil {
 		say("removing the containers: %s", oneLine(err))

@@ -1,5 +1,0 @@
-//go:build !linux
-
-package warden
-
-func roomy(string) bool { return false }
