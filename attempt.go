@@ -81,7 +81,7 @@ func (l *Locker) grantKind(a *attempt) batch.Kind {
 // sendGrants runs one statement.
 func (l *Locker) sendGrants(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
 	defer l.keeper.stir()
-	res, err := l.mode.grant(ctx, reqs)
+	res, err := l.mode.Grant(ctx, reqs)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (l *Locker) confirm(req driver.GrantRequest, version int64, timeout time.Du
 	defer cancel()
 	r.Before = l.clock.Now()
 	defer func() { r.After = l.clock.Now() }()
-	res, err := l.mode.renew(ctx, []driver.RenewRequest{{Name: req.Name, Acq: req.Acq, Version: version, TTL: req.TTL, Holds: 1, Shared: req.Shared}}, true, 0)
+	res, err := l.mode.Renew(ctx, []driver.RenewRequest{{Name: req.Name, Acq: req.Acq, Version: version, TTL: req.TTL, Holds: 1, Shared: req.Shared}}, true, 0)
 	switch {
 	case err != nil:
 		r.Err = err
@@ -163,7 +163,7 @@ func (l *Locker) disown(req *driver.GrantRequest, r reply) {
 	switch {
 	case r.Result.Granted: // if an earlier request got no reply the attempt gives it back as well
 		l.giveBack(*req, false)
-	case r.Err != nil && l.mode.classify(r.Err) == driver.Unclear:
+	case r.Err != nil && l.mode.Classify(r.Err) == driver.Unclear:
 		l.giveBack(*req, true)
 	}
 }
@@ -184,7 +184,7 @@ func (a *attempt) take(r reply) (*hold, *HeldError, error) {
 	a.crowd = r.SharedBatch
 	switch {
 	case r.Err != nil:
-		if !a.unclear && a.l.mode.classify(r.Err) == driver.Unclear {
+		if !a.unclear && a.l.mode.Classify(r.Err) == driver.Unclear {
 			a.unclear, a.since = true, r.Before
 		}
 		a.alone = a.alone || r.SharedBatch

@@ -88,7 +88,7 @@ func (t *tickets) answered(x *ticket, a batch.Reply[driver.TicketResult]) {
 	x.asking = false
 	fault := driver.Fault(0)
 	if a.Err != nil {
-		fault = t.l.mode.classify(a.Err)
+		fault = t.l.mode.Classify(a.Err)
 		if fault == driver.Unclear && !x.unclear {
 			x.unclear, x.since = true, a.Before
 		}

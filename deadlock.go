@@ -57,7 +57,7 @@ func (c *cycles) look(t *tickets, now time.Duration) (at time.Duration) {
 func (t *tickets) breakCycles() {
 	ctx, cancel := context.WithTimeout(t.l.base, t.l.cfg.timeout(t.l.cfg.ttl))
 	defer cancel()
-	waits, err := t.mode.waits(ctx)
+	waits, err := t.mode.Waits(ctx)
 	var found []deadlock
 	if err == nil { // else the next look may get through
 		found, _ = findDeadlocks(waits, t.waiting)

@@ -61,7 +61,7 @@ func (l *Lease) InTx(ctx context.Context, opts *sql.TxOptions, fn func(ctx conte
 	}
 	bound, cancel := l.Bind(ctx)
 	defer cancel()
-	tx, err := l.hold.locker.mode.begin(bound, opts)
+	tx, err := l.hold.locker.mode.Begin(bound, opts)
 	if err != nil {
 		return fmt.Errorf("sqllock: begin a transaction under %q: %w", l.Name(), l.explain(bound, err))
 	}
@@ -102,7 +102,7 @@ func (l *Lease) GuardBy(ctx context.Context, f driver.GuardFunc) error {
 	if err := h.guardable(l); err != nil {
 		return err
 	}
-	status, err := h.locker.mode.guard(ctx, f, driver.GuardRequest{Name: h.name, Acq: h.acq, Version: h.token})
+	status, err := h.locker.mode.Guard(ctx, f, driver.GuardRequest{Name: h.name, Acq: h.acq, Version: h.token})
 	switch {
 	case err != nil:
 		return fmt.Errorf("sqllock: guard %q: %w", h.name, err)
@@ -136,7 +136,7 @@ func (l *Locker) whyGone(ctx context.Context, h *hold) (reason Reason, err error
 		for pause := newPauses(&l.cfg); ; {
 			var err error
 			reason, err = l.mode.why(ctx, h.name, h.acq, h.token)
-			if err == nil || l.mode.classify(err) != driver.Again || nap(ctx, pause.next()) != nil {
+			if err == nil || l.mode.Classify(err) != driver.Again || nap(ctx, pause.next()) != nil {
 				return err
 			}
 		}

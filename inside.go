@@ -135,7 +135,7 @@ func (l *Locker) Inspect(ctx context.Context, name string) (Info, error) {
 
 func (l *Locker) look(ctx context.Context, name string) (row driver.Row, err error) {
 	err = l.reread(ctx, func(ctx context.Context) error {
-		rows, err := l.mode.look(ctx, []string{name})
+		rows, err := l.mode.Look(ctx, []string{name})
 		if err == nil {
 			row = rows[0]
 		}
@@ -176,7 +176,7 @@ func (l *Locker) List(ctx context.Context, opts ...ListOption) iter.Seq2[Info, e
 		for more := true; more; {
 			var page driver.Page
 			err := l.reread(ctx, func(ctx context.Context) (err error) {
-				page, err = l.mode.list(ctx, req)
+				page, err = l.mode.List(ctx, req)
 				return err
 			})
 			if err != nil {
@@ -223,7 +223,7 @@ func (l *Locker) ForceUnlock(ctx context.Context, name string) (Info, error) {
 	}
 	var res driver.RevokeResult
 	err := l.insist(ctx, func(ctx context.Context) error {
-		all, err := l.mode.revoke(ctx, []string{name})
+		all, err := l.mode.Revoke(ctx, []string{name})
 		if err == nil {
 			res = all[0]
 		}
@@ -277,7 +277,7 @@ func (l *Locker) insist(ctx context.Context, f func(context.Context) error) erro
 	defer l.keeper.stir()
 	for pause := newPauses(&l.cfg); ; {
 		err := l.bounded(ctx, l.cfg.timeout(MaxTTL), f)
-		if err == nil || l.mode.classify(err) != driver.Again {
+		if err == nil || l.mode.Classify(err) != driver.Again {
 			return err
 		}
 		if end := l.sleep(ctx, nil, pause.next()); end != nil {
@@ -303,7 +303,7 @@ func (l *Locker) reread(ctx context.Context, f func(context.Context) error) erro
 // broke reports that a connection broke under a statement, which has not run out of time.
 func (l *Locker) broke(ctx context.Context, err error) bool {
 	return err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) && !errors.Is(err, context.DeadlineExceeded) &&
-		l.mode.classify(err) == driver.Unclear
+		l.mode.Classify(err) == driver.Unclear
 }
 
 // bounded calls f with a context that ends with ctx, with the Locker, or when one

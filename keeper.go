@@ -202,7 +202,7 @@ func (k *keeper) look() {
 			k.sent(func() { k.lone-- })
 		})
 	}
-	if rests && !k.mode.rest() {
+	if rests && !k.mode.CloseIdle() {
 		k.stir()
 	}
 }

@@ -145,8 +145,8 @@ func (l *Locker) try(ctx context.Context, name, owner string, o lockOptions) (*L
 		case held != nil:
 			a.giveUp()
 			return nil, held
-		case a.crowd && l.mode.classify(err) == driver.Unclear: // once: then it is alone
-		case l.mode.classify(err) != driver.Again || l.clock.Now() >= until:
+		case a.crowd && l.mode.Classify(err) == driver.Unclear: // once: then it is alone
+		case l.mode.Classify(err) != driver.Again || l.clock.Now() >= until:
 			a.giveUp()
 			return nil, lockError(name, err)
 		}
@@ -230,7 +230,7 @@ func (l *Locker) askOnce(ctx context.Context, a *attempt, o lockOptions, pause *
 	case ctx.Err() != nil:
 		a.giveUp()
 		return nil, 0, a.waitError(endOf(ctx))
-	case l.mode.classify(err) == driver.Refused:
+	case l.mode.Classify(err) == driver.Refused:
 		a.giveUp()
 		return nil, 0, lockError(a.req.Name, err)
 	}

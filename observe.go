@@ -106,7 +106,7 @@ func (e *Election) Proclaim(ctx context.Context, value []byte) error {
 	}
 	h, done := lease.hold, false
 	err = e.l.insist(ctx, func(ctx context.Context) (err error) {
-		done, err = e.l.mode.proclaim(ctx, h.proclamation(value))
+		done, err = e.l.mode.Proclaim(ctx, h.proclamation(value))
 		return err
 	})
 	switch {

@@ -8,7 +8,7 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-func (m *sessions) renew(ctx context.Context, reqs []driver.RenewRequest, _ bool, _ time.Duration) (driver.RenewResults, error) {
+func (m *sessions) Renew(ctx context.Context, reqs []driver.RenewRequest, _ bool, _ time.Duration) (driver.RenewResults, error) {
 	res := driver.RenewResults{Status: make([]driver.RenewStatus, len(reqs))}
 	groups := make(map[*seat][]int)
 	m.mu.Lock()
@@ -87,7 +87,7 @@ func (m *sessions) ping(ctx context.Context, st *seat, reqs []driver.RenewReques
 
 // why asks the session itself: it may have ended without a word.
 func (m *sessions) why(ctx context.Context, name string, acq driver.ID, token int64) (Reason, error) {
-	res, err := m.renew(ctx, []driver.RenewRequest{{Name: name, Acq: acq, Version: token, TTL: m.ttl, Holds: 1}}, false, 0)
+	res, err := m.Renew(ctx, []driver.RenewRequest{{Name: name, Acq: acq, Version: token, TTL: m.ttl, Holds: 1}}, false, 0)
 	switch {
 	case err != nil:
 		if g, _ := m.held(acq); g != nil {

@@ -95,7 +95,7 @@ func (t *tickets) peek(names []string) (changed bool) {
 	ctx, cancel := context.WithTimeout(t.l.base, t.l.cfg.timeout(t.l.cfg.ttl))
 	defer cancel()
 	before := t.l.clock.Now()
-	rows, err := t.mode.look(ctx, names)
+	rows, err := t.mode.Look(ctx, names)
 	if err != nil { // the next look may get through
 		return false
 	}

@@ -66,7 +66,7 @@ func (e *ears) linger(now time.Duration) bool {
 func (t *tickets) listen(ctx context.Context) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, maxDeaf) {
 		began := t.l.clock.Now()
-		err := t.mode.listen(ctx, func(acq driver.ID) { t.heard(ctx, acq) })
+		err := t.mode.Listen(ctx, func(acq driver.ID) { t.heard(ctx, acq) })
 		if !t.unheard(ctx, err) || nap(ctx, pause) != nil {
 			return
 		}

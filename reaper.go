@@ -120,7 +120,7 @@ func (r *Reaper) turn(ctx context.Context) error {
 	var mine bool
 	every := max(r.o.Interval/2, reapShare*time.Duration(r.cost.Load()))
 	err := r.l.insist(ctx, func(ctx context.Context) (err error) {
-		mine, err = r.l.mode.turn(ctx, every)
+		mine, err = r.l.mode.SweepDue(ctx, every)
 		return err
 	})
 	if err == nil && mine {
@@ -168,7 +168,7 @@ func (r *Reaper) Reap(ctx context.Context) (ReapReport, error) {
 func (r *Reaper) sweep(ctx context.Context, req driver.SweepRequest) (res driver.SweepResult, took time.Duration, err error) {
 	err = r.l.insist(ctx, func(ctx context.Context) (err error) {
 		start := r.l.clock.Now()
-		res, err = r.l.mode.sweep(ctx, req)
+		res, err = r.l.mode.Sweep(ctx, req)
 		took = r.l.clock.Now() - start
 		return err
 	})

@@ -27,7 +27,7 @@ func (k *keeper) renew(batch []*hold, wait bool) {
 	ctx, cancel := context.WithTimeout(k.ctx, timeout)
 	defer cancel()
 
-	res, err := k.mode.renew(ctx, reqs, wait, timeout/2)
+	res, err := k.mode.Renew(ctx, reqs, wait, timeout/2)
 	if err != nil {
 		k.failed(batch, err, false)
 		return

@@ -49,7 +49,7 @@ func (a *attempt) incarnate(row *driver.Row) bool {
 // unresumed waits for a while after an error, or says that this is of no use.
 func (a *attempt) unresumed(ctx context.Context, err error, pause *pauses) error {
 	l := a.l
-	if ctx.Err() == nil && l.mode.classify(err) != driver.Refused {
+	if ctx.Err() == nil && l.mode.Classify(err) != driver.Refused {
 		a.err = err
 		err = l.sleep(ctx, nil, pause.next())
 		if err == nil {
@@ -95,7 +95,7 @@ func (l *Locker) resume(req driver.ResumeRequest, timeout time.Duration) (r repl
 	defer cancel()
 	defer l.keeper.stir()
 	r.Before = l.clock.Now()
-	r.Result, r.Err = l.mode.resume(ctx, req)
+	r.Result, r.Err = l.mode.Resume(ctx, req)
 	r.After = l.clock.Now()
 	return r
 }

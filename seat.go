@@ -220,7 +220,7 @@ func (m *sessions) leave(st *seat, n int) {
 }
 
 // rest closes the one session while nothing is held.
-func (m *sessions) rest() bool {
+func (m *sessions) CloseIdle() bool {
 	m.mu.Lock()
 	st := m.carrier
 	if st == nil {
@@ -247,7 +247,7 @@ func (m *sessions) rest() bool {
 // to the server, which ends it when it has been silent for the TTL: the holder may
 // be running. A statement that is under way on it is not cancelled, because that would
 // end the session now. An Unlock that comes later still frees its name.
-func (m *sessions) close() error {
+func (m *sessions) Close() error {
 	m.mu.Lock()
 	m.closed = true
 	holding := make(map[*seat]bool)

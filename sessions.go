@@ -63,7 +63,7 @@ var (
 	errAsking = errors.New("sqllock: an earlier request is under way")
 )
 
-func (m *sessions) classify(err error) driver.Fault {
+func (m *sessions) Classify(err error) driver.Fault {
 	switch {
 	case errors.Is(err, errUnanswered):
 		return driver.Unclear
@@ -81,7 +81,7 @@ func (m *sessions) watch(lost func(map[driver.ID]struct{})) {
 	m.lost = lost
 }
 
-func (m *sessions) grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
+func (m *sessions) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
 	w := &wanted{m: m, reqs: reqs, res: make([]driver.GrantResult, len(reqs))}
 	if err := w.reserve(); err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (m *sessions) single() bool { return m.room != nil }
 // decides.
 func (m *sessions) lining() lining { return nil }
 
-func (m *sessions) release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
+func (m *sessions) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
 	res := make([]driver.ReleaseResult, len(reqs))
 	which := make(map[*seat][]int)
 	grips := make([]*grip, len(reqs))
@@ -184,7 +184,7 @@ func (m *sessions) letGo1(ctx context.Context, st *seat, g *grip, req driver.Rel
 	return err
 }
 
-func (m *sessions) abandon(ctx context.Context, reqs []driver.AbandonRequest) error {
+func (m *sessions) Abandon(ctx context.Context, reqs []driver.AbandonRequest) error {
 	var errs error
 	for _, r := range reqs {
 		g, st := m.unwant(r.Acq)
@@ -208,7 +208,7 @@ func (m *sessions) lives(acq driver.ID) bool {
 	return g != nil
 }
 
-func (m *sessions) guard(ctx context.Context, f driver.GuardFunc, req driver.GuardRequest) (driver.GuardStatus, error) {
+func (m *sessions) Guard(ctx context.Context, f driver.GuardFunc, req driver.GuardRequest) (driver.GuardStatus, error) {
 	g, st := m.held(req.Acq)
 	if g == nil {
 		return driver.Fenced, nil
@@ -217,39 +217,39 @@ func (m *sessions) guard(ctx context.Context, f driver.GuardFunc, req driver.Gua
 	return f(ctx, m.store, req)
 }
 
-func (m *sessions) begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error) {
+func (m *sessions) Begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error) {
 	return m.store.Begin(ctx, opts)
 }
 
 func (m *sessions) txs() driver.TxStore { return m.store }
 
-func (m *sessions) look(ctx context.Context, names []string) ([]driver.Row, error) {
+func (m *sessions) Look(ctx context.Context, names []string) ([]driver.Row, error) {
 	return m.store.Look(ctx, names)
 }
 
-func (m *sessions) list(ctx context.Context, req driver.ListRequest) (driver.Page, error) {
+func (m *sessions) List(ctx context.Context, req driver.ListRequest) (driver.Page, error) {
 	return m.store.List(ctx, req)
 }
 
-func (m *sessions) revoke(ctx context.Context, names []string) ([]driver.RevokeResult, error) {
+func (m *sessions) Revoke(ctx context.Context, names []string) ([]driver.RevokeResult, error) {
 	return m.store.Revoke(ctx, names)
 }
 
 // resume asks the holder to let go: who has a session's lock next the server decides.
-func (m *sessions) resume(ctx context.Context, req driver.ResumeRequest) (driver.GrantResult, error) {
+func (m *sessions) Resume(ctx context.Context, req driver.ResumeRequest) (driver.GrantResult, error) {
 	_, err := m.store.Revoke(ctx, []string{req.Name})
 	return driver.GrantResult{}, err
 }
 
-func (m *sessions) proclaim(ctx context.Context, req driver.ProclaimRequest) (bool, error) {
+func (m *sessions) Proclaim(ctx context.Context, req driver.ProclaimRequest) (bool, error) {
 	return m.store.Proclaim(ctx, req)
 }
 
-func (m *sessions) sweep(ctx context.Context, req driver.SweepRequest) (driver.SweepResult, error) {
+func (m *sessions) Sweep(ctx context.Context, req driver.SweepRequest) (driver.SweepResult, error) {
 	return m.store.Sweep(ctx, req)
 }
 
-func (m *sessions) turn(ctx context.Context, every time.Duration) (bool, error) {
+func (m *sessions) SweepDue(ctx context.Context, every time.Duration) (bool, error) {
 	return m.store.Turn(ctx, every)
 }
 

@@ -149,7 +149,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	l.grants.Close()
 	l.releases.Close()
 	l.undo.close()
-	errs = append(errs, l.mode.close(), l.events.close(requests))
+	errs = append(errs, l.mode.Close(), l.events.close(requests))
 	return errors.Join(errs...)
 }
 
@@ -209,7 +209,7 @@ func (l *Locker) apart(name string, acq driver.ID, shared bool) string {
 
 // parts reports whether a part of a batch may get through that has failed with err.
 func (l *Locker) parts(err error) bool {
-	fault := l.mode.classify(err)
+	fault := l.mode.Classify(err)
 	return fault == driver.Again || fault == driver.Refused
 }
 

@@ -67,7 +67,7 @@ func (a *attempt) served(ctx context.Context, x *ticket, r reply) (*Lease, error
 		case err != nil:
 			a.l.giveBack(a.req, a.unclear)
 			return nil, a.waitError(err)
-		case r.Err != nil && a.l.mode.classify(r.Err) != driver.Refused, r.Err == nil && !r.Result.Granted:
+		case r.Err != nil && a.l.mode.Classify(r.Err) != driver.Refused, r.Err == nil && !r.Result.Granted:
 			return nil, nil
 		}
 	}

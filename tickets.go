@@ -12,10 +12,10 @@ import (
 
 // lining is a mode in which waiters stand in line in the database.
 type lining interface {
-	line(ctx context.Context, reqs []driver.TicketRequest) ([]driver.TicketResult, error)
-	waits(ctx context.Context) ([]driver.Wait, error)
-	look(ctx context.Context, names []string) ([]driver.Row, error)
-	listen(ctx context.Context, heard func(driver.ID)) error
+	Queue(ctx context.Context, reqs []driver.TicketRequest) ([]driver.TicketResult, error)
+	Waits(ctx context.Context) ([]driver.Wait, error)
+	Look(ctx context.Context, names []string) ([]driver.Row, error)
+	Listen(ctx context.Context, heard func(driver.ID)) error
 }
 
 // tickets are the places that waiters of this Locker have in the lines of the
@@ -104,7 +104,7 @@ func (t *tickets) waitFor(name string) bool {
 
 func (t *tickets) send(ctx context.Context, reqs []driver.TicketRequest) ([]driver.TicketResult, error) {
 	defer t.l.keeper.stir()
-	res, err := t.mode.line(ctx, reqs)
+	res, err := t.mode.Queue(ctx, reqs)
 	if err != nil {
 		return nil, err
 	}

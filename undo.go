@@ -187,7 +187,7 @@ func (u *undo) send(batch []*undoing) error {
 	}
 	ctx, cancel := context.WithTimeout(u.ctx, timeout)
 	defer cancel()
-	return u.mode.abandon(ctx, reqs)
+	return u.mode.Abandon(ctx, reqs)
 }
 
 // settle notes what came of one request, and plans its next try.

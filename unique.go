@@ -65,7 +65,7 @@ type unique struct {
 
 var _ mode = (*unique)(nil)
 
-func (u *unique) grant(ctx context.Context, reqs []driver.GrantRequest) (res []driver.GrantResult, err error) {
+func (u *unique) Grant(ctx context.Context, reqs []driver.GrantRequest) (res []driver.GrantResult, err error) {
 	// The lane is there before the first lease is, not when it must be renewed.
 	err = u.share(ctx, func(s driver.LeaseStore) error {
 		res, err = s.Grant(ctx, reqs)
@@ -74,7 +74,7 @@ func (u *unique) grant(ctx context.Context, reqs []driver.GrantRequest) (res []d
 	return res, err
 }
 
-func (u *unique) renew(ctx context.Context, reqs []driver.RenewRequest, wait bool, patience time.Duration) (res driver.RenewResults, err error) {
+func (u *unique) Renew(ctx context.Context, reqs []driver.RenewRequest, wait bool, patience time.Duration) (res driver.RenewResults, err error) {
 	f := func(s driver.LeaseStore) error {
 		res, err = s.Renew(ctx, reqs, wait)
 		return err
@@ -87,7 +87,7 @@ func (u *unique) renew(ctx context.Context, reqs []driver.RenewRequest, wait boo
 	return res, err
 }
 
-func (u *unique) release(ctx context.Context, reqs []driver.ReleaseRequest) (res []driver.ReleaseResult, err error) {
+func (u *unique) Release(ctx context.Context, reqs []driver.ReleaseRequest) (res []driver.ReleaseResult, err error) {
 	err = u.share(ctx, func(s driver.LeaseStore) error {
 		res, err = s.Release(ctx, reqs)
 		return err
@@ -95,13 +95,13 @@ func (u *unique) release(ctx context.Context, reqs []driver.ReleaseRequest) (res
 	return res, err
 }
 
-func (u *unique) abandon(ctx context.Context, reqs []driver.AbandonRequest) error {
+func (u *unique) Abandon(ctx context.Context, reqs []driver.AbandonRequest) error {
 	// It is repeated anyway: let it wait for a connection rather than reserve one.
 	return u.store.Abandon(ctx, reqs)
 }
 
 func (u *unique) why(ctx context.Context, name string, acq driver.ID, token int64) (Reason, error) {
-	rows, err := u.look(ctx, []string{name})
+	rows, err := u.Look(ctx, []string{name})
 	switch {
 	case err != nil:
 		return 0, err
@@ -113,7 +113,7 @@ func (u *unique) why(ctx context.Context, name string, acq driver.ID, token int6
 	return LostTaken, nil
 }
 
-func (u *unique) look(ctx context.Context, names []string) (rows []driver.Row, err error) {
+func (u *unique) Look(ctx context.Context, names []string) (rows []driver.Row, err error) {
 	err = u.aside(ctx, func(s driver.LeaseStore) error {
 		rows, err = s.Look(ctx, names)
 		return err
@@ -121,7 +121,7 @@ func (u *unique) look(ctx context.Context, names []string) (rows []driver.Row, e
 	return rows, err
 }
 
-func (u *unique) list(ctx context.Context, req driver.ListRequest) (page driver.Page, err error) {
+func (u *unique) List(ctx context.Context, req driver.ListRequest) (page driver.Page, err error) {
 	err = u.aside(ctx, func(s driver.LeaseStore) error {
 		page, err = s.List(ctx, req)
 		return err
@@ -132,19 +132,19 @@ func (u *unique) list(ctx context.Context, req driver.ListRequest) (page driver.
 // What an operator or the reaper does can wait for a connection. On the lane it
 // would hold up renewals, as long as it waits for a row.
 
-func (u *unique) revoke(ctx context.Context, names []string) ([]driver.RevokeResult, error) {
+func (u *unique) Revoke(ctx context.Context, names []string) ([]driver.RevokeResult, error) {
 	return u.store.Revoke(ctx, names)
 }
 
-func (u *unique) sweep(ctx context.Context, req driver.SweepRequest) (driver.SweepResult, error) {
+func (u *unique) Sweep(ctx context.Context, req driver.SweepRequest) (driver.SweepResult, error) {
 	return u.store.Sweep(ctx, req)
 }
 
-func (u *unique) turn(ctx context.Context, every time.Duration) (bool, error) {
+func (u *unique) SweepDue(ctx context.Context, every time.Duration) (bool, error) {
 	return u.store.Turn(ctx, every)
 }
 
-func (u *unique) resume(ctx context.Context, req driver.ResumeRequest) (driver.GrantResult, error) {
+func (u *unique) Resume(ctx context.Context, req driver.ResumeRequest) (driver.GrantResult, error) {
 	var res driver.GrantResult
 	err := u.share(ctx, func(s driver.LeaseStore) (err error) {
 		res, err = s.Resume(ctx, req)
@@ -153,7 +153,7 @@ func (u *unique) resume(ctx context.Context, req driver.ResumeRequest) (driver.G
 	return res, err
 }
 
-func (u *unique) proclaim(ctx context.Context, req driver.ProclaimRequest) (bool, error) {
+func (u *unique) Proclaim(ctx context.Context, req driver.ProclaimRequest) (bool, error) {
 	done := false
 	err := u.aside(ctx, func(s driver.LeaseStore) (err error) {
 		done, err = s.Proclaim(ctx, req)
@@ -163,11 +163,11 @@ func (u *unique) proclaim(ctx context.Context, req driver.ProclaimRequest) (bool
 }
 
 // guard runs in a transaction of the application, which has a connection.
-func (u *unique) guard(ctx context.Context, f driver.GuardFunc, req driver.GuardRequest) (driver.GuardStatus, error) {
+func (u *unique) Guard(ctx context.Context, f driver.GuardFunc, req driver.GuardRequest) (driver.GuardStatus, error) {
 	return f(ctx, u.store, req)
 }
 
-func (u *unique) begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error) {
+func (u *unique) Begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error) {
 	return u.store.Begin(ctx, opts)
 }
 
@@ -175,7 +175,7 @@ func (u *unique) single() bool { return false }
 
 func (u *unique) lining() lining { return u }
 
-func (u *unique) line(ctx context.Context, reqs []driver.TicketRequest) (res []driver.TicketResult, err error) {
+func (u *unique) Queue(ctx context.Context, reqs []driver.TicketRequest) (res []driver.TicketResult, err error) {
 	err = u.share(ctx, func(s driver.LeaseStore) error {
 		res, err = s.Line(ctx, reqs)
 		return err
@@ -183,7 +183,7 @@ func (u *unique) line(ctx context.Context, reqs []driver.TicketRequest) (res []d
 	return res, err
 }
 
-func (u *unique) waits(ctx context.Context) (waits []driver.Wait, err error) {
+func (u *unique) Waits(ctx context.Context) (waits []driver.Wait, err error) {
 	err = u.aside(ctx, func(s driver.LeaseStore) error {
 		waits, err = s.Waits(ctx)
 		return err
@@ -191,7 +191,7 @@ func (u *unique) waits(ctx context.Context) (waits []driver.Wait, err error) {
 	return waits, err
 }
 
-func (u *unique) listen(ctx context.Context, heard func(driver.ID)) error {
+func (u *unique) Listen(ctx context.Context, heard func(driver.ID)) error {
 	listener, ok := u.store.(driver.Listener)
 	if conns := u.store.Info().MaxConns; !ok || conns != 0 && conns < minPush {
 		return errNoPush
@@ -206,11 +206,11 @@ func (u *unique) txs() driver.TxStore { return nil }
 // watch does nothing: only the database knows when a lease is over.
 func (u *unique) watch(func(map[driver.ID]struct{})) {}
 
-func (u *unique) classify(err error) driver.Fault { return u.store.Classify(err) }
+func (u *unique) Classify(err error) driver.Fault { return u.store.Classify(err) }
 
-func (u *unique) rest() bool { return u.lane == nil || u.lane.rest() }
+func (u *unique) CloseIdle() bool { return u.lane == nil || u.lane.rest() }
 
-func (u *unique) close() error {
+func (u *unique) Close() error {
 	if u.lane != nil {
 		u.lane.close()
 	}

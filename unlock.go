@@ -85,7 +85,7 @@ func (l *Locker) insistToFree(ctx context.Context, h *hold, crowd bool, err erro
 				return err
 			}
 		} else {
-			fault = l.mode.classify(err)
+			fault = l.mode.Classify(err)
 		}
 		unclear = unclear || fault == driver.Unclear
 		alone = alone || crowd // what failed may have done so for another's sake
@@ -128,7 +128,7 @@ const guardPatience = 200 * time.Millisecond
 // name now.
 func (l *Locker) sendReleases(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
 	before := l.clock.Now()
-	res, err := l.mode.release(ctx, reqs)
+	res, err := l.mode.Release(ctx, reqs)
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func (l *Locker) Watch(ctx context.Context, name string) iter.Seq2[Info, error] 
 			nap := pause.next()
 			row, err := l.look(ctx, name)
 			switch info := newInfo(&row); {
-			case err != nil && (ctx.Err() != nil || errors.Is(err, ErrClosed) || l.mode.classify(err) == driver.Refused):
+			case err != nil && (ctx.Err() != nil || errors.Is(err, ErrClosed) || l.mode.Classify(err) == driver.Refused):
 				yield(Info{}, operatorError("watch", name, err))
 				return
 			case err != nil: // the database has to come back
