@@ -14,7 +14,7 @@ import (
 
 // cycles looks for deadlocks while a waiter of this Locker holds something. Guarded by
 // tickets.mu.
-type cycles struct {
+type deadlockCheck struct {
 	next time.Duration
 	busy bool
 }
@@ -22,62 +22,62 @@ type cycles struct {
 // A waiter that holds something is looked after when it has waited for a while, and
 // then again and again: a cycle may close later, by somebody who came before.
 const (
-	firstCycleLook = 150 * time.Millisecond
-	cycleLooks     = 300 * time.Millisecond
+	firstDeadlockCheck = 150 * time.Millisecond
+	deadlockCheckPause = 300 * time.Millisecond
 )
 
 // look looks if it is time to, and returns when to do so again; the caller holds mu.
-func (c *cycles) look(t *tickets, now time.Duration) (at time.Duration) {
-	if t.carry == 0 {
+func (d *deadlockCheck) runDue(cs *claims, now time.Duration) (at time.Duration) {
+	if cs.carrying == 0 {
 		return never
 	}
 	oldest := never
-	for _, x := range t.all {
-		if len(x.req.Carries) > 0 && x.told {
-			oldest = min(oldest, x.entered)
+	for _, c := range cs.byAcq {
+		if len(c.req.Carries) > 0 && c.knownHeld {
+			oldest = min(oldest, c.queuedAt)
 		}
 	}
 	switch {
-	case oldest == never, c.busy:
+	case oldest == never, d.busy:
 		return never
-	case now < max(oldest+firstCycleLook, c.next):
-		return max(oldest+firstCycleLook, c.next)
+	case now < max(oldest+firstDeadlockCheck, d.next):
+		return max(oldest+firstDeadlockCheck, d.next)
 	}
-	c.busy, c.next = true, now+cycleLooks
-	t.l.gate.resume()
-	t.wg.Go(func() {
-		defer t.l.gate.leave()
-		t.breakCycles()
+	d.busy, d.next = true, now+deadlockCheckPause
+	cs.locker.inflight.add()
+	cs.wg.Go(func() {
+		defer cs.locker.inflight.done()
+		cs.breakDeadlocks()
 	})
 	return never
 }
 
 // breakCycles ends the waits of this Locker that are the youngest of a cycle. The
 // cycles are looked for without mu: nobody else waits for that.
-func (t *tickets) breakCycles() {
-	ctx, cancel := context.WithTimeout(t.l.base, t.l.cfg.timeout(t.l.cfg.ttl))
+func (cs *claims) breakDeadlocks() {
+	ctx, cancel := context.WithTimeout(cs.locker.base, cs.locker.cfg.timeout(cs.locker.cfg.ttl))
 	defer cancel()
-	waits, err := t.mode.Waits(ctx)
+	waits, err := cs.mode.Waits(ctx)
 	var found []deadlock
 	if err == nil { // else the next look may get through
-		found, _ = findDeadlocks(waits, t.waiting)
+		found, _ = findDeadlocks(waits, cs.waiting)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.cycles.busy = false
-	t.kick()
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.deadlocks.busy = false
+	cs.wakeUp()
 	for _, d := range found {
-		if x := t.all[d.acq]; x != nil {
-			t.fail(x, fmt.Errorf("%w: %s", ErrDeadlock, describe(d.cycle)))
+		if c := cs.byAcq[d.acq]; c != nil {
+			cs.fail(c, fmt.Errorf("%w: %s", ErrDeadlock, describe(d.cycle)))
 		}
 	}
 }
 
 // waiting reports whether a waiter of this Locker waits with acq.
-func (t *tickets) waiting(acq driver.ID) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.all[acq] != nil
+func (cs *claims) waiting(acq driver.ID) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.byAcq[acq] != nil
 }
 
 // deadlock is a wait to be ended, and a cycle of which it is the youngest and the

@@ -41,7 +41,7 @@ type ElectionOptions struct {
 // the term is a lease of it, with a number that is its fencing token. It is safe for
 // concurrent use. It has nothing to be closed but a term: see [Election.Resign].
 type Election struct {
-	l        *Locker
+	locker   *Locker
 	name     string
 	identity string
 	value    []byte
@@ -49,13 +49,13 @@ type Election struct {
 
 	// lead is the lease of the term for those who ask in a hurry, nil when it is known
 	// to be over.
-	lead atomic.Pointer[Lease]
+	leading atomic.Pointer[Lease]
 
-	mu      sync.Mutex
-	resumes bool   // the first Campaign has yet to find out whether there is a term to resume
-	running bool   // a Run is under way
-	busy    bool   // a Campaign is under way
-	lease   *Lease // the last term, until it is unlocked
+	mu          sync.Mutex
+	mayResume   bool   // the first Campaign has yet to find out whether there is a term to resume
+	running     bool   // a Run is under way
+	campaigning bool   // a Campaign is under way
+	lease       *Lease // the last term, until it is unlocked
 }
 
 // Election returns a candidate for the leadership of name. It leads when
@@ -75,7 +75,7 @@ func (l *Locker) Election(name string, o *ElectionOptions) (*Election, error) {
 	if err := driver.CheckText(o.Identity); err != nil {
 		return nil, fmt.Errorf("%w: Identity %.64q: %w", ErrInvalidOption, o.Identity, err)
 	}
-	e := &Election{l: l, name: name, identity: o.Identity, value: bytes.Clone(o.Value), resumes: o.Identity != ""}
+	e := &Election{locker: l, name: name, identity: o.Identity, value: bytes.Clone(o.Value), mayResume: o.Identity != ""}
 	if e.identity == "" {
 		e.identity = newID().String()
 	}
@@ -84,8 +84,8 @@ func (l *Locker) Election(name string, o *ElectionOptions) (*Election, error) {
 	if err != nil {
 		return nil, err
 	}
-	ttl := e.opts.trusted()
-	if beat, timeout := l.cfg.beat(ttl/3), l.cfg.timeout(ttl); beat+timeout >= clock.Trust(ttl) {
+	ttl := e.opts.trustedTTL()
+	if beat, timeout := l.cfg.renewInterval(ttl/3), l.cfg.timeout(ttl); beat+timeout >= clock.Trust(ttl) {
 		return nil, fmt.Errorf("%w: StatementTimeout %v: a renewal after %v would not be over before a TTL of %v is", ErrInvalidOption, timeout, beat, ttl)
 	}
 	return e, nil
@@ -127,7 +127,7 @@ func (e *Election) campaign(ctx context.Context, value []byte, run bool) error {
 	if err := e.checkValue(value); err != nil {
 		return err
 	}
-	old, resumes, err := e.enter(run)
+	old, resumes, err := e.beginCampaign(run)
 	if err != nil {
 		return err
 	}
@@ -135,51 +135,51 @@ func (e *Election) campaign(ctx context.Context, value []byte, run bool) error {
 		_ = old.Unlock(ctx)
 	}
 	var lease *Lease
-	defer func() { e.leave(lease, resumes) }()
+	defer func() { e.endCampaign(lease, resumes) }()
 	o := e.opts
 	o.value = value
-	lease, err = e.l.enter(WithoutOwner(ctx), e.name, false, func(string) (*Lease, error) {
-		a := e.l.newAttempt(e.name, "", o)
+	lease, err = e.locker.acquire(WithoutOwner(ctx), e.name, false, func(string) (*Lease, error) {
+		a := e.locker.newAcquisition(e.name, "", o)
 		a.req.Owner, a.req.Named = e.identity, true
 		if resumes {
-			lease, decided, err := a.resume(ctx)
+			lease, decided, err := a.resumeTerm(ctx)
 			resumes = !decided
 			if lease != nil || err != nil {
 				return lease, err
 			}
 		}
-		return e.l.wait(ctx, a, o)
+		return e.locker.wait(ctx, a, o)
 	})
 	return err
 }
 
 // enter begins a campaign. It returns the lease of a term that was lost.
-func (e *Election) enter(run bool) (old *Lease, resumes bool, err error) {
+func (e *Election) beginCampaign(run bool) (old *Lease, resumes bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
-	case e.busy, e.running && !run:
+	case e.campaigning, e.running && !run:
 		return nil, false, ErrCampaigning
 	case e.lease != nil && e.lease.Remaining() > 0:
 		return nil, false, ErrLeading
 	}
-	old, e.lease, e.busy = e.lease, nil, true
-	e.lead.Store(nil)
-	return old, e.resumes, nil
+	old, e.lease, e.campaigning = e.lease, nil, true
+	e.leading.Store(nil)
+	return old, e.mayResume, nil
 }
 
 // leave ends a campaign, with a lease if it was won.
-func (e *Election) leave(lease *Lease, resumes bool) {
+func (e *Election) endCampaign(lease *Lease, resumes bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.busy, e.resumes, e.lease = false, resumes, lease
-	e.lead.Store(lease)
+	e.campaigning, e.mayResume, e.lease = false, resumes, lease
+	e.leading.Store(lease)
 }
 
 func (e *Election) checkValue(value []byte) error {
 	o := e.opts
 	o.value = value
-	return o.validateHold()
+	return o.validateTerm()
 }
 
 // Resign ends the term and lets the next candidate lead. It works with a cancelled
@@ -191,7 +191,7 @@ func (e *Election) Resign(ctx context.Context) error {
 	e.mu.Lock()
 	lease := e.lease
 	e.lease = nil
-	e.lead.Store(nil)
+	e.leading.Store(nil)
 	e.mu.Unlock()
 	if lease == nil {
 		return ErrNotLeader
@@ -208,14 +208,14 @@ func (e *Election) Resign(ctx context.Context) error {
 // Between IsLeader and what is done upon it time passes: see [Lease.Guard] and
 // [Lease.Token] for what must not be done by two.
 func (e *Election) IsLeader() bool {
-	lease := e.lead.Load()
+	lease := e.leading.Load()
 	switch {
 	case lease == nil:
 		return false
-	case !lease.unlocked.Load() && lease.hold.remaining() > 0, lease.Remaining() > 0:
+	case !lease.unlocked.Load() && lease.term.remaining() > 0, lease.Remaining() > 0:
 		return true
 	}
-	e.lead.CompareAndSwap(lease, nil)
+	e.leading.CompareAndSwap(lease, nil)
 	return false
 }
 
@@ -232,8 +232,189 @@ func (e *Election) Lease() (*Lease, error) {
 	case lease.Remaining() > 0:
 		return lease, nil
 	}
-	if lost := lease.hold.lostError(); lost != nil {
+	if lost := lease.term.lostError(); lost != nil {
 		return nil, lost
 	}
 	return nil, ErrNotLeader
+}
+
+// Run campaigns, calls fn while the candidate leads, frees the name when fn has returned,
+// and campaigns again, until ctx ends. What a leader says is the Value of the options;
+// fn may change it with [Election.Proclaim].
+//
+// fn's context ends with ctx or with the term, whichever is first, and carries the lease,
+// which fn also gets: for its token, and for [Lease.Guard]. When it ends fn has to return:
+// the name of a term that is lost goes to somebody else, whether fn has returned or not,
+// but Run does not campaign before. If fn returns nil while the candidate leads, it resigns
+// and stands in line anew. If fn panics or ends its goroutine the name is freed, and that
+// goes on.
+//
+// Run returns what ended it: an error that wraps ctx's, what Campaign returns if the
+// database refuses or the Locker is closed, or an error that fn has returned while the
+// candidate led and ctx had not ended. What fn returns after the term was lost says nothing
+// and is dropped. Run returns [ErrCampaigning] while a Campaign or a Run of this Election
+// is under way, and [ErrLeading] while it leads.
+func (e *Election) Run(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
+	if fn == nil {
+		return driver.NilError("function")
+	}
+	if err := driver.CheckContext(ctx); err != nil {
+		return err
+	}
+	if err := e.startRun(); err != nil {
+		return err
+	}
+	defer e.endRun()
+	for {
+		err := e.campaign(ctx, e.value, true)
+		switch {
+		case errors.Is(err, ErrLost): // granted too late to be used
+			continue
+		case err != nil:
+			return err
+		}
+		if err := e.lead(ctx, fn); err != nil {
+			return err
+		}
+	}
+}
+
+func (e *Election) startRun() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.campaigning || e.running:
+		return ErrCampaigning
+	case e.lease != nil && e.lease.Remaining() > 0:
+		return ErrLeading
+	}
+	e.running = true
+	return nil
+}
+
+func (e *Election) endRun() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.running = false
+}
+
+// serve is one term of Run. An error ends it.
+func (e *Election) lead(ctx context.Context, fn func(context.Context, *Lease) error) error {
+	e.mu.Lock()
+	lease := e.lease
+	e.mu.Unlock()
+	if lease == nil { // somebody has resigned in the meantime
+		return nil
+	}
+	bound, cancel := lease.Bind(ctx)
+	defer cancel()
+	defer func() { _ = e.Resign(ctx) }() // also when fn panics; what it could not free is freed in the background
+	if err := fn(bound, lease); err != nil && ctx.Err() == nil && lease.Remaining() > 0 {
+		return err
+	}
+	return nil
+}
+
+// resume takes the name over from an earlier incarnation: from who holds it under the
+// same owner. With neither a lease nor an error there is none, or it was asked to let go,
+// and the attempt has to wait like others. It reports whether that is decided: it is not
+// as long as the database has not answered.
+//
+// Only the term that was seen first is taken over: of two who are restarted at the same
+// time the second must not end the term of the first.
+func (a *acquisition) resumeTerm(ctx context.Context) (lease *Lease, decided bool, err error) {
+	l := a.locker
+	var seen int64
+	for pause := newBackoff(&l.cfg); ; {
+		row, err := l.readRow(ctx, a.req.Name)
+		switch {
+		case err == nil && (!a.sameIdentity(&row) || seen != 0 && seen != row.Holder.Version):
+			return nil, true, nil
+		case err == nil:
+			seen = row.Holder.Version
+			var t *term
+			if t, err = a.takeOver(ctx, seen); t != nil {
+				lease, err := a.beginTerm(ctx, t)
+				return lease, true, err
+			}
+			if err == nil { // it has ended meanwhile, or will
+				return nil, true, nil
+			}
+		}
+		if end := a.waitToResume(ctx, err, pause); end != nil {
+			return nil, false, end
+		}
+	}
+}
+
+// incarnate reports that the row names a holder of the attempt's owner that is another
+// acquisition: of its own an ordinary request finds out.
+func (a *acquisition) sameIdentity(row *driver.Row) bool {
+	return stateOf(row) == StateHeld && row.Readers == 0 && row.Holder.Owner == a.req.Owner && row.Holder.Acq != a.req.Acq
+}
+
+// unresumed waits for a while after an error, or says that this is of no use.
+func (a *acquisition) waitToResume(ctx context.Context, err error, pause *backoff) error {
+	l := a.locker
+	if ctx.Err() == nil && l.mode.Classify(err) != driver.Refused {
+		a.lastErr = err
+		err = l.sleep(ctx, nil, pause.next())
+		if err == nil {
+			return nil
+		}
+	}
+	a.abandon()
+	if ctx.Err() != nil {
+		return a.waitError(endOf(ctx))
+	}
+	return lockError(a.req.Name, err)
+}
+
+// takeOver sends one request to end a term and have the next. With neither a hold nor an
+// error the term was not there any more. Like all requests it is not cancelled when ctx
+// ends: what it gets is given back.
+func (a *acquisition) takeOver(ctx context.Context, version int64) (*term, error) {
+	l := a.locker
+	a.requests++
+	before := l.clock.Now()
+	r, err := l.await(ctx, func() reply {
+		return l.resume(driver.ResumeRequest{
+			Name: a.req.Name, Acq: a.req.Acq, Owner: a.req.Owner, Version: version, TTL: a.req.TTL, Value: bytes.Clone(a.req.Value),
+		}, l.cfg.timeout(a.opts.ttl))
+	})
+	switch {
+	case err != nil: // it goes on by itself
+		if !a.unknown {
+			a.unknown, a.unknownSince = true, before
+		}
+		return nil, err
+	case r.Err == nil && !r.Result.Granted:
+		l.revokeLocally(a.req.Name, version)
+		return nil, nil
+	}
+	t, _, err := a.readReply(r)
+	return t, err
+}
+
+// resume runs one statement, and what it takes to get to it.
+func (l *Locker) resume(req driver.ResumeRequest, timeout time.Duration) (r reply) {
+	ctx, cancel := context.WithTimeout(l.base, timeout)
+	defer cancel()
+	defer l.keeper.noteUse()
+	r.Before = l.clock.Now()
+	r.Result, r.Err = l.mode.Resume(ctx, req)
+	r.After = l.clock.Now()
+	return r
+}
+
+// letGoHere ends a term of this Locker's own that was asked to let go.
+func (l *Locker) revokeLocally(name string, version int64) {
+	if !l.cfg.sessions {
+		return
+	}
+	for _, t := range l.queue.terms(name) {
+		if t.token == version {
+			t.lose(LostRevoked, nil)
+		}
+	}
 }

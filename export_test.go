@@ -27,7 +27,7 @@ func NewWithClock(store driver.LeaseStore, now func() time.Duration, opts *Uniqu
 func (l *Locker) Lines() int {
 	l.queue.mu.Lock()
 	defer l.queue.mu.Unlock()
-	return len(l.queue.lines)
+	return len(l.queue.names)
 }
 
 // NewSessionsWithClock returns a Locker of a mode that keeps locks in sessions:

@@ -56,12 +56,12 @@ func (l *Lease) InTx(ctx context.Context, opts *sql.TxOptions, fn func(ctx conte
 	if err := driver.CheckContext(ctx); err != nil {
 		return err
 	}
-	if l.none() {
+	if l.isZero() {
 		return ErrNotHeld
 	}
 	bound, cancel := l.Bind(ctx)
 	defer cancel()
-	tx, err := l.hold.locker.mode.Begin(bound, opts)
+	tx, err := l.term.locker.mode.Begin(bound, opts)
 	if err != nil {
 		return fmt.Errorf("sqllock: begin a transaction under %q: %w", l.Name(), l.explain(bound, err))
 	}
@@ -95,48 +95,48 @@ func (l *Lease) GuardBy(ctx context.Context, f driver.GuardFunc) error {
 	if err := driver.CheckContext(ctx); err != nil {
 		return err
 	}
-	if l.none() {
+	if l.isZero() {
 		return ErrNotHeld
 	}
-	h := l.hold
-	if err := h.guardable(l); err != nil {
+	t := l.term
+	if err := t.guardable(l); err != nil {
 		return err
 	}
-	status, err := h.locker.mode.Guard(ctx, f, driver.GuardRequest{Name: h.name, Acq: h.acq, Version: h.token})
+	status, err := t.locker.mode.Guard(ctx, f, driver.GuardRequest{Name: t.name, Acq: t.acq, Version: t.token})
 	switch {
 	case err != nil:
-		return fmt.Errorf("sqllock: guard %q: %w", h.name, err)
+		return fmt.Errorf("sqllock: guard %q: %w", t.name, err)
 	case status == driver.Guarded:
-		return h.guardable(l) // it may have been unlocked meanwhile
+		return t.guardable(l) // it may have been unlocked meanwhile
 	case status == driver.Foreign:
-		return fmt.Errorf("%w: guard %q: the transaction is one of another database", ErrInvalidOption, h.name)
+		return fmt.Errorf("%w: guard %q: the transaction is one of another database", ErrInvalidOption, t.name)
 	}
-	return h.fenced(ctx)
+	return t.whyFenced(ctx)
 }
 
 // fenced asks outside of the transaction whether the term is over: a transaction
 // may see the table as it was before the lease was granted.
-func (h *hold) fenced(ctx context.Context) error {
-	reason, err := h.locker.whyGone(ctx, h)
+func (t *term) whyFenced(ctx context.Context) error {
+	reason, err := t.locker.whyGone(ctx, t)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: %q with token %d, as the transaction sees it", ErrFenced, h.name, h.token)
+		return fmt.Errorf("%w: %q with token %d, as the transaction sees it", ErrFenced, t.name, t.token)
 	case reason != 0:
-		h.lose(reason, nil)
+		t.lose(reason, nil)
 	default:
-		return fmt.Errorf("%w: %q with token %d: the transaction sees the tables as they were before the lease was granted", ErrFenced, h.name, h.token)
+		return fmt.Errorf("%w: %q with token %d: the transaction sees the tables as they were before the lease was granted", ErrFenced, t.name, t.token)
 	}
-	return fmt.Errorf("%w: %q has another holder than that with token %d, or none", ErrFenced, h.name, h.token)
+	return fmt.Errorf("%w: %q has another holder than that with token %d, or none", ErrFenced, t.name, t.token)
 }
 
 // whyGone asks the database why it does not know a term any more. The reason is 0
 // if it does know it.
-func (l *Locker) whyGone(ctx context.Context, h *hold) (reason Reason, err error) {
-	err = l.bounded(ctx, h.timeout, func(ctx context.Context) error {
-		for pause := newPauses(&l.cfg); ; {
+func (l *Locker) whyGone(ctx context.Context, t *term) (reason Reason, err error) {
+	err = l.withTimeout(ctx, t.timeout, func(ctx context.Context) error {
+		for pause := newBackoff(&l.cfg); ; {
 			var err error
-			reason, err = l.mode.why(ctx, h.name, h.acq, h.token)
-			if err == nil || l.mode.Classify(err) != driver.Again || nap(ctx, pause.next()) != nil {
+			reason, err = l.mode.why(ctx, t.name, t.acq, t.token)
+			if err == nil || l.mode.Classify(err) != driver.Again || sleep(ctx, pause.next()) != nil {
 				return err
 			}
 		}
@@ -144,30 +144,6 @@ func (l *Locker) whyGone(ctx context.Context, h *hold) (reason Reason, err error
 	return reason, err
 }
 
-// guardable reports why a lease cannot be guarded. From the first call on the hold
-// counts as guarded: its row may leave it only if no transaction guards it.
-func (h *hold) guardable(l *Lease) error {
-	h.expire()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch {
-	case h.state == holdLost:
-		return h.lost
-	case l.unlocked.Load() || h.state != holdLive:
-		return ErrNotHeld
-	case h.shared:
-		return fmt.Errorf("%w: guard %q: the lease is shared; what writes needs an exclusive one", ErrUnsupported, h.name)
-	}
-	h.guarded = true
-	return nil
-}
-
 func guardedError(name string) error {
 	return fmt.Errorf("%w: %q is free when the transaction has ended", ErrGuarded, name)
-}
-
-func (h *hold) isGuarded() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.guarded
 }

@@ -96,7 +96,7 @@ const maxEvents = 16384
 type events struct {
 	hooks   Hooks
 	logger  *slog.Logger
-	routine bool // somebody has asked for what is told: what is routine is told too
+	verbose bool // somebody has asked for what is told: what is routine is told too
 
 	queue   chan func()
 	busy    atomic.Bool // a hook or handler runs
@@ -112,7 +112,7 @@ func newEvents(logger *slog.Logger, hooks Hooks) *events {
 	e := &events{
 		hooks:   hooks,
 		logger:  logger,
-		routine: logger != nil || !hooks.empty(),
+		verbose: logger != nil || !hooks.empty(),
 		queue:   make(chan func(), maxEvents),
 		stop:    make(chan struct{}),
 		done:    make(chan struct{}),

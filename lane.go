@@ -62,7 +62,7 @@ func (l *lane) share(ctx context.Context, f func(driver.LeaseStore) error) (done
 			return true, l.run(ctx, f)
 		}
 		l.turn <- struct{}{}
-		if nap(ctx, time.Millisecond) != nil {
+		if sleep(ctx, time.Millisecond) != nil {
 			return false, nil
 		}
 	}

@@ -19,22 +19,22 @@ import (
 // [ErrNotHeld], Context and Bind return contexts that have ended with that cause, and
 // the other methods return zero values.
 type Lease struct {
-	hold     *hold
+	term     *term
 	ctx      *leaseContext
 	unlocked atomic.Bool
 }
 
 // newLease makes a handle on h whose context carries the values of ctx. The
 // caller holds h.mu or is alone.
-func newLease(ctx context.Context, h *hold) *Lease {
-	l := &Lease{hold: h}
+func newLease(ctx context.Context, t *term) *Lease {
+	l := &Lease{term: t}
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	l.ctx = &leaseContext{Context: inner, cancel: cancel, lease: l}
 	return l
 }
 
 // none reports that no Locker has made the lease.
-func (l *Lease) none() bool { return l == nil || l.hold == nil }
+func (l *Lease) isZero() bool { return l == nil || l.term == nil }
 
 // notHeld is the context of a lease that no Locker has made.
 var notHeld = func() context.Context {
@@ -45,10 +45,10 @@ var notHeld = func() context.Context {
 
 // Name returns what is locked.
 func (l *Lease) Name() string {
-	if l.none() {
+	if l.isZero() {
 		return ""
 	}
-	return l.hold.name
+	return l.term.name
 }
 
 // Token returns the fencing token: the version of the row. It is positive, less
@@ -56,39 +56,39 @@ func (l *Lease) Name() string {
 // of the name. That of a shared lease is higher than those of all exclusive terms
 // before it, and lower than those of all after it.
 func (l *Lease) Token() int64 {
-	if l.none() {
+	if l.isZero() {
 		return 0
 	}
-	return l.hold.token
+	return l.term.token
 }
 
 // Owner returns who holds: the id given to [WithOwner], or a random id of this
 // acquisition.
 func (l *Lease) Owner() string {
-	if l.none() {
+	if l.isZero() {
 		return ""
 	}
-	return l.hold.owner
+	return l.term.owner
 }
 
 // Shared reports whether others may hold the name at the same time: whether the
 // lease was acquired by RLock or TryRLock.
-func (l *Lease) Shared() bool { return !l.none() && l.hold.shared }
+func (l *Lease) Shared() bool { return !l.isZero() && l.term.shared }
 
 // Remaining returns how long the holder may still believe that it holds, unless
 // the lease is renewed: not more than the TTL. 0 says that holding cannot be
 // proved: the lease is lost or was unlocked. It reads a clock and does not block.
 func (l *Lease) Remaining() time.Duration {
-	if l.none() {
+	if l.isZero() {
 		return 0
 	}
-	l.hold.expire()
+	l.term.expire()
 	if l.unlocked.Load() { // while other leases of the term may live on
 		return 0
 	}
-	left := l.hold.remaining()
+	left := l.term.remaining()
 	if left <= 0 { // what was said once stays true
-		l.hold.expire()
+		l.term.expire()
 		return 0
 	}
 	return left
@@ -104,7 +104,7 @@ func (l *Lease) Remaining() time.Duration {
 // the pause tells of the loss. Contexts derived from it, and Done, hear of it
 // within 100 ms.
 func (l *Lease) Context() context.Context {
-	if l.none() {
+	if l.isZero() {
 		return notHeld
 	}
 	return l.ctx
@@ -118,7 +118,7 @@ func (l *Lease) Bind(ctx context.Context) (context.Context, context.CancelFunc) 
 	err := driver.CheckContext(ctx)
 	if err != nil {
 		ctx = context.Background()
-	} else if l.none() {
+	} else if l.isZero() {
 		err = ErrNotHeld
 	}
 	inner, cancel := context.WithCancelCause(ctx)
@@ -154,10 +154,10 @@ func (l *Lease) Bind(ctx context.Context) (context.Context, context.CancelFunc) 
 //     [context.DeadlineExceeded] if there was no answer;
 //   - [ErrInvalidOption] besides, if ctx is nil: that stands for one that has ended.
 func (l *Lease) Unlock(ctx context.Context) error {
-	if l.none() {
+	if l.isZero() {
 		return ErrNotHeld
 	}
-	return join(driver.CheckContext(ctx), l.hold.locker.unlock(ctx, l))
+	return join(driver.CheckContext(ctx), l.term.locker.unlock(ctx, l))
 }
 
 // leaseKey finds the lease that a context carries for one name of one Locker.
@@ -175,7 +175,7 @@ type leaseContext struct {
 
 // check ends the context if the lease is over.
 func (c *leaseContext) check() {
-	c.lease.hold.expire()
+	c.lease.term.expire()
 	if cause := context.Cause(c.lease.ctx.Context); cause != nil {
 		c.cancel(cause)
 	}
@@ -198,13 +198,13 @@ func carriedBy(ctx context.Context) []driver.ID {
 func (c *leaseContext) Value(key any) any {
 	if key == (carriedKey{}) {
 		acqs := carriedBy(c.Context)
-		if c.lease.unlocked.Load() || c.lease.hold.remaining() <= 0 {
+		if c.lease.unlocked.Load() || c.lease.term.remaining() <= 0 {
 			return acqs
 		}
-		return append(slices.Clip(acqs), c.lease.hold.acq)
+		return append(slices.Clip(acqs), c.lease.term.acq)
 	}
 	if k, ok := key.(leaseKey); ok {
-		if h := c.lease.hold; k.locker == h.locker && k.name == h.name && !c.lease.unlocked.Load() {
+		if t := c.lease.term; k.locker == t.locker && k.name == t.name && !c.lease.unlocked.Load() {
 			return c.lease
 		} // else it may have been a re-entry, and the outer lease be held
 	} else {

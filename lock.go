@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"time"
 
 	"github.com/sqllock/sqllock/driver"
 )
@@ -55,13 +53,13 @@ func (l *Locker) lock(ctx context.Context, name string, shared bool, opts []Lock
 	if err != nil {
 		return nil, err
 	}
-	return l.enter(ctx, name, shared, func(owner string) (*Lease, error) {
+	return l.acquire(ctx, name, shared, func(owner string) (*Lease, error) {
 		if o.hasWait {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeoutCause(ctx, o.wait, errWaitOver)
 			defer cancel()
 		}
-		return l.wait(ctx, l.newAttempt(name, owner, o), o)
+		return l.wait(ctx, l.newAcquisition(name, owner, o), o)
 	})
 }
 
@@ -82,9 +80,9 @@ func (l *Locker) tryLock(ctx context.Context, name string, shared bool, opts []L
 	if err != nil {
 		return nil, err
 	}
-	return l.enter(ctx, name, shared, func(owner string) (*Lease, error) {
-		if h := l.queue.owned(name, owner); h != nil {
-			if lease, err := h.enter(ctx, shared); lease != nil || errors.Is(err, ErrUpgrade) {
+	return l.acquire(ctx, name, shared, func(owner string) (*Lease, error) {
+		if t := l.queue.ownedBy(name, owner); t != nil {
+			if lease, err := t.reenter(ctx, shared); lease != nil || errors.Is(err, ErrUpgrade) {
 				return lease, err
 			}
 		}
@@ -92,16 +90,9 @@ func (l *Locker) tryLock(ctx context.Context, name string, shared bool, opts []L
 	})
 }
 
-// slice is how long a statement may wait in the database. While it does, it is in
-// the way of others, such as CREATE INDEX CONCURRENTLY.
-const slice = time.Second
-
-// errWaitOver is why the context of a Lock with the option Wait ended.
-var errWaitOver = errors.New("wait over")
-
 // enter checks what all acquisitions check, re-enters the lease that ctx carries
 // if there is one, and otherwise calls acquire with the explicit owner, if any.
-func (l *Locker) enter(ctx context.Context, name string, shared bool, acquire func(owner string) (*Lease, error)) (*Lease, error) {
+func (l *Locker) acquire(ctx context.Context, name string, shared bool, begin func(owner string) (*Lease, error)) (*Lease, error) {
 	if err := checkCall(ctx, name); err != nil {
 		return nil, err
 	}
@@ -109,14 +100,14 @@ func (l *Locker) enter(ctx context.Context, name string, shared bool, acquire fu
 	if err != nil {
 		return nil, err
 	}
-	if !l.gate.enter() {
+	if !l.inflight.begin() {
 		return nil, ErrClosed
 	}
-	defer l.gate.leave()
+	defer l.inflight.done()
 	carried, ok := ctx.Value(leaseKey{l, name}).(*Lease)
 	ok = ok && !carried.unlocked.Load()
 	if ok {
-		if lost := carried.hold.lostError(); lost != nil {
+		if lost := carried.term.lostError(); lost != nil {
 			return nil, lost
 		}
 	}
@@ -124,157 +115,122 @@ func (l *Locker) enter(ctx context.Context, name string, shared bool, acquire fu
 		return nil, lockError(name, endOf(ctx))
 	}
 	if ok {
-		if lease, err := carried.hold.enter(ctx, shared); lease != nil || err != nil {
+		if lease, err := carried.term.reenter(ctx, shared); lease != nil || err != nil {
 			return lease, err
 		}
 	}
-	return acquire(owner)
+	return begin(owner)
 }
 
-// try asks the database once, and again, for as long as one statement may take,
-// if it says that trying again helps.
-func (l *Locker) try(ctx context.Context, name, owner string, o lockOptions) (*Lease, error) {
-	a := l.newAttempt(name, owner, o)
-	pause := newPauses(&l.cfg)
-	until := l.clock.Now() + l.cfg.timeout(o.ttl)
-	for {
-		h, held, err := a.ask(ctx)
-		switch {
-		case h != nil:
-			return a.begin(ctx, h)
-		case held != nil:
-			a.giveUp()
-			return nil, held
-		case a.crowd && l.mode.Classify(err) == driver.Unclear: // once: then it is alone
-		case l.mode.Classify(err) != driver.Again || l.clock.Now() >= until:
-			a.giveUp()
-			return nil, lockError(name, err)
-		}
-		if err := l.sleep(ctx, nil, pause.next()); err != nil {
-			a.giveUp()
-			return nil, lockError(name, err)
-		}
+// Do runs fn while it holds name, for which it waits as Lock does. fn's context
+// ends with ctx or with the lease, whichever is first, and carries the lease: a
+// Lock of the same name with it re-enters.
+//
+// Do unlocks when fn returns, and also when fn panics or ends its goroutine. It
+// returns the errors of fn and of Unlock, joined; so if fn returns nil but the
+// lease was lost on the way, Do returns a [*LostError]. If fn leaves a transaction
+// open that guards the lease, Do returns [ErrGuarded].
+func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Context, lease *Lease) error, opts ...LockOption) error {
+	if fn == nil {
+		return driver.NilError("function")
 	}
+	lease, err := l.Lock(ctx, name, opts...)
+	if err != nil {
+		return err
+	}
+	return lease.run(ctx, fn)
 }
 
-// wait asks the database, if nobody of this process is before it, and then queues up
-// and does so whenever that may help.
-func (l *Locker) wait(ctx context.Context, a *attempt, o lockOptions) (*Lease, error) {
-	pause := pauses{l.cfg.retryMin, l.cfg.retryMax}
-	var nap time.Duration
-	if l.tickets.offered() && l.queue.quiet(a.req.Name) { // what order there is the database sees to
-		lease, next, err := l.askOnce(ctx, a, o, &pause)
-		if lease != nil || err != nil {
-			return lease, err
-		}
-		nap = next
+// TryDo is Do without waiting. If somebody else holds name it returns false and
+// nil, and fn was not run.
+func (l *Locker) TryDo(ctx context.Context, name string, fn func(ctx context.Context, lease *Lease) error, opts ...LockOption) (ran bool, err error) {
+	if fn == nil {
+		return false, driver.NilError("function")
 	}
-	return l.queueUp(ctx, a, o, pause, nap)
+	lease, err := l.TryLock(ctx, name, opts...)
+	if errors.Is(err, ErrHeld) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, lease.run(ctx, fn)
 }
 
-// queueUp waits for nap first, if it is not 0.
-func (l *Locker) queueUp(ctx context.Context, a *attempt, o lockOptions, pause pauses, nap time.Duration) (*Lease, error) {
-	w := l.queue.join(a.req.Name, a.owner, o.shared)
-	defer l.queue.leave(w)
-	lines := l.tickets.offered() && !o.hasTries
-	for {
-		mine, ask := l.queue.look(w)
-		if mine != nil {
-			lease, err := mine.enter(ctx, o.shared)
-			if lease != nil || errors.Is(err, ErrUpgrade) { // else it ends just now, and wakes us
-				a.giveUp()
-				return lease, err
-			}
-		}
-		switch {
-		case lines && (a.told || !ask): // nobody has to ask who knows that others do
-			return l.stand(ctx, w, a)
-		case !ask:
-			nap = never
-		case nap == 0:
-			lease, next, err := l.askOnce(ctx, a, o, &pause)
-			if lease != nil || err != nil {
-				return lease, err
-			}
-			nap = next
-		}
-		if err := l.sleep(ctx, w.wake, nap); err != nil {
-			a.giveUp()
-			return nil, a.waitError(err)
-		}
-		nap = 0
-	}
+// run calls fn and unlocks, whatever fn does.
+func (l *Lease) run(ctx context.Context, fn func(context.Context, *Lease) error) (err error) {
+	bound, cancel := l.Bind(ctx)
+	defer cancel()
+	defer func() { // also when fn panics or calls Goexit; then err is lost with it
+		err = join(err, l.Unlock(ctx))
+	}()
+	return fn(bound, l)
 }
 
-// askOnce makes one attempt of a waiter. With neither a lease nor an error, it
-// tells after which pause to ask again.
-func (l *Locker) askOnce(ctx context.Context, a *attempt, o lockOptions, pause *pauses) (*Lease, time.Duration, error) {
-	if l.cfg.parks && a.told { // it is known by then who is in the way, if the wait ends in the middle
-		a.req.Wait = min(slice, l.cfg.timeout(o.ttl)/2)
+// join is errors.Join that leaves a single error as it is.
+func join(a, b error) error {
+	if a == nil {
+		return b
 	}
-	var asked time.Duration
-	if a.req.Wait > 0 {
-		asked = l.clock.Now()
+	if b == nil {
+		return a
 	}
-	h, held, err := a.ask(ctx)
-	if h != nil {
-		lease, err := a.begin(ctx, h)
-		return lease, 0, err
-	}
-	nap := pause.next()
-	switch {
-	case held != nil && a.req.Wait > 0 && l.clock.Now()-asked >= a.req.Wait/2: // it has waited in the database
-		nap = min(l.cfg.retryMin, a.untilExpiry())
-	case held != nil:
-		nap = min(nap, a.untilExpiry())
-	case ctx.Err() != nil:
-		a.giveUp()
-		return nil, 0, a.waitError(endOf(ctx))
-	case l.mode.Classify(err) == driver.Refused:
-		a.giveUp()
-		return nil, 0, lockError(a.req.Name, err)
-	}
-	if o.hasTries && a.asked >= o.tries {
-		a.giveUp()
-		return nil, 0, a.waitError(errWaitOver)
-	}
-	return nil, nap, nil
+	return errors.Join(a, b)
 }
 
-// sleep waits for d, a wake, the end of ctx or of the Locker.
-func (l *Locker) sleep(ctx context.Context, wake <-chan struct{}, d time.Duration) error {
-	var over <-chan time.Time
-	if d != never {
-		t := time.NewTimer(d)
-		defer t.Stop()
-		over = t.C
-	}
-	select {
-	case <-over:
+type ownerKey struct{}
+
+// WithOwner returns a context in which Lock and its kin act for the owner id: 1
+// to 255 bytes of valid UTF-8 without NUL, else they return [ErrInvalidOwner].
+// Whoever locks a name that the same owner holds through the same Locker
+// re-enters its lease instead of waiting for it.
+//
+// An owner is known within one Locker only. Two processes, or two Lockers, that
+// use the same id exclude each other.
+//
+// Of a nil context it is nil, which whoever gets it next refuses.
+func WithOwner(ctx context.Context, id string) context.Context {
+	if ctx == nil {
 		return nil
-	case <-wake:
+	}
+	return context.WithValue(ctx, ownerKey{}, owner{id})
+}
+
+// WithoutOwner returns a context that carries neither an owner nor a lease:
+// what locks with it excludes everybody else, also the code that called it. Of a nil
+// context it is nil.
+func WithoutOwner(ctx context.Context) context.Context {
+	if ctx == nil {
 		return nil
-	case <-ctx.Done():
-		return endOf(ctx)
-	case <-l.gate.ending:
-		return ErrClosed
 	}
+	return withoutOwner{ctx}
 }
 
-// pauses are the growing, jittered pauses between the attempts of one waiter.
-type pauses struct{ d, longest time.Duration }
+type owner struct{ id string }
 
-func newPauses(c *config) *pauses { return &pauses{c.retryMin, c.retryMax} }
-
-func (p *pauses) next() time.Duration {
-	d := p.d
-	p.d = min(2*p.d, p.longest)
-	return d/2 + rand.N(d/2+1)
+// ownerFrom returns the explicit owner that ctx carries, or "".
+func ownerFrom(ctx context.Context) (string, error) {
+	o, ok := ctx.Value(ownerKey{}).(owner)
+	if !ok {
+		return "", nil
+	}
+	if o.id == "" {
+		return "", fmt.Errorf("%w: it is empty", ErrInvalidOwner)
+	}
+	if err := driver.CheckText(o.id); err != nil {
+		return "", fmt.Errorf("%w: %.64q: %w", ErrInvalidOwner, o.id, err)
+	}
+	return o.id, nil
 }
 
-func lockError(name string, err error) error {
-	if errors.Is(err, ErrClosed) {
-		return ErrClosed
+// withoutOwner hides owners and leases of the context below it. The rest,
+// cancellation too, shines through.
+type withoutOwner struct{ context.Context }
+
+func (c withoutOwner) Value(key any) any {
+	switch key.(type) {
+	case ownerKey, leaseKey:
+		return nil
 	}
-	return fmt.Errorf("sqllock: lock %q: %w", name, err)
+	return c.Context.Value(key)
 }

@@ -75,9 +75,9 @@ func (o *ReaperOptions) config() (ReaperOptions, error) {
 // somebody has locked, and walks the table by its primary key in statements that
 // look at a bounded number of rows, with pauses as long as the statements took.
 type Reaper struct {
-	l    *Locker
-	o    ReaperOptions
-	cost atomic.Int64 // what the statements of the last pass took
+	locker *Locker
+	opts   ReaperOptions
+	cost   atomic.Int64 // what the statements of the last pass took
 }
 
 // ReapReport is what one pass has done.
@@ -101,12 +101,12 @@ func (r *Reaper) Run(ctx context.Context) error {
 		return err
 	}
 	for {
-		pause := r.o.Interval - r.o.Interval/10 + rand.N(r.o.Interval/5+1)
-		if err := r.l.sleep(ctx, nil, pause); err != nil {
+		pause := r.opts.Interval - r.opts.Interval/10 + rand.N(r.opts.Interval/5+1)
+		if err := r.locker.sleep(ctx, nil, pause); err != nil {
 			return err
 		}
-		if err := r.turn(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
-			r.l.events.note(slog.LevelWarn, "sqllock: the reaper did not finish its pass", "error", err)
+		if err := r.runIfDue(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
+			r.locker.events.note(slog.LevelWarn, "sqllock: the reaper did not finish its pass", "error", err)
 		}
 	}
 }
@@ -116,11 +116,11 @@ const reapShare = 25
 
 // turn makes a pass if one is due. One that was made by somebody else counts from
 // its beginning: half an interval keeps those apart who would follow each other.
-func (r *Reaper) turn(ctx context.Context) error {
+func (r *Reaper) runIfDue(ctx context.Context) error {
 	var mine bool
-	every := max(r.o.Interval/2, reapShare*time.Duration(r.cost.Load()))
-	err := r.l.insist(ctx, func(ctx context.Context) (err error) {
-		mine, err = r.l.mode.SweepDue(ctx, every)
+	every := max(r.opts.Interval/2, reapShare*time.Duration(r.cost.Load()))
+	err := r.locker.retry(ctx, func(ctx context.Context) (err error) {
+		mine, err = r.locker.mode.SweepDue(ctx, every)
 		return err
 	})
 	if err == nil && mine {
@@ -137,27 +137,27 @@ func (r *Reaper) Reap(ctx context.Context) (ReapReport, error) {
 	}
 	var rep ReapReport
 	var cost time.Duration
-	start := r.l.clock.Now()
-	req := driver.SweepRequest{Limit: r.o.Batch, Retention: r.o.Retention}
+	start := r.locker.clock.Now()
+	req := driver.SweepRequest{Limit: r.opts.Batch, Retention: r.opts.Retention}
 	for {
 		res, took, err := r.sweep(ctx, req)
 		if err != nil {
-			rep.Took = r.l.clock.Now() - start
+			rep.Took = r.locker.clock.Now() - start
 			return rep, operatorError("reap", "", err)
 		}
 		rep.Seen += res.Seen
 		rep.Purged += res.Purged
 		for _, c := range res.Crashed {
-			rep.Crashed = append(rep.Crashed, r.l.crashed(c.Name, c.Holder))
+			rep.Crashed = append(rep.Crashed, r.locker.crashed(c.Name, c.Holder))
 		}
-		rep.Took = r.l.clock.Now() - start
+		rep.Took = r.locker.clock.Now() - start
 		cost += took
 		if !res.More {
 			r.cost.Store(int64(cost))
 			return rep, nil
 		}
 		req.After = res.Last
-		if err := r.l.sleep(ctx, nil, took); err != nil {
+		if err := r.locker.sleep(ctx, nil, took); err != nil {
 			return rep, operatorError("reap", "", err)
 		}
 	}
@@ -166,10 +166,10 @@ func (r *Reaper) Reap(ctx context.Context) (ReapReport, error) {
 // sweep runs one statement, again if the database asks for it, and says how long
 // it took.
 func (r *Reaper) sweep(ctx context.Context, req driver.SweepRequest) (res driver.SweepResult, took time.Duration, err error) {
-	err = r.l.insist(ctx, func(ctx context.Context) (err error) {
-		start := r.l.clock.Now()
-		res, err = r.l.mode.Sweep(ctx, req)
-		took = r.l.clock.Now() - start
+	err = r.locker.retry(ctx, func(ctx context.Context) (err error) {
+		start := r.locker.clock.Now()
+		res, err = r.locker.mode.Sweep(ctx, req)
+		took = r.locker.clock.Now() - start
 		return err
 	})
 	return res, took, err

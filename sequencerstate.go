@@ -80,7 +80,7 @@ type verdict struct {
 }
 
 func (l *Locker) judge(ctx context.Context, s Sequencer) (verdict, error) {
-	row, err := l.look(ctx, s.Name)
+	row, err := l.readRow(ctx, s.Name)
 	if err != nil {
 		return verdict{}, operatorError("check a sequencer of", s.Name, err)
 	}

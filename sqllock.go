@@ -45,14 +45,14 @@ type Locker struct {
 
 	grants   *batch.Batcher[driver.GrantRequest, driver.GrantResult]
 	releases *batch.Batcher[driver.ReleaseRequest, driver.ReleaseResult]
-	tickets  *tickets
+	claims   *claims
 
-	undo   *undo
-	events *events
-	gate   *gate
-	reaper *Reaper
-	reaped sync.WaitGroup // the reaper in the background
-	unreap context.CancelFunc
+	cleanup    *cleanup
+	events     *events
+	inflight   *inflight
+	reaper     *Reaper
+	reaperDone sync.WaitGroup // the reaper in the background
+	stopReaper context.CancelFunc
 
 	base context.Context // of every statement; ends when Close gives up waiting
 	stop context.CancelFunc
@@ -60,41 +60,41 @@ type Locker struct {
 
 func newLocker(id driver.ID, cfg config, m mode, c clock.Clock) *Locker {
 	l := &Locker{
-		id:     id,
-		cfg:    cfg,
-		mode:   m,
-		clock:  c,
-		queue:  newQueue(),
-		events: newEvents(cfg.logger, cfg.hooks),
-		gate:   newGate(),
-		unreap: func() {},
+		id:         id,
+		cfg:        cfg,
+		mode:       m,
+		clock:      c,
+		queue:      newQueue(),
+		events:     newEvents(cfg.logger, cfg.hooks),
+		inflight:   newInflight(),
+		stopReaper: func() {},
 	}
 	l.base, l.stop = context.WithCancel(context.Background())
 	l.keeper = newKeeper(m, c, &l.cfg, l.events)
 	grants := batch.Options[driver.GrantRequest, driver.GrantResult]{
 		Send:        l.sendGrants,
 		SortKey:     func(r *driver.GrantRequest) string { return r.Name },
-		DistinctKey: func(r *driver.GrantRequest) string { return l.apart(r.Name, r.Acq, r.Shared) },
-		Late:        l.disown,
+		DistinctKey: func(r *driver.GrantRequest) string { return l.batchKey(r.Name, r.Acq, r.Shared) },
+		Late:        l.giveBackLate,
 	}
 	if !cfg.sessions {
-		grants.Follow = l.refuse
+		grants.Follow = l.refuseFollower
 	}
 	l.grants = newBatcher(l, grants)
 	l.releases = newBatcher(l, batch.Options[driver.ReleaseRequest, driver.ReleaseResult]{
 		Send:        l.sendReleases,
 		SortKey:     func(r *driver.ReleaseRequest) string { return r.Name },
-		DistinctKey: func(r *driver.ReleaseRequest) string { return l.apart(r.Name, r.Acq, r.Shared) },
+		DistinctKey: func(r *driver.ReleaseRequest) string { return l.batchKey(r.Name, r.Acq, r.Shared) },
 		// A caller that has left goes on to free the name, so that no late reply matters.
 	})
-	l.tickets = newTickets(l, m.lining())
-	l.undo = newUndo(m, cfg.sessions, c, l.events, l.tickets.nudge)
+	l.claims = newClaims(l, m.lining())
+	l.cleanup = newCleanup(m, cfg.sessions, c, l.events, l.claims.recheck)
 	m.watch(l.sessionEnded)
-	l.reaper = &Reaper{l: l, o: cfg.reaper}
+	l.reaper = &Reaper{locker: l, opts: cfg.reaper}
 	if !cfg.reaper.Off {
 		ctx, cancel := context.WithCancel(l.base)
-		l.unreap = cancel
-		l.reaped.Go(func() { _ = l.reaper.Run(ctx) })
+		l.stopReaper = cancel
+		l.reaperDone.Go(func() { _ = l.reaper.Run(ctx) })
 	}
 	return l
 }
@@ -102,7 +102,7 @@ func newLocker(id driver.ID, cfg config, m mode, c clock.Clock) *Locker {
 // newBatcher completes the options of a batcher with what is the same for all batchers of
 // a Locker.
 func newBatcher[Q, R any](l *Locker, o batch.Options[Q, R]) *batch.Batcher[Q, R] {
-	o.Splits, o.Clock, o.Base, o.Began, o.Ended = l.parts, l.clock, l.base, l.gate.resume, l.gate.leave
+	o.Splits, o.Clock, o.Base, o.Began, o.Ended = l.parts, l.clock, l.base, l.inflight.add, l.inflight.done
 	o.MaxFast, o.MaxInFlight, o.MaxSize = 1, cmp.Or(o.MaxInFlight, l.cfg.maxInFlight), l.cfg.batch
 	if l.mode.single() {
 		o.MaxFast, o.MaxInFlight, o.MaxSize = math.MaxInt, math.MaxInt, 1
@@ -130,9 +130,9 @@ func (l *Locker) Close(ctx context.Context) error {
 	if ctx == nil {
 		ctx = notHeld
 	}
-	l.gate.close()
-	l.unreap()
-	l.abortHolds()
+	l.inflight.close()
+	l.stopReaper()
+	l.cancelContexts()
 	requests, cancel := atLeast(ctx, l.cfg.timeout(l.cfg.ttl))
 	defer cancel()
 	holders := ctx
@@ -141,14 +141,14 @@ func (l *Locker) Close(ctx context.Context) error {
 	}
 	errs = append(errs, l.drain(holders, requests))
 	l.stop() // whatever is still under way ends now
-	_ = l.gate.wait(context.Background())
-	l.abortHolds() // what was granted after ctx had ended
-	l.reaped.Wait()
+	_ = l.inflight.wait(context.Background())
+	l.cancelContexts() // what was granted after ctx had ended
+	l.reaperDone.Wait()
 	l.keeper.close()
-	l.tickets.join()
+	l.claims.join()
 	l.grants.Close()
 	l.releases.Close()
-	l.undo.close()
+	l.cleanup.close()
 	errs = append(errs, l.mode.Close(), l.events.close(requests))
 	return errors.Join(errs...)
 }
@@ -160,7 +160,7 @@ func atLeast(ctx context.Context, d time.Duration) (context.Context, context.Can
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if nap(longer, d) != nil {
+		if sleep(longer, d) != nil {
 			return
 		}
 		select {
@@ -177,22 +177,22 @@ func atLeast(ctx context.Context, d time.Duration) (context.Context, context.Can
 
 // drain waits for the calls that are under way and for the holders.
 func (l *Locker) drain(holders, requests context.Context) error {
-	if err := l.gate.wait(requests); err != nil {
+	if err := l.inflight.wait(requests); err != nil {
 		return fmt.Errorf("sqllock: close: statements are still under way: %w", err)
 	}
-	l.abortHolds() // what was granted while the gate was being closed
+	l.cancelContexts() // what was granted while the gate was being closed
 	var errs []error
 	select {
 	case <-l.keeper.drained():
 	case <-holders.Done():
-		if n := len(l.keeper.holds()); n > 0 {
+		if n := len(l.keeper.all()); n > 0 {
 			errs = append(errs, fmt.Errorf("sqllock: close: %d leases are still held and will expire: %w", n, context.Cause(holders)))
 		}
 	}
-	if err := l.gate.wait(requests); err != nil {
+	if err := l.inflight.wait(requests); err != nil {
 		errs = append(errs, fmt.Errorf("sqllock: close: an Unlock is still under way: %w", err))
 	}
-	if n := l.undo.drain(requests); n > 0 {
+	if n := l.cleanup.drain(requests); n > 0 {
 		errs = append(errs, fmt.Errorf("sqllock: close: %d requests without a reply are not undone and will expire: %w", n, context.Cause(requests)))
 	}
 	return errors.Join(errs...)
@@ -200,7 +200,7 @@ func (l *Locker) drain(holders, requests context.Context) error {
 
 // apart tells requests apart that cannot be in one statement. Of those who share a name
 // there may be many, unless sessions keep it.
-func (l *Locker) apart(name string, acq driver.ID, shared bool) string {
+func (l *Locker) batchKey(name string, acq driver.ID, shared bool) string {
 	if shared && !l.cfg.sessions {
 		return string(acq[:]) + name
 	}
@@ -213,30 +213,30 @@ func (l *Locker) parts(err error) bool {
 	return fault == driver.Again || fault == driver.Refused
 }
 
-func (l *Locker) abortHolds() {
-	for _, h := range l.keeper.holds() {
-		h.abort(ErrClosed)
+func (l *Locker) cancelContexts() {
+	for _, t := range l.keeper.all() {
+		t.cancelContexts(ErrClosed)
 	}
 }
 
 // ended is called once for each hold that is lost.
-func (l *Locker) ended(h *hold) {
-	l.keeper.drop(h)
-	l.queue.freed(h)
+func (l *Locker) termLost(t *term) {
+	l.keeper.drop(t)
+	l.queue.ended(t)
 	if l.cfg.sessions {
 		// The session may live, and would keep the name for as long as it does.
-		r, kept := h.abandonment()
-		r.Lost = h.lost.Reason != LostRevoked
-		l.undo.add(r, kept)
+		r, kept := t.cleanupRequest()
+		r.Lost = t.lost.Reason != LostRevoked
+		l.cleanup.add(r, kept)
 	}
-	l.events.lost(LostEvent{LeaseInfo: h.info(), Err: h.lost, Held: l.clock.Now() - h.granted})
+	l.events.lost(LostEvent{LeaseInfo: t.info(), Err: t.lost, Held: l.clock.Now() - t.granted})
 }
 
 // sessionEnded is told which acquisitions ended with a session of the database.
 func (l *Locker) sessionEnded(acqs map[driver.ID]struct{}) {
-	for _, h := range l.keeper.holds() {
-		if _, ok := acqs[h.acq]; ok {
-			h.lose(LostSession, nil)
+	for _, t := range l.keeper.all() {
+		if _, ok := acqs[t.acq]; ok {
+			t.lose(LostSession, nil)
 		}
 	}
 }
@@ -252,4 +252,73 @@ func openError(err error) error {
 		return err
 	}
 	return fmt.Errorf("sqllock: open: %w", err)
+}
+
+// gate counts what is under way in a Locker, so that Close can refuse what is
+// new and join what is not.
+type inflight struct {
+	mu      sync.Mutex
+	n       int
+	closed  bool
+	idle    chan struct{} // closed when n gets to 0, if somebody waits
+	closing chan struct{} // closed by close
+}
+
+func newInflight() *inflight { return &inflight{closing: make(chan struct{})} }
+
+// enter counts something new in, unless the gate is shut.
+func (f *inflight) begin() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.closed {
+		f.n++
+	}
+	return !f.closed
+}
+
+// resume counts something in that belongs to what was let in before.
+func (f *inflight) add() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.n++
+}
+
+func (f *inflight) done() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.n--
+	if f.n == 0 && f.idle != nil {
+		close(f.idle)
+		f.idle = nil
+	}
+}
+
+// close shuts the gate and tells those who wait inside.
+func (f *inflight) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.closed {
+		f.closed = true
+		close(f.closing)
+	}
+}
+
+// wait returns when nothing is under way, or with the cause of ctx.
+func (f *inflight) wait(ctx context.Context) error {
+	f.mu.Lock()
+	if f.n == 0 {
+		f.mu.Unlock()
+		return nil
+	}
+	if f.idle == nil {
+		f.idle = make(chan struct{})
+	}
+	idle := f.idle
+	f.mu.Unlock()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

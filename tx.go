@@ -74,67 +74,67 @@ func (l *Locker) LockTxBy(ctx context.Context, name string, shared, wait bool, f
 	if store == nil {
 		return 0, fmt.Errorf("%w: lock %q in a transaction: this mode cannot; use NewForUpdate or NewAdvisory", ErrUnsupported, name)
 	}
-	if !l.gate.enter() {
+	if !l.inflight.begin() {
 		return 0, ErrClosed
 	}
-	defer l.gate.leave()
-	t := &txAttempt{l: l, store: store, wait: wait, f: f, req: driver.TxRequest{Name: name, Shared: shared}}
-	if err := l.insist(ctx, func(ctx context.Context) error { return store.PrepareTx(ctx, t.req) }); err != nil {
+	defer l.inflight.done()
+	a := &txAcquisition{locker: l, store: store, wait: wait, f: f, req: driver.TxRequest{Name: name, Shared: shared}}
+	if err := l.retry(ctx, func(ctx context.Context) error { return store.PrepareTx(ctx, a.req) }); err != nil {
 		return 0, lockError(name, err)
 	}
-	if err := t.take(ctx); err != nil {
+	if err := a.acquire(ctx); err != nil {
 		return 0, err
 	}
-	if token, err = t.draw(ctx); err != nil {
+	if token, err = a.drawToken(ctx); err != nil {
 		return 0, err
 	}
-	if err := t.confirm(ctx); err != nil {
+	if err := a.confirm(ctx); err != nil {
 		return 0, err
 	}
 	return token, nil
 }
 
 // txAttempt is an acquisition in a transaction of the caller's.
-type txAttempt struct {
-	l     *Locker
-	store driver.TxStore
-	wait  bool
-	f     driver.TxFunc
-	req   driver.TxRequest
+type txAcquisition struct {
+	locker *Locker
+	store  driver.TxStore
+	wait   bool
+	f      driver.TxFunc
+	req    driver.TxRequest
 }
 
 // take gets the lock. No statement in the transaction ends with ctx: that would end
 // the transaction.
-func (t *txAttempt) take(ctx context.Context) error {
-	for pause := newPauses(&t.l.cfg); ; {
+func (a *txAcquisition) acquire(ctx context.Context) error {
+	for pause := newBackoff(&a.locker.cfg); ; {
 		if ctx.Err() != nil {
-			return lockError(t.req.Name, endOf(ctx))
+			return lockError(a.req.Name, endOf(ctx))
 		}
-		status, err := t.try(ctx)
+		status, err := a.try(ctx)
 		if err != nil || status != driver.TxHeld {
 			return err
 		}
-		if !t.wait {
-			return t.held(ctx)
+		if !a.wait {
+			return a.heldError(ctx)
 		}
-		if err := t.l.sleep(ctx, nil, pause.next()); err != nil {
-			return fmt.Errorf("sqllock: lock %q in a transaction: waited for its turn: %w", t.req.Name, err)
+		if err := a.locker.sleep(ctx, nil, pause.next()); err != nil {
+			return fmt.Errorf("sqllock: lock %q in a transaction: waited for its turn: %w", a.req.Name, err)
 		}
 	}
 }
 
 // try asks once. The status is TxHeld or TxTaken if there is no error.
-func (t *txAttempt) try(ctx context.Context) (driver.TxStatus, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.l.cfg.timeout(MaxTTL))
+func (a *txAcquisition) try(ctx context.Context) (driver.TxStatus, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.locker.cfg.timeout(MaxTTL))
 	defer cancel()
-	status, err := t.f(ctx, t.store, t.req)
+	status, err := a.f(ctx, a.store, a.req)
 	switch {
 	case err != nil:
-		err = fmt.Errorf("sqllock: lock %q in a transaction: %w", t.req.Name, err)
+		err = fmt.Errorf("sqllock: lock %q in a transaction: %w", a.req.Name, err)
 	case status == driver.TxForeign:
-		err = fmt.Errorf("%w: lock %q: the transaction is one of another database, or of another server", ErrInvalidOption, t.req.Name)
+		err = fmt.Errorf("%w: lock %q: the transaction is one of another database, or of another server", ErrInvalidOption, a.req.Name)
 	case status == driver.TxTooOld:
-		err = fmt.Errorf("%w: lock %q: begin a new one", ErrTooOld, t.req.Name)
+		err = fmt.Errorf("%w: lock %q: begin a new one", ErrTooOld, a.req.Name)
 	}
 	return status, err
 }
@@ -142,51 +142,51 @@ func (t *txAttempt) try(ctx context.Context) (driver.TxStatus, error) {
 // confirm asks for the lock once more, which the transaction has if it lives: then it
 // had the lock while its token was drawn. A transaction that the server ended before
 // would have a higher token than the next holder.
-func (t *txAttempt) confirm(ctx context.Context) error {
-	status, err := t.try(ctx)
+func (a *txAcquisition) confirm(ctx context.Context) error {
+	status, err := a.try(ctx)
 	if err == nil && status == driver.TxHeld {
-		err = t.held(ctx)
+		err = a.heldError(ctx)
 	}
 	return err
 }
 
 // held says who holds the name, as far as that can be told.
-func (t *txAttempt) held(ctx context.Context) error {
-	row, err := t.l.look(ctx, t.req.Name)
+func (a *txAcquisition) heldError(ctx context.Context) error {
+	row, err := a.locker.readRow(ctx, a.req.Name)
 	if err != nil || !row.Held() {
-		return &HeldError{Name: t.req.Name}
+		return &HeldError{Name: a.req.Name}
 	}
-	return newHeldError(t.req.Name, row.Holder)
+	return newHeldError(a.req.Name, row.Holder)
 }
 
 // draw gets the token, outside of the transaction: what the transaction draws it
 // would take back if it were rolled back. While a former holder's lock delay, or a
 // guard, keeps the name it waits.
-func (t *txAttempt) draw(ctx context.Context) (int64, error) {
+func (a *txAcquisition) drawToken(ctx context.Context) (int64, error) {
 	acq := newID()
-	req := driver.GrantRequest{Name: t.req.Name, Acq: acq, Owner: acq.String(), Shared: t.req.Shared}
-	for pause := newPauses(&t.l.cfg); ; {
+	req := driver.GrantRequest{Name: a.req.Name, Acq: acq, Owner: acq.String(), Shared: a.req.Shared}
+	for pause := newBackoff(&a.locker.cfg); ; {
 		var res driver.GrantResult
-		err := t.l.insist(ctx, func(ctx context.Context) (err error) {
-			res, err = t.store.Draw(ctx, req)
+		err := a.locker.retry(ctx, func(ctx context.Context) (err error) {
+			res, err = a.store.Draw(ctx, req)
 			return err
 		})
 		if err != nil {
-			return 0, lockError(t.req.Name, err)
+			return 0, lockError(a.req.Name, err)
 		}
-		t.l.noteCrash(t.req.Name, res.Crashed)
+		a.locker.noteCrash(a.req.Name, res.Crashed)
 		if res.Granted {
 			return res.Version, nil
 		}
-		if !t.wait {
-			return 0, newHeldError(t.req.Name, res.Holder)
+		if !a.wait {
+			return 0, newHeldError(a.req.Name, res.Holder)
 		}
 		nap := pause.next()
 		if left := time.Duration(res.Holder.Until-res.Now) * time.Microsecond; left > 0 {
 			nap = min(nap, left+time.Millisecond)
 		}
-		if err := t.l.sleep(ctx, nil, nap); err != nil {
-			return 0, lockError(t.req.Name, err)
+		if err := a.locker.sleep(ctx, nil, nap); err != nil {
+			return 0, lockError(a.req.Name, err)
 		}
 	}
 }

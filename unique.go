@@ -49,9 +49,9 @@ func NewUnique(ctx context.Context, db driver.UniqueDatabase, opts *UniqueOption
 
 // opened tries again while the database is busy: an SQLite file may be.
 func opened[S any](ctx context.Context, cfg *config, classify func(error) driver.Fault, open func() (S, error)) (S, error) {
-	for pause := newPauses(cfg); ; {
+	for pause := newBackoff(cfg); ; {
 		store, err := open()
-		if err == nil || isVerdict(err) || classify(err) != driver.Again || nap(ctx, pause.next()) != nil {
+		if err == nil || isVerdict(err) || classify(err) != driver.Again || sleep(ctx, pause.next()) != nil {
 			return store, err
 		}
 	}
@@ -193,7 +193,7 @@ func (u *unique) Waits(ctx context.Context) (waits []driver.Wait, err error) {
 
 func (u *unique) Listen(ctx context.Context, heard func(driver.ID)) error {
 	listener, ok := u.store.(driver.Listener)
-	if conns := u.store.Info().MaxConns; !ok || conns != 0 && conns < minPush {
+	if conns := u.store.Info().MaxConns; !ok || conns != 0 && conns < minPushConns {
 		return errNoPush
 	}
 	return listener.Listen(ctx, heard)

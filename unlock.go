@@ -13,25 +13,25 @@ import (
 // unlock takes one lease out of its hold and, if it was the last, frees the name
 // and lets the next waiter of this process look.
 func (l *Locker) unlock(ctx context.Context, lease *Lease) error {
-	l.gate.resume()
-	defer l.gate.leave()
-	h := lease.hold
-	last, err := h.leave(lease)
-	if last && errors.Is(err, ErrLost) && h.delay == 0 && !l.cfg.sessions {
+	l.inflight.add()
+	defer l.inflight.done()
+	t := lease.term
+	last, err := t.removeLease(lease)
+	if last && errors.Is(err, ErrLost) && t.lockDelay == 0 && !l.cfg.sessions {
 		// A renewal that arrives late could keep the name for nobody. With a lock
 		// delay that is wanted.
-		l.undo.add(h.abandonment())
+		l.cleanup.add(t.cleanupRequest())
 	}
 	if !last || err != nil {
 		return err
 	}
-	err = l.free(ctx, h)
+	err = l.release(ctx, t)
 	if !errors.Is(err, ErrGuarded) { // else it is renewed until the guard has ended: nobody has crashed
-		l.keeper.drop(h) // not before: until then only renewals keep the name
+		l.keeper.drop(t) // not before: until then only renewals keep the name
 	}
-	l.queue.freed(h)
-	if l.events.routine {
-		l.events.unlocked(UnlockedEvent{LeaseInfo: h.info(), Err: err, Held: l.clock.Now() - h.granted})
+	l.queue.ended(t)
+	if l.events.verbose {
+		l.events.unlocked(UnlockedEvent{LeaseInfo: t.info(), Err: err, Held: l.clock.Now() - t.granted})
 	}
 	return err
 }
@@ -39,28 +39,28 @@ func (l *Locker) unlock(ctx context.Context, lease *Lease) error {
 // free tells the database that the name is free, and tries again while that may
 // help, for as long as ctx lets it wait. What it could not free for certain is freed in
 // the background.
-func (l *Locker) free(ctx context.Context, h *hold) error {
-	if h.unclear { // a request may still arrive, when the name has been freed
-		defer l.undo.add(driver.AbandonRequest{Name: h.name, Acq: h.acq, Guarded: h.isGuarded(), Shared: h.shared}, h.kept())
+func (l *Locker) release(ctx context.Context, t *term) error {
+	if t.unknown { // a request may still arrive, when the name has been freed
+		defer l.cleanup.add(driver.AbandonRequest{Name: t.name, Acq: t.acq, Guarded: t.isGuarded(), Shared: t.shared}, t.rowTTL())
 	}
 	base := l.base
 	if base.Err() != nil { // Close gave up before: the statement is over at once, or it is one of a session's
 		base = context.Background()
 	}
-	wait, cancel := unlockWait(base, ctx, h.timeout)
+	wait, cancel := unlockContext(base, ctx, t.timeout)
 	defer cancel()
-	freed, crowd, err := l.releaseOnce(wait, h, false)
+	freed, sharedBatch, err := l.releaseOnce(wait, t, false)
 	if freed {
 		return nil
 	}
-	return l.insistToFree(wait, h, crowd, err)
+	return l.retryRelease(wait, t, sharedBatch, err)
 }
 
 // unlockWait returns a context that ends when an Unlock has waited for the database for
 // as long as two statements may take, or at a deadline of ctx that lies ahead. Who
 // unlocks when ctx has ended wants the name to be free all the same, and waits for one
 // statement.
-func unlockWait(base, ctx context.Context, statement time.Duration) (context.Context, context.CancelFunc) {
+func unlockContext(base, ctx context.Context, statement time.Duration) (context.Context, context.CancelFunc) {
 	if ctx == nil || ctx.Err() != nil {
 		return context.WithTimeout(base, statement)
 	}
@@ -74,49 +74,49 @@ func unlockWait(base, ctx context.Context, statement time.Duration) (context.Con
 }
 
 // insistToFree is free after a first request that has not freed.
-func (l *Locker) insistToFree(ctx context.Context, h *hold, crowd bool, err error) error {
-	freed, unclear, alone := false, false, false
-	pause := newPauses(&l.cfg)
-	patience := l.clock.Now() + guardPatience
+func (l *Locker) retryRelease(ctx context.Context, t *term, sharedBatch bool, err error) error {
+	freed, unknown, isolated := false, false, false
+	pause := newBackoff(&l.cfg)
+	guardWait := l.clock.Now() + guardPatience
 	for {
 		fault := driver.Again
 		if err == nil {
-			if err = l.notFreed(ctx, h, unclear); !errors.Is(err, ErrGuarded) {
+			if err = l.whyNotReleased(ctx, t, unknown); !errors.Is(err, ErrGuarded) {
 				return err
 			}
 		} else {
 			fault = l.mode.Classify(err)
 		}
-		unclear = unclear || fault == driver.Unclear
-		alone = alone || crowd // what failed may have done so for another's sake
+		unknown = unknown || fault == driver.Unclear
+		isolated = isolated || sharedBatch // what failed may have done so for another's sake
 		switch {
-		case fault == driver.Again && h.isGuarded() && l.clock.Now() >= patience:
+		case fault == driver.Again && t.isGuarded() && l.clock.Now() >= guardWait:
 			if !errors.Is(err, ErrGuarded) { // on SQLite a guard locks all of the database
-				err = fmt.Errorf("%w: %w", guardedError(h.name), err)
+				err = fmt.Errorf("%w: %w", guardedError(t.name), err)
 			}
 			fallthrough
-		case fault == driver.Refused || l.base.Err() != nil || nap(ctx, pause.next()) != nil:
-			return l.freeLater(h, err)
+		case fault == driver.Refused || l.base.Err() != nil || sleep(ctx, pause.next()) != nil:
+			return l.releaseLater(t, err)
 		}
-		if freed, crowd, err = l.releaseOnce(ctx, h, alone); freed {
+		if freed, sharedBatch, err = l.releaseOnce(ctx, t, isolated); freed {
 			return nil
 		}
 	}
 }
 
 // freeLater frees a hold in the background, and says so.
-func (l *Locker) freeLater(h *hold, err error) error {
+func (l *Locker) releaseLater(t *term, err error) error {
 	if l.base.Err() != nil { // there is no background any more
-		l.keeper.drop(h)
-		return fmt.Errorf("sqllock: unlock %q: it will be free when it expires: %w: %w", h.name, ErrClosed, err)
+		l.keeper.drop(t)
+		return fmt.Errorf("sqllock: unlock %q: it will be free when it expires: %w: %w", t.name, ErrClosed, err)
 	}
-	r, kept := h.abandonment()
+	r, kept := t.cleanupRequest()
 	if errors.Is(err, ErrGuarded) {
-		l.undo.guarded(r, kept, func() { l.keeper.drop(h) })
+		l.cleanup.addGuarded(r, kept, func() { l.keeper.drop(t) })
 	} else {
-		l.undo.add(r, kept)
+		l.cleanup.add(r, kept)
 	}
-	return fmt.Errorf("sqllock: unlock %q: it will be freed in the background, at latest by its expiry: %w", h.name, err)
+	return fmt.Errorf("sqllock: unlock %q: it will be freed in the background, at latest by its expiry: %w", t.name, err)
 }
 
 // guardPatience is how long an Unlock of a lease that was guarded tries to free a
@@ -133,18 +133,18 @@ func (l *Locker) sendReleases(ctx context.Context, reqs []driver.ReleaseRequest)
 		return nil, err
 	}
 	for i := range res {
-		for _, turn := range res[i].Next {
-			l.tickets.turn(turn, before)
+		for _, grant := range res[i].Next {
+			l.claims.handedOver(grant, before)
 		}
 	}
 	return res, nil
 }
 
 // releaseOnce sends the request once.
-func (l *Locker) releaseOnce(ctx context.Context, h *hold, alone bool) (freed, crowd bool, err error) {
-	req := driver.ReleaseRequest{Name: h.name, Acq: h.acq, Version: h.token, MinHold: h.minHold, Guarded: h.isGuarded(), Shared: h.shared,
-		Awaited: l.tickets.waitFor(h.name)}
-	a, ok := l.releases.Do(ctx, nil, req, releaseKind(h, &req, alone), h.timeout)
+func (l *Locker) releaseOnce(ctx context.Context, t *term, isolated bool) (freed, sharedBatch bool, err error) {
+	req := driver.ReleaseRequest{Name: t.name, Acq: t.acq, Version: t.token, MinHold: t.minHold, Guarded: t.isGuarded(), Shared: t.shared,
+		Awaited: l.claims.hasWaiter(t.name)}
+	a, ok := l.releases.Do(ctx, nil, req, releaseKind(t, &req, isolated), t.timeout)
 	if !ok {
 		return false, false, fmt.Errorf("%w: %w", errUnanswered, ctx.Err())
 	}
@@ -152,8 +152,8 @@ func (l *Locker) releaseOnce(ctx context.Context, h *hold, alone bool) (freed, c
 }
 
 // releaseKind tells with which requests one can go together.
-func releaseKind(h *hold, req *driver.ReleaseRequest, alone bool) batch.Kind {
-	k := batch.Kind{Group: group(h.ttl), Isolated: alone}
+func releaseKind(t *term, req *driver.ReleaseRequest, isolated bool) batch.Kind {
+	k := batch.Kind{Group: ttlGroup(t.ttl), Isolated: isolated}
 	for i, flag := range []bool{req.Guarded, req.Shared, req.Awaited} {
 		if flag {
 			k.Flags |= 1 << i
@@ -165,35 +165,15 @@ func releaseKind(h *hold, req *driver.ReleaseRequest, alone bool) batch.Kind {
 // notFreed finds out why the database did not free a hold: it does not know it any
 // more, or a transaction guards it. It returns nil if an earlier release without a
 // reply did it.
-func (l *Locker) notFreed(ctx context.Context, h *hold, unclear bool) error {
-	reason, err := l.whyGone(ctx, h)
+func (l *Locker) whyNotReleased(ctx context.Context, t *term, unknown bool) error {
+	reason, err := l.whyGone(ctx, t)
 	switch {
-	case h.isGuarded() && (err != nil || reason == 0):
-		return guardedError(h.name)
-	case unclear && !l.cfg.sessions: // a session that has ended may have done so before
+	case t.isGuarded() && (err != nil || reason == 0):
+		return guardedError(t.name)
+	case unknown && !l.cfg.sessions: // a session that has ended may have done so before
 		return nil
 	case reason == 0:
 		reason = LostTaken
 	}
-	return &LostError{Name: h.name, Token: h.token, Reason: reason}
-}
-
-// kept is for how long the row is kept after a grant or a renewal.
-func (h *hold) kept() time.Duration { return max(h.ttl, h.minHold) + h.delay }
-
-// abandonment frees the hold in the background, and for how long to try.
-func (h *hold) abandonment() (driver.AbandonRequest, time.Duration) {
-	return driver.AbandonRequest{Name: h.name, Acq: h.acq, MinHold: h.minHold, Guarded: h.isGuarded(), Shared: h.shared}, h.kept()
-}
-
-// nap waits for d, or less if ctx ends.
-func nap(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return &LostError{Name: t.name, Token: t.token, Reason: reason}
 }

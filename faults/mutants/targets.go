@@ -18,10 +18,10 @@ type target struct {
 }
 
 var targets = []target{
-	{"engine", []string{"internal/batch/*.go", "lane.go", "attempt.go", "gate.go"}},
-	{"keeper", []string{"keeper.go", "renewal.go", "lease.go", "hold.go", "internal/clock/*.go"}},
-	{"queue", []string{"queue.go", "tickets.go", "attend.go", "stand.go", "push.go", "poll.go", "watch.go", "deadlock.go"}},
-	{"undo", []string{"undo.go", "unlock.go", "unique.go"}},
+	{"engine", []string{"internal/batch/*.go", "lane.go", "acquisition.go", "sqllock.go"}},
+	{"keeper", []string{"keeper.go", "lease.go", "term.go", "internal/clock/*.go"}},
+	{"queue", []string{"waiter.go", "claim.go", "wakeup.go", "inspect.go", "deadlock.go"}},
+	{"cleanup", []string{"cleanup.go", "unlock.go", "unique.go"}},
 	{"sessions", []string{"sessions.go", "seat.go", "grip.go", "ping.go"}},
 	{"locksqlite", []string{"locksqlite/*.go"}},
 	{"lockpg", []string{"lockpg/*.go", "migrations/postgres/*_line.sql"}},

@@ -43,7 +43,7 @@ var bugs = []bug{
 		{"locksqlite/queries.go", "    holds = json_extract(r.value, '$[3]')\n", "    holds = l.holds + 1\n"},
 	}, conformance("unique_on_sqlite", "the_row_shows_the_number")},
 	{"the deadline counts from the arrival of the reply", []edit{
-		{"attempt.go", "r.Before+clock.Trust(", "r.After+clock.Trust("},
+		{"acquisition.go", "r.Before+clock.Trust(", "r.After+clock.Trust("},
 	}, cell("net-latency", "unique", "postgres")},
 	{"the deadline goes by the wall clock", []edit{
 		{"internal/clock/clock_linux.go", "unix.ClockGettime(unix.CLOCK_BOOTTIME", "unix.ClockGettime(unix.CLOCK_REALTIME"},
@@ -66,20 +66,20 @@ var bugs = []bug{
 		{"locksqlite/queries.go", "  AND l.expires_at > ` + now + `\nRETURNING name, ` + now\n", "RETURNING name, ` + now\n"},
 	}, conformance("unique_on_sqlite", "a_renewal_revives")},
 	{"a re-entry does not look whether the lease is lost", []edit{
-		{"lock.go", "		if lost := carried.hold.lostError(); lost != nil {\n			return nil, lost\n		}\n", ""},
-		{"hold.go", "	case holdLost:\n		return nil, h.lost\n	}\n	return nil, nil\n", "	case holdLost:\n		return h.add(ctx), nil\n	}\n	return nil, nil\n"},
+		{"lock.go", "		if lost := carried.term.lostError(); lost != nil {\n			return nil, lost\n		}\n", ""},
+		{"term.go", "	case termLost:\n		return nil, t.lost\n	}\n	return nil, nil\n", "	case termLost:\n		return t.addLease(ctx), nil\n	}\n	return nil, nil\n"},
 	}, conformance("unique_on_sqlite", "re-entering_with_a_lost")},
 	{"what a cancelled caller gets is given back with its context", []edit{
-		{"sqllock.go", "		Late:        l.disown,\n", "		Late:        func(*driver.GrantRequest, batch.Reply[driver.GrantResult]) {},\n"},
+		{"sqllock.go", "		Late:        l.giveBackLate,\n", "		Late:        func(*driver.GrantRequest, batch.Reply[driver.GrantResult]) {},\n"},
 	}, test(".", "TestACallThatWasCancelledGivesBack")},
 	{"a loss is logged and no more", []edit{
-		{"hold.go", "	for _, l := range h.leases {\n		l.ctx.cancel(h.lost)\n	}\n", ""},
+		{"term.go", "	for _, l := range t.leases {\n		l.ctx.cancel(t.lost)\n	}\n", ""},
 	}, test(".", "TestADefiniteLossIsToldAtOnce|TestAnUnreachableDatabaseIsJeopardy")},
 	{"a connection goes back to the pool with a lock on it", []edit{
 		{"lockpg/sessionconn.go", "	_ = c.conn.Do(context.Background(), func(context.Context, *sql.Conn) error { return errOver }) // it is in doubt\n", ""},
 	}, test("./lockpg", "TestAConnectionWhoseLocksAreInDoubt")},
 	{"what is not known is taken for a failure", []edit{
-		{"undo.go", "	if u.ctx.Err() != nil { // closed", "	if true { // closed"},
+		{"cleanup.go", "	if c.ctx.Err() != nil { // closed", "	if true { // closed"},
 	}, cell("none", "unique", "postgres")},
 	{"Guard is a plain SELECT", []edit{
 		{"lockpg/queries.go", "	FOR KEY SHARE\n) g ON true`", ") g ON true`"},

@@ -30,7 +30,7 @@ type Term struct {
 func (t Term) Vacant() bool { return t.Token == 0 }
 
 // newTerm is the term that a name is in. Who shares a name leads nothing.
-func newTerm(i *Info) Term {
+func termOfInfo(i *Info) Term {
 	if i.State != StateHeld || i.Readers > 0 {
 		return Term{Name: i.Name}
 	}
@@ -38,17 +38,17 @@ func newTerm(i *Info) Term {
 }
 
 // same reports whether nothing has changed that is told.
-func (t *Term) same(u *Term) bool { return t.Token == u.Token && bytes.Equal(t.Value, u.Value) }
+func (t *Term) equal(u *Term) bool { return t.Token == u.Token && bytes.Equal(t.Value, u.Value) }
 
 // Leader asks the database who leads, be it this candidate. A leader that has died is
 // told until its lease has expired. It returns [ErrNoLeader] if nobody leads,
 // [ErrClosed], or the error of the database.
 func (e *Election) Leader(ctx context.Context) (Term, error) {
-	info, err := e.l.Inspect(ctx, e.name)
+	info, err := e.locker.Inspect(ctx, e.name)
 	if err != nil {
 		return Term{}, err
 	}
-	term := newTerm(&info)
+	term := termOfInfo(&info)
 	if term.Vacant() {
 		return Term{}, fmt.Errorf("%w of %q", ErrNoLeader, e.name)
 	}
@@ -67,13 +67,13 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Term, error] {
 	return func(yield func(Term, error) bool) {
 		var last Term
 		first := true
-		for info, err := range e.l.Watch(ctx, e.name) {
+		for info, err := range e.locker.Watch(ctx, e.name) {
 			if err != nil {
 				yield(Term{}, err)
 				return
 			}
-			term := newTerm(&info)
-			if !first && term.same(&last) {
+			term := termOfInfo(&info)
+			if !first && term.equal(&last) {
 				continue
 			}
 			first, last = false, term
@@ -104,9 +104,9 @@ func (e *Election) Proclaim(ctx context.Context, value []byte) error {
 	if err != nil {
 		return err
 	}
-	h, done := lease.hold, false
-	err = e.l.insist(ctx, func(ctx context.Context) (err error) {
-		done, err = e.l.mode.Proclaim(ctx, h.proclamation(value))
+	t, done := lease.term, false
+	err = e.locker.retry(ctx, func(ctx context.Context) (err error) {
+		done, err = e.locker.mode.Proclaim(ctx, t.proclaimRequest(value))
 		return err
 	})
 	switch {
@@ -115,17 +115,17 @@ func (e *Election) Proclaim(ctx context.Context, value []byte) error {
 	case done:
 		return nil
 	}
-	return e.overthrown(ctx, lease)
+	return e.whyTermEnded(ctx, lease)
 }
 
 // overthrown tells why the database does not know a term.
-func (e *Election) overthrown(ctx context.Context, lease *Lease) error {
-	h := lease.hold
-	reason, err := e.l.whyGone(ctx, h)
+func (e *Election) whyTermEnded(ctx context.Context, lease *Lease) error {
+	t := lease.term
+	reason, err := e.locker.whyGone(ctx, t)
 	if err == nil && reason != 0 {
-		h.lose(reason, nil)
+		t.lose(reason, nil)
 	}
-	if lost := h.lostError(); lost != nil {
+	if lost := t.lostError(); lost != nil {
 		return lost
 	}
 	if lease.Remaining() <= 0 { // it was resigned from meanwhile

@@ -126,15 +126,15 @@ func (l *Locker) Inspect(ctx context.Context, name string) (Info, error) {
 	if err := checkCall(ctx, name); err != nil {
 		return Info{}, err
 	}
-	row, err := l.look(ctx, name)
+	row, err := l.readRow(ctx, name)
 	if err != nil {
 		return Info{}, operatorError("inspect", name, err)
 	}
 	return newInfo(&row), nil
 }
 
-func (l *Locker) look(ctx context.Context, name string) (row driver.Row, err error) {
-	err = l.reread(ctx, func(ctx context.Context) error {
+func (l *Locker) readRow(ctx context.Context, name string) (row driver.Row, err error) {
+	err = l.retryRead(ctx, func(ctx context.Context) error {
 		rows, err := l.mode.Look(ctx, []string{name})
 		if err == nil {
 			row = rows[0]
@@ -175,7 +175,7 @@ func (l *Locker) List(ctx context.Context, opts ...ListOption) iter.Seq2[Info, e
 		}
 		for more := true; more; {
 			var page driver.Page
-			err := l.reread(ctx, func(ctx context.Context) (err error) {
+			err := l.retryRead(ctx, func(ctx context.Context) (err error) {
 				page, err = l.mode.List(ctx, req)
 				return err
 			})
@@ -222,7 +222,7 @@ func (l *Locker) ForceUnlock(ctx context.Context, name string) (Info, error) {
 		return Info{}, err
 	}
 	var res driver.RevokeResult
-	err := l.insist(ctx, func(ctx context.Context) error {
+	err := l.retry(ctx, func(ctx context.Context) error {
 		all, err := l.mode.Revoke(ctx, []string{name})
 		if err == nil {
 			res = all[0]
@@ -239,22 +239,22 @@ func (l *Locker) ForceUnlock(ctx context.Context, name string) (Info, error) {
 	if info.State == StateExpired && res.Row.Held() {
 		l.crashed(name, res.Row.Holder)
 	}
-	for _, h := range l.queue.holds(name) {
-		if h.token == info.Token {
-			h.lose(LostRevoked, nil)
+	for _, t := range l.queue.terms(name) {
+		if t.token == info.Token {
+			t.lose(LostRevoked, nil)
 		}
 	}
-	return info, l.letGo(ctx, name, &res.Row)
+	return info, l.waitForRelease(ctx, name, &res.Row)
 }
 
 // letGo waits until the holder that was asked to has given a session's lock up, or
 // the server has ended it.
-func (l *Locker) letGo(ctx context.Context, name string, was *driver.Row) error {
+func (l *Locker) waitForRelease(ctx context.Context, name string, was *driver.Row) error {
 	if !was.Session {
 		return nil
 	}
-	for pause := newPauses(&l.cfg); ; {
-		row, err := l.look(ctx, name)
+	for pause := newBackoff(&l.cfg); ; {
+		row, err := l.readRow(ctx, name)
 		if err != nil {
 			return operatorError("force unlock", name, err)
 		}
@@ -267,61 +267,6 @@ func (l *Locker) letGo(ctx context.Context, name string, was *driver.Row) error 
 	}
 }
 
-// insist calls f, which runs one statement, until the database does not ask to be
-// asked again.
-func (l *Locker) insist(ctx context.Context, f func(context.Context) error) error {
-	if !l.gate.enter() {
-		return ErrClosed
-	}
-	defer l.gate.leave()
-	defer l.keeper.stir()
-	for pause := newPauses(&l.cfg); ; {
-		err := l.bounded(ctx, l.cfg.timeout(MaxTTL), f)
-		if err == nil || l.mode.Classify(err) != driver.Again {
-			return err
-		}
-		if end := l.sleep(ctx, nil, pause.next()); end != nil {
-			return fmt.Errorf("%w; the database: %w", end, err)
-		}
-	}
-}
-
-// rereads is how often a statement that changes nothing is sent once more if its
-// connection breaks.
-const rereads = 3
-
-// reread is insist for a statement that changes nothing: it is also sent again if its
-// connection breaks, as one of the pool does that the server has ended while it was idle.
-func (l *Locker) reread(ctx context.Context, f func(context.Context) error) error {
-	err := l.insist(ctx, f)
-	for n := 0; n < rereads && l.broke(ctx, err); n++ {
-		err = l.insist(ctx, f)
-	}
-	return err
-}
-
-// broke reports that a connection broke under a statement, which has not run out of time.
-func (l *Locker) broke(ctx context.Context, err error) bool {
-	return err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) && !errors.Is(err, context.DeadlineExceeded) &&
-		l.mode.Classify(err) == driver.Unclear
-}
-
-// bounded calls f with a context that ends with ctx, with the Locker, or when one
-// statement has taken too long.
-func (l *Locker) bounded(ctx context.Context, timeout time.Duration, f func(context.Context) error) error {
-	if ctx.Err() != nil {
-		return endOf(ctx)
-	}
-	limited, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	defer context.AfterFunc(l.base, cancel)()
-	err := f(limited)
-	if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) { // which database/sql does not always say
-		err = fmt.Errorf("%w: %w", endOf(ctx), err)
-	}
-	return err
-}
-
 func operatorError(what, name string, err error) error {
 	switch {
 	case errors.Is(err, ErrClosed):
@@ -330,4 +275,55 @@ func operatorError(what, name string, err error) error {
 		return fmt.Errorf("sqllock: %s: %w", what, err)
 	}
 	return fmt.Errorf("sqllock: %s %q: %w", what, name, err)
+}
+
+// Watch returns an iterator over the states of name: what it is now, and then
+// each change that it sees, in their order. A state is a change if the token or
+// the State differ from those before, or the value. States that last only for a
+// moment may be missed; the last one never is.
+//
+// It looks at the database with growing pauses, RetryMax at the longest, and when
+// a lease expires. While the database cannot be reached it goes on trying. The
+// iterator ends, with an error, when ctx ends, when the Locker is closed
+// ([ErrClosed]), when the name is invalid ([ErrInvalidName]) or when the database
+// refuses. It holds no connection between two looks.
+func (l *Locker) Watch(ctx context.Context, name string) iter.Seq2[Info, error] {
+	return func(yield func(Info, error) bool) {
+		if err := checkCall(ctx, name); err != nil {
+			yield(Info{}, err)
+			return
+		}
+		var last Info
+		pause := newBackoff(&l.cfg)
+		for first := true; ; {
+			nap := pause.next()
+			row, err := l.readRow(ctx, name)
+			switch info := newInfo(&row); {
+			case err != nil && (ctx.Err() != nil || errors.Is(err, ErrClosed) || l.mode.Classify(err) == driver.Refused):
+				yield(Info{}, operatorError("watch", name, err))
+				return
+			case err != nil: // the database has to come back
+			case first || changed(&last, &info):
+				if !yield(info, nil) {
+					return
+				}
+				first, last = false, info
+				pause = newBackoff(&l.cfg)
+				nap = 0 // what came meanwhile must not wait
+			case info.State == StateHeld && !row.Session:
+				nap = min(nap, time.Duration(row.Holder.Until-row.Now+1000)*time.Microsecond)
+			}
+			if err := l.sleep(ctx, nil, nap); err != nil {
+				yield(Info{}, operatorError("watch", name, err))
+				return
+			}
+		}
+	}
+}
+
+func changed(a, b *Info) bool {
+	if a.State == StateExpired && b.State == StateExpired && a.Since.Equal(b.Since) {
+		return false // it was cleaned up
+	}
+	return a.State != b.State || a.Token != b.Token || string(a.Value) != string(b.Value)
 }

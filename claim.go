@@ -1,0 +1,466 @@
+package sqllock
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/batch"
+)
+
+// lining is a mode in which waiters stand in line in the database.
+type lining interface {
+	Queue(ctx context.Context, reqs []driver.TicketRequest) ([]driver.TicketResult, error)
+	Waits(ctx context.Context) ([]driver.Wait, error)
+	Look(ctx context.Context, names []string) ([]driver.Row, error)
+	Listen(ctx context.Context, heard func(driver.ID)) error
+}
+
+// tickets are the places that waiters of this Locker have in the lines of the
+// database. One goroutine sees to all of them while there are any: it keeps them
+// alive, and finds out whose turn has come. It hears of that from the release of
+// this Locker that handed a name over, from the database where that can push, or by
+// looking at all names at once.
+type claims struct {
+	locker   *Locker
+	mode     lining // nil if the mode has no lines
+	requests *batch.Batcher[driver.TicketRequest, driver.TicketResult]
+
+	mu        sync.Mutex
+	byAcq     map[driver.ID]*claim
+	byName    map[string][]*claim // in the order in which they came
+	next      time.Duration       // when something is due, or earlier
+	carrying  int                 // of how many a deadlock is possible
+	running   bool
+	wake      chan struct{}
+	listener  listener
+	poll      poll
+	deadlocks deadlockCheck
+
+	wg sync.WaitGroup
+}
+
+// ticket is the place of one waiter. What changes is guarded by tickets.mu.
+type claim struct {
+	req      driver.TicketRequest
+	kind     batch.Kind
+	timeout  time.Duration
+	queuedAt time.Duration
+
+	due          time.Duration // when to ask the database again, or to give the answer
+	inFlight     bool
+	pendingReply *reply // to be given when nothing is asked any more, or it is due
+	done         bool   // the answer is in got, or the waiter has left
+	left         bool
+	backoff      *backoff
+	row          rowVersion // what the row said when it was looked at last
+
+	// What the attempt has to know in the end.
+	requests     int
+	knownHeld    bool
+	unknown      bool
+	unknownSince time.Duration
+	holder       driver.Holder
+	holderLeft   time.Duration // for how long that holder had the name when it was asked for
+	lastErr      error
+
+	result chan reply // a grant, or an error that ends the wait; buffered
+}
+
+const (
+	// A ticket lasts for as long as a lease, within these bounds: so long a waiter
+	// that has died may be in the way of others. For as long the row keeps a name that
+	// was handed over: the waiter asks three times in a ticket's life, and so learns of
+	// it in time.
+	minClaimLife = 500 * time.Millisecond
+	maxClaimLife = 5 * time.Second
+)
+
+func newClaims(l *Locker, m lining) *claims {
+	cs := &claims{locker: l, mode: m, byAcq: make(map[driver.ID]*claim), byName: make(map[string][]*claim), wake: make(chan struct{}, 1)}
+	cs.poll.next = never
+	if m != nil {
+		cs.requests = newBatcher(l, batch.Options[driver.TicketRequest, driver.TicketResult]{
+			Send:        cs.send,
+			SortKey:     func(r *driver.TicketRequest) string { return r.Name },
+			DistinctKey: func(r *driver.TicketRequest) string { return string(r.Acq[:]) },
+			MaxInFlight: 1,
+		})
+	}
+	return cs
+}
+
+// offered reports whether waiters can stand in line.
+func (cs *claims) available() bool { return cs.mode != nil && !cs.locker.cfg.barging }
+
+// waitFor reports whether somebody of this Locker stands in line for name.
+func (cs *claims) hasWaiter(name string) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return len(cs.byName[name]) > 0
+}
+
+func (cs *claims) send(ctx context.Context, reqs []driver.TicketRequest) ([]driver.TicketResult, error) {
+	defer cs.locker.keeper.noteUse()
+	res, err := cs.mode.Queue(ctx, reqs)
+	if err != nil {
+		return nil, err
+	}
+	for i := range res {
+		cs.locker.noteCrash(reqs[i].Name, res[i].Crashed)
+	}
+	return res, nil
+}
+
+// enter puts an attempt in line.
+func (cs *claims) add(a *acquisition, carries []driver.ID) *claim {
+	trusted := a.opts.trustedTTL()
+	life := min(max(trusted, minClaimLife), maxClaimLife)
+	c := &claim{
+		req: driver.TicketRequest{
+			GrantRequest: a.req,
+			Life:         life,
+			Handed:       a.req.TTL - trusted + life,
+			Carries:      carries,
+		},
+		kind:     batch.Kind{Group: ttlGroup(a.opts.ttl), Large: len(a.req.Value) > 0},
+		timeout:  cs.locker.cfg.timeout(a.opts.ttl),
+		queuedAt: cs.locker.clock.Now(),
+		backoff:  newBackoff(&cs.locker.cfg),
+		unknown:  a.unknown, unknownSince: a.unknownSince,
+		result: make(chan reply, 1),
+	}
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.schedule(c, c.queuedAt)
+	cs.byAcq[c.req.Acq] = c
+	if len(carries) > 0 {
+		cs.carrying++
+	}
+	cs.byName[c.req.Name] = append(cs.byName[c.req.Name], c)
+	cs.poll.lookSoon(cs.locker.cfg.pollMin(), c.queuedAt)
+	if !cs.running {
+		cs.running = true
+		cs.wg.Go(cs.run)
+	}
+	cs.wakeUp()
+	return c
+}
+
+// kick makes the goroutine look; the caller holds mu.
+func (cs *claims) wakeUp() {
+	wake(cs.wake)
+}
+
+// leave takes a waiter out of the line. It returns false if its wait is over: then
+// the answer is in got.
+func (cs *claims) withdraw(c *claim) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if c.done {
+		return false
+	}
+	c.left = true
+	cs.forget(c)
+	if !c.inFlight {
+		cs.cleanUp(c)
+	}
+	return true
+}
+
+// remove ends a ticket for this process; the caller holds mu.
+func (cs *claims) forget(c *claim) {
+	c.done = true
+	delete(cs.byAcq, c.req.Acq)
+	if len(c.req.Carries) > 0 {
+		cs.carrying--
+	}
+	others := slices.DeleteFunc(cs.byName[c.req.Name], func(other *claim) bool { return other == c })
+	if len(others) == 0 {
+		delete(cs.byName, c.req.Name)
+	} else {
+		cs.byName[c.req.Name] = others
+	}
+}
+
+// cancel takes the ticket of a waiter who has left, and what it may have been given,
+// away from the database; the caller holds mu.
+func (cs *claims) cleanUp(c *claim) {
+	r := driver.AbandonRequest{Name: c.req.Name, Acq: c.req.Acq, Shared: c.req.Shared}
+	switch {
+	case c.unknown: // a request may still arrive
+		cs.locker.cleanup.add(r, c.req.TTL)
+	case c.requests > 0:
+		cs.locker.cleanup.addOnce(r, c.req.TTL)
+	}
+}
+
+// finish gives a waiter its answer; the caller holds mu. While a request of the
+// ticket is under way the answer waits for it a little: if it arrived when the name
+// has been given back again, it would stand in line for nobody.
+func (cs *claims) answer(c *claim, r reply) {
+	if !c.inFlight {
+		cs.forget(c)
+		c.result <- r
+	} else if c.pendingReply == nil {
+		c.pendingReply = &r
+		cs.schedule(c, cs.locker.clock.Now()+batch.SlowAfter)
+		cs.wakeUp()
+	}
+}
+
+// deliver gives a waiter its answer although a request of the ticket has not been
+// answered. It counts as one without a reply: should it arrive late, it is undone.
+func (cs *claims) answerNow(c *claim) {
+	c.unknown, c.unknownSince = true, c.pendingReply.Before
+	cs.forget(c)
+	c.result <- *c.pendingReply
+}
+
+// fail ends a wait; the caller holds mu.
+func (cs *claims) fail(c *claim, err error) {
+	c.left = true
+	cs.forget(c)
+	c.result <- reply{Err: err}
+	if !c.inFlight {
+		cs.cleanUp(c)
+	}
+}
+
+// turn notes that a release of this Locker, that was sent at before, has made a
+// waiter of its own the holder.
+func (cs *claims) handedOver(grant driver.Turn, before time.Duration) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	c := cs.byAcq[grant.Acq]
+	if c == nil { // it has left, and takes back what it was given
+		return
+	}
+	cs.answer(c, reply{Before: before, After: cs.locker.clock.Now(), Result: driver.GrantResult{
+		Granted: true, Found: true, Version: grant.Version, Remaining: grant.Remaining, Now: grant.Now,
+	}})
+}
+
+// nudge asks again for name: for the first in line, and if that would share it for
+// those who would enter with it.
+func (cs *claims) recheck(name string) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	now := cs.locker.clock.Now()
+	for i, c := range cs.byName[name] {
+		if i > 0 && !c.req.Shared {
+			break
+		}
+		cs.schedule(c, now)
+		cs.wakeUp()
+		if !c.req.Shared {
+			break
+		}
+	}
+}
+
+// join waits for what is under way; the Locker's statements have ended.
+func (cs *claims) join() {
+	cs.wg.Wait()
+	if cs.requests != nil {
+		cs.requests.Close()
+	}
+}
+
+// run sees to the tickets until there are none.
+func (cs *claims) run() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-cs.wake:
+		case <-cs.locker.base.Done():
+			return
+		}
+		next, more := cs.runDue()
+		if !more {
+			return
+		}
+		timer.Reset(next)
+	}
+}
+
+// attend asks for what is due, and returns when to do so again.
+func (cs *claims) runDue() (next time.Duration, more bool) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	now := cs.locker.clock.Now()
+	if len(cs.byAcq) == 0 {
+		cs.running = cs.listener.keepOpen(now)
+		return time.Second, cs.running
+	}
+	if cs.next <= now {
+		cs.requestDue(now)
+	}
+	cs.listener.start(cs, now)
+	at := min(cs.next, cs.poll.runDue(cs, now), cs.deadlocks.runDue(cs, now))
+	return max(min(at-now, time.Second), 0), true
+}
+
+// askDue asks for what is due, or gives the answer; the caller holds mu.
+func (cs *claims) requestDue(now time.Duration) {
+	due := false
+	cs.next = never
+	for _, c := range cs.byAcq {
+		due = due || !c.inFlight && c.due <= now
+	}
+	for _, c := range cs.byAcq {
+		switch {
+		case c.pendingReply != nil && c.due <= now:
+			cs.answerNow(c)
+		case c.pendingReply != nil:
+			cs.next = min(cs.next, c.due)
+		case c.inFlight:
+		case due && c.due <= now+c.req.Life/6: // those that would be due soon come along
+			cs.request(c)
+		default:
+			cs.next = min(cs.next, c.due)
+		}
+	}
+}
+
+// plan says when to ask again; the caller holds mu.
+func (cs *claims) schedule(c *claim, due time.Duration) {
+	c.due = due
+	cs.next = min(cs.next, due)
+}
+
+// ask sends the request of a ticket; the caller holds mu.
+func (cs *claims) request(c *claim) {
+	c.inFlight = true
+	c.requests++
+	cs.requests.Add(&batch.Pending[driver.TicketRequest, driver.TicketResult]{
+		Request: c.req, Kind: c.kind, Timeout: c.timeout,
+		Done: func(a batch.Reply[driver.TicketResult]) { cs.noteResult(c, a) },
+	})
+}
+
+// answered acts on what the database said of one ticket.
+func (cs *claims) noteResult(c *claim, a batch.Reply[driver.TicketResult]) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	c.inFlight = false
+	fault := driver.Fault(0)
+	if a.Err != nil {
+		fault = cs.locker.mode.Classify(a.Err)
+		if fault == driver.Unclear && !c.unknown {
+			c.unknown, c.unknownSince = true, a.Before
+		}
+	}
+	r := reply{Before: a.Before, After: a.After, Result: a.Result.GrantResult, Err: a.Err}
+	switch {
+	case c.left:
+		cs.cleanUp(c)
+	case c.done: // what this one has done is undone after Unlock
+	case c.pendingReply != nil:
+		cs.answer(c, *c.pendingReply)
+	case a.Err == nil && a.Result.Granted && a.Result.Found && c.unknown:
+		c.inFlight = true
+		cs.locker.inflight.add()
+		cs.wg.Go(func() { cs.confirm(c, a.Result.Version) })
+	case a.Err == nil && a.Result.Granted:
+		cs.answer(c, r)
+	case fault == driver.Refused:
+		cs.fail(c, a.Err)
+	case a.Err != nil:
+		c.lastErr = a.Err
+		c.kind.Isolated = c.kind.Isolated || a.SharedBatch
+		cs.schedule(c, cs.locker.clock.Now()+c.backoff.next())
+		cs.wakeUp()
+	default:
+		cs.noteHolder(c, &a)
+	}
+}
+
+// confirm sees to a grant that came of an earlier request without a reply.
+func (cs *claims) confirm(c *claim, version int64) {
+	defer cs.locker.inflight.done()
+	r := cs.locker.confirmGrant(c.req.GrantRequest, version, c.timeout)
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	c.inFlight = false
+	switch {
+	case c.left:
+		cs.cleanUp(c)
+	case c.done:
+	case r.Err == nil && r.Result.Granted:
+		cs.answer(c, r)
+	case c.pendingReply != nil:
+		cs.answer(c, *c.pendingReply)
+	default:
+		c.lastErr = r.Err
+		cs.schedule(c, cs.locker.clock.Now()+c.backoff.next())
+		cs.wakeUp()
+	}
+}
+
+// told notes who is in the way, and plans when to ask again: to keep the ticket
+// alive, or when the name may be free; the caller holds mu.
+func (cs *claims) noteHolder(c *claim, a *batch.Reply[driver.TicketResult]) {
+	now := cs.locker.clock.Now()
+	c.knownHeld, c.lastErr = true, nil
+	c.holder = a.Result.Holder
+	c.holderLeft = time.Duration(c.holder.Until-a.Result.Now) * time.Microsecond
+	due := now + c.req.Life/3
+	if a.Result.Ahead == 0 {
+		switch {
+		case c.holderLeft > 0: // it is over at the earliest when the reply came that much later
+			due = min(due, now+c.holderLeft+time.Millisecond)
+		default: // nobody seems to be in the way
+			due = min(due, now+c.backoff.next())
+		}
+	}
+	cs.schedule(c, due)
+	cs.wakeUp()
+}
+
+// served ends a wait in line with what came of it. If the name has expired before it
+// could be used, there is neither a lease nor an error.
+func (a *acquisition) useGrant(ctx context.Context, c *claim, r reply) (*Lease, error) {
+	a.copyClaim(c)
+	if r.Err == nil && a.nearlyExpired(c, &r) {
+		var err error
+		r, err = a.locker.await(ctx, func() reply { return a.locker.confirmGrant(a.req, r.Result.Version, c.timeout) })
+		switch {
+		case err != nil:
+			a.locker.giveBack(a.req, a.unknown)
+			return nil, a.waitError(err)
+		case r.Err != nil && a.locker.mode.Classify(r.Err) != driver.Refused, r.Err == nil && !r.Result.Granted:
+			return nil, nil
+		}
+	}
+	t, _, err := a.readReply(r)
+	if t == nil {
+		return nil, lockError(a.req.Name, err)
+	}
+	return a.beginTerm(ctx, t)
+}
+
+// stale reports that of a name that was handed over not much is left to be trusted: its
+// waiter has learnt of it late, while the row still keeps it, for a lock delay or a
+// minimum hold. It has to be renewed before it is used.
+func (a *acquisition) nearlyExpired(c *claim, r *reply) bool {
+	left := r.Result.Remaining - (a.req.TTL - a.opts.trustedTTL())
+	return r.Result.Found && r.Before+left-a.locker.clock.Now() < min(a.opts.trustedTTL(), c.req.Life)/5
+}
+
+// learn takes over what the database has said to a ticket that is over.
+func (a *acquisition) copyClaim(c *claim) {
+	a.locker.claims.mu.Lock() // an answer may come late
+	defer a.locker.claims.mu.Unlock()
+	a.requests += c.requests
+	if c.knownHeld || c.lastErr != nil {
+		a.knownHeld, a.holder, a.holderLeft, a.lastErr = a.knownHeld || c.knownHeld, c.holder, c.holderLeft, c.lastErr
+	}
+	if c.unknown {
+		a.unknown, a.unknownSince = true, c.unknownSince
+	}
+}

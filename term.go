@@ -1,0 +1,290 @@
+package sqllock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// hold is one term: from the grant of a name until it is given back or lost.
+// Leases are handles on it, one per Lock that returned it.
+type term struct {
+	locker     *Locker
+	name       string
+	acq        driver.ID
+	owner      string
+	ownerGiven bool // owner was given by WithOwner: it may re-enter without a lease
+	shared     bool
+	token      int64
+	ttl        time.Duration
+	timeout    time.Duration // of its statements
+	minHold    time.Duration // from the grant on, nobody else gets the name
+	lockDelay  time.Duration // the row is kept for this much longer than the holder trusts it
+	latestEnd  time.Duration // when the hold ends at the latest, on the Locker's clock; never: no bound
+	granted    time.Duration
+
+	// deadline is until when the holder may believe that it holds, on the
+	// Locker's clock. Written under mu, read anywhere.
+	deadline atomic.Int64
+
+	// unclear is set if a request of this acquisition got no reply: it may still
+	// arrive, and take the name once more after it was freed.
+	unknown bool
+
+	mu          sync.Mutex
+	state       termState
+	count       int // leases that are not unlocked
+	leases      []*Lease
+	inline      [1]*Lease  // that leases begins with: most have no more
+	lost        *LostError // set when state is holdLost
+	lastFailure failure
+	atLimit     bool // the deadline is as far as it may get
+
+	guarded bool // a Guard was called, and its transaction may be open
+
+	renewal renewal // the keeper's
+}
+
+type termState uint8
+
+const (
+	termLive     termState = iota
+	termUnlocked           // unlocked by all
+	termLost
+)
+
+// worry is the last failure to renew, until a renewal succeeds.
+type failure struct {
+	err    error
+	reason Reason
+}
+
+// first makes the first lease of a hold that nobody knows yet.
+func (t *term) firstLease(ctx context.Context) *Lease {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.addLease(ctx)
+}
+
+// add makes a lease; the caller holds mu.
+func (t *term) addLease(ctx context.Context) *Lease {
+	l := newLease(ctx, t)
+	if t.leases == nil {
+		t.leases = t.inline[:0]
+	}
+	t.leases = append(t.leases, l)
+	t.count++
+	return l
+}
+
+// enter adds a lease to the hold. It fails with the hold's LostError if it is
+// lost, and with nil and no lease if it is over. Who shares a name cannot have it
+// alone.
+func (t *term) reenter(ctx context.Context, shared bool) (*Lease, error) {
+	t.expire()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch t.state {
+	case termLive:
+		if t.shared && !shared {
+			return nil, fmt.Errorf("%w: the owner holds %q shared", ErrUpgrade, t.name)
+		}
+		return t.addLease(ctx), nil
+	case termLost:
+		return nil, t.lost
+	}
+	return nil, nil
+}
+
+// leave takes a lease out of the hold and reports whether it was the last. The
+// caller has to free the name then. The error is ErrNotHeld or the hold's
+// LostError.
+func (t *term) removeLease(l *Lease) (last bool, err error) {
+	t.expire()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := slices.Index(t.leases, l)
+	if i < 0 {
+		return false, ErrNotHeld
+	}
+	t.leases = slices.Delete(t.leases, i, i+1)
+	t.count--
+	l.unlocked.Store(true)
+	l.ctx.cancel(ErrUnlocked)
+	last = t.count == 0
+	if t.state == termLost {
+		return last, t.lost
+	}
+	if last {
+		t.state = termUnlocked
+	}
+	return last, nil
+}
+
+// expire makes the hold lost if its deadline has passed.
+func (t *term) expire() {
+	if t.remaining() > 0 {
+		return
+	}
+	t.mu.Lock()
+	if t.remaining() > 0 || t.state != termLive { // renewed meanwhile, or over
+		t.mu.Unlock()
+		return
+	}
+	t.loseLocked(t.lossReasonLocked(), t.lastFailure.err)
+	t.mu.Unlock()
+	t.locker.termLost(t)
+}
+
+// whyLocked says why the deadline has passed; the caller holds mu.
+func (t *term) lossReasonLocked() Reason {
+	switch {
+	case t.lastFailure.err != nil:
+		return t.lastFailure.reason
+	case t.atLimit:
+		return LostMaxHold
+	}
+	return LostDeadline
+}
+
+// lose makes the hold lost, if it is live, for a reason that is certain.
+func (t *term) lose(reason Reason, err error) {
+	t.mu.Lock()
+	if t.state != termLive {
+		t.mu.Unlock()
+		return
+	}
+	t.loseLocked(reason, err)
+	t.mu.Unlock()
+	t.locker.termLost(t)
+}
+
+// loseLocked is lose; the caller holds mu and calls Locker.ended after it.
+func (t *term) loseLocked(reason Reason, err error) {
+	t.state = termLost
+	t.deadline.Store(0)
+	t.lost = &LostError{Name: t.name, Token: t.token, Reason: reason, Err: err}
+	for _, l := range t.leases {
+		l.ctx.cancel(t.lost)
+	}
+}
+
+// stint is for how long a renewal that is sent now may extend the hold, and
+// whether it is the last one.
+func (t *term) nextTTL(now time.Duration) (ttl time.Duration, atLimit bool) {
+	if left := t.latestEnd - now; left <= t.ttl {
+		return max(left, time.Microsecond), true
+	}
+	return t.ttl, false
+}
+
+// extend moves the deadline after a renewal. Loss is sticky: a renewal that is
+// known only after the old deadline has passed revives nothing. A hold that is over is
+// renewed until the database has freed it.
+func (t *term) extend(deadline time.Duration, atLimit bool) {
+	t.mu.Lock()
+	late := t.remaining() <= 0
+	if t.state != termLost && !late {
+		t.lastFailure, t.atLimit = failure{}, atLimit
+		t.deadline.Store(max(t.deadline.Load(), int64(deadline)))
+	}
+	t.mu.Unlock()
+	if late {
+		t.expire()
+	}
+}
+
+// lostError returns why the hold is lost, or nil if it is not.
+func (t *term) lostError() *LostError {
+	t.expire()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.lost
+}
+
+// fret notes that a renewal failed and reports whether that is news.
+func (t *term) noteFailure(reason Reason, err error) (news bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	news = t.lastFailure.err == nil && t.state == termLive
+	t.lastFailure = failure{err, reason}
+	return news
+}
+
+// abort cancels the contexts of the hold's leases with cause but lets it live.
+func (t *term) cancelContexts(cause error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range t.leases {
+		l.ctx.cancel(cause)
+	}
+}
+
+// remaining is how long the holder may still believe that it holds. It is not
+// positive once the hold is lost.
+func (t *term) remaining() time.Duration {
+	return time.Duration(t.deadline.Load()) - t.locker.clock.Now()
+}
+
+func (t *term) leaseCount() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.count
+}
+
+// final reports that there is nothing left to renew.
+func (t *term) isAtLimit() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.atLimit
+}
+
+func (t *term) info() LeaseInfo {
+	return LeaseInfo{Name: t.name, Owner: t.owner, Token: t.token, Shared: t.shared, TTL: t.ttl}
+}
+
+// ownedBy reports whether an explicit owner may re-enter the hold.
+func (t *term) ownedBy(owner string) bool {
+	return owner != "" && t.ownerGiven && t.owner == owner
+}
+
+// kept is for how long the row is kept after a grant or a renewal.
+func (t *term) rowTTL() time.Duration { return max(t.ttl, t.minHold) + t.lockDelay }
+
+// abandonment frees the hold in the background, and for how long to try.
+func (t *term) cleanupRequest() (driver.AbandonRequest, time.Duration) {
+	return driver.AbandonRequest{Name: t.name, Acq: t.acq, MinHold: t.minHold, Guarded: t.isGuarded(), Shared: t.shared}, t.rowTTL()
+}
+
+// guardable reports why a lease cannot be guarded. From the first call on the hold
+// counts as guarded: its row may leave it only if no transaction guards it.
+func (t *term) guardable(l *Lease) error {
+	t.expire()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.state == termLost:
+		return t.lost
+	case l.unlocked.Load() || t.state != termLive:
+		return ErrNotHeld
+	case t.shared:
+		return fmt.Errorf("%w: guard %q: the lease is shared; what writes needs an exclusive one", ErrUnsupported, t.name)
+	}
+	t.guarded = true
+	return nil
+}
+
+func (t *term) isGuarded() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.guarded
+}
+
+func (t *term) proclaimRequest(value []byte) driver.ProclaimRequest {
+	return driver.ProclaimRequest{Name: t.name, Acq: t.acq, Version: t.token, Value: value}
+}

@@ -1,0 +1,271 @@
+package sqllock
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// ears hear from the database whose turn has come, where it can tell. They take one
+// connection of the pool, from the first waiter on until nobody has waited for a
+// while. Guarded by tickets.mu.
+type listener struct {
+	noPush    bool // the database cannot push, or the pool is too small
+	open      bool
+	listening bool
+	lastUsed  time.Duration // when somebody waited last
+	cancel    context.CancelFunc
+}
+
+const (
+	// lingering is how long the ears stay open when nobody waits any more.
+	keepOpenFor = 10 * time.Second
+	// minPush is how many connections a pool must be able to open for one of them to
+	// be used for nothing but to listen.
+	minPushConns = 4
+	// maxDeaf is the longest pause between two tries to listen.
+	maxListenPause = 5 * time.Second
+)
+
+// errNoPush says that a database has no way to push.
+var errNoPush = errors.New("sqllock: the database cannot push")
+
+// listenTo opens the ears, unless they are; the caller holds mu.
+func (l *listener) start(cs *claims, now time.Duration) {
+	l.lastUsed = now
+	if l.noPush || l.open {
+		return
+	}
+	ctx, cancel := context.WithCancel(cs.locker.base)
+	l.open, l.cancel = true, cancel
+	cs.wg.Go(func() {
+		defer cancel()
+		cs.listen(ctx)
+	})
+}
+
+// linger reports whether the ears stay open while nobody waits, and closes them if
+// not; the caller holds mu.
+func (l *listener) keepOpen(now time.Duration) bool {
+	if !l.open {
+		return false
+	}
+	if now-l.lastUsed < keepOpenFor {
+		return true
+	}
+	l.cancel()
+	l.open, l.listening = false, false
+	return false
+}
+
+// listen goes on until ctx ends or the database turns out not to be able to push.
+// Meanwhile, and while a connection is lost, names are looked at instead.
+func (cs *claims) listen(ctx context.Context) {
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, maxListenPause) {
+		began := cs.locker.clock.Now()
+		err := cs.mode.Listen(ctx, func(acq driver.ID) { cs.pushed(ctx, acq) })
+		if !cs.listenEnded(ctx, err) || sleep(ctx, pause) != nil {
+			return
+		}
+		if cs.locker.clock.Now()-began > maxListenPause {
+			pause = 100 * time.Millisecond
+		}
+	}
+}
+
+// heard looks at the name that a waiter has now, it seems. From the first call on,
+// with the zero ID, the database tells; what it would have told before is looked up.
+func (cs *claims) pushed(ctx context.Context, acq driver.ID) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if ctx.Err() != nil {
+		return
+	}
+	now := cs.locker.clock.Now()
+	if acq == (driver.ID{}) {
+		cs.poll.lookSoon(cs.locker.cfg.pollMin(), now)
+		cs.poll.once = true
+		cs.listener.listening = true
+	}
+	switch c := cs.byAcq[acq]; {
+	case c == nil:
+	case c.req.Shared: // the row does not say who shares it
+		cs.schedule(c, now)
+	default:
+		if cs.poll.pushed == nil {
+			cs.poll.pushed = make(map[string]struct{})
+		}
+		cs.poll.pushed[c.req.Name] = struct{}{}
+	}
+	cs.wakeUp()
+}
+
+// unheard notes that nothing is heard any more, and why. It reports whether to try
+// again.
+func (cs *claims) listenEnded(ctx context.Context, err error) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if ctx.Err() != nil {
+		return false
+	}
+	cs.listener.listening = false
+	cs.poll.lookSoon(cs.locker.cfg.pollMin(), cs.locker.clock.Now())
+	cs.wakeUp()
+	if !errors.Is(err, errNoPush) && !errors.Is(err, driver.ErrUnsupported) {
+		cs.locker.events.note(slog.LevelDebug, "sqllock: waiters are not told of their turn by the database, which is asked instead", "error", err)
+		return true
+	}
+	cs.listener.noPush, cs.listener.open = true, false
+	return false
+}
+
+// poll looks at all names that waiters stand in line for, with one statement, while
+// the database does not tell whose turn it is. The pauses grow while nothing
+// changes. Guarded by tickets.mu.
+type poll struct {
+	pause  time.Duration
+	next   time.Duration
+	busy   bool
+	once   bool                // one look is wanted although the database tells
+	pushed map[string]struct{} // names of which the database has told something
+}
+
+// pollMin is the pause between two looks while names change hands.
+func (c *config) pollMin() time.Duration { return c.retryMin / 2 }
+
+// hurry makes the next look come soon; the caller holds mu.
+func (p *poll) lookSoon(pause, now time.Duration) {
+	p.pause = pause
+	p.next = min(p.next, now+pause)
+}
+
+// look looks if it is time to, and returns when to do so again; the caller holds mu.
+func (p *poll) runDue(cs *claims, now time.Duration) (at time.Duration) {
+	switch {
+	case p.busy:
+		return never
+	case len(p.pushed) > 0:
+		names := slices.Collect(maps.Keys(p.pushed))
+		p.pushed = nil
+		p.start(cs, func() { cs.pollNames(names) })
+		return never
+	case cs.listener.listening && !p.once:
+		return never
+	case p.next > now:
+		return p.next
+	}
+	names := cs.polledNames()
+	p.next = now + p.pause
+	if len(names) == 0 {
+		return p.next
+	}
+	p.once = false
+	p.start(cs, func() {
+		changed := cs.pollNames(names)
+		cs.mu.Lock()
+		defer cs.mu.Unlock()
+		p.pause = min(2*p.pause, cs.locker.cfg.retryMax)
+		if changed {
+			p.pause = cs.locker.cfg.pollMin()
+		}
+		p.next = cs.locker.clock.Now() + p.pause
+	})
+	return never
+}
+
+// start looks on a goroutine of its own; the caller holds mu.
+func (p *poll) start(cs *claims, look func()) {
+	p.busy = true
+	cs.locker.inflight.add()
+	cs.wg.Go(func() {
+		defer cs.locker.inflight.done()
+		look()
+		cs.mu.Lock()
+		defer cs.mu.Unlock()
+		p.busy = false
+		cs.wakeUp()
+	})
+}
+
+// awaited returns the names to look at; the caller holds mu. Of those that this
+// Locker holds itself its own release tells.
+func (cs *claims) polledNames() (names []string) {
+	for name, claims := range cs.byName {
+		knownHeld := func(c *claim) bool { return c.knownHeld } // else it is asked for just now
+		if !cs.locker.queue.heldExclusively(name) && slices.ContainsFunc(claims, knownHeld) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// peek looks at names and acts on what it sees. It reports whether anything has
+// changed.
+func (cs *claims) pollNames(names []string) (changed bool) {
+	ctx, cancel := context.WithTimeout(cs.locker.base, cs.locker.cfg.timeout(cs.locker.cfg.ttl))
+	defer cancel()
+	before := cs.locker.clock.Now()
+	rows, err := cs.mode.Look(ctx, names)
+	if err != nil { // the next look may get through
+		return false
+	}
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for i := range rows {
+		changed = cs.noteRow(&rows[i], before) || changed
+	}
+	return changed
+}
+
+// seen acts on the row of a name: it may name one of the waiters, or nobody. It
+// reports whether the row has changed since it was looked at last; the caller holds
+// mu.
+func (cs *claims) noteRow(row *driver.Row, before time.Duration) (changed bool) {
+	claims := cs.byName[row.Name]
+	if len(claims) == 0 {
+		return false
+	}
+	now := rowVersion{row.Holder.Version, row.Readers}
+	if changed = claims[0].row != now; changed {
+		for _, c := range claims {
+			c.row = now
+		}
+	}
+	left := time.Duration(row.Holder.Until-row.Now) * time.Microsecond
+	if c := cs.byAcq[row.Holder.Acq]; c != nil && left > 0 {
+		if c.unknown { // it has to be confirmed
+			cs.schedule(c, cs.locker.clock.Now())
+			return true
+		}
+		cs.answer(c, reply{Before: before, After: cs.locker.clock.Now(), Result: driver.GrantResult{
+			Granted: true, Found: true, Version: row.Holder.Version, Remaining: left, Now: row.Now,
+		}})
+		return true
+	}
+	if row.Held() && left > 0 && row.Readers == 0 {
+		return changed
+	}
+	if row.Readers == 0 || left <= 0 {
+		if row.Gate <= row.Now {
+			cs.schedule(claims[0], cs.locker.clock.Now())
+		}
+		return changed
+	}
+	for _, c := range claims { // they may be among those who share it
+		if changed && c.req.Shared {
+			cs.schedule(c, cs.locker.clock.Now())
+		}
+	}
+	return changed
+}
+
+// shown is what tells states of a row apart.
+type rowVersion struct {
+	version int64
+	readers int
+}
