@@ -15,24 +15,24 @@ var cancelPromises = []promise{
 	{sentence: "a context that ends during the wait ends it promptly and says so", test: testCancelledWhileWaiting},
 	{sentence: "a deadline that passes during the wait ends it with DeadlineExceeded", test: testDeadlineWhileWaiting},
 	{sentence: "the error of a wait says what was waited for, and the cause", test: testWaitErrorSaysWhat},
-	{sentence: "a cancelled Lock leaves the name free, whenever it is cancelled", test: testCancelledLeavesNothing, alone: true},
+	{sentence: "a cancelled Lock leaves the name free, whenever it is cancelled", test: testCancelledLeavesNothing, quiet: true},
 	{sentence: "one caller's cancellation fails no neighbour", test: testCancelNeighbours},
 }
 
 func testCancelledBefore(e *env) {
-	db, tap := e.open(e.source(), poolSize)
+	db, recorder := e.open(e.source(), poolSize)
 	l := e.lockerOn(db, &Options{TTL: long})
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	late, cancelLate := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
 	defer cancelLate()
 	name := e.name("k")
-	before := tap.statements.Load()
+	before := recorder.statements.Load()
 	for call, f := range calls {
 		e.wantError(call+" with a cancelled context", f(ctx, l, name), context.Canceled)
 		e.wantError(call+" past its deadline", f(late, l, name), context.DeadlineExceeded)
 	}
-	if n := tap.statements.Load() - before; n != 0 {
+	if n := recorder.statements.Load() - before; n != 0 {
 		e.Errorf("%d statements were sent", n)
 	}
 	e.unlock(e.try(l, name))
@@ -89,8 +89,8 @@ func testWaitErrorSaysWhat(e *env) {
 	why := errors.New("because of the test")
 	var err error
 	// Who is in the way is said if the database has answered by then.
-	said := func(word string) bool { return strings.Contains(fmt.Sprint(err), word) }
-	for pause := 50 * time.Millisecond; !said("the one in the way") && pause < patience; pause *= 4 {
+	mentions := func(word string) bool { return strings.Contains(fmt.Sprint(err), word) }
+	for pause := 50 * time.Millisecond; !mentions("the one in the way") && pause < timeLimit; pause *= 4 {
 		ctx, cancel := context.WithCancelCause(context.Background())
 		waiting := locking(ctx, b, name)
 		time.Sleep(pause)
@@ -101,7 +101,7 @@ func testWaitErrorSaysWhat(e *env) {
 		e.wantError("Lock", err, why)
 	}
 	for _, word := range []string{name, "the one in the way"} {
-		if !said(word) {
+		if !mentions(word) {
 			e.Errorf("%q is not in the error: %v", word, err)
 		}
 	}
@@ -129,13 +129,13 @@ func testCancelledLeavesNothing(e *env) {
 			e.wantError("Lock", err, context.DeadlineExceeded)
 			cancelled++
 		}
-		e.wantFree(other, name, patience)
+		e.wantFree(other, name, timeLimit)
 	}
 	e.Logf("%d of %d were cancelled in time", cancelled, rounds)
-	e.eventually(patience, "no connection is in use but the one that is kept", func() bool {
+	e.eventually(timeLimit, "no connection is in use but the one that is kept", func() bool {
 		return db.Stats().InUse <= 1
 	})
-	e.eventually(patience, "no goroutine is left but the one that cleans up", func() bool {
+	e.eventually(timeLimit, "no goroutine is left but the one that cleans up", func() bool {
 		return strings.Count(stacks(), lockerGoroutine) <= goroutines+2 // of which it has two lines
 	})
 }

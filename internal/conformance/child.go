@@ -28,10 +28,10 @@ type childConfig struct {
 // order is one line on the standard input of a child, and answer the one that it
 // writes for it.
 type order struct {
-	Do   string // lock, try, rlock, tryrlock, locktx, unlock, remaining, watch, write, work, stand, served, campaign
+	Do   string // lock, try, rlock, tryrlock, locktx, unlock, remaining, watch, write, work, wait, tokens, campaign
 	Name string
 	What string        `json:",omitempty"` // watch: what to look at; write: what to write; campaign: the identity, and the value
-	Gap  time.Duration `json:",omitempty"` // watch: how long the pause will be at least; stand: for how long to hold
+	Gap  time.Duration `json:",omitempty"` // watch: how long the pause will be at least; wait: for how long to hold
 	Work *work         `json:",omitempty"`
 
 	Table string `json:",omitempty"` // write: of the ledger
@@ -41,10 +41,10 @@ type order struct {
 type answer struct {
 	Token     int64         `json:",omitempty"`
 	Remaining time.Duration `json:",omitempty"`
-	Lost      bool          `json:",omitempty"` // what was watched said so
-	Said      string        `json:",omitempty"`
+	Lost      bool          `json:",omitempty"` // what was watched showed it
+	Detail    string        `json:",omitempty"`
 	Took      time.Duration `json:",omitempty"`
-	Tokens    []int64       `json:",omitempty"` // served: of those who stood, in the order of the orders
+	Tokens    []int64       `json:",omitempty"` // tokens: of the waiters, in the order of the orders
 	Held      bool          `json:",omitempty"` // the error is an ErrHeld
 	Err       string        `json:",omitempty"`
 }
@@ -108,11 +108,11 @@ func find(pairs []Harness, cfg childConfig) *Harness {
 }
 
 type child struct {
-	db     *sql.DB
-	locks  *sqllock.Locker
-	leases map[string]*sqllock.Lease
-	stood  []<-chan answer // those who stand in line, or have stood
-	out    *json.Encoder
+	db      *sql.DB
+	locks   *sqllock.Locker
+	leases  map[string]*sqllock.Lease
+	waiting []<-chan answer // calls of doOnce
+	out     *json.Encoder
 }
 
 func (c *child) obey(o order) answer {
@@ -141,11 +141,11 @@ func (c *child) obey(o order) answer {
 		return c.write(lease, o)
 	case "work":
 		return o.Work.run(c.locks)
-	case "stand":
-		c.stood = append(c.stood, stand(c.locks, o.Name, o.Gap))
+	case "wait":
+		c.waiting = append(c.waiting, doOnce(c.locks, o.Name, o.Gap))
 		return answer{}
-	case "served":
-		return c.served()
+	case "tokens":
+		return c.tokens()
 	}
 	return failure(errors.New("no such order: " + o.Do))
 }
@@ -183,42 +183,42 @@ func (c *child) watch(lease *sqllock.Lease, o order) answer {
 	for time.Since(before) < o.Gap { // where a pause does not begin at once
 	}
 	woke := time.Now()
-	lost, said := look()
-	return answer{Lost: lost, Said: said, Took: time.Since(woke)}
+	lost, result := look()
+	return answer{Lost: lost, Detail: result, Took: time.Since(woke)}
 }
 
 // looks are the ways in which a holder can see that its lease is lost.
-func looks(lease *sqllock.Lease, bound context.Context) map[string]func() (lost bool, said string) {
-	said := func(lost bool, v any) (bool, string) { return lost, fmt.Sprint(v) }
+func looks(lease *sqllock.Lease, bound context.Context) map[string]func() (lost bool, result string) {
+	result := func(lost bool, v any) (bool, string) { return lost, fmt.Sprint(v) }
 	ctx := lease.Context()
 	return map[string]func() (bool, string){
 		"Err": func() (bool, string) {
 			err := ctx.Err()
-			return said(err != nil, err)
+			return result(err != nil, err)
 		},
 		"Remaining": func() (bool, string) {
 			left := lease.Remaining()
-			return said(left <= 0, left)
+			return result(left <= 0, left)
 		},
 		"Cause": func() (bool, string) {
 			cause := context.Cause(ctx)
-			return said(errors.Is(cause, sqllock.ErrLost), cause)
+			return result(errors.Is(cause, sqllock.ErrLost), cause)
 		},
 		"bound Err": func() (bool, string) {
 			err := bound.Err()
-			return said(err != nil, err)
+			return result(err != nil, err)
 		},
 		"bound Cause": func() (bool, string) {
 			cause := context.Cause(bound)
-			return said(errors.Is(cause, sqllock.ErrLost), cause)
+			return result(errors.Is(cause, sqllock.ErrLost), cause)
 		},
 		"Unlock": func() (bool, string) {
 			err := lease.Unlock(context.Background())
-			return said(errors.Is(err, sqllock.ErrLost), err)
+			return result(errors.Is(err, sqllock.ErrLost), err)
 		},
 		"Done": func() (bool, string) {
 			<-ctx.Done()
-			return said(errors.Is(context.Cause(ctx), sqllock.ErrLost), context.Cause(ctx))
+			return result(errors.Is(context.Cause(ctx), sqllock.ErrLost), context.Cause(ctx))
 		},
 	}
 }

@@ -18,21 +18,21 @@ var closePromises = []promise{
 	{sentence: "Close gives up when its context ends and frees no name under running code", test: testCloseGivesUp},
 	{sentence: "Unlock after Close gave up does no harm", test: testUnlockAfterClose},
 	{sentence: "Close may be called twice and at once", test: testCloseTwice},
-	{sentence: "Close right after a Lock that was cancelled leaves the name free", test: testCloseAfterCancel, alone: true},
-	{sentence: "Close leaves the handle open, no connection in use and no goroutine", test: testCloseLeavesNothing, alone: true},
+	{sentence: "Close right after a Lock that was cancelled leaves the name free", test: testCloseAfterCancel, quiet: true},
+	{sentence: "Close leaves the handle open, no connection in use and no goroutine", test: testCloseLeavesNothing, quiet: true},
 }
 
 func testClosed(e *env) {
-	db, tap := e.open(e.source(), poolSize)
+	db, recorder := e.open(e.source(), poolSize)
 	l := e.looseLocker(db, &Options{TTL: long})
 	if err := l.Close(e.ctx()); err != nil {
 		e.Fatalf("Close: %v", err)
 	}
-	before := tap.statements.Load()
+	before := recorder.statements.Load()
 	for call, f := range calls {
 		e.wantError(call, f(e.ctx(), l, e.name("k")), sqllock.ErrClosed)
 	}
-	if n := tap.statements.Load() - before; n != 0 {
+	if n := recorder.statements.Load() - before; n != 0 {
 		e.Errorf("%d statements were sent", n)
 	}
 	if err := db.PingContext(e.ctx()); err != nil {
@@ -123,7 +123,7 @@ func testCloseGivesUp(e *env) {
 	defer cancel()
 	start := time.Now()
 	err := l.Close(ctx)
-	if took := time.Since(start); took < wait || took > patience/2 {
+	if took := time.Since(start); took < wait || took > timeLimit/2 {
 		e.Errorf("Close took %v with a context of %v", took, wait)
 	}
 	e.wantError("Close", err, context.DeadlineExceeded)
@@ -152,7 +152,7 @@ func testUnlockAfterClose(e *env) {
 	if err := lease.Unlock(e.ctx()); errors.Is(err, sqllock.ErrNotHeld) {
 		e.Errorf("Unlock: %v", err)
 	}
-	if took := time.Since(start); took > patience/2 {
+	if took := time.Since(start); took > timeLimit/2 {
 		e.Errorf("Unlock took %v", took)
 	}
 	e.wantError("second Unlock", lease.Unlock(e.ctx()), sqllock.ErrNotHeld)
@@ -192,7 +192,7 @@ func testCloseAfterCancel(e *env) {
 		if err := l.Close(e.ctx()); err != nil {
 			e.Errorf("Close: %v", err)
 		}
-		e.wantFree(other, name, patience/4)
+		e.wantFree(other, name, timeLimit/4)
 	}
 }
 
@@ -225,7 +225,7 @@ func testCloseLeavesNothing(e *env) {
 		e.Errorf("the application's handle does not work any more: %v", err)
 	}
 	_ = holder.Close(e.ctx())
-	e.eventually(patience, "no goroutine of a Locker is left", func() bool { return !strings.Contains(stacks(), lockerGoroutine) })
+	e.eventually(timeLimit, "no goroutine of a Locker is left", func() bool { return !strings.Contains(stacks(), lockerGoroutine) })
 }
 
 // lockerGoroutine is on the stack of whatever a Locker started: a function of its

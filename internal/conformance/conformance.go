@@ -20,7 +20,7 @@ type promise struct {
 	sentence string
 	test     func(*env)
 	needs    need
-	alone    bool // measures what others would disturb, or needs the whole machine
+	quiet    bool // measures what others would disturb, or needs the whole machine
 }
 
 // need is what a promise needs of a Harness.
@@ -82,9 +82,9 @@ func themes() []theme {
 		{lossPromises, true}, {doPromises, false}, {closePromises, false}, {hookPromises, false},
 		{poolPromises, false}, {openPromises, false}, {tracePromises, true},
 		{processPromises, false}, {pausePromises, false}, {deadlinePromises, false},
-		{replyPromises, false}, {networkPromises, false}, {manyPromises, false}, {crowdPromises, true},
-		{holdPromises, false}, {insidePromises, true}, {reapPromises, false}, {guardPromises, true},
-		{sharedPromises, true}, {upgradePromises, false}, {linePromises, true},
+		{replyPromises, false}, {networkPromises, false}, {manyPromises, false}, {contentionPromises, true},
+		{termOptionPromises, false}, {inspectPromises, true}, {reapPromises, false}, {guardPromises, true},
+		{sharedPromises, true}, {upgradePromises, false}, {queuePromises, true},
 		{txPromises, true}, {txWaitPromises, true}, {txCrashPromises, false},
 		{sessionPromises, true}, {sessionFaultPromises, false}, {sessionConnPromises, false},
 		{sequencerPromises, false}, {electionPromises, true}, {electionFaultPromises, false},
@@ -111,7 +111,7 @@ func Run(t *testing.T, h Harness) {
 	for _, p := range h.promises() {
 		switch {
 		case h.lacks(p.needs) != nil:
-		case p.alone:
+		case p.quiet:
 			quiet = append(quiet, p)
 		default:
 			others = append(others, p)

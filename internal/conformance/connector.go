@@ -9,39 +9,39 @@ import (
 	"time"
 )
 
-// tap counts what goes through a handle, and can slow it down.
-type tap struct {
+// recorder counts the statements of a handle, and can delay their results.
+type recorder struct {
 	statements atomic.Int64 // also BEGIN and what is prepared
 	delay      atomic.Int64
 }
 
 // slow has the last row of every result come late, when the statement was carried
 // out long ago.
-func (t *tap) slow(d time.Duration) { t.delay.Store(int64(d)) }
+func (t *recorder) slow(d time.Duration) { t.delay.Store(int64(d)) }
 
-// openTapped is sql.Open with a tap in between. The handle's Driver is the real
+// openRecorded is sql.Open with a recorder in between. The handle's Driver is the real
 // one: a Locker may look at it.
-func openTapped(driver, dsn string) (*sql.DB, *tap, error) {
+func openRecorded(driver, dsn string) (*sql.DB, *recorder, error) {
 	plain, err := sql.Open(driver, dsn)
 	if err != nil {
 		return nil, nil, err
 	}
 	drv := plain.Driver()
 	_ = plain.Close()
-	c := &connector{driver: drv, dsn: dsn, tap: new(tap)}
+	c := &connector{driver: drv, dsn: dsn, recorder: new(recorder)}
 	if d, ok := drv.(sqldriver.DriverContext); ok {
 		if c.inner, err = d.OpenConnector(dsn); err != nil {
 			return nil, nil, err
 		}
 	}
-	return sql.OpenDB(c), c.tap, nil
+	return sql.OpenDB(c), c.recorder, nil
 }
 
 type connector struct {
-	driver sqldriver.Driver
-	inner  sqldriver.Connector // nil if the driver makes none
-	dsn    string
-	tap    *tap
+	driver   sqldriver.Driver
+	inner    sqldriver.Connector // nil if the driver makes none
+	dsn      string
+	recorder *recorder
 }
 
 func (c *connector) Driver() sqldriver.Driver { return c.driver }
@@ -57,44 +57,44 @@ func (c *connector) Connect(ctx context.Context) (sqldriver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tapped{Conn: conn, tap: c.tap}, nil
+	return &recordedConn{Conn: conn, recorder: c.recorder}, nil
 }
 
-// tapped is a connection. What the real one does not implement it declines in
+// recordedConn is a connection. What the real one does not implement it declines in
 // the way that package database/sql provides for.
-type tapped struct {
+type recordedConn struct {
 	sqldriver.Conn
-	tap *tap
+	recorder *recorder
 }
 
 var (
-	_ sqldriver.ConnBeginTx        = (*tapped)(nil)
-	_ sqldriver.ConnPrepareContext = (*tapped)(nil)
-	_ sqldriver.ExecerContext      = (*tapped)(nil)
-	_ sqldriver.QueryerContext     = (*tapped)(nil)
-	_ sqldriver.Pinger             = (*tapped)(nil)
-	_ sqldriver.SessionResetter    = (*tapped)(nil)
-	_ sqldriver.Validator          = (*tapped)(nil)
-	_ sqldriver.NamedValueChecker  = (*tapped)(nil)
+	_ sqldriver.ConnBeginTx        = (*recordedConn)(nil)
+	_ sqldriver.ConnPrepareContext = (*recordedConn)(nil)
+	_ sqldriver.ExecerContext      = (*recordedConn)(nil)
+	_ sqldriver.QueryerContext     = (*recordedConn)(nil)
+	_ sqldriver.Pinger             = (*recordedConn)(nil)
+	_ sqldriver.SessionResetter    = (*recordedConn)(nil)
+	_ sqldriver.Validator          = (*recordedConn)(nil)
+	_ sqldriver.NamedValueChecker  = (*recordedConn)(nil)
 )
 
-func (c *tapped) ExecContext(ctx context.Context, query string, args []sqldriver.NamedValue) (sqldriver.Result, error) {
+func (c *recordedConn) ExecContext(ctx context.Context, query string, args []sqldriver.NamedValue) (sqldriver.Result, error) {
 	x, ok := c.Conn.(sqldriver.ExecerContext)
 	if !ok {
 		return nil, sqldriver.ErrSkip
 	}
-	c.tap.statements.Add(1)
+	c.recorder.statements.Add(1)
 	return x.ExecContext(ctx, query, args)
 }
 
-func (c *tapped) QueryContext(ctx context.Context, query string, args []sqldriver.NamedValue) (sqldriver.Rows, error) {
+func (c *recordedConn) QueryContext(ctx context.Context, query string, args []sqldriver.NamedValue) (sqldriver.Rows, error) {
 	x, ok := c.Conn.(sqldriver.QueryerContext)
 	if !ok {
 		return nil, sqldriver.ErrSkip
 	}
-	c.tap.statements.Add(1)
+	c.recorder.statements.Add(1)
 	rows, err := x.QueryContext(ctx, query, args)
-	if d := c.tap.delay.Load(); d > 0 && err == nil {
+	if d := c.recorder.delay.Load(); d > 0 && err == nil {
 		rows = &slowRows{rows, time.Duration(d)}
 	}
 	return rows, err
@@ -113,16 +113,16 @@ func (r *slowRows) Next(dest []sqldriver.Value) error {
 	return err
 }
 
-func (c *tapped) PrepareContext(ctx context.Context, query string) (sqldriver.Stmt, error) {
-	c.tap.statements.Add(1)
+func (c *recordedConn) PrepareContext(ctx context.Context, query string) (sqldriver.Stmt, error) {
+	c.recorder.statements.Add(1)
 	if x, ok := c.Conn.(sqldriver.ConnPrepareContext); ok {
 		return x.PrepareContext(ctx, query)
 	}
 	return c.Conn.Prepare(query)
 }
 
-func (c *tapped) BeginTx(ctx context.Context, o sqldriver.TxOptions) (sqldriver.Tx, error) {
-	c.tap.statements.Add(1)
+func (c *recordedConn) BeginTx(ctx context.Context, o sqldriver.TxOptions) (sqldriver.Tx, error) {
+	c.recorder.statements.Add(1)
 	if x, ok := c.Conn.(sqldriver.ConnBeginTx); ok {
 		return x.BeginTx(ctx, o)
 	}
@@ -130,28 +130,28 @@ func (c *tapped) BeginTx(ctx context.Context, o sqldriver.TxOptions) (sqldriver.
 	return c.Conn.Begin()
 }
 
-func (c *tapped) Ping(ctx context.Context) error {
+func (c *recordedConn) Ping(ctx context.Context) error {
 	if x, ok := c.Conn.(sqldriver.Pinger); ok {
 		return x.Ping(ctx)
 	}
 	return nil
 }
 
-func (c *tapped) ResetSession(ctx context.Context) error {
+func (c *recordedConn) ResetSession(ctx context.Context) error {
 	if x, ok := c.Conn.(sqldriver.SessionResetter); ok {
 		return x.ResetSession(ctx)
 	}
 	return nil
 }
 
-func (c *tapped) IsValid() bool {
+func (c *recordedConn) IsValid() bool {
 	if x, ok := c.Conn.(sqldriver.Validator); ok {
 		return x.IsValid()
 	}
 	return true
 }
 
-func (c *tapped) CheckNamedValue(v *sqldriver.NamedValue) error {
+func (c *recordedConn) CheckNamedValue(v *sqldriver.NamedValue) error {
 	if x, ok := c.Conn.(sqldriver.NamedValueChecker); ok {
 		return x.CheckNamedValue(v)
 	}

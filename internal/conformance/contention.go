@@ -13,30 +13,30 @@ import (
 	"github.com/sqllock/sqllock"
 )
 
-var crowdPromises = []promise{
-	{sentence: "200 goroutines of two Lockers never overlap on 50 names", test: testCrowd, alone: true},
-	{sentence: "three processes never overlap and lose no update", test: testProcessCrowd, alone: true},
+var contentionPromises = []promise{
+	{sentence: "200 goroutines of two Lockers never overlap on 50 names", test: testGoroutineContention, quiet: true},
+	{sentence: "three processes never overlap and lose no update", test: testProcessContention, quiet: true},
 }
 
-// work is a number of visits to places that only one may be in at a time. The
-// places are files, so that several processes can be sent to them.
+// work is a number of visits to resources that only one may use at a time. The
+// resources are files, so that several processes can be sent to them.
 type work struct {
-	Dir    string
-	Prefix string // of the names of the places
-	Places int
-	Visits int
-	Seed   uint64
+	Dir       string
+	Prefix    string // of the names of the resources
+	Resources int
+	Visits    int
+	Seed      uint64
 }
 
-// run makes the visits, each under the lock of its place.
+// run makes the visits, each under the lock of its resource.
 func (w *work) run(l *sqllock.Locker) answer {
 	r := rand.New(rand.NewPCG(w.Seed, 0))
-	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*timeLimit)
 	defer cancel()
 	for range w.Visits {
-		place := strconv.Itoa(r.IntN(w.Places))
-		err := l.Do(ctx, w.Prefix+place, func(ctx context.Context, lease *sqllock.Lease) error {
-			return w.visit(filepath.Join(w.Dir, place), lease)
+		resource := strconv.Itoa(r.IntN(w.Resources))
+		err := l.Do(ctx, w.Prefix+resource, func(ctx context.Context, lease *sqllock.Lease) error {
+			return w.visit(filepath.Join(w.Dir, resource), lease)
 		})
 		if err != nil {
 			return failure(err)
@@ -45,16 +45,16 @@ func (w *work) run(l *sqllock.Locker) answer {
 	return answer{}
 }
 
-// visit fails if somebody else is in the place, or if somebody was with a token
+// visit fails if somebody else uses the resource, or if somebody did with a token
 // that is not lower. It adds one to the count of the visits, with a pause in
 // which another would do damage.
-func (w *work) visit(place string, lease *sqllock.Lease) error {
-	door, err := os.OpenFile(place+".inside", os.O_CREATE|os.O_EXCL, 0o600)
+func (w *work) visit(resource string, lease *sqllock.Lease) error {
+	marker, err := os.OpenFile(resource+".in-use", os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return fmt.Errorf("somebody is in: %w", err)
+		return fmt.Errorf("somebody uses it: %w", err)
 	}
-	_ = door.Close()
-	count, last, err := readPlace(place)
+	_ = marker.Close()
+	count, last, err := readResource(resource)
 	if err != nil {
 		return err
 	}
@@ -62,14 +62,14 @@ func (w *work) visit(place string, lease *sqllock.Lease) error {
 		return fmt.Errorf("token %d follows token %d", lease.Token(), last)
 	}
 	time.Sleep(200 * time.Microsecond)
-	if err := os.WriteFile(place, fmt.Appendln(nil, count+1, lease.Token()), 0o600); err != nil {
+	if err := os.WriteFile(resource, fmt.Appendln(nil, count+1, lease.Token()), 0o600); err != nil {
 		return err
 	}
-	return os.Remove(place + ".inside")
+	return os.Remove(resource + ".in-use")
 }
 
-func readPlace(place string) (count, token int64, err error) {
-	b, err := os.ReadFile(place)
+func readResource(resource string) (count, token int64, err error) {
+	b, err := os.ReadFile(resource)
 	if os.IsNotExist(err) {
 		return 0, 0, nil
 	}
@@ -82,8 +82,8 @@ func readPlace(place string) (count, token int64, err error) {
 // visits counts the visits of all.
 func (e *env) visits(w *work) (sum int64) {
 	e.Helper()
-	for i := range w.Places {
-		n, _, err := readPlace(filepath.Join(w.Dir, strconv.Itoa(i)))
+	for i := range w.Resources {
+		n, _, err := readResource(filepath.Join(w.Dir, strconv.Itoa(i)))
 		if err != nil {
 			e.Error(err)
 		}
@@ -92,11 +92,11 @@ func (e *env) visits(w *work) (sum int64) {
 	return sum
 }
 
-func testCrowd(e *env) {
+func testGoroutineContention(e *env) {
 	const goroutines = 200
-	places := work{Dir: e.TempDir(), Prefix: e.name(""), Places: 50, Visits: 4}
+	job := work{Dir: e.TempDir(), Prefix: e.name(""), Resources: 50, Visits: 4}
 	if e.h.slow() {
-		places.Visits = 1
+		job.Visits = 1
 	}
 	var lockers []*sqllock.Locker
 	for range 2 { // each with a pool of its own, of which a lock may take a connection
@@ -105,7 +105,7 @@ func testCrowd(e *env) {
 	}
 	var wg sync.WaitGroup
 	for i := range goroutines {
-		w := places
+		w := job
 		w.Seed = uint64(i)
 		wg.Go(func() {
 			if a := w.run(lockers[i%len(lockers)]); a.Err != "" {
@@ -114,36 +114,36 @@ func testCrowd(e *env) {
 		})
 	}
 	wg.Wait()
-	if n := e.visits(&places); n != goroutines*int64(places.Visits) {
-		e.Errorf("%d visits were counted, %d were made", n, goroutines*places.Visits)
+	if n := e.visits(&job); n != goroutines*int64(job.Visits) {
+		e.Errorf("%d visits were counted, %d were made", n, goroutines*job.Visits)
 	}
 }
 
-func testProcessCrowd(e *env) {
+func testProcessContention(e *env) {
 	const processes = 3
-	places := work{Dir: e.TempDir(), Prefix: e.name(""), Places: 3, Visits: 40}
+	job := work{Dir: e.TempDir(), Prefix: e.name(""), Resources: 3, Visits: 40}
 	var children []*process
 	for i := range processes {
 		children = append(children, e.start(long, fmt.Sprint("process ", i)))
 	}
 	for i, p := range children {
-		w := places
+		w := job
 		w.Seed = uint64(i)
 		p.send(order{Do: "work", Work: &w})
 	}
 	for _, p := range children {
-		if a := p.readWithin(3 * patience); a.Err != "" {
+		if a := p.readWithin(3 * timeLimit); a.Err != "" {
 			e.Error(a.Err)
 		}
 	}
-	if n := e.visits(&places); n != processes*int64(places.Visits) {
-		e.Errorf("%d visits were counted, %d were made", n, processes*places.Visits)
+	if n := e.visits(&job); n != processes*int64(job.Visits) {
+		e.Errorf("%d visits were counted, %d were made", n, processes*job.Visits)
 	}
 }
 
-// room is what readers and writers share and change. It is told of everybody who
+// sharedResource is what readers and writers use. It hears of everybody who
 // comes in, while he is in.
-type room struct {
+type sharedResource struct {
 	mu      sync.Mutex
 	readers int
 	writers int
@@ -153,7 +153,7 @@ type room struct {
 }
 
 // enter notes that somebody is in. It returns what is wrong with that.
-func (r *room) enter(lease *sqllock.Lease) error {
+func (r *sharedResource) enter(lease *sqllock.Lease) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.visits++
@@ -180,7 +180,7 @@ func (r *room) enter(lease *sqllock.Lease) error {
 	return nil
 }
 
-func (r *room) leave(lease *sqllock.Lease) {
+func (r *sharedResource) leave(lease *sqllock.Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if lease.Shared() {
@@ -191,7 +191,7 @@ func (r *room) leave(lease *sqllock.Lease) {
 }
 
 // visit comes in once, as a reader or a writer.
-func (r *room) visit(ctx context.Context, l *sqllock.Locker, name string, shared bool, stay time.Duration) error {
+func (r *sharedResource) visit(ctx context.Context, l *sqllock.Locker, name string, shared bool, stay time.Duration) error {
 	lock := l.Lock
 	if shared {
 		lock = l.RLock
@@ -212,18 +212,18 @@ func (r *room) visit(ctx context.Context, l *sqllock.Locker, name string, shared
 	return wrong
 }
 
-func testMixedCrowd(e *env) {
+func testReaderWriterContention(e *env) {
 	const lockers, goroutines, names = 2, 8, 2
 	rounds := 12
 	if e.h.slow() {
 		rounds = 4
 	}
-	prefix, rooms := e.name(""), [names]room{}
-	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
+	prefix, resources := e.name(""), [names]sharedResource{}
+	ctx, cancel := context.WithTimeout(context.Background(), 3*timeLimit)
 	defer cancel()
 	var wg sync.WaitGroup
 	for range lockers {
-		db, _ := e.open(e.source(), e.roomy()/2)
+		db, _ := e.open(e.source(), e.poolLimit()/2)
 		l := e.lockerOn(db, &Options{TTL: long, RetryMax: 20 * time.Millisecond})
 		for seed := range uint64(goroutines) {
 			r := rand.New(rand.NewPCG(seed, uint64(rounds)))
@@ -231,7 +231,7 @@ func testMixedCrowd(e *env) {
 				for range rounds {
 					k := r.IntN(names)
 					stay := time.Duration(r.IntN(2000)) * time.Microsecond
-					if err := rooms[k].visit(ctx, l, fmt.Sprint(prefix, k), r.IntN(4) > 0, stay); err != nil {
+					if err := resources[k].visit(ctx, l, fmt.Sprint(prefix, k), r.IntN(4) > 0, stay); err != nil {
 						e.Error(err)
 						return
 					}
@@ -241,8 +241,8 @@ func testMixedCrowd(e *env) {
 	}
 	wg.Wait()
 	visits := 0
-	for i := range rooms {
-		visits += rooms[i].visits
+	for i := range resources {
+		visits += resources[i].visits
 	}
 	if want := lockers * goroutines * rounds; visits != want {
 		e.Errorf("%d visits were counted, %d were made", visits, want)

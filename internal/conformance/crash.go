@@ -33,7 +33,7 @@ func testTwoProcesses(e *env) {
 	p := e.start(long, "the child")
 	name := e.name("k")
 
-	child := p.hold(name)
+	child := p.lock(name)
 	if held := e.known(l, name); held.Label != "the child" {
 		e.Errorf("the HeldError is %+v", held)
 	}
@@ -63,7 +63,7 @@ func testKilledHolder(e *env) {
 	l := e.locker(&Options{TTL: long})
 	p := e.start(ttl, "the child")
 	name := e.name("k")
-	child := p.hold(name)
+	child := p.lock(name)
 	waiting := locking(e.ctx(), l, name)
 	time.Sleep(ttl) // it is renewed meanwhile
 	silent(e, waiting, "Lock returned while a child held the name")
@@ -100,7 +100,7 @@ func testKilledWaiter(e *env) {
 	for range p.out { // until it is gone
 	}
 	e.unlock(lease)
-	e.wantFree(l, name, patience)
+	e.wantFree(l, name, timeLimit)
 }
 
 // testPause has a process stop until somebody else has its lock, which shows that
@@ -111,7 +111,7 @@ func testPause(what string) func(*env) {
 		l := e.locker(&Options{TTL: long})
 		p := e.start(ttl, "the child")
 		name := e.name("k")
-		child := p.hold(name)
+		child := p.lock(name)
 		p.send(order{Do: "watch", Name: name, What: what, Gap: ttl / 2})
 		lease := e.lock(l, name)
 		if lease.Token() <= child.Token {
@@ -137,7 +137,7 @@ func testShortPause(e *env) {
 	l := e.locker(&Options{TTL: long})
 	p := e.start(ttl, "the child")
 	name := e.name("k")
-	p.hold(name)
+	p.lock(name)
 	for range 3 {
 		p.pause()
 		time.Sleep(ttl / 3)
@@ -191,7 +191,7 @@ func testManyKilled(e *env) {
 		k := &all[i]
 		k.name = e.name("k")
 		k.process = e.start(ttl, fmt.Sprint("holder ", i))
-		k.token = k.process.hold(k.name).Token
+		k.token = k.process.lock(k.name).Token
 	}
 	for i := range all {
 		k := &all[i]
@@ -221,8 +221,8 @@ func testManyKilled(e *env) {
 		if k.err != nil || k.blocked > ttl+slack {
 			e.Errorf("the name of holder %d was blocked for %v after the kill, with a TTL of %v: %v", i, k.blocked, ttl, k.err)
 		}
-		if told := c.of(k.name); len(told) != 1 || told[0].Token != k.token || told[0].Label != fmt.Sprint("holder ", i) {
-			e.Errorf("of holder %d with token %d the hook was told %+v", i, k.token, told)
+		if reported := c.of(k.name); len(reported) != 1 || reported[0].Token != k.token || reported[0].Label != fmt.Sprint("holder ", i) {
+			e.Errorf("of holder %d with token %d the hook was told %+v", i, k.token, reported)
 		}
 	}
 	e.Logf("%d holders were killed; no name was blocked for longer than %v, with a TTL of %v", len(all), longest, ttl)

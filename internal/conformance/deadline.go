@@ -28,10 +28,10 @@ func (e *env) slowed(o *Options) (l *sqllock.Locker, delay func(time.Duration)) 
 		e.warm(l)
 		return l, func(d time.Duration) { p.Latency(d / 2) } // each way
 	}
-	db, tap := e.open(e.source(), poolSize)
+	db, recorder := e.open(e.source(), poolSize)
 	l = e.lockerOn(db, o)
 	e.warm(l)
-	return l, tap.slow
+	return l, recorder.slow
 }
 
 func testDeadlineFromRequest(e *env) {
@@ -92,8 +92,8 @@ func testReplyTooLate(e *env) {
 			e.Errorf("want the reason %q, got %+v", sqllock.LostLate, lost)
 		}
 	}
-	e.wantFree(other, name, patience)
-	e.eventually(patience, "the Locker that was late locks again", func() bool {
+	e.wantFree(other, name, timeLimit)
+	e.eventually(timeLimit, "the Locker that was late locks again", func() bool {
 		lease, err := l.Lock(e.ctx(), name)
 		e.oneOf(lease, err)
 		return err == nil && lease.Unlock(e.ctx()) == nil // on a slow machine it may be late again

@@ -88,7 +88,7 @@ func testElection(e *env) {
 	waiting := campaigning(e.ctx(), second, "second")
 	silent(e, waiting, "Campaign returned while somebody led")
 	if e.h.Table != nil {
-		e.inLine(name, 1)
+		e.waitForQueue(name, 1)
 	}
 	last := campaigning(e.ctx(), third, "third") // in a Locker there is an order in all modes
 	silent(e, last, "Campaign returned while somebody led")
@@ -148,18 +148,18 @@ func testResume(e *env) {
 	if !e.inSessions() {
 		ctx, cancel := context.WithCancel(e.ctx())
 		defer cancel()
-		waiting := e.standing(old, name, 0)
+		waiting := e.waitBehind(old, name, 0)
 		defer func() { e.unlock(e.granted(waiting)) }()
 		other := e.candidate(l, name, &sqllock.ElectionOptions{Identity: "another"})
-		stranger := campaigning(ctx, other, "") // who is no incarnation passes nobody
-		e.inLine(name, 2)
+		refused := campaigning(ctx, other, "") // who is no incarnation passes nobody
+		e.waitForQueue(name, 2)
 		cancel()
-		e.wantError("Campaign of another identity", receive(e, stranger, "Campaign returns"), context.Canceled)
+		e.wantError("Campaign of another identity", receive(e, refused, "Campaign returns"), context.Canceled)
 	}
 	c := e.candidate(l, name, me)
 	start := time.Now()
 	lease := e.campaign(c, "after")
-	if took := time.Since(start); took > toldWithin {
+	if took := time.Since(start); took > lossReportedWithin {
 		e.Errorf("it took %v to resume the term", took)
 	}
 	if lease.Token() <= before.Token() {
@@ -192,8 +192,8 @@ var electionFaultPromises = []promise{
 }
 
 func testInvalidElection(e *env) {
-	l, _, tap := e.unused()
-	before := tap.statements.Load()
+	l, _, recorder := e.unused()
+	before := recorder.statements.Load()
 	for what, o := range map[string]sqllock.ElectionOptions{
 		"an identity of 256 bytes": {Identity: strings.Repeat("x", 256)},
 		"an identity with NUL":     {Identity: "a\x00b"},
@@ -212,7 +212,7 @@ func testInvalidElection(e *env) {
 	e.wantError("Campaign with more than 64 KiB", c.Campaign(e.ctx(), make([]byte, 64<<10+1)), sqllock.ErrInvalidOption)
 	e.wantError("Resign", c.Resign(e.ctx()), sqllock.ErrNotLeader)
 	e.wantError("Proclaim", c.Proclaim(e.ctx(), nil), sqllock.ErrNotLeader)
-	if n := tap.statements.Load() - before; n != 0 {
+	if n := recorder.statements.Load() - before; n != 0 {
 		e.Errorf("%d statements were sent", n)
 	}
 }
@@ -355,7 +355,7 @@ func testOneIdentity(e *env) {
 				return nil
 			})
 		}()
-		e.eventually(patience, "another term begins", func() bool { return led.Load() > int32(i) })
+		e.eventually(timeLimit, "another term begins", func() bool { return led.Load() > int32(i) })
 	}
 	time.Sleep(2 * ttl)
 	terms := led.Load()
@@ -420,7 +420,7 @@ func testProclaimGuarded(e *env) {
 	c := e.candidate(l, e.name("k"), nil)
 	lease := e.campaign(c, "")
 	err := lease.InTx(e.ctx(), nil, func(ctx context.Context, _ *sql.Tx) error {
-		ctx, cancel := context.WithTimeout(ctx, toldWithin)
+		ctx, cancel := context.WithTimeout(ctx, lossReportedWithin)
 		defer cancel()
 		return c.Proclaim(ctx, []byte("guarded"))
 	})

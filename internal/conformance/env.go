@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// patience is how long something may take that takes no time by itself. A
+	// timeLimit is how long something may take that takes no time by itself. A
 	// test that waits this long has failed; the machine may be slow.
-	patience = time.Minute
+	timeLimit = time.Minute
 	// long is a TTL in which nothing is renewed and nothing expires during a test.
 	long = time.Minute
-	// poolSize is how many connections the handle of a test may open, and roomy how
+	// poolSize is how many connections the handle of a test may open, and largePool how
 	// many where each lock takes one.
-	poolSize = 16
-	roomy    = 64
+	poolSize  = 16
+	largePool = 64
 )
 
 // env is what one test works with.
@@ -56,36 +56,36 @@ func (e *env) fresh() {
 func (e *env) handle() *sql.DB {
 	e.Helper()
 	if e.db == nil {
-		e.db, _ = e.open(e.source(), e.roomy())
+		e.db, _ = e.open(e.source(), e.poolLimit())
 	}
 	return e.db
 }
 
-// roomy is how many connections a handle needs through which dozens of names are
+// poolLimit is how many connections a handle needs through which dozens of names are
 // held or waited for.
-func (e *env) roomy() int {
+func (e *env) poolLimit() int {
 	if s := e.h.Sessions; s != nil && s.Alone {
-		return roomy
+		return largePool
 	}
 	return poolSize
 }
 
 // open opens a handle of its own; conns is how many connections it may open.
-func (e *env) open(dsn string, conns int) (*sql.DB, *tap) {
+func (e *env) open(dsn string, conns int) (*sql.DB, *recorder) {
 	e.Helper()
-	db, tap, err := openTapped(e.h.Driver, dsn)
+	db, recorder, err := openRecorded(e.h.Driver, dsn)
 	if err != nil {
 		e.Fatal(err)
 	}
 	db.SetMaxOpenConns(conns)
 	db.SetMaxIdleConns(conns)
 	e.Cleanup(func() { _ = db.Close() })
-	return db, tap
+	return db, recorder
 }
 
 // ctx returns a context for calls that should succeed.
 func (e *env) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeLimit)
 	e.Cleanup(cancel)
 	return ctx
 }
@@ -109,11 +109,11 @@ func (e *env) lockerOn(db *sql.DB, o *Options) *sqllock.Locker {
 	e.Helper()
 	l := e.looseLocker(db, o)
 	e.Cleanup(func() {
-		patience := patience
+		limit := timeLimit
 		if e.Failed() { // and so may not have unlocked
-			patience = time.Millisecond
+			limit = time.Millisecond
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		defer cancel()
 		if err := l.Close(ctx); err != nil && !e.Failed() {
 			e.Errorf("Close at the end of the test: %v", err)
@@ -125,7 +125,7 @@ func (e *env) lockerOn(db *sql.DB, o *Options) *sqllock.Locker {
 // looseLocker returns a Locker that the test closes itself.
 func (e *env) looseLocker(db *sql.DB, o *Options) *sqllock.Locker {
 	e.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeLimit)
 	defer cancel()
 	l, err := e.h.New(ctx, db, o)
 	if err != nil {
@@ -271,7 +271,7 @@ func (e *env) eventually(d time.Duration, what string, cond func() bool) {
 // receive waits for a value.
 func receive[T any](e *env, ch <-chan T, what string) T {
 	e.Helper()
-	return receiveWithin(e, ch, patience, what)
+	return receiveWithin(e, ch, timeLimit, what)
 }
 
 func receiveWithin[T any](e *env, ch <-chan T, d time.Duration, what string) T {
@@ -336,7 +336,7 @@ func (e *env) known(l *sqllock.Locker, name string) *sqllock.HeldError {
 	e.Helper()
 	held := e.wantHeld(l, name)
 	if e.inSessions() {
-		e.eventually(patience, "it is known who holds the name", func() bool {
+		e.eventually(timeLimit, "it is known who holds the name", func() bool {
 			held = e.wantHeld(l, name)
 			return held.Label != ""
 		})
@@ -363,7 +363,7 @@ func (e *env) kill() {
 	_ = db.Close()
 	if e.db != nil { // what is idle in the pool is dead
 		e.db.SetMaxIdleConns(-1)
-		e.db.SetMaxIdleConns(e.roomy())
+		e.db.SetMaxIdleConns(e.poolLimit())
 	}
 }
 
@@ -397,7 +397,7 @@ func (e *env) wantReason(lost *sqllock.LostError) {
 // waits.
 func (e *env) gone(l *sqllock.Locker, name string) {
 	e.Helper()
-	e.wantFree(l, name, toldWithin)
+	e.wantFree(l, name, lossReportedWithin)
 }
 
 // forced locks a name after a ForceUnlock. A holder whose session keeps the name says
@@ -409,7 +409,7 @@ func (e *env) forced(l *sqllock.Locker, name string) *sqllock.Lease {
 	}
 	start := time.Now()
 	lease := e.lock(l, name)
-	if took := time.Since(start); took > toldWithin {
+	if took := time.Since(start); took > lossReportedWithin {
 		e.Errorf("the name was free %v after ForceUnlock", took)
 	}
 	return lease

@@ -31,7 +31,7 @@ var guardPromises = []promise{
 	{sentence: "Guard of what is over is an error", test: testGuardOver},
 }
 
-// ledger is a table of the application: what was committed stands in it.
+// ledger is a table of the application: it has what was committed.
 type ledger struct {
 	e     *env
 	table string
@@ -153,7 +153,7 @@ func testGuardFenced(e *env) {
 	tx = e.begin(sql.LevelDefault)
 	e.refusedGuard("Guard of the former holder", lease.Guard(e.ctx(), tx))
 	_ = tx.Rollback()
-	if e.inSessions() { // its end may be noticed by the Guard, and told of a moment later
+	if e.inSessions() { // its end may be noticed by the Guard, and reported a moment later
 		receive(e, lease.Context().Done(), "the former holder hears of it")
 	}
 	e.wantLost("the context of the former holder", context.Cause(lease.Context()))
@@ -185,7 +185,7 @@ func testGuardReaped(e *env) {
 	l, other := e.locker(&Options{TTL: sqllock.MaxTTL}), e.locker(&Options{TTL: long})
 	lease := e.lock(l, e.name("k"), noted)
 	e.over(lease)
-	e.eventually(patience, "the crash is told of", func() bool { // a session may take a while to end
+	e.eventually(timeLimit, "the crash is reported", func() bool { // a session may take a while to end
 		rep, err := other.Reaper().Reap(e.ctx())
 		if err != nil {
 			e.Fatalf("Reap = %+v, %v", rep, err)
@@ -374,7 +374,7 @@ func testGuardPause(e *env) {
 	holders := make(map[string]holder)
 	for _, what := range []string{"guarded", "unguarded"} {
 		h := holder{process: e.start(ttl, what), name: e.name(what)}
-		h.token = h.hold(h.name).Token
+		h.token = h.lock(h.name).Token
 		h.send(order{Do: "write", Name: h.name, What: what, Table: book.table, Guard: what == "guarded", Gap: ttl / 2})
 		holders[what] = h
 	}

@@ -26,8 +26,8 @@ func testUnlockGuarded(e *env) {
 		e.Errorf("Commit: %v", err)
 	}
 	e.unlock(e.granted(waiting))
-	if told := c.of(lease.Name()); len(told) > 0 && e.h.Driver != "sqlite" { // where a transaction that guards keeps renewals out
-		e.Errorf("a holder who has unlocked is told to have crashed: %+v", told)
+	if reported := c.of(lease.Name()); len(reported) > 0 && e.h.Driver != "sqlite" { // where a transaction that guards keeps renewals out
+		e.Errorf("a holder who has unlocked is reported as crashed: %+v", reported)
 	}
 
 	lease = e.lock(e.locker(&Options{TTL: time.Hour}), e.name("for long")) // which expires for nobody
@@ -118,7 +118,7 @@ func testGuardIsolation(e *env) {
 		tx := e.begin(level)
 		first(tx)
 		before := e.row(lease.Name()).ExpiresAt
-		e.eventually(patience, "the lease is renewed", func() bool { return e.row(lease.Name()).ExpiresAt > before })
+		e.eventually(timeLimit, "the lease is renewed", func() bool { return e.row(lease.Name()).ExpiresAt > before })
 		if err := lease.Guard(e.ctx(), tx); err != nil {
 			e.Errorf("%s: Guard after a renewal: %v", level, err)
 		}
@@ -206,7 +206,7 @@ func testGuardLatePacket(e *env) {
 	e.eachRequest(l, func(name string, n int64) int64 {
 		seen := requests(p, name, n, n, loseReply)
 		lease := e.lock(l, name)
-		asked := seen.Load()
+		before := seen.Load()
 		p.OnUp(nil)
 		tx := e.begin(sql.LevelDefault)
 		e.guard(lease, tx)
@@ -216,6 +216,6 @@ func testGuardLatePacket(e *env) {
 		silent(e, waiting, "Lock returned past a guard")
 		_ = tx.Rollback()
 		e.unlock(e.granted(waiting))
-		return asked
+		return before
 	})
 }

@@ -25,24 +25,24 @@ var hookPromises = []promise{
 
 // journal collects what hooks and logs say.
 type journal struct {
-	mu    sync.Mutex
-	lines []string
+	mu      sync.Mutex
+	entries []string
 }
 
 func (j *journal) add(format string, args ...any) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.lines = append(j.lines, fmt.Sprintf(format, args...))
+	j.entries = append(j.entries, fmt.Sprintf(format, args...))
 }
 
 func (j *journal) read() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return slices.Clone(j.lines)
+	return slices.Clone(j.entries)
 }
 
 func (j *journal) has(text string) bool {
-	return slices.ContainsFunc(j.read(), func(line string) bool { return strings.Contains(line, text) })
+	return slices.ContainsFunc(j.read(), func(entry string) bool { return strings.Contains(entry, text) })
 }
 
 func (j *journal) hooks() *sqllock.Hooks {
@@ -56,9 +56,9 @@ func (j *journal) hooks() *sqllock.Hooks {
 
 // Handle, Enabled, WithAttrs and WithGroup make a journal a slog.Handler.
 func (j *journal) Handle(_ context.Context, r slog.Record) error {
-	line := r.Level.String() + " " + r.Message
-	r.Attrs(func(a slog.Attr) bool { line += " " + a.String(); return true })
-	j.add("%s", line)
+	entry := r.Level.String() + " " + r.Message
+	r.Attrs(func(a slog.Attr) bool { entry += " " + a.String(); return true })
+	j.add("%s", entry)
 	return nil
 }
 func (j *journal) Enabled(context.Context, slog.Level) bool { return true }
@@ -112,11 +112,11 @@ func testHookLost(e *env) {
 	}
 	want := fmt.Sprintf("lost %s %d %s", lease.Name(), lease.Token(), lost.Reason)
 	n := 0
-	for _, line := range j.read() {
-		if line == want {
+	for _, entry := range j.read() {
+		if entry == want {
 			n++
-		} else if strings.HasPrefix(line, "unlocked ") {
-			e.Errorf("the Unlock of a lost lease was told as one that freed the name: %s", line)
+		} else if strings.HasPrefix(entry, "unlocked ") {
+			e.Errorf("the Unlock of a lost lease was reported as one that freed the name: %s", entry)
 		}
 	}
 	if n != 1 || !j.has("ERROR sqllock: lost name="+lease.Name()) {
@@ -222,9 +222,9 @@ func testQuietLog(e *env) {
 	if err := l.Close(e.ctx()); err != nil {
 		e.Errorf("Close: %v", err)
 	}
-	for _, line := range j.read() {
-		if strings.Contains(line, "secret") && !strings.HasPrefix(line, "DEBUG") {
-			e.Errorf("logged: %s", line)
+	for _, entry := range j.read() {
+		if strings.Contains(entry, "secret") && !strings.HasPrefix(entry, "DEBUG") {
+			e.Errorf("logged: %s", entry)
 		}
 	}
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/sqllock/sqllock"
 )
 
-var insidePromises = []promise{
+var inspectPromises = []promise{
 	{sentence: "Inspect tells of each state that a name can be in", test: testInspect},
 	{sentence: "List yields the names that are not free, whatever they look like, in the order of their bytes", test: testList},
 	{sentence: "ForceUnlock frees the name and its former holder hears of it at its next renewal", test: testForceUnlock},
 	{sentence: "ForceUnlock of a free name is ErrNotHeld", test: testForceFree},
 	{sentence: "ForceUnlock waits for a row that somebody has locked", test: testForcePinned, needs: needTable},
-	{sentence: "ForceUnlock frees at once, whatever MinHold and LockDelay say", test: testForceHold},
+	{sentence: "ForceUnlock frees at once, whatever MinHold and LockDelay say", test: testForceUnlockOfMinimumTerm},
 	{sentence: "Watch yields held, released, expired and forced in their order", test: testWatch},
 	{sentence: "Watch never misses the last state, whatever goes on", test: testWatchLoad},
 }
@@ -181,7 +181,7 @@ func testForcePinned(e *env) {
 	_ = lease.Unlock(e.ctx())
 }
 
-func testForceHold(e *env) {
+func testForceUnlockOfMinimumTerm(e *env) {
 	l := e.locker(&Options{TTL: long})
 	lease := e.lock(l, e.name("k"), sqllock.MinHold(time.Hour), sqllock.LockDelay(time.Hour))
 	if _, err := l.ForceUnlock(e.ctx(), lease.Name()); err != nil {

@@ -136,7 +136,7 @@ func testRenewalKeepsVersion(e *env) {
 	l := e.locker(&Options{TTL: ttl})
 	lease := e.lock(l, e.name("k"))
 	was := e.row(lease.Name())
-	e.eventually(patience, "the lease is renewed", func() bool { return e.row(lease.Name()).ExpiresAt > was.ExpiresAt })
+	e.eventually(timeLimit, "the lease is renewed", func() bool { return e.row(lease.Name()).ExpiresAt > was.ExpiresAt })
 	again := e.lockWith(lease.Context(), l, lease.Name())
 	is := e.row(lease.Name())
 	if is.Version != lease.Token() || lease.Token() != was.Version || is.AcquiredAt != was.AcquiredAt {
@@ -155,7 +155,7 @@ func testRenewalNeverShortens(e *env) {
 	}
 	was := e.row(lease.Name())
 	again := e.lockWith(lease.Context(), l, lease.Name())
-	e.eventually(patience, "the lease is renewed", func() bool { return e.row(lease.Name()).Holds == 2 })
+	e.eventually(timeLimit, "the lease is renewed", func() bool { return e.row(lease.Name()).Holds == 2 })
 	if is := e.row(lease.Name()); is.ExpiresAt < was.ExpiresAt {
 		e.Errorf("it expired at %d and expires at %d", was.ExpiresAt, is.ExpiresAt)
 	}
@@ -179,7 +179,7 @@ type testKey struct{}
 func testAcquireContext(e *env) {
 	ttl := e.ttl(2 * time.Second)
 	l, other := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: ttl})
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeLimit)
 	lease := e.lockWith(ctx, l, e.name("k"))
 	cancel()
 	if _, ok := lease.Context().Deadline(); ok {

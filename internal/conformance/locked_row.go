@@ -9,7 +9,7 @@ import (
 )
 
 var tracePromises = []promise{
-	{sentence: "a TryLock that loses leaves no trace in the database", test: testNoTrace, needs: needTraces, alone: true},
+	{sentence: "a TryLock that loses leaves no trace in the database", test: testNoTrace, needs: needTraces, quiet: true},
 	{sentence: "a TryLock that loses waits for nobody's row lock", test: testLoserDoesNotWait, needs: needTable},
 	{sentence: "a row that somebody has locked delays the renewal of no other lease", test: testPinnedRow, needs: needTable},
 }
@@ -29,7 +29,7 @@ func testNoTrace(e *env) {
 		return s
 	}
 	var before, after string
-	e.eventually(patience, "losers left the database as it was", func() bool {
+	e.eventually(timeLimit, "losers left the database as it was", func() bool {
 		before = traces()
 		for range 20 {
 			e.wantHeld(loser, lease.Name())

@@ -9,7 +9,7 @@ import (
 )
 
 var lossPromises = []promise{
-	{sentence: "a lease that the database does not know any more is lost at the next renewal", test: testLossIsTold},
+	{sentence: "a lease that the database does not know any more is lost at the next renewal", test: testLossIsReported},
 	{sentence: "a loss is seen in every way in which one can look", test: testLossEverywhere},
 	{sentence: "loss is sticky", test: testLossIsSticky},
 	{sentence: "the holder of a lost lease frees nobody else's", test: testLostUnlock},
@@ -29,7 +29,7 @@ func (e *env) lose(lease *sqllock.Lease, next *sqllock.Locker) *sqllock.Lease {
 	return taken
 }
 
-func testLossIsTold(e *env) {
+func testLossIsReported(e *env) {
 	e.losable()
 	ttl := e.ttl(9 * time.Second)
 	l, other := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: long})
@@ -37,7 +37,7 @@ func testLossIsTold(e *env) {
 	start := time.Now()
 	next := e.lose(lease, other)
 	if took := time.Since(start); took > ttl-ttl/4 {
-		e.Errorf("it was told after %v, which is not the next renewal but the end of the TTL %v", took, ttl)
+		e.Errorf("it was reported after %v, which is not the next renewal but the end of the TTL %v", took, ttl)
 	}
 	lost := e.wantLost("the cause", context.Cause(lease.Context()))
 	e.wantReason(lost)

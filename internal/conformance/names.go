@@ -12,9 +12,9 @@ import (
 )
 
 var namePromises = []promise{
-	{sentence: "names that differ in a byte are different locks", test: testDistinctNames, alone: true},
+	{sentence: "names that differ in a byte are different locks", test: testDistinctNames, quiet: true},
 	{sentence: "a name of 255 bytes is a lock like any other", test: testLongNames},
-	{sentence: "a name is data and never part of a statement", test: testNamesAreData, alone: true},
+	{sentence: "a name is data and never part of a statement", test: testNamesAreData, quiet: true},
 	{sentence: "names, owners, labels and values come back as they were given, whatever they look like", test: testStrangeTexts},
 	{sentence: "the longest names, owners, labels, values and times work together", test: testLimits},
 	{sentence: "an invalid name is refused before any SQL", test: testInvalidNames},
@@ -119,8 +119,8 @@ var calls = map[string]func(ctx context.Context, l *sqllock.Locker, name string,
 	},
 }
 
-// alone are those of them that want it for one holder only.
-var alone = []string{"Lock", "TryLock", "Do", "TryDo"}
+// exclusiveCalls are those of them that want it for one holder only.
+var exclusiveCalls = []string{"Lock", "TryLock", "Do", "TryDo"}
 
 func nothing(context.Context, *sqllock.Lease) error { return nil }
 
@@ -133,17 +133,17 @@ func orBoth(lease *sqllock.Lease, err error) error {
 
 // unused returns a Locker whose handle was closed: whatever sends a statement
 // gets an error that is none of ours.
-func (e *env) unused() (*sqllock.Locker, *sql.DB, *tap) {
+func (e *env) unused() (*sqllock.Locker, *sql.DB, *recorder) {
 	e.Helper()
-	db, tap := e.open(e.source(), poolSize)
+	db, recorder := e.open(e.source(), poolSize)
 	l := e.lockerOn(db, &Options{TTL: e.ttl(2 * time.Second)})
 	_ = db.Close()
-	return l, db, tap
+	return l, db, recorder
 }
 
 func testInvalidNames(e *env) {
-	l, _, tap := e.unused()
-	before := tap.statements.Load()
+	l, _, recorder := e.unused()
+	before := recorder.statements.Load()
 	for what, name := range map[string]string{
 		"empty":             "",
 		"256 bytes":         strings.Repeat("x", 256),
@@ -164,14 +164,14 @@ func testInvalidNames(e *env) {
 			e.wantError(call+" of a name that is "+what, f(e.ctx(), l, name), sqllock.ErrInvalidName)
 		}
 	}
-	if n := tap.statements.Load() - before; n != 0 {
+	if n := recorder.statements.Load() - before; n != 0 {
 		e.Errorf("%d statements were sent", n)
 	}
 }
 
 func testInvalidOwners(e *env) {
-	l, _, tap := e.unused()
-	before := tap.statements.Load()
+	l, _, recorder := e.unused()
+	before := recorder.statements.Load()
 	for what, id := range map[string]string{
 		"empty":         "",
 		"256 bytes":     strings.Repeat("x", 256),
@@ -182,7 +182,7 @@ func testInvalidOwners(e *env) {
 			e.wantError(call+" by an owner that is "+what, f(sqllock.WithOwner(e.ctx(), id), l, "k"), sqllock.ErrInvalidOwner)
 		}
 	}
-	if n := tap.statements.Load() - before; n != 0 {
+	if n := recorder.statements.Load() - before; n != 0 {
 		e.Errorf("%d statements were sent", n)
 	}
 }
@@ -226,7 +226,7 @@ func testStrangeTexts(e *env) {
 		// answered by then.
 		var held *sqllock.HeldError
 		var err error
-		for wait := 20 * time.Millisecond; (held == nil || held.Label == "") && wait < patience; wait *= 4 {
+		for wait := 20 * time.Millisecond; (held == nil || held.Label == "") && wait < timeLimit; wait *= 4 {
 			var second *sqllock.Lease
 			if second, err = other.Lock(owned, name, sqllock.Wait(wait), sqllock.Value([]byte(text))); err == nil {
 				e.unlock(second)
@@ -244,7 +244,7 @@ func testStrangeTexts(e *env) {
 		} else {
 			_ = lease.Unlock(e.ctx())
 		}
-		e.wantFree(other, name, patience)
+		e.wantFree(other, name, timeLimit)
 	}
 }
 
@@ -266,7 +266,7 @@ func testLimits(e *env) {
 		e.Errorf("owner, label and value of %d, %d and %d bytes came back", len(info.Owner), len(info.Label), len(info.Value))
 	}
 	e.unlock(lease)
-	if info := e.inspect(l, name); info.KeptUntil.Sub(info.Now) > day || info.KeptUntil.Sub(info.Now) < day-patience {
+	if info := e.inspect(l, name); info.KeptUntil.Sub(info.Now) > day || info.KeptUntil.Sub(info.Now) < day-timeLimit {
 		e.Errorf("the name is kept until %v, want a day from %v", info.KeptUntil, info.Now)
 	}
 	if _, err := l.ForceUnlock(e.ctx(), name); err != nil {

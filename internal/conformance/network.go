@@ -12,7 +12,7 @@ import (
 
 var networkPromises = []promise{
 	{sentence: "a network that freezes for less than the TTL shows as jeopardy and costs no lease", test: testShortFreeze, needs: needNetwork},
-	{sentence: "a lease survives if only the connection of its renewals is frozen", test: testFrozenLane, needs: needNetwork | needLeases},
+	{sentence: "a lease survives if only the connection of its renewals is frozen", test: testFrozenReservedConnection, needs: needNetwork | needLeases},
 	{sentence: "a network that freezes for longer loses the lease by its deadline", test: testLongFreeze, needs: needNetwork},
 	{sentence: "packets that arrive after the loss take nothing back", test: testThawAfterLoss, needs: needNetwork},
 	{sentence: "broken connections are replaced and cost no lease", test: testReset, needs: needNetwork | needLeases},
@@ -34,7 +34,7 @@ func testShortFreeze(e *env) {
 	}})
 	lease := e.lock(l, e.name("k"))
 	p.Freeze()
-	ev := receive(e, jeopardy, "the jeopardy is told")
+	ev := receive(e, jeopardy, "the jeopardy is reported")
 	if ev.Name != lease.Name() || ev.Token != lease.Token() || ev.Err == nil || ev.Remaining <= 0 || ev.Remaining > ttl {
 		e.Errorf("the event is %+v", ev)
 	}
@@ -43,11 +43,11 @@ func testShortFreeze(e *env) {
 	for end := time.Now().Add(2 * ttl); time.Now().Before(end); time.Sleep(ttl / 20) {
 		e.live(lease)
 	}
-	silent(e, lost, "a loss was told")
+	silent(e, lost, "a loss was reported")
 	e.unlock(lease)
 }
 
-func testFrozenLane(e *env) {
+func testFrozenReservedConnection(e *env) {
 	ttl := e.ttl(3 * time.Second)
 	p, l := e.proxied(&Options{TTL: ttl})
 	other := e.locker(&Options{TTL: long})
@@ -88,16 +88,16 @@ func (e *env) frozenOut() (p *netproxy.Proxy, lost, next *sqllock.Lease) {
 	case <-lease.Context().Done():
 	case r := <-taken:
 		e.Fatalf("somebody else has the name and the holder was not told: %v, %v", r.lease, r.err)
-	case <-time.After(patience):
+	case <-time.After(timeLimit):
 		e.Fatal("the loss was not told")
 	}
 	if took := time.Since(start); took > ttl+time.Second {
-		e.Errorf("the loss was told %v after the network froze, with a TTL of %v", took, ttl)
+		e.Errorf("the loss was reported %v after the network froze, with a TTL of %v", took, ttl)
 	}
 	if got := e.wantLost("the cause", context.Cause(lease.Context())); got.Reason != sqllock.LostUnreachable || got.Err == nil {
 		e.Errorf("want the reason %q and the error, got %+v", sqllock.LostUnreachable, got)
 	}
-	e.eventually(patience, "the loss is told after the jeopardy", func() bool { return j.has("jeopardy ") && j.has("lost ") })
+	e.eventually(timeLimit, "the loss is reported after the jeopardy", func() bool { return j.has("jeopardy ") && j.has("lost ") })
 	next = e.granted(taken)
 	if took := time.Since(start); took > ttl+2*time.Second {
 		e.Errorf("another had the name %v after the network froze, with a TTL of %v", took, ttl)
@@ -135,7 +135,7 @@ func testThawAfterLoss(e *env) {
 	}
 	e.wantLost("Unlock", lease.Unlock(e.ctx()))
 	e.unlock(next)
-	e.wantFree(watcher, next.Name(), patience)
+	e.wantFree(watcher, next.Name(), timeLimit)
 }
 
 func testReset(e *env) {
@@ -151,7 +151,7 @@ func testReset(e *env) {
 	}
 	p.Reset()
 	e.unlock(lease)
-	e.wantFree(other, lease.Name(), patience/2)
+	e.wantFree(other, lease.Name(), timeLimit/2)
 }
 
 // cutOff has the proxy refuse everything, as a server that is down does.
@@ -167,7 +167,7 @@ func testUnreachableTryLock(e *env) {
 	start := time.Now()
 	lease, err := l.TryLock(e.ctx(), e.name("k"))
 	e.oneOf(lease, err)
-	if took := time.Since(start); took > patience/2 || errors.Is(err, sqllock.ErrHeld) {
+	if took := time.Since(start); took > timeLimit/2 || errors.Is(err, sqllock.ErrHeld) {
 		e.Errorf("TryLock returned %v after %v", err, took)
 	}
 	p.OnUp(nil)
@@ -205,7 +205,7 @@ func testUnreachableUnlock(e *env) {
 	p.Freeze()
 	start := time.Now()
 	err := lease.Unlock(e.ctx())
-	if took := time.Since(start); took > patience/4 { // two statements of a third of the TTL
+	if took := time.Since(start); took > timeLimit/4 { // two statements of a third of the TTL
 		e.Errorf("Unlock took %v", took)
 	}
 	// A ping of the session may be what gives up first. Then the session is ended, and
@@ -216,7 +216,7 @@ func testUnreachableUnlock(e *env) {
 		e.Errorf("Unlock in a frozen network: %v", err)
 	}
 	e.wantError("the cause", context.Cause(lease.Context()), sqllock.ErrUnlocked)
-	e.wantFree(other, lease.Name(), patience) // by its expiry, if by nothing else
+	e.wantFree(other, lease.Name(), timeLimit) // by its expiry, if by nothing else
 	p.Thaw()
 }
 
@@ -238,7 +238,7 @@ func testFrozenClose(e *env) {
 	defer cancel()
 	start := time.Now()
 	e.wantError("Close", l.Close(ctx), context.DeadlineExceeded)
-	if took := time.Since(start); took > statement+patience/12 { // what has no reply is given the time to be undone
+	if took := time.Since(start); took > statement+timeLimit/12 { // what has no reply is given the time to be undone
 		e.Errorf("Close took %v", took)
 	}
 	e.wantError("Lock", receive(e, waiting, "Lock returns").err, sqllock.ErrClosed)
@@ -277,7 +277,7 @@ func testServerRestart(e *env) {
 	}
 	silent(e, waiting, "Lock returned without a server")
 	start()
-	wanted := e.granted(waiting)
+	last := e.granted(waiting)
 	e.unlock(given)
 	e.live(kept)
 	other := e.locker(&Options{TTL: long})
@@ -291,5 +291,5 @@ func testServerRestart(e *env) {
 		e.unlock(next)
 	}
 	e.unlock(kept)
-	e.unlock(wanted)
+	e.unlock(last)
 }

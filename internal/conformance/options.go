@@ -27,8 +27,8 @@ var badTTLs = []time.Duration{-1, -time.Second, 1, time.Millisecond, 100*time.Mi
 	24*time.Hour + 1, math.MaxInt64, math.MinInt64}
 
 func testInvalidTTL(e *env) {
-	l, db, tap := e.unused()
-	before := tap.statements.Load()
+	l, db, recorder := e.unused()
+	before := recorder.statements.Load()
 	for _, ttl := range append(badTTLs, 0) { // 0 is the default of a Locker, and nothing for a call
 		for call, f := range calls {
 			e.wantError(fmt.Sprint(call, " with TTL ", int64(ttl)), f(e.ctx(), l, "k", sqllock.TTL(ttl)), sqllock.ErrInvalidOption)
@@ -39,7 +39,7 @@ func testInvalidTTL(e *env) {
 			return e.h.New(e.ctx(), db, &Options{TTL: ttl})
 		})
 	}
-	if n := tap.statements.Load() - before; n != 0 {
+	if n := recorder.statements.Load() - before; n != 0 {
 		e.Errorf("%d statements were sent", n)
 	}
 }
@@ -54,8 +54,8 @@ func (e *env) refused(what string, construct func() (*sqllock.Locker, error)) {
 }
 
 func testInvalidOptions(e *env) {
-	_, db, tap := e.unused()
-	before := tap.statements.Load()
+	_, db, recorder := e.unused()
+	before := recorder.statements.Load()
 	for what, o := range map[string]Options{
 		"a label of 256 bytes":      {Label: strings.Repeat("x", 256)},
 		"a label with NUL":          {Label: "a\x00b"},
@@ -69,7 +69,7 @@ func testInvalidOptions(e *env) {
 	} {
 		e.refused(what, func() (*sqllock.Locker, error) { return e.h.New(e.ctx(), db, &o) })
 	}
-	if n := tap.statements.Load() - before; n != 0 {
+	if n := recorder.statements.Load() - before; n != 0 {
 		e.Errorf("%d statements were sent", n)
 	}
 }
@@ -77,19 +77,19 @@ func testInvalidOptions(e *env) {
 func testCallTTL(e *env) {
 	l := e.locker(&Options{TTL: long})
 	lease := e.lock(l, e.name("k"), sqllock.TTL(time.Hour))
-	if left := lease.Remaining(); left > time.Hour || left < time.Hour-time.Hour/50-patience {
+	if left := lease.Remaining(); left > time.Hour || left < time.Hour-time.Hour/50-timeLimit {
 		e.Errorf("Remaining is %v of a TTL of an hour", left)
 	}
 	e.unlock(lease)
 }
 
 func testNoCallTTL(e *env) {
-	l, _, tap := e.unused()
-	before := tap.statements.Load()
+	l, _, recorder := e.unused()
+	before := recorder.statements.Load()
 	for call, f := range calls {
 		e.wantError(call, f(e.ctx(), l, "k", sqllock.TTL(time.Hour)), sqllock.ErrInvalidOption)
 	}
-	if n := tap.statements.Load() - before; n != 0 {
+	if n := recorder.statements.Load() - before; n != 0 {
 		e.Errorf("%d statements were sent", n)
 	}
 }
@@ -105,7 +105,7 @@ func testExtremeTTL(e *env) {
 	// The shortest leaves little time for a slow machine, but it must work often.
 	shortest := e.ttl(sqllock.MinTTL)
 	s := e.locker(&Options{TTL: shortest})
-	e.eventually(patience, "a lease of the shortest TTL is unlocked in time", func() bool {
+	e.eventually(timeLimit, "a lease of the shortest TTL is unlocked in time", func() bool {
 		lease, err := s.TryLock(e.ctx(), e.name("shortest"))
 		e.oneOf(lease, err)
 		return err == nil && lease.Remaining() <= shortest && lease.Unlock(context.Background()) == nil
@@ -115,7 +115,7 @@ func testExtremeTTL(e *env) {
 func testDefaults(e *env) {
 	l := e.locker(nil)
 	lease := e.lock(l, e.name("k"))
-	if left := lease.Remaining(); left > 30*time.Second || left < 30*time.Second-patience {
+	if left := lease.Remaining(); left > 30*time.Second || left < 30*time.Second-timeLimit {
 		e.Errorf("Remaining is %v", left)
 	}
 	if held := e.known(e.locker(nil), lease.Name()); held.Label == "" {
@@ -133,7 +133,7 @@ func testWait(e *env) {
 		start := time.Now()
 		got, err := l.Lock(e.ctx(), name, sqllock.Wait(wait))
 		e.oneOf(got, err)
-		if took := time.Since(start); took < wait || took > patience/2 {
+		if took := time.Since(start); took < wait || took > timeLimit/2 {
 			e.Errorf("%s: Lock with Wait(%v) took %v", what, wait, took)
 		}
 		var held *sqllock.HeldError
@@ -145,21 +145,21 @@ func testWait(e *env) {
 		}
 	}
 	e.unlock(lease)
-	e.wantFree(b, name, patience)
-	e.unlock(e.lock(b, name, sqllock.Wait(patience)))
+	e.wantFree(b, name, timeLimit)
+	e.unlock(e.lock(b, name, sqllock.Wait(timeLimit)))
 }
 
 func testTries(e *env) {
-	db, tap := e.open(e.source(), poolSize)
+	db, recorder := e.open(e.source(), poolSize)
 	a, b := e.locker(&Options{TTL: long, Label: "in the way"}), e.lockerOn(db, &Options{TTL: long, RetryMax: 20 * time.Millisecond})
 	name := e.name("k")
 	lease := e.lock(a, name, noted)
 	e.wantHeld(b, name) // now there is a connection
 
 	cost := func(f func()) int64 {
-		before := tap.statements.Load()
+		before := recorder.statements.Load()
 		f()
-		return tap.statements.Load() - before
+		return recorder.statements.Load() - before
 	}
 	one := cost(func() { e.wantHeld(b, name) })
 	const tries = 4
@@ -183,8 +183,8 @@ func testTries(e *env) {
 }
 
 func testInvalidWait(e *env) {
-	l, _, tap := e.unused()
-	before := tap.statements.Load()
+	l, _, recorder := e.unused()
+	before := recorder.statements.Load()
 	for what, o := range map[string]sqllock.LockOption{
 		"Wait(0)": sqllock.Wait(0), "Wait(-1s)": sqllock.Wait(-time.Second),
 		"Tries(0)": sqllock.Tries(0), "Tries(-1)": sqllock.Tries(-1),
@@ -198,7 +198,7 @@ func testInvalidWait(e *env) {
 			e.wantError(call+" with "+what, calls[call](e.ctx(), l, "k", o), sqllock.ErrInvalidOption)
 		}
 	}
-	if n := tap.statements.Load() - before; n != 0 {
+	if n := recorder.statements.Load() - before; n != 0 {
 		e.Errorf("%d statements were sent", n)
 	}
 }

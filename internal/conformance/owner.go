@@ -13,7 +13,7 @@ var ownerPromises = []promise{
 	{sentence: "WithOwner lets a waiter in that is the holder", test: testOwnerWaiter},
 	{sentence: "WithOwner does not re-enter across Lockers", test: testOwnerOtherLocker},
 	{sentence: "different owners exclude each other", test: testDifferentOwners},
-	{sentence: "an owner's many goroutines hold one term together and no one else does", test: testOwnerCrowd},
+	{sentence: "an owner's many goroutines hold one term together and no one else does", test: testOwnerContention},
 }
 
 func testOwnerReentry(e *env) {
@@ -47,7 +47,7 @@ func testOwnerReentry(e *env) {
 	e.unlock(next)
 }
 
-// testOwnerWaiter has a call wait, with a stranger before it in the queue, for a
+// testOwnerWaiter has a call wait, with another owner before it in the queue, for a
 // name that its own owner gets only then.
 func testOwnerWaiter(e *env) {
 	a, b := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long, RetryMax: 20 * time.Millisecond})
@@ -57,19 +57,19 @@ func testOwnerWaiter(e *env) {
 	var waiting []<-chan result
 	waiting = append(waiting, locking(ctx, b, name))
 	time.Sleep(50 * time.Millisecond)
-	stranger := locking(e.ctx(), b, name)
+	another := locking(e.ctx(), b, name)
 	time.Sleep(50 * time.Millisecond)
 	waiting = append(waiting, locking(ctx, b, name))
-	silent(e, stranger, "Lock returned while the name was held")
+	silent(e, another, "Lock returned while the name was held")
 	e.unlock(first)
 	one, two := e.granted(waiting[0]), e.granted(waiting[1])
 	if one.Token() != two.Token() {
 		e.Errorf("tokens %d and %d of one owner", one.Token(), two.Token())
 	}
 	e.unlock(one)
-	silent(e, stranger, "a stranger got in")
+	silent(e, another, "another owner got in")
 	e.unlock(two)
-	e.unlock(e.granted(stranger))
+	e.unlock(e.granted(another))
 }
 
 func testOwnerOtherLocker(e *env) {
@@ -94,7 +94,7 @@ func testDifferentOwners(e *env) {
 	e.unlock(lease)
 }
 
-func testOwnerCrowd(e *env) {
+func testOwnerContention(e *env) {
 	l := e.locker(&Options{TTL: long, RetryMax: 20 * time.Millisecond})
 	name := e.name("k")
 	var inside [2]atomic.Int64 // holders by owner

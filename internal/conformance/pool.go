@@ -19,7 +19,7 @@ var poolPromises = []promise{
 	{sentence: "a pool of five that the application uses up loses no lease", test: testPoolOfFive},
 	{sentence: "a lock taken and given back while the pool is used up works if a lease is held", test: testLockWhileBusy},
 	{sentence: "a TryLock that gets no connection says that the pool is exhausted", test: testPoolExhausted},
-	{sentence: "the reserved connection goes back when nothing is held", test: testLaneRests},
+	{sentence: "the reserved connection goes back when nothing is held", test: testReservedConnectionIsReturned},
 	{sentence: "the application's sessions are left as they were", test: testSettings, needs: needSettings},
 }
 
@@ -101,7 +101,7 @@ func testPoolOfOneKept(e *env) {
 	if lost.Reason != sqllock.LostPoolExhausted {
 		e.Errorf("want the reason %q, got %+v", sqllock.LostPoolExhausted, lost)
 	}
-	e.eventually(patience, "the loss is told after the jeopardy", func() bool { return j.has("jeopardy ") && j.has("lost ") })
+	e.eventually(timeLimit, "the loss is reported after the jeopardy", func() bool { return j.has("jeopardy ") && j.has("lost ") })
 	e.wantFree(other, lease.Name(), ttl+time.Second)
 	e.wantLost("Unlock", lease.Unlock(e.ctx()))
 	giveBack()
@@ -158,7 +158,7 @@ func (e *env) greed(db *sql.DB, n int) (stop func()) {
 			}
 		})
 	}
-	e.eventually(patience, "the pool is used up", func() bool { return db.Stats().WaitCount > 0 })
+	e.eventually(timeLimit, "the pool is used up", func() bool { return db.Stats().WaitCount > 0 })
 	stop = sync.OnceFunc(func() {
 		cancel()
 		wg.Wait()
@@ -206,7 +206,7 @@ func testPoolExhausted(e *env) {
 	e.unlock(e.granted(waiting))
 }
 
-func testLaneRests(e *env) {
+func testReservedConnectionIsReturned(e *env) {
 	db, _ := e.open(e.source(), 3)
 	l := e.lockerOn(db, &Options{TTL: long})
 	lease := e.lock(l, e.name("k"))
@@ -214,7 +214,7 @@ func testLaneRests(e *env) {
 		e.Errorf("%d connections are in use while a lease is held, want %d", n, e.keeps(1))
 	}
 	e.unlock(lease)
-	e.eventually(patience, "no connection is in use for leases", func() bool { return db.Stats().InUse == e.keeps(0) })
+	e.eventually(timeLimit, "no connection is in use for leases", func() bool { return db.Stats().InUse == e.keeps(0) })
 	e.take(db, 3-e.keeps(0))() // the application can have all of them
 	e.unlock(e.lock(l, lease.Name()))
 }

@@ -47,13 +47,13 @@ func (e *env) start(ttl time.Duration, label string) *process {
 	if err := p.cmd.Start(); err != nil {
 		e.Fatal(err)
 	}
-	p.out = lines(out)
+	p.out = scan(out)
 	e.Cleanup(p.end)
 	p.read()
 	return p
 }
 
-func lines(r io.Reader) <-chan string {
+func scan(r io.Reader) <-chan string {
 	ch := make(chan string, 16)
 	go func() {
 		defer close(ch)
@@ -79,31 +79,31 @@ func (p *process) end() {
 // send gives an order without waiting for the answer.
 func (p *process) send(o order) {
 	p.e.Helper()
-	line, err := json.Marshal(o)
+	text, err := json.Marshal(o)
 	if err != nil {
 		p.e.Fatal(err)
 	}
-	if _, err := fmt.Fprintf(p.in, "%s\n", line); err != nil {
-		p.e.Fatalf("order %s: %v", line, err)
+	if _, err := fmt.Fprintf(p.in, "%s\n", text); err != nil {
+		p.e.Fatalf("order %s: %v", text, err)
 	}
 }
 
 // read waits for the next answer.
 func (p *process) read() answer {
 	p.e.Helper()
-	return p.readWithin(patience)
+	return p.readWithin(timeLimit)
 }
 
 func (p *process) readWithin(d time.Duration) answer {
 	p.e.Helper()
 	select {
-	case line, ok := <-p.out:
+	case text, ok := <-p.out:
 		if !ok {
 			p.e.Fatalf("a child ended:\n%s", p.stderr)
 		}
 		var a answer
-		if err := json.Unmarshal([]byte(line), &a); err != nil {
-			p.e.Fatalf("a child wrote %q: %v", line, err)
+		if err := json.Unmarshal([]byte(text), &a); err != nil {
+			p.e.Fatalf("a child wrote %q: %v", text, err)
 		}
 		return a
 	case <-time.After(d):
@@ -119,8 +119,8 @@ func (p *process) do(o order) answer {
 	return p.read()
 }
 
-// hold makes the child lock a name that is free.
-func (p *process) hold(name string) answer {
+// lock makes the child lock a name that is free.
+func (p *process) lock(name string) answer {
 	p.e.Helper()
 	a := p.do(order{Do: "lock", Name: name})
 	if a.Err != "" {

@@ -10,19 +10,19 @@ import (
 	"github.com/sqllock/sqllock"
 )
 
-var linePromises = []promise{
-	{sentence: "waiters of many processes are served in the order in which they came", test: testLineOfProcesses, needs: needTable},
-	{sentence: "readers and writers of several Lockers are served in the order in which they came", test: testLineOfBoth, needs: needTable},
+var queuePromises = []promise{
+	{sentence: "waiters of many processes are served in the order in which they came", test: testQueueOfProcesses, needs: needTable},
+	{sentence: "readers and writers of several Lockers are served in the order in which they came", test: testQueueOfReadersAndWriters, needs: needTable},
 	{sentence: "a name is handed over to a waiter of another Locker at once, however rarely that polls", test: testHandOver, needs: needTable},
 	{sentence: "no other caller acquires the name before the waiters in the queue", test: testNoBarging, needs: needTable},
-	{sentence: "a waiter that is killed at the head of the queue delays it for its TTL at most", test: testKilledHead, needs: needTable},
-	{sentence: "a waiter that is killed when the name was handed to it delays the queue for its TTL at most", test: testKilledHeir, needs: needTable | needSignals},
-	{sentence: "a waiter that gives up leaves no claim behind", test: testNoTicketLeft, needs: needTable},
+	{sentence: "a waiter that is killed at the head of the queue delays it for its TTL at most", test: testKilledFirstWaiter, needs: needTable},
+	{sentence: "a waiter that is killed when the name was handed to it delays the queue for its TTL at most", test: testKilledNextHolder, needs: needTable | needSignals},
+	{sentence: "a waiter that gives up leaves no claim behind", test: testNoClaimLeft, needs: needTable},
 	{sentence: "a deadlock of several Lockers ends the youngest waiter within a second", test: testDeadlock, needs: needTable},
 }
 
-// stand waits for name, holds it for a while, and tells the token.
-func stand(l *sqllock.Locker, name string, hold time.Duration) <-chan answer {
+// doOnce waits for name, holds it for a while, and reports the token.
+func doOnce(l *sqllock.Locker, name string, hold time.Duration) <-chan answer {
 	done := make(chan answer, 1)
 	go func() {
 		var a answer
@@ -39,9 +39,9 @@ func stand(l *sqllock.Locker, name string, hold time.Duration) <-chan answer {
 	return done
 }
 
-// served waits for all who stand in line.
-func (c *child) served() (all answer) {
-	for _, done := range c.stood {
+// tokens waits until all waiters of the child have held the name.
+func (c *child) tokens() (all answer) {
+	for _, done := range c.waiting {
 		a := <-done
 		if a.Err != "" {
 			return a
@@ -51,27 +51,27 @@ func (c *child) served() (all answer) {
 	return all
 }
 
-// inLine waits until n stand in line for name.
-func (e *env) inLine(name string, n int) {
+// waitForQueue waits until n waiters are in the queue for name.
+func (e *env) waitForQueue(name string, n int) {
 	e.Helper()
 	db := e.handle()
-	e.eventually(patience, fmt.Sprintf("%d stand in line", n), func() bool {
+	e.eventually(timeLimit, fmt.Sprintf("%d waiters are in the queue", n), func() bool {
 		got, err := e.h.Table.Waiters(e.ctx(), db, name)
 		return err == nil && got == n
 	})
 }
 
-// standing has a Locker of this process wait, behind all who stand in line now.
-func (e *env) standing(l *sqllock.Locker, name string, before int) <-chan result {
+// waitBehind has a Locker of this process wait behind those that are in the queue now.
+func (e *env) waitBehind(l *sqllock.Locker, name string, before int) <-chan result {
 	e.Helper()
 	waiting := locking(e.ctx(), l, name)
-	e.inLine(name, before+1)
+	e.waitForQueue(name, before+1)
 	return waiting
 }
 
-func testLineOfProcesses(e *env) {
+func testQueueOfProcesses(e *env) {
 	processes, each := 8, 20
-	if e.h.slow() { // so many take longer to be served there than a ticket may go without being renewed
+	if e.h.slow() { // so many take longer to be served there than a claim may go without being renewed
 		processes, each = 3, 5
 	}
 	l := e.locker(&Options{TTL: long})
@@ -82,16 +82,16 @@ func testLineOfProcesses(e *env) {
 		all = append(all, e.start(long, ""))
 	}
 	for i := range processes * each {
-		all[i*7%processes].do(order{Do: "stand", Name: name, Gap: time.Millisecond})
-		e.inLine(name, i+1)
+		all[i*7%processes].do(order{Do: "wait", Name: name, Gap: time.Millisecond})
+		e.waitForQueue(name, i+1)
 	}
 	e.unlock(first)
 	tokens := make([]int64, processes*each)
 	next := make([]int, processes)
 	served := make([]answer, processes)
 	for i, p := range all {
-		p.send(order{Do: "served"})
-		if served[i] = p.readWithin(5 * patience); len(served[i].Tokens) != each {
+		p.send(order{Do: "tokens"})
+		if served[i] = p.readWithin(5 * timeLimit); len(served[i].Tokens) != each {
 			e.Fatalf("process %d: %+v", i, served[i])
 		}
 	}
@@ -105,7 +105,7 @@ func testLineOfProcesses(e *env) {
 	}
 }
 
-func testLineOfBoth(e *env) {
+func testQueueOfReadersAndWriters(e *env) {
 	a, b := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
 	name := e.name("k")
 	first := e.lock(a, name)
@@ -125,7 +125,7 @@ func testLineOfBoth(e *env) {
 			}
 			ch <- r
 		}()
-		e.inLine(name, i+1)
+		e.waitForQueue(name, i+1)
 		waiting = append(waiting, ch)
 	}
 	e.unlock(first)
@@ -152,7 +152,7 @@ func testHandOver(e *env) {
 	var took []time.Duration
 	for range 15 {
 		lease := e.lock(a, name)
-		waiting := e.standing(b, name, 0)
+		waiting := e.waitBehind(b, name, 0)
 		start := time.Now()
 		e.unlock(lease)
 		next := e.granted(waiting)
@@ -161,7 +161,7 @@ func testHandOver(e *env) {
 	}
 	slices.Sort(took)
 	// The bound is for a machine that is busy; without a hand-over it would be the
-	// time between two renewals of a ticket.
+	// time between two beats of a claim.
 	if median := took[len(took)/2]; median > 500*time.Millisecond {
 		e.Errorf("hand-overs took %v", took)
 	}
@@ -172,7 +172,7 @@ func testNoBarging(e *env) {
 	name := e.name("k")
 	const hold = 500 * time.Millisecond
 	lease := e.lock(a, name, sqllock.MinHold(hold))
-	waiting := e.standing(b, name, 0)
+	waiting := e.waitBehind(b, name, 0)
 	e.unlock(lease) // nobody holds it now, and nobody can have it
 	start := time.Now()
 	for time.Since(start) < 2*hold {
@@ -182,7 +182,7 @@ func testNoBarging(e *env) {
 			case r := <-waiting:
 				waiting = returned(r)
 			default:
-				e.Error("TryLock was quicker than who stands in line")
+				e.Error("TryLock was quicker than the waiter in the queue")
 			}
 			e.unlock(other)
 			break
@@ -202,7 +202,7 @@ func returned(r result) <-chan result {
 	return ch
 }
 
-// front is a line for a name that somebody holds: a child comes first, and then a
+// front is a queue for a name that somebody holds: a child comes first, and then a
 // waiter of this process.
 type front struct {
 	e       *env
@@ -221,8 +221,8 @@ func (e *env) front(ttl time.Duration) *front {
 	f.lease = e.lock(a, e.name("k"))
 	f.child = e.start(f.ttl, "the child")
 	f.child.send(order{Do: "lock", Name: f.lease.Name()})
-	e.inLine(f.lease.Name(), 1)
-	f.waiting = e.standing(f.b, f.lease.Name(), 1)
+	e.waitForQueue(f.lease.Name(), 1)
+	f.waiting = e.waitBehind(f.b, f.lease.Name(), 1)
 	return f
 }
 
@@ -236,7 +236,7 @@ func (f *front) next(start time.Time) *sqllock.Lease {
 	return next
 }
 
-func testKilledHead(e *env) {
+func testKilledFirstWaiter(e *env) {
 	f := e.front(2 * time.Second)
 	f.child.end()
 	start := time.Now()
@@ -244,23 +244,23 @@ func testKilledHead(e *env) {
 	e.unlock(f.next(start))
 }
 
-func testKilledHeir(e *env) {
+func testKilledNextHolder(e *env) {
 	f := e.front(3 * time.Second)
 	f.child.pause()
 	start := time.Now()
-	e.unlock(f.lease) // to the heir, who does not hear of it
+	e.unlock(f.lease) // to the child, which does not hear of it
 	if held := e.known(f.b, f.lease.Name()); held.Label != "the child" {
 		e.Errorf("the name was handed to %+v", held)
 	}
 	f.child.end()
 	next := f.next(start)
 	if next.Token() <= f.lease.Token()+1 {
-		e.Errorf("token %d follows token %d and that of the heir", next.Token(), f.lease.Token())
+		e.Errorf("token %d follows token %d and that of the child", next.Token(), f.lease.Token())
 	}
 	e.unlock(next)
 }
 
-func testNoTicketLeft(e *env) {
+func testNoClaimLeft(e *env) {
 	a, b := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
 	name := e.name("k")
 	lease := e.lock(a, name)
@@ -271,12 +271,12 @@ func testNoTicketLeft(e *env) {
 	for range n {
 		waiting = append(waiting, locking(ctx, b, name))
 	}
-	e.inLine(name, n)
+	e.waitForQueue(name, n)
 	cancel()
 	for _, ch := range waiting {
 		e.wantError("Lock", receive(e, ch, "a cancelled Lock returns").err, context.Canceled)
 	}
-	e.inLine(name, 0)
+	e.waitForQueue(name, 0)
 	e.unlock(lease)
 	e.unlock(e.try(a, name))
 }
@@ -290,12 +290,12 @@ func testDeadlock(e *env) {
 		lease, err := a.Lock(first.Context(), two)
 		older <- result{lease: lease, err: err}
 	}()
-	e.inLine(two, 1)
+	e.waitForQueue(two, 1)
 	start := time.Now()
 	_, err := b.Lock(second.Context(), one)
 	e.wantError("Lock that closes a cycle", err, sqllock.ErrDeadlock)
 	if took := time.Since(start); took > time.Second+e.ttl(time.Second) {
-		e.Errorf("the deadlock was told after %v", took)
+		e.Errorf("the deadlock was reported after %v", took)
 	}
 	silent(e, older, "the older waiter was ended too")
 	e.unlock(second)

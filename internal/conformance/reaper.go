@@ -11,34 +11,34 @@ import (
 )
 
 var reapPromises = []promise{
-	{sentence: "one Locker tells of a crash, the next holder's or a reaper's", test: testCrashToldOnce},
+	{sentence: "one Locker tells of a crash, the next holder's or a reaper's", test: testCrashReportedOnce},
 	{sentence: "the reaper in the background finds what nobody asks for", test: testReapInBackground},
 	{sentence: "what is held, kept or locked by somebody is not reaped", test: testReapSpares},
-	{sentence: "tokens rise across a purge in the middle of a contended run", test: testPurgeInTheMiddle, alone: true},
+	{sentence: "tokens rise across a purge in the middle of a contended run", test: testPurgeInTheMiddle, quiet: true},
 }
 
 // crashes collects what the hook Crashed tells.
 type crashes struct {
-	mu   sync.Mutex
-	told map[string][]sqllock.CrashedEvent // by name
+	mu     sync.Mutex
+	events map[string][]sqllock.CrashedEvent // by name
 }
 
 func (c *crashes) hooks() *sqllock.Hooks {
-	c.told = make(map[string][]sqllock.CrashedEvent)
+	c.events = make(map[string][]sqllock.CrashedEvent)
 	return &sqllock.Hooks{Crashed: func(ev sqllock.CrashedEvent) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.told[ev.Name] = append(c.told[ev.Name], ev)
+		c.events[ev.Name] = append(c.events[ev.Name], ev)
 	}}
 }
 
 func (c *crashes) of(name string) []sqllock.CrashedEvent {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.told[name]
+	return c.events[name]
 }
 
-func testCrashToldOnce(e *env) {
+func testCrashReportedOnce(e *env) {
 	e.fresh()
 	var c crashes
 	hooks := c.hooks()
@@ -77,9 +77,9 @@ func testCrashToldOnce(e *env) {
 		}
 	}
 	for _, lease := range leases {
-		if told := c.of(lease.Name()); len(told) != 1 || told[0].Token != lease.Token() || told[0].Owner != lease.Owner() ||
-			told[0].Label != "it crashed" || !e.inSessions() && !told[0].Expired.Equal(time.UnixMicro(1)) {
-			e.Errorf("the crash of %s with token %d was told as %+v", lease.Name(), lease.Token(), told)
+		if events := c.of(lease.Name()); len(events) != 1 || events[0].Token != lease.Token() || events[0].Owner != lease.Owner() ||
+			events[0].Label != "it crashed" || !e.inSessions() && !events[0].Expired.Equal(time.UnixMicro(1)) {
+			e.Errorf("the crash of %s with token %d was reported as %+v", lease.Name(), lease.Token(), events)
 		}
 	}
 }
@@ -93,7 +93,7 @@ func testReapInBackground(e *env) {
 	lease := e.lock(crashing, e.name("k"), noted)
 	held := e.lock(l, e.name("held"))
 	e.abandon(crashing)
-	e.eventually(ttl+patience, "the crash is told", func() bool { return len(c.of(lease.Name())) > 0 })
+	e.eventually(ttl+timeLimit, "the crash is reported", func() bool { return len(c.of(lease.Name())) > 0 })
 	e.live(held)
 	e.unlock(held)
 	if info := e.inspect(l, lease.Name()); info.State != sqllock.StateExpired || info.Owner != "" {

@@ -15,7 +15,7 @@ var reentryPromises = []promise{
 	{sentence: "Lock with the lease's context re-enters: same token, no statement", test: testReentry},
 	{sentence: "n locks need n unlocks", test: testUnlockTimes},
 	{sentence: "each handle of a term has a context of its own", test: testReentryContexts},
-	{sentence: "the row shows the number of leases of a term from the next renewal on", test: testHoldsInRow, needs: needTable},
+	{sentence: "the row shows the number of leases of a term from the next renewal on", test: testLeasesInRow, needs: needTable},
 	{sentence: "re-entry works from a context derived from Do's", test: testReentryInDo},
 	{sentence: "a lease's context locks other names as a stranger", test: testOtherNames},
 	{sentence: "goroutines that share a lease's context exclude each other on other names", test: testSharedContext},
@@ -51,10 +51,10 @@ func testNotReentrant(e *env) {
 }
 
 func testReentry(e *env) {
-	db, tap := e.open(e.source(), poolSize)
+	db, recorder := e.open(e.source(), poolSize)
 	l := e.lockerOn(db, &Options{TTL: long})
 	outer := e.lock(l, e.name("k"))
-	before := tap.statements.Load()
+	before := recorder.statements.Load()
 	ctx := outer.Context()
 	for call, f := range map[string]func(context.Context, string, ...sqllock.LockOption) (*sqllock.Lease, error){
 		"Lock": l.Lock, "TryLock": l.TryLock,
@@ -74,7 +74,7 @@ func testReentry(e *env) {
 		e.unlock(inner)
 		e.live(outer)
 	}
-	if n := tap.statements.Load() - before; n != 0 {
+	if n := recorder.statements.Load() - before; n != 0 {
 		e.Errorf("re-entering sent %d statements", n)
 	}
 	e.unlock(outer)
@@ -118,20 +118,20 @@ func testReentryContexts(e *env) {
 	e.wantError("cause of the outer context", context.Cause(outer.Context()), sqllock.ErrUnlocked)
 }
 
-func testHoldsInRow(e *env) {
+func testLeasesInRow(e *env) {
 	l := e.locker(&Options{TTL: e.ttl(2 * time.Second)})
 	outer := e.lock(l, e.name("k"))
 	inner := e.lockWith(outer.Context(), l, outer.Name())
 	third := e.lockWith(inner.Context(), l, outer.Name())
 	for _, step := range []struct {
 		unlock *sqllock.Lease
-		holds  int
+		leases int
 	}{{nil, 3}, {inner, 2}, {outer, 1}} {
 		if step.unlock != nil {
 			e.unlock(step.unlock)
 		}
-		e.eventually(patience, fmt.Sprintf("the row says %d holds", step.holds), func() bool {
-			return e.row(outer.Name()).Holds == step.holds
+		e.eventually(timeLimit, fmt.Sprintf("the row says %d leases", step.leases), func() bool {
+			return e.row(outer.Name()).Holds == step.leases
 		})
 	}
 	e.unlock(third)
@@ -144,7 +144,7 @@ func testReentryInDo(e *env) {
 	l := e.locker(&Options{TTL: long})
 	name := e.name("k")
 	err := l.Do(e.ctx(), name, func(ctx context.Context, outer *sqllock.Lease) error {
-		derived, cancel := context.WithTimeout(context.WithValue(ctx, testKey{}, "below"), patience)
+		derived, cancel := context.WithTimeout(context.WithValue(ctx, testKey{}, "below"), timeLimit)
 		defer cancel()
 		ran, err := l.TryDo(derived, name, func(_ context.Context, inner *sqllock.Lease) error {
 			if inner.Token() != outer.Token() {

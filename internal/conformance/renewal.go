@@ -13,7 +13,7 @@ import (
 )
 
 var manyPromises = []promise{
-	{sentence: "a thousand leases need one statement per third of the TTL, one connection and no goroutine each", test: testThousand, needs: needLeases, alone: true},
+	{sentence: "a thousand leases need one statement per third of the TTL, one connection and no goroutine each", test: testThousand, needs: needLeases, quiet: true},
 }
 
 // testThousand asks what a database makes of many leases. That ten thousand cost no more
@@ -21,24 +21,24 @@ var manyPromises = []promise{
 func testThousand(e *env) {
 	const n = 1_000
 	ttl := e.ttl(6 * time.Second)
-	db, tap := e.open(e.source(), poolSize)
+	db, recorder := e.open(e.source(), poolSize)
 	l := e.looseLocker(db, &Options{TTL: ttl})
 	before := runtime.NumGoroutine()
 	leases := e.lockMany(l, n)
 
 	// What was granted at different times is renewed together after a while.
 	time.Sleep(ttl / 3)
-	e.eventually(patience, "there is no more than a handful of goroutines", func() bool {
+	e.eventually(timeLimit, "there is no more than a handful of goroutines", func() bool {
 		return runtime.NumGoroutine() <= before+20 // connections have some too
 	})
 	const thirds = 2
-	was, most := tap.statements.Load(), 0
+	was, most := recorder.statements.Load(), 0
 	for end := time.Now().Add(thirds * ttl / 3); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		most = max(most, db.Stats().InUse)
 	}
 	// A round may take more than one statement of SQL, where the database needs
 	// it to be prepared, or some settings. It must not depend on n.
-	if sent := tap.statements.Load() - was; sent > 10*(thirds+1) {
+	if sent := recorder.statements.Load() - was; sent > 10*(thirds+1) {
 		e.Errorf("%d statements in %d thirds of the TTL", sent, thirds)
 	} else {
 		e.Logf("%d statements in %d thirds of the TTL, %d connections", sent, thirds, most)

@@ -97,7 +97,7 @@ func testSequencerNoted(e *env) {
 	l, other := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
 	e.unlock(e.lock(l, e.name("k"), noted))
 	lease := e.lock(l, e.name("k"))
-	e.eventually(patience, "the sequencer is current", func() bool {
+	e.eventually(timeLimit, "the sequencer is current", func() bool {
 		state := e.sequencer(other, lease.Sequencer())
 		if state == sqllock.SequencerStale || state == sqllock.SequencerUnknown && !e.inSessions() {
 			e.Errorf("a sequencer whose lease is held is %v", state)
@@ -176,18 +176,18 @@ func testSequencerTx(e *env) {
 }
 
 func testSequencerChecker(e *env) {
-	db, tap := e.open(e.source(), poolSize)
+	db, recorder := e.open(e.source(), poolSize)
 	holder, l := e.locker(&Options{TTL: long}), e.lockerOn(db, &Options{TTL: long})
 	checker, err := sqllock.NewSequencerChecker(l, &sqllock.SequencerCheckerOptions{MaxAge: time.Hour})
 	if err != nil {
 		e.Fatal(err)
 	}
-	check := func(s sqllock.Sequencer, want sqllock.SequencerState, asks bool) {
+	check := func(s sqllock.Sequencer, want sqllock.SequencerState, query bool) {
 		e.Helper()
-		before := tap.statements.Load()
+		before := recorder.statements.Load()
 		got, err := checker.Check(e.ctx(), s)
-		if n := tap.statements.Load() - before; got != want || err != nil || asks != (n > 0) {
-			e.Errorf("%v is %v, %v, by %d statements; want %v, and statements %v", s, got, err, n, want, asks)
+		if n := recorder.statements.Load() - before; got != want || err != nil || query != (n > 0) {
+			e.Errorf("%v is %v, %v, by %d statements; want %v, and statements %v", s, got, err, n, want, query)
 		}
 	}
 	former := e.lock(holder, e.name("k"), noted)

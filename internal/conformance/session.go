@@ -29,16 +29,16 @@ var sessionFaultPromises = []promise{
 	{sentence: "a restart of the server is a loss that is told, and tokens go on rising", test: testSessionRestart, needs: needSessions | needServer},
 }
 
-// toldWithin is how soon the end of a session is told: the session is asked every
+// lossReportedWithin is how soon the end of a session is reported: the session is asked every
 // second. The rest is for a machine that is busy.
-const toldWithin = 2 * time.Second
+const lossReportedWithin = 2 * time.Second
 
 func testSessionKilled(e *env) {
 	e.fresh()
 	e.sessionKilled(e.handle())
 }
 
-// testSessionKilledPlain has no tap between the library and the driver, through
+// testSessionKilledPlain has no recorder between the library and the driver, through
 // which the library could not see the socket.
 func testSessionKilledPlain(e *env) {
 	e.fresh()
@@ -46,7 +46,7 @@ func testSessionKilledPlain(e *env) {
 	if err != nil {
 		e.Fatal(err)
 	}
-	db.SetMaxOpenConns(e.roomy())
+	db.SetMaxOpenConns(e.poolLimit())
 	e.Cleanup(func() { _ = db.Close() })
 	e.sessionKilled(db)
 }
@@ -62,11 +62,11 @@ func (e *env) sessionKilled(db *sql.DB) {
 	inner := e.lockWith(leases[0].Context(), l, leases[0].Name())
 	killed := time.Now()
 	e.kill()
-	told := make(chan time.Duration, len(leases))
+	reported := make(chan time.Duration, len(leases))
 	for _, lease := range leases {
 		go func() {
 			<-lease.Context().Done()
-			told <- time.Since(killed)
+			reported <- time.Since(killed)
 		}()
 	}
 	other := e.locker(&Options{TTL: long})
@@ -78,12 +78,12 @@ func (e *env) sessionKilled(db *sql.DB) {
 		}
 		next = append(next, free)
 	}
-	if took := time.Since(killed); took > toldWithin+e.ttl(time.Second) {
+	if took := time.Since(killed); took > lossReportedWithin+e.ttl(time.Second) {
 		e.Errorf("somebody else had the names %v after their session was ended", took)
 	}
 	for range leases {
-		if took := receive(e, told, "the loss is told"); took > toldWithin {
-			e.Errorf("it was told %v after the session was ended", took)
+		if took := receive(e, reported, "the loss is reported"); took > lossReportedWithin {
+			e.Errorf("it was reported %v after the session was ended", took)
 		}
 	}
 	for _, lease := range append(leases, inner) {
@@ -106,13 +106,13 @@ func (e *env) sessionKilled(db *sql.DB) {
 	}
 	for _, lease := range leases {
 		want, n := fmt.Sprintf("lost %s %d %s", lease.Name(), lease.Token(), sqllock.LostSession), 0
-		for _, line := range j.read() {
-			if line == want {
+		for _, entry := range j.read() {
+			if entry == want {
 				n++
 			}
 		}
 		if n != 1 {
-			e.Errorf("%q was told %d times: %q", want, n, j.read())
+			e.Errorf("%q was reported %d times: %q", want, n, j.read())
 		}
 	}
 }
@@ -127,9 +127,9 @@ func testSessionReset(e *env) {
 		p.Reset()
 		broken := time.Now()
 		next := e.lock(other, lease.Name())
-		receive(e, lease.Context().Done(), "the loss is told")
-		if took := time.Since(broken); took > toldWithin {
-			e.Errorf("it was told %v after the connection broke", took)
+		receive(e, lease.Context().Done(), "the loss is reported")
+		if took := time.Since(broken); took > lossReportedWithin {
+			e.Errorf("it was reported %v after the connection broke", took)
 		}
 		if lost := e.wantLost("Unlock", lease.Unlock(e.ctx())); lost.Reason != sqllock.LostSession {
 			e.Errorf("the reason is: %s", lost.Reason)
@@ -145,7 +145,7 @@ func testSessionProcessKilled(e *env) {
 	l := e.locker(&Options{TTL: long})
 	p := e.start(long, "the child")
 	name := e.name("k")
-	child := p.hold(name)
+	child := p.lock(name)
 	waiting := locking(e.ctx(), l, name)
 	silent(e, waiting, "Lock returned while a child held the name")
 	if err := p.cmd.Process.Kill(); err != nil {
@@ -153,7 +153,7 @@ func testSessionProcessKilled(e *env) {
 	}
 	killed := time.Now()
 	lease := e.granted(waiting)
-	if took := time.Since(killed); took > toldWithin {
+	if took := time.Since(killed); took > lossReportedWithin {
 		e.Errorf("the name was free %v after its holder was killed", took)
 	}
 	if lease.Token() <= child.Token {
@@ -167,7 +167,7 @@ func testSessionProcessPaused(e *env) {
 	l := e.locker(&Options{TTL: long})
 	p := e.start(ttl, "the child")
 	name := e.name("k")
-	p.hold(name)
+	p.lock(name)
 	p.pause()
 	paused := time.Now()
 	lease := e.lock(l, name)
@@ -213,7 +213,7 @@ func testSessionRestart(e *env) {
 		}
 		last = lease.Token()
 		stop() // just after the token was handed out
-		receive(e, lease.Context().Done(), "the loss is told")
+		receive(e, lease.Context().Done(), "the loss is reported")
 		if lost := e.wantLost("the cause", context.Cause(lease.Context())); lost.Reason != sqllock.LostSession {
 			e.Errorf("the reason is: %s", lost.Reason)
 		}
@@ -275,12 +275,12 @@ func testSessionTokens(e *env) {
 // wantRefusedPool checks that a constructor refuses a pool before any SQL.
 func (e *env) wantRefusedPool(conns int) {
 	e.Helper()
-	db, tap := e.open(e.source(), conns)
+	db, recorder := e.open(e.source(), conns)
 	l, err := e.h.New(e.ctx(), db, nil)
 	if l != nil || !errors.Is(err, sqllock.ErrInvalidOption) || !strings.Contains(err.Error(), "3") {
 		e.Errorf("a pool of %d connections: want ErrInvalidOption that says how many it takes, got %v, %v", conns, l, err)
 	}
-	if n := tap.statements.Load(); n != 0 {
+	if n := recorder.statements.Load(); n != 0 {
 		e.Errorf("%d statements were sent", n)
 	}
 }

@@ -14,13 +14,13 @@ import (
 
 // sessionConnPromises are about the connections of modes that keep locks in sessions.
 var sessionConnPromises = []promise{
-	{sentence: "however many names are held and waited for, a Locker stays within its connections", test: testSessionConns, needs: needSessions, alone: true},
+	{sentence: "however many names are held and waited for, a Locker stays within its connections", test: testSessionConns, needs: needSessions, quiet: true},
 	{sentence: "of a pool of five the application gets a connection at once while names are held and waited for", test: testSessionPoolOfFive, needs: needSessions},
 	{sentence: "a pool of one or two connections is refused before any SQL", test: testSessionSmallPool, needs: needSessions},
 	{sentence: "Close leaves no lock behind on a connection of the pool", test: testSessionClose, needs: needSessions},
-	{sentence: "what is lost by MaxHold leaves no lock behind on a connection of the pool", test: testSessionMaxHold, needs: needSessions},
-	{sentence: "fifty Lockers that come and go leave no connection and no goroutine", test: testSessionLeak, needs: needSessions, alone: true},
-	{sentence: "hundreds of leases of one session, or one for each connection, are all kept alive", test: testSessionMany, needs: needSessions, alone: true},
+	{sentence: "what is lost by MaxHold leaves no lock behind on a connection of the pool", test: testSessionMaximumTerm, needs: needSessions},
+	{sentence: "fifty Lockers that come and go leave no connection and no goroutine", test: testSessionLeak, needs: needSessions, quiet: true},
+	{sentence: "hundreds of leases of one session, or one for each connection, are all kept alive", test: testSessionMany, needs: needSessions, quiet: true},
 }
 
 // most returns, from when it is called, the most connections of a pool that were in
@@ -62,7 +62,7 @@ func testSessionConns(e *env) {
 	for range waited {
 		theirs = append(theirs, e.lock(holder, e.name("waited for")))
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*timeLimit)
 	defer cancel()
 	errs := make(chan error, callers)
 	for i := range callers {
@@ -82,7 +82,7 @@ func testSessionConns(e *env) {
 		e.unlock(lease)
 	}
 	for range callers {
-		if err := receiveWithin(e, errs, 3*patience, "Do returns"); err != nil {
+		if err := receiveWithin(e, errs, 3*timeLimit, "Do returns"); err != nil {
 			e.Errorf("Do: %v", err)
 		}
 	}
@@ -160,7 +160,7 @@ func testSessionClose(e *env) {
 	}
 	e.eventually(ttl+2*time.Second, "every connection is back", func() bool { return db.Stats().InUse == 0 })
 	for _, name := range names { // a server notices a moment later that a connection was closed
-		e.wantFree(other, name, patience)
+		e.wantFree(other, name, timeLimit)
 	}
 
 	l = e.looseLocker(db, &Options{TTL: ttl})
@@ -178,14 +178,14 @@ func testSessionClose(e *env) {
 	}
 }
 
-func testSessionMaxHold(e *env) {
+func testSessionMaximumTerm(e *env) {
 	db, _ := e.open(e.source(), poolSize)
 	other := e.locker(&Options{TTL: long})
 	l := e.lockerOn(db, &Options{TTL: long})
 	lease := e.lock(l, e.name("k"), sqllock.MaxHold(e.ttl(2*time.Second)))
 	beside := e.lock(l, e.name("beside"))
 	receive(e, lease.Context().Done(), "the hold is over")
-	e.wantFree(other, lease.Name(), toldWithin) // though nobody has unlocked it
+	e.wantFree(other, lease.Name(), lossReportedWithin) // though nobody has unlocked it
 	if lost := e.wantLost("Unlock", lease.Unlock(e.ctx())); lost.Reason != sqllock.LostMaxHold {
 		e.Errorf("the reason is: %s", lost.Reason)
 	}
@@ -212,29 +212,29 @@ func testSessionLeak(e *env) {
 		e.Errorf("%d connections are open, %d of them in use", s.OpenConnections, s.InUse)
 	}
 	_ = db.Close()
-	e.eventually(patience, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
+	e.eventually(timeLimit, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
 }
 
 func testSessionMany(e *env) {
 	n := 500
 	if e.h.Sessions.Alone {
-		n = roomy - 10
+		n = largePool - 10
 	}
-	db, tap := e.open(e.source(), e.roomy())
+	db, recorder := e.open(e.source(), e.poolLimit())
 	ttl := e.ttl(5 * time.Second)
 	l := e.lockerOn(db, &Options{TTL: ttl})
 	before := runtime.NumGoroutine()
 	leases := e.lockMany(l, n)
 	if !e.h.Sessions.Alone {
-		e.eventually(patience, "there is no more than a handful of goroutines", func() bool {
+		e.eventually(timeLimit, "there is no more than a handful of goroutines", func() bool {
 			return runtime.NumGoroutine() <= before+20
 		})
 	}
 	time.Sleep(2 * time.Second) // until all are renewed together
 	const seconds = 3
-	was, inUse := tap.statements.Load(), most(db)
+	was, inUse := recorder.statements.Load(), most(db)
 	time.Sleep(seconds * time.Second)
-	sent, used := tap.statements.Load()-was, inUse()
+	sent, used := recorder.statements.Load()-was, inUse()
 	sessions := 1
 	if e.h.Sessions.Alone {
 		sessions = len(leases)

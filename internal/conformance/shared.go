@@ -22,7 +22,7 @@ var sharedPromises = []promise{
 	{sentence: "ForceUnlock takes a name from all of its readers, and each is told", test: testForceReaders, needs: needLeases},
 	{sentence: "all readers of a session that ends are lost, and a writer gets in at once", test: testReadersSession, needs: needSessions},
 	{sentence: "Inspect and List say how many readers there are", test: testInspectReaders},
-	{sentence: "readers and writers at random: never a writer beside anybody, and tokens rise from term to term", test: testMixedCrowd, alone: true},
+	{sentence: "readers and writers at random: never a writer beside anybody, and tokens rise from term to term", test: testReaderWriterContention, quiet: true},
 }
 
 // rlock shares a name that is free or shared, or becomes so soon.
@@ -92,11 +92,11 @@ func testReaders(e *env) {
 		e.wantError("the cause", context.Cause(lease.Context()), sqllock.ErrUnlocked)
 		e.wantError("second Unlock", lease.Unlock(e.ctx()), sqllock.ErrNotHeld)
 	}
-	alone := e.try(b, name)
-	if alone.Shared() {
+	writer := e.try(b, name)
+	if writer.Shared() {
 		e.Error("the lease of a writer says that it is shared")
 	}
-	e.unlock(alone)
+	e.unlock(writer)
 }
 
 func testReadersAndWriters(e *env) {
@@ -189,8 +189,6 @@ func testSharedTokens(e *env) {
 		last = top
 	}
 }
-
-// What becomes of readers, each for itself. The promises stand in shared.go.
 
 func testReaderRenewed(e *env) {
 	ttl := e.ttl(2 * time.Second)
@@ -345,7 +343,7 @@ func testReadersSession(e *env) {
 		e.wantLost("Unlock", lease.Unlock(e.ctx()))
 	}
 	if took := time.Since(killed); took > 5*time.Second {
-		e.Errorf("the loss was told %v after the sessions had ended", took)
+		e.Errorf("the loss was reported %v after the sessions had ended", took)
 	}
 	e.live(writer)
 	e.unlock(writer)
@@ -358,11 +356,11 @@ func testInspectReaders(e *env) {
 	readers := []*sqllock.Lease{e.rlock(a, name), e.rlock(a, name), e.rlock(b, name)}
 	for i, lease := range readers {
 		if known := e.readersKnown(len(readers) - i); known > 0 {
-			e.eventually(patience, fmt.Sprintf("Inspect says that there are %d readers", known), func() bool {
+			e.eventually(timeLimit, fmt.Sprintf("Inspect says that there are %d readers", known), func() bool {
 				info := e.inspect(a, name)
 				return info.Readers == known && info.State == sqllock.StateHeld && info.Owner == "" && info.Label == ""
 			})
-			e.eventually(patience, "List says so too", func() bool { // which may hear of the name later
+			e.eventually(timeLimit, "List says so too", func() bool { // which may hear of the name later
 				listed := e.listed(b, name)
 				return listed != nil && listed.Readers == known && listed.State == sqllock.StateHeld
 			})

@@ -20,7 +20,7 @@ type Table struct {
 	// that Unpin ends. It may change nothing.
 	Pin   func(ctx context.Context, conn *sql.Conn, name string) error
 	Unpin func(ctx context.Context, conn *sql.Conn) error
-	// Waiters is how many tickets there are for a name.
+	// Waiters is how many claims there are for a name.
 	Waiters func(ctx context.Context, db *sql.DB, name string) (int, error)
 	// LocksRows says that Pin leaves other rows alone.
 	LocksRows bool

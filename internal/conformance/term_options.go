@@ -12,28 +12,28 @@ import (
 )
 
 // holdPromises are about the options of a hold, pair by pair.
-var holdPromises = []promise{
-	{sentence: "options of a term that make no sense are refused before any SQL", test: testInvalidHold},
-	{sentence: "MinHold keeps the name after an Unlock until it is over, and says until when", test: testMinHold},
-	{sentence: "of a fast job on many nodes MinHold lets one run", test: testMinHoldOnce},
-	{sentence: "TTL and MinHold: a holder that crashes keeps the name for the longer of them", test: testMinHoldCrash, needs: needTable},
-	{sentence: "MinHold: the name of a session that was ended is kept until it is over", test: testMinHoldSession, needs: needSessions},
-	{sentence: "TTL and MaxHold: a renewed lease ends with MaxHold, its holder is told, and the next one gets the name", test: testMaxHold},
+var termOptionPromises = []promise{
+	{sentence: "options of a term that make no sense are refused before any SQL", test: testInvalidTermOptions},
+	{sentence: "MinHold keeps the name after an Unlock until it is over, and says until when", test: testMinimumTerm},
+	{sentence: "of a fast job on many nodes MinHold lets one run", test: testMinimumTermOnce},
+	{sentence: "TTL and MinHold: a holder that crashes keeps the name for the longer of them", test: testMinimumTermCrash, needs: needTable},
+	{sentence: "MinHold: the name of a session that was ended is kept until it is over", test: testMinimumTermSession, needs: needSessions},
+	{sentence: "TTL and MaxHold: a renewed lease ends with MaxHold, its holder is told, and the next one gets the name", test: testMaximumTerm},
 	{sentence: "TTL and LockDelay: the row is kept for both, the holder trusts the TTL", test: testLockDelay, needs: needTable},
 	{sentence: "LockDelay: after an Unlock in time the name is free at once", test: testLockDelayUnlock},
 	{sentence: "LockDelay: after a loss and an Unlock the name is kept all the same", test: testLockDelayLost},
-	{sentence: "MinHold and MaxHold: the holder is told at the one, the name is kept until the other", test: testMinMaxHold},
-	{sentence: "MinHold and LockDelay: the delay is for a crash, not for an Unlock", test: testMinHoldDelay},
-	{sentence: "MaxHold and LockDelay: the delay begins when the term is over, Unlock or not", test: testMaxHoldDelay},
-	{sentence: "Wait, Tries and TryLock take a name that is kept for one that is held", test: testWaitForMinHold},
-	{sentence: "a re-entry leaves the options of the lease as they are", test: testHoldReentry},
+	{sentence: "MinHold and MaxHold: the holder is told at the one, the name is kept until the other", test: testMinimumAndMaximumTerm},
+	{sentence: "MinHold and LockDelay: the delay is for a crash, not for an Unlock", test: testMinimumTermAndLockDelay},
+	{sentence: "MaxHold and LockDelay: the delay begins when the term is over, Unlock or not", test: testMaximumTermAndLockDelay},
+	{sentence: "Wait, Tries and TryLock take a name that is kept for one that is held", test: testWaitForMinimumTerm},
+	{sentence: "a re-entry leaves the options of the lease as they are", test: testReentryKeepsTermOptions},
 	{sentence: "a value is shown as long as the row names its holder", test: testValue},
 	{sentence: "values of any bytes up to 64 KiB come back as they were", test: testValueBytes},
 }
 
-func testInvalidHold(e *env) {
-	l, _, tap := e.unused()
-	before := tap.statements.Load()
+func testInvalidTermOptions(e *env) {
+	l, _, recorder := e.unused()
+	before := recorder.statements.Load()
 	for what, opt := range map[string]sqllock.LockOption{
 		"MinHold below 0": sqllock.MinHold(-1), "MinHold over a day": sqllock.MinHold(24*time.Hour + 1),
 		"MaxHold 0": sqllock.MaxHold(0), "MaxHold below 0": sqllock.MaxHold(-time.Second), "MaxHold too short": sqllock.MaxHold(100*time.Millisecond - 1),
@@ -44,16 +44,16 @@ func testInvalidHold(e *env) {
 			e.wantError(call+" with "+what, f(e.ctx(), l, "k", opt), sqllock.ErrInvalidOption)
 		}
 	}
-	if n := tap.statements.Load() - before; n != 0 {
+	if n := recorder.statements.Load() - before; n != 0 {
 		e.Errorf("%d statements were sent", n)
 	}
 }
 
-func testMinHold(e *env) {
+func testMinimumTerm(e *env) {
 	a, b := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
 	name := e.name("k")
 	minHold := e.ttl(2 * time.Second)
-	asked := time.Now()
+	requested := time.Now()
 	lease := e.lock(a, name, sqllock.MinHold(minHold))
 	e.unlock(lease)
 	for what, l := range map[string]*sqllock.Locker{"the same Locker": a, "another": b} {
@@ -62,7 +62,7 @@ func testMinHold(e *env) {
 		}
 	}
 	next := e.lock(b, name)
-	if took := time.Since(asked); took < minHold {
+	if took := time.Since(requested); took < minHold {
 		e.Errorf("the next one got the name after %v, before %v were over", took, minHold)
 	}
 	if next.Token() <= lease.Token() {
@@ -72,7 +72,7 @@ func testMinHold(e *env) {
 	e.unlock(e.try(a, name)) // of the next one nobody has asked for a minimum
 }
 
-func testMinHoldOnce(e *env) {
+func testMinimumTermOnce(e *env) {
 	name := e.name("job")
 	var ran atomic.Int32
 	done := make(chan error)
@@ -111,7 +111,7 @@ func (e *env) wantKept(name string, want time.Duration) {
 	}
 }
 
-func testMinHoldCrash(e *env) {
+func testMinimumTermCrash(e *env) {
 	l := e.locker(&Options{TTL: long})
 	shorter, longer := e.name("shorter"), e.name("longer")
 	crashing := e.looseLocker(e.handle(), &Options{TTL: long})
@@ -125,15 +125,15 @@ func testMinHoldCrash(e *env) {
 	e.wantKept(longer, 2*long)
 	e.wantHeld(l, longer)
 	e.expire(longer)
-	e.wantFree(l, longer, patience)
+	e.wantFree(l, longer, timeLimit)
 }
 
-func testMinHoldSession(e *env) {
+func testMinimumTermSession(e *env) {
 	e.losable()
 	l := e.locker(&Options{TTL: long})
 	crashing := e.looseLocker(e.handle(), &Options{TTL: long})
 	const minHold = 3 * time.Second
-	asked := time.Now()
+	requested := time.Now()
 	lease := e.lock(crashing, e.name("k"), sqllock.MinHold(minHold))
 	e.crash(crashing, lease)
 	e.warm(l)
@@ -141,13 +141,13 @@ func testMinHoldSession(e *env) {
 		e.Errorf("the HeldError is %+v", held)
 	}
 	next := e.lock(l, lease.Name())
-	if took := time.Since(asked); took < minHold {
+	if took := time.Since(requested); took < minHold {
 		e.Errorf("the next one got the name %v after the grant, before %v were over", took, minHold)
 	}
 	e.unlock(next)
 }
 
-func testMaxHold(e *env) {
+func testMaximumTerm(e *env) {
 	ttl := e.ttl(2 * time.Second)
 	l, other := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: long})
 	name := e.name("k")
@@ -156,7 +156,7 @@ func testMaxHold(e *env) {
 	lease := e.lock(l, name, sqllock.MaxHold(maxHold))
 	next := locking(e.ctx(), other, name)
 	<-lease.Context().Done()
-	if held := time.Since(before); held < maxHold-ttl/10-50*time.Millisecond || held > maxHold+patience/4 {
+	if held := time.Since(before); held < maxHold-ttl/10-50*time.Millisecond || held > maxHold+timeLimit/4 {
 		e.Errorf("the holder was told after %v, with a MaxHold of %v", held, maxHold)
 	}
 	if lost := e.wantLost("the context", context.Cause(lease.Context())); lost.Reason != sqllock.LostMaxHold {
@@ -179,7 +179,7 @@ func testLockDelay(e *env) {
 		e.Errorf("the holder trusts %v of a TTL of %v", left, ttl)
 	}
 	e.wantKept(lease.Name(), ttl+time.Hour)
-	e.eventually(patience, "a renewal keeps the delay", func() bool { return e.kept(lease.Name()) > ttl+time.Hour+ttl/4 })
+	e.eventually(timeLimit, "a renewal keeps the delay", func() bool { return e.kept(lease.Name()) > ttl+time.Hour+ttl/4 })
 	if left := lease.Remaining(); left > ttl {
 		e.Errorf("after a renewal the holder trusts %v of a TTL of %v", left, ttl)
 	}
@@ -212,7 +212,7 @@ func testLockDelayLost(e *env) {
 	e.wantHeld(other, lease.Name())
 }
 
-func testMinMaxHold(e *env) {
+func testMinimumAndMaximumTerm(e *env) {
 	l, other := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
 	name := e.name("k")
 	maxHold := e.ttl(500 * time.Millisecond)
@@ -230,7 +230,7 @@ func testMinMaxHold(e *env) {
 	e.unlock(next)
 }
 
-func testMinHoldDelay(e *env) {
+func testMinimumTermAndLockDelay(e *env) {
 	l := e.locker(&Options{TTL: long})
 	unlocked, crashed := e.name("unlocked"), e.name("crashed")
 	e.unlock(e.lock(l, unlocked, sqllock.MinHold(time.Second), sqllock.LockDelay(time.Hour)))
@@ -245,7 +245,7 @@ func testMinHoldDelay(e *env) {
 	e.wantKept(crashed, 2*long+time.Hour)
 }
 
-func testMaxHoldDelay(e *env) {
+func testMaximumTermAndLockDelay(e *env) {
 	l, other := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
 	name := e.name("k")
 	maxHold, delay := e.ttl(300*time.Millisecond), e.ttl(2*time.Second)
@@ -260,7 +260,7 @@ func testMaxHoldDelay(e *env) {
 	e.unlock(next)
 }
 
-func testWaitForMinHold(e *env) {
+func testWaitForMinimumTerm(e *env) {
 	a, b := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
 	name := e.name("k")
 	e.unlock(e.lock(a, name, sqllock.MinHold(time.Hour)))
@@ -278,7 +278,7 @@ func testWaitForMinHold(e *env) {
 	e.unlock(e.lock(b, name)) // the last request of a wait may just end
 }
 
-func testHoldReentry(e *env) {
+func testReentryKeepsTermOptions(e *env) {
 	l := e.locker(&Options{TTL: long})
 	outer := e.lock(l, e.name("k"), sqllock.Value([]byte("outer")))
 	opts := []sqllock.LockOption{sqllock.MaxHold(100 * time.Millisecond), sqllock.LockDelay(time.Hour),

@@ -21,7 +21,7 @@ var txPromises = []promise{
 	{sentence: "transactions that read, wait and write under LockTx lose no update", test: testTxCounter, needs: needTransactions},
 	{sentence: "LockTx needs no connection besides that of the transaction", test: testTxPool, needs: needTransactions},
 	{sentence: "transactions that use up the pool go on after the connection that the Locker keeps has died", test: testTxKeptDies, needs: needTransactions | needSessions},
-	{sentence: "LockTx waits until a MinHold is over", test: testTxMinHold, needs: needTransactions},
+	{sentence: "LockTx waits until a MinHold is over", test: testTxMinimumTerm, needs: needTransactions},
 	{sentence: "Close leaves a transaction its lock", test: testTxClose, needs: needTransactions},
 	{sentence: "LockTx in a finished transaction, in none or in one of another database is an error that locks nothing", test: testTxRefused, needs: needTransactions},
 }
@@ -252,7 +252,7 @@ func testTxCounter(e *env) {
 			return err
 		}
 		defer func() { _ = tx.Rollback() }()
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), timeLimit)
 		defer cancel()
 		if _, err := l.LockTx(ctx, tx, name); err != nil {
 			return err
@@ -309,7 +309,7 @@ func testTxPool(e *env) {
 		e.wantHeld(other, names[i])
 	}
 	e.wantHeldTx("TryLockTx", l, txs[0], names[1])
-	if took := time.Since(start); took > patience/4 {
+	if took := time.Since(start); took > timeLimit/4 {
 		e.Errorf("it took %v", took)
 	}
 	for _, tx := range txs {
@@ -338,7 +338,7 @@ func testTxKeptDies(e *env) {
 	if n := db.Stats().InUse; n != conns {
 		e.Fatalf("%d connections are in use", n)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeLimit)
 	defer cancel()
 	locked, start := make(chan error, callers), make(chan struct{})
 	for i := range callers {
@@ -354,11 +354,11 @@ func testTxKeptDies(e *env) {
 			locked <- lockedTx(ctx, db, l, tx, name)
 		}()
 	}
-	e.eventually(patience, "all others wait for the pool", func() bool { return db.Stats().WaitCount >= callers-conns+1 })
+	e.eventually(timeLimit, "all others wait for the pool", func() bool { return db.Stats().WaitCount >= callers-conns+1 })
 	close(start)
 	began := time.Now()
 	for i := range callers {
-		if err := receiveWithin(e, locked, patience, "a transaction gets its name"); err != nil {
+		if err := receiveWithin(e, locked, timeLimit, "a transaction gets its name"); err != nil {
 			e.Fatal(err)
 		}
 		if took := time.Since(began); i == 0 && took > soon {
@@ -396,7 +396,7 @@ func lockedTx(ctx context.Context, db *sql.DB, l *sqllock.Locker, tx *sql.Tx, na
 	}
 }
 
-func testTxMinHold(e *env) {
+func testTxMinimumTerm(e *env) {
 	l, other := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
 	minHold := e.ttl(2 * time.Second)
 	name := e.name("k")
@@ -450,7 +450,7 @@ func testTxRefused(e *env) {
 		e.wantError(call+" in none", err, sqllock.ErrInvalidOption)
 		start := time.Now()
 		_, err = f(l, e.ctx(), finished, name)
-		if err == nil || errors.Is(err, sqllock.ErrHeld) || errors.Is(err, context.DeadlineExceeded) || time.Since(start) > patience/2 {
+		if err == nil || errors.Is(err, sqllock.ErrHeld) || errors.Is(err, context.DeadlineExceeded) || time.Since(start) > timeLimit/2 {
 			e.Errorf("%s in a finished transaction: %v after %v", call, err, time.Since(start))
 		}
 		tx, err := foreign.BeginTx(e.ctx(), nil)

@@ -45,7 +45,7 @@ func testTxKilled(e *env) {
 		}
 		killed := time.Now()
 		if i == 1 { // the next one is another child
-			e.eventually(patience, "the name is free", func() bool {
+			e.eventually(timeLimit, "the name is free", func() bool {
 				tx := e.begin(sql.LevelDefault)
 				defer func() { _ = tx.Rollback() }()
 				token, err := l.TryLockTx(e.ctx(), tx, name)
@@ -58,7 +58,7 @@ func testTxKilled(e *env) {
 			continue
 		}
 		lease := e.lock(l, name)
-		if took := time.Since(killed); took > patience/2 { // the TTL is long: the server has seen the connection close
+		if took := time.Since(killed); took > timeLimit/2 { // the TTL is long: the server has seen the connection close
 			e.Errorf("the name was free %v after the kill", took)
 		}
 		if lease.Token() <= last {

@@ -104,7 +104,7 @@ func testLockReplyLost(e *env) {
 		e.live(lease)
 		e.wantHeld(other, name)
 		e.unlock(lease)
-		e.wantFree(other, name, patience/2)
+		e.wantFree(other, name, timeLimit/2)
 		return seen.Load()
 	})
 }
@@ -124,7 +124,7 @@ func testLockRepliesLost(e *env) {
 			return 0
 		}
 		e.wantError("Lock", err, context.DeadlineExceeded)
-		e.wantFree(other, name, patience/2)
+		e.wantFree(other, name, timeLimit/2)
 		e.unlock(e.lock(l, name))
 		return min(seen.Load(), 3) // it repeats itself
 	})
@@ -146,7 +146,7 @@ func testTryLockReplyLost(e *env) {
 		case errors.Is(err, sqllock.ErrHeld):
 			e.Errorf("TryLock of a free name: %v", err)
 		}
-		e.wantFree(other, name, patience/2)
+		e.wantFree(other, name, timeLimit/2)
 		return seen.Load()
 	})
 }
@@ -164,7 +164,7 @@ func testUnlockReplyLost(e *env) {
 		if !e.inSessions() && errors.Is(err, sqllock.ErrLost) || errors.Is(err, sqllock.ErrNotHeld) {
 			e.Errorf("Unlock says what is not so: %v", err)
 		}
-		e.wantFree(other, name, patience/2)
+		e.wantFree(other, name, timeLimit/2)
 		e.wantError("second Unlock", lease.Unlock(e.ctx()), sqllock.ErrNotHeld)
 		return seen.Load()
 	})
@@ -217,7 +217,7 @@ func testLatePacket(e *env) {
 		if !frozen.Load() {
 			e.Error("nothing was frozen")
 		}
-		e.wantFree(other, name, patience)
+		e.wantFree(other, name, timeLimit)
 		time.Sleep(500 * time.Millisecond) // and it stays free
 		e.unlock(e.try(other, name))
 		e.unlock(e.lock(l, e.name("for new connections"))) // which may take a while
@@ -249,7 +249,7 @@ func testLateDuplicate(e *env) {
 		e.unlock(lease)
 		close(thaw)
 		time.Sleep(100 * time.Millisecond) // it arrives
-		e.wantFree(other, name, patience/2)
+		e.wantFree(other, name, timeLimit/2)
 		e.unlock(e.lock(l, name))
 		if e.inSessions() { // each takes a TTL
 			return min(seen.Load(), 2)

@@ -19,11 +19,11 @@ var upgradePromises = []promise{
 }
 
 func testSharedReentry(e *env) {
-	db, tap := e.open(e.source(), poolSize)
+	db, recorder := e.open(e.source(), poolSize)
 	l, other := e.lockerOn(db, &Options{TTL: long}), e.locker(&Options{TTL: long})
 	ctx := sqllock.WithOwner(e.ctx(), "job-7")
 	outer := e.rlockWith(ctx, l, e.name("k"))
-	before := tap.statements.Load()
+	before := recorder.statements.Load()
 	var inner []*sqllock.Lease
 	for _, ctx := range []context.Context{outer.Context(), ctx} {
 		inner = append(inner, e.rlockWith(ctx, l, outer.Name()))
@@ -34,7 +34,7 @@ func testSharedReentry(e *env) {
 		}
 		inner = append(inner, lease)
 	}
-	if n := tap.statements.Load() - before; n != 0 {
+	if n := recorder.statements.Load() - before; n != 0 {
 		e.Errorf("re-entering sent %d statements", n)
 	}
 	for _, lease := range append(inner, outer) {
@@ -88,24 +88,24 @@ func testReentryPastWriter(e *env) {
 }
 
 func testUpgrade(e *env) {
-	db, tap := e.open(e.source(), poolSize)
+	db, recorder := e.open(e.source(), poolSize)
 	l, other := e.lockerOn(db, &Options{TTL: long}), e.locker(&Options{TTL: long})
 	ctx := sqllock.WithOwner(e.ctx(), "job-7")
 	mine := e.rlockWith(ctx, l, e.name("k"))
 	theirs := e.rlock(other, mine.Name())
-	before := tap.statements.Load()
+	before := recorder.statements.Load()
 	for how, ctx := range map[string]context.Context{"by context": sqllock.WithOwner(mine.Context(), "another"), "by owner": ctx} {
-		for _, call := range alone {
+		for _, call := range exclusiveCalls {
 			e.wantError(call+" "+how, calls[call](ctx, l, mine.Name()), sqllock.ErrUpgrade)
 		}
 	}
-	if n := tap.statements.Load() - before; n != 0 {
+	if n := recorder.statements.Load() - before; n != 0 {
 		e.Errorf("%d statements were sent", n)
 	}
 	e.live(mine)
 	e.unlock(theirs) // nor if nobody else is in the way
 	e.wantError("Lock of the only reader", calls["Lock"](ctx, l, mine.Name()), sqllock.ErrUpgrade)
-	e.wantHeldWith(sqllock.WithoutOwner(mine.Context()), l, mine.Name()) // a stranger then, and it waits
+	e.wantHeldWith(sqllock.WithoutOwner(mine.Context()), l, mine.Name()) // another owner then, and it waits
 	e.live(mine)
 	e.unlock(mine)
 }
@@ -127,8 +127,8 @@ func testNoUpgrade(e *env) {
 }
 
 func testSharedOptions(e *env) {
-	l, _, tap := e.unused()
-	before := tap.statements.Load()
+	l, _, recorder := e.unused()
+	before := recorder.statements.Load()
 	options := map[string]sqllock.LockOption{"MinHold": sqllock.MinHold(time.Second), "Value": sqllock.Value([]byte("v"))}
 	if e.inSessions() {
 		options["LockDelay"] = sqllock.LockDelay(time.Second)
@@ -138,7 +138,7 @@ func testSharedOptions(e *env) {
 			e.wantError(call+" with "+what, calls[call](e.ctx(), l, "k", opt), sqllock.ErrInvalidOption)
 		}
 	}
-	if n := tap.statements.Load() - before; n != 0 {
+	if n := recorder.statements.Load() - before; n != 0 {
 		e.Errorf("%d statements were sent", n)
 	}
 }

@@ -10,11 +10,11 @@ import (
 
 var waitPromises = []promise{
 	{sentence: "waiters of one process are served in the order in which they came", test: testWaitersInOrder},
-	{sentence: "however many wait in a process, one of them asks the database", test: testOneContender, alone: true},
-	{sentence: "a waiter for a name that its own process holds does not poll", test: testNoContender, alone: true},
+	{sentence: "however many wait in a process, one of them asks the database", test: testOneContender, quiet: true},
+	{sentence: "a waiter for a name that its own process holds does not poll", test: testNoContender, quiet: true},
 	{sentence: "a waiter that polls rarely looks when the holder's lease expires", test: testLookAtExpiry, needs: needLeases},
 	{sentence: "a waiter gets in although another waiter of its process gave up", test: testWaiterGivesUp},
-	{sentence: "every waiter is served in the end, across Lockers", test: testAllServed},
+	{sentence: "every waiter is served in the end, across Lockers", test: testAllGranted},
 }
 
 func testWaitersInOrder(e *env) {
@@ -65,14 +65,14 @@ func testOneContender(e *env) {
 
 // testNoContender is testOneContender with the holder in the same Locker.
 func testNoContender(e *env) {
-	db, tap := e.open(e.source(), poolSize)
+	db, recorder := e.open(e.source(), poolSize)
 	l := e.lockerOn(db, &Options{TTL: long, RetryMin: 20 * time.Millisecond, RetryMax: 20 * time.Millisecond})
 	name := e.name("k")
 	lease := e.lock(l, name)
-	before := tap.statements.Load()
+	before := recorder.statements.Load()
 	waiting := locking(e.ctx(), l, name)
 	time.Sleep(500 * time.Millisecond)
-	if n := tap.statements.Load() - before; n > 18 { // to enter the line; a poll would take more
+	if n := recorder.statements.Load() - before; n > 18 { // to enter the queue; a poll would take more
 		e.Errorf("%d statements were sent", n)
 	}
 	e.unlock(lease)
@@ -83,7 +83,7 @@ func testNoContender(e *env) {
 // callers wait for a lease of another Locker.
 func (e *env) chatter(lease *sqllock.Lease, n int) int64 {
 	e.Helper()
-	db, tap := e.open(e.source(), poolSize)
+	db, recorder := e.open(e.source(), poolSize)
 	l := e.lockerOn(db, &Options{TTL: long, RetryMin: 50 * time.Millisecond, RetryMax: 50 * time.Millisecond})
 	ctx, cancel := context.WithCancel(context.Background())
 	var waiting []<-chan result
@@ -91,9 +91,9 @@ func (e *env) chatter(lease *sqllock.Lease, n int) int64 {
 		waiting = append(waiting, locking(ctx, l, lease.Name()))
 	}
 	time.Sleep(300 * time.Millisecond)
-	before := tap.statements.Load()
+	before := recorder.statements.Load()
 	time.Sleep(time.Second)
-	sent := tap.statements.Load() - before
+	sent := recorder.statements.Load() - before
 	cancel()
 	for _, ch := range waiting {
 		e.wantError("Lock", receive(e, ch, "a cancelled Lock returns").err, context.Canceled)
@@ -110,7 +110,7 @@ func testLookAtExpiry(e *env) {
 	left := first.Remaining()
 	start := time.Now()
 	e.abandon(crashing)
-	second := e.lock(rare, name) // fails after patience, long before the hour
+	second := e.lock(rare, name) // fails after timeLimit, long before the hour
 	took := time.Since(start)
 	if took < left-50*time.Millisecond {
 		e.Errorf("the name was taken after %v, when its holder could believe in it for %v", took, left)
@@ -150,7 +150,7 @@ func testWaiterGivesUp(e *env) {
 	}
 }
 
-func testAllServed(e *env) {
+func testAllGranted(e *env) {
 	name := e.name("k")
 	var served atomic.Int64
 	const lockers, each = 3, 5
