@@ -61,7 +61,7 @@ func measure(ctx context.Context, s settings, fleet *server.Fleet) error {
 		say("%s is in memory: nothing is durable there; choose another with -dir", s.dir)
 	}
 	b := &workload.Bench{Config: s.config, Fleet: fleet, Machine: &machine, Results: report.NewResults(), Say: say}
-	// What was measured before a failure is told all the same.
+	// Report the measurements that were made before a failure.
 	return errors.Join(work(ctx, s, b), b.Results.Write(s.out, machine))
 }
 
@@ -102,10 +102,7 @@ func parse(args []string) (settings, error) {
 			return s, fmt.Errorf("no workload is named %q; there are %s", name, strings.Join(names, ", "))
 		}
 	}
-	s.config = workload.Config{Rounds: 5, Round: 1200 * time.Millisecond, Callers: []int{1, 16, 64, 256, 1024}}
-	if *quick {
-		s.config = workload.Config{Rounds: 3, Round: 400 * time.Millisecond, Callers: []int{1, 256, 1024}, Quick: true}
-	}
+	s.config = defaultConfig(*quick)
 	if *rounds > 0 {
 		s.config.Rounds = *rounds
 	}
@@ -122,6 +119,14 @@ func parse(args []string) (settings, error) {
 	return s, err
 }
 
+func defaultConfig(quick bool) workload.Config {
+	if quick {
+		return workload.Config{Rounds: 3, Round: 400 * time.Millisecond, Callers: []int{1, 256, 1024}, Quick: true}
+	}
+	return workload.Config{Rounds: 5, Round: 1200 * time.Millisecond, Callers: []int{1, 16, 64, 256, 1024}}
+}
+
+// numbers parses a list with commas. It returns otherwise if text is empty.
 func numbers(text string, otherwise []int) ([]int, error) {
 	if text == "" {
 		return otherwise, nil

@@ -23,37 +23,43 @@ func (f *finder) inGo() error {
 		return nil
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.ImportSpec:
+		if _, ok := n.(*ast.ImportSpec); ok {
 			return false
-		case *ast.IfStmt:
-			f.negate(n.Cond, at)
-		case *ast.SwitchStmt:
-			f.negateCases(n, at)
-		case *ast.BinaryExpr:
-			f.operator(n, at)
-		case *ast.BlockStmt:
-			f.remove(n.List, at)
-		case *ast.CaseClause:
-			f.remove(n.Body, at)
-		case *ast.CommClause:
-			f.remove(n.Body, at)
-		case *ast.BasicLit:
-			if other, ok := map[string]string{"0": "1", "1": "0"}[n.Value]; ok {
-				f.add("constant", at(n.Pos()), at(n.End()), other)
-			}
-		case *ast.Ident:
-			if other, ok := map[string]string{"true": "false", "false": "true"}[n.Name]; ok {
-				f.add("bool", at(n.Pos()), at(n.End()), other)
-			}
-		case *ast.CallExpr:
-			f.extreme(n, at)
-		case *ast.ReturnStmt:
-			f.swallow(n, at)
 		}
+		f.inNode(n, at)
 		return true
 	})
 	return nil
+}
+
+// inNode finds the mutants of one node of the syntax tree.
+func (f *finder) inNode(n ast.Node, at func(token.Pos) int) {
+	switch n := n.(type) {
+	case *ast.IfStmt:
+		f.negate(n.Cond, at)
+	case *ast.SwitchStmt:
+		f.negateCases(n, at)
+	case *ast.BinaryExpr:
+		f.operator(n, at)
+	case *ast.BlockStmt:
+		f.remove(n.List, at)
+	case *ast.CaseClause:
+		f.remove(n.Body, at)
+	case *ast.CommClause:
+		f.remove(n.Body, at)
+	case *ast.BasicLit:
+		if other, ok := map[string]string{"0": "1", "1": "0"}[n.Value]; ok {
+			f.add("constant", at(n.Pos()), at(n.End()), other)
+		}
+	case *ast.Ident:
+		if other, ok := map[string]string{"true": "false", "false": "true"}[n.Name]; ok {
+			f.add("bool", at(n.Pos()), at(n.End()), other)
+		}
+	case *ast.CallExpr:
+		f.extreme(n, at)
+	case *ast.ReturnStmt:
+		f.swallow(n, at)
+	}
 }
 
 // negate turns a condition round. A comparison is left to operator.

@@ -1,8 +1,8 @@
 //go:build linux
 
 // Command mutants changes the library in small ways, one at a time, and shows which of
-// the ordinary tests notices each. What nobody notices is either no change at all, or
-// a test that is missing.
+// the ordinary tests notices each. If no test notices a change, either the change has no
+// effect or a test is missing.
 package main
 
 import (
@@ -24,81 +24,98 @@ func main() {
 	}
 }
 
-func run() error {
-	root := flag.String("root", ".", "directory of the library")
-	seed := flag.Uint64("seed", 1, "of the sample")
-	n := flag.Int("n", 150, "how many mutants to judge, the same number of each target")
-	only := flag.String("only", "", "the id of one mutant, to judge it alone")
-	target := flag.String("target", "", "regexp of the targets, "+targetNames()+"; all by default")
-	table := flag.Bool("table", false, "print what the report says, and judge none")
-	list := flag.Bool("list", false, "print all mutants in the order in which they are taken, and judge none")
-	resume := flag.Bool("resume", false, "take over what the report says already")
-	path := flag.String("report", "bin/mutants.jsonl", "file for the verdicts, a JSON object a line")
-	depth := flag.Int("stages", 3, "how many stages of tests to run; with -resume those that were left out are made up for")
-	shards := flag.Int("shards", 4, "into how many runs the tests of a driver are dealt, which take place at one time")
-	flag.Parse()
+// settings are the flags.
+type settings struct {
+	root, target, only, report string
+	seed                       uint64
+	n, depth, shards           int
+	table, list, resume        bool
+}
 
-	j := &runner{depth: *depth}
+func parse() (s settings) {
+	flag.StringVar(&s.root, "root", ".", "directory of the library")
+	flag.Uint64Var(&s.seed, "seed", 1, "of the sample")
+	flag.IntVar(&s.n, "n", 150, "how many mutants to judge, the same number of each target")
+	flag.StringVar(&s.only, "only", "", "the id of one mutant, to judge only that one")
+	flag.StringVar(&s.target, "target", "", "regexp of the targets, "+targetNames()+"; all by default")
+	flag.BoolVar(&s.table, "table", false, "print what the report says, and judge none")
+	flag.BoolVar(&s.list, "list", false, "print all mutants in the order of judging, and judge none")
+	flag.BoolVar(&s.resume, "resume", false, "keep the verdicts that the report has already")
+	flag.StringVar(&s.report, "report", "bin/mutants.jsonl", "file for the verdicts, a JSON object a line")
+	flag.IntVar(&s.depth, "stages", 3, "how many stages of tests to run; with -resume, those that were left out")
+	flag.IntVar(&s.shards, "shards", 4, "into how many concurrent runs the tests of a driver are divided")
+	flag.Parse()
+	return s
+}
+
+func run() error {
+	s := parse()
+	j := &runner{depth: s.depth}
 	var err error
-	if j.root, err = filepath.Abs(*root); err != nil {
+	if j.root, err = filepath.Abs(s.root); err != nil {
 		return err
 	}
-	pattern, err := regexp.Compile(*target)
+	pattern, err := regexp.Compile(s.target)
 	if err != nil {
 		return err
 	}
-	lists, err := sample(j.root, *seed, pattern)
+	lists, err := sample(j.root, s.seed, pattern)
 	if err != nil {
 		return err
 	}
-	if *table {
-		r := &report{path: *path}
+	r := &report{path: s.report}
+	switch {
+	case s.table:
 		err := r.load()
 		show(os.Stdout, r.latest())
 		return err
-	}
-	if *list {
-		for _, of := range lists {
-			for i := range of {
-				fmt.Printf("%s: %s\n", of[i].id(), of[i].change())
-			}
-		}
+	case s.list:
+		printMutants(lists)
 		return nil
 	}
-	if j.suites, err = newSuites(j.root, *shards); err != nil {
-		return err
-	}
-	if j.dir, err = os.MkdirTemp("", "sqllock-mutants-"); err != nil {
-		return err
+	if err := j.prepare(s.shards); err != nil {
+		return errors.Join(err, os.RemoveAll(j.dir))
 	}
 	defer func() { _ = os.RemoveAll(j.dir) }()
-	for _, dir := range []string{"healthy", "tmp"} {
-		err = errors.Join(err, os.Mkdir(filepath.Join(j.dir, dir), 0o755))
-	}
-	// Servers that the tests start run as somebody else.
-	if err = errors.Join(err, os.Chmod(j.dir, 0o755)); err != nil {
-		return err
-	}
-	j.healthy = &binaries{root: j.root, dir: filepath.Join(j.dir, "healthy"), temporary: filepath.Join(j.dir, "tmp"), built: make(map[string]string)}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := j.fit(ctx); err != nil {
 		return err
 	}
-	if *only != "" {
-		return j.one(ctx, lists, *only)
+	if s.only != "" {
+		return j.one(ctx, lists, s.only)
 	}
-	r := &report{path: *path}
-	if *resume {
-		err = r.load()
-	} else if err = os.Remove(*path); errors.Is(err, os.ErrNotExist) {
-		err = nil
-	}
-	if err != nil {
+	if err := r.begin(s.resume); err != nil {
 		return err
 	}
-	judged, err := j.all(ctx, lists, *n/len(targets), r)
+	judged, err := j.all(ctx, lists, s.n/len(targets), r)
 	show(os.Stdout, judged)
+	return err
+}
+
+func printMutants(lists [][]mutant) {
+	for _, of := range lists {
+		for i := range of {
+			fmt.Printf("%s: %s\n", of[i].id(), of[i].change())
+		}
+	}
+}
+
+// prepare lists the tests and makes the directory for binaries and temporary files.
+func (j *runner) prepare(shards int) (err error) {
+	if j.suites, err = newSuites(j.root, shards); err != nil {
+		return err
+	}
+	if j.dir, err = os.MkdirTemp("", "sqllock-mutants-"); err != nil {
+		return err
+	}
+	healthy, temporary := filepath.Join(j.dir, "healthy"), filepath.Join(j.dir, "tmp")
+	for _, dir := range []string{healthy, temporary} {
+		err = errors.Join(err, os.Mkdir(dir, 0o755))
+	}
+	// Servers that the tests start run as another user.
+	err = errors.Join(err, os.Chmod(j.dir, 0o755))
+	j.healthy = &binaries{root: j.root, dir: healthy, temporary: temporary, built: make(map[string]string)}
 	return err
 }
 

@@ -40,6 +40,17 @@ func (r *report) load() error {
 	return lines.Err()
 }
 
+// begin loads what an earlier run has found out, or removes it.
+func (r *report) begin(resume bool) error {
+	if resume {
+		return r.load()
+	}
+	if err := os.Remove(r.path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
 // known returns the last verdict on a mutant, or none.
 func (r *report) known(m *mutant) (v verdict) {
 	for _, x := range r.all {

@@ -136,17 +136,8 @@ func observe(r io.Reader, silence time.Duration, stop func()) (o observation) {
 		if m := began.FindStringSubmatch(line); m != nil {
 			o.open = append(o.open, m[1])
 		}
-		if m := ended.FindStringSubmatch(line); m != nil {
-			o.ran++
-			o.open = slices.DeleteFunc(o.open, func(name string) bool { return name == m[2] })
-			switch {
-			case m[1] != "FAIL":
-			case o.failed == "":
-				o.failed = m[2]
-				time.AfterFunc(time.Second, stop)
-			case strings.HasPrefix(m[2], o.failed+"/"): // after a panic those inside come later
-				o.failed = m[2]
-			}
+		if m := ended.FindStringSubmatch(line); m != nil && o.testEnded(m[2], m[1] == "FAIL") {
+			time.AfterFunc(time.Second, stop)
 		}
 		if m := broken.FindString(line); m != "" && o.died == "" {
 			if o.died = shorten(m); strings.Contains(m, "test timed out") {
@@ -156,6 +147,21 @@ func observe(r io.Reader, silence time.Duration, stop func()) (o observation) {
 	}
 	_, _ = io.Copy(io.Discard, r) // a line was too long
 	return o
+}
+
+// testEnded notes the end of a test. It reports whether that is the first failure.
+func (o *observation) testEnded(name string, failed bool) (first bool) {
+	o.ran++
+	o.open = slices.DeleteFunc(o.open, func(open string) bool { return open == name })
+	switch {
+	case !failed:
+	case o.failed == "":
+		o.failed = name
+		return true
+	case strings.HasPrefix(name, o.failed+"/"): // after a panic, subtests are reported later
+		o.failed = name
+	}
+	return false
 }
 
 // hanging is what is said of tests that go on for too long.

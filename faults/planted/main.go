@@ -46,7 +46,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	p := planter{seconds: *seconds}
+	p := &planter{seconds: *seconds}
 	if p.root, err = filepath.Abs(*root); err != nil {
 		return err
 	}
@@ -57,7 +57,17 @@ func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 
-	var outcomes []outcome
+	outcomes, err := p.plantAll(ctx, pattern)
+	show(outcomes)
+	if *reportFile != "" {
+		err = errors.Join(err, save(*reportFile, outcomes))
+	}
+	return err
+}
+
+// plantAll plants one bug after the other. The error names the bugs that were not
+// noticed, and those that could not be planted.
+func (p *planter) plantAll(ctx context.Context, pattern *regexp.Regexp) (outcomes []outcome, err error) {
 	var errs []error
 	for _, b := range bugs {
 		if !pattern.MatchString(b.name) {
@@ -74,11 +84,7 @@ func run() error {
 		fmt.Fprintf(os.Stderr, "planted: %s: %s, %.1f s\n", o.Bug, o.By, o.Seconds)
 		outcomes = append(outcomes, o)
 	}
-	show(outcomes)
-	if *reportFile != "" {
-		errs = append(errs, save(*reportFile, outcomes))
-	}
-	return errors.Join(errs...)
+	return outcomes, errors.Join(errs...)
 }
 
 func show(outcomes []outcome) {

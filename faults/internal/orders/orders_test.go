@@ -43,24 +43,26 @@ func obey() {
 		before := time.Now()
 		o.Reach("write")
 		if aimed != "" && o.Aimed() == "" {
-			fmt.Println("went on after", time.Since(before).Milliseconds())
+			fmt.Println("continued after", time.Since(before).Milliseconds())
 		}
 		time.Sleep(time.Millisecond)
 	}
 }
 
-func TestAProcessStopsInTheOperationThatItIsToldAndGoesOnThere(t *testing.T) {
+// startChild starts this program as a child, which the test ends. It returns the
+// child's input and the lines of its output.
+func startChild(t *testing.T) (cmd *exec.Cmd, in io.Writer, out *bufio.Scanner) {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(self)
+	cmd = exec.Command(self)
 	cmd.Env = append(os.Environ(), variable+"=1")
-	in, err := cmd.StdinPipe()
-	if err != nil {
+	if in, err = cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
-	out, err := cmd.StdoutPipe()
+	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,13 +70,17 @@ func TestAProcessStopsInTheOperationThatItIsToldAndGoesOnThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	printed := bufio.NewScanner(out)
-	say := func(order string) {
+	return cmd, in, bufio.NewScanner(stdout)
+}
+
+func TestProcessStopsInTheOrderedOperationAndContinuesThere(t *testing.T) {
+	cmd, in, out := startChild(t)
+	send := func(order string) {
 		if _, err := io.WriteString(in, order+"\n"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	say(orders.Aim("write", 10*time.Second))
+	send(orders.Aim("write", 10*time.Second))
 	for deadline := time.Now().Add(10 * time.Second); !stopped(t, cmd.Process.Pid); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("it did not stop")
@@ -86,15 +92,15 @@ func TestAProcessStopsInTheOperationThatItIsToldAndGoesOnThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	var ms int64
-	if !printed.Scan() {
-		t.Fatal("it said nothing")
+	if !out.Scan() {
+		t.Fatal("it printed nothing")
 	}
-	if _, err := fmt.Sscanf(printed.Text(), "went on after %d", &ms); err != nil || ms < pause.Milliseconds() {
-		t.Errorf("it said %q: it was not stopped in the operation", printed.Text())
+	if _, err := fmt.Sscanf(out.Text(), "continued after %d", &ms); err != nil || ms < pause.Milliseconds() {
+		t.Errorf("it printed %q: it was not stopped in the operation", out.Text())
 	}
-	say(orders.Stop())
-	if !printed.Scan() || printed.Text() != "ended" {
-		t.Errorf("told to end it said %q", printed.Text())
+	send(orders.Stop())
+	if !out.Scan() || out.Text() != "ended" {
+		t.Errorf("after the order to end it printed %q", out.Text())
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)

@@ -70,45 +70,54 @@ func start(t *testing.T, d *testdb.Database, reports chan<- report) *exec.Cmd {
 	return cmd
 }
 
-func TestOfThreeReplicasOneReportsEachSecondAndAnotherGoesOn(t *testing.T) {
+// observer reads the reports of all replicas.
+type observer struct {
+	t       *testing.T
+	reports chan report
+	seen    map[string]report // by time
+}
+
+// await waits for n reports in terms later than after, and returns the last of them. It
+// fails the test if two replicas report at the same time.
+func (o *observer) await(n int, after int64) (last report) {
+	o.t.Helper()
+	for deadline := time.After(30 * time.Second); n > 0; {
+		select {
+		case last = <-o.reports:
+		case <-deadline:
+			o.t.Fatalf("no reports in a term later than %d", after)
+		}
+		if r, ok := o.seen[last.time]; ok && r.pid != last.pid {
+			o.t.Errorf("the report of %s was written twice: %+v and %+v", last.time, r, last)
+		}
+		o.seen[last.time] = last
+		if last.term > after {
+			n--
+		}
+	}
+	return last
+}
+
+func TestOneOfThreeReplicasReportsAndAnotherContinuesAfterItsEnd(t *testing.T) {
 	for _, engine := range testdb.All() {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			d := testdb.New(t, engine)
-			reports := make(chan report, 1000)
+			o := &observer{t: t, reports: make(chan report, 1000), seen: make(map[string]report)}
 			replicas := make(map[int]*exec.Cmd)
 			for range 3 {
-				cmd := start(t, d, reports)
+				cmd := start(t, d, o.reports)
 				replicas[cmd.Process.Pid] = cmd
 			}
-			seen := make(map[string]report)
-			await := func(n int, after int64) (last report) {
-				t.Helper()
-				for deadline := time.After(30 * time.Second); n > 0; {
-					select {
-					case last = <-reports:
-					case <-deadline:
-						t.Fatalf("no reports in a term later than %d", after)
-					}
-					if r, ok := seen[last.time]; ok && r.pid != last.pid {
-						t.Errorf("the report of %s was written twice: %+v and %+v", last.time, r, last)
-					}
-					seen[last.time] = last
-					if last.term > after {
-						n--
-					}
-				}
-				return last
-			}
-			first := await(2, 0)
+			first := o.await(2, 0)
 			if err := replicas[first.pid].Process.Signal(os.Interrupt); err != nil {
 				t.Fatal(err)
 			}
-			second := await(2, first.term)
+			second := o.await(2, first.term)
 			if err := replicas[second.pid].Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
-			third := await(2, second.term)
+			third := o.await(2, second.term)
 			if first.pid == second.pid || second.pid == third.pid {
 				t.Errorf("%+v, %+v, %+v", first, second, third)
 			}
