@@ -21,13 +21,13 @@ func wantNoEngine(t *testing.T, host string, idleTimeout time.Duration) {
 	}
 }
 
-func TestAnEngineThatIsNotThereIsReportedAtOnce(t *testing.T) {
+func TestAMissingEngineIsReportedAtOnce(t *testing.T) {
 	wantNoEngine(t, "tcp://127.0.0.1:1", time.Minute)
 	wantNoEngine(t, "unix:///does/not/exist", time.Minute)
 	wantNoEngine(t, "nonsense", time.Minute)
 }
 
-func TestAnEngineThatDoesNotAnswerIsGivenUp(t *testing.T) {
+func TestAnEngineWithoutAnAnswerTimesOut(t *testing.T) {
 	l, err := net.Listen("tcp", localhost+":0") // nobody accepts
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +36,7 @@ func TestAnEngineThatDoesNotAnswerIsGivenUp(t *testing.T) {
 	wantNoEngine(t, "tcp://"+l.Addr().String(), 300*time.Millisecond)
 }
 
-func TestAnEngineElsewhereIsRefused(t *testing.T) {
+func TestARemoteEngineIsRefused(t *testing.T) {
 	for host, here := range map[string]bool{
 		"unix:///var/run/docker.sock":    true,
 		"npipe:////./pipe/docker_engine": true,

@@ -205,7 +205,7 @@ func TestAContainerThatAppearsDuringTheRemovalIsRemovedToo(t *testing.T) {
 	e.wantGone(t, 2)
 }
 
-func TestASignalEndsWhatTheCommandHasStartedAndLeft(t *testing.T) {
+func TestASignalEndsTheBackgroundProcessesOfTheCommand(t *testing.T) {
 	t.Parallel()
 	e := newFakeEngine(t)
 	e.serve(t)
@@ -218,7 +218,7 @@ func TestASignalEndsWhatTheCommandHasStartedAndLeft(t *testing.T) {
 	wantEnded(t, child)
 }
 
-func TestWhatCannotRunIsToldAndLeavesNothing(t *testing.T) {
+func TestACommandThatCannotRunIsReportedAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	e := newFakeEngine(t)
 	e.serve(t)

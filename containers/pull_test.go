@@ -51,7 +51,7 @@ func TestALocalImageIsNotPulled(t *testing.T) {
 	}
 }
 
-func TestAPullThatFailsTellsWhyAndWhatToDo(t *testing.T) {
+func TestAFailedPullReportsTheCauseAndTheRemedy(t *testing.T) {
 	const cause = "dial tcp: lookup registry: no such host"
 	for name, create := range map[string]http.HandlerFunc{
 		"before it begins": func(w http.ResponseWriter, _ *http.Request) {
@@ -74,14 +74,14 @@ func TestAPullThatFailsTellsWhyAndWhatToDo(t *testing.T) {
 	}
 }
 
-func TestAPullThatBringsNothingFails(t *testing.T) {
+func TestAPullWithoutAnImageFails(t *testing.T) {
 	t.Parallel()
 	e := newFakeEngine(t)
 	e.hasImages, e.create = false, func(http.ResponseWriter, *http.Request) {}
 	wantRefusal(t, ensure(t, e, time.Minute), "No such image")
 }
 
-func TestAPullWithoutProgressIsGivenUp(t *testing.T) {
+func TestAPullWithoutProgressTimesOut(t *testing.T) {
 	const idleTimeout = 300 * time.Millisecond
 	for name, c := range map[string]struct {
 		create http.HandlerFunc
@@ -109,7 +109,7 @@ func TestAPullWithoutProgressIsGivenUp(t *testing.T) {
 	}
 }
 
-func TestAPullThatMakesProgressMayTakeItsTime(t *testing.T) {
+func TestAPullWithProgressDoesNotTimeOut(t *testing.T) {
 	t.Parallel()
 	const idleTimeout = time.Second
 	e := newFakeEngine(t)

@@ -40,7 +40,7 @@ func TestTheEnvironmentChoosesServersAndImages(t *testing.T) {
 	}
 }
 
-func TestAChoiceThatCannotWorkIsRefused(t *testing.T) {
+func TestAnInvalidChoiceOfServersIsRefused(t *testing.T) {
 	for want, env := range map[string]map[string]string{
 		"leaves out all servers":                  {"SQLLOCK_POSTGRES_IMAGE": "none", "SQLLOCK_MYSQL_IMAGE": "none"},
 		`SQLLOCK_MYSQL_IMAGE="My SQL" is no name`: {"SQLLOCK_MYSQL_IMAGE": "My SQL"},
@@ -51,7 +51,7 @@ func TestAChoiceThatCannotWorkIsRefused(t *testing.T) {
 	}
 }
 
-func TestAddressesAreAsTheDriversReadThem(t *testing.T) {
+func TestAddressesHaveTheFormatOfTheDrivers(t *testing.T) {
 	p, err := pgx.ParseConfig(postgresAddress("127.0.0.1:4711", "secret"))
 	if err != nil {
 		t.Fatal(err)

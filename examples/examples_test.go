@@ -53,7 +53,7 @@ var examples = []struct {
 	},
 }
 
-func TestEachExampleIsRightWithTheLockAndWrongWithout(t *testing.T) {
+func TestEachExampleSucceedsWithTheLockAndFailsWithoutIt(t *testing.T) {
 	dir := build(t, "./...")
 	for _, engine := range testdb.All() {
 		for _, e := range examples {
@@ -72,7 +72,7 @@ func TestEachExampleIsRightWithTheLockAndWrongWithout(t *testing.T) {
 	}
 }
 
-func TestAnExampleThatCannotRunSaysSo(t *testing.T) {
+func TestAnExampleReportsWhyItCannotRun(t *testing.T) {
 	dir := build(t, "./mail")
 	d := testdb.New(t, testdb.SQLite)
 	for arg, want := range map[string]string{

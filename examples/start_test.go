@@ -59,7 +59,7 @@ func TestEachStartProgramTakesTheLockEachTimeWithAHigherToken(t *testing.T) {
 	}
 }
 
-func TestTheStartProgramsDifferInTheDatabaseOnly(t *testing.T) {
+func TestStartProgramsDifferOnlyInTheDatabase(t *testing.T) {
 	source := func(program string) string {
 		text, err := os.ReadFile(filepath.Join("start", program, "main.go"))
 		if err != nil {

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 }
 
 // SQLite needs nothing that must be installed.
-func TestPausedClientsHarmTheRegisterThatNothingProtectsAndNoOther(t *testing.T) {
+func TestPausedClientsHarmOnlyTheUnprotectedRegister(t *testing.T) {
 	for seed := range 15 {
 		c := paused(t, strconv.Itoa(seed))
 		if c.Acquisitions == 0 || c.HandOvers == 0 || c.Lost == 0 {
@@ -66,7 +66,7 @@ func paused(t *testing.T, seed string) counts {
 	return report.Cells[0]
 }
 
-func TestEachNemesisIsThereForEachPairOrSaysWhyNot(t *testing.T) {
+func TestEachNemesisAppliesToEachPairOrGivesAReason(t *testing.T) {
 	p, err := settings{}.plan()
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestEachNemesisIsThereForEachPairOrSaysWhyNot(t *testing.T) {
 	}
 }
 
-func TestTheShortListHasEachPairAndCellsThatExist(t *testing.T) {
+func TestTheShortListHasEachPairAndOnlyExistingCells(t *testing.T) {
 	p, err := settings{short: true}.plan()
 	if err != nil {
 		t.Fatal(err)

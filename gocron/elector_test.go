@@ -54,7 +54,7 @@ func leads(t *testing.T, e *gocronlock.Elector) {
 	})
 }
 
-func TestOfTwoElectorsOneLeadsAndTheOtherOnceThatIsClosed(t *testing.T) {
+func TestASecondElectorLeadsWhenTheFirstIsClosed(t *testing.T) {
 	each(t, func(t *testing.T, p pair, d *testdb.Database) {
 		o := sqllock.UniqueOptions{TTL: long, RetryMax: 50 * time.Millisecond}
 		first := newElector(t, newElection(t, newLocks(t, p, d, o)), gocronlock.Settle(0))
@@ -73,7 +73,7 @@ func TestOfTwoElectorsOneLeadsAndTheOtherOnceThatIsClosed(t *testing.T) {
 	})
 }
 
-func TestALeaderThatLosesItsTermSaysSoAndCampaignsAgain(t *testing.T) {
+func TestALeaderCampaignsAgainAfterALoss(t *testing.T) {
 	each(t, func(t *testing.T, p pair, d *testdb.Database) {
 		locks := newLocks(t, p, d, sqllock.UniqueOptions{TTL: long, RetryMax: 50 * time.Millisecond})
 		election := newElection(t, locks)
@@ -118,7 +118,7 @@ func TestANewLeaderStartsNoJobBeforeItHasSettled(t *testing.T) {
 	}
 }
 
-func TestAnElectorThatTheDatabaseRefusesSaysWhyAndTriesAgain(t *testing.T) {
+func TestAnElectorReportsDatabaseErrorsAndTriesAgain(t *testing.T) {
 	t.Parallel()
 	p := pair{unique, testdb.SQLite}
 	d := testdb.New(t, p.engine)
@@ -143,7 +143,7 @@ func TestAnElectorThatTheDatabaseRefusesSaysWhyAndTriesAgain(t *testing.T) {
 	leads(t, e)
 }
 
-func TestAnElectorWhoseLockerIsClosedSaysSo(t *testing.T) {
+func TestAnElectorReportsThatItsLockerIsClosed(t *testing.T) {
 	t.Parallel()
 	p := pair{unique, testdb.SQLite}
 	locks := newLocks(t, p, testdb.New(t, p.engine), sqllock.UniqueOptions{TTL: long})
@@ -188,7 +188,7 @@ func TestCloseOfAnElectorWaitsNoLongerThanItsContext(t *testing.T) {
 	closeElector(t, e)
 }
 
-func TestAnElectorThatIsClosedWithAContextThatHasEndedHandsOver(t *testing.T) {
+func TestCloseWithAnEndedContextHandsOver(t *testing.T) {
 	each(t, func(t *testing.T, p pair, d *testdb.Database) {
 		o := sqllock.UniqueOptions{TTL: long, RetryMax: 50 * time.Millisecond}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -212,7 +212,7 @@ func TestAnElectorThatIsClosedWithAContextThatHasEndedHandsOver(t *testing.T) {
 	})
 }
 
-func TestAnElectorRefusesNothing(t *testing.T) {
+func TestNilArgumentsAreRefused(t *testing.T) {
 	p := pair{unique, testdb.SQLite}
 	locks := newLocks(t, p, testdb.New(t, p.engine), sqllock.UniqueOptions{TTL: long})
 	var nobody context.Context

@@ -20,7 +20,7 @@ type faults struct{ kills, pauses, resigns int }
 // longVar is set in the environment for a long test: leaders end more often in it.
 const longVar = "SQLLOCK_TEST_LONG"
 
-func TestOfThreeSchedulersNeverTwoLeadAndEachTickRunsOnceHoweverLeadersEnd(t *testing.T) {
+func TestThreeSchedulersHaveOneLeaderAndRunEachTickOnce(t *testing.T) {
 	eachSerial(t, func(t *testing.T, p pair, d *testdb.Database) {
 		n := faults{kills: 1, pauses: 1, resigns: 1}
 		switch {
@@ -40,7 +40,7 @@ func TestOfThreeSchedulersNeverTwoLeadAndEachTickRunsOnceHoweverLeadersEnd(t *te
 // thorough is the pair on which leaders end many times.
 var thorough = pair{unique, testdb.Postgres}
 
-func TestAmongThreeSchedulersTheNextOneLeadsWithinATTLOfAKillAndAtOnceAfterAResign(t *testing.T) {
+func TestAmongThreeSchedulersTheNextLeadsWithinATTLOfAKillAndAtOnceAfterResign(t *testing.T) {
 	t.Parallel()
 	if !slices.Contains(testdb.Engines(), thorough.engine) {
 		return // which the report says

@@ -11,7 +11,7 @@ import (
 	"github.com/sqllock/sqllock/internal/testdb"
 )
 
-func TestNewElectorRefusesWhatCannotWork(t *testing.T) {
+func TestNewElectorRefusesInvalidArguments(t *testing.T) {
 	if e, err := gocronlock.NewElector(nil); e != nil || !errors.Is(err, sqllock.ErrInvalidOption) {
 		t.Errorf("without an election: %v, %v", e, err)
 	}
@@ -20,7 +20,7 @@ func TestNewElectorRefusesWhatCannotWork(t *testing.T) {
 	}
 }
 
-func TestNewLockerRefusesWhatCannotWork(t *testing.T) {
+func TestNewLockerRefusesInvalidArguments(t *testing.T) {
 	each(t, func(t *testing.T, p pair, d *testdb.Database) {
 		locks := newLocks(t, p, d, sqllock.UniqueOptions{TTL: long})
 		if l, err := gocronlock.NewLocker(nil, prefix); l != nil || !errors.Is(err, sqllock.ErrInvalidOption) {
@@ -50,7 +50,7 @@ func TestNewLockerRefusesWhatCannotWork(t *testing.T) {
 	})
 }
 
-func TestLockRefusesNamesThatCannotBe(t *testing.T) {
+func TestLockRefusesInvalidNames(t *testing.T) {
 	t.Parallel()
 	p := pair{unique, testdb.SQLite}
 	locks := newLocks(t, p, testdb.New(t, p.engine), sqllock.UniqueOptions{TTL: long})
@@ -73,7 +73,7 @@ func TestLockRefusesNamesThatCannotBe(t *testing.T) {
 	}
 }
 
-func TestAnUnlockThatIsRepeatedEndsNoLaterRun(t *testing.T) {
+func TestARepeatedUnlockDoesNotEndALaterRun(t *testing.T) {
 	t.Parallel()
 	p := pair{unique, testdb.SQLite}
 	l := newLocker(t, newLocks(t, p, testdb.New(t, p.engine), sqllock.UniqueOptions{TTL: long}), sqllock.MinHold(0))

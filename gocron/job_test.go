@@ -51,7 +51,7 @@ func TestASchedulerWithAnElectorRunsJobsWhileItLeads(t *testing.T) {
 	})
 }
 
-func TestAJobThatRunsElsewhereIsSkippedAndAListenerIsTold(t *testing.T) {
+func TestAJobThatRunsElsewhereIsSkippedAndReportedToTheListener(t *testing.T) {
 	each(t, func(t *testing.T, p pair, d *testdb.Database) {
 		a, b := twoLockers(t, p, d, sqllock.MinHold(0))
 		lock := mustLock(t, a, "job")
@@ -113,7 +113,7 @@ func TestAJobCanBindItsContextToItsLease(t *testing.T) {
 	})
 }
 
-func TestAShutdownEndsTheContextOfAJobWhoseNameIsFreedAfterIt(t *testing.T) {
+func TestShutdownEndsTheContextOfAJobAndReleasesItsName(t *testing.T) {
 	each(t, func(t *testing.T, p pair, d *testdb.Database) {
 		a, b := twoLockers(t, p, d, sqllock.MinHold(0))
 		begun, ending := make(chan struct{}), make(chan struct{})

@@ -74,7 +74,7 @@ func TestLockTriesAndSaysWhoRunsTheJob(t *testing.T) {
 	})
 }
 
-func TestAJobThatIsDoneIsKeptFromOthersForTheMinimumHold(t *testing.T) {
+func TestADoneJobIsNotStartedElsewhereWithinMinHold(t *testing.T) {
 	each(t, func(t *testing.T, p pair, d *testdb.Database) {
 		const own = 4 * time.Second
 		a, b := twoLockers(t, p, d) // with the default
@@ -109,7 +109,7 @@ func TestAJobThatIsDoneIsKeptFromOthersForTheMinimumHold(t *testing.T) {
 	})
 }
 
-func TestUnlockFreesTheNameWhateverHasEnded(t *testing.T) {
+func TestUnlockReleasesTheNameAfterTheContextHasEnded(t *testing.T) {
 	each(t, func(t *testing.T, p pair, d *testdb.Database) {
 		a, b := twoLockers(t, p, d, sqllock.MinHold(0))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -137,7 +137,7 @@ func TestUnlockFreesTheNameWhateverHasEnded(t *testing.T) {
 	})
 }
 
-func TestAJobThatHasLostItsLeaseIsToldAndIsNotStartedBesideItself(t *testing.T) {
+func TestALossEndsTheLeaseOfAJobAndItIsNotStartedTwice(t *testing.T) {
 	each(t, func(t *testing.T, p pair, d *testdb.Database) {
 		locks := newLocks(t, p, d, sqllock.UniqueOptions{TTL: long})
 		l := newLocker(t, locks, sqllock.MinHold(0))
@@ -168,7 +168,7 @@ func TestAJobThatHasLostItsLeaseIsToldAndIsNotStartedBesideItself(t *testing.T) 
 	})
 }
 
-func TestALeaseThatTheContextCarriesIsNotReentered(t *testing.T) {
+func TestALeaseInTheContextIsNotReentered(t *testing.T) {
 	each(t, func(t *testing.T, p pair, d *testdb.Database) {
 		locks := newLocks(t, p, d, sqllock.UniqueOptions{TTL: long})
 		one, two := newLocker(t, locks), newLocker(t, locks)

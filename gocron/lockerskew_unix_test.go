@@ -9,7 +9,7 @@ import (
 	"github.com/sqllock/sqllock/internal/testdb"
 )
 
-func TestOfThreeSchedulersWhoseClocksDifferOneRunsEachTick(t *testing.T) {
+func TestOneOfThreeSchedulersWithDifferentClocksRunsEachTick(t *testing.T) {
 	each(t, func(t *testing.T, p pair, d *testdb.Database) {
 		if (p.mode == unique) == (p.engine == testdb.Postgres) { // each mode, and each database, is in one pair at least
 			return

@@ -12,7 +12,7 @@ import (
 	"github.com/sqllock/sqllock/internal/testdb"
 )
 
-func TestNewRefusesWhatCannotWork(t *testing.T) {
+func TestNewRefusesInvalidArguments(t *testing.T) {
 	if l, err := gooselock.New(nil, lockName); l != nil || !errors.Is(err, sqllock.ErrInvalidOption) {
 		t.Errorf("without locks: %v, %v", l, err)
 	}
@@ -23,7 +23,7 @@ func TestNewRefusesWhatCannotWork(t *testing.T) {
 	}
 }
 
-func TestLockRefusesOptionsThatAreOutOfBoundsAndConnectionsThatAreNone(t *testing.T) {
+func TestLockRefusesInvalidOptionsAndNilConnections(t *testing.T) {
 	onEach(t, func(t *testing.T, d *testdb.Database) {
 		locks := newLocks(t, unique, d.Engine(), d.Open(t), longTTL)
 		l := newLocker(t, locks, sqllock.Wait(-1))
@@ -42,7 +42,7 @@ func TestLockRefusesOptionsThatAreOutOfBoundsAndConnectionsThatAreNone(t *testin
 	})
 }
 
-func TestUnlockByWhoHasNotLockedIsRefused(t *testing.T) {
+func TestUnlockWithoutLockIsRefused(t *testing.T) {
 	onEach(t, func(t *testing.T, d *testdb.Database) {
 		db := d.Open(t)
 		l := newLocker(t, newLocks(t, unique, d.Engine(), db, longTTL))
@@ -91,7 +91,7 @@ func TestTheWaitEndsWithTheContextOrTheOptionWait(t *testing.T) {
 	})
 }
 
-func TestOfOneProcessNobodyMigratesBesideOneThatHasLostItsLease(t *testing.T) {
+func TestOneProcessMigratesOnceAtATimeEvenAfterALoss(t *testing.T) {
 	onEach(t, func(t *testing.T, d *testdb.Database) {
 		db := d.Open(t)
 		locks := newLocks(t, unique, d.Engine(), db, longTTL)
@@ -116,7 +116,7 @@ func TestOfOneProcessNobodyMigratesBesideOneThatHasLostItsLease(t *testing.T) {
 	})
 }
 
-func TestALeaseThatTheContextCarriesIsEntered(t *testing.T) {
+func TestALeaseInTheContextIsReentered(t *testing.T) {
 	onEach(t, func(t *testing.T, d *testdb.Database) {
 		db := d.Open(t)
 		locks := newLocks(t, unique, d.Engine(), db, longTTL)
@@ -136,7 +136,7 @@ func TestALeaseThatTheContextCarriesIsEntered(t *testing.T) {
 	})
 }
 
-func TestNothingIsRefused(t *testing.T) {
+func TestNilArgumentsAreRefused(t *testing.T) {
 	onEach(t, func(t *testing.T, d *testdb.Database) {
 		db := d.Open(t)
 		locks := newLocks(t, unique, d.Engine(), db, longTTL)

@@ -47,7 +47,7 @@ func TestGoosesOwnTestOfLockersPasses(t *testing.T) {
 	})
 }
 
-func TestGoosesOwnTestPassesWhereAllShareOneLocker(t *testing.T) {
+func TestGoosesOwnTestPassesWithOneSharedLocker(t *testing.T) {
 	onEach(t, func(t *testing.T, d *testdb.Database) {
 		db := d.Open(t)
 		l := newLocker(t, newLocks(t, unique, d.Engine(), db, longTTL))

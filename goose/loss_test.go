@@ -49,7 +49,7 @@ func TestALossEndsTheMigrationsWithinDo(t *testing.T) {
 	})
 }
 
-func TestWhoFollowsALossWaitsUntilTheServerIsDoneWithTheMigration(t *testing.T) {
+func TestAfterALossTheNextMigrationWaitsForTheServerToFinish(t *testing.T) {
 	onEach(t, func(t *testing.T, d *testdb.Database) {
 		db := d.Open(t)
 		next, conn := newLocker(t, newLocks(t, unique, d.Engine(), db, shortTTL)), newConn(t, db)
@@ -69,7 +69,7 @@ func TestWhoFollowsALossWaitsUntilTheServerIsDoneWithTheMigration(t *testing.T) 
 	})
 }
 
-func TestALossDoesNotEndTheMigrationsElsewhereButGooseTellsOfIt(t *testing.T) {
+func TestALossOutsideDoIsReportedByGoose(t *testing.T) {
 	onEach(t, func(t *testing.T, d *testdb.Database) {
 		db := d.Open(t)
 		if err := upAndLose(t, unique, bySession, d, db, false); !errors.Is(err, sqllock.ErrLost) {
@@ -79,7 +79,7 @@ func TestALossDoesNotEndTheMigrationsElsewhereButGooseTellsOfIt(t *testing.T) {
 	})
 }
 
-func TestNobodyMigratesWhileTheSessionOfAFormerHolderLives(t *testing.T) {
+func TestNoMigrationRunsBesideTheSessionOfAFormerHolder(t *testing.T) {
 	each(t, func(t *testing.T, mode string, d *testdb.Database) {
 		db := d.Open(t)
 		locks := newLocks(t, mode, d.Engine(), db, shortTTL)

@@ -11,7 +11,7 @@ import (
 	"github.com/sqllock/sqllock/internal/testdb"
 )
 
-func TestInAPoolOfOneGooseFailsAndSaysHowManyConnectionsToAllow(t *testing.T) {
+func TestAPoolOfOneFailsWithTheNumberOfConnectionsNeeded(t *testing.T) {
 	onEach(t, func(t *testing.T, d *testdb.Database) {
 		db := d.Open(t)
 		db.SetMaxOpenConns(1)
@@ -30,7 +30,7 @@ func TestInAPoolOfOneGooseFailsAndSaysHowManyConnectionsToAllow(t *testing.T) {
 	})
 }
 
-func TestThePoolNeedsOneConnectionForGooseAndOneForTheLockInTheOtherModesTwo(t *testing.T) {
+func TestThePoolNeedsTwoConnectionsInUniqueModeAndThreeInTheOthers(t *testing.T) {
 	each(t, func(t *testing.T, mode string, d *testdb.Database) {
 		db := d.Open(t)
 		db.SetMaxOpenConns(map[string]int{unique: 2, forUpdate: 3, advisory: 3}[mode])
@@ -42,7 +42,7 @@ func TestThePoolNeedsOneConnectionForGooseAndOneForTheLockInTheOtherModesTwo(t *
 	})
 }
 
-func TestAModeOfSessionsFailsWhereTheApplicationHasTheThirdConnection(t *testing.T) {
+func TestASessionModeFailsIfTheApplicationUsesTheThirdConnection(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{forUpdate, advisory} {
 		on(t, mode, func(t *testing.T, d *testdb.Database) {

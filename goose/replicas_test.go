@@ -14,7 +14,7 @@ func eachReplicated(t *testing.T, fn func(t *testing.T, mode, way string, d *tes
 	on(t, byLocker, func(t *testing.T, d *testdb.Database) { fn(t, unique, byLocker, d) })
 }
 
-func TestOfSixProcessesOnAnEmptyDatabaseOneMigratesAndAllSucceed(t *testing.T) {
+func TestOneOfSixProcessesMigratesAnEmptyDatabaseAndAllSucceed(t *testing.T) {
 	eachReplicated(t, func(t *testing.T, mode, way string, d *testdb.Database) {
 		for _, p := range together(t, d, mode, way, takesLong) {
 			if err := p.wait(); err != nil {
@@ -28,7 +28,7 @@ func TestOfSixProcessesOnAnEmptyDatabaseOneMigratesAndAllSucceed(t *testing.T) {
 	})
 }
 
-func TestWhenTheOneThatMigratesIsKilledTheNextOneFinishes(t *testing.T) {
+func TestTheNextProcessFinishesTheMigrationOfAKilledOne(t *testing.T) {
 	eachReplicated(t, func(t *testing.T, mode, way string, d *testdb.Database) {
 		db := d.Open(t)
 		locks := newLocks(t, mode, d.Engine(), db, shortTTL)

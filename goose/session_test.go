@@ -55,7 +55,7 @@ func TestTheSessionIsLockedUntilTheUnlockAndNothingIsLeftOfIt(t *testing.T) {
 	})
 }
 
-func TestASessionThatLetGoOfAllLocksIsToldSo(t *testing.T) {
+func TestUnlockReportsASessionWithoutItsLock(t *testing.T) {
 	onEach(t, func(t *testing.T, d *testdb.Database) {
 		db := d.Open(t)
 		locks := newLocks(t, unique, d.Engine(), db, longTTL)
@@ -78,7 +78,7 @@ func TestASessionThatLetGoOfAllLocksIsToldSo(t *testing.T) {
 	})
 }
 
-func TestASessionThatHasEndedIsToldSoAndTheNameIsFree(t *testing.T) {
+func TestUnlockReportsAnEndedSessionAndReleasesTheName(t *testing.T) {
 	onEach(t, func(t *testing.T, d *testdb.Database) {
 		db := d.Open(t)
 		locks := newLocks(t, unique, d.Engine(), db, longTTL)
@@ -118,7 +118,7 @@ func checkFree(t *testing.T, locks *sqllock.Locker) {
 	}
 }
 
-func TestTheDatabaseThatIsMigratedNeedNotBeThatOfTheLock(t *testing.T) {
+func TestTheMigratedDatabaseMayDifferFromTheDatabaseOfTheLock(t *testing.T) {
 	onEach(t, func(t *testing.T, d *testdb.Database) {
 		l := newLocker(t, newLocks(t, unique, d.Engine(), d.Open(t), longTTL))
 		for _, engine := range testdb.All() {

@@ -9,7 +9,7 @@ import (
 	"github.com/sqllock/sqllock/examples/internal/demo"
 )
 
-func TestAFormerHolderPostsNothing(t *testing.T) {
+func TestAFormerHolderCannotPost(t *testing.T) {
 	e := demo.Example{Workers: 2, Tables: tables, Run: func(ctx context.Context, d *demo.Demo) (string, error) {
 		check := d.Meeting(2)
 		former, holder := &bank{d.Workers[0], check}, &bank{d.Workers[1], check}

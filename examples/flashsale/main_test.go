@@ -9,7 +9,7 @@ import (
 	"github.com/sqllock/sqllock/examples/internal/demo"
 )
 
-func TestAFormerHolderSellsNothing(t *testing.T) {
+func TestAFormerHolderCannotSell(t *testing.T) {
 	e := demo.Example{Workers: 2, Tables: tables, Run: func(ctx context.Context, d *demo.Demo) (string, error) {
 		payment := d.Meeting(2)
 		err := demo.Together(ctx, 2, func(ctx context.Context, i int) error {

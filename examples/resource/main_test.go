@@ -57,7 +57,7 @@ func unlock(t *testing.T, lease *sqllock.Lease) {
 	}
 }
 
-func TestTheHolderWritesAndNobodyElse(t *testing.T) {
+func TestOnlyTheHolderWrites(t *testing.T) {
 	onServer(t, func(s *server, locks *sqllock.Locker) {
 		former := lock(t, locks, lockName)
 		unlock(t, former)
@@ -90,7 +90,7 @@ func TestTheHolderWritesAndNobodyElse(t *testing.T) {
 	})
 }
 
-func TestAWriteIsRefusedThatWasCheckedBeforeALaterOneCame(t *testing.T) {
+func TestALateWriteIsRefusedThoughItWasCheckedInTime(t *testing.T) {
 	s := &server{}
 	if err := errors.Join(s.write("former", 5), s.write("holder", 7), s.write("holder", 7)); err != nil {
 		t.Error(err)
@@ -100,7 +100,7 @@ func TestAWriteIsRefusedThatWasCheckedBeforeALaterOneCame(t *testing.T) {
 	}
 }
 
-func TestWithoutAnAnswerOfTheDatabaseNothingIsWritten(t *testing.T) {
+func TestAWriteFailsWhileTheDatabaseIsUnreachable(t *testing.T) {
 	onServer(t, func(s *server, locks *sqllock.Locker) {
 		lease := lock(t, locks, lockName)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -29,7 +29,7 @@ func expect(t *testing.T, got []string, want ...string) {
 	}
 }
 
-func TestGoIsChangedInEachWayThatIsKnown(t *testing.T) {
+func TestEachGoOperatorMakesItsMutants(t *testing.T) {
 	const before = "package p; func f() error { "
 	for body, want := range map[string][]string{
 		"if ok { g() }":                     {"negate: if !(ok) { g() }", "remove: if ok {  }"},
@@ -54,7 +54,7 @@ func TestGoIsChangedInEachWayThatIsKnown(t *testing.T) {
 	}
 }
 
-func TestSQLIsChangedInEachWayThatIsKnown(t *testing.T) {
+func TestEachSQLOperatorMakesItsMutants(t *testing.T) {
 	for body, want := range map[string][]string{
 		"SELECT a FROM t WHERE b = 1 AND c > ` + now": {
 			"sql opposite: SELECT a FROM t WHERE b <> 1 AND c > ` + now",
@@ -87,7 +87,7 @@ func TestSQLIsChangedInEachWayThatIsKnown(t *testing.T) {
 	}
 }
 
-func TestASampleDependsOnItsSeedAlone(t *testing.T) {
+func TestASampleDependsOnlyOnItsSeed(t *testing.T) {
 	first, err := sample("../..", 1, regexp.MustCompile(""))
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func TestEachTestOfTheLibraryBelongsToAStage(t *testing.T) {
 	}
 }
 
-func TestTheFirstFailureIsTheOneThatCounts(t *testing.T) {
+func TestTheFirstFailureCounts(t *testing.T) {
 	for output, want := range map[string]string{
 		"=== RUN   TestA\n=== RUN   TestA/b\n    --- FAIL: TestA/b (0.00s)\n--- FAIL: TestA (0.00s)\nFAIL\n": "TestA/b",
 		"--- FAIL: TestA (0.00s)\n    --- FAIL: TestA/b (0.00s)\npanic: oh\n":                                "TestA/b",
@@ -135,7 +135,7 @@ func TestTheFirstFailureIsTheOneThatCounts(t *testing.T) {
 	}
 }
 
-func TestSilenceIsTakenForAHang(t *testing.T) {
+func TestSilenceCountsAsAHang(t *testing.T) {
 	r, w := io.Pipe()
 	go func() { _, _ = io.WriteString(w, "=== RUN   TestA\n") }()
 	o := observe(r, 10*time.Millisecond, func() { _ = w.Close() })

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 }
 
 // What shows nothing for a lock that is none would show nothing for any.
-func TestALockThatGrantsAlwaysShowsInEachColumn(t *testing.T) {
+func TestABrokenLockShowsInEachColumn(t *testing.T) {
 	r := shortRun(t, "nothing")
 	if r.Unprotected == 0 || r.Fenced == nil || *r.Fenced == 0 || r.Late == 0 {
 		t.Errorf("not all was noticed: %+v", r)
@@ -33,7 +33,7 @@ func TestALockThatGrantsAlwaysShowsInEachColumn(t *testing.T) {
 }
 
 // SQLite needs nothing that must be installed.
-func TestALockShowsNowhereWhenNothingHappens(t *testing.T) {
+func TestNoColumnShowsALockWithoutFaults(t *testing.T) {
 	r := shortRun(t, "sqllock-unique/sqlite")
 	if r.Acquisitions == 0 || r.Unprotected != 0 || r.Fenced == nil || *r.Fenced != 0 || r.Late != 0 || len(r.Stuck) > 0 {
 		t.Errorf("%+v", r)
@@ -59,7 +59,7 @@ func shortRun(t *testing.T, system string) row {
 	return file.Cells[0]
 }
 
-func TestOnlyOurOwnLocksFailTheRunAndOnlyByWhatIsPromised(t *testing.T) {
+func TestOnlyBrokenPromisesOfSqllockFailTheRun(t *testing.T) {
 	specs, _, err := settings{}.plan()
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestOnlyOurOwnLocksFailTheRunAndOnlyByWhatIsPromised(t *testing.T) {
 	}
 }
 
-func TestEachFaultIsThereForEachSystemOrItSaysWhyNot(t *testing.T) {
+func TestEachFaultAppliesToEachSystemOrGivesAReason(t *testing.T) {
 	specs, not, err := settings{}.plan()
 	if err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ func each(reqs []int, alone, together error) (answers []string, calls string, er
 	return answers, calls, err
 }
 
-func TestEachRequestGetsItsAnswerInItsPlace(t *testing.T) {
+func TestAnswersAreInTheOrderOfTheRequests(t *testing.T) {
 	for _, c := range []struct {
 		reqs    []int
 		answers []string
@@ -48,7 +48,7 @@ func TestEachRequestGetsItsAnswerInItsPlace(t *testing.T) {
 	}
 }
 
-func TestAnErrorSaysWhetherAPartWasDone(t *testing.T) {
+func TestAnErrorReportsAPartialSuccess(t *testing.T) {
 	for _, c := range []struct {
 		reqs            []int
 		alone, together error

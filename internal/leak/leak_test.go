@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func TestCheckIsSilentWhereNothingRuns(t *testing.T) {
+func TestCheckSucceedsWithoutGoroutines(t *testing.T) {
 	if err := leak.Check(); err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestCheckWaitsForAGoroutineThatIsAboutToEnd(t *testing.T) {
 	}
 }
 
-func TestCheckShowsTheStackOfWhatIsLeft(t *testing.T) {
+func TestCheckShowsTheStackOfALeakedGoroutine(t *testing.T) {
 	stop := make(chan struct{})
 	go forgotten(stop)
 	err := leak.Check()
@@ -43,7 +43,7 @@ func TestCheckShowsTheStackOfWhatIsLeft(t *testing.T) {
 	}
 }
 
-func TestCheckFindsADatabaseHandleThatWasNotClosed(t *testing.T) {
+func TestCheckFindsAnOpenDatabaseHandle(t *testing.T) {
 	db := sql.OpenDB(noServer{})
 	err := leak.Check()
 	_ = db.Close()

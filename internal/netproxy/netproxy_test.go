@@ -70,7 +70,7 @@ func TestFrozenDataIsKeptAndDelivered(t *testing.T) {
 	s.heard("before", "during")
 }
 
-func TestWhatWasSentWhileFrozenArrivesAfterItsSenderIsGone(t *testing.T) {
+func TestFrozenDataArrivesAfterItsSenderIsGone(t *testing.T) {
 	for name, leave := range map[string]func(client){
 		"closed": func(c client) { _ = c.Close() },
 		"reset":  func(c client) { _ = c.SetLinger(0); _ = c.Close() },
@@ -174,7 +174,7 @@ func TestCutKeepsTheRequestFromTheServer(t *testing.T) {
 	s.heard("one", "three")
 }
 
-func TestAHookThatFreezesKeepsTheDataThatItSaw(t *testing.T) {
+func TestAHookThatFreezesKeepsItsData(t *testing.T) {
 	s, p := setUp(t)
 	c := dial(t, p.Addr())
 	p.OnUp(func(_ int, b []byte) netproxy.Action {
@@ -214,7 +214,7 @@ func TestLatencyDelaysEachWay(t *testing.T) {
 	}
 }
 
-func TestATargetThatIsNotThereResets(t *testing.T) {
+func TestAMissingTargetResetsTheConnection(t *testing.T) {
 	s, p := setUp(t)
 	_ = s.listener.Close()
 	c, err := net.Dial("tcp", p.Addr())

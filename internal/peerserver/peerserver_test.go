@@ -14,7 +14,7 @@ import (
 )
 
 // These need none of the servers: what they answer is said by hand.
-func TestAServerIsReadyWhenItSaysWhatAServerSays(t *testing.T) {
+func TestAServerIsReadyAfterTheExpectedReply(t *testing.T) {
 	for name, c := range map[string]struct {
 		server          peerserver.Server
 		ready, not      string
@@ -52,7 +52,7 @@ func TestEtcdIsReadyWhenItIsHealthy(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsNotThereIsNotReady(t *testing.T) {
+func TestAMissingServerIsNotReady(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func TestAServerThatIsNotThereIsNotReady(t *testing.T) {
 	}
 }
 
-func TestRedisFlushesOnlyIfItIsTold(t *testing.T) {
+func TestRedisFlushesOnlyOnRequest(t *testing.T) {
 	for always, want := range map[bool]string{true: "--appendonly yes --appendfsync always", false: "--appendonly no"} {
 		argv, err := peerserver.Redis(always).Serve("redis-server", "dir", 1)
 		if err != nil || !strings.HasSuffix(strings.Join(argv, " "), want) {

@@ -111,11 +111,11 @@ func TestATestProcessThatIsKilledAtAnyMomentLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestMainFailsWhereAGoroutineIsLeft(t *testing.T) {
+func TestMainFailsIfAGoroutineIsLeft(t *testing.T) {
 	wantRole(t, 1, "goroutines left", "leak")
 }
 
-func TestMainFailsWhereARequiredDatabaseIsAbsent(t *testing.T) {
+func TestMainFailsIfARequiredDatabaseIsAbsent(t *testing.T) {
 	wantRole(t, 1, "SQLLOCK_REQUIRE: no mariadb: left out by SQLLOCK_TEST_MARIADB_DSN=none",
 		"nothing", "SQLLOCK_REQUIRE=sqlite,mariadb", "SQLLOCK_TEST_MARIADB_DSN=none")
 	wantRole(t, 1, "SQLLOCK_REQUIRE: no mysql: set SQLLOCK_TEST_MYSQL_DSN",
@@ -124,7 +124,7 @@ func TestMainFailsWhereARequiredDatabaseIsAbsent(t *testing.T) {
 	wantRole(t, 0, "PASS", "nothing", "SQLLOCK_REQUIRE=sqlite")
 }
 
-func TestMainReportsWhatWasCoveredAndWhatWasNot(t *testing.T) {
+func TestMainReportsCoveredAndMissedPairs(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "cover")
 	out, code := runRole(t, "cover", "SQLLOCK_COVER_FILE="+file,
 		"SQLLOCK_TEST_POSTGRES_DSN=none", "SQLLOCK_TEST_MARIADB_DSN=none", "SQLLOCK_TEST_MYSQL_DSN=none")
@@ -156,7 +156,7 @@ func TestMainReportsWhatWasCoveredAndWhatWasNot(t *testing.T) {
 	}
 }
 
-func TestWhatIsInstalledNowhereIsNamedWithTheRemedy(t *testing.T) {
+func TestAMissingServerIsReportedWithARemedy(t *testing.T) {
 	out, _ := runRole(t, "bare", "PATH="+t.TempDir(),
 		"SQLLOCK_TEST_POSTGRES_DSN=", "SQLLOCK_TEST_MARIADB_DSN=", "SQLLOCK_TEST_MYSQL_DSN=")
 	for _, want := range []string{
@@ -178,7 +178,7 @@ func TestAnAbsentDatabaseFailsATestThatNeedsIt(t *testing.T) {
 	wantRole(t, 1, `no database is named "oracle"`, "create oracle")
 }
 
-func TestAnAddressIsUsedInsteadOfAServerOfItsOwn(t *testing.T) {
+func TestAnAddressIsUsedInsteadOfANewServer(t *testing.T) {
 	for _, engine := range testdb.Startable() {
 		base := testdb.New(t, engine).Base()
 		variable := "SQLLOCK_TEST_" + strings.ToUpper(engine) + "_DSN="

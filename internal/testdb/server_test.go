@@ -15,7 +15,7 @@ import (
 	"github.com/sqllock/sqllock/internal/testdb"
 )
 
-func TestAKilledServerKeepsWhatWasCommittedAndComesBackOnItsAddress(t *testing.T) {
+func TestAKilledServerRestartsWithItsCommitsAndItsAddress(t *testing.T) {
 	for _, engine := range testdb.Startable() {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()

@@ -25,7 +25,7 @@ func TestEachTestHasAnEmptyDatabaseOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestTheDatabaseIsDroppedWithWhateverSessionsAreLeft(t *testing.T) {
+func TestTheDatabaseIsDroppedThoughSessionsAreLeft(t *testing.T) {
 	for _, engine := range testdb.Engines() {
 		t.Run(engine, func(t *testing.T) {
 			var gone *testdb.Database
@@ -102,7 +102,7 @@ func TestSQLiteHasWriteAheadLoggingAndWaits(t *testing.T) {
 	}
 }
 
-func TestSharedServersAreDurableAndHaveRoom(t *testing.T) {
+func TestSharedServersAreDurableAndAcceptManyConnections(t *testing.T) {
 	for _, engine := range testdb.Startable() {
 		t.Run(engine, func(t *testing.T) {
 			query, want := `SELECT @@innodb_flush_log_at_trx_commit, @@autocommit, @@max_connections`, "1 1 1000"
@@ -121,7 +121,7 @@ func TestSharedServersAreDurableAndHaveRoom(t *testing.T) {
 	}
 }
 
-func TestThroughAProxyACommitSurvivesTheLossOfItsReply(t *testing.T) {
+func TestACommitSurvivesTheLossOfItsReply(t *testing.T) {
 	for _, engine := range testdb.Engines() {
 		t.Run(engine, func(t *testing.T) {
 			d := testdb.New(t, engine)

@@ -47,7 +47,7 @@ func (r *release) must(t *testing.T, args ...string) string {
 	return out
 }
 
-func TestAReleaseTagsEveryModuleAtACommitWhereTheyRequireIt(t *testing.T) {
+func TestAReleaseTagsEveryModuleAtACommitThatRequiresIt(t *testing.T) {
 	r := repository(t, nil)
 	if err := r.make(t.Context()); err != nil {
 		t.Fatal(err)

@@ -61,7 +61,7 @@ func TestARoundTripTakesTheDelayLonger(t *testing.T) {
 	}
 }
 
-func TestADelayDoesNotLimitWhatIsUnderWay(t *testing.T) {
+func TestADelayDoesNotLimitDataInFlight(t *testing.T) {
 	c := dial(t, 50*time.Millisecond)
 	began := time.Now()
 	const n = 100

@@ -10,7 +10,7 @@ import (
 	"github.com/sqllock/sqllock/bench/internal/plot"
 )
 
-func TestWhatHasNoLogarithmIsDrawnAllTheSame(t *testing.T) {
+func TestPlotsDrawValuesWithoutALogarithm(t *testing.T) {
 	dir := t.TempDir()
 	lines, ranges := filepath.Join(dir, "lines.svg"), filepath.Join(dir, "ranges.svg")
 	if err := plot.Lines(lines, "t", "x", "y", []plot.Line{{Label: "a", Points: []plot.Point{{1, 0}, {2, math.Pi}}}}); err != nil {

@@ -96,7 +96,7 @@ func TestAGoalIsMissedUnlessItsMustIsReached(t *testing.T) {
 	}
 }
 
-func TestOnlyGoalsThatWereMeasuredAreTold(t *testing.T) {
+func TestReportShowsOnlyMeasuredGoals(t *testing.T) {
 	var b strings.Builder
 	measured().WriteGoals(&b)
 	lines := slices.DeleteFunc(strings.Split(b.String(), "\n"), func(l string) bool { return !strings.Contains(l, "must") })
@@ -105,7 +105,7 @@ func TestOnlyGoalsThatWereMeasuredAreTold(t *testing.T) {
 	}
 }
 
-func TestPlotsAreDrawnOfWhatWasMeasured(t *testing.T) {
+func TestPlotsShowTheMeasuredSeries(t *testing.T) {
 	dir := t.TempDir()
 	if err := measured().WritePlots(dir); err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ func TestTheMedianIsTheMiddleInAnyOrder(t *testing.T) {
 	}
 }
 
-func TestAPercentileIsAValueThatThatManyDoNotExceed(t *testing.T) {
+func TestPercentileIsTheSmallestValueThatEnoughDoNotExceed(t *testing.T) {
 	hundred := make([]int64, 100)
 	for i := range hundred {
 		hundred[i] = int64(i + 1)
@@ -39,7 +39,7 @@ func TestAPercentileIsAValueThatThatManyDoNotExceed(t *testing.T) {
 	}
 }
 
-func TestJainsIndexIsOneForEqualSharesAndOneOverNForOneTaker(t *testing.T) {
+func TestJainIndexIsOneForEqualSharesAndOneOverNForASingleShare(t *testing.T) {
 	for _, c := range []struct {
 		shares []float64
 		want   float64

@@ -25,13 +25,13 @@ func TestHandoversAreMeasuredFromUnlockToTheNextLocksReturn(t *testing.T) {
 	}
 }
 
-func TestTwoHoldersAtOnceAreFound(t *testing.T) {
+func TestHandoversCountOverlappingHolders(t *testing.T) {
 	if _, _, overlaps := workload.Handovers([]workload.Times{{Got: 1, Freed: 10}, {Got: 9, Freed: 11}}, 1, 0, 20); overlaps != 1 {
 		t.Errorf("%d overlaps, want 1", overlaps)
 	}
 }
 
-func TestNoTwoCallersLockOneNameOfALargeTable(t *testing.T) {
+func TestCallersLockDifferentNamesOfALargeTable(t *testing.T) {
 	const rows, names, callers = 10_000, 1000, 64
 	name := workload.SpreadNames(rows, names, callers)
 	owner := make(map[string]int)
@@ -63,7 +63,7 @@ func TestAClientProcessRefusesAnUnknownContender(t *testing.T) {
 	}
 }
 
-func TestACycleThatIsPartlyInTheWindowCountsInPart(t *testing.T) {
+func TestACycleCountsByItsShareOfTheWindow(t *testing.T) {
 	const ms = time.Millisecond
 	s := workload.Sample([][][2]time.Duration{
 		{{0, 200 * ms}, {200 * ms, 400 * ms}}, // all in the window but for half of either

@@ -10,7 +10,7 @@ import (
 	"github.com/sqllock/sqllock/examples/internal/demo"
 )
 
-func TestWithoutTheLockAllWaitForTheLast(t *testing.T) {
+func TestWithoutTheLockAllWorkersMeet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := demo.Demo{Unsafe: true}
 		m := d.Meeting(3)
@@ -31,7 +31,7 @@ func TestWithoutTheLockAllWaitForTheLast(t *testing.T) {
 	})
 }
 
-func TestWithTheLockNobodyWaitsForLongAndWhoLeftDoesNotCount(t *testing.T) {
+func TestWithTheLockWorkersDoNotWaitForEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d demo.Demo
 		m := d.Meeting(2)

@@ -90,7 +90,7 @@ func wants(t *testing.T, what string, s story, final register.Final, rules check
 	}
 }
 
-func TestTwoWhoHoldOneNameAreFound(t *testing.T) {
+func TestOverlappingHoldersAreFound(t *testing.T) {
 	a, b := tell(lock("a", 0, 10, 1), looked("a", 50, 900)), lock("b", 5, 40, 2)
 	wants(t, "b before a's last look", tell(a, b, looked("b", 45, 900)), register.Final{}, rules, check.Overlap, check.Remaining, check.Linear)
 	wants(t, "b after a's last look, before a's deadline", tell(lock("a", 0, 10, 1), looked("a", 20, 900), lock("b", 5, 40, 2), looked("b", 45, 900)), register.Final{}, rules, check.Remaining)
@@ -114,7 +114,7 @@ func TestAnOverlapIsExcusedWhereASessionEndedOrTheClockWasSet(t *testing.T) {
 	wants(t, "the clock was set", two, register.Final{}, unsteady)
 }
 
-func TestADeadHoldersRowIsHisAndHisSessionIsNot(t *testing.T) {
+func TestADeadHolderKeepsItsRowButNotItsSession(t *testing.T) {
 	s := tell(lock("a", 0, 10, 1), looked("a", 20, 900), fault(check.Kill, "a", 30, 100, true), lock("b", 5, 40, 2), looked("b", 45, 900))
 	wants(t, "a row", s, register.Final{}, rules, check.Remaining)
 	sessions := rules
@@ -122,7 +122,7 @@ func TestADeadHoldersRowIsHisAndHisSessionIsNot(t *testing.T) {
 	wants(t, "a session", s, register.Final{}, sessions)
 }
 
-func TestALeaseMayBeOverBeforeItsHolderSeesIt(t *testing.T) {
+func TestALeaseMayEndBeforeItsHolderNotices(t *testing.T) {
 	paused := tell(lock("a", 0, 100, 1), lock("b", 5, 40, 2), looked("b", 45, 900), unlock("b", 50, 60))
 	wants(t, "it was lost by then", tell(paused, lost("a", 101)), register.Final{}, rules)
 	wants(t, "it is held", tell(paused, looked("a", 101, 900)), register.Final{}, rules, check.Linear)
@@ -139,7 +139,7 @@ func TestTokensThatDoNotRiseAreFound(t *testing.T) {
 	wants(t, "they came at the same time", tell(lock("a", 0, 10, 6), unlock("a", 11, 12), lock("b", 5, 8, 5), unlock("b", 9, 10)), register.Final{}, rules)
 }
 
-func TestCommitsThatAreForgottenExcuseTokensOfReadersOnly(t *testing.T) {
+func TestLostCommitsExcuseOnlyTheTokensOfReaders(t *testing.T) {
 	forgets := rules
 	forgets.Unsteady, forgets.Forgets = true, true
 	reader := tell(shared(lock("a", 0, 10, 5)), unlock("a", 20, 30))
@@ -150,7 +150,7 @@ func TestCommitsThatAreForgottenExcuseTokensOfReadersOnly(t *testing.T) {
 	wants(t, "a writer has it", tell(reader, writer, lock("c", 80, 90, 5)), register.Final{}, forgets, check.Token)
 }
 
-func TestAnotherTokenInsideIsFound(t *testing.T) {
+func TestAReentryWithAnotherTokenIsFound(t *testing.T) {
 	enter := func(token int64) story {
 		return tell(lock("a", 0, 10, 5), call(history.Enter, "a", 20, 30, func(e *history.Event) {
 			if e.Ret {
@@ -174,7 +174,7 @@ func TestAContextThatEndsLateIsFound(t *testing.T) {
 	wants(t, "late after a pause", tell(held, paused, done("a", 2110)), register.Final{}, rules, check.Deadline)
 }
 
-func TestALeaseThatCountsFromTheReplyIsFound(t *testing.T) {
+func TestADeadlineCountedFromTheReplyIsFound(t *testing.T) {
 	try := func(left int64) story {
 		s := tell(lock("a", 0, 210, 1), looked("a", 210, left))
 		s[0].Reason, s[1].Reason, s[1].Age = "try", "try", 200*ms
@@ -203,7 +203,7 @@ func unlockedLost(who string, from, to int64) story {
 	})
 }
 
-func TestAWaiterThatNobodyServesIsFound(t *testing.T) {
+func TestAWaiterWithoutAGrantIsFound(t *testing.T) {
 	waits := lock("b", 100, 5100, 2)
 	wants(t, "served after the fault", tell(fault("net-freeze", "a", 0, 2000, false), waits, looked("c", 5101, 0)), register.Final{}, rules, check.Waiting)
 	wants(t, "the fault lasted", tell(fault("net-freeze", "a", 0, 2000, false), waits, fault("server-kill", "", 3000, 4000, false), looked("c", 5101, 0)), register.Final{}, rules)
@@ -215,7 +215,7 @@ func TestAWaiterThatNobodyServesIsFound(t *testing.T) {
 	wants(t, "not yet", waits[:1], register.Final{}, rules)
 }
 
-func TestANameThatIsIdleThoughSomebodyWaitsIsFound(t *testing.T) {
+func TestAnIdleNameWithAWaiterIsFound(t *testing.T) {
 	given := tell(lock("a", 4000, 4010, 1), looked("a", 4050, 900), unlock("a", 4100, 4110))
 	wants(t, "handed over", tell(given, lock("b", 3000, 4120, 2)), register.Final{}, rules)
 	wants(t, "after a TTL", tell(given, lock("b", 3000, 5000, 2)), register.Final{}, rules, check.Waiting)
@@ -225,7 +225,7 @@ func TestANameThatIsIdleThoughSomebodyWaitsIsFound(t *testing.T) {
 	wants(t, "others shared it until then", tell(shared(given), others, lock("b", 3000, 5000, 2)), register.Final{}, rules)
 }
 
-func TestWhatAClientHasLeftIsFound(t *testing.T) {
+func TestLeftoversOfAClientAreFound(t *testing.T) {
 	wants(t, "a connection", story{{T: 1, Op: history.Left, Proc: "a", Reason: "connections", Err: "1 in use"}}, register.Final{}, rules, check.Left)
 }
 

@@ -32,7 +32,7 @@ func terms(second int64) story {
 		lock("b", 50, 60, 2), announced("b", 61, 62, 2, true), wrote("b", 63, 64, 2, second), looked("b", 70, 900), unlock("b", 80, 90))
 }
 
-func TestARegisterThatDoesNotFitWhatItsWritersWereToldIsFound(t *testing.T) {
+func TestARegisterThatContradictsItsWritersIsFound(t *testing.T) {
 	s := terms(2)
 	wants(t, "as it should be", s, written(2, fenced("a", 1, 1), fenced("b", 2, 2)), rules)
 	wants(t, "a write is missing", s, written(1, fenced("a", 1, 1)), rules, check.Register)
@@ -48,7 +48,7 @@ func TestARegisterThatDoesNotFitWhatItsWritersWereToldIsFound(t *testing.T) {
 	wants(t, "a write that was refused is there", refused, written(2, fenced("a", 1, 1), fenced("b", 2, 2)), rules, check.Register)
 }
 
-func TestAWriteWhoseOutcomeNobodyKnowsMayBeThereOrNot(t *testing.T) {
+func TestAWriteWithUnknownOutcomeMayBePresentOrAbsent(t *testing.T) {
 	s := terms(2)
 	for i, e := range s {
 		if e.Op == history.Fenced && e.Proc == "b" && e.Ret {
@@ -59,7 +59,7 @@ func TestAWriteWhoseOutcomeNobodyKnowsMayBeThereOrNot(t *testing.T) {
 	wants(t, "it is not", s, written(1, fenced("a", 1, 1)), rules)
 }
 
-func TestARefusalOfWhoHoldsIsFound(t *testing.T) {
+func TestARefusedWriteOfAHolderIsFound(t *testing.T) {
 	s := tell(lock("a", 0, 10, 1), announced("a", 20, 30, 1, false))
 	wants(t, "he still holds", tell(s, looked("a", 40, 900)), register.Final{}, rules, check.Refused)
 	wants(t, "he does not know whether he does", s, register.Final{}, rules, check.Linear)
@@ -67,7 +67,7 @@ func TestARefusalOfWhoHoldsIsFound(t *testing.T) {
 	wants(t, "somebody else does", later, register.Final{}, rules)
 }
 
-func TestReadsThatNoOrderExplainsAreFound(t *testing.T) {
+func TestReadsWithoutAValidOrderAreFound(t *testing.T) {
 	read := func(n int64) story {
 		return tell(terms(2), lock("c", 100, 110, 3), call(history.Read, "c", 111, 112, func(e *history.Event) { e.N = n }), unlock("c", 120, 130))
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/sqllock/sqllock/faults/internal/history"
 )
 
-func TestALineThatIsCutShortIsReadWhenItIsWhole(t *testing.T) {
+func TestAPartialLineIsReadWhenItIsComplete(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "h.jsonl")
 	w, err := history.Create(path)
 	if err != nil {
@@ -26,7 +26,7 @@ func TestALineThatIsCutShortIsReadWhenItIsWhole(t *testing.T) {
 	wantTimes(t, &r, path, 2)
 }
 
-func TestAFileThatIsThereAlreadyIsNotWrittenTo(t *testing.T) {
+func TestCreateDoesNotWriteToAnExistingFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "h.jsonl")
 	add(t, path, "{}\n")
 	if _, err := history.Create(path); err == nil {

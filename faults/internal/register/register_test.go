@@ -25,7 +25,7 @@ func open(t *testing.T) (*register.Registers, *sql.DB) {
 	return r, db
 }
 
-func TestTheFencedRegisterTakesWritesOfTheTokenThatWasAnnouncedLast(t *testing.T) {
+func TestTheFencedRegisterAcceptsWritesWithTheLastAnnouncedToken(t *testing.T) {
 	r, _ := open(t)
 	ctx := t.Context()
 	announce := func(token int64, want bool) {
@@ -59,7 +59,7 @@ func TestTheFencedRegisterTakesWritesOfTheTokenThatWasAnnouncedLast(t *testing.T
 	}
 }
 
-func TestThePlainRegisterTakesEachWriteInTheOrderInWhichItComes(t *testing.T) {
+func TestThePlainRegisterAcceptsEachWriteInOrderOfArrival(t *testing.T) {
 	r, _ := open(t)
 	for _, w := range []register.Written{{ID: "a", Token: 7}, {ID: "b", Token: 3}} {
 		if err := r.Plain(t.Context(), w.ID, "n", w.Token); err != nil {
@@ -72,7 +72,7 @@ func TestThePlainRegisterTakesEachWriteInTheOrderInWhichItComes(t *testing.T) {
 	}
 }
 
-func TestTheGuardedRegisterWritesWhatItsCallerHasReadBefore(t *testing.T) {
+func TestTheGuardedRegisterWritesTheSuccessorOfTheValueItRead(t *testing.T) {
 	r, db := open(t)
 	add := func(ctx context.Context, id string) int64 {
 		t.Helper()

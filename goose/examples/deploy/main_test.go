@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 
 var outputPattern = regexp.MustCompile(`applied (\d) migrations, serving\n$`)
 
-func TestOfThreeReplicasOneMigratesAndAllServe(t *testing.T) {
+func TestOneOfThreeReplicasMigratesAndAllServe(t *testing.T) {
 	for _, engine := range testdb.Engines() {
 		t.Run(engine, func(t *testing.T) {
 			d := testdb.New(t, engine)

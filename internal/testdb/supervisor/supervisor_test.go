@@ -73,7 +73,7 @@ func endAs(how string) {
 	time.Sleep(time.Minute)
 }
 
-func TestWhatItStartedEndsWithTheTestProcess(t *testing.T) {
+func TestServersEndWithTheTestProcess(t *testing.T) {
 	for _, how := range []string{"exit", "panic", "killed", "return from main", "time-out"} {
 		t.Run(how, func(t *testing.T) {
 			dir, pid := runChild(t, how)
@@ -139,7 +139,7 @@ func TestPauseStopsTheWholeTreeUntilResume(t *testing.T) {
 	}
 }
 
-func TestASignalReachesTheCommandAndWaitTellsHowItEnded(t *testing.T) {
+func TestASignalReachesTheCommandAndWaitReportsItsEnd(t *testing.T) {
 	w := start(t)
 	for name, send := range map[string]func(int) error{"interrupt": w.Interrupt, "terminated": w.Terminate} {
 		pid, dir := startShell(t, w, "exec sleep 1000")
@@ -159,7 +159,7 @@ func TestASignalReachesTheCommandAndWaitTellsHowItEnded(t *testing.T) {
 	}
 }
 
-func TestWhatTheCommandSaysIsLoggedAndItsEnvironmentIsBare(t *testing.T) {
+func TestTheOutputOfACommandIsLoggedAndItsEnvironmentIsMinimal(t *testing.T) {
 	t.Setenv("PGDATA", "/nonsense")
 	w := start(t)
 	pid, dir := startShell(t, w, "echo out; echo err >&2; pwd; env")
@@ -180,7 +180,7 @@ func TestWhatTheCommandSaysIsLoggedAndItsEnvironmentIsBare(t *testing.T) {
 	}
 }
 
-func TestItRefusesWhatIsNotItsOwn(t *testing.T) {
+func TestItRefusesForeignProcessesAndDirectories(t *testing.T) {
 	w := start(t)
 	if err := w.Kill(os.Getpid()); err == nil {
 		t.Error("it agreed to kill a process that it did not start")
@@ -193,7 +193,7 @@ func TestItRefusesWhatIsNotItsOwn(t *testing.T) {
 	}
 }
 
-func TestAfterCloseAllIsGoneAndCallsFail(t *testing.T) {
+func TestCloseRemovesEverythingAndLaterCallsFail(t *testing.T) {
 	w := start(t)
 	dir, pid, err := startTree(w)
 	if err != nil {

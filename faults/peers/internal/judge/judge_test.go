@@ -17,7 +17,7 @@ func write(register string, called, granted, before, n int64) ledger.Accepted {
 	}
 }
 
-func TestAWriteIsStaleIfItOverwritesWhatItHasNotReadOrComesAfterALaterTerm(t *testing.T) {
+func TestAWriteIsStaleAfterALaterTermOrOverAnUnreadValue(t *testing.T) {
 	other := write(ledger.Plain, 1, 2, 0, 1)
 	other.Name = "b"
 	for name, c := range map[string]struct {
@@ -50,7 +50,7 @@ func unlock(id string, t int64) history.Event {
 	return history.Event{Op: history.Unlock, Ret: true, Lease: id, T: t}
 }
 
-func TestAHolderIsLateWhoIsToldThatHeHoldsWhenAnotherDoes(t *testing.T) {
+func TestAHolderIsLateIfItBelievesToHoldDuringALaterTerm(t *testing.T) {
 	for name, c := range map[string]struct {
 		events []history.Event
 		late   int

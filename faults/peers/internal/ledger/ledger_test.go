@@ -7,7 +7,7 @@ import (
 	"github.com/sqllock/sqllock/faults/peers/internal/ledger"
 )
 
-func TestTheFencedRegisterRefusesWhoIsOlderThanWhoSpokeLast(t *testing.T) {
+func TestTheFencedRegisterRefusesTokensBelowTheLastOne(t *testing.T) {
 	r := ledger.New()
 	c := dial(t, r)
 	for _, step := range []struct {
@@ -39,7 +39,7 @@ func TestTheFencedRegisterRefusesWhoIsOlderThanWhoSpokeLast(t *testing.T) {
 	}
 }
 
-func TestEachWriteIsKeptWithWhatWasThereBefore(t *testing.T) {
+func TestEachWriteIsRecordedWithTheValueBeforeIt(t *testing.T) {
 	r := ledger.New()
 	c := dial(t, r)
 	for _, n := range []int64{1, 1, 2} {
