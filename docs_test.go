@@ -135,12 +135,30 @@ func TestTheTestsThatTheGuaranteesNameExist(t *testing.T) {
 	}
 }
 
-func TestWhatFaultsHaveFoundHasATest(t *testing.T) {
-	tests := slices.DeleteFunc(citation.FindAllStringSubmatch(readDoc(t, correctness), -1), func(m []string) bool { return m[2] == "" })
-	if len(tests) < 4 {
-		t.Errorf("%s names %d tests", correctness, len(tests))
+// TestEachBrokenPromiseNamesATestThatExists reads the lists of correctness.md: each item
+// has a line "Test: …" below it.
+func TestEachBrokenPromiseNamesATestThatExists(t *testing.T) {
+	source := testSource(t)
+	for _, c := range []struct {
+		heading string
+		least   int
+	}{{"## What the faults have found\n", 7}, {"## Promises that broke under attack\n", 62}} {
+		_, section, _ := strings.Cut(readDoc(t, correctness), c.heading)
+		section, _, _ = strings.Cut(section, "\n## ")
+		items := strings.Split("\n"+section, "\n- ")[1:]
+		if len(items) < c.least {
+			t.Errorf("%q has %d items", c.heading, len(items))
+		}
+		for _, item := range items {
+			_, tests, _ := strings.Cut(strings.Join(strings.Fields(item), " "), " - Test: ")
+			tests, _, _ = strings.Cut(tests, " - Before: ")
+			cited := citation.FindAllStringSubmatch(tests, -1)
+			if len(cited) == 0 {
+				t.Errorf("%s: no test is named for %q", correctness, item)
+			}
+			citedExist(t, source, correctness, cited)
+		}
 	}
-	citedExist(t, testSource(t), correctness, tests)
 }
 
 // citedExist looks for the promises and tests that a place in a document cites.
@@ -148,7 +166,7 @@ func citedExist(t *testing.T, source, where string, cited [][]string) {
 	t.Helper()
 	for _, m := range cited {
 		switch sentence, name := m[1], m[2]; {
-		case sentence != "" && !strings.Contains(source, `sentence: "`+sentence+`"`):
+		case sentence != "" && !strings.Contains(source, `sentence: "`+sentence+`"`) && !strings.Contains(source, `"`+sentence+`": func(t *testing.T`):
 			t.Errorf("%s: no promise says %q", where, sentence)
 		case name != "" && !regexp.MustCompile(`(?m)^func `+name+`\(\w+ \*testing\.[TFB]\)`).MatchString(source):
 			t.Errorf("%s: there is no %s", where, name)
@@ -164,7 +182,7 @@ func testSource(t *testing.T) string {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		if strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, filepath.Join("internal", "conformance")) {
+		if strings.HasSuffix(path, "_test.go") || slices.Contains([]string{"conformance", "sharetest"}, filepath.Base(filepath.Dir(path))) {
 			text, err := os.ReadFile(path)
 			all.Write(text)
 			return err
