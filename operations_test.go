@@ -49,9 +49,9 @@ func firstColumn(t *testing.T, db *sql.DB, query string) (values []string) {
 	return values
 }
 
-// shown says what the first column of a monitoring query shows, by its first
-// comment, in the situation of TestTheMonitoringQueriesShowWhatTheySay. Of the
-// others only a row is wanted.
+// shown is the first column of what a monitoring query finds, by the beginning of its
+// comment, in the situation of TestTheMonitoringQueriesShowWhatTheySay. Any other query
+// must find a row.
 var shown = map[string][]string{
 	"-- Who holds what":               {"old", "young"},
 	"-- Whose lease has expired":      {"crashed"},
@@ -78,7 +78,7 @@ func TestTheMonitoringQueriesShowWhatTheySay(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		standsInLine(t, e, db, "young")
+		keepWaiting(t, e, db, "young")
 		ran := 0
 		for _, b := range docBlocks(t, operations, "sql") {
 			if !slices.Contains(b.words, e.dialect()) || slices.Contains(b.words, "grants") {
@@ -99,8 +99,8 @@ func TestTheMonitoringQueriesShowWhatTheySay(t *testing.T) {
 	})
 }
 
-// standsInLine has somebody wait for a name until the test has ended.
-func standsInLine(t *testing.T, e *engine, db *sql.DB, name string) {
+// keepWaiting has somebody wait for a name until the test has ended.
+func keepWaiting(t *testing.T, e *engine, db *sql.DB, name string) {
 	t.Helper()
 	l := newLocks(t, e.open(db), sqllock.UniqueOptions{})
 	left := make(chan struct{})
@@ -113,7 +113,7 @@ func standsInLine(t *testing.T, e *engine, db *sql.DB, name string) {
 	}()
 	for end := time.Now().Add(20 * time.Second); len(firstColumn(t, db, `SELECT name FROM sqllock_ticket`)) == 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("nobody stands in line")
+			t.Fatal("nobody waits")
 		}
 	}
 }
