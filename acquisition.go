@@ -11,24 +11,24 @@ import (
 	"github.com/sqllock/sqllock/internal/clock"
 )
 
-// attempt is one acquisition on its way: requests to the database that carry one
-// acq, so that a request whose reply was lost can be asked about again.
+// acquisition is the way of one call to a grant. All its requests carry the same acq, so
+// that a later request finds out what a request without a reply did.
 type acquisition struct {
 	locker      *Locker
 	req         driver.GrantRequest
 	owner       string // explicit owner, or ""
 	opts        lockOptions
-	began       time.Duration // for the events, if there are any
-	sharedBatch bool          // the last request was in one statement with those of others
-	isolated    bool          // one has failed there, perhaps for another's sake
+	began       time.Duration // for events and logs; 0 if nobody gets them
+	sharedBatch bool          // the last request shared its statement with other requests
+	isolated    bool          // a request failed in a shared batch, perhaps because of another one: send the next by itself
 
 	requests     int           // requests sent
-	knownHeld    bool          // the database has said that somebody holds the name
-	unknown      bool          // a request got no reply
-	unknownSince time.Duration // read before the first such request
-	holder       driver.Holder // who held the name when the database answered last
-	holderLeft   time.Duration // until that holder expires
-	lastErr      error         // what the last request failed with, if it did
+	knownHeld    bool          // the database has said that the name is held
+	unknown      bool          // a request got no reply: its outcome is unknown
+	unknownSince time.Duration // before the first such request was sent
+	holder       driver.Holder // of the name, when the database last replied
+	holderLeft   time.Duration // until that holder expired, at that time
+	lastErr      error         // of the last request, or nil
 }
 
 func (l *Locker) newAcquisition(name, owner string, o lockOptions) *acquisition {
@@ -47,13 +47,91 @@ func (l *Locker) newAcquisition(name, owner string, o lockOptions) *acquisition 
 	return a
 }
 
-// reply is what came of one request for a name.
+// try sends a request. It sends the request again for up to the time of one statement,
+// while the database says that this helps.
+func (a *acquisition) try(ctx context.Context) (*Lease, error) {
+	l := a.locker
+	pause := newBackoff(&l.cfg)
+	until := l.clock.Now() + l.cfg.timeout(a.opts.ttl)
+	for {
+		t, held, err := a.request(ctx)
+		switch {
+		case t != nil:
+			return a.beginTerm(ctx, t)
+		case held != nil:
+			a.abandon()
+			return nil, held
+		case a.sharedBatch && l.mode.Classify(err) == driver.Unclear: // once: the next request is isolated
+		case l.mode.Classify(err) != driver.Again || l.clock.Now() >= until:
+			a.abandon()
+			return nil, lockError(a.req.Name, err)
+		}
+		if err := l.sleep(ctx, nil, pause.next()); err != nil {
+			a.abandon()
+			return nil, lockError(a.req.Name, err)
+		}
+	}
+}
+
+// wait sends a request at once if no caller of this process holds the name or waits for
+// it, and then waits in the queue of this process.
+func (a *acquisition) wait(ctx context.Context) (*Lease, error) {
+	l := a.locker
+	backoff := newBackoff(&l.cfg)
+	var pause time.Duration
+	if l.claims.available() && l.queue.unused(a.req.Name) { // the database keeps the order
+		lease, next, err := a.requestOnce(ctx, backoff)
+		if lease != nil || err != nil {
+			return lease, err
+		}
+		pause = next
+	}
+	return a.waitInQueue(ctx, backoff, pause)
+}
+
+// requestOnce sends one request of a call that waits. With neither a lease nor an error,
+// it returns the pause before the next request.
+func (a *acquisition) requestOnce(ctx context.Context, backoff *backoff) (*Lease, time.Duration, error) {
+	l, o := a.locker, &a.opts
+	if l.cfg.parks && a.knownHeld { // if the wait in the database is cut short, the holder is known already
+		a.req.Wait = min(maxDBWait, l.cfg.timeout(o.ttl)/2)
+	}
+	var sent time.Duration
+	if a.req.Wait > 0 {
+		sent = l.clock.Now()
+	}
+	t, held, err := a.request(ctx)
+	if t != nil {
+		lease, err := a.beginTerm(ctx, t)
+		return lease, 0, err
+	}
+	pause := backoff.next()
+	switch {
+	case held != nil && a.req.Wait > 0 && l.clock.Now()-sent >= a.req.Wait/2: // it has waited in the database
+		pause = min(l.cfg.retryMin, a.untilExpiry())
+	case held != nil:
+		pause = min(pause, a.untilExpiry())
+	case ctx.Err() != nil:
+		a.abandon()
+		return nil, 0, a.waitError(endOf(ctx))
+	case l.mode.Classify(err) == driver.Refused:
+		a.abandon()
+		return nil, 0, lockError(a.req.Name, err)
+	}
+	if o.hasTries && a.requests >= o.tries {
+		a.abandon()
+		return nil, 0, a.waitError(errWaitOver)
+	}
+	return nil, pause, nil
+}
+
+// reply is the outcome of one request for a name.
 type reply = batch.Reply[driver.GrantResult]
 
-// ask sends one request. It returns a hold, or who holds the name, or an error.
+// request sends one request. It returns a term, or who holds the name, or an error.
 //
-// The request itself is not cancelled when ctx ends: once it is sent it is left to
-// end by itself, and what it gets is given back.
+// The end of ctx does not cancel a request that was sent. The request goes on, and what
+// it is granted is given back.
 func (a *acquisition) request(ctx context.Context) (*term, *HeldError, error) {
 	a.requests++
 	l := a.locker
@@ -69,7 +147,7 @@ func (a *acquisition) request(ctx context.Context) (*term, *HeldError, error) {
 	return nil, nil, ErrClosed
 }
 
-// grantKind tells with which requests that of an attempt can go together.
+// grantKind tells which other requests can share a statement with that of a.
 func (l *Locker) grantKind(a *acquisition) batch.Kind {
 	k := batch.Kind{Group: ttlGroup(a.opts.ttl), Isolated: a.isolated, Large: len(a.req.Value) > 0}
 	if a.req.Shared {
@@ -78,7 +156,7 @@ func (l *Locker) grantKind(a *acquisition) batch.Kind {
 	return k
 }
 
-// sendGrants runs one statement.
+// sendGrants runs the statement of one batch of grants.
 func (l *Locker) sendGrants(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
 	defer l.keeper.noteUse()
 	res, err := l.mode.Grant(ctx, reqs)
@@ -91,9 +169,9 @@ func (l *Locker) sendGrants(ctx context.Context, reqs []driver.GrantRequest) ([]
 	return res, nil
 }
 
-// refuse answers a request for a name, which wants it alone, by what came of another one
-// that was sent: whoever has the name then keeps it from both. It reports false if that
-// is the request itself, which must have been sent before.
+// refuseFollower answers an exclusive request with the reply to another request for the
+// same name: the holder in that reply excludes both. It reports false if that holder is
+// the acquisition of req itself, by an earlier request.
 func (l *Locker) refuseFollower(sent *driver.GrantRequest, r reply, req *driver.GrantRequest) (reply, bool) {
 	r.SharedBatch = true
 	if r.Err != nil {
@@ -108,8 +186,8 @@ func (l *Locker) refuseFollower(sent *driver.GrantRequest, r reply, req *driver.
 	return r, r.Result.Holder.Acq != req.Acq
 }
 
-// confirm is take for what an earlier request of the attempt got whose reply was
-// lost. If ctx ends meanwhile it is given back.
+// confirm reads a reply that reports a grant of an earlier request, whose own reply was
+// lost. It confirms the grant first. If ctx ends meanwhile, the grant is given back.
 func (a *acquisition) confirm(ctx context.Context, r reply) (*term, *HeldError, error) {
 	confirmed, err := a.locker.await(ctx, func() reply { return a.locker.confirmGrant(a.req, r.Result.Version, a.locker.cfg.timeout(a.opts.ttl)) })
 	if err != nil {
@@ -118,8 +196,8 @@ func (a *acquisition) confirm(ctx context.Context, r reply) (*term, *HeldError, 
 	return a.readReply(confirmed)
 }
 
-// await waits for what request returns, or until ctx or the Locker ends: then request
-// goes on by itself.
+// await runs request and waits for its reply. If ctx ends or the Locker is closed, await
+// returns and request goes on.
 func (l *Locker) await(ctx context.Context, request func() reply) (reply, error) {
 	got := make(chan reply, 1)
 	l.inflight.add()
@@ -137,10 +215,10 @@ func (l *Locker) await(ctx context.Context, request func() reply) (reply, error)
 	}
 }
 
-// confirm renews what an earlier request of an acquisition got whose reply was
-// lost. That one may not have been flushed, or not to the standby that a commit
-// waits for: a server may give up that wait and show the row all the same. What
-// has been written after it and was confirmed makes it certain.
+// confirmGrant renews a grant of an earlier request whose reply was lost. That grant may
+// not have been flushed, or not to the standby that a commit waits for: a server can give
+// up that wait and still show the row. A later write that was confirmed makes the grant
+// certain.
 func (l *Locker) confirmGrant(req driver.GrantRequest, version int64, timeout time.Duration) (r reply) {
 	ctx, cancel := context.WithTimeout(l.base, timeout)
 	defer cancel()
@@ -152,24 +230,24 @@ func (l *Locker) confirmGrant(req driver.GrantRequest, version int64, timeout ti
 		r.Err = err
 	case res.Status[0] == driver.Renewed:
 		r.Result = driver.GrantResult{Granted: true, Found: true, Version: version, Remaining: req.TTL, Now: res.Now}
-	default: // it has expired meanwhile, or was ended: ask again
+	default: // it has expired or was revoked meanwhile: request again
 		r.Result = driver.GrantResult{Now: res.Now}
 	}
 	return r
 }
 
-// disown gives back what a request got that nobody waits for any more.
+// giveBackLate gives back what a request was granted after its caller had left.
 func (l *Locker) giveBackLate(req *driver.GrantRequest, r reply) {
 	switch {
-	case r.Result.Granted: // if an earlier request got no reply the attempt gives it back as well
+	case r.Result.Granted: // if the outcome of an earlier request is unknown, the acquisition gives it back too
 		l.giveBack(*req, false)
 	case r.Err != nil && l.mode.Classify(r.Err) == driver.Unclear:
 		l.giveBack(*req, true)
 	}
 }
 
-// giveBack sees to it that an acquisition which nobody has used holds nothing. If it is
-// unclear, a request of it may still arrive.
+// giveBack releases an acquisition that no caller has used, in the background. If the
+// outcome of one of its requests is unknown, that request may still arrive.
 func (l *Locker) giveBack(req driver.GrantRequest, unknown bool) {
 	r := driver.AbandonRequest{Name: req.Name, Acq: req.Acq, Shared: req.Shared}
 	if unknown {
@@ -179,7 +257,8 @@ func (l *Locker) giveBack(req driver.GrantRequest, unknown bool) {
 	}
 }
 
-// take reads a reply.
+// readReply notes the reply to a request. It returns a term, or who holds the name, or an
+// error.
 func (a *acquisition) readReply(r reply) (*term, *HeldError, error) {
 	a.sharedBatch = r.SharedBatch
 	switch {
@@ -199,8 +278,8 @@ func (a *acquisition) readReply(r reply) (*term, *HeldError, error) {
 	return a.newTerm(r), nil, nil
 }
 
-// hold makes the hold of a request that was granted. If it was an earlier request
-// of the attempt that was, the row may have less than the TTL left.
+// newTerm makes the term of a grant. If an earlier request of the acquisition was granted,
+// the row may have less than the TTL left.
 func (a *acquisition) newTerm(r reply) *term {
 	t := &term{
 		locker:     a.locker,
@@ -231,18 +310,18 @@ func (a *acquisition) newTerm(r reply) *term {
 	return t
 }
 
-// begin starts the term of h. A hold whose deadline has passed before anybody
-// could use it is given back.
+// beginTerm begins a term and returns its first lease. A term whose deadline has passed
+// already is given back.
 func (a *acquisition) beginTerm(ctx context.Context, t *term) (*Lease, error) {
 	l := a.locker
 	if time.Duration(t.deadline.Load()) <= l.clock.Now() {
 		l.giveBack(a.req, a.unknown)
 		return nil, &LostError{Name: t.name, Token: t.token, Reason: LostLate}
 	}
-	lease := t.firstLease(ctx) // before anybody else can enter, and leave, the hold
+	lease := t.firstLease(ctx) // before another caller can re-enter and unlock the term
 	for _, old := range l.queue.granted(t) {
-		// The database gave the name away: whatever this process still believes
-		// about an earlier term is wrong, unless it has ended by itself.
+		// The database has granted the name again, so the earlier term is over even if
+		// this process still trusts it.
 		old.expire()
 		old.lose(LostTaken, nil)
 	}
@@ -251,7 +330,7 @@ func (a *acquisition) beginTerm(ctx context.Context, t *term) (*Lease, error) {
 		l.giveBack(a.req, a.unknown)
 		return nil, ErrClosed
 	}
-	if !l.mode.lives(t.acq) { // since before it was kept
+	if !l.mode.lives(t.acq) { // it ended before the keeper knew it
 		t.lose(LostSession, nil)
 		return nil, t.lostError()
 	}
@@ -261,15 +340,15 @@ func (a *acquisition) beginTerm(ctx context.Context, t *term) (*Lease, error) {
 	return lease, nil
 }
 
-// giveUp sees to it that the attempt holds nothing in the end. A request that is
-// still under way sees to itself.
+// abandon releases, in the background, what requests with an unknown outcome may have
+// been granted. A request in flight gives back its own grant.
 func (a *acquisition) abandon() {
 	if a.unknown {
 		a.locker.giveBack(a.req, true)
 	}
 }
 
-// untilExpiry is how long the holder's lease will last unless it is renewed.
+// untilExpiry returns when to request again because the holder's lease has expired.
 func (a *acquisition) untilExpiry() time.Duration {
 	if a.holderLeft <= 0 {
 		return never
@@ -277,7 +356,7 @@ func (a *acquisition) untilExpiry() time.Duration {
 	return a.holderLeft + time.Millisecond
 }
 
-// waitError tells why a waiter gave up, and what it waited for.
+// waitError returns the error of a wait that cause has ended. It says what was waited for.
 func (a *acquisition) waitError(cause error) error {
 	switch {
 	case errors.Is(cause, ErrClosed):
@@ -292,7 +371,7 @@ func (a *acquisition) waitError(cause error) error {
 	return a.heldError()
 }
 
-// held says who held the name when that was last known.
+// heldError returns who held the name when that was last known.
 func (a *acquisition) heldError() *HeldError {
 	for _, t := range a.locker.queue.terms(a.req.Name) {
 		return &HeldError{Name: t.name, Owner: t.owner, Label: a.locker.cfg.label, Shared: t.shared}
@@ -310,7 +389,7 @@ func (a *acquisition) waitedFor() string {
 	return "its turn"
 }
 
-// endOf says why a context ended: its Err, and its cause if that says more.
+// endOf returns why ctx ended: its Err, and its Cause if that is another error.
 func endOf(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if cause == err || cause == errWaitOver {
@@ -319,87 +398,11 @@ func endOf(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// try asks the database once, and again, for as long as one statement may take,
-// if it says that trying again helps.
-func (l *Locker) try(ctx context.Context, name, owner string, o lockOptions) (*Lease, error) {
-	a := l.newAcquisition(name, owner, o)
-	pause := newBackoff(&l.cfg)
-	until := l.clock.Now() + l.cfg.timeout(o.ttl)
-	for {
-		t, held, err := a.request(ctx)
-		switch {
-		case t != nil:
-			return a.beginTerm(ctx, t)
-		case held != nil:
-			a.abandon()
-			return nil, held
-		case a.sharedBatch && l.mode.Classify(err) == driver.Unclear: // once: then it is alone
-		case l.mode.Classify(err) != driver.Again || l.clock.Now() >= until:
-			a.abandon()
-			return nil, lockError(name, err)
-		}
-		if err := l.sleep(ctx, nil, pause.next()); err != nil {
-			a.abandon()
-			return nil, lockError(name, err)
-		}
-	}
-}
-
-// wait asks the database, if nobody of this process is before it, and then queues up
-// and does so whenever that may help.
-func (l *Locker) wait(ctx context.Context, a *acquisition, o lockOptions) (*Lease, error) {
-	pause := backoff{l.cfg.retryMin, l.cfg.retryMax}
-	var nap time.Duration
-	if l.claims.available() && l.queue.unused(a.req.Name) { // what order there is the database sees to
-		lease, next, err := l.requestOnce(ctx, a, o, &pause)
-		if lease != nil || err != nil {
-			return lease, err
-		}
-		nap = next
-	}
-	return l.queueUp(ctx, a, o, pause, nap)
-}
-
-// askOnce makes one attempt of a waiter. With neither a lease nor an error, it
-// tells after which pause to ask again.
-func (l *Locker) requestOnce(ctx context.Context, a *acquisition, o lockOptions, pause *backoff) (*Lease, time.Duration, error) {
-	if l.cfg.parks && a.knownHeld { // it is known by then who is in the way, if the wait ends in the middle
-		a.req.Wait = min(maxDBWait, l.cfg.timeout(o.ttl)/2)
-	}
-	var asked time.Duration
-	if a.req.Wait > 0 {
-		asked = l.clock.Now()
-	}
-	t, held, err := a.request(ctx)
-	if t != nil {
-		lease, err := a.beginTerm(ctx, t)
-		return lease, 0, err
-	}
-	nap := pause.next()
-	switch {
-	case held != nil && a.req.Wait > 0 && l.clock.Now()-asked >= a.req.Wait/2: // it has waited in the database
-		nap = min(l.cfg.retryMin, a.untilExpiry())
-	case held != nil:
-		nap = min(nap, a.untilExpiry())
-	case ctx.Err() != nil:
-		a.abandon()
-		return nil, 0, a.waitError(endOf(ctx))
-	case l.mode.Classify(err) == driver.Refused:
-		a.abandon()
-		return nil, 0, lockError(a.req.Name, err)
-	}
-	if o.hasTries && a.requests >= o.tries {
-		a.abandon()
-		return nil, 0, a.waitError(errWaitOver)
-	}
-	return nil, nap, nil
-}
-
-// slice is how long a statement may wait in the database. While it does, it is in
-// the way of others, such as CREATE INDEX CONCURRENTLY.
+// maxDBWait is how long a statement may wait in the database. A waiting statement blocks
+// others, such as CREATE INDEX CONCURRENTLY.
 const maxDBWait = time.Second
 
-// errWaitOver is why the context of a Lock with the option Wait ended.
+// errWaitOver is the cause of the context of a Lock whose option Wait has run out.
 var errWaitOver = errors.New("wait over")
 
 func lockError(name string, err error) error {

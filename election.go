@@ -136,21 +136,34 @@ func (e *Election) campaign(ctx context.Context, value []byte, run bool) error {
 	}
 	var lease *Lease
 	defer func() { e.endCampaign(lease, resumes) }()
+	lease, resumes, err = e.acquire(WithoutOwner(ctx), value, resumes)
+	return err
+}
+
+// acquire waits for the name. If resumes is set, it first takes over a term of the same
+// identity, and clears resumes when the database has said whether there is one.
+func (e *Election) acquire(ctx context.Context, value []byte, resumes bool) (*Lease, bool, error) {
+	l := e.locker
+	if !l.inflight.begin() {
+		return nil, resumes, ErrClosed
+	}
+	defer l.inflight.done()
+	if ctx.Err() != nil {
+		return nil, resumes, lockError(e.name, endOf(ctx))
+	}
 	o := e.opts
 	o.value = value
-	lease, err = e.locker.acquire(WithoutOwner(ctx), e.name, false, func(string) (*Lease, error) {
-		a := e.locker.newAcquisition(e.name, "", o)
-		a.req.Owner, a.req.Named = e.identity, true
-		if resumes {
-			lease, decided, err := a.resumeTerm(ctx)
-			resumes = !decided
-			if lease != nil || err != nil {
-				return lease, err
-			}
+	a := l.newAcquisition(e.name, "", o)
+	a.req.Owner, a.req.Named = e.identity, true
+	if resumes {
+		lease, decided, err := a.resumeTerm(ctx)
+		resumes = !decided
+		if lease != nil || err != nil {
+			return lease, resumes, err
 		}
-		return e.locker.wait(ctx, a, o)
-	})
-	return err
+	}
+	lease, err := a.wait(ctx)
+	return lease, resumes, err
 }
 
 // enter begins a campaign. It returns the lease of a term that was lost.

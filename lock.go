@@ -9,41 +9,48 @@ import (
 )
 
 // Lock waits until it holds name and returns the lease. ctx bounds the wait
-// only: once Lock has returned, cancelling ctx changes nothing for the lease.
-// While the database cannot be reached, Lock goes on trying.
+// only: after Lock has returned, cancelling ctx does not affect the lease.
+// While the database cannot be reached, Lock keeps trying.
 //
-// If ctx carries a lease of this Locker for this very name (see
-// [Lease.Context]), or an owner that holds it (see [WithOwner]), Lock re-enters
-// that lease at once: same token, and as many Unlocks are needed as Locks were
-// made. Otherwise nobody re-enters: two goroutines exclude each other.
+// Lock re-enters a lease at once if ctx carries a lease of this Locker for name
+// (see [Lease.Context]), or an owner that holds name (see [WithOwner]). The new
+// lease has the same token, and the name is free after as many Unlocks as Locks.
+// In all other cases callers exclude each other, also two goroutines of one process.
 //
-// In the unique mode those who wait for a name stand in line, whatever process they
-// are in, and are served in the order in which they came; not so with
-// [UniqueOptions].Barging or [Tries]. One that the database does not hear of for the
-// TTL, or 5 s if that is less, may be passed over. In the other modes there is an order
-// within a Locker only. If ctx carries leases, and the wait can end only after one of
-// them has, Lock returns [ErrDeadlock] to the waiter that came last.
+// In unique mode, the waiters of a name are served in the order in which they came,
+// across all processes. [UniqueOptions].Barging and [Tries] opt out of that order. A
+// waiter whose process the database has not heard from for min(TTL, 5 s) can lose its
+// place. In the other modes there is an order only among the waiters of one Locker.
+// If ctx carries leases, and the wait can end only after one of them has ended, Lock
+// returns [ErrDeadlock] to the waiter that came last.
 //
-// Lock returns a lease or an error, never both: [ErrInvalidName],
-// [ErrInvalidOwner] or [ErrInvalidOption] before any SQL; [ErrClosed]; an
-// [ErrDeadlock]; an [ErrHeld] when Wait or Tries are used up; a [*LostError] if ctx carries a lost
-// lease of the name, or if the database's reply came too late to be used; or an
-// error that wraps ctx's and says what was waited for. After an error this call
-// holds nothing, and if the database may believe otherwise it is told in the
-// background.
+// Lock returns a lease or an error, never both. The errors are:
+//   - [ErrInvalidName], [ErrInvalidOwner] or [ErrInvalidOption], before any SQL;
+//   - [ErrClosed];
+//   - [ErrDeadlock], in unique mode;
+//   - [ErrUpgrade], if the owner, or ctx, holds name shared and this call wants it
+//     exclusively;
+//   - [ErrHeld], when [Wait] or [Tries] are used up;
+//   - a [*LostError], if ctx carries a lost lease of name, or if the database replied too
+//     late for the lease to be used;
+//   - an error that wraps the error of ctx and says what was waited for;
+//   - the error of the database, if it refuses the request.
+//
+// After an error this call holds nothing. If the database may believe otherwise, the
+// Locker releases the name in the background.
 func (l *Locker) Lock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
 	return l.lock(ctx, name, false, opts)
 }
 
-// RLock is Lock for a lease that is shared: any number of holders may have the name
-// at the same time if all of them share it. With a context that carries an exclusive
-// lease of the name it re-enters that. An owner that shares a name cannot have it
-// alone: Lock then returns [ErrUpgrade]. [MinHold] and [Value] do not apply.
+// RLock is Lock for a shared lease: any number of holders can have the name at the
+// same time if all of them share it. If ctx carries an exclusive lease of name, RLock
+// re-enters that lease. An owner that holds a name shared cannot get it exclusively:
+// Lock then returns [ErrUpgrade]. [MinHold] and [Value] do not apply.
 //
-// In the unique mode readers and writers stand in one line: readers that are next to
-// each other in it enter together, and none enters before a writer that came earlier.
-// In the other modes that is so within a Locker, but readers of others can keep a
-// writer waiting.
+// In unique mode, readers and writers wait in one queue. Neighbouring readers enter
+// together, and no reader enters before a writer that came earlier. In the other modes
+// this holds within one Locker, but the readers of other Lockers can keep a writer
+// waiting.
 func (l *Locker) RLock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
 	return l.lock(ctx, name, true, opts)
 }
@@ -53,19 +60,28 @@ func (l *Locker) lock(ctx context.Context, name string, shared bool, opts []Lock
 	if err != nil {
 		return nil, err
 	}
-	return l.acquire(ctx, name, shared, func(owner string) (*Lease, error) {
-		if o.hasWait {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeoutCause(ctx, o.wait, errWaitOver)
-			defer cancel()
-		}
-		return l.wait(ctx, l.newAcquisition(name, owner, o), o)
-	})
+	owner, err := checkLock(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if !l.inflight.begin() {
+		return nil, ErrClosed
+	}
+	defer l.inflight.done()
+	if lease, err := l.reenter(ctx, name, shared); lease != nil || err != nil {
+		return lease, err
+	}
+	if o.hasWait {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, o.wait, errWaitOver)
+		defer cancel()
+	}
+	return l.newAcquisition(name, owner, o).wait(ctx)
 }
 
-// TryLock is Lock without waiting: if somebody else holds name it returns a
-// [*HeldError] that says who, and it returns the error of a database that cannot
-// be reached. The options [Wait] and [Tries] do not apply.
+// TryLock is Lock without waiting. If another caller holds name, it returns a
+// [*HeldError] that says who. If the database cannot be reached, it returns that error.
+// The options [Wait] and [Tries] do not apply.
 func (l *Locker) TryLock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
 	return l.tryLock(ctx, name, false, opts)
 }
@@ -80,23 +96,7 @@ func (l *Locker) tryLock(ctx context.Context, name string, shared bool, opts []L
 	if err != nil {
 		return nil, err
 	}
-	return l.acquire(ctx, name, shared, func(owner string) (*Lease, error) {
-		if t := l.queue.ownedBy(name, owner); t != nil {
-			if lease, err := t.reenter(ctx, shared); lease != nil || errors.Is(err, ErrUpgrade) {
-				return lease, err
-			}
-		}
-		return l.try(ctx, name, owner, o)
-	})
-}
-
-// enter checks what all acquisitions check, re-enters the lease that ctx carries
-// if there is one, and otherwise calls acquire with the explicit owner, if any.
-func (l *Locker) acquire(ctx context.Context, name string, shared bool, begin func(owner string) (*Lease, error)) (*Lease, error) {
-	if err := checkCall(ctx, name); err != nil {
-		return nil, err
-	}
-	owner, err := ownerFrom(ctx)
+	owner, err := checkLock(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -104,6 +104,29 @@ func (l *Locker) acquire(ctx context.Context, name string, shared bool, begin fu
 		return nil, ErrClosed
 	}
 	defer l.inflight.done()
+	if lease, err := l.reenter(ctx, name, shared); lease != nil || err != nil {
+		return lease, err
+	}
+	if t := l.queue.ownedBy(name, owner); t != nil {
+		if lease, err := t.reenter(ctx, shared); lease != nil || errors.Is(err, ErrUpgrade) {
+			return lease, err
+		}
+	}
+	return l.newAcquisition(name, owner, o).try(ctx)
+}
+
+// checkLock checks the arguments of a call that locks name. It returns the explicit
+// owner that ctx carries, or "".
+func checkLock(ctx context.Context, name string) (owner string, err error) {
+	if err := checkCall(ctx, name); err != nil {
+		return "", err
+	}
+	return ownerFrom(ctx)
+}
+
+// reenter re-enters the lease of name that ctx carries. With neither a lease nor an error
+// there is none, and the caller has to acquire the name.
+func (l *Locker) reenter(ctx context.Context, name string, shared bool) (*Lease, error) {
 	carried, ok := ctx.Value(leaseKey{l, name}).(*Lease)
 	ok = ok && !carried.unlocked.Load()
 	if ok {
@@ -114,22 +137,20 @@ func (l *Locker) acquire(ctx context.Context, name string, shared bool, begin fu
 	if ctx.Err() != nil {
 		return nil, lockError(name, endOf(ctx))
 	}
-	if ok {
-		if lease, err := carried.term.reenter(ctx, shared); lease != nil || err != nil {
-			return lease, err
-		}
+	if !ok {
+		return nil, nil
 	}
-	return begin(owner)
+	return carried.term.reenter(ctx, shared)
 }
 
-// Do runs fn while it holds name, for which it waits as Lock does. fn's context
-// ends with ctx or with the lease, whichever is first, and carries the lease: a
-// Lock of the same name with it re-enters.
+// Do waits for name as Lock does, and then runs fn while it holds name. The context of
+// fn ends with ctx or with the lease, whichever is first, and carries the lease: a Lock
+// of the same name with this context re-enters.
 //
-// Do unlocks when fn returns, and also when fn panics or ends its goroutine. It
-// returns the errors of fn and of Unlock, joined; so if fn returns nil but the
-// lease was lost on the way, Do returns a [*LostError]. If fn leaves a transaction
-// open that guards the lease, Do returns [ErrGuarded].
+// Do unlocks when fn returns, and also when fn panics or ends its goroutine. It returns
+// the joined errors of fn and of Unlock. If fn returns nil but the lease was lost
+// meanwhile, Do returns a [*LostError]. If fn leaves a transaction open that guards the
+// lease, Do returns [ErrGuarded].
 func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Context, lease *Lease) error, opts ...LockOption) error {
 	if fn == nil {
 		return driver.NilError("function")
@@ -141,8 +162,8 @@ func (l *Locker) Do(ctx context.Context, name string, fn func(ctx context.Contex
 	return lease.run(ctx, fn)
 }
 
-// TryDo is Do without waiting. If somebody else holds name it returns false and
-// nil, and fn was not run.
+// TryDo is Do without waiting. If another caller holds name, it returns false and nil
+// without running fn.
 func (l *Locker) TryDo(ctx context.Context, name string, fn func(ctx context.Context, lease *Lease) error, opts ...LockOption) (ran bool, err error) {
 	if fn == nil {
 		return false, driver.NilError("function")
@@ -157,11 +178,11 @@ func (l *Locker) TryDo(ctx context.Context, name string, fn func(ctx context.Con
 	return true, lease.run(ctx, fn)
 }
 
-// run calls fn and unlocks, whatever fn does.
+// run calls fn and then unlocks, also if fn panics or ends its goroutine.
 func (l *Lease) run(ctx context.Context, fn func(context.Context, *Lease) error) (err error) {
 	bound, cancel := l.Bind(ctx)
 	defer cancel()
-	defer func() { // also when fn panics or calls Goexit; then err is lost with it
+	defer func() { // when fn panics or calls Goexit, err is lost
 		err = join(err, l.Unlock(ctx))
 	}()
 	return fn(bound, l)
@@ -180,15 +201,15 @@ func join(a, b error) error {
 
 type ownerKey struct{}
 
-// WithOwner returns a context in which Lock and its kin act for the owner id: 1
-// to 255 bytes of valid UTF-8 without NUL, else they return [ErrInvalidOwner].
-// Whoever locks a name that the same owner holds through the same Locker
-// re-enters its lease instead of waiting for it.
+// WithOwner returns a context in which Lock, RLock, TryLock, TryRLock, Do and TryDo act
+// for the owner id. An id has 1 to 255 bytes of valid UTF-8 without NUL; for another id
+// these methods return [ErrInvalidOwner]. If the same owner holds the name through the
+// same Locker, they re-enter its lease and do not wait.
 //
-// An owner is known within one Locker only. Two processes, or two Lockers, that
-// use the same id exclude each other.
+// An owner is known within one Locker only. Two processes, or two Lockers, that use the
+// same id exclude each other.
 //
-// Of a nil context it is nil, which whoever gets it next refuses.
+// If ctx is nil, WithOwner returns nil, and the next call refuses that context.
 func WithOwner(ctx context.Context, id string) context.Context {
 	if ctx == nil {
 		return nil
@@ -196,9 +217,9 @@ func WithOwner(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, ownerKey{}, owner{id})
 }
 
-// WithoutOwner returns a context that carries neither an owner nor a lease:
-// what locks with it excludes everybody else, also the code that called it. Of a nil
-// context it is nil.
+// WithoutOwner returns a context that carries neither an owner nor a lease. A lock that
+// is taken with it excludes all other callers, also the code that called WithoutOwner. If
+// ctx is nil, WithoutOwner returns nil.
 func WithoutOwner(ctx context.Context) context.Context {
 	if ctx == nil {
 		return nil
@@ -223,8 +244,8 @@ func ownerFrom(ctx context.Context) (string, error) {
 	return o.id, nil
 }
 
-// withoutOwner hides owners and leases of the context below it. The rest,
-// cancellation too, shines through.
+// withoutOwner hides the owner and the leases of the context that it wraps. All else is
+// that of the wrapped context, cancellation included.
 type withoutOwner struct{ context.Context }
 
 func (c withoutOwner) Value(key any) any {

@@ -10,8 +10,8 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// insist calls f, which runs one statement, until the database does not ask to be
-// asked again.
+// retry calls f, which runs one statement, and calls it again while the database says that
+// this helps.
 func (l *Locker) retry(ctx context.Context, f func(context.Context) error) error {
 	if !l.inflight.begin() {
 		return ErrClosed
@@ -29,12 +29,12 @@ func (l *Locker) retry(ctx context.Context, f func(context.Context) error) error
 	}
 }
 
-// rereads is how often a statement that changes nothing is sent once more if its
-// connection breaks.
+// maxReadRetries is how often a statement that only reads is sent again after its
+// connection broke.
 const maxReadRetries = 3
 
-// reread is insist for a statement that changes nothing: it is also sent again if its
-// connection breaks, as one of the pool does that the server has ended while it was idle.
+// retryRead is retry for a statement that only reads. It also sends the statement again if
+// the connection breaks: the server may have ended an idle connection of the pool.
 func (l *Locker) retryRead(ctx context.Context, f func(context.Context) error) error {
 	err := l.retry(ctx, f)
 	for n := 0; n < maxReadRetries && l.connectionBroke(ctx, err); n++ {
@@ -43,14 +43,14 @@ func (l *Locker) retryRead(ctx context.Context, f func(context.Context) error) e
 	return err
 }
 
-// broke reports that a connection broke under a statement, which has not run out of time.
+// connectionBroke reports whether err says that the connection broke, and not that the time
+// was over.
 func (l *Locker) connectionBroke(ctx context.Context, err error) bool {
 	return err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) && !errors.Is(err, context.DeadlineExceeded) &&
 		l.mode.Classify(err) == driver.Unclear
 }
 
-// bounded calls f with a context that ends with ctx, with the Locker, or when one
-// statement has taken too long.
+// withTimeout calls f with a context that ends with ctx, with the Locker, or after timeout.
 func (l *Locker) withTimeout(ctx context.Context, timeout time.Duration, f func(context.Context) error) error {
 	if ctx.Err() != nil {
 		return endOf(ctx)
@@ -59,13 +59,13 @@ func (l *Locker) withTimeout(ctx context.Context, timeout time.Duration, f func(
 	defer cancel()
 	defer context.AfterFunc(l.base, cancel)()
 	err := f(limited)
-	if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) { // which database/sql does not always say
+	if err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) { // database/sql does not always say so
 		err = fmt.Errorf("%w: %w", endOf(ctx), err)
 	}
 	return err
 }
 
-// sleep waits for d, a wake, the end of ctx or of the Locker.
+// sleep waits for d or for wake. It returns an error if ctx ends or the Locker is closed.
 func (l *Locker) sleep(ctx context.Context, wake <-chan struct{}, d time.Duration) error {
 	var over <-chan time.Time
 	if d != never {
@@ -85,18 +85,18 @@ func (l *Locker) sleep(ctx context.Context, wake <-chan struct{}, d time.Duratio
 	}
 }
 
-// pauses are the growing, jittered pauses between the attempts of one waiter.
+// backoff yields the growing, jittered pauses between the requests of one waiter.
 type backoff struct{ pause, longest time.Duration }
 
 func newBackoff(c *config) *backoff { return &backoff{c.retryMin, c.retryMax} }
 
-func (p *backoff) next() time.Duration {
-	d := p.pause
-	p.pause = min(2*p.pause, p.longest)
+func (b *backoff) next() time.Duration {
+	d := b.pause
+	b.pause = min(2*b.pause, b.longest)
 	return d/2 + rand.N(d/2+1)
 }
 
-// nap waits for d, or less if ctx ends.
+// sleep waits for d. It returns an error if ctx ends.
 func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -7,32 +7,32 @@ import (
 	"time"
 )
 
-// queue holds the waiters of this process, in the order in which they came, one
-// line per name. Only the head of a line asks the database, and nobody does
-// while the process holds the name itself: so a name has one contender per
-// process, however many goroutines wait.
+// queue holds, for each name, the waiters of this Locker in the order in which they came.
+// Only the first waiter of a name sends requests, and none does while the Locker holds the
+// name. So each Locker has at most one request per name, however many goroutines wait.
 type queue struct {
 	mu    sync.Mutex
 	names map[string]*nameState
 }
 
+// nameState is what the Locker knows of one name. It is guarded by queue.mu.
 type nameState struct {
-	exclusive *term              // the process holds the name alone
-	readers   map[*term]struct{} // it does so together with others
+	exclusive *term              // the exclusive term that this Locker has
+	readers   map[*term]struct{} // its shared terms
 	waiters   []*waiter
 }
 
-// waiter is one call of Lock that waits.
+// waiter is a call of Lock or RLock that waits.
 type waiter struct {
 	name   string
 	owner  string // explicit owner, or ""
 	shared bool
-	wake   chan struct{} // something changed: look again; buffered, one is enough
+	wake   chan struct{} // something changed: check again; has a buffer of one
 }
 
 func newQueue() *queue { return &queue{names: make(map[string]*nameState)} }
 
-// join puts a waiter at the end of its line.
+// join adds a waiter at the end of the queue of name.
 func (q *queue) join(name, owner string, shared bool) *waiter {
 	w := &waiter{name: name, owner: owner, shared: shared, wake: make(chan struct{}, 1)}
 	q.mu.Lock()
@@ -42,7 +42,7 @@ func (q *queue) join(name, owner string, shared bool) *waiter {
 	return w
 }
 
-// leave takes a waiter out of its line and lets the next one look.
+// leave removes a waiter from the queue and wakes the first of the others.
 func (q *queue) leave(w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -56,10 +56,10 @@ func (q *queue) leave(w *waiter) {
 	q.wakeFirst(w.name, s)
 }
 
-// look tells a waiter what it may do now: enter a hold of its own owner, ask the
-// database, or neither: wait for its wake. Readers of this process enter together
-// with those that it has already, a waiter that wants the name alone waits for them.
-func (q *queue) check(w *waiter) (mine *term, ask bool) {
+// check tells a waiter what to do: re-enter a term of its own owner, send a request
+// because it is the first, or wait until it is woken. Readers may enter while the Locker
+// has readers of the name; a waiter that wants the name exclusively waits for them.
+func (q *queue) check(w *waiter) (mine *term, first bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s := q.state(w.name)
@@ -70,7 +70,7 @@ func (q *queue) check(w *waiter) (mine *term, ask bool) {
 	return nil, free && s.waiters[0] == w
 }
 
-// ownedBy returns the hold that an explicit owner may enter, or nil.
+// ownedBy returns the term that an explicit owner may re-enter, or nil.
 func (s *nameState) ownedBy(owner string) *term {
 	if s.exclusive != nil && s.exclusive.ownedBy(owner) {
 		return s.exclusive
@@ -83,7 +83,7 @@ func (s *nameState) ownedBy(owner string) *term {
 	return nil
 }
 
-// owned returns the hold of name that an explicit owner may enter, or nil.
+// ownedBy returns the term of name that an explicit owner may re-enter, or nil.
 func (q *queue) ownedBy(name, owner string) *term {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -93,14 +93,14 @@ func (q *queue) ownedBy(name, owner string) *term {
 	return nil
 }
 
-// quiet reports whether nobody of the process has name or waits for it.
+// unused reports whether this Locker neither holds name nor has waiters for it.
 func (q *queue) unused(name string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.names[name] == nil
 }
 
-// alone reports whether the process holds name and nobody with it.
+// heldExclusively reports whether this Locker has an exclusive term of name.
 func (q *queue) heldExclusively(name string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -108,7 +108,7 @@ func (q *queue) heldExclusively(name string) bool {
 	return s != nil && s.exclusive != nil
 }
 
-// holds returns the holds that the process has on name.
+// terms returns the terms of name that this Locker has.
 func (q *queue) terms(name string) []*term {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -128,9 +128,8 @@ func (s *nameState) terms() (all []*term) {
 	return all
 }
 
-// took notes that the process holds the name now, and returns the holds that it
-// was believed to have before and that this one excludes. Waiters of the same
-// explicit owner need not wait for their turn.
+// granted notes a new term. It returns the earlier terms that the new one excludes, and
+// wakes the waiters of the same explicit owner, who can re-enter.
 func (q *queue) granted(t *term) (old []*term) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -156,7 +155,7 @@ func (q *queue) granted(t *term) (old []*term) {
 	return old
 }
 
-// freed notes that a hold is over and lets the head of the line look.
+// ended notes that a term is over, and wakes the first waiter.
 func (q *queue) ended(t *term) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -168,7 +167,7 @@ func (q *queue) ended(t *term) {
 	q.wakeFirst(t.name, s)
 }
 
-// line returns the line of a name; the caller holds mu.
+// state returns the state of a name; the caller holds mu.
 func (q *queue) state(name string) *nameState {
 	s := q.names[name]
 	if s == nil {
@@ -178,7 +177,7 @@ func (q *queue) state(name string) *nameState {
 	return s
 }
 
-// nudge wakes the head of a line, or forgets an empty line; the caller holds mu.
+// wakeFirst wakes the first waiter, or forgets a name that is not used; the caller holds mu.
 func (q *queue) wakeFirst(name string, s *nameState) {
 	switch {
 	case len(s.waiters) > 0:
@@ -192,7 +191,7 @@ func (w *waiter) wakeUp() {
 	wake(w.wake)
 }
 
-// rouse leaves a token for whoever waits on wake, unless there is one.
+// wake wakes the goroutine that waits on ch, or the next one to do so.
 func wake(ch chan<- struct{}) {
 	select {
 	case ch <- struct{}{}:
@@ -200,19 +199,57 @@ func wake(ch chan<- struct{}) {
 	}
 }
 
-// stand waits in line.
-func (l *Locker) stand(ctx context.Context, w *waiter, a *acquisition) (*Lease, error) {
+// waitInQueue waits in the queue of this process. It waits for pause before its first
+// request, if pause is not 0.
+func (a *acquisition) waitInQueue(ctx context.Context, backoff *backoff, pause time.Duration) (*Lease, error) {
+	l := a.locker
+	w := l.queue.join(a.req.Name, a.owner, a.opts.shared)
+	defer l.queue.leave(w)
+	claims := l.claims.available() && !a.opts.hasTries
 	for {
-		lease, err := l.standOnce(ctx, w, a)
+		mine, first := l.queue.check(w)
+		if mine != nil {
+			lease, err := mine.reenter(ctx, a.opts.shared)
+			if lease != nil || errors.Is(err, ErrUpgrade) { // else that term ends just now, and wakes this waiter
+				a.abandon()
+				return lease, err
+			}
+		}
+		switch {
+		case claims && (a.knownHeld || !first): // the name is held, or another waiter is first
+			return a.waitWithClaim(ctx, w)
+		case !first:
+			pause = never
+		case pause == 0:
+			lease, next, err := a.requestOnce(ctx, backoff)
+			if lease != nil || err != nil {
+				return lease, err
+			}
+			pause = next
+		}
+		if err := l.sleep(ctx, w.wake, pause); err != nil {
+			a.abandon()
+			return nil, a.waitError(err)
+		}
+		pause = 0
+	}
+}
+
+// waitWithClaim waits with a claim in the database. If the grant of a claim has expired
+// before it could be used, it waits with a new claim.
+func (a *acquisition) waitWithClaim(ctx context.Context, w *waiter) (*Lease, error) {
+	for {
+		lease, err := a.waitForClaim(ctx, w, a.locker.claims.add(a, carriedBy(ctx)))
 		if lease != nil || err != nil {
 			return lease, err
 		}
 	}
 }
 
-// standOnce is stand. Without a lease and without an error the wait goes on.
-func (l *Locker) standOnce(ctx context.Context, w *waiter, a *acquisition) (*Lease, error) {
-	c := l.claims.add(a, carriedBy(ctx))
+// waitForClaim waits until claim c is granted. With neither a lease nor an error, the
+// grant has expired before it could be used.
+func (a *acquisition) waitForClaim(ctx context.Context, w *waiter, c *claim) (*Lease, error) {
+	l := a.locker
 	for {
 		if mine, _ := l.queue.check(w); mine != nil {
 			lease, err := mine.reenter(ctx, a.opts.shared)
@@ -246,39 +283,5 @@ func (l *Locker) standOnce(ctx context.Context, w *waiter, a *acquisition) (*Lea
 			return nil, a.waitError(endOf(ctx))
 		}
 		return nil, ErrClosed
-	}
-}
-
-// queueUp waits for nap first, if it is not 0.
-func (l *Locker) queueUp(ctx context.Context, a *acquisition, o lockOptions, pause backoff, nap time.Duration) (*Lease, error) {
-	w := l.queue.join(a.req.Name, a.owner, o.shared)
-	defer l.queue.leave(w)
-	lines := l.claims.available() && !o.hasTries
-	for {
-		mine, ask := l.queue.check(w)
-		if mine != nil {
-			lease, err := mine.reenter(ctx, o.shared)
-			if lease != nil || errors.Is(err, ErrUpgrade) { // else it ends just now, and wakes us
-				a.abandon()
-				return lease, err
-			}
-		}
-		switch {
-		case lines && (a.knownHeld || !ask): // nobody has to ask who knows that others do
-			return l.stand(ctx, w, a)
-		case !ask:
-			nap = never
-		case nap == 0:
-			lease, next, err := l.requestOnce(ctx, a, o, &pause)
-			if lease != nil || err != nil {
-				return lease, err
-			}
-			nap = next
-		}
-		if err := l.sleep(ctx, w.wake, nap); err != nil {
-			a.abandon()
-			return nil, a.waitError(err)
-		}
-		nap = 0
 	}
 }
