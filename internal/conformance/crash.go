@@ -169,6 +169,23 @@ func kills(e *env) int {
 	return n
 }
 
+// killedHolder is a process that holds a name and is killed.
+type killedHolder struct {
+	name    string
+	token   int64
+	process *process
+	killed  time.Time
+	blocked time.Duration // from the kill until the name had its next holder
+	err     error
+}
+
+func (k *killedHolder) waitForName(e *env, l *sqllock.Locker) {
+	lease, err := l.Lock(e.ctx(), k.name)
+	if k.blocked, k.err = time.Since(k.killed), err; err == nil {
+		k.err = lease.Unlock(e.ctx())
+	}
+}
+
 // testManyKilled kills processes that hold a name each. Every other name is asked
 // for by a waiter, the rest are left to the reaper.
 func testManyKilled(e *env) {
@@ -178,14 +195,7 @@ func testManyKilled(e *env) {
 	ttl := e.ttl(2 * time.Second)
 	slack := e.ttl(time.Second) // longer where the database is slow
 	l := e.looseLocker(e.handle(), &Options{TTL: long, Hooks: hooks, Reaper: &sqllock.ReaperOptions{Interval: 200 * time.Millisecond}})
-	type kill struct {
-		name    string
-		token   int64
-		blocked time.Duration
-		err     error
-		process *process
-	}
-	all := make([]kill, kills(e))
+	all := make([]killedHolder, kills(e))
 	var wg sync.WaitGroup
 	for i := range all {
 		k := &all[i]
@@ -199,22 +209,26 @@ func testManyKilled(e *env) {
 		if err := k.process.cmd.Process.Kill(); err != nil {
 			e.Fatal(err)
 		}
-		killed := time.Now()
+		k.killed = time.Now()
 		k.process.end()
 		wg.Go(func() {
-			if i%2 == 1 { // nobody asks until it is over
-				time.Sleep(time.Until(killed.Add(ttl + 300*time.Millisecond)))
+			if i%2 == 1 { // nobody requests the name until the lease has expired
+				time.Sleep(time.Until(k.killed.Add(ttl + 300*time.Millisecond)))
 			}
-			lease, err := l.Lock(e.ctx(), k.name)
-			if k.blocked, k.err = time.Since(killed), err; err == nil {
-				k.err = lease.Unlock(e.ctx())
-			}
+			k.waitForName(e, l)
 		})
 	}
 	wg.Wait()
 	if err := l.Close(e.ctx()); err != nil { // after it all hooks have been called
 		e.Errorf("Close: %v", err)
 	}
+	e.checkKilled(all, &c, ttl, slack)
+}
+
+// checkKilled checks when the names of killed holders were free, and that each crash was
+// reported once.
+func (e *env) checkKilled(all []killedHolder, c *crashes, ttl, slack time.Duration) {
+	e.Helper()
 	var longest time.Duration
 	for i, k := range all {
 		longest = max(longest, k.blocked)

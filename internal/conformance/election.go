@@ -247,6 +247,39 @@ func testObserveKilled(e *env) {
 	c := e.candidate(l, e.name("k"), nil)
 	ctx, cancel := context.WithCancel(e.ctx())
 	defer cancel()
+	seen := e.observe(ctx, c)
+	e.wantTerm(seen, 0, "")
+	p := e.start(ttl, "")
+	token := p.elect(order{Name: c.Name(), What: "leader 0"}).Token
+	for i := range 4 {
+		leader := fmt.Sprint("leader ", i)
+		next := e.start(ttl, "")
+		next.send(order{Do: "campaign", Name: c.Name(), What: fmt.Sprint("leader ", i+1)})
+		time.Sleep(4*pause + 10*e.h.pace)
+		e.wantTerm(seen, token, leader)
+		if err := p.cmd.Process.Kill(); err != nil {
+			e.Fatal(err)
+		}
+		a := next.read()
+		if a.Err != "" || a.Token <= token {
+			e.Fatalf("the term after that with token %d: %+v", token, a)
+		}
+		p, token = next, a.Token
+	}
+	e.wantTerm(seen, token, "leader 4")
+	if a := p.do(order{Do: "unlock", Name: c.Name()}); a.Err != "" {
+		e.Errorf("Unlock: %s", a.Err)
+	}
+	lease := e.campaign(c, "")
+	e.resign(c)
+	e.wantVacant(seen, lease.Token())
+	cancel()
+	for range seen {
+	}
+}
+
+// observe collects the terms that Observe yields until ctx ends.
+func (e *env) observe(ctx context.Context, c *sqllock.Election) <-chan sqllock.Term {
 	seen := make(chan sqllock.Term, 100)
 	go func() {
 		defer close(seen)
@@ -258,50 +291,30 @@ func testObserveKilled(e *env) {
 			}
 		}
 	}()
-	wantLeads := func(token int64, who string) {
-		e.Helper()
-		for { // that nobody led in between may be seen, or not
-			term := receive(e, seen, "Observe yields "+who)
-			if term.Vacant() && token > 0 {
-				continue
-			}
-			if term.Token != token || term.Identity != who || string(term.Value) != who {
-				e.Fatalf("Observe yields %+v, want %q with token %d", term, who, token)
-			}
-			return
-		}
+	return seen
+}
+
+// wantTerm waits for the next term that is seen. Observe may yield, or not, that nobody
+// led in between. The leader has its identity as its value.
+func (e *env) wantTerm(seen <-chan sqllock.Term, token int64, leader string) {
+	e.Helper()
+	term := receive(e, seen, "Observe yields "+leader)
+	for term.Vacant() && token > 0 {
+		term = receive(e, seen, "Observe yields "+leader)
 	}
-	wantLeads(0, "")
-	p := e.start(ttl, "")
-	token := p.elect(order{Name: c.Name(), What: "leader 0"}).Token
-	for i := range 4 {
-		leader := fmt.Sprint("leader ", i)
-		next := e.start(ttl, "")
-		next.send(order{Do: "campaign", Name: c.Name(), What: fmt.Sprint("leader ", i+1)})
-		time.Sleep(4*pause + 10*e.h.pace)
-		wantLeads(token, leader)
-		if err := p.cmd.Process.Kill(); err != nil {
-			e.Fatal(err)
-		}
-		a := next.read()
-		if a.Err != "" || a.Token <= token {
-			e.Fatalf("the term after that with token %d: %+v", token, a)
-		}
-		p, token = next, a.Token
+	if term.Token != token || term.Identity != leader || string(term.Value) != leader {
+		e.Fatalf("Observe yields %+v, want %q with token %d", term, leader, token)
 	}
-	wantLeads(token, "leader 4")
-	if a := p.do(order{Do: "unlock", Name: c.Name()}); a.Err != "" {
-		e.Errorf("Unlock: %s", a.Err)
-	}
-	lease := e.campaign(c, "")
-	e.resign(c)
-	for last := (sqllock.Term{Token: 1}); !last.Vacant() || len(seen) > 0; { // the last state is never missed
-		if last = receive(e, seen, "Observe yields that nobody leads"); !last.Vacant() && last.Token != lease.Token() {
+}
+
+// wantVacant waits for the last state: that nobody leads. It is never missed. The last
+// term, with token, may be seen before it.
+func (e *env) wantVacant(seen <-chan sqllock.Term, token int64) {
+	e.Helper()
+	for last := (sqllock.Term{Token: 1}); !last.Vacant() || len(seen) > 0; {
+		if last = receive(e, seen, "Observe yields that nobody leads"); !last.Vacant() && last.Token != token {
 			e.Errorf("Observe yields %+v", last)
 		}
-	}
-	cancel()
-	for range seen {
 	}
 }
 

@@ -104,31 +104,14 @@ func testDoGuarded(e *env) {
 func testGuardIsolation(e *env) {
 	book := e.ledger()
 	for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
-		short, silentOne := e.locker(&Options{TTL: e.ttl(2 * time.Second)}), e.locker(&Options{TTL: sqllock.MaxTTL})
+		renewing, notRenewing := e.locker(&Options{TTL: e.ttl(2 * time.Second)}), e.locker(&Options{TTL: sqllock.MaxTTL})
 		other := e.locker(&Options{TTL: time.Minute})
-		first := func(tx *sql.Tx) {
-			e.Helper()
-			var n int
-			if err := tx.QueryRow(`SELECT count(*) FROM ` + book.table).Scan(&n); err != nil {
-				e.Fatal(err)
-			}
-		}
 
-		lease := e.lock(short, e.name("renewed"))
-		tx := e.begin(level)
-		first(tx)
-		before := e.row(lease.Name()).ExpiresAt
-		e.eventually(timeLimit, "the lease is renewed", func() bool { return e.row(lease.Name()).ExpiresAt > before })
-		if err := lease.Guard(e.ctx(), tx); err != nil {
-			e.Errorf("%s: Guard after a renewal: %v", level, err)
-		}
-		_ = tx.Rollback()
-		e.unlock(lease)
-
+		lease := e.lock(renewing, e.name("renewed"))
+		e.guardAfterRenewal(e.beginAndRead(book, level), lease, level)
 		for what, reap := range map[string]bool{"a reaper and a new holder": true, "a new holder": false} {
-			lease = e.lock(silentOne, e.name("succeeded"))
-			tx = e.begin(level)
-			first(tx)
+			lease = e.lock(notRenewing, e.name("taken over"))
+			tx := e.beginAndRead(book, level)
 			e.expire(lease.Name())
 			if reap {
 				if _, err := other.Reaper().Reap(e.ctx()); err != nil {
@@ -145,12 +128,33 @@ func testGuardIsolation(e *env) {
 			e.live(next)
 			e.unlock(next)
 		}
-
-		lease = e.lock(silentOne, e.name("unlocked and locked again")) // by Unlocks of guarded leases
-		tx = e.begin(level)
-		first(tx)
-		e.unlockedIsFenced(tx, lease, other, level)
+		lease = e.lock(notRenewing, e.name("unlocked and locked again")) // by Unlocks of guarded leases
+		e.unlockedIsFenced(e.beginAndRead(book, level), lease, other, level)
 	}
+}
+
+// beginAndRead begins a transaction that has read, and so may have a snapshot.
+func (e *env) beginAndRead(book ledger, level sql.IsolationLevel) *sql.Tx {
+	e.Helper()
+	tx := e.begin(level)
+	var n int
+	if err := tx.QueryRow(`SELECT count(*) FROM ` + book.table).Scan(&n); err != nil {
+		e.Fatal(err)
+	}
+	return tx
+}
+
+// guardAfterRenewal checks that a lease can be guarded in a transaction that began
+// before its last renewal.
+func (e *env) guardAfterRenewal(tx *sql.Tx, lease *sqllock.Lease, level sql.IsolationLevel) {
+	e.Helper()
+	before := e.row(lease.Name()).ExpiresAt
+	e.eventually(timeLimit, "the lease is renewed", func() bool { return e.row(lease.Name()).ExpiresAt > before })
+	if err := lease.Guard(e.ctx(), tx); err != nil {
+		e.Errorf("%s: Guard after a renewal: %v", level, err)
+	}
+	_ = tx.Rollback()
+	e.unlock(lease)
 }
 
 // unlockedIsFenced checks that a lease which was guarded, unlocked, and had by other

@@ -51,16 +51,9 @@ func testInspect(e *env) {
 		e.Errorf("of an unknown name: %+v", info)
 	}
 	lease := e.lock(l, name, noted)
-	info := e.wantState(l, name, sqllock.StateHeld)
-	if info.Owner != lease.Owner() || info.Label != "the label" || info.Token != lease.Token() || info.Holds != 1 ||
-		info.Now.Before(info.Since) || !info.KeptUntil.IsZero() {
-		e.Errorf("of a held name: %+v", info)
-	}
-	if e.inSessions() && !info.Until.IsZero() || !e.inSessions() && info.Until.Sub(info.Since) != long {
-		e.Errorf("of a name that is held since %v: until %v", info.Since, info.Until)
-	}
+	e.wantHolder(l, lease, "the label")
 	e.unlock(lease)
-	info = e.wantState(l, name, sqllock.StateReleased)
+	info := e.wantState(l, name, sqllock.StateReleased)
 	if info.Owner != "" || info.Label != "" || info.Token != lease.Token() || info.Until.After(info.Now) {
 		e.Errorf("of a released name: %+v", info)
 	}
@@ -84,6 +77,19 @@ func testInspect(e *env) {
 		e.Errorf("the token is %d after %d", info.Token, lease.Token())
 	}
 	_ = lease.Unlock(e.ctx())
+}
+
+// wantHolder checks what Inspect says of a lease with a long TTL.
+func (e *env) wantHolder(l *sqllock.Locker, lease *sqllock.Lease, label string) {
+	e.Helper()
+	info := e.wantState(l, lease.Name(), sqllock.StateHeld)
+	if info.Owner != lease.Owner() || info.Label != label || info.Token != lease.Token() || info.Holds != 1 ||
+		info.Now.Before(info.Since) || !info.KeptUntil.IsZero() {
+		e.Errorf("of a held name: %+v", info)
+	}
+	if e.inSessions() && !info.Until.IsZero() || !e.inSessions() && info.Until.Sub(info.Since) != long {
+		e.Errorf("of a name that is held since %v: until %v", info.Since, info.Until)
+	}
 }
 
 func testList(e *env) {

@@ -222,21 +222,7 @@ func testStrangeTexts(e *env) {
 		if info := e.listed(other, name); info == nil || info.Owner != text || info.Label != text {
 			e.Errorf("List yields of %q: %+v", name, info)
 		}
-		// A waiter, who is called so too, is told who is in the way, if the database has
-		// answered by then.
-		var held *sqllock.HeldError
-		var err error
-		for wait := 20 * time.Millisecond; (held == nil || held.Label == "") && wait < timeLimit; wait *= 4 {
-			var second *sqllock.Lease
-			if second, err = other.Lock(owned, name, sqllock.Wait(wait), sqllock.Value([]byte(text))); err == nil {
-				e.unlock(second)
-				e.Fatalf("%q has two holders", name)
-			}
-			errors.As(err, &held)
-		}
-		if held == nil || held.Name != name || held.Label != text || held.Owner != text || !utf8.ValidString(err.Error()) {
-			e.Errorf("a waiter for %q gets %+v", name, err)
-		}
+		e.wantHolderNamed(owned, other, name, text)
 		if i > 0 {
 			e.unlock(lease)
 		} else if _, err := other.ForceUnlock(e.ctx(), name); err != nil {
@@ -245,6 +231,26 @@ func testStrangeTexts(e *env) {
 			_ = lease.Unlock(e.ctx())
 		}
 		e.wantFree(other, name, timeLimit)
+	}
+}
+
+// wantHolderNamed checks that a waiter with the owner and value text, in vain, gets an
+// error that names a holder whose owner and label are text.
+func (e *env) wantHolderNamed(owned context.Context, l *sqllock.Locker, name, text string) {
+	e.Helper()
+	var held *sqllock.HeldError
+	var err error
+	// The database may take longer to answer than a short wait.
+	for wait := 20 * time.Millisecond; (held == nil || held.Label == "") && wait < timeLimit; wait *= 4 {
+		var second *sqllock.Lease
+		if second, err = l.Lock(owned, name, sqllock.Wait(wait), sqllock.Value([]byte(text))); err == nil {
+			e.unlock(second)
+			e.Fatalf("%q has two holders", name)
+		}
+		errors.As(err, &held)
+	}
+	if held == nil || held.Name != name || held.Label != text || held.Owner != text || !utf8.ValidString(err.Error()) {
+		e.Errorf("a waiter for %q gets %+v", name, err)
 	}
 }
 

@@ -56,9 +56,7 @@ func testCrashReportedOnce(e *env) {
 		lockers = append(lockers, l)
 		wg.Go(func() {
 			if k%2 == 0 {
-				if _, err := l.Reaper().Reap(e.ctx()); err != nil {
-					e.Errorf("Reap: %v", err)
-				}
+				e.reap(l)
 				return
 			}
 			for _, lease := range leases {
@@ -76,12 +74,27 @@ func testCrashReportedOnce(e *env) {
 			e.Errorf("Close: %v", err)
 		}
 	}
+	e.wantCrashes(&c, leases)
+}
+
+// wantCrashes checks that the crash of each lease was reported once.
+func (e *env) wantCrashes(c *crashes, leases []*sqllock.Lease) {
+	e.Helper()
 	for _, lease := range leases {
 		if events := c.of(lease.Name()); len(events) != 1 || events[0].Token != lease.Token() || events[0].Owner != lease.Owner() ||
 			events[0].Label != "it crashed" || !e.inSessions() && !events[0].Expired.Equal(time.UnixMicro(1)) {
 			e.Errorf("the crash of %s with token %d was reported as %+v", lease.Name(), lease.Token(), events)
 		}
 	}
+}
+
+// reap returns the number of rows that a pass has purged.
+func (e *env) reap(l *sqllock.Locker) (purged int) {
+	rep, err := l.Reaper().Reap(e.ctx())
+	if err != nil {
+		e.Errorf("Reap: %v", err)
+	}
+	return rep.Purged
 }
 
 func testReapInBackground(e *env) {
@@ -153,38 +166,35 @@ func testPurgeInTheMiddle(e *env) {
 			wg.Go(func() {
 				for i := range 15 {
 					name := names[i%len(names)]
-					lease, err := l.Lock(e.ctx(), name, noted)
-					if err != nil {
-						e.Errorf("Lock: %v", err)
-						return
-					}
-					if before := last[name].Swap(lease.Token()); lease.Token() <= before {
-						e.Errorf("token %d of %s follows token %d", lease.Token(), name, before)
-					}
-					if err := lease.Unlock(e.ctx()); err != nil {
-						e.Errorf("Unlock: %v", err)
-					}
+					e.lockAndCompare(l, name, last[name])
 				}
 			})
 		}
 		if burst > 0 { // in the middle of the burst that follows the idle time
-			rep, err := reaper.Reaper().Reap(e.ctx())
-			if err != nil {
-				e.Errorf("Reap: %v", err)
-			}
-			purged += rep.Purged
+			purged += e.reap(reaper)
 		}
 		wg.Wait()
 		time.Sleep(1200 * time.Millisecond)
 		if burst == 1 {
-			rep, err := reaper.Reaper().Reap(e.ctx())
-			if err != nil {
-				e.Errorf("Reap: %v", err)
-			}
-			purged += rep.Purged
+			purged += e.reap(reaper)
 		}
 	}
 	if purged < len(names) {
 		e.Errorf("%d rows were purged on the way, want at least %d: %s", purged, len(names), strings.Join(names, " "))
+	}
+}
+
+// lockAndCompare locks a name once and compares its token with the last one.
+func (e *env) lockAndCompare(l *sqllock.Locker, name string, last *atomic.Int64) {
+	lease, err := l.Lock(e.ctx(), name, noted)
+	if err != nil {
+		e.Errorf("Lock: %v", err)
+		return
+	}
+	if before := last.Swap(lease.Token()); lease.Token() <= before {
+		e.Errorf("token %d of %s follows token %d", lease.Token(), name, before)
+	}
+	if err := lease.Unlock(e.ctx()); err != nil {
+		e.Errorf("Unlock: %v", err)
 	}
 }

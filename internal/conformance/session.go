@@ -51,6 +51,8 @@ func testSessionKilledPlain(e *env) {
 	e.sessionKilled(db)
 }
 
+// sessionKilled ends the session of five names, and checks how the holder and the next
+// ones hear of it.
 func (e *env) sessionKilled(db *sql.DB) {
 	e.Helper()
 	var j journal
@@ -60,32 +62,7 @@ func (e *env) sessionKilled(db *sql.DB) {
 		leases = append(leases, e.lock(l, e.name("k")))
 	}
 	inner := e.lockWith(leases[0].Context(), l, leases[0].Name())
-	killed := time.Now()
-	e.kill()
-	reported := make(chan time.Duration, len(leases))
-	for _, lease := range leases {
-		go func() {
-			<-lease.Context().Done()
-			reported <- time.Since(killed)
-		}()
-	}
-	other := e.locker(&Options{TTL: long})
-	var next []*sqllock.Lease
-	for _, lease := range leases {
-		free := e.lock(other, lease.Name())
-		if free.Token() <= lease.Token() {
-			e.Errorf("token %d follows token %d", free.Token(), lease.Token())
-		}
-		next = append(next, free)
-	}
-	if took := time.Since(killed); took > lossReportedWithin+e.ttl(time.Second) {
-		e.Errorf("somebody else had the names %v after their session was ended", took)
-	}
-	for range leases {
-		if took := receive(e, reported, "the loss is reported"); took > lossReportedWithin {
-			e.Errorf("it was reported %v after the session was ended", took)
-		}
-	}
+	other, next := e.killSessionOf(leases)
 	for _, lease := range append(leases, inner) {
 		for what, err := range map[string]error{"the context": context.Cause(lease.Context()), "Unlock": lease.Unlock(e.ctx())} {
 			if lost := e.wantLost(what, err); lost.Reason != sqllock.LostSession || lost.Token != lease.Token() {
@@ -115,6 +92,38 @@ func (e *env) sessionKilled(db *sql.DB) {
 			e.Errorf("%q was reported %d times: %q", want, n, j.read())
 		}
 	}
+}
+
+// killSessionOf ends the session of leases, and checks that another Locker gets their
+// names and that their holder hears of it, both soon.
+func (e *env) killSessionOf(leases []*sqllock.Lease) (other *sqllock.Locker, next []*sqllock.Lease) {
+	e.Helper()
+	killed := time.Now()
+	e.kill()
+	reported := make(chan time.Duration, len(leases))
+	for _, lease := range leases {
+		go func() {
+			<-lease.Context().Done()
+			reported <- time.Since(killed)
+		}()
+	}
+	other = e.locker(&Options{TTL: long})
+	for _, lease := range leases {
+		free := e.lock(other, lease.Name())
+		if free.Token() <= lease.Token() {
+			e.Errorf("token %d follows token %d", free.Token(), lease.Token())
+		}
+		next = append(next, free)
+	}
+	if took := time.Since(killed); took > lossReportedWithin+e.ttl(time.Second) {
+		e.Errorf("somebody else had the names %v after their session was ended", took)
+	}
+	for range leases {
+		if took := receive(e, reported, "the loss is reported"); took > lossReportedWithin {
+			e.Errorf("it was reported %v after the session was ended", took)
+		}
+	}
+	return other, next
 }
 
 func testSessionReset(e *env) {

@@ -62,31 +62,11 @@ func testSessionConns(e *env) {
 	for range waited {
 		theirs = append(theirs, e.lock(holder, e.name("waited for")))
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 3*timeLimit)
-	defer cancel()
-	errs := make(chan error, callers)
-	for i := range callers {
-		go func() { errs <- l.Do(ctx, theirs[i%waited].Name(), nothing) }()
-	}
-	time.Sleep(2 * time.Second)
-	for _, lease := range mine {
-		e.live(lease)
-	}
-	select {
-	case err := <-errs:
-		e.Errorf("Do returned %v while the name was held", err)
-	default:
-	}
-	start := time.Now()
-	for _, lease := range theirs {
-		e.unlock(lease)
-	}
-	for range callers {
-		if err := receiveWithin(e, errs, 3*timeLimit, "Do returns"); err != nil {
-			e.Errorf("Do: %v", err)
+	e.waitForAll(l, theirs, callers, func() {
+		for _, lease := range mine {
+			e.live(lease)
 		}
-	}
-	e.Logf("all callers were served %v after the names were free", time.Since(start))
+	})
 	for _, lease := range mine {
 		e.live(lease)
 		e.unlock(lease)
@@ -94,6 +74,35 @@ func testSessionConns(e *env) {
 	if n := inUse(); n > int64(s.Conns) {
 		e.Errorf("%d connections were in use, want %d at most", n, s.Conns)
 	}
+}
+
+// waitForAll has callers of l wait for the names of leases, which it unlocks after a
+// while, when it has called check.
+func (e *env) waitForAll(l *sqllock.Locker, leases []*sqllock.Lease, callers int, check func()) {
+	e.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*timeLimit)
+	defer cancel()
+	errs := make(chan error, callers)
+	for i := range callers {
+		go func() { errs <- l.Do(ctx, leases[i%len(leases)].Name(), nothing) }()
+	}
+	time.Sleep(2 * time.Second)
+	check()
+	select {
+	case err := <-errs:
+		e.Errorf("Do returned %v while the name was held", err)
+	default:
+	}
+	start := time.Now()
+	for _, lease := range leases {
+		e.unlock(lease)
+	}
+	for range callers {
+		if err := receiveWithin(e, errs, 3*timeLimit, "Do returns"); err != nil {
+			e.Errorf("Do: %v", err)
+		}
+	}
+	e.Logf("all callers had their names %v after they were free", time.Since(start))
 }
 
 func testSessionPoolOfFive(e *env) {

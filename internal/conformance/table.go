@@ -49,18 +49,6 @@ type Row struct {
 // the default prefix. parameter is how the driver writes the first parameter of a
 // statement, begin what begins a transaction and lockRow what locks a row in it.
 func LeaseTable(parameter, begin, lockRow string) *Table {
-	update := func(set string) func(context.Context, *sql.DB, string) error {
-		return func(ctx context.Context, db *sql.DB, name string) error {
-			res, err := db.ExecContext(ctx, `UPDATE sqllock_lock SET `+set+` WHERE name = `+parameter, name)
-			if err != nil {
-				return err
-			}
-			if n, err := res.RowsAffected(); err != nil || n != 1 {
-				return fmt.Errorf("%d rows of %q, %w", n, name, err)
-			}
-			return nil
-		}
-	}
 	return &Table{
 		LocksRows: lockRow != "",
 		Row: func(ctx context.Context, db *sql.DB, name string) (r Row, err error) {
@@ -74,8 +62,8 @@ func LeaseTable(parameter, begin, lockRow string) *Table {
 			err = db.QueryRowContext(ctx, `SELECT count(*) FROM sqllock_ticket WHERE name = `+parameter, name).Scan(&n)
 			return n, err
 		},
-		Expire:  update(`expires_at = 1`),
-		Stretch: update(`expires_at = expires_at + 3600000000`),
+		Expire:  updateRow(`expires_at = 1`, parameter),
+		Stretch: updateRow(`expires_at = expires_at + 3600000000`, parameter),
 		Pin: func(ctx context.Context, conn *sql.Conn, name string) error {
 			if _, err := conn.ExecContext(ctx, begin); err != nil || lockRow == "" {
 				return err
@@ -88,6 +76,20 @@ func LeaseTable(parameter, begin, lockRow string) *Table {
 			return err
 		},
 		Schema: schema(`DROP VIEW sqllock_locks`, `DROP TABLE sqllock_lock`),
+	}
+}
+
+// updateRow is how to change the row of a name.
+func updateRow(set, parameter string) func(context.Context, *sql.DB, string) error {
+	return func(ctx context.Context, db *sql.DB, name string) error {
+		res, err := db.ExecContext(ctx, `UPDATE sqllock_lock SET `+set+` WHERE name = `+parameter, name)
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); err != nil || n != 1 {
+			return fmt.Errorf("%d rows of %q, %w", n, name, err)
+		}
+		return nil
 	}
 }
 

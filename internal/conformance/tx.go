@@ -240,38 +240,12 @@ func testTxShared(e *env) {
 func testTxCounter(e *env) {
 	const goroutines, times = 8, 5
 	l, other := e.locker(&Options{TTL: long, RetryMax: 20 * time.Millisecond}), e.locker(&Options{TTL: long, RetryMax: 20 * time.Millisecond})
-	name, table := e.name("k"), fmt.Sprintf("counter_%s_%d", run, serial.Add(1))
-	for _, text := range []string{`CREATE TABLE ` + table + ` (n INTEGER)`, `INSERT INTO ` + table + ` VALUES (0)`} {
-		if _, err := e.handle().ExecContext(e.ctx(), text); err != nil {
-			e.Fatal(err)
-		}
-	}
-	add := func(l *sqllock.Locker) error {
-		tx, err := e.handle().BeginTx(context.Background(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
-		if err != nil {
-			return err
-		}
-		defer func() { _ = tx.Rollback() }()
-		ctx, cancel := context.WithTimeout(context.Background(), timeLimit)
-		defer cancel()
-		if _, err := l.LockTx(ctx, tx, name); err != nil {
-			return err
-		}
-		var n int
-		if err := tx.QueryRow(`SELECT n FROM ` + table).Scan(&n); err != nil {
-			return err
-		}
-		time.Sleep(time.Millisecond)
-		if _, err := tx.Exec(fmt.Sprintf(`UPDATE %s SET n = %d`, table, n+1)); err != nil {
-			return err
-		}
-		return tx.Commit()
-	}
+	c := e.counter()
 	var wg sync.WaitGroup
 	for i := range goroutines {
 		wg.Go(func() {
 			for range times {
-				if err := add([]*sqllock.Locker{l, other}[i%2]); err != nil {
+				if err := c.add([]*sqllock.Locker{l, other}[i%2]); err != nil {
 					e.Error(err)
 					return
 				}
@@ -280,9 +254,49 @@ func testTxCounter(e *env) {
 	}
 	wg.Wait()
 	var n int
-	if err := e.handle().QueryRowContext(e.ctx(), `SELECT n FROM `+table).Scan(&n); err != nil || n != goroutines*times {
+	if err := e.handle().QueryRowContext(e.ctx(), `SELECT n FROM `+c.table).Scan(&n); err != nil || n != goroutines*times {
 		e.Errorf("%d of %d additions are there, %v", n, goroutines*times, err)
 	}
+}
+
+// counter is a number in a table of the application, and the name that protects it.
+type counter struct {
+	e           *env
+	table, name string
+}
+
+func (e *env) counter() *counter {
+	e.Helper()
+	c := &counter{e, fmt.Sprintf("counter_%s_%d", run, serial.Add(1)), e.name("k")}
+	for _, text := range []string{`CREATE TABLE ` + c.table + ` (n INTEGER)`, `INSERT INTO ` + c.table + ` VALUES (0)`} {
+		if _, err := e.handle().ExecContext(e.ctx(), text); err != nil {
+			e.Fatal(err)
+		}
+	}
+	return c
+}
+
+// add reads the number under LockTx, waits a moment and writes the next one.
+func (c *counter) add(l *sqllock.Locker) error {
+	tx, err := c.e.handle().BeginTx(context.Background(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	ctx, cancel := context.WithTimeout(context.Background(), timeLimit)
+	defer cancel()
+	if _, err := l.LockTx(ctx, tx, c.name); err != nil {
+		return err
+	}
+	var n int
+	if err := tx.QueryRow(`SELECT n FROM ` + c.table).Scan(&n); err != nil {
+		return err
+	}
+	time.Sleep(time.Millisecond)
+	if _, err := tx.Exec(fmt.Sprintf(`UPDATE %s SET n = %d`, c.table, n+1)); err != nil {
+		return err
+	}
+	return tx.Commit()
 }
 
 // testTxPool has transactions of the application use up the pool.
@@ -322,31 +336,13 @@ func testTxPool(e *env) {
 func testTxKeptDies(e *env) {
 	e.fresh()
 	const conns, callers, soon = 3, 100, 10 * time.Second
-	db, _ := e.open(e.source(), conns)
-	l := e.looseLocker(db, &Options{TTL: long})
-	e.kill()
-	db.SetMaxIdleConns(-1) // what is idle is dead
-	db.SetMaxIdleConns(conns)
-	var txs []*sql.Tx
-	for range conns - 1 {
-		tx, err := db.BeginTx(e.ctx(), nil)
-		if err != nil {
-			e.Fatal(err)
-		}
-		txs = append(txs, tx)
-	}
-	if n := db.Stats().InUse; n != conns {
-		e.Fatalf("%d connections are in use", n)
-	}
+	db, l, txs := e.keptConnDies(conns)
+	txs = append(txs, make([]*sql.Tx, callers-len(txs))...) // the others begin when they can
 	ctx, cancel := context.WithTimeout(context.Background(), timeLimit)
 	defer cancel()
 	locked, start := make(chan error, callers), make(chan struct{})
 	for i := range callers {
-		name := e.name("k")
-		var tx *sql.Tx
-		if i < len(txs) {
-			tx = txs[i]
-		}
+		name, tx := e.name("k"), txs[i]
 		go func() {
 			if tx != nil {
 				<-start
@@ -374,6 +370,28 @@ func testTxKeptDies(e *env) {
 	if n := db.Stats().InUse; n != 0 {
 		e.Errorf("%d connections are in use after Close", n)
 	}
+}
+
+// keptConnDies ends the sessions of a Locker in a pool of conns connections. It returns
+// as many transactions as use up the pool beside the connection that the Locker keeps.
+func (e *env) keptConnDies(conns int) (db *sql.DB, l *sqllock.Locker, txs []*sql.Tx) {
+	e.Helper()
+	db, _ = e.open(e.source(), conns)
+	l = e.looseLocker(db, &Options{TTL: long})
+	e.kill()
+	db.SetMaxIdleConns(-1) // what is idle is dead
+	db.SetMaxIdleConns(conns)
+	for range conns - 1 {
+		tx, err := db.BeginTx(e.ctx(), nil)
+		if err != nil {
+			e.Fatal(err)
+		}
+		txs = append(txs, tx)
+	}
+	if n := db.Stats().InUse; n != conns {
+		e.Fatalf("%d connections are in use", n)
+	}
+	return db, l, txs
 }
 
 // lockedTx locks a name in tx or, as often as the pool is exhausted, in a new

@@ -83,24 +83,7 @@ func testTokensServerCrash(e *env) {
 		}
 		last = max(last, token)
 	}
-	take := map[string]func(l *sqllock.Locker, db *sql.DB) int64{
-		"Lock":  func(l *sqllock.Locker, _ *sql.DB) int64 { return e.lock(l, name).Token() },
-		"RLock": func(l *sqllock.Locker, _ *sql.DB) int64 { return e.rlock(l, name).Token() },
-	}
-	for call := range txCalls {
-		if !e.h.Transactions || strings.HasPrefix(call, "Try") {
-			continue
-		}
-		take[call] = func(l *sqllock.Locker, db *sql.DB) int64 {
-			tx, err := db.BeginTx(context.Background(), nil)
-			if err != nil {
-				e.Fatal(err)
-			}
-			e.Cleanup(func() { _ = tx.Rollback() })
-			return e.inTx(call, l, tx, name)
-		}
-	}
-	for what, f := range take {
+	for what, f := range e.waitingCalls(name) {
 		db, _ := e.open(dsn, poolSize)
 		l := e.looseLocker(db, &Options{TTL: e.ttl(2 * time.Second)})
 		rises(what+" before a crash", f(l, db))
@@ -120,4 +103,26 @@ func testTokensServerCrash(e *env) {
 		}
 		_ = db.Close()
 	}
+}
+
+// waitingCalls are the calls that wait for a name, and return its token.
+func (e *env) waitingCalls(name string) map[string]func(l *sqllock.Locker, db *sql.DB) (token int64) {
+	calls := map[string]func(l *sqllock.Locker, db *sql.DB) int64{
+		"Lock":  func(l *sqllock.Locker, _ *sql.DB) int64 { return e.lock(l, name).Token() },
+		"RLock": func(l *sqllock.Locker, _ *sql.DB) int64 { return e.rlock(l, name).Token() },
+	}
+	for call := range txCalls {
+		if !e.h.Transactions || strings.HasPrefix(call, "Try") {
+			continue
+		}
+		calls[call] = func(l *sqllock.Locker, db *sql.DB) int64 {
+			tx, err := db.BeginTx(context.Background(), nil)
+			if err != nil {
+				e.Fatal(err)
+			}
+			e.Cleanup(func() { _ = tx.Rollback() })
+			return e.inTx(call, l, tx, name)
+		}
+	}
+	return calls
 }
