@@ -13,52 +13,55 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// DefaultSettle is for how long a new leader starts no job.
+// DefaultSettle is the time during which a new leader starts no job.
 const DefaultSettle = time.Second
 
-// retry is the pause before the next campaign after one that the database refused.
+// retry is the pause after a campaign that failed.
 const retry = time.Second
 
-// Elector is a gocron.Elector, for gocron.WithDistributedElector: of the processes that
-// have one of the same name, one at a time runs jobs. It is safe for concurrent use. Make
-// one with [NewElector], and close it.
+// Elector is a gocron.Elector, for gocron.WithDistributedElector. Of the processes with an
+// election of the same name, one at a time runs jobs. Make an Elector with [NewElector] and
+// close it with Close. It is safe for concurrent use.
 type Elector struct {
 	election *sqllock.Election
 	settle   time.Duration
 	cancel   context.CancelFunc
 	done     chan struct{} // closed when the campaign is over
 
-	term   atomic.Pointer[term]  // the last one, nil before the first
-	failed atomic.Pointer[error] // why it does not campaign, nil if it does
+	term   atomic.Pointer[term]  // the last term, nil before the first
+	failed atomic.Pointer[error] // why it does not campaign, nil while it does
 }
 
 var _ gocron.Elector = (*Elector)(nil)
 
-// term is the time for which an Elector leads.
+// A term is a time during which an Elector leads.
 type term struct {
 	lease *sqllock.Lease
 	began time.Time
 }
 
-// ElectorOption is an option of [NewElector].
+// An ElectorOption is an option of [NewElector].
 type ElectorOption func(*Elector)
 
-// Settle is for how long a new leader starts no job; from 0 on, default [DefaultSettle]. It
-// should be more than the clocks of the processes differ, and more than jobs start late:
-// otherwise what the leader before it has run just before it resigned could be due
-// once more on a clock that is behind. What is due in that time runs nowhere.
+// Settle sets the time during which a new leader starts no job. It must be at least 0. The
+// default is [DefaultSettle].
+//
+// Choose more than the difference of the clocks plus the delay of job starts. Otherwise a
+// job that the former leader ran just before it resigned can run again, if the clock of the
+// new leader is behind. Jobs that are due within the time are skipped.
 func Settle(d time.Duration) ElectorOption {
 	return func(e *Elector) { e.settle = d }
 }
 
-// NewElector returns an Elector that campaigns in the background from now on, with
-// [sqllock.Election.Run], until Close or until the Locker of the election is closed. If
-// the database refuses it campaigns again a second later. Nobody else may call Campaign or
-// Run of the election; all else may be used: Resign hands over to the next, and Lease
-// is for jobs, which can bind their context to it.
+// NewElector returns an Elector that campaigns in the background with
+// [sqllock.Election.Run]. The campaign ends with Close, or when the Locker of the election
+// is closed. After an error of the database, the Elector campaigns again one second later.
 //
-// NewElector runs no SQL itself. It returns [sqllock.ErrInvalidOption] if the election is
-// nil or an option out of bounds.
+// Do not call Campaign or Run of the election yourself. You can use its other methods:
+// Resign hands over to the next leader, and a job can bind its context to Lease.
+//
+// NewElector itself runs no SQL. It returns [sqllock.ErrInvalidOption] if the election is
+// nil or an option is out of bounds.
 func NewElector(election *sqllock.Election, opts ...ElectorOption) (*Elector, error) {
 	if election == nil {
 		return nil, fmt.Errorf("gocronlock: %w", driver.NilError("*sqllock.Election"))
@@ -79,10 +82,10 @@ func NewElector(election *sqllock.Election, opts ...ElectorOption) (*Elector, er
 	return e, nil
 }
 
-// IsLeader implements gocron.Elector: it returns nil if this process leads, has done so for
-// longer than Settle, and may believe it until a deadline that has not passed. Otherwise it
-// returns an error that is [sqllock.ErrNotLeader] and also, where there is one, the reason
-// why it does not campaign. It asks the memory and a clock, never the database.
+// IsLeader implements gocron.Elector. It returns nil if this process has led for longer than
+// Settle and the deadline of its lease has not passed. Otherwise the error wraps
+// [sqllock.ErrNotLeader] and, if the campaign has failed, the cause. IsLeader does not use
+// the database and does not block.
 func (e *Elector) IsLeader(context.Context) error {
 	t := e.term.Load()
 	if t == nil || t.lease.Remaining() <= 0 {
@@ -101,13 +104,16 @@ func (e *Elector) notLeader() error {
 	return fmt.Errorf("gocronlock: %w of %q", sqllock.ErrNotLeader, e.election.Name())
 }
 
-// Close ends the campaign, resigns if it leads, so that the next one leads at once, and waits
-// for that as long as ctx allows. With a ctx that has ended already it waits as well: a
-// campaign ends at once, and to resign takes no longer than one statement may. What could
-// not be said to the database is said in the background, while the Locker of the election is
-// open. Jobs that run are not waited for: shut the scheduler down before. Close may be called
-// again; its error is that of ctx, or [sqllock.ErrInvalidOption] if ctx is nil, which stands
-// for one that has ended.
+// Close ends the campaign. If this process leads, Close resigns, so that the next process
+// leads at once.
+//
+// Close waits for that until ctx ends. If ctx has ended before the call, Close waits too,
+// but no longer than one statement can take. If the database does not answer, the release
+// continues in the background while the Locker of the election is open. Close does not wait
+// for running jobs, so shut the scheduler down first. You can call Close again.
+//
+// Close returns the cause of ctx if ctx ends too early. It treats a nil ctx as one that has
+// ended, and returns [sqllock.ErrInvalidOption].
 func (e *Elector) Close(ctx context.Context) error {
 	e.cancel()
 	if err := driver.CheckContext(ctx); err != nil || ctx.Err() != nil {
@@ -142,7 +148,7 @@ func (e *Elector) campaign(ctx context.Context) {
 	}
 }
 
-// lead is one term.
+// lead runs for the length of one term.
 func (e *Elector) lead(ctx context.Context, lease *sqllock.Lease) error {
 	e.term.Store(&term{lease, time.Now()})
 	<-ctx.Done()

@@ -1,18 +1,19 @@
-// Package gocronlock lets a gocron scheduler run in any number of processes at once,
-// with a lock of package sqllock in the database that they share.
+// Package gocronlock lets several processes run the same gocron schedule. Each job runs
+// in one of them. The locks are those of package sqllock, in the database that the
+// processes share.
 //
-// There are two ways, and gocron uses one of them at a time:
+// There are two ways. Gocron uses one of them at a time:
 //
-//   - An [Elector] has one process lead, and all jobs run there. If it dies the next one
-//     leads within the TTL; what was due meanwhile runs nowhere.
-//   - A [Locker] has every process try to lock a job when that is due, and whoever is
-//     first runs it: so jobs spread over the processes, and one that dies costs no run
-//     but its own.
+//   - With an [Elector], one process leads and runs all jobs. If the leader crashes, the
+//     next process leads within one TTL. Jobs that are due in between are skipped.
+//   - With a [Locker], each process tries to lock a job when the job is due. The first
+//     process runs it. Jobs are spread over the processes. If a process crashes, only the
+//     jobs that it was running are lost.
 //
-// With both, what is due runs at most once, as long as the clocks of the processes
-// differ by no more than [Settle], or [sqllock.MinHold], allows. A process that is
-// paused while a job runs goes on with it later, when others may run it: see
-// [sqllock.Lease] for how a job learns of it, and for writes that must not come late.
+// Each due job runs at most once if the clocks of the processes differ by less than
+// [Settle], or [sqllock.MinHold], allows. If a process is paused during a job, it continues
+// the job later, when another process may be running it too. [sqllock.Lease] describes how
+// the job can notice that, and how the database refuses writes that come too late.
 //
-// Shut the scheduler down first, then close the Elector, then the sqllock.Locker.
+// To stop, shut the scheduler down first, then close the Elector, then the sqllock.Locker.
 package gocronlock

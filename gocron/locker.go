@@ -13,13 +13,14 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// DefaultMinHold is for how long a job that was started is not started anywhere else,
-// even if it is done before.
+// DefaultMinHold is the time after the start of a job during which no other process
+// starts it, even if the job is done earlier.
 const DefaultMinHold = 5 * time.Second
 
 // Locker is a gocron.Locker, for gocron.WithDistributedLocker and
-// gocron.WithDistributedJobLocker: a job that is due in several processes runs in the one
-// that locks its name first. It is safe for concurrent use. Make one with [NewLocker].
+// gocron.WithDistributedJobLocker. If a job is due in several processes, it runs in the
+// process that locks its name first. Make a Locker with [NewLocker]. It is safe for
+// concurrent use.
 type Locker struct {
 	locks  *sqllock.Locker
 	prefix string
@@ -31,21 +32,25 @@ type Locker struct {
 
 var _ gocron.Locker = (*Locker)(nil)
 
-// NewLocker returns a Locker that locks jobs with locks, of any mode. The name of a lock is
-// prefix and the name of the job: so "jobs/" keeps them apart from other locks. Processes
-// that share jobs must use one prefix and one mode. Give jobs names, with gocron.WithName:
-// what they are called otherwise changes with the code.
+// NewLocker returns a Locker that locks jobs with locks, which may have any mode. The name
+// of a lock is the prefix and the name of the job. A prefix such as "jobs/" keeps these
+// locks apart from others. Processes that share jobs must use the same prefix and the same
+// mode. Name each job with gocron.WithName: gocron's default names change with the code.
 //
-// Options are those of [sqllock.Locker.TryLock]. MinHold, which is [DefaultMinHold] unless
-// it is given, must be longer than the clocks of the processes differ and jobs start late, or
-// a fast job runs once more where it is due later; and shorter than the time between two
-// runs, or those in between run nowhere. Give jobs that are due more often a Locker
-// of their own. MinHold(0) frees the name when the job is done. The lease is renewed for
-// as long as the job runs.
+// The options are those of [sqllock.Locker.TryLock]. The default of MinHold is
+// [DefaultMinHold] here. Choose a MinHold with these bounds:
 //
-// NewLocker runs no SQL. It returns [sqllock.ErrInvalidOption] if locks is nil, or an option
-// is out of bounds or does not apply, and [sqllock.ErrInvalidName] if no name can begin with
-// the prefix.
+//   - It must be longer than the difference of the clocks plus the delay of job starts.
+//     Otherwise a fast job runs again in a process where it is due later.
+//   - It must be shorter than the time between two runs. Otherwise the runs in between are
+//     skipped. If a job is due more often than others, give it its own Locker.
+//
+// MinHold(0) releases the name when the job is done. The lease is renewed while the job
+// runs.
+//
+// NewLocker runs no SQL. It returns [sqllock.ErrInvalidOption] if locks is nil, if an option
+// is out of bounds, or if an option does not apply. It returns [sqllock.ErrInvalidName] if
+// no valid name can begin with the prefix.
 func NewLocker(locks *sqllock.Locker, prefix string, opts ...sqllock.LockOption) (*Locker, error) {
 	if locks == nil {
 		return nil, fmt.Errorf("gocronlock: %w", driver.NilError("*sqllock.Locker"))
@@ -54,21 +59,21 @@ func NewLocker(locks *sqllock.Locker, prefix string, opts ...sqllock.LockOption)
 		return nil, fmt.Errorf("gocronlock: the prefix: %w", err)
 	}
 	opts = append([]sqllock.LockOption{sqllock.MinHold(DefaultMinHold)}, opts...)
-	// Gocron drops errors. TryLock refuses options first, then names, and both before any
-	// SQL: so one that has no name tells whether the options are right.
+	// Validate the options here, because gocron drops the errors of Lock. TryLock checks the
+	// options first, then the name, and both before any SQL.
 	if _, err := locks.TryLock(context.Background(), "", opts...); !errors.Is(err, sqllock.ErrInvalidName) {
 		return nil, fmt.Errorf("gocronlock: %w", err)
 	}
 	return &Locker{locks: locks, prefix: prefix, opts: opts, runs: make(map[string]*run)}, nil
 }
 
-// Lock implements gocron.Locker. It does not wait: if the job runs elsewhere, or has run
-// there just now, it returns a [*sqllock.HeldError], and otherwise the errors of
-// [sqllock.Locker.TryLock]. It returns [sqllock.ErrHeld] if an earlier run of the job in
-// this process has not ended, be its lease lost. After an error gocron skips the run, and
-// tells nobody but a listener of gocron.AfterLockError.
+// Lock implements gocron.Locker. It does not wait. It returns a [*sqllock.HeldError] if the
+// job runs in another process, or has run there within MinHold. It returns
+// [sqllock.ErrHeld] if an earlier run in this process has not ended, even if that run has
+// lost its lease. Other errors are those of [sqllock.Locker.TryLock]. After an error gocron
+// skips the run. It reports the error only to a listener of gocron.AfterLockError.
 //
-// A lease that ctx carries is not re-entered.
+// Lock does not re-enter a lease in ctx.
 func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 	if err := driver.CheckContext(ctx); err != nil {
 		return nil, fmt.Errorf("gocronlock: %w", err)
@@ -88,10 +93,10 @@ func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
 	return r, nil
 }
 
-// Lease returns the lease under which the job of that name runs now in this process: the
-// job can bind its context to it, take its token, or guard a transaction with it. The lease
-// may be lost; it is not to be unlocked. If the job does not run, or runs without
-// this Locker, the error is [sqllock.ErrNotHeld].
+// Lease returns the lease of the job that runs now in this process under the given name.
+// The job can bind its context to the lease, use its token, or guard a transaction with it.
+// The lease may be lost. Do not unlock it. Lease returns [sqllock.ErrNotHeld] if the job
+// does not run in this process, or if it runs without this Locker.
 func (l *Locker) Lease(key string) (*sqllock.Lease, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,24 +106,25 @@ func (l *Locker) Lease(key string) (*sqllock.Lease, error) {
 	return nil, fmt.Errorf("gocronlock: no job %q runs here: %w", key, sqllock.ErrNotHeld)
 }
 
-// run is a job that runs, or may be about to. It is what gocron has to unlock.
+// A run is a job that runs or is about to run. Gocron unlocks it.
 type run struct {
 	locker *Locker
 	key    string
-	lease  *sqllock.Lease // nil as long as it is asked for; locker.mu guards it until then
+	lease  *sqllock.Lease // nil until TryLock has returned; locker.mu guards it until then
 }
 
 var _ gocron.Lock = (*run)(nil)
 
-// Unlock implements gocron.Lock: it frees the name, unless MinHold keeps it, also when the
-// context has ended, as that of a job has whose scheduler was shut down. Its errors are those
-// of [sqllock.Lease.Unlock]; gocron drops them. The hook Lost of the Locker tells of a loss.
+// Unlock implements gocron.Lock. It releases the name, or leaves it held until MinHold is
+// over. It works with a context that has ended, because gocron ends the context of a job
+// on shutdown. The errors are those of [sqllock.Lease.Unlock]. Gocron drops them; the hook
+// Lost of the sqllock.Locker reports a loss.
 func (r *run) Unlock(ctx context.Context) error {
 	defer r.locker.leave(r)
 	return r.lease.Unlock(ctx)
 }
 
-// enter notes a run, unless there is one of the same job.
+// enter adds a run. It returns false if the same job runs already.
 func (l *Locker) enter(r *run) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,7 +135,7 @@ func (l *Locker) enter(r *run) bool {
 	return true
 }
 
-// leave forgets a run, unless there is a later one by now.
+// leave removes a run, unless a later run of the job has replaced it.
 func (l *Locker) leave(r *run) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,15 +1,19 @@
-// Package gooselock lets any number of processes run goose at once on one database,
-// with a lock of package sqllock: on Postgres, and on MySQL and MariaDB, for which
-// goose has none of its own.
+// Package gooselock lets several processes run goose on the same database at the same
+// time. One of them migrates, and the others wait. The lock is one of package sqllock. It
+// works on Postgres, and on MySQL and MariaDB, for which goose has no lock of its own.
 //
-// A [Locker] is both of what goose can use. With goose.WithSessionLocker the session
-// that migrates is locked as well, so that nobody migrates beside a process that has
-// lost its lease while the server still works for it. With goose.WithLocker it is
-// the lease alone, which works through a pooler in transaction mode too. Either way
-// call goose inside of [Locker.Do].
+// A [Locker] implements both interfaces of goose:
 //
-// The tables of sqllock must be there before goose begins: call migrations.Up of
-// package sqllock/migrations first, in as many processes at once as you like.
+//   - With goose.WithSessionLocker, the session that migrates is locked too. If a process
+//     loses its lease while the server still runs its migration, no other process migrates
+//     before that session has ended.
+//   - With goose.WithLocker, the lease is the only lock. This works through a pooler in
+//     transaction mode too.
+//
+// In both cases, call goose within [Locker.Do].
+//
+// Create the tables of sqllock before goose begins: call migrations.Up of package
+// sqllock/migrations. Several processes can call it at the same time.
 package gooselock
 
 import (
@@ -26,13 +30,13 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// Locker holds a name while goose migrates. It is safe for concurrent use; of the
-// goroutines that use one Locker, one migrates at a time, even after a loss. Make one
-// with [New].
+// Locker holds a name while goose migrates. Make one with [New]. It is safe for concurrent
+// use. Of the goroutines that use the same Locker, one migrates at a time, even after a
+// loss.
 //
-// Goose uses one connection of its pool, and a second one for a Go migration that
-// is run without a transaction. The lock needs another for its renewals, in the modes
-// for update and advisory two. A pool that both share must be as large as all of that.
+// Goose uses one connection of its pool, and a second one for a Go migration without a
+// transaction. The lock needs one more connection in unique mode, and two more in the
+// for-update and advisory modes. A pool that both share must allow the sum.
 type Locker struct {
 	locks *sqllock.Locker
 	name  string
@@ -41,7 +45,7 @@ type Locker struct {
 	slot chan struct{} // full from before a lock until after its unlock
 
 	mu   sync.Mutex
-	term *term // nil while nobody holds
+	term *term // nil while the name is not held
 }
 
 var (
@@ -49,22 +53,23 @@ var (
 	_ lock.SessionLocker = (*Locker)(nil)
 )
 
-// term is the time between a lock and its unlock.
+// A term lasts from a lock to its unlock.
 type term struct {
 	lease *sqllock.Lease
-	conn  *sql.Conn // on which goose migrates; nil if its session is not locked
+	conn  *sql.Conn // the connection of goose; nil if its session is not locked
 	pin   pin
 }
 
-// New returns a Locker for goose that locks name with locks, of any mode. All
-// processes that migrate one database must use one name and one mode; name is that
-// of a lock like others, and "goose" would do. Options are those of Lock:
-// sqllock.Wait bounds the wait for other processes, which by default ends with the
-// context.
+// New returns a Locker for goose that locks name with locks, which may have any mode. All
+// processes that migrate the same database must use the same name and the same mode. Any
+// valid name will do, for example "goose". The options are those of [sqllock.Locker.Lock].
+// By default a process waits for the others until its context ends; [sqllock.Wait] sets a
+// limit.
 //
-// The lease is renewed for as long as the migrations take. Keep locks open until
-// goose has returned. New runs no SQL. It returns [sqllock.ErrInvalidOption] if locks
-// or an option is nil, and [sqllock.ErrInvalidName].
+// The lease is renewed while the migrations run. Keep locks open until goose has returned.
+//
+// New runs no SQL. It returns [sqllock.ErrInvalidOption] if locks or an option is nil, and
+// [sqllock.ErrInvalidName] if the name is not valid.
 func New(locks *sqllock.Locker, name string, opts ...sqllock.LockOption) (*Locker, error) {
 	if locks == nil {
 		return nil, fmt.Errorf("gooselock: %w", driver.NilError("*sqllock.Locker"))
@@ -78,19 +83,19 @@ func New(locks *sqllock.Locker, name string, opts ...sqllock.LockOption) (*Locke
 	return &Locker{locks: locks, name: name, opts: slices.Clone(opts), slot: make(chan struct{}, 1)}, nil
 }
 
-// Do waits until it holds the name and runs fn, which calls goose with the context
-// that it is given. That ends with ctx, or when the lease is lost, of which goose
-// hears in no other way. Then goose stops: the transaction of a migration is rolled
-// back, and no further one begins. What MySQL and MariaDB are in the middle of may go
-// on for a while, and statements that change tables are not undone there.
+// Do waits until it holds the name, and then calls fn. Call goose in fn with the context
+// that fn gets. This context ends with ctx, and when the lease is lost. Goose notices a
+// loss in no other way. Then goose rolls back the transaction of the current migration and
+// begins no other. On MySQL and MariaDB the current statement can run on for a while, and
+// statements that change tables cannot be rolled back.
 //
-// Goose's Up looks at its version table, and makes it, before it locks anything. On an
-// empty MySQL or MariaDB those who do so at once can get in each other's way ("missing
-// zero version migration"); within Do they do not. And who waits in Do has not yet
-// taken a connection for goose.
+// Do also helps on an empty MySQL or MariaDB. Up of goose creates its version table before
+// it locks anything, and several processes can disturb each other there ("missing zero
+// version migration"). Within Do only one process at a time does that. A process that waits
+// in Do uses no connection for goose yet.
 //
-// Do returns the errors of fn and of the unlock, joined; so an [sqllock.ErrLost] if
-// the lease was lost, even if goose noticed nothing.
+// Do returns the errors of fn and of the unlock, joined. The error wraps [sqllock.ErrLost]
+// if the lease was lost, even if goose succeeded.
 func (l *Locker) Do(ctx context.Context, fn func(ctx context.Context) error) error {
 	if fn == nil {
 		return fmt.Errorf("gooselock: %w", driver.NilError("function"))
@@ -98,27 +103,28 @@ func (l *Locker) Do(ctx context.Context, fn func(ctx context.Context) error) err
 	return l.locks.Do(ctx, l.name, func(ctx context.Context, _ *sqllock.Lease) error { return fn(ctx) }, l.opts...)
 }
 
-// Lock implements lock.Locker, for goose.WithLocker: it waits until it holds the
-// name. If ctx carries a lease of the name, as that of [Locker.Do] does, it re-enters
-// that. It does not use the handle.
+// Lock implements lock.Locker, for goose.WithLocker. It waits until it holds the name. If
+// ctx carries a lease of the name, as the context of [Locker.Do] does, Lock re-enters that
+// lease. It does not use the handle.
 //
-// Errors are those of [sqllock.Locker.Lock]. But where the pool has no connection for
-// the lock beside that of goose, it does not wait until ctx ends: after the time that
-// one statement may take, 5 s by default, it returns [sqllock.ErrPoolExhausted].
+// The errors are those of [sqllock.Locker.Lock], with one exception: if the pool has no
+// connection for the lock beside the connection of goose, Lock does not wait until ctx ends.
+// It returns [sqllock.ErrPoolExhausted] after the statement timeout, which is 5 s by
+// default.
 func (l *Locker) Lock(ctx context.Context, _ *sql.DB) error {
 	return l.lock(ctx, nil)
 }
 
-// Unlock implements lock.Locker, with the errors of [sqllock.Lease.Unlock]. An
-// [sqllock.ErrLost] says that the lease was lost on the way, and that somebody else
-// may have migrated at the same time. Goose returns it.
+// Unlock implements lock.Locker. The errors are those of [sqllock.Lease.Unlock]. If the
+// lease was lost, another process may have migrated at the same time. Unlock then returns
+// [sqllock.ErrLost], and goose returns it to its caller.
 func (l *Locker) Unlock(ctx context.Context, _ *sql.DB) error {
 	return l.unlock(ctx, nil)
 }
 
-// Lease returns the lease under which goose migrates now, nil if it does not. A Go
-// migration that runs in a transaction can guard it: then what it writes is
-// committed only if nobody else has the name.
+// Lease returns the lease under which goose migrates now, or nil if goose does not migrate.
+// A Go migration with a transaction can guard the lease. Then its writes are committed only
+// if no other process has acquired the name.
 func (l *Locker) Lease() *sqllock.Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,7 +134,7 @@ func (l *Locker) Lease() *sqllock.Lease {
 	return l.term.lease
 }
 
-// lock begins a term, with the session of conn if that is not nil.
+// lock begins a term. If conn is not nil, it locks the session of conn too.
 func (l *Locker) lock(ctx context.Context, conn *sql.Conn) error {
 	if err := driver.CheckContext(ctx); err != nil {
 		return fmt.Errorf("gooselock: %w", err)
@@ -167,9 +173,9 @@ func (l *Locker) begin(ctx context.Context, conn *sql.Conn) (*term, error) {
 	return t, nil
 }
 
-// acquire tries once, and then waits: Lock alone would ask again and again where the
-// pool has nothing to give, while goose keeps a connection. Who re-enters has asked
-// for nothing yet, so one statement more shows that there is one for renewals.
+// acquire tries once, and then waits. Without the first try, Lock would retry on an
+// exhausted pool until ctx ends, while goose keeps its connection. A re-entry uses no
+// connection, so one more statement checks that the pool has one for renewals.
 func (l *Locker) acquire(ctx context.Context) (*sqllock.Lease, error) {
 	lease, err := l.locks.Lock(ctx, l.name, append(slices.Clip(l.opts), sqllock.Tries(1))...)
 	if err != nil && !errors.Is(err, sqllock.ErrPoolExhausted) {
@@ -184,7 +190,7 @@ func (l *Locker) acquire(ctx context.Context) (*sqllock.Lease, error) {
 	return lease, nil
 }
 
-// unlock ends the term, if it is of this conn.
+// unlock ends the term, if conn began it.
 func (l *Locker) unlock(ctx context.Context, conn *sql.Conn) error {
 	l.mu.Lock()
 	t := l.term

@@ -16,14 +16,14 @@ import (
 	"github.com/sqllock/sqllock/internal/sqlconn"
 )
 
-// SessionLock implements lock.SessionLocker, for goose.WithSessionLocker. It waits
-// until it holds the name, as Lock does, and then until the session of conn has a
-// lock of the server's own: one that a former holder lets go when its session ends,
-// and not before. Of the session nothing else is changed. It has no such lock on
-// SQLite, where one writes at a time anyway.
+// SessionLock implements lock.SessionLocker, for goose.WithSessionLocker. It waits until it
+// holds the name, as Lock does. Then it waits until the session of conn has an advisory
+// lock of the server. A former holder keeps this lock until its session ends, even if its
+// lease is lost. SessionLock changes nothing else in the session. On SQLite there is no
+// such lock, because SQLite has one writer at a time.
 //
-// Such a lock belongs to one database and one name, and needs a connection that leads
-// to one session: no pooler in transaction mode.
+// The advisory lock belongs to one database and one name. It needs a connection that always
+// uses the same session, so it does not work through a pooler in transaction mode.
 func (l *Locker) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	if conn == nil {
 		return fmt.Errorf("gooselock: %w", driver.NilError("*sql.Conn"))
@@ -31,9 +31,9 @@ func (l *Locker) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	return l.lock(ctx, conn)
 }
 
-// SessionUnlock implements lock.SessionLocker. Its errors are those of Unlock, and
-// another if the session did not have its lock any more. It ends the connection if it
-// is not known whether it has.
+// SessionUnlock implements lock.SessionLocker. Its errors are those of Unlock. It also
+// returns an error if the session no longer had its advisory lock. If it is unknown whether
+// the session still has the lock, SessionUnlock closes the connection.
 func (l *Locker) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	if conn == nil {
 		return fmt.Errorf("gooselock: %w", driver.NilError("*sql.Conn"))
@@ -41,14 +41,14 @@ func (l *Locker) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	return l.unlock(ctx, conn)
 }
 
-// pin is a lock of the session that migrates. The zero value is none.
+// A pin is an advisory lock of the session that migrates. The zero value is no lock.
 type pin struct {
-	try, release string // answer 1 or 0
+	try, release string // queries that return 1 or 0
 	args         []any
 }
 
-// Pairs of numbers cannot meet a lock of the mode advisory, whose keys are single, nor
-// goose's own. GET_LOCK knows one name on all databases of a server.
+// A pair of numbers cannot collide with a lock of advisory mode or of goose: their keys are
+// single numbers. GET_LOCK shares its names among all databases of a server.
 const (
 	pgTry        = `SELECT CAST(pg_try_advisory_lock($1, $2) AS int)`
 	pgRelease    = `SELECT CAST(pg_advisory_unlock($1, $2) AS int)`
@@ -56,23 +56,23 @@ const (
 	mysqlRelease = `SELECT coalesce(RELEASE_LOCK(concat('sqllock goose ', left(sha2(concat(coalesce(database(), ''), ?), 256), 32))), 0)`
 )
 
-// The pauses between two tries double. A statement that waited in the server would be
-// in the way of others.
+// The pauses between two tries double. A statement that waits in the server would hold up
+// others.
 const (
 	firstPause = 20 * time.Millisecond
 	lastPause  = 500 * time.Millisecond
 )
 
-// freeTimeout bounds the statement that frees a session, whose context goose has
-// made endless.
+// freeTimeout limits the statement that frees a session. The context that goose passes has
+// no end.
 const freeTimeout = 5 * time.Second
 
-// errNotPinned says that a session did not have its lock any more.
+// errNotPinned means that a session no longer had its lock.
 var errNotPinned = errors.New("the session that migrates had lost its lock: a migration may have let go of all locks, " +
 	"or there is a pooler in transaction mode, through which only goose.WithLocker works")
 
-// pinFor returns the pin for what is at the other end of conn. Drivers can be wrapped:
-// only the server itself knows.
+// pinFor returns the pin for the server behind conn. It queries the server, because a
+// driver can be wrapped.
 func pinFor(ctx context.Context, conn *sql.Conn, name string) (pin, error) {
 	var version string
 	err := conn.QueryRowContext(ctx, `SELECT version()`).Scan(&version)
@@ -89,7 +89,7 @@ func pinFor(ctx context.Context, conn *sql.Conn, name string) (pin, error) {
 	return pin{}, err
 }
 
-// pin locks the session of conn, for as long as the lease lives.
+// pin locks the session of conn. It gives up when the lease is lost.
 func (l *Locker) pin(ctx context.Context, lease *sqllock.Lease, conn *sql.Conn) (pin, error) {
 	ctx, cancel := lease.Bind(ctx)
 	defer cancel()
@@ -103,8 +103,8 @@ func (l *Locker) pin(ctx context.Context, lease *sqllock.Lease, conn *sql.Conn) 
 	return p, nil
 }
 
-// wait tries until it has the lock. After an error it is not known what the session
-// has, so it is ended.
+// wait tries until it has the lock. After an error it is unknown whether the session has
+// the lock, so wait closes the connection.
 func (p *pin) wait(ctx context.Context, conn *sql.Conn) error {
 	for pause := firstPause; p.try != ""; pause = min(2*pause, lastPause) {
 		got, err := p.query(ctx, conn, p.try)
@@ -124,12 +124,12 @@ func (p *pin) wait(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// free undoes wait.
+// free releases the lock of the session.
 func (p *pin) free(ctx context.Context, conn *sql.Conn) error {
 	if p.release == "" {
 		return nil
 	}
-	if ctx == nil { // the lease tells of it
+	if ctx == nil { // the unlock of the lease reports it
 		ctx = context.Background()
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), freeTimeout)
