@@ -7,6 +7,9 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v3"
+
+	"github.com/sqllock/sqllock/internal/output"
+	"github.com/sqllock/sqllock/internal/supervise"
 )
 
 // app is one call of the program.
@@ -36,7 +39,7 @@ func (a *app) main(args []string) int {
 		a.say("%v", f.err)
 	}
 	if f.interrupted {
-		interruptGroup()
+		supervise.InterruptGroup()
 	}
 	return f.code
 }
@@ -45,7 +48,7 @@ func (a *app) main(args []string) int {
 // gets there, nor what a stranger has put into a name.
 func (a *app) say(format string, args ...any) {
 	text := strings.TrimPrefix(fmt.Sprintf(format, args...), "sqllock: ")
-	_, _ = fmt.Fprintf(a.stderr, "sqllock: %s\n", line(redact(text)))
+	_, _ = fmt.Fprintf(a.stderr, "sqllock: %s\n", output.Line(redact(text)))
 }
 
 // getenv returns the last value, which is the one that counts.
@@ -64,7 +67,7 @@ func (a *app) root() *cli.Command {
 		Name:        "sqllock",
 		Usage:       "run commands under a lock in an SQL database, and look after the locks",
 		UsageText:   "sqllock [options] COMMAND [options] [arguments]",
-		Version:     readStamp().line(),
+		Version:     readBuildInfo().line(),
 		Description: rootDescription,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "dsn", Usage: "keep the locks in the database `DSN` (default: $SQLLOCK_DSN, else an SQLite file of this user)"},

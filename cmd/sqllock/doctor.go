@@ -7,8 +7,8 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// examPatience bounds all that doctor does.
-const examPatience = 30 * time.Second
+// examTimeout bounds all that doctor does.
+const examTimeout = 30 * time.Second
 
 func (a *app) doctorCommand() *cli.Command {
 	return &cli.Command{
@@ -24,7 +24,7 @@ func (a *app) doctorCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(ctx, examPatience)
+			ctx, cancel := context.WithTimeout(ctx, examTimeout)
 			defer cancel()
 			defer db.close(ctx)
 			return db.failure(a.examine(ctx, db))

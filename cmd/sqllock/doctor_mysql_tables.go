@@ -40,7 +40,7 @@ func (m *mysqlExam) unseen(ctx context.Context) error {
 	for _, table := range []string{m.lock, m.meta} {
 		err := m.each(ctx, "SELECT 1 FROM "+table+" WHERE 1 = 0", nil, func(*sql.Rows) error { return nil })
 		switch {
-		case denied(err):
+		case isDenied(err):
 			hidden = true
 		case isNoTable(err):
 			m.bad("tables", "table "+table+" does not exist", "run \"sqllock migrate up\"")

@@ -20,11 +20,11 @@ func (p *postgresExam) tablesThere(ctx context.Context) error {
 	if err := p.one(ctx, pgSchemas, []any{p.lockName}, &schemas, &closed); err != nil {
 		return err
 	}
-	if err := p.home(ctx); err != nil && !denied(err) {
+	if err := p.home(ctx); err != nil && !isDenied(err) {
 		return err
 	}
 	err := p.one(ctx, pgTables, []any{p.lock, p.meta}, &persistence, &hasMeta)
-	if err != nil && !denied(err) {
+	if err != nil && !isDenied(err) {
 		return err
 	}
 	const unsafe = "a crash would empty it"

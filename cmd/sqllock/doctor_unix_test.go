@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/output/outputtest"
 	"github.com/sqllock/sqllock/internal/testdb"
 )
 
@@ -50,7 +51,7 @@ func TestDoctorFindsNothingWhereAllIsWell(t *testing.T) {
 				t.Error(line)
 			}
 		}
-		isHarmless(t, "doctor", out)
+		outputtest.CheckHarmless(t, "doctor", out)
 	})
 }
 

@@ -8,14 +8,15 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/supervise"
 )
 
 // elector is one call of "sqllock elect".
 type elector struct {
-	*session
-	opts      sqllock.ElectionOptions
-	value     []byte
-	candidate *sqllock.Election
+	*runner
+	opts     sqllock.ElectionOptions
+	value    []byte
+	election *sqllock.Election // nil until it campaigns for the first time
 }
 
 func (a *app) electCommand() *cli.Command {
@@ -37,17 +38,16 @@ func (a *app) electCommand() *cli.Command {
 			&cli.StringFlag{Name: "label", Usage: "tell people by `TEXT` who leads (default: host/program/pid)"},
 		},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
-			r := a.commander(cmd)
-			if err := r.find(cmd); err != nil {
-				return err
-			}
-			db, err := r.database(cmd)
+			e := &elector{runner: a.newRunner(cmd), value: []byte(cmd.String("value"))}
+			e.opts = sqllock.ElectionOptions{Identity: cmd.String("identity"), LockDelay: cmd.Duration("lock-delay")}
+			e.acquire = e.campaign
+			err := e.findCommand(cmd)
 			if err != nil {
 				return err
 			}
-			e := &elector{session: &session{runner: r, db: db}, value: []byte(cmd.String("value"))}
-			e.opts = sqllock.ElectionOptions{Identity: cmd.String("identity"), LockDelay: cmd.Duration("lock-delay")}
-			e.take = e.campaign
+			if e.db, err = e.database(cmd); err != nil {
+				return err
+			}
 			defer e.close()
 			return e.run(ctx)
 		},
@@ -56,41 +56,41 @@ func (a *app) electCommand() *cli.Command {
 
 // run leads, term by term, until CMD ends for another reason than a loss.
 func (e *elector) run(ctx context.Context) error {
-	sigs := listen()
-	defer sigs.stop()
+	sigs := supervise.CatchForCommand()
+	defer sigs.Stop()
 	for {
-		lost, asked, err := e.term(ctx, sigs)
-		sig := sigs.renew()
+		lost, askedToEnd, err := e.runOnce(ctx, sigs)
+		sig := sigs.Reset()
 		f := (*failure)(nil)
 		switch {
 		case !lost || errors.As(err, &f) && f.err != nil:
 			return err
-		case asked:
+		case askedToEnd:
 			return exit(exitLost)
 		case sig != nil:
-			return exit(signalled{sig}.code())
+			return exit(supervise.SignalError{Signal: sig}.Code())
 		}
 	}
 }
 
-// campaign waits until we lead. A term that was granted while we were stopped, and came
-// too late to be used, is campaigned for anew.
+// campaign waits until this process leads. If a term comes too late to be used, because this
+// process was stopped, it campaigns again.
 func (e *elector) campaign(ctx context.Context) (*sqllock.Lease, error) {
-	if e.candidate == nil {
+	if e.election == nil {
 		var err error
-		if e.candidate, err = e.locks.Election(e.name, &e.opts); err != nil {
+		if e.election, err = e.locker.Election(e.name, &e.opts); err != nil {
 			return nil, err
 		}
 	}
 	for {
-		err := e.candidate.Campaign(ctx, e.value)
+		err := e.election.Campaign(ctx, e.value)
 		if late := (*sqllock.LostError)(nil); errors.As(err, &late) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		return e.candidate.Lease()
+		return e.election.Lease()
 	}
 }
 

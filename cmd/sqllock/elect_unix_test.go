@@ -53,7 +53,7 @@ func TestOneLeadsAtATimeAndLeaderTellsWho(t *testing.T) {
 		s.run(t, "leader", of, "n").want(t, 0, "\"10.0.0.7\\n\"", "")
 		r := s.run(t, "leader", "--json", of, "n")
 		r.want(t, 0, `"identity":"first","label":"the first","token":`+strconv.FormatInt(token, 10)+`,"since":"2`, "")
-		r.want(t, 0, `"value":"10.0.0.7\u000a"}`, "")
+		r.want(t, 0, `"value":"10.0.0.7\n"}`, "")
 		s.run(t, "inspect", of, "n").want(t, 0, "first", "")
 		second := s.elects(t, log, of, "--identity", "second", "n")
 		s.run(t, "run", of, "--try", "n", "--", "echo", "ran").want(t, exitHeld, "", "held") // to lead is to hold

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/output"
 )
 
 const (
@@ -85,7 +86,7 @@ func (e *exam) tell(grade, what, finding, advice string) {
 	if advice != "" {
 		finding += "; " + advice
 	}
-	if _, err := fmt.Fprintf(e.out, "%-4s  %-12s  %s\n", grade, what, line(redact(finding))); err != nil {
+	if _, err := fmt.Fprintf(e.out, "%-4s  %-12s  %s\n", grade, what, output.Line(redact(finding))); err != nil {
 		e.writeErr = fail(exitCannotWrite, "%w", err)
 	}
 }
@@ -181,17 +182,17 @@ func skew(read, before, after time.Time) time.Duration {
 // age judges the oldest transaction; unseen says of how many it is not known.
 func (e *exam) age(oldest time.Duration, unseen, harm, advice string) {
 	if oldest < longTransaction {
-		e.ok("transactions", "none is older than "+span(longTransaction)+unseen)
+		e.ok("transactions", "none is older than "+output.Duration(longTransaction)+unseen)
 		return
 	}
-	e.warn("transactions", "one has been open for "+span(oldest)+": "+harm, advice)
+	e.warn("transactions", "one has been open for "+output.Duration(oldest)+": "+harm, advice)
 }
 
 // version judges what the tables say of themselves.
 func (e *exam) version(ctx context.Context) error {
 	var version, compatible int64
 	err := e.one(ctx, "SELECT schema_version, compatible_from FROM "+e.meta, nil, &version, &compatible)
-	if denied(err) {
+	if isDenied(err) {
 		e.bad("migrations", "this account may not read "+e.meta, "see \"privileges\" below")
 		return nil
 	}
@@ -228,9 +229,9 @@ func (e *exam) opens(ctx context.Context, db *database) {
 			e.warn("locks", string(m)+": the account lacks privileges", "see above")
 			continue
 		}
-		patience := openPatience
+		patience := openTimeout
 		if m.sessions() {
-			patience = crowdPatience
+			patience = extraModeTimeout
 		}
 		locks, err := db.locker(ctx, m, quietly(), patience)
 		switch {

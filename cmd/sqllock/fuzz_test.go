@@ -10,6 +10,8 @@ import (
 	"unicode"
 
 	"github.com/urfave/cli/v3"
+
+	"github.com/sqllock/sqllock/internal/output"
 )
 
 // idle makes the commands do nothing, and say it to nobody.
@@ -44,7 +46,7 @@ func FuzzArgumentsAreTakenOrRefusedInOneLine(f *testing.F) {
 			t.Fatalf("%q is cut into %q and %q", args, ours, command)
 		}
 		if err := root.Run(t.Context(), ours); err != nil {
-			said := line(redact(err.Error()))
+			said := output.Line(redact(err.Error()))
 			if strings.ContainsFunc(said, unicode.IsControl) {
 				t.Errorf("it says %q of %q", said, args)
 			}

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"strconv"
-	"time"
 
 	"github.com/urfave/cli/v3"
 
@@ -38,10 +36,10 @@ func inspect(ctx context.Context, o *operator) error {
 		return err
 	}
 	o.mentionStandIn()
-	found := &item{o.mode(), info}
-	text := details(found)
+	found := &lockInfo{o.mode(), info}
+	text := found.fields()
 	if o.cmd.Bool("json") {
-		text = jsonLine(found)
+		text = found.json()
 	}
 	if err := o.put(text); err != nil {
 		return err
@@ -50,72 +48,6 @@ func inspect(ctx context.Context, o *operator) error {
 		return exit(exitNo)
 	}
 	return nil
-}
-
-// state is the state of a name in one word. That a name is kept matters more than how
-// its last term ended.
-func state(i *sqllock.Info) string {
-	if i.State != sqllock.StateHeld && !i.KeptUntil.IsZero() {
-		return "kept"
-	}
-	return i.State.String()
-}
-
-// details writes what is known of a name, a line for each field.
-func details(i *item) []byte {
-	f := newFields()
-	moment := func(key string, t time.Time) {
-		if !t.IsZero() {
-			f.field(key, t.UTC().Format(time.RFC3339Nano)+"  "+relative(t, i.Now))
-		}
-	}
-	f.strange("name", i.Name)
-	f.field("mode", string(i.mode))
-	f.field("state", state(&i.Info))
-	f.strange("holder", i.Label)
-	f.strange("owner", i.Owner)
-	if i.Readers > 0 {
-		f.field("readers", strconv.Itoa(i.Readers))
-	}
-	if i.State != sqllock.StateUnknown {
-		f.field("token", strconv.FormatInt(i.Token, 10))
-	}
-	if i.Holds > 0 {
-		f.field("holds", strconv.Itoa(i.Holds))
-	}
-	moment("since", i.Since)
-	moment("until", i.Until)
-	if bySession(&i.Info) {
-		f.field("until", "its session ends")
-	}
-	moment("kept until", i.KeptUntil)
-	f.value(i.Value)
-	return f.bytes()
-}
-
-// jsonLine writes what is known of a name as a JSON object on one line.
-func jsonLine(i *item) []byte {
-	o := object{b: make([]byte, 0, 384)} // as much as most take
-	o.text("name", i.Name)
-	o.text("mode", string(i.mode))
-	o.text("state", i.State.String())
-	o.text("label", i.Label)
-	o.text("owner", i.Owner)
-	if i.State != sqllock.StateUnknown {
-		o.number("token", i.Token)
-	}
-	if i.Holds > 0 {
-		o.number("holds", int64(i.Holds))
-	}
-	if i.Readers > 0 {
-		o.number("readers", int64(i.Readers))
-	}
-	o.time("since", i.Since)
-	o.time("until", i.Until)
-	o.time("kept_until", i.KeptUntil)
-	o.value(i.Value)
-	o.time("now", i.Now)
-	return o.line()
 }
 
 const inspectDescription = `inspect shows who holds NAME, or held it last, with the fencing token, the times by

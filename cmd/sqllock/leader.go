@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/output"
 )
 
 func (a *app) leaderCommand() *cli.Command {
@@ -44,37 +45,37 @@ func leader(ctx context.Context, o *operator) error {
 	case errors.Is(err, sqllock.ErrNoLeader) && o.cmd.Bool("quiet"):
 		return exit(exitNo)
 	case errors.Is(err, sqllock.ErrNoLeader):
-		return fail(exitNo, "nobody leads %s", word(name))
+		return fail(exitNo, "nobody leads %s", output.Word(name))
 	case err != nil:
 		return err
 	case o.cmd.Bool("json"):
-		return o.put(termLine(&term))
+		return o.put(termJSON(&term))
 	}
-	return o.put(termDetails(&term))
+	return o.put(termFields(&term))
 }
 
-// termDetails writes who leads, a line for each field.
-func termDetails(t *sqllock.Term) []byte {
-	f := newFields()
-	f.strange("name", t.Name)
-	f.strange("leader", t.Identity)
-	f.strange("label", t.Label)
-	f.field("token", strconv.FormatInt(t.Token, 10))
-	f.field("since", t.Since.UTC().Format(time.RFC3339Nano))
-	f.value(t.Value)
-	return f.bytes()
+// termFields returns who leads, a line for each field.
+func termFields(t *sqllock.Term) []byte {
+	f := output.NewFields()
+	f.AddWord("name", t.Name)
+	f.AddWord("leader", t.Identity)
+	f.AddWord("label", t.Label)
+	f.Add("token", strconv.FormatInt(t.Token, 10))
+	f.Add("since", t.Since.UTC().Format(time.RFC3339Nano))
+	f.AddValue(t.Value)
+	return f.Bytes()
 }
 
-// termLine writes who leads as a JSON object on one line.
-func termLine(t *sqllock.Term) []byte {
-	o := object{b: make([]byte, 0, 256)}
-	o.text("name", t.Name)
-	o.text("identity", t.Identity)
-	o.text("label", t.Label)
-	o.number("token", t.Token)
-	o.time("since", t.Since)
-	o.value(t.Value)
-	return o.line()
+// termJSON returns who leads as a JSON object on one line.
+func termJSON(t *sqllock.Term) []byte {
+	return output.JSON(struct {
+		Name     string `json:"name,omitempty"`
+		Identity string `json:"identity,omitempty"`
+		Label    string `json:"label,omitempty"`
+		Token    int64  `json:"token"`
+		Since    string `json:"since,omitempty"`
+		output.Value
+	}{t.Name, t.Identity, t.Label, t.Token, output.Time(t.Since), output.NewValue(t.Value)})
 }
 
 const leaderDescription = `leader shows who leads NAME: the identity, the label of the process, the number of

@@ -24,7 +24,7 @@ func TestTheCommandItselfDiesWithoutTheWatchdogToo(t *testing.T) {
 		return pids
 	}
 	watchdog := find(func(l listed) bool {
-		return l.parent == p.Process.Pid && strings.HasPrefix(l.args, watchdogName)
+		return l.parent == p.Process.Pid && strings.HasPrefix(l.args, "lock-watchdog")
 	})
 	if len(watchdog) != 1 {
 		t.Fatalf("%d watchdogs, want one", len(watchdog))

@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/output"
 )
 
 func (a *app) listCommand() *cli.Command {
@@ -60,8 +61,8 @@ type lister struct {
 }
 
 // names reads what is to be listed, in the byte order of the names.
-func (l *lister) names(ctx context.Context) iter.Seq2[item, error] {
-	var seqs []iter.Seq2[item, error]
+func (l *lister) names(ctx context.Context) iter.Seq2[lockInfo, error] {
+	var seqs []iter.Seq2[lockInfo, error]
 	for _, locks := range l.all {
 		seqs = append(seqs, l.namesOf(ctx, locks))
 	}
@@ -69,16 +70,16 @@ func (l *lister) names(ctx context.Context) iter.Seq2[item, error] {
 }
 
 // namesOf reads what is to be listed of one mode.
-func (l *lister) namesOf(ctx context.Context, locks opened) iter.Seq2[item, error] {
+func (l *lister) namesOf(ctx context.Context, locks opened) iter.Seq2[lockInfo, error] {
 	var opts []sqllock.ListOption
 	if l.cmd.Bool("all") {
 		opts = append(opts, sqllock.IncludeFree())
 	}
-	return func(yield func(item, error) bool) {
+	return func(yield func(lockInfo, error) bool) {
 		for info, err := range locks.List(ctx, opts...) {
 			matches := strings.HasPrefix(info.Name, l.prefix)
 			switch {
-			case err != nil && len(l.all) > 1 && locks.mode.sessions() && denied(err):
+			case err != nil && len(l.all) > 1 && locks.mode.sessions() && isDenied(err):
 				l.leaveOut(locks.mode, err)
 				return
 			case err == nil && !matches && info.Name < l.prefix:
@@ -86,7 +87,7 @@ func (l *lister) namesOf(ctx context.Context, locks opened) iter.Seq2[item, erro
 			case err == nil && !matches: // nor will the next
 				return
 			}
-			if !yield(item{locks.mode, info}, err) {
+			if !yield(lockInfo{locks.mode, info}, err) {
 				return
 			}
 		}
@@ -109,13 +110,13 @@ func (l *lister) list(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-func (l *lister) writer(w io.Writer) (add func(*item), flush func() error) {
+func (l *lister) writer(w io.Writer) (add func(*lockInfo), flush func() error) {
 	if l.json {
 		b := bufio.NewWriterSize(w, 1<<16)
-		return func(i *item) { _, _ = b.Write(jsonLine(i)) }, b.Flush
+		return func(i *lockInfo) { _, _ = b.Write(i.json()) }, b.Flush
 	}
-	t := newTable(w)
-	return func(i *item) { t.add(newRow(i)) }, t.flush
+	t := output.NewTable(w, rowHeading...)
+	return func(i *lockInfo) { t.Add(i.row()...) }, t.Flush
 }
 
 // watch lists the names until it is interrupted. Once it has begun, a database that
@@ -149,8 +150,8 @@ func (l *lister) snapshot(ctx context.Context) error {
 		}
 	}
 	var text bytes.Buffer
-	if s, ok := screenOf(l.stdout); ok && !l.json {
-		if err := l.draw(ctx, s, &text); err != nil {
+	if rows, columns, ok := output.TerminalSize(l.stdout); ok && !l.json {
+		if err := l.draw(ctx, rows, columns, &text); err != nil {
 			return err
 		}
 	} else {
@@ -162,35 +163,81 @@ func (l *lister) snapshot(ctx context.Context) error {
 	return l.put(text.Bytes())
 }
 
-// screen is the size of a terminal.
-type screen struct{ rows, columns int }
-
 const (
 	clearScreen = "\x1b[H\x1b[2J"
-	frameRows   = 4 // what stands above and below the names
+	frameRows   = 4 // rows above and below the names
 )
 
-func (l *lister) draw(ctx context.Context, s screen, text *bytes.Buffer) error {
+// draw writes one list for a terminal of that size.
+func (l *lister) draw(ctx context.Context, rows, columns int, text *bytes.Buffer) error {
 	var body bytes.Buffer
-	t := newTable(&body)
-	t.clip = s.columns
+	t := output.NewTable(&body, rowHeading...)
+	t.Columns = columns
 	total := 0
 	for name, err := range l.names(ctx) {
 		if err != nil {
 			return err
 		}
-		if total++; total <= s.rows-frameRows {
-			t.add(newRow(&name))
+		if total++; total <= rows-frameRows {
+			t.Add(name.row()...)
 		}
 	}
-	if err := t.flush(); err != nil {
+	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(text, "%s%s\n%s", clearScreen, cut(fmt.Sprintf("%s  %d names, every %v", time.Now().Format(time.TimeOnly), total, l.every), s.columns), body.Bytes())
-	if rest := total - max(0, s.rows-frameRows); rest > 0 {
+	title := fmt.Sprintf("%s  %d names, every %v", time.Now().Format(time.TimeOnly), total, l.every)
+	fmt.Fprintf(text, "%s%s\n%s", clearScreen, output.Cut(title, columns), body.Bytes())
+	if rest := total - max(0, rows-frameRows); rest > 0 {
 		fmt.Fprintf(text, "… and %d more\n", rest)
 	}
 	return nil
+}
+
+// merged reads sequences, each in the order of the names, as one. Where they have the
+// same name, that of the first comes first. An error comes as soon as it is read.
+func merged(seqs []iter.Seq2[lockInfo, error]) iter.Seq2[lockInfo, error] {
+	return func(yield func(lockInfo, error) bool) {
+		heads := make([]*head, 0, len(seqs))
+		for _, seq := range seqs {
+			h := &head{}
+			h.next, h.stop = iter.Pull2(seq)
+			defer h.stop()
+			heads = append(heads, h)
+			h.advance()
+		}
+		for {
+			h := first(heads)
+			if h == nil || !yield(h.item, h.err) {
+				return
+			}
+			h.advance()
+		}
+	}
+}
+
+// head is what comes next in a sequence.
+type head struct {
+	next func() (lockInfo, error, bool)
+	stop func()
+	item lockInfo
+	err  error
+	ok   bool
+}
+
+func (h *head) advance() { h.item, h.err, h.ok = h.next() }
+
+// first returns which of them is next, or nil at the end.
+func first(heads []*head) (best *head) {
+	for _, h := range heads {
+		switch {
+		case !h.ok:
+		case h.err != nil:
+			return h
+		case best == nil || h.item.Name < best.item.Name:
+			best = h
+		}
+	}
+	return best
 }
 
 const listDescription = `ls lists the names that nobody can lock just now, or whose holder has let the lease

@@ -10,13 +10,15 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/sqllock/sqllock/internal/output"
+	"github.com/sqllock/sqllock/internal/output/outputtest"
 	"github.com/sqllock/sqllock/internal/testdb"
 )
 
 func TestHostileNamesAreListedHarmlessly(t *testing.T) {
 	onEachSite(t, func(t *testing.T, s *site) {
 		var names []string
-		for _, name := range append(slices.Clone(hostile), harmless...) {
+		for _, name := range append(slices.Clone(outputtest.Hostile), outputtest.Harmless...) {
 			if utf8.ValidString(name) {
 				names = append(names, name)
 				s.put(t, name, name, time.Now().Add(time.Hour))
@@ -26,19 +28,19 @@ func TestHostileNamesAreListedHarmlessly(t *testing.T) {
 
 		r := s.run(t, "ls")
 		r.want(t, 0, "", "")
-		isHarmless(t, "ls", r.out)
+		outputtest.CheckHarmless(t, "ls", r.out)
 		lines := strings.Split(strings.TrimSuffix(r.out, "\n"), "\n")[1:]
 		if len(lines) != len(names) {
 			t.Fatalf("%d lines for %d names:\n%s", len(lines), len(names), r.out)
 		}
 		for i, name := range names {
-			if !strings.HasPrefix(lines[i], word(name)+"  ") || !strings.HasSuffix(lines[i], "  "+word(name)) {
+			if !strings.HasPrefix(lines[i], output.Word(name)+"  ") || !strings.HasSuffix(lines[i], "  "+output.Word(name)) {
 				t.Errorf("name and holder %q: %s", name, lines[i])
 			}
 		}
 
 		r = s.run(t, "ls", "--json")
-		isHarmless(t, "ls --json", r.out)
+		outputtest.CheckHarmless(t, "ls --json", r.out)
 		found := entries(t, r.out)
 		for i, name := range names {
 			if i >= len(found) || found[i].Name != name || found[i].Label != name || found[i].Owner != "owner of "+name {
@@ -52,8 +54,8 @@ func TestHostileNamesAreListedHarmlessly(t *testing.T) {
 			}
 			for _, args := range [][]string{{"inspect", "--", name}, {"inspect", "--json", "--", name}, {"unlock", "--", name}, {"wait", "--wait", "0", "--", name}, {"unlock", "--force", "--", name}} {
 				r := s.run(t, args...)
-				isHarmless(t, args[0]+"'s stdout", r.out)
-				isHarmless(t, args[0]+"'s stderr", r.err)
+				outputtest.CheckHarmless(t, args[0]+"'s stdout", r.out)
+				outputtest.CheckHarmless(t, args[0]+"'s stderr", r.err)
 				if args[0] != "inspect" && strings.Count(r.out+r.err, "\n") != 1 {
 					t.Errorf("%q: more than a line: %s%s", args, r.out, r.err)
 				}
@@ -72,7 +74,7 @@ func TestARealHolderMayHaveAHostileName(t *testing.T) {
 	holding := u.shell(t, "@UP; sleep 60", "--label", name, "--value", name, name)
 	for _, args := range [][]string{{"ls"}, {"inspect", name}, {"run", "--try", name, "true"}} {
 		r := u.run(t, args...)
-		isHarmless(t, args[0], r.out+r.err)
+		outputtest.CheckHarmless(t, args[0], r.out+r.err)
 		if !strings.Contains(r.out+r.err, `\x1b[31m\u202e\"x\"\n\u3164`) {
 			t.Errorf("%s: %s%s", args[0], r.out, r.err)
 		}

@@ -6,11 +6,15 @@
 // "sqllock help" and "sqllock help run" tell the rest.
 package main
 
-import "os"
+import (
+	"os"
+
+	"github.com/sqllock/sqllock/internal/supervise"
+)
 
 func main() {
-	if isWatchdog() {
-		os.Exit(watch())
+	if supervise.IsWatchdog() {
+		os.Exit(supervise.WatchdogMain())
 	}
 	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, environ: os.Environ()}
 	os.Exit(a.main(os.Args))

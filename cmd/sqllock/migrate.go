@@ -17,8 +17,8 @@ import (
 	"github.com/sqllock/sqllock/migrations"
 )
 
-// migratePatience bounds what is to be done while others may be doing the same.
-const migratePatience = 5 * time.Minute
+// migrateTimeout bounds what is to be done while others may be doing the same.
+const migrateTimeout = 5 * time.Minute
 
 func (a *app) migrateCommand() *cli.Command {
 	return &cli.Command{
@@ -56,7 +56,7 @@ func (a *app) migration(name, usage string, fn func(context.Context, *database) 
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(ctx, migratePatience)
+			ctx, cancel := context.WithTimeout(ctx, migrateTimeout)
 			defer cancel()
 			defer db.close(ctx)
 			if err := db.prepare(ctx); err != nil {

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-sql-driver/mysql"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/urfave/cli/v3"
 
 	"github.com/sqllock/sqllock"
@@ -122,27 +120,6 @@ func (m mode) open(ctx context.Context, db locks, o *sqllock.UniqueOptions) (*sq
 type opened struct {
 	mode mode
 	*sqllock.Locker
-}
-
-// refused reports that the server, or what stands before it, does not let us have a
-// mode besides another, and will not by itself. A table that is not there is one that
-// the account may not see.
-func refused(err error) bool {
-	for _, e := range []error{sqllock.ErrUnsupported, sqllock.ErrInvalidOption, sqllock.ErrSchema} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return denied(err) || crowded(err)
-}
-
-// denied reports that the account lacks a privilege.
-func denied(err error) bool {
-	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) {
-		return pg.Code == "42501" // insufficient_privilege
-	}
-	my := (*mysql.MySQLError)(nil)
-	return errors.As(err, &my) && (my.Number == 1142 || my.Number == 1143 || my.Number == 1370) // ER_TABLEACCESS_DENIED_ERROR and its kin
 }
 
 // completeMode returns what a shell may complete the value of --mode to, if that is

@@ -60,16 +60,16 @@ func TestWhatDoesNotApplyToALockThatIsSharedIsRefusedWithoutTheDatabase(t *testi
 }
 
 // listing yields names, and then an error if there is one.
-func listing(m mode, err error, stopped *int, names ...string) iter.Seq2[item, error] {
-	return func(yield func(item, error) bool) {
+func listing(m mode, err error, stopped *int, names ...string) iter.Seq2[lockInfo, error] {
+	return func(yield func(lockInfo, error) bool) {
 		defer func() { *stopped++ }()
 		for _, name := range names {
-			if !yield(item{m, sqllock.Info{Name: name}}, nil) {
+			if !yield(lockInfo{m, sqllock.Info{Name: name}}, nil) {
 				return
 			}
 		}
 		if err != nil {
-			yield(item{mode: m}, err)
+			yield(lockInfo{mode: m}, err)
 		}
 	}
 }
@@ -78,7 +78,7 @@ func TestListsAreMergedByNameAndThenByMode(t *testing.T) {
 	t.Parallel()
 	stopped := 0
 	var got []string
-	for i, err := range merged([]iter.Seq2[item, error]{
+	for i, err := range merged([]iter.Seq2[lockInfo, error]{
 		listing(unique, nil, &stopped, "a", "c", "c\x00", "ä"), listing(forUpdate, nil, &stopped), listing(advisory, nil, &stopped, "B", "a", "c", "z", "ä"),
 	}) {
 		if err != nil {
@@ -96,7 +96,7 @@ func TestAMergeThatIsLeftEndsAllThatItReads(t *testing.T) {
 	t.Parallel()
 	gone := errors.New("gone")
 	stopped, read := 0, 0
-	for _, err := range merged([]iter.Seq2[item, error]{
+	for _, err := range merged([]iter.Seq2[lockInfo, error]{
 		listing(unique, nil, &stopped, "a", "b", "c"), listing(forUpdate, nil, &stopped, "a"), listing(advisory, gone, &stopped, "a"),
 	}) {
 		if read++; errors.Is(err, gone) {
@@ -113,18 +113,18 @@ func TestAMergeKeepsOneNameOfEachMode(t *testing.T) {
 	t.Parallel()
 	const many = 10_000
 	made, most := 0, 0
-	count := func(m mode) iter.Seq2[item, error] {
-		return func(yield func(item, error) bool) {
+	count := func(m mode) iter.Seq2[lockInfo, error] {
+		return func(yield func(lockInfo, error) bool) {
 			for i := range many {
 				made++
-				if !yield(item{m, sqllock.Info{Name: strconv.Itoa(many + i)}}, nil) {
+				if !yield(lockInfo{m, sqllock.Info{Name: strconv.Itoa(many + i)}}, nil) {
 					return
 				}
 			}
 		}
 	}
-	taken, last := 0, item{}
-	for i := range merged([]iter.Seq2[item, error]{count(unique), count(forUpdate), count(advisory)}) {
+	taken, last := 0, lockInfo{}
+	for i := range merged([]iter.Seq2[lockInfo, error]{count(unique), count(forUpdate), count(advisory)}) {
 		most = max(most, made-taken)
 		if taken++; cmp.Or(cmp.Compare(last.Name, i.Name), cmp.Compare(slices.Index(modes, last.mode), slices.Index(modes, i.mode))) >= 0 {
 			t.Fatalf("%s %s after %s %s", i.Name, i.mode, last.Name, last.mode)
@@ -140,12 +140,12 @@ func TestWhoSharesAndWhatASessionKeepsIsShown(t *testing.T) {
 	t.Parallel()
 	now := time.UnixMicro(1_700_000_000_000_000)
 	info := sqllock.Info{Name: "n", State: sqllock.StateHeld, Token: 7, Since: now.Add(-time.Minute), Now: now}
-	with := func(change func(*sqllock.Info)) *item {
+	with := func(change func(*sqllock.Info)) *lockInfo {
 		i := info
 		change(&i)
-		return &item{advisory, i}
+		return &lockInfo{advisory, i}
 	}
-	for want, i := range map[string]*item{
+	for want, i := range map[string]*lockInfo{
 		"n advisory held 7 1m0s ago session -":              with(func(*sqllock.Info) {}),
 		`n advisory held 7 1m0s ago session "3 readers"`:    with(func(i *sqllock.Info) { i.Label = "3 readers" }),
 		"n advisory held 7 1m0s ago session 1 reader":       with(func(i *sqllock.Info) { i.Readers = 1 }),
@@ -153,20 +153,20 @@ func TestWhoSharesAndWhatASessionKeepsIsShown(t *testing.T) {
 		"n advisory released 7 - 5.0s ago -":                with(func(i *sqllock.Info) { i.State, i.Until = sqllock.StateReleased, now.Add(-5*time.Second) }),
 		"n advisory held 7 1m0s ago session host/program/1": with(func(i *sqllock.Info) { i.Label, i.KeptUntil = "host/program/1", now.Add(time.Hour) }),
 	} {
-		r := newRow(i)
-		if got := strings.Join(r[:], " "); got != want {
+		r := i.row()
+		if got := strings.Join(r, " "); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
 	shared := with(func(i *sqllock.Info) { i.Readers = 3 })
-	if text := strings.Join(strings.Fields(string(details(shared))), " "); !strings.HasPrefix(text, "name n mode advisory state held readers 3 token 7 ") ||
+	if text := strings.Join(strings.Fields(string(shared.fields())), " "); !strings.HasPrefix(text, "name n mode advisory state held readers 3 token 7 ") ||
 		!strings.HasSuffix(text, "until its session ends") {
 		t.Errorf("in detail: %s", text)
 	}
-	if text := string(jsonLine(shared)); !strings.Contains(text, `"mode":"advisory"`) || !strings.Contains(text, `"readers":3`) || strings.Contains(text, "until") {
+	if text := string(shared.json()); !strings.Contains(text, `"mode":"advisory"`) || !strings.Contains(text, `"readers":3`) || strings.Contains(text, "until") {
 		t.Errorf("as JSON: %s", text)
 	}
-	if text := situation(&shared.Info); text != "held by 3 readers (token 7) since 1m0s ago" {
+	if text := sentence(&shared.Info); text != "held by 3 readers (token 7) since 1m0s ago" {
 		t.Errorf("in a sentence: %s", text)
 	}
 }

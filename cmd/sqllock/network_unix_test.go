@@ -35,7 +35,7 @@ func TestACommandEndsWhenTheServerIsGone(t *testing.T) {
 			s.Kill()
 			start := time.Now()
 			p.wait().want(t, exitLost, "told", "lost")
-			if took := time.Since(start); took > 2*time.Second+closePatience+2*time.Second {
+			if took := time.Since(start); took > 2*time.Second+closeTimeout+2*time.Second {
 				t.Errorf("it took %v", took)
 			}
 			u.run(t, "run", "n", "--", "true").want(t, exitUnavailable, "", "sqllock: ")
@@ -84,7 +84,7 @@ func TestAFrozenNetworkLosesTheLockAndHoldsNobodyUp(t *testing.T) {
 			proxy.Freeze()
 			start := time.Now()
 			p.wait().want(t, exitLost, "told", "lost")
-			if took := time.Since(start); took > time.Second+unlockPatience+2*closePatience {
+			if took := time.Since(start); took > time.Second+unlockTimeout+2*closeTimeout {
 				t.Errorf("it took %v", took)
 			}
 		})
@@ -105,14 +105,14 @@ func TestAFrozenNetworkHoldsTheExitUpForSecondsOnly(t *testing.T) {
 			}
 			start := time.Now()
 			p.wait().want(t, 4, "", "becomes free")
-			if took := time.Since(start); took > unlockPatience+3*closePatience {
+			if took := time.Since(start); took > unlockTimeout+3*closeTimeout {
 				t.Errorf("it took %v", took)
 			}
 			p = u.start(t, "run", "n", "--", "echo", "ran")
 			p.waitListening()
 			start = time.Now()
 			p.end(t).want(t, 128+int(syscall.SIGTERM), "", "")
-			if took := time.Since(start); took > 3*closePatience {
+			if took := time.Since(start); took > 3*closeTimeout {
 				t.Errorf("a signal took %v while the database was being opened", took)
 			}
 			if r := u.run(t, "run", "--try", "n", "--", "echo", "ran"); r.code != exitUnavailable {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/supervise"
 	"github.com/sqllock/sqllock/migrations"
 )
 
@@ -32,14 +32,14 @@ type operator struct {
 func (a *app) operation(fn func(ctx context.Context, o *operator) error) cli.ActionFunc {
 	return func(ctx context.Context, cmd *cli.Command) error {
 		o := &operator{app: a, cmd: cmd, leftOut: make(map[mode]bool), opts: *quietly()}
-		sigs := listenForEnd()
-		defer sigs.stop()
-		ctx, release := sigs.interrupt(ctx)
+		sigs := supervise.CatchSignals()
+		defer sigs.Stop()
+		ctx, release := sigs.Context(ctx)
 		defer release()
 		defer o.close()
 		err := fn(ctx, o)
-		if sig, came := context.Cause(ctx).(signalled); came && err != nil {
-			return exit(sig.code())
+		if sig, came := context.Cause(ctx).(supervise.SignalError); came && err != nil {
+			return exit(sig.Code())
 		}
 		return o.db.failure(err)
 	}
@@ -57,29 +57,29 @@ func (o *operator) open(ctx context.Context) (err error) {
 	if o.db, err = o.existing(o.cmd, looks); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, openPatience)
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	if o.db.standIn {
 		if err := migrations.Up(ctx, o.db); err != nil {
 			return err
 		}
 	}
-	return slow(o.openAll(ctx))
+	return openError(o.openAll(ctx))
 }
 
 // openAll opens the locks of each mode that the command is about. What a server
 // refuses is left out, if it is not what was asked for.
 func (o *operator) openAll(ctx context.Context) error {
 	for i, m := range o.db.modes {
-		patience := openPatience
+		patience := openTimeout
 		if i > 0 {
-			patience = crowdPatience
+			patience = extraModeTimeout
 		}
 		locks, err := o.db.locker(ctx, m, &o.opts, patience)
 		switch {
 		case err == nil:
 			o.all = append(o.all, opened{m, locks})
-		case i == 0 || !refused(err):
+		case i == 0 || !isRefused(err):
 			return err
 		default:
 			o.leaveOut(m, err)
@@ -98,7 +98,7 @@ func (o *operator) leaveOut(m mode, err error) {
 }
 
 func (o *operator) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	for _, l := range o.all {
 		within(ctx, func() { _ = l.Close(ctx) })
@@ -144,24 +144,16 @@ func (a *app) put(text []byte) error {
 // mode returns the mode of a command that is about one.
 func (o *operator) mode() mode { return o.db.modes[0] }
 
-// crowdPatience is for how long a connection is waited for that one can do without.
-const crowdPatience = 2 * time.Second
+// extraModeTimeout is for how long a connection is waited for that one can do without.
+const extraModeTimeout = 2 * time.Second
 
 // locker opens the locks of a mode; a server that is full or still starting gets some
 // time.
 func (d *database) locker(ctx context.Context, m mode, opts *sqllock.UniqueOptions, patience time.Duration) (*sqllock.Locker, error) {
 	for end := time.Now().Add(patience); ; {
 		locks, err := m.open(ctx, d.locks, opts)
-		if err == nil || !crowded(err) || time.Now().After(end) || pause(ctx) != nil {
+		if err == nil || !isFull(err) || time.Now().After(end) || pause(ctx) != nil {
 			return locks, err
 		}
 	}
-}
-
-// slow tells of an error of opening the database that it is one of time.
-func slow(err error) error {
-	if c := (*connectError)(nil); errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &c) {
-		return fail(exitUnavailable, "the database did not answer within %v: %w", openPatience, err)
-	}
-	return err
 }

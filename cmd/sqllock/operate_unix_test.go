@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/output/outputtest"
 	"github.com/sqllock/sqllock/internal/testdb"
 )
 
@@ -81,7 +82,7 @@ func TestInspectShowsAllThereIs(t *testing.T) {
 				t.Errorf("%q is missing in\n%s", part, r.out)
 			}
 		}
-		isHarmless(t, "inspect", r.out)
+		outputtest.CheckHarmless(t, "inspect", r.out)
 		x := entries(t, s.run(t, "inspect", "--json", "n").out)[0]
 		if x.State != "held" || x.Value != "hello\u202e\nthere" || x.Label != "the holder" {
 			t.Errorf("as JSON: %+v", x)
@@ -260,7 +261,7 @@ func TestReapCleansUpOnce(t *testing.T) {
 // late to be seen.
 func TestOperatorsAndRunDoNotReapInTheBackground(t *testing.T) {
 	t.Parallel()
-	if o := (&session{runner: &runner{app: testApp()}}).lockerOptions().Reaper; o == nil || !o.Off {
+	if o := (&runner{app: testApp()}).lockerOptions().Reaper; o == nil || !o.Off {
 		t.Errorf("run: %+v", o)
 	}
 	var reaper *sqllock.ReaperOptions

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/output"
 )
 
 func (a *app) reapCommand() *cli.Command {
@@ -69,7 +70,7 @@ func (o *operator) reapAll(ctx context.Context) (r report, err error) {
 		part, err := locks.Reaper().Reap(ctx)
 		r.add(locks.mode, &part)
 		switch {
-		case err != nil && len(o.all) > 1 && locks.mode.sessions() && denied(err):
+		case err != nil && len(o.all) > 1 && locks.mode.sessions() && isDenied(err):
 			o.leaveOut(locks.mode, err)
 		case err != nil:
 			return r, err
@@ -90,8 +91,8 @@ func (r *report) add(m mode, part *sqllock.ReapReport) {
 func (r *report) text() []byte {
 	var b strings.Builder
 	for _, c := range r.crashed {
-		_, _ = fmt.Fprintf(&b, "crashed: %s, held by %s (owner %s, token %d) since %s, expired %s", word(c.Name), word(c.Label),
-			word(c.Owner), c.Token, c.Since.UTC().Format(time.RFC3339), c.Expired.UTC().Format(time.RFC3339))
+		_, _ = fmt.Fprintf(&b, "crashed: %s, held by %s (owner %s, token %d) since %s, expired %s", output.Word(c.Name), output.Word(c.Label),
+			output.Word(c.Owner), c.Token, c.Since.UTC().Format(time.RFC3339), c.Expired.UTC().Format(time.RFC3339))
 		if c.mode != unique {
 			_, _ = fmt.Fprintf(&b, ", mode %s", c.mode)
 		}
@@ -102,22 +103,25 @@ func (r *report) text() []byte {
 }
 
 func (r *report) json() []byte {
-	var o object
-	o.number("seen", int64(r.seen))
-	o.number("purged", int64(r.purged))
-	o.number("took_ms", r.took.Milliseconds())
-	crashed := make([]object, len(r.crashed))
-	for i, c := range r.crashed {
-		crashed[i].text("name", c.Name)
-		crashed[i].text("mode", string(c.mode))
-		crashed[i].text("label", c.Label)
-		crashed[i].text("owner", c.Owner)
-		crashed[i].number("token", c.Token)
-		crashed[i].time("since", c.Since)
-		crashed[i].time("expired", c.Expired)
+	type crashJSON struct {
+		Name    string `json:"name,omitempty"`
+		Mode    string `json:"mode"`
+		Label   string `json:"label,omitempty"`
+		Owner   string `json:"owner,omitempty"`
+		Token   int64  `json:"token"`
+		Since   string `json:"since,omitempty"`
+		Expired string `json:"expired,omitempty"`
 	}
-	o.list("crashed", crashed)
-	return o.line()
+	crashed := make([]crashJSON, len(r.crashed))
+	for i, c := range r.crashed {
+		crashed[i] = crashJSON{c.Name, string(c.mode), c.Label, c.Owner, c.Token, output.Time(c.Since), output.Time(c.Expired)}
+	}
+	return output.JSON(struct {
+		Seen    int         `json:"seen"`
+		Purged  int         `json:"purged"`
+		TookMS  int64       `json:"took_ms"`
+		Crashed []crashJSON `json:"crashed"`
+	}{r.seen, r.purged, r.took.Milliseconds(), crashed})
 }
 
 const reapDescription = `reap walks once over the tables, those of all modes that the database offers. Leases

@@ -3,34 +3,14 @@ package main
 import (
 	"context"
 	"errors"
-	"io/fs"
-	"os/exec"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v3"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/supervise"
 )
-
-// runner is one call of "sqllock run", or of another command that runs one.
-type runner struct {
-	*app
-	verb     string
-	name     string
-	path     string // of CMD
-	shared   bool
-	try      bool
-	wait     time.Duration // 0: as long as it takes
-	ttl      time.Duration
-	grace    time.Duration
-	label    string
-	options  []sqllock.LockOption
-	heldCode int
-	quiet    bool
-}
 
 func (a *app) runCommand() *cli.Command {
 	return &cli.Command{
@@ -57,7 +37,7 @@ func (a *app) runCommand() *cli.Command {
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "say nothing if --try or --wait did not get the name"},
 		},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
-			r, err := a.newRunner(cmd)
+			r, err := a.lockRunner(cmd)
 			if err != nil {
 				return err
 			}
@@ -66,9 +46,10 @@ func (a *app) runCommand() *cli.Command {
 	}
 }
 
-// newRunner checks what can be checked without the database.
-func (a *app) newRunner(cmd *cli.Command) (*runner, error) {
-	r := a.commander(cmd)
+// lockRunner checks what can be checked without the database.
+func (a *app) lockRunner(cmd *cli.Command) (*runner, error) {
+	r := a.newRunner(cmd)
+	r.acquire = r.waitForLock
 	r.shared = cmd.Bool("shared")
 	r.try = cmd.Bool("try")
 	r.wait = cmd.Duration("wait")
@@ -86,34 +67,7 @@ func (a *app) newRunner(cmd *cli.Command) (*runner, error) {
 		return nil, fail(exitUsage, "run: -E %d: an exit code is from 0 to 255", r.heldCode)
 	}
 	r.try = r.try || cmd.IsSet("wait") && r.wait == 0
-	return r, r.find(cmd)
-}
-
-// commander takes what all commands have that run one.
-func (a *app) commander(cmd *cli.Command) *runner {
-	return &runner{app: a, verb: cmd.Name, name: cmd.Args().First(), ttl: cmd.Duration("ttl"), grace: cmd.Duration("grace"), label: cmd.String("label")}
-}
-
-// find checks the arguments, and looks for CMD.
-func (r *runner) find(cmd *cli.Command) (err error) {
-	switch {
-	case cmd.Args().Len() == 0:
-		return r.fail(exitUsage, "NAME and CMD are missing; see \"sqllock %s --help\"", r.verb)
-	case cmd.Args().Len() > 1:
-		return r.fail(exitUsage, "unexpected: %s; see \"sqllock %s --help\"", r.quoted(cmd.Args().Get(1)), r.verb)
-	case len(r.command) == 0:
-		return r.fail(exitUsage, "CMD is missing, as in: sqllock %s NAME -- CMD", r.verb)
-	case r.ttl <= 0:
-		return r.fail(exitUsage, "--ttl %v: must be positive", r.ttl)
-	case r.grace < 0:
-		return r.fail(exitUsage, "--grace %v: must not be negative", r.grace)
-	}
-	r.path, err = exec.LookPath(r.command[0])
-	return r.notRunnable(err)
-}
-
-func (r *runner) fail(code int, format string, args ...any) error {
-	return fail(code, r.verb+": "+format, args...)
+	return r, r.findCommand(cmd)
 }
 
 // lockOptions are the flags that the library understands. It checks them too.
@@ -131,66 +85,44 @@ func lockOptions(cmd *cli.Command) (opts []sqllock.LockOption) {
 	return opts
 }
 
-// notRunnable gives an error of starting CMD the exit code that a shell would. The error
-// itself repeats the word, see quoted.
-func (r *runner) notRunnable(err error) error {
-	if err == nil {
-		return nil
-	}
-	code := exitNotRunnable
-	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
-		code = exitNotFound
-	}
-	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
-		err = inner
-	}
-	return r.fail(code, "%s: %w", r.quoted(r.command[0]), err)
-}
-
 // run takes the lock, runs CMD and gives the lock back.
-func (r *runner) run(ctx context.Context, cmd *cli.Command) error {
-	db, err := r.database(cmd)
-	if err != nil {
+func (r *runner) run(ctx context.Context, cmd *cli.Command) (err error) {
+	if r.db, err = r.database(cmd); err != nil {
 		return err
 	}
-	sigs := listen()
-	defer sigs.stop()
-	s := &session{runner: r, db: db}
-	s.take = s.acquire
-	defer s.close()
-	lost, _, err := s.term(ctx, sigs)
+	sigs := supervise.CatchForCommand()
+	defer sigs.Stop()
+	defer r.close()
+	lost, _, err := r.runOnce(ctx, sigs)
 	if lost {
 		return exit(exitLost)
 	}
 	return err
 }
 
-// term takes the lock, runs CMD and gives the lock back. The watchdog comes up meanwhile,
-// so that nobody waits for it while the lock is held. It reports whether the lock was
-// lost, and whether a signal has asked for the end.
-func (s *session) term(ctx context.Context, sigs *signals) (lost, asked bool, err error) {
-	guard, err := newGuard(s.name)
-	if err != nil {
-		return false, false, s.fail(exitSystem, "cannot start the watchdog: %w", err)
+// waitForLock takes the lock as the flags say. If a grant comes too late to be used, because
+// this process was stopped, it waits again.
+func (r *runner) waitForLock(ctx context.Context) (*sqllock.Lease, error) {
+	lock, try := r.locker.Lock, r.locker.TryLock
+	if r.shared {
+		lock, try = r.locker.RLock, r.locker.TryRLock
 	}
-	defer guard.close()
-	lease, err := s.lockUnless(ctx, sigs)
-	if err != nil {
-		return false, false, err
+	if r.try {
+		return try(ctx, r.name, r.options...)
 	}
-	asked, err = s.supervise(lease, guard, sigs)
-	guard.close() // what CMD has left behind on purpose may go on
-	return s.free(lease), asked, err
-}
-
-// childEnv is our environment with the lock added. A variable of ours that is
-// there already, because we run under another lock, goes: programs differ in
-// which of two they find.
-func (r *runner) childEnv(token int64) []string {
-	env := slices.DeleteFunc(slices.Clone(r.environ), func(kv string) bool {
-		return strings.HasPrefix(kv, "SQLLOCK_NAME=") || strings.HasPrefix(kv, "SQLLOCK_TOKEN=")
-	})
-	return append(env, "SQLLOCK_NAME="+r.name, "SQLLOCK_TOKEN="+strconv.FormatInt(token, 10))
+	for {
+		opts := r.options
+		if r.wait > 0 {
+			opts = append(slices.Clip(opts), sqllock.Wait(max(time.Until(r.waitEnd), time.Millisecond)))
+		}
+		lease, err := lock(ctx, r.name, opts...)
+		if late := (*sqllock.LostError)(nil); errors.As(err, &late) && late.Reason == sqllock.LostLate {
+			if r.wait == 0 || time.Now().Before(r.waitEnd) {
+				continue
+			}
+		}
+		return lease, err
+	}
 }
 
 const runDescription = `run waits until it holds the lock NAME, runs CMD, and gives the lock back when CMD

@@ -9,11 +9,12 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/output"
 )
 
-// forcePatience is for how long unlock waits for a transaction that guards the lease,
+// forceTimeout is for how long unlock waits for a transaction that guards the lease,
 // or for a holder to let go.
-const forcePatience = 10 * time.Second
+const forceTimeout = 10 * time.Second
 
 func (a *app) unlockCommand() *cli.Command {
 	return &cli.Command{
@@ -25,7 +26,7 @@ func (a *app) unlockCommand() *cli.Command {
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "force", Usage: "do it, although the holder may go on for a while"},
 			modeFlag("take the lock of `MODE` away: unique, forupdate or advisory", unique),
-			&cli.DurationFlag{Name: "wait", Value: forcePatience, Usage: "wait no longer than `DURATION` for a transaction that keeps the row locked, or for the holder to let go"},
+			&cli.DurationFlag{Name: "wait", Value: forceTimeout, Usage: "wait no longer than `DURATION` for a transaction that keeps the row locked, or for the holder to let go"},
 		},
 		Action: a.operation(unlock),
 	}
@@ -54,7 +55,7 @@ func unlock(ctx context.Context, o *operator) error {
 	case errors.Is(err, sqllock.ErrNotHeld):
 		return o.notHeld(name)
 	case err != nil && bounded.Err() != nil && ctx.Err() == nil:
-		err = fmt.Errorf("%s was not unlocked within %v: %s, or the database does not answer: %w", word(name), wait, o.mode().keeper(), err)
+		err = fmt.Errorf("%s was not unlocked within %v: %s, or the database does not answer: %w", output.Word(name), wait, o.mode().keeper(), err)
 		if unseen != nil {
 			return &failure{code: exitUnavailable, err: err}
 		}
@@ -62,7 +63,7 @@ func unlock(ctx context.Context, o *operator) error {
 	case err != nil:
 		return err
 	}
-	return o.put([]byte(fmt.Sprintf("unlocked %s, which was %s\n", word(name), situation(&info))))
+	return o.put([]byte(fmt.Sprintf("unlocked %s, which was %s\n", output.Word(name), sentence(&info))))
 }
 
 // settle finds out what became of a statement that was given up: for a second it may
@@ -72,7 +73,7 @@ func (o *operator) settle(ctx context.Context, name string, token int64, err err
 	if sleep(ctx, 1200*time.Millisecond) == nil {
 		info, failed := o.locks.Inspect(ctx, name)
 		if failed == nil && (info.Token != token || o.mode().sessions() && info.State != sqllock.StateHeld) {
-			return o.put([]byte(fmt.Sprintf("unlocked %s\n", word(name))))
+			return o.put([]byte(fmt.Sprintf("unlocked %s\n", output.Word(name))))
 		}
 	}
 	return &failure{code: exitUnavailable, err: err}
@@ -85,9 +86,9 @@ func (o *operator) refuse(ctx context.Context, name string) error {
 	case err != nil:
 		return err
 	case info.State == sqllock.StateHeld:
-		return o.misuse("%s is %s; %s; if that is what you want, add --force", word(name), situation(&info), o.mode().force())
+		return o.misuse("%s is %s; %s; if that is what you want, add --force", output.Word(name), sentence(&info), o.mode().force())
 	case state(&info) == "kept":
-		return o.misuse("%s is %s; to open it earlier, add --force", word(name), situation(&info))
+		return o.misuse("%s is %s; to open it earlier, add --force", output.Word(name), sentence(&info))
 	}
 	return o.notHeld(name)
 }
@@ -110,24 +111,7 @@ func (m mode) force() string {
 
 func (o *operator) notHeld(name string) error {
 	o.mentionStandIn()
-	return fail(exitNo, "%s is not held", word(name))
-}
-
-// situation tells who holds a name, or what else is with it.
-func situation(i *sqllock.Info) string {
-	who := fmt.Sprintf("%s (owner %s, token %d)", word(i.Label), word(i.Owner), i.Token)
-	if i.Readers > 0 {
-		who = fmt.Sprintf("%s (token %d)", holder(i), i.Token)
-	}
-	switch {
-	case i.State == sqllock.StateHeld:
-		return "held by " + who + " since " + relative(i.Since, i.Now)
-	case state(i) == "kept":
-		return "kept for its last holder's minimum time, which ends " + relative(i.KeptUntil, i.Now)
-	case i.State == sqllock.StateExpired && i.Owner != "":
-		return "left behind by " + who + ", whose lease expired " + relative(i.Until, i.Now)
-	}
-	return i.State.String()
+	return fail(exitNo, "%s is not held", output.Word(name))
 }
 
 const unlockDescription = `unlock ends the lease that somebody has on NAME, and the time for which NAME is kept

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/output"
 )
 
 func (a *app) versionCommand() *cli.Command {
@@ -23,20 +24,20 @@ func (a *app) versionCommand() *cli.Command {
 			if cmd.Args().Present() {
 				return fail(exitUsage, "version takes no argument")
 			}
-			b := readStamp()
+			b := readBuildInfo()
 			if cmd.Bool("json") {
 				return a.put(b.json())
 			}
-			return a.put(b.text())
+			return a.put(b.fields())
 		},
 	}
 }
 
-// stamp is what the toolchain has stamped into the program.
-type stamp struct{ version, revision, goVersion, platform string }
+// buildInfo is what the toolchain has recorded in the program.
+type buildInfo struct{ version, revision, goVersion, platform string }
 
-func readStamp() stamp {
-	b := stamp{version: "unknown", goVersion: runtime.Version(), platform: runtime.GOOS + "/" + runtime.GOARCH}
+func readBuildInfo() buildInfo {
+	b := buildInfo{version: "unknown", goVersion: runtime.Version(), platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
@@ -55,8 +56,8 @@ func readStamp() stamp {
 	return b
 }
 
-// line is what --version shows.
-func (b stamp) line() string {
+// line is the output of --version.
+func (b buildInfo) line() string {
 	revision := ""
 	if b.revision != "" {
 		revision = " revision " + b.revision
@@ -64,26 +65,26 @@ func (b stamp) line() string {
 	return fmt.Sprintf("%s%s %s %s", b.version, revision, b.goVersion, b.platform)
 }
 
-func (b stamp) text() []byte {
-	f := newFields()
-	f.field("version", b.version)
+func (b buildInfo) fields() []byte {
+	f := output.NewFields()
+	f.Add("version", b.version)
 	if b.revision != "" {
-		f.field("revision", b.revision)
+		f.Add("revision", b.revision)
 	}
-	f.field("go", b.goVersion)
-	f.field("platform", b.platform)
-	f.field("schema version", strconv.FormatInt(driver.SchemaVersion, 10))
-	return f.bytes()
+	f.Add("go", b.goVersion)
+	f.Add("platform", b.platform)
+	f.Add("schema version", strconv.FormatInt(driver.SchemaVersion, 10))
+	return f.Bytes()
 }
 
-func (b stamp) json() []byte {
-	var o object
-	o.text("version", b.version)
-	o.text("revision", b.revision)
-	o.text("go", b.goVersion)
-	o.text("platform", b.platform)
-	o.number("schema_version", driver.SchemaVersion)
-	return o.line()
+func (b buildInfo) json() []byte {
+	return output.JSON(struct {
+		Version       string `json:"version,omitempty"`
+		Revision      string `json:"revision,omitempty"`
+		Go            string `json:"go,omitempty"`
+		Platform      string `json:"platform,omitempty"`
+		SchemaVersion int64  `json:"schema_version"`
+	}{b.version, b.revision, b.goVersion, b.platform, driver.SchemaVersion})
 }
 
 const versionDescription = `version shows the version of the module, the revision of its source if the program was

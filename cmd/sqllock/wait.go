@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/output"
 )
 
 func (a *app) waitCommand() *cli.Command {
@@ -84,7 +85,7 @@ func (w *waiter) untilReleased(ctx context.Context) error {
 			return err
 		}
 		if w.cmd.Bool("verbose") && (info.State != w.last.State || info.Token != w.last.Token) {
-			w.say("%s is %s", word(w.name), situation(&info))
+			w.say("%s is %s", output.Word(w.name), sentence(&info))
 		}
 		w.last = info
 		if info.State != sqllock.StateHeld {
@@ -99,11 +100,8 @@ func (w *waiter) over() error {
 	if w.cmd.Bool("quiet") {
 		return exit(exitNo)
 	}
-	return fail(exitNo, "%s is %s", word(w.name), situation(&w.last))
+	return fail(exitNo, "%s is %s", output.Word(w.name), sentence(&w.last))
 }
-
-// isFree reports that whoever asks for the name gets it.
-func isFree(i *sqllock.Info) bool { return i.State != sqllock.StateHeld && i.KeptUntil.IsZero() }
 
 const waitDescription = `wait ends when nobody holds NAME and nothing else keeps it. It does not take the
 lock, and does not stand in line for it: a moment later somebody else may have it,

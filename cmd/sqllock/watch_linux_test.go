@@ -7,9 +7,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sqllock/sqllock/internal/output/outputtest"
 	"github.com/sqllock/sqllock/internal/testdb"
 )
 
@@ -38,14 +40,14 @@ func TestListWatchesInPlaceOnATerminal(t *testing.T) {
 		t.Fatalf("%d frames", len(frames))
 	}
 	for _, frame := range frames[1 : len(frames)-1] {
-		isHarmless(t, "frame", frame)
+		outputtest.CheckHarmless(t, "frame", frame)
 		lines := strings.Split(frame, "\n")
 		if len(lines) > 12 {
 			t.Errorf("%d lines on a screen of 12", len(lines))
 		}
 		for _, l := range lines {
-			if columns(l) > 60 {
-				t.Errorf("%d columns on a screen of 60: %s", columns(l), l)
+			if utf8.RuneCountInString(l) > 60 {
+				t.Errorf("%d columns on a screen of 60: %s", utf8.RuneCountInString(l), l)
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package supervise
 
 import (
 	"bytes"
@@ -8,14 +8,14 @@ import (
 	"syscall"
 )
 
-// processAttr makes CMD die when we do, however we do.
+// processAttr makes the kernel kill the command when this process dies, for whatever reason.
 func processAttr(group int) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pgid: group, Pdeathsig: syscall.SIGKILL}
 }
 
-// others reports whether somebody but the watchdog is left of the process group,
-// if that can be known.
-func (p *process) others() (alive, known bool) {
+// groupAlive reports whether the process group has a process other than the watchdog, if that
+// is known.
+func (p *process) groupAlive() (alive, known bool) {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return false, false
@@ -34,12 +34,11 @@ func (p *process) others() (alive, known bool) {
 	return false, true
 }
 
-// inGroup reports that a process belongs to a process group and is not merely
-// waiting for its parent to notice that it has ended.
+// inGroup reports that a process belongs to a process group and is no zombie.
 func inGroup(pid, group int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return false // ended meanwhile
+		return false // it has ended meanwhile
 	}
 	// pid (name) state ppid pgrp …, where the name may contain anything.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/output"
+)
+
+// lockInfo is what the database knows of a name in one mode.
+type lockInfo struct {
+	mode mode
+	sqllock.Info
+}
+
+// state is the state of a name in one word. That a name is kept matters more than how its last
+// term ended.
+func state(i *sqllock.Info) string {
+	if i.State != sqllock.StateHeld && !i.KeptUntil.IsZero() {
+		return "kept"
+	}
+	return i.State.String()
+}
+
+// heldBySession reports that a session of the database keeps the name as long as it lasts.
+func heldBySession(i *sqllock.Info) bool { return i.State == sqllock.StateHeld && i.Until.IsZero() }
+
+// isFree reports that the next caller gets the name.
+func isFree(i *sqllock.Info) bool { return i.State != sqllock.StateHeld && i.KeptUntil.IsZero() }
+
+// rowHeading is the heading of a table of names. The label of the holder is last, so that
+// nothing on its line follows a text that may be written from right to left.
+var rowHeading = []string{"NAME", "MODE", "STATE", "TOKEN", "SINCE", "UNTIL", "HOLDER"}
+
+// row returns the cells of a name in such a table.
+func (i *lockInfo) row() []string {
+	since := "-"
+	if i.State == sqllock.StateHeld {
+		since = output.Relative(i.Since, i.Now)
+	}
+	return []string{output.Word(i.Name), string(i.mode), state(&i.Info), strconv.FormatInt(i.Token, 10), since, until(&i.Info), holder(&i.Info)}
+}
+
+// until tells when a name becomes free if nothing happens.
+func until(i *sqllock.Info) string {
+	switch {
+	case heldBySession(i):
+		return "session"
+	case i.Until.Before(i.KeptUntil):
+		return output.Relative(i.KeptUntil, i.Now)
+	}
+	return output.Relative(i.Until, i.Now)
+}
+
+// holder tells in a word or two who holds a name. A label of two words is quoted.
+func holder(i *sqllock.Info) string {
+	switch {
+	case i.Readers == 1:
+		return "1 reader"
+	case i.Readers > 1:
+		return strconv.Itoa(i.Readers) + " readers"
+	case i.Label != "":
+		return output.Word(i.Label)
+	}
+	return "-"
+}
+
+// fields returns what is known of a name, a line for each field.
+func (i *lockInfo) fields() []byte {
+	f := output.NewFields()
+	addTime := func(key string, t time.Time) {
+		if !t.IsZero() {
+			f.Add(key, output.Time(t)+"  "+output.Relative(t, i.Now))
+		}
+	}
+	f.AddWord("name", i.Name)
+	f.Add("mode", string(i.mode))
+	f.Add("state", state(&i.Info))
+	f.AddWord("holder", i.Label)
+	f.AddWord("owner", i.Owner)
+	if i.Readers > 0 {
+		f.Add("readers", strconv.Itoa(i.Readers))
+	}
+	if i.State != sqllock.StateUnknown {
+		f.Add("token", strconv.FormatInt(i.Token, 10))
+	}
+	if i.Holds > 0 {
+		f.Add("holds", strconv.Itoa(i.Holds))
+	}
+	addTime("since", i.Since)
+	addTime("until", i.Until)
+	if heldBySession(&i.Info) {
+		f.Add("until", "its session ends")
+	}
+	addTime("kept until", i.KeptUntil)
+	f.AddValue(i.Value)
+	return f.Bytes()
+}
+
+// json returns what is known of a name as a JSON object on one line.
+func (i *lockInfo) json() []byte {
+	o := struct {
+		Name      string `json:"name,omitempty"`
+		Mode      string `json:"mode"`
+		State     string `json:"state"`
+		Label     string `json:"label,omitempty"`
+		Owner     string `json:"owner,omitempty"`
+		Token     *int64 `json:"token,omitempty"` // nil if the name is not known
+		Holds     int    `json:"holds,omitempty"`
+		Readers   int    `json:"readers,omitempty"`
+		Since     string `json:"since,omitempty"`
+		Until     string `json:"until,omitempty"`
+		KeptUntil string `json:"kept_until,omitempty"`
+		output.Value
+		Now string `json:"now,omitempty"`
+	}{
+		Name: i.Name, Mode: string(i.mode), State: i.State.String(), Label: i.Label, Owner: i.Owner, Holds: i.Holds, Readers: i.Readers,
+		Since: output.Time(i.Since), Until: output.Time(i.Until), KeptUntil: output.Time(i.KeptUntil),
+		Value: output.NewValue(i.Info.Value), Now: output.Time(i.Now),
+	}
+	if i.State != sqllock.StateUnknown {
+		o.Token = &i.Token
+	}
+	return output.JSON(o)
+}
+
+// sentence tells who holds a name, or why it is not free, to follow "NAME is".
+func sentence(i *sqllock.Info) string {
+	who := fmt.Sprintf("%s (owner %s, token %d)", output.Word(i.Label), output.Word(i.Owner), i.Token)
+	if i.Readers > 0 {
+		who = fmt.Sprintf("%s (token %d)", holder(i), i.Token)
+	}
+	switch {
+	case i.State == sqllock.StateHeld:
+		return "held by " + who + " since " + output.Relative(i.Since, i.Now)
+	case state(i) == "kept":
+		return "kept for its last holder's minimum time, which ends " + output.Relative(i.KeptUntil, i.Now)
+	case i.State == sqllock.StateExpired && i.Owner != "":
+		return "left behind by " + who + ", whose lease expired " + output.Relative(i.Until, i.Now)
+	}
+	return i.State.String()
+}

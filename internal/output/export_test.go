@@ -1,0 +1,5 @@
+package output
+
+const WidestColumn = widestColumn
+
+var Columns = columns

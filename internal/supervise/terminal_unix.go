@@ -1,0 +1,47 @@
+//go:build unix
+
+package supervise
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal is the terminal from which the command reads. A terminal lets only its foreground
+// process group read, and sends its keys to that group.
+type terminal struct {
+	fd  int
+	own int // our process group
+}
+
+// newTerminal returns nil if stdin is not our terminal. If the command reads from something
+// else, as in a pipe, the terminal stays with our group: the other processes of the pipe may
+// need it.
+func newTerminal(stdin *os.File) *terminal {
+	t := &terminal{fd: int(stdin.Fd()), own: unix.Getpgrp()}
+	if _, err := t.foreground(); err != nil {
+		return nil
+	}
+	return t
+}
+
+func (t *terminal) foreground() (group int, err error) {
+	return unix.IoctlGetInt(t.fd, unix.TIOCGPGRP)
+}
+
+// moveForeground makes a group the foreground group if another one is. It leaves the terminal
+// alone if a third group has it by now.
+func (t *terminal) moveForeground(from, to int) bool {
+	if group, err := t.foreground(); err != nil || group != from {
+		return false
+	}
+	return unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, to) == nil
+}
+
+// ignoreTTOU lets us write to the terminal, and take it back, while the command has it: the
+// kernel stops a background process that does so, unless it ignores SIGTTOU. The command would
+// inherit that, so it must have been started before.
+func (t *terminal) ignoreTTOU() { signal.Ignore(syscall.SIGTTOU) }
