@@ -38,7 +38,7 @@ func (l *Locker) newAcquisition(name, owner string, o lockOptions) *acquisition 
 		a.began = l.clock.Now()
 	}
 	a.req = driver.GrantRequest{Name: name, Acq: acq, Owner: owner, TTL: o.rowTTL(), Value: o.value, Shared: o.shared}
-	if l.cfg.sessions {
+	if l.mode.sessions != nil {
 		a.req.TTL, a.req.MinHold, a.req.Delay = o.ttl, o.minHold, o.lockDelay
 	}
 	if owner == "" {
@@ -93,7 +93,7 @@ func (a *acquisition) wait(ctx context.Context) (*Lease, error) {
 // it returns the pause before the next request.
 func (a *acquisition) requestOnce(ctx context.Context, backoff *backoff) (*Lease, time.Duration, error) {
 	l, o := a.locker, &a.opts
-	if l.cfg.parks && a.knownHeld { // if the wait in the database is cut short, the holder is known already
+	if l.mode.waitsInDB && a.knownHeld { // if the wait in the database is cut short, the holder is known already
 		a.req.Wait = min(maxDBWait, l.cfg.timeout(o.ttl)/2)
 	}
 	var sent time.Duration
@@ -330,7 +330,7 @@ func (a *acquisition) beginTerm(ctx context.Context, t *term) (*Lease, error) {
 		l.giveBack(a.req, a.unknown)
 		return nil, ErrClosed
 	}
-	if !l.mode.lives(t.acq) { // it ended before the keeper knew it
+	if l.mode.sessions != nil && !l.mode.sessions.Holds(t.acq) { // it ended before the keeper knew it
 		t.lose(LostSession, nil)
 		return nil, t.lostError()
 	}

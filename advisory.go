@@ -61,7 +61,7 @@ func NewAdvisory(ctx context.Context, db driver.AdvisoryDatabase, opts *Advisory
 	if db == nil {
 		return nil, driver.NilError("database")
 	}
-	return newSessionLocker(ctx, cfg, db.Classify, db.OpenAdvisory, func(int) *room { return nil })
+	return newSessionLocker(ctx, cfg, db.Classify, db.OpenAdvisory, func(int) *room { return nil }, opts != nil && opts.AllowSilentHolders)
 }
 
 func (o *AdvisoryOptions) config() (config, error) {
@@ -70,7 +70,5 @@ func (o *AdvisoryOptions) config() (config, error) {
 	}
 	u := UniqueOptions{TTL: o.TTL, Label: o.Label, RetryMin: o.RetryMin, RetryMax: o.RetryMax, StatementTimeout: o.StatementTimeout,
 		Logger: o.Logger, Hooks: o.Hooks, Reaper: o.Reaper, MaxBatch: o.MaxBatch, MaxInFlight: o.MaxInFlight}
-	cfg, err := u.config()
-	cfg.sessions, cfg.silentHolders = true, o.AllowSilentHolders
-	return cfg, err
+	return u.config()
 }

@@ -10,14 +10,6 @@ import (
 	"github.com/sqllock/sqllock/internal/batch"
 )
 
-// lining is a mode in which waiters stand in line in the database.
-type lining interface {
-	Queue(ctx context.Context, reqs []driver.TicketRequest) ([]driver.TicketResult, error)
-	Waits(ctx context.Context) ([]driver.Wait, error)
-	Look(ctx context.Context, names []string) ([]driver.Row, error)
-	Listen(ctx context.Context, heard func(driver.ID)) error
-}
-
 // tickets are the places that waiters of this Locker have in the lines of the
 // database. One goroutine sees to all of them while there are any: it keeps them
 // alive, and finds out whose turn has come. It hears of that from the release of
@@ -25,7 +17,7 @@ type lining interface {
 // looking at all names at once.
 type claims struct {
 	locker   *Locker
-	mode     lining // nil if the mode has no lines
+	mode     queueStore // nil if the mode has no queues
 	requests *batch.Batcher[driver.TicketRequest, driver.TicketResult]
 
 	mu        sync.Mutex
@@ -78,7 +70,7 @@ const (
 	maxClaimLife = 5 * time.Second
 )
 
-func newClaims(l *Locker, m lining) *claims {
+func newClaims(l *Locker, m queueStore) *claims {
 	cs := &claims{locker: l, mode: m, byAcq: make(map[driver.ID]*claim), byName: make(map[string][]*claim), wake: make(chan struct{}, 1)}
 	cs.poll.next = never
 	if m != nil {

@@ -80,12 +80,12 @@ func (l *Locker) Election(name string, o *ElectionOptions) (*Election, error) {
 		e.identity = newID().String()
 	}
 	var err error
-	e.opts, err = l.cfg.lockOptions([]LockOption{TTL(orDefault(o.TTL, l.cfg.ttl)), LockDelay(o.LockDelay), Value(o.Value)}, false)
+	e.opts, err = l.lockOptions([]LockOption{TTL(orDefault(o.TTL, l.cfg.ttl)), LockDelay(o.LockDelay), Value(o.Value)}, false)
 	if err != nil {
 		return nil, err
 	}
 	ttl := e.opts.trustedTTL()
-	if beat, timeout := l.cfg.renewInterval(ttl/3), l.cfg.timeout(ttl); beat+timeout >= clock.Trust(ttl) {
+	if beat, timeout := l.mode.renewInterval(ttl/3), l.cfg.timeout(ttl); beat+timeout >= clock.Trust(ttl) {
 		return nil, fmt.Errorf("%w: StatementTimeout %v: a renewal after %v would not be over before a TTL of %v is", ErrInvalidOption, timeout, beat, ttl)
 	}
 	return e, nil
@@ -422,7 +422,7 @@ func (l *Locker) resume(req driver.ResumeRequest, timeout time.Duration) (r repl
 
 // letGoHere ends a term of this Locker's own that was asked to let go.
 func (l *Locker) revokeLocally(name string, version int64) {
-	if !l.cfg.sessions {
+	if l.mode.sessions == nil {
 		return
 	}
 	for _, t := range l.queue.terms(name) {

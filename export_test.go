@@ -20,7 +20,7 @@ func NewWithClock(store driver.LeaseStore, now func() time.Duration, opts *Uniqu
 	if err != nil {
 		return nil, err
 	}
-	return newLocker(newID(), cfg, &unique{store: store, lane: newLane(store)}, clock.Func(now)), nil
+	return newLocker(newID(), cfg, newUniqueMode(store), clock.Func(now)), nil
 }
 
 // SetTables makes the number of names that the Locker keeps in memory visible.
@@ -41,7 +41,7 @@ func NewSessionsWithClock(store driver.SessionStore, now func() time.Duration, o
 	if seats > 0 {
 		r = newRoom(seats)
 	}
-	return newLocker(newID(), cfg, newSessions(store, &cfg, r), clock.Func(now)), nil
+	return newLocker(newID(), cfg, newSessionMode(store, &cfg, r), clock.Func(now)), nil
 }
 
 // FindDeadlocks returns which of waits are to be ended, for each the cycle, and how many

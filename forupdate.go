@@ -64,7 +64,7 @@ func NewForUpdate(ctx context.Context, db driver.ForUpdateDatabase, opts *ForUpd
 	if db == nil {
 		return nil, driver.NilError("database")
 	}
-	return newSessionLocker(ctx, cfg, db.Classify, db.OpenForUpdate, opts.seats)
+	return newSessionLocker(ctx, cfg, db.Classify, db.OpenForUpdate, opts.seats, false)
 }
 
 func (o *ForUpdateOptions) config() (config, error) {
@@ -77,7 +77,6 @@ func (o *ForUpdateOptions) config() (config, error) {
 	if err != nil {
 		return cfg, err
 	}
-	cfg.sessions, cfg.parks = true, true
 	cfg.maxHold = min(orDefault(o.MaxHold, DefaultMaxHold), forever)
 	switch {
 	case cfg.maxHold < MinTTL:
@@ -104,17 +103,24 @@ func (o *ForUpdateOptions) seats(poolConns int) *room {
 // newSessionLocker opens a mode that keeps locks in sessions.
 func newSessionLocker(ctx context.Context, cfg config, classify func(error) driver.Fault,
 	open func(context.Context, driver.Client, driver.SessionOptions) (driver.SessionStore, error),
-	seats func(poolConns int) *room) (*Locker, error) {
+	seats func(poolConns int) *room, silentHolders bool) (*Locker, error) {
 	id := newID()
 	client := driver.Client{Instance: id, Label: cfg.label}
 	store, err := opened(ctx, &cfg, classify, func() (driver.SessionStore, error) {
-		return open(ctx, client, driver.SessionOptions{TTL: cfg.ttl, Timeout: cfg.timeout(cfg.ttl), AllowSilentHolders: cfg.silentHolders})
+		return open(ctx, client, driver.SessionOptions{TTL: cfg.ttl, Timeout: cfg.timeout(cfg.ttl), AllowSilentHolders: silentHolders})
 	})
 	if err != nil {
 		return nil, openError(err)
 	}
 	info := store.Info()
-	l := newLocker(id, cfg, newSessions(store, &cfg, seats(info.MaxConns)), clock.System{})
+	l := newLocker(id, cfg, newSessionMode(store, &cfg, seats(info.MaxConns)), clock.System{})
 	l.warn(info)
 	return l, nil
+}
+
+// newSessionMode returns a mode that keeps locks in sessions of the database: in one for
+// each lock if r bounds them, or in one for all.
+func newSessionMode(store driver.SessionStore, cfg *config, r *room) mode {
+	m := newSessions(store, cfg, r)
+	return mode{m, capabilities{sessions: m, tx: store, isolated: r != nil, waitsInDB: r != nil}}
 }

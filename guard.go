@@ -135,7 +135,7 @@ func (l *Locker) whyGone(ctx context.Context, t *term) (reason Reason, err error
 	err = l.withTimeout(ctx, t.timeout, func(ctx context.Context) error {
 		for pause := newBackoff(&l.cfg); ; {
 			var err error
-			reason, err = l.mode.why(ctx, t.name, t.acq, t.token)
+			reason, err = l.mode.endReason(ctx, t.name, t.acq, t.token, l.cfg.ttl)
 			if err == nil || l.mode.Classify(err) != driver.Again || sleep(ctx, pause.next()) != nil {
 				return err
 			}

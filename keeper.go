@@ -82,7 +82,7 @@ func (k *keeper) keep(t *term) bool {
 	r := &t.renewal
 	*r = renewal{due: never}
 	if !t.isAtLimit() {
-		r.due = t.granted + k.cfg.renewInterval((time.Duration(t.deadline.Load())-t.granted)/3)
+		r.due = t.granted + k.mode.renewInterval((time.Duration(t.deadline.Load())-t.granted)/3)
 	}
 	k.terms[t] = r
 	k.wakeBy(r.due)
@@ -314,7 +314,7 @@ func (k *keeper) noteResult(t *term, before time.Duration, status driver.RenewSt
 	case driver.Renewed:
 		ttl, atLimit := t.nextTTL(before)
 		t.extend(before+clock.Trust(ttl), atLimit)
-		due := before + k.cfg.renewInterval(t.ttl/3)
+		due := before + k.mode.renewInterval(t.ttl/3)
 		if atLimit {
 			due = never
 		}

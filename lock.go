@@ -56,7 +56,7 @@ func (l *Locker) RLock(ctx context.Context, name string, opts ...LockOption) (*L
 }
 
 func (l *Locker) lock(ctx context.Context, name string, shared bool, opts []LockOption) (*Lease, error) {
-	o, err := l.cfg.lockOptions(opts, shared)
+	o, err := l.lockOptions(opts, shared)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (l *Locker) TryRLock(ctx context.Context, name string, opts ...LockOption) 
 }
 
 func (l *Locker) tryLock(ctx context.Context, name string, shared bool, opts []LockOption) (*Lease, error) {
-	o, err := l.cfg.tryOptions(opts, shared)
+	o, err := l.tryOptions(opts, shared)
 	if err != nil {
 		return nil, err
 	}

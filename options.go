@@ -111,23 +111,7 @@ type config struct {
 	maxInFlight int // statements of one kind under way, at most
 	barging     bool
 
-	sessions      bool          // locks are kept by sessions of the database
-	silentHolders bool          // the server need not end a silent session
-	parks         bool          // which wait for them there
-	maxHold       time.Duration // by default; 0: no bound
-}
-
-// maxBeat is how long a session that holds a lock is not asked at most whether it
-// lives: where nothing tells that it has ended, that is for how long it is not
-// known.
-const maxSessionRenewInterval = time.Second
-
-// beat is the time between two renewals, third being a third of what remains.
-func (c *config) renewInterval(third time.Duration) time.Duration {
-	if c.sessions {
-		return min(third, maxSessionRenewInterval)
-	}
-	return third
+	maxHold time.Duration // by default; 0: no bound
 }
 
 func (o *UniqueOptions) config() (config, error) {
@@ -290,7 +274,8 @@ func Value(b []byte) LockOption {
 }
 
 // lockOptions applies the options of a call that waits.
-func (c *config) lockOptions(opts []LockOption, shared bool) (lockOptions, error) {
+func (l *Locker) lockOptions(opts []LockOption, shared bool) (lockOptions, error) {
+	c, sessions := &l.cfg, l.mode.sessions != nil
 	o := lockOptions{shared: shared, ttl: c.ttl, maxHold: c.maxHold, hasMaxHold: c.maxHold > 0}
 	if slices.ContainsFunc(opts, func(opt LockOption) bool { return opt == nil }) {
 		return o, driver.NilError("LockOption")
@@ -298,13 +283,13 @@ func (c *config) lockOptions(opts []LockOption, shared bool) (lockOptions, error
 	if len(opts) > 0 {
 		o = o.with(opts)
 	}
-	if c.sessions && o.ttl != c.ttl {
+	if sessions && o.ttl != c.ttl {
 		return o, fmt.Errorf("%w: TTL(%v): in this mode the TTL is one for the whole Locker, %v", ErrInvalidOption, o.ttl, c.ttl)
 	}
 	switch {
 	case shared && (o.minHold != 0 || len(o.value) > 0):
 		return o, fmt.Errorf("%w: MinHold and Value do not apply to a lease that is shared", ErrInvalidOption)
-	case shared && c.sessions && o.lockDelay != 0:
+	case shared && sessions && o.lockDelay != 0:
 		return o, fmt.Errorf("%w: LockDelay does not apply to a lease that is shared, in a mode that keeps locks in sessions", ErrInvalidOption)
 	}
 	if err := validateTTL(o.ttl); err != nil {
@@ -332,8 +317,8 @@ func (o lockOptions) with(opts []LockOption) lockOptions {
 }
 
 // tryOptions applies the options of a call that does not wait.
-func (c *config) tryOptions(opts []LockOption, shared bool) (lockOptions, error) {
-	o, err := c.lockOptions(opts, shared)
+func (l *Locker) tryOptions(opts []LockOption, shared bool) (lockOptions, error) {
+	o, err := l.lockOptions(opts, shared)
 	if err == nil && (o.hasWait || o.hasTries) {
 		err = fmt.Errorf("%w: Wait and Tries do not apply to a call that does not wait", ErrInvalidOption)
 	}

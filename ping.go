@@ -84,20 +84,3 @@ func (m *sessions) ping(ctx context.Context, st *seat, reqs []driver.RenewReques
 	}
 	return res, nil
 }
-
-// why asks the session itself: it may have ended without a word.
-func (m *sessions) why(ctx context.Context, name string, acq driver.ID, token int64) (Reason, error) {
-	res, err := m.Renew(ctx, []driver.RenewRequest{{Name: name, Acq: acq, Version: token, TTL: m.ttl, Holds: 1}}, false, 0)
-	switch {
-	case err != nil:
-		if g, _ := m.held(acq); g != nil {
-			return 0, err
-		}
-		return LostSession, nil
-	case res.Status[0] == driver.Renewed:
-		return 0, nil
-	case res.Status[0] == driver.Revoked:
-		return LostRevoked, nil
-	}
-	return LostSession, nil
-}

@@ -84,7 +84,7 @@ func (l *Locker) judge(ctx context.Context, s Sequencer) (verdict, error) {
 	if err != nil {
 		return verdict{}, operatorError("check a sequencer of", s.Name, err)
 	}
-	return verdictOf(&row, s, l.cfg.sessions), nil
+	return verdictOf(&row, s, l.mode.sessions != nil), nil
 }
 
 // verdictOf compares a sequencer with the row of its name.

@@ -37,7 +37,10 @@ type sessions struct {
 	closed  bool
 }
 
-var _ mode = (*sessions)(nil)
+var (
+	_ backend      = (*sessions)(nil)
+	_ sessionLocks = (*sessions)(nil)
+)
 
 func newSessions(store driver.SessionStore, cfg *config, r *room) *sessions {
 	m := &sessions{
@@ -75,7 +78,7 @@ func (m *sessions) Classify(err error) driver.Fault {
 	return m.store.Classify(err)
 }
 
-func (m *sessions) watch(lost func(map[driver.ID]struct{})) {
+func (m *sessions) OnEnd(lost func(map[driver.ID]struct{})) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.lost = lost
@@ -108,13 +111,6 @@ func (m *sessions) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]dri
 	}
 	return w.res, nil
 }
-
-// single says that a session which takes one lock takes one request.
-func (m *sessions) single() bool { return m.room != nil }
-
-// lining is nil: who is next among those who wait for a session's lock the server
-// decides.
-func (m *sessions) lining() lining { return nil }
 
 func (m *sessions) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
 	res := make([]driver.ReleaseResult, len(reqs))
@@ -202,8 +198,8 @@ func (m *sessions) Abandon(ctx context.Context, reqs []driver.AbandonRequest) er
 	return errs
 }
 
-// lives reports whether the lock is still held, as far as this process knows.
-func (m *sessions) lives(acq driver.ID) bool {
+// Holds reports whether the lock is still held, as far as this process knows.
+func (m *sessions) Holds(acq driver.ID) bool {
 	g, _ := m.held(acq)
 	return g != nil
 }
@@ -220,8 +216,6 @@ func (m *sessions) Guard(ctx context.Context, f driver.GuardFunc, req driver.Gua
 func (m *sessions) Begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error) {
 	return m.store.Begin(ctx, opts)
 }
-
-func (m *sessions) txs() driver.TxStore { return m.store }
 
 func (m *sessions) Look(ctx context.Context, names []string) ([]driver.Row, error) {
 	return m.store.Look(ctx, names)

@@ -77,7 +77,7 @@ func newLocker(id driver.ID, cfg config, m mode, c clock.Clock) *Locker {
 		DistinctKey: func(r *driver.GrantRequest) string { return l.batchKey(r.Name, r.Acq, r.Shared) },
 		Late:        l.giveBackLate,
 	}
-	if !cfg.sessions {
+	if m.sessions == nil {
 		grants.Follow = l.refuseFollower
 	}
 	l.grants = newBatcher(l, grants)
@@ -87,9 +87,11 @@ func newLocker(id driver.ID, cfg config, m mode, c clock.Clock) *Locker {
 		DistinctKey: func(r *driver.ReleaseRequest) string { return l.batchKey(r.Name, r.Acq, r.Shared) },
 		// A caller that has left goes on to free the name, so that no late reply matters.
 	})
-	l.claims = newClaims(l, m.lining())
-	l.cleanup = newCleanup(m, cfg.sessions, c, l.events, l.claims.recheck)
-	m.watch(l.sessionEnded)
+	l.claims = newClaims(l, m.queue)
+	l.cleanup = newCleanup(m, m.sessions != nil, c, l.events, l.claims.recheck)
+	if m.sessions != nil {
+		m.sessions.OnEnd(l.sessionEnded)
+	}
 	l.reaper = &Reaper{locker: l, opts: cfg.reaper}
 	if !cfg.reaper.Off {
 		ctx, cancel := context.WithCancel(l.base)
@@ -104,7 +106,7 @@ func newLocker(id driver.ID, cfg config, m mode, c clock.Clock) *Locker {
 func newBatcher[Q, R any](l *Locker, o batch.Options[Q, R]) *batch.Batcher[Q, R] {
 	o.Splits, o.Clock, o.Base, o.Began, o.Ended = l.parts, l.clock, l.base, l.inflight.add, l.inflight.done
 	o.MaxFast, o.MaxInFlight, o.MaxSize = 1, cmp.Or(o.MaxInFlight, l.cfg.maxInFlight), l.cfg.batch
-	if l.mode.single() {
+	if l.mode.isolated {
 		o.MaxFast, o.MaxInFlight, o.MaxSize = math.MaxInt, math.MaxInt, 1
 	}
 	return batch.New(o)
@@ -201,7 +203,7 @@ func (l *Locker) drain(holders, requests context.Context) error {
 // apart tells requests apart that cannot be in one statement. Of those who share a name
 // there may be many, unless sessions keep it.
 func (l *Locker) batchKey(name string, acq driver.ID, shared bool) string {
-	if shared && !l.cfg.sessions {
+	if shared && l.mode.sessions == nil {
 		return string(acq[:]) + name
 	}
 	return name
@@ -223,7 +225,7 @@ func (l *Locker) cancelContexts() {
 func (l *Locker) termLost(t *term) {
 	l.keeper.drop(t)
 	l.queue.ended(t)
-	if l.cfg.sessions {
+	if l.mode.sessions != nil {
 		// The session may live, and would keep the name for as long as it does.
 		r, kept := t.cleanupRequest()
 		r.Lost = t.lost.Reason != LostRevoked

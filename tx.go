@@ -70,7 +70,7 @@ func (l *Locker) LockTxBy(ctx context.Context, name string, shared, wait bool, f
 	if err := checkCall(ctx, name); err != nil {
 		return 0, err
 	}
-	store := l.mode.txs()
+	store := l.mode.tx
 	if store == nil {
 		return 0, fmt.Errorf("%w: lock %q in a transaction: this mode cannot; use NewForUpdate or NewAdvisory", ErrUnsupported, name)
 	}

@@ -42,7 +42,7 @@ func NewUnique(ctx context.Context, db driver.UniqueDatabase, opts *UniqueOption
 	if err != nil {
 		return nil, openError(err)
 	}
-	l := newLocker(id, cfg, &unique{store: store, lane: newLane(store)}, clock.System{})
+	l := newLocker(id, cfg, newUniqueMode(store), clock.System{})
 	l.warn(store.Info())
 	return l, nil
 }
@@ -63,7 +63,15 @@ type unique struct {
 	lane  *lane // nil if the pool has one connection only
 }
 
-var _ mode = (*unique)(nil)
+var (
+	_ backend    = (*unique)(nil)
+	_ queueStore = (*unique)(nil)
+)
+
+func newUniqueMode(store driver.LeaseStore) mode {
+	u := &unique{store: store, lane: newLane(store)}
+	return mode{u, capabilities{queue: u}}
+}
 
 func (u *unique) Grant(ctx context.Context, reqs []driver.GrantRequest) (res []driver.GrantResult, err error) {
 	// The lane is there before the first lease is, not when it must be renewed.
@@ -98,19 +106,6 @@ func (u *unique) Release(ctx context.Context, reqs []driver.ReleaseRequest) (res
 func (u *unique) Abandon(ctx context.Context, reqs []driver.AbandonRequest) error {
 	// It is repeated anyway: let it wait for a connection rather than reserve one.
 	return u.store.Abandon(ctx, reqs)
-}
-
-func (u *unique) why(ctx context.Context, name string, acq driver.ID, token int64) (Reason, error) {
-	rows, err := u.Look(ctx, []string{name})
-	switch {
-	case err != nil:
-		return 0, err
-	case rows[0].Holder.Acq == acq && rows[0].Holder.Version == token:
-		return 0, nil
-	case rows[0].Revoked == token:
-		return LostRevoked, nil
-	}
-	return LostTaken, nil
 }
 
 func (u *unique) Look(ctx context.Context, names []string) (rows []driver.Row, err error) {
@@ -171,10 +166,6 @@ func (u *unique) Begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error
 	return u.store.Begin(ctx, opts)
 }
 
-func (u *unique) single() bool { return false }
-
-func (u *unique) lining() lining { return u }
-
 func (u *unique) Queue(ctx context.Context, reqs []driver.TicketRequest) (res []driver.TicketResult, err error) {
 	err = u.share(ctx, func(s driver.LeaseStore) error {
 		res, err = s.Line(ctx, reqs)
@@ -198,13 +189,6 @@ func (u *unique) Listen(ctx context.Context, heard func(driver.ID)) error {
 	}
 	return listener.Listen(ctx, heard)
 }
-
-func (u *unique) lives(driver.ID) bool { return true }
-
-func (u *unique) txs() driver.TxStore { return nil }
-
-// watch does nothing: only the database knows when a lease is over.
-func (u *unique) watch(func(map[driver.ID]struct{})) {}
 
 func (u *unique) Classify(err error) driver.Fault { return u.store.Classify(err) }
 

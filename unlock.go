@@ -17,7 +17,7 @@ func (l *Locker) unlock(ctx context.Context, lease *Lease) error {
 	defer l.inflight.done()
 	t := lease.term
 	last, err := t.removeLease(lease)
-	if last && errors.Is(err, ErrLost) && t.lockDelay == 0 && !l.cfg.sessions {
+	if last && errors.Is(err, ErrLost) && t.lockDelay == 0 && l.mode.sessions == nil {
 		// A renewal that arrives late could keep the name for nobody. With a lock
 		// delay that is wanted.
 		l.cleanup.add(t.cleanupRequest())
@@ -170,7 +170,7 @@ func (l *Locker) whyNotReleased(ctx context.Context, t *term, unknown bool) erro
 	switch {
 	case t.isGuarded() && (err != nil || reason == 0):
 		return guardedError(t.name)
-	case unknown && !l.cfg.sessions: // a session that has ended may have done so before
+	case unknown && l.mode.sessions == nil: // a session that has ended may have done so before
 		return nil
 	case reason == 0:
 		reason = LostTaken
