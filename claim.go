@@ -10,11 +10,10 @@ import (
 	"github.com/sqllock/sqllock/internal/batch"
 )
 
-// tickets are the places that waiters of this Locker have in the lines of the
-// database. One goroutine sees to all of them while there are any: it keeps them
-// alive, and finds out whose turn has come. It hears of that from the release of
-// this Locker that handed a name over, from the database where that can push, or by
-// looking at all names at once.
+// claims are the claims that waiters of this Locker have in the database. While there are
+// claims, one goroutine keeps them alive and finds out which of them are granted. It
+// learns of a grant from a release of this Locker that handed the name over, from a push
+// of the database, or by polling all names at once.
 type claims struct {
 	locker   *Locker
 	mode     queueStore // nil if the mode has no queues
@@ -24,7 +23,7 @@ type claims struct {
 	byAcq     map[driver.ID]*claim
 	byName    map[string][]*claim // in the order in which they came
 	next      time.Duration       // when something is due, or earlier
-	carrying  int                 // of how many a deadlock is possible
+	carrying  int                 // claims whose waiters hold leases, so that a deadlock is possible
 	running   bool
 	wake      chan struct{}
 	listener  listener
@@ -34,38 +33,38 @@ type claims struct {
 	wg sync.WaitGroup
 }
 
-// ticket is the place of one waiter. What changes is guarded by tickets.mu.
+// claim is the row of one waiter. The fields that change are guarded by claims.mu.
 type claim struct {
 	req      driver.TicketRequest
 	kind     batch.Kind
 	timeout  time.Duration
 	queuedAt time.Duration
 
-	due          time.Duration // when to ask the database again, or to give the answer
+	due          time.Duration // when to send the next request, or to deliver pendingReply
 	inFlight     bool
-	pendingReply *reply // to be given when nothing is asked any more, or it is due
-	done         bool   // the answer is in got, or the waiter has left
+	pendingReply *reply // delivered when no request is in flight, or when due
+	done         bool   // the reply is in result, or the waiter has left
 	left         bool
 	backoff      *backoff
-	row          rowVersion // what the row said when it was looked at last
+	row          rowVersion // as it was read last
 
-	// What the attempt has to know in the end.
+	// What the acquisition has to know in the end.
 	requests     int
 	knownHeld    bool
 	unknown      bool
 	unknownSince time.Duration
 	holder       driver.Holder
-	holderLeft   time.Duration // for how long that holder had the name when it was asked for
+	holderLeft   time.Duration // until that holder expired, at the time of the reply
 	lastErr      error
 
 	result chan reply // a grant, or an error that ends the wait; buffered
 }
 
 const (
-	// A ticket lasts for as long as a lease, within these bounds: so long a waiter
-	// that has died may be in the way of others. For as long the row keeps a name that
-	// was handed over: the waiter asks three times in a ticket's life, and so learns of
-	// it in time.
+	// A claim lives for as long as a lease, within these bounds. For that long a waiter
+	// that has died can block others, and for that long the row keeps a name that
+	// was handed over. A waiter sends three requests in that time, and so learns of
+	// the hand-over in time.
 	minClaimLife = 500 * time.Millisecond
 	maxClaimLife = 5 * time.Second
 )
@@ -84,10 +83,10 @@ func newClaims(l *Locker, m queueStore) *claims {
 	return cs
 }
 
-// offered reports whether waiters can stand in line.
+// available reports whether waiters have claims in the database.
 func (cs *claims) available() bool { return cs.mode != nil && !cs.locker.cfg.barging }
 
-// waitFor reports whether somebody of this Locker stands in line for name.
+// hasWaiter reports whether a waiter of this Locker has a claim on name.
 func (cs *claims) hasWaiter(name string) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -106,7 +105,7 @@ func (cs *claims) send(ctx context.Context, reqs []driver.TicketRequest) ([]driv
 	return res, nil
 }
 
-// enter puts an attempt in line.
+// add makes a claim for an acquisition.
 func (cs *claims) add(a *acquisition, carries []driver.ID) *claim {
 	trusted := a.opts.trustedTTL()
 	life := min(max(trusted, minClaimLife), maxClaimLife)
@@ -141,13 +140,13 @@ func (cs *claims) add(a *acquisition, carries []driver.ID) *claim {
 	return c
 }
 
-// kick makes the goroutine look; the caller holds mu.
+// wakeUp wakes the goroutine; the caller holds mu.
 func (cs *claims) wakeUp() {
 	wake(cs.wake)
 }
 
-// leave takes a waiter out of the line. It returns false if its wait is over: then
-// the answer is in got.
+// withdraw ends the claim of a waiter that leaves. It reports false if the wait is over:
+// then the reply is in result.
 func (cs *claims) withdraw(c *claim) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -162,7 +161,7 @@ func (cs *claims) withdraw(c *claim) bool {
 	return true
 }
 
-// remove ends a ticket for this process; the caller holds mu.
+// forget ends a claim in this process; the caller holds mu.
 func (cs *claims) forget(c *claim) {
 	c.done = true
 	delete(cs.byAcq, c.req.Acq)
@@ -177,8 +176,8 @@ func (cs *claims) forget(c *claim) {
 	}
 }
 
-// cancel takes the ticket of a waiter who has left, and what it may have been given,
-// away from the database; the caller holds mu.
+// cleanUp removes the claim of a waiter that has left, and what it may have been granted,
+// from the database; the caller holds mu.
 func (cs *claims) cleanUp(c *claim) {
 	r := driver.AbandonRequest{Name: c.req.Name, Acq: c.req.Acq, Shared: c.req.Shared}
 	switch {
@@ -189,9 +188,9 @@ func (cs *claims) cleanUp(c *claim) {
 	}
 }
 
-// finish gives a waiter its answer; the caller holds mu. While a request of the
-// ticket is under way the answer waits for it a little: if it arrived when the name
-// has been given back again, it would stand in line for nobody.
+// answer gives a waiter its reply; the caller holds mu. If a request of the claim is in
+// flight, the reply waits for it a little: if that request arrived after the name was
+// released, it would leave a claim that no waiter has.
 func (cs *claims) answer(c *claim, r reply) {
 	if !c.inFlight {
 		cs.forget(c)
@@ -203,15 +202,15 @@ func (cs *claims) answer(c *claim, r reply) {
 	}
 }
 
-// deliver gives a waiter its answer although a request of the ticket has not been
-// answered. It counts as one without a reply: should it arrive late, it is undone.
+// answerNow gives a waiter its reply although a request of the claim is in flight. The
+// outcome of that request counts as unknown, so it is cleaned up if it arrives late.
 func (cs *claims) answerNow(c *claim) {
 	c.unknown, c.unknownSince = true, c.pendingReply.Before
 	cs.forget(c)
 	c.result <- *c.pendingReply
 }
 
-// fail ends a wait; the caller holds mu.
+// fail ends a wait with an error; the caller holds mu.
 func (cs *claims) fail(c *claim, err error) {
 	c.left = true
 	cs.forget(c)
@@ -221,13 +220,13 @@ func (cs *claims) fail(c *claim, err error) {
 	}
 }
 
-// turn notes that a release of this Locker, that was sent at before, has made a
-// waiter of its own the holder.
+// handedOver notes that a release of this Locker, sent at before, has handed the name over
+// to one of its waiters.
 func (cs *claims) handedOver(grant driver.Turn, before time.Duration) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	c := cs.byAcq[grant.Acq]
-	if c == nil { // it has left, and takes back what it was given
+	if c == nil { // it has left, and its grant is cleaned up
 		return
 	}
 	cs.answer(c, reply{Before: before, After: cs.locker.clock.Now(), Result: driver.GrantResult{
@@ -235,8 +234,8 @@ func (cs *claims) handedOver(grant driver.Turn, before time.Duration) {
 	}})
 }
 
-// nudge asks again for name: for the first in line, and if that would share it for
-// those who would enter with it.
+// recheck sends requests for name again: for the first claim and, if that is shared, for
+// the readers that would enter with it.
 func (cs *claims) recheck(name string) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -253,7 +252,7 @@ func (cs *claims) recheck(name string) {
 	}
 }
 
-// join waits for what is under way; the Locker's statements have ended.
+// join waits for what is in flight. The statements of the Locker have ended.
 func (cs *claims) join() {
 	cs.wg.Wait()
 	if cs.requests != nil {
@@ -261,7 +260,7 @@ func (cs *claims) join() {
 	}
 }
 
-// run sees to the tickets until there are none.
+// run serves the claims until there are none.
 func (cs *claims) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -280,7 +279,7 @@ func (cs *claims) run() {
 	}
 }
 
-// attend asks for what is due, and returns when to do so again.
+// runDue sends the requests that are due, and returns when to do so again.
 func (cs *claims) runDue() (next time.Duration, more bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -297,7 +296,8 @@ func (cs *claims) runDue() (next time.Duration, more bool) {
 	return max(min(at-now, time.Second), 0), true
 }
 
-// askDue asks for what is due, or gives the answer; the caller holds mu.
+// requestDue sends the requests, and delivers the replies, that are due; the caller holds
+// mu.
 func (cs *claims) requestDue(now time.Duration) {
 	due := false
 	cs.next = never
@@ -311,7 +311,7 @@ func (cs *claims) requestDue(now time.Duration) {
 		case c.pendingReply != nil:
 			cs.next = min(cs.next, c.due)
 		case c.inFlight:
-		case due && c.due <= now+c.req.Life/6: // those that would be due soon come along
+		case due && c.due <= now+c.req.Life/6: // claims that are due soon join the batch
 			cs.request(c)
 		default:
 			cs.next = min(cs.next, c.due)
@@ -319,13 +319,13 @@ func (cs *claims) requestDue(now time.Duration) {
 	}
 }
 
-// plan says when to ask again; the caller holds mu.
+// schedule sets when the next request is sent; the caller holds mu.
 func (cs *claims) schedule(c *claim, due time.Duration) {
 	c.due = due
 	cs.next = min(cs.next, due)
 }
 
-// ask sends the request of a ticket; the caller holds mu.
+// request sends the request of a claim; the caller holds mu.
 func (cs *claims) request(c *claim) {
 	c.inFlight = true
 	c.requests++
@@ -335,7 +335,7 @@ func (cs *claims) request(c *claim) {
 	})
 }
 
-// answered acts on what the database said of one ticket.
+// noteResult acts on the reply to the request of one claim.
 func (cs *claims) noteResult(c *claim, a batch.Reply[driver.TicketResult]) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -351,7 +351,7 @@ func (cs *claims) noteResult(c *claim, a batch.Reply[driver.TicketResult]) {
 	switch {
 	case c.left:
 		cs.cleanUp(c)
-	case c.done: // what this one has done is undone after Unlock
+	case c.done: // what this request did is cleaned up after Unlock
 	case c.pendingReply != nil:
 		cs.answer(c, *c.pendingReply)
 	case a.Err == nil && a.Result.Granted && a.Result.Found && c.unknown:
@@ -372,7 +372,7 @@ func (cs *claims) noteResult(c *claim, a batch.Reply[driver.TicketResult]) {
 	}
 }
 
-// confirm sees to a grant that came of an earlier request without a reply.
+// confirm confirms a grant of an earlier request whose reply was lost.
 func (cs *claims) confirm(c *claim, version int64) {
 	defer cs.locker.inflight.done()
 	r := cs.locker.confirmGrant(c.req.GrantRequest, version, c.timeout)
@@ -394,7 +394,7 @@ func (cs *claims) confirm(c *claim, version int64) {
 	}
 }
 
-// told notes who is in the way, and plans when to ask again: to keep the ticket
+// noteHolder notes who holds the name, and schedules the next request: to keep the claim
 // alive, or when the name may be free; the caller holds mu.
 func (cs *claims) noteHolder(c *claim, a *batch.Reply[driver.TicketResult]) {
 	now := cs.locker.clock.Now()
@@ -404,9 +404,9 @@ func (cs *claims) noteHolder(c *claim, a *batch.Reply[driver.TicketResult]) {
 	due := now + c.req.Life/3
 	if a.Result.Ahead == 0 {
 		switch {
-		case c.holderLeft > 0: // it is over at the earliest when the reply came that much later
+		case c.holderLeft > 0: // it expires that long after the reply at the earliest
 			due = min(due, now+c.holderLeft+time.Millisecond)
-		default: // nobody seems to be in the way
+		default: // no holder is known
 			due = min(due, now+c.backoff.next())
 		}
 	}
@@ -414,8 +414,8 @@ func (cs *claims) noteHolder(c *claim, a *batch.Reply[driver.TicketResult]) {
 	cs.wakeUp()
 }
 
-// served ends a wait in line with what came of it. If the name has expired before it
-// could be used, there is neither a lease nor an error.
+// useGrant ends a wait with the reply to its claim. With neither a lease nor an error, the
+// grant has expired before it could be used.
 func (a *acquisition) useGrant(ctx context.Context, c *claim, r reply) (*Lease, error) {
 	a.copyClaim(c)
 	if r.Err == nil && a.nearlyExpired(c, &r) {
@@ -436,15 +436,15 @@ func (a *acquisition) useGrant(ctx context.Context, c *claim, r reply) (*Lease, 
 	return a.beginTerm(ctx, t)
 }
 
-// stale reports that of a name that was handed over not much is left to be trusted: its
-// waiter has learnt of it late, while the row still keeps it, for a lock delay or a
-// minimum hold. It has to be renewed before it is used.
+// nearlyExpired reports whether little is left of a grant that was handed over: the waiter
+// has learned of it late, while a lock delay or a MinHold kept the row. It has to be
+// renewed before it is used.
 func (a *acquisition) nearlyExpired(c *claim, r *reply) bool {
 	left := r.Result.Remaining - (a.req.TTL - a.opts.trustedTTL())
 	return r.Result.Found && r.Before+left-a.locker.clock.Now() < min(a.opts.trustedTTL(), c.req.Life)/5
 }
 
-// learn takes over what the database has said to a ticket that is over.
+// copyClaim copies what the database has said about a claim that is over.
 func (a *acquisition) copyClaim(c *claim) {
 	a.locker.claims.mu.Lock() // an answer may come late
 	defer a.locker.claims.mu.Unlock()

@@ -12,20 +12,20 @@ import (
 	"github.com/sqllock/sqllock/internal/clock"
 )
 
-// undo frees what requests without a reply may have taken, or may take yet when
-// a late packet arrives. Each is freed by its acq, again and again with growing
-// pauses, until its TTL is over.
+// cleanup undoes requests whose outcome is unknown. Such a request may have acquired a
+// name, or may still acquire it when a late packet arrives. cleanup releases each
+// acquisition by its acq, repeatedly and with growing pauses, until its TTL is over.
 type cleanup struct {
 	mode    mode
-	certain bool // the mode frees for certain, or not yet: no late packet can arrive
+	certain bool // a release is certain in this mode: no late packet can arrive
 	clock   clock.Clock
 	log     *events
-	onFreed func(name string) // called when something was
+	onFreed func(name string) // called after a release
 
 	mu      sync.Mutex
 	pending map[driver.AbandonRequest]*cleanupItem
 	running bool
-	wake    chan struct{} // has a token in it when something was added
+	wake    chan struct{} // has a buffer of one; filled when an item was added
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -38,13 +38,13 @@ type cleanupItem struct {
 	next    time.Duration
 	pause   time.Duration
 	ttl     time.Duration
-	once    bool   // nothing of it is under way any more: it is over when it was freed
-	onFreed func() // if not nil: called once it was freed, for which there is no limit
-	freed   bool   // what is left is to catch a late packet
+	once    bool   // no request is in flight: done after one release
+	onFreed func() // if not nil: called after the first release, for which there is no time limit
+	freed   bool   // released once; repeated to catch a late packet
 }
 
-// undoPause is the first pause between two tries. They grow, but while the name has
-// not been freed once, somebody may be waiting for it.
+// cleanupPause is the first pause between two tries. Pauses grow. Until the name was
+// released once they are at most maxCleanupPause, because callers may wait for it.
 const (
 	cleanupPause    = 20 * time.Millisecond
 	maxCleanupPause = 500 * time.Millisecond
@@ -58,15 +58,14 @@ func newCleanup(m mode, certain bool, c clock.Clock, e *events, onFreed func(nam
 		wake: make(chan struct{}, 1), ctx: ctx, cancel: cancel}
 }
 
-// add sees to it that the acquisition holds nothing in the end. A request of it
-// was sent at most now.
+// add releases an acquisition whose last request was sent at most now.
 func (c *cleanup) add(r driver.AbandonRequest, ttl time.Duration) { c.put(r, ttl, false, nil) }
 
-// once is add for an acquisition of which no request is under way.
+// addOnce is add for an acquisition without a request in flight.
 func (c *cleanup) addOnce(r driver.AbandonRequest, ttl time.Duration) { c.put(r, ttl, true, nil) }
 
-// guarded is add for what a transaction guards: it goes on for as long as that takes, and
-// then calls then.
+// addGuarded is add for a term that a transaction guards. It goes on for as long as the
+// transaction lasts, and then calls onFreed.
 func (c *cleanup) addGuarded(r driver.AbandonRequest, ttl time.Duration, onFreed func()) {
 	c.put(r, ttl, false, onFreed)
 }
@@ -74,10 +73,10 @@ func (c *cleanup) addGuarded(r driver.AbandonRequest, ttl time.Duration, onFreed
 func (c *cleanup) put(r driver.AbandonRequest, ttl time.Duration, once bool, onFreed func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ctx.Err() != nil { // closed: the database's expiry does it
+	if c.ctx.Err() != nil { // closed: the rows expire
 		return
 	}
-	if old := c.pending[r]; old != nil { // what was not clear is not yet
+	if old := c.pending[r]; old != nil { // what was unknown stays unknown
 		once = once && old.once
 		if onFreed == nil {
 			onFreed = old.onFreed
@@ -92,8 +91,8 @@ func (c *cleanup) put(r driver.AbandonRequest, ttl time.Duration, once bool, onF
 	wake(c.wake)
 }
 
-// drain waits until everything was freed once, or ctx ends, and returns how much
-// was not.
+// drain waits until each item was released once, or ctx ends. It returns how many were
+// not.
 func (c *cleanup) drain(ctx context.Context) int {
 	for {
 		n := c.unfinished()
@@ -114,7 +113,7 @@ func (c *cleanup) unfinished() (n int) {
 	return n
 }
 
-// close stops what is under way and joins it. What is left expires.
+// close ends the statements in flight and waits for them. The rows that are left expire.
 func (c *cleanup) close() {
 	c.mu.Lock()
 	c.cancel()
@@ -142,8 +141,8 @@ func (c *cleanup) run() {
 	}
 }
 
-// due returns what is to be freed now and else how long that takes. When nothing
-// is left it says so, and run ends.
+// due returns the items that are due, and else how long that takes. It reports false if
+// none is left: then run ends.
 func (c *cleanup) due() (due []*cleanupItem, wait time.Duration, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,7 +162,7 @@ func (c *cleanup) due() (due []*cleanupItem, wait time.Duration, more bool) {
 	return due, wait, true
 }
 
-// free tries once, all together; if that fails, each by itself.
+// runBatch sends the items in one statement and, if that fails, each by itself.
 func (c *cleanup) runBatch(batch []*cleanupItem) {
 	slices.SortFunc(batch, func(a, b *cleanupItem) int { return cmp.Compare(a.req.Name, b.req.Name) })
 	err := c.send(batch)
@@ -190,7 +189,7 @@ func (c *cleanup) send(batch []*cleanupItem) error {
 	return c.mode.Abandon(ctx, reqs)
 }
 
-// settle notes what came of one request, and plans its next try.
+// noteResult notes the outcome of one item and schedules its next try.
 func (c *cleanup) noteResult(item *cleanupItem, err error) {
 	if err != nil && c.ctx.Err() == nil {
 		c.log.note(slog.LevelDebug, "sqllock: a request without a reply is not undone yet", "name", item.req.Name, "error", err)
@@ -200,7 +199,7 @@ func (c *cleanup) noteResult(item *cleanupItem, err error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.pending[item.req] != item { // it was added anew meanwhile
+	if c.pending[item.req] != item { // it was added again meanwhile
 		return
 	}
 	item.freed = item.freed || err == nil
@@ -220,7 +219,7 @@ func (c *cleanup) noteResult(item *cleanupItem, err error) {
 		item.next = min(item.next, item.until)
 	}
 	item.pause *= 2
-	if !item.freed { // a transaction may keep it from being freed, until it ends
+	if !item.freed { // a transaction may block the release until it ends
 		item.pause = min(item.pause, maxCleanupPause)
 	}
 }

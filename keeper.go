@@ -14,9 +14,8 @@ import (
 	"github.com/sqllock/sqllock/internal/clock"
 )
 
-// keeper renews the leases of a Locker and ends those whose deadline passes. It
-// has one goroutine, and one more for each renewal that is under way, however
-// many leases there are.
+// keeper renews the leases of a Locker and ends those whose deadline passes. It has one
+// goroutine, and one more for each renewal in flight, however many leases there are.
 type keeper struct {
 	mode  mode
 	clock clock.Clock
@@ -26,12 +25,12 @@ type keeper struct {
 
 	mu       sync.Mutex
 	terms    map[*term]*renewal
-	wakeAt   time.Duration // when to look again; never: at the next wake
-	idleAt   time.Duration // when the mode may rest; never: it does
+	wakeAt   time.Duration // when the next task is due; never: none is
+	idleAt   time.Duration // when the mode may close what is idle; never: it has done so
 	used     bool          // the mode was used since that was planned
-	sending  map[int]bool  // groups of which a batch is under way
-	isolated int           // renewals of single leases under way
-	empty    chan struct{} // closed when nothing is kept, if somebody asked
+	sending  map[int]bool  // TTL groups with a batch in flight
+	isolated int           // isolated renewals in flight
+	empty    chan struct{} // closed when no term is left, if drained was called
 
 	wake   chan struct{}
 	ctx    context.Context // ends when the keeper is to stop
@@ -39,21 +38,21 @@ type keeper struct {
 	wg     sync.WaitGroup
 }
 
-// upkeep is what the keeper knows of one hold.
+// renewal is what the keeper knows of one term.
 type renewal struct {
 	due      time.Duration // when to renew next
 	failures int           // since the last success
 	renewing bool
-	isolated bool // somebody has locked its row: renew it by itself
+	isolated bool // its row is locked by another transaction: renew it by itself
 }
 
 const (
-	// maxNap bounds how long the keeper sleeps while something is kept. Timers
+	// maxKeeperSleep bounds how long the keeper sleeps while there are terms. Timers
 	// stop during suspend, the clock does not: Done closes this late at most.
 	maxKeeperSleep = 50 * time.Millisecond
 	// maxBatch is how many leases one statement renews at most.
 	maxBatch = 10_000
-	// maxLone is how many rows that somebody has locked are waited for at once.
+	// maxIsolated is how many isolated renewals may wait for a locked row at a time.
 	maxIsolated = 4
 
 	never = time.Duration(1<<63 - 1)
@@ -72,7 +71,7 @@ func newKeeper(m mode, c clock.Clock, cfg *config, e *events) *keeper {
 	return k
 }
 
-// keep renews h from now on. It reports false if the keeper was stopped.
+// keep renews t from now on. It reports false if the keeper was closed.
 func (k *keeper) keep(t *term) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -89,7 +88,7 @@ func (k *keeper) keep(t *term) bool {
 	return true
 }
 
-// drop stops renewing h. A renewal that is under way may still extend its row.
+// drop stops renewing t. A renewal in flight may still extend the row.
 func (k *keeper) drop(t *term) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -105,7 +104,7 @@ func (k *keeper) drop(t *term) {
 	}
 }
 
-// lookAt makes the keeper look at t at the latest; the caller holds mu.
+// wakeBy wakes the keeper at t at the latest; the caller holds mu.
 func (k *keeper) wakeBy(t time.Duration) {
 	if t >= k.wakeAt {
 		return
@@ -114,7 +113,7 @@ func (k *keeper) wakeBy(t time.Duration) {
 	wake(k.wake)
 }
 
-// holds returns what is kept now.
+// all returns the terms that are renewed now.
 func (k *keeper) all() []*term {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -125,7 +124,7 @@ func (k *keeper) all() []*term {
 	return hs
 }
 
-// drained returns a channel that is closed as soon as nothing is kept.
+// drained returns a channel that is closed as soon as no term is left.
 func (k *keeper) drained() <-chan struct{} {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -141,7 +140,8 @@ func (k *keeper) drained() <-chan struct{} {
 	return ch
 }
 
-// close stops the keeper and joins it. What is kept is not renewed any more.
+// close stops the keeper and waits for it. The terms that are left are not renewed any
+// more.
 func (k *keeper) close() {
 	k.mu.Lock()
 	k.cancel()
@@ -164,7 +164,7 @@ func (k *keeper) run() {
 	}
 }
 
-// nap returns how long the keeper may sleep if nobody wakes it.
+// sleepTime returns how long the keeper may sleep.
 func (k *keeper) sleepTime() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -174,7 +174,7 @@ func (k *keeper) sleepTime() time.Duration {
 	return max(min(k.wakeAt-k.clock.Now(), maxKeeperSleep), 0)
 }
 
-// look does what is due.
+// runDue runs the tasks that are due.
 func (k *keeper) runDue() {
 	k.mu.Lock()
 	now := k.clock.Now()
@@ -190,7 +190,7 @@ func (k *keeper) runDue() {
 
 	for _, t := range expired {
 		t.expire()
-		k.drop(t) // also if it was over before it was kept
+		k.drop(t) // also if it ended before keep
 	}
 	for group, batch := range batches {
 		k.wg.Go(func() {
@@ -211,7 +211,7 @@ func (k *keeper) runDue() {
 	}
 }
 
-// takeOver returns the holds whose deadline has passed; the caller holds mu.
+// takeExpired returns the terms whose deadline has passed; the caller holds mu.
 func (k *keeper) takeExpired(now time.Duration) (expired []*term) {
 	for t := range k.terms {
 		if d := time.Duration(t.deadline.Load()); d <= now {
@@ -223,12 +223,12 @@ func (k *keeper) takeExpired(now time.Duration) (expired []*term) {
 	return expired
 }
 
-// takeDue returns the leases to renew together, by group, and those to renew by
-// themselves; the caller holds mu.
+// takeDue returns the terms to renew in batches, by TTL group, and those to renew in
+// isolation; the caller holds mu.
 //
-// One lease that is due takes along all of its group that would be due within a
-// sixth of their TTL: so after a while all leases of one TTL are renewed together,
-// every third of it.
+// A term that is due takes along the terms of its group that would be due within a sixth
+// of their TTL. So after a while all leases of one TTL are renewed together, every third
+// of it.
 func (k *keeper) takeDue(now time.Duration) (batches map[int][]*term, isolated []*term) {
 	due := make(map[int]bool)
 	for t, r := range k.terms {
@@ -251,7 +251,7 @@ func (k *keeper) takeDue(now time.Duration) (batches map[int][]*term, isolated [
 			r.renewing = true
 			batches[g] = append(batches[g], t)
 		}
-		// What is due and not taken has to wait for a renewal to come back.
+		// What is due and not taken waits until a renewal is back.
 	}
 	for g := range batches {
 		k.sending[g] = true
@@ -259,13 +259,12 @@ func (k *keeper) takeDue(now time.Duration) (batches map[int][]*term, isolated [
 	return batches, isolated
 }
 
-// group puts leases together whose TTLs, and so the time-outs of their
-// statements, differ by a factor of two at most: a statement that hangs for as
-// long as leases of an hour can wait must not hold up those of a second. From
-// where the time-out does not grow any more, all are one group.
+// ttlGroup groups TTLs that differ by a factor of two at most, and so the timeouts of
+// their statements: a statement for leases of an hour, which may hang for long, must not
+// delay leases of a second. TTLs above the longest timeout are in one group.
 func ttlGroup(ttl time.Duration) int { return bits.Len64(uint64(min(ttl, 3*maxStatementTimeout))) }
 
-// sent notes that a renewal came back, and looks what waited for it.
+// renewalDone notes that a renewal is back, and wakes the keeper for what waited for it.
 func (k *keeper) renewalDone(note func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -273,8 +272,8 @@ func (k *keeper) renewalDone(note func()) {
 	k.wakeBy(k.clock.Now())
 }
 
-// renew sends one renewal and gives each hold its result. With wait it waits for
-// rows that somebody has locked.
+// renew sends one batch of renewals and gives each term its result. With wait it waits for
+// locked rows.
 func (k *keeper) renew(batch []*term, wait bool) {
 	slices.SortFunc(batch, func(a, b *term) int { return cmp.Compare(a.name, b.name) })
 	reqs := make([]driver.RenewRequest, len(batch))
@@ -293,7 +292,7 @@ func (k *keeper) renew(batch []*term, wait bool) {
 		k.noteFailures(batch, err, false)
 		return
 	}
-	if res.Now != 0 { // else nobody answered
+	if res.Now != 0 { // else no session has answered
 		if jump, ok := k.jumps.Observe(before, k.clock.Now(), res.Now); ok {
 			k.log.clockJump(ClockJumpEvent{Jump: jump})
 		}
@@ -307,8 +306,8 @@ func (k *keeper) renew(batch []*term, wait bool) {
 	}
 }
 
-// settle acts on what the database said about one lease, and why; before was read before
-// it was asked.
+// noteResult acts on the result of one renewal. before was read before the renewal was
+// sent; why explains the status.
 func (k *keeper) noteResult(t *term, before time.Duration, status driver.RenewStatus, why error) {
 	switch status {
 	case driver.Renewed:
@@ -330,7 +329,7 @@ func (k *keeper) noteResult(t *term, before time.Duration, status driver.RenewSt
 	}
 }
 
-// plan changes what is to be done about a hold, unless it was dropped.
+// reschedule changes the renewal of a term, unless the term was dropped.
 func (k *keeper) reschedule(t *term, change func(*renewal)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -340,8 +339,8 @@ func (k *keeper) reschedule(t *term, change func(*renewal)) {
 	}
 }
 
-// failed plans the retry of a renewal that did not get through: alone, if others in its
-// batch did. If not, the next batch passes over a row that is locked still.
+// noteFailures schedules the retry of failed renewals: in isolation if others of the batch
+// succeeded. Otherwise the next batch skips rows that are still locked.
 func (k *keeper) noteFailures(batch []*term, err error, isolated bool) {
 	if k.ctx.Err() != nil {
 		return
@@ -362,9 +361,9 @@ func (k *keeper) noteFailures(batch []*term, err error, isolated bool) {
 	}
 }
 
-// retryPause is how long to wait before the renewal after the given number of
-// failures: at once after the first, which often was a dead connection, then
-// growing, to a thirtieth of the TTL at most.
+// retryPause returns how long to wait after the given number of failures. The first retry
+// is immediate, because the connection may just have been dead. Later pauses grow up to a
+// thirtieth of the TTL.
 func retryPause(ttl time.Duration, failures int) time.Duration {
 	if failures == 0 {
 		return 0
@@ -373,11 +372,11 @@ func retryPause(ttl time.Duration, failures int) time.Duration {
 	return pause/2 + rand.N(pause/2)
 }
 
-// restAfter is for how long, and up to twice that, nothing must be held before the
-// mode may rest.
+// idleAfter is for how long no term must be held, at least and up to twice that, before
+// the mode closes what is idle.
 const idleAfter = time.Second
 
-// stir notes that the mode was used, without a lease to keep for it.
+// noteUse notes that the mode was used without a term to renew.
 func (k *keeper) noteUse() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -386,9 +385,9 @@ func (k *keeper) noteUse() {
 	}
 }
 
-// planRest lets the mode rest in a while; the caller holds mu.
+// planIdle schedules the closing of what is idle; the caller holds mu.
 func (k *keeper) planIdle() {
-	if k.idleAt != never { // to read the clock each time would show
+	if k.idleAt != never { // do not read the clock each time: that costs too much
 		k.used = true
 		return
 	}
@@ -397,8 +396,7 @@ func (k *keeper) planIdle() {
 	k.wakeBy(k.idleAt)
 }
 
-// takeRest reports that nothing has been kept for long enough; the caller holds
-// mu.
+// takeIdle reports whether no term was held for long enough; the caller holds mu.
 func (k *keeper) takeIdle(now time.Duration) bool {
 	switch {
 	case len(k.terms) > 0:

@@ -11,39 +11,39 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// hold is one term: from the grant of a name until it is given back or lost.
-// Leases are handles on it, one per Lock that returned it.
+// term is one term: from the grant of a name until the name is released or the lease is
+// lost. Leases are handles on a term, one for each Lock that returned it.
 type term struct {
 	locker     *Locker
 	name       string
 	acq        driver.ID
 	owner      string
-	ownerGiven bool // owner was given by WithOwner: it may re-enter without a lease
+	ownerGiven bool // the owner was given by WithOwner and may re-enter without a lease
 	shared     bool
 	token      int64
 	ttl        time.Duration
 	timeout    time.Duration // of its statements
-	minHold    time.Duration // from the grant on, nobody else gets the name
+	minHold    time.Duration // from the grant on, no other caller gets the name
 	lockDelay  time.Duration // the row is kept for this much longer than the holder trusts it
-	latestEnd  time.Duration // when the hold ends at the latest, on the Locker's clock; never: no bound
+	latestEnd  time.Duration // when the term ends at the latest (MaxHold), on the Locker's clock; never: no bound
 	granted    time.Duration
 
-	// deadline is until when the holder may believe that it holds, on the
+	// deadline is until when the holder trusts its lease, on the
 	// Locker's clock. Written under mu, read anywhere.
 	deadline atomic.Int64
 
-	// unclear is set if a request of this acquisition got no reply: it may still
-	// arrive, and take the name once more after it was freed.
+	// unknown is set if a request of this acquisition got no reply. It may still
+	// arrive, and take the name again after it was released.
 	unknown bool
 
 	mu          sync.Mutex
 	state       termState
 	count       int // leases that are not unlocked
 	leases      []*Lease
-	inline      [1]*Lease  // that leases begins with: most have no more
-	lost        *LostError // set when state is holdLost
+	inline      [1]*Lease  // the first array of leases: most terms have one lease
+	lost        *LostError // set when state is termLost
 	lastFailure failure
-	atLimit     bool // the deadline is as far as it may get
+	atLimit     bool // the deadline is at latestEnd: nothing is left to renew
 
 	guarded bool // a Guard was called, and its transaction may be open
 
@@ -58,20 +58,20 @@ const (
 	termLost
 )
 
-// worry is the last failure to renew, until a renewal succeeds.
+// failure is the last failure to renew. A renewal that succeeds clears it.
 type failure struct {
 	err    error
 	reason Reason
 }
 
-// first makes the first lease of a hold that nobody knows yet.
+// firstLease makes the first lease of a new term.
 func (t *term) firstLease(ctx context.Context) *Lease {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.addLease(ctx)
 }
 
-// add makes a lease; the caller holds mu.
+// addLease makes a lease; the caller holds mu.
 func (t *term) addLease(ctx context.Context) *Lease {
 	l := newLease(ctx, t)
 	if t.leases == nil {
@@ -82,9 +82,9 @@ func (t *term) addLease(ctx context.Context) *Lease {
 	return l
 }
 
-// enter adds a lease to the hold. It fails with the hold's LostError if it is
-// lost, and with nil and no lease if it is over. Who shares a name cannot have it
-// alone.
+// reenter adds a lease to the term. It returns the LostError of a lost term, neither a
+// lease nor an error if the term was unlocked, and ErrUpgrade if the term is shared and
+// the caller wants it exclusively.
 func (t *term) reenter(ctx context.Context, shared bool) (*Lease, error) {
 	t.expire()
 	t.mu.Lock()
@@ -101,9 +101,9 @@ func (t *term) reenter(ctx context.Context, shared bool) (*Lease, error) {
 	return nil, nil
 }
 
-// leave takes a lease out of the hold and reports whether it was the last. The
-// caller has to free the name then. The error is ErrNotHeld or the hold's
-// LostError.
+// removeLease takes a lease out of the term and reports whether it was the last. The
+// caller then has to release the name. The error is ErrNotHeld or the LostError of the
+// term.
 func (t *term) removeLease(l *Lease) (last bool, err error) {
 	t.expire()
 	t.mu.Lock()
@@ -126,7 +126,7 @@ func (t *term) removeLease(l *Lease) (last bool, err error) {
 	return last, nil
 }
 
-// expire makes the hold lost if its deadline has passed.
+// expire makes the term lost if its deadline has passed.
 func (t *term) expire() {
 	if t.remaining() > 0 {
 		return
@@ -141,7 +141,7 @@ func (t *term) expire() {
 	t.locker.termLost(t)
 }
 
-// whyLocked says why the deadline has passed; the caller holds mu.
+// lossReasonLocked returns why the deadline has passed; the caller holds mu.
 func (t *term) lossReasonLocked() Reason {
 	switch {
 	case t.lastFailure.err != nil:
@@ -152,7 +152,7 @@ func (t *term) lossReasonLocked() Reason {
 	return LostDeadline
 }
 
-// lose makes the hold lost, if it is live, for a reason that is certain.
+// lose makes a live term lost, for a reason that is certain.
 func (t *term) lose(reason Reason, err error) {
 	t.mu.Lock()
 	if t.state != termLive {
@@ -164,7 +164,7 @@ func (t *term) lose(reason Reason, err error) {
 	t.locker.termLost(t)
 }
 
-// loseLocked is lose; the caller holds mu and calls Locker.ended after it.
+// loseLocked is lose; the caller holds mu and calls Locker.termLost after it.
 func (t *term) loseLocked(reason Reason, err error) {
 	t.state = termLost
 	t.deadline.Store(0)
@@ -174,8 +174,8 @@ func (t *term) loseLocked(reason Reason, err error) {
 	}
 }
 
-// stint is for how long a renewal that is sent now may extend the hold, and
-// whether it is the last one.
+// nextTTL returns by how much a renewal that is sent now may extend the term, and whether
+// that reaches latestEnd.
 func (t *term) nextTTL(now time.Duration) (ttl time.Duration, atLimit bool) {
 	if left := t.latestEnd - now; left <= t.ttl {
 		return max(left, time.Microsecond), true
@@ -183,9 +183,9 @@ func (t *term) nextTTL(now time.Duration) (ttl time.Duration, atLimit bool) {
 	return t.ttl, false
 }
 
-// extend moves the deadline after a renewal. Loss is sticky: a renewal that is
-// known only after the old deadline has passed revives nothing. A hold that is over is
-// renewed until the database has freed it.
+// extend moves the deadline after a renewal. A loss is final: a renewal that is known only
+// after the old deadline does not revive the term. An unlocked term is renewed until the
+// database has released it.
 func (t *term) extend(deadline time.Duration, atLimit bool) {
 	t.mu.Lock()
 	late := t.remaining() <= 0
@@ -199,7 +199,7 @@ func (t *term) extend(deadline time.Duration, atLimit bool) {
 	}
 }
 
-// lostError returns why the hold is lost, or nil if it is not.
+// lostError returns why the term is lost, or nil if it is not.
 func (t *term) lostError() *LostError {
 	t.expire()
 	t.mu.Lock()
@@ -207,7 +207,8 @@ func (t *term) lostError() *LostError {
 	return t.lost
 }
 
-// fret notes that a renewal failed and reports whether that is news.
+// noteFailure notes that a renewal failed. It reports whether this is the first failure
+// since the last success.
 func (t *term) noteFailure(reason Reason, err error) (news bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -216,7 +217,7 @@ func (t *term) noteFailure(reason Reason, err error) (news bool) {
 	return news
 }
 
-// abort cancels the contexts of the hold's leases with cause but lets it live.
+// cancelContexts cancels the contexts of the term's leases with cause. The term goes on.
 func (t *term) cancelContexts(cause error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -225,8 +226,8 @@ func (t *term) cancelContexts(cause error) {
 	}
 }
 
-// remaining is how long the holder may still believe that it holds. It is not
-// positive once the hold is lost.
+// remaining returns for how long the holder still trusts its lease. It is not positive
+// after a loss.
 func (t *term) remaining() time.Duration {
 	return time.Duration(t.deadline.Load()) - t.locker.clock.Now()
 }
@@ -237,7 +238,7 @@ func (t *term) leaseCount() int {
 	return t.count
 }
 
-// final reports that there is nothing left to renew.
+// isAtLimit reports whether nothing is left to renew.
 func (t *term) isAtLimit() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -248,21 +249,22 @@ func (t *term) info() LeaseInfo {
 	return LeaseInfo{Name: t.name, Owner: t.owner, Token: t.token, Shared: t.shared, TTL: t.ttl}
 }
 
-// ownedBy reports whether an explicit owner may re-enter the hold.
+// ownedBy reports whether an explicit owner may re-enter the term.
 func (t *term) ownedBy(owner string) bool {
 	return owner != "" && t.ownerGiven && t.owner == owner
 }
 
-// kept is for how long the row is kept after a grant or a renewal.
+// rowTTL returns for how long the database keeps the row after a grant or a renewal.
 func (t *term) rowTTL() time.Duration { return max(t.ttl, t.minHold) + t.lockDelay }
 
-// abandonment frees the hold in the background, and for how long to try.
+// cleanupRequest returns the request that releases the term in the background, and for how
+// long to repeat it.
 func (t *term) cleanupRequest() (driver.AbandonRequest, time.Duration) {
 	return driver.AbandonRequest{Name: t.name, Acq: t.acq, MinHold: t.minHold, Guarded: t.isGuarded(), Shared: t.shared}, t.rowTTL()
 }
 
-// guardable reports why a lease cannot be guarded. From the first call on the hold
-// counts as guarded: its row may leave it only if no transaction guards it.
+// guardable returns why a lease cannot be guarded, or nil. From the first call on, the
+// term counts as guarded.
 func (t *term) guardable(l *Lease) error {
 	t.expire()
 	t.mu.Lock()

@@ -10,23 +10,23 @@ import (
 	"github.com/sqllock/sqllock/internal/batch"
 )
 
-// unlock takes one lease out of its hold and, if it was the last, frees the name
-// and lets the next waiter of this process look.
+// unlock takes one lease out of its term. If it was the last, unlock releases the name and
+// wakes the next waiter of this process.
 func (l *Locker) unlock(ctx context.Context, lease *Lease) error {
 	l.inflight.add()
 	defer l.inflight.done()
 	t := lease.term
 	last, err := t.removeLease(lease)
 	if last && errors.Is(err, ErrLost) && t.lockDelay == 0 && l.mode.sessions == nil {
-		// A renewal that arrives late could keep the name for nobody. With a lock
-		// delay that is wanted.
+		// A renewal that arrives late could keep a name that no caller holds. With a lock
+		// delay this is intended.
 		l.cleanup.add(t.cleanupRequest())
 	}
 	if !last || err != nil {
 		return err
 	}
 	err = l.release(ctx, t)
-	if !errors.Is(err, ErrGuarded) { // else it is renewed until the guard has ended: nobody has crashed
+	if !errors.Is(err, ErrGuarded) { // a guarded term is renewed until the guard has ended, so that it does not look crashed
 		l.keeper.drop(t) // not before: until then only renewals keep the name
 	}
 	l.queue.ended(t)
@@ -36,15 +36,14 @@ func (l *Locker) unlock(ctx context.Context, lease *Lease) error {
 	return err
 }
 
-// free tells the database that the name is free, and tries again while that may
-// help, for as long as ctx lets it wait. What it could not free for certain is freed in
-// the background.
+// release releases the name in the database. It retries while that may help and ctx allows
+// it. What it could not release for certain is released in the background.
 func (l *Locker) release(ctx context.Context, t *term) error {
-	if t.unknown { // a request may still arrive, when the name has been freed
+	if t.unknown { // a request may still arrive after the release
 		defer l.cleanup.add(driver.AbandonRequest{Name: t.name, Acq: t.acq, Guarded: t.isGuarded(), Shared: t.shared}, t.rowTTL())
 	}
 	base := l.base
-	if base.Err() != nil { // Close gave up before: the statement is over at once, or it is one of a session's
+	if base.Err() != nil { // Close gave up before: the statement fails at once, unless it runs on a session
 		base = context.Background()
 	}
 	wait, cancel := unlockContext(base, ctx, t.timeout)
@@ -56,10 +55,9 @@ func (l *Locker) release(ctx context.Context, t *term) error {
 	return l.retryRelease(wait, t, sharedBatch, err)
 }
 
-// unlockWait returns a context that ends when an Unlock has waited for the database for
-// as long as two statements may take, or at a deadline of ctx that lies ahead. Who
-// unlocks when ctx has ended wants the name to be free all the same, and waits for one
-// statement.
+// unlockContext returns the context of an Unlock. It ends after the time of two
+// statements, or at a deadline of ctx that lies ahead. If ctx has ended already, it ends
+// after the time of one statement, so that the name is still released.
 func unlockContext(base, ctx context.Context, statement time.Duration) (context.Context, context.CancelFunc) {
 	if ctx == nil || ctx.Err() != nil {
 		return context.WithTimeout(base, statement)
@@ -73,7 +71,7 @@ func unlockContext(base, ctx context.Context, statement time.Duration) (context.
 	return bounded, func() { end(); cancel() }
 }
 
-// insistToFree is free after a first request that has not freed.
+// retryRelease is release after a first request that did not release the name.
 func (l *Locker) retryRelease(ctx context.Context, t *term, sharedBatch bool, err error) error {
 	freed, unknown, isolated := false, false, false
 	pause := newBackoff(&l.cfg)
@@ -88,10 +86,10 @@ func (l *Locker) retryRelease(ctx context.Context, t *term, sharedBatch bool, er
 			fault = l.mode.Classify(err)
 		}
 		unknown = unknown || fault == driver.Unclear
-		isolated = isolated || sharedBatch // what failed may have done so for another's sake
+		isolated = isolated || sharedBatch // it may have failed because of another request
 		switch {
 		case fault == driver.Again && t.isGuarded() && l.clock.Now() >= guardWait:
-			if !errors.Is(err, ErrGuarded) { // on SQLite a guard locks all of the database
+			if !errors.Is(err, ErrGuarded) { // on SQLite a guard locks the whole database
 				err = fmt.Errorf("%w: %w", guardedError(t.name), err)
 			}
 			fallthrough
@@ -104,7 +102,7 @@ func (l *Locker) retryRelease(ctx context.Context, t *term, sharedBatch bool, er
 	}
 }
 
-// freeLater frees a hold in the background, and says so.
+// releaseLater releases a term in the background and returns the error that says so.
 func (l *Locker) releaseLater(t *term, err error) error {
 	if l.base.Err() != nil { // there is no background any more
 		l.keeper.drop(t)
@@ -119,13 +117,12 @@ func (l *Locker) releaseLater(t *term, err error) error {
 	return fmt.Errorf("sqllock: unlock %q: it will be freed in the background, at latest by its expiry: %w", t.name, err)
 }
 
-// guardPatience is how long an Unlock of a lease that was guarded tries to free a
-// name whose row is locked. What has locked it may be a renewal that was under way,
-// or the end of a transaction.
+// guardPatience is how long Unlock of a guarded lease tries to release a name whose row is
+// locked. The row may be locked by a renewal in flight, or by the end of a transaction.
 const guardPatience = 200 * time.Millisecond
 
-// sendReleases runs one statement, and tells the waiters of this process who have a
-// name now.
+// sendReleases runs the statement of one batch of releases. It tells the waiters of this
+// process to which the statement has handed over a name.
 func (l *Locker) sendReleases(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
 	before := l.clock.Now()
 	res, err := l.mode.Release(ctx, reqs)
@@ -140,7 +137,7 @@ func (l *Locker) sendReleases(ctx context.Context, reqs []driver.ReleaseRequest)
 	return res, nil
 }
 
-// releaseOnce sends the request once.
+// releaseOnce sends one release.
 func (l *Locker) releaseOnce(ctx context.Context, t *term, isolated bool) (freed, sharedBatch bool, err error) {
 	req := driver.ReleaseRequest{Name: t.name, Acq: t.acq, Version: t.token, MinHold: t.minHold, Guarded: t.isGuarded(), Shared: t.shared,
 		Awaited: l.claims.hasWaiter(t.name)}
@@ -151,7 +148,7 @@ func (l *Locker) releaseOnce(ctx context.Context, t *term, isolated bool) (freed
 	return a.Err == nil && a.Result.Freed, a.SharedBatch, a.Err
 }
 
-// releaseKind tells with which requests one can go together.
+// releaseKind tells which other releases can share a statement with req.
 func releaseKind(t *term, req *driver.ReleaseRequest, isolated bool) batch.Kind {
 	k := batch.Kind{Group: ttlGroup(t.ttl), Isolated: isolated}
 	for i, flag := range []bool{req.Guarded, req.Shared, req.Awaited} {
@@ -162,15 +159,14 @@ func releaseKind(t *term, req *driver.ReleaseRequest, isolated bool) batch.Kind 
 	return k
 }
 
-// notFreed finds out why the database did not free a hold: it does not know it any
-// more, or a transaction guards it. It returns nil if an earlier release without a
-// reply did it.
+// whyNotReleased finds out why the database did not release a term: the term is over, or a
+// transaction guards it. It returns nil if an earlier release without a reply did it.
 func (l *Locker) whyNotReleased(ctx context.Context, t *term, unknown bool) error {
 	reason, err := l.whyGone(ctx, t)
 	switch {
 	case t.isGuarded() && (err != nil || reason == 0):
 		return guardedError(t.name)
-	case unknown && l.mode.sessions == nil: // a session that has ended may have done so before
+	case unknown && l.mode.sessions == nil: // a session may have ended before the release
 		return nil
 	case reason == 0:
 		reason = LostTaken

@@ -11,31 +11,31 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// ears hear from the database whose turn has come, where it can tell. They take one
-// connection of the pool, from the first waiter on until nobody has waited for a
-// while. Guarded by tickets.mu.
+// listener learns from pushes of the database which claims are granted. It takes one
+// connection of the pool, from the first waiter on until no caller has waited for a while.
+// It is guarded by claims.mu.
 type listener struct {
 	noPush    bool // the database cannot push, or the pool is too small
 	open      bool
 	listening bool
-	lastUsed  time.Duration // when somebody waited last
+	lastUsed  time.Duration // when a caller last waited
 	cancel    context.CancelFunc
 }
 
 const (
-	// lingering is how long the ears stay open when nobody waits any more.
+	// keepOpenFor is how long the listener stays open when no caller waits.
 	keepOpenFor = 10 * time.Second
-	// minPush is how many connections a pool must be able to open for one of them to
-	// be used for nothing but to listen.
+	// minPushConns is how many connections a pool must be able to open before one is
+	// used only to listen.
 	minPushConns = 4
-	// maxDeaf is the longest pause between two tries to listen.
+	// maxListenPause is the longest pause between two tries to listen.
 	maxListenPause = 5 * time.Second
 )
 
-// errNoPush says that a database has no way to push.
+// errNoPush says that a database cannot push.
 var errNoPush = errors.New("sqllock: the database cannot push")
 
-// listenTo opens the ears, unless they are; the caller holds mu.
+// start opens the listener, unless it is open; the caller holds mu.
 func (l *listener) start(cs *claims, now time.Duration) {
 	l.lastUsed = now
 	if l.noPush || l.open {
@@ -49,7 +49,7 @@ func (l *listener) start(cs *claims, now time.Duration) {
 	})
 }
 
-// linger reports whether the ears stay open while nobody waits, and closes them if
+// keepOpen reports whether the listener stays open while no caller waits, and closes it if
 // not; the caller holds mu.
 func (l *listener) keepOpen(now time.Duration) bool {
 	if !l.open {
@@ -63,8 +63,8 @@ func (l *listener) keepOpen(now time.Duration) bool {
 	return false
 }
 
-// listen goes on until ctx ends or the database turns out not to be able to push.
-// Meanwhile, and while a connection is lost, names are looked at instead.
+// listen goes on until ctx ends or the database turns out to be unable to push. Meanwhile,
+// and while the connection is lost, names are polled.
 func (cs *claims) listen(ctx context.Context) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, maxListenPause) {
 		began := cs.locker.clock.Now()
@@ -78,8 +78,8 @@ func (cs *claims) listen(ctx context.Context) {
 	}
 }
 
-// heard looks at the name that a waiter has now, it seems. From the first call on,
-// with the zero ID, the database tells; what it would have told before is looked up.
+// pushed reads the row of a name that the database seems to have granted to acq. The first
+// call, with the zero ID, says that pushes begin: what was granted before is polled once.
 func (cs *claims) pushed(ctx context.Context, acq driver.ID) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -105,8 +105,7 @@ func (cs *claims) pushed(ctx context.Context, acq driver.ID) {
 	cs.wakeUp()
 }
 
-// unheard notes that nothing is heard any more, and why. It reports whether to try
-// again.
+// listenEnded notes that pushes have ended, and why. It reports whether to listen again.
 func (cs *claims) listenEnded(ctx context.Context, err error) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -124,27 +123,27 @@ func (cs *claims) listenEnded(ctx context.Context, err error) bool {
 	return false
 }
 
-// poll looks at all names that waiters stand in line for, with one statement, while
-// the database does not tell whose turn it is. The pauses grow while nothing
-// changes. Guarded by tickets.mu.
+// poll reads the rows of all names that this Locker has claims on, with one statement,
+// while the database does not push. The pauses grow while nothing changes. It is guarded
+// by claims.mu.
 type poll struct {
 	pause  time.Duration
 	next   time.Duration
 	busy   bool
-	once   bool                // one look is wanted although the database tells
-	pushed map[string]struct{} // names of which the database has told something
+	once   bool                // poll once although the database pushes
+	pushed map[string]struct{} // names for which the database has pushed
 }
 
-// pollMin is the pause between two looks while names change hands.
+// pollMin is the pause between two polls while names change hands.
 func (c *config) pollMin() time.Duration { return c.retryMin / 2 }
 
-// hurry makes the next look come soon; the caller holds mu.
+// lookSoon makes the next poll come soon; the caller holds mu.
 func (p *poll) lookSoon(pause, now time.Duration) {
 	p.pause = pause
 	p.next = min(p.next, now+pause)
 }
 
-// look looks if it is time to, and returns when to do so again; the caller holds mu.
+// runDue polls if that is due, and returns when to do so again; the caller holds mu.
 func (p *poll) runDue(cs *claims, now time.Duration) (at time.Duration) {
 	switch {
 	case p.busy:
@@ -178,7 +177,7 @@ func (p *poll) runDue(cs *claims, now time.Duration) (at time.Duration) {
 	return never
 }
 
-// start looks on a goroutine of its own; the caller holds mu.
+// start polls on its own goroutine; the caller holds mu.
 func (p *poll) start(cs *claims, look func()) {
 	p.busy = true
 	cs.locker.inflight.add()
@@ -192,11 +191,11 @@ func (p *poll) start(cs *claims, look func()) {
 	})
 }
 
-// awaited returns the names to look at; the caller holds mu. Of those that this
-// Locker holds itself its own release tells.
+// polledNames returns the names to poll; the caller holds mu. For names that this Locker
+// holds itself its own release tells.
 func (cs *claims) polledNames() (names []string) {
 	for name, claims := range cs.byName {
-		knownHeld := func(c *claim) bool { return c.knownHeld } // else it is asked for just now
+		knownHeld := func(c *claim) bool { return c.knownHeld } // else a request is in flight
 		if !cs.locker.queue.heldExclusively(name) && slices.ContainsFunc(claims, knownHeld) {
 			names = append(names, name)
 		}
@@ -204,7 +203,7 @@ func (cs *claims) polledNames() (names []string) {
 	return names
 }
 
-// peek looks at names and acts on what it sees. It reports whether anything has
+// pollNames reads the rows of names and acts on them. It reports whether a row has
 // changed.
 func (cs *claims) pollNames(names []string) (changed bool) {
 	ctx, cancel := context.WithTimeout(cs.locker.base, cs.locker.cfg.timeout(cs.locker.cfg.ttl))
@@ -222,9 +221,8 @@ func (cs *claims) pollNames(names []string) (changed bool) {
 	return changed
 }
 
-// seen acts on the row of a name: it may name one of the waiters, or nobody. It
-// reports whether the row has changed since it was looked at last; the caller holds
-// mu.
+// noteRow acts on the row of a name: the row may name one of the waiters, or no holder. It
+// reports whether the row has changed since it was read last; the caller holds mu.
 func (cs *claims) noteRow(row *driver.Row, before time.Duration) (changed bool) {
 	claims := cs.byName[row.Name]
 	if len(claims) == 0 {
@@ -264,7 +262,7 @@ func (cs *claims) noteRow(row *driver.Row, before time.Duration) (changed bool) 
 	return changed
 }
 
-// shown is what tells states of a row apart.
+// rowVersion tells states of a row apart.
 type rowVersion struct {
 	version int64
 	readers int
