@@ -53,13 +53,13 @@ func tables(t *testing.T, file string) (found []*table) {
 	var open *table
 	var source string
 	var before []string
-	for i, line := range strings.Split(readDoc(t, file), "\n") {
-		mark, marked := strings.CutPrefix(line, figuresMark)
+	for i, text := range strings.Split(readDoc(t, file), "\n") {
+		mark, marked := strings.CutPrefix(text, figuresMark)
 		switch {
-		case strings.HasPrefix(line, "|---"):
+		case strings.HasPrefix(text, "|---"):
 			continue
-		case strings.HasPrefix(line, "|"):
-			cells := strings.Split(strings.Trim(line, "|"), "|")
+		case strings.HasPrefix(text, "|"):
+			cells := strings.Split(strings.Trim(text, "|"), "|")
 			for k := range cells {
 				cells[k] = strings.TrimSpace(cells[k])
 			}
@@ -73,13 +73,13 @@ func tables(t *testing.T, file string) (found []*table) {
 		case marked:
 			source = strings.TrimSuffix(mark, " -->")
 			continue
-		case strings.HasPrefix(line, "#"):
+		case strings.HasPrefix(text, "#"):
 			before = nil
 		}
-		if open = nil; line != "" {
+		if open = nil; text != "" {
 			source = ""
 		}
-		before = append(before, line)
+		before = append(before, text)
 	}
 	return found
 }
@@ -139,8 +139,8 @@ func TestTheGoalsInTheDocumentsAreThoseOfTheRun(t *testing.T) {
 	_, text, _ := strings.Cut(readDoc(t, benchText), "\ngoals (")
 	var want [][]string
 	missed := 0
-	for line := range strings.Lines(text) {
-		cells := outputGap.Split(strings.TrimSpace(line), -1)
+	for row := range strings.Lines(text) {
+		cells := outputGap.Split(strings.TrimSpace(row), -1)
 		if len(cells) != 4 {
 			continue
 		}
@@ -292,17 +292,17 @@ var outputGap = regexp.MustCompile(` {2,}`)
 // of a heading; of more columns than that has the first are taken.
 func outputRows(output string, heading []string) (rows [][]string) {
 	found := false
-	for line := range strings.Lines(output) {
-		line = strings.TrimSpace(line)
-		cells := outputGap.Split(line, -1)
-		if strings.HasPrefix(line, "|") {
-			cells = strings.Split(strings.Trim(line, "|"), "|")
+	for row := range strings.Lines(output) {
+		row = strings.TrimSpace(row)
+		cells := outputGap.Split(row, -1)
+		if strings.HasPrefix(row, "|") {
+			cells = strings.Split(strings.Trim(row, "|"), "|")
 		}
 		for i := range cells {
 			cells[i] = strings.TrimSpace(cells[i])
 		}
 		switch {
-		case strings.HasPrefix(line, "|--"):
+		case strings.HasPrefix(row, "|--"):
 		case found && len(cells) < len(heading):
 			return rows
 		case found:
