@@ -12,9 +12,9 @@ import (
 // grace is how long the command may take to end when it is asked to.
 const grace = 10 * time.Second
 
-// runCommand runs a command, which has no standard input, and returns its exit
-// code. When ctx ends, the command is asked to end and then killed, with what it
-// has started. When this process is killed, the watchdog kills it.
+// runCommand runs a command without standard input and returns its exit code. When ctx
+// ends, it asks the command to end, and later kills it with its children. If this process
+// is killed, the watchdog kills the command.
 func runCommand(ctx context.Context, argv, env []string, g *watchdog) (code int, err error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = env, os.Stdout, os.Stderr
@@ -29,7 +29,7 @@ func runCommand(ctx context.Context, argv, env []string, g *watchdog) (code int,
 		return exitNotRunnable, fmt.Errorf("cannot run the command: %w", err)
 	}
 	g.watch(cmd.Process.Pid)
-	_ = cmd.Wait() // the exit code tells
+	_ = cmd.Wait() // the exit code says it
 	if ctx.Err() != nil {
 		kill(cmd.Process)
 	}

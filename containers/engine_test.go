@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// wantNoEngine wants an error that tells what does not answer, and soon.
+// wantNoEngine checks that the error names the address that does not answer, and comes
+// soon.
 func wantNoEngine(t *testing.T, host string, idleTimeout time.Duration) {
 	t.Helper()
 	t.Setenv("DOCKER_HOST", host)

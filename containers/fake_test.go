@@ -15,8 +15,7 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// fakeEngine answers what this program asks a Docker engine. Its containers are
-// one Postgres server.
+// A fakeEngine answers as a Docker engine does. Its containers are one Postgres server.
 type fakeEngine struct {
 	*httptest.Server
 
@@ -25,14 +24,14 @@ type fakeEngine struct {
 	create    http.HandlerFunc
 
 	mu         sync.Mutex
-	port       int // of the server in the containers; at first nobody listens
+	port       int // of the server in the containers; at first it does not listen
 	pulled     []string
 	containers map[string]*fakeContainer
 	removed    int
 	late       *fakeContainer // appears when one is removed
 }
 
-// fakeContainer is what was asked for.
+// A fakeContainer is the request that created it.
 type fakeContainer struct {
 	ID, Image  string
 	Env, Cmd   []string
@@ -97,7 +96,7 @@ func (e *fakeEngine) pulledImages() string {
 	return strings.Join(e.pulled, " ")
 }
 
-// arrive says that the pull has brought the images.
+// arrive marks the images as pulled.
 func (e *fakeEngine) arrive() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -216,7 +215,7 @@ func (e *fakeEngine) serve(t *testing.T) {
 	})
 }
 
-// answer is a Postgres server that says that every query is done.
+// answer is a Postgres server that reports success for every query.
 func answer(conn net.Conn) {
 	defer conn.Close()
 	b := pgproto3.NewBackend(conn, conn)

@@ -3,10 +3,10 @@
 //
 //	containers [--] COMMAND [ARGUMENT...]
 //
-// The command gets the addresses of the servers in the variables that the tests
-// read, SQLLOCK_TEST_POSTGRES_DSN and so on, and their names in SQLLOCK_REQUIRE,
-// so that tests which cannot use them fail. Its exit code is passed on. README.md
-// tells which servers there are and how to choose their images.
+// The command gets the addresses of the servers in the variables that the tests read,
+// SQLLOCK_TEST_POSTGRES_DSN and so on, and their names in SQLLOCK_REQUIRE. So tests fail
+// if they cannot use a server. The program returns the exit code of the command.
+// README.md lists the servers and says how to choose their images.
 package main
 
 import (

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(programVariable) != "" || isWatchdog() {
 		main()
 	}
-	// What the developer has set up for Docker is not what is tested.
+	// Ignore the Docker settings of the developer.
 	_ = os.Setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
 	_ = os.Setenv("DOCKER_CONFIG", os.DevNull)
 	os.Exit(m.Run())
@@ -29,11 +29,11 @@ func TestMain(m *testing.M) {
 // idleTimeout is how long something may take that takes no time by itself.
 const idleTimeout = 20 * time.Second
 
-// program is a run of this program on an engine, in a process group of its own as
-// from a shell.
+// A program is a run of this program on an engine. It has its own process group, as from
+// a shell.
 type program struct {
 	*exec.Cmd
-	output *os.File // not a pipe, whose end would have to be waited for
+	output *os.File // not a pipe: Wait would wait for its end
 }
 
 func start(t *testing.T, host string, command ...string) *program {
@@ -58,7 +58,7 @@ func start(t *testing.T, host string, command ...string) *program {
 	return p
 }
 
-// signal does what a key does at a terminal.
+// signal sends a signal to the process group, as a terminal does.
 func (p *program) signal(t *testing.T, sig syscall.Signal) {
 	t.Helper()
 	if err := syscall.Kill(-p.Process.Pid, sig); err != nil {
@@ -85,7 +85,7 @@ func (p *program) want(t *testing.T, code int, words ...string) {
 	}
 }
 
-// wantEnded waits until the process whose number is in a file has ended.
+// wantEnded waits until the process with the id in the file has ended.
 func wantEnded(t *testing.T, file string) {
 	t.Helper()
 	pid, err := os.ReadFile(file)

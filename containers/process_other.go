@@ -7,8 +7,7 @@ import (
 	"os/exec"
 )
 
-// Where there are no process groups only the command itself is ended, not what it
-// has started.
+// Without process groups, only the command itself is ended, not its children.
 
 func apart(*exec.Cmd)                 {}
 func detach(*exec.Cmd)                {}

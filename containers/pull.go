@@ -13,8 +13,8 @@ import (
 	"github.com/testcontainers/testcontainers-go"
 )
 
-// ensureImage pulls the server's image unless the engine has it. Testcontainers
-// would try again for a quarter of an hour, and not tell what the engine said.
+// ensureImage pulls the server's image unless the engine has it. Testcontainers would
+// retry for a quarter of an hour and hide the error of the engine.
 func (s *server) ensureImage(ctx context.Context, c client.APIClient, idleTimeout time.Duration) error {
 	_, err := c.ImageInspect(ctx, s.image)
 	if err == nil {
@@ -40,7 +40,7 @@ func pull(ctx context.Context, c client.APIClient, image string, idleTimeout tim
 	stalled := time.AfterFunc(idleTimeout, func() { cancel(fmt.Errorf("no progress for %v", idleTimeout)) })
 	defer stalled.Stop()
 
-	var words string // the last of the engine, which may tell what it waits for
+	var words string // the last message of the engine, which may name the cause
 	done := make(progress)
 	err := follow(ctx, c, image, func(m *jsonstream.Message) {
 		words = strings.TrimSpace(m.ID + " " + m.Status)
@@ -60,7 +60,7 @@ func pull(ctx context.Context, c client.APIClient, image string, idleTimeout tim
 	return err
 }
 
-// follow pulls an image and shows what the engine says meanwhile.
+// follow pulls an image and prints the messages of the engine.
 func follow(ctx context.Context, c client.APIClient, image string, show func(*jsonstream.Message)) error {
 	response, err := c.ImagePull(ctx, image, client.ImagePullOptions{RegistryAuth: credentials(ctx, image)})
 	if err != nil {
@@ -78,8 +78,8 @@ func follow(ctx context.Context, c client.APIClient, image string, show func(*js
 	return nil
 }
 
-// credentials returns what "docker login" has left for the image's registry, ""
-// for an image that anybody may pull.
+// credentials returns the credentials that "docker login" has stored for the image's
+// registry, or "" for a public image.
 func credentials(ctx context.Context, image string) string {
 	_, auth, err := testcontainers.DockerImageAuth(ctx, image)
 	if err != nil {
@@ -92,11 +92,11 @@ func credentials(ctx context.Context, image string) string {
 	return encoded
 }
 
-// progress is how far each layer has come, by its id and what is done with it.
+// progress is the progress of each layer, by its id and its step.
 type progress map[string]int64
 
-// add reports whether a message tells of anything new. That a layer failed and
-// will be tried again is not progress.
+// add reports whether a message shows progress. A failed layer that will be retried is no
+// progress.
 func (p progress) add(m *jsonstream.Message) bool {
 	if strings.HasPrefix(m.Status, "Retrying") {
 		return false

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// aServer is one whose image the environment may name.
+// aServer has an image that the environment may choose.
 var aServer = server{name: "mysql", image: "docker.io/library/mysql:8.4"}
 
 // soon is how long a failure may take at most: seconds.
@@ -27,7 +27,8 @@ func ensure(t *testing.T, e *fakeEngine, idleTimeout time.Duration) error {
 	return err
 }
 
-// wantRefusal wants an error of one line that tells image, cause and remedy.
+// wantRefusal checks that the error has one line with the image, the cause and the
+// remedy.
 func wantRefusal(t *testing.T, err error, cause string) {
 	t.Helper()
 	if err == nil {
@@ -144,7 +145,7 @@ func hang(r *http.Request) {
 	<-r.Context().Done()
 }
 
-// stream tells of a layer.
+// stream sends a message about a layer.
 func stream(w http.ResponseWriter, id, status string, bytes int64) {
 	reply(w, map[string]any{"id": id, "status": status, "progressDetail": map[string]int64{"current": bytes}})
 	w.(http.Flusher).Flush()

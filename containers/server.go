@@ -59,8 +59,8 @@ func selectServers(getenv func(string) string) ([]server, error) {
 		if s.image == none || s.image == "" {
 			continue
 		}
-		// A full name means the same to everybody: Testcontainers would look for a
-		// short one in the registry of its own settings.
+		// A full name is unambiguous. Testcontainers would look for a short name in the
+		// registry of its own settings.
 		named, err := reference.ParseDockerRef(s.image)
 		if err != nil {
 			return nil, fmt.Errorf("%s=%q is no name of an image: %w", s.imageVariable(), s.image, err)
@@ -86,8 +86,8 @@ func mysqlAddress(addr, password string) string {
 	return "root:" + password + "@tcp(" + addr + ")/"
 }
 
-// environment returns base with the addresses of the servers. They are required,
-// besides what was required already.
+// environment returns base with the addresses of the servers. It adds the servers to the
+// required ones.
 func environment(base []string, servers []server) []string {
 	const require = "SQLLOCK_REQUIRE"
 	env := append([]string(nil), base...)

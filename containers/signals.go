@@ -16,7 +16,7 @@ type interruption struct{ sig os.Signal }
 
 func (i *interruption) Error() string { return fmt.Sprintf("ended by a signal: %v", i.sig) }
 
-// code returns the exit code that tells of the signal, as a shell has it.
+// code returns the exit code for the signal, as a shell reports it.
 func (i *interruption) code() int {
 	if n, ok := i.sig.(syscall.Signal); ok {
 		return exitSignal + int(n)

@@ -21,8 +21,8 @@ import (
 // this machine can connect to them.
 const localhost = "127.0.0.1"
 
-// start starts the server, whose image must be there, in a container with a label
-// by which the watchdog finds it, and sets its dsn when it answers queries.
+// start starts the server in a container and sets its dsn when it answers queries. The
+// image must be present. The watchdog finds the container by its label.
 func (s *server) start(ctx context.Context, label, password string) error {
 	_ = mysql.SetLogger(&mysql.NopLogger{}) // a server that is starting breaks connections
 	port, err := network.ParsePort(s.port)

@@ -59,7 +59,7 @@ func startWatchdog() (*watchdog, error) {
 	return g, nil
 }
 
-// watch makes the watchdog end a process group; 0 stands for none.
+// watch makes the watchdog kill a process group at the end; 0 means no group.
 func (g *watchdog) watch(pid int) { _, _ = fmt.Fprintln(g.pipe, pid) }
 
 // close returns when the containers are gone.
@@ -90,8 +90,8 @@ func guard() int {
 	return 0
 }
 
-// endCommand waits for the end of what is read, and kills the process group that was
-// named last.
+// endCommand waits for the end of the input, and kills the process group that was named
+// last.
 func endCommand(r io.Reader) {
 	pid := 0
 	for lines := bufio.NewScanner(r); lines.Scan(); {
@@ -136,7 +136,7 @@ func removeThere(ctx context.Context, c client.APIClient, label string) (int, er
 	}
 	for _, one := range there.Items {
 		_, err := c.ContainerRemove(ctx, one.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-		// A conflict says that it is being removed already.
+		// A conflict means that the removal is in progress.
 		if err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) {
 			return 0, err
 		}

@@ -32,7 +32,7 @@ func startWords(driver, imported, pkg, dsn string) *strings.Replacer {
 var startOutput = regexp.MustCompile(`token (\d+): I alone write the report\n$`)
 
 func TestEachStartProgramTakesTheLockEachTimeWithAHigherToken(t *testing.T) {
-	dir := buildAsStranger(t)
+	dir := buildOutsideRepository(t)
 	for _, engine := range testdb.All() {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
@@ -74,9 +74,9 @@ func TestStartProgramsDifferOnlyInTheDatabase(t *testing.T) {
 	}
 }
 
-// buildAsStranger builds the programs of start in a module of somebody else, outside of
-// this repository and its workspace, and returns the directory of the programs.
-func buildAsStranger(t *testing.T) (programs string) {
+// buildOutsideRepository builds the programs of start in another module, outside of this
+// repository and its workspace, and returns the directory of the programs.
+func buildOutsideRepository(t *testing.T) (programs string) {
 	t.Helper()
 	readSources(t)
 	repository, err := filepath.Abs("..")
@@ -99,7 +99,7 @@ func buildAsStranger(t *testing.T) (programs string) {
 	}
 	programs = t.TempDir()
 	for _, args := range [][]string{
-		{"mod", "edit", "-module=example.com/stranger", "-require=github.com/sqllock/sqllock@v0.0.0", "-replace=github.com/sqllock/sqllock=" + repository},
+		{"mod", "edit", "-module=example.com/app", "-require=github.com/sqllock/sqllock@v0.0.0", "-replace=github.com/sqllock/sqllock=" + repository},
 		{"build", "-o", programs + string(filepath.Separator), "./..."},
 	} {
 		cmd := exec.Command("go", args...)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// timeout is how long Check waits: closing a network connection or a sql.DB
-// tells its goroutines to end, but does not wait for them.
+// timeout is how long Check waits. When a network connection or a sql.DB is closed, its
+// goroutines end a little later.
 var timeout = 5 * time.Second
 
 // Check waits a few seconds for all goroutines to end, other than its own and
@@ -56,7 +56,7 @@ func stacks() string {
 	}
 }
 
-// background are functions of goroutines that nobody can end.
+// background are functions of goroutines that never end.
 var background = []string{
 	"os/signal.loop",          // runs for ever after the first signal.Notify
 	"os/signal.signal_recv",   // the same, as older runtimes name it
@@ -70,8 +70,8 @@ var background = []string{
 	"testing.(*F).Fuzz",       // workers of go test -fuzz
 }
 
-// isExpected reports that a goroutine may go on. A function stands at the start
-// of a line of the trace, or behind "created by ".
+// isExpected reports whether a goroutine may remain. The trace has the name of a function
+// at the start of a line, or after "created by ".
 func isExpected(stack string) bool {
 	for line := range strings.Lines(stack) {
 		line = strings.TrimPrefix(line, "created by ")
@@ -82,8 +82,8 @@ func isExpected(stack string) bool {
 	return false
 }
 
-// isCall reports that a line of a trace is of the function name, or of a closure
-// in it, and not of one whose name merely begins alike.
+// isCall reports whether a line of a trace is a call of the function name, or of a
+// closure in it. A longer name with the same beginning does not count.
 func isCall(line, name string) bool {
 	rest, ok := strings.CutPrefix(line, name)
 	return ok && (rest == "" || strings.ContainsAny(rest[:1], "( \n."))

@@ -55,10 +55,10 @@ func TestCheckFindsAnOpenDatabaseHandle(t *testing.T) {
 	}
 }
 
-// forgotten waits, as a goroutine does that nobody has stopped.
+// forgotten waits like a goroutine that was not stopped.
 func forgotten(stop chan struct{}) { <-stop }
 
-// noServer is a database that nobody connects to.
+// noServer is a database without connections.
 type noServer struct{}
 
 func (noServer) Connect(context.Context) (driver.Conn, error) { return nil, driver.ErrBadConn }

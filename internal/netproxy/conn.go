@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 )
 
-// errCut ends a connection whose reply was to be dropped.
+// errCut ends a connection to drop its reply.
 var errCut = errors.New("netproxy: cut after the reply")
 
 // conn is one client's connection and the one to the server behind it. Each
@@ -24,7 +24,7 @@ type conn struct {
 
 	// sent is set between data to the server and its reply.
 	sent atomic.Bool
-	// cut is set when the reply is to be dropped.
+	// cut is set when the next reply must be dropped.
 	cut atomic.Bool
 	// finished counts the directions that have delivered their end.
 	finished atomic.Int32
@@ -76,8 +76,8 @@ func (c *conn) dial() *net.TCPConn {
 	return c.server
 }
 
-// read puts into q what src sends, until it ends. If arrived is not nil, it looks
-// at each piece and may return an error to end the stream instead.
+// read appends to q the data that src sends, until src ends. If arrived is not nil, read
+// calls it for each piece. An error of arrived ends the stream.
 func (c *conn) read(src *net.TCPConn, q *queue, arrived func() error) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -97,10 +97,10 @@ func (c *conn) read(src *net.TCPConn, q *queue, arrived func() error) {
 	}
 }
 
-// deliver writes to dst what q holds whenever the gate is open. If check is not
-// nil, it is asked about data first and may return false to end the connection.
-// If dst takes no more, the sender has to hear of it through back, the queue of
-// the other direction, after whatever is still on its way there.
+// deliver writes the data in q to dst while the valve is open. If check is not nil,
+// deliver calls it before each write; if it returns false, deliver ends the connection.
+// If dst does not accept data, deliver reports that to the sender through back, the queue
+// of the other direction, after the data that is already in it.
 func (c *conn) deliver(q *queue, g *valve, dst *net.TCPConn, back *queue, check func([]byte) bool) {
 	done := c.ctx.Done()
 	for {
@@ -125,7 +125,8 @@ func (c *conn) deliver(q *queue, g *valve, dst *net.TCPConn, back *queue, check 
 	}
 }
 
-// end passes on the end of one direction. The other goes on after an orderly one.
+// end passes on the end of one direction. After an orderly end, the other direction
+// continues.
 func (c *conn) end(reason error, dst *net.TCPConn) {
 	if reason != io.EOF {
 		c.abort()
@@ -149,7 +150,7 @@ func (c *conn) request(b []byte) bool {
 	return true
 }
 
-// replied is told that data came from the server.
+// replied notes that data came from the server.
 func (c *conn) replied() error {
 	if c.sent.Swap(false) {
 		c.proxy.countRoundTrip()

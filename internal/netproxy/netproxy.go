@@ -1,10 +1,9 @@
-// Package netproxy is a small TCP proxy that tests put before a database to make
-// the network bad: it freezes and thaws, delays, loses a reply whose request was
-// carried out, resets, and counts round trips.
+// Package netproxy is a small TCP proxy that tests put in front of a database to simulate
+// a bad network. It freezes and thaws, delays data, drops the reply to an executed
+// request, resets connections, and counts round trips.
 //
-// What was accepted is kept in memory without bound until it is delivered, even
-// when the sender has closed its connection meanwhile: that is how a packet
-// arrives late.
+// The proxy keeps accepted data in memory without a limit until it is delivered, even if
+// the sender has closed its connection. This is how a packet arrives late.
 package netproxy
 
 import (
@@ -15,7 +14,7 @@ import (
 	"time"
 )
 
-// Action is what a hook set with [Proxy.OnUp] decides about a piece of data.
+// Action is the decision of a hook, set with [Proxy.OnUp], about a piece of data.
 type Action int
 
 const (
@@ -59,9 +58,9 @@ func New(t testing.TB, target string) *Proxy {
 	return p
 }
 
-// Listen starts a proxy on a free port of 127.0.0.1 that forwards to target, a
-// host:port. The target is dialled anew for each connection and need not be
-// there yet; while it is not, clients see their connection reset.
+// Listen starts a proxy on a free port of 127.0.0.1 that forwards to target, a host:port.
+// The proxy dials the target for each connection. If the target does not accept, the
+// client's connection is reset.
 func Listen(target string) (*Proxy, error) {
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -86,15 +85,15 @@ func (p *Proxy) Freeze() {
 	p.down.shut()
 }
 
-// FreezeUp is Freeze from client to server alone.
+// FreezeUp freezes only the direction from client to server.
 func (p *Proxy) FreezeUp() { p.up.shut() }
 
-// FreezeDown is Freeze from server to client alone: statements run, and their
+// FreezeDown freezes only the direction from server to client: statements run, and their
 // replies hang.
 func (p *Proxy) FreezeDown() { p.down.shut() }
 
-// Thaw ends what Freeze, FreezeUp and FreezeDown began and delivers what was
-// kept, in order, also for clients that have gone meanwhile.
+// Thaw ends Freeze, FreezeUp and FreezeDown. It delivers the kept data in order, also the
+// data of clients that have gone.
 func (p *Proxy) Thaw() {
 	p.up.open()
 	p.down.open()
@@ -109,40 +108,38 @@ func (p *Proxy) Latency(d time.Duration) {
 	p.latency = d
 }
 
-// OnUp has fn look at all data from clients just before it is forwarded; nil ends
-// that. The first connection is 1. A piece of data is what one read returned: a
-// short message is seen whole, a long one may come in parts.
+// OnUp makes the proxy call fn with all data from clients just before it is forwarded. A
+// nil fn ends that. The first connection is 1. A piece of data is the result of one read:
+// a short message is one piece, a long one can be several.
 //
-// Several connections call fn at the same time. It must not keep or change b, nor
-// call [Proxy.Close]. It may freeze the proxy: then b is the first that is kept.
+// Several connections call fn at the same time. It must not keep or change b, nor call
+// [Proxy.Close]. It may freeze the proxy: then b is the first piece that is kept.
 //
-// With [CutAfterReply], the reply is the next data that the server sends. In a
-// protocol that prepares a statement first, that may be the reply to the
-// preparation: match what only the execution says, or have it prepared before.
+// With [CutAfterReply], the reply is the next data that the server sends. If the protocol
+// prepares a statement first, that can be the reply to the preparation. Match data that
+// only the execution has, or prepare the statement before.
 func (p *Proxy) OnUp(fn func(conn int, b []byte) Action) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.onUp = fn
 }
 
-// CutAfterNextReply does to the next data that any client sends what
-// [CutAfterReply] says, once.
+// CutAfterNextReply applies [CutAfterReply] once, to the next data of any client.
 func (p *Proxy) CutAfterNextReply() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cutNext = true
 }
 
-// Reset resets all open connections, both sides of them. What was not yet
-// delivered is lost.
+// Reset resets both sides of all open connections. Data that was not delivered is lost.
 func (p *Proxy) Reset() {
 	for _, c := range p.open() {
 		c.abort()
 	}
 }
 
-// Conns returns the number of open connections. One whose client closed it while
-// the proxy was frozen is open until the server can know.
+// Conns returns the number of open connections. A connection that its client closed while
+// the proxy was frozen counts as open until the server can notice.
 func (p *Proxy) Conns() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -196,7 +193,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// add registers a connection. It returns nil if the proxy was closed meanwhile.
+// add registers a connection. It returns nil if the proxy is closed.
 func (p *Proxy) add(client *net.TCPConn) *conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -228,7 +225,7 @@ func (p *Proxy) open() []*conn {
 	return open
 }
 
-// judge asks the hook what to do with data from a client.
+// judge returns the decision of the hook about data from a client.
 func (p *Proxy) judge(conn int, b []byte) Action {
 	p.mu.Lock()
 	hook, cut := p.onUp, p.cutNext
@@ -251,7 +248,7 @@ func (p *Proxy) countRoundTrip() {
 	p.roundTrips++
 }
 
-// due returns when data that has just arrived is to be delivered.
+// due returns when data that arrives now must be delivered.
 func (p *Proxy) due() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()

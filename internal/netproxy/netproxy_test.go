@@ -81,7 +81,7 @@ func TestFrozenDataArrivesAfterItsSenderIsGone(t *testing.T) {
 			c.send("before")
 			p.Freeze()
 			c.say("late\n")
-			time.Sleep(50 * time.Millisecond) // a reset overtakes what the kernel has not sent
+			time.Sleep(50 * time.Millisecond) // a reset overtakes data that the kernel has not sent
 			leave(c)
 			time.Sleep(50 * time.Millisecond)
 			s.heard("before")

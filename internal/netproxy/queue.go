@@ -62,9 +62,9 @@ type piece struct {
 	end  error // io.EOF after an orderly close, else reset the connection
 }
 
-// queue holds what one direction of a connection has yet to deliver. It has no
-// bound: if a frozen proxy left data in the kernel's buffers, a client that
-// closes its socket would take them away.
+// A queue holds the data of one direction of a connection that is not delivered yet. It
+// has no limit: if a frozen proxy left data in the kernel's buffers, the data would be
+// lost when the client closes its socket.
 type queue struct {
 	wake chan struct{} // holds a value after a put
 

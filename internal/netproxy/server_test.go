@@ -74,7 +74,7 @@ func (s *server) echo(c net.Conn) {
 	}
 }
 
-// heard waits until exactly these lines have come.
+// heard waits until exactly these lines have arrived.
 func (s *server) heard(want ...string) {
 	s.t.Helper()
 	eventually(s.t, strings.Join(want, ", "), func() bool {
@@ -90,7 +90,7 @@ func (s *server) accepted() int {
 	return len(s.conns)
 }
 
-// push sends to every client what none has asked for.
+// push sends data to every client without a request.
 func (s *server) push(line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

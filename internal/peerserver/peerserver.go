@@ -1,6 +1,6 @@
-// Package peerserver says how to run the servers of other locks, for the modules that
-// compare those with this project's: Redis, etcd and ZooKeeper on 127.0.0.1, each with
-// its files in a directory of its own. It starts none of them itself.
+// Package peerserver describes how to run the servers of other locks: Redis, etcd and
+// ZooKeeper on 127.0.0.1, each with its own directory. Other modules use it to compare
+// those locks with this project's. The package itself starts no server.
 package peerserver
 
 import (
@@ -19,7 +19,7 @@ import (
 // Server is how to run a server.
 type Server struct {
 	Program  string   // to look for on the PATH
-	Accounts []string // whom it may run as when root starts it, the first that exists
+	Accounts []string // the user to run as when root starts it: the first that exists
 	Settings string   // those that decide on durability
 	// Serve returns the command that runs the program, which was found at path, on the
 	// files in dir. A server that was killed is run again with another call.
@@ -109,7 +109,7 @@ func ZooKeeper(tick time.Duration) Server {
 				return nil, err
 			}
 			return []string{
-				path, "-Xmx512m", "-XX:-UsePerfData", // which would leave files elsewhere
+				path, "-Xmx512m", "-XX:-UsePerfData", // the option prevents files outside of dir
 				"-cp", zookeeperJar, "org.apache.zookeeper.server.quorum.QuorumPeerMain", config,
 			}, nil
 		},

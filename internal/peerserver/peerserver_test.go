@@ -13,7 +13,7 @@ import (
 	"github.com/sqllock/sqllock/internal/peerserver"
 )
 
-// These need none of the servers: what they answer is said by hand.
+// These tests need no server: a fake listener sends the replies.
 func TestAServerIsReadyAfterTheExpectedReply(t *testing.T) {
 	for name, c := range map[string]struct {
 		server          peerserver.Server
@@ -77,7 +77,7 @@ func TestRedisFlushesOnlyOnRequest(t *testing.T) {
 	}
 }
 
-// says listens for one question and answers it.
+// says listens for one question and sends the answer.
 func says(t *testing.T, question, answer string) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// talk says something to a server and returns all that it answers.
+// talk sends words to a server and returns its whole answer.
 func talk(addr, words string) (string, error) {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// coverage is what the tests of this process covered.
+// coverage has the pairs that the tests of this process covered.
 var coverage record
 
 // record collects pairs of mode and database. It is safe for concurrent use.
@@ -24,14 +24,14 @@ type pair struct{ mode, database string }
 
 func (p pair) String() string { return p.mode + "×" + p.database }
 
-// absence is a database that tests asked for in vain.
+// An absence is a database that tests needed and did not find.
 type absence struct{ database, reason string }
 
-// Expect says that the tests are meant to cover a mode on a database. What is
-// expected and not covered is named by [Main].
+// Expect declares that the tests should cover a mode on a database. [Main] reports the
+// pairs that were expected and not covered.
 func Expect(mode, database string) { coverage.expect(pair{mode, database}) }
 
-// Cover says that the tests of a mode on a database have run.
+// Cover declares that the tests of a mode on a database have run.
 func Cover(mode, database string) { coverage.cover(pair{mode, database}) }
 
 func (r *record) expect(p pair) {
@@ -95,8 +95,8 @@ func (r *record) report() string {
 	return b.String()
 }
 
-// Tests of a mode whose name ends like this start a server. With nothing but an
-// address that cannot be done: scripts/test.sh names them and forgives it.
+// Tests of a mode with this suffix start a server. That is impossible with an address
+// only: scripts/test.sh reports these tests and does not fail.
 const (
 	ownServer   = "of its own"
 	noOwnServer = "no server of its own can be started here"

@@ -27,7 +27,7 @@ type dialect interface {
 type engine interface {
 	dialect
 	name() string
-	// find looks for installed programs. The error says what to install.
+	// find looks for installed programs. The error names the package to install.
 	find() (programs, error)
 	// account names users that the server may run as, the first that exists.
 	account() []string
@@ -61,8 +61,8 @@ const none = "none"
 // variable returns the environment variable with an engine's address.
 func variable(name string) string { return "SQLLOCK_TEST_" + strings.ToUpper(name) + "_DSN" }
 
-// absentReason says why an engine cannot be had and what to do about it; "" if it
-// can.
+// absentReason returns why an engine is not available and how to change that, or "" if it
+// is available.
 func absentReason(e engine) string {
 	switch os.Getenv(variable(e.name())) {
 	case "":

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// programs are what a server is made with.
+// programs are the paths of the programs of a server.
 type programs struct{ initialise, serve string }
 
 // findPostgres takes initdb and postgres from one directory: they must be of one
@@ -36,8 +36,8 @@ var (
 	}
 )
 
-// postgresDirs returns where to look, the newest first after what the developer
-// prefers.
+// postgresDirs returns the directories to search: first the developer's choice, then the
+// newest version.
 func postgresDirs() []string {
 	var dirs []string
 	if path, err := exec.LookPath("postgres"); err == nil {

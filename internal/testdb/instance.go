@@ -24,7 +24,7 @@ type instance struct {
 	user       *supervisor.User
 	dir        string
 	progs      programs
-	args       []string // beyond what every server gets
+	args       []string // in addition to the arguments that every server gets
 	port       int
 	pid        int
 }
@@ -58,13 +58,13 @@ func (i *instance) dsn() string { return i.engine.local(i.addr()) }
 
 func (i *instance) logFile() string { return filepath.Join(i.dir, "log") }
 
-// output returns what the server and its helpers have written so far.
+// output returns the output of the server and its helpers so far.
 func (i *instance) output() string {
 	text, _ := os.ReadFile(i.logFile())
 	return string(text)
 }
 
-// logTail returns the end of what was said, for people.
+// logTail returns the end of the output.
 func (i *instance) logTail() string {
 	lines := strings.SplitAfter(i.output(), "\n")
 	return strings.Join(lines[max(0, len(lines)-40):], "")
@@ -87,8 +87,8 @@ func (i *instance) initialise() error {
 	return err
 }
 
-// bootAnywhere boots on a free port, on another one if somebody took that
-// meanwhile.
+// bootAnywhere boots on a free port. If another process takes the port first, it tries
+// another port.
 func (i *instance) bootAnywhere() error {
 	var err error
 	for range 5 {

@@ -39,7 +39,7 @@ func run(m *testing.M) int {
 	waitTogether()
 	defaultSignals()
 	code := m.Run()
-	// Servers that go away would end goroutines that nobody else has.
+	// Stopping the servers would end goroutines that a test has leaked.
 	if code == 0 {
 		if err := leak.Check(); err != nil {
 			code = printError(err)
@@ -55,8 +55,8 @@ func run(m *testing.M) int {
 	return code
 }
 
-// waitTogether lets more tests run at the same time than there are processors, unless
-// the command line says how many: most of the time they wait.
+// waitTogether makes more tests run at the same time than there are processors, because
+// tests mostly wait. A number on the command line takes precedence.
 func waitTogether() {
 	if !flag.Parsed() {
 		flag.Parse()
@@ -68,9 +68,9 @@ func waitTogether() {
 	}
 }
 
-// defaultSignals gives the processes that tests start the default effect of signals that
-// whoever started the tests had ignored, such as nohup or the background of a script. A
-// process inherits what is ignored, but not what is caught: here they are, to no effect.
+// defaultSignals gives child processes the default effect of signals that this process
+// ignores since its start, for example under nohup. A child inherits ignored signals, but
+// not caught ones. So this function catches them, with no effect.
 func defaultSignals() {
 	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGHUP} { // Go catches the others
 		if signal.Ignored(sig) {

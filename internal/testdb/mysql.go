@@ -108,7 +108,7 @@ func (mysqlEngine) create(ctx context.Context, db *sql.DB, database string) erro
 	return err
 }
 
-// drop ends the sessions first, whose metadata locks DROP DATABASE would wait for.
+// drop ends the sessions first. DROP DATABASE would wait for their metadata locks.
 func (e mysqlEngine) drop(ctx context.Context, db *sql.DB, database string) error {
 	ids, err := e.sessions(ctx, db, database)
 	for _, id := range ids {
@@ -123,7 +123,7 @@ func (e mysqlEngine) drop(ctx context.Context, db *sql.DB, database string) erro
 	return err
 }
 
-// sessions returns those whose default database it is.
+// sessions returns the sessions that use the database as their default.
 func (mysqlEngine) sessions(ctx context.Context, db *sql.DB, database string) (ids []int64, err error) {
 	rows, err := db.QueryContext(ctx,
 		"SELECT id FROM information_schema.processlist WHERE db = ?", database)

@@ -64,7 +64,7 @@ func (postgresEngine) initialise(p programs, dir string) []string {
 	return []string{
 		p.initialise, "--pgdata", filepath.Join(dir, "data"), "--username=postgres",
 		"--auth=trust", "--no-locale", "--encoding=UTF8",
-		"--no-sync", // the files need not survive; what tests commit is synced
+		"--no-sync", // the files need not survive; commits of tests are synced
 	}
 }
 
@@ -89,7 +89,7 @@ func (postgresEngine) isVersion(version string) bool {
 func (postgresEngine) home(context.Context, *sql.DB) (string, error) { return "postgres", nil }
 
 func (postgresEngine) create(ctx context.Context, db *sql.DB, database string) error {
-	// Nobody, not even autovacuum, can be connected to template0 and in the way.
+	// No session, not even autovacuum, can be connected to template0 and block the copy.
 	_, err := db.ExecContext(ctx, "CREATE DATABASE "+database+" TEMPLATE template0")
 	return err
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/sqllock/sqllock/internal/testdb"
 )
 
-// role names what TestRole does in a child process.
+// role selects what TestRole does in a child process.
 const role = "SQLLOCK_TEST_ROLE"
 
 // TestRole does nothing but in a child process.
@@ -241,14 +241,14 @@ func command(ctx context.Context, what string, env ...string) *exec.Cmd {
 		limit = "-test.timeout=15s"
 	}
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestRole$", "-test.v", limit)
-	// What a role covers, or lacks, is not what the tests of this package do.
+	// The coverage of a role is not the coverage of this package's tests.
 	cmd.Env = append(os.Environ(), role+"="+what,
 		"SQLLOCK_COVER_FILE=", "SQLLOCK_REQUIRE=", "GORACE=atexit_sleep_ms=0")
 	cmd.Env = append(cmd.Env, env...)
 	return cmd
 }
 
-// runRole runs TestRole in a child process and returns what it said.
+// runRole runs TestRole in a child process and returns its output.
 func runRole(t *testing.T, what string, env ...string) (out string, code int) {
 	t.Helper()
 	cmd := command(t.Context(), what, env...)

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Server is a server of a test's own, to be killed, paused and configured, with a
-// database on it. Its address stays the same when it is started again. It is not
-// safe for concurrent use, but for the methods of its Database.
+// Server is a server for one test, with a database on it. The test can kill, pause and
+// configure it. Its address stays the same after a restart. It is not safe for concurrent
+// use, except for the methods of its Database.
 //
-// Its methods fail the test, and end it, if the server does not obey.
+// Its methods fail and end the test if the server does not obey.
 type Server struct {
 	*Database
 	t testing.TB
@@ -52,8 +52,7 @@ func home(i *instance) (string, error) {
 	return i.engine.home(ctx, db)
 }
 
-// remove ends the server. It shows what the server said to whoever has to find
-// out why the test failed.
+// remove ends the server. If the test failed, it logs the output of the server.
 func (s *Server) remove() {
 	if s.t.Failed() {
 		s.t.Logf("the log of %s ends:\n%s", s.engine, s.i.logTail())
@@ -63,9 +62,9 @@ func (s *Server) remove() {
 	}
 }
 
-// Kill ends the server and all of its processes with SIGKILL, as a crash of the
-// machine would but for what the disk had not yet written. It returns when they
-// are gone.
+// Kill ends the server and all of its processes with SIGKILL. This resembles a crash of
+// the machine, except that writes in the disk cache are not lost. Kill returns when the
+// processes are gone.
 func (s *Server) Kill() {
 	s.t.Helper()
 	s.must("kill", s.i.supervisor.Kill(s.i.pid))
@@ -94,7 +93,7 @@ func (s *Server) Restart() {
 	}
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 		err := s.i.boot()
-		// Who took the port may be somebody's client, and go away soon.
+		// The port may be in use by a client for a short time.
 		if !errors.Is(err, errPortTaken) || time.Now().After(deadline) {
 			s.must("restart", err)
 			return

@@ -149,8 +149,8 @@ func TestAServerIsRemovedWithItsTestEvenWhenKilledOrPaused(t *testing.T) {
 	}
 }
 
-// wantNothingLeft waits for a server to be gone, with its directory and its shared
-// memory. A server whose test process ended has a moment for it.
+// wantNothingLeft waits until a server is gone, with its directory and its shared memory.
+// After the end of the test process that takes a moment.
 func wantNothingLeft(t *testing.T, dir, segment string) {
 	t.Helper()
 	left := func() string {
@@ -170,7 +170,7 @@ func wantNothingLeft(t *testing.T, dir, segment string) {
 	}
 }
 
-// inDir returns the processes that work in a directory, where /proc tells.
+// inDir returns the processes with the working directory dir. It needs /proc.
 func inDir(dir string) string {
 	var found []string
 	links, _ := filepath.Glob("/proc/[0-9]*/cwd")

@@ -10,8 +10,8 @@ import (
 	"github.com/sqllock/sqllock/internal/testdb/supervisor"
 )
 
-// active is set by Main: without it a supervisor, being this very program, would run
-// the tests once more.
+// active is set by Main. Without Main, the supervisor, which is the same program, would
+// run the tests again.
 var active atomic.Bool
 
 // The supervisor of this process and the shared servers, each once and when needed.
@@ -77,8 +77,8 @@ func prepare(e engine) (string, error) {
 	return i.dsn(), nil
 }
 
-// inspect makes sure that an address is of the engine that it is said to be of:
-// the report of what was covered must be true.
+// inspect checks that an address leads to the engine that its variable names. Otherwise
+// the coverage report would be wrong.
 func inspect(e engine, dsn string) error {
 	name := variable(e.name())
 	if e.addr(dsn) == "" {

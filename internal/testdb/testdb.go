@@ -1,16 +1,16 @@
-// Package testdb gives tests real databases that are thrown away afterwards: a
-// SQLite file always, and a Postgres, MariaDB or MySQL server where one can be
-// had.
+// Package testdb gives tests real databases that are removed afterwards: always a SQLite
+// file, and a Postgres, MariaDB or MySQL server if one is available.
 //
-// For each server there is an environment variable with the address of a running
-// one: SQLLOCK_TEST_POSTGRES_DSN (a URL), SQLLOCK_TEST_MARIADB_DSN and
-// SQLLOCK_TEST_MYSQL_DSN (the form of github.com/go-sql-driver/mysql). Its user
-// must be allowed to create databases and to end sessions. Where the variable is
-// unset, a server is started from installed programs, for Postgres and MariaDB;
-// where it is "none", the tests do without. An absent database is no reason to
-// skip a test, which nobody would see: tests iterate over [All] or [Engines], and
-// [Main] says what was not covered. Those in SQLLOCK_REQUIRE, a list with commas,
-// must not be absent.
+// For each server, an environment variable may have the address of a running one:
+// SQLLOCK_TEST_POSTGRES_DSN (a URL), SQLLOCK_TEST_MARIADB_DSN and SQLLOCK_TEST_MYSQL_DSN
+// (the format of github.com/go-sql-driver/mysql). Its user must be allowed to create
+// databases and to end sessions. If the variable is not set, the package starts a server
+// from installed programs, for Postgres and MariaDB. If it is "none", the tests do
+// without.
+//
+// Do not skip a test because a database is absent, since skips are overlooked. Iterate
+// over [All] or [Engines]; [Main] reports what was not covered. The databases in
+// SQLLOCK_REQUIRE, a list with commas, must be present.
 //
 // A package that uses it has
 //
@@ -22,9 +22,9 @@
 //		t.Run(engine, func(t *testing.T) {
 //			db := testdb.New(t, engine).Open(t)
 //
-// Servers listen on 127.0.0.1 only, keep their files in a temporary directory and
-// end with the test process, however that ends. Started by root, they run as
-// another user, who must be able to enter that directory (TMPDIR).
+// Servers listen on 127.0.0.1 only and keep their files in a temporary directory. They
+// end with the test process, even if it is killed. If root starts them, they run as
+// another user, who must have access to that directory (TMPDIR).
 package testdb
 
 import (
@@ -54,7 +54,7 @@ const (
 // stepTimeout bounds each step that a server takes: start, stop, create, drop.
 const stepTimeout = time.Minute
 
-// All returns SQLite and what [Engines] returns.
+// All returns SQLite and the result of [Engines].
 func All() []string { return append([]string{SQLite}, Engines()...) }
 
 // Engines returns the servers that [New] can use here.
@@ -78,8 +78,7 @@ func having(reason func(engine) string) []string {
 	return found
 }
 
-// Database is an empty database of its own for a test. It is safe for concurrent
-// use.
+// Database is an empty database for one test. It is safe for concurrent use.
 type Database struct {
 	engine string
 	dialect
@@ -176,8 +175,8 @@ func (d *Database) Path() string {
 	return ""
 }
 
-// Open returns a handle of its own, with parameters as in [Database.DSN], that is
-// closed when the test has ended.
+// Open returns a new handle with parameters as in [Database.DSN]. It is closed at the end
+// of the test.
 func (d *Database) Open(t testing.TB, params ...string) *sql.DB {
 	t.Helper()
 	return d.OpenVia(t, "", params...)
@@ -191,7 +190,7 @@ func (d *Database) OpenVia(t testing.TB, addr string, params ...string) *sql.DB 
 		t.Fatalf("testdb: %v", err)
 	}
 	t.Cleanup(func() {
-		// A connection whose server was killed is closed as it is.
+		// Ignore the error of a connection to a killed server.
 		if err := db.Close(); err != nil && !errors.Is(err, sqldriver.ErrBadConn) {
 			t.Errorf("testdb: close the handle: %v", err)
 		}

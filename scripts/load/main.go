@@ -6,9 +6,9 @@
 //	go run ./scripts/load -percent 40 -for 30m make test
 //	go run ./scripts/load -percent 40 -for 1m
 //
-// The share is counted in processor time: a load that was kept waiting catches up. It
-// never lasts longer than -for says; the command goes on without it then, and Load
-// exits as the command does. At the end it prints what share it took.
+// The share is counted in processor time: a load that had to wait catches up. The load
+// ends after the time of -for, and the command continues without it. Load returns the
+// exit code of the command. At the end it prints its share of the processor time.
 package main
 
 import (
@@ -45,7 +45,7 @@ func main() {
 	os.Exit(code)
 }
 
-// take starts the load. When ctx has ended, and so the load, it sends what that was.
+// take starts the load. When ctx ends, it stops the load and sends its processor time.
 func take(ctx context.Context, percent int) (report <-chan string) {
 	began, cores := time.Now(), runtime.NumCPU()
 	share := time.Duration(percent * cores)
@@ -70,7 +70,7 @@ func take(ctx context.Context, percent int) (report <-chan string) {
 	return done
 }
 
-// processorTime is what this process has used, without its children.
+// processorTime returns the processor time of this process, without its children.
 func processorTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

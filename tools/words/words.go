@@ -137,7 +137,7 @@ var private = index(
 )
 
 // ingNouns are nouns, not participles, and may end the name of a type.
-var ingNouns = map[string]bool{"finding": true, "setting": true, "string": true, "meeting": true}
+var ingNouns = map[string]bool{"finding": true, "setting": true, "string": true, "meeting": true, "pending": true}
 
 // allowed are names that keep a private word because it means something else there.
 // They are in lower case. An empty name allows the word in all names of the path.

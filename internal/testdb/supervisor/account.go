@@ -9,9 +9,9 @@ import (
 	"strconv"
 )
 
-// Account returns as whom of names a server runs that root starts, since no server
-// wants to be root: the first that the system knows. It is nil, which is the user of
-// this process, if there is none, and if that is not root.
+// Account returns the user for a server that root starts: the first of names that the
+// system has. No server accepts root. Account returns nil, the user of this process, if
+// there is no such user or this process is not root.
 func Account(names []string) *User {
 	if os.Geteuid() != 0 {
 		return nil
@@ -27,12 +27,11 @@ func Account(names []string) *User {
 			return &User{UID: uint32(uid), GID: uint32(gid)}
 		}
 	}
-	return nil // the server says that it does not run as root
+	return nil // the server then reports that it does not run as root
 }
 
-// FreePort returns a port of 127.0.0.1 that nobody listens on. It is outside of the range
-// from which the systems take ports for clients: a server that is started again must
-// find its port free.
+// FreePort returns a free port of 127.0.0.1. The port is outside of the range that the
+// systems use for clients, so that it is still free when a server is started again.
 func FreePort() (int, error) {
 	for range 100 {
 		port := 15000 + rand.IntN(15000)

@@ -26,14 +26,14 @@ type child struct {
 func watch(cmd *exec.Cmd) *child {
 	c := &child{pid: cmd.Process.Pid, dir: cmd.Dir, cmd: cmd, ended: make(chan struct{})}
 	go func() {
-		_ = cmd.Wait() // the state says the same
+		_ = cmd.Wait() // the state has the same information
 		c.status = cmd.ProcessState.String()
 		close(c.ended)
 	}()
 	return c
 }
 
-// poll says whether the process has ended, and how.
+// poll returns whether the process has ended, and its status.
 func (c *child) poll() reply {
 	if !c.hasEnded() {
 		return reply{}
@@ -83,9 +83,9 @@ func (c *child) resume() error {
 	return c.cmd.Process.Signal(syscall.SIGCONT)
 }
 
-// kill ends the process and its descendants; one that has ended is left alone,
-// as its children are strangers by then. Signalling the process group would not
-// do: each Postgres backend is a session of its own.
+// kill ends the process and its descendants. It does nothing if the process has ended,
+// because the ids of its children may then belong to other processes. A signal to the
+// process group is not enough: each Postgres backend has its own session.
 func (c *child) kill() error {
 	if c.hasEnded() {
 		return nil
@@ -97,12 +97,12 @@ func (c *child) kill() error {
 	if err != nil {
 		return err
 	}
-	// Whoever starts the server again must not meet a child of the old one.
+	// A new server must not find a child of the old one.
 	return c.until("end", func(all table) bool { return !all.anyRuns(below) })
 }
 
-// freeze stops the process, so that it has no more children, and returns those
-// below it; none if it has ended meanwhile.
+// freeze stops the process, so that it makes no more children, and returns its
+// descendants. It returns none if the process has ended.
 func (c *child) freeze() ([]int, error) {
 	if c.cmd.Process.Signal(syscall.SIGSTOP) != nil {
 		return nil, nil

@@ -19,8 +19,8 @@ func runs(pid int) bool {
 
 func parentOf(pid int) int { return supervisor.Processes()[pid].Parent }
 
-// in returns the processes whose working directory is dir: the whole tree, also
-// what has lost its parent.
+// in returns the processes with the working directory dir: the whole tree, including
+// orphans.
 func in(dir string) []int {
 	var found []int
 	for pid := range supervisor.Processes() {

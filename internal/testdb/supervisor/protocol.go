@@ -1,6 +1,6 @@
 package supervisor
 
-// operation says what a request asks for.
+// An operation is the kind of a request.
 type operation string
 
 const (

@@ -24,8 +24,8 @@ type server struct {
 // isSupported is false where servers cannot be started.
 const isSupported = true
 
-// serve answers requests until the test process is gone, or a signal says to end,
-// and then cleans up. It returns the exit code.
+// serve answers requests until the test process is gone or a signal arrives. Then it
+// cleans up and returns the exit code.
 func serve() int {
 	s := &server{children: make(map[int]*child)}
 	stop := make(chan os.Signal, 1)
@@ -42,14 +42,15 @@ func serve() int {
 			if !ok {
 				return s.clean()
 			}
-			_ = answers.Encode(s.answer(r)) // fails if nobody is left to read it: end of file comes next
+			_ = answers.Encode(s.answer(r)) // fails if the reader is gone: end of file comes next
 		case <-stop:
 			return s.clean()
 		}
 	}
 }
 
-// receive hands on what comes through the pipe and closes the channel at its end.
+// receive sends the requests from the pipe to the channel, and closes the channel at the
+// end.
 func receive(requests chan<- request) {
 	defer close(requests)
 	for dec := json.NewDecoder(os.Stdin); ; {
@@ -135,7 +136,7 @@ func (s *server) start(c Command) (int, error) {
 	return child.pid, nil
 }
 
-// remove kills what runs in a directory and removes it.
+// remove kills the processes of a directory and removes the directory.
 func (s *server) remove(dir string) error {
 	at := slices.Index(s.dirs, dir)
 	if at < 0 {
@@ -159,9 +160,9 @@ func (s *server) remove(dir string) error {
 	return nil
 }
 
-// removeSharedMemory frees the System V segment that a killed Postgres leaves
-// behind; its number stands in the seventh line of postmaster.pid. The systems
-// allow few of them, macOS 32.
+// removeSharedMemory frees the System V segment that a killed Postgres leaves behind. Its
+// number is in the seventh line of postmaster.pid. The systems allow few segments, macOS
+// 32.
 func removeSharedMemory(dir string) {
 	files, _ := filepath.Glob(filepath.Join(dir, "*", "postmaster.pid"))
 	for _, file := range files {

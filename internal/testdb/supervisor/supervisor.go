@@ -25,15 +25,16 @@ const variable = "SQLLOCK_TEST_SUPERVISOR"
 // ErrUnsupported is returned by [Start] where there are no Unix processes.
 var ErrUnsupported = errors.New("supervisor: servers can be started on Unix only")
 
-// Main makes the process a supervisor, and does not return, if [Start] started it as
-// one. Call it first of all in TestMain: otherwise Start would run the tests anew.
+// Main makes the process a supervisor and does not return, if [Start] started it as a
+// supervisor. Call it first in TestMain. Otherwise the supervisor would run the tests
+// again.
 func Main() {
 	if os.Getenv(variable) != "" {
 		os.Exit(serve())
 	}
 }
 
-// User is whom a command runs as.
+// User is the user that a command runs as.
 type User struct{ UID, GID uint32 }
 
 // Command is a program to start.
@@ -75,7 +76,7 @@ func Start() (*Supervisor, error) {
 		return nil, fmt.Errorf("supervisor: %w", err)
 	}
 	defer theirOut.Close()
-	// Standard error is not inherited: go test waits until nobody has it open.
+	// Do not inherit standard error: go test waits until all processes have closed it.
 	cmd := &exec.Cmd{
 		Path: self, Args: []string{"sqllock-test-supervisor"}, Dir: os.TempDir(),
 		Env:   append(os.Environ(), variable+"=1", "GORACE="+quickExit(os.Getenv("GORACE"))),
@@ -96,7 +97,7 @@ func quickExit(options string) string {
 	return strings.TrimSpace(options + " atexit_sleep_ms=0")
 }
 
-// Close kills what still runs, removes all directories and returns when that is
+// Close kills all running processes and removes all directories. It returns when that is
 // done.
 func (w *Supervisor) Close() error {
 	w.mu.Lock()
@@ -112,9 +113,9 @@ func (w *Supervisor) Close() error {
 // MkdirTemp makes a directory for servers of a user, nil for this process's.
 func (w *Supervisor) MkdirTemp(owner *User) (string, error) { return w.mkdir(owner, "") }
 
-// MkdirMemory is MkdirTemp in memory, where that can be had and TMPDIR does not ask for
-// another place. On a disk a server that is being made delays the flushes of all others,
-// for seconds at times. What ends a server takes nothing from the files in either.
+// MkdirMemory is MkdirTemp in memory, if the system has such a file system and TMPDIR is
+// not set. On a disk, the creation of a server delays the flushes of all others, at times
+// for seconds. The files survive the end of a server in both cases.
 func (w *Supervisor) MkdirMemory(owner *User) (string, error) {
 	if os.Getenv("TMPDIR") == "" && hasMemory(memory) {
 		return w.mkdir(owner, memory)
@@ -124,7 +125,7 @@ func (w *Supervisor) MkdirMemory(owner *User) (string, error) {
 
 const (
 	memory = "/dev/shm"
-	// minMemory is what the servers of some tests take that run at a time.
+	// minMemory is enough for the servers of some concurrent tests.
 	minMemory = 4 << 30
 )
 
@@ -166,7 +167,8 @@ func (w *Supervisor) Resume(pid int) error { return w.on(pid, opResume) }
 // are gone.
 func (w *Supervisor) Kill(pid int) error { return w.on(pid, opKill) }
 
-// Remove kills what was started in a directory of MkdirTemp and removes it.
+// Remove kills the processes that were started in a directory of MkdirTemp, and removes
+// the directory.
 func (w *Supervisor) Remove(dir string) error {
 	_, err := w.call(request{Op: opRemove, Command: Command{Dir: dir}})
 	return err

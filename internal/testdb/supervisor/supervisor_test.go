@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// tree is a program that has a child, and a grandchild in a session of its own,
-// as a Postgres backend is. It ignores what can be ignored.
+// tree is a program with a child, and a grandchild in its own session, like a Postgres
+// backend. It ignores all signals that it can ignore.
 const tree = `trap '' TERM INT HUP QUIT; (setsid sleep 1000 || sleep 1000) & sleep 1000; sleep 1000`
 
 // serverOf starts a tree and returns its directory and process ids.
@@ -85,11 +85,11 @@ func TestServersEndWithTheTestProcess(t *testing.T) {
 
 func TestServerEndsWhenTheSupervisorIsKilled(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		return // a parent's death is not told elsewhere
+		return // other systems do not report the death of a parent
 	}
 	dir, pid := runChild(t, "supervisor killed")
 	eventually(t, "the server is gone", func() bool { return !runs(pid) })
-	killAll(dir) // nobody is left to do it
+	killAll(dir) // no supervisor is left to remove it
 	_ = os.RemoveAll(dir)
 }
 
@@ -262,8 +262,8 @@ func startShell(t *testing.T, w *supervisor.Supervisor, script string) (pid int,
 	return pid, dir
 }
 
-// runChild runs this binary in a role until it has ended, and returns what it
-// started.
+// runChild runs this binary in a role until it has ended. It returns the directory and
+// the process that the role started.
 func runChild(t *testing.T, how string) (dir string, pid int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -19,7 +19,7 @@ func processes() (table, error) {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			continue // ended meanwhile
+			continue // it has ended
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 		if err != nil {
@@ -36,6 +36,6 @@ func processes() (table, error) {
 	return all, nil
 }
 
-// dieWithParent is for the case that the supervisor itself is killed: somebody may
-// mean the test binary by name, and hit both.
+// dieWithParent makes the kernel end the command with the supervisor. Somebody may kill
+// the test binary by name, and so hit both processes.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }

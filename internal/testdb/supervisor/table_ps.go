@@ -27,5 +27,5 @@ func processes() (table, error) {
 	return all, nil
 }
 
-// dieWithParent can be had on Linux only.
+// dieWithParent is possible on Linux only.
 func dieWithParent(*syscall.SysProcAttr) {}
