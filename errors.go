@@ -8,121 +8,121 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// Errors that the methods of this package return, mostly wrapped: test for them
+// Errors that the methods of this package return, mostly wrapped. Test for them
 // with errors.Is.
 var (
-	// ErrHeld says that somebody else holds the name. Returned by TryLock, and by
-	// Lock when its [Wait] or [Tries] are used up; always as a [*HeldError].
+	// ErrHeld says that another caller holds the name. Returned by TryLock, and by Lock
+	// when its [Wait] or [Tries] are used up; always as a [*HeldError].
 	ErrHeld = errors.New("sqllock: held")
 
 	// ErrNotHeld says that the lease was unlocked before. Returned by Unlock.
 	ErrNotHeld = errors.New("sqllock: not held")
 
-	// ErrLost says that the holder could not prove any more that it holds.
-	// Returned by Unlock, Do and TryDo, and by Lock with a context that carries a
-	// lost lease; always as a [*LostError].
+	// ErrLost says that the holder could no longer prove that it holds the name. Returned
+	// by Unlock, Do and TryDo, and by Lock with a context that carries a lost lease;
+	// always as a [*LostError].
 	ErrLost = errors.New("sqllock: lost")
 
-	// ErrFenced says that a lease, or a token, is not the current one any more.
-	// Returned by Guard and InTx, by lockpg.Guard, and by the functions named
-	// Fence. It is the same error as [driver.ErrFenced].
+	// ErrFenced says that a lease, or a token, is no longer the current one. Returned by
+	// Guard and InTx, by lockpg.Guard, and by the functions named Fence. It is the same
+	// error as [driver.ErrFenced].
 	ErrFenced = driver.ErrFenced
 
-	// ErrGuarded says that the name is not free yet, because a transaction that
-	// guards the lease is still open or, on SQLite, because somebody writes. It will
-	// be freed in the background when that has ended. Returned by Unlock, Do and
-	// TryDo.
+	// ErrGuarded says that the name is not free yet, because a transaction that guards the
+	// lease is still open or, on SQLite, because another connection writes. The name is
+	// released in the background when that has ended. Returned by Unlock, Do and TryDo.
 	ErrGuarded = errors.New("sqllock: guarded")
 
-	// ErrCampaigning says that a Campaign, or a Run, of the same Election is under way.
+	// ErrCampaigning says that a Campaign or a Run of the same Election is in progress.
 	// Returned by both, before any SQL.
 	ErrCampaigning = errors.New("sqllock: campaigning already")
 
-	// ErrLeading says that the candidate leads and need not campaign. Returned by
-	// Campaign and Run, before any SQL.
+	// ErrLeading says that the candidate leads already. Returned by Campaign and Run,
+	// before any SQL.
 	ErrLeading = errors.New("sqllock: leading already")
 
 	// ErrNotLeader says that the candidate does not lead. Returned by Resign, Proclaim
 	// and Lease of an Election, before any SQL.
 	ErrNotLeader = errors.New("sqllock: not the leader")
 
-	// ErrNoLeader says that nobody leads. Returned by Leader.
+	// ErrNoLeader says that the name has no leader. Returned by Leader.
 	ErrNoLeader = errors.New("sqllock: no leader")
 
-	// ErrDeadlock says that Lock waited for somebody who, by way of others perhaps,
-	// waits for a lease that the context of this very call carries, and that it was
-	// the last to come. The error names who waits for what. Returned by Lock, RLock
-	// and Do, in the unique mode.
+	// ErrDeadlock says that Lock waited for a holder that itself waits, perhaps through
+	// others, for a lease that the context of this call carries, and that this call was
+	// the last of them to wait. The error names who waits for what. Returned by Lock,
+	// RLock and Do, in unique mode.
 	ErrDeadlock = errors.New("sqllock: deadlock")
 
-	// ErrUpgrade says that the owner holds the name shared and asked for it alone.
-	// Whoever waits for others to give up what he does not give up himself may wait
-	// for ever: unlock first. Returned by Lock, TryLock, Do and TryDo.
+	// ErrUpgrade says that the owner holds the name shared and asked for it exclusively.
+	// To wait for the other readers while being a reader could take for ever: unlock
+	// first. Returned by Lock, TryLock, Do and TryDo.
 	ErrUpgrade = errors.New("sqllock: no upgrade")
 
-	// ErrTooOld says that a transaction's snapshot is older than the name's first
-	// use: it cannot see what it would have to lock. A new transaction can. Returned
-	// by LockTx and its kin in the mode for update, in transactions that are
-	// REPEATABLE READ or SERIALIZABLE.
+	// ErrTooOld says that a transaction's snapshot is older than the first use of the
+	// name, so that it cannot see the row to lock. A new transaction can. Returned by
+	// LockTx, RLockTx, TryLockTx and TryRLockTx in for-update mode, in transactions that
+	// are REPEATABLE READ or SERIALIZABLE.
 	ErrTooOld = errors.New("sqllock: the transaction is too old")
 
 	// ErrUnlocked is the cause of a lease's context after Unlock.
 	ErrUnlocked = errors.New("sqllock: unlocked")
 
-	// ErrClosed says that the Locker is closed. Returned by all methods that
-	// would start something, and the cause of the contexts of leases that are
-	// held while Close is called.
+	// ErrClosed says that the Locker is closed. Returned by all methods that would start
+	// something. It is also the cause of the contexts of leases that are held while Close
+	// is called.
 	ErrClosed = errors.New("sqllock: closed")
 
 	// ErrInvalidName says that a name is not 1 to 255 bytes of valid UTF-8
 	// without NUL. Returned before any SQL.
 	ErrInvalidName = driver.ErrInvalidName
 
-	// ErrInvalidOwner says that the owner given to [WithOwner] is not 1 to 255
-	// bytes of valid UTF-8 without NUL. Returned by Lock and its kin before any
-	// SQL.
+	// ErrInvalidOwner says that the owner given to [WithOwner] is not 1 to 255 bytes of
+	// valid UTF-8 without NUL. Returned by the methods that lock, before any SQL.
 	ErrInvalidOwner = errors.New("sqllock: invalid owner")
 
-	// ErrInvalidSequencer says that a text is not one that [Sequencer.String] writes, or
-	// that there can be no such sequencer. Returned by ParseSequencer, and by
+	// ErrInvalidSequencer says that a text is not in the format of [Sequencer.String], or
+	// that such a sequencer cannot exist. Returned by ParseSequencer, and by
 	// CheckSequencer and Check before any SQL.
 	ErrInvalidSequencer = errors.New("sqllock: invalid sequencer")
 
-	// ErrInvalidOption says that an option, or a database handle, is out of
-	// bounds or does not apply to the call. Returned before any SQL, and by a
-	// constructor whose handle belongs to another database product.
+	// ErrInvalidOption says that an option, or a database handle, is out of bounds or does
+	// not apply to the call. Returned before any SQL, and by a constructor whose handle
+	// belongs to another database product.
 	ErrInvalidOption = driver.ErrInvalidOption
 
 	// ErrSchema says that the tables are missing, older than this library needs,
 	// or newer than it can work with. Returned by constructors.
 	ErrSchema = driver.ErrSchema
 
-	// ErrUnsupported says that the server cannot keep what the mode promises: it
-	// is read-only, in recovery, or does not flush. Returned by constructors.
+	// ErrUnsupported says that the server cannot give the guarantees of the mode: it is
+	// read-only, in recovery, or does not flush. Returned by constructors. Also returned
+	// by Guard for a shared lease, and by LockTx in a mode that has no locks in
+	// transactions.
 	ErrUnsupported = driver.ErrUnsupported
 
-	// ErrPoolExhausted says that the pool had no connection to give in time.
-	// Returned, wrapped, by calls that needed one. In LockTx roll the transaction
-	// back, so that its connection is free, and begin a new one.
+	// ErrPoolExhausted says that the pool had no free connection in time. Returned,
+	// wrapped, by calls that needed one. After it, a transaction with LockTx must be
+	// rolled back, so that its connection is free; then begin a new one.
 	ErrPoolExhausted = driver.ErrNoConnection
 
-	// ErrTooManyLocks says that the server's table of locks, which it shares with
-	// the application's statements, is full, or as full as one Locker may make it.
-	// Returned in the mode advisory.
+	// ErrTooManyLocks says that the server's lock table, which it shares with the
+	// statements of the application, is full, or as full as one Locker may make it.
+	// Returned in advisory mode.
 	ErrTooManyLocks = driver.ErrTooManyLocks
 )
 
-// HeldError says who holds a name. It is an [ErrHeld]. Fields other than Name
-// are zero where they are not known: the holder may have gone again, or the
-// name may be kept for a reason other than a holder.
+// HeldError says who holds a name. It is an [ErrHeld]. Fields other than Name are zero if
+// they are not known: the holder may have unlocked meanwhile, or the name may be kept for
+// another reason than a holder.
 type HeldError struct {
 	Name  string
 	Owner string
 	Label string    // of the holder's Locker
 	Since time.Time // on the clock of the database
-	Until time.Time // when the lease expires unless it is renewed; same clock; zero if a session keeps it
+	Until time.Time // when the lease expires unless it is renewed; same clock; zero in the modes for update and advisory
 
-	Shared bool // it is held by one or more who share it
+	Shared bool // one or more readers hold it
 }
 
 // Error implements error.
@@ -183,29 +183,29 @@ func (e *LostError) Is(target error) bool { return target == ErrLost }
 // Unwrap returns Err.
 func (e *LostError) Unwrap() error { return e.Err }
 
-// Reason tells why a lease was lost.
+// Reason says why a lease was lost.
 type Reason uint8
 
 // The reasons of a loss.
 const (
-	// LostDeadline: no renewal was tried in time, because the process was paused
-	// or starved.
+	// LostDeadline: no renewal was sent in time, because the process was paused or
+	// starved.
 	LostDeadline Reason = iota + 1
-	// LostUnreachable: the database did not answer the renewals in time.
+	// LostUnreachable: the database did not reply to the renewals in time.
 	LostUnreachable
 	// LostPoolExhausted: the renewals got no connection from the pool in time.
 	LostPoolExhausted
-	// LostTaken: the database says that the lease is over: it had expired there,
-	// its row was changed by hand, or somebody of the same identity has resumed the
-	// term of an [Election].
+	// LostTaken: the database says that the lease is over. It had expired there, its row
+	// was changed by hand, or a candidate with the same identity has taken over the term
+	// of an [Election].
 	LostTaken
-	// LostLate: the reply to the request came after the lease's own deadline.
+	// LostLate: the reply to the request came after the deadline of the lease.
 	LostLate
-	// LostRevoked: somebody has ended the lease with ForceUnlock.
+	// LostRevoked: the lease was ended with ForceUnlock.
 	LostRevoked
-	// LostSession: the session of the database that kept the lock has ended: the
-	// server ended it, or the connection broke. The server may have let the name go
-	// before this was known.
+	// LostSession: the session of the database that kept the lock has ended, because the
+	// server ended it or the connection broke. The name may have been free before this was
+	// known.
 	LostSession
 	// LostMaxHold: the time that the holder has set with MaxHold is over.
 	LostMaxHold

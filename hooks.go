@@ -10,25 +10,25 @@ import (
 	"time"
 )
 
-// Hooks are called after something has happened to a lease, one at a time, in
-// the order of the events, on a goroutine of the Locker. A hook that blocks
-// delays later hooks and log messages, never a renewal; while it blocks, events
-// beyond 16,384 are dropped, counted, and the count is logged. A hook
-// that panics is logged. Hooks that are nil cost nothing.
+// Hooks are called after an event of a lease, one at a time, in the order of the events,
+// on a goroutine of the Locker. A hook that blocks delays later hooks and log messages,
+// never a renewal. While it blocks, at most 16,384 events wait; further events are
+// dropped, counted, and the count is logged. A hook that panics is logged. Hooks that are
+// nil cost nothing.
 type Hooks struct {
 	Acquired  func(AcquiredEvent)  // a name was granted; not called for re-entries
 	Jeopardy  func(JeopardyEvent)  // a renewal failed and is retried until the deadline
-	Lost      func(LostEvent)      // the holder cannot prove any more that it holds
+	Lost      func(LostEvent)      // the holder can no longer prove that it holds the name
 	Unlocked  func(UnlockedEvent)  // the last holder of a lease unlocked it
 	ClockJump func(ClockJumpEvent) // the database's clock was set
-	Crashed   func(CrashedEvent)   // a lease of anybody's had expired and was ended by this Locker
+	Crashed   func(CrashedEvent)   // the lease of any holder had expired and was ended by this Locker
 }
 
 func (h *Hooks) empty() bool {
 	return h.Acquired == nil && h.Jeopardy == nil && h.Lost == nil && h.Unlocked == nil && h.ClockJump == nil && h.Crashed == nil
 }
 
-// LeaseInfo tells which lease an event is about.
+// LeaseInfo says which lease an event is about.
 type LeaseInfo struct {
 	Name   string
 	Owner  string
@@ -37,49 +37,48 @@ type LeaseInfo struct {
 	TTL    time.Duration
 }
 
-// AcquiredEvent tells of a grant.
+// AcquiredEvent reports a grant.
 type AcquiredEvent struct {
 	LeaseInfo
 	Waited   time.Duration // from the call to the grant
-	Attempts int           // how often the database was asked
+	Attempts int           // requests sent
 }
 
-// JeopardyEvent tells of a renewal that failed. It comes once for a lease, until
-// a renewal succeeds again.
+// JeopardyEvent reports a renewal that failed. It comes once for a lease, until a renewal
+// succeeds again.
 type JeopardyEvent struct {
 	LeaseInfo
 	Err       error
 	Remaining time.Duration // until the lease is lost
 }
 
-// LostEvent tells of a loss.
+// LostEvent reports a loss.
 type LostEvent struct {
 	LeaseInfo
 	Err  *LostError
 	Held time.Duration // from the grant to the loss
 }
 
-// UnlockedEvent tells of an Unlock that freed the name.
+// UnlockedEvent reports an Unlock that released the name.
 type UnlockedEvent struct {
 	LeaseInfo
 	Err  error // what Unlock returned
 	Held time.Duration
 }
 
-// ClockJumpEvent tells that the clock of the database moved against the clock of
-// this machine, which is never set, between two renewals. While a lease was
-// held, a jump forward may have let it expire early, a jump backward keeps the
-// names of crashed holders for longer.
+// ClockJumpEvent reports that the clock of the database has jumped between two renewals,
+// compared with the monotonic clock of this machine. While a lease was held, a jump
+// forward may have let it expire early. A jump backward keeps the names of crashed holders
+// for longer.
 type ClockJumpEvent struct {
 	Jump time.Duration // at least this far; positive is forward
 }
 
-// CrashedEvent tells that a holder, of whatever Locker, had neither unlocked nor
-// renewed its lease until that expired. All Lockers on the same tables together
-// hear of it once: the one that acquires the name next, or the one whose reaper
-// finds it first. Nobody does if that one crashes in this very moment, or gets no
-// reply from the database; and a server that crashes just then may tell it again.
-// Times are on the clock of the database.
+// CrashedEvent reports that a holder, of any Locker, neither unlocked nor renewed its
+// lease until the lease expired. Of all Lockers on the same tables one reports it: the one
+// that acquires the name next, or whose reaper finds it first. No Locker reports it if
+// that one crashes at this moment, or gets no reply from the database; and if the server
+// crashes then, it may be reported twice. Times are on the clock of the database.
 type CrashedEvent struct {
 	Name    string
 	Owner   string
@@ -92,7 +91,7 @@ type CrashedEvent struct {
 // maxEvents is how many events wait for a slow hook before some are dropped.
 const maxEvents = 16384
 
-// events runs hooks and log handlers on a goroutine of its own.
+// events runs hooks and log handlers on its own goroutine.
 type events struct {
 	hooks   Hooks
 	logger  *slog.Logger
@@ -106,8 +105,7 @@ type events struct {
 	once    sync.Once
 }
 
-// newEvents starts the goroutine, which close ends. A logger that is nil is a
-// defaultLog.
+// newEvents starts the goroutine, which close ends. A nil logger means defaultLog.
 func newEvents(logger *slog.Logger, hooks Hooks) *events {
 	e := &events{
 		hooks:   hooks,
@@ -153,7 +151,7 @@ func (e *events) call(f func()) {
 	f()
 }
 
-// logPanic survives that it was the log handler that panicked.
+// logPanic also works if it was the log handler that panicked.
 func (e *events) logPanic(p any) {
 	defer func() { _ = recover() }()
 	e.logger.Error("sqllock: a hook or log handler panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -167,9 +165,9 @@ func (e *events) emit(f func()) {
 	}
 }
 
-// close lets the waiting events out and ends the goroutine. If a hook or handler still
-// runs when ctx has ended it leaves it behind, with what waits for it, and says so. Events
-// after close are dropped.
+// close delivers the waiting events and ends the goroutine. If a hook or handler still
+// runs when ctx has ended, close leaves it behind with the events that wait for it, and
+// returns an error. Events after close are dropped.
 func (e *events) close(ctx context.Context) error {
 	e.once.Do(func() { close(e.stop) })
 	select {
@@ -177,7 +175,7 @@ func (e *events) close(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
-	for !e.busy.Load() { // then the goroutine has yet to find out that it is over
+	for !e.busy.Load() { // the goroutine has yet to see that it is stopped
 		select {
 		case <-e.done:
 			return nil
@@ -187,7 +185,7 @@ func (e *events) close(ctx context.Context) error {
 	return fmt.Errorf("sqllock: close: a hook or log handler is still running: %w", context.Cause(ctx))
 }
 
-// note logs what belongs to no lease.
+// note logs a message that belongs to no lease.
 func (e *events) note(level slog.Level, msg string, args ...any) {
 	e.emit(func() { e.logger.Log(context.Background(), level, msg, args...) })
 }
@@ -230,8 +228,7 @@ func tell[E any](e *events, hook func(E), ev E, level slog.Level, msg string, ar
 	})
 }
 
-// defaultLog passes what should not stay unknown on to slog.Default, to the one that is
-// set when it is told.
+// defaultLog passes warnings and errors on to slog.Default, as it is set at that time.
 type defaultLog struct{}
 
 var _ slog.Handler = defaultLog{}

@@ -11,21 +11,21 @@ import (
 
 // Lease is one successful acquisition. It is safe for concurrent use.
 //
-// A lease is not a mutex: it ends by itself when its holder cannot renew it.
-// Work under it must watch Context, and a write that must never come from a
-// former holder must carry Token to where it can be compared.
+// A lease is not a mutex: it ends by itself when its holder cannot renew it. Work under a
+// lease must watch [Lease.Context]. A write that a former holder must never make has to
+// carry [Lease.Token] to where tokens are compared.
 //
-// A nil *Lease, and the zero Lease, are held by nobody: Unlock, Guard and InTx return
-// [ErrNotHeld], Context and Bind return contexts that have ended with that cause, and
-// the other methods return zero values.
+// No caller holds a nil *Lease or the zero Lease: Unlock, Guard and InTx return
+// [ErrNotHeld], Context and Bind return contexts that have ended with that cause, and the
+// other methods return zero values.
 type Lease struct {
 	term     *term
 	ctx      *leaseContext
 	unlocked atomic.Bool
 }
 
-// newLease makes a handle on h whose context carries the values of ctx. The
-// caller holds h.mu or is alone.
+// newLease makes a lease of term t whose context carries the values of ctx. The caller
+// holds t.mu or is the only one that knows t.
 func newLease(ctx context.Context, t *term) *Lease {
 	l := &Lease{term: t}
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -33,17 +33,17 @@ func newLease(ctx context.Context, t *term) *Lease {
 	return l
 }
 
-// none reports that no Locker has made the lease.
+// isZero reports whether the lease is nil or zero.
 func (l *Lease) isZero() bool { return l == nil || l.term == nil }
 
-// notHeld is the context of a lease that no Locker has made.
+// notHeld is the context of a nil or zero lease.
 var notHeld = func() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(ErrNotHeld)
 	return ctx
 }()
 
-// Name returns what is locked.
+// Name returns the locked name.
 func (l *Lease) Name() string {
 	if l.isZero() {
 		return ""
@@ -51,10 +51,10 @@ func (l *Lease) Name() string {
 	return l.term.name
 }
 
-// Token returns the fencing token: the version of the row. It is positive, less
-// than 2^53, the same for all leases of one term, and higher in every later term
-// of the name. That of a shared lease is higher than those of all exclusive terms
-// before it, and lower than those of all after it.
+// Token returns the fencing token: the version of the row. It is positive and less than
+// 2^53. All leases of one term have the same token, and every later term of the name has a
+// higher one. The token of a shared lease is higher than those of all exclusive terms
+// before it, and lower than those of all exclusive terms after it.
 func (l *Lease) Token() int64 {
 	if l.isZero() {
 		return 0
@@ -62,7 +62,7 @@ func (l *Lease) Token() int64 {
 	return l.term.token
 }
 
-// Owner returns who holds: the id given to [WithOwner], or a random id of this
+// Owner returns the owner: the id given to [WithOwner], or a random id of this
 // acquisition.
 func (l *Lease) Owner() string {
 	if l.isZero() {
@@ -71,38 +71,36 @@ func (l *Lease) Owner() string {
 	return l.term.owner
 }
 
-// Shared reports whether others may hold the name at the same time: whether the
-// lease was acquired by RLock or TryRLock.
+// Shared reports whether the lease is shared, so that others may hold the name at the same
+// time.
 func (l *Lease) Shared() bool { return !l.isZero() && l.term.shared }
 
-// Remaining returns how long the holder may still believe that it holds, unless
-// the lease is renewed: not more than the TTL. 0 says that holding cannot be
-// proved: the lease is lost or was unlocked. It reads a clock and does not block.
+// Remaining returns for how long the lease is valid unless it is renewed, at most its TTL.
+// It returns 0 if the lease was lost or unlocked. It reads a clock and does not block.
 func (l *Lease) Remaining() time.Duration {
 	if l.isZero() {
 		return 0
 	}
 	l.term.expire()
-	if l.unlocked.Load() { // while other leases of the term may live on
+	if l.unlocked.Load() { // other leases of the term may still be held
 		return 0
 	}
 	left := l.term.remaining()
-	if left <= 0 { // what was said once stays true
+	if left <= 0 { // an answer of 0 is final
 		l.term.expire()
 		return 0
 	}
 	return left
 }
 
-// Context returns a context that ends with the lease: with cause [*LostError]
-// when the lease is lost, [ErrUnlocked] when it is unlocked, and [ErrClosed] when
-// the Locker is being closed. It carries the values of the context that was
-// passed to Lock but not its cancellation or deadline. Lock with this context,
-// or one derived from it, re-enters the lease.
+// Context returns a context that ends with the lease: with cause [*LostError] when the
+// lease is lost, [ErrUnlocked] when it is unlocked, and [ErrClosed] when the Locker is
+// being closed. It carries the values of the context that was passed to Lock, but not its
+// cancellation or deadline. A Lock with this context, or with one derived from it,
+// re-enters the lease.
 //
-// Its Err reads the clock: in a process that was paused, the first call after
-// the pause tells of the loss. Contexts derived from it, and Done, hear of it
-// within 100 ms.
+// Its Err method reads the clock: after a pause of the process, the first call reports the
+// loss. Its Done channel, and contexts derived from it, follow within 100 ms.
 func (l *Lease) Context() context.Context {
 	if l.isZero() {
 		return notHeld
@@ -110,10 +108,10 @@ func (l *Lease) Context() context.Context {
 	return l.ctx
 }
 
-// Bind returns a context that ends with ctx or with the lease, whichever is
-// first, and carries the values of ctx, and the lease. The caller must call the
-// CancelFunc when done with it. If ctx is nil, the context that Bind returns has ended,
-// with a cause that is [ErrInvalidOption].
+// Bind returns a context that ends with ctx or with the lease, whichever is first. It
+// carries the values of ctx and the lease. You must call the CancelFunc when you are done
+// with it. If ctx is nil, the context that Bind returns has ended, with a cause that is
+// [ErrInvalidOption].
 func (l *Lease) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
 	err := driver.CheckContext(ctx)
 	if err != nil {
@@ -135,24 +133,25 @@ func (l *Lease) Bind(ctx context.Context) (context.Context, context.CancelFunc) 
 	}
 }
 
-// Unlock gives the lease back. When all leases of the term are unlocked, the
-// name is freed and the next waiter is let in. Unlock cancels the lease's
-// context first.
+// Unlock gives the lease back. It first cancels the lease's context. When all leases of
+// the term are unlocked, Unlock releases the name and the next waiter gets it.
 //
-// Unlock waits for the database until the deadline of ctx, and no longer than two
-// statements may take, see [UniqueOptions].StatementTimeout. With a ctx that has ended
-// already it waits for one statement, so that "defer lease.Unlock(ctx)" frees the name. That ctx
-// is cancelled meanwhile changes nothing. It returns
+// Unlock waits for the database until the deadline of ctx, and at most for the time of two
+// statements, see [UniqueOptions].StatementTimeout. If ctx has ended already, it waits for
+// the time of one statement, so that "defer lease.Unlock(ctx)" releases the name.
+// Cancelling ctx meanwhile has no effect. Unlock returns
+//
 //   - nil if the lease was held until now;
 //   - [ErrNotHeld] if this lease was unlocked before;
 //   - a [*LostError] if it was lost before;
-//   - [ErrGuarded] if a transaction that guards the lease is still open: nobody gets
-//     the name before it ends, soon after which it is freed in the background;
-//   - another error, wrapped, if the database could not be asked, or has not answered in
-//     time: the name is then freed in the background, at latest by the expiry of the
-//     lease; if the Locker was closed, by the expiry alone. It is also
-//     [context.DeadlineExceeded] if there was no answer;
-//   - [ErrInvalidOption] besides, if ctx is nil: that stands for one that has ended.
+//   - [ErrGuarded] if a transaction that guards the lease is still open. No other caller
+//     gets the name before the   transaction ends; soon after that the name is released in
+//     the background;
+//   - another error, wrapped, if the database could not be reached or has not replied in
+//     time. The name is then released   in the background, and at the latest when the
+//     lease expires. After Close only the expiry releases it. The error is   also
+//     [context.DeadlineExceeded] if there was no reply;
+//   - also [ErrInvalidOption] if ctx is nil, which counts as a context that has ended.
 func (l *Lease) Unlock(ctx context.Context) error {
 	if l.isZero() {
 		return ErrNotHeld
@@ -166,9 +165,9 @@ type leaseKey struct {
 	name   string
 }
 
-// leaseContext ends with its lease, and asks its clock whenever somebody asks it.
+// leaseContext ends with its lease. It checks the clock whenever it is asked.
 type leaseContext struct {
-	context.Context // ends with what the lease was bound to, if anything
+	context.Context // ends with the context that the lease was bound to, if any
 	cancel          context.CancelCauseFunc
 	lease           *Lease
 }
@@ -206,9 +205,9 @@ func (c *leaseContext) Value(key any) any {
 	if k, ok := key.(leaseKey); ok {
 		if t := c.lease.term; k.locker == t.locker && k.name == t.name && !c.lease.unlocked.Load() {
 			return c.lease
-		} // else it may have been a re-entry, and the outer lease be held
+		} // else the lease may have been a re-entry, and the outer lease may still be held
 	} else {
-		c.check() // context.Cause comes this way, and must not miss a loss either
+		c.check() // context.Cause calls Value, and must not miss a loss
 	}
 	return c.Context.Value(key)
 }

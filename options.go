@@ -27,76 +27,75 @@ const (
 	maxStatementTimeout = 5 * time.Second
 	maxValue            = 64 << 10
 
-	// forever stands for any longer time: it can be doubled, and added to the clock.
+	// forever replaces any longer time. It can be doubled, and added to the clock.
 	forever = never / 4
 )
 
-// UniqueOptions are the options of [NewUnique]. The zero value of each field
-// means its default.
+// UniqueOptions are the options of [NewUnique]. The zero value of each field means its
+// default.
 //
-// The table prefix and, on Postgres, the schema are options of the database,
-// because migrations need them too: lockpg.TablePrefix, lockpg.Schema and their
-// kin.
+// The table prefix and, on Postgres, the schema are options of the database, because
+// migrations need them too: see lockpg.TablePrefix, lockpg.Schema, lockmysql.TablePrefix
+// and locksqlite.TablePrefix.
 type UniqueOptions struct {
-	// TTL is for how long the database keeps a name for a holder that it does not
-	// hear of; from 100 ms to 24 h, default 30 s. Leases are renewed every third
-	// of it. [TTL] overrides it for one call.
+	// TTL is for how long the database keeps a name for a holder that does not renew its
+	// lease; from 100 ms to 24 h, default 30 s. Leases are renewed every third of the TTL.
+	// The option [TTL] overrides it for one call.
 	TTL time.Duration
 
-	// Label says to people who holds a lock: at most 255 bytes of UTF-8. The
-	// default is "host/program/pid". It decides nothing.
+	// Label tells people who holds a lock; at most 255 bytes of UTF-8, default
+	// "host/program/pid". It has no other effect.
 	Label string
 
-	// RetryMin and RetryMax bound the pause between two attempts of a waiter that does
-	// not stand in line (see Barging and [Tries]), or whose request has failed. The
-	// pause starts at RetryMin, default 10 ms, doubles up to RetryMax, default
-	// 500 ms, and is spread at random over its upper half. A waiter looks again
-	// when the holder's lease expires, even if its pause is not over.
+	// RetryMin and RetryMax bound the pause between two requests of a waiter that has no
+	// claim in the database (see Barging and [Tries]) or whose request has failed. The
+	// pause starts at RetryMin, default 10 ms, doubles up to RetryMax, default 500 ms, and
+	// is spread at random over its upper half. A waiter also sends a request when the
+	// holder's lease expires.
 	//
-	// While waiters stand in line and the database does not tell whose turn it is, the
-	// Locker looks at all of their names with one statement: RetryMin/2 after it has
-	// seen a change, or somebody has come, then with pauses that double up to RetryMax.
+	// While waiters have claims and the database does not push, the Locker polls all of
+	// their names with one statement: RetryMin/2 after it has seen a change or a new
+	// waiter, and then with pauses that double up to RetryMax.
 	RetryMin, RetryMax time.Duration
 
-	// StatementTimeout bounds every single statement; at least 10 ms. The default
-	// is a third of the lease's TTL, and 5 s at most.
+	// StatementTimeout bounds each statement; at least 10 ms. The default is a third of
+	// the lease's TTL, and at most 5 s.
 	StatementTimeout time.Duration
 
-	// Logger gets what should not stay unknown: leases in jeopardy and lost,
-	// clock jumps, doubts about the database or the pool; at info level crashed
-	// holders, and at debug level who acquires and unlocks what. The default is what
-	// [slog.Default] returns at the time, for messages at level warn and above only;
-	// slog.New(slog.DiscardHandler) silences them. A handler that blocks delays nothing
-	// but further messages and hooks.
+	// Logger gets warnings and errors: leases in jeopardy and lost leases, clock jumps,
+	// and problems of the database or the pool. At level info it gets crashed holders, at
+	// level debug each grant and each Unlock. By default, messages of level warn and above
+	// go to the current [slog.Default]; slog.New(slog.DiscardHandler) silences them. A
+	// handler that blocks delays only further messages and hooks.
 	Logger *slog.Logger
 
 	// Hooks are called when something happens to a lease. The default is none.
 	Hooks *Hooks
 
-	// Reaper says how the table is cleaned up. By default it is, in the
+	// Reaper says how the table is cleaned up. By default it is cleaned up in the
 	// background.
 	Reaper *ReaperOptions
 
 	// MaxBatch is how many requests one statement carries at most; from 1 to 10,000,
-	// default 512. Requests that come while a statement of their kind is under way
-	// leave together as soon as it is back.
+	// default 512. Requests that arrive while a statement of their kind is in flight are
+	// sent together when it is back.
 	MaxBatch int
 
-	// MaxInFlight is how many statements of a kind are under way at most, so for how
-	// many connections of the pool the grants and the releases may compete each;
-	// default 4. The second leaves when the first has taken 20 ms: one that waits for
-	// a row holds up nobody else for longer, while a database that is near gets
-	// fewer and larger statements, which is faster.
+	// MaxInFlight is how many statements of one kind are in flight at most; default 4.
+	// Grants and releases each use up to so many connections of the pool. The Locker sends
+	// a second statement when the first has taken 20 ms. So a statement that waits for a
+	// row delays others by at most that time, and a near database gets fewer and larger
+	// statements, which is faster.
 	MaxInFlight int
 
-	// Barging lets waiters take a name in whatever order they come to ask for it,
-	// with pauses from RetryMin to RetryMax, instead of standing in line in the
-	// database: there is more throughput where many fight for one name, and no order.
-	// A waiter that barges gets in the way of nobody who stands in line.
+	// Barging lets waiters acquire a name in any order, with pauses from RetryMin to
+	// RetryMax, without a claim in the database. The throughput is higher where many
+	// callers want one name, but there is no order. A barging waiter never takes a name
+	// before a waiter that has a claim.
 	Barging bool
 }
 
-// config is what a Locker of any mode is configured with, defaults applied.
+// config is the configuration of a Locker of any mode, with defaults applied.
 type config struct {
 	ttl              time.Duration
 	label            string
@@ -107,8 +106,8 @@ type config struct {
 	hooks            Hooks
 	reaper           ReaperOptions
 
-	batch       int // requests in a statement, at most
-	maxInFlight int // statements of one kind under way, at most
+	batch       int // the most requests in one statement
+	maxInFlight int // the most statements of one kind in flight
 	barging     bool
 
 	maxHold time.Duration // by default; 0: no bound
@@ -165,7 +164,7 @@ func (c *config) validate() error {
 	return nil
 }
 
-// timeout is how long one statement for a lease of the given TTL may take.
+// timeout returns how long one statement for a lease of the given TTL may take.
 func (c *config) timeout(ttl time.Duration) time.Duration {
 	if c.statementTimeout != 0 {
 		return c.statementTimeout
@@ -186,7 +185,7 @@ func defaultLabel() string {
 		host = "unknown"
 	}
 	label := fmt.Sprintf("%s/%s/%d", host, filepath.Base(os.Args[0]), os.Getpid())
-	if driver.CheckText(label) != nil { // a program may be named anything
+	if driver.CheckText(label) != nil { // a program can have any name
 		label = fmt.Sprintf("%d", os.Getpid())
 	}
 	return label
@@ -199,7 +198,7 @@ func orDefault(d, def time.Duration) time.Duration {
 	return d
 }
 
-// LockOption is an option of one call of Lock, TryLock, Do or TryDo.
+// LockOption is an option of one call of Lock, RLock, TryLock, TryRLock, Do or TryDo.
 type LockOption func(*lockOptions)
 
 type lockOptions struct {
@@ -217,57 +216,56 @@ type lockOptions struct {
 	value      []byte
 }
 
-// TTL overrides the Locker's TTL for one lease; from 100 ms to 24 h. It does not
-// apply to the modes that keep locks in sessions, whose TTL is one per Locker. A
-// call that
-// re-enters a lease leaves that lease as it is, whatever its options.
+// TTL overrides the Locker's TTL for one lease; from 100 ms to 24 h. It does not apply to
+// the modes for update and advisory, which have one TTL per Locker. A call that re-enters
+// a lease does not change that lease, whatever its options.
 func TTL(d time.Duration) LockOption {
 	return func(o *lockOptions) { o.ttl = d }
 }
 
-// Wait bounds how long Lock waits while somebody else holds the name, or the
-// database cannot be reached. When it is over, Lock returns an [ErrHeld], or the
-// last error of the database. Wait must be positive; the default is to wait
-// until the context ends. It does not apply to TryLock.
+// Wait bounds how long Lock waits while another caller holds the name or the database
+// cannot be reached. After that time Lock returns an [ErrHeld], or the last error of the
+// database. Wait must be positive; the default is to wait until the context ends. It does
+// not apply to TryLock.
 func Wait(d time.Duration) LockOption {
 	return func(o *lockOptions) { o.wait, o.hasWait = d, true }
 }
 
-// Tries bounds how often Lock asks the database. When n attempts have not got
-// the name, Lock returns an [ErrHeld], or the last error of the database. Tries
-// must be positive; the default is no bound. While this process holds the name
-// itself no attempts are made, and none are counted. Who counts its tries does not
-// stand in line: it asks with pauses, and does not get the name while others wait for
-// it in line. It does not apply to TryLock.
+// Tries bounds how many requests Lock sends. If n requests have not acquired the name,
+// Lock returns an [ErrHeld], or the last error of the database. Tries must be positive;
+// the default is no bound. While this Locker holds the name itself, it sends no requests
+// and counts none. A waiter with Tries has no claim in the database: it sends requests
+// with pauses, and does not get the name while other waiters have claims. Tries does not
+// apply to TryLock.
 func Tries(n int) LockOption {
 	return func(o *lockOptions) { o.tries, o.hasTries = n, true }
 }
 
-// MinHold keeps the name from others for this time from the grant on, even if it
-// is unlocked or lost before: of a job that takes a moment, started at the same
-// time on hosts whose clocks differ a little, only the first runs. At most 24 h,
-// default 0: a name is free when it is unlocked. The lease itself ends with Unlock.
+// MinHold keeps the name from other callers for this time from the grant on, even if the
+// lease is unlocked or lost before. If hosts whose clocks differ a little start the same
+// short job, only the first one runs it. At most 24 h, default 0: a name is free when it
+// is unlocked. The lease itself ends with Unlock.
 func MinHold(d time.Duration) LockOption {
 	return func(o *lockOptions) { o.minHold = d }
 }
 
-// MaxHold ends the lease this time after the grant at the latest: it is not
-// renewed beyond, and the holder is told as of any loss, with reason
-// [LostMaxHold]. At least 100 ms; the default is no bound.
+// MaxHold ends the lease this time after the grant at the latest. The lease is not renewed
+// beyond that, and the holder learns of it as of any loss, with reason [LostMaxHold]. At
+// least 100 ms; the default is no bound.
 func MaxHold(d time.Duration) LockOption {
 	return func(o *lockOptions) { o.maxHold, o.hasMaxHold = min(d, forever), true }
 }
 
-// LockDelay makes the database keep the name for this much longer than the holder
-// trusts it, so that what a lost holder had under way can arrive before the next
-// one starts. After an Unlock of a lease that was held the name is free at once.
-// At most 24 h, default 0.
+// LockDelay makes the database keep the name for this much longer than the holder trusts
+// its lease. Writes of a holder that has lost its lease can then arrive before the next
+// holder starts. After an Unlock of a held lease the name is free at once. At most 24 h,
+// default 0.
 func LockDelay(d time.Duration) LockOption {
 	return func(o *lockOptions) { o.lockDelay = d }
 }
 
-// Value is what the holder has to say to whoever inspects the name: at most 64
-// KiB, which are copied. It is kept while the name is held. The default is none.
+// Value is a text of the holder that [Locker.Inspect] returns; at most 64 KiB, which are
+// copied. It is kept while the name is held. The default is none.
 func Value(b []byte) LockOption {
 	b = bytes.Clone(b)
 	return func(o *lockOptions) { o.value = b }
@@ -307,8 +305,7 @@ func (l *Locker) lockOptions(opts []LockOption, shared bool) (lockOptions, error
 	return o, nil
 }
 
-// with returns o with options applied. Without any this is not called: o would be
-// allocated.
+// with returns o with opts applied. Call it only if there are options: it allocates o.
 func (o lockOptions) with(opts []LockOption) lockOptions {
 	for _, opt := range opts {
 		opt(&o)
@@ -339,7 +336,7 @@ func (o *lockOptions) validateTerm() error {
 	return nil
 }
 
-// trusted is how long the holder believes in a grant.
+// trustedTTL returns for how long the holder trusts a grant.
 func (o *lockOptions) trustedTTL() time.Duration {
 	if o.hasMaxHold {
 		return min(o.ttl, o.maxHold)
@@ -347,7 +344,7 @@ func (o *lockOptions) trustedTTL() time.Duration {
 	return o.ttl
 }
 
-// kept is how long the database keeps the name after a grant.
+// rowTTL returns for how long the database keeps the name after a grant.
 func (o *lockOptions) rowTTL() time.Duration {
 	return max(o.trustedTTL(), o.minHold) + o.lockDelay
 }

@@ -1,22 +1,26 @@
 // Package sqllock takes locks in the SQL database that an application already
-// runs: Postgres, MySQL or MariaDB, or an embedded SQLite.
+// uses: Postgres, MySQL or MariaDB, or an embedded SQLite.
 //
-// A [Locker] locks names in one mode on one database. [NewUnique] makes one of
-// the unique mode: each lock is a lease, a row with an owner and an expiry which
-// the Locker renews while the lock is held. [NewForUpdate] makes one whose locks
-// are rows that an open transaction has locked, [NewAdvisory] one whose locks are
-// those of a session. In every mode a holder that crashes is succeeded in a time
-// that its TTL bounds; a holder that cannot prove any more that it holds is told in
-// time, through the context of its [Lease]; and every lease has a fencing token,
-// higher than that of every earlier lease of the name, which a protected resource
-// can check. The same name in two modes is two locks.
+// A [Locker] locks names in one mode on one database. The same name in two modes is two
+// locks. There are three modes:
+//   - unique, see [NewUnique]: a lock is a row with an owner and an expiry, which the
+//     Locker renews while the lock is held;
+//   - for update, see [NewForUpdate]: a lock is a row that an open transaction has locked;
+//   - advisory, see [NewAdvisory]: a lock is an advisory lock of a database session.
 //
-// In the modes for update and advisory the server frees a name when it ends the
-// session, before the holder can be told. There the token protects, and LockDelay.
+// In every mode:
+//   - when a holder crashes, the name becomes free within a time that its TTL bounds;
+//   - a holder that can no longer prove that it holds the name learns of it in time,
+//     through the context of its [Lease];
+//   - every lease has a fencing token, higher than those of all earlier leases of the
+//     name, which a protected resource can check.
 //
-// What a lease cannot do is stop a holder that does not look: a process may be
-// paused between its last look at the context and its write. Where that must do
-// no harm, the write must carry the token.
+// In the modes for update and advisory, the server frees a name when it ends the session,
+// before the holder can learn of it. There, use the token or a [LockDelay].
+//
+// A lease cannot stop a holder that does not look: a process can be paused between its
+// last look at the context and its write. If such a late write would do harm, the write
+// must carry the token.
 package sqllock
 
 import (
@@ -33,8 +37,8 @@ import (
 	"github.com/sqllock/sqllock/internal/clock"
 )
 
-// Locker locks names in one mode on one database. It is safe for concurrent use.
-// Call Close when done with it.
+// Locker locks names in one mode on one database. It is safe for concurrent use. Call
+// [Locker.Close] when you are done with it.
 type Locker struct {
 	id     driver.ID
 	cfg    config
@@ -112,21 +116,21 @@ func newBatcher[Q, R any](l *Locker, o batch.Options[Q, R]) *batch.Batcher[Q, R]
 	return batch.New(o)
 }
 
-// Close ends the Locker. New calls, and calls that wait, return [ErrClosed]. The
-// contexts of leases that are held are cancelled with cause ErrClosed, and Close
-// waits for their holders to unlock them, for as long as ctx allows; the leases
-// are renewed until then. What is still held when ctx ends is not renewed any
-// more: its name becomes free when it expires, never under the running code.
+// Close ends the Locker. New calls, and calls that wait, return [ErrClosed]. Close cancels
+// the contexts of the held leases with cause ErrClosed and waits for their holders to
+// unlock them, for as long as ctx allows. Until then it renews the leases. A lease that is
+// still held when ctx ends is not renewed any more: its name becomes free when the lease
+// expires, never under the running code.
 //
-// What nobody uses any more Close frees, whatever ctx is: Unlocks that are under way, and
-// requests that have to be undone, are given the time that one statement may take, see
-// [UniqueOptions].StatementTimeout, or until ctx ends if that is later. With a ctx that has
-// ended already, Close gives the same time to the holders, who learn of the end of ctx
-// perhaps just now: so "defer locks.Close(ctx)" is right in a program that a signal ends.
+// Close always finishes the Unlocks in flight and the cleanup of requests whose outcome is
+// unknown. It gives them the time of one statement, see [UniqueOptions].StatementTimeout,
+// or until ctx ends if that is later. If ctx has ended already, the holders get the same
+// time, because they may learn of the end of ctx only now. So "defer locks.Close(ctx)" is
+// right in a program that a signal ends.
 //
-// Close returns nil, or an error that wraps the cause of ctx's end and says what
-// was left; [ErrInvalidOption] besides, if ctx is nil: that stands for one that has ended.
-// It never closes the application's database handle. It may be called more than once.
+// Close returns nil, or an error that wraps the cause of ctx's end and says what was left.
+// A nil ctx counts as one that has ended, and adds [ErrInvalidOption]. Close never closes
+// the application's database handle. You can call it more than once.
 func (l *Locker) Close(ctx context.Context) error {
 	errs := []error{driver.CheckContext(ctx)}
 	if ctx == nil {
@@ -142,9 +146,9 @@ func (l *Locker) Close(ctx context.Context) error {
 		holders = requests
 	}
 	errs = append(errs, l.drain(holders, requests))
-	l.stop() // whatever is still under way ends now
+	l.stop() // what is still in flight ends now
 	_ = l.inflight.wait(context.Background())
-	l.cancelContexts() // what was granted after ctx had ended
+	l.cancelContexts() // of leases that were granted after ctx had ended
 	l.reaperDone.Wait()
 	l.keeper.close()
 	l.claims.join()
@@ -177,12 +181,12 @@ func atLeast(ctx context.Context, d time.Duration) (context.Context, context.Can
 	}
 }
 
-// drain waits for the calls that are under way and for the holders.
+// drain waits for the calls in flight and for the holders.
 func (l *Locker) drain(holders, requests context.Context) error {
 	if err := l.inflight.wait(requests); err != nil {
 		return fmt.Errorf("sqllock: close: statements are still under way: %w", err)
 	}
-	l.cancelContexts() // what was granted while the gate was being closed
+	l.cancelContexts() // of leases that were granted while Close began
 	var errs []error
 	select {
 	case <-l.keeper.drained():
@@ -221,7 +225,7 @@ func (l *Locker) cancelContexts() {
 	}
 }
 
-// ended is called once for each hold that is lost.
+// termLost is called once for each term that is lost.
 func (l *Locker) termLost(t *term) {
 	l.keeper.drop(t)
 	l.queue.ended(t)
@@ -234,7 +238,7 @@ func (l *Locker) termLost(t *term) {
 	l.events.lost(LostEvent{LeaseInfo: t.info(), Err: t.lost, Held: l.clock.Now() - t.granted})
 }
 
-// sessionEnded is told which acquisitions ended with a session of the database.
+// sessionEnded is called with the acquisitions that ended with a session of the database.
 func (l *Locker) sessionEnded(acqs map[driver.ID]struct{}) {
 	for _, t := range l.keeper.all() {
 		if _, ok := acqs[t.acq]; ok {
@@ -243,12 +247,12 @@ func (l *Locker) sessionEnded(acqs map[driver.ID]struct{}) {
 	}
 }
 
-// isVerdict reports that a driver has looked at the database and refused it.
+// isVerdict reports whether a driver has checked the database and refused it.
 func isVerdict(err error) bool {
 	return errors.Is(err, ErrSchema) || errors.Is(err, ErrUnsupported) || errors.Is(err, ErrInvalidOption)
 }
 
-// openError keeps the kinds that callers test for and names the rest.
+// openError keeps errors that callers test for, and wraps the others.
 func openError(err error) error {
 	if isVerdict(err) {
 		return err
@@ -256,19 +260,19 @@ func openError(err error) error {
 	return fmt.Errorf("sqllock: open: %w", err)
 }
 
-// gate counts what is under way in a Locker, so that Close can refuse what is
-// new and join what is not.
+// inflight counts the calls and statements in flight, so that Close can refuse new ones
+// and wait for the others.
 type inflight struct {
 	mu      sync.Mutex
 	n       int
 	closed  bool
-	idle    chan struct{} // closed when n gets to 0, if somebody waits
+	idle    chan struct{} // closed when n becomes 0, if wait was called
 	closing chan struct{} // closed by close
 }
 
 func newInflight() *inflight { return &inflight{closing: make(chan struct{})} }
 
-// enter counts something new in, unless the gate is shut.
+// begin counts a new call, unless the Locker is closed.
 func (f *inflight) begin() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -278,7 +282,7 @@ func (f *inflight) begin() bool {
 	return !f.closed
 }
 
-// resume counts something in that belongs to what was let in before.
+// add counts work that belongs to a call in flight.
 func (f *inflight) add() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -295,7 +299,7 @@ func (f *inflight) done() {
 	}
 }
 
-// close shuts the gate and tells those who wait inside.
+// close refuses new calls and tells those that wait.
 func (f *inflight) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -305,7 +309,7 @@ func (f *inflight) close() {
 	}
 }
 
-// wait returns when nothing is under way, or with the cause of ctx.
+// wait returns when nothing is in flight, or with the cause of ctx.
 func (f *inflight) wait(ctx context.Context) error {
 	f.mu.Lock()
 	if f.n == 0 {
