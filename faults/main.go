@@ -1,8 +1,8 @@
 //go:build linux
 
-// Command faults runs clients of the library as processes, does harm to them, to the
-// network and to the server, and checks what they have seen. README.md tells what is
-// done, and what is checked.
+// Command faults runs clients of the library as processes. It injects faults into
+// clients, network and server, and checks the histories of the clients. README.md
+// describes the faults and the checks.
 package main
 
 import (
@@ -130,7 +130,7 @@ func parse(args []string) (s settings, err error) {
 	return s, nil
 }
 
-// words splits what a flag says.
+// words splits the value of a flag.
 func words(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
 }

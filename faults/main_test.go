@@ -31,7 +31,8 @@ func TestPausedClientsHarmOnlyTheUnprotectedRegister(t *testing.T) {
 		if c.Unprotected > 0 {
 			return
 		}
-		// On a slow machine nobody may write while another one is paused.
+		// On a slow machine it can happen that no client writes while another one is
+		// paused.
 	}
 	t.Error("the pauses did no harm")
 }
@@ -41,7 +42,7 @@ type counts struct {
 	Unprotected                   int `json:"unprotected_violations"`
 }
 
-// paused runs a cell, all of whose checks have to pass.
+// paused runs a cell. All of its checks must pass.
 func paused(t *testing.T, seed string) counts {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "report.json")

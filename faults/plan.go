@@ -25,7 +25,7 @@ var pairs = [][2]string{
 	{"advisory", "postgres"}, {"advisory", "mariadb"},
 }
 
-// shortly are the cells of -short: what one would miss first.
+// shortly are the cells of -short: the most important ones.
 var shortly = [][3]string{
 	{"none", "unique", "postgres"}, {"client-kill", "unique", "mariadb"}, {"client-kill", "unique", "sqlite"},
 	{"client-kill", "forupdate", "postgres"}, {"client-kill", "advisory", "mariadb"},
@@ -41,7 +41,7 @@ var shortly = [][3]string{
 	{"mixed", "unique", "mariadb"},
 }
 
-// plan is what to run, and what there is not.
+// A plan has the cells to run, and those that are not possible.
 type plan struct {
 	specs   []cell.Spec
 	without []report.Without
@@ -95,8 +95,8 @@ func (p plan) print(w io.Writer) {
 	}
 }
 
-// run runs the cells, some at a time, and says of each how it went. It begins none after
-// until, unless that is zero.
+// run runs the cells, some at a time, and reports the result of each. It begins no cell
+// after until, unless until is zero.
 func (p plan) run(ctx context.Context, w *supervisor.Supervisor, parallel int, until time.Time) (results []cell.Result, err error) {
 	results = make([]cell.Result, len(p.specs))
 	errs := make([]error, len(p.specs))

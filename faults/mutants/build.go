@@ -22,7 +22,7 @@ type binaries struct {
 	built     map[string]string
 }
 
-// of returns the test binary of a package. What the compiler says is its error.
+// of returns the test binary of a package. The error has the output of the compiler.
 func (b *binaries) of(ctx context.Context, pkg string) (string, error) {
 	if path, ok := b.built[pkg]; ok {
 		return path, nil

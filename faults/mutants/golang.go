@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// inGo finds mutants of a Go file: of its SQL only, if that is what it is for.
+// inGo finds mutants of a Go file. In a file of queries it changes only the SQL.
 func (f *finder) inGo() error {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, f.file, f.source, parser.SkipObjectResolution)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// What becomes of a mutant.
+// The outcomes of a mutant.
 const (
 	killed   = "killed"
 	survived = "survived"
@@ -16,7 +16,7 @@ const (
 	invalid  = "stillborn" // it is no program, or no SQL; it does not count
 )
 
-// verdict is what came of one mutant.
+// A verdict is the result for one mutant.
 type verdict struct {
 	Mutant  string  `json:"mutant"`
 	Target  string  `json:"target"`
@@ -46,8 +46,8 @@ func (j *runner) fit(ctx context.Context) error {
 	return err
 }
 
-// judge runs the stages until one notices the mutant, but for those that it has
-// survived already.
+// judge runs the stages until one notices the mutant. It leaves out the stages that the
+// mutant has survived before.
 func (j *runner) judge(ctx context.Context, m *mutant, before verdict) (verdict, error) {
 	v := verdict{Mutant: m.id(), Target: m.group, Change: m.change(), Outcome: survived, Stages: before.Stages}
 	start := time.Now()
@@ -73,11 +73,11 @@ func (j *runner) judge(ctx context.Context, m *mutant, before verdict) (verdict,
 	return v, err
 }
 
-// maxTries is how often a stage is run whose failures prove nothing.
+// maxTries is how often a stage is run if its failures prove nothing.
 const maxTries = 2
 
-// try runs a stage. A failure counts if the same tests pass without the mutant at once
-// after, and fail with it once more: the machine may be busy, and others fail for that.
+// try runs a stage. A failure counts if the same tests pass without the mutant right
+// after it, and fail with the mutant again. Otherwise a busy machine may be the cause.
 func (j *runner) try(ctx context.Context, b *binaries, s *stage) (outcome, by string, err error) {
 	for range maxTries {
 		f, err := runStage(ctx, b, s)
@@ -108,8 +108,9 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// confirm reports whether tests pass without the mutant, and fail with it again, be it
-// at the third time. A process that broke down is no matter of a busy machine.
+// confirm reports whether tests pass without the mutant and fail with it again, within
+// three runs. A crash of the process needs no second run, because a busy machine does not
+// cause it.
 func (j *runner) confirm(ctx context.Context, b *binaries, seen failure, timeout time.Duration) (bool, error) {
 	s := &stage{jobs: []job{seen.job}, timeout: timeout}
 	f, err := runStage(ctx, j.healthy, s)

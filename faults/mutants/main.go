@@ -165,7 +165,7 @@ func (j *runner) all(ctx context.Context, lists [][]mutant, each int, r *report)
 	return judged, nil
 }
 
-// done reports whether a verdict says what this run would find out.
+// done reports whether a verdict already has the result of this run.
 func (j *runner) done(m *mutant, v verdict) bool {
 	return v.Outcome != "" && (v.Outcome != survived || v.Stages >= min(j.depth, len(j.suites.stages(m))))
 }

@@ -17,8 +17,8 @@ type mutant struct {
 	column   int
 	operator string
 
-	begin, end int    // what is replaced, in bytes of the file
-	old, text  string // and what stands there, before and then
+	begin, end int    // the bytes of the file that are replaced
+	old, text  string // the text before and after
 }
 
 // id names a mutant as long as the file does not change.
@@ -26,7 +26,7 @@ func (m *mutant) id() string {
 	return fmt.Sprintf("%s:%d:%d %s", m.file, m.line, m.column, m.operator)
 }
 
-// change says what is changed, in one line.
+// change describes the change in one line.
 func (m *mutant) change() string {
 	if m.text == "" {
 		return "without " + shorten(m.old)
@@ -62,7 +62,7 @@ func (f *finder) add(operator string, begin, end int, text string) {
 	f.found = append(f.found, m)
 }
 
-// sorted returns what was found in the order of the file, each id once.
+// sorted returns the mutants in the order of the file, each id once.
 func (f *finder) sorted() []mutant {
 	slices.SortStableFunc(f.found, func(a, b mutant) int {
 		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.operator, b.operator))
@@ -70,9 +70,9 @@ func (f *finder) sorted() []mutant {
 	return slices.CompactFunc(f.found, func(a, b mutant) bool { return a.id() == b.id() })
 }
 
-// shuffled returns mutants in an order that depends on the seed and on the name of the
-// group alone. Texts of Go and of SQL take turns as long as there are both: there is
-// less SQL than Go, and it is what a driver is there for.
+// shuffled returns mutants in an order that depends only on the seed and on the name of
+// the group. Mutants of Go and of SQL alternate while there are both, because SQL is the
+// main part of a driver and has fewer lines.
 func shuffled(all []mutant, seed uint64, group string) []mutant {
 	random := rand.New(rand.NewPCG(seed, uint64(len(group))))
 	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })

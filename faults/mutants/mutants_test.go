@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// changes returns what a finder changes, each as the line that it makes of a source of
+// changes returns the changes of a finder, each as the resulting line of a source with
 // one line.
 func changes(f *finder) (all []string) {
 	for _, m := range f.sorted() {

@@ -19,7 +19,7 @@ type report struct {
 	all  []verdict
 }
 
-// load reads what an earlier run has found out.
+// load reads the verdicts of an earlier run.
 func (r *report) load() error {
 	f, err := os.Open(r.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -40,7 +40,7 @@ func (r *report) load() error {
 	return lines.Err()
 }
 
-// begin loads what an earlier run has found out, or removes it.
+// begin loads the verdicts of an earlier run, or removes them.
 func (r *report) begin(resume bool) error {
 	if resume {
 		return r.load()
@@ -89,7 +89,7 @@ func (r *report) add(v verdict) error {
 	return errors.Join(err, f.Close())
 }
 
-// show prints all mutants that count, what became of the targets, and who survived.
+// show prints all mutants that count, the numbers of each target, and the survivors.
 func show(w io.Writer, all []verdict) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "mutant\tchange\tkilled by\tseconds")

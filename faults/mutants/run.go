@@ -18,13 +18,13 @@ import (
 	"time"
 )
 
-// failure is why tests failed; the zero failure says that they did not.
+// A failure is the reason why tests failed. The zero failure means that they passed.
 type failure struct {
-	by  string // a test, or what happened instead
-	job job    // what to run to see it again: that test alone, or all that was under way
-	// died says that it took the process with it.
+	by  string // a test, or another event
+	job job    // the job that repeats it: only that test, or all that were running
+	// died means that the process crashed.
 	died bool
-	// refused says that a database took the SQL for none.
+	// refused means that a database reported invalid SQL.
 	refused bool
 }
 
@@ -89,8 +89,8 @@ func runJob(ctx context.Context, b *binaries, j job, timeout time.Duration) (fai
 	if err != nil {
 		return failure{}, err
 	}
-	// Clients of tests that were ended may be paused. What looks after servers has a
-	// group of its own, and removes them.
+	// Clients of interrupted tests may be paused. The supervisor has its own process
+	// group, and removes the servers.
 	defer func() { _ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }()
 	late := time.AfterFunc(timeout+30*time.Second, func() { _ = c.Process.Kill() })
 	defer late.Stop()
@@ -105,7 +105,7 @@ func runJob(ctx context.Context, b *binaries, j job, timeout time.Duration) (fai
 	return o.failure(j, err != nil), nil
 }
 
-// observation is what the output of tests told.
+// An observation is the result of parsing the output of tests.
 type observation struct {
 	failed  string   // the first test that failed
 	died    string   // why the process did
@@ -164,10 +164,10 @@ func (o *observation) testEnded(name string, failed bool) (first bool) {
 	return false
 }
 
-// hanging is what is said of tests that go on for too long.
+// hanging is the report for tests that run too long.
 const hanging = "it hangs"
 
-// listener tells of what is read.
+// A listener calls heard after each read.
 type listener struct {
 	io.Reader
 	heard func()
@@ -179,7 +179,7 @@ func (l listener) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// failure says what failed, if anything did.
+// failure returns what failed, if anything.
 func (o *observation) failure(j job, bad bool) failure {
 	f := failure{job: j, refused: o.refused}
 	switch {

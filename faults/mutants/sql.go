@@ -45,12 +45,12 @@ func (f *finder) inFunctions() {
 	}
 }
 
-// region is a piece of SQL, with what is none of it blotted out.
+// A region is a piece of SQL. Everything in it that is not SQL is blanked out.
 type region struct {
 	*finder
 	base int
 	text string // as long as the source
-	goes bool   // Go stands between its parts
+	goes bool   // there is Go between its parts
 }
 
 var (
@@ -93,8 +93,8 @@ func (f *finder) inSQL(begin, end int, goes bool) {
 	r.columns()
 }
 
-// replace changes text from i to j of the region. What is cut off of Go must leave a
-// literal that ends.
+// replace replaces the text from i to j of the region. The rest must remain a complete
+// literal of Go.
 func (r *region) replace(operator string, i, j int, text string) {
 	if r.goes && strings.Count(string(r.source[r.base+i:r.base+j]), "`")%2 == 1 {
 		text += "`"
@@ -102,7 +102,7 @@ func (r *region) replace(operator string, i, j int, text string) {
 	r.add("sql "+operator, r.base+i, r.base+j, text)
 }
 
-// wordings are changes of single words. The first group is what is replaced.
+// wordings are changes of single words. The first group is the text to replace.
 var wordings = []struct {
 	operator string
 	pattern  *regexp.Regexp

@@ -32,7 +32,7 @@ type job struct {
 
 // suites knows which tests there are.
 type suites struct {
-	instant []string            // tests of the root in a bubble, whose time is not real
+	instant []string            // tests of the root in a synctest bubble, with fake time
 	others  []string            // those of the root that are neither that nor conformance
 	drivers map[string][]string // tests of the packages of drivers
 	shards  int
@@ -64,8 +64,8 @@ func newSuites(root string, shards int) (*suites, error) {
 	return s, nil
 }
 
-// testsOf returns the tests of a package, and which functions use synctest, be it by
-// way of others.
+// testsOf returns the tests of a package, and the functions that use synctest, directly
+// or through others.
 func testsOf(dir string) (tests []string, bubbles map[string]bool, err error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {
@@ -102,8 +102,8 @@ func testsOf(dir string) (tests []string, bubbles map[string]bool, err error) {
 	return tests, bubbles, nil
 }
 
-// names returns what a function names, but for what follows a dot: a method may be
-// called like a function.
+// names returns the names that a function uses, except those after a dot: a method may
+// have the name of a function.
 func names(n ast.Node) map[string]bool {
 	all := make(map[string]bool)
 	ast.Inspect(n, func(n ast.Node) bool {
@@ -126,7 +126,7 @@ var (
 	ofAll      = regexp.MustCompile(`/batch|/errors|/store|/lockpg|/lockmysql|/inspect|/look|/fence|/election|/terms|queries\.go|/draw|/moving|/state`)
 )
 
-// stages returns what is to notice a mutant, the cheapest first.
+// stages returns the stages that should notice a mutant, the cheapest first.
 func (s *suites) stages(m *mutant) []stage {
 	if !strings.HasPrefix(m.group, "lock") {
 		pairs := []string{"unique on sqlite", "unique on postgres"}
@@ -151,7 +151,7 @@ func (s *suites) stages(m *mutant) []stage {
 	return []stage{own, conformance(pairs...)}
 }
 
-// inNoTime is the stage of the tests whose time is not real.
+// inNoTime is the stage of the tests with fake time.
 func (s *suites) inNoTime() stage {
 	return stage{[]job{{".", exactly(s.instant), "", 10 * time.Second}}, 3 * time.Minute, time.Minute}
 }
@@ -181,7 +181,7 @@ func (s *suites) sharded(pkg string, tests []string) (jobs []job) {
 // exactly is the pattern of top-level tests.
 func exactly(names []string) string { return "^(" + strings.Join(names, "|") + ")$" }
 
-// alone is the pattern of one test, which may be inside of others.
+// alone is the pattern of one test, which may be a subtest.
 func alone(name string) string {
 	parts := strings.Split(name, "/")
 	for i, p := range parts {
@@ -190,7 +190,7 @@ func alone(name string) string {
 	return strings.Join(parts, "/")
 }
 
-// packages returns those whose test binaries a stage needs.
+// packages returns the packages of the test binaries of a stage.
 func (s *stage) packages() (all []string) {
 	for _, j := range s.jobs {
 		if !slices.Contains(all, j.pkg) {

@@ -28,7 +28,7 @@ var targets = []target{
 	{"lockmysql", []string{"lockmysql/*.go"}},
 }
 
-// elsewhere are files of other systems.
+// elsewhere matches files of other systems.
 var elsewhere = regexp.MustCompile(`_(test|other|darwin|windows)\.go$`)
 
 // mutants returns all mutants of a target.
@@ -63,8 +63,8 @@ func (t *target) mutants(root string) (all []mutant, err error) {
 	return all, nil
 }
 
-// sample is what is to be judged, in turn a mutant of each target, until as many of
-// each were counted as are wanted. Which they are depends on the seed and the source.
+// sample returns the mutants of each target in the order of judging. The order depends on
+// the seed and the source.
 func sample(root string, seed uint64, pattern *regexp.Regexp) (lists [][]mutant, err error) {
 	for _, t := range targets {
 		if !pattern.MatchString(t.name) {

@@ -24,14 +24,14 @@ import (
 	"github.com/sqllock/sqllock/internal/testdb/supervisor"
 )
 
-// What a cell is like, for all systems. The TTL is the shortest that etcd takes.
+// The settings of a cell, for all systems. The TTL is the shortest that etcd accepts.
 const (
 	clients = 4
 	workers = 3
 	ttl     = 2 * time.Second
 	settle  = 500 * time.Millisecond
-	// ending is for how long the clients may take to end in order: each of those who wait
-	// may meet somebody who has gone.
+	// ending is how long the clients may take to end in order: each waiter may have to
+	// wait for the lease of a dead client.
 	ending = time.Minute
 )
 
@@ -43,7 +43,7 @@ var aims = []string{history.Plain, history.Fenced, history.Plain, ""}
 // plainly is for systems that have no fenced write.
 var plainly = []string{history.Plain, history.Plain, history.Plain, ""}
 
-// spec says what to run.
+// A spec describes a cell.
 type spec struct {
 	system  locks.System
 	nemesis *nemesis.Nemesis
@@ -54,7 +54,7 @@ type spec struct {
 
 func (s spec) name() string { return s.nemesis.Name + "/" + s.system.Name }
 
-// result is what came of it.
+// A result is the result of a cell.
 type result struct {
 	spec
 	judge.Counts
@@ -76,7 +76,7 @@ type cell struct {
 	fleet     []*fleet.Client
 }
 
-// runCell runs a cell. The error says that it could not be run.
+// runCell runs a cell. It returns an error if the cell could not be run.
 func runCell(ctx context.Context, w *supervisor.Supervisor, s spec) (r result, err error) {
 	began := time.Now()
 	c := &cell{spec: s, registers: ledger.New()}
@@ -184,7 +184,7 @@ func (c *cell) join(number int, socket string) error {
 	return err
 }
 
-// mix returns a seed for each fault: what strikes when is the same for all systems.
+// mix returns a seed for each fault: all systems get the same faults at the same times.
 func (c *cell) mix() uint64 {
 	h := fnv.New64a()
 	fmt.Fprint(h, c.nemesis.Name, c.seed)
@@ -217,7 +217,7 @@ func (c *cell) storm(ctx context.Context) error {
 	}
 }
 
-// end lets the clients end in order, and returns who did not.
+// end makes the clients end in order, and returns those that did not.
 func (c *cell) end() (stuck []string, err error) {
 	for _, client := range c.fleet {
 		if err := client.Drain(); err != nil {
@@ -243,7 +243,7 @@ func (c *cell) events() ([]history.Event, error) {
 	return reader.More(paths...)
 }
 
-// keepWrites puts what the registers have accepted beside the histories.
+// keepWrites saves the accepted writes with the histories.
 func (c *cell) keepWrites(writes []ledger.Accepted) error {
 	if c.keep == "" {
 		return nil

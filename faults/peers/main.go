@@ -1,8 +1,8 @@
 //go:build linux
 
-// Command peers does the same harm to the locks of this project and to those of others,
-// under the same work, and prints what came of it in one table. README.md of the module
-// tells what is measured.
+// Command peers injects the same faults under the locks of this project and under others,
+// with the same work, and prints the results in one table. README.md of the module
+// describes the measurements.
 package main
 
 import (
@@ -95,7 +95,7 @@ func parse(args []string) (s settings, err error) {
 	return s, nil
 }
 
-// words splits what a flag says.
+// words splits the value of a flag.
 func words(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
 }

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// What shows nothing for a lock that is none would show nothing for any.
+// A column that is empty for a lock that does not lock would be empty for every lock.
 func TestABrokenLockShowsInEachColumn(t *testing.T) {
 	r := shortRun(t, "nothing")
 	if r.Unprotected == 0 || r.Fenced == nil || *r.Fenced == 0 || r.Late == 0 {
@@ -116,7 +116,7 @@ func TestAnUnknownCellIsAnError(t *testing.T) {
 	}
 }
 
-// What is struck when, and whom, must not differ between those that are compared.
+// The faults, their times and their targets must be the same for all systems.
 func TestTheFaultsAreTheSameForAllSystems(t *testing.T) {
 	specs, _, err := settings{seed: 7}.plan()
 	if err != nil {

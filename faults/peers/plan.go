@@ -25,7 +25,7 @@ type without struct {
 	Why    string `json:"why"`
 }
 
-// plan returns the cells to run, and those that cannot be had.
+// plan returns the cells to run, and those that are not possible.
 func (s settings) plan() (specs []spec, not []without, err error) {
 	systems := locks.All()
 	if len(s.systems) > 0 {
@@ -62,11 +62,11 @@ func (s settings) plan() (specs []spec, not []without, err error) {
 	return specs, not, nil
 }
 
-// noFault is no fault; only who asks for it gets it.
+// noFault is the cell without a fault. It is run only on request.
 const noFault = "none"
 
-// runAll runs the cells, some at a time, and says of each when it is done. A cell that
-// could not be run keeps no other one from being.
+// runAll runs the cells, some at a time, and reports the end of each. If a cell cannot be
+// run, the others still are.
 func runAll(ctx context.Context, w *supervisor.Supervisor, specs []spec, parallel int, out io.Writer) ([]result, error) {
 	results := make([]*result, len(specs))
 	errs := make([]error, len(specs))

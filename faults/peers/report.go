@@ -16,14 +16,14 @@ import (
 	"github.com/sqllock/sqllock/faults/peers/internal/locks"
 )
 
-// report is what is told in the end.
+// A report is the final report.
 type report struct {
 	settings
 	results []result
 	without []without
 }
 
-// broken returns what locks of this project did that docs/guarantees.md excludes.
+// broken returns the results of this project's locks that docs/guarantees.md excludes.
 func (r report) broken() []string {
 	var found []string
 	for _, c := range r.results {
@@ -47,7 +47,7 @@ var columns = []string{
 	"system", "fault", "faults", "acquisitions", "unprotected violations", "fenced violations", "fenced writes refused", "late notices",
 }
 
-// print prints one table, in Markdown, and what explains it.
+// print prints one table, in Markdown, with explanations.
 func (r report) print(w io.Writer) {
 	rows := [][]string{columns}
 	for _, c := range r.results {

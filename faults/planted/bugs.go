@@ -1,13 +1,14 @@
 package main
 
-// bug is a known mistake: what to change in the library, and what is to notice.
+// A bug is a known mistake: the change of the library, and the check that should notice
+// it.
 type bug struct {
 	name  string
 	edits []edit
 	catch catcher
 }
 
-// edit replaces a text that stands in a file once.
+// An edit replaces a text that occurs once in a file.
 type edit struct{ file, old, new string }
 
 // catcher is either a cell of the faults, or tests of the library.

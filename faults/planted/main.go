@@ -1,8 +1,8 @@
 //go:build linux
 
 // Command planted builds the library with one known mistake after the other and shows
-// that each is noticed: by a check of the faults, or by a test. It fails if one is not,
-// and if one does not fit the source any more.
+// that each is noticed, by a check of the faults or by a test. It fails if a mistake is
+// not noticed, or does not fit the source any more.
 package main
 
 import (
@@ -29,10 +29,10 @@ func main() {
 	}
 }
 
-// outcome is what came of one bug.
+// An outcome is the result for one bug.
 type outcome struct {
 	Bug     string  `json:"bug"`
-	By      string  `json:"caught_by"` // empty if nothing noticed
+	By      string  `json:"caught_by"` // empty if it was not noticed
 	Seconds float64 `json:"seconds"`   // without the time to build
 }
 
@@ -96,7 +96,7 @@ func show(outcomes []outcome) {
 	_ = t.Flush()
 }
 
-// save writes the outcomes beside what the file says of cells.
+// save adds the outcomes to the file, which may have cells already.
 func save(path string, outcomes []outcome) error {
 	file := map[string]any{"cells": []any{}}
 	if text, err := os.ReadFile(path); err == nil {
@@ -129,7 +129,7 @@ func (p *planter) plant(ctx context.Context, b bug) (outcome, error) {
 	return p.byCell(ctx, b, overlay)
 }
 
-// overlay writes the changed files, and which files they stand for.
+// overlay writes the changed files and the overlay that replaces the originals.
 func (p *planter) overlay(b bug) (string, error) {
 	changed := make(map[string]string)
 	for _, e := range b.edits {
@@ -208,7 +208,7 @@ func (p *planter) byTest(ctx context.Context, b bug, overlay string) (outcome, e
 		return outcome{}, fmt.Errorf("no test has run: %s", text)
 	}
 	o := outcome{Bug: b.name}
-	for _, match := range failure.FindAllSubmatch(text, -1) { // what is inside of another one comes after it, and says more
+	for _, match := range failure.FindAllSubmatch(text, -1) { // a subtest comes after its parent, and is more precise
 		if name := string(match[1]); o.By == "" || strings.HasPrefix(name, o.By+"/") {
 			o.By = name
 		}

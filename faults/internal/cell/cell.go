@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package cell runs one nemesis against one mode on one database, and judges what the
-// clients have seen.
+// Package cell runs one nemesis against one mode on one database, and checks the
+// histories of the clients.
 package cell
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/sqllock/sqllock/migrations"
 )
 
-// Spec says what to run.
+// Spec describes a cell.
 type Spec struct {
 	Nemesis        *nemesis.Nemesis
 	Mode, Database string
@@ -41,18 +41,18 @@ type Spec struct {
 // Name returns the name of the cell.
 func (s Spec) Name() string { return s.Nemesis.Name + "/" + s.Mode + "/" + s.Database }
 
-// Result is what came of it.
+// Result is the result of a cell.
 type Result struct {
 	Spec
 	check.Counts
 	Failures    []check.Failure
 	Unprotected int
-	Unordered   []string // names whose order was not found in time
+	Unordered   []string // names for which the search for an order took too long
 	Took        time.Duration
 	Histories   string // directory, if they were kept
 }
 
-// What a cell is like. Each third name has a LockDelay.
+// The settings of all cells. Each third name has a LockDelay.
 const (
 	clients = 4
 	workers = 4
@@ -74,9 +74,9 @@ func (s Spec) ttl() time.Duration {
 	return time.Second
 }
 
-// grace is within how long somebody who waits is served when all is well: the TTL of
-// who has gone, the delay, a poll, the longest hold of somebody else, and time for a
-// machine that does much else.
+// grace is the longest time that a waiter may take without faults: the TTL of a dead
+// holder, the delay, a poll, the longest term of another client, and time for a busy
+// machine.
 func (s Spec) grace() time.Duration { return s.ttl() + delay + poll + 3*time.Second }
 
 func (s Spec) rules() check.Rules {
@@ -108,7 +108,8 @@ type site struct {
 	slow   atomic.Int64 // when the server was seen to be slow last, of package history
 }
 
-// Run runs a cell. The error says that it could not be run, not that a check failed.
+// Run runs a cell. It returns an error if the cell could not be run, not if a check
+// failed.
 func Run(ctx context.Context, w *supervisor.Supervisor, spec Spec) (r Result, err error) {
 	began := time.Now()
 	s := &site{Spec: spec}
@@ -199,7 +200,7 @@ func (s *site) registers(ctx context.Context) error {
 // immediate is for transactions that write: they say so first.
 const immediate = "&_txlock=immediate"
 
-// join starts a client behind a network of its own.
+// join starts a client behind its own proxy.
 func (s *site) join(number int) (err error) {
 	var net *netproxy.Proxy
 	addr := ""
@@ -235,7 +236,8 @@ func (s *site) seed() uint64 {
 	return h.Sum64()
 }
 
-// close ends everything. To keep the histories is to keep what the server has said, too.
+// close ends everything. If keep is true, it keeps the histories and the log of the
+// server.
 func (s *site) close(keep bool) error {
 	var errs []error
 	for _, c := range s.fleet {
@@ -263,9 +265,9 @@ func (s *site) close(keep bool) error {
 	return errors.Join(errs...)
 }
 
-// read reads what the clients and the nemesis have written meanwhile, and notes until
-// when that is complete: what a call does comes after its line, so of no event before
-// the reading the cause can be missing.
+// read reads the new events of the clients and the nemesis. It notes until when the
+// history is complete: a client writes the line of a call before the call, so the cause
+// of each event before that time has been read.
 func (s *site) read() error {
 	s.until = history.Now()
 	paths := []string{filepath.Join(s.dir, "faults.jsonl")}

@@ -33,9 +33,9 @@ func (s *site) drain() (found []check.Failure, err error) {
 	return found, nil
 }
 
-// mayWait reports that clients who were told to end when it began may need more time.
-// Each of those who wait may meet somebody who has gone, and holds a while himself; and
-// a server that many want to connect to at once must answer first.
+// mayWait reports whether clients that were ordered to end when it began may need more
+// time. Each of them may wait for the lease of a dead client and then hold the name for a
+// while. A server with many new connections must answer first.
 func (s *site) mayWait(began time.Time) bool {
 	sinceSlow := time.Since(began)
 	if slow := s.slow.Load(); slow > 0 {

@@ -31,16 +31,16 @@ var leftovers = map[string][]leftover{
 	},
 }
 
-// inTables is what must not be left in the tables.
+// inTables are rows that must not be left in the tables.
 var inTables = []leftover{
 	{"tickets", `SELECT count(*) FROM sqllock_ticket`},
 	{"holders", `SELECT count(*) FROM sqllock_lock WHERE acq IS NOT NULL`},
 	{"readers", `SELECT count(*) FROM sqllock_holder`},
 }
 
-// leftovers looks for what the clients have left in the database, as long as it may take
-// the server to notice who has gone. What killed clients left in the tables is the
-// reaper's, which gets its turn first.
+// leftovers returns what the clients have left in the database. It waits until the server
+// has noticed which clients are gone. The reaper first removes the rows of killed
+// clients.
 func (s *site) leftovers(ctx context.Context) ([]check.Failure, error) {
 	if err := s.reap(ctx); err != nil {
 		return nil, err
@@ -63,11 +63,11 @@ func (s *site) leftovers(ctx context.Context) ([]check.Failure, error) {
 	}
 }
 
-// reap waits until what crashed clients had has expired, and cleans up after them, on
-// connections of its own.
+// reap waits until the leases of crashed clients have expired, and runs a reaper on its
+// own connections.
 func (s *site) reap(ctx context.Context) error {
 	time.Sleep(s.ttl() + delay)
-	// Of a dead waiter that is in nobody's way the ticket is kept for a minute.
+	// The row of a dead waiter that blocks no other one is kept for a minute.
 	if _, err := s.admin.ExecContext(ctx, "UPDATE sqllock_ticket SET expires_at = expires_at - 61000000"); err != nil {
 		return err
 	}

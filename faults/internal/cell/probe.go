@@ -17,19 +17,20 @@ import (
 const (
 	// probing is how often the server is asked whether it keeps up.
 	probing = 50 * time.Millisecond
-	// maxLate is what a machine does that takes so much longer for that: how long a
-	// waiter takes says nothing about the library then.
+	// maxLate is the delay of a probe from which the machine counts as busy. Waiting
+	// times then say nothing about the library.
 	maxLate = 50 * time.Millisecond
-	// connecting is every how many times it is asked over new connections, and crowded how
-	// much longer it takes then: who needs one has less than a third of a TTL for it.
+	// Every connecting-th probe uses a new connection. newConnLate is its maxLate: a
+	// client that needs a new connection has less than a third of a TTL for it.
 	connecting  = 10
 	newConnLate = 200 * time.Millisecond
 )
 
-// probe asks the server for nothing, straight and not through the networks of the
-// clients, until ctx ends, and writes down when that took long. Now and then it connects
-// anew: a server that many want at once may answer at once those whom it has, and nobody
-// else for seconds. That a processor stood still it writes down, too.
+// probe sends a statement to the server again and again, until ctx ends. It connects
+// directly, not through the proxies of the clients. It notes the times in which an answer
+// took long. Now and then it uses a new connection: a server with many new connections
+// can answer the old ones at once, and the new ones seconds later. It also notes when a
+// processor stood still.
 func (s *site) probe(ctx context.Context) error {
 	db, err := sql.Open(s.srv.Driver(), s.srv.DSN(""))
 	if err != nil {
@@ -63,8 +64,8 @@ func (s *site) busy(from, to int64) {
 	s.log.Write(history.Event{Op: history.Busy, T: from, Until: to})
 }
 
-// watchProcessors looks, until ctx ends, whether each processor runs what is ready to
-// run. A host may stop one of a virtual machine for long: then some threads of the
+// watchProcessors checks until ctx ends whether each processor runs its threads. A host
+// can stop one processor of a virtual machine for a long time. Then some threads of the
 // server stand still, and others answer at once.
 func (s *site) watchProcessors(ctx context.Context) {
 	var all unix.CPUSet

@@ -18,8 +18,8 @@ const settle = 500 * time.Millisecond
 // often is after how many strikes there is a pause that shows whether all is well again.
 const often = 12
 
-// storm lets the nemesis strike while the clients work, and looks at what they have
-// written on the way: a failure ends it.
+// storm injects faults while the clients work, and checks their histories in between. A
+// failure ends it.
 func (s *site) storm(ctx context.Context) ([]check.Failure, error) {
 	storming, stopFaults := context.WithTimeout(ctx, s.For)
 	defer stopFaults()
@@ -62,8 +62,8 @@ func (s *site) written(ctx context.Context) []check.Failure {
 	return check.Writes(register.Final{Writes: writes}, history.Now())
 }
 
-// injectFaults harms the site again and again, with pauses. After some faults the
-// pause is long enough to see that all who wait are served.
+// injectFaults injects faults with pauses in between. Some pauses are long enough to
+// check that all waiters are served.
 func (s *site) injectFaults(ctx context.Context) error {
 	target := &nemesis.Site{
 		Mode: s.Mode, Database: s.Database, TTL: s.ttl(), Delay: delay, Clients: s.fleet,

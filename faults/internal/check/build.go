@@ -11,7 +11,7 @@ import (
 
 const never = math.MaxInt64
 
-// lease is what a history says of one successful acquisition.
+// A lease is a successful acquisition in a history.
 type lease struct {
 	id, proc, name, owner string
 	shared                bool
@@ -23,12 +23,12 @@ type lease struct {
 	looks        []history.Event // in the order of T
 	unlock       int64           // when Unlock was called, never if it was not
 	unlocked     int64           // when it returned
-	unlockedWell bool            // and said that the lease was held until then
+	unlockedWell bool            // and reported that the lease was held until then
 	done         *history.Event  // the end of its context
 }
 
-// believed returns until when the holder has seen that it holds. A loss is never
-// undone, so a look that says held speaks for all the time before.
+// believed returns the last time at which the holder saw that it held. A loss is final,
+// so a look that reports a held lease is true for all the time before.
 func (l *lease) believed() int64 {
 	if l.unlockedWell {
 		return l.unlock
@@ -42,14 +42,14 @@ func (l *lease) believed() int64 {
 	return min(until, l.unlock)
 }
 
-// seen reports that the holder has seen that it holds. Who was paused before Lock
-// returned may have had the name and lost it in the meantime.
+// seen reports whether the holder saw that it held. A process that was paused before Lock
+// returned may have lost the name by then.
 func (l *lease) seen() bool {
 	return l.unlockedWell || slices.ContainsFunc(l.looks, func(look history.Event) bool { return look.OK })
 }
 
-// claimed returns until when Remaining said that the holder holds, unless it heard
-// otherwise meanwhile, or unlocked.
+// claimed returns until when Remaining promised the name to the holder. An earlier loss
+// or unlock ends the promise.
 func (l *lease) claimed() int64 {
 	until := l.ret
 	for _, look := range l.looks {
@@ -104,7 +104,7 @@ func build(events []history.Event, rules Rules) *run {
 			r.busy = append(r.busy, span{e.T, e.Until})
 		}
 	}
-	// What is said of a lease may be written before the return of its Lock is.
+	// The lines about a lease may come before the line of the return of its Lock.
 	for i, e := range events {
 		if l := r.leases[e.Lease]; l != nil {
 			l.note(&events[i])
@@ -181,7 +181,7 @@ func (r *run) excused(l *lease) bool {
 	}
 	end := min(l.believed(), l.unlock)
 	for _, f := range r.faults {
-		// A connection that was cut may be noticed later, but within a TTL.
+		// A client may notice a broken connection later, but within a TTL.
 		if f.ends && f.hits(l.proc) && f.from <= end && (f.to == never || f.to+2*int64(r.rules.TTL) >= l.call) {
 			return true
 		}

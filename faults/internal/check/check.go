@@ -1,6 +1,6 @@
-// Package check judges histories: each check has a name, and says what it has found
-// and when. Checks but those of the end may be asked about a history that is not
-// complete yet: what they find then stays found.
+// Package check checks histories. Each check has a name, and reports what it found and
+// when. All checks except those at the end also work on an incomplete history: a failure
+// that they find there is final.
 package check
 
 import (
@@ -14,35 +14,35 @@ import (
 
 // The checks by name.
 const (
-	// Overlap: two who exclude each other held one name, as both could see.
+	// Overlap: two holders that exclude each other held one name, and both could see it.
 	Overlap = "overlap"
-	// Remaining: somebody got a name while another's Remaining still counted.
+	// Remaining: a name was granted while Remaining of another holder was above zero.
 	Remaining = "remaining"
 	// Token: one was handed out twice, or a later one is not higher.
 	Token = "token"
 	// Register: an accepted write is missing, a refused one is there, a number was
 	// written twice, or a register went backwards.
 	Register = "register"
-	// Refused: a write of somebody who held was refused.
+	// Refused: a write of a holder was refused.
 	Refused = "refused"
 	// Deadline: a context ended later than its deadline.
 	Deadline = "deadline"
-	// Loss: what a lease said of its loss does not fit together.
+	// Loss: the reports of a lease about its loss contradict each other.
 	Loss = "loss"
-	// Reentry: what was entered is not the lease that the context carried.
+	// Reentry: a re-entry returned another lease than the one in the context.
 	Reentry = "re-entry"
-	// Waiting: nobody got a name for too long though all was well.
+	// Waiting: a name was granted to no waiter for too long, without any fault.
 	Waiting = "waiting"
 	// Left: something was left behind.
 	Left = "left"
-	// Linear: there is no order of the calls that explains what they returned.
+	// Linear: no order of the calls explains their results.
 	Linear = "linear"
 )
 
 // Names are all checks.
 var Names = []string{Overlap, Remaining, Token, Register, Refused, Deadline, Loss, Reentry, Waiting, Left, Linear}
 
-// Failure is what a check has found.
+// Failure is a finding of a check.
 type Failure struct {
 	Check string `json:"check"`
 	T     int64  `json:"t"` // ns, as in the history
@@ -51,19 +51,19 @@ type Failure struct {
 
 func (f Failure) String() string { return f.Check + ": " + f.What }
 
-// Rules are what holds for a history.
+// Rules are the rules for a history.
 type Rules struct {
-	// Sessions: a session of the database keeps the locks. What ends it frees them at
-	// once, before their holder can know.
+	// Sessions: a session of the database keeps the locks. Its end releases them at once,
+	// before the holder can know.
 	Sessions bool
-	// Unsteady: the clock of the database is set, or commits are forgotten. Then two
-	// may hold, and tokens and registers are what is left to check.
+	// Unsteady: the clock of the database is set, or commits are lost. Then two clients
+	// may hold one name. Only tokens and registers are checked.
 	Unsteady bool
-	// Forgets: commits are forgotten. A name may be shared again by those who shared it
-	// before the commits that were lost, and who comes then shares it with them: it has
-	// their token, however old that is.
+	// Forgets: commits are lost. Readers from before the lost commits may share a name
+	// again, and later readers share it with them. All of them have the old token,
+	// whatever its age.
 	Forgets bool
-	// Drained: the history is complete, and all who waited were to be served.
+	// Drained: the history is complete, so each waiter must have been served.
 	Drained bool
 
 	TTL   time.Duration
@@ -73,15 +73,15 @@ type Rules struct {
 // Counts are how much was done, for the report.
 type Counts struct {
 	Acquisitions, HandOvers, Lost int
-	// Active are the hand-overs while a fault was active, Recovering those until it had
-	// healed for a TTL: so long who is gone may be waited for. Faults is how many faults
-	// there were: each reset and each lost reply is one.
+	// Active are the hand-overs during a fault. Recovering are those until a TTL after
+	// the fault: a waiter may wait so long for a dead holder. Faults is the number of
+	// faults: each reset and each lost reply counts as one.
 	Active, Recovering, Faults int
 	// Inversions are the pairs of waiters of which the later one was served first.
 	Inversions int
 }
 
-// Add adds what was done elsewhere.
+// Add adds the counts of another history.
 func (c *Counts) Add(other Counts) {
 	c.Acquisitions += other.Acquisitions
 	c.HandOvers += other.HandOvers
@@ -92,7 +92,7 @@ func (c *Counts) Add(other Counts) {
 	c.Inversions += other.Inversions
 }
 
-// History judges what the clients have written down so far.
+// History checks the events of the clients so far.
 func History(events []history.Event, rules Rules) []Failure {
 	r := build(events, rules)
 	var found []Failure
@@ -103,11 +103,11 @@ func History(events []history.Event, rules Rules) []Failure {
 	return found
 }
 
-// Count counts what is in a history.
+// Count counts the events of a history.
 func Count(events []history.Event, rules Rules) Counts { return build(events, rules).count() }
 
-// Ended judges a complete history together with what the registers say in the end.
-// Unordered names are those for which the search for an order took too long.
+// Ended checks a complete history with the final contents of the registers. It returns as
+// unordered the names for which the search for an order took too long.
 func Ended(events []history.Event, final register.Final, rules Rules, timeout time.Duration) (found []Failure, unordered []string) {
 	r := build(events, rules)
 	found = append(History(events, rules), registers(r, final)...)

@@ -14,8 +14,8 @@ const ms = int64(time.Millisecond)
 
 var rules = check.Rules{TTL: time.Second, Grace: 3 * time.Second}
 
-// story is a history by hand. Times are in milliseconds, and leases have the names of
-// who has them.
+// A story is a history written by hand. Times are in milliseconds. A lease has the name
+// of its holder.
 type story []history.Event
 
 // lock is a call of Lock from one time to another, which got a token.
@@ -48,7 +48,8 @@ func call(op, who string, from, to int64, returns func(e *history.Event)) story 
 	return story{e, r}
 }
 
-// looked is a look that says for how long the lease is held, and lost one that it is not.
+// looked is a look at a held lease with its remaining time. lost is a look at a lost
+// lease.
 func looked(who string, at, left int64) story {
 	return story{{T: at * ms, Until: at * ms, Op: history.Look, Lease: who, Proc: who, Name: "n", Left: left * ms, OK: true}}
 }

@@ -1,6 +1,6 @@
 package check
 
-// count counts what happened.
+// count counts the events.
 func (r *run) count() Counts {
 	c := Counts{Acquisitions: len(r.leases)}
 	for _, f := range r.faults {
@@ -29,7 +29,8 @@ func (r *run) count() Counts {
 	return c
 }
 
-// inversions counts the writers who were served before one who had come clearly earlier.
+// inversions counts the writers that were served before a writer that had come clearly
+// earlier.
 func inversions(all []wait) int {
 	const clearly = 100e6
 	n := 0

@@ -13,7 +13,7 @@ const (
 	waking     = 100e6
 )
 
-// deadlines looks for contexts that ended later than Remaining had said.
+// deadlines looks for contexts that ended later than Remaining promised.
 func deadlines(r *run) []Failure {
 	var found []Failure
 	for _, leases := range r.names {
@@ -46,7 +46,7 @@ func (r *run) late(l *lease) (Failure, bool) {
 	} else if l.done.T-last.T > int64(r.rules.TTL)/3 && last.Left > int64(r.rules.TTL)/3 {
 		return Failure{}, false // not fresh
 	}
-	allowed += 2 * l.done.Late // that of the timer, and that of who waits for the context
+	allowed += 2 * l.done.Late // the delay of the timer, and the delay of the goroutine that waits for the context
 	if l.done.T <= allowed {
 		return Failure{}, false
 	}
@@ -54,9 +54,9 @@ func (r *run) late(l *lease) (Failure, bool) {
 		l.name, l.id, float64(l.done.T-deadline)/1e6, float64(l.done.Late)/1e6), true
 }
 
-// long judges the first look at a lease in a row: the row was granted when its token was
-// drawn, which is a time of the database's clock, and expires a TTL later. Who did not
-// wait was granted it by his own request, and there was no renewal so soon.
+// long checks the first look at a lease in a row. The row was granted when its token was
+// drawn, at a time of the database's clock, and expires a TTL later. A client that did
+// not wait got the row with its own request, without a renewal in between.
 func (r *run) long(l *lease) (Failure, bool) {
 	if r.rules.Sessions || r.rules.Unsteady || l.kind != "try" || l.shared || len(l.looks) == 0 {
 		return Failure{}, false
@@ -69,7 +69,7 @@ func (r *run) long(l *lease) (Failure, bool) {
 		l.name, l.id, l.age, time.Duration(look.Left), r.rules.TTL), true
 }
 
-// lastBefore returns the last look that said held.
+// lastBefore returns the last look that reported a held lease.
 func (l *lease) lastBefore(t int64) *history.Event {
 	for i := len(l.looks) - 1; i >= 0; i-- {
 		if look := &l.looks[i]; look.T < t && look.OK && look.Left > 0 {

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// idles looks for names that were given back, and then idle, although somebody waited:
-// whoever had to wait for an expiry instead, of a release that was lost or of a grant
-// that nobody knows of, waited for about a TTL. Only calm times count.
+// idles looks for names that were released and then idle although a client waited. If a
+// release or a grant gets lost, the next waiter waits for an expiry, about a TTL. Only
+// times without faults count.
 func idles(r *run) []Failure {
 	var found []Failure
 	byName := r.waiters()
@@ -43,8 +43,7 @@ func (r *run) anyFault(from, to int64) bool {
 	return slices.ContainsFunc(r.faults, func(f *fault) bool { return f.from < to && f.to > from })
 }
 
-// waiter returns somebody who waited all the time from one time to another, nil if
-// nobody did.
+// waiter returns a client that waited during the whole time, or nil.
 func waiter(all []wait, from, to int64) *wait {
 	for i := range all {
 		if w := &all[i]; w.T <= from && w.ret >= to {

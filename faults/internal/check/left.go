@@ -2,7 +2,7 @@ package check
 
 import "github.com/sqllock/sqllock/faults/internal/history"
 
-// leftovers passes on what the clients have found when they ended.
+// leftovers returns what the clients reported when they ended.
 func leftovers(r *run) []Failure {
 	var found []Failure
 	for _, e := range r.events {

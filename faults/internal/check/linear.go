@@ -9,8 +9,8 @@ import (
 	"github.com/sqllock/sqllock/faults/internal/register"
 )
 
-// linearize looks for an order of all calls in which each returned what it had to. It
-// does so name by name, and gives up on a name when patience is over.
+// linearize looks for an order of all calls in which each returned the right result. It
+// checks each name separately, and gives up on a name after the timeout.
 func linearize(r *run, final register.Final, timeout time.Duration) (found []Failure, unordered []string) {
 	model := nameModel()
 	for name := range r.names {
@@ -32,12 +32,12 @@ type state struct {
 	exclusive bool   // the last term was a writer's
 	count     int    // how often a writer holds it
 	token     int64  // of the last term
-	start     int64  // of a writer's term, as far as somebody has asked
+	start     int64  // of a writer's term, if a client has inspected it
 
 	announced, n int64 // of the register
 }
 
-// call is the input of an operation; what a call returned is part of it.
+// A call is the input of an operation. It includes the result of the call.
 type call struct {
 	op     string // of package history; Unlock for any end of a lease
 	shared bool
@@ -49,7 +49,7 @@ type call struct {
 	maybe  bool // a refusal that an announcement of unknown outcome explains
 }
 
-// nameModel is what calls do to a state.
+// nameModel applies calls to a state.
 func nameModel() porcupine.Model {
 	return porcupine.Model{
 		Init:  func() any { return state{} },
@@ -106,7 +106,7 @@ func (c call) end(s state) (state, bool) {
 	return s, true
 }
 
-// touch is what a call does to the register.
+// touch applies a call to the register.
 func (c call) touch(s state) (state, bool) {
 	switch c.op {
 	case history.Announce:

@@ -9,12 +9,11 @@ import (
 	"github.com/sqllock/sqllock/faults/internal/register"
 )
 
-// operations makes the calls of a name into operations of the model. Of calls with an
-// unknown outcome
-//   - a Lock is left out: if it took the name, nobody knows the token, and it can only
-//     have kept others away;
-//   - a write is there if the register has it, and happened before the next one;
-//   - an announcement is left out, and explains refusals of lower tokens.
+// operations makes the calls of a name into operations of the model. If the outcome of a
+// call is unknown: - a Lock is left out: if it took the name, its token is unknown, and
+// it can only have excluded others; - a write counts if the register has it, and happened
+// before the next one; - an announcement is left out, and explains refusals of lower
+// tokens.
 func (r *run) operations(name string, final register.Final) []porcupine.Operation {
 	b := &builder{run: r, name: name, calls: make(map[string]int64), done: make(map[string]register.Written), entered: make(map[string]bool)}
 	b.resolve(final)
@@ -49,7 +48,7 @@ type builder struct {
 	ops       []porcupine.Operation
 }
 
-// resolve finds out what is known from elsewhere.
+// resolve adds what other calls reveal.
 func (b *builder) resolve(final register.Final) {
 	b.known = make(map[string]bool)
 	for _, w := range final.Writes {
@@ -93,15 +92,15 @@ func (b *builder) add(e history.Event) {
 			b.put(from, e.T, c)
 		}
 	case history.Enter, history.Leave:
-		// Of a lease that is lost meanwhile nobody knows whether it was so before.
+		// If a lease was lost later, it is unknown whether it was lost before.
 		if e.Err == "" && l != nil && !b.excused(l) && e.T <= l.believed() && (e.Op == history.Enter || b.entered[l.id]) {
 			b.entered[l.id] = true
 			c.token, c.owner = l.token, l.owner
 			b.put(from, e.T, c)
 		}
 	case history.Inspect:
-		// What is said of somebody else is of no use: the lease is lost, and its end has
-		// no certain time.
+		// A result about another holder does not help: the lease is lost, and the time of
+		// its end is unknown.
 		if e.Err == "" && l != nil && e.Owner == l.owner && !b.excused(l) {
 			b.put(from, e.T, c)
 		}
@@ -136,7 +135,7 @@ func (b *builder) succeeded(l *lease) int64 {
 	return to
 }
 
-// lateWrites adds the writes that were done, though nobody was told.
+// lateWrites adds the writes that were done without a reply.
 func (b *builder) lateWrites() {
 	for i, w := range b.order {
 		if b.known[w.ID] {

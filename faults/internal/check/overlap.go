@@ -2,8 +2,8 @@ package check
 
 import "slices"
 
-// overlaps looks for two who held at the same time: as they have seen, and as their
-// Remaining has promised.
+// overlaps looks for two clients that held at the same time, by their looks or by the
+// promise of Remaining.
 func overlaps(r *run) []Failure {
 	var found []Failure
 	for _, leases := range r.names {
@@ -13,8 +13,8 @@ func overlaps(r *run) []Failure {
 	return found
 }
 
-// claimed is what a lease claims, as long as somebody is there who does. In the modes
-// of sessions the death of the process frees its names; a row knows nothing of it.
+// claimed is the time that a lease claims, until its process dies. In the session modes
+// the death of the process releases its names. In unique mode it does not.
 func (r *run) claimed(l *lease) int64 {
 	until := l.claimed()
 	if r.rules.Sessions {

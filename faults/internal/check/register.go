@@ -5,7 +5,7 @@ import (
 	"github.com/sqllock/sqllock/faults/internal/register"
 )
 
-// registers compares what the writers were told with what the registers say in the end.
+// registers compares the replies to the writers with the final contents of the registers.
 func registers(r *run, final register.Final) []Failure {
 	found := append(Writes(final, r.last), values(final, r.last)...)
 	done := make(map[string]register.Written)

@@ -8,7 +8,7 @@ import (
 	"github.com/sqllock/sqllock/faults/internal/register"
 )
 
-// wrote is a write of the fenced register, and written what it leaves there.
+// wrote is a write to the fenced register. written is its result in the register.
 func wrote(who string, from, to, token, n int64) story {
 	return call(history.Fenced, who, from, to, func(e *history.Event) { e.Token, e.N, e.OK = token, n, e.Ret })
 }
@@ -25,7 +25,7 @@ func announced(who string, from, to, token int64, ok bool) story {
 	return call(history.Announce, who, from, to, func(e *history.Event) { e.Token, e.OK = token, e.Ret && ok })
 }
 
-// terms are two terms of a holder each, who write.
+// terms are two terms, each with one holder that writes.
 func terms(second int64) story {
 	return tell(
 		lock("a", 0, 10, 1), announced("a", 11, 12, 1, true), wrote("a", 13, 14, 1, 1), looked("a", 20, 900), unlock("a", 30, 40),

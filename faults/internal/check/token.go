@@ -7,8 +7,8 @@ import (
 	"github.com/sqllock/sqllock/faults/internal/history"
 )
 
-// tokens looks for tokens that were handed out twice, and for those that are not higher
-// than what had been handed out before they were asked for.
+// tokens looks for tokens that were drawn twice, and for tokens that are not higher than
+// the tokens drawn before the call.
 func tokens(r *run) []Failure {
 	var found []Failure
 	for _, leases := range r.names {
@@ -18,7 +18,8 @@ func tokens(r *run) []Failure {
 	return found
 }
 
-// repeated looks for terms with one token. Those who share a term share it.
+// repeated looks for terms with the same token. Leases that share a term have the same
+// token.
 func repeated(leases []*lease) []Failure {
 	var found []Failure
 	first := make(map[int64]*lease)
@@ -57,7 +58,7 @@ func (r *run) fallen(leases []*lease) []Failure {
 	return found
 }
 
-// reentries compares what was entered with what the context carried.
+// reentries compares re-entered leases with the lease in the context.
 func reentries(r *run) []Failure {
 	var found []Failure
 	for _, e := range r.events {

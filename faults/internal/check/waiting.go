@@ -14,7 +14,7 @@ type wait struct {
 	granted        bool
 }
 
-// waits looks for names that nobody got although somebody waited and all was well.
+// waits looks for names that were granted to no waiter for too long without any fault.
 func waits(r *run) []Failure {
 	var found []Failure
 	byName := r.waiters()
@@ -61,8 +61,8 @@ func (r *run) quiet() []span {
 	return spans
 }
 
-// stuck looks for a time as long as the grace in which somebody waited all the time for
-// name, and nobody got it or gave it back.
+// stuck looks for a time as long as the grace in which a client waited for name without a
+// break, and in which the name was neither granted nor released.
 func (r *run) stuck(name string, all []wait, quiet span) []Failure {
 	moves := []int64{quiet.from}
 	for _, l := range r.names[name] {

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package client is a process that locks, works and unlocks until it is told to stop,
-// and writes down what it does and sees.
+// Package client is a process that locks, works and unlocks until it gets the order to
+// stop. It writes a history of its calls.
 package client
 
 import (
@@ -25,7 +25,7 @@ import (
 // Variable is set in the environment of a client, and only there; it holds a Config.
 const Variable = "SQLLOCK_FAULTS_CLIENT"
 
-// Config tells a client what to do.
+// Config is the configuration of a client.
 type Config struct {
 	Proc           string // its name, another one each time it is started
 	Mode, Database string
@@ -40,7 +40,7 @@ type Config struct {
 	Seed           uint64
 }
 
-// Elsewhere is a database other than that of the locks.
+// Elsewhere is a database other than the one with the locks.
 type Elsewhere struct{ Driver, DSN string }
 
 // Main makes the process a client, and does not return, if it was started as one. Call
@@ -73,7 +73,7 @@ type client struct {
 	lag     lag
 
 	watchers sync.WaitGroup
-	ctx      context.Context // ends when it is told to stop
+	ctx      context.Context // ends with the order to stop
 }
 
 func serve(cfg Config) error {
@@ -109,7 +109,7 @@ func serve(cfg Config) error {
 	}
 	c.left(lockDB)
 	for _, db := range []*sql.DB{lockDB, workDB} {
-		_ = db.Close() // it says goodbye on connections that may have been cut off
+		_ = db.Close() // Close writes to connections that may be broken
 	}
 	c.goroutines()
 	return log.Close()
@@ -159,7 +159,7 @@ func (c *client) run() {
 	}
 }
 
-// left tells of connections that the Locker has not given back.
+// left reports connections that the Locker has not returned to the pool.
 func (c *client) left(db *sql.DB) {
 	for deadline := time.Now().Add(5 * time.Second); db.Stats().InUse > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -172,8 +172,8 @@ func (c *client) left(db *sql.DB) {
 	}
 }
 
-// goroutines tells of those that are left when all was closed, but for the one that
-// reads the orders.
+// goroutines reports the goroutines that are left after Close, except the one that reads
+// the orders.
 func (c *client) goroutines() {
 	deadline := time.Now().Add(5 * time.Second)
 	for runtime.NumGoroutine() > 2 && time.Now().Before(deadline) {
@@ -195,8 +195,8 @@ func (c *client) say(e history.Event) {
 // id returns the id of a new call.
 func (c *client) id() string { return c.cfg.Proc + "/" + strconv.FormatInt(c.ids.Add(1), 10) }
 
-// call writes down that a call is about to be made, makes it, and writes down what has
-// become of it. What do changes of its event stands in the second line only.
+// call writes the event of a call, makes the call, and writes its result. Changes that do
+// makes to its event appear in the second line only.
 func (c *client) call(e history.Event, do func(e *history.Event) error) error {
 	if e.ID == "" {
 		e.ID = c.id()

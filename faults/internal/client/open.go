@@ -34,8 +34,7 @@ func Database(name string, db *sql.DB) driver.Migratable {
 	return locksqlite.DB(db)
 }
 
-// Locker makes a Locker. What crashed clients leave is cleaned up often, so that a reaper
-// works while the faults are active.
+// Locker makes a Locker. Its reaper runs often, so that it works during the faults.
 func Locker(ctx context.Context, cfg Config, db *sql.DB) (*sqllock.Locker, error) {
 	database := Database(cfg.Database, db)
 	reaper := &sqllock.ReaperOptions{Interval: 500 * time.Millisecond}

@@ -32,8 +32,8 @@ func (w *worker) watch(h *held) {
 	})
 }
 
-// done writes down the end of a lease's context, and looks once more: a lease that was
-// lost must stay so.
+// done writes the end of a lease's context. If the lease was lost, it looks at the lease
+// again: the loss must be final.
 func (w *worker) done(h *held) {
 	e := history.Event{T: history.Now(), Op: history.Done, Lease: h.id, Name: h.Name(), Late: w.lag.worst()}
 	cause := context.Cause(h.Context())
@@ -61,8 +61,8 @@ func (w *worker) look(h *held) bool {
 	return e.OK
 }
 
-// lag measures by how much this process oversleeps: what the machine does to it is no
-// fault of the library.
+// lag measures by how much this process oversleeps, because delays of the machine are not
+// failures of the library.
 type lag struct{ last, before, began atomic.Int64 }
 
 const lagSleep = 5 * time.Millisecond
@@ -70,7 +70,7 @@ const lagSleep = 5 * time.Millisecond
 // measure works until ctx ends.
 func (l *lag) measure(ctx context.Context) {
 	for i := 0; ctx.Err() == nil; i++ {
-		if i%100 == 0 { // what is older than a second is forgotten
+		if i%100 == 0 { // forget what is older than a second
 			l.before.Store(l.last.Swap(0))
 		}
 		l.began.Store(history.Now())

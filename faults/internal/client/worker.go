@@ -13,8 +13,8 @@ import (
 	"github.com/sqllock/sqllock/faults/internal/history"
 )
 
-// bound is for how long a call of a register may take. One that takes longer is left
-// alone, and may arrive late.
+// bound limits a call of a register. A call that takes longer is abandoned, and may
+// arrive late.
 const bound = 2 * time.Second
 
 // worker locks one name at a time.
@@ -28,8 +28,8 @@ func newWorker(c *client, number int) *worker {
 	return &worker{client: c, number: number, rng: rand.New(rand.NewPCG(c.cfg.Seed, uint64(number)))}
 }
 
-// run works until the client is stopped. What it has begun it ends in order: who waits
-// waits on, until it is served.
+// run works until the client is stopped. It finishes what it has begun: a worker that
+// waits continues to wait until it is served.
 func (w *worker) run() {
 	for w.ctx.Err() == nil {
 		i := w.rng.IntN(len(w.cfg.Names))
@@ -40,7 +40,7 @@ func (w *worker) run() {
 	}
 }
 
-// held is a lease with what the history calls it.
+// held is a lease with its id in the history.
 type held struct {
 	*sqllock.Lease
 	id string
@@ -97,7 +97,7 @@ func (w *worker) workUnder(h *held) {
 	_ = w.unlock(history.Unlock, h.id, h.Lease)
 }
 
-// share looks at the fenced register twice: nobody may write while it is shared.
+// share reads the fenced register twice: no client may write while the name is shared.
 func (w *worker) share(h *held) {
 	w.read(h)
 	time.Sleep(time.Duration(w.rng.IntN(15)) * time.Millisecond)
@@ -130,7 +130,7 @@ func (w *worker) workExclusive(h *held) {
 	}
 }
 
-// enter locks once more what the lease's context carries, works, and leaves.
+// enter re-enters the lease in the context, works, and unlocks.
 func (w *worker) enter(h *held) {
 	var inner *sqllock.Lease
 	err := w.call(history.Event{Op: history.Enter, Lease: h.id, Name: h.Name()}, func(e *history.Event) (err error) {
@@ -173,7 +173,7 @@ func (w *worker) read(h *held) (n int64, err error) {
 	return n, err
 }
 
-// fenced says who it is, reads, and writes one more than it has read.
+// fenced announces its token, reads, and writes the successor of what it read.
 func (w *worker) fenced(h *held) {
 	ctx, cancel := context.WithTimeout(h.Context(), bound)
 	defer cancel()
@@ -241,8 +241,8 @@ func (w *worker) guard(ctx context.Context, h *held, fn func(context.Context, *s
 	return tx.Commit()
 }
 
-// plain does what must not be done: it looks, takes its time, and writes. The write is
-// not bound to the lease.
+// plain shows a wrong use: it looks at the lease, waits, and writes. The write is not
+// bound to the lease.
 func (w *worker) plain(h *held) {
 	if !w.look(h) {
 		return
@@ -258,13 +258,13 @@ func (w *worker) plain(h *held) {
 	})
 }
 
-// pause takes up to d, and stops the process here if it was told to.
+// pause takes up to d, and stops the process here if an order says so.
 func (w *worker) pause(d time.Duration, at string) {
 	time.Sleep(time.Duration(w.rng.Int64N(int64(d))))
 	w.orders.Reach(at)
 }
 
-// inspect asks the database who holds what this worker holds.
+// inspect compares the holder in the database with this worker.
 func (w *worker) inspect(h *held) {
 	ctx, cancel := context.WithTimeout(h.Context(), bound)
 	defer cancel()

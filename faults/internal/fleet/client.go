@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package fleet starts the clients of a fault run, each behind a network of its own that
-// can be made bad, and kills, pauses and replaces them.
+// Package fleet starts the clients of a fault run, each behind its own proxy. It kills,
+// pauses and replaces them.
 package fleet
 
 import (
@@ -40,7 +40,7 @@ type Client struct {
 	ended  chan struct{}
 }
 
-// Config says what to start.
+// Config describes the client to start.
 type Config struct {
 	Binary string
 	Dir    string // of the histories
@@ -102,9 +102,9 @@ func (c *Client) name(times int) string { return fmt.Sprintf("c%d.%d", c.number,
 
 func (c *Client) history(proc string) string { return filepath.Join(c.cfg.Dir, proc+".jsonl") }
 
-// wait notes the end of a process. Whoever starts one waits for this.
+// wait notes the end of a process. Each started process has one wait.
 func (c *Client) wait(cmd *exec.Cmd, ended chan struct{}) {
-	_ = cmd.Wait() // the state says the same
+	_ = cmd.Wait() // the state has the same information
 	close(ended)
 }
 
@@ -174,7 +174,7 @@ func (c *Client) Continue() error {
 	return c.cmd.Process.Signal(syscall.SIGCONT)
 }
 
-// Drain tells the process to end in order.
+// Drain orders the process to end.
 func (c *Client) Drain() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,8 +198,8 @@ func (c *Client) HasEnded() bool {
 	}
 }
 
-// Ended waits for the end of the process, for some time at most. The error says why it
-// did not end well.
+// Ended waits for the end of the process, with a time limit. It returns an error if the
+// process did not end successfully.
 func (c *Client) Ended(within time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -207,7 +207,7 @@ func (c *Client) Ended(within time.Duration) error {
 	case <-c.ended:
 	case <-time.After(within):
 		_ = c.cmd.Process.Signal(syscall.SIGCONT)
-		_ = c.cmd.Process.Signal(syscall.SIGQUIT) // the runtime says what it was doing
+		_ = c.cmd.Process.Signal(syscall.SIGQUIT) // the runtime then prints the stacks
 		select {
 		case <-c.ended:
 		case <-time.After(5 * time.Second):
@@ -222,7 +222,7 @@ func (c *Client) Ended(within time.Duration) error {
 	return nil
 }
 
-// keepStderr puts what the process has said, which may be long, beside its history.
+// keepStderr saves the standard error of the process beside its history.
 func (c *Client) keepStderr(what string) error {
 	path := filepath.Join(c.cfg.Dir, c.proc+".stderr")
 	return errors.Join(fmt.Errorf("client %s: %s, see %s", c.proc, what, path), os.WriteFile(path, []byte(c.stderr.String()), 0o644))

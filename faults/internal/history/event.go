@@ -1,18 +1,17 @@
-// Package history is what the processes of a fault run write down about what they
-// do: one JSON object a line, stamped with a clock that is one for all processes
-// of the machine and that nobody sets.
+// Package history is the history that the processes of a fault run write: one JSON object
+// a line. The times are of a clock that all processes of the machine share and that is
+// never set.
 //
-// A call is written down before it is made and again when it has returned, straight
-// to the file: a process that is killed loses what it had not yet begun, and at most
-// its last line is cut short.
+// A call has one line before it is made and one after it has returned. Lines go straight
+// to the file. If a process is killed, at most its last line is incomplete.
 package history
 
 // The operations. Of those of a client, Lock to Inspect are calls: they have an event
 // before and one after, with one ID.
 const (
 	Lock     = "lock"     // Lock, RLock and their kin
-	Enter    = "enter"    // Lock of what the context holds
-	Leave    = "leave"    // Unlock of what was entered
+	Enter    = "enter"    // a re-entry of the lease in the context
+	Leave    = "leave"    // the unlock of a re-entry
 	Unlock   = "unlock"   // the end of a lease
 	Announce = "announce" // the token, to the fenced register
 	Read     = "read"     // of the fenced register
@@ -21,14 +20,14 @@ const (
 	Plain    = "plain"    // a write that nothing protects, some time after a look
 	Inspect  = "inspect"
 
-	Look  = "look"  // what a lease said of itself between T and Until
+	Look  = "look"  // what a lease reported between T and Until
 	Done  = "done"  // the context of a lease ended
 	Open  = "open"  // a client has its Locker
 	Drain = "drain" // a client begins nothing new
-	Left  = "left"  // what a client had left in the end
+	Left  = "left"  // what a client left at the end
 	Exit  = "exit"  // a process has ended
 
-	Busy  = "busy"  // from T until Until the machine or the server was slow, though nobody had harmed it
+	Busy  = "busy"  // the machine or the server was slow from T to Until without a fault
 	Fault = "fault" // a call of a nemesis: from its strike until it has healed
 )
 
@@ -38,7 +37,7 @@ type Event struct {
 	Op   string `json:"op"`             // one of the constants
 	Ret  bool   `json:"ret,omitempty"`  // the call has returned
 	ID   string `json:"id,omitempty"`   // of the call
-	Proc string `json:"proc,omitempty"` // client.incarnation; of a fault whom it hits, "" for all
+	Proc string `json:"proc,omitempty"` // client.incarnation; the target of a fault, "" for all
 	Work int    `json:"work,omitempty"` // worker of the client
 
 	Lease  string `json:"lease,omitempty"` // ID of the Lock that began it
@@ -51,11 +50,11 @@ type Event struct {
 	Until  int64  `json:"until,omitempty"` // of a look: when it had been taken; of Busy its end
 	Age    int64  `json:"age,omitempty"`   // of the token, by the wall clock of the machine, ns
 	Late   int64  `json:"late,omitempty"`  // by how much the process overslept of late, ns
-	N      int64  `json:"n,omitempty"`     // what a register said, or what it was set to; of how many single ones a fault consisted
+	N      int64  `json:"n,omitempty"`     // the value that a register had or got; the number of injections of a fault
 
 	OK     bool   `json:"ok,omitempty"`     // the lease is not lost; the write was accepted
 	Lost   bool   `json:"lost,omitempty"`   // the error is an ErrLost
-	Refuse bool   `json:"refuse,omitempty"` // the error says that nothing was done
+	Refuse bool   `json:"refuse,omitempty"` // the error means that nothing was done
 	Reason string `json:"reason,omitempty"` // of a loss; of a fault its kind
 	Err    string `json:"err,omitempty"`
 

@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 )
 
-// mixed strikes with any of the others that apply and leave clocks alone. Some of what
-// they do lasts while the next one strikes.
+// mixed injects any of the other faults that apply, except those of clocks. Some of them
+// last while the next one begins.
 func mixed(all []*Nemesis) *Nemesis {
 	return &Nemesis{
 		Name: "mixed", About: "any of the above, one after the other, but for the clock and the standbys",

@@ -16,7 +16,7 @@ import (
 	"github.com/sqllock/sqllock/faults/internal/server"
 )
 
-// Site is what can be harmed, and in which cell. One strike at a time uses it.
+// Site has the targets of a cell. One fault at a time uses it.
 type Site struct {
 	Mode, Database string
 	TTL, Delay     time.Duration // Delay is the longest LockDelay
@@ -24,8 +24,9 @@ type Site struct {
 	Server         *server.Server
 	Admin          *sql.DB // directly to the server; nil for SQLite
 	Log            *history.Writer
-	// Aims are where a process is to be when it is paused, in turn: operations of package
-	// history, "" is anywhere. nil is what the clients of the library can do.
+	// Aims are the operations in which a process is paused, in turn: operations of
+	// package history, or "" for anywhere. nil means the operations of the library's
+	// clients.
 	Aims []string
 
 	pauses, next int // pauses and faults so far
@@ -36,23 +37,23 @@ type Site struct {
 type Nemesis struct {
 	Name  string
 	About string
-	// NotFor says why a mode and a database do not have this fault; "" if they do. It
-	// may be nil.
+	// NotFor returns why a mode and a database do not have this fault, or "" if they do.
+	// It may be nil.
 	NotFor func(mode, database string) string
 	// Inject does harm, and undoes it, before it returns.
 	Inject func(ctx context.Context, s *Site, rng *rand.Rand) error
-	// Unsteady says that two may hold by nature, see docs/guarantees.md.
+	// Unsteady means that two clients may hold one name, see docs/guarantees.md.
 	Unsteady bool
 	// Pool is how many connections the pool of the locks may open; 0 is enough.
 	Pool int
-	// Steps says that the clock of the server is set.
+	// Steps means that the clock of the server is set.
 	Steps bool
-	// Standby says that there is a second server; with Loses it does not know of all
-	// commits, so that what the locks protect must be elsewhere.
+	// Standby means that there is a second server. With Loses it misses some commits, so
+	// that the registers must be in another database.
 	Standby, Loses bool
 }
 
-// Applies returns why the nemesis cannot be had in a cell, "" if it can.
+// Applies returns why the nemesis is not possible in a cell, or "" if it is.
 func (n *Nemesis) Applies(mode, database string) string {
 	if n.NotFor == nil {
 		return ""
@@ -79,8 +80,8 @@ func ByName(name string) *Nemesis {
 	return nil
 }
 
-// fault writes down a strike of a kind on a process, "" for all, and returns what writes
-// down that it has healed.
+// fault writes the start of a fault of a process, or of all if proc is "". The function
+// that it returns writes the end.
 func (s *Site) fault(kind, proc string, endsSessions bool) (healed func()) {
 	s.next++
 	s.single = 0
@@ -96,7 +97,7 @@ func (s *Site) fault(kind, proc string, endsSessions bool) (healed func()) {
 // victim returns a client to harm.
 func (s *Site) victim(rng *rand.Rand) *fleet.Client { return s.Clients[rng.IntN(len(s.Clients))] }
 
-// beyond returns a time after which what a silent holder held is somebody else's.
+// beyond returns a time that is longer than a lease without renewals lasts.
 func (s *Site) beyond(rng *rand.Rand) time.Duration {
 	return s.TTL + s.Delay + between(rng, 300*time.Millisecond, s.TTL)
 }
@@ -128,7 +129,7 @@ var noFault = &Nemesis{
 	},
 }
 
-// onePool does harm by what the cell is like.
+// onePool needs no injection: the cell itself has a pool of one connection.
 var onePool = &Nemesis{
 	Name: "pool-of-one", About: "the locks have a pool of one connection", Pool: 1,
 	NotFor: func(mode, _ string) string {

@@ -87,7 +87,7 @@ func loseReplies(ctx context.Context, p *netproxy.Proxy, d time.Duration, rng *r
 	return int(lost.Load())
 }
 
-// halfOpen is what a host leaves that vanishes: connections that only the server has.
+// halfOpen simulates a host that vanishes: its connections remain only on the server.
 var halfOpen = &Nemesis{
 	Name: "net-half-open", About: "a client vanishes without a word: it is killed behind a frozen network", NotFor: networked,
 	Inject: func(ctx context.Context, s *Site, rng *rand.Rand) error {

@@ -46,7 +46,7 @@ var pause = &Nemesis{
 		}
 		sleep(ctx, s.beyond(rng))
 		if at == history.Plain {
-			sleep(ctx, s.TTL) // so that others write meanwhile
+			sleep(ctx, s.TTL) // so that others write
 		}
 		return victim.Continue()
 	},

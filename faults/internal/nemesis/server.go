@@ -80,7 +80,7 @@ func (s *Site) endSession(ctx context.Context, rng *rand.Rand) error {
 	if err := rows.Err(); err != nil || len(ids) == 0 {
 		return ended(ctx, err)
 	}
-	// It may have ended meanwhile.
+	// It may have ended.
 	_, _ = s.Admin.ExecContext(ctx, fmt.Sprintf(endings[s.Database], ids[rng.IntN(len(ids))]))
 	return nil
 }

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package orders is what the clients of a fault run are told on their standard input,
-// one order a line.
+// Package orders has the orders for the clients of a fault run. They come on standard
+// input, one a line.
 package orders
 
 import (
@@ -21,9 +21,9 @@ import (
 const (
 	// stop: begin nothing new, end in order.
 	stop = "stop"
-	// aim, followed by the operation of a write and a time of package history: have the
-	// next who holds make such a write, and stop the process with SIGSTOP in the middle
-	// of it, between what it has read and what it writes, if that is before then.
+	// aim is followed by an operation and a time of package history. The next holder that
+	// makes such a write stops the process with SIGSTOP between its read and its write,
+	// unless the time has passed.
 	aim = "aim"
 )
 
@@ -44,9 +44,9 @@ type target struct {
 	until int64
 }
 
-// Obey reads orders until there are no more, and calls end for the one to end. It has
-// the standard input for as long as the process lives, and ends the process when nobody
-// is there any more who reads its history: a client must not outlive its run.
+// Obey reads orders until there are no more, and calls end for the order to end. It uses
+// standard input until the process ends. It ends the process when the other end is
+// closed: a client must not outlive its run.
 func (o *Orders) Obey(end func()) {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		var t target
@@ -67,8 +67,8 @@ func (o *Orders) Aimed() string {
 	return ""
 }
 
-// Reach stops the process, once, if it is to stop in the operation at. It returns when
-// the process goes on.
+// Reach stops the process once, if an order aims at the operation at. It returns when the
+// process continues.
 func (o *Orders) Reach(at string) {
 	t := o.aimed.Load()
 	if t != nil && t.at == at && o.aimed.CompareAndSwap(t, nil) && t.until > history.Now() {

@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// obey is a process that comes to two operations again and again, and says so before and
-// after, until it is told to end.
+// obey is a process that alternates between two operations until it gets the order to
+// end. It prints when it was stopped in one.
 func obey() {
 	var o orders.Orders
 	ended := make(chan struct{})

@@ -1,11 +1,11 @@
-// Package register is what the locks of a fault run protect: numbers that are read,
-// and set to one more than what was read. Each accepted write leaves a line in a log,
-// in the transaction that writes, so that afterwards it is known of each write whether
-// it was done, and in which order.
+// Package register has the registers that the locks of a fault run protect. A client
+// reads a number and writes its successor. Each accepted write adds a line to a log in
+// the same transaction. So it is known afterwards which writes were done, and in which
+// order.
 //
 //   - The fenced register compares the token in each statement.
 //   - The guarded one is written in a transaction that guards the lease.
-//   - The plain one takes what it gets. It shows that the faults do harm.
+//   - The plain one accepts every write. It shows that the faults do harm.
 package register
 
 import (
@@ -79,19 +79,20 @@ func (r *Registers) Create(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// Announce tells the fenced register of a token, and whether it has seen no higher one.
+// Announce announces a token to the fenced register. It reports whether the register
+// knows no higher token.
 func (r *Registers) Announce(ctx context.Context, name string, token int64) (bool, error) {
 	res, err := r.db.ExecContext(ctx, r.q(announce), token, Fenced, name, token)
 	return one(res, err)
 }
 
-// Read returns what the fenced register says.
+// Read returns the value of the fenced register.
 func (r *Registers) Read(ctx context.Context, name string) (n int64, err error) {
 	err = r.db.QueryRowContext(ctx, r.q(read), Fenced, name).Scan(&n)
 	return n, err
 }
 
-// Write sets the fenced register to n, if the token is the one it was told of last.
+// Write sets the fenced register to n, if token is the one that was announced last.
 func (r *Registers) Write(ctx context.Context, id, name string, token, n int64) (accepted bool, err error) {
 	err = r.inTx(ctx, func(tx *sql.Tx) error {
 		res, err := tx.ExecContext(ctx, r.q(fenced), n, Fenced, name, token)
@@ -104,8 +105,8 @@ func (r *Registers) Write(ctx context.Context, id, name string, token, n int64) 
 	return accepted && err == nil, err
 }
 
-// Add adds one to the guarded register, as somebody would who trusts that nobody else
-// does so before tx ends: it reads, calls between, and writes what it has computed.
+// Add adds one to the guarded register, without any check of its own: it reads, calls
+// between, and writes the successor.
 func (r *Registers) Add(ctx context.Context, tx *sql.Tx, id, name string, token int64, between func()) (n int64, err error) {
 	if err := tx.QueryRowContext(ctx, r.q(read), Guarded, name).Scan(&n); err != nil {
 		return 0, err
@@ -161,7 +162,7 @@ type Written struct {
 	Token, N       int64
 }
 
-// Final is what the registers say in the end.
+// Final is the final content of the registers.
 type Final struct {
 	Writes []Written                   // of each register in the order of N
 	N      map[string]map[string]int64 // by kind and name

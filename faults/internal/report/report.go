@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package report prints what came of the cells, for people and as JSON.
+// Package report prints the results of the cells, for people and as JSON.
 package report
 
 import (
@@ -115,9 +115,9 @@ func sum(results []cell.Result, key func(cell.Spec) string) []cell.Result {
 	return sums
 }
 
-// Control reports, and says otherwise, that pauses did harm where nothing protects from
-// them: else they were none, and what was protected proves nothing. Of a few cells it
-// cannot be expected.
+// Control returns false and prints a failure if pauses did no harm to the unprotected
+// register. Then the pauses were too short, and the other registers prove nothing. It
+// ignores runs with few cells.
 func Control(w io.Writer, results []cell.Result) bool {
 	cells, harm := 0, 0
 	for _, r := range results {
@@ -156,7 +156,7 @@ type row struct {
 	FaultSeconds float64         `json:"struck_seconds"`
 }
 
-// Save writes the report. What a file of that name says of planted bugs is kept.
+// Save writes the report. It keeps the planted bugs of an existing file.
 func Save(path string, results []cell.Result) error {
 	var file struct {
 		Cells   []row           `json:"cells"`

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// clock sets the time of one server with libfaketime, which asks a file by how much to
-// lie. Monotonic clocks are left alone: nobody sets them.
+// A clock sets the time of one server with libfaketime, which reads the offset from a
+// file. Monotonic clocks keep their time, because a real one cannot be set either.
 type clock struct {
 	libraries, file string
 	offset          time.Duration
@@ -34,7 +34,7 @@ func newClock(dir string, ownMalloc bool) (*clock, error) {
 	return c, c.step(0)
 }
 
-// command is what to put before the command of the server.
+// command returns the prefix for the command of the server.
 func (c *clock) command() []string {
 	return []string{
 		"/usr/bin/env", "LD_PRELOAD=" + c.libraries, "FAKETIME_TIMESTAMP_FILE=" + c.file,

@@ -56,7 +56,7 @@ type Server struct {
 type kind struct {
 	name     string
 	driver   string
-	accounts []string // whom it may run as when root starts it, the first that exists
+	accounts []string // the user to run as when root starts it: the first that exists
 	// prepare and serve are the commands that make its files in data, below dir, and run
 	// it on them.
 	prepare func(data string) ([]string, error)
@@ -66,7 +66,7 @@ type kind struct {
 	create  string // the statement that makes the database of the run
 	// probe fails as long as the server is not ready; nil asks in SQL.
 	probe func(addr string) error
-	// ownMalloc says that the server brings an allocator of its own.
+	// ownMalloc means that the server has its own allocator.
 	ownMalloc bool
 }
 
@@ -136,8 +136,8 @@ func (s *Server) run(argv []string) (int, error) {
 	return s.supervisor.Start(supervisor.Command{Argv: argv, Dir: s.dir, Log: s.log(), User: s.user})
 }
 
-// boot starts the server on its port and returns when it takes connections. It tries
-// again while what a killed server has left is still in the way.
+// boot starts the server on its port and returns when it accepts connections. It tries
+// again while leftovers of a killed server block it.
 func (s *Server) boot() error {
 	for deadline := time.Now().Add(stepTimeout); ; time.Sleep(200 * time.Millisecond) {
 		err := s.bootOnce()
@@ -186,7 +186,7 @@ func (s *Server) probe(port int) error {
 	return s.exec(port, s.kind.admin, `SELECT 1`)
 }
 
-// exec runs one statement on a connection of its own.
+// exec runs one statement on a new connection.
 func (s *Server) exec(port int, database, statement string) error {
 	db, err := sql.Open(s.kind.driver, s.kind.dsn(address(port), database))
 	if err != nil {
@@ -210,8 +210,8 @@ func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Ito
 // Driver returns the name of the driver of database/sql.
 func (s *Server) Driver() string { return s.kind.driver }
 
-// DSN returns the data source name of the database of the run, by way of addr, a
-// host:port; "" is the server itself. SQLite has no addresses. It is for SQL only.
+// DSN returns the data source name of the run's database, through the host:port addr, or
+// directly if addr is "". SQLite has no address. It is for SQL only.
 func (s *Server) DSN(addr string) string {
 	if s.kind.serve == nil {
 		return s.kind.dsn(s.dir, "")
@@ -251,7 +251,7 @@ func (s *Server) Step(d time.Duration) error {
 	return s.clock.step(d)
 }
 
-// LogText returns what the server has written to its log.
+// LogText returns the log of the server.
 func (s *Server) LogText() []byte {
 	text, _ := os.ReadFile(s.log())
 	return text

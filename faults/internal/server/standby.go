@@ -15,7 +15,7 @@ import (
 	"github.com/sqllock/sqllock/internal/testdb/supervisor"
 )
 
-// standby is a second Postgres that follows the first over a link of its own.
+// A standby is a second Postgres that follows the first over its own proxy.
 type standby struct {
 	data string
 	port int
@@ -73,7 +73,7 @@ func (s *Server) follow() (err error) {
 	return s.follows()
 }
 
-// follows waits until the standby gets what the primary writes.
+// follows waits until the standby receives the writes of the primary.
 func (s *Server) follows() error {
 	db, err := sql.Open(s.kind.driver, s.kind.dsn(s.Addr(), s.kind.admin))
 	if err != nil {
@@ -92,9 +92,9 @@ func (s *Server) follows() error {
 	}
 }
 
-// Promote kills the server, has the standby take its place and its address, and makes
-// another standby. If lose is not 0, the link is frozen for that long before, so that
-// the standby does not know what was committed meanwhile.
+// Promote kills the server, promotes the standby at the same address, and makes a new
+// standby. If lose is not 0, Promote freezes the link for that time before, so that the
+// standby misses the commits of that time.
 func (s *Server) Promote(lose time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

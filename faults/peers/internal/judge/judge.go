@@ -1,6 +1,6 @@
-// Package judge says what the locks of a cell have let happen. It looks neither at
-// tokens nor at what a library says of itself but for what its users would ask it, so
-// that all are measured alike.
+// Package judge counts what went wrong under the locks of a cell. It ignores tokens. From
+// a library it uses only the answers that users would ask for, so that all libraries are
+// measured in the same way.
 package judge
 
 import (
@@ -12,12 +12,13 @@ import (
 	"github.com/sqllock/sqllock/faults/peers/internal/ledger"
 )
 
-// Stale counts the accepted writes to a register that came too late: what they were
-// computed from was not there any more, or somebody had written there before whose term
-// is certainly later, because his Lock was called after this one had returned.
+// Stale counts the accepted writes to a register that came too late: another write had
+// replaced the value that they were computed from, or a client with a later term had
+// written before. A term is later for certain if its Lock was called after the other Lock
+// had returned.
 func Stale(writes []ledger.Accepted, register string) int {
 	n := 0
-	called := make(map[string]int64) // the latest Lock of those who have written, by name
+	called := make(map[string]int64) // the latest Lock of the writers, by name
 	for _, w := range writes {
 		if w.Register != register {
 			continue
@@ -30,32 +31,32 @@ func Stale(writes []ledger.Accepted, register string) int {
 	return n
 }
 
-// Counts are what is in the histories.
+// Counts are the counts of the histories.
 type Counts struct {
 	Acquisitions int
 	Errors       int // of Lock
 	Faults       int
-	// Late is how many holders were still told that they held when somebody else held,
-	// and had been told so: they have heard of their loss too late. Worst is the longest
-	// time from the first answer of that kind to one that told them of the loss, or to the
-	// end of Unlock; without the times in which the process was paused and asked nothing.
+	// Late is the number of holders whose lock still reported that it was held, after
+	// another client had been granted the name and had seen that. Worst is the longest
+	// time from the first such report to the report of the loss, or to the end of Unlock.
+	// Times in which the process was paused do not count.
 	Late  int
 	Worst time.Duration
 }
 
-// term is what a history says of one lock.
+// A term is a lock in the history.
 type term struct {
 	granted int64
 	looks   []look // in the order of T
 }
 
-// look is what a holder was told; the end of Unlock tells him that he does not hold.
+// A look is a report to the holder. The end of Unlock reports that it does not hold.
 type look struct {
 	t  int64
 	ok bool
 }
 
-// until returns when the holder was last told that he held.
+// until returns the time of the last report that the holder holds.
 func (t *term) until() int64 {
 	until := t.granted
 	for _, l := range t.looks {
@@ -69,7 +70,7 @@ func (t *term) until() int64 {
 // asleep is for how long a process asks nothing only if it is paused.
 const asleep = time.Second
 
-// wrong returns for how long the holder was told that he held, from an answer on.
+// wrong returns how long, from an answer on, the lock reported that it was held.
 func (t *term) wrong(from int64) (d time.Duration) {
 	last := int64(0)
 	for _, l := range t.looks {
@@ -121,8 +122,8 @@ func Count(events []history.Event) Counts {
 	return c
 }
 
-// late counts among the terms of a name. A term counts as held as long as a look says
-// so, and so not at all if the first one does not.
+// late counts among the terms of a name. A term counts as held while a look reports so.
+// It does not count at all if the first look does not.
 func (c *Counts) late(all []*term) {
 	slices.SortFunc(all, func(a, b *term) int { return cmp.Compare(a.granted, b.granted) })
 	for i, t := range all {

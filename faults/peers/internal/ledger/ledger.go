@@ -1,6 +1,7 @@
-// Package ledger is what the locks protect: numbers that are read, and set to one more
-// than what was read. They are kept by the process that runs a cell, which is neither
-// killed nor paused, and is part of no system that is compared: so none has an advantage.
+// Package ledger has the registers that the locks protect. A client reads a number and
+// writes its successor. The process that runs the cell keeps the registers. It is neither
+// killed nor paused, and belongs to none of the compared systems, so that none has an
+// advantage.
 package ledger
 
 import (
@@ -10,12 +11,12 @@ import (
 
 // The registers by name.
 const (
-	Plain  = "plain"  // takes what it gets
+	Plain  = "plain"  // accepts every write
 	Fenced = "fenced" // compares the token in each request
 )
 
-// Term is what a client knows of the lock under which it writes, with times of package
-// history.
+// Term is a client's knowledge of the lock under which it writes. Its times are those of
+// package history.
 type Term struct {
 	ID              string
 	Called, Granted int64 // when Lock was called, and when it had returned
@@ -32,7 +33,7 @@ type Write struct {
 // Accepted is a write that was done.
 type Accepted struct {
 	Write
-	Before int64 // what the register said until then
+	Before int64 // the value before the write
 }
 
 // Registers are the numbers, one for each register and name, from 0 up. It is safe for
@@ -40,7 +41,7 @@ type Accepted struct {
 type Registers struct {
 	mu      sync.Mutex
 	n       map[key]int64
-	tokens  map[string]int64 // that the fenced register was told of last, by name
+	tokens  map[string]int64 // the last announced token of the fenced register, by name
 	writes  []Accepted
 	refused int
 }
@@ -52,15 +53,16 @@ func New() *Registers {
 	return &Registers{n: make(map[key]int64), tokens: make(map[string]int64)}
 }
 
-// Read returns what a register says.
+// Read returns the value of a register.
 func (r *Registers) Read(register, name string) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.n[key{register, name}]
 }
 
-// Announce tells the fenced register of a token, and whether it knows of no higher one:
-// then what is read next is final as far as former holders go.
+// Announce announces a token to the fenced register. It returns false if the register
+// knows a higher token. After a successful Announce, former holders cannot change the
+// value.
 func (r *Registers) Announce(name string, token int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,8 +74,8 @@ func (r *Registers) Announce(name string, token int64) bool {
 	return true
 }
 
-// Write does a write, and says whether it was accepted: the fenced register wants the
-// token that it was told of last.
+// Write writes a value and reports whether the register accepted it. The fenced register
+// accepts only the token that was announced last.
 func (r *Registers) Write(w Write) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -103,7 +103,7 @@ func (s *remote) Write(w Write, ok *bool) error {
 // Client uses the registers of another process. It is safe for concurrent use.
 type Client struct{ calls *rpc.Client }
 
-// Dial returns a client of what is served at path. Close ends it.
+// Dial returns a client of the registers at path. Close ends it.
 func Dial(path string) (*Client, error) {
 	calls, err := rpc.Dial("unix", path)
 	if err != nil {

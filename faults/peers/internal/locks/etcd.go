@@ -40,7 +40,7 @@ func etcd() System {
 type etcdClient struct {
 	client   *clientv3.Client
 	site     Site
-	sessions []*concurrency.Session // by worker, each used by that one alone
+	sessions []*concurrency.Session // by worker; each worker uses its own
 }
 
 func (c *etcdClient) Lock(ctx context.Context, worker int, name string) (Held, error) {
@@ -77,10 +77,10 @@ func (c *etcdClient) session(ctx context.Context, worker int) (*concurrency.Sess
 	return s, nil
 }
 
-// drop ends a session of which it is not known what it has left behind.
+// drop ends a session after an error: it may have left something behind.
 func (c *etcdClient) drop(worker int) {
 	if s := c.sessions[worker]; s != nil {
-		_ = s.Close() // what it cannot revoke expires
+		_ = s.Close() // if it cannot revoke, the lease expires
 		c.sessions[worker] = nil
 	}
 }
@@ -107,8 +107,8 @@ type etcdLock struct {
 	drop    func()
 }
 
-// Token reads the revision from the comparison that the Mutex makes for transactions:
-// it is not to be had otherwise.
+// Token reads the revision from the comparison that the Mutex makes for transactions.
+// There is no other way to get it.
 func (l *etcdLock) Token() int64 {
 	owner := pb.Compare(l.mutex.IsOwner())
 	return owner.GetCreateRevision()

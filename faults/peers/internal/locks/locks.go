@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package locks has what is compared behind one small interface: this project's locks,
-// and those of others, each used as its authors tell their users to.
+// Package locks has one small interface for all compared locks: this project's and
+// others. Each is used as its authors recommend.
 package locks
 
 import (
@@ -11,12 +11,11 @@ import (
 	"github.com/sqllock/sqllock/faults/internal/server"
 )
 
-// Site says where a system finds its server, and how it shall behave. It travels to
-// other processes.
+// Site describes the server and the settings of a system. It is sent to other processes.
 type Site struct {
 	Addr        string // host:port of the server
 	Driver, DSN string // of SQL databases
-	Proc        string // who the client is, for people
+	Proc        string // the name of the client, for people
 	TTL         time.Duration
 	Workers     int
 }
@@ -33,7 +32,7 @@ type Client interface {
 
 // Held is a lock that is held.
 type Held interface {
-	// Token is what tells this term from others at a resource; 0 if there is none.
+	// Token distinguishes this term from others at a resource. It is 0 if there is none.
 	Token() int64
 	// Holds asks, in the way of the library, whether the lock is held still; false if
 	// that cannot be known. It is safe for concurrent use, but not with Unlock.
@@ -47,17 +46,17 @@ type System struct {
 	Name   string
 	Server string // of package server
 	Ours   bool
-	Token  string // what the token is, "" if there is none
+	Token  string // the kind of the token, "" if there is none
 	Knows  string // how a holder knows that it holds
-	Claims string // what its authors promise
+	Claims string // the promise of its authors
 	// Overlap are the faults under which two may believe that they hold, with the rows of
 	// the documentation that say so.
 	Overlap map[string]string
-	// Prepare makes what the clients need, once; nil if nothing is needed.
+	// Prepare prepares the server for the clients, once. It may be nil.
 	Prepare func(ctx context.Context, s Site) error
 	Open    func(ctx context.Context, s Site) (Client, error)
-	// Clock asks the server for the time; if it is nil, NoClock says why its clock is not
-	// set.
+	// Clock returns the time of the server. If it is nil, NoClock says why its clock is
+	// not set.
 	Clock   func(ctx context.Context, s Site) (time.Time, error)
 	NoClock string
 	// Only is the one fault that this system is there for, "" for all.

@@ -9,8 +9,8 @@ import (
 	"github.com/sqllock/sqllock/faults/internal/server"
 )
 
-// nothing grants everybody everything, under one token: what does not show here is not
-// checked.
+// nothing grants every request, with the same token. A check that does not report it does
+// not work.
 func nothing() System {
 	return System{
 		Name: "nothing", Server: server.SQLite, // which is no server

@@ -61,7 +61,7 @@ func our(mode, database string, overlap map[string]string) System {
 	}
 }
 
-// claims is what a mode promises under the faults of this comparison.
+// claims returns the promise of a mode under the faults of this comparison.
 func claims(overlap map[string]string) string {
 	text := "who looks holds alone"
 	if len(overlap) > 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/sqllock/sqllock/faults/internal/server"
 )
 
-// retryEvery is how often a waiter asks again: redislock wakes nobody.
+// retryEvery is the pause between two tries of a waiter: redislock has no wake-up.
 const retryEvery = 10 * time.Millisecond
 
 // redislocks returns redislock on one of the Redis servers.
@@ -32,7 +32,7 @@ func redislocks(name string) System {
 		},
 	}
 	if name == server.RedisAlways {
-		// What is flushed differs only when the server is killed.
+		// The two settings differ only when the server is killed.
 		s.Name, s.Only = "redislock/redis-always", "server-kill"
 	}
 	return s
@@ -58,8 +58,8 @@ func (c *redislockClient) Lock(ctx context.Context, _ int, name string) (Held, e
 
 func (c *redislockClient) Close() error { return c.client.Close() }
 
-// redislockLock has a token that is a random text: it tells terms apart, and does not
-// say which of them is the later one.
+// The token of a redislockLock is a random text. It distinguishes terms, but has no
+// order.
 type redislockLock struct{ *redislock.Lock }
 
 func (l redislockLock) Token() int64 { return 0 }

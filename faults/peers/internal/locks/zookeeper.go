@@ -38,7 +38,7 @@ func zkConnect(s Site) (*zk.Conn, error) {
 	return conn, err
 }
 
-// zookeeperTime makes a node and looks at when the server says that this was.
+// zookeeperTime creates a node and returns its time of creation on the server.
 func zookeeperTime(_ context.Context, s Site) (time.Time, error) {
 	conn, err := zkConnect(s)
 	if err != nil {
@@ -60,7 +60,7 @@ func zookeeperTime(_ context.Context, s Site) (time.Time, error) {
 // behind, which keeps the name for as long as the session lives: so that is ended.
 type zookeeperClient struct {
 	site  Site
-	conns []*zk.Conn // by worker, each used by that one alone
+	conns []*zk.Conn // by worker; each worker uses its own
 }
 
 // Lock does not know of ctx once it waits, as the library has none.
@@ -90,8 +90,8 @@ func (c *zookeeperClient) Lock(ctx context.Context, worker int, name string) (He
 	return &zookeeperLock{lock, conn, session, token, func() { c.drop(worker) }}, nil
 }
 
-// sequence returns the number of the first node, which the holder's is. The library
-// knows it and does not tell.
+// sequence returns the number of the first node, which is the holder's. The library does
+// not return it.
 func sequence(conn *zk.Conn, session int64, dir string) (int64, error) {
 	nodes, _, err := conn.Children(dir)
 	if err != nil {

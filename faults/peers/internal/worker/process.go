@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package worker is a process that locks, works and unlocks until it is told to stop,
-// whatever locks it has, and writes down what it sees.
+// Package worker is a process that locks, works and unlocks with any of the locks, until
+// it gets the order to stop. It writes a history.
 package worker
 
 import (
@@ -24,7 +24,7 @@ import (
 // Config.
 const Variable = "SQLLOCK_PEERS_CLIENT"
 
-// Config tells a process what to do.
+// Config is the configuration of a process.
 type Config struct {
 	System  string // of package locks
 	Site    locks.Site
@@ -60,7 +60,7 @@ type process struct {
 	ledger *ledger.Client
 	orders orders.Orders
 	ids    atomic.Int64
-	ctx    context.Context // ends when it is told to stop
+	ctx    context.Context // ends with the order to stop
 }
 
 func serve(cfg Config) error {

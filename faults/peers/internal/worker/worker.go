@@ -18,7 +18,7 @@ const (
 	every = 20 * time.Millisecond
 	// bound is for how long a look or an Unlock may take.
 	bound = 2 * time.Second
-	// lockTimeout is for how long a worker waits for a lock before it asks anew.
+	// lockTimeout is how long a worker waits for a lock before it tries again.
 	lockTimeout = 15 * time.Second
 )
 
@@ -33,7 +33,7 @@ func newWorker(p *process, number int) *worker {
 	return &worker{p, number, rand.New(rand.NewPCG(p.cfg.Seed, uint64(number)))}
 }
 
-// run works until the process is stopped. What it has begun it ends in order.
+// run works until the process is stopped. It finishes what it has begun.
 func (w *worker) run() {
 	for w.ctx.Err() == nil {
 		name := w.cfg.Names[w.rng.IntN(len(w.cfg.Names))]
@@ -103,7 +103,7 @@ func (w *worker) look(t *term) bool {
 	return e.OK
 }
 
-// work writes to what the lock protects: careless, and with the token if there is one.
+// work writes to the registers: without a check, and with the token if there is one.
 func (w *worker) work(t *term) {
 	if !w.look(t) {
 		return
@@ -115,14 +115,14 @@ func (w *worker) work(t *term) {
 	}
 }
 
-// plain does what must not be done: it has looked, takes its time, and writes.
+// plain shows a wrong use: it has looked at the lock, waits, and writes.
 func (w *worker) plain(t *term) {
 	n := must(w.ledger.Read(ledger.Plain, t.name))
 	w.pause(history.Plain)
 	_ = must(w.ledger.Write(ledger.Write{Register: ledger.Plain, Name: t.name, Term: t.Term, N: n + 1}))
 }
 
-// fenced says who it is, reads, takes its time, and writes one more than it has read.
+// fenced announces its token, reads, waits, and writes the successor of what it read.
 func (w *worker) fenced(t *term) {
 	if !must(w.ledger.Announce(t.name, t.token)) {
 		return
@@ -132,8 +132,8 @@ func (w *worker) fenced(t *term) {
 	_ = must(w.ledger.Write(ledger.Write{Register: ledger.Fenced, Name: t.name, Term: t.Term, Token: t.token, N: n + 1}))
 }
 
-// pause takes a few milliseconds, or now and then up to half a TTL, which all locks
-// outlast; and stops the process here if it was told to.
+// pause takes a few milliseconds, and now and then up to half a TTL, which all locks
+// survive. It stops the process here if an order says so.
 func (w *worker) pause(at string) {
 	d := 10 * time.Millisecond
 	if w.rng.IntN(16) == 0 {
