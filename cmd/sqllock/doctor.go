@@ -2,13 +2,18 @@ package main
 
 import (
 	"context"
+	"database/sql"
+	"fmt"
 	"time"
 
 	"github.com/urfave/cli/v3"
+
+	"github.com/sqllock/sqllock/internal/doctor"
+	"github.com/sqllock/sqllock/internal/output"
 )
 
-// examTimeout bounds all that doctor does.
-const examTimeout = 30 * time.Second
+// doctorTimeout bounds all that doctor does.
+const doctorTimeout = 30 * time.Second
 
 func (a *app) doctorCommand() *cli.Command {
 	return &cli.Command{
@@ -24,44 +29,70 @@ func (a *app) doctorCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(ctx, examTimeout)
+			ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
 			defer cancel()
 			defer db.close(ctx)
-			return db.failure(a.examine(ctx, db))
+			return db.failure(a.check(ctx, db))
 		},
 	}
 }
 
-// examine writes a line for each finding.
-func (a *app) examine(ctx context.Context, db *database) error {
-	e := &exam{out: a.stdout}
+// check writes a line for each finding.
+func (a *app) check(ctx context.Context, db *database) error {
+	var bad bool
+	var writeErr error
+	report := func(f doctor.Finding) {
+		bad = bad || f.Grade == doctor.Bad
+		if err := a.put(findingLine(f)); err != nil {
+			writeErr = err
+		}
+	}
 	if db.standIn {
-		e.warn("file", db.shown+" does not exist", "\"sqllock run\" makes it when it is used first")
-		return e.verdict()
-	}
-	m, err := db.Migration()
-	if err != nil {
+		report(doctor.Finding{Grade: doctor.Warn, About: "file", Text: db.shown + " does not exist",
+			Advice: "\"sqllock run\" makes it when it is used first"})
+	} else if err := doctor.Check(ctx, checkedDatabase{db}, report); err != nil {
 		return err
 	}
-	conn, err := db.handle.Conn(ctx)
-	if err != nil {
-		return err
+	switch {
+	case writeErr != nil:
+		return writeErr
+	case bad:
+		return exit(exitNo)
 	}
-	defer func() { _ = conn.Close() }()
-	e.conn, e.tables = conn, tableNames(m)
-	if err := e.run(ctx, examinations[m.Dialect](e, db), conn.PingContext); err != nil {
-		return err
-	}
-	_ = conn.Close() // it may be the only one that the account can have
-	e.opens(ctx, db)
-	return e.verdict()
+	return nil
 }
 
-// examinations are what to look at, by database.
-var examinations = map[string]func(*exam, *database) []check{
-	"postgres": examinePostgres,
-	"mysql":    examineMySQL,
-	"sqlite":   examineSQLite,
+func findingLine(f doctor.Finding) []byte {
+	text := f.Text
+	if f.Advice != "" {
+		text += "; " + f.Advice
+	}
+	return fmt.Appendf(nil, "%-4s  %-12s  %s\n", f.Grade, f.About, output.Line(redact(text)))
+}
+
+// checkedDatabase is a database as doctor sees it.
+type checkedDatabase struct{ *database }
+
+var _ doctor.Database = checkedDatabase{}
+
+func (d checkedDatabase) Conn(ctx context.Context) (*sql.Conn, error) { return d.handle.Conn(ctx) }
+
+func (d checkedDatabase) File() string { return d.shown }
+
+func (d checkedDatabase) TryMode(ctx context.Context, name string) error {
+	m := mode(name)
+	if !m.offeredBy(d.locks) {
+		return doctor.ErrNotOffered
+	}
+	timeout := openTimeout
+	if m.sessions() {
+		timeout = extraModeTimeout
+	}
+	locker, err := d.locker(ctx, m, quietOptions(), timeout)
+	if err == nil {
+		_ = locker.Close(ctx)
+	}
+	return err
 }
 
 const doctorDescription = `doctor looks at the database and writes a line for each thing: ok, warn or bad, what

@@ -85,28 +85,6 @@ func (s *site) aged(t *testing.T) {
 	time.Sleep(2100 * time.Millisecond)
 }
 
-func TestDoctorSeesOpenTransactions(t *testing.T) {
-	t.Parallel()
-	onEachServer(t, func(t *testing.T, s *site) {
-		conn, err := s.db.Conn(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = conn.Close() }()
-		s.aged(t)
-		e := &exam{conn: conn}
-		var age time.Duration
-		if s.d.Engine() == testdb.Postgres {
-			age, _, err = (&postgresExam{exam: e}).oldest(t.Context())
-		} else {
-			age, err = (&mysqlExam{exam: e}).oldest(t.Context())
-		}
-		if err != nil || age < time.Second {
-			t.Errorf("the oldest transaction is %v old, %v", age, err)
-		}
-	})
-}
-
 func TestDoctorOnSessionsOfMySQL(t *testing.T) {
 	t.Parallel()
 	onMySQL(t, func(t *testing.T, s *site) {

@@ -3,13 +3,10 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/output/outputtest"
@@ -118,21 +115,6 @@ func TestDoctorNeedsADatabaseThatAnswers(t *testing.T) {
 	}
 }
 
-func TestDoctorEndsWhenTheServerDoes(t *testing.T) {
-	t.Parallel()
-	for _, gone := range []error{nil, errors.New("gone")} {
-		var out strings.Builder
-		e := &exam{out: &out}
-		looked := 0
-		look := func(context.Context) error { looked++; return errors.New("no") }
-		err := e.run(t.Context(), []check{{"a", look}, {"b", look}}, func(context.Context) error { return gone })
-		warned := strings.Count(out.String(), "warn") == 2 && looked == 2
-		if (err != nil) != (gone != nil) || warned == (gone != nil) || e.ill {
-			t.Errorf("%v after %d looks, and:\n%s", err, looked, out.String())
-		}
-	}
-}
-
 func TestDoctorOnAFileThatIsWrong(t *testing.T) {
 	t.Parallel()
 	text := filepath.Join(t.TempDir(), "text")
@@ -177,50 +159,8 @@ func TestDoctorOnAFileThatCannotBeWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = out.Close() }()
-	if err := (&app{stdout: out}).examine(t.Context(), db); err == nil || !strings.Contains(file(out.Name()), "bad   writes        the file cannot be written") {
+	if err := (&app{stdout: out}).check(t.Context(), db); err == nil || !strings.Contains(file(out.Name()), "bad   writes        the file cannot be written") {
 		t.Errorf("%v, and:\n%s", err, file(out.Name()))
-	}
-}
-
-func TestDoctorComparesClocks(t *testing.T) {
-	t.Parallel()
-	now := time.Now()
-	for _, c := range []struct{ read, want time.Duration }{
-		{0, 0}, {50 * time.Millisecond, 0}, {100 * time.Millisecond, 0}, {-time.Second, -time.Second}, {time.Second + 100*time.Millisecond, time.Second},
-	} {
-		if got := skew(now.Add(c.read), now, now.Add(100*time.Millisecond)); got != c.want {
-			t.Errorf("a clock that was %v ahead: %v, want %v", c.read, got, c.want)
-		}
-	}
-}
-
-func TestDoctorJudges(t *testing.T) {
-	t.Parallel()
-	for want, judge := range map[string]func(e *exam){
-		"ok    transactions  none is older than 1m0s (2 unseen)\n":   func(e *exam) { e.age(59*time.Second, " (2 unseen)", "harm", "advice") },
-		"warn  transactions  one has been open for 2h0m: harm; do\n": func(e *exam) { e.age(2*time.Hour, "", "harm", "do") },
-		"ok    time-outs     none that would end statements or connections of ours\n": func(e *exam) {
-			e.limits(map[string]time.Duration{"statement_timeout": 0, "max_statement_time": 2 * time.Second, "wait_timeout": time.Hour})
-		},
-		"warn  time-outs     idle_session_timeout is 59s, which ends what is in order; set it to 1m0s at least for this account\n" +
-			"warn  time-outs     statement_timeout is 500ms, which ends what is in order; set it to 2s at least for this account\n": func(e *exam) {
-			e.limits(map[string]time.Duration{"statement_timeout": 500 * time.Millisecond, "idle_session_timeout": 59 * time.Second})
-		},
-		"ok    pooler        none: the server itself answers\n": func(e *exam) { (&postgresExam{exam: e}).judgePooler([]uint32{5, 5, 5, 5}) },
-		"warn  pooler        somebody stands between us and the server, a connection pooler most likely; locks of the mode unique work through it; if statements fail, add default_query_exec_mode=exec to the DSN\n": func(e *exam) {
-			(&postgresExam{exam: e}).judgePooler([]uint32{5, 5, 6, 5})
-		},
-		"bad   a             \\u202eb; c; d\n": func(e *exam) { e.bad("a", "\u202eb\nc", "d") },
-	} {
-		var out strings.Builder
-		e := &exam{out: &out}
-		judge(e)
-		if out.String() != want {
-			t.Errorf("got  %swant %s", out.String(), want)
-		}
-		if ill := strings.HasPrefix(want, "bad"); (e.verdict() != nil) != ill {
-			t.Errorf("%s: the verdict is %v", want, e.verdict())
-		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/doctor"
 	"github.com/sqllock/sqllock/internal/supervise"
 )
 
@@ -79,7 +80,7 @@ func (d *database) failure(err error) error {
 	if reason := fileReason(err); reason != "" && d != nil {
 		return fail(exitUnavailable, "cannot use %s: %s", d.shown, reason)
 	}
-	if isDenied(err) {
+	if doctor.IsDenied(err) {
 		return fail(exitUnavailable, "the account lacks a privilege: %s; \"sqllock doctor\" names what to grant", serverText(err))
 	}
 	return &failure{code: exitUnavailable, err: err}
@@ -104,16 +105,6 @@ func serverText(err error) string {
 	return err.Error()
 }
 
-// isDenied reports that the account lacks a privilege.
-func isDenied(err error) bool {
-	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) {
-		return pg.Code == "42501" // insufficient_privilege
-	}
-	my := (*mysql.MySQLError)(nil)
-	// ER_TABLEACCESS_DENIED_ERROR, ER_COLUMNACCESS_DENIED_ERROR, ER_PROCACCESS_DENIED_ERROR
-	return errors.As(err, &my) && (my.Number == 1142 || my.Number == 1143 || my.Number == 1370)
-}
-
 // isFull reports that the server has no connection left just now, as when all jobs of an hour
 // start in the same second.
 func isFull(err error) bool {
@@ -133,7 +124,7 @@ func isRefused(err error) bool {
 			return true
 		}
 	}
-	return isDenied(err) || isFull(err)
+	return doctor.IsDenied(err) || isFull(err)
 }
 
 // fileReason tells why SQLite cannot use a file, or "".

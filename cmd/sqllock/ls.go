@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/doctor"
 	"github.com/sqllock/sqllock/internal/output"
 )
 
@@ -79,7 +80,7 @@ func (l *lister) namesOf(ctx context.Context, locks opened) iter.Seq2[lockInfo, 
 		for info, err := range locks.List(ctx, opts...) {
 			matches := strings.HasPrefix(info.Name, l.prefix)
 			switch {
-			case err != nil && len(l.all) > 1 && locks.mode.sessions() && isDenied(err):
+			case err != nil && len(l.all) > 1 && locks.mode.sessions() && doctor.IsDenied(err):
 				l.leaveOut(locks.mode, err)
 				return
 			case err == nil && !matches && info.Name < l.prefix:

@@ -31,7 +31,7 @@ type operator struct {
 // operation makes the action of such a command.
 func (a *app) operation(fn func(ctx context.Context, o *operator) error) cli.ActionFunc {
 	return func(ctx context.Context, cmd *cli.Command) error {
-		o := &operator{app: a, cmd: cmd, leftOut: make(map[mode]bool), opts: *quietly()}
+		o := &operator{app: a, cmd: cmd, leftOut: make(map[mode]bool), opts: *quietOptions()}
 		sigs := supervise.CatchSignals()
 		defer sigs.Stop()
 		ctx, release := sigs.Context(ctx)
@@ -45,8 +45,8 @@ func (a *app) operation(fn func(ctx context.Context, o *operator) error) cli.Act
 	}
 }
 
-// quietly are the options of a Locker that holds nothing: it has nothing to tell.
-func quietly() *sqllock.UniqueOptions {
+// quietOptions are the options of a Locker that holds nothing: it has nothing to tell.
+func quietOptions() *sqllock.UniqueOptions {
 	return &sqllock.UniqueOptions{Logger: slog.New(slog.DiscardHandler), Reaper: &sqllock.ReaperOptions{Off: true}}
 }
 

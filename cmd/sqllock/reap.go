@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/doctor"
 	"github.com/sqllock/sqllock/internal/output"
 )
 
@@ -70,7 +71,7 @@ func (o *operator) reapAll(ctx context.Context) (r report, err error) {
 		part, err := locks.Reaper().Reap(ctx)
 		r.add(locks.mode, &part)
 		switch {
-		case err != nil && len(o.all) > 1 && locks.mode.sessions() && isDenied(err):
+		case err != nil && len(o.all) > 1 && locks.mode.sessions() && doctor.IsDenied(err):
 			o.leaveOut(locks.mode, err)
 		case err != nil:
 			return r, err

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"context"
@@ -20,21 +20,22 @@ const (
 	liteWrite = ` SET one = one WHERE one = 0`
 )
 
-// sqliteExam is the exam of an SQLite file.
-type sqliteExam struct {
-	*exam
-	db *database
+// sqliteChecker is the check of an SQLite file.
+type sqliteChecker struct {
+	*checker
+	file string           // how findings name it
+	busy func(error) bool // reports that others use the file and that this passes
 }
 
-func examineSQLite(e *exam, db *database) []check {
-	s := &sqliteExam{exam: e, db: db}
+func sqliteChecks(c *checker, file string, busy func(error) bool) []check {
+	s := &sqliteChecker{checker: c, file: file, busy: busy}
 	return []check{
-		{"file", s.file}, {"server", s.server}, {"journal", s.journal}, {"durability", s.durability}, {"time-outs", s.busy},
-		{"tables", s.tablesThere}, {"pages", s.ifThere(s.pages)}, {"migrations", s.ifThere(s.version)}, {"writes", s.ifThere(s.writes)}, {"index", s.ifThere(s.index)},
+		{"file", s.checkFile}, {"server", s.server}, {"journal", s.journal}, {"durability", s.durability}, {"time-outs", s.busyTimeout},
+		{"tables", s.checkTables}, {"pages", s.withTables(s.pages)}, {"migrations", s.withTables(s.version)}, {"writes", s.withTables(s.writes)}, {"index", s.withTables(s.index)},
 	}
 }
 
-func (s *sqliteExam) server(ctx context.Context) error {
+func (s *sqliteChecker) server(ctx context.Context) error {
 	var version string
 	if err := s.one(ctx, liteVersion, nil, &version); err != nil {
 		return err
@@ -48,18 +49,18 @@ func (s *sqliteExam) server(ctx context.Context) error {
 	return nil
 }
 
-// file finds out whether it is a database at all.
-func (s *sqliteExam) file(ctx context.Context) error {
+// checkFile finds out whether the file is a database.
+func (s *sqliteChecker) checkFile(ctx context.Context) error {
 	var n int
 	err := s.one(ctx, liteSchema, nil, &n)
 	switch {
 	case err == nil:
-		s.ok("file", s.db.shown+"; it must not be on a network file system, which cannot be seen from here")
-	case s.db.busy(err) || ctx.Err() != nil:
+		s.ok("file", s.file+"; it must not be on a network file system, which cannot be seen from here")
+	case s.busy(err) || ctx.Err() != nil:
 		return err
 	default:
-		s.hopeless = true
-		s.bad("file", s.db.shown+" is damaged, or not a database: "+err.Error(), restore)
+		s.unusable = true
+		s.bad("file", s.file+" is damaged, or not a database: "+err.Error(), restore)
 	}
 	return nil
 }
@@ -68,24 +69,24 @@ func (s *sqliteExam) file(ctx context.Context) error {
 const restore = "stop who uses it and restore it; a file that only sqllock uses can be deleted instead"
 
 // pages looks at those of the locks: the file may have gigabytes of others.
-func (s *sqliteExam) pages(ctx context.Context) error {
+func (s *sqliteChecker) pages(ctx context.Context) error {
 	var found string
 	switch err := s.one(ctx, liteCheck, []any{s.lockName}, &found); {
-	case err != nil && (s.db.busy(err) || ctx.Err() != nil):
+	case err != nil && (s.busy(err) || ctx.Err() != nil):
 		return err
 	case err != nil:
 		found = err.Error()
 	}
 	if found != "ok" {
-		s.hopeless = true
-		s.bad("pages", s.db.shown+" is damaged: "+found, restore)
+		s.unusable = true
+		s.bad("pages", s.file+" is damaged: "+found, restore)
 		return nil
 	}
 	s.ok("pages", "those of "+s.lock+" are in order")
 	return nil
 }
 
-func (s *sqliteExam) journal(ctx context.Context) error {
+func (s *sqliteChecker) journal(ctx context.Context) error {
 	var mode string
 	if err := s.one(ctx, liteJournal, nil, &mode); err != nil {
 		return err
@@ -99,7 +100,7 @@ func (s *sqliteExam) journal(ctx context.Context) error {
 }
 
 // durability is a matter of each connection; this tells of those of this program.
-func (s *sqliteExam) durability(ctx context.Context) error {
+func (s *sqliteChecker) durability(ctx context.Context) error {
 	var level int
 	if err := s.one(ctx, liteSync, nil, &level); err != nil {
 		return err
@@ -112,7 +113,7 @@ func (s *sqliteExam) durability(ctx context.Context) error {
 	return nil
 }
 
-func (s *sqliteExam) busy(ctx context.Context) error {
+func (s *sqliteChecker) busyTimeout(ctx context.Context) error {
 	var ms int
 	if err := s.one(ctx, liteBusy, nil, &ms); err != nil {
 		return err
@@ -121,16 +122,16 @@ func (s *sqliteExam) busy(ctx context.Context) error {
 	return nil
 }
 
-func (s *sqliteExam) tablesThere(ctx context.Context) error {
+func (s *sqliteChecker) checkTables(ctx context.Context) error {
 	var found int
 	if err := s.one(ctx, liteTables, []any{s.lockName, s.metaName}, &found); err != nil {
 		return err
 	}
-	if s.there = found == 2; !s.there {
+	if s.hasTables = found == 2; !s.hasTables {
 		s.bad("tables", "table "+s.lock+" or "+s.meta+" does not exist", "run \"sqllock migrate up\"; \"sqllock run\" does it too")
 		return nil
 	}
-	for _, r := range s.others {
+	for _, r := range s.optional {
 		if err := s.one(ctx, liteTables, []any{r.name, r.name}, &found); err != nil {
 			return err
 		}
@@ -143,9 +144,9 @@ func (s *sqliteExam) tablesThere(ctx context.Context) error {
 	return nil
 }
 
-func (s *sqliteExam) writes(ctx context.Context) error {
+func (s *sqliteChecker) writes(ctx context.Context) error {
 	switch _, err := s.conn.ExecContext(ctx, "UPDATE "+s.meta+liteWrite); {
-	case err == nil || s.db.busy(err):
+	case err == nil || s.busy(err):
 		s.ok("writes", "the file can be written")
 	case ctx.Err() != nil:
 		return err
@@ -155,7 +156,7 @@ func (s *sqliteExam) writes(ctx context.Context) error {
 	return nil
 }
 
-func (s *sqliteExam) index(ctx context.Context) error {
+func (s *sqliteChecker) index(ctx context.Context) error {
 	var sound bool
 	if err := s.one(ctx, litePrimary, []any{s.lockName}, &sound); err != nil {
 		return err

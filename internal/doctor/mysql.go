@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"context"
@@ -34,25 +34,25 @@ WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? AND NON_UNIQUE = 0 GROUP BY I
 WHERE trx_mysql_thread_id <> CONNECTION_ID()`
 )
 
-// mysqlExam is the exam of a MySQL or MariaDB database.
-type mysqlExam struct {
-	*exam
+// mysqlChecker is the check of a MySQL or MariaDB database.
+type mysqlChecker struct {
+	*checker
 	settings map[string]string
 }
 
-func examineMySQL(e *exam, _ *database) []check {
-	m := &mysqlExam{exam: e}
+func mysqlChecks(c *checker) []check {
+	m := &mysqlChecker{checker: c}
 	return []check{
-		{"server", m.server}, {"settings", m.read}, {"writes", m.writes}, {"durability", m.durability}, {"replication", m.replication},
+		{"server", m.server}, {"settings", m.readSettings}, {"writes", m.writes}, {"durability", m.durability}, {"replication", m.replication},
 		{"isolation", m.isolation}, {"clock", func(ctx context.Context) error { return m.clock(ctx, myNow) }}, {"time-outs", m.timeouts},
-		{"tables", m.tablesThere}, {"migrations", m.ifThere(m.version)}, {"privileges", m.ifThere(m.privileges)},
-		{"index", m.ifThere(m.index)}, {"transactions", m.transactions},
+		{"tables", m.checkTables}, {"migrations", m.withTables(m.version)}, {"privileges", m.withTables(m.privileges)},
+		{"index", m.withTables(m.index)}, {"transactions", m.transactions},
 	}
 }
 
 var mysqlVersion = regexp.MustCompile(`^(?:5\.5\.5-)?(\d+)\.(\d+)\.`) // some MariaDB hide behind 5.5.5
 
-func (m *mysqlExam) server(ctx context.Context) error {
+func (m *mysqlChecker) server(ctx context.Context) error {
 	var version string
 	if err := m.one(ctx, myServer, nil, &version); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (m *mysqlExam) server(ctx context.Context) error {
 	major, _ := strconv.Atoi(numbers[1])
 	minor, _ := strconv.Atoi(numbers[2])
 	if 100*major+minor < oldest {
-		m.hopeless = true
+		m.unusable = true
 		m.bad("server", name+" is too old or something else", "sqllock works with MySQL 8.0 or newer and MariaDB 10.6 or newer")
 		return nil
 	}
@@ -77,7 +77,7 @@ func (m *mysqlExam) server(ctx context.Context) error {
 }
 
 // read reads the variables as this session has them.
-func (m *mysqlExam) read(ctx context.Context) error {
+func (m *mysqlChecker) readSettings(ctx context.Context) error {
 	m.settings = make(map[string]string)
 	add := func(rows *sql.Rows) error {
 		var name, value string
@@ -92,7 +92,7 @@ func (m *mysqlExam) read(ctx context.Context) error {
 }
 
 // on also takes for on what a later version may know besides OFF.
-func (m *mysqlExam) on(name string) bool {
+func (m *mysqlChecker) on(name string) bool {
 	switch strings.ToUpper(m.settings[name]) {
 	case "", "OFF", "0":
 		return false
@@ -100,7 +100,7 @@ func (m *mysqlExam) on(name string) bool {
 	return true
 }
 
-func (m *mysqlExam) writes(context.Context) error {
+func (m *mysqlChecker) writes(context.Context) error {
 	sound := true
 	for _, name := range []string{"read_only", "super_read_only", "innodb_read_only", "transaction_read_only", "tx_read_only"} {
 		if m.on(name) {
@@ -118,7 +118,7 @@ func (m *mysqlExam) writes(context.Context) error {
 	return nil
 }
 
-func (m *mysqlExam) durability(context.Context) error {
+func (m *mysqlChecker) durability(context.Context) error {
 	const harm = ": after a crash the server may have forgotten who holds what"
 	switch {
 	case strings.EqualFold(m.settings["Innodb_redo_log_enabled"], "OFF"):
@@ -133,7 +133,7 @@ func (m *mysqlExam) durability(context.Context) error {
 	return nil
 }
 
-func (m *mysqlExam) replication(context.Context) error {
+func (m *mysqlChecker) replication(context.Context) error {
 	sound := true
 	if m.on("log_bin") && strings.EqualFold(m.settings["binlog_format"], "STATEMENT") {
 		sound = false
@@ -150,7 +150,7 @@ func (m *mysqlExam) replication(context.Context) error {
 	return nil
 }
 
-func (m *mysqlExam) isolation(context.Context) error {
+func (m *mysqlChecker) isolation(context.Context) error {
 	level := m.settings["transaction_isolation"] + m.settings["tx_isolation"] // MariaDB had the second only
 	if m.settings["transaction_isolation"] != "" {
 		level = m.settings["transaction_isolation"]
@@ -163,12 +163,12 @@ func (m *mysqlExam) isolation(context.Context) error {
 	return nil
 }
 
-func (m *mysqlExam) timeouts(context.Context) error {
+func (m *mysqlChecker) timeouts(context.Context) error {
 	seconds := func(name string, unit time.Duration) time.Duration {
 		n, _ := strconv.ParseFloat(m.settings[name], 64) // 0 where there is none
 		return time.Duration(n * float64(unit))
 	}
-	m.limits(map[string]time.Duration{
+	m.reportTimeouts(map[string]time.Duration{
 		"max_execution_time": seconds("max_execution_time", time.Millisecond), // of MySQL
 		"max_statement_time": seconds("max_statement_time", time.Second),      // of MariaDB
 		"wait_timeout":       seconds("wait_timeout", time.Second),
@@ -177,7 +177,7 @@ func (m *mysqlExam) timeouts(context.Context) error {
 }
 
 // index looks for the two that statements name.
-func (m *mysqlExam) index(ctx context.Context) error {
+func (m *mysqlChecker) index(ctx context.Context) error {
 	found := make(map[string]string)
 	err := m.each(ctx, myIndexes, []any{m.lockName}, func(rows *sql.Rows) error {
 		var name, columns string
@@ -185,7 +185,7 @@ func (m *mysqlExam) index(ctx context.Context) error {
 		found[name] = columns
 		return err
 	})
-	if err != nil || m.old {
+	if err != nil || m.outdated {
 		return err
 	}
 	switch {
@@ -199,8 +199,8 @@ func (m *mysqlExam) index(ctx context.Context) error {
 	return nil
 }
 
-func (m *mysqlExam) transactions(ctx context.Context) error {
-	age, err := m.oldest(ctx)
+func (m *mysqlChecker) transactions(ctx context.Context) error {
+	age, err := m.oldestTransaction(ctx)
 	if e := (*mysql.MySQLError)(nil); errors.As(err, &e) && e.Number == 1227 { // ER_SPECIFIC_ACCESS_DENIED_ERROR
 		m.ok("transactions", "this could not be looked at, which takes the privilege PROCESS")
 		return nil
@@ -208,12 +208,136 @@ func (m *mysqlExam) transactions(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.age(age, "", "InnoDB keeps old versions of rows, and names that are locked often get slow", "look in information_schema.INNODB_TRX who it is")
+	m.reportOldest(age, "", "InnoDB keeps old versions of rows, and names that are locked often get slow", "look in information_schema.INNODB_TRX who it is")
 	return nil
 }
 
-func (m *mysqlExam) oldest(ctx context.Context) (time.Duration, error) {
+func (m *mysqlChecker) oldestTransaction(ctx context.Context) (time.Duration, error) {
 	var seconds int64
 	err := m.one(ctx, myOldest, nil, &seconds)
 	return time.Duration(seconds) * time.Second, err
+}
+
+func (m *mysqlChecker) checkTables(ctx context.Context) error {
+	names := []any{m.lockName, m.metaName}
+	for _, r := range m.optional {
+		names = append(names, r.name)
+	}
+	engines := make(map[string]string)
+	err := m.each(ctx, myTables, names, func(rows *sql.Rows) error {
+		var name, engine string
+		err := rows.Scan(&name, &engine)
+		engines[strings.ToLower(name)] = engine
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	_, hasLock := engines[strings.ToLower(m.lockName)]
+	_, hasMeta := engines[strings.ToLower(m.metaName)]
+	if m.hasTables = hasLock && hasMeta; !m.hasTables {
+		return m.checkHidden(ctx)
+	}
+	m.reportEngines(engines)
+	return nil
+}
+
+// unseen tells of the lock table and the table of metadata, of which one is not to be seen:
+// it does not exist, or the account has no privilege on it.
+func (m *mysqlChecker) checkHidden(ctx context.Context) error {
+	hidden := false
+	for _, table := range []string{m.lock, m.meta} {
+		err := m.each(ctx, "SELECT 1 FROM "+table+" WHERE 1 = 0", nil, func(*sql.Rows) error { return nil })
+		switch {
+		case IsDenied(err):
+			hidden = true
+		case isNoTable(err):
+			m.bad("tables", "table "+table+" does not exist", "run \"sqllock migrate up\"")
+		case err != nil:
+			return err
+		}
+	}
+	if !hidden {
+		return nil
+	}
+	m.warn("tables", "the server tells this account nothing of them", "if a GRANT fails as there is no such table, make the tables first")
+	return m.privileges(ctx)
+}
+
+func isNoTable(err error) bool {
+	e := (*mysql.MySQLError)(nil)
+	return errors.As(err, &e) && e.Number == 1146 // ER_NO_SUCH_TABLE, which is not told to everybody
+}
+
+// reportEngines judges the engines of the tables that this account may see.
+func (m *mysqlChecker) reportEngines(engines map[string]string) {
+	sound, seen := true, []string{m.lock, m.meta}
+	check := func(name, sql string) {
+		if engine := engines[strings.ToLower(name)]; !strings.EqualFold(engine, "InnoDB") {
+			sound = false
+			m.bad("tables", "the engine of "+sql+" is "+engine+", which keeps no lock through a crash", "ALTER TABLE "+sql+" ENGINE = InnoDB")
+		}
+	}
+	check(m.lockName, m.lock)
+	for _, r := range m.optional {
+		if _, visible := engines[strings.ToLower(r.name)]; visible {
+			seen = append(seen, r.sql)
+			check(r.name, r.sql)
+		}
+	}
+	if sound {
+		m.ok("tables", strings.Join(seen, ", "))
+	}
+}
+
+// privilegeCheck is a privilege, and a statement that takes it.
+type privilegeCheck struct{ table, privilege, statement string }
+
+// privilegeChecks are the privileges of an account that does everything.
+func (m *mysqlChecker) privilegeChecks() []privilegeCheck {
+	list := []privilegeCheck{
+		{m.lock, "SELECT", "SELECT name FROM " + m.lock + " WHERE 1 = 0"},
+		{m.lock, "INSERT", "INSERT INTO " + m.lock + " (name, version) VALUES ('', 0)"},
+		{m.lock, "UPDATE", "UPDATE " + m.lock + " SET holds = 0 WHERE 1 = 0"},
+		{m.lock, "DELETE", "DELETE FROM " + m.lock + " WHERE 1 = 0"},
+		{m.meta, "SELECT", "SELECT one FROM " + m.meta + " WHERE 1 = 0"},
+		{m.meta, "UPDATE", "UPDATE " + m.meta + " SET one = 1 WHERE 1 = 0"},
+	}
+	rows := map[string]string{
+		m.prefix + "holder": " (name, acq, owner, instance, label, version, holds, acquired_at, expires_at) VALUES ('', '', '', '', '', 0, 0, 0, 0)",
+		m.prefix + "ticket": " (name, seq, acq, owner, instance, label, shared, ttl, handed, entered_at, expires_at) VALUES ('', 0, '', '', '', '', 0, 0, 0, 0, 0)",
+		m.prefix + "term":   " (mode, name) VALUES (0, '')",
+		m.prefix + "pin":    " (name) VALUES ('')",
+	}
+	for _, r := range m.optional {
+		list = append(list,
+			privilegeCheck{r.sql, "SELECT", "SELECT name FROM " + r.sql + " WHERE 1 = 0"},
+			privilegeCheck{r.sql, "INSERT", "INSERT INTO " + r.sql + rows[r.name]},
+			privilegeCheck{r.sql, "UPDATE", "UPDATE " + r.sql + " SET name = '' WHERE 1 = 0"},
+			privilegeCheck{r.sql, "DELETE", "DELETE FROM " + r.sql + " WHERE 1 = 0"})
+	}
+	return list
+}
+
+// privileges lets the server explain statements that change nothing: the server refuses that
+// as it would refuse to run them, whatever it is that grants: a table, a role.
+func (m *mysqlChecker) privileges(ctx context.Context) error {
+	var missing []privilege
+	absent := make(map[string]bool)
+	for _, n := range m.privilegeChecks() {
+		err := m.each(ctx, "EXPLAIN "+n.statement, nil, func(*sql.Rows) error { return nil })
+		switch e := (*mysql.MySQLError)(nil); {
+		case errors.As(err, &e) && (e.Number == 1142 || e.Number == 1143): // ER_TABLEACCESS_DENIED_ERROR, ER_COLUMNACCESS_DENIED_ERROR
+			missing = append(missing, privilege{n.table, n.privilege})
+		case isNoTable(err):
+			if !absent[n.table] {
+				m.bad("tables", "table "+n.table+" does not exist", "run \"sqllock migrate up\"")
+			}
+			absent[n.table] = true
+		case err != nil:
+			return err
+		}
+	}
+	m.reportMissing(missing)
+	return nil
 }
