@@ -61,7 +61,7 @@ func NewAdvisory(ctx context.Context, db driver.AdvisoryDatabase, opts *Advisory
 	if db == nil {
 		return nil, driver.NilError("database")
 	}
-	return newSessionLocker(ctx, cfg, db.Classify, db.OpenAdvisory, func(int) *room { return nil }, opts != nil && opts.AllowSilentHolders)
+	return newSessionLocker(ctx, cfg, db.Classify, db.OpenAdvisory, func(int) int { return 0 }, opts != nil && opts.AllowSilentHolders)
 }
 
 func (o *AdvisoryOptions) config() (config, error) {

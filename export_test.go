@@ -30,18 +30,14 @@ func (l *Locker) Lines() int {
 	return len(l.queue.names)
 }
 
-// NewSessionsWithClock returns a Locker of a mode that keeps locks in sessions:
-// of one session for all, or of at most so many for one lock each.
-func NewSessionsWithClock(store driver.SessionStore, now func() time.Duration, opts *ForUpdateOptions, seats int) (*Locker, error) {
+// NewSessionsWithClock returns a Locker of a mode that keeps locks in sessions: in at most
+// maxConns of one lock each, or in one session for all locks if that is 0.
+func NewSessionsWithClock(store driver.SessionStore, now func() time.Duration, opts *ForUpdateOptions, maxConns int) (*Locker, error) {
 	cfg, err := opts.config()
 	if err != nil {
 		return nil, err
 	}
-	var r *room
-	if seats > 0 {
-		r = newRoom(seats)
-	}
-	return newLocker(newID(), cfg, newSessionMode(store, &cfg, r), clock.Func(now)), nil
+	return newLocker(newID(), cfg, newSessionMode(store, &cfg, maxConns), clock.Func(now)), nil
 }
 
 // FindDeadlocks returns which of waits are to be ended, for each the cycle, and how many

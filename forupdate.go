@@ -8,6 +8,7 @@ import (
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/clock"
+	"github.com/sqllock/sqllock/internal/session"
 )
 
 // Defaults of [ForUpdateOptions].
@@ -64,7 +65,7 @@ func NewForUpdate(ctx context.Context, db driver.ForUpdateDatabase, opts *ForUpd
 	if db == nil {
 		return nil, driver.NilError("database")
 	}
-	return newSessionLocker(ctx, cfg, db.Classify, db.OpenForUpdate, opts.seats, false)
+	return newSessionLocker(ctx, cfg, db.Classify, db.OpenForUpdate, opts.sessions, false)
 }
 
 func (o *ForUpdateOptions) config() (config, error) {
@@ -87,9 +88,9 @@ func (o *ForUpdateOptions) config() (config, error) {
 	return cfg, nil
 }
 
-// seats is how many sessions may be open at a time, besides the connection that is
-// kept, where the pool may open that many connections.
-func (o *ForUpdateOptions) seats(poolConns int) *room {
+// sessions returns how many sessions may be open at a time, where the pool may open
+// poolConns connections. The Locker keeps one more connection.
+func (o *ForUpdateOptions) sessions(poolConns int) int {
 	conns := DefaultMaxConns
 	if o != nil && o.MaxConns != 0 {
 		conns = o.MaxConns
@@ -97,13 +98,14 @@ func (o *ForUpdateOptions) seats(poolConns int) *room {
 	if poolConns > 0 {
 		conns = min(conns, poolConns-1)
 	}
-	return newRoom(max(conns-1, 1))
+	return max(conns-1, 1)
 }
 
-// newSessionLocker opens a mode that keeps locks in sessions.
+// newSessionLocker opens a mode that keeps locks in sessions. maxConns returns how many
+// sessions may be open at a time, each for one lock; 0: one session holds all locks.
 func newSessionLocker(ctx context.Context, cfg config, classify func(error) driver.Fault,
 	open func(context.Context, driver.Client, driver.SessionOptions) (driver.SessionStore, error),
-	seats func(poolConns int) *room, silentHolders bool) (*Locker, error) {
+	maxConns func(poolConns int) int, silentHolders bool) (*Locker, error) {
 	id := newID()
 	client := driver.Client{Instance: id, Label: cfg.label}
 	store, err := opened(ctx, &cfg, classify, func() (driver.SessionStore, error) {
@@ -113,14 +115,12 @@ func newSessionLocker(ctx context.Context, cfg config, classify func(error) driv
 		return nil, openError(err)
 	}
 	info := store.Info()
-	l := newLocker(id, cfg, newSessionMode(store, &cfg, seats(info.MaxConns)), clock.System{})
+	l := newLocker(id, cfg, newSessionMode(store, &cfg, maxConns(info.MaxConns)), clock.System{})
 	l.warn(info)
 	return l, nil
 }
 
-// newSessionMode returns a mode that keeps locks in sessions of the database: in one for
-// each lock if r bounds them, or in one for all.
-func newSessionMode(store driver.SessionStore, cfg *config, r *room) mode {
-	m := newSessions(store, cfg, r)
-	return mode{m, capabilities{sessions: m, tx: store, isolated: r != nil, waitsInDB: r != nil}}
+func newSessionMode(store driver.SessionStore, cfg *config, maxConns int) mode {
+	b := session.New(store, session.Options{TTL: cfg.ttl, Label: cfg.label, MaxConns: maxConns, ErrClosed: ErrClosed})
+	return mode{b, capabilities{sessions: b, tx: store, isolated: maxConns > 0, waitsInDB: maxConns > 0}}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/batch"
+	"github.com/sqllock/sqllock/internal/session"
 )
 
 // unlock takes one lease out of its term. If it was the last, unlock releases the name and
@@ -143,7 +144,7 @@ func (l *Locker) releaseOnce(ctx context.Context, t *term, isolated bool) (freed
 		Awaited: l.claims.hasWaiter(t.name)}
 	a, ok := l.releases.Do(ctx, nil, req, releaseKind(t, &req, isolated), t.timeout)
 	if !ok {
-		return false, false, fmt.Errorf("%w: %w", errUnanswered, ctx.Err())
+		return false, false, fmt.Errorf("%w: %w", session.ErrUnanswered, ctx.Err())
 	}
 	return a.Err == nil && a.Result.Freed, a.SharedBatch, a.Err
 }

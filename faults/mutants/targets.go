@@ -22,7 +22,7 @@ var targets = []target{
 	{"keeper", []string{"keeper.go", "lease.go", "term.go", "internal/clock/*.go"}},
 	{"queue", []string{"waiter.go", "claim.go", "wakeup.go", "inspect.go", "deadlock.go"}},
 	{"cleanup", []string{"cleanup.go", "unlock.go", "unique.go"}},
-	{"sessions", []string{"sessions.go", "seat.go", "grip.go", "ping.go"}},
+	{"sessions", []string{"internal/session/*.go"}},
 	{"locksqlite", []string{"locksqlite/*.go"}},
 	{"lockpg", []string{"lockpg/*.go", "migrations/postgres/*_line.sql"}},
 	{"lockmysql", []string{"lockmysql/*.go"}},
