@@ -1,15 +1,16 @@
 package sqllock_test
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"fmt"
 	"net"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/go-sql-driver/mysql"
-
 	"github.com/sqllock/sqllock/sqllocktest"
 )
 
@@ -170,4 +171,22 @@ func killAll(ctx context.Context, db *sql.DB, query string) error {
 		_, _ = conn.ExecContext(ctx, statement)
 	}
 	return rows.Err()
+}
+
+// complaints are what was logged. It is safe for concurrent use.
+type complaints struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (c *complaints) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.text.Write(p)
+}
+
+func (c *complaints) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.text.String()
 }

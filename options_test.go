@@ -1,12 +1,19 @@
 package sqllock_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"math"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/netproxy"
+	"github.com/sqllock/sqllock/internal/testdb"
 )
 
 func wantReason(t *testing.T, err error, reason sqllock.Reason) {
@@ -228,6 +235,138 @@ func TestOptionsOfAHoldThatMakeNoSenseAreRefusedBeforeAnySQL(t *testing.T) {
 		}
 		if len(db.sent) > 0 {
 			t.Errorf("statements were sent: %v", db.sent)
+		}
+	})
+}
+
+// Callers who give up at every moment of a grant: what it got meanwhile is given back.
+func TestACallThatFailedKeepsNothingWhateverItsMinHoldSays(t *testing.T) {
+	onEachServer(t, func(t *testing.T, e *engine, d *testdb.Database) {
+		proxy := netproxy.New(t, d.Addr())
+		slow, quick := d.OpenVia(t, proxy.Addr()), d.Open(t)
+		for mode, open := range map[string]func(database) (*sqllock.Locker, error){
+			"unique": func(db database) (*sqllock.Locker, error) { return sqllock.NewUnique(t.Context(), db, nil) },
+			"for update": func(db database) (*sqllock.Locker, error) {
+				return sqllock.NewForUpdate(t.Context(), db.(driver.ForUpdateDatabase), nil)
+			},
+			"advisory": func(db database) (*sqllock.Locker, error) {
+				return sqllock.NewAdvisory(t.Context(), db.(driver.AdvisoryDatabase), nil)
+			},
+		} {
+			t.Run(mode, func(t *testing.T) {
+				var lockers [2]*sqllock.Locker
+				for i, db := range []database{e.open(slow), e.open(quick)} {
+					l, err := open(db)
+					if err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() { closeSoon(l) })
+					lockers[i] = l
+				}
+				proxy.Latency(5 * time.Millisecond)
+				defer proxy.Latency(0)
+				var failed sync.Map
+				for wave := range 2 {
+					var wg sync.WaitGroup
+					for i := range 10 {
+						wg.Go(func() {
+							ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+i*10+wave*5)*time.Millisecond)
+							defer cancel()
+							name := fmt.Sprintf("%s %d %d", mode, wave, i)
+							if lease, err := lockers[0].Lock(ctx, name, sqllock.MinHold(time.Hour)); err != nil {
+								failed.Store(name, err)
+							} else {
+								_ = lease.Unlock(context.WithoutCancel(t.Context()))
+							}
+						})
+					}
+					wg.Wait()
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
+				failed.Range(func(name, why any) bool {
+					lease, err := lockers[1].Lock(ctx, name.(string))
+					if err != nil {
+						t.Errorf("%q is kept by a call that failed (%v): %v", name, why, err)
+						return false
+					}
+					_ = lease.Unlock(ctx)
+					return true
+				})
+			})
+		}
+	})
+}
+
+// Who means "never" writes the longest time that there is.
+
+func TestAnIntervalWithoutEndMakesNoPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		const lockers = 20 // the pauses are spread at random
+		for range lockers {
+			b := newBench(t, db, &sqllock.UniqueOptions{Reaper: &sqllock.ReaperOptions{Interval: math.MaxInt64}})
+			defer b.close()
+		}
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+		if n := db.statements(); n != 0 {
+			t.Errorf("%d statements in a day", n)
+		}
+	})
+}
+
+func TestAMaxHoldWithoutEndIsNoBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, newFake(), &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		time.Sleep(time.Hour) // its clock has run for a while
+		lease := b.lock("a", sqllock.MaxHold(math.MaxInt64))
+		time.Sleep(10 * ttl)
+		b.unlock(lease)
+	})
+}
+
+func TestPausesWithoutEndHarmNoWaiter(t *testing.T) {
+	for _, barging := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			db := newFake()
+			o := &sqllock.UniqueOptions{TTL: ttl, RetryMin: math.MaxInt64, RetryMax: math.MaxInt64,
+				StatementTimeout: math.MaxInt64, Barging: barging, Reaper: &sqllock.ReaperOptions{Off: true}}
+			holder, waiter := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl}), newBench(t, db, o)
+			defer waiter.close()
+			holder.lock("a")
+			got := make(chan *sqllock.Lease, 1)
+			go func() { got <- waiter.lock("a") }()
+			time.Sleep(5 * ttl)
+			if n := db.statements(); n > 200 {
+				t.Errorf("%d statements while one holds and one waits", n)
+			}
+			holder.crash() // the waiter looks again when the lease expires
+			lease := <-got
+			waiter.unlock(lease)
+		})
+	}
+}
+
+func TestAMaxHoldOfALockerWithoutEndIsNoBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now().Add(-time.Hour)
+		l, err := sqllock.NewSessionsWithClock(newFakeSessions(), func() time.Duration { return time.Since(start) },
+			&sqllock.ForUpdateOptions{TTL: ttl, MaxHold: math.MaxInt64, Reaper: &sqllock.ReaperOptions{Off: true}}, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease, err := l.Lock(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * ttl)
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -1,0 +1,242 @@
+package sqllock_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/testdb"
+	"github.com/sqllock/sqllock/lockpg"
+)
+
+// pushed returns the median of how long hand-overs from one Locker to the other take.
+// Neither looks by itself; a ticket is asked for again after a second and a half.
+func pushed(t *testing.T, db *sql.DB, from, to *sqllock.Locker) time.Duration {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var took []time.Duration
+	for range 9 {
+		lease, err := from.Lock(ctx, "pushed")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan *sqllock.Lease, 1)
+		go func() {
+			lease, err := to.Lock(ctx, "pushed")
+			if err != nil {
+				t.Error(err)
+			}
+			got <- lease
+		}()
+		for n := 0; n == 0; time.Sleep(time.Millisecond) {
+			if err := db.QueryRowContext(ctx, `SELECT count(*) FROM sqllock_ticket`).Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		start := time.Now()
+		if err := lease.Unlock(ctx); err != nil {
+			t.Fatal(err)
+		}
+		next := <-got
+		took = append(took, time.Since(start))
+		if next == nil {
+			t.FailNow()
+		}
+		if err := next.Unlock(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.Sort(took)
+	return took[len(took)/2]
+}
+
+func TestPostgresTellsWaitersOfTheirTurn(t *testing.T) {
+	onEngines(t, func(name string) bool { return name == testdb.Postgres }, func(t *testing.T, _ *engine, d *testdb.Database) {
+		db := d.Open(t)
+		pool, err := pgxpool.New(t.Context(), d.DSN())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		never := sqllock.UniqueOptions{RetryMin: time.Hour, RetryMax: time.Hour}
+		through := map[string]*sqllock.Locker{
+			"database/sql": newLocks(t, lockpg.DB(db), never),
+			"pgxpool":      newLocks(t, lockpg.Pool(pool), never),
+		}
+		const quick = 700 * time.Millisecond // on a machine that is busy
+		for what, to := range through {
+			for other, from := range through {
+				if took := pushed(t, db, from, to); took > quick {
+					t.Errorf("from a Locker on %s to one on %s: %v", other, what, took)
+				}
+			}
+		}
+		if n := listening(t, db); n != 2 {
+			t.Errorf("two Lockers listen on %d connections", n)
+		}
+		// What listens is ended: it comes back by itself.
+		if _, err := db.ExecContext(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE datname = current_database() AND pid <> pg_backend_pid() AND `+listens); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if took := pushed(t, db, through["pgxpool"], through["database/sql"]); took > quick {
+			t.Errorf("after the connection that listened was ended: %v", took)
+		}
+	})
+}
+
+// listens says that a session was last used to listen, or to ask whether it still does.
+const listens = `(query LIKE 'LISTEN %' OR query = '-- ping')`
+
+func listening(t *testing.T, db *sql.DB) (n int) {
+	t.Helper()
+	if err := db.QueryRowContext(t.Context(), `SELECT count(*) FROM pg_stat_activity
+		WHERE datname = current_database() AND pid <> pg_backend_pid() AND `+listens).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// telling is a database that tells waiters of their turn, when tell is called.
+type telling struct {
+	*fake
+	tell atomic.Value // func(driver.ID)
+}
+
+func (s *telling) Listen(ctx context.Context, heard func(driver.ID)) error {
+	s.tell.Store(heard)
+	heard(driver.ID{})
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// newTelling makes a Locker that neither looks nor asks soon by itself, and a plain one.
+func newTelling(t *testing.T) (*telling, *bench, *bench) {
+	t.Helper()
+	db := &telling{fake: newFake()}
+	slow := &sqllock.UniqueOptions{RetryMin: time.Second, RetryMax: time.Second}
+	return db, newBenchOn(t, db, db.fake, slow), newBench(t, db.fake, nil)
+}
+
+func TestAWaiterThatIsToldOfItsTurnDoesNotLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, b, other := newTelling(t)
+		defer b.close()
+		defer other.close()
+		lease := other.lock("a")
+		next := standing(t, b, t.Context(), "a")
+		time.Sleep(5 * time.Second)
+		looks := db.count("look")
+		time.Sleep(time.Minute)
+		if n := db.count("look") - looks; n != 0 {
+			t.Errorf("it looked %d times in a minute", n)
+		}
+		other.unlock(lease)
+		db.tell.Load().(func(driver.ID))(db.row("a").acq)
+		b.unlock(<-next)
+	})
+}
+
+func TestAReaderIsToldOfItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db, b, other := newTelling(t)
+		defer b.close()
+		defer other.close()
+		lease := other.lock("a")
+		got := make(chan *sqllock.Lease, 1)
+		go func() {
+			reader, err := b.RLock(t.Context(), "a")
+			if err != nil {
+				t.Errorf("RLock: %v", err)
+			}
+			got <- reader
+		}()
+		time.Sleep(10 * time.Second)
+		other.unlock(lease)
+		began := time.Now()
+		for acq := range db.row("a").readers {
+			db.tell.Load().(func(driver.ID))(acq)
+		}
+		b.unlock(<-got)
+		if took := time.Since(began); took > 10*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// The turn of a waiter comes by the release of its own Locker, or of another one.
+func TestAMaxHoldBeginsWithTheTurnOfAWaiter(t *testing.T) {
+	for what, own := range map[string]bool{"own": true, "another": false} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db := newFake()
+				b := newBench(t, db, nil)
+				defer b.close()
+				holder := b
+				if !own {
+					holder = newBench(t, db, nil)
+					defer holder.close()
+				}
+				time.Sleep(time.Hour) // the clock of the process says more than a MaxHold
+				lease := holder.lock("a")
+				got := make(chan *sqllock.Lease)
+				go func() { got <- b.lock("a", sqllock.MaxHold(20*time.Second)) }()
+				time.Sleep(30 * time.Second)
+				holder.unlock(lease)
+				next := <-got
+				began := time.Now()
+				<-next.Context().Done()
+				if held := time.Since(began); held < 15*time.Second || held > 20*time.Second {
+					t.Errorf("it was held for %v", held)
+				}
+				var lost *sqllock.LostError
+				if !errors.As(context.Cause(next.Context()), &lost) || lost.Reason != sqllock.LostMaxHold {
+					t.Errorf("it ended because of %v", context.Cause(next.Context()))
+				}
+				_ = next.Unlock(t.Context())
+			})
+		})
+	}
+}
+
+func TestATurnDoesNotWaitForARequestThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = 30 * time.Second
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl, StatementTimeout: 3 * ttl})
+		defer b.close()
+		lease := b.lock("a")
+		next := standing(t, b, t.Context(), "a")
+		hang := after("line", 2*ttl)
+		db.set(func(f *fake) { f.before = hang })
+		time.Sleep(3 * time.Second) // the ticket is prolonged meanwhile
+		began := time.Now()
+		b.unlock(lease)
+		second := <-next
+		if second == nil {
+			return
+		}
+		if took := time.Since(began); took > 100*time.Millisecond {
+			t.Errorf("the name was handed over after %v", took)
+		}
+		time.Sleep(ttl)
+		if err := context.Cause(second.Context()); err != nil {
+			t.Errorf("the lease ended: %v", err)
+		}
+		b.unlock(second)
+		time.Sleep(ttl + time.Second) // the request arrives, and nobody wants what it gets
+		if db.held("a") {
+			t.Error("the name is held by nobody")
+		}
+	})
+}
