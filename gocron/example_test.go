@@ -53,7 +53,8 @@ func readmeLocker(locks *sqllock.Locker, report func(context.Context) error) (go
 	if err != nil {
 		return nil, err
 	}
-	_, err = s.NewJob(gocron.CronJob("* * * * *", false), gocron.NewTask(func(ctx context.Context) error {
+	everyMinute := gocron.CronJob("* * * * *", false)
+	_, err = s.NewJob(everyMinute, gocron.NewTask(func(ctx context.Context) error {
 		lease, err := locker.Lease("report")
 		if err != nil {
 			return err
