@@ -183,7 +183,7 @@ func testSource(t *testing.T) string {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		if strings.HasSuffix(path, "_test.go") || slices.Contains([]string{"conformance", "sharetest"}, filepath.Base(filepath.Dir(path))) {
+		if strings.HasSuffix(path, "_test.go") || slices.Contains([]string{"conformance", "queuetest"}, filepath.Base(filepath.Dir(path))) {
 			text, err := os.ReadFile(path)
 			all.Write(text)
 			return err

@@ -9,30 +9,8 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
-	"github.com/sqllock/sqllock/internal/sharetest"
-	"github.com/sqllock/sqllock/internal/testdb"
 	"github.com/sqllock/sqllock/lockmysql"
 )
-
-func TestNamesAreHeldTogetherTheSameInEverySession(t *testing.T) {
-	t.Parallel()
-	eachServer(t, func(t *testing.T, f *fixture) {
-		for _, name := range []string{"READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE", "both", "latin1", "safe updates", "sql_mode", "time_zone"} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				f := &fixture{testdb.New(t, f.Engine())}
-				f.migrate(t)
-				params := sessions(t, f)[name]
-				sharetest.Run(t, sharetest.Fixture{
-					DB:    f.Open(t),
-					Open:  func(testing.TB) driver.LeaseStore { return open(t, f.Open(t, params...)) },
-					Clock: clock,
-					Rows:  true,
-				})
-			})
-		}
-	})
-}
 
 func readers(n int, name string) []driver.GrantRequest {
 	reqs := make([]driver.GrantRequest, n)

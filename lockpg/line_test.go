@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
-	"github.com/sqllock/sqllock/internal/linetest"
+	"github.com/sqllock/sqllock/internal/queuetest"
 	"github.com/sqllock/sqllock/lockpg"
 	"github.com/sqllock/sqllock/migrations"
 )
@@ -70,17 +70,18 @@ func isNext(t *testing.T, res driver.ReleaseResult, n int, after int64) int64 {
 	return res.Next[0].Version
 }
 
-func TestWhoWaitsStandsInLine(t *testing.T) {
+func TestQueueAndSharedTerms(t *testing.T) {
 	t.Parallel()
 	db := migrated(t)
 	var instance byte
-	linetest.Run(t, linetest.Fixture{
+	queuetest.Run(t, queuetest.Fixture{
 		DB: db,
 		Open: func(testing.TB) driver.LeaseStore {
 			instance++
 			return openAs(t, lockpg.DB(db), instance)
 		},
 		Clock: pgNow,
+		Rows:  true,
 	})
 }
 

@@ -8,21 +8,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
-	"github.com/sqllock/sqllock/internal/sharetest"
 )
-
-func TestNamesAreHeldTogether(t *testing.T) {
-	t.Parallel()
-	d := shared(t)
-	db := d.Open(t)
-	migrate(t, db)
-	sharetest.Run(t, sharetest.Fixture{
-		DB:    db,
-		Open:  func(testing.TB) driver.LeaseStore { return open(t, db) },
-		Clock: pgNow,
-		Rows:  true,
-	})
-}
 
 func reader(name string, n int) driver.GrantRequest {
 	r := request(name, n, time.Minute)

@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
-	"github.com/sqllock/sqllock/internal/linetest"
+	"github.com/sqllock/sqllock/internal/queuetest"
 )
 
-func TestNamesAreHandedOver(t *testing.T) {
+func TestQueueAndSharedTerms(t *testing.T) {
 	path := migrated(t)
-	linetest.Run(t, linetest.Fixture{
+	queuetest.Run(t, queuetest.Fixture{
 		DB: open(t, path, "_pragma=busy_timeout(5000)"),
 		Open: func(tb testing.TB) driver.LeaseStore {
 			return openStore(tb, open(tb, path, "_pragma=busy_timeout(5000)"))

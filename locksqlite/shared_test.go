@@ -5,19 +5,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
-	"github.com/sqllock/sqllock/internal/sharetest"
 )
-
-func TestNamesAreHeldTogether(t *testing.T) {
-	path := migrated(t)
-	sharetest.Run(t, sharetest.Fixture{
-		DB: open(t, path),
-		Open: func(tb testing.TB) driver.LeaseStore {
-			return openStore(tb, open(tb, path, "_pragma=busy_timeout(5000)"))
-		},
-		Clock: `(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)`,
-	})
-}
 
 func TestWhoLosesToReadersOrAsOneNeedsNoWriteLock(t *testing.T) {
 	path := migrated(t)

@@ -1,4 +1,4 @@
-package sharetest
+package queuetest
 
 import (
 	"slices"
@@ -8,8 +8,8 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// holding is about renewals and releases.
-var holding = map[string]func(*testing.T, *suite, string){
+// renewTests are about renewals and releases by readers.
+var renewTests = map[string]func(*testing.T, *suite, string){
 	"a renewal extends what is held and never shortens it": func(t *testing.T, s *suite, name string) {
 		a, b := s.take(t, reader(name)), s.take(t, reader(name))
 		s.renew(t, driver.Renewed, a.renew(time.Hour))
@@ -25,16 +25,16 @@ var holding = map[string]func(*testing.T, *suite, string){
 		other.Acq = newID()
 		later := a.renew(time.Hour)
 		later.Version++
-		alone := a.renew(time.Hour)
-		alone.Shared = false
+		exclusive := a.renew(time.Hour)
+		exclusive.Shared = false
 		s.leavesNoTrace(t, name, func() {
 			s.renew(t, driver.Gone, other)
 			s.renew(t, driver.Gone, later)
-			s.renew(t, driver.Gone, alone)
+			s.renew(t, driver.Gone, exclusive)
 		})
 	},
 
-	"a reader that has expired is gone and the other is not": func(t *testing.T, s *suite, name string) {
+	"of two readers only the expired one is gone": func(t *testing.T, s *suite, name string) {
 		a, b := s.take(t, reader(name)), s.take(t, reader(name))
 		s.expire(t, a)
 		s.renew(t, driver.Gone, a.renew(time.Hour))
@@ -51,7 +51,7 @@ var holding = map[string]func(*testing.T, *suite, string){
 		s.counts(t, name, 0)
 	},
 
-	"a paused reader whose term was succeeded changes nothing": func(t *testing.T, s *suite, name string) {
+	"a paused reader of a former term changes nothing": func(t *testing.T, s *suite, name string) {
 		paused := s.take(t, reader(name))
 		long := paused
 		for _, expired := range []bool{false, true} { // the row of the name alone decides
@@ -71,7 +71,7 @@ var holding = map[string]func(*testing.T, *suite, string){
 			}
 			s.release(t, false, paused.release())
 			s.counts(t, name, 2)
-			s.abandon(t, paused)
+			abandon(t, s.store, paused.TicketRequest)
 			s.counts(t, name, 2)
 			s.lose(t, writer(name))
 			s.release(t, true, a.release())
@@ -86,32 +86,32 @@ var holding = map[string]func(*testing.T, *suite, string){
 		paused := s.take(t, reader(name))
 		s.expireTerm(t, name)
 		s.take(t, reader(name))
-		s.abandon(t, paused)
+		abandon(t, s.store, paused.TicketRequest)
 		s.counts(t, name, 1)
 	},
 
-	"only who holds is counted out": func(t *testing.T, s *suite, name string) {
+	"only a holder is counted out": func(t *testing.T, s *suite, name string) {
 		a, b := s.take(t, reader(name)), s.take(t, reader(name))
-		other, later, alone := a.release(), a.release(), a.release()
-		other.Acq, later.Version, alone.Shared = newID(), a.Version+1, false
-		stranger := a
-		stranger.Acq = newID()
+		other, later, exclusive := a.release(), a.release(), a.release()
+		other.Acq, later.Version, exclusive.Shared = newID(), a.Version+1, false
+		another := a
+		another.Acq = newID()
 		s.leavesNoTrace(t, name, func() {
 			s.release(t, false, other)
 			s.release(t, false, later)
-			s.release(t, false, alone)
-			s.abandon(t, stranger)
+			s.release(t, false, exclusive)
+			abandon(t, s.store, another.TicketRequest)
 		})
 		s.release(t, true, a.release())
 		s.release(t, false, a.release())
-		s.abandon(t, a)
+		abandon(t, s.store, a.TicketRequest)
 		s.counts(t, name, 1)
-		s.abandon(t, b)
+		abandon(t, s.store, b.TicketRequest)
 		s.counts(t, name, 0)
 		s.take(t, writer(name))
 	},
 
-	"a minimum hold time outlasts a release": func(t *testing.T, s *suite, name string) {
+	"a minimum hold time outlasts a release by a reader": func(t *testing.T, s *suite, name string) {
 		a := s.take(t, reader(name))
 		r := a.release()
 		r.MinHold = 30 * time.Second
@@ -123,10 +123,10 @@ var holding = map[string]func(*testing.T, *suite, string){
 	},
 
 	"batches mix readers and writers of any number": func(t *testing.T, s *suite, name string) {
-		reqs := []driver.GrantRequest{reader(name + "1"), writer(name + "2"), reader(name + "3"), writer(name + "4"), reader(name + "5")}
+		reqs := []driver.TicketRequest{reader(name + "1"), writer(name + "2"), reader(name + "3"), writer(name + "4"), reader(name + "5")}
 		first := s.take(t, reader(name+"3"))
 		rival := s.take(t, writer(name+"5"))
-		res := s.grant(t, reqs...)
+		res := s.grants(t, reqs...)
 		var renewals []driver.RenewRequest
 		var releases []driver.ReleaseRequest
 		for i, r := range res {

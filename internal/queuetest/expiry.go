@@ -1,4 +1,4 @@
-package linetest
+package queuetest
 
 import (
 	"testing"
@@ -7,11 +7,11 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// gates are about what keeps a name besides holders, and about holders who are gone.
-var gates = map[string]func(*testing.T, *suite, string){
-	"a minimum hold time is over before the head enters": func(t *testing.T, s *suite, name string) {
+// expiryTests are about minimum hold times, and about holders and waiters that have expired.
+var expiryTests = map[string]func(*testing.T, *suite, string){
+	"the first waiter gets the name when the minimum hold time is over": func(t *testing.T, s *suite, name string) {
 		first, a, b := s.take(t, writer(name)), writer(name), writer(name)
-		line(t, s.store, a, b)
+		enqueue(t, s.store, a, b)
 		const hold = 2 * time.Second
 		r := first.release()
 		r.MinHold = hold
@@ -21,8 +21,8 @@ var gates = map[string]func(*testing.T, *suite, string){
 		until := first.Now + hold.Microseconds()
 		near := func(at int64) bool { return at >= until-100_000 && at <= until+100_000 }
 		for began := time.Now(); ; time.Sleep(hold / 40) {
-			late := line(t, s.other, b)[0]
-			r := line(t, s.store, a)[0]
+			late := enqueue(t, s.other, b)[0]
+			r := enqueue(t, s.store, a)[0]
 			if late.Granted || r.Granted && r.Now < until-100_000 {
 				t.Fatalf("%+v and %+v, kept until %d", r, late, until)
 			}
@@ -30,7 +30,7 @@ var gates = map[string]func(*testing.T, *suite, string){
 				break
 			}
 			if r.Now < until && (r.Holder != driver.Holder{Until: r.Holder.Until} || !near(r.Holder.Until)) {
-				t.Fatalf("told of %+v, kept until %d", r.Holder, until)
+				t.Fatalf("the result names %+v, kept until %d", r.Holder, until)
 			}
 			if time.Since(began) > 10*hold {
 				t.Fatalf("%+v, kept until %d", r, until)
@@ -38,13 +38,13 @@ var gates = map[string]func(*testing.T, *suite, string){
 		}
 	},
 
-	"an expired holder goes to the head": func(t *testing.T, s *suite, name string) {
+	"the first waiter takes over from an expired holder": func(t *testing.T, s *suite, name string) {
 		first, a, b := s.take(t, writer(name)), writer(name), writer(name)
-		line(t, s.store, a)
-		line(t, s.other, b)
+		enqueue(t, s.store, a)
+		enqueue(t, s.other, b)
 		s.expire(t, first)
 		if r := wait(t, s.other, b, 1); r.Holder != (driver.Holder{}) {
-			t.Errorf("told of %+v", r.Holder) // nothing but the line keeps it
+			t.Errorf("the result names %+v", r.Holder) // nothing but the queue keeps it
 		}
 		h := enter(t, s.store, a)
 		if h.Version <= first.Version || h.Crashed.Acq != first.Acq || h.Crashed.Owner != first.Owner || h.Crashed.Version != first.Version {
@@ -54,44 +54,44 @@ var gates = map[string]func(*testing.T, *suite, string){
 			t.Errorf("%+v, %v", res, err)
 		}
 		if r := has(t, s.store, a, minute); r.Crashed != (driver.Holder{}) {
-			t.Errorf("told again of %+v", r.Crashed)
+			t.Errorf("the crash was reported again: %+v", r.Crashed)
 		}
 		end(t, s.store, h)
 		has(t, s.other, b, handed)
 	},
 
-	"the dead before the head do not keep it off": func(t *testing.T, s *suite, name string) {
+	"expired claims do not keep the next waiter from a take-over": func(t *testing.T, s *suite, name string) {
 		first, a, b, c := s.take(t, writer(name)), writer(name), writer(name), writer(name)
-		line(t, s.store, a, b, c)
+		enqueue(t, s.store, a, b, c)
 		s.expire(t, first)
 		s.die(t, a)
 		enter(t, s.store, b)
-		if n := s.tickets(t, name); n != 1 {
-			t.Errorf("%d tickets are left", n)
+		if n := s.claims(t, name); n != 1 {
+			t.Errorf("%d claims are left", n)
 		}
 	},
 
-	"a reader takes over with a writer behind it": func(t *testing.T, s *suite, name string) {
+	"a reader takes over, and a writer waits behind it": func(t *testing.T, s *suite, name string) {
 		first, a, w := s.take(t, writer(name)), reader(name), writer(name)
-		line(t, s.store, a, w)
+		enqueue(t, s.store, a, w)
 		s.expire(t, first)
 		h := enter(t, s.store, a)
 		if h.Crashed.Acq != first.Acq || h.Version <= first.Version {
 			t.Errorf("%+v", h)
 		}
 		if r := wait(t, s.store, w, 0); !r.Holder.Shared {
-			t.Errorf("told of %+v", r.Holder)
+			t.Errorf("the result names %+v", r.Holder)
 		}
 		s.lose(t, reader(name))
 		pass(t, s.store, h, w)
 	},
 
-	"readers that have expired go to the head": func(t *testing.T, s *suite, name string) {
+	"the first waiter takes over from expired readers": func(t *testing.T, s *suite, name string) {
 		a, w := enter(t, s.store, reader(name)), writer(name)
 		b := enter(t, s.store, reader(name))
 		wait(t, s.store, w, 0)
 		s.expire(t, a)
-		if r := line(t, s.store, w)[0]; r.Granted || r.Crashed.Acq != a.Acq || !r.Holder.Shared {
+		if r := enqueue(t, s.store, w)[0]; r.Granted || r.Crashed.Acq != a.Acq || !r.Holder.Shared {
 			t.Errorf("%+v", r)
 		}
 		s.expire(t, b)
@@ -101,7 +101,7 @@ var gates = map[string]func(*testing.T, *suite, string){
 		}
 	},
 
-	"a line is no gate that people are told of": func(t *testing.T, s *suite, name string) {
+	"a queue is not shown as a minimum hold time": func(t *testing.T, s *suite, name string) {
 		first, a := s.take(t, writer(name)), writer(name)
 		wait(t, s.store, a, 0)
 		if r := s.look(t, name); r.Gate > r.Now || r.Holder.Acq != first.Acq {
@@ -114,16 +114,7 @@ var gates = map[string]func(*testing.T, *suite, string){
 			t.Errorf("%+v, %v", page, err)
 		}
 		if r := s.lose(t, writer(name)); (r.Holder != driver.Holder{Until: r.Holder.Until}) || r.Holder.Until <= r.Now {
-			t.Errorf("told of %+v", r.Holder)
+			t.Errorf("the result names %+v", r.Holder)
 		}
 	},
-}
-
-func (s *suite) sweep(t *testing.T) driver.SweepResult {
-	t.Helper()
-	res, err := s.store.Sweep(t.Context(), driver.SweepRequest{Limit: 10_000, Retention: hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return res
 }

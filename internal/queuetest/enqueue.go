@@ -1,4 +1,4 @@
-package linetest
+package queuetest
 
 import (
 	"bytes"
@@ -8,13 +8,13 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// asking is about Line and Waits themselves.
-var asking = map[string]func(*testing.T, *suite, string){
-	"a free name goes to who asks first": func(t *testing.T, s *suite, name string) {
+// enqueueTests are about entering the queue, and about the list of waiters.
+var enqueueTests = map[string]func(*testing.T, *suite, string){
+	"a free name goes to the first request": func(t *testing.T, s *suite, name string) {
 		a, b := writer(name), writer(name) // of a name that was never seen
 		first := enter(t, s.store, a)
 		if r := wait(t, s.other, b, 0); r.Holder.Acq != a.Acq || r.Holder.Owner != a.Owner || r.Holder.Version != first.Version {
-			t.Errorf("told of %+v", r.Holder)
+			t.Errorf("the result names %+v", r.Holder)
 		}
 		end(t, s.store, first)
 		second := has(t, s.other, b, handed)
@@ -24,14 +24,14 @@ var asking = map[string]func(*testing.T, *suite, string){
 		}
 	},
 
-	"those of one batch enter in their order": func(t *testing.T, s *suite, name string) {
+	"the requests of one batch enter the queue in their order": func(t *testing.T, s *suite, name string) {
 		var reqs []driver.TicketRequest
 		for range 4 {
 			reqs = append(reqs, writer(name+"1"))
 		}
 		reqs = append(reqs, writer(name+"2"), writer(name+"3"), reader(name+"4"), reader(name+"4"), writer(name+"4"), reader(name+"4"))
 		kept := s.take(t, writer(name+"3"))
-		res := line(t, s.store, reqs...)
+		res := enqueue(t, s.store, reqs...)
 		ahead := []int{-1, 0, 1, 2, -1, 0, -1, -1, 0, 1}
 		for i, r := range res {
 			if r.Granted != (ahead[i] < 0) || !r.Granted && r.Ahead != ahead[i] {
@@ -39,10 +39,10 @@ var asking = map[string]func(*testing.T, *suite, string){
 			}
 		}
 		if h := res[1].Holder; h.Acq != reqs[0].Acq || h.Owner != reqs[0].Owner || h.Label == "" || h.Version != res[0].Version || h.Until <= res[1].Now {
-			t.Errorf("told of %+v", h)
+			t.Errorf("the result names %+v", h)
 		}
 		if h := res[8].Holder; !h.Shared || h.Version != res[6].Version || res[6].Version != res[7].Version {
-			t.Errorf("told of %+v", h)
+			t.Errorf("the result names %+v", h)
 		}
 		pass(t, s.store, kept, reqs[5])
 		holder := held{reqs[0], res[0].GrantResult}
@@ -57,7 +57,7 @@ var asking = map[string]func(*testing.T, *suite, string){
 			reqs[i] = writer(name)
 		}
 		for range 2 {
-			for i, r := range line(t, s.store, reqs...) {
+			for i, r := range enqueue(t, s.store, reqs...) {
 				if r.Granted != (i == 0) || i > 0 && r.Ahead != i-1 {
 					t.Fatalf("request %d: %+v", i, r)
 				}
@@ -67,14 +67,14 @@ var asking = map[string]func(*testing.T, *suite, string){
 		s.quiet(t, name)
 	},
 
-	"who asks again has one ticket and is granted once": func(t *testing.T, s *suite, name string) {
+	"a repeated request has one claim and is granted once": func(t *testing.T, s *suite, name string) {
 		first, a, b := s.take(t, writer(name)), writer(name), reader(name)
 		for range 3 {
 			wait(t, s.store, a, 0)
 			wait(t, s.store, b, 1)
 		}
-		if n := s.tickets(t, name); n != 2 {
-			t.Errorf("%d tickets", n)
+		if n := s.claims(t, name); n != 2 {
+			t.Errorf("%d claims", n)
 		}
 		second := pass(t, s.store, first, a)[0]
 		s.leavesNoTrace(t, name, func() {
@@ -93,12 +93,12 @@ var asking = map[string]func(*testing.T, *suite, string){
 				t.Errorf("%+v", h)
 			}
 		})
-		if n := s.tickets(t, name); n != 0 {
-			t.Errorf("%d tickets", n)
+		if n := s.claims(t, name); n != 0 {
+			t.Errorf("%d claims", n)
 		}
 	},
 
-	"who has expired is not found": func(t *testing.T, s *suite, name string) {
+	"a repeated request does not find a lease that has expired": func(t *testing.T, s *suite, name string) {
 		for _, req := range []driver.TicketRequest{writer(name), reader(name)} {
 			h := enter(t, s.store, req)
 			s.expire(t, h)
@@ -116,13 +116,13 @@ var asking = map[string]func(*testing.T, *suite, string){
 		}
 	},
 
-	"what the holder has to say is handed over": func(t *testing.T, s *suite, name string) {
+	"the value of the waiter becomes that of the next term": func(t *testing.T, s *suite, name string) {
 		first, a, b, c := writer(name), writer(name), writer(name), writer(name)
 		first.Value, a.Value = []byte("first"), bytes.Repeat([]byte{0, 1, 0xff, '"'}, 5000)
 		b.Carries = []driver.ID{newID()}
 		h := enter(t, s.store, first)
 		since := h.Now
-		line(t, s.store, a, b, c)
+		enqueue(t, s.store, a, b, c)
 		for _, next := range []driver.TicketRequest{first, a, b, c} {
 			if r := s.look(t, name); !bytes.Equal(r.Value, next.Value) || r.Holds != 1 || r.Holder.Acq != next.Acq ||
 				r.Holder.Owner != next.Owner || r.Holder.Label == "" || r.Holder.Version != h.Version || r.Holder.Since < since {
@@ -135,15 +135,15 @@ var asking = map[string]func(*testing.T, *suite, string){
 		s.quiet(t, name)
 	},
 
-	"it is told who holds something while it waits": func(t *testing.T, s *suite, name string) {
-		alone := s.take(t, writer(name+"1"))
+	"Waits lists waiters that hold other names, and who holds the names that they wait for": func(t *testing.T, s *suite, name string) {
+		exclusive := s.take(t, writer(name+"1"))
 		r, q := enter(t, s.store, reader(name+"2")), enter(t, s.other, reader(name+"2"))
 		dead := enter(t, s.store, reader(name+"2"))
 		s.expire(t, dead)
 		a, b, c, d := writer(name+"1"), writer(name+"2"), reader(name+"2"), reader(name+"1")
-		a.Carries, b.Carries, d.Carries = []driver.ID{r.Acq, newID()}, []driver.ID{alone.Acq}, []driver.ID{newID()}
-		line(t, s.store, a, b, c)
-		line(t, s.other, d)
+		a.Carries, b.Carries, d.Carries = []driver.ID{r.Acq, newID()}, []driver.ID{exclusive.Acq}, []driver.ID{newID()}
+		enqueue(t, s.store, a, b, c)
+		enqueue(t, s.other, d)
 		check := func(req driver.TicketRequest, holders ...driver.ID) {
 			t.Helper()
 			waits, err := s.store.Waits(t.Context())
@@ -154,7 +154,7 @@ var asking = map[string]func(*testing.T, *suite, string){
 			w := waits[0]
 			slices.SortFunc(w.Holders, func(a, b driver.ID) int { return bytes.Compare(a[:], b[:]) })
 			slices.SortFunc(holders, func(a, b driver.ID) int { return bytes.Compare(a[:], b[:]) })
-			if w.Name != req.Name || w.Label == "" || w.Seq <= 0 || w.Since < alone.Now || w.Shared != req.Shared ||
+			if w.Name != req.Name || w.Label == "" || w.Seq <= 0 || w.Since < exclusive.Now || w.Shared != req.Shared ||
 				!slices.Equal(w.Carries, req.Carries) || !slices.Equal(w.Holders, holders) {
 				t.Errorf("%+v, want %v", w, holders)
 			}
@@ -168,18 +168,18 @@ var asking = map[string]func(*testing.T, *suite, string){
 				}
 			}
 		}
-		check(a, alone.Acq)
+		check(a, exclusive.Acq)
 		check(b, r.Acq, q.Acq)
-		check(d, alone.Acq)
+		check(d, exclusive.Acq)
 		none(c)
-		s.expire(t, alone)
+		s.expire(t, exclusive)
 		check(a)
 		s.die(t, d)
 		enter(t, s.store, a)
 		none(a, d)
 	},
 
-	"places in line rise": func(t *testing.T, s *suite, name string) {
+	"sequence numbers of claims rise": func(t *testing.T, s *suite, name string) {
 		h, last := s.take(t, writer(name)), int64(0)
 		for range 3 {
 			a := writer(name)
@@ -195,7 +195,7 @@ var asking = map[string]func(*testing.T, *suite, string){
 		}
 	},
 
-	"an empty batch asks for nothing": func(t *testing.T, s *suite, _ string) {
+	"an empty batch requests nothing": func(t *testing.T, s *suite, _ string) {
 		if res, err := s.store.Line(t.Context(), nil); len(res) > 0 || err != nil {
 			t.Error(res, err)
 		}

@@ -1,4 +1,4 @@
-package linetest
+package queuetest
 
 import (
 	"strings"
@@ -20,8 +20,8 @@ func (s *suite) text(text string) string {
 	return strings.NewReplacer("{lock}", "sqllock_lock", "{holder}", "sqllock_holder", "{ticket}", "sqllock_ticket", "{now}", s.Clock).Replace(text)
 }
 
-// tickets counts those of a name, dead or alive.
-func (s *suite) tickets(t *testing.T, name string) (n int) {
+// claims counts the claims of a name, expired or not.
+func (s *suite) claims(t *testing.T, name string) (n int) {
 	t.Helper()
 	if err := s.DB.QueryRowContext(t.Context(), s.text(`SELECT count(*) FROM {ticket} WHERE name = '`+name+`'`)).Scan(&n); err != nil {
 		t.Fatal(err)
@@ -29,7 +29,7 @@ func (s *suite) tickets(t *testing.T, name string) (n int) {
 	return n
 }
 
-// die lets tickets be over, as if nobody had asked for them for long.
+// die makes claims expire, as if they had no beat for long.
 func (s *suite) die(t *testing.T, reqs ...driver.TicketRequest) {
 	t.Helper()
 	for _, r := range reqs {
@@ -37,14 +37,14 @@ func (s *suite) die(t *testing.T, reqs ...driver.TicketRequest) {
 	}
 }
 
-// dieAll is die of all tickets of a name.
+// dieAll is die of all claims of a name.
 func (s *suite) dieAll(t *testing.T, name string) {
 	t.Helper()
 	s.exec(t, `UPDATE {ticket} SET expires_at = {now} - 1000 WHERE name = '`+name+`'`)
 	s.exec(t, `UPDATE {lock} SET wait_until = {now} - 1000 WHERE name = '`+name+`'`)
 }
 
-// expire lets a lease be over, of which the row of the name need not know.
+// expire makes a lease expire. The row of the name may not know of it.
 func (s *suite) expire(t *testing.T, h held) {
 	t.Helper()
 	table := "{lock}"
@@ -74,14 +74,47 @@ func (s *suite) leavesNoTrace(t *testing.T, name string, do func()) {
 	}
 }
 
-// readers are what the row of a name counts, and what is true.
-func (s *suite) readers(t *testing.T, name string) (counted, live int) {
+// since is when the term of a began, which is not later than its answer.
+func (s *suite) since(t *testing.T, a held) (at int64) {
+	t.Helper()
+	err := s.DB.QueryRowContext(t.Context(), s.text(`SELECT acquired_at FROM {lock} WHERE name = '`+a.Name+`'`)).Scan(&at)
+	if err != nil || at > a.Now || a.Now-at > minute.Microseconds() {
+		t.Errorf("a term began at %d, %v, and was granted at %d", at, err, a.Now)
+	}
+	return at
+}
+
+// expireTerm ends all leases that the row of a name knows of.
+func (s *suite) expireTerm(t *testing.T, name string) {
+	t.Helper()
+	s.exec(t, `UPDATE {lock} SET others_until = {now} - 1000 WHERE name = '`+name+`'`)
+}
+
+// count is what the row of a name says of its readers, and what is true.
+type count struct {
+	others, live int
+	until, last  int64
+	rows         int // also of leases that have expired
+}
+
+func (s *suite) count(t *testing.T, name string) (c count) {
 	t.Helper()
 	err := s.DB.QueryRowContext(t.Context(), s.text(`
-		SELECT l.others, (SELECT count(*) FROM {holder} h WHERE h.name = l.name AND h.version = l.version AND h.expires_at > {now})
-		FROM {lock} l WHERE l.name = '`+name+`'`)).Scan(&counted, &live)
+		SELECT l.others, l.others_until,
+		       (SELECT count(*) FROM {holder} h WHERE h.name = l.name AND h.version = l.version AND h.expires_at > {now}),
+		       (SELECT coalesce(max(h.expires_at), 0) FROM {holder} h WHERE h.name = l.name AND h.version = l.version AND h.expires_at > {now}),
+		       (SELECT count(*) FROM {holder} h WHERE h.name = l.name)
+		FROM {lock} l WHERE l.name = '`+name+`'`)).Scan(&c.others, &c.until, &c.live, &c.last, &c.rows)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return counted, live
+	return c
+}
+
+// counts checks how many hold a name together, and that its row knows.
+func (s *suite) counts(t *testing.T, name string, want int) {
+	t.Helper()
+	if c := s.count(t, name); c.others != want || c.live != want || c.until < c.last {
+		t.Errorf("%s: %+v, want %d readers", name, c, want)
+	}
 }

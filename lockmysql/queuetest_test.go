@@ -4,11 +4,11 @@ import (
 	"testing"
 
 	"github.com/sqllock/sqllock/driver"
-	"github.com/sqllock/sqllock/internal/linetest"
+	"github.com/sqllock/sqllock/internal/queuetest"
 	"github.com/sqllock/sqllock/internal/testdb"
 )
 
-func TestALineIsTheSameInEverySession(t *testing.T) {
+func TestQueueAndSharedTermsInEverySession(t *testing.T) {
 	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		for _, name := range []string{"plain", "READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE", "both", "latin1", "safe updates", "sql_mode", "time_zone"} {
@@ -16,14 +16,14 @@ func TestALineIsTheSameInEverySession(t *testing.T) {
 				t.Parallel()
 				f := &fixture{testdb.New(t, f.Engine())}
 				f.migrate(t)
-				f.line(t, sessions(t, f)[name]...)
+				f.queue(t, sessions(t, f)[name]...)
 			})
 		}
 	})
 }
 
 // A server that logs statements takes no writes in READ COMMITTED.
-func TestALineIsTheSameOnAServerThatLogsStatements(t *testing.T) {
+func TestQueueAndSharedTermsOnAServerThatLogsStatements(t *testing.T) {
 	t.Parallel()
 	for _, engine := range testdb.Startable() {
 		if engine == testdb.Postgres {
@@ -38,7 +38,7 @@ func TestALineIsTheSameOnAServerThatLogsStatements(t *testing.T) {
 						exec(t, f.Open(t), "DELETE FROM `sqllock_"+table+"`")
 					}
 					before := deadlocks(t, f)
-					f.line(t, f.isolation(t, level))
+					f.queue(t, f.isolation(t, level))
 					if n := deadlocks(t, f) - before; n > 10 { // of thousands of transactions
 						t.Errorf("%d deadlocks", n)
 					}
@@ -61,10 +61,11 @@ func deadlocks(t *testing.T, f *fixture) (n int) {
 	return n
 }
 
-func (f *fixture) line(t *testing.T, params ...string) {
-	linetest.Run(t, linetest.Fixture{
+func (f *fixture) queue(t *testing.T, params ...string) {
+	queuetest.Run(t, queuetest.Fixture{
 		DB:    f.Open(t),
 		Open:  func(testing.TB) driver.LeaseStore { return open(t, f.Open(t, params...)) },
 		Clock: clock,
+		Rows:  true,
 	})
 }

@@ -1,4 +1,4 @@
-package linetest
+package queuetest
 
 import (
 	"testing"
@@ -6,10 +6,10 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// resuming is about holders who take over their own terms, past the line, and about what
-// they say.
-var resuming = map[string]func(*testing.T, *suite, string){
-	"a term is resumed past the line and nobody in it is forgotten": func(t *testing.T, s *suite, name string) {
+// resumeTests are about holders that resume their own term, past the queue, and about
+// proclaimed values.
+var resumeTests = map[string]func(*testing.T, *suite, string){
+	"a term is resumed past the queue, and no waiter is forgotten": func(t *testing.T, s *suite, name string) {
 		r := writer(name)
 		r.Value = []byte("old")
 		first, a, b := s.take(t, r), writer(name), writer(name)
@@ -39,7 +39,7 @@ var resuming = map[string]func(*testing.T, *suite, string){
 		has(t, s.other, b, handed)
 	},
 
-	"nothing is resumed but what was seen": func(t *testing.T, s *suite, name string) {
+	"only the term that was seen is resumed": func(t *testing.T, s *suite, name string) {
 		first := s.take(t, writer(name))
 		right := driver.ResumeRequest{Name: name, Acq: newID(), Owner: first.Owner, Version: first.Version, TTL: minute}
 		refused := func(what string, change func(*driver.ResumeRequest)) {
@@ -82,14 +82,14 @@ var resuming = map[string]func(*testing.T, *suite, string){
 		first := s.take(t, writer(name))
 		before := s.look(t, name)
 		right := driver.ProclaimRequest{Name: name, Acq: first.Acq, Version: first.Version, Value: []byte{0, '\'', '\\', 0xff}}
-		said := func(what string, r driver.ProclaimRequest, want bool) {
+		proclaims := func(what string, r driver.ProclaimRequest, want bool) {
 			t.Helper()
 			if done, err := s.other.Proclaim(t.Context(), r); err != nil || done != want {
 				t.Errorf("%s: %v, %v", what, done, err)
 			}
 		}
 		for range 2 { // the same again is no loss
-			said("the holder", right, true)
+			proclaims("the holder", right, true)
 		}
 		row := s.look(t, name)
 		if string(row.Value) != string(right.Value) || row.Holder != before.Holder {
@@ -103,18 +103,18 @@ var resuming = map[string]func(*testing.T, *suite, string){
 			r := right
 			r.Value = []byte("wrong")
 			change(&r)
-			s.leavesNoTrace(t, name, func() { said(what, r, false) })
+			s.leavesNoTrace(t, name, func() { proclaims(what, r, false) })
 		}
 		right.Value = nil
 		for range 2 {
-			said("nothing", right, true)
+			proclaims("nothing", right, true)
 		}
 		if row := s.look(t, name); len(row.Value) != 0 {
 			t.Errorf("%+v", row)
 		}
 		s.expire(t, first)
 		right.Value = []byte("late")
-		s.leavesNoTrace(t, name, func() { said("a holder who has expired", right, false) })
+		s.leavesNoTrace(t, name, func() { proclaims("a holder who has expired", right, false) })
 	},
 }
 

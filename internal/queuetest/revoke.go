@@ -1,4 +1,4 @@
-package linetest
+package queuetest
 
 import (
 	"slices"
@@ -7,12 +7,12 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// forcing is about terms that others end, and about what is cleaned up.
-var forcing = map[string]func(*testing.T, *suite, string){
-	"a name that is forced goes to the head": func(t *testing.T, s *suite, name string) {
+// revokeTests are about terms that others end, and about sweeps of queues.
+var revokeTests = map[string]func(*testing.T, *suite, string){
+	"a name that is revoked goes to the first waiter": func(t *testing.T, s *suite, name string) {
 		first, a, b := s.take(t, writer(name)), writer(name), writer(name)
-		line(t, s.store, a)
-		line(t, s.other, b)
+		enqueue(t, s.store, a)
+		enqueue(t, s.other, b)
 		s.revoke(t, name, first.Acq)
 		second := has(t, s.store, a, minute)
 		if r := s.look(t, name); second.Version <= first.Version+1 || r.Revoked != first.Version || r.Holder.Acq != a.Acq {
@@ -31,7 +31,7 @@ var forcing = map[string]func(*testing.T, *suite, string){
 		s.quiet(t, name)
 	},
 
-	"readers that are forced make room for the head": func(t *testing.T, s *suite, name string) {
+	"a name that is revoked from readers goes to the first waiter": func(t *testing.T, s *suite, name string) {
 		a, b, w := enter(t, s.store, reader(name)), enter(t, s.other, reader(name)), writer(name)
 		wait(t, s.store, w, 0)
 		s.revoke(t, name, driver.ID{})
@@ -46,7 +46,7 @@ var forcing = map[string]func(*testing.T, *suite, string){
 		}
 	},
 
-	"a gate that is opened lets the head in": func(t *testing.T, s *suite, name string) {
+	"a revocation ends a minimum hold time, and the first waiter gets the name": func(t *testing.T, s *suite, name string) {
 		first, a := s.take(t, writer(name)), writer(name)
 		wait(t, s.store, a, 0)
 		r := first.release()
@@ -56,7 +56,7 @@ var forcing = map[string]func(*testing.T, *suite, string){
 		has(t, s.store, a, minute)
 	},
 
-	"a line alone is not forced": func(t *testing.T, s *suite, name string) {
+	"a name that only has waiters is not revoked": func(t *testing.T, s *suite, name string) {
 		first, a := s.take(t, writer(name)), writer(name)
 		wait(t, s.store, a, 0)
 		s.expire(t, first)
@@ -69,9 +69,9 @@ var forcing = map[string]func(*testing.T, *suite, string){
 		enter(t, s.store, a)
 	},
 
-	"a sweep ends an expired holder and the head asks": func(t *testing.T, s *suite, name string) {
+	"a sweep ends an expired holder, and the first waiter gets the name": func(t *testing.T, s *suite, name string) {
 		first, a, b := s.take(t, writer(name)), writer(name), writer(name)
-		line(t, s.store, a, b)
+		enqueue(t, s.store, a, b)
 		s.expire(t, first)
 		crashed := func(c driver.Crash) bool { return c.Name == name && c.Holder.Acq == first.Acq }
 		if res := s.sweep(t); !slices.ContainsFunc(res.Crashed, crashed) {
@@ -82,42 +82,42 @@ var forcing = map[string]func(*testing.T, *suite, string){
 		}
 		wait(t, s.other, b, 1)
 		if h := enter(t, s.store, a); h.Crashed != (driver.Holder{}) {
-			t.Errorf("told again of %+v", h.Crashed)
+			t.Errorf("the crash was reported again: %+v", h.Crashed)
 		}
 	},
 
-	"a sweep deletes tickets that are long dead": func(t *testing.T, s *suite, name string) {
+	"a sweep deletes claims that expired long ago": func(t *testing.T, s *suite, name string) {
 		s.take(t, writer(name))
 		a, b, c := writer(name), writer(name), writer(name)
-		line(t, s.store, a, b, c)
+		enqueue(t, s.store, a, b, c)
 		s.die(t, a, b)
 		s.leavesNoTrace(t, name, func() { s.sweep(t) })
 		s.exec(t, `UPDATE {ticket} SET expires_at = {now} - 61000000 WHERE owner = '`+a.Owner+`'`)
 		s.sweep(t)
-		if n := s.tickets(t, name); n != 2 {
-			t.Errorf("%d tickets are left", n)
+		if n := s.claims(t, name); n != 2 {
+			t.Errorf("%d claims are left", n)
 		}
 		s.leavesNoTrace(t, name, func() { s.sweep(t) })
 	},
 
-	"a sweep keeps a name for which somebody waits": func(t *testing.T, s *suite, name string) {
+	"a sweep keeps a name that has a waiter": func(t *testing.T, s *suite, name string) {
 		first, a := s.take(t, writer(name)), writer(name)
 		wait(t, s.store, a, 0)
 		s.expire(t, first)
 		s.sweep(t)
-		s.exec(t, `UPDATE {lock} SET version = 1, expires_at = 1, wait_until = 0 WHERE name = '`+name+`'`) // the ticket alone says so
+		s.exec(t, `UPDATE {lock} SET version = 1, expires_at = 1, wait_until = 0 WHERE name = '`+name+`'`) // only the claim is left
 		s.leavesNoTrace(t, name, func() { s.sweep(t) })
 		s.exec(t, `UPDATE {ticket} SET expires_at = 1 WHERE name = '`+name+`'`)
 		s.sweep(t)
 		s.sweep(t)
-		if r := s.look(t, name); r.Holder.Version != 0 || s.tickets(t, name) != 0 {
+		if r := s.look(t, name); r.Holder.Version != 0 || s.claims(t, name) != 0 {
 			t.Errorf("%+v", r)
 		}
 		enter(t, s.store, a) // though the name is not known any more
 	},
 }
 
-// revoke forces a name that acq must hold, if it is not zero.
+// revoke ends the term of a name that acq must hold, if acq is not zero.
 func (s *suite) revoke(t *testing.T, name string, acq driver.ID) {
 	t.Helper()
 	res, err := s.store.Revoke(t.Context(), []string{name})

@@ -1,8 +1,7 @@
-package sharetest
+package queuetest
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -12,24 +11,19 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// storms are many at a time.
-var storms = map[string]func(*testing.T, *suite, string){
-	"the count is right when the storm is over": storm,
-}
-
 const (
-	clients  = 4
-	attempts = 50 // of each
+	sharedClients = 4
+	rounds        = 50 // of each
 )
 
-func storm(t *testing.T, s *suite, name string) {
-	w := watch{t: t, names: []string{name + "1", name + "2", name + "3"}, holders: make(map[string]*holders)}
+func sharedStorm(t *testing.T, s *suite, name string) {
+	w := sharedWatch{t: t, names: []string{name + "1", name + "2", name + "3"}, holders: make(map[string]*holders)}
 	for _, n := range w.names {
-		w.holders[n] = &holders{shared: make(map[int64]bool), alone: make(map[int64]bool)}
+		w.holders[n] = &holders{shared: make(map[int64]bool), exclusive: make(map[int64]bool)}
 	}
 	var wg sync.WaitGroup
-	for i := range clients {
-		c := client{watch: &w, store: s.Open(t), rnd: rand.New(rand.NewPCG(uint64(i), 7))}
+	for i := range sharedClients {
+		c := sharedClient{sharedWatch: &w, store: s.Open(t), rnd: rand.New(rand.NewPCG(uint64(i), 7))}
 		wg.Go(c.run)
 	}
 	wg.Wait()
@@ -38,24 +32,24 @@ func storm(t *testing.T, s *suite, name string) {
 			t.Errorf("%s: %+v", n, c)
 		}
 	}
-	time.Sleep(2 * brief)
-	s.sweep(t, name)
+	time.Sleep(2 * neverReleased)
+	s.crashed(t, name)
 	for _, n := range w.names {
 		if c := s.count(t, n); c != (count{}) {
 			t.Errorf("%s, when all is quiet: %+v", n, c)
 		}
 		s.take(t, writer(n))
 	}
-	if w.granted < clients*attempts/4 || w.denied == 0 {
+	if w.granted < sharedClients*rounds/4 || w.denied == 0 {
 		t.Errorf("%d were granted and %d were not", w.granted, w.denied)
 	}
 }
 
-// brief is the TTL of those who never let go.
-const brief = 30 * time.Millisecond
+// neverReleased is the TTL of leases that nobody releases.
+const neverReleased = 30 * time.Millisecond
 
-// watch knows who must be alone.
-type watch struct {
+// sharedWatch checks that nobody holds a name beside a writer.
+type sharedWatch struct {
 	t     *testing.T
 	names []string
 
@@ -66,23 +60,23 @@ type watch struct {
 
 // holders of a name: those now whose leases are long, and the versions of all.
 type holders struct {
-	readers, writers int
-	shared, alone    map[int64]bool
+	readers, writers  int
+	shared, exclusive map[int64]bool
 }
 
-// begin checks a grant. Who holds for long is counted until end.
-func (w *watch) begin(h held, long bool) {
+// begin checks a grant. A long lease is counted until end.
+func (w *sharedWatch) begin(h held, long bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.granted++
 	k := w.holders[h.Name]
-	if k.alone[h.Version] || !h.Shared && k.shared[h.Version] {
+	if k.exclusive[h.Version] || !h.Shared && k.shared[h.Version] {
 		w.t.Errorf("%s: version %d for more than one term", h.Name, h.Version)
 	}
 	if h.Shared {
 		k.shared[h.Version] = true
 	} else {
-		k.alone[h.Version] = true
+		k.exclusive[h.Version] = true
 	}
 	if k.writers > 0 || k.readers > 0 && !h.Shared {
 		w.t.Errorf("%s: granted, shared %v, beside %d writers and %d readers", h.Name, h.Shared, k.writers, k.readers)
@@ -92,7 +86,7 @@ func (w *watch) begin(h held, long bool) {
 	}
 }
 
-func (w *watch) end(h held, n int) {
+func (w *sharedWatch) end(h held, n int) {
 	if h.Shared {
 		w.holders[h.Name].readers += n
 	} else {
@@ -100,16 +94,16 @@ func (w *watch) end(h held, n int) {
 	}
 }
 
-// client does at random what clients do.
-type client struct {
-	*watch
+// sharedClient does at random what clients do.
+type sharedClient struct {
+	*sharedWatch
 	store driver.LeaseStore
 	rnd   *rand.Rand
 	mine  []held
 }
 
-func (c *client) run() {
-	for range attempts {
+func (c *sharedClient) run() {
+	for range rounds {
 		c.try()
 		for len(c.mine) > 0 && c.rnd.IntN(3) > 0 {
 			c.end()
@@ -126,17 +120,17 @@ func (c *client) run() {
 	}
 }
 
-// try asks for a name, for long or never to let it go.
-func (c *client) try() {
+// try requests a name, for a long lease or one that may never be released.
+func (c *sharedClient) try() {
 	req := reader(c.names[c.rnd.IntN(len(c.names))])
 	req.Shared = c.rnd.IntN(4) > 0
 	long := c.rnd.IntN(4) > 0
 	if !long {
-		req.TTL = brief
+		req.TTL = neverReleased
 	}
 	var res []driver.GrantResult
 	c.call(func(ctx context.Context) (err error) {
-		res, err = c.store.Grant(ctx, []driver.GrantRequest{req})
+		res, err = c.store.Grant(ctx, []driver.GrantRequest{req.GrantRequest})
 		return err
 	})
 	if len(res) == 0 || !res[0].Granted {
@@ -158,8 +152,8 @@ func (c *client) try() {
 	}
 }
 
-// end renews a lease and lets it go.
-func (c *client) end() {
+// end releases a lease, and may renew it before.
+func (c *sharedClient) end() {
 	i := c.rnd.IntN(len(c.mine))
 	h := c.mine[i]
 	c.mine = slices.Delete(c.mine, i, i+1)
@@ -173,7 +167,7 @@ func (c *client) end() {
 		})
 	}
 	c.mu.Lock()
-	c.watch.end(h, -1)
+	c.sharedWatch.end(h, -1)
 	c.mu.Unlock()
 	c.call(func(ctx context.Context) error {
 		freed, err := c.store.Release(ctx, []driver.ReleaseRequest{h.release()})
@@ -184,17 +178,5 @@ func (c *client) end() {
 	})
 }
 
-// call repeats what may be tried again.
-func (c *client) call(f func(context.Context) error) {
-	for tries := 0; ; tries++ {
-		err := f(context.Background())
-		if err == nil {
-			return
-		}
-		if c.store.Classify(err) != driver.Again || tries == 100 {
-			c.t.Error(fmt.Errorf("after %d tries: %w", tries, err))
-			return
-		}
-		time.Sleep(time.Duration(c.rnd.IntN(5)+1) * time.Millisecond)
-	}
-}
+// call is retry.
+func (c *sharedClient) call(f func(context.Context) error) { retry(c.t, c.store, c.rnd, f) }

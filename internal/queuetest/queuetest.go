@@ -1,6 +1,10 @@
-// Package linetest is what every database has to show of those who wait in line for
-// names of the unique mode.
-package linetest
+// Package queuetest is what every database has to show of the store of the unique mode:
+// who holds a name, alone or together with others, and who waits for it in which order.
+//
+// The tests call the methods of a [driver.LeaseStore] and look at the tables. The drivers
+// run them, in every session setting that could matter. What a Locker makes of a store is
+// tested by package conformance.
+package queuetest
 
 import (
 	"crypto/rand"
@@ -18,12 +22,21 @@ type Fixture struct {
 	DB    *sql.DB
 	Open  func(tb testing.TB) driver.LeaseStore // a client of its own, with an instance of its own
 	Clock string                                // the SQL of the clock, in microseconds
+	// Rows says that rows are locked, and not the whole database.
+	Rows bool
 }
 
-// Run shows all of it.
+// Run runs every test as a subtest of t, one after the other.
 func Run(t *testing.T, f Fixture) {
 	s := &suite{Fixture: f, store: f.Open(t), other: f.Open(t)}
-	for _, part := range []map[string]func(*testing.T, *suite, string){order, asking, sharing, gates, forcing, resuming, storms} {
+	parts := []map[string]func(*testing.T, *suite, string){
+		sharedTermTests, renewTests, lookTests, sweepTests,
+		orderTests, enqueueTests, readerTests, expiryTests, revokeTests, resumeTests, stormTests,
+	}
+	if f.Rows {
+		parts = append(parts, guardTests)
+	}
+	for _, part := range parts {
 		for name, test := range part {
 			t.Run(name, func(t *testing.T) { test(t, s, strings.ReplaceAll(name, " ", "-")) })
 		}
@@ -47,7 +60,7 @@ func newID() (id driver.ID) {
 	return id
 }
 
-// writer waits for a name alone.
+// writer is a request for a name, exclusive.
 func writer(name string) driver.TicketRequest {
 	id := newID()
 	return driver.TicketRequest{
@@ -56,7 +69,7 @@ func writer(name string) driver.TicketRequest {
 	}
 }
 
-// reader waits for a name together with others.
+// reader is a request for a name, shared.
 func reader(name string) driver.TicketRequest {
 	r := writer(name)
 	r.Shared = true
@@ -73,14 +86,32 @@ func (h held) release() driver.ReleaseRequest {
 	return driver.ReleaseRequest{Name: h.Name, Acq: h.Acq, Version: h.Version, Shared: h.Shared}
 }
 
-// grant asks for one name without standing in line.
-func (s *suite) grant(t *testing.T, req driver.TicketRequest) driver.GrantResult {
+func (h held) renew(ttl time.Duration) driver.RenewRequest {
+	return driver.RenewRequest{Name: h.Name, Acq: h.Acq, Version: h.Version, TTL: ttl, Holds: 2, Shared: h.Shared}
+}
+
+// grants requests names without a claim, in one batch.
+func (s *suite) grants(t *testing.T, reqs ...driver.TicketRequest) []driver.GrantResult {
 	t.Helper()
-	res, err := s.store.Grant(t.Context(), []driver.GrantRequest{req.GrantRequest})
-	if err != nil || len(res) != 1 || res[0].Now <= 0 {
+	all := make([]driver.GrantRequest, len(reqs))
+	for i, r := range reqs {
+		all[i] = r.GrantRequest
+	}
+	res, err := s.store.Grant(t.Context(), all)
+	if err != nil || len(res) != len(reqs) {
 		t.Fatalf("Grant = %+v, %v", res, err)
 	}
-	return res[0]
+	return res
+}
+
+// grant is grants of one name.
+func (s *suite) grant(t *testing.T, req driver.TicketRequest) driver.GrantResult {
+	t.Helper()
+	r := s.grants(t, req)[0]
+	if r.Now <= 0 {
+		t.Fatalf("%s: %+v", req.Name, r)
+	}
+	return r
 }
 
 // take is grant of a name that must be free.
@@ -93,17 +124,51 @@ func (s *suite) take(t *testing.T, req driver.TicketRequest) held {
 	return held{req, r}
 }
 
+// takeAgain is grant of a name that req was granted before.
+func (s *suite) takeAgain(t *testing.T, req driver.TicketRequest) held {
+	t.Helper()
+	r := s.grant(t, req)
+	if !r.Granted || r.Version <= 0 || r.Remaining <= 0 || r.Remaining > req.TTL {
+		t.Fatalf("%s: %+v", req.Name, r)
+	}
+	return held{req, r}
+}
+
 // lose is grant of a name that must be kept from newcomers.
 func (s *suite) lose(t *testing.T, req driver.TicketRequest) driver.GrantResult {
 	t.Helper()
 	r := s.grant(t, req)
 	if r.Granted {
-		t.Fatalf("%s: barged in: %+v", req.Name, r)
+		t.Fatalf("%s: granted past the holder or the queue: %+v", req.Name, r)
 	}
 	return r
 }
 
-func line(t *testing.T, store driver.LeaseStore, reqs ...driver.TicketRequest) []driver.TicketResult {
+func (s *suite) release(t *testing.T, want bool, reqs ...driver.ReleaseRequest) {
+	t.Helper()
+	freed, err := s.store.Release(t.Context(), reqs)
+	wrong := func(r driver.ReleaseResult) bool { return r.Freed != want }
+	if err != nil || len(freed) != len(reqs) || slices.ContainsFunc(freed, wrong) {
+		t.Errorf("Release = %v, %v; want %v", freed, err, want)
+	}
+}
+
+func (s *suite) renew(t *testing.T, want driver.RenewStatus, reqs ...driver.RenewRequest) {
+	t.Helper()
+	for _, wait := range []bool{false, true} {
+		res, err := s.store.Renew(t.Context(), reqs, wait)
+		if err != nil || len(res.Status) != len(reqs) || res.Now == 0 {
+			t.Fatalf("Renew = %+v, %v", res, err)
+		}
+		for i, status := range res.Status {
+			if status != want {
+				t.Errorf("renewal %d: %v, want %v", i, status, want)
+			}
+		}
+	}
+}
+
+func enqueue(t *testing.T, store driver.LeaseStore, reqs ...driver.TicketRequest) []driver.TicketResult {
 	t.Helper()
 	res, err := store.Line(t.Context(), reqs)
 	if err != nil || len(res) != len(reqs) {
@@ -117,37 +182,38 @@ func line(t *testing.T, store driver.LeaseStore, reqs ...driver.TicketRequest) [
 	return res
 }
 
-// wait lets one stand in line behind so many.
+// wait enters the queue for a name, in which so many must be ahead.
 func wait(t *testing.T, store driver.LeaseStore, req driver.TicketRequest, ahead int) driver.TicketResult {
 	t.Helper()
-	r := line(t, store, req)[0]
+	r := enqueue(t, store, req)[0]
 	if r.Granted || r.Ahead != ahead {
 		t.Fatalf("%s: %+v, want %d ahead", req.Name, r, ahead)
 	}
 	return r
 }
 
-// enter is Line of one that must be granted now.
+// enter is enqueue of one request that must be granted at once.
 func enter(t *testing.T, store driver.LeaseStore, req driver.TicketRequest) held {
 	t.Helper()
-	r := line(t, store, req)[0]
+	r := enqueue(t, store, req)[0]
 	if !r.Granted || r.Found || r.Remaining != req.TTL {
 		t.Fatalf("%s: %+v", req.Name, r)
 	}
 	return held{req, r.GrantResult}
 }
 
-// has is Line of one to whom the name must have been handed over, for so long at most.
+// has is enqueue of one request to which the name must have been handed over, for most
+// at most.
 func has(t *testing.T, store driver.LeaseStore, req driver.TicketRequest, most time.Duration) held {
 	t.Helper()
-	r := line(t, store, req)[0]
+	r := enqueue(t, store, req)[0]
 	if !r.Granted || !r.Found || r.Remaining > most || r.Remaining < most-minute/2 {
 		t.Fatalf("%s: %+v, want at most %v", req.Name, r, most)
 	}
 	return held{req, r.GrantResult}
 }
 
-// free releases one lease and returns to whom of the same store it went.
+// free releases one lease. It returns the waiters of the same store that it went to.
 func free(t *testing.T, store driver.LeaseStore, req driver.ReleaseRequest) []driver.Turn {
 	t.Helper()
 	res, err := store.Release(t.Context(), []driver.ReleaseRequest{req})
@@ -210,11 +276,31 @@ func (s *suite) look(t *testing.T, name string) driver.Row {
 // quiet checks that nobody holds a name or waits for it, and that newcomers get it.
 func (s *suite) quiet(t *testing.T, name string) {
 	t.Helper()
-	if n := s.tickets(t, name); n != 0 {
-		t.Errorf("%s: %d tickets are left", name, n)
+	if n := s.claims(t, name); n != 0 {
+		t.Errorf("%s: %d claims are left", name, n)
 	}
 	if r := s.look(t, name); r.Held() || r.Gate > r.Now {
 		t.Errorf("%+v", r)
 	}
 	end(t, s.store, s.take(t, writer(name)))
+}
+
+func (s *suite) sweep(t *testing.T) driver.SweepResult {
+	t.Helper()
+	res, err := s.store.Sweep(t.Context(), driver.SweepRequest{Limit: 10_000, Retention: hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+// crashed is sweep. It returns the holders of a name that have crashed.
+func (s *suite) crashed(t *testing.T, name string) (crashed []driver.Holder) {
+	t.Helper()
+	for _, c := range s.sweep(t).Crashed {
+		if c.Name == name {
+			crashed = append(crashed, c.Holder)
+		}
+	}
+	return crashed
 }

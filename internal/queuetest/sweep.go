@@ -1,4 +1,4 @@
-package sharetest
+package queuetest
 
 import (
 	"testing"
@@ -7,9 +7,9 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// cleaning is about readers that do not let go.
-var cleaning = map[string]func(*testing.T, *suite, string){
-	"a crashed reader does not hide behind one that has released": func(t *testing.T, s *suite, name string) {
+// sweepTests are about readers that do not release.
+var sweepTests = map[string]func(*testing.T, *suite, string){
+	"a crashed reader is found although a later one has released": func(t *testing.T, s *suite, name string) {
 		short, long := s.take(t, reader(name)), reader(name)
 		long.TTL = time.Hour
 		s.release(t, true, s.take(t, long).release())
@@ -21,8 +21,8 @@ var cleaning = map[string]func(*testing.T, *suite, string){
 		if w.Version <= short.Version || w.Crashed.Acq != short.Acq || w.Crashed.Owner != short.Owner || !w.Crashed.Shared {
 			t.Errorf("%+v", w.GrantResult)
 		}
-		if crashed := s.sweep(t, name); len(crashed) > 0 {
-			t.Errorf("told again of %+v", crashed)
+		if crashed := s.crashed(t, name); len(crashed) > 0 {
+			t.Errorf("the crash was reported again: %+v", crashed)
 		}
 		if c := s.count(t, name); c != (count{}) {
 			t.Errorf("%+v", c)
@@ -31,7 +31,7 @@ var cleaning = map[string]func(*testing.T, *suite, string){
 		s.renew(t, driver.Renewed, w.renew(minute))
 	},
 
-	"readers that live are told of by when they expire": func(t *testing.T, s *suite, name string) {
+	"a loser learns when the last live reader expires": func(t *testing.T, s *suite, name string) {
 		crashed, a, long := s.take(t, reader(name)), s.take(t, reader(name)), reader(name)
 		long.TTL = time.Hour
 		s.release(t, true, s.take(t, long).release())
@@ -47,20 +47,20 @@ var cleaning = map[string]func(*testing.T, *suite, string){
 		s.release(t, true, a.release())
 	},
 
-	"a sweep tells of each reader that has expired once": func(t *testing.T, s *suite, name string) {
+	"a sweep reports each expired reader once": func(t *testing.T, s *suite, name string) {
 		a, b := s.take(t, reader(name)), s.take(t, reader(name))
 		s.leavesNoTrace(t, name, func() {
-			if crashed := s.sweep(t, name); len(crashed) > 0 {
+			if crashed := s.crashed(t, name); len(crashed) > 0 {
 				t.Errorf("nobody has crashed: %+v", crashed)
 			}
 		})
 		s.expire(t, a)
-		crashed := s.sweep(t, name)
+		crashed := s.crashed(t, name)
 		if len(crashed) != 1 {
 			t.Fatalf("%+v", crashed)
 		}
 		if h := crashed[0]; h.Acq != a.Acq || h.Owner != a.Owner || h.Label == "" || h.Version != a.Version || h.Since == 0 || h.Until <= h.Since-minute.Microseconds() || !h.Shared {
-			t.Errorf("told of %+v", h)
+			t.Errorf("the result names %+v", h)
 		}
 		s.counts(t, name, 1)
 		s.release(t, false, a.release())
@@ -68,11 +68,11 @@ var cleaning = map[string]func(*testing.T, *suite, string){
 		s.counts(t, name, 1)
 		s.expire(t, b)
 		s.expireTerm(t, name)
-		if crashed := s.sweep(t, name); len(crashed) != 1 || crashed[0].Acq != b.Acq {
-			t.Errorf("told of %+v", crashed)
+		if crashed := s.crashed(t, name); len(crashed) != 1 || crashed[0].Acq != b.Acq {
+			t.Errorf("the result names %+v", crashed)
 		}
-		if crashed := s.sweep(t, name); len(crashed) > 0 {
-			t.Errorf("told again of %+v", crashed)
+		if crashed := s.crashed(t, name); len(crashed) > 0 {
+			t.Errorf("the crash was reported again: %+v", crashed)
 		}
 		if r := s.look(t, name); r.Held() || r.Ended != driver.EndedExpired || r.Holder.Until > r.Now || r.Holder.Until < a.Now-minute.Microseconds() {
 			t.Errorf("%+v", r)
@@ -81,17 +81,17 @@ var cleaning = map[string]func(*testing.T, *suite, string){
 			t.Errorf("%+v", c)
 		}
 		if w := s.take(t, writer(name)); w.Crashed != (driver.Holder{}) {
-			t.Errorf("told again of %+v", w.Crashed)
+			t.Errorf("the crash was reported again: %+v", w.Crashed)
 		}
 	},
 
-	"a sweep deletes a name whose readers are long gone": func(t *testing.T, s *suite, name string) {
+	"a sweep deletes a name whose readers expired long ago": func(t *testing.T, s *suite, name string) {
 		a := s.take(t, reader(name))
 		s.exec(t, `UPDATE {lock} SET version = 1, others_until = 1 WHERE name = '`+name+`'`)
 		s.exec(t, `UPDATE {holder} SET version = 1, expires_at = 1 WHERE name = '`+name+`'`)
-		crashed := append(s.sweep(t, name), s.sweep(t, name)...)
+		crashed := append(s.crashed(t, name), s.crashed(t, name)...)
 		if len(crashed) != 1 || crashed[0].Acq != a.Acq {
-			t.Errorf("told of %+v", crashed)
+			t.Errorf("the result names %+v", crashed)
 		}
 		if r := s.look(t, name); r.Holder.Version != 0 {
 			t.Errorf("%+v", r)
@@ -102,7 +102,7 @@ var cleaning = map[string]func(*testing.T, *suite, string){
 		b := s.take(t, reader(name))
 		s.exec(t, `UPDATE {lock} SET version = 1 WHERE name = '`+name+`'`)
 		s.exec(t, `UPDATE {holder} SET version = 1 WHERE name = '`+name+`'`)
-		s.leavesNoTrace(t, name, func() { s.sweep(t, name) }) // it is held
+		s.leavesNoTrace(t, name, func() { s.crashed(t, name) }) // it is held
 		b.Version = 1
 		s.release(t, true, b.release())
 	},

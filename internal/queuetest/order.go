@@ -1,4 +1,4 @@
-package linetest
+package queuetest
 
 import (
 	"testing"
@@ -7,21 +7,21 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// order is about who comes next.
-var order = map[string]func(*testing.T, *suite, string){
-	"a name is handed over in the order of entry, over two clients": func(t *testing.T, s *suite, name string) {
+// orderTests are about who gets a name next.
+var orderTests = map[string]func(*testing.T, *suite, string){
+	"a name is handed over in the order of the queue, over two clients": func(t *testing.T, s *suite, name string) {
 		first, a, b, c := s.take(t, writer(name)), writer(name), writer(name), writer(name)
 		wait(t, s.store, a, 0)
 		wait(t, s.other, b, 1)
 		if r := wait(t, s.store, c, 2); r.Holder.Acq != first.Acq || r.Holder.Owner != first.Owner || r.Holder.Version != first.Version || r.Holder.Until <= r.Now {
-			t.Errorf("told of %+v", r.Holder)
+			t.Errorf("the result names %+v", r.Holder)
 		}
 		second := pass(t, s.store, first, a)[0]
 		if h := has(t, s.store, a, minute); h.Version != second.Version {
-			t.Errorf("%+v, and was told %+v", h.GrantResult, second.GrantResult)
+			t.Errorf("%+v, and the release reported %+v", h.GrantResult, second.GrantResult)
 		}
 		if r := wait(t, s.other, b, 0); r.Holder.Acq != a.Acq || r.Holder.Owner != a.Owner || r.Holder.Label == "" {
-			t.Errorf("told of %+v", r.Holder)
+			t.Errorf("the result names %+v", r.Holder)
 		}
 		wait(t, s.store, c, 1)
 		end(t, s.store, second) // the next is another's
@@ -39,12 +39,12 @@ var order = map[string]func(*testing.T, *suite, string){
 		s.quiet(t, name)
 	},
 
-	"who is known to be awaited hands over too": func(t *testing.T, s *suite, name string) {
+	"a release that knows of a waiter hands over too": func(t *testing.T, s *suite, name string) {
 		first, a := s.take(t, writer(name)), writer(name)
 		wait(t, s.store, a, 0)
-		stranger, older := first.release(), first.release()
-		stranger.Acq, older.Version, older.Awaited = newID(), first.Version-1, true
-		for _, r := range []driver.ReleaseRequest{stranger, older} {
+		other, older := first.release(), first.release()
+		other.Acq, older.Version, older.Awaited = newID(), first.Version-1, true
+		for _, r := range []driver.ReleaseRequest{other, older} {
 			s.leavesNoTrace(t, name, func() {
 				if res, err := s.store.Release(t.Context(), []driver.ReleaseRequest{r}); err != nil || res[0].Freed || len(res[0].Next) > 0 {
 					t.Errorf("%+v, %v", res, err)
@@ -66,7 +66,7 @@ var order = map[string]func(*testing.T, *suite, string){
 		s.quiet(t, name)
 	},
 
-	"a batch of releases hands over what is awaited": func(t *testing.T, s *suite, name string) {
+	"a batch of releases hands over the names that have waiters": func(t *testing.T, s *suite, name string) {
 		var releases []driver.ReleaseRequest
 		var waiters []driver.TicketRequest
 		for i, suffix := range []string{"1", "2", "3", "4"} {
@@ -74,7 +74,7 @@ var order = map[string]func(*testing.T, *suite, string){
 			r.Awaited = i == 3
 			releases, waiters = append(releases, r), append(waiters, writer(name+suffix))
 		}
-		line(t, s.store, waiters[1], waiters[3])
+		enqueue(t, s.store, waiters[1], waiters[3])
 		releases[2].Version++
 		res, err := s.store.Release(t.Context(), releases)
 		if err != nil || len(res) != 4 {
@@ -91,22 +91,22 @@ var order = map[string]func(*testing.T, *suite, string){
 		}
 	},
 
-	"the dead are skipped": func(t *testing.T, s *suite, name string) {
+	"expired claims are skipped": func(t *testing.T, s *suite, name string) {
 		first, a, b, c := s.take(t, writer(name)), writer(name), writer(name), writer(name)
-		line(t, s.store, a, b, c)
+		enqueue(t, s.store, a, b, c)
 		s.die(t, a, b)
 		wait(t, s.store, c, 0)
 		second := pass(t, s.store, first, c)[0]
-		if n := s.tickets(t, name); n != 0 {
-			t.Errorf("%d tickets are left", n)
+		if n := s.claims(t, name); n != 0 {
+			t.Errorf("%d claims are left", n)
 		}
 		wait(t, s.store, a, 0) // anew
 		pass(t, s.store, second, a)
 	},
 
-	"who was passed over enters at the end": func(t *testing.T, s *suite, name string) {
+	"a waiter that was passed over goes to the end of the queue": func(t *testing.T, s *suite, name string) {
 		first, a, b, c := s.take(t, writer(name)), writer(name), writer(name), writer(name)
-		line(t, s.store, a, b, c)
+		enqueue(t, s.store, a, b, c)
 		s.die(t, a)
 		second := pass(t, s.store, first, b)[0]
 		wait(t, s.store, a, 1)
@@ -114,13 +114,13 @@ var order = map[string]func(*testing.T, *suite, string){
 		pass(t, s.store, third, a)
 	},
 
-	"when all are dead the name is free": func(t *testing.T, s *suite, name string) {
+	"when all claims have expired the name is free": func(t *testing.T, s *suite, name string) {
 		first := s.take(t, writer(name))
-		line(t, s.store, writer(name), reader(name))
+		enqueue(t, s.store, writer(name), reader(name))
 		s.dieAll(t, name)
 		end(t, s.store, first)
 		second := s.take(t, writer(name))
-		line(t, s.store, writer(name))
+		enqueue(t, s.store, writer(name))
 		s.exec(t, `UPDATE {ticket} SET expires_at = {now} - 1000 WHERE name = '`+name+`'`) // the row thinks that they live
 		end(t, s.store, second)
 		if r := s.look(t, name); r.Held() {
@@ -128,14 +128,14 @@ var order = map[string]func(*testing.T, *suite, string){
 		}
 	},
 
-	"who leaves the line is not waited for": func(t *testing.T, s *suite, name string) {
+	"a waiter that leaves the queue delays nobody": func(t *testing.T, s *suite, name string) {
 		first, a, b, c := s.take(t, writer(name)), writer(name), writer(name), writer(name)
-		line(t, s.store, a, b, c)
+		enqueue(t, s.store, a, b, c)
 		s.leavesNoTrace(t, name, func() { abandon(t, s.store, writer(name)) })
 		abandon(t, s.other, a)
 		wait(t, s.store, b, 0)
 		abandon(t, s.store, b)
-		abandon(t, s.store, b) // it is told more than once
+		abandon(t, s.store, b) // it may be repeated
 		wait(t, s.store, c, 0)
 		second := pass(t, s.store, first, c)[0]
 		d := writer(name)
@@ -145,7 +145,7 @@ var order = map[string]func(*testing.T, *suite, string){
 		s.quiet(t, name)
 	},
 
-	"who leaves after the name was handed over hands it on": func(t *testing.T, s *suite, name string) {
+	"a waiter that leaves after the name was handed over hands it on": func(t *testing.T, s *suite, name string) {
 		first, a, b, c := s.take(t, writer(name)), writer(name), writer(name), writer(name)
 		wait(t, s.store, a, 0)
 		wait(t, s.store, b, 1)
@@ -161,13 +161,13 @@ var order = map[string]func(*testing.T, *suite, string){
 		s.quiet(t, name)
 	},
 
-	"nobody barges in while a ticket lives": func(t *testing.T, s *suite, name string) {
+	"a newcomer does not pass a claim that lives": func(t *testing.T, s *suite, name string) {
 		first, a := s.take(t, writer(name)), writer(name)
 		wait(t, s.store, a, 0)
 		s.expire(t, first)
 		for _, late := range []driver.TicketRequest{writer(name), reader(name)} {
 			if r := s.lose(t, late); r.Holder.Until < first.Now+a.Life.Microseconds() {
-				t.Errorf("told of %+v", r.Holder)
+				t.Errorf("the result names %+v", r.Holder)
 			}
 			wait(t, s.other, late, 1)
 			abandon(t, s.other, late)
@@ -175,40 +175,40 @@ var order = map[string]func(*testing.T, *suite, string){
 		enter(t, s.store, a)
 	},
 
-	"a ticket that nobody asks for again dies by itself": func(t *testing.T, s *suite, name string) {
-		const brief = 400 * time.Millisecond
+	"a claim without a beat expires": func(t *testing.T, s *suite, name string) {
+		const life = 400 * time.Millisecond
 		first, a := s.take(t, writer(name)), writer(name)
-		a.Life = brief
+		a.Life = life
 		wait(t, s.store, a, 0)
 		s.expire(t, first)
 		newcomer := writer(name)
-		for began := time.Now(); ; time.Sleep(brief / 20) {
+		for began := time.Now(); ; time.Sleep(life / 20) {
 			r := s.grant(t, newcomer)
-			if r.Granted && r.Now < first.Now+brief.Microseconds() {
-				t.Fatalf("barged in after %v", time.Duration(r.Now-first.Now)*time.Microsecond)
+			if r.Granted && r.Now < first.Now+life.Microseconds() {
+				t.Fatalf("granted past the claim after %v", time.Duration(r.Now-first.Now)*time.Microsecond)
 			}
 			if r.Granted {
 				break
 			}
-			if time.Since(began) > 20*brief {
-				t.Fatalf("it is kept for the dead: %+v", r)
+			if time.Since(began) > 20*life {
+				t.Fatalf("it is kept for an expired claim: %+v", r)
 			}
 		}
 		wait(t, s.store, a, 0)
 	},
 
-	"a ticket that is asked for again lives on": func(t *testing.T, s *suite, name string) {
-		const brief = time.Second
+	"a claim with a beat lives on": func(t *testing.T, s *suite, name string) {
+		const life = time.Second
 		first, a, b := s.take(t, writer(name)), writer(name), writer(name)
-		a.Life = brief
+		a.Life = life
 		wait(t, s.store, a, 0)
 		wait(t, s.other, b, 1)
 		a.Life = minute
 		wait(t, s.store, a, 0)
-		a.Life = brief
+		a.Life = life
 		wait(t, s.store, a, 0) // which does not shorten it
-		for s.grant(t, writer(name+" clock")).Now < first.Now+3*brief.Microseconds() {
-			time.Sleep(brief / 10)
+		for s.grant(t, writer(name+" clock")).Now < first.Now+3*life.Microseconds() {
+			time.Sleep(life / 10)
 		}
 		pass(t, s.store, first, a)
 	},

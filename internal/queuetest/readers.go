@@ -1,4 +1,4 @@
-package linetest
+package queuetest
 
 import (
 	"testing"
@@ -6,12 +6,12 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// sharing is about those who hold a name together.
-var sharing = map[string]func(*testing.T, *suite, string){
+// readerTests are about readers and the queue.
+var readerTests = map[string]func(*testing.T, *suite, string){
 	"a writer that waits stops new readers": func(t *testing.T, s *suite, name string) {
 		a, w, b := enter(t, s.store, reader(name)), writer(name), reader(name)
 		if r := wait(t, s.store, w, 0); !r.Holder.Shared || r.Holder.Version != a.Version || r.Holder.Until <= r.Now || r.Holder.Acq != (driver.ID{}) {
-			t.Errorf("told of %+v", r.Holder)
+			t.Errorf("the result names %+v", r.Holder)
 		}
 		s.lose(t, reader(name))
 		wait(t, s.store, b, 1)
@@ -22,22 +22,20 @@ var sharing = map[string]func(*testing.T, *suite, string){
 		}
 	},
 
-	"readers who wait enter together, up to the next writer": func(t *testing.T, s *suite, name string) {
+	"waiting readers are granted together, up to the next writer": func(t *testing.T, s *suite, name string) {
 		first := s.take(t, writer(name))
 		a, b, c, w, d := reader(name), reader(name), reader(name), writer(name), reader(name)
 		dead, gone := writer(name), reader(name)
-		line(t, s.store, a, dead, gone)
+		enqueue(t, s.store, a, dead, gone)
 		wait(t, s.other, b, 3)
-		line(t, s.store, c, w, d)
+		enqueue(t, s.store, c, w, d)
 		s.die(t, dead, gone)
 		wait(t, s.store, c, 2)
 		next := pass(t, s.store, first, a, c)
 		if h := has(t, s.other, b, handed); h.Version != next[0].Version {
 			t.Errorf("%d beside %d", h.Version, next[0].Version)
 		}
-		if counted, live := s.readers(t, name); counted != 3 || live != 3 {
-			t.Errorf("%d counted, %d live", counted, live)
-		}
+		s.counts(t, name, 3)
 		if r := s.look(t, name); r.Readers != 3 || r.Holder.Version != next[0].Version || !r.Holder.Shared {
 			t.Errorf("%+v", r)
 		}
@@ -46,13 +44,13 @@ var sharing = map[string]func(*testing.T, *suite, string){
 		end(t, s.store, next[0]) // the others stay
 		end(t, s.other, has(t, s.other, b, handed))
 		wait(t, s.store, w, 0)
-		alone := pass(t, s.store, next[1], w)[0]
-		last := pass(t, s.store, alone, d)[0]
+		exclusive := pass(t, s.store, next[1], w)[0]
+		last := pass(t, s.store, exclusive, d)[0]
 		end(t, s.store, last)
 		s.quiet(t, name)
 	},
 
-	"readers of one batch let go together": func(t *testing.T, s *suite, name string) {
+	"readers of one batch release together": func(t *testing.T, s *suite, name string) {
 		a, b, w := enter(t, s.store, reader(name)), enter(t, s.store, reader(name)), writer(name)
 		wait(t, s.store, w, 0)
 		res, err := s.store.Release(t.Context(), []driver.ReleaseRequest{a.release(), b.release()})
@@ -65,9 +63,9 @@ var sharing = map[string]func(*testing.T, *suite, string){
 		has(t, s.store, w, minute)
 	},
 
-	"readers enter beside others when the writer leaves the line": func(t *testing.T, s *suite, name string) {
+	"waiting readers join others when the writer leaves the queue": func(t *testing.T, s *suite, name string) {
 		a, w, b, c := enter(t, s.store, reader(name)), writer(name), reader(name), reader(name)
-		line(t, s.store, w, b)
+		enqueue(t, s.store, w, b)
 		wait(t, s.other, c, 2)
 		abandon(t, s.store, w)
 		for _, h := range []held{has(t, s.store, b, minute), has(t, s.other, c, handed)} {
@@ -75,16 +73,14 @@ var sharing = map[string]func(*testing.T, *suite, string){
 				t.Errorf("%d beside %d", h.Version, a.Version)
 			}
 		}
-		if counted, live := s.readers(t, name); counted != 3 || live != 3 {
-			t.Errorf("%d counted, %d live", counted, live)
-		}
-		s.take(t, reader(name)) // there is no line any more
+		s.counts(t, name, 3)
+		s.take(t, reader(name)) // the queue is empty
 	},
 
-	"readers enter beside others when the writer has died": func(t *testing.T, s *suite, name string) {
+	"waiting readers join others when the claim of the writer has expired": func(t *testing.T, s *suite, name string) {
 		a, other := enter(t, s.store, reader(name)), enter(t, s.store, reader(name))
 		w, b, c := writer(name), reader(name), reader(name)
-		line(t, s.store, w, b, c)
+		enqueue(t, s.store, w, b, c)
 		s.die(t, w)
 		next := free(t, s.store, other.release())
 		if len(next) != 2 || next[0].Version != a.Version || next[1].Version != a.Version {
@@ -99,25 +95,26 @@ var sharing = map[string]func(*testing.T, *suite, string){
 		wait(t, s.store, w, 0)
 		wait(t, s.store, d, 1)
 		s.die(t, w)
-		if h := line(t, s.store, d)[0]; !h.Granted || h.Version != a.Version {
+		if h := enqueue(t, s.store, d)[0]; !h.Granted || h.Version != a.Version {
 			t.Errorf("%+v", h)
 		}
 	},
 
-	"who shares stands in the way of nobody who does": func(t *testing.T, s *suite, name string) {
+	"a waiting reader does not keep other readers off": func(t *testing.T, s *suite, name string) {
 		first, a, b := s.take(t, writer(name)), reader(name), reader(name)
 		wait(t, s.store, a, 0)
 		wait(t, s.other, b, 1)
 		s.expire(t, first)
-		r := line(t, s.other, b)[0]
+		r := enqueue(t, s.other, b)[0]
 		if !r.Granted || r.Version <= first.Version {
 			t.Errorf("%+v", r)
 		}
-		if r2 := line(t, s.store, a)[0]; !r2.Granted || r2.Version != r.Version {
+		if r2 := enqueue(t, s.store, a)[0]; !r2.Granted || r2.Version != r.Version {
 			t.Errorf("%+v beside %+v", r2, r)
 		}
-		if counted, live := s.readers(t, name); counted != 2 || live != 2 || s.tickets(t, name) != 0 {
-			t.Errorf("%d counted, %d live", counted, live)
+		s.counts(t, name, 2)
+		if n := s.claims(t, name); n != 0 {
+			t.Errorf("%d claims are left", n)
 		}
 	},
 
@@ -131,12 +128,10 @@ var sharing = map[string]func(*testing.T, *suite, string){
 		}
 		has(t, s.store, w, minute)
 		b, c := reader(name), reader(name)
-		line(t, s.store, b, c)
+		enqueue(t, s.store, b, c)
 		next := pass(t, s.store, second, b, c)
 		abandon(t, s.store, dead.TicketRequest)
-		if counted, live := s.readers(t, name); counted != 2 || live != 2 {
-			t.Errorf("%d counted, %d live", counted, live)
-		}
+		s.counts(t, name, 2)
 		end(t, s.store, next[0])
 		end(t, s.store, next[1])
 	},
@@ -149,18 +144,18 @@ var sharing = map[string]func(*testing.T, *suite, string){
 		s.quiet(t, name)
 	},
 
-	"a reader that dies in a crowd is not counted out twice": func(t *testing.T, s *suite, name string) {
+	"a reader that expires among others is counted out once": func(t *testing.T, s *suite, name string) {
 		dead, a, w := enter(t, s.store, reader(name)), enter(t, s.store, reader(name)), writer(name)
 		b := reader(name)
-		line(t, s.store, w, b)
+		enqueue(t, s.store, w, b)
 		s.expire(t, dead)
 		abandon(t, s.store, w) // b enters beside a
 		has(t, s.store, b, minute)
 		abandon(t, s.store, dead.TicketRequest)
 		end(t, s.store, a)
 		wait(t, s.store, writer(name), 0) // b is still there
-		if _, live := s.readers(t, name); live != 1 {
-			t.Errorf("%d live", live)
+		if c := s.count(t, name); c.live != 1 {
+			t.Errorf("%+v", c)
 		}
 	},
 }

@@ -1,4 +1,4 @@
-package sharetest
+package queuetest
 
 import (
 	"fmt"
@@ -9,8 +9,8 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// terms are about who has a name when, and by which version.
-var terms = map[string]func(*testing.T, *suite, string){
+// sharedTermTests are about who holds a name together, and with which version.
+var sharedTermTests = map[string]func(*testing.T, *suite, string){
 	"readers hold a name together and keep writers off": func(t *testing.T, s *suite, name string) {
 		a := s.take(t, reader(name))
 		b := s.take(t, reader(name))
@@ -22,7 +22,7 @@ var terms = map[string]func(*testing.T, *suite, string){
 		s.leavesNoTrace(t, name, func() {
 			want := driver.Holder{Version: a.Version, Since: s.since(t, a), Until: c.until, Shared: true}
 			if h := s.lose(t, writer(name)).Holder; h != want {
-				t.Errorf("a writer is told of %+v, want %+v", h, want)
+				t.Errorf("a writer is the result names %+v, want %+v", h, want)
 			}
 		})
 		s.release(t, true, a.release())
@@ -39,9 +39,9 @@ var terms = map[string]func(*testing.T, *suite, string){
 	"many readers of one name enter and leave in one statement": func(t *testing.T, s *suite, name string) {
 		const n = 20
 		earlier := s.take(t, reader(name))
-		enter := func(reqs []driver.GrantRequest, version int64) (leave []driver.ReleaseRequest) {
+		enter := func(reqs []driver.TicketRequest, version int64) (leave []driver.ReleaseRequest) {
 			t.Helper()
-			for i, r := range s.grant(t, reqs...) {
+			for i, r := range s.grants(t, reqs...) {
 				if !r.Granted || r.Found != (reqs[i].Acq == earlier.Acq) || version != 0 && r.Version != version || r.Remaining > reqs[i].TTL ||
 					r.Remaining < reqs[i].TTL-10*time.Second {
 					t.Errorf("%+v", r)
@@ -51,7 +51,7 @@ var terms = map[string]func(*testing.T, *suite, string){
 			}
 			return leave
 		}
-		readers := func(n int) (reqs []driver.GrantRequest) {
+		readers := func(n int) (reqs []driver.TicketRequest) {
 			for i := range n {
 				r := reader(name)
 				r.TTL += time.Duration(i) * time.Second
@@ -59,7 +59,7 @@ var terms = map[string]func(*testing.T, *suite, string){
 			}
 			return reqs
 		}
-		leave := enter(append(readers(n-1), earlier.GrantRequest), earlier.Version) // one asks again
+		leave := enter(append(readers(n-1), earlier.TicketRequest), earlier.Version) // one is repeated
 		s.counts(t, name, n)
 		s.lose(t, writer(name))
 		s.release(t, true, leave[:n/2]...)
@@ -68,11 +68,11 @@ var terms = map[string]func(*testing.T, *suite, string){
 		s.counts(t, name, 0)
 		s.release(t, false, leave[:3]...)
 
-		w := s.take(t, writer(name)) // whoever has expired gives way, and is told of once
+		w := s.take(t, writer(name)) // an expired writer gives way, and is reported once
 		s.expire(t, w)
 		crashes := 0
 		reqs := readers(n)
-		for i, r := range s.grant(t, reqs...) {
+		for i, r := range s.grants(t, reqs...) {
 			if !r.Granted || r.Version <= w.Version {
 				t.Errorf("%+v", r)
 			}
@@ -82,7 +82,7 @@ var terms = map[string]func(*testing.T, *suite, string){
 			leave[i] = held{reqs[i], r}.release()
 		}
 		if crashes != 1 {
-			t.Errorf("one crash is told %d times", crashes)
+			t.Errorf("one crash is reported %d times", crashes)
 		}
 		s.counts(t, name, n)
 		s.release(t, true, leave...)
@@ -92,13 +92,13 @@ var terms = map[string]func(*testing.T, *suite, string){
 		s.counts(t, name, n)
 		s.release(t, true, leave...)
 		leave = nil
-		var fresh []driver.GrantRequest
+		var fresh []driver.TicketRequest
 		for _, new := range []string{name + "/1", name + "/2"} {
 			for range 3 {
 				fresh = append(fresh, reader(new))
 			}
 		}
-		for i, r := range s.grant(t, fresh...) {
+		for i, r := range s.grants(t, fresh...) {
 			leave = append(leave, held{fresh[i], r}.release())
 		}
 		s.counts(t, name+"/1", 3)
@@ -112,7 +112,7 @@ var terms = map[string]func(*testing.T, *suite, string){
 			r := s.lose(t, reader(name))
 			if want := (driver.Holder{Acq: w.Acq, Owner: w.Owner, Label: r.Holder.Label, Version: w.Version, Since: w.Now, Until: w.Now + minute.Microseconds()}); r.Holder.Acq != want.Acq ||
 				r.Holder.Owner != want.Owner || r.Holder.Version != want.Version || r.Holder.Shared {
-				t.Errorf("a reader is told of %+v, want %+v", r.Holder, want)
+				t.Errorf("a reader is the result names %+v, want %+v", r.Holder, want)
 			}
 		})
 		s.release(t, true, w.release())
@@ -146,9 +146,9 @@ var terms = map[string]func(*testing.T, *suite, string){
 		}
 	},
 
-	"readers who were over before a writer came are not back when the clock goes back": func(t *testing.T, s *suite, name string) {
+	"readers that expired before a writer came stay gone when the clock goes back": func(t *testing.T, s *suite, name string) {
 		for names := range 2 {
-			var reqs []driver.GrantRequest
+			var reqs []driver.TicketRequest
 			for i := range names + 1 {
 				reqs = append(reqs, writer(fmt.Sprintf("%s-%d-%d", name, names, i)))
 			}
@@ -157,7 +157,7 @@ var terms = map[string]func(*testing.T, *suite, string){
 				s.expire(t, a)
 				s.expireTerm(t, a.Name)
 			}
-			for i, r := range s.grant(t, reqs...) {
+			for i, r := range s.grants(t, reqs...) {
 				if !r.Granted {
 					t.Fatalf("%+v", r)
 				}
@@ -173,20 +173,20 @@ var terms = map[string]func(*testing.T, *suite, string){
 		}
 	},
 
-	"a gate keeps readers off too": func(t *testing.T, s *suite, name string) {
+	"a minimum hold time and a queue keep readers off": func(t *testing.T, s *suite, name string) {
 		a := s.take(t, reader(name))
-		for _, gate := range []string{"not_before", "wait_until"} {
-			s.exec(t, `UPDATE {lock} SET `+gate+` = {now} + 30000000 WHERE name = '`+name+`'`)
+		for _, column := range []string{"not_before", "wait_until"} {
+			s.exec(t, `UPDATE {lock} SET `+column+` = {now} + 30000000 WHERE name = '`+name+`'`)
 			s.leavesNoTrace(t, name, func() {
 				r := s.lose(t, reader(name))
 				if left := time.Duration(r.Holder.Until-r.Now) * time.Microsecond; left < 20*time.Second || left > 30*time.Second || r.Holder != (driver.Holder{Until: r.Holder.Until}) {
-					t.Errorf("%s: %+v", gate, r)
+					t.Errorf("%s: %+v", column, r)
 				}
 			})
-			if r := s.look(t, name); r.Gate > r.Now != (gate == "not_before") || r.Readers != 1 {
-				t.Errorf("%s: %+v", gate, r)
+			if r := s.look(t, name); r.Gate > r.Now != (column == "not_before") || r.Readers != 1 {
+				t.Errorf("%s: %+v", column, r)
 			}
-			s.exec(t, `UPDATE {lock} SET `+gate+` = 1 WHERE name = '`+name+`'`)
+			s.exec(t, `UPDATE {lock} SET `+column+` = 1 WHERE name = '`+name+`'`)
 		}
 		s.release(t, true, a.release())
 	},
@@ -220,27 +220,27 @@ var terms = map[string]func(*testing.T, *suite, string){
 			t.Errorf("%d after %d", w.Version, a.Version)
 		}
 		s.leavesNoTrace(t, name, func() { s.renew(t, driver.Gone, a.renew(time.Hour), b.renew(time.Hour)) })
-		crashed := s.sweep(t, name)
+		crashed := s.crashed(t, name)
 		if len(crashed) != 2 || !slices.ContainsFunc(crashed, func(h driver.Holder) bool { return h.Acq == a.Acq && h.Owner == a.Owner && h.Shared }) {
-			t.Errorf("told of %+v", crashed)
+			t.Errorf("the result names %+v", crashed)
 		}
 		s.renew(t, driver.Renewed, w.renew(minute))
 		s.release(t, true, w.release())
 	},
 
-	"who asks again is found": func(t *testing.T, s *suite, name string) {
+	"a repeated request of a reader finds its lease": func(t *testing.T, s *suite, name string) {
 		a := s.take(t, reader(name))
 		b := s.take(t, reader(name))
 		time.Sleep(5 * time.Millisecond)
 		s.leavesNoTrace(t, name, func() {
-			again := s.take(t, a.GrantRequest)
+			again := s.takeAgain(t, a.TicketRequest)
 			if !again.Found || again.Version != a.Version || again.Remaining >= minute || again.Remaining < minute/2 {
 				t.Errorf("%+v", again.GrantResult)
 			}
 		})
 		// What it had is over: it is granted anew, and counted once.
 		s.expire(t, a)
-		again := s.take(t, a.GrantRequest)
+		again := s.takeAgain(t, a.TicketRequest)
 		if again.Found || again.Version != b.Version || again.Remaining != minute {
 			t.Errorf("after its expiry: %+v", again.GrantResult)
 		}
@@ -253,16 +253,16 @@ var terms = map[string]func(*testing.T, *suite, string){
 		s.expireTerm(t, name)
 		w := s.take(t, writer(name))
 		s.release(t, true, w.release())
-		if again := s.take(t, c.GrantRequest); again.Found || again.Version <= w.Version {
+		if again := s.takeAgain(t, c.TicketRequest); again.Found || again.Version <= w.Version {
 			t.Errorf("after another's term: %+v", again.GrantResult)
 		}
 		s.counts(t, name, 1)
 	},
 }
 
-// guards are for databases that lock rows: elsewhere a guard keeps everybody from
+// guardTests are for databases that lock rows. In others a guard keeps everybody from
 // writing anything.
-var guards = map[string]func(*testing.T, *suite, string){
+var guardTests = map[string]func(*testing.T, *suite, string){
 	"a guard of an expired writer keeps readers off": func(t *testing.T, s *suite, name string) {
 		w := s.take(t, writer(name))
 		tx, err := s.store.Begin(t.Context(), nil)

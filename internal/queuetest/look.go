@@ -1,4 +1,4 @@
-package sharetest
+package queuetest
 
 import (
 	"slices"
@@ -7,8 +7,8 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// looking is about what others see of readers and do to them.
-var looking = map[string]func(*testing.T, *suite, string){
+// lookTests are about what others see of readers, and about their revocation.
+var lookTests = map[string]func(*testing.T, *suite, string){
 	"readers are seen and listed": func(t *testing.T, s *suite, name string) {
 		a, b := s.take(t, reader(name)), s.take(t, reader(name))
 		c := s.count(t, name)
@@ -60,7 +60,7 @@ var looking = map[string]func(*testing.T, *suite, string){
 			t.Errorf("%d after %d", c.Version, r.Holder.Version)
 		}
 		s.release(t, false, b.release())
-		s.abandon(t, b)
+		abandon(t, s.store, b.TicketRequest)
 		s.renew(t, driver.Revoked, b.renew(minute))
 		s.counts(t, name, 1)
 		s.release(t, true, c.release())

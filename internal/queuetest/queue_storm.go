@@ -1,0 +1,240 @@
+package queuetest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// stormTests are about many clients at a time.
+var stormTests = map[string]func(*testing.T, *suite, string){
+	"random clients of a queue never hold a name beside others":   queueStorm,
+	"random readers and writers leave the right count of readers": sharedStorm,
+}
+
+const (
+	queueClients = 8 // of two stores
+	lasting      = 3 * time.Second
+	short        = 40 * time.Millisecond // of requests that are never repeated
+)
+
+func queueStorm(t *testing.T, s *suite, name string) {
+	w := queueWatch{t: t, names: []string{name + "1", name + "2", name + "3"}, terms: make(map[string]*term)}
+	for _, n := range w.names {
+		w.terms[n] = &term{}
+	}
+	var wg sync.WaitGroup
+	until := time.Now().Add(lasting)
+	for i := range queueClients {
+		store := s.store
+		if i%2 == 1 {
+			store = s.other
+		}
+		c := queueClient{queueWatch: &w, store: store, rnd: rand.New(rand.NewPCG(uint64(i), 11))}
+		wg.Go(func() { c.run(until) })
+	}
+	wg.Wait()
+	for _, n := range w.names {
+		s.drain(t, n)
+	}
+	t.Logf("%d were granted, %d of them had waited", w.granted, w.waited)
+	if w.granted < queueClients || w.waited == 0 {
+		t.Error("there was too little contention")
+	}
+}
+
+// drain waits for a name behind everybody, and leaves its queue empty.
+//
+// It waits in the queue. Without that, the row may keep newcomers off for as long as the
+// longest claim would have lasted, if a shorter one was the last and has expired.
+func (s *suite) drain(t *testing.T, name string) {
+	t.Helper()
+	last := writer(name)
+	for began := time.Now(); ; time.Sleep(short) {
+		res, err := s.store.Line(t.Context(), []driver.TicketRequest{last})
+		if err == nil && res[0].Granted {
+			break
+		}
+		if time.Since(began) > 100*short {
+			t.Fatalf("%s: nobody is granted the name when all is over, %v: %s", name, err, s.dump(t, name))
+		}
+	}
+	abandon(t, s.store, last)
+	for began := time.Now(); !s.grant(t, writer(name)).Granted; time.Sleep(short) {
+		if time.Since(began) > 100*short {
+			t.Fatalf("%s: kept when all is over: %s", name, s.dump(t, name))
+		}
+	}
+	var alive int
+	row := s.DB.QueryRowContext(t.Context(), s.text(`SELECT count(*) FROM {ticket} WHERE name = '`+name+`' AND expires_at > {now}`))
+	if err := row.Scan(&alive); err != nil || alive > 0 {
+		t.Errorf("%s: %d claims are alive, %v", name, alive, err)
+	}
+}
+
+// queueWatch checks that nobody holds a name beside a writer.
+type queueWatch struct {
+	t     *testing.T
+	names []string
+
+	mu              sync.Mutex
+	terms           map[string]*term
+	granted, waited int
+}
+
+// term is the last term of a name that has begun.
+type term struct {
+	version          int64
+	shared           bool
+	readers, writers int
+}
+
+func (w *queueWatch) begin(h held) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.granted++
+	if h.Found {
+		w.waited++
+	}
+	k := w.terms[h.Name]
+	if k.writers > 0 || k.readers > 0 && !h.Shared {
+		w.t.Errorf("%s: granted, shared %v, beside %d writers and %d readers", h.Name, h.Shared, k.writers, k.readers)
+	}
+	if h.Version < k.version || h.Version == k.version && !(h.Shared && k.shared) {
+		w.t.Errorf("%s: version %d, shared %v, after %d, shared %v", h.Name, h.Version, h.Shared, k.version, k.shared)
+	}
+	k.version, k.shared = h.Version, h.Shared
+	w.count(h, 1)
+}
+
+func (w *queueWatch) end(h held) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.count(h, -1)
+}
+
+func (w *queueWatch) count(h held, n int) {
+	if h.Shared {
+		w.terms[h.Name].readers += n
+	} else {
+		w.terms[h.Name].writers += n
+	}
+}
+
+// queueClient does at random what clients do.
+type queueClient struct {
+	*queueWatch
+	store driver.LeaseStore
+	rnd   *rand.Rand
+}
+
+func (c *queueClient) run(until time.Time) {
+	for time.Now().Before(until) && !c.t.Failed() {
+		req := writer(c.names[c.rnd.IntN(len(c.names))])
+		req.Shared = c.rnd.IntN(3) == 0
+		switch c.rnd.IntN(20) {
+		case 0: // and never comes back
+			req.TTL, req.Life, req.Handed = short, short, short
+			c.enqueue(req)
+		case 1, 2, 3:
+			if h, ok := c.try(req); ok {
+				c.keep(h)
+			}
+		default:
+			c.wait(req, until)
+		}
+	}
+}
+
+// wait waits in the queue until it is granted, or gives up.
+func (c *queueClient) wait(req driver.TicketRequest, until time.Time) {
+	for {
+		h, ok := c.enqueue(req)
+		if ok {
+			c.keep(h)
+			return
+		}
+		if c.rnd.IntN(30) == 0 || time.Now().After(until) {
+			c.abandon(req)
+			return
+		}
+		time.Sleep(time.Duration(c.rnd.IntN(3000)) * time.Microsecond)
+	}
+}
+
+func (c *queueClient) keep(h held) {
+	c.begin(h)
+	time.Sleep(time.Duration(c.rnd.IntN(1000)) * time.Microsecond)
+	c.end(h)
+	if c.rnd.IntN(6) == 0 {
+		c.abandon(h.TicketRequest)
+		return
+	}
+	r := h.release()
+	r.Awaited = c.rnd.IntN(2) == 0
+	unknown := c.call(func(ctx context.Context) error {
+		res, err := c.store.Release(ctx, []driver.ReleaseRequest{r})
+		if err == nil && !res[0].Freed {
+			c.t.Errorf("%s: a lease that was held was not released", h.Name)
+		}
+		return err
+	})
+	if unknown {
+		c.abandon(h.TicketRequest)
+	}
+}
+
+// enqueue is Line of one request, repeated until its outcome is known.
+func (c *queueClient) enqueue(req driver.TicketRequest) (h held, ok bool) {
+	c.call(func(ctx context.Context) error {
+		res, err := c.store.Line(ctx, []driver.TicketRequest{req})
+		if err == nil {
+			h, ok = held{req, res[0].GrantResult}, res[0].Granted
+		}
+		return err
+	})
+	return h, ok
+}
+
+func (c *queueClient) try(req driver.TicketRequest) (h held, ok bool) {
+	c.call(func(ctx context.Context) error {
+		res, err := c.store.Grant(ctx, []driver.GrantRequest{req.GrantRequest})
+		if err == nil {
+			h, ok = held{req, res[0]}, res[0].Granted
+		}
+		return err
+	})
+	return h, ok
+}
+
+func (c *queueClient) abandon(req driver.TicketRequest) {
+	c.call(func(ctx context.Context) error {
+		return c.store.Abandon(ctx, []driver.AbandonRequest{{Name: req.Name, Acq: req.Acq, Shared: req.Shared}})
+	})
+}
+
+// call is retry.
+func (c *queueClient) call(f func(context.Context) error) (unknown bool) {
+	return retry(c.t, c.store, c.rnd, f)
+}
+
+// retry repeats f as long as the database says that it may. It reports whether it gave up,
+// because the outcome is unknown.
+func retry(t *testing.T, store driver.LeaseStore, rnd *rand.Rand, f func(context.Context) error) (unknown bool) {
+	for tries := 0; ; tries++ {
+		err := f(context.Background())
+		if err == nil {
+			return false
+		}
+		if fault := store.Classify(err); fault != driver.Again || tries == 200 {
+			t.Error(fmt.Errorf("after %d tries, fault %d: %w", tries, fault, err))
+			return true
+		}
+		time.Sleep(time.Duration(rnd.IntN(5)+1) * time.Millisecond)
+	}
+}
