@@ -218,6 +218,41 @@ func TestRevokingOpensTheMinimumHold(t *testing.T) {
 	}
 }
 
+// The client of a statement that waits for a row may have gone: nobody wants what it does
+// then, and least of all the next holder.
+func TestRevokingEndsNoTermThatHasBegunWhileItWaited(t *testing.T) {
+	t.Parallel()
+	db := migrated(t)
+	store := open(t, db)
+	grant(t, store, request("a", 1, time.Minute))
+	tx, err := db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.Exec(`UPDATE sqllock_lock SET acq = $1, version = version + 7 WHERE name = 'a'`, acq(2).String()); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := store.Revoke(t.Context(), []string{"a"})
+		done <- err
+	}()
+	waitsForLock(t, db)
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; store.Classify(err) != driver.Again {
+		t.Errorf("Revoke = %v, want to be told to try again", err)
+	}
+	if r := look(t, store, "a"); !r.Held() || r.Holder.Acq != acq(2) {
+		t.Errorf("the term that began meanwhile was ended: %+v", r)
+	}
+	if res, err := store.Revoke(t.Context(), []string{"a"}); err != nil || !res[0].Revoked {
+		t.Errorf("the next Revoke = %+v, %v", res, err)
+	}
+}
+
 func TestRevokingWaitsForAGuard(t *testing.T) {
 	t.Parallel()
 	db := migrated(t)

@@ -3,6 +3,7 @@ package lockpg
 import (
 	"context"
 	"database/sql"
+	"errors"
 
 	"github.com/sqllock/sqllock/driver"
 )
@@ -34,21 +35,37 @@ func (s *store) List(ctx context.Context, req driver.ListRequest) (driver.Page, 
 	return page, err
 }
 
-// Revoke implements driver.LeaseStore.
+// Revoke implements driver.LeaseStore. If a name has got another term while the statement
+// waited for its row, the error classifies as [driver.Again].
 func (s *store) Revoke(ctx context.Context, names []string) ([]driver.RevokeResult, error) {
 	res := make([]driver.RevokeResult, 0, len(names))
+	var changed bool
 	err := s.query(ctx, s.queries.revoke, append(nameArgs(names), s.client.Instance.String()), func(r *sql.Rows) error {
 		var x driver.RevokeResult
 		var next sql.NullInt64 // the version of the next term, if somebody waited
+		var other bool
 		var err error
-		x.Row, err = scanRow(r, &x.Revoked, &next)
+		x.Row, err = scanRow(r, &x.Revoked, &next, &other)
+		changed = changed || other
 		res = append(res, x)
 		return err
 	})
-	if err == nil {
-		s.drop(ctx, res)
+	if err != nil {
+		return nil, err
 	}
-	return res, err
+	s.drop(ctx, res)
+	if !changed {
+		return res, nil
+	}
+	return nil, notAll(len(names))
+}
+
+// notAll is the error of a call that found one of n rows in use.
+func notAll(n int) error {
+	if n > 1 {
+		return partly(errors.New(errLocked.Error()))
+	}
+	return errLocked
 }
 
 // scanRow reads the columns of row, the value, and what follows.

@@ -51,14 +51,18 @@ FROM wanted l CROSS JOIN total t
 WHERE l.wanted OR l.name = t.last
 ORDER BY l.name`
 
-	// queryRevoke waits for whoever has locked a row, be it to guard the lease. What it
-	// frees is handed over.
+	// queryRevoke waits for whoever has locked a row, be it to guard the lease. It ends
+	// the terms that it saw before that wait and no later one: its client may have gone
+	// meanwhile. The last column tells of a name that has got another term. What it frees
+	// is handed over.
 	queryRevoke = `
 WITH ` + flushed + `, req AS MATERIALIZED (
 	SELECT * FROM unnest($1::text[]) WITH ORDINALITY AS r(name, ord)
+), seen AS MATERIALIZED (
+	SELECT l.name, l.acq, l.version FROM {lock} l JOIN req r ON r.name = l.name
 ), mine AS MATERIALIZED (
-	SELECT l.* FROM {lock} l JOIN req r ON r.name = l.name CROSS JOIN settings
-	WHERE ` + kept + `
+	SELECT l.* FROM {lock} l JOIN seen s ON s.name = l.name CROSS JOIN settings
+	WHERE ` + kept + ` AND l.version = s.version AND l.acq IS NOT DISTINCT FROM s.acq
 	ORDER BY l.name
 	FOR UPDATE OF l
 ), done AS (
@@ -73,7 +77,8 @@ WITH ` + flushed + `, req AS MATERIALIZED (
 	SELECT l.* FROM {lock} l JOIN req r ON r.name = l.name WHERE l.name NOT IN (SELECT m.name FROM mine m)
 )
 SELECT r.name, ` + row + `, l.value, d.name IS NOT NULL,
-       CASE WHEN d.awaited THEN ({advance}(d.now_is, false, $2::uuid, false, NULL)).term END
+       CASE WHEN d.awaited THEN ({advance}(d.now_is, false, $2::uuid, false, NULL)).term END,
+       coalesce(d.name IS NULL AND ` + kept + `, false)
 FROM req r
 LEFT JOIN was l ON l.name = r.name
 LEFT JOIN done d ON d.name = r.name

@@ -3,7 +3,6 @@ package lockpg
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
@@ -127,10 +126,7 @@ func (s *sessions) Revoke(ctx context.Context, names []string) ([]driver.RevokeR
 		return err
 	})
 	if err == nil && locked {
-		err = errLocked
-		if len(names) > 1 {
-			err = partly(errors.New(err.Error()))
-		}
+		err = notAll(len(names))
 	}
 	if err != nil {
 		return nil, err
