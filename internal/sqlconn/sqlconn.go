@@ -48,7 +48,8 @@ type Pool struct {
 	// sent: some drivers return it for every connection that breaks.
 	Unsure bool
 	// Late says that the driver may not return when a context ends. A call that
-	// outlives its context has its connection closed.
+	// outlives its context has its connection closed, and does not wait for one that is
+	// being opened.
 	Late bool
 }
 
@@ -192,11 +193,42 @@ func (p *Pool) conn(ctx context.Context) (conn *sql.Conn, err error) {
 
 func (p *Pool) take(ctx context.Context) (*sql.Conn, error) {
 	exhausted := p.Exhausted()
-	conn, err := p.DB.Conn(ctx)
+	conn, err := p.open(ctx)
 	if err != nil && exhausted && ctx.Err() != nil {
 		return nil, fmt.Errorf("%w: %w", driver.ErrNoConnection, err)
 	}
 	return conn, err
+}
+
+// open takes a connection of the pool, or opens one. A driver that is late goes on opening
+// it in the background; the pool gets the connection when it has come.
+func (p *Pool) open(ctx context.Context) (*sql.Conn, error) {
+	if !p.Late {
+		return p.DB.Conn(ctx)
+	}
+	var conn *sql.Conn
+	var err error
+	done := make(chan struct{})
+	go func() {
+		conn, err = p.DB.Conn(ctx)
+		close(done)
+	}()
+	select {
+	case <-done:
+		return conn, err
+	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+		return conn, err
+	case <-time.After(grace):
+	}
+	go func() {
+		if <-done; err == nil {
+			_ = conn.Close()
+		}
+	}()
+	return nil, ctx.Err()
 }
 
 // Exhausted reports that all connections are in use and no more may be opened:

@@ -96,6 +96,54 @@ func TestACallThatOutlivesItsContextHasItsConnectionClosed(t *testing.T) {
 	}
 }
 
+// slow is a database that answers nobody who connects, until it is told to.
+type slow struct {
+	broken
+	answer, connected chan struct{}
+}
+
+func (d slow) Connect(context.Context) (driver.Conn, error) {
+	<-d.answer
+	close(d.connected)
+	return deaf{once: new(sync.Once), closed: make(chan struct{})}, nil
+}
+
+func TestACallDoesNotWaitForAConnectionThatIsBeingOpened(t *testing.T) {
+	for _, kept := range []bool{false, true} {
+		d := slow{answer: make(chan struct{}), connected: make(chan struct{})}
+		db := sql.OpenDB(d)
+		defer func() { _ = db.Close() }()
+		db.SetMaxOpenConns(1)
+		p := &sqlconn.Pool{DB: db, Unsure: true, Late: true}
+		var source sqlconn.Source = p
+		if kept {
+			source = p.Keep(nil)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		returned := make(chan error, 1)
+		go func() {
+			returned <- source.Do(ctx, func(context.Context, *sql.Conn) error { return nil })
+			_ = source.Close()
+			close(returned)
+		}()
+		select {
+		case err := <-returned:
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("kept %v: %v", kept, err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Errorf("kept %v: it has not returned 20 s after its context ended", kept)
+		}
+		close(d.answer)
+		<-returned
+		<-d.connected
+		if err := p.Do(t.Context(), func(context.Context, *sql.Conn) error { return nil }); err != nil { // there is one connection
+			t.Errorf("kept %v: the connection that came late is lost: %v", kept, err)
+		}
+	}
+}
+
 func TestADriverIsKnownByItsPackage(t *testing.T) {
 	db := sql.OpenDB(broken{})
 	defer func() { _ = db.Close() }()

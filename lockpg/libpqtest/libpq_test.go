@@ -196,3 +196,30 @@ func TestACallReturnsWhenTheNetworkIsFrozen(t *testing.T) {
 		t.Error("it has not returned 20 s after its context ended")
 	}
 }
+
+func TestCloseReturnsWhenTheNetworkIsFrozen(t *testing.T) {
+	addr, via := open(t)
+	p := netproxy.New(t, addr)
+	l := unique(t, via(p.Addr()), &sqllock.UniqueOptions{TTL: 3 * time.Second})
+	lease, err := l.Lock(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Freeze()
+	defer p.Thaw()
+	returned := make(chan struct{})
+	go func() {
+		defer close(returned)
+		_ = lease.Unlock(t.Context()) // which asks for other connections
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := l.Close(ctx); err == nil {
+			t.Error("Close = nil")
+		}
+	}()
+	select {
+	case <-returned:
+	case <-time.After(30 * time.Second):
+		t.Error("Close has not returned 30 s later")
+	}
+}
