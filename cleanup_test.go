@@ -235,6 +235,22 @@ func TestAnUnlockWhoseReplyWasLostFreesTheName(t *testing.T) {
 	})
 }
 
+// What an operator has ended was not held to the end, whether or not a reply was lost.
+func TestAnUnlockWithoutAReplyTellsOfATermThatWasRevoked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		holder, operator := newBench(t, db, nil), newBench(t, db, nil)
+		defer holder.close()
+		defer operator.close()
+		lease := holder.lock("a")
+		if _, err := operator.ForceUnlock(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		db.set(func(f *fake) { f.after = once("release", errNoReply) })
+		wantReason(t, lease.Unlock(t.Context()), sqllock.LostRevoked)
+	})
+}
+
 func TestAnUnlockThatCannotReachTheDatabaseIsFinishedInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()

@@ -161,13 +161,14 @@ func releaseKind(t *term, req *driver.ReleaseRequest, isolated bool) batch.Kind 
 }
 
 // whyNotReleased finds out why the database did not release a term: the term is over, or a
-// transaction guards it. It returns nil if an earlier release without a reply did it.
+// transaction guards it. It returns nil if an earlier release without a reply may have done
+// it, unless the database says that the term was revoked.
 func (l *Locker) whyNotReleased(ctx context.Context, t *term, unknown bool) error {
 	reason, err := l.whyGone(ctx, t)
 	switch {
 	case t.isGuarded() && (err != nil || reason == 0):
 		return guardedError(t.name)
-	case unknown && l.mode.sessions == nil: // a session may have ended before the release
+	case unknown && reason != LostRevoked && l.mode.sessions == nil: // a session may have ended before the release
 		return nil
 	case reason == 0:
 		reason = LostTaken
