@@ -136,6 +136,11 @@ func TestTheTestsThatTheGuaranteesNameExist(t *testing.T) {
 	}
 }
 
+func TestTheTestsThatCorrectnessNamesExist(t *testing.T) {
+	names := slices.DeleteFunc(citation.FindAllStringSubmatch(readDoc(t, correctness), -1), func(m []string) bool { return m[2] == "" })
+	citedExist(t, testSource(t), correctness, names)
+}
+
 // TestEachBrokenPromiseNamesATestThatExists reads the lists of correctness.md: each item
 // has a line "Test: …" below it.
 func TestEachBrokenPromiseNamesATestThatExists(t *testing.T) {
