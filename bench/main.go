@@ -1,6 +1,5 @@
-// Command bench measures this project's locks beside those of others, in turn, in
-// one run, on servers that it starts and ends itself. README.md tells what is
-// measured and how.
+// Command bench measures this project's locks beside others, in turn, in one run, on
+// servers that it starts and ends itself. README.md describes the workloads.
 package main
 
 import (

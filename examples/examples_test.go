@@ -13,7 +13,7 @@ func TestMain(m *testing.M) { testdb.Main(m) }
 // runs is set by go test ./examples -args -runs 20.
 var runs = flag.Int("runs", 2, "how often each example is run in a row, each way and on each database")
 
-// examples says what each prints at its end, with the lock and without.
+// examples are the last lines of each program, with the lock and without.
 var examples = []struct {
 	name   string
 	ok     string
@@ -22,8 +22,8 @@ var examples = []struct {
 	{
 		name: "bank",
 		ok:   `(?m)^ok: anna: balance 20, postings 20; ben: balance 1090, postings 1090; carla: balance 865, postings 865$`,
-		// What is left of each round is the last change of either account, by one
-		// transfer or withdrawal.
+		// Each round leaves the last change of each account, by one transfer or
+		// withdrawal.
 		unsafe: []string{`(?m)^wrong: anna: balance 20, postings -140; ben: balance (970|1000|1030|1060), postings 1090; carla: balance (9[4-9]|10[0-3])[05], postings 865$`},
 	},
 	{

@@ -28,7 +28,7 @@ func build(t *testing.T, pkg string) string {
 	t.Helper()
 	readSources(t)
 	dir := t.TempDir()
-	// The tests may run as somebody to whom git does not show the repository.
+	// The tests may run as a user to whom git does not show the repository.
 	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", dir+string(filepath.Separator), pkg).CombinedOutput()
 	if err != nil {
 		t.Fatalf("go build %s: %v\n%s", pkg, err, out)
@@ -36,8 +36,8 @@ func build(t *testing.T, pkg string) string {
 	return dir
 }
 
-// readSources tells go test what the result depends on besides what is imported
-// here, lest it takes one from its cache.
+// readSources reads the sources of the programs, so that go test knows that its result
+// depends on them and does not use its cache.
 func readSources(t *testing.T) {
 	t.Helper()
 	files, err := filepath.Glob("*/*.go")
@@ -64,7 +64,7 @@ type program struct {
 	out  output
 }
 
-// output is what a program has printed so far. It is safe for concurrent use.
+// An output collects what a program prints. It is safe for concurrent use.
 type output struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -113,8 +113,8 @@ func (p *program) until(text string) {
 	}
 }
 
-// wait waits for the end of the program and checks its exit code, what it has
-// printed, and that it has left nothing.
+// wait waits for the end of the program. It checks the exit code, the output, and that
+// nothing is left.
 func (p *program) wait(code int, want ...string) (output string) {
 	p.t.Helper()
 	var exit *exec.ExitError

@@ -1,6 +1,6 @@
-// Command bank withdraws from and transfers between accounts at several places at
-// once. Every posting reads balances, asks somebody else whether it is all right,
-// and writes new balances.
+// Command bank withdraws from accounts and transfers between them, in several branches
+// at the same time. Every posting reads balances, waits for an external check, and writes
+// new balances.
 //
 //	go run ./examples/bank [--unsafe] [--dsn postgres://user@localhost/app]
 package main
@@ -107,12 +107,12 @@ func (b *bank) withdraw(ctx context.Context, account string, amount int) error {
 	})
 }
 
-// transfer takes money from one account to another.
+// transfer moves money from one account to another.
 //
-// It locks both, and everybody locks first the one whose name comes first. If it
-// were the source instead, a transfer from Ben to Carla could hold Ben and wait for
-// Carla, while another from Carla to Ben holds Carla and waits for Ben, until the one
-// that came last gets sqllock.ErrDeadlock and would have to begin anew.
+// It locks both accounts, always in the order of their names. Otherwise a transfer from
+// Ben to Carla could hold Ben and wait for Carla, while another from Carla to Ben holds
+// Carla and waits for Ben. Then the later one would get sqllock.ErrDeadlock and have to
+// begin again.
 func (b *bank) transfer(ctx context.Context, from, to string, amount int) error {
 	if from == to {
 		return errSame
@@ -132,7 +132,7 @@ func (b *bank) transfer(ctx context.Context, from, to string, amount int) error 
 	})
 }
 
-// change is what is to happen to an account.
+// A change is a change of the balance of an account.
 type change struct {
 	account string
 	amount  int
@@ -141,14 +141,12 @@ type change struct {
 
 func (c change) lock() string { return "account/" + c.account }
 
-// post makes all of the changes or, with an error, none. The caller holds the
-// locks.
+// post makes all of the changes or, with an error, none. The caller holds the locks.
 //
-// A lock keeps the others out, and no more than that. That all or none is written,
-// even if this process dies on the way, is the transaction's work; that nothing is
-// written by a process that was paused for so long that somebody else has the lock
-// now, is the token's. Holding a transaction open during the check would block
-// others too, and a connection with it.
+// A lock only excludes other holders. The transaction writes all changes or none, even if
+// this process dies. The token refuses the writes of a process that was paused until
+// another one got the lock. A transaction that stays open during the check would block
+// other clients and use a connection.
 func (b *bank) post(ctx context.Context, changes ...change) error {
 	balances := make([]int, len(changes))
 	for i, c := range changes {
@@ -178,8 +176,8 @@ func (b *bank) post(ctx context.Context, changes ...change) error {
 	})
 }
 
-// balance reads what is on an account. Whoever held its lock before can write
-// nothing there from now on.
+// balance reads the balance of an account. From now on, former holders of its lock cannot
+// write to it.
 func (b *bank) balance(ctx context.Context, c change) (balance int, err error) {
 	result, err := b.DB.ExecContext(ctx, `UPDATE account SET token = ? WHERE name = ? AND token <= ?`,
 		c.token, c.account, c.token)

@@ -31,11 +31,11 @@ promise less.
 
 // The times that things take.
 const (
-	rendering = 2 * time.Millisecond  // what is cached is made from the row
+	rendering = 2 * time.Millisecond  // the cached value is made from the row
 	writing   = 5 * time.Millisecond  // until the change is committed
 	delay     = 10 * time.Millisecond // of the second delete
-	expiry    = 15 * time.Millisecond // of an entry, where nobody deletes it
-	anyway    = 10 * time.Minute      // expiry of an entry that somebody deletes
+	expiry    = 15 * time.Millisecond // of an entry that is not deleted
+	anyway    = 10 * time.Minute      // expiry of an entry that is deleted
 )
 
 // strategy is a way to keep the cache up to date.
@@ -122,8 +122,8 @@ func (s *service) deleteThenWrite(ctx context.Context, price int) error {
 	return s.update(ctx, price)
 }
 
-// doubleDelete deletes what was put back, after a while. Until then it is read;
-// and a reader who is slower than that puts it back all the same.
+// doubleDelete deletes an old value again after a while. Until then readers get it, and a
+// slower reader puts it back anyway.
 func (s *service) doubleDelete(ctx context.Context, price int) error {
 	if err := s.deleteThenWrite(ctx, price); err != nil {
 		return err
@@ -136,24 +136,24 @@ func (s *service) doubleDelete(ctx context.Context, price int) error {
 // key is the name of the lock on the price.
 const key = "product/1"
 
-// readLocked fills under the lock, so that nobody can write between the reading
-// and the filling. What is in the cache is read without.
+// readLocked fills the cache under the lock, so that no writer comes between reading and
+// filling. It reads the cache without the lock.
 func (s *service) readLocked(ctx context.Context) (price int, err error) {
 	if price, ok := s.cache.get(); ok {
 		return price, nil
 	}
 	err = s.Locks.Do(ctx, key, func(ctx context.Context, _ *sqllock.Lease) error {
-		price, err = s.read(ctx) // somebody else may have filled it while we waited
+		price, err = s.read(ctx) // another process may have filled it during the wait
 		return err
 	})
 	return price, err
 }
 
-// writeLocked deletes and writes under the lock, so that nobody can fill in
+// writeLocked deletes and writes under the lock, so that no reader fills the cache in
 // between.
 //
-// A process that is paused for longer than its lease lasts may still write or fill
-// late. So that this does no harm for long, let entries expire as well.
+// A process that is paused for longer than its lease lasts may still write or fill late.
+// Let entries expire too, so that this does no harm for long.
 func (s *service) writeLocked(ctx context.Context, price int) error {
 	return s.Locks.Do(ctx, key, func(ctx context.Context, _ *sqllock.Lease) error {
 		return s.deleteThenWrite(ctx, price)

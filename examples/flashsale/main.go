@@ -1,5 +1,5 @@
-// Command flashsale sells ten tickets to thirty buyers, who all come at once to
-// three shops.
+// Command flashsale sells ten tickets to thirty buyers. They come to three shops at the
+// same time.
 //
 //	go run ./examples/flashsale [--unsafe] [--dsn postgres://user@localhost/app]
 package main
@@ -42,7 +42,7 @@ func run(ctx context.Context, d *demo.Demo) (string, error) {
 		s := &shop{d.Workers[buyer%shops], payment}
 		err := s.buy(ctx, "concert", buyer)
 		if errors.Is(err, errSoldOut) {
-			return nil // as it should be for those who come last
+			return nil // expected for the last buyers
 		}
 		return err
 	})
@@ -73,16 +73,16 @@ func (s *shop) buy(ctx context.Context, event string, buyer int) error {
 	})
 }
 
-// sell takes the payment and makes out the ticket. The caller holds the lock,
-// with the token.
+// sell takes the payment and issues the ticket. The caller holds the lock, with the
+// token.
 //
-// Without the payment no lock would be needed: UPDATE … SET unsold = unsold - 1
-// WHERE unsold > 0 sells in one statement. But who has paid must get a ticket, and
-// a transaction that is open while the buyer's bank thinks would hold a row and a
-// connection for as long.
+// Without the payment no lock would be needed: UPDATE … SET unsold = unsold - 1 WHERE
+// unsold > 0 sells in one statement. But a buyer who has paid must get a ticket, and a
+// transaction that is open while the bank works would hold a row and a connection for
+// that time.
 func (s *shop) sell(ctx context.Context, event string, buyer int, token int64) error {
-	// From now on, who held the lock before can sell nothing, even if that process
-	// was paused for so long that it does not know yet.
+	// From now on, former holders of the lock cannot sell, even a process that was paused
+	// and has not noticed its loss.
 	if err := one(s.DB.ExecContext(ctx, `UPDATE event SET token = ? WHERE name = ? AND token <= ?`,
 		token, event, token)); err != nil {
 		return err

@@ -22,7 +22,7 @@ each is sent once.
 		Tables: []string{
 			`CREATE TABLE outbox (id BIGINT PRIMARY KEY, sent BIGINT NOT NULL)`,
 			`INSERT INTO outbox VALUES (1, 0), (2, 0), (3, 0), (4, 0), (5, 0)`,
-			`CREATE TABLE delivery (mail BIGINT NOT NULL)`, // what the mail server did
+			`CREATE TABLE delivery (mail BIGINT NOT NULL)`, // the work of the mail server
 		},
 		Run: run,
 	})
@@ -46,8 +46,8 @@ type mailer struct {
 	server *demo.Meeting // the time that the mail server takes
 }
 
-// sendAll sends what has not been sent. What another worker is sending just now
-// is passed over: should that worker fail, the next call finds the mail again.
+// sendAll sends the mails that have not been sent. It skips mails that another worker is
+// sending: if that worker fails, the next call finds them again.
 func (m *mailer) sendAll(ctx context.Context) error {
 	ids, err := m.unsent(ctx)
 	if err != nil {
@@ -68,16 +68,15 @@ func (m *mailer) sendAll(ctx context.Context) error {
 	return nil
 }
 
-// send sends a mail if that was not done yet. The caller holds the lock.
+// send sends a mail unless that has been done. The caller holds the lock.
 //
-// It looks again: the mail may have been sent, and the lock released, since the
-// list was read.
+// It reads the row again, because since the list was read another worker may have sent
+// the mail and released the lock.
 //
-// Sending and noting it are two things. A worker that crashes in between, or is
-// paused there for longer than its lease lasts, leaves a mail that will be sent
-// again. To note it before sending would turn "perhaps twice" into "perhaps never".
-// A server that drops what it has seen makes it once: give it the id of the mail,
-// as the Message-ID, and not one of this attempt.
+// Sending and marking are two steps. If a worker crashes in between, or is paused there
+// for longer than its lease lasts, the mail will be sent again. Marking it before would
+// turn "perhaps twice" into "perhaps never". A server that drops duplicates makes it
+// exactly once: give it the id of the mail as the Message-ID, not a new id for each try.
 func (m *mailer) send(ctx context.Context, id int) error {
 	var sent int
 	if err := m.DB.QueryRowContext(ctx, `SELECT sent FROM outbox WHERE id = ?`, id).Scan(&sent); err != nil {

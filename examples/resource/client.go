@@ -64,8 +64,8 @@ func (c *client) do(req *http.Request) (status int, body string, err error) {
 	return resp.StatusCode, string(text), err
 }
 
-// slowWay holds a request back that has left its client, as a network may, or a machine
-// that stands still when it is about to send.
+// slowWay delays a request that has left its client, as a network or a paused machine can
+// do.
 type slowWay struct {
 	http.RoundTripper
 	once sync.Once

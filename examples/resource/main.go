@@ -75,19 +75,19 @@ func (s *server) serve() (url string, stop func(), err error) {
 	}, nil
 }
 
-// play is what happens to the register.
+// play runs the events of the example.
 type play struct {
 	anna, ben *client
-	way       *slowWay      // of what anna writes
+	way       *slowWay      // of anna's write
 	answered  chan struct{} // closed when anna has the answer
 
-	status      int    // the status of what came late
+	status      int    // the status of the late write
 	wrote, read string // by ben, before and after that
 	again       int    // the status of his next write
 }
 
-// late is anna. Her request has left when her lease ends: whatever she is told then, she
-// cannot call it back. MaxHold stands for a process that is paused, and renews nothing.
+// late is anna. Her request is on its way when her lease ends, and she cannot call it
+// back. MaxHold simulates a paused process that renews nothing.
 func (p *play) late(ctx context.Context) error {
 	defer close(p.answered)
 	err := p.anna.under(ctx, func(sequencer string) (err error) {
@@ -126,7 +126,7 @@ func (p *play) next(ctx context.Context) error {
 	})
 }
 
-// judge looks whether ben, under the lock, has found what he had written.
+// judge checks whether ben, under the lock, has found his own write.
 func (p *play) judge() (string, error) {
 	if p.read != p.wrote {
 		return "", demo.Wrong("ben wrote %q, and then read %q", p.wrote, p.read)

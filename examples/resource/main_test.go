@@ -61,7 +61,7 @@ func TestOnlyTheHolderWrites(t *testing.T) {
 	onServer(t, func(s *server, locks *sqllock.Locker) {
 		former := lock(t, locks, lockName)
 		unlock(t, former)
-		put(t, s, "former", former.Sequencer().String(), http.StatusPreconditionFailed) // though nobody else has written
+		put(t, s, "former", former.Sequencer().String(), http.StatusPreconditionFailed) // though no other client has written
 		holder := lock(t, locks, lockName)
 		put(t, s, "holder", holder.Sequencer().String(), http.StatusNoContent)
 		put(t, s, "former", former.Sequencer().String(), http.StatusPreconditionFailed)

@@ -13,13 +13,13 @@ import (
 const (
 	// lockName is the lock that protects the register.
 	lockName = "register"
-	// header carries the sequencer of whoever writes.
+	// header carries the sequencer of the writer.
 	header = "Sequencer"
 	// maxValue is how many bytes the register holds.
 	maxValue = 1 << 10
 )
 
-// server keeps a register, which anybody may read, and whoever holds the lock write.
+// A server keeps a register. Every client may read it; the holder of the lock may write.
 type server struct {
 	checker *sqllock.SequencerChecker // nil takes whatever comes
 
@@ -51,8 +51,8 @@ var (
 	errTooLong   = fmt.Errorf("a value has %d bytes at most", maxValue)
 )
 
-// statusOf says whose fault an error is. A database that does not answer makes no write
-// right.
+// statusOf returns whether the client or the server caused the error. If the database
+// does not answer, no write is allowed.
 func statusOf(err error) int {
 	switch {
 	case errors.Is(err, sqllock.ErrInvalidSequencer), errors.Is(err, errTooLong):
@@ -66,7 +66,7 @@ func statusOf(err error) int {
 }
 
 func (s *server) put(w http.ResponseWriter, r *http.Request) error {
-	// All of the request is there before it is checked: what is slow comes first.
+	// Read the whole request before the check: the slow part comes first.
 	value, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxValue))
 	if err != nil {
 		return fmt.Errorf("%w: %w", errTooLong, err)
@@ -80,8 +80,8 @@ func (s *server) put(w http.ResponseWriter, r *http.Request) error {
 	return s.write(string(value), token)
 }
 
-// check returns the token of a request whose sequencer is current. That a sequencer is
-// current says nothing if it is that of another lock, or one that many share.
+// check returns the token of a request with a current sequencer. The sequencer must be
+// one of this lock, and of an exclusive holder: others can be current too.
 func (s *server) check(r *http.Request) (token int64, err error) {
 	seq, err := sqllock.ParseSequencer(r.Header.Get(header))
 	if err != nil {

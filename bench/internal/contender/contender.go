@@ -1,5 +1,5 @@
-// Package contender has what the benchmarks compare behind one small interface:
-// this project's locks, those of others, and bare statements as a floor.
+// Package contender has one small interface for everything that the benchmarks compare:
+// this project's locks, others' locks, and bare statements as a floor.
 package contender
 
 import (
@@ -10,15 +10,15 @@ import (
 // ttl is that of all contenders: the default of this project. No round is longer.
 const ttl = 30 * time.Second
 
-// Site says where a contender finds its servers and how it shall behave. It
-// travels to other processes.
+// Site describes the servers and the settings of a contender. It is sent to other
+// processes.
 type Site struct {
 	Addrs    map[string]string // host:port by name of the server
 	Delay    time.Duration     // by which each round trip takes longer
 	Database string            // which the contender has for itself; on key-value servers a prefix
 	Prefix   string            // of the tables, "" for the default
 	Count    bool              // sessions of Postgres have their statements counted
-	Shrink   bool              // connections that nobody needs are closed after a second
+	Shrink   bool              // idle connections are closed after a second
 }
 
 // Lock is one that is held. Unlock is called once.
@@ -41,11 +41,11 @@ type Contender struct {
 	Server  string
 	Durable bool // a lock that was granted outlives a crash of the server
 	Floor   bool // bare statements that lock nothing
-	// Waits says that Lock waits while somebody else has the name.
+	// Waits means that Lock waits while the name is held.
 	Waits bool
-	// OnlyWaits leaves it out where nobody waits.
+	// OnlyWaits leaves the contender out of workloads without waiters.
 	OnlyWaits bool
-	// Prepare makes what the clients need, once; nil if nothing is needed.
+	// Prepare prepares the server for the clients, once. It may be nil.
 	Prepare func(ctx context.Context, s Site) error
 	Open    func(ctx context.Context, s Site) (Client, error)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/sqllock/sqllock/bench/internal/server"
 )
 
-// The floors by name: what a cycle cannot be quicker than.
+// The floors by name. A floor is the shortest time that a cycle can take.
 const (
 	FloorSelect = "select1" // one SELECT 1
 	FloorUpdate = "update"  // one durable UPDATE of a row

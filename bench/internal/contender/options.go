@@ -6,8 +6,8 @@ import "github.com/sqllock/sqllock"
 // waits for one while the disk is flushed, on a machine with few cores.
 const sqlConns = 64
 
-// The options of this project's Lockers stand here and nowhere else: the
-// defaults, but for what each comment says.
+// All options of this project's Lockers are here. They are the defaults, except as the
+// comments say.
 
 func uniqueOptions() *sqllock.UniqueOptions { return &sqllock.UniqueOptions{TTL: ttl} }
 

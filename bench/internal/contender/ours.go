@@ -30,7 +30,7 @@ func ours() []Contender {
 	}
 }
 
-// Handle is a database with what its owner closes.
+// Handle is a database with the function that closes it.
 type Handle struct {
 	DB interface {
 		driver.UniqueDatabase

@@ -1,7 +1,7 @@
 package contender
 
-// The statements of the floors, which are constant, and the same on Postgres and
-// MariaDB but for the form of parameters.
+// The statements of the floors. They are constant, and the same on Postgres and MariaDB
+// except for the parameters.
 const (
 	selectOne = `SELECT 1`
 

@@ -20,12 +20,12 @@ import (
 	"github.com/sqllock/sqllock/bench/internal/server"
 )
 
-// retryEvery is how often those ask again who cannot be woken: the quickest that
-// their libraries' own helpers suggest.
+// retryEvery is the pause between two tries of contenders without a wake-up. It is the
+// shortest that the helpers of their libraries suggest.
 const retryEvery = time.Millisecond
 
-// redis returns what locks in Redis, without persistence and with a flush before
-// each reply.
+// redis returns the locks in Redis, without persistence and with a flush before each
+// reply.
 func redis() []Contender {
 	return []Contender{
 		{Name: "redislock", Server: server.Redis, Waits: true, Open: openRedislock(server.Redis)},
@@ -132,8 +132,8 @@ func (l *rueidisLock) Unlock(ctx context.Context) error {
 	return err
 }
 
-// rueidislockClient is the lock of the rueidis project, whose waiters are woken by
-// invalidation messages. One key instead of three: there is one server.
+// rueidislockClient is the lock of the rueidis project. It wakes its waiters with
+// invalidation messages. It uses one key instead of three, because there is one server.
 type rueidislockClient struct {
 	locker rueidislock.Locker
 	prefix string

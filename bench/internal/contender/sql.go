@@ -16,7 +16,7 @@ import (
 	"github.com/sqllock/sqllock/bench/internal/server"
 )
 
-// shrinkAfter is when [Site.Shrink] closes what is idle.
+// shrinkAfter is the idle time after which [Site.Shrink] closes a connection.
 const shrinkAfter = time.Second
 
 // OpenPostgres opens a pool as all contenders on Postgres have it. It gets larger

@@ -38,7 +38,7 @@ func (d *deadline) set(at time.Time) {
 	close(over)
 }
 
-// expire closes the channel, unless the deadline was moved meanwhile.
+// expire closes the channel, unless the deadline was moved.
 func (d *deadline) expire(over chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

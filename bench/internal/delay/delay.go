@@ -1,8 +1,8 @@
-// Package delay makes a server seem to be further away: what it sends is handed
-// to the client a fixed time after it has arrived, so that each round trip takes
-// that much longer and nothing else changes. It sits in the client's connection,
-// not in a process between: forwarding over loopback sockets costs more than what
-// is measured, and the runtime's timers are too coarse for a millisecond.
+// Package delay simulates a distant server. The client gets the data of the server a
+// fixed time after its arrival, so that each round trip takes that much longer. Nothing
+// else changes. The delay is in the client's connection, not in a separate process:
+// forwarding over loopback sockets costs more than the measured calls, and the timers of
+// the runtime are too coarse for a millisecond.
 package delay
 
 import (
@@ -34,7 +34,7 @@ func Dialer(d time.Duration) func(ctx context.Context, network, addr string) (ne
 	}
 }
 
-// piece is what one read returned.
+// A piece is the result of one read.
 type piece struct {
 	due  time.Time
 	to   *conn
@@ -65,7 +65,7 @@ func lineOf(d time.Duration) *line {
 	return lines[d]
 }
 
-// run sleeps in a thread of its own, for exactness.
+// run sleeps in its own thread, for precision.
 func (l *line) run() {
 	runtime.LockOSThread()
 	platform.FineTimer()
@@ -77,8 +77,8 @@ func (l *line) run() {
 	}
 }
 
-// conn is a connection whose reads are late. Like those of package net it may be
-// used by several goroutines, but has one reader at a time.
+// A conn is a connection with delayed reads. Several goroutines may use it, but only one
+// at a time may read.
 type conn struct {
 	net.Conn
 	ready    chan struct{} // holds a value after a delivery

@@ -13,7 +13,7 @@ import (
 	"github.com/sqllock/sqllock/bench/internal/delay"
 )
 
-// echo listens and sends back what it gets.
+// echo listens and sends all data back.
 func echo(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -69,7 +69,7 @@ func TestADelayDoesNotLimitDataInFlight(t *testing.T) {
 		if _, err := c.Write([]byte("ping")); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Millisecond) // a piece of its own
+		time.Sleep(time.Millisecond) // a separate piece
 	}
 	if _, err := io.ReadFull(c, make([]byte, 4*n)); err != nil {
 		t.Fatal(err)

@@ -1,5 +1,5 @@
-// Package platform has what the benchmarks ask of the operating system. They are
-// made for Linux; elsewhere they build, and measure less well.
+// Package platform has the functions of the operating system that the benchmarks need. It
+// is made for Linux. On other systems it compiles and measures less precisely.
 package platform
 
 import (
@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Monotonic returns the time of a clock that is one for all processes and that
-// nobody sets, in ns.
+// Monotonic returns the time of the monotonic clock in ns. All processes share this
+// clock.
 func Monotonic() int64 {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // cannot fail for this clock
@@ -37,8 +37,7 @@ func Sleep(d time.Duration) {
 	_ = unix.Nanosleep(&t, nil)
 }
 
-// filesystems are the ones that people put databases on, by the number that
-// statfs tells.
+// filesystems are common file systems of databases, by the number in statfs.
 var filesystems = map[int64]string{
 	unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs",
 	unix.TMPFS_MAGIC: InMemory, unix.OVERLAYFS_SUPER_MAGIC: "overlayfs", 0x2fc12fc1: "zfs",

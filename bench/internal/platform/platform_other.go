@@ -1,7 +1,7 @@
 //go:build !linux
 
-// Package platform has what the benchmarks ask of the operating system. They are
-// made for Linux; elsewhere they build, and measure less well.
+// Package platform has the functions of the operating system that the benchmarks need. It
+// is made for Linux. On other systems it compiles and measures less precisely.
 package platform
 
 import "time"

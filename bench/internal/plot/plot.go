@@ -12,7 +12,7 @@ import (
 // Point is one of a line; both coordinates are positive.
 type Point struct{ X, Y float64 }
 
-// Line is what one contender reached.
+// Line has the points of one contender.
 type Line struct {
 	Label  string
 	Points []Point
@@ -25,13 +25,13 @@ const (
 	top, bottom   = 50.0, 60.0
 )
 
-// colours can be told apart on white, also by most who are colour-blind; more
-// lines than colours are told apart by their legend's order.
+// colours are distinguishable on white, also for most colour-blind people. If there are
+// more lines than colours, the order of the legend distinguishes them.
 var colours = []string{
 	"#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22",
 }
 
-// smallest is what anything below is drawn as: zero has no logarithm.
+// smallest is the lowest value that is drawn: zero has no logarithm.
 const smallest = 1e-3
 
 // scale maps logarithms to pixels.

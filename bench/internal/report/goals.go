@@ -15,7 +15,7 @@ type goal struct {
 	value     func(*Results) (float64, bool)
 }
 
-// ratio is a goal for what a is of b in one figure.
+// ratio is a goal for the ratio of a to b in one figure.
 func ratio(text string, atLeast bool, must, aim float64, a, b Key, figure func(Sample) float64) goal {
 	return goal{text, atLeast, must, aim, func(r *Results) (float64, bool) { return r.Ratio(a, b, figure) }}
 }
@@ -118,7 +118,7 @@ func idleGoals() []goal {
 	return list
 }
 
-// verdict says what a value reaches.
+// verdict returns which bound a value reaches.
 func (g goal) verdict(v float64) string {
 	reaches := func(bound float64) bool {
 		if g.atLeast {
@@ -139,7 +139,7 @@ func (g goal) verdict(v float64) string {
 	return "reached"
 }
 
-// WriteGoals writes the goals whose figures were measured, and what was reached.
+// WriteGoals writes the measured goals and their values.
 func (r *Results) WriteGoals(w io.Writer) {
 	_, _ = fmt.Fprintln(w, "\ngoals (medians of ratios, round by round)")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

@@ -10,7 +10,7 @@ import (
 	"github.com/sqllock/sqllock/bench/internal/platform"
 )
 
-// Machine is what the figures depend on.
+// Machine describes the machine, on which all figures depend.
 type Machine struct {
 	Time       string            `json:"time"`
 	CPU        string            `json:"cpu"`
@@ -22,7 +22,7 @@ type Machine struct {
 	RoundMS    int64             `json:"round_ms"`
 	Servers    map[string]string `json:"servers"`  // versions
 	Settings   map[string]string `json:"settings"` // that decide on durability
-	LeftOut    map[string]string `json:"left_out"` // servers that could not be had, and why
+	LeftOut    map[string]string `json:"left_out"` // servers that were not available, and why
 }
 
 // ThisMachine returns the facts of this machine; dir is where the servers keep

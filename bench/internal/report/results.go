@@ -1,5 +1,5 @@
-// Package report keeps what was measured and tells it: as a table, as ratios
-// beside the goals, and as JSON.
+// Package report collects the measurements and writes them: as a table, as ratios beside
+// the goals, and as JSON.
 package report
 
 import (
@@ -11,7 +11,7 @@ import (
 
 // The workloads, as the JSON names them.
 const (
-	Distinct = "distinct" // a name of its own for each caller
+	Distinct = "distinct" // a different name for each caller
 	Hot      = "hot"      // one name, several processes
 	Herd     = "herd"     // many waiters on one name
 	Idle     = "idle"     // many locks that are held, and nothing else
@@ -19,7 +19,8 @@ const (
 	Floor    = "floor"    // bare statements
 )
 
-// Sample is what one round measured. What a workload does not measure is 0.
+// Sample has the measurements of one round. A figure is 0 if the workload does not
+// measure it.
 type Sample struct {
 	Cycles     float64 // of Lock and Unlock per second; hand-overs, where one name is locked
 	P50, P99   float64 // of a cycle, or of a hand-over, in µs
@@ -42,7 +43,7 @@ type Key struct {
 	Callers             int
 }
 
-// Series is what all rounds measured of one contender.
+// Series has the measurements of one contender in all rounds.
 type Series struct {
 	Key
 	Durable bool
@@ -103,9 +104,9 @@ func (s *Series) Failures() int {
 	return n
 }
 
-// Ratio returns the median of the ratios of two series, round by round: what
-// disturbs the machine for a while disturbs both sides of a ratio. It returns
-// false if either was not measured.
+// Ratio returns the median of the ratios of two series, round by round, because a
+// disturbance of the machine affects both sides of a ratio. It returns false if either
+// was not measured.
 func (r *Results) Ratio(a, b Key, figure func(Sample) float64) (float64, bool) {
 	sa, sb := r.series[a], r.series[b]
 	if sa == nil || sb == nil {

@@ -6,9 +6,8 @@ import (
 	"path/filepath"
 )
 
-// Write prints the results and writes them to a directory: latest.txt is what was
-// printed, latest.json the table,
-// and the plots are *.svg.
+// Write prints the results and writes them to a directory: latest.txt has the printed
+// text, latest.json the table, and the plots are *.svg.
 func (r *Results) Write(dir string, m Machine) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -35,7 +35,7 @@ type Server struct {
 	Name     string
 	Addr     string // host:port; of SQLite the directory
 	Version  string
-	Settings string // those that decide on durability, as the server says them
+	Settings string // the settings for durability, as the server reports them
 }
 
 // kind is how to run a server.
@@ -75,8 +75,7 @@ func NewFleet(dir string) (*Fleet, error) {
 // Close kills all servers and removes their files.
 func (f *Fleet) Close() error { return f.supervisor.Close() }
 
-// Start starts a server, or returns the one that runs already. The error says
-// what is missing.
+// Start starts a server, or returns the running one. The error names what is missing.
 func (f *Fleet) Start(name string) (*Server, error) {
 	if s := f.running[name]; s != nil {
 		return s, nil

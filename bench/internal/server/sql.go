@@ -21,9 +21,9 @@ func PostgresDSN(addr, database string) string {
 // github.com/go-sql-driver/mysql.
 func MariaDBDSN(addr, database string) string { return "root@tcp(" + addr + ")/" + database }
 
-// postgresKind runs with the settings of the distribution, but for the number of
-// connections. The module pg_stat_statements is loaded and counts only for
-// sessions that ask for it.
+// postgresKind uses the settings of the distribution, except for the number of
+// connections. The module pg_stat_statements is loaded. It counts only in sessions that
+// enable it.
 var postgresKind = kind{
 	name:     Postgres,
 	accounts: []string{"postgres", "nobody"},

@@ -17,7 +17,7 @@ func Median(values []float64) float64 {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// MedianOf returns the median of what figure says of each item.
+// MedianOf returns the median of the figures of all items.
 func MedianOf[T any](items []T, figure func(T) float64) float64 {
 	values := make([]float64, len(items))
 	for i, item := range items {
@@ -36,8 +36,8 @@ func Percentile(sorted []int64, p float64) int64 {
 	return sorted[min(max(rank, 1), len(sorted))-1]
 }
 
-// Jain returns Jain's index of fairness: 1 if all shares are equal, 1/n if one of
-// n takes everything, and 0 if nobody got anything.
+// Jain returns Jain's index of fairness. It is 1 if all shares are equal, 1/n if one of n
+// has everything, and 0 if all shares are 0.
 func Jain(shares []float64) float64 {
 	var sum, squares float64
 	for _, s := range shares {

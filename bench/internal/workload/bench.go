@@ -13,13 +13,13 @@ import (
 	"github.com/sqllock/sqllock/bench/internal/server"
 )
 
-// Config says how much to measure.
+// Config is the extent of a run.
 type Config struct {
 	Only    *regexp.Regexp // contenders
 	Rounds  int
 	Round   time.Duration
 	Callers []int // of the workloads with distinct names
-	Quick   bool  // smaller numbers, where the length of a round is not what takes the time
+	Quick   bool  // smaller numbers in workloads with slow preparations
 }
 
 // Bench measures. It is not safe for concurrent use.
@@ -62,8 +62,9 @@ func (e *entry) key(workload string, callers int) report.Key {
 	return report.Key{Workload: workload, Contender: e.label, Callers: callers}
 }
 
-// entries returns the contenders that the flags and want let through, prepared,
-// with their servers running. A server that cannot be had is noted and left out.
+// entries returns the contenders that the flags and want select. They are prepared, and
+// their servers run. If a server is not available, entries notes that and leaves its
+// contenders out.
 func (b *Bench) entries(ctx context.Context, want func(contender.Contender) bool) ([]*entry, error) {
 	var list []*entry
 	for _, c := range contender.All() {
@@ -117,8 +118,8 @@ func (e *entry) variant(label string, change func(*contender.Site)) *entry {
 	return &v
 }
 
-// open opens the clients of this process. Those that cannot be opened are left
-// out, and said.
+// open opens the clients of this process. It reports and leaves out the clients that it
+// cannot open.
 func (b *Bench) open(ctx context.Context, list []*entry) []*entry {
 	var opened []*entry
 	for _, e := range list {
@@ -140,8 +141,8 @@ func (b *Bench) close(list []*entry) {
 	}
 }
 
-// eachRound calls measure for each entry in each round. Every round begins with
-// another entry, so that nobody always follows the same one.
+// eachRound calls measure for each entry in each round. Every round begins with another
+// entry, so that the neighbours in time change.
 func (b *Bench) eachRound(ctx context.Context, list []*entry, measure func(round int, e *entry)) error {
 	for round := range b.Rounds {
 		for i := range list {
@@ -155,7 +156,7 @@ func (b *Bench) eachRound(ctx context.Context, list []*entry, measure func(round
 	return nil
 }
 
-// note keeps a sample and says what failed.
+// note adds a sample and reports failures.
 func (b *Bench) note(k report.Key, durable bool, s report.Sample, err error) {
 	if err != nil {
 		b.Say("%s %s with %d callers: %d calls failed, the first: %v", k.Workload, k.Contender, k.Callers, s.Failures, err)

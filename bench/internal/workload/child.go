@@ -32,7 +32,7 @@ func Child() {
 	os.Exit(0)
 }
 
-// setup is the first line that a child gets: what to open.
+// setup is the first line for a child: the client to open.
 type setup struct {
 	Contender string
 	Site      contender.Site
@@ -55,8 +55,8 @@ type grant struct {
 	Freed   int64 // when Unlock was called
 }
 
-// tail is how long those may still wait whose neighbours have stopped; a waiter
-// whose wake-up was lost shows as a failure.
+// tail is how long the last waiters may wait after the other callers have stopped. A
+// waiter with a lost wake-up counts as a failure.
 const tail = 10 * time.Second
 
 // answer is the child's line for each of the parent's.

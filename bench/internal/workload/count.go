@@ -22,7 +22,7 @@ type counter struct {
 	close      func() error
 }
 
-// newCounter returns the counter of an entry, nil if its server does not tell.
+// newCounter returns the counter of an entry, or nil if its server has no counter.
 func newCounter(ctx context.Context, e *entry) (*counter, error) {
 	switch e.Server {
 	case server.Postgres:

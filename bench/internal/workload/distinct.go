@@ -9,7 +9,7 @@ import (
 	"github.com/sqllock/sqllock/bench/internal/report"
 )
 
-// distinct has each caller lock and unlock a name of its own.
+// distinct makes each caller lock and unlock its own name.
 func (b *Bench) distinct(ctx context.Context) error {
 	list, err := b.entries(ctx, func(c contender.Contender) bool { return !c.OnlyWaits })
 	if err != nil {
@@ -31,7 +31,7 @@ func (b *Bench) distinct(ctx context.Context) error {
 	return nil
 }
 
-// hasFloor says for which numbers of callers bare statements are measured.
+// hasFloor reports whether bare statements are measured with this number of callers.
 func (b *Bench) hasFloor(callers int) bool {
 	return callers == 1 || callers == 1024 && !b.Quick
 }

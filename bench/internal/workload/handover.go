@@ -8,9 +8,8 @@ import (
 	"github.com/sqllock/sqllock/bench/internal/stat"
 )
 
-// handovers says what the grants of one name, by any number of callers, were like
-// between two times. Overlaps is how often somebody had the name before the one
-// before had called Unlock, which no lock allows.
+// handovers summarizes the grants of one name between two times. Overlaps is how often a
+// caller got the name before the previous holder had called Unlock, which no lock allows.
 func handovers(grants []grant, callers int, from, to int64) (s report.Sample, count, overlaps int) {
 	slices.SortFunc(grants, func(a, b grant) int { return cmp.Compare(a.Got, b.Got) })
 	shares := make([]float64, callers)

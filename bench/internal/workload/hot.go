@@ -25,8 +25,8 @@ type team struct {
 	counter   *counter
 }
 
-// teams starts processes for each entry. Those that do not start are left out,
-// and said.
+// teams starts processes for each entry. It reports and leaves out the entries that do
+// not start.
 func (b *Bench) teams(ctx context.Context, list []*entry, n int) ([]*team, error) {
 	var all []*team
 	for _, e := range list {
@@ -91,8 +91,8 @@ func (b *Bench) hot(ctx context.Context) error {
 	})
 }
 
-// handoverFloor names what a hand-over is compared with: a durable UPDATE of a
-// row that was measured between the hand-overs.
+// handoverFloor is the key of the floor of hand-overs: a durable UPDATE of a row,
+// measured between the hand-overs.
 func handoverFloor(engine string) report.Key {
 	return report.Key{Workload: report.Floor, Contender: engine + "/update@hot", Callers: 1}
 }

@@ -22,13 +22,13 @@ const (
 	idleCallers = 256 // that take the locks
 	// settle is how long connections may take to be closed that are not needed.
 	settle = 4 * time.Second
-	// waitingLabel is appended to the names of contenders whose callers wait.
+	// waitingLabel is appended to the names of contenders with waiting callers.
 	waitingLabel = "@waiting"
 )
 
-// idle holds many locks and does nothing else, and then has many callers wait for
-// one name. Contenders that cannot be told apart by their server are measured one
-// after the other, all others together.
+// idle holds many locks and does nothing else. Then many callers wait for one name.
+// Contenders whose server cannot distinguish them are measured one after the other, all
+// others together.
 func (b *Bench) idle(ctx context.Context) error {
 	list, err := b.entries(ctx, func(c contender.Contender) bool {
 		return strings.HasPrefix(c.Name, "sqllock/") && !strings.HasSuffix(c.Name, "/forupdate")
@@ -181,8 +181,8 @@ func heap() float64 {
 	return float64(m.HeapAlloc)
 }
 
-// watch counts, for all at the same time, what happens while nothing does. The
-// window is a multiple of the pause between two renewals, which is 10 s.
+// watch counts statements and connections of all idle entries at the same time. The
+// window is a multiple of the renewal interval of 10 s.
 func (b *Bench) watch(ctx context.Context, all []*idleLocker) error {
 	window := 30 * time.Second
 	if b.Quick {
@@ -219,7 +219,7 @@ func (h *idleLocker) waiting(ctx context.Context) (s report.Sample, err error) {
 		return s, err
 	}
 	defer func() { _ = client.Close() }()
-	own, err := client.Lock(ctx, 0, "of its own") // so that it has what a holder needs
+	own, err := client.Lock(ctx, 0, "of its own") // opens the connections of a holder
 	if err != nil {
 		return s, err
 	}
@@ -231,7 +231,7 @@ func (h *idleLocker) waiting(ctx context.Context) (s report.Sample, err error) {
 	}
 	waiting, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	var granted atomic.Int64 // which nobody may be
+	var granted atomic.Int64 // must remain 0
 	for c := range idleWaiters {
 		wg.Go(func() {
 			if _, err := client.Lock(waiting, c, "awaited"); err == nil {

@@ -19,8 +19,8 @@ import (
 // roundGrace is how much longer than planned a round may take.
 const roundGrace = time.Minute
 
-// The phases of a loop. What ends in the first is not counted: callers come out of
-// step there.
+// The phases of a loop. Cycles that end in the first phase do not count: at first,
+// callers run in step.
 const (
 	warming int32 = iota
 	counting
@@ -44,7 +44,7 @@ type loop struct {
 func (l *loop) run(ctx context.Context, d time.Duration) (report.Sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*d+roundGrace)
 	defer cancel()
-	runtime.GC() // nobody pays for what the one before left
+	runtime.GC() // collect the garbage of the round before
 	spans := make([][]span, l.callers)
 	l.base = time.Now()
 	var wg sync.WaitGroup
@@ -93,11 +93,11 @@ func (l *loop) call(ctx context.Context, caller int, spans *[]span) {
 	}
 }
 
-// warmUpTime bounds what each entry may take to warm up.
+// warmUpTime limits the warm-up of each entry.
 const warmUpTime = 5 * time.Second
 
-// warmUp has each caller of each entry lock and unlock once: sessions are made and
-// rows are inserted then. Who does not get as far does it in the first round.
+// warmUp makes each caller of each entry lock and unlock once, to create sessions and
+// rows. Callers that do not finish create them in the first round.
 func warmUp(ctx context.Context, list []*entry, callers int) {
 	name := ownNames(callers)
 	for _, e := range list {
@@ -127,8 +127,8 @@ func (l *loop) fail(err error) {
 // span is when something was, since the base of its loop.
 type span struct{ began, ended time.Duration }
 
-// sample says what cycles were like in a window. One that is partly in it counts
-// in part: otherwise those would lose whose cycles are long.
+// sample summarizes the cycles in a window. A cycle that is partly in the window counts
+// in part. Otherwise contenders with long cycles would lose.
 func sample(spans [][]span, window span) report.Sample {
 	shares := make([]float64, len(spans))
 	var took []int64
@@ -154,7 +154,7 @@ func sample(spans [][]span, window span) report.Sample {
 
 func micros(ns int64) float64 { return float64(ns) / 1000 }
 
-// usage is what this process has used so far.
+// usage is the resources that this process has used so far.
 type usage struct {
 	allocs, bytes uint64
 	cpu           time.Duration

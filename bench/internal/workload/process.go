@@ -80,7 +80,7 @@ func end(list []*process) error {
 	return errors.Join(errs...)
 }
 
-// tell gives all processes an order.
+// tell sends an order to all processes.
 func tell(list []*process, o order) error {
 	var errs []error
 	for _, p := range list {

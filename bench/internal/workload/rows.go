@@ -116,8 +116,7 @@ func fill(ctx context.Context, e *entry, n int) error {
 	return nil
 }
 
-// oldTransaction measures one name before and while somebody has a transaction
-// open.
+// oldTransaction measures one name before and during a long transaction.
 func (b *Bench) oldTransaction(ctx context.Context, list []*entry) error {
 	without, with := make([]*entry, len(list)), make([]*entry, len(list))
 	for i, e := range list {

@@ -10,7 +10,7 @@ import (
 	"github.com/sqllock/sqllock/bench/internal/server"
 )
 
-// rttLabel is appended to the names of contenders whose server is further away.
+// rttLabel is appended to the names of contenders with a delayed server.
 const rttLabel = "@1ms"
 
 // rttCallers are the numbers of callers, as far as the run has them.

@@ -66,7 +66,7 @@ func TestAClientProcessRefusesAnUnknownContender(t *testing.T) {
 func TestACycleCountsByItsShareOfTheWindow(t *testing.T) {
 	const ms = time.Millisecond
 	s := workload.Sample([][][2]time.Duration{
-		{{0, 200 * ms}, {200 * ms, 400 * ms}}, // all in the window but for half of either
+		{{0, 200 * ms}, {200 * ms, 400 * ms}}, // half of each is in the window
 		{{0, 100 * ms}, {100 * ms, 300 * ms}}, // the first before it
 	}, 100*ms, 300*ms)
 	if s.Cycles != 10 || s.Jain != 1 || s.P50 != 200_000 {

@@ -1,6 +1,6 @@
-// Package demo is what the examples share and are not about: the flags, a place
-// for the tables on the database that the user names, workers as separate as
-// services are, and a tidy end. Nothing of it is needed to use locks.
+// Package demo has what the examples share: the flags, tables on the user's database,
+// workers that are as separate as services, and a clean end. You need none of it to use
+// locks.
 package demo
 
 import (
@@ -19,20 +19,20 @@ const longest = time.Minute
 
 // Example is a program that goes wrong without a lock.
 type Example struct {
-	// About says in a few lines what the program does.
+	// About describes the program in a few lines.
 	About string
 	// Workers is how many services work at once.
 	Workers int
 	// Tables are the statements that make the tables and fill them.
 	Tables []string
-	// Run does the work and looks at what came of it. It returns what is to be
-	// printed of a right result, or the error of Wrong.
+	// Run does the work and checks the result. It returns the text to print if the result
+	// is right, or the error of Wrong.
 	Run func(ctx context.Context, d *Demo) (string, error)
 }
 
 // Demo is one run of an Example.
 type Demo struct {
-	// Unsafe says to work without the lock.
+	// Unsafe makes the program work without the lock.
 	Unsafe bool
 	// DB looks at the tables from outside.
 	DB *DB
@@ -47,7 +47,7 @@ type wrong struct{ text string }
 
 func (w *wrong) Error() string { return w.text }
 
-// Main runs an example as the command line says, and ends the process.
+// Main runs an example with the flags of the command line, and ends the process.
 func Main(e Example) {
 	o := parse(e.About)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -56,7 +56,7 @@ func Main(e Example) {
 	os.Exit(tell(result, err))
 }
 
-// tell prints the outcome and returns the exit code.
+// tell prints the result and returns the exit code.
 func tell(result string, err error) int {
 	if err == nil {
 		fmt.Println("ok:", result)
@@ -70,8 +70,8 @@ func tell(result string, err error) int {
 	return exitError
 }
 
-// Start makes what the example needs, runs it, and removes everything, also if ctx
-// has ended. It returns what Run does, or why that could not be done to the end.
+// Start creates what the example needs, runs it, and removes everything, also if ctx has
+// ended. It returns the result of Run, or why the example could not be completed.
 func (e Example) Start(ctx context.Context, o Options, out io.Writer) (result string, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, longest, fmt.Errorf("it took more than %v", longest))
 	defer cancel()

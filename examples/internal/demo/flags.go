@@ -13,10 +13,10 @@ const (
 	exitError = 2
 )
 
-// dsnForms is for people: what a DSN may look like.
+// dsnForms describes the forms of a DSN for the help text.
 const dsnForms = "postgres://user@host:port/database or mysql://user@host:port/database"
 
-// Options are what the command line says.
+// Options are the flags of the command line.
 type Options struct {
 	DSN    string // "" for an SQLite file
 	Unsafe bool   // without the lock

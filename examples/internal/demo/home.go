@@ -56,8 +56,8 @@ func newHome(dsn string) (*home, error) {
 	return nil, errDSN
 }
 
-// errDSN does not repeat the DSN, nor what a parser says of it: there may be a
-// password in it.
+// errDSN repeats neither the DSN nor the error of its parser: both may contain a
+// password.
 var errDSN = errors.New("the DSN cannot be read: it must look like " + dsnForms)
 
 func inFile(name string) *home {
@@ -158,7 +158,7 @@ func lastly(open func() (*sql.DB, error), text string) func() error {
 	}
 }
 
-// statement runs one statement on a handle of its own.
+// statement runs one statement on a new handle.
 func statement(ctx context.Context, open func() (*sql.DB, error), text string) error {
 	db, err := open()
 	if err != nil {

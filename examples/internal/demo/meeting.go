@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Meeting makes a rare moment certain. Where a program goes wrong only if several
-// happen to have read before one of them writes, they wait for each other here,
-// between the read and the write. It stands where real programs call something
-// slow. It may be used again and again. It is safe for concurrent use.
+// Meeting makes a rare race certain. Some programs go wrong only if several workers read
+// before one of them writes. The workers wait for each other here, between the read and
+// the write, where a real program calls something slow. A Meeting can be used several
+// times. It is safe for concurrent use.
 type Meeting struct {
 	members int
 	timeout time.Duration
@@ -21,8 +21,8 @@ type Meeting struct {
 
 // Meeting returns a meeting of n.
 func (d *Demo) Meeting(n int) *Meeting {
-	// Under a lock nobody else can come, which nobody need wait for: then it is a
-	// call that takes some milliseconds, time enough for whoever gets in by mistake.
+	// Under a lock the worker is alone, so it only waits for some milliseconds. That is
+	// enough time for another worker to get in by mistake.
 	timeout := 5 * time.Millisecond
 	if d.Unsafe {
 		timeout = longest
@@ -46,7 +46,7 @@ func (m *Meeting) Wait(ctx context.Context) error {
 	return nil
 }
 
-// come joins the meeting, and ends it if nobody is missing.
+// come joins the meeting, and ends it if all members are there.
 func (m *Meeting) come() (over chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -59,7 +59,7 @@ func (m *Meeting) come() (over chan struct{}) {
 	return over
 }
 
-// leave takes somebody out of a meeting that goes on.
+// leave removes a member from the meeting.
 func (m *Meeting) leave(over chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

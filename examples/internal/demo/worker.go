@@ -13,9 +13,9 @@ import (
 
 // Worker is one of several services that share a database and nothing else.
 type Worker struct {
-	// DB is a handle of its own.
+	// DB is the worker's own handle.
 	DB *DB
-	// Locks is a Locker of its own; nil without the lock.
+	// Locks is the worker's own Locker; nil without the lock.
 	Locks *sqllock.Locker
 }
 
