@@ -113,7 +113,7 @@ func testWaitErrorSaysWhat(e *env) {
 func testCancelledLeavesNothing(e *env) {
 	db, _ := e.open(e.source(), poolSize)
 	l, other := e.lockerOn(db, &Options{TTL: long}), e.locker(&Options{TTL: long})
-	goroutines := strings.Count(stacks(), lockerGoroutine)
+	goroutines := lockerGoroutines()
 	cancelled := 0
 	const rounds = 60
 	for i := range rounds {
@@ -136,7 +136,7 @@ func testCancelledLeavesNothing(e *env) {
 		return db.Stats().InUse <= 1
 	})
 	e.eventually(timeLimit, "no goroutine is left but the one that cleans up", func() bool {
-		return strings.Count(stacks(), lockerGoroutine) <= goroutines+2 // of which it has two lines
+		return lockerGoroutines() <= goroutines+1
 	})
 }
 

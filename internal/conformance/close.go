@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"regexp"
 	"runtime"
 	"strings"
 	"time"
@@ -225,14 +226,20 @@ func testCloseLeavesNothing(e *env) {
 		e.Errorf("the application's handle does not work any more: %v", err)
 	}
 	_ = holder.Close(e.ctx())
-	e.eventually(timeLimit, "no goroutine of a Locker is left", func() bool { return !strings.Contains(stacks(), lockerGoroutine) })
+	e.eventually(timeLimit, "no goroutine of a Locker is left", func() bool { return lockerGoroutines() == 0 })
 }
 
-// lockerGoroutine is on the stack of whatever a Locker started: a function of its
-// package.
-const lockerGoroutine = "github.com/sqllock/sqllock."
+// lockerFunction is on the stack of every goroutine that a Locker started: a function
+// of its package, or of one that works for it.
+var lockerFunction = regexp.MustCompile(`github\.com/sqllock/sqllock(/internal/(batch|session|sqlconn))?\.`)
 
-func stacks() string {
+// lockerGoroutines is how many goroutines of Lockers there are in this process.
+func lockerGoroutines() (n int) {
 	buf := make([]byte, 4<<20)
-	return string(buf[:runtime.Stack(buf, true)])
+	for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		if lockerFunction.MatchString(stack) {
+			n++
+		}
+	}
+	return n
 }
