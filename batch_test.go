@@ -246,7 +246,7 @@ func TestAStatementThatHangsHoldsUpNobodyElseForLong(t *testing.T) {
 		if took := time.Since(began); took > 50*time.Millisecond {
 			t.Errorf("the second waited %v for the first", took)
 		}
-		for i := range 20 { // who keep the second lane busy until the first is back, and after
+		for i := range 20 { // who keep the second statement busy until the first is back, and after
 			wg.Go(func() {
 				for range 500 {
 					b.unlock(b.lock(fmt.Sprint("name ", i)))

@@ -223,7 +223,7 @@ func TestACancelledContextDoesNotReenter(t *testing.T) {
 // usedUp is a database whose pool gives nothing but the connection that was reserved
 // in time.
 type usedUp struct {
-	*laned
+	*reservingFake
 	full *atomic.Bool
 }
 
@@ -234,13 +234,13 @@ func (s *usedUp) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]d
 		<-ctx.Done()
 		return nil, driver.ErrNoConnection
 	}
-	return s.laned.Release(ctx, reqs)
+	return s.reservingFake.Release(ctx, reqs)
 }
 
 func TestAnUnlockThatFindsThePoolUsedUpWaitsForTheReservedConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
-		store := &usedUp{&laned{db, new(atomic.Bool)}, new(atomic.Bool)}
+		store := &usedUp{&reservingFake{db, new(atomic.Bool)}, new(atomic.Bool)}
 		b := newBenchOn(t, store, db, nil)
 		defer b.close()
 		lease := b.lock("held")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/clock"
+	"github.com/sqllock/sqllock/internal/reserved"
 )
 
 // NewUnique returns a Locker of the unique mode: a lease is a row under a unique
@@ -60,7 +61,7 @@ func opened[S any](ctx context.Context, cfg *config, classify func(error) driver
 // unique is the mode of leases in rows.
 type unique struct {
 	store driver.LeaseStore
-	lane  *lane // nil if the pool has one connection only
+	conns *reserved.Store
 }
 
 var (
@@ -69,13 +70,13 @@ var (
 )
 
 func newUniqueMode(store driver.LeaseStore) mode {
-	u := &unique{store: store, lane: newLane(store)}
+	u := &unique{store: store, conns: reserved.New(store)}
 	return mode{u, capabilities{queue: u}}
 }
 
 func (u *unique) Grant(ctx context.Context, reqs []driver.GrantRequest) (res []driver.GrantResult, err error) {
-	// The lane is there before the first lease is, not when it must be renewed.
-	err = u.share(ctx, func(s driver.LeaseStore) error {
+	// The connection is reserved before the first lease is granted, not when it must be renewed.
+	err = u.conns.Any(ctx, func(s driver.LeaseStore) error {
 		res, err = s.Grant(ctx, reqs)
 		return err
 	})
@@ -87,16 +88,16 @@ func (u *unique) Renew(ctx context.Context, reqs []driver.RenewRequest, wait boo
 		res, err = s.Renew(ctx, reqs, wait)
 		return err
 	}
-	if wait { // it may take a second: not on the lane if there is another way
-		err = u.aside(ctx, f)
+	if wait { // it may take a second: not on the reserved connection if there is another one
+		err = u.conns.Pool(ctx, f)
 	} else {
-		err = u.own(ctx, patience, f)
+		err = u.conns.Urgent(ctx, patience, f)
 	}
 	return res, err
 }
 
 func (u *unique) Release(ctx context.Context, reqs []driver.ReleaseRequest) (res []driver.ReleaseResult, err error) {
-	err = u.share(ctx, func(s driver.LeaseStore) error {
+	err = u.conns.Any(ctx, func(s driver.LeaseStore) error {
 		res, err = s.Release(ctx, reqs)
 		return err
 	})
@@ -109,7 +110,7 @@ func (u *unique) Abandon(ctx context.Context, reqs []driver.AbandonRequest) erro
 }
 
 func (u *unique) Look(ctx context.Context, names []string) (rows []driver.Row, err error) {
-	err = u.aside(ctx, func(s driver.LeaseStore) error {
+	err = u.conns.Pool(ctx, func(s driver.LeaseStore) error {
 		rows, err = s.Look(ctx, names)
 		return err
 	})
@@ -117,15 +118,15 @@ func (u *unique) Look(ctx context.Context, names []string) (rows []driver.Row, e
 }
 
 func (u *unique) List(ctx context.Context, req driver.ListRequest) (page driver.Page, err error) {
-	err = u.aside(ctx, func(s driver.LeaseStore) error {
+	err = u.conns.Pool(ctx, func(s driver.LeaseStore) error {
 		page, err = s.List(ctx, req)
 		return err
 	})
 	return page, err
 }
 
-// What an operator or the reaper does can wait for a connection. On the lane it
-// would hold up renewals, as long as it waits for a row.
+// Statements of an operator or of the reaper can wait for a connection of the pool. On the
+// reserved connection they would delay renewals while they wait for a row.
 
 func (u *unique) Revoke(ctx context.Context, names []string) ([]driver.RevokeResult, error) {
 	return u.store.Revoke(ctx, names)
@@ -141,7 +142,7 @@ func (u *unique) SweepDue(ctx context.Context, every time.Duration) (bool, error
 
 func (u *unique) Resume(ctx context.Context, req driver.ResumeRequest) (driver.GrantResult, error) {
 	var res driver.GrantResult
-	err := u.share(ctx, func(s driver.LeaseStore) (err error) {
+	err := u.conns.Any(ctx, func(s driver.LeaseStore) (err error) {
 		res, err = s.Resume(ctx, req)
 		return err
 	})
@@ -150,7 +151,7 @@ func (u *unique) Resume(ctx context.Context, req driver.ResumeRequest) (driver.G
 
 func (u *unique) Proclaim(ctx context.Context, req driver.ProclaimRequest) (bool, error) {
 	done := false
-	err := u.aside(ctx, func(s driver.LeaseStore) (err error) {
+	err := u.conns.Pool(ctx, func(s driver.LeaseStore) (err error) {
 		done, err = s.Proclaim(ctx, req)
 		return err
 	})
@@ -167,7 +168,7 @@ func (u *unique) Begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error
 }
 
 func (u *unique) Queue(ctx context.Context, reqs []driver.TicketRequest) (res []driver.TicketResult, err error) {
-	err = u.share(ctx, func(s driver.LeaseStore) error {
+	err = u.conns.Any(ctx, func(s driver.LeaseStore) error {
 		res, err = s.Line(ctx, reqs)
 		return err
 	})
@@ -175,7 +176,7 @@ func (u *unique) Queue(ctx context.Context, reqs []driver.TicketRequest) (res []
 }
 
 func (u *unique) Waits(ctx context.Context) (waits []driver.Wait, err error) {
-	err = u.aside(ctx, func(s driver.LeaseStore) error {
+	err = u.conns.Pool(ctx, func(s driver.LeaseStore) error {
 		waits, err = s.Waits(ctx)
 		return err
 	})
@@ -192,55 +193,11 @@ func (u *unique) Listen(ctx context.Context, heard func(driver.ID)) error {
 
 func (u *unique) Classify(err error) driver.Fault { return u.store.Classify(err) }
 
-func (u *unique) CloseIdle() bool { return u.lane == nil || u.lane.rest() }
+func (u *unique) CloseIdle() bool { return u.conns.CloseIdle() }
 
 func (u *unique) Close() error {
-	if u.lane != nil {
-		u.lane.close()
-	}
+	u.conns.Close()
 	return u.store.Close()
-}
-
-// share runs f on the lane if that is idle, or if the pool has nothing else to
-// give, and on the pool otherwise.
-func (u *unique) share(ctx context.Context, f func(driver.LeaseStore) error) error {
-	if u.lane == nil {
-		return f(u.store)
-	}
-	if done, err := u.lane.tryShare(ctx, f); done {
-		return err
-	}
-	return u.aside(ctx, f)
-}
-
-// aside runs f on the pool, or on the lane if the pool has nothing to give.
-func (u *unique) aside(ctx context.Context, f func(driver.LeaseStore) error) error {
-	if u.lane != nil && u.store.Exhausted() {
-		if done, err := u.lane.share(ctx, f); done {
-			return err
-		}
-	}
-	return f(u.store)
-}
-
-// own runs f on the lane, before all others. It runs it on the pool if the lane
-// is in use for longer than the renewal can wait and the pool has something to
-// give: a statement that hangs there must not cost a lease.
-func (u *unique) own(ctx context.Context, patience time.Duration, f func(driver.LeaseStore) error) error {
-	if u.lane == nil {
-		return f(u.store)
-	}
-	wait, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	if done, err := u.lane.first(wait, ctx, f); done {
-		return err
-	}
-	if u.store.Exhausted() {
-		if done, err := u.lane.first(ctx, ctx, f); done {
-			return err
-		}
-	}
-	return f(u.store)
 }
 
 // warn passes on what the driver found out, once, at construction.

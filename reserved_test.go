@@ -12,25 +12,25 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// laned is a fake database with a pool, so that a connection is reserved of which
+// reservingFake is a fake database with a pool, so that a connection is reserved of which
 // the next grant can be made to hang.
-type laned struct {
+type reservingFake struct {
 	*fake
 	hang *atomic.Bool
 }
 
-func (s *laned) Info() driver.Info { return driver.Info{Server: "fake", MaxConns: 5} }
+func (s *reservingFake) Info() driver.Info { return driver.Info{Server: "fake", MaxConns: 5} }
 
-func (s *laned) Reserve(context.Context) (driver.LeaseStore, error) {
-	return &lane{s.fake, s.hang}, nil
+func (s *reservingFake) Reserve(context.Context) (driver.LeaseStore, error) {
+	return &reservedFake{s.fake, s.hang}, nil
 }
 
-type lane struct {
+type reservedFake struct {
 	*fake
 	hang *atomic.Bool
 }
 
-func (s *lane) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
+func (s *reservedFake) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
 	if s.hang.CompareAndSwap(true, false) {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -49,7 +49,7 @@ func TestAGrantThatHangsCostsNoShorterLease(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				db := newFake()
 				start := time.Now()
-				store := &laned{db, new(atomic.Bool)}
+				store := &reservingFake{db, new(atomic.Bool)}
 				l, err := sqllock.NewWithClock(store, func() time.Duration { return time.Since(start) }, nil)
 				if err != nil {
 					t.Fatal(err)
@@ -93,9 +93,9 @@ func TestCloseDoesNotWaitForItsOwnReaper(t *testing.T) {
 	})
 }
 
-// idled is laned whose reserved connection has died while nobody used it.
+// idled is reservingFake whose reserved connection has died while nobody used it.
 type idled struct {
-	*laned
+	*reservingFake
 	died *atomic.Bool
 }
 
@@ -118,7 +118,7 @@ func (s *idleLane) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([
 func TestAReservedConnectionThatHasDiedIsReplacedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
-		store := &idled{&laned{db, new(atomic.Bool)}, new(atomic.Bool)}
+		store := &idled{&reservingFake{db, new(atomic.Bool)}, new(atomic.Bool)}
 		b := newBenchOn(t, store, db, nil)
 		defer b.close()
 		lease := b.lock("a")
