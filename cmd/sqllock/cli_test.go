@@ -14,7 +14,7 @@ import (
 
 func TestHelpVersionAndCompletionAreThere(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	for args, part := range map[string]string{
 		"--help":                                 "SQLLOCK_DSN",
 		"help":                                   "COMMANDS",
@@ -68,7 +68,7 @@ func TestHelpVersionAndCompletionAreThere(t *testing.T) {
 
 func TestHelpDoesNotShowThePassword(t *testing.T) {
 	t.Parallel()
-	u := person{home: t.TempDir(), dsn: "postgres://u:hunter2@h/d"}
+	u := client{home: t.TempDir(), dsn: "postgres://u:hunter2@h/d"}
 	for _, args := range [][]string{{"--help"}, {"run", "--help"}, {"migrate", "up", "--help"}, {"bogus"}, {"run", "--bogus"}} {
 		if r := u.run(t, args...); strings.Contains(r.out+r.err, "hunter2") {
 			t.Errorf("%q shows it:\n%s%s", args, r.out, r.err)
@@ -79,7 +79,7 @@ func TestHelpDoesNotShowThePassword(t *testing.T) {
 func TestCompletionRunsNothing(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ran")
-	newPerson(t).run(t, "run", "n", "--", "touch", path, "--generate-shell-completion").want(t, 0, "", "")
+	newClient(t).run(t, "run", "n", "--", "touch", path, "--generate-shell-completion").want(t, 0, "", "")
 	if _, err := os.Stat(path); err == nil {
 		t.Error("the command was run")
 	}
@@ -87,7 +87,7 @@ func TestCompletionRunsNothing(t *testing.T) {
 
 func TestUsageErrorsAreOneLineAndCode64(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	line := regexp.MustCompile(`^sqllock: [^\n]+\n$`)
 	for _, args := range [][]string{
 		{"bogus"},
@@ -197,7 +197,7 @@ func TestBadDSNsAreUsageErrors(t *testing.T) {
 		if dsn == "" {
 			continue // is no DSN
 		}
-		r := person{home: t.TempDir(), dsn: dsn}.run(t, "run", "n", "--", "true")
+		r := client{home: t.TempDir(), dsn: dsn}.run(t, "run", "n", "--", "true")
 		r.want(t, exitUsage, "", "DSN")
 		if strings.Contains(r.out+r.err, "hunter2") {
 			t.Errorf("%s: the password is in:\n%s", dsn, r.err)
@@ -220,7 +220,7 @@ func TestUnusableDatabasesHaveCode69(t *testing.T) {
 		"sqlite:" + home,
 		"sqlite:" + notADatabase,
 	} {
-		u := person{home: home, dsn: dsn}
+		u := client{home: home, dsn: dsn}
 		for _, args := range [][]string{{"run", "n", "--", "echo", "ran"}, {"run", "--try", "n", "--", "echo", "ran"}, {"migrate", "up"}, {"migrate", "status"}, {"migrate", "down"}, {"ls"}, {"ls", "--watch"}, {"inspect", "n"},
 			{"elect", "n", "--", "echo", "ran"}, {"leader", "n"}, {"unlock", "n"}, {"unlock", "--force", "n"}, {"wait", "n"}, {"reap"}} {
 			r := u.run(t, args...)
@@ -234,7 +234,7 @@ func TestUnusableDatabasesHaveCode69(t *testing.T) {
 
 func TestTheFileMigratesItself(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	u.run(t, "migrate", "status").want(t, 0, "no", "")
 	u.run(t, "run", "n", "--", "echo", "ran").want(t, 0, "ran", "")
 	u.run(t, "migrate", "status").want(t, 0, "Z", "")
@@ -251,10 +251,10 @@ func TestTheFileMigratesItself(t *testing.T) {
 
 func TestMigrationsAreCopiedOnce(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	dir := filepath.Join(u.home, "db", "migrations")
 	for _, dsn := range []string{"", "postgres://", "mysql:///d"} {
-		u := person{home: u.home, dsn: dsn}
+		u := client{home: u.home, dsn: dsn}
 		r := u.run(t, "--table-prefix", "abc_", "migrate", "copy", dir)
 		r.want(t, 0, ".sql\n", "")
 		path := strings.TrimSpace(strings.SplitN(r.out, "\n", 2)[0])
@@ -281,7 +281,7 @@ func TestMigrationsAreCopiedOnce(t *testing.T) {
 
 func TestMistypedCommandsAndFlagsAreGuessed(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	for args, meant := range map[string]string{
 		"rum n -- true":             `did you mean "run"?`,
 		"lss":                       `did you mean "ls"?`,
@@ -317,7 +317,7 @@ func TestMistypedCommandsAndFlagsAreGuessed(t *testing.T) {
 
 func TestVersionTellsWhatWasBuilt(t *testing.T) {
 	t.Parallel()
-	r := newPerson(t).run(t, "version")
+	r := newClient(t).run(t, "version")
 	r.want(t, 0, "", "")
 	for _, part := range []string{"version", runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, fmt.Sprint(driver.SchemaVersion)} {
 		if !strings.Contains(r.out, part) {
@@ -342,14 +342,14 @@ func TestErrorsOfTheDatabaseAreOneClearLine(t *testing.T) {
 		"sqlite:" + text:                            "cannot use " + text + ": it is no SQLite database",
 	} {
 		for _, args := range [][]string{{"ls"}, {"run", "n", "--", "true"}, {"migrate", "up"}, {"elect", "n", "--", "true"}} {
-			r := person{home: home, dsn: dsn}.run(t, args...)
+			r := client{home: home, dsn: dsn}.run(t, args...)
 			if r.code != exitUnavailable || r.out != "" || r.err != "sqllock: "+want+"\n" {
 				t.Errorf("%s %q: exit code %d and\n%swant %s", dsn, args, r.code, r.err, want)
 			}
 		}
 	}
-	person{home: home, dsn: "postgres://h/a/b"}.run(t, "ls").want(t, exitUsage, "", "it must look like postgres://user@host:port/database, mysql://user@host:port/database or sqlite:PATH\n")
-	person{home: home, dsn: "sqlite:/nonexistent/x"}.run(t, "ls").want(t, exitUnavailable, "", "cannot open /nonexistent/x: no such file or directory\n")
+	client{home: home, dsn: "postgres://h/a/b"}.run(t, "ls").want(t, exitUsage, "", "it must look like postgres://user@host:port/database, mysql://user@host:port/database or sqlite:PATH\n")
+	client{home: home, dsn: "sqlite:/nonexistent/x"}.run(t, "ls").want(t, exitUnavailable, "", "cannot open /nonexistent/x: no such file or directory\n")
 }
 
 // FuzzNoPartOfAUserIsEverShown has those commands that start none.
@@ -357,7 +357,7 @@ func TestCommandsThatRunOthersShowNoPartOfAUser(t *testing.T) {
 	t.Parallel()
 	for _, password := range []string{"p@ss", "p@ss:w0rd", "a/b", "a?b", "a#b@", "a%zz", "'", "a b"} {
 		for _, shape := range shapes {
-			u := person{home: t.TempDir(), dsn: strings.NewReplacer("USER", marked("u"), "PASSWORD", marked(password)).Replace(shape)}
+			u := client{home: t.TempDir(), dsn: strings.NewReplacer("USER", marked("u"), "PASSWORD", marked(password)).Replace(shape)}
 			verb := []string{"run", "elect"}[len(u.dsn)%2]
 			if r := u.run(t, verb, "n", "--", "true"); r.code == 0 || strings.Contains(r.out+r.err, "QZ7") {
 				t.Errorf("%s %s: exit code %d and\n%s%s", u.dsn, verb, r.code, r.out, r.err)

@@ -44,16 +44,16 @@ type connectError struct {
 func (e *connectError) Unwrap() error { return e.err }
 
 func (e *connectError) Error() string {
-	return fmt.Sprintf("cannot connect to %s: %s", e.server, refusal(e.err))
+	return fmt.Sprintf("cannot connect to %s: %s", e.server, connectReason(e.err))
 }
 
 // refusal tells in one line why a connection was not made.
-func refusal(err error) string {
+func connectReason(err error) string {
 	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) {
-		return because(postgresRefusals[pg.Code], "SQLSTATE "+pg.Code)
+		return withCode(postgresRefusals[pg.Code], "SQLSTATE "+pg.Code)
 	}
 	if my := (*mysql.MySQLError)(nil); errors.As(err, &my) {
-		return because(mysqlRefusals[my.Number], "error "+strconv.Itoa(int(my.Number)))
+		return withCode(mysqlRefusals[my.Number], "error "+strconv.Itoa(int(my.Number)))
 	}
 	for _, r := range networkRefusals {
 		if errors.Is(err, r.err) {
@@ -80,7 +80,7 @@ func refusal(err error) string {
 	return "the driver failed (its message is not shown, as it may repeat the DSN)"
 }
 
-func because(reason, code string) string {
+func withCode(reason, code string) string {
 	if reason == "" {
 		reason = "the server refuses it"
 	}

@@ -4,9 +4,13 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"os/user"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"time"
 
@@ -47,7 +51,7 @@ type database struct {
 
 	// standIn is set if the file that is the default is not there: an empty database
 	// in memory stands in for it.
-	standIn bool
+	inMemory bool
 }
 
 // settings are the global flags.
@@ -101,9 +105,9 @@ func (a *app) existing(cmd *cli.Command, readOnly bool) (*database, error) {
 	_, err = os.Stat(t.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && t.byDefault:
-		return openStandIn(t)
+		return openInMemory(t)
 	case err != nil:
-		return nil, t.unopenable(err)
+		return nil, t.openFailure(err)
 	}
 	return t.open()
 }
@@ -117,7 +121,7 @@ type target struct {
 	byDefault bool   // he named none
 	mustExist bool   // the file
 	readOnly  bool   // the account may have no right to write
-	torn      bool   // the DSN may have been cut by the shell
+	maybeCut  bool   // the DSN may have been cut by the shell
 }
 
 func (a *app) target(cmd *cli.Command) (t target, err error) {
@@ -130,7 +134,7 @@ func (a *app) target(cmd *cli.Command) (t target, err error) {
 		t.path, err = a.embeddedFile()
 	default:
 		t.product, t.path, err = product(t.dsn)
-		t.torn = cmd.IsSet("dsn") && a.torn()
+		t.maybeCut = cmd.IsSet("dsn") && a.maybeCut()
 	}
 	if err == nil && t.schema != "" && t.product != "postgres" {
 		err = fail(exitUsage, "a schema is for Postgres only; use a table prefix")
@@ -204,17 +208,17 @@ func openSQLite(s target) (*database, error) {
 func openSQLiteURI(uri string, s target) (*database, error) {
 	handle, err := sql.Open("sqlite", uri)
 	if err != nil {
-		return nil, s.unopenable(err)
+		return nil, s.openFailure(err)
 	}
 	return &database{locks: locksqlite.DB(handle, optional(nil, s.prefix, locksqlite.TablePrefix)...), handle: handle, file: s.path, shown: s.shown(s.path)}, nil
 }
 
-func openStandIn(s target) (*database, error) {
+func openInMemory(s target) (*database, error) {
 	db, err := openSQLiteURI(":memory:", s)
 	if err != nil {
 		return nil, err
 	}
-	db.modes, db.standIn = s.modes, true
+	db.modes, db.inMemory = s.modes, true
 	db.handle.SetMaxOpenConns(1) // each connection would have a database of its own
 	return db, nil
 }
@@ -292,4 +296,60 @@ func within(ctx context.Context, fn func()) (done bool) {
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// embeddedFile returns the path of the SQLite file that serves without a DSN.
+func (a *app) embeddedFile() (string, error) {
+	dir, err := a.stateDir()
+	if err != nil {
+		return "", noPlace(err)
+	}
+	return filepath.Join(dir, "sqllock", "locks.db"), nil
+}
+
+// makeDirectory makes the directory of that file, which nobody else may read: names
+// of locks and labels are nobody else's business, and whoever may write there can
+// take locks.
+func makeDirectory(file string) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return noPlace(err)
+	}
+	return nil
+}
+
+func noPlace(err error) error {
+	return fail(exitUnavailable, "no place for the SQLite file: %w; name a database with --dsn or SQLLOCK_DSN", err)
+}
+
+// stateDir returns where programs of this user keep what must survive a restart.
+func (a *app) stateDir() (string, error) {
+	switch runtime.GOOS {
+	case "windows":
+		if dir := a.getenv("LocalAppData"); dir != "" {
+			return dir, nil
+		}
+		return a.underHome("AppData", "Local")
+	case "darwin", "ios":
+		return a.underHome("Library", "Application Support")
+	}
+	// The specification says to ignore relative paths.
+	if dir := a.getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return dir, nil
+	}
+	return a.underHome(".local", "state")
+}
+
+func (a *app) underHome(elem ...string) (string, error) {
+	home := a.getenv("HOME")
+	if home == "" { // cron and service managers may start us without
+		u, err := user.Current()
+		if err != nil {
+			return "", fmt.Errorf("no home directory: %w", err)
+		}
+		home = u.HomeDir
+	}
+	if !filepath.IsAbs(home) {
+		return "", fmt.Errorf("the home directory %q is not an absolute path", home)
+	}
+	return filepath.Join(append([]string{home}, elem...)...), nil
 }

@@ -47,7 +47,7 @@ func (a *app) check(ctx context.Context, db *database) error {
 			writeErr = err
 		}
 	}
-	if db.standIn {
+	if db.inMemory {
 		report(doctor.Finding{Grade: doctor.Warn, About: "file", Text: db.shown + " does not exist",
 			Advice: "\"sqllock run\" makes it when it is used first"})
 	} else if err := doctor.Check(ctx, checkedDatabase{db}, report); err != nil {

@@ -13,7 +13,7 @@ import (
 
 func TestDoctorTellsOfEachMode(t *testing.T) {
 	t.Parallel()
-	onEachSite(t, func(t *testing.T, s *site) {
+	onEachDB(t, func(t *testing.T, s *clientDB) {
 		for _, m := range modes {
 			part := "sqllock works with this database"
 			if s.d.Engine() == testdb.SQLite && m != unique {
@@ -26,7 +26,7 @@ func TestDoctorTellsOfEachMode(t *testing.T) {
 
 func TestDoctorLooksAtTheTablesOfOtherModes(t *testing.T) {
 	t.Parallel()
-	onEachSite(t, func(t *testing.T, s *site) {
+	onEachDB(t, func(t *testing.T, s *clientDB) {
 		tables := []string{"holder", "ticket"}
 		if s.d.Engine() != testdb.SQLite {
 			tables = append(tables, "term", "pin")
@@ -55,7 +55,7 @@ func TestDoctorLooksAtTheTablesOfOtherModes(t *testing.T) {
 
 func TestDoctorTellsWhatOtherModesLack(t *testing.T) {
 	t.Parallel()
-	onEachServer(t, func(t *testing.T, s *site) {
+	onEachServer(t, func(t *testing.T, s *clientDB) {
 		u := s.account(t, "SELECT, INSERT, UPDATE, DELETE ON sqllock_lock", "SELECT, UPDATE ON sqllock_meta", "SELECT ON sqllock_term", "SELECT ON sqllock_holder",
 			"SELECT, INSERT, UPDATE, DELETE ON sqllock_ticket")
 		out := u.finds(t, 0, "warn", "privileges", "lacks INSERT, UPDATE, DELETE on", "sqllock_holder", "shared", "GRANT")
@@ -112,7 +112,7 @@ func TestDoctorLooksAtEachFunctionOfTheGuide(t *testing.T) {
 	if len(names) == 0 {
 		t.Fatal("the guide names no function")
 	}
-	onPostgres(t, func(t *testing.T, s *site) {
+	onPostgres(t, func(t *testing.T, s *clientDB) {
 		s.exec(t, "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public FROM PUBLIC")
 		nobody, grants := s.account(t, s.all()...), s.all()
 		for _, name := range names {

@@ -12,16 +12,16 @@ import (
 	"github.com/sqllock/sqllock/internal/testdb"
 )
 
-func onPostgres(t *testing.T, test func(t *testing.T, s *site)) {
+func onPostgres(t *testing.T, test func(t *testing.T, s *clientDB)) {
 	onServers(t, test, testdb.Postgres)
 }
 
-func onMySQL(t *testing.T, test func(t *testing.T, s *site)) {
+func onMySQL(t *testing.T, test func(t *testing.T, s *clientDB)) {
 	onServers(t, test, testdb.MariaDB, testdb.MySQL)
 }
 
-// with is the site with parameters in its DSN.
-func (s *site) with(t *testing.T, params ...string) person {
+// with returns a client with more parameters in its DSN.
+func (s *clientDB) with(t *testing.T, params ...string) client {
 	t.Helper()
 	u, err := url.Parse(s.dsn)
 	if err != nil {
@@ -33,12 +33,12 @@ func (s *site) with(t *testing.T, params ...string) person {
 		q.Set(key, value)
 	}
 	u.RawQuery = strings.ReplaceAll(q.Encode(), "+", "%20")
-	return person{home: s.home, dsn: u.String()}
+	return client{home: s.home, dsn: u.String()}
 }
 
 func TestDoctorOnSessionsOfPostgres(t *testing.T) {
 	t.Parallel()
-	onPostgres(t, func(t *testing.T, s *site) {
+	onPostgres(t, func(t *testing.T, s *clientDB) {
 		s.with(t, "default_transaction_read_only=on").finds(t, exitNo, "bad", "writes", "default_transaction_read_only")
 		s.with(t, "default_transaction_isolation=serializable").finds(t, 0, "warn", "isolation", "serializable")
 		s.with(t, "synchronous_commit=off").finds(t, 0, "ok", "durability", "switched on for each grant")
@@ -51,7 +51,7 @@ func TestDoctorOnSessionsOfPostgres(t *testing.T) {
 
 func TestDoctorOnTablesOfPostgres(t *testing.T) {
 	t.Parallel()
-	onPostgres(t, func(t *testing.T, s *site) {
+	onPostgres(t, func(t *testing.T, s *clientDB) {
 		s.exec(t, "ALTER TABLE sqllock_lock SET UNLOGGED")
 		s.finds(t, exitNo, "bad", "tables", "unlogged", "SET LOGGED")
 		s.exec(t, "ALTER TABLE sqllock_lock SET LOGGED")
@@ -72,7 +72,7 @@ func TestDoctorOnTablesOfPostgres(t *testing.T) {
 }
 
 // aged starts a transaction that has written, and returns when it is over a second old.
-func (s *site) aged(t *testing.T) {
+func (s *clientDB) openTransaction(t *testing.T) {
 	t.Helper()
 	tx, err := s.db.BeginTx(context.Background(), nil)
 	if err != nil {
@@ -87,7 +87,7 @@ func (s *site) aged(t *testing.T) {
 
 func TestDoctorOnSessionsOfMySQL(t *testing.T) {
 	t.Parallel()
-	onMySQL(t, func(t *testing.T, s *site) {
+	onMySQL(t, func(t *testing.T, s *clientDB) {
 		s.with(t, "autocommit=0").finds(t, exitNo, "bad", "writes", "autocommit")
 		s.with(t, "wait_timeout=5").finds(t, 0, "warn", "time-outs", "wait_timeout is 5s")
 		var isolation, readOnly string
@@ -104,7 +104,7 @@ func TestDoctorOnSessionsOfMySQL(t *testing.T) {
 
 func TestDoctorOnTablesOfMySQL(t *testing.T) {
 	t.Parallel()
-	onMySQL(t, func(t *testing.T, s *site) {
+	onMySQL(t, func(t *testing.T, s *clientDB) {
 		s.exec(t, "ALTER TABLE sqllock_lock DROP INDEX sqllock_guard")
 		s.finds(t, exitNo, "bad", "index", "sqllock_guard", "ADD UNIQUE INDEX")
 		s.exec(t, "ALTER TABLE sqllock_lock ADD UNIQUE INDEX sqllock_guard (version, name)")
@@ -116,18 +116,18 @@ func TestDoctorOnTablesOfMySQL(t *testing.T) {
 
 func TestDoctorSeesTheTransactionsOfOthersIfItMay(t *testing.T) {
 	t.Parallel()
-	onEachServer(t, func(t *testing.T, s *site) {
+	onEachServer(t, func(t *testing.T, s *clientDB) {
 		u := s.account(t, s.all()...)
-		s.aged(t)
+		s.openTransaction(t)
 		u.finds(t, 0, "ok", "transactions", "could not be looked at")
 	})
 }
 
 // A server of its own is set up badly.
-func badServer(t *testing.T, engine string, args ...string) *site {
+func badServer(t *testing.T, engine string, args ...string) *clientDB {
 	t.Helper()
 	server := testdb.StartServer(t, engine, args...)
-	return &site{person: person{home: t.TempDir(), dsn: dsn(t, server.Database, "")}, d: server.Database, db: server.Open(t)}
+	return &clientDB{client: client{home: t.TempDir(), dsn: dsn(t, server.Database, "")}, d: server.Database, db: server.Open(t)}
 }
 
 func TestDoctorOnServersThatForget(t *testing.T) {
@@ -182,7 +182,7 @@ func TestDoctorOnAStandby(t *testing.T) {
 			continue
 		}
 		server := testdb.StartServer(t, engine)
-		s := newSite(t, server.Database)
+		s := newClientDB(t, server.Database)
 		// With this file a server starts in recovery and waits for a primary for ever.
 		var signal string
 		if err := s.db.QueryRow("SELECT current_setting('data_directory') || '/standby.signal'").Scan(&signal); err != nil {

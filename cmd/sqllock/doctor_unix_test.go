@@ -15,7 +15,7 @@ import (
 
 // finds checks that doctor has a line of the grade, about the thing, with the parts,
 // and exits with the code. It returns all that doctor said.
-func (u person) finds(t *testing.T, code int, grade, what string, parts ...string) string {
+func (u client) finds(t *testing.T, code int, grade, what string, parts ...string) string {
 	t.Helper()
 	r := u.run(t, "doctor")
 	if r.code != code || r.err != "" {
@@ -40,7 +40,7 @@ func (u person) finds(t *testing.T, code int, grade, what string, parts ...strin
 
 func TestDoctorFindsNothingWhereAllIsWell(t *testing.T) {
 	t.Parallel()
-	onEachSite(t, func(t *testing.T, s *site) {
+	onEachDB(t, func(t *testing.T, s *clientDB) {
 		out := s.finds(t, 0, "ok", "locks", "works with this database")
 		for line := range strings.Lines(out) {
 			// On a server that tests share, a transaction of another test may be old.
@@ -57,7 +57,7 @@ func TestDoctorMissesTables(t *testing.T) {
 	for _, engine := range testdb.All() {
 		t.Run(engine, func(t *testing.T) {
 			d := testdb.New(t, engine)
-			u := person{home: t.TempDir(), dsn: dsn(t, d, "")}
+			u := client{home: t.TempDir(), dsn: dsn(t, d, "")}
 			if engine == testdb.SQLite {
 				u.run(t, "doctor").want(t, exitUnavailable, "", "no such file")
 				if err := os.WriteFile(d.Path(), nil, 0o600); err != nil {
@@ -66,7 +66,7 @@ func TestDoctorMissesTables(t *testing.T) {
 			}
 			u.finds(t, exitNo, "bad", "tables", "does not exist", "sqllock migrate up")
 			u.run(t, "migrate", "up").want(t, 0, "", "")
-			s := &site{person: u, d: d, db: d.Open(t)}
+			s := &clientDB{client: u, d: d, db: d.Open(t)}
 			s.exec(t, "DROP VIEW sqllock_locks")
 			s.exec(t, "DROP TABLE sqllock_meta")
 			u.finds(t, exitNo, "bad", "tables", "sqllock_meta")
@@ -76,7 +76,7 @@ func TestDoctorMissesTables(t *testing.T) {
 
 func TestDoctorComparesVersions(t *testing.T) {
 	t.Parallel()
-	onEachSite(t, func(t *testing.T, s *site) {
+	onEachDB(t, func(t *testing.T, s *clientDB) {
 		set := func(version, compatible int64) {
 			t.Helper()
 			s.exec(t, "UPDATE sqllock_meta SET schema_version = "+s.parameter(1)+", compatible_from = "+s.parameter(2), version, compatible)
@@ -95,7 +95,7 @@ func TestDoctorComparesVersions(t *testing.T) {
 
 func TestDoctorMissesTheIndex(t *testing.T) {
 	t.Parallel()
-	onEachSite(t, func(t *testing.T, s *site) {
+	onEachDB(t, func(t *testing.T, s *clientDB) {
 		s.exec(t, "CREATE TABLE lock_copy AS SELECT * FROM sqllock_lock")
 		s.exec(t, "DROP VIEW sqllock_locks")
 		s.exec(t, "DROP TABLE sqllock_lock")
@@ -107,7 +107,7 @@ func TestDoctorMissesTheIndex(t *testing.T) {
 func TestDoctorNeedsADatabaseThatAnswers(t *testing.T) {
 	t.Parallel()
 	for _, dsn := range []string{"postgres://u:hunter2@127.0.0.1:1/d", "mysql://u:hunter2@127.0.0.1:1/d", "sqlite:/nonexistent/locks.db"} {
-		r := person{home: t.TempDir(), dsn: dsn}.run(t, "doctor")
+		r := client{home: t.TempDir(), dsn: dsn}.run(t, "doctor")
 		r.want(t, exitUnavailable, "", "sqllock: ")
 		if r.out != "" || strings.Contains(r.err, "hunter2") {
 			t.Errorf("%s: %+v", dsn, r)
@@ -121,9 +121,9 @@ func TestDoctorOnAFileThatIsWrong(t *testing.T) {
 	if err := os.WriteFile(text, []byte(strings.Repeat("no database ", 1000)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	person{home: t.TempDir(), dsn: "sqlite:" + text}.finds(t, exitNo, "bad", "file", "not a database")
+	client{home: t.TempDir(), dsn: "sqlite:" + text}.finds(t, exitNo, "bad", "file", "not a database")
 
-	u := newPerson(t)
+	u := newClient(t)
 	u.run(t, "run", "n", "--", "true").want(t, 0, "", "")
 	path := filepath.Join(u.home, ".local", "state", "sqllock", "locks.db")
 	u.finds(t, 0, "ok", "file", path)
@@ -136,7 +136,7 @@ func TestDoctorOnAFileThatIsWrong(t *testing.T) {
 
 func TestDoctorOnAFileInAnotherJournalMode(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, testdb.New(t, testdb.SQLite))
+	s := newClientDB(t, testdb.New(t, testdb.SQLite))
 	s.exec(t, "PRAGMA journal_mode = delete")
 	if err := s.db.Close(); err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func TestDoctorOnAFileInAnotherJournalMode(t *testing.T) {
 
 func TestDoctorOnAFileThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, testdb.New(t, testdb.SQLite))
+	s := newClientDB(t, testdb.New(t, testdb.SQLite))
 	// Root may write to every file, so it is the connection that must not.
 	db, err := openSQLiteURI("file:"+s.d.Path()+"?mode=ro", target{path: s.d.Path()})
 	if err != nil {
@@ -166,7 +166,7 @@ func TestDoctorOnAFileThatCannotBeWritten(t *testing.T) {
 
 func TestDoctorTellsOfFunctionsThatNameTablesOfAnotherSchema(t *testing.T) {
 	t.Parallel()
-	onPostgres(t, func(t *testing.T, s *site) {
+	onPostgres(t, func(t *testing.T, s *clientDB) {
 		s.exec(t, "ALTER SCHEMA public RENAME TO moved")
 		defer s.exec(t, "ALTER SCHEMA moved RENAME TO public")
 		bind := `SELECT "moved"."sqllock_bind"('moved', 'sqllock_')`
@@ -179,7 +179,7 @@ func TestDoctorTellsOfFunctionsThatNameTablesOfAnotherSchema(t *testing.T) {
 
 func TestDoctorTellsOfAForeignTableEarlierInTheSearchPath(t *testing.T) {
 	t.Parallel()
-	onPostgres(t, func(t *testing.T, s *site) {
+	onPostgres(t, func(t *testing.T, s *clientDB) {
 		s.exec(t, "CREATE SCHEMA foreigners")
 		s.exec(t, "CREATE TABLE foreigners.sqllock_lock (id integer)")
 		out := s.with(t, "search_path=foreigners,public").finds(t, 0, "warn", "tables", "in schema foreigners", "in schema public")

@@ -97,7 +97,7 @@ func checkURL(rest string, manyHosts bool) error {
 
 // culprit is the error for a DSN that its driver cannot read although its form is
 // right: it names the parameters without which the driver could.
-func culprit(query string, readable func(query string) bool) error {
+func badParameters(query string, readable func(query string) bool) error {
 	var names []string
 	for _, pair := range strings.Split(query, "&") {
 		if name, _, _ := strings.Cut(pair, "="); !readable(pair) && !slices.Contains(names, name) {
@@ -124,7 +124,7 @@ func postgresConfig(dsn string) (*pgx.ConnConfig, error) {
 	cfg, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		_, query, _ := strings.Cut(dsn, "?")
-		return nil, culprit(query, func(query string) bool {
+		return nil, badParameters(query, func(query string) bool {
 			_, err := pgx.ParseConfig("postgres://127.0.0.1/?" + query)
 			return err == nil
 		})
@@ -153,7 +153,7 @@ func mysqlConfig(dsn string) (*mysql.Config, error) {
 	}
 	cfg, err := read(params)
 	if err != nil {
-		return nil, culprit(params, func(params string) bool { _, err := read(params); return err == nil })
+		return nil, badParameters(params, func(params string) bool { _, err := read(params); return err == nil })
 	}
 	cfg.Logger = &mysql.NopLogger{} // what it would log is in the errors too
 	cfg.User = u.User.Username()
@@ -226,4 +226,33 @@ func sqliteURI(path string, mustExist bool) (string, error) {
 		uri.RawQuery += "&mode=rw"
 	}
 	return uri.String(), nil
+}
+
+// No message shows any part of the user or the password of a DSN. To search texts for the
+// password would not do: a message without it shows which word it was. So the source of each
+// text counts. An error of reading a DSN names the rule that the DSN breaks (see product), an
+// error of connecting has a text of ours (see connector), and an argument that can be a DSN is
+// not repeated (see app.quoted). Servers name the account in their messages; redact removes it.
+
+// mask stands for what is not shown.
+const mask = "xxxxx"
+
+var (
+	userinfo  = regexp.MustCompile(`://\S*?@\S*@|://\S*?@`)
+	parameter = regexp.MustCompile(`(?i)((?:pass(?:word|wd)?|user)=)('[^']*'|[^\s&]+)`)
+	mysqlUser = regexp.MustCompile(`(?i)\buser '.*'@'[^']*'`)
+	pgRole    = regexp.MustCompile(`(?i)\b(?:role|user) "(?:[^"]|"")*"`)
+)
+
+// redact takes accounts and passwords out of a text, by what stands around them.
+func redact(text string) string {
+	text = userinfo.ReplaceAllStringFunc(text, func(user string) string {
+		if user == "://user@" { // see dsnForms
+			return user
+		}
+		return "://" + mask + "@"
+	})
+	text = parameter.ReplaceAllString(text, "${1}"+mask)
+	text = mysqlUser.ReplaceAllString(text, "this account")
+	return pgRole.ReplaceAllString(text, "this account")
 }

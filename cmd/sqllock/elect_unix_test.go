@@ -16,7 +16,7 @@ import (
 const term = `trap 'echo told; exit 3' TERM; echo $SQLLOCK_TOKEN >>%LOG; while :; do sleep 0.05; done`
 
 // elects starts a call of elect whose CMD is term. The lines come into the log.
-func (u person) elects(t *testing.T, log string, args ...string) *call {
+func (u client) startElect(t *testing.T, log string, args ...string) *call {
 	t.Helper()
 	script := strings.ReplaceAll(term, "%LOG", log)
 	return u.start(t, append(append([]string{"elect"}, args...), "--", "sh", "-c", script)...)
@@ -41,13 +41,13 @@ func tokens(t *testing.T, log string, n int) (all []int64) {
 
 func TestOneLeadsAtATimeAndLeaderTellsWho(t *testing.T) {
 	t.Parallel()
-	onEachMode(t, func(t *testing.T, s *site, m mode) {
+	onEachMode(t, func(t *testing.T, s *clientDB, m mode) {
 		log, of := filepath.Join(s.home, "log"), "--mode="+string(m)
 		s.run(t, "leader", of, "n").want(t, exitNo, "", "nobody leads n")
 		if r := s.run(t, "leader", of, "-q", "n"); r != (result{code: exitNo}) {
 			t.Errorf("leader -q: %+v", r)
 		}
-		first := s.elects(t, log, of, "--identity", "first", "--label", "the first", "--value", "10.0.0.7\n", "n")
+		first := s.startElect(t, log, of, "--identity", "first", "--label", "the first", "--value", "10.0.0.7\n", "n")
 		token := tokens(t, log, 1)[0]
 		s.run(t, "leader", of, "n").want(t, 0, "first", "")
 		s.run(t, "leader", of, "n").want(t, 0, "\"10.0.0.7\\n\"", "")
@@ -55,7 +55,7 @@ func TestOneLeadsAtATimeAndLeaderTellsWho(t *testing.T) {
 		r.want(t, 0, `"identity":"first","label":"the first","token":`+strconv.FormatInt(token, 10)+`,"since":"2`, "")
 		r.want(t, 0, `"value":"10.0.0.7\n"}`, "")
 		s.run(t, "inspect", of, "n").want(t, 0, "first", "")
-		second := s.elects(t, log, of, "--identity", "second", "n")
+		second := s.startElect(t, log, of, "--identity", "second", "n")
 		s.run(t, "run", of, "--try", "n", "--", "echo", "ran").want(t, exitHeld, "", "held") // to lead is to hold
 		time.Sleep(300 * time.Millisecond)
 		tokens(t, log, 1)
@@ -69,7 +69,7 @@ func TestOneLeadsAtATimeAndLeaderTellsWho(t *testing.T) {
 
 func TestElectEndsWithTheCodeOfItsCommand(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	u.run(t, "elect", "n", "--", "sh", "-c", "exit 7").want(t, 7, "", "")
 	u.run(t, "elect", "n", "--", "sh", "-c", "kill -KILL $$").want(t, exitSignal+9, "", "")
 	u.run(t, "elect", "n", "--", "/nonexistent").want(t, exitNotFound, "", "elect: ")
@@ -79,9 +79,9 @@ func TestElectEndsWithTheCodeOfItsCommand(t *testing.T) {
 
 func TestElectCampaignsAgainAfterALoss(t *testing.T) {
 	t.Parallel()
-	onEachMode(t, func(t *testing.T, s *site, m mode) {
+	onEachMode(t, func(t *testing.T, s *clientDB, m mode) {
 		log := filepath.Join(s.home, "log")
-		p := s.elects(t, log, "--mode", string(m), "--ttl", "3s", "n")
+		p := s.startElect(t, log, "--mode", string(m), "--ttl", "3s", "n")
 		for terms := range 3 {
 			tokens(t, log, terms+1)
 			s.run(t, "unlock", "--mode", string(m), "--force", "n").want(t, 0, "", "")
@@ -97,9 +97,9 @@ func TestElectCampaignsAgainAfterALoss(t *testing.T) {
 
 func TestAPausedElectEndsItsCommandAndCampaignsAgain(t *testing.T) {
 	t.Parallel()
-	onAll(t, func(t *testing.T, u person) {
+	onAll(t, func(t *testing.T, u client) {
 		log := filepath.Join(u.home, "log")
-		p := u.elects(t, log, "--ttl", "1s", "n")
+		p := u.startElect(t, log, "--ttl", "1s", "n")
 		tokens(t, log, 1)
 		p.signal(syscall.SIGSTOP)
 		u.run(t, "run", "n", "--", "echo", "ran").want(t, 0, "ran", "")
@@ -111,14 +111,14 @@ func TestAPausedElectEndsItsCommandAndCampaignsAgain(t *testing.T) {
 
 func TestElectThatIsStartedAnewResumesItsTerm(t *testing.T) {
 	t.Parallel()
-	onEachSite(t, func(t *testing.T, s *site) {
+	onEachDB(t, func(t *testing.T, s *clientDB) {
 		log := filepath.Join(s.home, "log")
-		p := s.elects(t, log, "--ttl", "1h", "--identity", "me", "--lock-delay", "1h", "n")
+		p := s.startElect(t, log, "--ttl", "1h", "--identity", "me", "--lock-delay", "1h", "n")
 		tokens(t, log, 1)
 		p.signal(syscall.SIGKILL)
 		p.wait()
 		other := s.start(t, "elect", "n", "--", "echo", "ran")
-		next := s.elects(t, log, "--identity", "me", "n")
+		next := s.startElect(t, log, "--identity", "me", "n")
 		tokens(t, log, 2) // not an hour later, and before those who wait
 		next.end(t).want(t, 3, "told", "")
 		other.wait().want(t, 0, "ran", "")
@@ -127,7 +127,7 @@ func TestElectThatIsStartedAnewResumesItsTerm(t *testing.T) {
 
 func TestASignalWhileTheCommandIsEndedAfterALossEndsElect(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	log := filepath.Join(u.home, "log")
 	p := u.start(t, "elect", "--ttl", "1s", "n", "--", "sh", "-c", "echo 1 >>"+log+"; trap 'echo told >>"+log+"' TERM; while :; do sleep 0.05; done")
 	eventually(t, "the command is up", func() bool { return file(log) != "" })
@@ -140,7 +140,7 @@ func TestASignalWhileTheCommandIsEndedAfterALossEndsElect(t *testing.T) {
 
 func TestASignalEndsAnElectThatWaits(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	holding := u.shell(t, "@UP; sleep 60", "n")
 	p := u.start(t, "elect", "n", "--", "echo", "ran")
 	p.waitListening()

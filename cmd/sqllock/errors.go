@@ -151,7 +151,7 @@ func fileReason(err error) string {
 }
 
 // unopenable is the error for an SQLite file that the operating system refuses.
-func (t target) unopenable(err error) error {
+func (t target) openFailure(err error) error {
 	if p := (*fs.PathError)(nil); errors.As(err, &p) {
 		err = p.Err // without the path
 	}
@@ -162,9 +162,9 @@ func (t target) unopenable(err error) error {
 // be part of a user name or a password: then the DSN does not mean what it seems to say.
 func (t target) shown(where string) string {
 	switch {
-	case t.product != "sqlite" && t.torn:
+	case t.product != "sqlite" && t.maybeCut:
 		return "the server that the DSN names"
-	case t.product == "sqlite" && (t.torn || strings.ContainsAny(strings.TrimPrefix(where, filepath.VolumeName(where)), "@:")):
+	case t.product == "sqlite" && (t.maybeCut || strings.ContainsAny(strings.TrimPrefix(where, filepath.VolumeName(where)), "@:")):
 		return "the file that the DSN names"
 	}
 	return where

@@ -89,7 +89,7 @@ var shapes = []string{
 
 // asked are the commands that look at a database and start none, and ways to get the
 // command line wrong. DSN stands for one.
-var asked = [][]string{
+var commandLines = [][]string{
 	{"--dsn", "DSN", "ls"}, {"ls", "--json", "--dsn=DSN"}, {"--dsn", "DSN", "leader", "--json", "n"}, {"--dsn", "DSN", "inspect", "--json", "n"},
 	{"--dsn", "DSN", "wait", "--wait", "1s", "n"}, {"--dsn", "DSN", "unlock", "--force", "n"}, {"--dsn", "DSN", "reap", "--json"}, {"--dsn", "DSN", "doctor"},
 	{"--dsn", "DSN", "migrate", "up"}, {"--dsn", "DSN", "migrate", "status"}, {"--dsn", "DSN", "migrate", "down"},
@@ -134,7 +134,7 @@ func FuzzNoPartOfAUserIsEverShown(f *testing.F) {
 			if (len(password)+i)%2 == 0 { // somebody has forgotten the quotes around it
 				parts = strings.Fields(dsn)
 			}
-			args := asked[(len(password)+len(user)+i)%len(asked)]
+			args := commandLines[(len(password)+len(user)+i)%len(commandLines)]
 			at := slices.IndexFunc(args, func(arg string) bool { return strings.Contains(arg, "DSN") })
 			first := strings.Replace(args[at], "DSN", parts[0], 1)
 			args = slices.Concat(args[:at], []string{first}, parts[1:], args[at+1:])

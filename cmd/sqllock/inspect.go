@@ -19,11 +19,11 @@ func (a *app) inspectCommand() *cli.Command {
 			&cli.BoolFlag{Name: "json", Usage: "write a JSON object"},
 			modeFlag("look at the lock of `MODE`: unique, forupdate or advisory", unique),
 		},
-		Action: a.operation(inspect),
+		Action: a.newAction(inspect),
 	}
 }
 
-func inspect(ctx context.Context, o *operator) error {
+func inspect(ctx context.Context, o *action) error {
 	name, err := o.name()
 	if err != nil {
 		return err
@@ -35,7 +35,7 @@ func inspect(ctx context.Context, o *operator) error {
 	if err != nil {
 		return err
 	}
-	o.mentionStandIn()
+	o.sayIfMissing()
 	found := &lockInfo{o.mode(), info}
 	text := found.fields()
 	if o.cmd.Bool("json") {

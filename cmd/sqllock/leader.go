@@ -24,11 +24,11 @@ func (a *app) leaderCommand() *cli.Command {
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "say nothing if nobody leads"},
 			modeFlag("look at the lock of `MODE`: unique, forupdate or advisory", unique),
 		},
-		Action: a.operation(leader),
+		Action: a.newAction(leader),
 	}
 }
 
-func leader(ctx context.Context, o *operator) error {
+func leader(ctx context.Context, o *action) error {
 	name, err := o.name()
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 // Linux has two guards: each does without the other.
 func TestTheCommandItselfDiesWithoutTheWatchdogToo(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	mark := "1000" + strconv.Itoa(os.Getpid())
 	p := u.shell(t, "@UP; exec sleep "+mark, "n")
 	find := func(match func(listed) bool) (pids []int) {

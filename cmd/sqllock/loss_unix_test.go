@@ -17,7 +17,7 @@ import (
 
 func TestAPausedRunEndsItsCommand(t *testing.T) {
 	t.Parallel()
-	onAll(t, func(t *testing.T, u person) {
+	onAll(t, func(t *testing.T, u client) {
 		p := u.shell(t, "trap 'echo told; exit 3' TERM; @UP; while :; do sleep 0.05; done", "--ttl", "1s", "n")
 		p.signal(syscall.SIGSTOP)
 		time.Sleep(1200 * time.Millisecond)
@@ -36,7 +36,7 @@ sh -c "$B" child & (sh -c "$B" grandchild; :) & @UP; sh -c "$B" other; :`
 // nobody of the old command.
 func TestTheCommandDiesWithRun(t *testing.T) {
 	t.Parallel()
-	onAll(t, func(t *testing.T, u person) {
+	onAll(t, func(t *testing.T, u client) {
 		const ttl = time.Second
 		log, token := filepath.Join(u.home, "log"), filepath.Join(u.home, "token")
 		p := u.shell(t, "echo $SQLLOCK_TOKEN >"+token+"; "+fmt.Sprintf(family, log), "--ttl", ttl.String(), "n")
@@ -67,7 +67,7 @@ func TestTheCommandDiesWithRun(t *testing.T) {
 // However early run is killed, nobody of its command survives.
 func TestNoMomentIsTooEarlyToKillRun(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	u.run(t, "migrate", "up").want(t, 0, "", "")
 	for i := range 40 {
 		mark := fmt.Sprintf("%d%04d", os.Getpid(), i)
@@ -83,7 +83,7 @@ func TestNoMomentIsTooEarlyToKillRun(t *testing.T) {
 
 func TestALostCommandThatEndsByItselfIsLost(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	p := u.shell(t, "@UP; sleep 1; echo done", "--ttl", "1s", "n")
 	p.signal(syscall.SIGSTOP)
 	time.Sleep(1500 * time.Millisecond)
@@ -93,7 +93,7 @@ func TestALostCommandThatEndsByItselfIsLost(t *testing.T) {
 
 func TestACommandThatDoesNotEndIsKilledAfterTheGrace(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	p := u.shell(t, "trap '' TERM; sleep 1000 & @UP; sleep 1000; sleep 1000", "--ttl", "1s", "--grace", "500ms", "n")
 	p.signal(syscall.SIGSTOP)
 	time.Sleep(1100 * time.Millisecond)
@@ -107,7 +107,7 @@ func TestACommandThatDoesNotEndIsKilledAfterTheGrace(t *testing.T) {
 
 func TestThatNobodyReadsOurMessagesHarmsNobody(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	path := filepath.Join(u.home, "told")
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -133,7 +133,7 @@ func TestThatNobodyReadsOurMessagesHarmsNobody(t *testing.T) {
 
 func TestTheGraceIsForAllOfTheCommand(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	p := u.shell(t, `sh -c 'trap "sleep 0.7; echo cleaned; exit 0" TERM; @UP; while :; do sleep 0.05; done'; echo not reached`,
 		"--ttl", "1s", "n")
 	p.signal(syscall.SIGSTOP)
@@ -144,7 +144,7 @@ func TestTheGraceIsForAllOfTheCommand(t *testing.T) {
 
 func TestAStoppedCommandIsEndedToo(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	p := u.shell(t, "@UP; kill -STOP $$; echo went on", "--ttl", "1s", "n")
 	time.Sleep(100 * time.Millisecond)
 	p.signal(syscall.SIGSTOP)

@@ -33,13 +33,13 @@ func (a *app) listCommand() *cli.Command {
 			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "list them again and again, until interrupted"},
 			&cli.DurationFlag{Name: "interval", Value: 2 * time.Second, Usage: "wait for `DURATION` between two lists of --watch; at least 100ms"},
 		},
-		Action: a.operation(func(ctx context.Context, o *operator) error {
-			l := &lister{operator: o, prefix: o.cmd.Args().First(), json: o.cmd.Bool("json"), every: o.cmd.Duration("interval")}
+		Action: a.newAction(func(ctx context.Context, o *action) error {
+			l := &lister{action: o, prefix: o.cmd.Args().First(), json: o.cmd.Bool("json"), every: o.cmd.Duration("interval")}
 			switch {
 			case o.cmd.Args().Len() > 1:
-				return o.misuse("unexpected: %s", o.quoted(o.cmd.Args().Get(1)))
+				return o.usageError("unexpected: %s", o.quoted(o.cmd.Args().Get(1)))
 			case l.every < 100*time.Millisecond:
-				return o.misuse("--interval %v: must be at least 100ms", l.every)
+				return o.usageError("--interval %v: must be at least 100ms", l.every)
 			}
 			if o.cmd.Bool("watch") {
 				return l.watch(ctx)
@@ -47,7 +47,7 @@ func (a *app) listCommand() *cli.Command {
 			if err := o.open(ctx); err != nil {
 				return err
 			}
-			o.mentionStandIn()
+			o.sayIfMissing()
 			return l.list(ctx, o.stdout)
 		}),
 	}
@@ -55,7 +55,7 @@ func (a *app) listCommand() *cli.Command {
 
 // lister lists names.
 type lister struct {
-	*operator
+	*action
 	prefix string
 	json   bool
 	every  time.Duration
@@ -67,11 +67,11 @@ func (l *lister) names(ctx context.Context) iter.Seq2[lockInfo, error] {
 	for _, locks := range l.all {
 		seqs = append(seqs, l.namesOf(ctx, locks))
 	}
-	return merged(seqs)
+	return mergeByName(seqs)
 }
 
 // namesOf reads what is to be listed of one mode.
-func (l *lister) namesOf(ctx context.Context, locks opened) iter.Seq2[lockInfo, error] {
+func (l *lister) namesOf(ctx context.Context, locks modeLocker) iter.Seq2[lockInfo, error] {
 	var opts []sqllock.ListOption
 	if l.cmd.Bool("all") {
 		opts = append(opts, sqllock.IncludeFree())
@@ -81,7 +81,7 @@ func (l *lister) namesOf(ctx context.Context, locks opened) iter.Seq2[lockInfo, 
 			matches := strings.HasPrefix(info.Name, l.prefix)
 			switch {
 			case err != nil && len(l.all) > 1 && locks.mode.sessions() && doctor.IsDenied(err):
-				l.leaveOut(locks.mode, err)
+				l.skipMode(locks.mode, err)
 				return
 			case err == nil && !matches && info.Name < l.prefix:
 				continue
@@ -133,7 +133,7 @@ func (l *lister) watch(ctx context.Context) error {
 		case err != nil:
 			l.say("%v", l.db.failure(err))
 		}
-		if l.db != nil && l.db.standIn {
+		if l.db != nil && l.db.inMemory {
 			l.close() // by the next time the file may be there
 		}
 		if sleep(ctx, l.every) != nil {
@@ -196,18 +196,18 @@ func (l *lister) draw(ctx context.Context, rows, columns int, text *bytes.Buffer
 
 // merged reads sequences, each in the order of the names, as one. Where they have the
 // same name, that of the first comes first. An error comes as soon as it is read.
-func merged(seqs []iter.Seq2[lockInfo, error]) iter.Seq2[lockInfo, error] {
+func mergeByName(seqs []iter.Seq2[lockInfo, error]) iter.Seq2[lockInfo, error] {
 	return func(yield func(lockInfo, error) bool) {
-		heads := make([]*head, 0, len(seqs))
+		cursors := make([]*cursor, 0, len(seqs))
 		for _, seq := range seqs {
-			h := &head{}
+			h := &cursor{}
 			h.next, h.stop = iter.Pull2(seq)
 			defer h.stop()
-			heads = append(heads, h)
+			cursors = append(cursors, h)
 			h.advance()
 		}
 		for {
-			h := first(heads)
+			h := first(cursors)
 			if h == nil || !yield(h.item, h.err) {
 				return
 			}
@@ -217,7 +217,7 @@ func merged(seqs []iter.Seq2[lockInfo, error]) iter.Seq2[lockInfo, error] {
 }
 
 // head is what comes next in a sequence.
-type head struct {
+type cursor struct {
 	next func() (lockInfo, error, bool)
 	stop func()
 	item lockInfo
@@ -225,11 +225,11 @@ type head struct {
 	ok   bool
 }
 
-func (h *head) advance() { h.item, h.err, h.ok = h.next() }
+func (h *cursor) advance() { h.item, h.err, h.ok = h.next() }
 
 // first returns which of them is next, or nil at the end.
-func first(heads []*head) (best *head) {
-	for _, h := range heads {
+func first(cursors []*cursor) (best *cursor) {
+	for _, h := range cursors {
 		switch {
 		case !h.ok:
 		case h.err != nil:

@@ -16,7 +16,7 @@ import (
 )
 
 func TestHostileNamesAreListedHarmlessly(t *testing.T) {
-	onEachSite(t, func(t *testing.T, s *site) {
+	onEachDB(t, func(t *testing.T, s *clientDB) {
 		var names []string
 		for _, name := range append(slices.Clone(outputtest.Hostile), outputtest.Harmless...) {
 			if utf8.ValidString(name) {
@@ -69,7 +69,7 @@ func TestHostileNamesAreListedHarmlessly(t *testing.T) {
 
 func TestARealHolderMayHaveAHostileName(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	const name = "\x1b[31m\u202e\"x\"\n\u3164"
 	holding := u.shell(t, "@UP; sleep 60", "--label", name, "--value", name, name)
 	for _, args := range [][]string{{"ls"}, {"inspect", name}, {"run", "--try", name, "true"}} {
@@ -83,7 +83,7 @@ func TestARealHolderMayHaveAHostileName(t *testing.T) {
 }
 
 // fill makes rows that are held. It returns how many.
-func (s *site) fill(t testing.TB) int {
+func (s *clientDB) fill(t testing.TB) int {
 	t.Helper()
 	const columns = `INSERT INTO sqllock_lock (name, acq, owner, label, version, holds, acquired_at, expires_at) `
 	switch s.d.Engine() {
@@ -109,7 +109,7 @@ func digits10(alias string) string {
 func TestAHundredThousandNamesAreListedQuickly(t *testing.T) {
 	for _, engine := range testdb.All() {
 		t.Run(engine, func(t *testing.T) {
-			s := newSite(t, testdb.New(t, engine))
+			s := newClientDB(t, testdb.New(t, engine))
 			rows := s.fill(t)
 			for _, args := range [][]string{{"ls"}, {"ls", "--json"}, {"ls", "--all"}} {
 				p := s.start(t, args...)
@@ -137,7 +137,7 @@ func TestAHundredThousandNamesAreListedQuickly(t *testing.T) {
 func BenchmarkList(b *testing.B) {
 	for _, engine := range testdb.All() {
 		b.Run(engine, func(b *testing.B) {
-			s := newSite(b, testdb.New(b, engine))
+			s := newClientDB(b, testdb.New(b, engine))
 			s.fill(b)
 			for b.Loop() {
 				p := s.command(b, "ls")
@@ -151,7 +151,7 @@ func BenchmarkList(b *testing.B) {
 
 func TestListWatchesUntilItIsInterrupted(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, testdb.New(t, testdb.SQLite))
+	s := newClientDB(t, testdb.New(t, testdb.SQLite))
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		p := s.start(t, "ls", "--watch", "--json", "--interval", "100ms")
 		s.put(t, "later "+sig.String(), "l", time.Now().Add(time.Hour))
@@ -172,7 +172,7 @@ func TestListWatchesUntilItIsInterrupted(t *testing.T) {
 
 func TestWatchSeesTheDefaultFileAppear(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	p := u.start(t, "ls", "--watch", "--json", "--all", "--interval", "100ms")
 	time.Sleep(500 * time.Millisecond)
 	u.run(t, "run", "n", "--", "sleep", "1").want(t, 0, "", "")
@@ -186,7 +186,7 @@ func TestWatchOutlivesTheServer(t *testing.T) {
 	for _, engine := range testdb.Startable() {
 		t.Run(engine, func(t *testing.T) {
 			server := testdb.StartServer(t, engine)
-			s := newSite(t, server.Database)
+			s := newClientDB(t, server.Database)
 			s.put(t, "before", "l", time.Now().Add(time.Hour))
 			p := s.start(t, "ls", "--watch", "--interval", "100ms")
 			time.Sleep(500 * time.Millisecond)
@@ -208,4 +208,57 @@ func TestWatchOutlivesTheServer(t *testing.T) {
 			server.Resume()
 		})
 	}
+}
+
+func TestListShowsWhoHoldsWhat(t *testing.T) {
+	t.Parallel()
+	onEachDB(t, func(t *testing.T, s *clientDB) {
+		holding := s.shell(t, "@UP; sleep 60", "b/held", "--label", "the holder", "--value", "hello\nthere")
+		s.run(t, "run", "--min-hold", "1h", "c/kept", "--", "true").want(t, 0, "", "")
+		s.run(t, "run", "d/free", "--", "true").want(t, 0, "", "")
+		s.put(t, "a/expired", "who crashed", time.Now().Add(-time.Hour))
+
+		r := s.run(t, "ls")
+		r.want(t, 0, "", "")
+		lines := strings.Split(strings.TrimSpace(r.out), "\n")
+		if r.err != "" || len(lines) != 4 {
+			t.Fatalf("want a heading and three names:\n%s%s", r.out, r.err)
+		}
+		for i, want := range [][]string{
+			{"NAME", "MODE", "STATE", "TOKEN", "SINCE", "UNTIL", "HOLDER"},
+			{"a/expired", "unique", "expired", "7", "-", "1h0m ago", `"who crashed"`},
+			{"b/held", "unique", "held", "s ago", "in ", `"the holder"`},
+			{"c/kept", "unique", "kept", "-", "in 59m", "-"},
+		} {
+			for _, part := range want {
+				if _, rest, ok := strings.Cut(lines[i], part); !ok {
+					t.Errorf("line %d lacks %q: %s", i, part, lines[i])
+				} else {
+					lines[i] = rest
+				}
+			}
+		}
+		if r := s.run(t, "ls", "--all"); !strings.Contains(r.out, "d/free") || !strings.Contains(r.out, "released") {
+			t.Errorf("all:\n%s", r.out)
+		}
+		if r := s.run(t, "ls", "-a", "d/"); strings.Count(r.out, "\n") != 2 || !strings.Contains(r.out, "d/free") {
+			t.Errorf("those that begin with d/:\n%s", r.out)
+		}
+
+		all := entries(t, s.run(t, "ls", "--json", "--all").out)
+		if len(all) != 4 {
+			t.Fatalf("as JSON: %+v", all)
+		}
+		if x := all[1]; x.Name != "b/held" || x.State != "held" || x.Label != "the holder" || len(x.Owner) != 32 || x.Holds != 1 || x.Token < 1e15 ||
+			x.Until.Sub(x.Since) < 30*time.Second || !x.Now.Before(x.Until) || x.Value != "" || !x.KeptUntil.IsZero() {
+			t.Errorf("b/held as JSON: %+v", x)
+		}
+		if x := all[2]; x.State != "released" || x.KeptUntil.Sub(x.Since) != time.Hour || x.Owner+x.Label != "" {
+			t.Errorf("c/kept as JSON: %+v", x)
+		}
+		if x := all[0]; x.State != "expired" || x.Token != 7 || x.Label != "who crashed" {
+			t.Errorf("a/expired as JSON: %+v", x)
+		}
+		holding.end(t)
+	})
 }

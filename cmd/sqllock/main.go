@@ -7,8 +7,14 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"os"
+	"strings"
 
+	"github.com/urfave/cli/v3"
+
+	"github.com/sqllock/sqllock/internal/output"
 	"github.com/sqllock/sqllock/internal/supervise"
 )
 
@@ -19,3 +25,129 @@ func main() {
 	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, environ: os.Environ()}
 	os.Exit(a.main(os.Args))
 }
+
+// app is one call of the program.
+type app struct {
+	stdin, stdout, stderr *os.File
+	environ               []string
+
+	arguments []string // of ours, as they were given
+	command   []string // CMD and its arguments, which are not ours to parse
+}
+
+// main runs the program and returns its exit code.
+func (a *app) main(args []string) int {
+	if values := completeMode(args); values != "" {
+		_, _ = a.stdout.WriteString(values)
+		return 0
+	}
+	root := a.root()
+	args, a.command = splitCommand(root, args)
+	a.arguments = args
+	err := root.Run(context.Background(), args)
+	if err == nil {
+		return 0
+	}
+	f := a.usageOf(root, err)
+	if f.err != nil {
+		a.say("%v", f.err)
+	}
+	if f.interrupted {
+		supervise.InterruptGroup()
+	}
+	return f.code
+}
+
+// say writes a message of one line to stderr. Nothing else does, so that no password
+// gets there, nor what a stranger has put into a name.
+func (a *app) say(format string, args ...any) {
+	text := strings.TrimPrefix(fmt.Sprintf(format, args...), "sqllock: ")
+	_, _ = fmt.Fprintf(a.stderr, "sqllock: %s\n", output.Line(redact(text)))
+}
+
+// getenv returns the last value, which is the one that counts.
+func (a *app) getenv(key string) string {
+	value := ""
+	for _, kv := range a.environ {
+		if k, v, ok := strings.Cut(kv, "="); ok && k == key {
+			value = v
+		}
+	}
+	return value
+}
+
+func (a *app) root() *cli.Command {
+	root := &cli.Command{
+		Name:        "sqllock",
+		Usage:       "run commands under a lock in an SQL database, and look after the locks",
+		UsageText:   "sqllock [options] COMMAND [options] [arguments]",
+		Version:     readBuildInfo().line(),
+		Description: rootDescription,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "dsn", Usage: "keep the locks in the database `DSN` (default: $SQLLOCK_DSN, else an SQLite file of this user)"},
+			&cli.StringFlag{Name: "table-prefix", Usage: "begin the names of all tables with `PREFIX` (default: $SQLLOCK_TABLE_PREFIX, else sqllock_)"},
+			&cli.StringFlag{Name: "schema", Usage: "look for the tables in the Postgres `SCHEMA` (default: $SQLLOCK_SCHEMA, else as search_path finds them)"},
+		},
+		Commands: []*cli.Command{
+			a.runCommand(), a.electCommand(), a.leaderCommand(), a.listCommand(), a.inspectCommand(), a.waitCommand(), a.unlockCommand(),
+			a.reapCommand(), a.doctorCommand(), a.migrateCommand(), a.versionCommand(),
+		},
+		Reader:                          a.stdin,
+		Writer:                          a.stdout,
+		ErrWriter:                       a.stderr,
+		Action:                          a.noCommand,
+		ExitErrHandler:                  func(context.Context, *cli.Command, error) {}, // main does it
+		EnableShellCompletion:           true,
+		ConfigureShellCompletionCommand: a.showCompletion,
+	}
+	a.setUsageErrors(root, "")
+	return root
+}
+
+func (a *app) showCompletion(cmd *cli.Command) {
+	cmd.Hidden = false
+	cmd.Usage = "print a script that completes the commands and flags of sqllock in a shell"
+	cmd.ArgsUsage = "bash|zsh|fish|pwsh"
+	cmd.Action = a.noCommand
+	a.setUsageErrors(cmd, "sqllock ")
+}
+
+const rootDescription = `A lock is a row in a table of the database, kept alive while it is held: if
+its holder dies, somebody else gets it when its time is over. Everybody who
+uses the same database, and the same names, shares the locks.
+
+That is the mode unique. In two others, which --mode of most commands chooses, a
+session of the database keeps the lock, and the server frees it when the session
+ends: forupdate (an open transaction that has locked a row) and advisory (a lock
+in the memory of the server). SQLite has the mode unique only. The same name in
+two modes is two locks.
+
+The database is named by --dsn or, better for one with a password, by
+SQLLOCK_DSN:
+
+   postgres://user:password@host:5432/database?sslmode=require
+   mysql://user:password@host:3306/database?tls=true
+   mysql://user:password@/database?socket=/run/mysqld/mysqld.sock
+   sqlite:/var/lib/app/locks.db
+
+Without a DSN it is an SQLite file, sqllock/locks.db in the user's state
+directory ($XDG_STATE_HOME or ~/.local/state; ~/Library/Application Support on
+macOS, %LocalAppData% on Windows): locks between the processes of one user on
+one host. SQLite files get their tables by themselves; in other databases make
+them once with "sqllock migrate up".
+
+Examples:
+
+   sqllock run nightly -- ./backup.sh
+   sqllock run --try nightly -- ./backup.sh
+   sqllock run --mode advisory nightly -- ./backup.sh
+   sqllock elect scheduler -- ./scheduler
+   sqllock ls
+   sqllock doctor
+   SQLLOCK_DSN=postgres://app@db/app sqllock migrate up
+   source <(sqllock completion bash)
+
+Exit codes of sqllock itself: 64 wrong usage, 69 the database is unreachable or
+not usable, 71 the operating system refused something, 73 stdout or a file cannot
+be written. 1 is an answer: the name is held, or not, or something is bad. Each
+command's --help has its own.`

@@ -71,20 +71,20 @@ func removeLater(dir string) error {
 	return cmd.Start()
 }
 
-// patience is how long anything may take that is not meant to.
-const patience = time.Minute
+// testTimeout bounds everything that is not meant to take long.
+const testTimeout = time.Minute
 
-// person is somebody with a home directory, and perhaps a database.
-type person struct {
+// client calls the program with a home directory, and perhaps a database.
+type client struct {
 	home string
 	dsn  string // "" for the file that is the default
 }
 
-func newPerson(t testing.TB) person { return person{home: t.TempDir()} }
+func newClient(t testing.TB) client { return client{home: t.TempDir()} }
 
 // command prepares a call of the program with hardly an environment.
-func (u person) command(t testing.TB, args ...string) *call {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+func (u client) command(t testing.TB, args ...string) *call {
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	t.Cleanup(cancel)
 	p := &call{t: t, Cmd: exec.CommandContext(ctx, binary, args...)}
 	p.Env = []string{"HOME=" + u.home, "PATH=" + os.Getenv("PATH")}
@@ -97,7 +97,7 @@ func (u person) command(t testing.TB, args ...string) *call {
 }
 
 // run calls the program and waits for it.
-func (u person) run(t testing.TB, args ...string) result {
+func (u client) run(t testing.TB, args ...string) result {
 	t.Helper()
 	p := u.command(t, args...)
 	p.start()
@@ -105,7 +105,7 @@ func (u person) run(t testing.TB, args ...string) result {
 }
 
 // start calls the program and does not wait for it.
-func (u person) start(t testing.TB, args ...string) *call {
+func (u client) start(t testing.TB, args ...string) *call {
 	t.Helper()
 	p := u.command(t, args...)
 	p.start()
@@ -160,7 +160,7 @@ func (r result) want(t testing.TB, code int, out, err string) {
 // eventually waits until ok.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("never: %s", what)
 		}

@@ -117,7 +117,7 @@ func (m mode) open(ctx context.Context, db locks, o *sqllock.UniqueOptions) (*sq
 }
 
 // opened are the locks of one mode.
-type opened struct {
+type modeLocker struct {
 	mode mode
 	*sqllock.Locker
 }

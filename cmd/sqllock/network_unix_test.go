@@ -17,10 +17,10 @@ import (
 )
 
 // served is somebody whose server can be stopped.
-func served(t *testing.T, engine string) (person, *testdb.Server) {
+func newServerClient(t *testing.T, engine string) (client, *testdb.Server) {
 	t.Helper()
 	s := testdb.StartServer(t, engine)
-	u := person{home: t.TempDir(), dsn: dsn(t, s.Database, "")}
+	u := client{home: t.TempDir(), dsn: dsn(t, s.Database, "")}
 	u.run(t, "migrate", "up").want(t, 0, "", "")
 	return u, s
 }
@@ -30,7 +30,7 @@ func TestACommandEndsWhenTheServerIsGone(t *testing.T) {
 	for _, engine := range testdb.Startable() {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			u, s := served(t, engine)
+			u, s := newServerClient(t, engine)
 			p := u.shell(t, "trap 'echo told; exit 3' TERM; @UP; while :; do sleep 0.05; done", "--ttl", "2s", "n")
 			s.Kill()
 			start := time.Now()
@@ -48,7 +48,7 @@ func TestARestartOfTheServerHarmsNobody(t *testing.T) {
 	for _, engine := range testdb.Startable() {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			u, s := served(t, engine)
+			u, s := newServerClient(t, engine)
 			flag := filepath.Join(u.home, "flag")
 			p := u.shell(t, "@UP; while [ ! -e "+flag+" ]; do sleep 0.05; done; echo done", "--ttl", "10s", "n")
 			waiting := u.start(t, "run", "n", "--", "echo", "ran")
@@ -65,9 +65,9 @@ func TestARestartOfTheServerHarmsNobody(t *testing.T) {
 }
 
 // frozen is somebody whose network can be frozen.
-func frozen(t *testing.T, engine string) (person, *netproxy.Proxy) {
+func newProxyClient(t *testing.T, engine string) (client, *netproxy.Proxy) {
 	d := testdb.New(t, engine)
-	u := person{home: t.TempDir(), dsn: dsn(t, d, "")}
+	u := client{home: t.TempDir(), dsn: dsn(t, d, "")}
 	u.run(t, "migrate", "up").want(t, 0, "", "")
 	proxy := netproxy.New(t, d.Addr())
 	u.dsn = dsn(t, d, proxy.Addr())
@@ -79,7 +79,7 @@ func TestAFrozenNetworkLosesTheLockAndHoldsNobodyUp(t *testing.T) {
 	for _, engine := range testdb.Engines() {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			u, proxy := frozen(t, engine)
+			u, proxy := newProxyClient(t, engine)
 			p := u.shell(t, "trap 'echo told; exit 3' TERM; @UP; while :; do sleep 0.05; done", "--ttl", "1s", "n")
 			proxy.Freeze()
 			start := time.Now()
@@ -96,7 +96,7 @@ func TestAFrozenNetworkHoldsTheExitUpForSecondsOnly(t *testing.T) {
 	for _, engine := range testdb.Engines() {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			u, proxy := frozen(t, engine)
+			u, proxy := newProxyClient(t, engine)
 			flag := filepath.Join(u.home, "flag")
 			p := u.shell(t, "@UP; while [ ! -e "+flag+" ]; do sleep 0.05; done; exit 4", "n")
 			proxy.Freeze()
@@ -131,7 +131,7 @@ func TestAFullServerIsWaitedFor(t *testing.T) {
 	for _, engine := range testdb.Startable() {
 		t.Run(engine, func(t *testing.T) {
 			s := testdb.StartServer(t, engine, limits[engine]...)
-			u := person{home: t.TempDir(), dsn: dsn(t, s.Database, "")}
+			u := client{home: t.TempDir(), dsn: dsn(t, s.Database, "")}
 			u.run(t, "migrate", "up").want(t, 0, "", "")
 			countWith(t, 30, u, func() int { return 0 }, maxConns)
 		})
@@ -151,7 +151,7 @@ func TestAnUnixSocketOfMySQLWorks(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = listener.Close() })
 		go relay(listener, d.Addr())
-		u := person{home: t.TempDir()}
+		u := client{home: t.TempDir()}
 		parsed, err := url.Parse(dsn(t, d, ""))
 		if err != nil {
 			t.Fatal(err)

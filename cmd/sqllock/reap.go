@@ -24,23 +24,23 @@ func (a *app) reapCommand() *cli.Command {
 			&cli.IntFlag{Name: "batch", Value: sqllock.DefaultReapBatch, Usage: "look at `N` names in one statement, 10000 at most"},
 			&cli.BoolFlag{Name: "json", Usage: "write the report as a JSON object"},
 		},
-		Action: a.operation(reap),
+		Action: a.newAction(reap),
 	}
 }
 
-func reap(ctx context.Context, o *operator) error {
+func reap(ctx context.Context, o *action) error {
 	if o.cmd.Args().Present() {
-		return o.misuse("unexpected: %s", o.quoted(o.cmd.Args().First()))
+		return o.usageError("unexpected: %s", o.quoted(o.cmd.Args().First()))
 	}
 	reaper := o.opts.Reaper
 	reaper.Retention, reaper.Batch = o.cmd.Duration("retention"), o.cmd.Int("batch")
 	if reaper.Retention <= 0 || reaper.Batch <= 0 { // 0 would mean the default
-		return o.misuse("--retention and --batch must be positive")
+		return o.usageError("--retention and --batch must be positive")
 	}
 	if err := o.open(ctx); err != nil {
 		return err
 	}
-	o.mentionStandIn()
+	o.sayIfMissing()
 	report, err := o.reapAll(ctx)
 	text := report.text()
 	if o.cmd.Bool("json") {
@@ -66,13 +66,13 @@ type crash struct {
 }
 
 // reapAll reaps in one mode after the other.
-func (o *operator) reapAll(ctx context.Context) (r report, err error) {
+func (o *action) reapAll(ctx context.Context) (r report, err error) {
 	for _, locks := range o.all {
 		part, err := locks.Reaper().Reap(ctx)
 		r.add(locks.mode, &part)
 		switch {
 		case err != nil && len(o.all) > 1 && locks.mode.sessions() && doctor.IsDenied(err):
-			o.leaveOut(locks.mode, err)
+			o.skipMode(locks.mode, err)
 		case err != nil:
 			return r, err
 		}

@@ -30,7 +30,7 @@ func (p *call) signal(sig syscall.Signal) {
 
 // shell starts a call of run whose CMD is a shell script, and waits until the
 // script has come to @UP.
-func (u person) shell(t *testing.T, script string, args ...string) *call {
+func (u client) shell(t *testing.T, script string, args ...string) *call {
 	t.Helper()
 	p, up := u.shellCommand(t, script, args...)
 	p.start()
@@ -38,8 +38,8 @@ func (u person) shell(t *testing.T, script string, args ...string) *call {
 	return p
 }
 
-// shellCommand prepares a call of [person.shell]. up waits until the script is up.
-func (u person) shellCommand(t *testing.T, script string, args ...string) (p *call, up func()) {
+// shellCommand prepares a call of [client.shell]. up waits until the script is up.
+func (u client) shellCommand(t *testing.T, script string, args ...string) (p *call, up func()) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "up")
 	script = strings.ReplaceAll(script, "@UP", "echo >"+path)
@@ -63,16 +63,16 @@ func (p *call) waitListening() {
 }
 
 func TestRunWaitsInLine(t *testing.T) {
-	onEachSite(t, func(t *testing.T, s *site) {
+	onEachDB(t, func(t *testing.T, s *clientDB) {
 		holding := s.shell(t, "@UP; sleep 60", "n")
 		var waiting []*call
 		for i := range 4 {
 			waiting = append(waiting, s.start(t, "run", "n", "--", "sh", "-c", "echo $SQLLOCK_TOKEN"))
-			eventually(t, "it stands in line", func() bool { return s.inLine(t, "n") == i+1 })
+			eventually(t, "it stands in line", func() bool { return s.waitingFor(t, "n") == i+1 })
 		}
 		s.run(t, "run", "--try", "n", "--", "echo", "ran").want(t, exitHeld, "", "held")
-		if r := s.run(t, "wait", "--wait", "100ms", "n"); r.code != exitNo || s.inLine(t, "n") != len(waiting) {
-			t.Errorf("wait: %+v, and %d are in line", r, s.inLine(t, "n"))
+		if r := s.run(t, "wait", "--wait", "100ms", "n"); r.code != exitNo || s.waitingFor(t, "n") != len(waiting) {
+			t.Errorf("wait: %+v, and %d are in line", r, s.waitingFor(t, "n"))
 		}
 		holding.end(t)
 		var tokens []string
@@ -88,7 +88,7 @@ func TestRunWaitsInLine(t *testing.T) {
 }
 
 // inLine is how many stand in line for a name.
-func (s *site) inLine(t *testing.T, name string) (n int) {
+func (s *clientDB) waitingFor(t *testing.T, name string) (n int) {
 	t.Helper()
 	if err := s.db.QueryRowContext(t.Context(), "SELECT count(*) FROM sqllock_ticket WHERE name = "+s.parameter(1), name).Scan(&n); err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func (s *site) inLine(t *testing.T, name string) (n int) {
 
 func TestTheCommandHasNameAndToken(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	script := "echo $SQLLOCK_NAME $SQLLOCK_TOKEN"
 	last := 0
 	for _, args := range [][]string{
@@ -120,7 +120,7 @@ func TestTheCommandHasNameAndToken(t *testing.T) {
 
 func TestTheCommandHasOneNameInItsEnvironment(t *testing.T) {
 	t.Parallel()
-	r := newPerson(t).run(t, "run", "outer", "--", binary, "run", "inner", "--", "env")
+	r := newClient(t).run(t, "run", "outer", "--", binary, "run", "inner", "--", "env")
 	r.want(t, 0, "SQLLOCK_NAME=inner\n", "")
 	if strings.Count(r.out, "SQLLOCK_NAME=") != 1 || strings.Count(r.out, "SQLLOCK_TOKEN=") != 1 {
 		t.Errorf("want one of each:\n%s", r.out)
@@ -153,7 +153,7 @@ func TestAnEmptyEnvironmentIsEnough(t *testing.T) {
 
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	plain := filepath.Join(u.home, "plain")
 	empty := filepath.Join(u.home, "empty")
 	lost := filepath.Join(u.home, "lost")
@@ -192,7 +192,7 @@ func TestExitCodes(t *testing.T) {
 
 func TestOthersAreKeptOut(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	holding := u.shell(t, "@UP; sleep 60", "n", "--label", "the holder")
 	u.run(t, "run", "--try", "n", "--", "echo", "ran").want(t, exitHeld, "", "the holder")
 	u.run(t, "run", "--try", "-E", "42", "n", "--", "echo", "ran").want(t, 42, "", "held")
@@ -215,7 +215,7 @@ func TestOthersAreKeptOut(t *testing.T) {
 
 func TestSignalsReachTheCommand(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	for name, sig := range map[string]syscall.Signal{
 		"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT,
 		"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "WINCH": syscall.SIGWINCH, "CONT": syscall.SIGCONT,
@@ -235,7 +235,7 @@ func TestSignalsReachTheCommand(t *testing.T) {
 
 func TestIgnoredSignalsStayIgnored(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	p := u.command(t)
 	p.Path, p.Args = "/bin/sh", []string{"sh", "-c", `trap '' HUP; exec "$0" run n -- sh -c 'kill -HUP $PPID; sleep 0.3; kill -HUP $$; echo alive'`, binary}
 	p.start()
@@ -244,7 +244,7 @@ func TestIgnoredSignalsStayIgnored(t *testing.T) {
 
 func TestASignalEndsTheWait(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	holding := u.shell(t, "@UP; sleep 60", "n")
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1} {
 		waiting := u.start(t, "run", "n", "--", "echo", "ran")
@@ -265,7 +265,7 @@ func TestASignalEndsTheWait(t *testing.T) {
 // clean up: the lock goes when that is done.
 func TestTheLockIsNotFreeBeforeTheWholeCommandIsGone(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	log := filepath.Join(u.home, "log")
 	p := u.shell(t, `sh -c 'trap "sleep 0.7; echo cleaned >>`+log+`; exit 0" TERM; @UP; while :; do sleep 0.05; done'; echo not reached >>`+log, "n")
 	waiting := u.start(t, "run", "n", "--", "sh", "-c", "echo next >>"+log)
@@ -279,7 +279,7 @@ func TestTheLockIsNotFreeBeforeTheWholeCommandIsGone(t *testing.T) {
 
 func TestWhatTheCommandLeavesBehindIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	path := filepath.Join(u.home, "late")
 	start := time.Now()
 	u.run(t, "run", "n", "--", "sh", "-c", "(sleep 1; echo late >"+path+") >/dev/null 2>&1 & exit 4").want(t, 4, "", "")
@@ -291,7 +291,7 @@ func TestWhatTheCommandLeavesBehindIsNotWaitedFor(t *testing.T) {
 
 func TestATablePrefixKeepsLocksApart(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	holding := u.shell(t, "@UP; sleep 60", "n")
 	u.run(t, "--table-prefix", "other_", "run", "--try", "n", "--", "echo", "ran").want(t, 0, "ran", "")
 	holding.end(t)
@@ -299,7 +299,7 @@ func TestATablePrefixKeepsLocksApart(t *testing.T) {
 
 func TestRunPassesOnTheOptionsOfAHold(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	u.run(t, "run", "--min-hold", "1h", "n", "--", "true").want(t, 0, "", "")
 	u.run(t, "run", "--try", "n", "--", "true").want(t, exitHeld, "", "kept until")
 	u.run(t, "run", "--max-hold", "500ms", "m", "--", "sleep", "60").want(t, exitLost, "", "MaxHold")

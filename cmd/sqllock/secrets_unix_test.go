@@ -29,7 +29,7 @@ func TestNoCommandRepeatsAWrongUserOrPassword(t *testing.T) {
 			}
 			u.User = url.UserPassword("nobody-of-this-name", "hunter2")
 			for _, args := range lookers {
-				r := person{home: t.TempDir(), dsn: u.String()}.run(t, args...)
+				r := client{home: t.TempDir(), dsn: u.String()}.run(t, args...)
 				r.want(t, exitUnavailable, "", "the server refuses the user or the password")
 				if strings.Contains(r.out+r.err, "hunter2") || strings.Contains(r.out+r.err, "nobody") {
 					t.Errorf("%q: the user or the password is in:\n%s%s", args, r.out, r.err)
@@ -41,7 +41,7 @@ func TestNoCommandRepeatsAWrongUserOrPassword(t *testing.T) {
 
 func TestNoCommandShowsTheUserOrThePasswordThatItUses(t *testing.T) {
 	t.Parallel()
-	onEachSite(t, func(t *testing.T, s *site) {
+	onEachDB(t, func(t *testing.T, s *clientDB) {
 		if s.d.Engine() == testdb.SQLite {
 			return // which has none
 		}
@@ -59,7 +59,7 @@ func TestNoCommandShowsTheUserOrThePasswordThatItUses(t *testing.T) {
 			t.Fatal(err)
 		}
 		u.User = url.UserPassword(role, password)
-		named := person{home: t.TempDir(), dsn: u.String()}
+		named := client{home: t.TempDir(), dsn: u.String()}
 		holding := named.shell(t, "@UP; sleep 60", "held")
 		for _, args := range append(lookers, []string{"ls", "--all"}, []string{"inspect", "--json", "held"}, []string{"run", "--try", "held", "--", "true"}) {
 			r := named.run(t, args...)

@@ -42,21 +42,21 @@ func dsn(t testing.TB, d *testdb.Database, addr string) string {
 	return u.String()
 }
 
-// newPersonOn is somebody with a migrated database on an engine.
-func newPersonOn(t *testing.T, engine string) person {
+// newClientOn returns a client with a migrated database on an engine.
+func newClientOn(t *testing.T, engine string) client {
 	t.Helper()
-	u := newPerson(t)
+	u := newClient(t)
 	u.dsn = dsn(t, testdb.New(t, engine), "")
 	u.run(t, "migrate", "up").want(t, 0, "", "")
 	return u
 }
 
 // onAll runs a test on all databases that are here.
-func onAll(t *testing.T, test func(t *testing.T, u person)) {
+func onAll(t *testing.T, test func(t *testing.T, u client)) {
 	for _, engine := range testdb.All() {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			test(t, newPersonOn(t, engine))
+			test(t, newClientOn(t, engine))
 		})
 	}
 }
@@ -64,7 +64,7 @@ func onAll(t *testing.T, test func(t *testing.T, u person)) {
 func TestFiftyRunsCountToFifty(t *testing.T) {
 	for _, engine := range testdb.All() {
 		t.Run(engine, func(t *testing.T) {
-			u := newPerson(t)
+			u := newClient(t)
 			count := func() int { return 0 }
 			if engine != testdb.SQLite {
 				d := usualServer(t, engine)
@@ -86,7 +86,7 @@ func usualServer(t *testing.T, engine string) *testdb.Database {
 }
 
 // countWith has so many runs at a time read a number, add one and write it.
-func countWith(t *testing.T, runs int, u person, sessions func() int, conns int, flags ...string) {
+func countWith(t *testing.T, runs int, u client, sessions func() int, conns int, flags ...string) {
 	t.Helper()
 	number, tokens := filepath.Join(u.home, "number"), filepath.Join(u.home, "tokens")
 	script := fmt.Sprintf(`n=$(cat %[1]s 2>/dev/null || echo 0); sleep 0.01; echo $((n+1)) >%[1]s; echo $SQLLOCK_TOKEN >>%[2]s`, number, tokens)
@@ -143,7 +143,7 @@ func TestARunHasOneOrTwoConnections(t *testing.T) {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			d := testdb.New(t, engine)
-			u := person{home: t.TempDir(), dsn: dsn(t, d, "")}
+			u := client{home: t.TempDir(), dsn: dsn(t, d, "")}
 			u.run(t, "migrate", "up").want(t, 0, "", "")
 			count := sessions(t, d)
 			holding := u.shell(t, "@UP; sleep 60", "--ttl", "1s", "n")
@@ -164,7 +164,7 @@ func TestARunHasOneOrTwoConnections(t *testing.T) {
 
 func TestTwentyFirstUsesAtOnceSucceed(t *testing.T) {
 	t.Parallel()
-	twenty := func(t *testing.T, u person, args ...string) {
+	twenty := func(t *testing.T, u client, args ...string) {
 		var calls []*call
 		for range 20 {
 			calls = append(calls, u.start(t, args...))
@@ -175,16 +175,16 @@ func TestTwentyFirstUsesAtOnceSucceed(t *testing.T) {
 		u.run(t, "run", "n", "--", "echo", "ran").want(t, 0, "ran", "")
 	}
 	t.Run("the file that is the default", func(t *testing.T) {
-		twenty(t, newPerson(t), "run", "n", "--", "true")
+		twenty(t, newClient(t), "run", "n", "--", "true")
 	})
 	t.Run("a file", func(t *testing.T) {
-		u := newPerson(t)
+		u := newClient(t)
 		u.dsn = "sqlite:" + filepath.Join(u.home, "a.db")
 		twenty(t, u, "run", "n", "--", "true")
 	})
 	for _, engine := range testdb.All() {
 		t.Run("migrate up on "+engine, func(t *testing.T) {
-			twenty(t, person{home: t.TempDir(), dsn: dsn(t, testdb.New(t, engine), "")}, "migrate", "up")
+			twenty(t, client{home: t.TempDir(), dsn: dsn(t, testdb.New(t, engine), "")}, "migrate", "up")
 		})
 	}
 }
@@ -194,7 +194,7 @@ func TestMissingTablesAreTold(t *testing.T) {
 	for _, engine := range testdb.Engines() {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			u := person{home: t.TempDir(), dsn: dsn(t, testdb.New(t, engine), "")}
+			u := client{home: t.TempDir(), dsn: dsn(t, testdb.New(t, engine), "")}
 			u.run(t, "run", "n", "--", "echo", "ran").want(t, exitUnavailable, "", "sqllock migrate up")
 			u.run(t, "migrate", "status").want(t, 0, "no", "")
 			u.run(t, "migrate", "down").want(t, 0, "", "")
@@ -215,7 +215,7 @@ func TestASchemaOfPostgresIsUsed(t *testing.T) {
 		if engine != testdb.Postgres {
 			continue
 		}
-		u := newPersonOn(t, engine)
+		u := newClientOn(t, engine)
 		u.run(t, "--schema", "s1", "migrate", "up").want(t, 0, "", "")
 		holding := u.shell(t, "@UP; sleep 60", "--schema", "s1", "n")
 		u.run(t, "run", "--try", "n", "--", "echo", "ran").want(t, 0, "ran", "")

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// seat is a program with a terminal of its own, and who sits there.
-type seat struct {
+// ttyProcess is a program with a terminal of its own, and the keys of that terminal.
+type ttyProcess struct {
 	t   *testing.T
 	cmd *exec.Cmd
 	key *os.File
@@ -26,10 +26,10 @@ type seat struct {
 }
 
 // sit starts a program as the leader of a session on a new terminal.
-func sit(t *testing.T, u person, argv ...string) *seat {
+func startOnTTY(t *testing.T, u client, argv ...string) *ttyProcess {
 	t.Helper()
 	main, tty := openTerminal(t)
-	s := &seat{t: t, cmd: exec.Command(argv[0], argv[1:]...), key: main}
+	s := &ttyProcess{t: t, cmd: exec.Command(argv[0], argv[1:]...), key: main}
 	s.cmd.Env = []string{"HOME=" + u.home, "PATH=" + os.Getenv("PATH"), "PS1=$ ", "S=" + binary}
 	s.cmd.Stdin, s.cmd.Stdout, s.cmd.Stderr = tty, tty, tty
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -79,24 +79,24 @@ func openTerminal(t *testing.T) (main, tty *os.File) {
 }
 
 // Write implements io.Writer for what appears on the screen.
-func (s *seat) Write(b []byte) (int, error) {
+func (s *ttyProcess) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.screen.Write(b)
 }
 
-func (s *seat) see(text string) {
+func (s *ttyProcess) see(text string) {
 	s.t.Helper()
 	eventually(s.t, fmt.Sprintf("%q on the screen", text), func() bool { return strings.Contains(s.text(), text) })
 }
 
-func (s *seat) text() string {
+func (s *ttyProcess) text() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.screen.String()
 }
 
-func (s *seat) press(keys string) {
+func (s *ttyProcess) press(keys string) {
 	s.t.Helper()
 	if _, err := s.key.WriteString(keys); err != nil {
 		s.t.Error(err)
@@ -108,14 +108,14 @@ const (
 	ctrlZ = "\x1a"
 )
 
-func (s *seat) code() int {
+func (s *ttyProcess) code() int {
 	_ = s.cmd.Wait()
 	return s.cmd.ProcessState.ExitCode()
 }
 
 func TestTheCommandReadsFromTheTerminal(t *testing.T) {
 	t.Parallel()
-	s := sit(t, newPerson(t), binary, "run", "n", "--", "sh", "-c", `echo ask"ing"; read x; echo "got <$x>"; exit 5`)
+	s := startOnTTY(t, newClient(t), binary, "run", "n", "--", "sh", "-c", `echo ask"ing"; read x; echo "got <$x>"; exit 5`)
 	s.see("asking")
 	s.press("hello\n")
 	s.see("got <hello>")
@@ -126,7 +126,7 @@ func TestTheCommandReadsFromTheTerminal(t *testing.T) {
 
 func TestTheInterruptKeyReachesTheCommandOnce(t *testing.T) {
 	t.Parallel()
-	s := sit(t, newPerson(t), binary, "run", "n", "--", "sh", "-c",
+	s := startOnTTY(t, newClient(t), binary, "run", "n", "--", "sh", "-c",
 		`trap 'echo int"errupted"' INT; echo u"p"; i=0; while [ $i -lt 10 ]; do sleep 0.05; i=$((i+1)); done; exit 6`)
 	s.see("up\r")
 	s.press(ctrlC)
@@ -141,7 +141,7 @@ func TestTheInterruptKeyReachesTheCommandOnce(t *testing.T) {
 
 func TestTheInterruptKeyEndsWhoeverRunsUsInALoop(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	script := filepath.Join(u.home, "script")
 	if err := os.WriteFile(script, []byte(`$S run n -- sh -c 'echo u"p"; sleep 60'; echo went o"n"`), 0o600); err != nil {
 		t.Fatal(err)
@@ -151,7 +151,7 @@ func TestTheInterruptKeyEndsWhoeverRunsUsInALoop(t *testing.T) {
 		"a script":            "/bin/sh " + script,
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := sit(t, u, "/bin/sh", "-i")
+			s := startOnTTY(t, u, "/bin/sh", "-i")
 			s.press(line + "\n")
 			s.see("up\r")
 			s.press(ctrlC)
@@ -168,7 +168,7 @@ func TestTheInterruptKeyEndsWhoeverRunsUsInALoop(t *testing.T) {
 
 func TestTheStopKeyStopsTheJob(t *testing.T) {
 	t.Parallel()
-	s := sit(t, newPerson(t), "/bin/sh", "-i")
+	s := startOnTTY(t, newClient(t), "/bin/sh", "-i")
 	s.press(`$S run n -- sh -c 'echo u"p"; read x; echo "got <$x>"; exit 7'; echo code $? here` + "\n")
 	s.see("up\r")
 	s.press(ctrlZ)
@@ -187,7 +187,7 @@ func TestTheStopKeyStopsTheJob(t *testing.T) {
 
 func TestAJobThatWasStoppedForTooLongIsEnded(t *testing.T) {
 	t.Parallel()
-	s := sit(t, newPerson(t), "/bin/sh", "-i")
+	s := startOnTTY(t, newClient(t), "/bin/sh", "-i")
 	s.press(`$S run --ttl 3s n -- sh -c 'trap "echo to\"ld\"; exit 3" TERM; echo u"p"; while :; do sleep 0.05; done'` + "\n")
 	s.see("up\r")
 	s.press(ctrlZ)
@@ -202,7 +202,7 @@ func TestAJobThatWasStoppedForTooLongIsEnded(t *testing.T) {
 
 func TestAJobInTheBackgroundGetsTheTerminalWhenItIsContinuedInTheForeground(t *testing.T) {
 	t.Parallel()
-	s := sit(t, newPerson(t), "/bin/sh", "-i")
+	s := startOnTTY(t, newClient(t), "/bin/sh", "-i")
 	s.press(`$S run n -- sh -c 'echo u"p"; read x; echo "got <$x>"; exit 8' &` + "\n")
 	s.see("up\r")
 	s.press("sleep 0.3; echo still h'ere'\n")
@@ -218,7 +218,7 @@ func TestAJobInTheBackgroundGetsTheTerminalWhenItIsContinuedInTheForeground(t *t
 // Who has no terminal at all cannot be stopped by one.
 func TestAStopSignalFromElsewhereStopsTheCommandToo(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	p, up := u.shellCommand(t, "@UP; i=0; while [ $i -lt 10 ]; do sleep 0.05; i=$((i+1)); done; exit 9", "n")
 	// The first group of a session is not stopped, and the tests may run in it.
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -28,18 +28,18 @@ func (a *app) unlockCommand() *cli.Command {
 			modeFlag("take the lock of `MODE` away: unique, forupdate or advisory", unique),
 			&cli.DurationFlag{Name: "wait", Value: forceTimeout, Usage: "wait no longer than `DURATION` for a transaction that keeps the row locked, or for the holder to let go"},
 		},
-		Action: a.operation(unlock),
+		Action: a.newAction(unlock),
 	}
 }
 
-func unlock(ctx context.Context, o *operator) error {
+func unlock(ctx context.Context, o *action) error {
 	name, err := o.name()
 	if err != nil {
 		return err
 	}
 	wait := o.cmd.Duration("wait")
 	if wait <= 0 {
-		return o.misuse("--wait %v: must be positive", wait)
+		return o.usageError("--wait %v: must be positive", wait)
 	}
 	if err := o.open(ctx); err != nil {
 		return err
@@ -69,7 +69,7 @@ func unlock(ctx context.Context, o *operator) error {
 // settle finds out what became of a statement that was given up: for a second it may
 // still be waiting for the row, and get it. If the token is another one then, the
 // holder of before has the lock no more, even if somebody else has it.
-func (o *operator) settle(ctx context.Context, name string, token int64, err error) error {
+func (o *action) settle(ctx context.Context, name string, token int64, err error) error {
 	if sleep(ctx, 1200*time.Millisecond) == nil {
 		info, failed := o.locks.Inspect(ctx, name)
 		if failed == nil && (info.Token != token || o.mode().sessions() && info.State != sqllock.StateHeld) {
@@ -80,15 +80,15 @@ func (o *operator) settle(ctx context.Context, name string, token int64, err err
 }
 
 // refuse says what --force would do.
-func (o *operator) refuse(ctx context.Context, name string) error {
+func (o *action) refuse(ctx context.Context, name string) error {
 	info, err := o.locks.Inspect(ctx, name)
 	switch {
 	case err != nil:
 		return err
 	case info.State == sqllock.StateHeld:
-		return o.misuse("%s is %s; %s; if that is what you want, add --force", output.Word(name), sentence(&info), o.mode().force())
+		return o.usageError("%s is %s; %s; if that is what you want, add --force", output.Word(name), sentence(&info), o.mode().force())
 	case state(&info) == "kept":
-		return o.misuse("%s is %s; to open it earlier, add --force", output.Word(name), sentence(&info))
+		return o.usageError("%s is %s; to open it earlier, add --force", output.Word(name), sentence(&info))
 	}
 	return o.notHeld(name)
 }
@@ -109,8 +109,8 @@ func (m mode) force() string {
 	return "its holder would go on until its next renewal, beside whoever gets the name meanwhile"
 }
 
-func (o *operator) notHeld(name string) error {
-	o.mentionStandIn()
+func (o *action) notHeld(name string) error {
+	o.sayIfMissing()
 	return fail(exitNo, "%s is not held", output.Word(name))
 }
 

@@ -25,13 +25,13 @@ var (
 
 // complain makes usage errors of cmd, and of the commands below it, one line
 // each; the library would print the whole help.
-func (a *app) complain(cmd *cli.Command, path string) {
+func (a *app) setUsageErrors(cmd *cli.Command, path string) {
 	path += cmd.Name
 	cmd.OnUsageError = func(_ context.Context, cmd *cli.Command, err error, _ bool) error {
 		return fail(exitUsage, "%s; see %q", a.wrongUsage(cmd, err), path+" --help")
 	}
 	for _, sub := range cmd.Commands {
-		a.complain(sub, path+" ")
+		a.setUsageErrors(sub, path+" ")
 	}
 }
 
@@ -131,7 +131,7 @@ func (a *app) hasDSN() bool {
 }
 
 // torn reports that an argument may be the end of a DSN that was to be in quotes.
-func (a *app) torn() bool {
+func (a *app) maybeCut() bool {
 	return slices.ContainsFunc(a.ours(), func(arg string) bool {
 		at := strings.LastIndexByte(arg, '@')
 		return at >= 0 && !strings.Contains(arg[:at], "://")

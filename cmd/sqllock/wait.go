@@ -23,23 +23,23 @@ func (a *app) waitCommand() *cli.Command {
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "say nothing if --wait is over"},
 			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "tell on stderr who holds the name"},
 		},
-		Action: a.operation(waitFree),
+		Action: a.newAction(waitFree),
 	}
 }
 
-func waitFree(ctx context.Context, o *operator) error {
+func waitFree(ctx context.Context, o *action) error {
 	name, err := o.name()
 	if err != nil {
 		return err
 	}
 	wait := o.cmd.Duration("wait")
 	if wait < 0 {
-		return o.misuse("--wait %v: must not be negative", wait)
+		return o.usageError("--wait %v: must not be negative", wait)
 	}
 	if err := o.open(ctx); err != nil {
 		return err
 	}
-	w := &waiter{operator: o, name: name}
+	w := &waiter{action: o, name: name}
 	switch {
 	case !o.cmd.IsSet("wait"):
 		return w.run(ctx)
@@ -61,7 +61,7 @@ func waitFree(ctx context.Context, o *operator) error {
 
 // waiter waits for a name to be free.
 type waiter struct {
-	*operator
+	*action
 	name string
 	last sqllock.Info // what was seen last
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // account makes somebody who may do nothing but connect, and what is granted.
-func (s *site) account(t *testing.T, grants ...string) person {
+func (s *clientDB) account(t *testing.T, grants ...string) client {
 	t.Helper()
 	const password = "hunter2"
 	name := "sqllock_test_" + strings.ToLower(rand.Text()[:8])
@@ -40,27 +40,27 @@ func (s *site) account(t *testing.T, grants ...string) person {
 		t.Fatal(err)
 	}
 	u.User = url.UserPassword(name, password)
-	return person{home: t.TempDir(), dsn: u.String()}
+	return client{home: t.TempDir(), dsn: u.String()}
 }
 
-func onEachServer(t *testing.T, test func(t *testing.T, s *site)) {
+func onEachServer(t *testing.T, test func(t *testing.T, s *clientDB)) {
 	onServers(t, test, testdb.Engines()...)
 }
 
 // onServers runs a test on those of some engines that are here.
-func onServers(t *testing.T, test func(t *testing.T, s *site), wanted ...string) {
+func onServers(t *testing.T, test func(t *testing.T, s *clientDB), wanted ...string) {
 	for _, engine := range testdb.Engines() {
 		if slices.Contains(wanted, engine) {
 			t.Run(engine, func(t *testing.T) {
 				t.Parallel()
-				test(t, newSite(t, testdb.New(t, engine)))
+				test(t, newClientDB(t, testdb.New(t, engine)))
 			})
 		}
 	}
 }
 
 // all are the privileges of somebody who may do everything but migrate.
-func (s *site) all() []string {
+func (s *clientDB) all() []string {
 	grants := []string{"SELECT, UPDATE ON sqllock_meta"}
 	for _, table := range []string{"lock", "holder", "ticket", "term", "pin"} {
 		grants = append(grants, "SELECT, INSERT, UPDATE, DELETE ON sqllock_"+table)
@@ -73,7 +73,7 @@ func (s *site) all() []string {
 
 func TestFourPrivilegesAreEnoughForEverythingButMigrations(t *testing.T) {
 	t.Parallel()
-	onEachServer(t, func(t *testing.T, s *site) {
+	onEachServer(t, func(t *testing.T, s *clientDB) {
 		u := s.account(t, s.all()...)
 		s.put(t, "crashed", "l", time.Now().Add(-time.Hour))
 		u.run(t, "run", "n", "--", "echo", "ran").want(t, 0, "ran", "")
@@ -82,7 +82,7 @@ func TestFourPrivilegesAreEnoughForEverythingButMigrations(t *testing.T) {
 		u.run(t, "wait", "n").want(t, 0, "", "")
 		holding := u.shell(t, "@UP; sleep 60", "n", "--ttl", "2s")
 		waiting := u.start(t, "run", "n", "--", "echo", "next")
-		eventually(t, "somebody stands in line", func() bool { return s.inLine(t, "n") == 1 })
+		eventually(t, "somebody stands in line", func() bool { return s.waitingFor(t, "n") == 1 })
 		u.run(t, "unlock", "n", "--force").want(t, 0, "unlocked n", "")
 		holding.wait().want(t, exitLost, "", "revoked")
 		waiting.wait().want(t, 0, "next", "")
@@ -93,7 +93,7 @@ func TestFourPrivilegesAreEnoughForEverythingButMigrations(t *testing.T) {
 
 func TestDoctorNamesThePrivilegesThatAreMissing(t *testing.T) {
 	t.Parallel()
-	onEachServer(t, func(t *testing.T, s *site) {
+	onEachServer(t, func(t *testing.T, s *clientDB) {
 		for grant, missing := range map[string][]string{
 			"SELECT ON sqllock_lock":                 {"INSERT", "UPDATE", "DELETE"},
 			"SELECT, INSERT ON sqllock_lock":         {"UPDATE", "DELETE"},
@@ -135,7 +135,7 @@ func TestDoctorNamesThePrivilegesThatAreMissing(t *testing.T) {
 
 func TestRowLevelSecurityIsNamed(t *testing.T) {
 	t.Parallel()
-	onPostgres(t, func(t *testing.T, s *site) {
+	onPostgres(t, func(t *testing.T, s *clientDB) {
 		u := s.account(t, s.all()...)
 		u.run(t, "doctor").want(t, 0, "ok    privileges", "")
 		if _, err := s.db.ExecContext(t.Context(), `ALTER TABLE sqllock_lock ENABLE ROW LEVEL SECURITY`); err != nil {
@@ -151,7 +151,7 @@ func TestRowLevelSecurityIsNamed(t *testing.T) {
 }
 
 // documented returns what a section of the guide grants, one statement each.
-func documented(t *testing.T, s *site, section string) (grants []string) {
+func documented(t *testing.T, s *clientDB, section string) (grants []string) {
 	t.Helper()
 	text, dialect := file(filepath.Join("..", "..", "docs", "operations.md")), "mysql"
 	if s.d.Engine() == testdb.Postgres {
@@ -172,7 +172,7 @@ func documented(t *testing.T, s *site, section string) (grants []string) {
 }
 
 func TestToLookTakesTheGrantsOfTheGuideAndNoRightToWrite(t *testing.T) {
-	onEachServer(t, func(t *testing.T, s *site) {
+	onEachServer(t, func(t *testing.T, s *clientDB) {
 		u := s.account(t, documented(t, s, "look")...)
 		for _, m := range modes {
 			holding := s.shell(t, "@UP; sleep 60", "--mode", string(m), "n")
@@ -193,7 +193,7 @@ func TestToLookTakesTheGrantsOfTheGuideAndNoRightToWrite(t *testing.T) {
 }
 
 func TestDoctorTellsMissingGrantsFromMissingTables(t *testing.T) {
-	onEachServer(t, func(t *testing.T, s *site) {
+	onEachServer(t, func(t *testing.T, s *clientDB) {
 		none := s.account(t)
 		if s.d.Engine() != testdb.Postgres {
 			none = s.account(t, "SELECT ON sqllock_meta") // without any the server lets nobody in

@@ -14,7 +14,7 @@ import (
 )
 
 // onEachMode runs a test in all modes on all databases that are here.
-func onEachMode(t *testing.T, test func(t *testing.T, s *site, m mode)) {
+func onEachMode(t *testing.T, test func(t *testing.T, s *clientDB, m mode)) {
 	for _, engine := range testdb.All() {
 		offered := modes
 		if engine == testdb.SQLite {
@@ -25,24 +25,24 @@ func onEachMode(t *testing.T, test func(t *testing.T, s *site, m mode)) {
 }
 
 // onSessionModes runs a test in the modes in which a session keeps a lock.
-func onSessionModes(t *testing.T, test func(t *testing.T, s *site, m mode)) {
+func onSessionModes(t *testing.T, test func(t *testing.T, s *clientDB, m mode)) {
 	for _, engine := range testdb.Engines() {
 		onModes(t, engine, []mode{forUpdate, advisory}, test)
 	}
 }
 
-func onModes(t *testing.T, engine string, offered []mode, test func(t *testing.T, s *site, m mode)) {
+func onModes(t *testing.T, engine string, offered []mode, test func(t *testing.T, s *clientDB, m mode)) {
 	for _, m := range offered {
 		t.Run(engine+" "+string(m), func(t *testing.T) {
 			t.Parallel()
-			test(t, newSite(t, testdb.New(t, engine)), m)
+			test(t, newClientDB(t, testdb.New(t, engine)), m)
 		})
 	}
 }
 
 func TestOneHoldsAtATimeInEachMode(t *testing.T) {
 	t.Parallel()
-	onEachMode(t, func(t *testing.T, s *site, m mode) {
+	onEachMode(t, func(t *testing.T, s *clientDB, m mode) {
 		token := func(text string) int {
 			t.Helper()
 			n, err := strconv.Atoi(strings.TrimSpace(text))
@@ -71,7 +71,7 @@ func TestOneHoldsAtATimeInEachMode(t *testing.T) {
 
 func TestThoseWhoShareHoldTogether(t *testing.T) {
 	t.Parallel()
-	onEachMode(t, func(t *testing.T, s *site, m mode) {
+	onEachMode(t, func(t *testing.T, s *clientDB, m mode) {
 		try := func(code int, out, err string, args ...string) {
 			t.Helper()
 			s.run(t, append(append([]string{"run", "--try", "--mode", string(m)}, args...), "n", "--", "echo", "ran")...).want(t, code, out, err)
@@ -103,7 +103,7 @@ func TestThoseWhoShareHoldTogether(t *testing.T) {
 }
 
 // end ends all sessions on the database but those of the test.
-func (s *site) endSessions(t *testing.T) {
+func (s *clientDB) endSessions(t *testing.T) {
 	t.Helper()
 	if s.d.Engine() == testdb.Postgres {
 		s.exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'sqllock'`)
@@ -134,7 +134,7 @@ func (s *site) endSessions(t *testing.T) {
 
 func TestTheEndOfTheSessionEndsTheCommand(t *testing.T) {
 	t.Parallel()
-	onSessionModes(t, func(t *testing.T, s *site, m mode) {
+	onSessionModes(t, func(t *testing.T, s *clientDB, m mode) {
 		for _, flags := range [][]string{nil, {"--shared"}} {
 			args := append([]string{"--mode", string(m), "n"}, flags...)
 			p := s.shell(t, "trap 'echo told; exit 3' TERM; @UP; while :; do sleep 0.05; done", args...)
@@ -151,7 +151,7 @@ func TestTheEndOfTheSessionEndsTheCommand(t *testing.T) {
 
 func TestTheNameIsFreeWhenRunIsKilled(t *testing.T) {
 	t.Parallel()
-	onSessionModes(t, func(t *testing.T, s *site, m mode) {
+	onSessionModes(t, func(t *testing.T, s *clientDB, m mode) {
 		for _, flags := range [][]string{nil, {"--shared"}} {
 			path := filepath.Join(t.TempDir(), "token")
 			args := append([]string{"--mode", string(m), "n"}, flags...)
@@ -174,7 +174,7 @@ func TestTheNameIsFreeWhenRunIsKilled(t *testing.T) {
 
 func TestTheServerEndsARunThatIsPausedForLonger(t *testing.T) {
 	t.Parallel()
-	onSessionModes(t, func(t *testing.T, s *site, m mode) {
+	onSessionModes(t, func(t *testing.T, s *clientDB, m mode) {
 		p := s.shell(t, "trap 'echo told; exit 3' TERM; @UP; while :; do sleep 0.05; done", "--mode", string(m), "--ttl", "2s", "n")
 		p.signal(syscall.SIGSTOP)
 		stopped := time.Now()
@@ -189,7 +189,7 @@ func TestTheServerEndsARunThatIsPausedForLonger(t *testing.T) {
 
 func TestMySQLNeedsATTLOfTwoSeconds(t *testing.T) {
 	t.Parallel()
-	onMySQL(t, func(t *testing.T, s *site) {
+	onMySQL(t, func(t *testing.T, s *clientDB) {
 		for _, m := range []mode{forUpdate, advisory} {
 			s.run(t, "run", "--mode", string(m), "--ttl", "1900ms", "n", "--", "echo", "ran").want(t, exitUsage, "", "TTL")
 			s.run(t, "run", "--mode", string(m), "--ttl", "2s", "n", "--", "echo", "ran").want(t, 0, "ran", "")
@@ -199,7 +199,7 @@ func TestMySQLNeedsATTLOfTwoSeconds(t *testing.T) {
 
 func TestOptionsOfAHoldAreThereInEachMode(t *testing.T) {
 	t.Parallel()
-	onSessionModes(t, func(t *testing.T, s *site, m mode) {
+	onSessionModes(t, func(t *testing.T, s *clientDB, m mode) {
 		s.run(t, "run", "--mode", string(m), "--min-hold", "1h", "n", "--", "true").want(t, 0, "", "")
 		s.run(t, "run", "--mode", string(m), "--try", "n", "--", "true").want(t, exitHeld, "", "kept until")
 		s.run(t, "unlock", "--mode", string(m), "--force", "n").want(t, 0, "kept", "")
@@ -214,14 +214,14 @@ func TestOptionsOfAHoldAreThereInEachMode(t *testing.T) {
 
 func TestASharedLockHasNoDelayInTheSessionModes(t *testing.T) {
 	t.Parallel()
-	onSessionModes(t, func(t *testing.T, s *site, m mode) {
+	onSessionModes(t, func(t *testing.T, s *clientDB, m mode) {
 		s.run(t, "run", "--mode", string(m), "--shared", "--lock-delay", "1s", "n", "--", "echo", "ran").want(t, exitUsage, "", "LockDelay")
 	})
 }
 
 func TestARunOfASessionModeHasThreeConnectionsAtMost(t *testing.T) {
 	t.Parallel()
-	onSessionModes(t, func(t *testing.T, s *site, m mode) {
+	onSessionModes(t, func(t *testing.T, s *clientDB, m mode) {
 		count := sessions(t, s.d)
 		idle := count() // those of the test
 		holding := s.shell(t, "@UP; sleep 60", "--mode", string(m), "--ttl", "2s", "n")
@@ -246,7 +246,7 @@ func TestFiftyRunsCountToFiftyInEachMode(t *testing.T) {
 		for _, engine := range testdb.Engines() {
 			t.Run(engine+" "+string(m), func(t *testing.T) {
 				d := usualServer(t, engine)
-				u := person{home: t.TempDir(), dsn: dsn(t, d, "")}
+				u := client{home: t.TempDir(), dsn: dsn(t, d, "")}
 				u.run(t, "migrate", "up").want(t, 0, "", "")
 				countWith(t, 50, u, sessions(t, d), maxSessionConns, "--mode", string(m))
 			})

@@ -14,7 +14,7 @@ import (
 
 func TestLookingChangesNothing(t *testing.T) {
 	t.Parallel()
-	onEachSite(t, func(t *testing.T, s *site) {
+	onEachDB(t, func(t *testing.T, s *clientDB) {
 		s.put(t, "crashed", "l", time.Now().Add(-48*time.Hour))
 		s.exec(t, "INSERT INTO sqllock_lock (name, version) VALUES ('old', 1)")
 		for _, args := range [][]string{{"ls"}, {"ls", "--all"}, {"inspect", "old"}, {"wait", "crashed"}, {"leader", "crashed"}, {"unlock", "old"}, {"doctor"}} {
@@ -33,7 +33,7 @@ func TestLookingMakesNoTables(t *testing.T) {
 	for _, engine := range testdb.All() {
 		t.Run(engine, func(t *testing.T) {
 			d := testdb.New(t, engine)
-			u := person{home: t.TempDir(), dsn: dsn(t, d, "")}
+			u := client{home: t.TempDir(), dsn: dsn(t, d, "")}
 			if engine == testdb.SQLite {
 				for _, args := range commands {
 					u.run(t, args...).want(t, exitUnavailable, "", "no such file")
@@ -52,7 +52,7 @@ func TestLookingMakesNoTables(t *testing.T) {
 
 func TestTheDefaultFileIsNotMadeByLooking(t *testing.T) {
 	t.Parallel()
-	u := newPerson(t)
+	u := newClient(t)
 	u.run(t, "ls").want(t, 0, "NAME", "nothing was ever locked")
 	if r := u.run(t, "ls", "--json"); r.code != 0 || r.out != "" {
 		t.Errorf("as JSON: %+v", r)

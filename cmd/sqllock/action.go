@@ -14,24 +14,24 @@ import (
 	"github.com/sqllock/sqllock/migrations"
 )
 
-// operator is one call of a command that looks at the locks of others, or mends
-// them. It makes no table and no file, holds nothing and cleans up nothing unless
+// action is one call of a subcommand that looks at the locks of others, or changes
+// them. It makes no table and no file, holds no lock and cleans up nothing unless
 // it is told to.
-type operator struct {
+type action struct {
 	*app
 	cmd  *cli.Command
 	opts sqllock.UniqueOptions
 	db   *database
 
-	all     []opened        // the locks of the modes that the command is about
+	all     []modeLocker    // the locks of the modes that the command is about
 	locks   *sqllock.Locker // the first of them: the only one, unless it is about all
-	leftOut map[mode]bool   // of which it was said that the server refuses them
+	skipped map[mode]bool   // of which it was said that the server refuses them
 }
 
-// operation makes the action of such a command.
-func (a *app) operation(fn func(ctx context.Context, o *operator) error) cli.ActionFunc {
+// newAction returns the function of such a subcommand.
+func (a *app) newAction(fn func(ctx context.Context, o *action) error) cli.ActionFunc {
 	return func(ctx context.Context, cmd *cli.Command) error {
-		o := &operator{app: a, cmd: cmd, leftOut: make(map[mode]bool), opts: *quietOptions()}
+		o := &action{app: a, cmd: cmd, skipped: make(map[mode]bool), opts: *quietOptions()}
 		sigs := supervise.CatchSignals()
 		defer sigs.Stop()
 		ctx, release := sigs.Context(ctx)
@@ -51,7 +51,7 @@ func quietOptions() *sqllock.UniqueOptions {
 }
 
 // open opens the database, again if it was open before.
-func (o *operator) open(ctx context.Context) (err error) {
+func (o *action) open(ctx context.Context) (err error) {
 	o.close()
 	looks := o.cmd.Name != "reap" && !o.cmd.Bool("force")
 	if o.db, err = o.existing(o.cmd, looks); err != nil {
@@ -59,7 +59,7 @@ func (o *operator) open(ctx context.Context) (err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	if o.db.standIn {
+	if o.db.inMemory {
 		if err := migrations.Up(ctx, o.db); err != nil {
 			return err
 		}
@@ -69,20 +69,20 @@ func (o *operator) open(ctx context.Context) (err error) {
 
 // openAll opens the locks of each mode that the command is about. What a server
 // refuses is left out, if it is not what was asked for.
-func (o *operator) openAll(ctx context.Context) error {
+func (o *action) openAll(ctx context.Context) error {
 	for i, m := range o.db.modes {
-		patience := openTimeout
+		testTimeout := openTimeout
 		if i > 0 {
-			patience = extraModeTimeout
+			testTimeout = extraModeTimeout
 		}
-		locks, err := o.db.locker(ctx, m, &o.opts, patience)
+		locks, err := o.db.locker(ctx, m, &o.opts, testTimeout)
 		switch {
 		case err == nil:
-			o.all = append(o.all, opened{m, locks})
+			o.all = append(o.all, modeLocker{m, locks})
 		case i == 0 || !isRefused(err):
 			return err
 		default:
-			o.leaveOut(m, err)
+			o.skipMode(m, err)
 		}
 	}
 	o.locks = o.all[0].Locker
@@ -90,14 +90,14 @@ func (o *operator) openAll(ctx context.Context) error {
 }
 
 // leaveOut says once that locks of a mode are not to be seen.
-func (o *operator) leaveOut(m mode, err error) {
-	if !o.leftOut[m] {
-		o.leftOut[m] = true
+func (o *action) skipMode(m mode, err error) {
+	if !o.skipped[m] {
+		o.skipped[m] = true
 		o.say("without the mode %s: %s", m, strings.TrimPrefix(err.Error(), "sqllock: "))
 	}
 }
 
-func (o *operator) close() {
+func (o *action) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	for _, l := range o.all {
@@ -110,25 +110,25 @@ func (o *operator) close() {
 }
 
 // mentionStandIn says why there is nothing to be seen.
-func (o *operator) mentionStandIn() {
-	if o.db.standIn {
+func (o *action) sayIfMissing() {
+	if o.db.inMemory {
 		o.say("nothing was ever locked here: %s does not exist", o.db.shown)
 	}
 }
 
 // name returns the only argument.
-func (o *operator) name() (string, error) {
+func (o *action) name() (string, error) {
 	switch args := o.cmd.Args(); {
 	case args.Len() == 0:
-		return "", o.misuse("NAME is missing")
+		return "", o.usageError("NAME is missing")
 	case args.Len() > 1:
-		return "", o.misuse("unexpected: %s", o.quoted(args.Get(1)))
+		return "", o.usageError("unexpected: %s", o.quoted(args.Get(1)))
 	}
 	return o.cmd.Args().First(), nil
 }
 
 // misuse is a usage error.
-func (o *operator) misuse(format string, args ...any) error {
+func (o *action) usageError(format string, args ...any) error {
 	text := fmt.Sprintf(format, args...)
 	return fail(exitUsage, "%s: %s; see \"sqllock %s --help\"", o.cmd.Name, text, o.cmd.Name)
 }
@@ -142,15 +142,15 @@ func (a *app) put(text []byte) error {
 }
 
 // mode returns the mode of a command that is about one.
-func (o *operator) mode() mode { return o.db.modes[0] }
+func (o *action) mode() mode { return o.db.modes[0] }
 
 // extraModeTimeout is for how long a connection is waited for that one can do without.
 const extraModeTimeout = 2 * time.Second
 
 // locker opens the locks of a mode; a server that is full or still starting gets some
 // time.
-func (d *database) locker(ctx context.Context, m mode, opts *sqllock.UniqueOptions, patience time.Duration) (*sqllock.Locker, error) {
-	for end := time.Now().Add(patience); ; {
+func (d *database) locker(ctx context.Context, m mode, opts *sqllock.UniqueOptions, testTimeout time.Duration) (*sqllock.Locker, error) {
+	for end := time.Now().Add(testTimeout); ; {
 		locks, err := m.open(ctx, d.locks, opts)
 		if err == nil || !isFull(err) || time.Now().After(end) || pause(ctx) != nil {
 			return locks, err

@@ -17,11 +17,11 @@ import (
 
 func TestListWatchesInPlaceOnATerminal(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, testdb.New(t, testdb.SQLite))
+	s := newClientDB(t, testdb.New(t, testdb.SQLite))
 	for i := range 30 {
 		s.put(t, fmt.Sprintf("n%02d", i), "\x1b[31m"+strings.Repeat("long ", 30), time.Now().Add(time.Hour))
 	}
-	w := sit(t, s.person, "/bin/sh", "-c", `until [ -e "$HOME/go" ]; do sleep 0.01; done; exec "$S" --dsn "$0" ls --watch --interval 100ms`, s.dsn)
+	w := startOnTTY(t, s.client, "/bin/sh", "-c", `until [ -e "$HOME/go" ]; do sleep 0.01; done; exec "$S" --dsn "$0" ls --watch --interval 100ms`, s.dsn)
 	if err := unix.IoctlSetWinsize(int(w.key.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 12, Col: 60}); err != nil {
 		t.Fatal(err)
 	}

@@ -14,32 +14,32 @@ import (
 	"github.com/sqllock/sqllock/internal/testdb"
 )
 
-// site is somebody with a migrated database, and a way to look into it.
-type site struct {
-	person
+// clientDB is a client with a migrated database, and a handle on that database.
+type clientDB struct {
+	client
 	d  *testdb.Database
 	db *sql.DB
 }
 
-func onEachSite(t *testing.T, test func(t *testing.T, s *site)) {
+func onEachDB(t *testing.T, test func(t *testing.T, s *clientDB)) {
 	for _, engine := range testdb.All() {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			test(t, newSite(t, testdb.New(t, engine)))
+			test(t, newClientDB(t, testdb.New(t, engine)))
 		})
 	}
 }
 
-func newSite(t testing.TB, d *testdb.Database) *site {
+func newClientDB(t testing.TB, d *testdb.Database) *clientDB {
 	t.Helper()
-	s := &site{person: person{home: t.TempDir(), dsn: dsn(t, d, "")}, d: d, db: d.Open(t)}
+	s := &clientDB{client: client{home: t.TempDir(), dsn: dsn(t, d, "")}, d: d, db: d.Open(t)}
 	s.run(t, "migrate", "up").want(t, 0, "", "")
 	return s
 }
 
-func (s *site) exec(t testing.TB, query string, args ...any) {
+func (s *clientDB) exec(t testing.TB, query string, args ...any) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	if _, err := s.db.ExecContext(ctx, query, args...); err != nil {
 		t.Fatalf("%s: %v", query, err)
@@ -47,7 +47,7 @@ func (s *site) exec(t testing.TB, query string, args ...any) {
 }
 
 // parameter is how the n-th parameter is written.
-func (s *site) parameter(n int) string {
+func (s *clientDB) parameter(n int) string {
 	if s.d.Engine() == testdb.Postgres {
 		return fmt.Sprintf("$%d", n)
 	}
@@ -55,7 +55,7 @@ func (s *site) parameter(n int) string {
 }
 
 // put writes a row that is held until a time, without the library.
-func (s *site) put(t *testing.T, name, label string, until time.Time) {
+func (s *clientDB) put(t *testing.T, name, label string, until time.Time) {
 	t.Helper()
 	acq, text := any(name16(name)), any(name)
 	if s.d.Engine() == testdb.Postgres {

@@ -17,7 +17,7 @@ import (
 const waitSlack = 700 * time.Millisecond
 
 // quickly checks that a call with --wait 300ms takes hardly longer.
-func (u person) quickly(t *testing.T, code int, err string, args ...string) {
+func (u client) runInTime(t *testing.T, code int, err string, args ...string) {
 	t.Helper()
 	start := time.Now()
 	u.run(t, args...).want(t, code, "", err)
@@ -29,10 +29,10 @@ func (u person) quickly(t *testing.T, code int, err string, args ...string) {
 }
 
 func TestWaitIsOverInTime(t *testing.T) {
-	onEachMode(t, func(t *testing.T, s *site, m mode) {
+	onEachMode(t, func(t *testing.T, s *clientDB, m mode) {
 		holding := s.shell(t, "@UP; sleep 60", "--mode", string(m), "n")
-		s.quickly(t, exitHeld, "held", "run", "--mode", string(m), "--wait", "300ms", "n", "--", "true")
-		s.quickly(t, exitHeld, "held", "run", "--shared", "--mode", string(m), "--wait", "300ms", "n", "--", "true")
+		s.runInTime(t, exitHeld, "held", "run", "--mode", string(m), "--wait", "300ms", "n", "--", "true")
+		s.runInTime(t, exitHeld, "held", "run", "--shared", "--mode", string(m), "--wait", "300ms", "n", "--", "true")
 		holding.end(t)
 	})
 }
@@ -41,10 +41,10 @@ func TestWaitIsOverInTimeWhenTheServerIsSilent(t *testing.T) {
 	for _, engine := range testdb.Engines() {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			u, proxy := frozen(t, engine)
+			u, proxy := newProxyClient(t, engine)
 			proxy.Freeze()
 			for _, m := range modes {
-				u.quickly(t, exitUnavailable, "not answer", "run", "--mode", string(m), "--wait", "300ms", "n", "--", "true")
+				u.runInTime(t, exitUnavailable, "not answer", "run", "--mode", string(m), "--wait", "300ms", "n", "--", "true")
 			}
 		})
 	}
@@ -55,7 +55,7 @@ func TestWaitIsOverInTimeWhenTheServerFallsSilent(t *testing.T) {
 		for _, m := range modes {
 			t.Run(engine+" "+string(m), func(t *testing.T) {
 				t.Parallel()
-				u, proxy := frozen(t, engine)
+				u, proxy := newProxyClient(t, engine)
 				holding := u.shell(t, "@UP; sleep 60", "--mode", string(m), "n")
 				const wait = 2 * time.Second
 				start := time.Now()
@@ -75,7 +75,7 @@ func TestWaitIsOverInTimeWhenTheServerFallsSilent(t *testing.T) {
 
 // Nobody hears of the loss before the command ends: the next renewal is ten seconds away.
 func TestALossThatOnlyTheUnlockFindsIsALoss(t *testing.T) {
-	onEachMode(t, func(t *testing.T, s *site, m mode) {
+	onEachMode(t, func(t *testing.T, s *clientDB, m mode) {
 		for _, next := range []bool{false, true} {
 			if next && m.sessions() {
 				continue // there the holder has let go before the next one comes

@@ -1,0 +1,66 @@
+//go:build unix
+
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock/internal/output/outputtest"
+)
+
+func TestInspectShowsAllThereIs(t *testing.T) {
+	t.Parallel()
+	onEachDB(t, func(t *testing.T, s *clientDB) {
+		holding := s.shell(t, "@UP; sleep 60", "n", "--label", "the holder", "--value", "hello\u202e\nthere")
+		r := s.run(t, "inspect", "n")
+		r.want(t, 0, `"hello\u202e\nthere"`, "")
+		shown := strings.Join(strings.Fields(r.out), " ")
+		for _, part := range []string{"name n mode unique state held", `holder "the holder" owner `, "token 1", "holds 1 since 2", "s ago until 2", " in 29", "value "} {
+			if !strings.Contains(shown, part) {
+				t.Errorf("%q is missing in\n%s", part, r.out)
+			}
+		}
+		outputtest.CheckHarmless(t, "inspect", r.out)
+		x := entries(t, s.run(t, "inspect", "--json", "n").out)[0]
+		if x.State != "held" || x.Value != "hello\u202e\nthere" || x.Label != "the holder" {
+			t.Errorf("as JSON: %+v", x)
+		}
+		holding.end(t)
+		s.run(t, "inspect", "n").want(t, 0, "released", "")
+		s.run(t, "inspect", "never").want(t, exitNo, "unknown", "")
+		if x := entries(t, s.run(t, "inspect", "--json", "never").out)[0]; x.State != "unknown" || x.Name != "never" {
+			t.Errorf("an unknown name as JSON: %+v", x)
+		}
+		s.put(t, "bytes", "l", time.Now().Add(time.Hour))
+		s.exec(t, "UPDATE sqllock_lock SET value = "+s.parameter(1)+" WHERE name = 'bytes'", []byte{0xff, 0, 1})
+		s.run(t, "inspect", "bytes").want(t, 0, "ff0001", "")
+		if x := entries(t, s.run(t, "inspect", "--json", "bytes").out)[0]; x.ValueHex != "ff0001" || x.Value != "" {
+			t.Errorf("bytes as JSON: %+v", x)
+		}
+	})
+}
+
+func TestInspectLooksAtTheLockOfOneMode(t *testing.T) {
+	t.Parallel()
+	onSessionModes(t, func(t *testing.T, s *clientDB, m mode) {
+		s.run(t, "inspect", "--mode", string(m), "n").want(t, exitNo, "unknown", "")
+		holding := s.shell(t, "@UP; sleep 60", "--mode", string(m), "n", "--label", "the holder", "--value", "hello\nthere")
+		s.run(t, "inspect", "n").want(t, exitNo, "unknown", "")
+		r := s.run(t, "inspect", "--mode", string(m), "n")
+		r.want(t, 0, "until   its session ends", "")
+		shown := strings.Join(strings.Fields(r.out), " ")
+		for _, part := range []string{"name n mode " + string(m) + " state held", `holder "the holder" owner `, "token 1", "since 2", `value "hello\nthere"`} {
+			if !strings.Contains(shown, part) {
+				t.Errorf("%q is missing in\n%s", part, r.out)
+			}
+		}
+		x := entries(t, s.run(t, "inspect", "--mode", string(m), "--json", "n").out)[0]
+		if x.Mode != m || x.State != "held" || x.Value != "hello\nthere" || !x.Until.IsZero() {
+			t.Errorf("as JSON: %+v", x)
+		}
+		holding.end(t)
+		s.run(t, "inspect", "--mode", string(m), "n").want(t, 0, "released", "")
+	})
+}
