@@ -3,6 +3,7 @@ package sqllock
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -41,6 +42,7 @@ type cleanupItem struct {
 	once    bool   // no request is in flight: done after one release
 	onFreed func() // if not nil: called after the first release, for which there is no time limit
 	freed   bool   // released once; repeated to catch a late packet
+	refusal error  // of the last try, if the database has refused it
 }
 
 // cleanupPause is the first pause between two tries. Pauses grow. Until the name was
@@ -91,26 +93,54 @@ func (c *cleanup) put(r driver.AbandonRequest, ttl time.Duration, once bool, onF
 	wake(c.wake)
 }
 
-// drain waits until each item was released once, or ctx ends. It returns how many were
-// not.
-func (c *cleanup) drain(ctx context.Context) int {
+// drain waits until each item was released once, the database has refused all that are
+// left, or ctx ends. Its error says how many were not released.
+func (c *cleanup) drain(ctx context.Context) error {
+	c.retryNow()
 	for {
-		n := c.unfinished()
-		if n == 0 || sleep(ctx, cleanupPause/4) != nil {
-			return n
+		n, err := c.unfinished()
+		if n == 0 {
+			return nil
+		}
+		if err == nil && sleep(ctx, cleanupPause/4) != nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return fmt.Errorf("sqllock: close: %d requests without a reply are not undone and will expire: %w", n, err)
 		}
 	}
 }
 
-func (c *cleanup) unfinished() (n int) {
+// retryNow makes what was not released yet due, so that an old refusal does not count.
+func (c *cleanup) retryNow() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, item := range c.pending {
 		if !item.freed {
-			n++
+			item.refusal, item.next = nil, c.clock.Now()
 		}
 	}
-	return n
+	wake(c.wake)
+}
+
+// unfinished returns how many items were not released, and an error if the database has
+// refused all of them.
+func (c *cleanup) unfinished() (n int, refusal error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	waiting := false
+	for _, item := range c.pending {
+		if item.freed {
+			continue
+		}
+		n++
+		waiting = waiting || item.refusal == nil
+		refusal = item.refusal
+	}
+	if waiting {
+		refusal = nil
+	}
+	return n, refusal
 }
 
 // close ends the statements in flight and waits for them. The rows that are left expire.
@@ -203,6 +233,9 @@ func (c *cleanup) noteResult(item *cleanupItem, err error) {
 		return
 	}
 	item.freed = item.freed || err == nil
+	if item.refusal = nil; err != nil && c.mode.Classify(err) == driver.Refused {
+		item.refusal = err
+	}
 	if item.freed && item.onFreed != nil {
 		item.onFreed()
 		item.onFreed = nil

@@ -236,3 +236,22 @@ func TestCloseSaysThatAHookStillRuns(t *testing.T) {
 		}
 	})
 }
+
+func TestCloseDoesNotWaitForWhatTheDatabaseRefusesToUndo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: time.Hour})
+		db.set(func(f *fake) { f.before, f.after = failing("abandon", errDenied), failing("grant", errNoReply) })
+		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if _, err := b.Lock(short, "a"); err == nil {
+			t.Fatal("Lock returned a lease without a reply")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		if err := b.Close(ctx); !errors.Is(err, errDenied) || time.Since(began) > time.Second {
+			t.Errorf("Close = %v after %v", err, time.Since(began))
+		}
+	})
+}

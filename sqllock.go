@@ -198,9 +198,7 @@ func (l *Locker) drain(holders, requests context.Context) error {
 	if err := l.inflight.wait(requests); err != nil {
 		errs = append(errs, fmt.Errorf("sqllock: close: an Unlock is still under way: %w", err))
 	}
-	if n := l.cleanup.drain(requests); n > 0 {
-		errs = append(errs, fmt.Errorf("sqllock: close: %d requests without a reply are not undone and will expire: %w", n, context.Cause(requests)))
-	}
+	errs = append(errs, l.cleanup.drain(requests))
 	return errors.Join(errs...)
 }
 

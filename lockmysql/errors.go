@@ -50,7 +50,7 @@ func classify(err error) driver.Fault {
 		return driver.Unreachable
 	case numberOf(err) != 0:
 		return classifyNumber(numberOf(err))
-	case errors.Is(err, errTooLarge),
+	case isClosed(err), errors.Is(err, errTooLarge),
 		errors.Is(err, mysql.ErrPktTooLarge): // for the client, before it was sent
 		return driver.Refused
 	}

@@ -160,10 +160,12 @@ func (d *Database) newPool() *sqlconn.Pool {
 	return &sqlconn.Pool{DB: d.db, Fit: fit, Unsure: !known, Late: !known}
 }
 
-// closedHandle says in our words that the handle is closed, which database/sql
-// tells only by text.
+// isClosed reports the error of a closed handle, which database/sql does not export.
+func isClosed(err error) bool { return strings.Contains(err.Error(), "sql: database is closed") }
+
+// closedHandle says in our words that the handle is closed.
 func closedHandle(err error) error {
-	if err.Error() == "sql: database is closed" {
+	if isClosed(err) {
 		return fmt.Errorf("%w: the handle is closed: %w", driver.ErrInvalidOption, err)
 	}
 	return err

@@ -31,6 +31,9 @@ func classify(err error) driver.Fault {
 	if state, ok := stateOf(err); ok {
 		return classifyState(state)
 	}
+	if isClosed(err) {
+		return driver.Refused
+	}
 	if pgconn.SafeToRetry(err) {
 		return driver.Unreachable
 	}

@@ -215,10 +215,16 @@ func endConn(c any) {
 	}
 }
 
-// closedHandle says in our words that the handle is closed, which database/sql
-// and pgx tell only by text.
+// isClosed reports the error of a closed handle or pool, which database/sql and pgx do
+// not export.
+func isClosed(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "sql: database is closed") || strings.HasSuffix(text, "closed pool")
+}
+
+// closedHandle says in our words that the handle is closed.
 func closedHandle(err error) error {
-	if text := err.Error(); text == "sql: database is closed" || text == "closed pool" {
+	if isClosed(err) {
 		return fmt.Errorf("%w: the handle is closed: %w", driver.ErrInvalidOption, err)
 	}
 	return err
