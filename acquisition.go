@@ -51,7 +51,7 @@ func (l *Locker) newAcquisition(name, owner string, o lockOptions) *acquisition 
 // while the database says that this helps.
 func (a *acquisition) try(ctx context.Context) (*Lease, error) {
 	l := a.locker
-	pause := newBackoff(&l.cfg)
+	backoff := newBackoff(&l.cfg)
 	until := l.clock.Now() + l.cfg.timeout(a.opts.ttl)
 	for {
 		t, held, err := a.request(ctx)
@@ -66,7 +66,7 @@ func (a *acquisition) try(ctx context.Context) (*Lease, error) {
 			a.abandon()
 			return nil, lockError(a.req.Name, err)
 		}
-		if err := l.sleep(ctx, nil, pause.next()); err != nil {
+		if err := l.sleep(ctx, nil, backoff.next()); err != nil {
 			a.abandon()
 			return nil, lockError(a.req.Name, err)
 		}

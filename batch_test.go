@@ -15,7 +15,7 @@ import (
 
 // crowd has n callers lock a name of their own at one time, and returns how long that
 // took them all.
-func (b *bench) crowd(n int) (took time.Duration, leases []*sqllock.Lease) {
+func (b *bench) manyCallers(n int) (took time.Duration, leases []*sqllock.Lease) {
 	b.t.Helper()
 	began := time.Now()
 	leases = make([]*sqllock.Lease, n)
@@ -49,7 +49,7 @@ func TestRequestsThatComeWhileStatementsAreUnderWayLeaveTogether(t *testing.T) {
 				c.opts.TTL = time.Hour
 				b := newBench(t, db, &c.opts)
 				defer b.close()
-				_, leases := b.crowd(n)
+				_, leases := b.manyCallers(n)
 				if got := db.count("grant"); got > c.statements {
 					t.Errorf("%d grants took %d statements, want %d at most", n, got, c.statements)
 				}
@@ -166,7 +166,7 @@ func TestAReleaseThatSpoilsItsBatchFailsNobodyElse(t *testing.T) {
 				db := newFake()
 				b := newBench(t, db, &sqllock.UniqueOptions{TTL: 10 * time.Second, MaxInFlight: 1})
 				defer b.close()
-				_, leases := b.crowd(50)
+				_, leases := b.manyCallers(50)
 				db.set(func(f *fake) {
 					f.before = after("release", 10*time.Millisecond)
 					f.poison["name 7"] = poison
@@ -218,15 +218,15 @@ func TestACallerThatLeavesBeforeItsRequestWasSentSendsNothing(t *testing.T) {
 func TestAStatementThatHangsHoldsUpNobodyElseForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
-		var flying, most atomic.Int32
+		var inFlight, most atomic.Int32
 		hang := func(d time.Duration) {
 			db.set(func(f *fake) {
 				f.before = func(ctx context.Context, kind string) error {
 					if kind != "grant" {
 						return nil
 					}
-					most.Store(max(most.Load(), flying.Add(1)))
-					defer flying.Add(-1)
+					most.Store(max(most.Load(), inFlight.Add(1)))
+					defer inFlight.Add(-1)
 					return after("grant", d)(ctx, kind)
 				}
 			})

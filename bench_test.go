@@ -59,8 +59,8 @@ func benchmarkHotName(b *testing.B, engine string, n int) {
 				}
 			})
 		}
-		for tickets := 0; tickets < n; time.Sleep(20 * time.Millisecond) {
-			if err := db.QueryRow(`SELECT count(*) FROM t_ticket`).Scan(&tickets); err != nil {
+		for claims := 0; claims < n; time.Sleep(20 * time.Millisecond) {
+			if err := db.QueryRow(`SELECT count(*) FROM t_ticket`).Scan(&claims); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -18,7 +18,7 @@ import (
 
 // standing has somebody wait for a name, after all who wait for it already. The lease
 // comes on the channel.
-func standing(t *testing.T, b *bench, ctx context.Context, name string) <-chan *sqllock.Lease {
+func queuedWaiter(t *testing.T, b *bench, ctx context.Context, name string) <-chan *sqllock.Lease {
 	t.Helper()
 	got := make(chan *sqllock.Lease, 1)
 	before := b.db.waiters(name)
@@ -48,7 +48,7 @@ func TestWaitersOfAllProcessesAreServedInOrder(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 30 {
 			b := all[i*i%3]
-			got := standing(t, b, t.Context(), "a")
+			got := queuedWaiter(t, b, t.Context(), "a")
 			wg.Go(func() {
 				lease := <-got
 				mu.Lock()
@@ -72,7 +72,7 @@ func TestAReleaseHandsOverToAWaiterOfItsProcessAtOnce(t *testing.T) {
 		b := newBench(t, db, &sqllock.UniqueOptions{TTL: 30 * time.Second})
 		defer b.close()
 		lease := b.lock("a")
-		next := standing(t, b, t.Context(), "a")
+		next := queuedWaiter(t, b, t.Context(), "a")
 		asked := db.count("line")
 		began := time.Now()
 		b.unlock(lease)
@@ -103,15 +103,15 @@ func TestThePollSlowsDownWhileNothingChanges(t *testing.T) {
 		lease := holder.lock("a")
 		var waiting []<-chan *sqllock.Lease
 		for range 20 {
-			waiting = append(waiting, standing(t, b, t.Context(), "a"))
+			waiting = append(waiting, queuedWaiter(t, b, t.Context(), "a"))
 		}
 		time.Sleep(10 * time.Second)
-		looks, lines := db.count("look"), db.count("line")
+		looks, queues := db.count("look"), db.count("line")
 		time.Sleep(time.Minute)
 		if n := db.count("look") - looks; n > 121 {
 			t.Errorf("20 waiters looked %d times in a minute", n)
 		}
-		if n := db.count("line") - lines; n > 60 {
+		if n := db.count("line") - queues; n > 60 {
 			t.Errorf("20 tickets were renewed by %d statements in a minute", n)
 		}
 		holder.unlock(lease)
@@ -121,7 +121,7 @@ func TestThePollSlowsDownWhileNothingChanges(t *testing.T) {
 	})
 }
 
-func TestAWaiterThatGivesUpLeavesTheLine(t *testing.T) {
+func TestAWaiterThatGivesUpLeavesTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
 		b, other := newBench(t, db, nil), newBench(t, db, nil)
@@ -129,8 +129,8 @@ func TestAWaiterThatGivesUpLeavesTheLine(t *testing.T) {
 		defer other.close()
 		lease := b.lock("a")
 		ctx, cancel := context.WithCancel(t.Context())
-		gone := standing(t, b, ctx, "a")
-		next := standing(t, other, t.Context(), "a")
+		gone := queuedWaiter(t, b, ctx, "a")
+		next := queuedWaiter(t, other, t.Context(), "a")
 		cancel()
 		if <-gone != nil {
 			t.Error("a waiter that gave up got the name")
@@ -149,7 +149,7 @@ func TestAWaiterThatGivesUpLeavesTheLine(t *testing.T) {
 	})
 }
 
-func TestAWaiterWhoseTicketWasAnsweredWithSilenceIsServedOnce(t *testing.T) {
+func TestAWaiterWhoseClaimGotNoReplyIsGrantedOnce(t *testing.T) {
 	for what, when := range map[string]string{"when it entered": "line", "when it was granted": "granted"} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -162,7 +162,7 @@ func TestAWaiterWhoseTicketWasAnsweredWithSilenceIsServedOnce(t *testing.T) {
 					silent = failing("line", errNoReply)
 				}
 				db.set(func(f *fake) { f.after = silent })
-				got := standing(t, b, t.Context(), "a")
+				got := queuedWaiter(t, b, t.Context(), "a")
 				if when == "granted" {
 					db.set(func(f *fake) { f.after = failing("release", errNoReply) })
 					go func() { _ = lease.Unlock(t.Context()) }()
@@ -194,7 +194,7 @@ func TestAWaiterWhoseTicketWasAnsweredWithSilenceIsServedOnce(t *testing.T) {
 
 // What is undone again and again, in case a packet comes late, is undone with growing
 // pauses.
-func TestAWaiterLeavesTheLineAtOnceWhileSomethingElseIsUndone(t *testing.T) {
+func TestAWaiterLeavesTheQueueAtOnceDuringACleanup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
 		b, other := newBench(t, db, nil), newBench(t, db, nil)
@@ -210,7 +210,7 @@ func TestAWaiterLeavesTheLineAtOnceWhileSomethingElseIsUndone(t *testing.T) {
 		lease := other.lock("a")
 		for range 10 {
 			ctx, cancel := context.WithCancel(t.Context())
-			gone := standing(t, b, ctx, "a")
+			gone := queuedWaiter(t, b, ctx, "a")
 			time.Sleep(300 * time.Millisecond)
 			cancel()
 			<-gone
@@ -223,15 +223,15 @@ func TestAWaiterLeavesTheLineAtOnceWhileSomethingElseIsUndone(t *testing.T) {
 	})
 }
 
-func TestADeadWaiterHoldsUpTheLineForItsTicketAndNoLonger(t *testing.T) {
+func TestADeadWaiterBlocksTheQueueForTheLifeOfItsClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
 		b, dead := newBench(t, db, nil), newBench(t, db, nil)
 		defer b.close()
 		lease := b.lock("a")
 		ctx, cancel := context.WithCancel(t.Context())
-		gone := standing(t, dead, ctx, "a")
-		next := standing(t, b, t.Context(), "a")
+		gone := queuedWaiter(t, dead, ctx, "a")
+		next := queuedWaiter(t, b, t.Context(), "a")
 		db.set(func(f *fake) { f.before = failing("abandon", errDown) }) // as if it had been killed
 		cancel()
 		<-gone
@@ -260,7 +260,7 @@ func TestAWaiterTellsOfTheCrashByWhichItGetsTheName(t *testing.T) {
 		dead := newBench(t, db, &sqllock.UniqueOptions{TTL: 10 * time.Second})
 		db.set(func(f *fake) { f.before = failing("renew", errDown) })
 		lease := dead.lock("a")
-		b.unlock(<-standing(t, b, t.Context(), "a"))
+		b.unlock(<-queuedWaiter(t, b, t.Context(), "a"))
 		synctest.Wait()
 		if n := crashes.Load(); n != 1 {
 			t.Errorf("the crash was told of %d times", n)
@@ -271,7 +271,7 @@ func TestAWaiterTellsOfTheCrashByWhichItGetsTheName(t *testing.T) {
 	})
 }
 
-func TestBargingStandsInNoLine(t *testing.T) {
+func TestABargingWaiterHasNoClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
 		b := newBench(t, db, &sqllock.UniqueOptions{Barging: true})
@@ -357,7 +357,7 @@ func TestADeadlockEndsTheYoungestWaiter(t *testing.T) {
 	}
 }
 
-func TestADeadlockIsToldWithinASecond(t *testing.T) {
+func TestADeadlockIsFoundWithinASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
 		b := newBench(t, db, nil)
@@ -372,7 +372,7 @@ func TestADeadlockIsToldWithinASecond(t *testing.T) {
 	})
 }
 
-func TestACycleIsLookedForOnceAtATime(t *testing.T) {
+func TestOneDeadlockCheckRunsAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
 		b := newBench(t, db, nil)
@@ -400,7 +400,7 @@ func TestACycleIsLookedForOnceAtATime(t *testing.T) {
 	})
 }
 
-func TestWhoWaitsWithoutACycleIsLeftInPeace(t *testing.T) {
+func TestAWaitWithoutACycleGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
 		b := newBench(t, db, nil)
@@ -434,7 +434,7 @@ func TestHandOversOfManyWaitersTakeNoMoreStatementsThanThoseOfFew(t *testing.T) 
 			lease := b.lock("a")
 			var waiting []<-chan *sqllock.Lease
 			for range n {
-				waiting = append(waiting, standing(t, b, t.Context(), "a"))
+				waiting = append(waiting, queuedWaiter(t, b, t.Context(), "a"))
 			}
 			before := db.all()
 			b.unlock(lease)
@@ -460,7 +460,7 @@ func (f *fake) all() (n int) {
 	return n
 }
 
-func TestARequestThatArrivesLateStandsInLineForNobody(t *testing.T) {
+func TestALateRequestLeavesNoClaim(t *testing.T) {
 	for what, end := range map[string]func(b *bench, lease *sqllock.Lease, cancel func(), got <-chan *sqllock.Lease){
 		"when the name was handed over, used and given back": func(b *bench, lease *sqllock.Lease, _ func(), got <-chan *sqllock.Lease) {
 			b.unlock(lease)
@@ -480,7 +480,7 @@ func TestARequestThatArrivesLateStandsInLineForNobody(t *testing.T) {
 				lease := b.lock("a")
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				got := standing(t, b, ctx, "a")
+				got := queuedWaiter(t, b, ctx, "a")
 				sent := db.count("line")
 				db.set(func(f *fake) { f.before = after("line", time.Second) })
 				time.Sleep(2 * time.Second) // now the ticket is asked for again, and the request is on its way
@@ -497,7 +497,7 @@ func TestARequestThatArrivesLateStandsInLineForNobody(t *testing.T) {
 	}
 }
 
-func TestAGrantInLineWhoseReplyWasLostIsConfirmed(t *testing.T) {
+func TestAGrantToAClaimWhoseReplyWasLostIsConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
 		b := newBench(t, db, &sqllock.UniqueOptions{TTL: 30 * time.Second})
@@ -505,7 +505,7 @@ func TestAGrantInLineWhoseReplyWasLostIsConfirmed(t *testing.T) {
 		db.set(func(f *fake) { // somebody who has died
 			f.rows["a"] = &row{acq: driver.ID{1}, version: f.now(), until: f.now() + time.Second.Microseconds()}
 		})
-		got := standing(t, b, t.Context(), "a")
+		got := queuedWaiter(t, b, t.Context(), "a")
 		lost := 0
 		db.set(func(f *fake) {
 			f.after = func(_ context.Context, kind string) error {
@@ -524,8 +524,8 @@ func TestAGrantInLineWhoseReplyWasLostIsConfirmed(t *testing.T) {
 	})
 }
 
-func TestTheLookSeesWhatNobodyTells(t *testing.T) {
-	strangers := map[driver.ID]*reader{{2}: {version: 7, until: 1 << 60}}
+func TestThePollFindsAGrantWithoutAPush(t *testing.T) {
+	others := map[driver.ID]*reader{{2}: {version: 7, until: 1 << 60}}
 	for what, c := range map[string]struct {
 		shared bool
 		row    row           // as the waiter finds it
@@ -535,7 +535,7 @@ func TestTheLookSeesWhatNobodyTells(t *testing.T) {
 		"a name that is free": {false, row{acq: driver.ID{1}, version: 7, until: 1 << 60},
 			func(x *row) { x.acq, x.version = driver.ID{}, 8 }, 600 * time.Millisecond},
 		"readers that may be entered with": {true, row{acq: driver.ID{1}, version: 6, until: 1 << 60},
-			func(x *row) { x.acq, x.version, x.readers = driver.ID{}, 7, strangers }, 600 * time.Millisecond},
+			func(x *row) { x.acq, x.version, x.readers = driver.ID{}, 7, others }, 600 * time.Millisecond},
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -562,14 +562,14 @@ func TestTheLookSeesWhatNobodyTells(t *testing.T) {
 	}
 }
 
-func TestTheLookIsQuickAgainAsSoonAsSomethingChanges(t *testing.T) {
+func TestThePollIsQuickAgainAfterAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
 		b := newBench(t, db, &sqllock.UniqueOptions{TTL: 30 * time.Second})
 		defer b.close()
 		db.set(func(f *fake) { f.rows["a"] = &row{acq: driver.ID{1}, version: 7, until: 1 << 60} })
 		ctx, cancel := context.WithCancel(t.Context())
-		got := standing(t, b, ctx, "a")
+		got := queuedWaiter(t, b, ctx, "a")
 		time.Sleep(10 * time.Second)
 		db.set(func(f *fake) { f.rows["a"].acq, f.rows["a"].version = driver.ID{2}, 8 })
 		looks := db.count("look")
@@ -585,7 +585,7 @@ func TestTheLookIsQuickAgainAsSoonAsSomethingChanges(t *testing.T) {
 	})
 }
 
-func TestALineThatTheDatabaseRefusesIsAnError(t *testing.T) {
+func TestAClaimThatTheDatabaseRefusesIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
 		b := newBench(t, db, nil)

@@ -59,7 +59,7 @@ func TestAMaxHoldCountsFromTheRequestWhoseReplyWasLost(t *testing.T) {
 	})
 }
 
-func TestANameThatCannotBeUndoneKeepsNoOtherFromBeing(t *testing.T) {
+func TestACleanupThatFailsDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
 		db.after = failing("grant", errNoReply)
@@ -125,7 +125,7 @@ func TestALeaseGrantedToALostRequestThatHasExpiredIsAskedForAgain(t *testing.T) 
 	})
 }
 
-func TestATryLockWhoseReplyWasLostIsUndone(t *testing.T) {
+func TestATryLockWhoseReplyWasLostIsCleanedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
 		db.after = once("grant", errNoReply)
@@ -142,7 +142,7 @@ func TestATryLockWhoseReplyWasLostIsUndone(t *testing.T) {
 	})
 }
 
-func TestARequestThatArrivesLateIsUndone(t *testing.T) {
+func TestARequestThatArrivesLateIsCleanedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
 		late := make(chan struct{})
@@ -272,7 +272,7 @@ func TestAnUnlockThatCannotReachTheDatabaseIsFinishedInTheBackground(t *testing.
 	})
 }
 
-func TestAnUnlockWhoseUndoingHangsIsTriedAgainAfterAThirdOfTheTTL(t *testing.T) {
+func TestAnUnlockWhoseCleanupHangsIsTriedAgainAfterAThirdOfTheTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 6 * time.Second
 		db := newFake()
@@ -302,7 +302,7 @@ func TestAnUnlockWhoseUndoingHangsIsTriedAgainAfterAThirdOfTheTTL(t *testing.T) 
 	})
 }
 
-func TestANameIsUndoneSoonAfterADatabaseThatWasLongAway(t *testing.T) {
+func TestANameIsCleanedUpSoonAfterALongOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
 		b := newBench(t, db, &sqllock.UniqueOptions{TTL: time.Hour})

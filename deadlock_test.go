@@ -27,7 +27,7 @@ func waitFor(i int, since int64, carries, holders []driver.ID) driver.Wait {
 	return driver.Wait{Acq: numbered(1_000_000 + i), Since: since, Carries: carries, Holders: holders}
 }
 
-func TestALookForCyclesTakesStepsInProportionToWhatItLooksAt(t *testing.T) {
+func TestADeadlockCheckTakesStepsInProportionToTheWaits(t *testing.T) {
 	const n = 20_000
 	for _, test := range []struct {
 		what    string
@@ -50,7 +50,7 @@ func TestALookForCyclesTakesStepsInProportionToWhatItLooksAt(t *testing.T) {
 	}
 }
 
-func TestALookForManyCyclesOfOneKnotIsBounded(t *testing.T) {
+func TestADeadlockCheckOfManyCyclesIsBounded(t *testing.T) {
 	const n = 5_000 // goroutines that carry one lease wait for a name whose holder waits for that
 	a, b := []driver.ID{numbered(1)}, []driver.ID{numbered(2)}
 	waits := []driver.Wait{waitFor(0, 0, b, a)}
@@ -63,7 +63,7 @@ func TestALookForManyCyclesOfOneKnotIsBounded(t *testing.T) {
 	}
 }
 
-func TestWhoIsEndedForADeadlockIsTheYoungestOfACycle(t *testing.T) {
+func TestADeadlockEndsTheYoungestWaitOfEachCycle(t *testing.T) {
 	some := func(r *rand.Rand, most, of int) (ids []driver.ID) {
 		for range 1 + r.IntN(most) {
 			ids = append(ids, numbered(r.IntN(of)))
@@ -129,7 +129,7 @@ func closes(waits []driver.Wait, w driver.Wait) bool {
 	return false
 }
 
-func TestAHandOverIsNotHeldUpByALookForCycles(t *testing.T) {
+func TestAHandOverDoesNotWaitForADeadlockCheck(t *testing.T) {
 	b := newBench(t, newFake(), &sqllock.UniqueOptions{TTL: time.Hour, Reaper: &sqllock.ReaperOptions{Off: true}})
 	defer b.close()
 	const n = 1_000

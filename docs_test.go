@@ -223,7 +223,7 @@ func markdownFiles(t *testing.T) (files []string) {
 
 // widestLine is how many characters a line of a document may have: a terminal shows so
 // many beside another window.
-const widestLine = 100
+const maxLineWidth = 100
 
 // stillWide are the documents that have yet to be brought to that width.
 var stillWide = []string{
@@ -237,8 +237,8 @@ func TestLinesOfDocumentsAreNarrow(t *testing.T) {
 			continue
 		}
 		for i, line := range strings.Split(readDoc(t, file), "\n") {
-			if n := utf8.RuneCountInString(line); n > widestLine {
-				t.Errorf("%s:%d has %d characters, more than %d", file, i+1, n, widestLine)
+			if n := utf8.RuneCountInString(line); n > maxLineWidth {
+				t.Errorf("%s:%d has %d characters, more than %d", file, i+1, n, maxLineWidth)
 			}
 		}
 	}

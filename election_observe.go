@@ -115,13 +115,13 @@ func (e *Election) Proclaim(ctx context.Context, value []byte) error {
 	case done:
 		return nil
 	}
-	return e.whyTermEnded(ctx, lease)
+	return e.termEndError(ctx, lease)
 }
 
 // overthrown tells why the database does not know a term.
-func (e *Election) whyTermEnded(ctx context.Context, lease *Lease) error {
+func (e *Election) termEndError(ctx context.Context, lease *Lease) error {
 	t := lease.term
-	reason, err := e.locker.whyGone(ctx, t)
+	reason, err := e.locker.endReason(ctx, t)
 	if err == nil && reason != 0 {
 		t.lose(reason, nil)
 	}

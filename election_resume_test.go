@@ -13,7 +13,7 @@ import (
 
 var me = &sqllock.ElectionOptions{Identity: "me", LockDelay: ttl}
 
-func TestTheFirstCampaignResumesATermOfItsIdentityPastTheLine(t *testing.T) {
+func TestTheFirstCampaignResumesATermOfItsIdentityPastTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
 		old, b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl}), newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
@@ -21,7 +21,7 @@ func TestTheFirstCampaignResumesATermOfItsIdentityPastTheLine(t *testing.T) {
 		defer b.close()
 		was := old.candidate("a", me)
 		before := old.campaign(was, "old")
-		waiting := standing(t, old, t.Context(), "a")
+		waiting := queuedWaiter(t, old, t.Context(), "a")
 		asked := time.Now()
 		e := b.candidate("a", me)
 		lease := b.campaign(e, "new")

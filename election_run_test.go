@@ -12,14 +12,14 @@ import (
 )
 
 // running is a Run on a goroutine of its own, each of whose terms the test ends.
-type running struct {
+type runningElection struct {
 	terms chan *sqllock.Lease // fn was called
 	ends  chan error          // what fn is to return
 	done  chan error
 }
 
-func run(ctx context.Context, e *sqllock.Election) *running {
-	r := &running{make(chan *sqllock.Lease), make(chan error), make(chan error, 1)}
+func run(ctx context.Context, e *sqllock.Election) *runningElection {
+	r := &runningElection{make(chan *sqllock.Lease), make(chan error), make(chan error, 1)}
 	go func() {
 		r.done <- e.Run(ctx, func(_ context.Context, lease *sqllock.Lease) error {
 			r.terms <- lease
@@ -135,7 +135,7 @@ func TestAnErrorOfALeaderEndsRun(t *testing.T) {
 	})
 }
 
-func TestALeaderWhoseFunctionReturnsStandsInLineAnew(t *testing.T) {
+func TestALeaderWhoseFunctionReturnsJoinsTheQueueAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
 		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
@@ -143,7 +143,7 @@ func TestALeaderWhoseFunctionReturnsStandsInLineAnew(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		r := run(ctx, b.candidate("a", nil))
 		<-r.terms
-		waiting := standing(t, b, ctx, "a")
+		waiting := queuedWaiter(t, b, ctx, "a")
 		r.ends <- nil
 		lease := <-waiting
 		synctest.Wait()
@@ -163,15 +163,15 @@ func TestAPanicOrAGoexitInATermFreesTheName(t *testing.T) {
 				b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
 				defer b.close()
 				e := b.candidate("a", nil)
-				said := make(chan any)
+				logged := make(chan any)
 				go func() {
-					defer func() { said <- recover() }()
+					defer func() { logged <- recover() }()
 					_ = e.Run(t.Context(), func(context.Context, *sqllock.Lease) error {
 						fn()
 						return nil
 					})
 				}()
-				if v := <-said; what == "panic" && v != "of the application" {
+				if v := <-logged; what == "panic" && v != "of the application" {
 					t.Errorf("the panic says %v", v)
 				}
 				if db.held("a") || e.IsLeader() {

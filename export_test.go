@@ -24,7 +24,7 @@ func NewWithClock(store driver.LeaseStore, now func() time.Duration, opts *Uniqu
 }
 
 // SetTables makes the number of names that the Locker keeps in memory visible.
-func (l *Locker) Lines() int {
+func (l *Locker) QueueLen() int {
 	l.queue.mu.Lock()
 	defer l.queue.mu.Unlock()
 	return len(l.queue.names)

@@ -10,7 +10,7 @@ import (
 // What the fake database has for those who stand in line. It does not know its
 // clients apart: whoever hands a name over is told all of the new holders.
 
-type place struct {
+type fakeClaim struct {
 	driver.TicketRequest
 	seq   int64
 	since int64
@@ -18,32 +18,32 @@ type place struct {
 }
 
 // waiting returns the tickets that are alive; the others are forgotten.
-func (x *row) waiting(now int64) []*place {
-	x.line = slices.DeleteFunc(x.line, func(p *place) bool { return p.until <= now })
+func (x *row) waiting(now int64) []*fakeClaim {
+	x.line = slices.DeleteFunc(x.line, func(p *fakeClaim) bool { return p.until <= now })
 	return x.line
 }
 
 // takeAway removes the ticket of an acquisition.
 func (x *row) takeAway(acq driver.ID) {
-	x.line = slices.DeleteFunc(x.line, func(p *place) bool { return p.Acq == acq })
+	x.line = slices.DeleteFunc(x.line, func(p *fakeClaim) bool { return p.Acq == acq })
 }
 
 func (f *fake) Line(ctx context.Context, reqs []driver.TicketRequest) (res []driver.TicketResult, err error) {
 	err = f.statement(ctx, "line", func() {
 		for _, r := range reqs {
-			res = append(res, f.line(r))
+			res = append(res, f.queue(r))
 		}
 	})
 	return res, err
 }
 
-func (f *fake) line(r driver.TicketRequest) (res driver.TicketResult) {
+func (f *fake) queue(r driver.TicketRequest) (res driver.TicketResult) {
 	x, now := f.rows[r.Name], f.now()
 	if x == nil {
 		x = &row{}
 		f.rows[r.Name] = x
 	}
-	var mine *place
+	var mine *fakeClaim
 	first := true
 	for _, p := range x.waiting(now) {
 		if p.Acq == r.Acq {
@@ -65,7 +65,7 @@ func (f *fake) line(r driver.TicketRequest) (res driver.TicketResult) {
 	res.Now = now
 	if mine == nil {
 		x.seq++
-		mine = &place{TicketRequest: r, seq: x.seq, since: now}
+		mine = &fakeClaim{TicketRequest: r, seq: x.seq, since: now}
 		x.line = append(x.line, mine)
 	}
 	mine.until = max(mine.until, now+r.Life.Microseconds())

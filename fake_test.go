@@ -51,7 +51,7 @@ type row struct {
 	revoked   int64
 	value     []byte
 	readers   map[driver.ID]*reader
-	line      []*place
+	line      []*fakeClaim
 	seq       int64
 }
 

@@ -90,10 +90,10 @@ func FuzzANameComesBackAsItWasGiven(f *testing.F) {
 }
 
 // hastiest is a TTL below which a slow machine may lose a lease before it is unlocked.
-const hastiest = 5 * time.Second
+const earliest = 5 * time.Second
 
 // extremes are numbers at which options change their meaning, or overflow.
-var extremes = []int64{0, 1, -1, int64(sqllock.MinTTL) - 1, int64(sqllock.MinTTL), int64(hastiest), int64(sqllock.MaxTTL), int64(sqllock.MaxTTL) + 1,
+var extremes = []int64{0, 1, -1, int64(sqllock.MinTTL) - 1, int64(sqllock.MinTTL), int64(earliest), int64(sqllock.MaxTTL), int64(sqllock.MaxTTL) + 1,
 	math.MaxInt64 / 2, math.MaxInt64 - 1, math.MaxInt64, math.MinInt64}
 
 func FuzzLockOptionsAreRefusedBeforeAnySQLOrWork(f *testing.F) {
@@ -127,14 +127,14 @@ func FuzzLockOptionsAreRefusedBeforeAnySQLOrWork(f *testing.F) {
 			}
 			return
 		}
-		hasty := min(ttl, maxHold) < int64(hastiest) || wait < int64(hastiest)
+		early := min(ttl, maxHold) < int64(earliest) || wait < int64(earliest)
 		if err == nil && lease.Remaining() > min(time.Duration(ttl), time.Duration(maxHold)) {
 			t.Errorf("%v remain of a TTL of %v and a MaxHold of %v", lease.Remaining(), time.Duration(ttl), time.Duration(maxHold))
 		}
 		if err == nil {
 			err = lease.Unlock(t.Context())
 		}
-		if err != nil && !hasty {
+		if err != nil && !early {
 			t.Errorf("TTL %d, MinHold %d, MaxHold %d, LockDelay %d, Wait %d, Tries %d: %v", ttl, minHold, maxHold, lockDelay, wait, tries, err)
 		}
 		if _, err := db.ExecContext(t.Context(), `DELETE FROM sqllock_lock`); err != nil {
@@ -168,14 +168,14 @@ func FuzzOptionsOfALockerAreRefusedOrWork(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%+v: %v", o, err)
 		}
-		hasty := ttl != 0 && ttl < int64(hastiest) || statement != 0 && statement < int64(hastiest)
+		early := ttl != 0 && ttl < int64(earliest) || statement != 0 && statement < int64(earliest)
 		lease, err := l.TryLock(t.Context(), "k")
 		if err == nil {
 			// Who waits meets the pauses.
 			_, _ = l.Lock(t.Context(), "k", sqllock.Wait(time.Millisecond), sqllock.Tries(2))
 			err = lease.Unlock(t.Context())
 		}
-		if err = errors.Join(err, l.Close(t.Context())); err != nil && !hasty {
+		if err = errors.Join(err, l.Close(t.Context())); err != nil && !early {
 			t.Errorf("%+v: %v", o, err)
 		}
 		if _, err := db.ExecContext(t.Context(), `DELETE FROM sqllock_lock`); err != nil {

@@ -189,9 +189,9 @@ func TestAStepForwardOfTheDatabasesClockIsToldAtTheNextRenewal(t *testing.T) {
 		if next.Token() <= former.Token() {
 			t.Errorf("token %d follows token %d", next.Token(), former.Token())
 		}
-		told := time.Now()
+		known := time.Now()
 		<-former.Context().Done()
-		if took := time.Since(told); took > ttl*3/4 {
+		if took := time.Since(known); took > ttl*3/4 {
 			t.Errorf("it was told after %v, which is not the next renewal of a TTL of %v", took, ttl)
 		}
 		if err := next.Unlock(t.Context()); err != nil {

@@ -111,13 +111,13 @@ func (l *Lease) GuardBy(ctx context.Context, f driver.GuardFunc) error {
 	case status == driver.Foreign:
 		return fmt.Errorf("%w: guard %q: the transaction is one of another database", ErrInvalidOption, t.name)
 	}
-	return t.whyFenced(ctx)
+	return t.fencedError(ctx)
 }
 
 // fenced asks outside of the transaction whether the term is over: a transaction
 // may see the table as it was before the lease was granted.
-func (t *term) whyFenced(ctx context.Context) error {
-	reason, err := t.locker.whyGone(ctx, t)
+func (t *term) fencedError(ctx context.Context) error {
+	reason, err := t.locker.endReason(ctx, t)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: %q with token %d, as the transaction sees it", ErrFenced, t.name, t.token)
@@ -129,9 +129,9 @@ func (t *term) whyFenced(ctx context.Context) error {
 	return fmt.Errorf("%w: %q has another holder than that with token %d, or none", ErrFenced, t.name, t.token)
 }
 
-// whyGone asks the database why it does not know a term any more. The reason is 0
+// endReason asks the database why it does not know a term any more. The reason is 0
 // if it does know it.
-func (l *Locker) whyGone(ctx context.Context, t *term) (reason Reason, err error) {
+func (l *Locker) endReason(ctx context.Context, t *term) (reason Reason, err error) {
 	err = l.withTimeout(ctx, t.timeout, func(ctx context.Context) error {
 		for pause := newBackoff(&l.cfg); ; {
 			var err error

@@ -174,18 +174,18 @@ func killAll(ctx context.Context, db *sql.DB, query string) error {
 }
 
 // complaints are what was logged. It is safe for concurrent use.
-type complaints struct {
+type errorLog struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (c *complaints) Write(p []byte) (int, error) {
+func (c *errorLog) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.text.Write(p)
 }
 
-func (c *complaints) String() string {
+func (c *errorLog) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.text.String()

@@ -253,7 +253,7 @@ func (l *Locker) waitForRelease(ctx context.Context, name string, was *driver.Ro
 	if !was.Session {
 		return nil
 	}
-	for pause := newBackoff(&l.cfg); ; {
+	for backoff := newBackoff(&l.cfg); ; {
 		row, err := l.readRow(ctx, name)
 		if err != nil {
 			return operatorError("force unlock", name, err)
@@ -261,7 +261,7 @@ func (l *Locker) waitForRelease(ctx context.Context, name string, was *driver.Ro
 		if !row.Session || row.Holder.Version != was.Holder.Version {
 			return nil
 		}
-		if err := l.sleep(ctx, nil, pause.next()); err != nil {
+		if err := l.sleep(ctx, nil, backoff.next()); err != nil {
 			return operatorError("force unlock", name, fmt.Errorf("the holder was asked and has not let go: %w", err))
 		}
 	}
@@ -294,9 +294,9 @@ func (l *Locker) Watch(ctx context.Context, name string) iter.Seq2[Info, error] 
 			return
 		}
 		var last Info
-		pause := newBackoff(&l.cfg)
+		backoff := newBackoff(&l.cfg)
 		for first := true; ; {
-			nap := pause.next()
+			pause := backoff.next()
 			row, err := l.readRow(ctx, name)
 			switch info := newInfo(&row); {
 			case err != nil && (ctx.Err() != nil || errors.Is(err, ErrClosed) || l.mode.Classify(err) == driver.Refused):
@@ -308,12 +308,12 @@ func (l *Locker) Watch(ctx context.Context, name string) iter.Seq2[Info, error] 
 					return
 				}
 				first, last = false, info
-				pause = newBackoff(&l.cfg)
-				nap = 0 // what came meanwhile must not wait
+				backoff = newBackoff(&l.cfg)
+				pause = 0 // what came meanwhile must not wait
 			case info.State == StateHeld && !row.Session:
-				nap = min(nap, time.Duration(row.Holder.Until-row.Now+1000)*time.Microsecond)
+				pause = min(pause, time.Duration(row.Holder.Until-row.Now+1000)*time.Microsecond)
 			}
-			if err := l.sleep(ctx, nil, nap); err != nil {
+			if err := l.sleep(ctx, nil, pause); err != nil {
 				yield(Info{}, operatorError("watch", name, err))
 				return
 			}

@@ -123,7 +123,7 @@ func TestAnExpiredHolderThatIsForcedCountsAsACrash(t *testing.T) {
 	})
 }
 
-func TestWhoLooksIsToldThatTheDatabaseRefuses(t *testing.T) {
+func TestAReadThatTheDatabaseRefusesIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
 		b := newBench(t, db, nil)
@@ -188,7 +188,7 @@ func TestAListYieldsWhatIsNotFreeUntilItIsStopped(t *testing.T) {
 	})
 }
 
-func TestWhatAnOperatorAsksIsCheckedFirst(t *testing.T) {
+func TestOperatorCallsCheckTheirArgumentsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
 		b := newBench(t, db, nil)

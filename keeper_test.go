@@ -157,13 +157,13 @@ func TestAHookThatPanicsIsSurvived(t *testing.T) {
 
 func TestHooksTellWhatHappened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []string
+		var known []string
 		b := newBench(t, newFake(), &sqllock.UniqueOptions{TTL: ttl, Hooks: &sqllock.Hooks{
 			Acquired: func(e sqllock.AcquiredEvent) {
-				told = append(told, fmt.Sprintf("acquired %s after %v and %d attempts", e.Name, e.Waited, e.Attempts))
+				known = append(known, fmt.Sprintf("acquired %s after %v and %d attempts", e.Name, e.Waited, e.Attempts))
 			},
 			Unlocked: func(e sqllock.UnlockedEvent) {
-				told = append(told, fmt.Sprintf("unlocked %s after %v, error %v", e.Name, e.Held, e.Err))
+				known = append(known, fmt.Sprintf("unlocked %s after %v, error %v", e.Name, e.Held, e.Err))
 			},
 		}})
 		lease := b.lock("a")
@@ -171,27 +171,27 @@ func TestHooksTellWhatHappened(t *testing.T) {
 		b.unlock(lease)
 		b.close()
 		want := "[acquired a after 0s and 1 attempts unlocked a after 1s, error <nil>]"
-		if got := fmt.Sprint(told); got != want {
+		if got := fmt.Sprint(known); got != want {
 			t.Errorf("hooks told %s, want %s", got, want)
 		}
 	})
 }
 
-func TestTheAttemptsOfAWaiterAreThoseOfItsTicketToo(t *testing.T) {
+func TestTheAttemptsOfAWaiterIncludeThoseOfItsClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []int
+		var known []int
 		db := newFake()
 		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl, Hooks: &sqllock.Hooks{
-			Acquired: func(e sqllock.AcquiredEvent) { told = append(told, e.Attempts) },
+			Acquired: func(e sqllock.AcquiredEvent) { known = append(known, e.Attempts) },
 		}})
 		lease := b.lock("a")
-		next := standing(t, b, t.Context(), "a")
+		next := queuedWaiter(t, b, t.Context(), "a")
 		time.Sleep(time.Second)
 		b.unlock(lease)
 		b.unlock(<-next)
 		b.close()
-		if want := []int{1, db.count("grant") - 1 + db.count("line")}; !slices.Equal(told, want) {
-			t.Errorf("the hook told of %v attempts, the database of %v", told, want)
+		if want := []int{1, db.count("grant") - 1 + db.count("line")}; !slices.Equal(known, want) {
+			t.Errorf("the hook told of %v attempts, the database of %v", known, want)
 		}
 	})
 }

@@ -26,7 +26,7 @@ const (
 func TestOwnersAndValuesAreNotLoggedAtInfoLevelWhateverHappens(t *testing.T) {
 	onEach(t, func(t *testing.T, e *engine, d *testdb.Database) {
 		t.Parallel()
-		var log complaints
+		var log errorLog
 		ctx, cancel := context.WithTimeout(sqllock.WithOwner(t.Context(), secretOwner), 30*time.Second)
 		defer cancel()
 		locker := func(db *sql.DB) *sqllock.Locker {
@@ -67,9 +67,9 @@ func TestOwnersAndValuesAreNotLoggedAtInfoLevelWhateverHappens(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := log.String()
-		for _, said := range []string{"name=forced", "name=taken", "name=crashed"} {
-			if !strings.Contains(text, said) {
-				t.Errorf("the log does not say %q", said)
+		for _, logged := range []string{"name=forced", "name=taken", "name=crashed"} {
+			if !strings.Contains(text, logged) {
+				t.Errorf("the log does not say %q", logged)
 			}
 		}
 		if strings.Contains(text, secretOwner) || strings.Contains(text, secretValue) {
@@ -80,7 +80,7 @@ func TestOwnersAndValuesAreNotLoggedAtInfoLevelWhateverHappens(t *testing.T) {
 
 func TestOwnersAndValuesAreNotLoggedAtInfoLevelWhenTheDatabaseIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log complaints
+		var log errorLog
 		db := newFake()
 		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		lease, err := b.Lock(sqllock.WithOwner(t.Context(), secretOwner), "a", sqllock.Value([]byte(secretValue)))
@@ -120,7 +120,7 @@ func wrongPassword(t *testing.T, e *engine, d *testdb.Database, password string)
 func TestThePasswordOfAHandleIsInNoErrorAndInNoLog(t *testing.T) {
 	const password = "pass-word-that-nobody-reads"
 	onEachServer(t, func(t *testing.T, e *engine, d *testdb.Database) {
-		var log complaints
+		var log errorLog
 		opts := &sqllock.UniqueOptions{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 		right := wrongPassword(t, e, d, password)
 		away := strings.Replace(right, d.Addr(), "127.0.0.1:1", 1)
@@ -159,16 +159,16 @@ func TestThePasswordOfAHandleIsInNoErrorAndInNoLog(t *testing.T) {
 
 // defaultLog makes what slog.Default is told visible, at every level, until the test ends.
 // The test must not be parallel to others.
-func defaultLog(t *testing.T) *complaints {
+func defaultLog(t *testing.T) *errorLog {
 	t.Helper()
-	said, before, output, flags := new(complaints), slog.Default(), log.Writer(), log.Flags()
-	slog.SetDefault(slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	logged, before, output, flags := new(errorLog), slog.Default(), log.Writer(), log.Flags()
+	slog.SetDefault(slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	t.Cleanup(func() {
 		slog.SetDefault(before)
 		log.SetOutput(output) // which SetDefault changes and does not change back
 		log.SetFlags(flags)
 	})
-	return said
+	return logged
 }
 
 // losing has a lease lost without a Logger of its own, after the database's clock jumped.
@@ -177,7 +177,7 @@ func losing(t *testing.T, opts *sqllock.UniqueOptions) (text string) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
 		b := newBench(t, db, opts)
-		said := defaultLog(t) // set later than the Locker was made
+		logged := defaultLog(t) // set later than the Locker was made
 		b.unlock(b.lock("unlocked"))
 		lease := b.lock("lost")
 		time.Sleep(ttl)
@@ -187,20 +187,20 @@ func losing(t *testing.T, opts *sqllock.UniqueOptions) (text string) {
 		<-lease.Context().Done()
 		db.set(func(f *fake) { f.before = nil })
 		b.close()
-		text = said.String()
+		text = logged.String()
 	})
 	return text
 }
 
-func TestWhatShouldNotStayUnknownIsToldToTheDefaultLoggerIfThereIsNoOther(t *testing.T) {
+func TestWarningsGoToTheDefaultLoggerIfThereIsNoOther(t *testing.T) {
 	text := losing(t, &sqllock.UniqueOptions{TTL: ttl})
-	for _, said := range []string{
+	for _, logged := range []string{
 		`level=ERROR msg="sqllock: lost" name=lost`,
 		`level=WARN msg="sqllock: the clock of the database jumped"`,
 		`level=WARN msg="sqllock: a renewal failed, the lease is in jeopardy" name=lost`,
 	} {
-		if strings.Count(text, said) != 1 {
-			t.Errorf("want %s once, logged:\n%s", said, text)
+		if strings.Count(text, logged) != 1 {
+			t.Errorf("want %s once, logged:\n%s", logged, text)
 		}
 	}
 	if strings.Contains(text, "level=INFO") || strings.Contains(text, "level=DEBUG") {
@@ -208,7 +208,7 @@ func TestWhatShouldNotStayUnknownIsToldToTheDefaultLoggerIfThereIsNoOther(t *tes
 	}
 }
 
-func TestADiscardHandlerSilencesWhatShouldNotStayUnknown(t *testing.T) {
+func TestADiscardHandlerSilencesWarnings(t *testing.T) {
 	if text := losing(t, &sqllock.UniqueOptions{TTL: ttl, Logger: slog.New(slog.DiscardHandler)}); text != "" {
 		t.Errorf("logged:\n%s", text)
 	}

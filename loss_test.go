@@ -220,7 +220,7 @@ func TestARenewalKnownOnlyAfterTheDeadlineRevivesNothing(t *testing.T) {
 	})
 }
 
-func TestLossIsSticky(t *testing.T) {
+func TestALossIsFinal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, newFake(), &sqllock.UniqueOptions{TTL: ttl})
 		defer b.close()

@@ -172,7 +172,7 @@ func TestMinHoldIsSaidToTheDatabaseWhateverEndsTheLease(t *testing.T) {
 	}
 }
 
-func TestWhoWaitsForAMinimumHoldAsksWhenItIsOver(t *testing.T) {
+func TestAWaiterSendsARequestWhenMinHoldIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
 		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl, RetryMin: time.Hour, RetryMax: time.Hour})
@@ -215,7 +215,7 @@ func TestALatePacketDoesNotRepeatTheMinimumHold(t *testing.T) {
 	})
 }
 
-func TestOptionsOfAHoldThatMakeNoSenseAreRefusedBeforeAnySQL(t *testing.T) {
+func TestInvalidOptionsOfATermAreRefusedBeforeAnySQL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
 		b := newBench(t, db, nil)

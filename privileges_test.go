@@ -79,9 +79,9 @@ func (r *roles) inLine(ctx context.Context, t *testing.T, l, other *sqllock.Lock
 		}
 		next <- err
 	}()
-	ticket := `SELECT expires_at FROM sqllock_ticket WHERE name = '` + name + `'`
+	claim := `SELECT expires_at FROM sqllock_ticket WHERE name = '` + name + `'`
 	for seen := ""; ; {
-		if until := firstColumn(t, r.admin, ticket); len(until) == 1 && seen == "" {
+		if until := firstColumn(t, r.admin, claim); len(until) == 1 && seen == "" {
 			seen = until[0]
 		} else if len(until) == 1 && until[0] != seen {
 			break
@@ -200,7 +200,7 @@ func (r *roles) reap(t *testing.T, db *sql.DB) error {
 func (r *roles) background(t *testing.T, db *sql.DB) error {
 	t.Helper()
 	mustExec(t, r.admin, `UPDATE sqllock_meta SET swept_at = 0`)
-	var log complaints
+	var log errorLog
 	l, err := sqllock.NewUnique(t.Context(), r.e.open(db), &sqllock.UniqueOptions{
 		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Reaper: &sqllock.ReaperOptions{Interval: 20 * time.Millisecond},

@@ -18,12 +18,12 @@ func (l *Locker) retry(ctx context.Context, f func(context.Context) error) error
 	}
 	defer l.inflight.done()
 	defer l.keeper.noteUse()
-	for pause := newBackoff(&l.cfg); ; {
+	for backoff := newBackoff(&l.cfg); ; {
 		err := l.withTimeout(ctx, l.cfg.timeout(MaxTTL), f)
 		if err == nil || l.mode.Classify(err) != driver.Again {
 			return err
 		}
-		if end := l.sleep(ctx, nil, pause.next()); end != nil {
+		if end := l.sleep(ctx, nil, backoff.next()); end != nil {
 			return fmt.Errorf("%w; the database: %w", end, err)
 		}
 	}

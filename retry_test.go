@@ -17,13 +17,13 @@ import (
 )
 
 // idling is a pool whose connections the server ends.
-type idling struct {
+type idlePool struct {
 	params []string
 	killed bool // an operator has them ended; else the server does by itself
 	forces bool // ForceUnlock knows then that nothing was done
 }
 
-var idlings = map[string]map[string]idling{
+var idlings = map[string]map[string]idlePool{
 	testdb.Postgres: {
 		"idle_session_timeout": {params: []string{"idle_session_timeout=200ms"}, forces: true},
 		"pg_terminate_backend": {killed: true},
@@ -96,7 +96,7 @@ var asked = map[string]func(context.Context, *sqllock.Locker) error{
 	},
 }
 
-func TestWhatAnOperatorAsksIsAnsweredOnAPoolWhoseConnectionsTheServerHasEnded(t *testing.T) {
+func TestOperatorCallsWorkOnAPoolWhoseConnectionsTheServerHasEnded(t *testing.T) {
 	onEachServer(t, func(t *testing.T, e *engine, d *testdb.Database) {
 		for what, i := range idlings[e.name] {
 			for _, mode := range []string{"unique", "for update", "advisory"} {

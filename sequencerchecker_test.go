@@ -15,23 +15,23 @@ import (
 )
 
 // checking is a checker on a fake database.
-type checking struct {
+type checkerBench struct {
 	*bench
 	*sqllock.SequencerChecker
 }
 
-func newChecking(t *testing.T, db *fake, o *sqllock.SequencerCheckerOptions) *checking {
+func newChecking(t *testing.T, db *fake, o *sqllock.SequencerCheckerOptions) *checkerBench {
 	t.Helper()
 	b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
 	c, err := sqllock.NewSequencerChecker(b.Locker, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &checking{b, c}
+	return &checkerBench{b, c}
 }
 
 // asked checks what the checker says of a sequencer, and how often it asks for that.
-func (c *checking) asked(s sqllock.Sequencer, want sqllock.SequencerState, statements int) {
+func (c *checkerBench) asked(s sqllock.Sequencer, want sqllock.SequencerState, statements int) {
 	c.t.Helper()
 	n := c.db.count("look")
 	wantSequencer(c.t, c.Check, s, want)
@@ -41,7 +41,7 @@ func (c *checking) asked(s sqllock.Sequencer, want sqllock.SequencerState, state
 }
 
 // term locks and unlocks a name and returns the sequencer.
-func (c *checking) term(name string) sqllock.Sequencer {
+func (c *checkerBench) term(name string) sqllock.Sequencer {
 	c.t.Helper()
 	lease := c.lock(name)
 	c.unlock(lease)
@@ -173,20 +173,20 @@ func TestWhoDoesNotWaitForTheAnswerTakesItFromNobody(t *testing.T) {
 		lease := c.lock("a", sqllock.TTL(time.Minute))
 		defer c.unlock(lease)
 		db.set(func(f *fake) { f.before = after("look", time.Second) })
-		impatient, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		short, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
 		var wg sync.WaitGroup
 		wg.Go(func() { // asks
-			if _, err := c.Check(impatient, lease.Sequencer()); !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := c.Check(short, lease.Sequencer()); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("the one who asked: %v", err)
 			}
 		})
 		time.Sleep(100 * time.Millisecond)
 		wg.Go(func() { // waits for that answer, and not for longer
-			brief, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
 			start := time.Now()
-			_, err := c.Check(brief, lease.Sequencer())
+			_, err := c.Check(short, lease.Sequencer())
 			if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took > 100*time.Millisecond {
 				t.Errorf("the one who waited: %v after %v", err, took)
 			}

@@ -253,14 +253,14 @@ func TestEveryHolderIsToldThatItsSessionDoesNotAnswerBeforeItsLeaseIsLost(t *tes
 		db := newFakeSessions()
 		start := time.Now()
 		var mu sync.Mutex
-		told, lost := make(map[string]time.Duration), make(map[string]sqllock.Reason)
+		known, lost := make(map[string]time.Duration), make(map[string]sqllock.Reason)
 		l, err := sqllock.NewSessionsWithClock(db, func() time.Duration { return time.Since(start) },
 			&sqllock.ForUpdateOptions{TTL: ttl, Reaper: &sqllock.ReaperOptions{Off: true}, Hooks: &sqllock.Hooks{
 				Jeopardy: func(e sqllock.JeopardyEvent) {
 					mu.Lock()
 					defer mu.Unlock()
-					if _, ok := told[e.Name]; !ok {
-						told[e.Name] = e.Remaining
+					if _, ok := known[e.Name]; !ok {
+						known[e.Name] = e.Remaining
 					}
 				},
 				Lost: func(e sqllock.LostEvent) {
@@ -282,8 +282,8 @@ func TestEveryHolderIsToldThatItsSessionDoesNotAnswerBeforeItsLeaseIsLost(t *tes
 		mu.Lock()
 		for i := range leases {
 			name := fmt.Sprint(i)
-			if told[name] <= 0 {
-				t.Errorf("%s: it is told %v before the loss", name, told[name])
+			if known[name] <= 0 {
+				t.Errorf("%s: it is told %v before the loss", name, known[name])
 			}
 			if lost[name] != sqllock.LostUnreachable {
 				t.Errorf("%s: lost because %v", name, lost[name])

@@ -21,23 +21,23 @@ type sessionBench struct {
 
 // onSessions runs a test with one session for all locks, and with one for each.
 func onSessions(t *testing.T, test func(b *sessionBench)) {
-	for name, seats := range map[string]int{"one session": 0, "a session each": 20} {
+	for name, conns := range map[string]int{"one session": 0, "a session each": 20} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { test(newSessionBench(t, seats)) })
+			synctest.Test(t, func(t *testing.T) { test(newSessionBench(t, conns)) })
 		})
 	}
 }
 
-func newSessionBench(t *testing.T, seats int) *sessionBench {
-	return newSessionBenchOn(t, newFakeSessions(), seats)
+func newSessionBench(t *testing.T, conns int) *sessionBench {
+	return newSessionBenchOn(t, newFakeSessions(), conns)
 }
 
-func newSessionBenchOn(t *testing.T, db *fakeSessions, seats int) *sessionBench {
+func newSessionBenchOn(t *testing.T, db *fakeSessions, conns int) *sessionBench {
 	b := &sessionBench{T: t, db: db}
 	start := time.Now()
 	var err error
 	b.locks, err = sqllock.NewSessionsWithClock(b.db, func() time.Duration { return time.Since(start) },
-		&sqllock.ForUpdateOptions{TTL: ttl, Reaper: &sqllock.ReaperOptions{Off: true}}, seats)
+		&sqllock.ForUpdateOptions{TTL: ttl, Reaper: &sqllock.ReaperOptions{Off: true}}, conns)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,18 +229,18 @@ func TestReadersOfOneProcessAreEachHeld(t *testing.T) {
 }
 
 // asksForOptions is a database that opens nothing, and remembers what it was asked for.
-type asksForOptions struct{ got driver.SessionOptions }
+type optionsSession struct{ got driver.SessionOptions }
 
-func (d *asksForOptions) OpenForUpdate(_ context.Context, _ driver.Client, opts driver.SessionOptions) (driver.SessionStore, error) {
+func (d *optionsSession) OpenForUpdate(_ context.Context, _ driver.Client, opts driver.SessionOptions) (driver.SessionStore, error) {
 	d.got = opts
 	return nil, driver.ErrSchema
 }
 
-func (d *asksForOptions) Classify(error) driver.Fault { return driver.Refused }
+func (d *optionsSession) Classify(error) driver.Fault { return driver.Refused }
 
 func TestADriverKnowsHowLongARenewalMayTake(t *testing.T) {
 	for _, c := range []struct{ timeout, want time.Duration }{{0, time.Second}, {200 * time.Millisecond, 200 * time.Millisecond}} {
-		db := &asksForOptions{}
+		db := &optionsSession{}
 		_, err := sqllock.NewForUpdate(t.Context(), db, &sqllock.ForUpdateOptions{TTL: 3 * time.Second, StatementTimeout: c.timeout})
 		if err == nil || db.got.TTL != 3*time.Second || db.got.Timeout != c.want {
 			t.Errorf("StatementTimeout %v: the driver was told %+v, want a time-out of %v; %v", c.timeout, db.got, c.want, err)

@@ -107,7 +107,7 @@ func TestReadersAndWritersOfOneProcessAreServedInOrder(t *testing.T) {
 		if got := fmt.Sprint(v.served); got != want {
 			t.Errorf("served %q, want %q", got, want)
 		}
-		if n := b.Lines(); n != 0 {
+		if n := b.QueueLen(); n != 0 {
 			t.Errorf("%d names are kept in memory when nobody holds or waits", n)
 		}
 	})

@@ -209,12 +209,12 @@ func (t *term) lostError() *LostError {
 
 // noteFailure notes that a renewal failed. It reports whether this is the first failure
 // since the last success.
-func (t *term) noteFailure(reason Reason, err error) (news bool) {
+func (t *term) noteFailure(reason Reason, err error) (first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	news = t.lastFailure.err == nil && t.state == termLive
+	first = t.lastFailure.err == nil && t.state == termLive
 	t.lastFailure = failure{err, reason}
-	return news
+	return first
 }
 
 // cancelContexts cancels the contexts of the term's leases with cause. The term goes on.

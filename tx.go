@@ -165,7 +165,7 @@ func (a *txAcquisition) heldError(ctx context.Context) error {
 func (a *txAcquisition) drawToken(ctx context.Context) (int64, error) {
 	acq := newID()
 	req := driver.GrantRequest{Name: a.req.Name, Acq: acq, Owner: acq.String(), Shared: a.req.Shared}
-	for pause := newBackoff(&a.locker.cfg); ; {
+	for backoff := newBackoff(&a.locker.cfg); ; {
 		var res driver.GrantResult
 		err := a.locker.retry(ctx, func(ctx context.Context) (err error) {
 			res, err = a.store.Draw(ctx, req)
@@ -181,11 +181,11 @@ func (a *txAcquisition) drawToken(ctx context.Context) (int64, error) {
 		if !a.wait {
 			return 0, newHeldError(a.req.Name, res.Holder)
 		}
-		nap := pause.next()
+		pause := backoff.next()
 		if left := time.Duration(res.Holder.Until-res.Now) * time.Microsecond; left > 0 {
-			nap = min(nap, left+time.Millisecond)
+			pause = min(pause, left+time.Millisecond)
 		}
-		if err := a.locker.sleep(ctx, nil, nap); err != nil {
+		if err := a.locker.sleep(ctx, nil, pause); err != nil {
 			return 0, lockError(a.req.Name, err)
 		}
 	}

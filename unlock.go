@@ -68,19 +68,19 @@ func unlockContext(base, ctx context.Context, statement time.Duration) (context.
 	if !ok {
 		return wait, cancel
 	}
-	bounded, end := context.WithDeadline(wait, deadline)
-	return bounded, func() { end(); cancel() }
+	limited, end := context.WithDeadline(wait, deadline)
+	return limited, func() { end(); cancel() }
 }
 
 // retryRelease is release after a first request that did not release the name.
 func (l *Locker) retryRelease(ctx context.Context, t *term, sharedBatch bool, err error) error {
 	freed, unknown, isolated := false, false, false
 	pause := newBackoff(&l.cfg)
-	guardWait := l.clock.Now() + guardPatience
+	guardWait := l.clock.Now() + guardTimeout
 	for {
 		fault := driver.Again
 		if err == nil {
-			if err = l.whyNotReleased(ctx, t, unknown); !errors.Is(err, ErrGuarded) {
+			if err = l.notReleasedError(ctx, t, unknown); !errors.Is(err, ErrGuarded) {
 				return err
 			}
 		} else {
@@ -118,9 +118,9 @@ func (l *Locker) releaseLater(t *term, err error) error {
 	return fmt.Errorf("sqllock: unlock %q: it will be freed in the background, at latest by its expiry: %w", t.name, err)
 }
 
-// guardPatience is how long Unlock of a guarded lease tries to release a name whose row is
+// guardTimeout is how long Unlock of a guarded lease tries to release a name whose row is
 // locked. The row may be locked by a renewal in flight, or by the end of a transaction.
-const guardPatience = 200 * time.Millisecond
+const guardTimeout = 200 * time.Millisecond
 
 // sendReleases runs the statement of one batch of releases. It tells the waiters of this
 // process to which the statement has handed over a name.
@@ -160,11 +160,11 @@ func releaseKind(t *term, req *driver.ReleaseRequest, isolated bool) batch.Kind 
 	return k
 }
 
-// whyNotReleased finds out why the database did not release a term: the term is over, or a
+// notReleasedError finds out why the database did not release a term: the term is over, or a
 // transaction guards it. It returns nil if an earlier release without a reply may have done
 // it, unless the database says that the term was revoked.
-func (l *Locker) whyNotReleased(ctx context.Context, t *term, unknown bool) error {
-	reason, err := l.whyGone(ctx, t)
+func (l *Locker) notReleasedError(ctx context.Context, t *term, unknown bool) error {
+	reason, err := l.endReason(ctx, t)
 	switch {
 	case t.isGuarded() && (err != nil || reason == 0):
 		return guardedError(t.name)

@@ -34,16 +34,16 @@ func (b *bench) alone() map[string]func(context.Context) error {
 	}
 }
 
-func TestWhoSharesANameCannotHaveItAlone(t *testing.T) {
+func TestAReaderCannotUpgrade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
 		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
 		defer b.close()
-		patient, cancel := context.WithTimeout(t.Context(), patience)
+		waiting, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		job := sqllock.WithOwner(patient, "job-7")
+		job := sqllock.WithOwner(waiting, "job-7")
 		for how, reader := range map[string]*sqllock.Lease{
-			"by the lease's context": b.rlock(patient, "a"),
+			"by the lease's context": b.rlock(waiting, "a"),
 			"by the owner":           b.rlock(job, "a"),
 		} {
 			ctx, cancel := context.WithTimeout(reader.Context(), patience)

@@ -61,7 +61,7 @@ func TestOneProcessSendsOneContenderPerName(t *testing.T) {
 		if got := db.count("grant"); got > 2*60+100+10 {
 			t.Errorf("%d requests: the waiters polled while their own process held the name", got)
 		}
-		if n := b.Lines(); n != 0 {
+		if n := b.QueueLen(); n != 0 {
 			t.Errorf("%d names are kept in memory when nobody holds or waits", n)
 		}
 	})
@@ -147,7 +147,7 @@ func TestWaitAndTriesBoundAWait(t *testing.T) {
 	})
 }
 
-func TestAnExplicitOwnerEntersItsOwnHoldPastTheQueue(t *testing.T) {
+func TestAnExplicitOwnerReentersItsTermPastTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, newFake(), &sqllock.UniqueOptions{TTL: ttl})
 		defer b.close()

@@ -59,7 +59,7 @@ func pushed(t *testing.T, db *sql.DB, from, to *sqllock.Locker) time.Duration {
 	return took[len(took)/2]
 }
 
-func TestPostgresTellsWaitersOfTheirTurn(t *testing.T) {
+func TestPostgresPushesGrantsToWaiters(t *testing.T) {
 	onEngines(t, func(name string) bool { return name == testdb.Postgres }, func(t *testing.T, _ *engine, d *testdb.Database) {
 		db := d.Open(t)
 		pool, err := pgxpool.New(t.Context(), d.DSN())
@@ -108,12 +108,12 @@ func listening(t *testing.T, db *sql.DB) (n int) {
 }
 
 // telling is a database that tells waiters of their turn, when tell is called.
-type telling struct {
+type pushBench struct {
 	*fake
 	tell atomic.Value // func(driver.ID)
 }
 
-func (s *telling) Listen(ctx context.Context, heard func(driver.ID)) error {
+func (s *pushBench) Listen(ctx context.Context, heard func(driver.ID)) error {
 	s.tell.Store(heard)
 	heard(driver.ID{})
 	<-ctx.Done()
@@ -121,20 +121,20 @@ func (s *telling) Listen(ctx context.Context, heard func(driver.ID)) error {
 }
 
 // newTelling makes a Locker that neither looks nor asks soon by itself, and a plain one.
-func newTelling(t *testing.T) (*telling, *bench, *bench) {
+func newPushBench(t *testing.T) (*pushBench, *bench, *bench) {
 	t.Helper()
-	db := &telling{fake: newFake()}
+	db := &pushBench{fake: newFake()}
 	slow := &sqllock.UniqueOptions{RetryMin: time.Second, RetryMax: time.Second}
 	return db, newBenchOn(t, db, db.fake, slow), newBench(t, db.fake, nil)
 }
 
-func TestAWaiterThatIsToldOfItsTurnDoesNotLook(t *testing.T) {
+func TestAWaiterThatGetsAPushDoesNotPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		db, b, other := newTelling(t)
+		db, b, other := newPushBench(t)
 		defer b.close()
 		defer other.close()
 		lease := other.lock("a")
-		next := standing(t, b, t.Context(), "a")
+		next := queuedWaiter(t, b, t.Context(), "a")
 		time.Sleep(5 * time.Second)
 		looks := db.count("look")
 		time.Sleep(time.Minute)
@@ -147,9 +147,9 @@ func TestAWaiterThatIsToldOfItsTurnDoesNotLook(t *testing.T) {
 	})
 }
 
-func TestAReaderIsToldOfItsTurn(t *testing.T) {
+func TestAReaderGetsAPush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		db, b, other := newTelling(t)
+		db, b, other := newPushBench(t)
 		defer b.close()
 		defer other.close()
 		lease := other.lock("a")
@@ -175,7 +175,7 @@ func TestAReaderIsToldOfItsTurn(t *testing.T) {
 }
 
 // The turn of a waiter comes by the release of its own Locker, or of another one.
-func TestAMaxHoldBeginsWithTheTurnOfAWaiter(t *testing.T) {
+func TestMaxHoldOfAWaiterBeginsWithItsGrant(t *testing.T) {
 	for what, own := range map[string]bool{"own": true, "another": false} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -209,14 +209,14 @@ func TestAMaxHoldBeginsWithTheTurnOfAWaiter(t *testing.T) {
 	}
 }
 
-func TestATurnDoesNotWaitForARequestThatHangs(t *testing.T) {
+func TestAHandOverDoesNotWaitForARequestThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 30 * time.Second
 		db := newFake()
 		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl, StatementTimeout: 3 * ttl})
 		defer b.close()
 		lease := b.lock("a")
-		next := standing(t, b, t.Context(), "a")
+		next := queuedWaiter(t, b, t.Context(), "a")
 		hang := after("line", 2*ttl)
 		db.set(func(f *fake) { f.before = hang })
 		time.Sleep(3 * time.Second) // the ticket is prolonged meanwhile
