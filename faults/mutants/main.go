@@ -73,6 +73,11 @@ func run() error {
 		printMutants(lists)
 		return nil
 	}
+	return j.run(s, lists, r)
+}
+
+// run judges the mutants that the flags select.
+func (j *runner) run(s settings, lists [][]mutant, r *report) error {
 	if err := j.prepare(s.shards); err != nil {
 		return errors.Join(err, os.RemoveAll(j.dir))
 	}

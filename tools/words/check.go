@@ -148,7 +148,7 @@ func (c *checker) check(path string, k kind, name, position string) {
 			c.uses = append(c.uses, use{word: "-ing type", name: name, kind: k, position: position})
 			continue
 		}
-		if r, ok := private[word]; ok && r.applies(path, k) && !isAllowed(word, path, name) {
+		if r, ok := private[word]; ok && r.applies(path, k, len(words)) && !isAllowed(word, path, name) {
 			c.uses = append(c.uses, use{word: word, name: name, kind: k, position: position})
 		}
 	}
