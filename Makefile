@@ -1,7 +1,7 @@
 # make test is all that a contributor needs; the other targets are what .ci/run
 # runs besides. scripts/ holds the logic.
 
-.PHONY: help test quick all test-loaded test-containers bench bench-quick faults faults-short planted peers mutants setup release rehearse-release check fmt fmt-check words vet lint tidy-check cross
+.PHONY: help test quick all test-loaded test-containers bench bench-quick faults faults-short planted peers mutants explore setup release rehearse-release check fmt fmt-check words vet lint tidy-check cross
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -49,6 +49,10 @@ peers: ## the same harm to other locks, in one table beside ours, about ten minu
 mutants: ## change the library in small ways, one at a time, and show which test notices, hours, see faults/README.md
 	@scripts/setup.sh
 	@GOWORK=off go build -C faults -o ../bin/mutants ./mutants && exec bin/mutants $(ARGS)
+
+explore: ## go through far more states of the rules of a name than make test does, and through planted bugs, about fifteen minutes
+	@go test -count=1 -timeout 60m -run TestNoInterleavingBreaksAName ./internal/claim -args -explore.states 2000000 -explore.walks 50000 -explore.seed $(or $(SEED),2)
+	@go run ./internal/claim/planted
 
 setup: ## install, or name, what the tests need
 	@scripts/setup.sh

@@ -1,0 +1,562 @@
+// Package claim decides who holds a name, who waits for it, and who is next.
+//
+// The package is pure: it runs no SQL, reads no clock and starts no goroutine. A driver
+// locks the row of a name, reads in a later statement what a [Visit] needs, calls one or
+// more of its operations, and writes [Visit.Changes] in the same transaction.
+//
+// A name has one [Row]. The row says who holds the name alone. Those who hold it together
+// with others, and those who wait, have a [Claim] each. The row counts them. It caches
+// no time of any claim: what is cached can be stale.
+//
+// All times are microseconds since the epoch on the clock of the database.
+package claim
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// Kind is how a name is held.
+type Kind uint8
+
+const (
+	// Exclusive is held by one, and by nobody else.
+	Exclusive Kind = iota
+	// Shared is held by any number of readers at the same time.
+	Shared
+	// Permit is held by as many as the name has permits.
+	Permit
+)
+
+// State is that of a claim.
+type State uint8
+
+const (
+	// Waiting claims stand in the queue, in the order of Seq.
+	Waiting State = iota
+	// Holding claims are terms. Their kind is Shared or Permit.
+	Holding
+)
+
+// Ended says how the last exclusive term ended.
+type Ended uint8
+
+const (
+	NotEnded Ended = iota
+	Released
+	Expired
+	Revoked
+)
+
+// Party is who holds or waits. It decides nothing but Locker, which says whose beat
+// keeps a waiting claim alive.
+type Party struct {
+	Acq    driver.ID
+	Locker driver.ID // zero: a detached term, which nobody renews
+	Owner  string
+	Label  string
+	Value  []byte
+}
+
+// Limits are the durations that a request asks for, in microseconds.
+type Limits struct {
+	TTL     int64 // for how long the database keeps the name for a silent holder, delay included
+	Handed  int64 // the same after a hand-over by another Locker
+	MaxHold int64 // how long the term may last; 0: no bound
+	Delay   int64 // the part of TTL and Handed that the holder does not trust
+}
+
+// Row is the lock row of a name.
+type Row struct {
+	Version int64 // the token of the last term
+	Party         // the exclusive holder; Acq is zero if there is none
+	Holds   int   // how often the holder holds the lease
+	Since   int64 // when the last term began
+	Expires int64 // when the exclusive term ends by itself, or when the last one ended
+	Limit   int64 // the term is not renewed beyond; 0: no bound
+	Delay   int64
+
+	NotBefore int64 // nobody is granted the name before
+	Permits   int   // how many there are, 0: as yet nobody asked for one
+	Waiting   int   // claims that wait
+	Holding   int   // claims that hold
+	Seq       int64 // the highest of any claim, ever
+
+	Ended   Ended
+	Revoked int64 // the version of the last term that was revoked
+}
+
+// Claim is a row of somebody who waits for a name, or holds it with others.
+type Claim struct {
+	Party
+	Limits
+	Seq     int64
+	Kind    Kind
+	Slot    int // of a permit that is held, from 0
+	State   State
+	Token   int64
+	Holds   int
+	Since   int64 // when it was granted; while it waits, when it was entered
+	Expires int64 // while it holds
+	Limit   int64
+}
+
+// Request asks for a name.
+type Request struct {
+	Party
+	Limits
+	Kind    Kind
+	Permits int  // of a Permit: how many the name has
+	Waits   bool // the request stays in the queue until it is granted or withdrawn
+}
+
+// Outcome is what became of a request.
+type Outcome uint8
+
+const (
+	// Refused: somebody else holds the name or waits for it, and the request does not wait.
+	Refused Outcome = iota
+	// Granted: the request holds the name.
+	Granted
+	// Queued: the request waits.
+	Queued
+	// Mismatch: the name has another number of permits, which is in Answer.Permits.
+	Mismatch
+)
+
+// Answer says what became of a request.
+type Answer struct {
+	Outcome Outcome
+	Found   bool // it was granted before
+	Token   int64
+	Slot    int
+	Expires int64
+	Permits int
+}
+
+// Visit is a transaction's view of a name whose row it has locked, and what it does to
+// it. It must see every claim that holds, every claim of the acquisitions that it is
+// about, and as much of the head of the queue as is admitted.
+type Visit struct {
+	// Now is read after the row was locked.
+	Now int64
+	// By is the Locker for which the visit is made. It needs no wake-up: it reads the
+	// changes. What is handed over to it lasts for the whole TTL.
+	By driver.ID
+	// Pinned says that the row cannot be locked against guards: a transaction guards the
+	// exclusive term, which therefore cannot end.
+	Pinned bool
+	// Dead reports that a holding claim has been locked, and that it had expired under
+	// that lock. What could not be locked is alive.
+	Dead func(acq driver.ID) bool
+	// Alive reports that the database has heard of a Locker in time. Claims of others
+	// keep their place and are passed over.
+	Alive func(locker driver.ID) bool
+
+	row     Row
+	claims  []Claim // in the order of Seq
+	before  []Claim
+	changes Changes
+}
+
+// Wake is somebody to be told that its claim was granted, or that it should ask at a time.
+type Wake struct {
+	Locker, Acq driver.ID
+	At          int64 // 0: it was granted
+}
+
+// Changes is what a visit has to write, and whom to tell after the commit.
+type Changes struct {
+	Row     Row
+	Write   []Claim     // to be inserted, or updated by acq
+	Delete  []driver.ID // acqs of claims
+	Durable bool        // somebody was granted the name: the commit is flushed
+	Wakes   []Wake      // for other Lockers
+	Crashed []Party     // whose terms have expired
+}
+
+// NewVisit begins a visit of a name.
+func NewVisit(row Row, claims []Claim) *Visit {
+	v := &Visit{row: row, before: claims, claims: slices.Clone(claims)}
+	slices.SortFunc(v.claims, func(a, b Claim) int { return cmp.Compare(a.Seq, b.Seq) })
+	return v
+}
+
+// Changes returns what the operations so far have changed.
+func (v *Visit) Changes() Changes {
+	c := v.changes
+	c.Row = v.row
+	for i := range v.before {
+		if v.find(v.before[i].Acq) == nil {
+			c.Delete = append(c.Delete, v.before[i].Acq)
+		}
+	}
+	for i := range v.claims {
+		j := slices.IndexFunc(v.before, func(b Claim) bool { return b.Acq == v.claims[i].Acq })
+		if j < 0 || !same(&v.before[j], &v.claims[i]) {
+			c.Write = append(c.Write, v.claims[i])
+		}
+	}
+	return c
+}
+
+// same compares what operations change.
+func same(a, b *Claim) bool {
+	return a.Seq == b.Seq && a.State == b.State && a.Token == b.Token && a.Expires == b.Expires && a.Slot == b.Slot
+}
+
+// Acquire grants a name to a request, or queues it, or refuses it. It may be repeated:
+// a request that holds or waits already is found by its acq.
+func (v *Visit) Acquire(r Request) Answer {
+	if a, ok := v.held(r.Acq); ok {
+		a.Found = true
+		return a
+	}
+	if r.Kind == Permit && v.row.Permits != 0 && v.row.Permits != r.Permits {
+		return Answer{Outcome: Mismatch, Permits: v.row.Permits}
+	}
+	v.Advance()
+	if a, ok := v.held(r.Acq); ok {
+		return a
+	}
+	if v.isNext(r.Acq) && v.isFree(r.Kind, r.Permits) {
+		v.drop(r.Acq)
+		v.grant(r, r.TTL)
+		a, _ := v.held(r.Acq)
+		return a
+	}
+	if !r.Waits {
+		return Answer{Outcome: Refused, Permits: v.row.Permits}
+	}
+	if v.find(r.Acq) == nil {
+		v.enter(r)
+	}
+	return Answer{Outcome: Queued, Permits: v.row.Permits}
+}
+
+// held returns the answer to a request that holds the name.
+func (v *Visit) held(acq driver.ID) (Answer, bool) {
+	if v.row.Acq == acq && v.isHeldAlone() {
+		return Answer{Outcome: Granted, Token: v.row.Version, Expires: v.row.Expires}, true
+	}
+	if c := v.find(acq); c != nil && c.State == Holding && c.Expires > v.Now {
+		return Answer{Outcome: Granted, Token: c.Token, Slot: c.Slot, Expires: c.Expires, Permits: v.row.Permits}, true
+	}
+	return Answer{}, false
+}
+
+// isNext reports that nobody whose Locker lives waits before acq.
+func (v *Visit) isNext(acq driver.ID) bool {
+	head, ok := v.head()
+	return !ok || head.Acq == acq
+}
+
+// enter puts a request at the end of the queue.
+func (v *Visit) enter(r Request) {
+	v.row.Seq = max(v.row.Seq+1, v.Now) // above that of orphans of a row that was deleted
+	v.row.Waiting++
+	if r.Kind == Permit {
+		v.row.Permits = r.Permits
+	}
+	v.claims = append(v.claims, Claim{Party: r.Party, Limits: r.Limits, Kind: r.Kind, State: Waiting, Seq: v.row.Seq, Since: v.Now})
+}
+
+// Release ends the term of an acquisition whose token is known. It reports whether there
+// was one, and false for guarded while a transaction guards it. Until minHold after the
+// grant nobody is granted the name.
+func (v *Visit) Release(acq driver.ID, token, minHold int64) (freed, guarded bool) {
+	switch c := v.find(acq); {
+	case v.row.Acq == acq && v.row.Version == token:
+		if v.Pinned {
+			return false, true
+		}
+		v.keep(v.row.Since + minHold)
+		v.endTerm(Released)
+		freed = true
+	case c != nil && c.State == Holding && c.Token == token:
+		v.keep(c.Since + minHold)
+		v.drop(acq)
+		freed = true
+	}
+	v.Advance()
+	return freed, false
+}
+
+// keep keeps the name from everybody until a time.
+func (v *Visit) keep(until int64) {
+	if until > v.Now {
+		v.row.NotBefore = max(v.row.NotBefore, until)
+	}
+}
+
+// Withdraw ends whatever an acquisition has, whether it waits or holds: its request is
+// given up, or its outcome is unknown. It reports true while a transaction guards it.
+func (v *Visit) Withdraw(acq driver.ID, minHold int64) (guarded bool) {
+	if v.row.Acq == acq {
+		if v.Pinned {
+			return true
+		}
+		v.keep(v.row.Since + minHold)
+		v.endTerm(Released)
+	}
+	v.drop(acq)
+	v.Advance()
+	return false
+}
+
+// Revoke ends the terms of all holders, and the time for which the name is kept. It
+// raises the version, so that the holders can tell. It reports false if nobody held the
+// name and nothing kept it, and true for guarded while a transaction guards a term.
+func (v *Visit) Revoke() (revoked, guarded bool) {
+	holders := v.holders()
+	if v.row.Acq == (driver.ID{}) && len(holders) == 0 && v.row.NotBefore <= v.Now {
+		v.Advance()
+		return false, false
+	}
+	if v.Pinned {
+		return false, true
+	}
+	for _, acq := range holders {
+		v.drop(acq)
+	}
+	v.row.Revoked = v.row.Version
+	v.endTerm(Revoked)
+	v.row.Version = max(v.row.Version+1, v.Now)
+	v.row.NotBefore = 0
+	v.Advance()
+	return true, false
+}
+
+// Detach gives the exclusive term of acq to nobody in particular: whoever knows key can
+// adopt it before it expires. It reports true also if that was done before.
+func (v *Visit) Detach(acq driver.ID, token int64, key driver.ID, ttl int64) (detached, guarded bool) {
+	switch {
+	case !v.isHeldAlone() || v.row.Version != token:
+		return false, false
+	case v.row.Acq == key:
+		return true, false
+	case v.row.Acq != acq:
+		return false, false
+	case v.Pinned:
+		return false, true
+	}
+	v.row.Party = Party{Acq: key, Value: v.row.Value}
+	v.row.Expires = v.Now + ttl
+	v.changes.Durable = true
+	return true, false
+}
+
+// Adopt takes a detached term over with a higher token.
+func (v *Visit) Adopt(key driver.ID, r Request) Answer {
+	if a, ok := v.held(r.Acq); ok {
+		a.Found = true
+		return a
+	}
+	if v.row.Acq != key || !v.isHeldAlone() || v.Pinned {
+		return Answer{Outcome: Refused}
+	}
+	v.grant(r, r.TTL)
+	a, _ := v.held(r.Acq)
+	return a
+}
+
+// Advance ends the terms of dead holders that are in the way, and gives a name that is
+// free to those who are next. It changes nothing if there is nobody to be served.
+func (v *Visit) Advance() {
+	for {
+		next, ok := v.head()
+		if !ok || v.isHeldAlone() {
+			return
+		}
+		if v.row.NotBefore > v.Now {
+			v.wake(&next, v.row.NotBefore)
+			return
+		}
+		if !v.isFree(next.Kind, v.row.Permits) {
+			return
+		}
+		v.drop(next.Acq)
+		ttl := next.Handed
+		if next.Locker == v.By {
+			ttl = next.TTL
+		}
+		v.grant(Request{Party: next.Party, Limits: next.Limits, Kind: next.Kind, Permits: v.row.Permits}, ttl)
+		v.wake(&next, 0)
+	}
+}
+
+// wake notes whom to tell. The Locker that makes the visit knows.
+func (v *Visit) wake(c *Claim, at int64) {
+	if c.Locker != v.By {
+		v.changes.Wakes = append(v.changes.Wakes, Wake{c.Locker, c.Acq, at})
+	}
+}
+
+// head returns the first claim of the queue whose Locker lives.
+func (v *Visit) head() (c Claim, ok bool) {
+	for i := range v.claims {
+		if v.claims[i].State == Waiting && v.Alive(v.claims[i].Locker) {
+			return v.claims[i], true
+		}
+	}
+	return Claim{}, false
+}
+
+// isHeldAlone reports that the exclusive term goes on: it has not expired, or a
+// transaction guards it.
+func (v *Visit) isHeldAlone() bool {
+	return v.row.Acq != (driver.ID{}) && (v.row.Expires > v.Now || v.Pinned)
+}
+
+// isFree reports that a kind may be granted now, as far as holders are concerned.
+func (v *Visit) isFree(k Kind, permits int) bool {
+	if v.isHeldAlone() || v.row.NotBefore > v.Now {
+		return false
+	}
+	v.bury()
+	readers, permitted := v.count(Shared), v.count(Permit)
+	switch k {
+	case Exclusive:
+		return readers == 0 && permitted == 0
+	case Shared:
+		return permitted == 0
+	}
+	return readers == 0 && permitted < permits
+}
+
+// bury ends the terms of the dead among those who hold together.
+func (v *Visit) bury() {
+	for _, acq := range v.holders() {
+		if v.Dead(acq) {
+			v.changes.Crashed = append(v.changes.Crashed, v.find(acq).Party)
+			v.drop(acq)
+		}
+	}
+}
+
+// holders are the acqs of the claims that hold.
+func (v *Visit) holders() (acqs []driver.ID) {
+	for i := range v.claims {
+		if v.claims[i].State == Holding {
+			acqs = append(acqs, v.claims[i].Acq)
+		}
+	}
+	return acqs
+}
+
+// count counts the claims of a kind that hold.
+func (v *Visit) count(k Kind) (n int) {
+	for i := range v.claims {
+		if v.claims[i].State == Holding && v.claims[i].Kind == k {
+			n++
+		}
+	}
+	return n
+}
+
+// grant begins a term. The name is free for it.
+func (v *Visit) grant(r Request, ttl int64) {
+	if v.row.Acq != (driver.ID{}) && v.row.Locker != (driver.ID{}) {
+		v.changes.Crashed = append(v.changes.Crashed, v.row.Party)
+	}
+	if v.row.Acq != (driver.ID{}) {
+		v.endTerm(Expired)
+	}
+	v.changes.Durable = true
+	if r.Kind != Shared || v.count(Shared) == 0 {
+		v.row.Version = max(v.row.Version+1, v.Now)
+		v.row.Since = v.Now
+	}
+	limit := int64(0)
+	if r.MaxHold > 0 {
+		limit = v.Now + r.MaxHold + r.Delay
+		ttl = min(ttl, r.MaxHold+r.Delay)
+	}
+	if r.Kind == Exclusive {
+		v.row.Party, v.row.Holds = r.Party, 1
+		v.row.Expires, v.row.Limit, v.row.Delay = v.Now+ttl, limit, r.Delay
+		v.row.Ended = NotEnded
+		return
+	}
+	v.row.Seq = max(v.row.Seq+1, v.Now)
+	v.row.Holding++
+	c := Claim{Party: r.Party, Limits: r.Limits, Kind: r.Kind, State: Holding, Seq: v.row.Seq, Token: v.row.Version,
+		Holds: 1, Since: v.Now, Expires: v.Now + ttl, Limit: limit}
+	if r.Kind == Permit {
+		v.row.Permits = r.Permits
+		c.Slot = v.freeSlot()
+	}
+	v.claims = append(v.claims, c)
+}
+
+// freeSlot returns the lowest slot that nobody holds.
+func (v *Visit) freeSlot() int {
+	for slot := 0; ; slot++ {
+		if !slices.ContainsFunc(v.claims, func(c Claim) bool { return c.State == Holding && c.Kind == Permit && c.Slot == slot }) {
+			return slot
+		}
+	}
+}
+
+// endTerm makes the row say that nobody holds the name alone.
+func (v *Visit) endTerm(how Ended) {
+	v.row.Party, v.row.Holds = Party{}, 0
+	v.row.Expires, v.row.Limit, v.row.Delay = min(v.row.Expires, v.Now), 0, 0
+	v.row.Ended = how
+}
+
+// drop deletes a claim, if there is one, and counts it.
+func (v *Visit) drop(acq driver.ID) {
+	i := slices.IndexFunc(v.claims, func(c Claim) bool { return c.Acq == acq })
+	if i < 0 {
+		return
+	}
+	switch v.claims[i].State {
+	case Waiting:
+		v.row.Waiting--
+	case Holding:
+		v.row.Holding--
+	}
+	v.claims = slices.Delete(v.claims, i, i+1)
+}
+
+func (v *Visit) find(acq driver.ID) *Claim {
+	i := slices.IndexFunc(v.claims, func(c Claim) bool { return c.Acq == acq })
+	if i < 0 {
+		return nil
+	}
+	return &v.claims[i]
+}
+
+// Sweep must see all claims of the name. It counts them, ends what has expired, deletes the waiting claims of Lockers that gone reports,
+// and serves whoever is next. Gone Lockers have been silent for so long that they do not
+// come back; others keep their place although they are passed over.
+func (v *Visit) Sweep(gone func(locker driver.ID) bool) {
+	v.bury()
+	if v.row.Acq != (driver.ID{}) && !v.isHeldAlone() {
+		if v.row.Locker != (driver.ID{}) {
+			v.changes.Crashed = append(v.changes.Crashed, v.row.Party)
+		}
+		v.endTerm(Expired)
+	}
+	var acqs []driver.ID
+	for i := range v.claims {
+		if v.claims[i].State == Waiting && gone(v.claims[i].Locker) {
+			acqs = append(acqs, v.claims[i].Acq)
+		}
+	}
+	for _, acq := range acqs {
+		v.drop(acq)
+	}
+	v.row.Holding = len(v.holders())
+	v.row.Waiting = len(v.claims) - v.row.Holding
+	v.Advance()
+}
+
+// IsIdle reports that the row may be deleted, if its retention is over: nobody holds the
+// name, waits for it, or is kept from it.
+func (v *Visit) IsIdle() bool {
+	return v.row.Acq == (driver.ID{}) && len(v.claims) == 0 && v.row.NotBefore <= v.Now
+}

@@ -1,0 +1,190 @@
+package claim_test
+
+import (
+	"testing"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/claim"
+)
+
+const second = 1_000_000
+
+// at returns a visit of Locker 0 to which all Lockers are alive and nobody is dead.
+func at(now int64, row claim.Row, claims ...claim.Claim) *claim.Visit {
+	v := claim.NewVisit(row, claims)
+	v.Now, v.By = now, lockerID(0)
+	v.Alive = func(driver.ID) bool { return true }
+	v.Dead = func(driver.ID) bool { return false }
+	return v
+}
+
+func party(acq, locker int8) claim.Party {
+	return claim.Party{Acq: idOf(acq), Locker: lockerID(locker)}
+}
+
+func limits(ttl int64) claim.Limits { return claim.Limits{TTL: ttl, Handed: ttl / 2} }
+
+// grantedAlone is the row of a name that acquisition 0 of Locker 0 has held since time 1.
+func grantedAlone(t *testing.T, l claim.Limits) claim.Row {
+	t.Helper()
+	v := at(1, claim.Row{})
+	if a := v.Acquire(claim.Request{Party: party(0, 0), Limits: l}); a.Outcome != claim.Granted {
+		t.Fatalf("%+v", a)
+	}
+	return v.Changes().Row
+}
+
+// queue enters requests and returns the row and its claims.
+func queue(t *testing.T, row claim.Row, requests ...claim.Request) (claim.Row, []claim.Claim) {
+	t.Helper()
+	v := at(2, row)
+	for _, r := range requests {
+		r.Waits = true
+		if a := v.Acquire(r); a.Outcome != claim.Queued {
+			t.Fatalf("%+v", a)
+		}
+	}
+	c := v.Changes()
+	return c.Row, c.Write
+}
+
+func TestOnlyOtherLockersAreToldOfAHandOver(t *testing.T) {
+	row, claims := queue(t, grantedAlone(t, limits(10)),
+		claim.Request{Party: party(4, 1), Limits: limits(10), Kind: claim.Shared},
+		claim.Request{Party: party(2, 0), Limits: limits(10), Kind: claim.Shared})
+	v := at(5, row, claims...)
+	v.Release(idOf(0), row.Version, 0)
+	c := v.Changes()
+	if want := (claim.Wake{Locker: lockerID(1), Acq: idOf(4)}); len(c.Wakes) != 1 || c.Wakes[0] != want {
+		t.Errorf("told %v, want %v", c.Wakes, want)
+	}
+	if !c.Durable || c.Row.Holding != 2 || c.Row.Waiting != 0 {
+		t.Errorf("%+v", c)
+	}
+	for _, w := range c.Write { // handed over to another Locker for half as long as to its own
+		if want := int64(5 + 10); w.Locker == lockerID(0) && w.Expires != want || w.Locker == lockerID(1) && w.Expires != 5+5 {
+			t.Errorf("acq %d holds until %d", acqOf(w.Acq), w.Expires)
+		}
+	}
+}
+
+func TestTheHeadIsToldUntilWhenTheNameIsKept(t *testing.T) {
+	row, claims := queue(t, grantedAlone(t, limits(10)), claim.Request{Party: party(4, 1), Limits: limits(10)})
+	v := at(5, row, claims...)
+	v.Release(idOf(0), row.Version, 8)
+	c := v.Changes()
+	if want := (claim.Wake{Locker: lockerID(1), Acq: idOf(4), At: 9}); len(c.Wakes) != 1 || c.Wakes[0] != want || c.Row.NotBefore != 9 {
+		t.Errorf("told %v, want %v; kept until %d", c.Wakes, want, c.Row.NotBefore)
+	}
+	if c.Durable {
+		t.Error("the release is flushed although nobody was granted anything")
+	}
+}
+
+func TestAnExpiredHolderIsReportedUnlessItsTermWasDetached(t *testing.T) {
+	row := grantedAlone(t, limits(10))
+	row.Acq, row.Locker = idOf(0), lockerID(0)
+	takeOver := func(row claim.Row) []claim.Party {
+		v := at(100, row)
+		if a := v.Acquire(claim.Request{Party: party(4, 1), Limits: limits(10)}); a.Outcome != claim.Granted || a.Token <= row.Version {
+			t.Fatalf("%+v", a)
+		}
+		return v.Changes().Crashed
+	}
+	if crashed := takeOver(row); len(crashed) != 1 || crashed[0].Acq != idOf(0) {
+		t.Errorf("crashed: %v", crashed)
+	}
+	v := at(5, row)
+	if detached, _ := v.Detach(idOf(0), row.Version, idOf(key), 10); !detached {
+		t.Fatal("not detached")
+	}
+	if crashed := takeOver(v.Changes().Row); len(crashed) != 0 {
+		t.Errorf("crashed: %v", crashed)
+	}
+}
+
+func TestAGuardedTermDoesNotEnd(t *testing.T) {
+	row, claims := queue(t, grantedAlone(t, limits(10)), claim.Request{Party: party(4, 1), Limits: limits(10)})
+	pinned := func() *claim.Visit {
+		v := at(100, row, claims...) // the term has expired
+		v.Pinned = true
+		return v
+	}
+	for name, ends := range map[string]func(*claim.Visit) bool{
+		"release":    func(v *claim.Visit) bool { _, guarded := v.Release(idOf(0), row.Version, 0); return !guarded },
+		"withdrawal": func(v *claim.Visit) bool { return !v.Withdraw(idOf(0), 0) },
+		"revocation": func(v *claim.Visit) bool { _, guarded := v.Revoke(); return !guarded },
+		"take-over":  func(v *claim.Visit) bool { v.Advance(); return false },
+		"sweep":      func(v *claim.Visit) bool { v.Sweep(func(driver.ID) bool { return false }); return false },
+		"newcomer": func(v *claim.Visit) bool {
+			return v.Acquire(claim.Request{Party: party(2, 0)}).Outcome != claim.Refused
+		},
+	} {
+		v := pinned()
+		if ends(v) || v.Changes().Row.Acq != idOf(0) {
+			t.Errorf("%s ends the term", name)
+		}
+	}
+}
+
+func TestMaxHoldBoundsRenewals(t *testing.T) {
+	l := limits(10)
+	l.MaxHold = 15
+	row := grantedAlone(t, l)
+	if row.Expires != 11 || row.Limit != 16 {
+		t.Errorf("granted until %d, at most %d", row.Expires, row.Limit)
+	}
+	if !row.Renew(idOf(0), row.Version, 10, 3, 9) || row.Expires != 16 || row.Holds != 3 {
+		t.Errorf("renewed until %d, %d holds", row.Expires, row.Holds)
+	}
+	if row.Renew(idOf(0), row.Version, 10, 3, 16) {
+		t.Error("renewed after its end")
+	}
+}
+
+func TestANumberOfPermitsThatDiffersIsRefusedWithTheNumber(t *testing.T) {
+	v := at(1, claim.Row{})
+	v.Acquire(claim.Request{Party: party(0, 0), Limits: limits(10), Kind: claim.Permit, Permits: 3})
+	a := v.Acquire(claim.Request{Party: party(2, 0), Limits: limits(10), Kind: claim.Permit, Permits: 2})
+	if a.Outcome != claim.Mismatch || a.Permits != 3 {
+		t.Errorf("%+v", a)
+	}
+}
+
+func TestTokensRiseWhateverTheClock(t *testing.T) {
+	row := claim.Row{}
+	last := int64(0)
+	for _, now := range []int64{5 * second, 2 * second, 2 * second, 9 * second} {
+		v := at(now, row)
+		a := v.Acquire(claim.Request{Party: party(0, 0), Limits: limits(10)})
+		if a.Token <= last {
+			t.Errorf("token %d after %d", a.Token, last)
+		}
+		last = a.Token
+		v.Release(idOf(0), a.Token, 0)
+		row = v.Changes().Row
+	}
+	if last != 9*second {
+		t.Errorf("the token %d is not of the clock", last)
+	}
+}
+
+func TestARowIsIdleWhenNothingIsLeft(t *testing.T) {
+	row, claims := queue(t, grantedAlone(t, limits(10)), claim.Request{Party: party(4, 1), Limits: limits(10)})
+	v := at(5, row, claims...)
+	if v.IsIdle() {
+		t.Error("idle while it is held")
+	}
+	v.Withdraw(idOf(0), 0)
+	if v.IsIdle() {
+		t.Error("idle while it is held by the next")
+	}
+	v.Withdraw(idOf(4), 0)
+	if !v.IsIdle() {
+		t.Errorf("not idle: %+v", v.Changes().Row)
+	}
+	kept := at(5, claim.Row{NotBefore: 6})
+	if kept.IsIdle() {
+		t.Error("idle while it is kept")
+	}
+}

@@ -1,0 +1,64 @@
+package claim
+
+import "github.com/sqllock/sqllock/driver"
+
+// The operations below look at one row only, so that a driver runs each of them as one
+// statement: an UPDATE whose WHERE is the condition.
+
+// Grant grants a name alone if nobody holds it or waits for it. It reports false, and
+// changes nothing, if the name needs a [Visit].
+func (r *Row) Grant(q *Request, now int64) bool {
+	if r.Acq != (driver.ID{}) || r.Waiting != 0 || r.Holding != 0 || r.NotBefore > now {
+		return false
+	}
+	r.Version = max(r.Version+1, now)
+	r.Party, r.Holds, r.Since, r.Ended = q.Party, 1, now, NotEnded
+	r.Expires, r.Limit, r.Delay = now+q.TTL, 0, q.Delay
+	if q.MaxHold > 0 {
+		r.Limit = now + q.MaxHold + q.Delay
+		r.Expires = min(r.Expires, r.Limit)
+	}
+	return true
+}
+
+// Free ends an exclusive term that nobody waits for and no transaction may guard. It
+// reports false, and changes nothing, if the term is over or needs a [Visit].
+func (r *Row) Free(acq driver.ID, token, minHold, now int64) bool {
+	if r.Acq != acq || r.Version != token || r.Waiting != 0 {
+		return false
+	}
+	if kept := r.Since + minHold; kept > now {
+		r.NotBefore = max(r.NotBefore, kept)
+	}
+	r.Party, r.Holds = Party{}, 0
+	r.Expires, r.Limit, r.Delay = min(r.Expires, now), 0, 0
+	r.Ended = Released
+	return true
+}
+
+// Renew extends an exclusive term. It never shortens it, and never revives one that has
+// expired.
+func (r *Row) Renew(acq driver.ID, token, ttl int64, holds int, now int64) bool {
+	if r.Acq != acq || r.Version != token || r.Expires <= now {
+		return false
+	}
+	r.Expires, r.Holds = extended(r.Expires, now+ttl, r.Limit), holds
+	return true
+}
+
+// Renew is [Row.Renew] for a claim that holds.
+func (c *Claim) Renew(token, ttl int64, holds int, now int64) bool {
+	if c.State != Holding || c.Token != token || c.Expires <= now {
+		return false
+	}
+	c.Expires, c.Holds = extended(c.Expires, now+ttl, c.Limit), holds
+	return true
+}
+
+// extended returns the later of two ends of a term, but none beyond its limit.
+func extended(expires, to, limit int64) int64 {
+	if limit != 0 {
+		to = min(to, limit)
+	}
+	return max(expires, to)
+}
