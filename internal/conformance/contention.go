@@ -13,6 +13,8 @@ import (
 	"github.com/sqllock/sqllock"
 )
 
+// contentionPromises also show that tokens rise when many lock and unlock at once: every
+// visit compares its token with that of the visit before.
 var contentionPromises = []promise{
 	{sentence: "200 goroutines of two Lockers never overlap on 50 names", test: testGoroutineContention, quiet: true},
 	{sentence: "three processes never overlap and lose no update", test: testProcessContention, quiet: true},
