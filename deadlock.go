@@ -12,21 +12,22 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// cycles looks for deadlocks while a waiter of this Locker holds something. Guarded by
-// tickets.mu.
+// deadlockCheck looks for deadlocks while a waiter of this Locker holds a lease. It is
+// guarded by claims.mu.
 type deadlockCheck struct {
 	next time.Duration
 	busy bool
 }
 
-// A waiter that holds something is looked after when it has waited for a while, and
-// then again and again: a cycle may close later, by somebody who came before.
+// The first check comes when a waiter that holds a lease has waited for a while. More
+// checks follow, because a waiter that came earlier can close a cycle later.
 const (
 	firstDeadlockCheck = 150 * time.Millisecond
 	deadlockCheckPause = 300 * time.Millisecond
 )
 
-// look looks if it is time to, and returns when to do so again; the caller holds mu.
+// runDue starts a check if one is due, and returns when to do so again; the caller holds
+// mu.
 func (d *deadlockCheck) runDue(cs *claims, now time.Duration) (at time.Duration) {
 	if cs.carrying == 0 {
 		return never
@@ -52,8 +53,8 @@ func (d *deadlockCheck) runDue(cs *claims, now time.Duration) (at time.Duration)
 	return never
 }
 
-// breakCycles ends the waits of this Locker that are the youngest of a cycle. The
-// cycles are looked for without mu: nobody else waits for that.
+// breakDeadlocks ends the waits of this Locker that are the youngest of a cycle. It
+// searches for cycles without holding mu, so that no caller waits for the search.
 func (cs *claims) breakDeadlocks() {
 	ctx, cancel := context.WithTimeout(cs.locker.base, cs.locker.cfg.timeout(cs.locker.cfg.ttl))
 	defer cancel()
@@ -80,20 +81,19 @@ func (cs *claims) waiting(acq driver.ID) bool {
 	return cs.byAcq[acq] != nil
 }
 
-// deadlock is a wait to be ended, and a cycle of which it is the youngest and the
-// first.
+// deadlock is a wait to be ended, and a cycle of which it is the youngest and the first.
 type deadlock struct {
 	acq   driver.ID
 	cycle []driver.Wait
 }
 
-// maxCycleSteps bounds how long one look takes for what comes after the first pass: what
-// it has not come to is found by the next.
+// maxCycleSteps bounds the search after its first pass. The next check finds the cycles
+// that are left.
 const maxCycleSteps = 1 << 22
 
-// findDeadlocks returns those of mine that are the youngest of a cycle. Among waits that
-// lead to each other the youngest is; then the youngest of those that still do without
-// it; and so on, until there is no cycle.
+// findDeadlocks returns those of mine that are the youngest of a cycle. In each set of
+// waits that lead to each other it takes the youngest; then the youngest of those that
+// still lead to each other without it; and so on, until there is no cycle.
 func findDeadlocks(waits []driver.Wait, mine func(driver.ID) bool) (found []deadlock, steps int) {
 	g := newWaitGraph(waits)
 	todo := g.components(g.nodes())
@@ -109,9 +109,9 @@ func findDeadlocks(waits []driver.Wait, mine func(driver.ID) bool) (found []dead
 	return found, g.steps
 }
 
-// waitGraph says who waits for whom. Its nodes are the waits, by their index, and behind
+// waitGraph says who waits for whom. Its nodes are the waits, by their index, and after
 // them the acquisitions that waits carry. A wait leads to the holders that it waits for,
-// an acquisition to the waits that carry it. Whoever stands before a wait in line waits
+// and an acquisition to the waits that carry it. An earlier claim on the same name waits
 // for the same holders.
 type waitGraph struct {
 	waits []driver.Wait

@@ -16,30 +16,31 @@ import (
 // ElectionOptions are the options of [Locker.Election]. The zero value of each field
 // means its default.
 type ElectionOptions struct {
-	// Identity says who the candidate is, to whoever asks for the leader: at most 255
-	// bytes of UTF-8 without NUL. The default is a random number of this Election.
+	// Identity names the candidate to callers that ask for the leader; at most 255 bytes
+	// of UTF-8 without NUL. The default is a random id of this Election.
 	//
-	// Who gives one, a process that is restarted under the same name, say, resumes a
-	// term of that identity with its first Campaign: see there. No two processes that
-	// live at the same time should have the same.
+	// A candidate with an Identity, such as a process that is restarted under the same
+	// name, takes over a term of that identity with its first Campaign, see
+	// [Election.Campaign]. Two processes that run at the same time must not have the same
+	// Identity.
 	Identity string
 
-	// Value is what a leader says in the terms of [Election.Run]; at most 64 KiB.
+	// Value is the text of the leader in the terms of [Election.Run]; at most 64 KiB.
 	Value []byte
 
-	// TTL is for how long a leader that is not heard of leads on, as far as the
-	// database knows. The default is that of the Locker, and in the modes that keep
-	// locks in sessions nothing else is allowed.
+	// TTL is for how long the database keeps a leader that does not renew its term. The
+	// default is that of the Locker; the modes for update and advisory allow no other.
 	TTL time.Duration
 
-	// LockDelay keeps everybody from leading for this much longer after a term that
+	// LockDelay keeps all candidates from leading for this much longer after a term that
 	// did not end by Resign, see [LockDelay]. At most 24 h, default 0.
 	LockDelay time.Duration
 }
 
-// Election is one candidate for the leadership of a name. Who leads holds the name:
-// the term is a lease of it, with a number that is its fencing token. It is safe for
-// concurrent use. It has nothing to be closed but a term: see [Election.Resign].
+// Election is one candidate for the leadership of a name. The leader holds the name: its
+// term is a lease of the name, and the number of the term is the fencing token. An
+// Election is safe for concurrent use. It needs no Close; end a term with
+// [Election.Resign].
 type Election struct {
 	locker   *Locker
 	name     string
@@ -58,12 +59,12 @@ type Election struct {
 	lease       *Lease // the last term, until it is unlocked
 }
 
-// Election returns a candidate for the leadership of name. It leads when
-// [Election.Campaign] has returned, or within [Election.Run]. Options may be nil. Those
-// who only want to know who leads need a candidate too, and let it never campaign.
+// Election returns a candidate for the leadership of name. The candidate leads after
+// [Election.Campaign] has returned, or within [Election.Run]. To learn who leads, you also
+// need a candidate, one that never campaigns. o may be nil.
 //
-// It runs no SQL. It returns [ErrInvalidName], or [ErrInvalidOption] if an option is out
-// of bounds or if the StatementTimeout of the Locker is so long that one renewal which
+// Election runs no SQL. It returns [ErrInvalidName], or [ErrInvalidOption] if an option is
+// out of bounds, or if the StatementTimeout of the Locker is so long that one renewal that
 // hangs would cost the term.
 func (l *Locker) Election(name string, o *ElectionOptions) (*Election, error) {
 	if o == nil {
@@ -91,35 +92,35 @@ func (l *Locker) Election(name string, o *ElectionOptions) (*Election, error) {
 	return e, nil
 }
 
-// Name returns what the election is about.
+// Name returns the name of the election.
 func (e *Election) Name() string { return e.name }
 
-// Identity returns that of the candidate, be it the random one.
+// Identity returns the identity of the candidate, also if it is random.
 func (e *Election) Identity() string { return e.identity }
 
-// Campaign waits until the candidate leads, as [Locker.Lock] waits for the name: in the
-// mode unique in the line of all candidates, and of all others who want the name. value
-// is what the leader says to whoever asks, at most 64 KiB; it may be empty. ctx bounds
-// the wait only. The term goes on until Resign, or until it is lost.
+// Campaign waits until the candidate leads, as [Locker.Lock] waits for the name. In unique
+// mode it waits in the queue of all candidates, and of all other callers that want the
+// name. value is the text of the leader that others can read, at most 64 KiB; it may be
+// empty. ctx bounds the wait only. The term goes on until Resign, or until it is lost.
 //
-// If the Identity was given, and the name is held under it when the first Campaign asks,
-// that is taken for an earlier incarnation of this process, and its term is taken over at
-// once, past the line and any LockDelay. The new term has a higher token, so that what the
-// earlier incarnation writes with [Lease.Guard] is refused; if it lives, it is told of
-// the loss by its next renewal. A transaction that it guards is waited for. In the modes
-// that keep locks in sessions it is asked to let go instead, as by [Locker.ForceUnlock],
-// and this candidate then waits like all others. Later Campaigns resume nothing: so of two
-// processes with one identity the second ends the term of the first, once, and
-// the first then stands in line.
+// The first Campaign of a candidate with an Identity takes over a term that is held under
+// the same Identity, which is taken for that of an earlier run of this process. It does so
+// at once, ahead of the queue and of any LockDelay. The new term has a higher token, so
+// that writes of the earlier run with [Lease.Guard] are refused; if the earlier run is
+// still alive, it learns of the loss at its next renewal. Campaign waits for a transaction
+// that guards the earlier term. In the modes for update and advisory it asks the earlier
+// run to release the name, as [Locker.ForceUnlock] does, and then waits like all others.
+// Later Campaigns take over nothing. So if two processes have one Identity, the second
+// ends the term of the first once, and the first then waits in the queue.
 //
-// Campaign returns [ErrCampaigning] while another Campaign, or Run, of this Election is
-// under way, [ErrLeading] while it leads, [ErrInvalidOption] if the value is too long, all
-// before any SQL, and what Lock returns. After an error it does not lead.
+// Campaign returns [ErrCampaigning] while another Campaign or Run of this Election is in
+// progress, [ErrLeading] while it leads, [ErrInvalidOption] if the value is too long, all
+// before any SQL, and the errors of Lock. After an error the candidate does not lead.
 func (e *Election) Campaign(ctx context.Context, value []byte) error {
 	return e.campaign(ctx, value, false)
 }
 
-// campaign is Campaign, or part of a Run.
+// campaign is Campaign, or a part of Run.
 func (e *Election) campaign(ctx context.Context, value []byte, run bool) error {
 	if err := driver.CheckContext(ctx); err != nil {
 		return err
@@ -195,11 +196,12 @@ func (e *Election) checkValue(value []byte) error {
 	return o.validateTerm()
 }
 
-// Resign ends the term and lets the next candidate lead. It works with a cancelled
-// ctx and blocks as [Lease.Unlock] does, whose errors it returns: [ErrGuarded],
-// a [*LostError] if the term was lost before, or one of the database. After all of them
-// the candidate leads no more. It returns [ErrNotLeader], before any SQL, if there is no
-// term to resign from. Within Run, return from fn instead: Resign frees the name at once.
+// Resign ends the term and lets the next candidate lead. It works with a cancelled ctx and
+// blocks as [Lease.Unlock] does. It returns the errors of Unlock: [ErrGuarded], a
+// [*LostError] if the term was lost before, or an error of the database. After any of them
+// the candidate does not lead. It returns [ErrNotLeader], before any SQL, if there is no
+// term to resign from. Within Run, return from fn instead: Resign releases the name at
+// once.
 func (e *Election) Resign(ctx context.Context) error {
 	e.mu.Lock()
 	lease := e.lease
@@ -216,10 +218,10 @@ func (e *Election) Resign(ctx context.Context) error {
 	return err
 }
 
-// IsLeader reports whether the candidate leads and may believe so until a deadline that
-// has not passed. It asks the memory and a clock, never the database, and does not block.
-// Between IsLeader and what is done upon it time passes: see [Lease.Guard] and
-// [Lease.Token] for what must not be done by two.
+// IsLeader reports whether the candidate leads: it holds a term whose deadline has not
+// passed. It reads memory and a clock, never the database, and does not block. The answer
+// can be outdated when you act on it: use [Lease.Guard] or [Lease.Token] for actions that
+// only one process may take.
 func (e *Election) IsLeader() bool {
 	lease := e.leading.Load()
 	switch {
@@ -232,9 +234,9 @@ func (e *Election) IsLeader() bool {
 	return false
 }
 
-// Lease returns the lease of the term: for [Lease.Guard], [Lease.InTx], its Context and its
-// Token. It is not to be unlocked. The error is [ErrNotLeader] if the candidate does not
-// lead, or the [*LostError] of a term that was lost and not resigned from.
+// Lease returns the lease of the term, for [Lease.Guard], [Lease.InTx], its Context and
+// its Token. Do not unlock it. The error is [ErrNotLeader] if the candidate does not lead,
+// or the [*LostError] of a term that was lost and not resigned from.
 func (e *Election) Lease() (*Lease, error) {
 	e.mu.Lock()
 	lease := e.lease
@@ -251,22 +253,22 @@ func (e *Election) Lease() (*Lease, error) {
 	return nil, ErrNotLeader
 }
 
-// Run campaigns, calls fn while the candidate leads, frees the name when fn has returned,
-// and campaigns again, until ctx ends. What a leader says is the Value of the options;
-// fn may change it with [Election.Proclaim].
+// Run campaigns, calls fn while the candidate leads, releases the name when fn has
+// returned, and campaigns again, until ctx ends. The text of the leader is the Value of
+// the options; fn may change it with [Election.Proclaim].
 //
-// fn's context ends with ctx or with the term, whichever is first, and carries the lease,
-// which fn also gets: for its token, and for [Lease.Guard]. When it ends fn has to return:
-// the name of a term that is lost goes to somebody else, whether fn has returned or not,
-// but Run does not campaign before. If fn returns nil while the candidate leads, it resigns
-// and stands in line anew. If fn panics or ends its goroutine the name is freed, and that
-// goes on.
+// The context of fn ends with ctx or with the term, whichever is first, and carries the
+// lease. fn also gets the lease, for its token and for [Lease.Guard]. When its context
+// ends, fn has to return: another candidate gets the name of a lost term whether fn has
+// returned or not, but Run does not campaign again before. If fn returns nil while the
+// candidate leads, Run resigns and waits in the queue again. If fn panics or ends its
+// goroutine, the name is released and the panic or Goexit continues.
 //
-// Run returns what ended it: an error that wraps ctx's, what Campaign returns if the
-// database refuses or the Locker is closed, or an error that fn has returned while the
-// candidate led and ctx had not ended. What fn returns after the term was lost says nothing
-// and is dropped. Run returns [ErrCampaigning] while a Campaign or a Run of this Election
-// is under way, and [ErrLeading] while it leads.
+// Run returns an error that wraps ctx's; the error of Campaign, if the database refuses or
+// the Locker is closed; or the error that fn has returned while the candidate led and ctx
+// had not ended. An error that fn returns after the term was lost is dropped. Run returns
+// [ErrCampaigning] while a Campaign or a Run of this Election is in progress, and
+// [ErrLeading] while it leads.
 func (e *Election) Run(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
 	if fn == nil {
 		return driver.NilError("function")

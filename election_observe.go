@@ -11,7 +11,7 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// Term is what the database says of who leads.
+// Term is what the database knows of the leader of a name.
 type Term struct {
 	Name     string
 	Identity string // of the leader; of who holds the name without an [Election] it is the Owner
@@ -26,7 +26,7 @@ type Term struct {
 	Value []byte    // what the leader has to say
 }
 
-// Vacant reports that nobody leads.
+// Vacant reports whether the name has no leader.
 func (t Term) Vacant() bool { return t.Token == 0 }
 
 // newTerm is the term that a name is in. Who shares a name leads nothing.
@@ -40,9 +40,9 @@ func termOfInfo(i *Info) Term {
 // same reports whether nothing has changed that is told.
 func (t *Term) equal(u *Term) bool { return t.Token == u.Token && bytes.Equal(t.Value, u.Value) }
 
-// Leader asks the database who leads, be it this candidate. A leader that has died is
-// told until its lease has expired. It returns [ErrNoLeader] if nobody leads,
-// [ErrClosed], or the error of the database.
+// Leader asks the database for the leader, which may be this candidate. A leader that has
+// crashed is returned until its lease has expired. Leader returns [ErrNoLeader] if the
+// name has no leader, [ErrClosed], or the error of the database.
 func (e *Election) Leader(ctx context.Context) (Term, error) {
 	info, err := e.locker.Inspect(ctx, e.name)
 	if err != nil {
@@ -55,14 +55,14 @@ func (e *Election) Leader(ctx context.Context) (Term, error) {
 	return term, nil
 }
 
-// Observe returns an iterator over the terms of the name: the one that it is in now, and
-// then each change that it sees, in their order, of the leader or of what it says. While
-// nobody leads it yields a term that is Vacant. A term that is shorter than the pause
-// between two looks may be missed; the last state never is.
+// Observe returns an iterator over the terms of the name: the current one, and then each
+// change of the leader or its value that it sees, in order. While the name has no leader,
+// it yields a term that is Vacant. A term that is shorter than the pause between two polls
+// may be missed; the last state never is.
 //
-// It looks at the database as [Locker.Watch] does, with pauses of RetryMax at the longest,
-// goes on when that has been away, and ends, with an error, as that does: when ctx ends,
-// when the Locker is closed, or when the database refuses.
+// Observe polls the database as [Locker.Watch] does, with pauses of at most RetryMax. It
+// goes on after an outage. It ends with an error when ctx ends, when the Locker is closed,
+// or when the database refuses.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Term, error] {
 	return func(yield func(Term, error) bool) {
 		var last Term
@@ -84,15 +84,15 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Term, error] {
 	}
 }
 
-// Proclaim changes what the leader says, and keeps the term. value is at most 64 KiB and
-// may be empty. It waits for a row that somebody has locked, as long as ctx allows; on
-// SQLite, and in the session modes on MySQL and MariaDB, a transaction that guards the term
-// is in the way, so that it must not be called within one.
+// Proclaim changes the value of the leader during its term. value is at most 64 KiB and
+// may be empty. Proclaim waits for a locked row as long as ctx allows. On SQLite, and in
+// the modes for update and advisory on MySQL and MariaDB, a transaction that guards the
+// term blocks Proclaim: do not call it within such a transaction.
 //
-// It returns [ErrNotLeader] if the candidate does not lead, [ErrInvalidOption] if the value is
-// too long, both before any SQL; a [*LostError] if the term is over; or the error of the
-// database, after which the value may have been changed or not. Of two at the same time
-// either may be the last.
+// Proclaim returns [ErrNotLeader] if the candidate does not lead, [ErrInvalidOption] if
+// the value is too long, both before any SQL; a [*LostError] if the term is over; or the
+// error of the database, after which it is unknown whether the value was changed. Of two
+// concurrent calls either may be the last.
 func (e *Election) Proclaim(ctx context.Context, value []byte) error {
 	if err := driver.CheckContext(ctx); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (e *Election) Proclaim(ctx context.Context, value []byte) error {
 	return e.termEndError(ctx, lease)
 }
 
-// overthrown tells why the database does not know a term.
+// termEndError returns why the database does not know a term.
 func (e *Election) termEndError(ctx context.Context, lease *Lease) error {
 	t := lease.term
 	reason, err := e.locker.endReason(ctx, t)
@@ -134,5 +134,5 @@ func (e *Election) termEndError(ctx context.Context, lease *Lease) error {
 	return operatorError("proclaim", e.name, errors.Join(errUnknownTerm, err))
 }
 
-// errUnknownTerm says that a term was not found by the statement that looked for it.
+// errUnknownTerm says that a statement did not find the term.
 var errUnknownTerm = errors.New("the database did not know the term")

@@ -11,26 +11,32 @@ import (
 
 var _ driver.Guardable = (*Lease)(nil)
 
-// Guard makes sure, inside a transaction of the application, that the lease is
-// the current one until the transaction ends: when Guard has returned nil, nobody
-// else becomes holder of the name before tx is committed or rolled back, whatever
-// happens to this process. It is one statement in tx. Renewals go on; on SQLite,
-// which has one writer, they wait, and a transaction that is longer than the TTL
-// loses the lease, though nobody gets the name before it ends.
+// Guard makes sure, inside a transaction of the application, that the lease is the current
+// one until the transaction ends. When Guard has returned nil, no other caller can become
+// holder of the name before tx is committed or rolled back, even if this process crashes.
+// So what the transaction writes is written by the holder. Guard is one statement in tx.
+// Renewals go on. On SQLite, which has one writer, renewals wait: a transaction that is
+// longer than the TTL loses the lease, but still no other caller gets the name before it
+// ends.
 //
-// What the transaction writes is thereby written by the holder. Call it first: on
-// Postgres, in a transaction with isolation REPEATABLE READ or SERIALIZABLE, the
-// lease must have been acquired before the transaction's first statement. It must
-// not be called inside a savepoint, which could undo it.
+// Call Guard first. On Postgres, in a transaction with isolation REPEATABLE READ or
+// SERIALIZABLE, the lease must have been acquired before the transaction's first
+// statement. Do not call Guard inside a savepoint, which could undo it.
 //
-// Guard returns [ErrFenced] if the lease is not the current one any more, a
-// [*LostError] if it was known to be lost, [ErrNotHeld] if it was unlocked,
-// [ErrUnsupported] if it is shared, [ErrInvalidOption] if tx is one of another
-// database that has the tables too, and otherwise the error of the database, which
-// is the caller's to deal with: after a serialization failure the transaction has
-// to be repeated. After any error it must be rolled back. So it must after a
-// deadlock that a later statement meets: MySQL has then undone everything, the
-// guard included, and goes on without it.
+// Guard returns
+//
+//   - [ErrFenced] if the lease is no longer the current one;
+//   - a [*LostError] if it was known to be lost;
+//   - [ErrNotHeld] if it was unlocked;
+//   - [ErrUnsupported] if it is shared;
+//   - [ErrInvalidOption] if tx is nil or belongs to another database that has the tables
+//     too;
+//   - otherwise the error of the database, which you must handle: after a serialization
+//     failure, repeat the transaction.
+//
+// After any error you must roll back the transaction. You must also do so after a deadlock
+// in a later statement: MySQL has then undone everything, including the guard, and goes on
+// without it.
 func (l *Lease) Guard(ctx context.Context, tx *sql.Tx) error {
 	if tx == nil {
 		return driver.NilError("*sql.Tx")
@@ -40,15 +46,15 @@ func (l *Lease) Guard(ctx context.Context, tx *sql.Tx) error {
 	})
 }
 
-// InTx begins a transaction on the handle that the Locker was made with, guards
-// the lease in it, calls fn, and commits. The transaction and fn's context end with
-// ctx or with the lease: if the lease is lost, what fn has written is rolled back.
-// It is rolled back as well if fn returns an error or panics. Options may be nil.
+// InTx begins a transaction on the Locker's handle, guards the lease in it, calls fn, and
+// commits. The transaction and fn's context end with ctx or with the lease: if the lease
+// is lost, what fn has written is rolled back. It is also rolled back if fn returns an
+// error or panics. opts may be nil.
 //
-// InTx returns what [Lease.Guard] returns, or the error of fn, or that of the
-// commit. If fn's context has ended by then, the error is its cause as well: the
-// [*LostError] of a lease that was lost. If the connection breaks during the commit, only the database knows
-// whether it was done.
+// InTx returns what [Lease.Guard] returns, or the error of fn, or that of the commit. If
+// fn's context has ended by then, the error also wraps its cause, such as the [*LostError]
+// of a lost lease. If the connection breaks during the commit, only the database knows
+// whether the transaction was committed.
 func (l *Lease) InTx(ctx context.Context, opts *sql.TxOptions, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	if fn == nil {
 		return driver.NilError("function")
@@ -78,7 +84,7 @@ func (l *Lease) InTx(ctx context.Context, opts *sql.TxOptions, fn func(ctx conte
 	return nil
 }
 
-// explain adds why ctx ended, if it did, to the error of a statement.
+// explain adds the cause of ctx's end, if it has ended, to the error of a statement.
 func (l *Lease) explain(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", cause, err)
@@ -86,8 +92,8 @@ func (l *Lease) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// GuardBy is for packages that know other kinds of transactions, such as lockpg:
-// it guards the lease by f. It implements [driver.Guardable].
+// GuardBy guards the lease with f. It is for packages that know other kinds of
+// transactions, such as lockpg, and implements [driver.Guardable].
 func (l *Lease) GuardBy(ctx context.Context, f driver.GuardFunc) error {
 	if f == nil {
 		return driver.NilError("function")
@@ -114,8 +120,8 @@ func (l *Lease) GuardBy(ctx context.Context, f driver.GuardFunc) error {
 	return t.fencedError(ctx)
 }
 
-// fenced asks outside of the transaction whether the term is over: a transaction
-// may see the table as it was before the lease was granted.
+// fencedError asks the database, outside of the transaction, whether the term is over: a
+// transaction may see the table as it was before the grant.
 func (t *term) fencedError(ctx context.Context) error {
 	reason, err := t.locker.endReason(ctx, t)
 	switch {
@@ -129,8 +135,7 @@ func (t *term) fencedError(ctx context.Context) error {
 	return fmt.Errorf("%w: %q has another holder than that with token %d, or none", ErrFenced, t.name, t.token)
 }
 
-// endReason asks the database why it does not know a term any more. The reason is 0
-// if it does know it.
+// endReason asks the database why a term is over. The reason is 0 if the term is not over.
 func (l *Locker) endReason(ctx context.Context, t *term) (reason Reason, err error) {
 	err = l.withTimeout(ctx, t.timeout, func(ctx context.Context) error {
 		for pause := newBackoff(&l.cfg); ; {

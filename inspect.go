@@ -10,20 +10,20 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// State is what the database says of a name.
+// State is the state of a name in the database.
 type State uint8
 
 // The states of a name.
 const (
-	// StateUnknown: the table has no row of it. It was never locked, or was purged.
+	// StateUnknown: the table has no row of the name. It was never locked, or was purged.
 	StateUnknown State = iota
-	// StateHeld: somebody holds it.
+	// StateHeld: the name is held.
 	StateHeld
 	// StateReleased: its last holder unlocked it.
 	StateReleased
 	// StateExpired: its last holder let its lease expire.
 	StateExpired
-	// StateForced: its last holder's lease was ended by ForceUnlock.
+	// StateForced: ForceUnlock ended the lease of its last holder.
 	StateForced
 )
 
@@ -44,36 +44,34 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", uint8(s))
 }
 
-// Info is what the database says of a name. All times are on its clock.
+// Info is what the database knows of a name. All times are on its clock.
 type Info struct {
 	Name  string
 	State State
 
-	// Owner, Label, Holds and Value are the holder's, and stay while its lease has
-	// expired but nobody has cleaned up. Holds is how often the holder held the
-	// lease when it was last renewed. Value is not read by List.
+	// Owner, Label, Holds and Value are those of the holder. They stay after its lease has
+	// expired, until the row is cleaned up. Holds is how often the holder held the lease
+	// when it was last renewed. List does not read Value.
 	Owner string
 	Label string
 	Holds int
 	Value []byte
 
-	// Readers is how many share the name, as far as the database knows: in the mode
-	// advisory it is how many Lockers do, whatever they have it for, and in the mode
-	// for update it is not known. They have no common Owner or Label.
+	// Readers is how many readers share the name, as far as the database knows. In
+	// advisory mode it counts Lockers, for all their readers; in for-update mode it is not
+	// known. Readers have no common Owner or Label.
 	Readers int
 
-	// Token, Since and Until are those of the current term or else of the last;
-	// Until is when the lease expires unless it is renewed, or when the term ended; it
-	// is zero while a session of the database keeps the name.
-	// After ForceUnlock, and on MySQL after an expired term was cleaned up, the token
-	// is one that nobody had.
+	// Token, Since and Until are those of the current term, or else of the last one. Until
+	// is when the lease expires unless it is renewed, or when the term ended; it is zero
+	// while a session of the database keeps the name. After ForceUnlock, and on MySQL
+	// after an expired term was cleaned up, the token is one that no lease had.
 	Token int64
 	Since time.Time
 	Until time.Time
 
-	// KeptUntil is until when nobody can acquire the name although nobody holds
-	// it, because its last holder asked for a minimum time with [MinHold]. It is
-	// zero if there is no such time.
+	// KeptUntil is until when no caller can acquire the name although it is not held,
+	// because its last holder used [MinHold]. It is zero if there is no such time.
 	KeptUntil time.Time
 
 	// Now is the database's clock at the time of the reading.
@@ -111,7 +109,7 @@ func stateOf(r *driver.Row) State {
 	return StateReleased
 }
 
-// checkCall checks what is checked of all calls that are about one name.
+// checkCall checks the arguments that all calls for one name have.
 func checkCall(ctx context.Context, name string) error {
 	if err := driver.CheckContext(ctx); err != nil {
 		return err
@@ -119,9 +117,9 @@ func checkCall(ctx context.Context, name string) error {
 	return driver.CheckName(name)
 }
 
-// Inspect returns what the database says of name. It is not an error if it does
-// not know it. It waits for no lock, and returns [ErrInvalidName], [ErrClosed], or
-// the error of the database.
+// Inspect returns what the database knows of name. A name that it does not know is not an
+// error. Inspect waits for no lock. It returns [ErrInvalidName], [ErrClosed], or the error
+// of the database.
 func (l *Locker) Inspect(ctx context.Context, name string) (Info, error) {
 	if err := checkCall(ctx, name); err != nil {
 		return Info{}, err
@@ -147,17 +145,17 @@ func (l *Locker) readRow(ctx context.Context, name string) (row driver.Row, err 
 // ListOption is an option of [Locker.List].
 type ListOption func(*driver.ListRequest)
 
-// IncludeFree lists also the names that are free: those that were once locked and
-// have not been purged.
+// IncludeFree lists also the free names: those that were once locked and have not been
+// purged.
 func IncludeFree() ListOption { return func(r *driver.ListRequest) { r.Free = true } }
 
-// listWindow is how many rows one statement of List looks at.
+// listWindow is how many rows one statement of List reads.
 const listWindow = 5000
 
-// List returns an iterator over the names that are not free, in the order of
-// their bytes: those that are held, those whose holder has expired and was not
-// cleaned up, and those kept by a MinHold. It reads the table in pieces, so what it
-// yields is not of one moment. An error ends it.
+// List returns an iterator over the names that are not free, in the order of their bytes:
+// names that are held, names whose holder's lease has expired and was not cleaned up, and
+// names that a MinHold keeps. It reads the table in pieces, so the results are not of one
+// moment. An error ends the iterator.
 func (l *Locker) List(ctx context.Context, opts ...ListOption) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		req := driver.ListRequest{Limit: listWindow}
@@ -193,30 +191,29 @@ func (l *Locker) List(ctx context.Context, opts ...ListOption) iter.Seq2[Info, e
 	}
 }
 
-// ForceUnlock ends the lease that somebody has on name, and a time for which the
-// name is kept by [MinHold], and returns what was so until then. The name is free
-// at once, whatever LockDelay its holder had asked for.
+// ForceUnlock ends the lease of name, whoever holds it, and a time for which [MinHold]
+// keeps the name. It returns the state before. The name is free at once, even if its
+// holder used LockDelay.
 //
-// In the modes that keep locks in sessions the holder is asked to let go, which it
-// does within a second; ForceUnlock waits until it does, or until the server has
-// ended its session, or until ctx ends; the lock itself may be gone a moment later.
-// In the mode advisory on Postgres who holds a name is known about a second after the
-// grant, or at once if it has a Value; until then the name passes for free, and so
-// does one that is held by those who share it: in these modes nobody can end that.
+// In unique mode, the former holder learns of it at its next renewal, within a third of
+// its TTL, or at its deadline: the context of its lease ends with a [*LostError] of reason
+// [LostRevoked]. Until then it trusts its lease. If another caller acquires the name
+// meanwhile, there are two holders, and only the token tells them apart: that of the
+// former holder is lower.
 //
-// In the unique mode the former holder is not asked. It learns of it at its next renewal, within a
-// third of its TTL, or at its deadline: the context of its lease ends with a
-// [*LostError] of reason [LostRevoked]. Until then it believes that it holds, and
-// there are two who do if the name is acquired meanwhile. Only its token, which is
-// lower than that of the next term, tells them apart.
+// In the modes for update and advisory, ForceUnlock asks the holder to release the name,
+// which takes up to a second. It waits until the holder has done so, until the server has
+// ended the holder's session, or until ctx ends. The lock itself may be released a moment
+// later. In advisory mode on Postgres, the holder of a name is known about a second after
+// the grant, or at once if it has a Value. Until then the name counts as free. So does a
+// name that readers hold: in these two modes ForceUnlock cannot end shared leases.
 //
-// While a transaction guards the lease, or has locked its row otherwise,
-// ForceUnlock waits until ctx ends. It returns [ErrNotHeld] if the name was free,
-// [ErrInvalidName], [ErrClosed], or the error of the database; if that left it
-// unclear whether the lease was ended, ask [Locker.Inspect]. It does so when its
-// connection breaks, and it is not repeated then: somebody else could have the name by
-// now. A connection of the pool that had been ended before, because it was idle, is
-// replaced.
+// While a transaction guards the lease, or has locked its row otherwise, ForceUnlock waits
+// until ctx ends. It returns [ErrNotHeld] if the name was free, [ErrInvalidName],
+// [ErrClosed], or the error of the database. If the connection breaks, it is unknown
+// whether the lease was ended: use [Locker.Inspect]. ForceUnlock does not repeat its
+// request then, because another caller could have the name by now. It does replace an idle
+// connection of the pool that the server had ended before.
 func (l *Locker) ForceUnlock(ctx context.Context, name string) (Info, error) {
 	if err := checkCall(ctx, name); err != nil {
 		return Info{}, err
@@ -247,8 +244,8 @@ func (l *Locker) ForceUnlock(ctx context.Context, name string) (Info, error) {
 	return info, l.waitForRelease(ctx, name, &res.Row)
 }
 
-// letGo waits until the holder that was asked to has given a session's lock up, or
-// the server has ended it.
+// waitForRelease waits until the holder of a session's lock has released it as asked, or
+// the server has ended its session.
 func (l *Locker) waitForRelease(ctx context.Context, name string, was *driver.Row) error {
 	if !was.Session {
 		return nil
@@ -277,16 +274,15 @@ func operatorError(what, name string, err error) error {
 	return fmt.Errorf("sqllock: %s %q: %w", what, name, err)
 }
 
-// Watch returns an iterator over the states of name: what it is now, and then
-// each change that it sees, in their order. A state is a change if the token or
-// the State differ from those before, or the value. States that last only for a
-// moment may be missed; the last one never is.
+// Watch returns an iterator over the states of name: the current one, and then each change
+// that it sees, in order. It is a change if the token, the State or the value differs.
+// States that last only for a moment may be missed; the last state never is.
 //
-// It looks at the database with growing pauses, RetryMax at the longest, and when
-// a lease expires. While the database cannot be reached it goes on trying. The
-// iterator ends, with an error, when ctx ends, when the Locker is closed
-// ([ErrClosed]), when the name is invalid ([ErrInvalidName]) or when the database
-// refuses. It holds no connection between two looks.
+// Watch polls the database with growing pauses of at most RetryMax, and when a lease
+// expires. While the database cannot be reached, it keeps trying. The iterator ends with
+// an error when ctx ends, when the Locker is closed ([ErrClosed]), when the name is
+// invalid ([ErrInvalidName]) or when the database refuses. It holds no connection between
+// two polls.
 func (l *Locker) Watch(ctx context.Context, name string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		if err := checkCall(ctx, name); err != nil {
@@ -309,7 +305,7 @@ func (l *Locker) Watch(ctx context.Context, name string) iter.Seq2[Info, error] 
 				}
 				first, last = false, info
 				backoff = newBackoff(&l.cfg)
-				pause = 0 // what came meanwhile must not wait
+				pause = 0 // changes since then must not wait
 			case info.State == StateHeld && !row.Session:
 				pause = min(pause, time.Duration(row.Holder.Until-row.Now+1000)*time.Microsecond)
 			}

@@ -25,23 +25,22 @@ const (
 // ReaperOptions are the options of the reaper. The zero value of each field means
 // its default.
 type ReaperOptions struct {
-	// Off keeps the Locker from reaping in the background. [Reaper.Run] and
-	// [Reaper.Reap] work all the same.
+	// Off turns off the reaping in the background. [Reaper.Run] and [Reaper.Reap] still
+	// work.
 	Off bool
 
-	// Interval is the time between two passes, at least 10 ms, default 1 min, spread
-	// at random by a tenth. Lockers on the same tables share the work: one of them
-	// makes a pass, the others see that it was made. Passes over a large table are
-	// further apart: by 25 times what their statements take.
+	// Interval is the time between two passes; at least 10 ms, default 1 min, spread at
+	// random by a tenth. Lockers on the same tables share the work: one of them makes a
+	// pass, and the others see that it was made. Passes over a large table are further
+	// apart: by 25 times the time that their statements take.
 	Interval time.Duration
 
-	// Retention is for how long a free row stays after its last use; at least 1 s,
-	// default 24 h. It is also the time by which the database's clock may go back
-	// without a fencing token being repeated.
+	// Retention is for how long a free row stays after its last use; at least 1 s, default
+	// 24 h. The clock of the database can go back by this time without a fencing token
+	// being repeated.
 	Retention time.Duration
 
-	// Batch is how many rows one statement looks at, at most; up to 10,000,
-	// default 5,000.
+	// Batch is how many rows one statement reads at most; up to 10,000, default 5,000.
 	Batch int
 }
 
@@ -66,14 +65,14 @@ func (o *ReaperOptions) config() (ReaperOptions, error) {
 	return c, nil
 }
 
-// Reaper cleans up the table of a Locker: it ends what crashed holders left, and
-// tells the hook Crashed, and it deletes rows that have been idle for longer than
-// the retention. A name whose holder crashed needs no reaper to be acquired; the
-// reaper sees to names that nobody asks for any more.
+// Reaper cleans up the table of a Locker. It ends the terms of crashed holders and calls
+// the hook Crashed for them, and it deletes rows that were idle for longer than the
+// retention. A name whose holder crashed can be acquired without a reaper; the reaper
+// handles the names that no caller wants any more.
 //
-// Any number of reapers may work at the same time. It passes over rows that
-// somebody has locked, and walks the table by its primary key in statements that
-// look at a bounded number of rows, with pauses as long as the statements took.
+// Any number of reapers may work at the same time. A reaper skips locked rows. It reads
+// the table by its primary key, in statements that read a bounded number of rows, with
+// pauses as long as the statements took. It is safe for concurrent use.
 type Reaper struct {
 	locker *Locker
 	opts   ReaperOptions
@@ -83,7 +82,7 @@ type Reaper struct {
 // ReapReport is what one pass has done.
 type ReapReport struct {
 	Seen    int            // rows
-	Crashed []CrashedEvent // whose holders had let them expire
+	Crashed []CrashedEvent // expired terms that the pass has ended
 	Purged  int            // idle rows that were deleted
 	Took    time.Duration
 }
@@ -91,11 +90,10 @@ type ReapReport struct {
 // Reaper returns the reaper of the Locker, with the options of its constructor.
 func (l *Locker) Reaper() *Reaper { return l.reaper }
 
-// Run makes a pass every interval, unless another Locker on the same tables has
-// just made one, until ctx ends or the Locker is closed. Every Locker does this in
-// the background unless [ReaperOptions] turn it off. It returns the cause of ctx's
-// end, or [ErrClosed]. Errors of the database are logged and tried again with the
-// next pass.
+// Run makes a pass every interval, unless another Locker on the same tables has just made
+// one, until ctx ends or the Locker is closed. Every Locker does this in the background
+// unless [ReaperOptions] turn it off. Run returns the cause of ctx's end, or [ErrClosed].
+// It logs errors of the database and continues with the next pass.
 func (r *Reaper) Run(ctx context.Context) error {
 	if err := driver.CheckContext(ctx); err != nil {
 		return err
@@ -111,11 +109,12 @@ func (r *Reaper) Run(ctx context.Context) error {
 	}
 }
 
-// reapShare is how many times longer than its statements a pass is not repeated.
+// reapShare is how many times longer the pause between passes is than their statements
+// take.
 const reapShare = 25
 
-// turn makes a pass if one is due. One that was made by somebody else counts from
-// its beginning: half an interval keeps those apart who would follow each other.
+// runIfDue makes a pass if one is due. A pass of another Locker counts from its beginning,
+// so half an interval keeps two Lockers apart that would follow each other.
 func (r *Reaper) runIfDue(ctx context.Context) error {
 	var mine bool
 	every := max(r.opts.Interval/2, reapShare*time.Duration(r.cost.Load()))
@@ -129,8 +128,8 @@ func (r *Reaper) runIfDue(ctx context.Context) error {
 	return err
 }
 
-// Reap makes one pass over the whole table and reports what it has done, also if
-// it returns an error: that of the database, of ctx, or [ErrClosed].
+// Reap makes one pass over the whole table and reports what it has done, also if it
+// returns an error: that of the database, of ctx, or [ErrClosed].
 func (r *Reaper) Reap(ctx context.Context) (ReapReport, error) {
 	if err := driver.CheckContext(ctx); err != nil {
 		return ReapReport{}, err
@@ -163,8 +162,8 @@ func (r *Reaper) Reap(ctx context.Context) (ReapReport, error) {
 	}
 }
 
-// sweep runs one statement, again if the database asks for it, and says how long
-// it took.
+// sweep runs one statement, again while the database says that this helps, and returns how
+// long it took.
 func (r *Reaper) sweep(ctx context.Context, req driver.SweepRequest) (res driver.SweepResult, took time.Duration, err error) {
 	err = r.locker.retry(ctx, func(ctx context.Context) (err error) {
 		start := r.locker.clock.Now()
@@ -175,14 +174,14 @@ func (r *Reaper) sweep(ctx context.Context, req driver.SweepRequest) (res driver
 	return res, took, err
 }
 
-// noteCrash is crashed for what a grant may have ended, which is nobody most often.
+// noteCrash is crashed for a grant, which has mostly ended no term of a crashed holder.
 func (l *Locker) noteCrash(name string, h driver.Holder) {
 	if h.Acq != (driver.ID{}) {
 		l.crashed(name, h)
 	}
 }
 
-// crashed tells of a holder that let its lease expire.
+// crashed reports a holder whose lease has expired.
 func (l *Locker) crashed(name string, h driver.Holder) CrashedEvent {
 	e := CrashedEvent{Name: name, Owner: h.Owner, Label: h.Label, Token: h.Version,
 		Since: time.UnixMicro(h.Since), Expired: time.UnixMicro(h.Until)}

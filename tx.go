@@ -11,35 +11,42 @@ import (
 
 var _ driver.TxLocker = (*Locker)(nil)
 
-// LockTx waits until a transaction of the caller's has name, and returns the fencing
-// token. The lock ends with the transaction, whether that is committed or rolled
-// back; there is nothing to unlock, renew or lose. It excludes the leases that
-// Lockers of the same mode have, and other transactions.
+// LockTx waits until a transaction of the caller has name, and returns the fencing token.
+// The lock ends with the transaction, at its commit or rollback; there is nothing to
+// unlock, to renew or to lose. It excludes the leases of Lockers in the same mode, and
+// other transactions.
 //
-// The transaction must be one of the Locker's database, and is never ended by the
-// waiting: LockTx tries, with pauses in between, and locks nothing until it
-// succeeds. ctx bounds the wait. Two transactions that wait for names of each other
-// are not noticed by the database: lock names in one order, or bound the wait.
+// The transaction must be one of the Locker's database. LockTx never ends it: it tries,
+// with pauses in between, and locks nothing until it succeeds. ctx bounds the wait. The
+// database does not detect a deadlock of two transactions that wait for names of each
+// other: lock names in one order, or bound the wait.
 //
-// The mode must be for update, or advisory on Postgres; of others LockTx returns
-// [ErrUnsupported]. It returns [ErrInvalidName] and [ErrInvalidOption] before any
-// SQL, ErrInvalidOption also for a transaction of another database that has the
-// tables too, [ErrTooOld], [ErrClosed], [ErrPoolExhausted] if the connection that the
-// Locker keeps has died and the pool has no other to give for half a second, an error
-// that wraps ctx's, or the error of the database, which is the caller's to deal with. If LockTx gives up after the
-// transaction has got the lock, while a lock delay keeps the name, the transaction
-// has it all the same.
+// Only the for-update mode, and the advisory mode on Postgres, have locks in transactions.
+// LockTx returns
+//
+//   - [ErrUnsupported] in all other modes;
+//   - [ErrInvalidName] or [ErrInvalidOption] before any SQL, and ErrInvalidOption also for
+//     a transaction of another   database that has the tables too;
+//   - [ErrTooOld];
+//   - [ErrClosed];
+//   - [ErrPoolExhausted] if the reserved connection of the Locker has died and the pool
+//     has no other one for half a second;
+//   - an error that wraps ctx's;
+//   - the error of the database, which you must handle.
+//
+// If LockTx gives up after the transaction has got the lock, while a lock delay keeps the
+// name, the transaction still has the lock.
 func (l *Locker) LockTx(ctx context.Context, tx *sql.Tx, name string) (token int64, err error) {
 	return l.lockTx(ctx, tx, name, false, true)
 }
 
-// TryLockTx is LockTx without waiting: if somebody else has name it returns a
+// TryLockTx is LockTx without waiting. If another caller has name, it returns a
 // [*HeldError], and the transaction can go on.
 func (l *Locker) TryLockTx(ctx context.Context, tx *sql.Tx, name string) (token int64, err error) {
 	return l.lockTx(ctx, tx, name, false, false)
 }
 
-// RLockTx is LockTx for a lock that is shared, as RLock's.
+// RLockTx is LockTx for a shared lock, see RLock.
 func (l *Locker) RLockTx(ctx context.Context, tx *sql.Tx, name string) (token int64, err error) {
 	return l.lockTx(ctx, tx, name, true, true)
 }
@@ -58,8 +65,8 @@ func (l *Locker) lockTx(ctx context.Context, tx *sql.Tx, name string, shared, wa
 	})
 }
 
-// LockTxBy is for packages that know other kinds of transactions, such as lockpg. It
-// implements [driver.TxLocker].
+// LockTxBy locks name with f. It is for packages that know other kinds of transactions,
+// such as lockpg, and implements [driver.TxLocker].
 func (l *Locker) LockTxBy(ctx context.Context, name string, shared, wait bool, f driver.TxFunc) (token int64, err error) {
 	switch {
 	case l == nil:
@@ -94,7 +101,7 @@ func (l *Locker) LockTxBy(ctx context.Context, name string, shared, wait bool, f
 	return token, nil
 }
 
-// txAttempt is an acquisition in a transaction of the caller's.
+// txAcquisition is an acquisition in a transaction of the caller.
 type txAcquisition struct {
 	locker *Locker
 	store  driver.TxStore
@@ -103,8 +110,8 @@ type txAcquisition struct {
 	req    driver.TxRequest
 }
 
-// take gets the lock. No statement in the transaction ends with ctx: that would end
-// the transaction.
+// acquire gets the lock. No statement in the transaction ends with ctx, because that would
+// end the transaction.
 func (a *txAcquisition) acquire(ctx context.Context) error {
 	for pause := newBackoff(&a.locker.cfg); ; {
 		if ctx.Err() != nil {
@@ -123,7 +130,7 @@ func (a *txAcquisition) acquire(ctx context.Context) error {
 	}
 }
 
-// try asks once. The status is TxHeld or TxTaken if there is no error.
+// try sends one request. If there is no error, the status is TxHeld or TxTaken.
 func (a *txAcquisition) try(ctx context.Context) (driver.TxStatus, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.locker.cfg.timeout(MaxTTL))
 	defer cancel()
@@ -139,9 +146,9 @@ func (a *txAcquisition) try(ctx context.Context) (driver.TxStatus, error) {
 	return status, err
 }
 
-// confirm asks for the lock once more, which the transaction has if it lives: then it
-// had the lock while its token was drawn. A transaction that the server ended before
-// would have a higher token than the next holder.
+// confirm requests the lock once more. If the transaction still lives, it has the lock,
+// and so had it while its token was drawn. If the server had ended it before, its token
+// would be higher than that of the next holder.
 func (a *txAcquisition) confirm(ctx context.Context) error {
 	status, err := a.try(ctx)
 	if err == nil && status == driver.TxHeld {
@@ -150,7 +157,7 @@ func (a *txAcquisition) confirm(ctx context.Context) error {
 	return err
 }
 
-// held says who holds the name, as far as that can be told.
+// heldError returns who holds the name, as far as that is known.
 func (a *txAcquisition) heldError(ctx context.Context) error {
 	row, err := a.locker.readRow(ctx, a.req.Name)
 	if err != nil || !row.Held() {
@@ -159,9 +166,9 @@ func (a *txAcquisition) heldError(ctx context.Context) error {
 	return newHeldError(a.req.Name, row.Holder)
 }
 
-// draw gets the token, outside of the transaction: what the transaction draws it
-// would take back if it were rolled back. While a former holder's lock delay, or a
-// guard, keeps the name it waits.
+// drawToken gets the token outside of the transaction: a rollback would take back what the
+// transaction draws. It waits while the lock delay of a former holder, or a guard, keeps
+// the name.
 func (a *txAcquisition) drawToken(ctx context.Context) (int64, error) {
 	acq := newID()
 	req := driver.GrantRequest{Name: a.req.Name, Acq: acq, Owner: acq.String(), Shared: a.req.Shared}
