@@ -18,7 +18,7 @@ const doctorTimeout = 30 * time.Second
 func (a *app) doctorCommand() *cli.Command {
 	return &cli.Command{
 		Name:            "doctor",
-		Usage:           "look for what is wrong with the database and say what to do",
+		Usage:           "check the database, and say what is wrong and what to do",
 		Description:     doctorDescription,
 		HideHelpCommand: true,
 		Action: func(ctx context.Context, cmd *cli.Command) error {
@@ -95,16 +95,16 @@ func (d checkedDatabase) TryMode(ctx context.Context, name string) error {
 	return err
 }
 
-const doctorDescription = `doctor looks at the database and writes a line for each thing: ok, warn or bad, what
-it is about, what was found and what to do about it. It changes nothing, holds
-nothing and needs no more rights than "sqllock run", but sees more of the sessions of
-others with those of a monitoring account (pg_monitor, PROCESS).
+const doctorDescription = `doctor checks the database and writes a line for each finding: ok, warn or bad, the
+subject, what it found and what to do about it. It changes nothing, holds no lock and
+needs no more privileges than "sqllock run". With those of a monitoring account
+(pg_monitor, PROCESS) it sees more of the sessions of others.
 
-It looks at the server and its version, whether it is a standby or read-only, whether
-it flushes what it commits, its clock, a pooler in between, the isolation level,
-time-outs, the account's privileges, the tables, their index, dead rows, and the
-migrations, and at transactions that are open for long. In the end it tries each mode
-(unique, forupdate, advisory), and says why the server does not offer it if so.
+It checks the server and its version, whether the server is a standby or read-only,
+whether commits are flushed, the clock, a pooler in between, the isolation level,
+time-outs, the privileges of the account, the tables, their index, dead rows, the
+migrations, and transactions that are open for long. At the end it tries each mode
+(unique, forupdate, advisory), and says why the server does not offer it.
 
 Examples:
 

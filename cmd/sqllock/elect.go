@@ -22,7 +22,7 @@ type elector struct {
 func (a *app) electCommand() *cli.Command {
 	return &cli.Command{
 		Name:            "elect",
-		Usage:           "run a command while this host leads, and campaign again when it has lost that",
+		Usage:           "run a command while this host leads, and campaign again after a loss",
 		ArgsUsage:       "NAME -- CMD [ARG...]",
 		UsageText:       "sqllock elect [options] NAME [options] [--] CMD [ARG...]",
 		Description:     electDescription,
@@ -30,12 +30,12 @@ func (a *app) electCommand() *cli.Command {
 		Metadata:        map[string]any{takesCommand: true},
 		Flags: []cli.Flag{
 			modeFlag("lead by the lock of `MODE`: unique, forupdate or advisory", unique),
-			&cli.StringFlag{Name: "value", Usage: "show `TEXT` to whoever asks for the leader, an address for example"},
-			&cli.StringFlag{Name: "identity", Usage: "lead as `ID`, and resume a term of that when started anew (default: a random number)"},
-			&cli.DurationFlag{Name: "ttl", Value: sqllock.DefaultTTL, Usage: "let somebody else lead if nothing is heard of elect for `DURATION`"},
-			&cli.DurationFlag{Name: "lock-delay", HideDefault: true, Usage: "if that is lost, keep everybody from leading for `DURATION` more"},
-			&cli.DurationFlag{Name: "grace", Value: 10 * time.Second, Usage: "when it is lost, kill what SIGTERM has not ended after `DURATION`"},
-			&cli.StringFlag{Name: "label", Usage: "tell people by `TEXT` who leads (default: host/program/pid)"},
+			&cli.StringFlag{Name: "value", Usage: "show `TEXT` to callers that ask for the leader, an address for example"},
+			&cli.StringFlag{Name: "identity", Usage: "lead as `ID`, and resume the term of ID when started again (default: a random number)"},
+			&cli.DurationFlag{Name: "ttl", Value: sqllock.DefaultTTL, Usage: "let another candidate lead if the database hears nothing of elect for `DURATION`"},
+			&cli.DurationFlag{Name: "lock-delay", HideDefault: true, Usage: "after a loss, keep all others from leading for `DURATION`"},
+			&cli.DurationFlag{Name: "grace", Value: 10 * time.Second, Usage: "after a loss, send SIGKILL `DURATION` after SIGTERM"},
+			&cli.StringFlag{Name: "label", Usage: "show `TEXT` as the leader to people (default: host/program/pid)"},
 		},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			e := &elector{runner: a.newRunner(cmd), value: []byte(cmd.String("value"))}
@@ -95,25 +95,25 @@ func (e *elector) campaign(ctx context.Context) (*sqllock.Lease, error) {
 }
 
 const electDescription = `elect waits until it leads NAME and runs CMD. If it cannot prove any more that it
-leads, it ends CMD as "sqllock run" does, and campaigns again; CMD is run anew when it
-leads the next time. When CMD ends by itself, or by a signal, elect lets somebody else
-lead and exits with the code of CMD: start it again if it is to go on.
+leads, it ends CMD as "sqllock run" does, and campaigns again; it starts CMD again when
+it leads the next time. When CMD ends by itself, or by a signal, elect gives up the lead
+and exits with the code of CMD. Start elect again if it is to go on.
 
-Whoever wants to lead NAME in the mode unique stands in line, on whatever host, together
-with those who wait for the lock NAME: to lead is to hold it. In the other modes there
-is no order. See "sqllock run --help" for what --mode chooses, for how CMD is ended
-and for what happens to signals, to children, and if elect is killed.
+To lead NAME is to hold the lock NAME. In unique mode candidates, on all hosts, queue
+together with the callers that wait for the lock. In the other modes there is no order.
+See "sqllock run --help" for --mode, for how CMD is ended, for signals and children, and
+for what happens if elect is killed.
 
-CMD finds NAME in SQLLOCK_NAME and the number of the term in SQLLOCK_TOKEN: the fencing
-token, which is higher in each later term. "sqllock leader NAME" tells others who leads,
-and what --value says.
+CMD finds NAME in SQLLOCK_NAME and the number of the term in SQLLOCK_TOKEN. This is the
+fencing token; it is higher in each later term. "sqllock leader NAME" shows who leads,
+and the text of --value.
 
-With --identity, elect that is started anew takes over a term which ID has, at once,
-past the line: it needs not wait for --ttl after a crash. What is left of the
-one before has a lower token. No two that are meant to be candidates at the same time
-may have the same ID; if they do, the one that comes later ends the term of the other,
-once. In the modes forupdate and advisory ID is asked to let go, and then
-whoever is quickest leads. With --mode forupdate a term is lost after 1h.
+With --identity, elect takes over a term that ID has, when it is started again. It does
+so at once and before all waiters, so it need not wait for --ttl after a crash. If the
+earlier process still runs, it has a lower token. Two candidates that are to run at the
+same time must not have the same ID: the one that comes later ends the term of the
+other, once. In the modes forupdate and advisory ID is asked to let go, and then the
+quickest candidate leads. With --mode forupdate a term is lost after 1h.
 
 Examples:
 

@@ -11,7 +11,7 @@ import (
 func (a *app) inspectCommand() *cli.Command {
 	return &cli.Command{
 		Name:            "inspect",
-		Usage:           "show all that the database knows of a name",
+		Usage:           "show what the database knows about a name",
 		ArgsUsage:       "NAME",
 		Description:     inspectDescription,
 		HideHelpCommand: true,
@@ -51,14 +51,14 @@ func inspect(ctx context.Context, o *action) error {
 }
 
 const inspectDescription = `inspect shows who holds NAME, or held it last, with the fencing token, the times by
-the clock of the database, and what the holder has to say (--value of run). Texts
-that could do harm on a terminal are quoted, with escapes as in Go; a value that is
-no text is shown as hexadecimal digits. Of those who share NAME it is shown how many
-they are, as far as the database knows.
+the clock of the database, and the value of the holder (--value of run). Texts that
+could do harm on a terminal are quoted, with escapes as in Go; a value that is no text
+is shown as hexadecimal digits. If NAME is shared, inspect shows the number of readers,
+as far as the database knows it.
 
-The same name in two modes is two locks; inspect looks at that of --mode. Where a
-session of the database keeps NAME there is no time when that ends. Who holds NAME in
-the mode advisory may be known about a second later only.
+The same name in two modes is two locks; inspect shows that of --mode. If a session of
+the database keeps NAME, no time is known when that ends. In advisory mode the database
+can learn about a second later who holds NAME.
 
 The fields of --json are those of "sqllock ls --json" and "value", or "value_hex"
 if the value is no UTF-8.

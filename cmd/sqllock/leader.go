@@ -78,14 +78,14 @@ func termJSON(t *sqllock.Term) []byte {
 	}{t.Name, t.Identity, t.Label, t.Token, output.Time(t.Since), output.NewValue(t.Value)})
 }
 
-const leaderDescription = `leader shows who leads NAME: the identity, the label of the process, the number of
-the term, which is its fencing token, since when, and what the leader has to say
-(--value of elect). A leader that has died is shown until its time is over. Texts that
-could do harm on a terminal are quoted, with escapes as in Go; a value that is no text
-is shown as hexadecimal digits.
+const leaderDescription = `leader shows who leads NAME: the identity, the label of the process, the number of the
+term, which is its fencing token, since when, and the value of the leader (--value of
+elect). It shows a leader that has died until its TTL is over. Texts that could do harm
+on a terminal are quoted, with escapes as in Go; a value that is no text is shown as
+hexadecimal digits.
 
-To lead NAME is to hold the lock NAME of --mode: whoever holds it by "sqllock run" is
-shown too, with a number for its identity.
+To lead NAME is to hold the lock NAME of --mode: leader also shows a holder that uses
+"sqllock run", with a number for its identity.
 
 Examples:
 

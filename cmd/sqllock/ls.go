@@ -241,14 +241,13 @@ func first(cursors []*cursor) (best *cursor) {
 	return best
 }
 
-const listDescription = `ls lists the names that nobody can lock just now, or whose holder has let the lease
-expire, in the order of their bytes; those that begin with PREFIX if there is one.
-These are the locks of all modes that the database offers. Those of a mode that the
-server refuses, or that the account may not see, are left out, which is said on
-stderr. ls reads and waits for no lock.
+const listDescription = `ls lists the names that are not free, and those whose lease has expired, in the order of
+their bytes. With PREFIX, it lists only names that begin with it. It lists the locks of
+all modes that the database offers. It leaves out a mode that the server refuses, or that
+the account may not see, and says so on stderr. ls only reads, and waits for no lock.
 
    MODE    unique, forupdate or advisory: the same name in two modes is two locks
-   STATE   held; expired: the holder crashed, anybody can take the name; kept: for
+   STATE   held; expired: the holder crashed, everybody can take the name; kept: for
            the --min-hold of its last holder; with --all also released and forced,
            which are free
    TOKEN   the fencing token of the holder, or of the last one
@@ -258,19 +257,19 @@ stderr. ls reads and waits for no lock.
            database ends that keeps the name
    HOLDER  the holder's label, or how many share the name, as in "3 readers"
 
-The server knows no names of locks of the mode advisory: such a lock appears with its
-name about a second after it was taken. Of the mode forupdate those who share a name
-are not known.
+In advisory mode the server does not know the names of locks: such a lock appears with
+its name about a second after its grant. In forupdate mode the number of readers is not
+known.
 
-Names and labels may be anything. Those with blanks, quotes, or characters that
-are not plainly seen, are quoted, with escapes as in Go. Columns are aligned for a
-thousand names at a time.
+Names and labels can be any text. Those with blanks, quotes, or characters that are not
+visible, are quoted, with escapes as in Go. Columns are aligned for a thousand names at a
+time.
 
 With --json each line is an object with the fields name, mode, state, label, owner,
 token, holds, readers, since, until, kept_until and now, the time by the database's
-clock when it was read. Times are as in RFC 3339. What does not apply is left out; the
-state is that of the last term also while the name is kept. Characters that are not
-plainly seen are escaped. With --watch an empty line follows each list.
+clock when it was read. Times are as in RFC 3339. Fields that do not apply are left out.
+While a name is kept, its state is that of the last term. Characters that are not visible
+are escaped. With --watch an empty line follows each list.
 
 Examples:
 

@@ -112,29 +112,28 @@ func (a *app) showCompletion(cmd *cli.Command) {
 	a.setUsageErrors(cmd, "sqllock ")
 }
 
-const rootDescription = `A lock is a row in a table of the database, kept alive while it is held: if
-its holder dies, somebody else gets it when its time is over. Everybody who
-uses the same database, and the same names, shares the locks.
+const rootDescription = `A lock is a row in a table of the database. sqllock renews it while the lock is
+held. If the holder dies, another process gets the lock after the TTL. All
+processes that use the same database and the same names share the locks.
 
-That is the mode unique. In two others, which --mode of most commands chooses, a
-session of the database keeps the lock, and the server frees it when the session
-ends: forupdate (an open transaction that has locked a row) and advisory (a lock
-in the memory of the server). SQLite has the mode unique only. The same name in
-two modes is two locks.
+This is unique mode. Most commands take --mode for two others, in which a session
+of the database keeps the lock and the server frees it when the session ends:
+forupdate (an open transaction that has locked a row) and advisory (a lock in the
+memory of the server). SQLite has unique mode only. The same name in two modes is
+two locks.
 
-The database is named by --dsn or, better for one with a password, by
-SQLLOCK_DSN:
+Name the database with --dsn or, if the DSN has a password, with SQLLOCK_DSN:
 
    postgres://user:password@host:5432/database?sslmode=require
    mysql://user:password@host:3306/database?tls=true
    mysql://user:password@/database?socket=/run/mysqld/mysqld.sock
    sqlite:/var/lib/app/locks.db
 
-Without a DSN it is an SQLite file, sqllock/locks.db in the user's state
+Without a DSN, sqllock uses an SQLite file, sqllock/locks.db in the user's state
 directory ($XDG_STATE_HOME or ~/.local/state; ~/Library/Application Support on
-macOS, %LocalAppData% on Windows): locks between the processes of one user on
-one host. SQLite files get their tables by themselves; in other databases make
-them once with "sqllock migrate up".
+macOS, %LocalAppData% on Windows), for locks between the processes of one user on
+one host. sqllock makes the tables of an SQLite file itself; in other databases
+make them once with "sqllock migrate up".
 
 Examples:
 

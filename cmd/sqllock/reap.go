@@ -125,19 +125,17 @@ func (r *report) json() []byte {
 	}{r.seen, r.purged, r.took.Milliseconds(), crashed})
 }
 
-const reapDescription = `reap walks once over the tables, those of all modes that the database offers. Leases
-that expired, because their holders crashed or lost the database, are ended and told,
-and names that were free for longer than --retention are deleted. Names that somebody
-holds are not touched. It works in small statements with pauses in between and passes
-over what others have locked, so it can run at any time, also beside others of its
-kind. A mode that the server refuses, or in which the account may not reap, is left
-out, which is said on stderr.
+const reapDescription = `reap sweeps the tables once, those of all modes that the database offers. It ends and
+reports leases that have expired, because their holders crashed or lost the database, and
+deletes names that were free for longer than --retention. It does not touch names that
+are held. It works in small statements with pauses in between and skips rows that others
+have locked, so it can run at any time, also several times at once. It leaves out a mode
+that the server refuses, or in which the account may not reap, and says so on stderr.
 
-Nobody needs it for correctness: a name whose lease has expired can be locked by
-anybody. Programs that use the library reap in the background, but "sqllock run" does
-not: reap is for where nobody else does, or to do it now. The retention is also the
-time by which the database's clock may be set back without a fencing token being
-repeated.
+Locks are correct without it: everybody can lock a name whose lease has expired. Programs
+that use the library reap in the background, but "sqllock run" does not. Use reap if no
+such program runs, or to reap now. The retention is also the time by which the clock of
+the database can be set back without a repeated fencing token.
 
 The fields of --json are seen, purged, took_ms and crashed, a list of objects with
 name, mode, label, owner, token, since and expired.

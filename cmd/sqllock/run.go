@@ -23,17 +23,17 @@ func (a *app) runCommand() *cli.Command {
 		Metadata:        map[string]any{takesCommand: true},
 		Flags: []cli.Flag{
 			modeFlag("take the lock of `MODE`: unique, forupdate or advisory", unique),
-			&cli.BoolFlag{Name: "shared", Aliases: []string{"s"}, Usage: "hold the name together with others who do; who does not share it waits for all of them"},
+			&cli.BoolFlag{Name: "shared", Aliases: []string{"s"}, Usage: "share the name with other --shared holders; a caller without --shared waits for all of them"},
 			&cli.BoolFlag{Name: "try", Usage: "do not wait if the name is held"},
 			&cli.DurationFlag{Name: "wait", HideDefault: true, Usage: "wait no longer than `DURATION` for the name, 10s or 5m; 0 is --try (default: for ever)"},
-			&cli.DurationFlag{Name: "ttl", Value: sqllock.DefaultTTL, Usage: "free the name if nothing is heard of run for `DURATION`"},
-			&cli.DurationFlag{Name: "grace", Value: 10 * time.Second, Usage: "when the lock is lost, kill what SIGTERM has not ended after `DURATION`"},
+			&cli.DurationFlag{Name: "ttl", Value: sqllock.DefaultTTL, Usage: "free the name if the database hears nothing of run for `DURATION`"},
+			&cli.DurationFlag{Name: "grace", Value: 10 * time.Second, Usage: "when the lock is lost, send SIGKILL `DURATION` after SIGTERM"},
 			&cli.IntFlag{Name: "conflict-exit-code", Aliases: []string{"E"}, Value: exitHeld, Usage: "exit with `CODE` if --try or --wait did not get the name"},
 			&cli.DurationFlag{Name: "min-hold", HideDefault: true, Usage: "keep the name from others for `DURATION` from the start of CMD on, even if it ends earlier"},
-			&cli.DurationFlag{Name: "max-hold", HideDefault: true, Usage: "take the lock for lost after `DURATION`, and end CMD (default: never; 1h with --mode forupdate)"},
+			&cli.DurationFlag{Name: "max-hold", HideDefault: true, Usage: "treat the lock as lost after `DURATION`, and end CMD (default: never; 1h with --mode forupdate)"},
 			&cli.DurationFlag{Name: "lock-delay", HideDefault: true, Usage: "if the lock is lost, keep the name from others for `DURATION` more"},
-			&cli.StringFlag{Name: "value", Usage: "show `TEXT` to whoever inspects the name"},
-			&cli.StringFlag{Name: "label", Usage: "tell people by `TEXT` who holds the name (default: host/program/pid)"},
+			&cli.StringFlag{Name: "value", Usage: "show `TEXT` to callers that inspect the name"},
+			&cli.StringFlag{Name: "label", Usage: "show `TEXT` as the holder to people (default: host/program/pid)"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "say nothing if --try or --wait did not get the name"},
 		},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
@@ -129,56 +129,57 @@ const runDescription = `run waits until it holds the lock NAME, runs CMD, and gi
 has ended. NAME is 1 to 255 bytes of UTF-8; upper and lower case differ. The
 "--" may be left out; what follows CMD is never read as a flag of run.
 
-With --shared any number of them hold NAME at the same time, as long as all of them
-share it: readers, while those without --shared are writers, each alone. --min-hold
-and --value do not apply.
+With --shared, several callers hold NAME at the same time. They are readers. A caller
+without --shared is a writer and holds NAME alone. --min-hold and --value do not apply
+to readers.
 
-Whoever waits for NAME in the mode unique stands in line, on whatever host: readers and
-writers get NAME in the order in which they came, and nobody with --try gets it before
-them. One that is killed while it waits holds up those behind it for --ttl, or 5s if
-that is less. In the other modes there is no order: readers can keep a writer waiting.
+In unique mode the callers that wait for NAME, on all hosts, form a queue. Readers and
+writers get NAME in the order in which they came, and --try does not overtake them. A
+waiter that is killed delays those behind it by min(--ttl, 5s). In the other modes there
+is no order: readers can keep a writer waiting.
 
 --mode chooses what keeps NAME. The same NAME in two modes is two locks.
 
-   unique     a row that expires. Whoever holds NAME is succeeded --ttl after it was
-              heard of last; it outlives broken connections and restarts of the server
-   forupdate  an open transaction that has locked a row. If run dies NAME is free at
-              once; if its host vanishes, --ttl after. If the server ends the session
-              the lock is lost at once. --max-hold is 1h unless it is set
-   advisory   a lock in the memory of the server. For the rest as forupdate, but
+   unique     a row that expires. If the database hears nothing of the holder for
+              --ttl, the next caller can get NAME. The lock survives broken
+              connections and restarts of the server
+   forupdate  an open transaction that has locked a row. If run dies, NAME is free at
+              once; if its host vanishes, after --ttl. If the server ends the session,
+              the lock is lost at once. --max-hold is 1h unless you set it
+   advisory   a lock in the memory of the server. Otherwise like forupdate, but
               without the 1h
 
-The last two take Postgres, or MySQL, where --ttl must be 2s at least, and three
-connections instead of two.
+The last two need Postgres or MySQL. They use three connections instead of two. On
+MySQL, --ttl must be 2s or more.
 
-CMD finds NAME in SQLLOCK_NAME and the fencing token in SQLLOCK_TOKEN: a number
-that is higher each time somebody gets the lock, which whatever CMD writes to can
-use to refuse the late write of a former holder.
+CMD finds NAME in SQLLOCK_NAME and the fencing token in SQLLOCK_TOKEN. The token is a
+number that is higher with each grant. A service to which CMD writes can use it to
+refuse a late write of a former holder.
 
-The lock is renewed every third of --ttl. If that fails for too long, because the
-database cannot be reached, or because run itself was stopped, the lock is lost:
-run sends SIGTERM to CMD and all that it has started, after --grace SIGKILL, and
-exits with 75. If run is killed with -9, CMD and what it has started are killed at
-once, so that they are gone before the lock is free. With --mode forupdate or advisory
-the lock is free at once too: the next one may begin a moment before they are gone,
-unless --lock-delay keeps it. What no lock can do is prevent that a stopped run
-(SIGSTOP, a suspended machine) finds out too late: CMD may still be running then while
-somebody else has the lock, until run goes on. That is what the token is for.
+run renews the lock every third of --ttl. If that fails for too long, because the
+database cannot be reached or because run was stopped, the lock is lost. Then run sends
+SIGTERM to CMD and to all processes that CMD has started, after --grace SIGKILL, and
+exits with 75. If run is killed with -9, CMD and its processes are killed at once, in
+unique mode before the lock is free. With --mode forupdate or advisory the lock is
+free at once too: the next holder can begin a moment before they are gone, unless
+--lock-delay keeps the lock. No lock can help if run is stopped for too long (SIGSTOP, a
+suspended machine): CMD can go on while another caller has the lock, until run goes on.
+The token protects against that.
 
-A job that several hosts start at the same time runs once if --min-hold is longer than
-their clocks differ. With --max-hold a CMD that hangs is ended as if the lock were
-lost. With --lock-delay what a lost CMD had under way can arrive before the next
-begins; who ends in order makes nobody wait.
+If several hosts start a job at the same time, it runs once if --min-hold is longer than
+the difference of their clocks. With --max-hold, run ends a CMD that hangs as if the
+lock were lost. With --lock-delay, requests that a lost CMD had in flight can arrive
+before the next holder begins; a holder that ends normally makes nobody wait.
 
-Signals to run go to the process group of CMD. A signal that ends CMD does not
-free the lock before what CMD has started is gone too, or --grace is over. What
-CMD leaves behind in the background when it ends by itself is not waited for. A
-process that leaves the process group, by setsid for example, is on its own.
+Signals to run go to the process group of CMD. If a signal ends CMD, the lock stays held
+until all processes of the group are gone, or --grace is over. If CMD ends by itself, run
+does not wait for processes in the background. A process that leaves the process group,
+by setsid for example, is not supervised.
 
-The parent-death signal, which kills CMD in the very moment run dies, exists on
-Linux; on other Unix systems the watchdog process that run starts does it alone.
-On Windows nothing does: CMD goes on if run is killed, and of a CMD whose lock is
-lost only CMD itself is ended.
+On Linux the parent-death signal kills CMD at the moment when run dies. On other Unix
+systems only the watchdog process that run starts does that. On Windows nothing does:
+CMD goes on if run is killed, and if the lock is lost, run ends CMD only and not the
+processes that CMD has started.
 
 Examples:
 

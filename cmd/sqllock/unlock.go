@@ -19,7 +19,7 @@ const forceTimeout = 10 * time.Second
 func (a *app) unlockCommand() *cli.Command {
 	return &cli.Command{
 		Name:            "unlock",
-		Usage:           "take a lock away from whoever holds it",
+		Usage:           "take a lock away from its holder",
 		ArgsUsage:       "NAME --force",
 		Description:     unlockDescription,
 		HideHelpCommand: true,
@@ -114,21 +114,20 @@ func (o *action) notHeld(name string) error {
 	return fail(exitNo, "%s is not held", output.Word(name))
 }
 
-const unlockDescription = `unlock ends the lease that somebody has on NAME, and the time for which NAME is kept
-by --min-hold. NAME is free at once, and who waits for it gets it, in the mode unique
-the first in line.
+const unlockDescription = `unlock ends the lease on NAME, and the time for which --min-hold keeps NAME. NAME is free
+at once, and a waiter gets it; in unique mode that is the first in the queue.
 
-In the mode unique the holder is not asked. It learns of it when it renews the lease next, within a
-third of its TTL, or at its deadline; "sqllock run" then ends its command. Until then
-it goes on, and there may be two who believe that they hold NAME. Only the fencing
-token tells them apart: that of the next holder is higher. So unlock does nothing
-without --force but say who holds NAME. If the holder is dead there is no need for
-it: NAME becomes free by itself when the lease expires.
+In unique mode unlock does not ask the holder. The holder learns of it at its next
+renewal, within a third of its TTL, or at its deadline; "sqllock run" then ends its
+command. Until then the holder goes on, and two callers can believe that they hold NAME.
+The fencing token tells them apart: that of the next holder is higher. Without --force,
+unlock only says who holds NAME. If the holder is dead, you need not unlock: NAME is free
+when the lease expires.
 
-In the modes forupdate and advisory the holder is asked, and lets go within a second;
-then NAME is free, and nobody holds it beside the next one. A holder that is dead, or
-does not run, is ended by the server when its TTL is over. unlock waits for either, no
-longer than --wait; if that is over the holder stays asked.
+In the modes forupdate and advisory unlock asks the holder, which lets go within a second.
+Then NAME is free, and the holder does not believe any more that it holds NAME.
+If the holder is dead, or is stopped, the server ends its session after the TTL. unlock
+waits for either, no longer than --wait. After that the holder is still asked to let go.
 
 While a transaction of the database keeps the row of NAME locked, unlock waits.
 

@@ -71,7 +71,7 @@ func (w *waiter) run(ctx context.Context) error {
 		if err := w.untilReleased(ctx); err != nil || isFree(&w.last) {
 			return err
 		}
-		// It is kept, which ends by time, or by an operator.
+		// The name is kept, until a time or until somebody unlocks it.
 		if err := sleep(ctx, min(w.last.KeptUntil.Sub(w.last.Now), time.Second)); err != nil {
 			return err
 		}
@@ -103,13 +103,13 @@ func (w *waiter) over() error {
 	return fail(exitNo, "%s is %s", output.Word(w.name), sentence(&w.last))
 }
 
-const waitDescription = `wait ends when nobody holds NAME and nothing else keeps it. It does not take the
-lock, and does not stand in line for it: a moment later somebody else may have it,
-which "sqllock run" is for. A name that was never locked is free; one that a holder
-hands over to the next who waits is not, in between. wait looks again at least every
-half second; a name that is free for less than that may be missed. The same name in
-two modes is two locks; in the mode advisory one that was taken less than a second or
-so ago may pass for free.
+const waitDescription = `wait ends when nobody holds NAME and nothing else keeps it. It does not take the lock
+and does not enter the queue: a moment later another caller can have the lock. To take
+it, use "sqllock run". A name that was never locked is free. A name is not free while a
+holder hands it over to the next waiter. wait checks again at least every half second;
+it can miss a name that is free for less than that. The same name in two modes is two
+locks. In advisory mode, wait can take a lock for free if it was granted less than about
+a second ago.
 
 Examples:
 
