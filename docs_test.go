@@ -225,14 +225,8 @@ func markdownFiles(t *testing.T) (files []string) {
 // many beside another window.
 const maxLineWidth = 100
 
-// stillWide are the documents that have yet to be brought to that width.
-var stillWide = []string{correctness}
-
 func TestLinesOfDocumentsAreNarrow(t *testing.T) {
 	for _, file := range markdownFiles(t) {
-		if slices.Contains(stillWide, file) {
-			continue
-		}
 		for i, line := range strings.Split(readDoc(t, file), "\n") {
 			if n := utf8.RuneCountInString(line); n > maxLineWidth {
 				t.Errorf("%s:%d has %d characters, more than %d", file, i+1, n, maxLineWidth)
