@@ -37,10 +37,10 @@ type fakeSessions struct {
 	asked map[string]int
 	// dropped are the names that were released because their lease was lost.
 	dropped map[string]bool
-	// parks has who may wait do so, if only for as long as that is allowed. parked are
-	// those who do.
-	parks              bool
-	parked, mostParked int
+	// waits makes grants that may wait do so, for as long as they may. waiting is how many
+	// do.
+	waits                bool
+	waiting, mostWaiting int
 }
 
 type fakeSession struct {
@@ -156,7 +156,7 @@ func (s *fakeSession) call(ctx context.Context, kind string, run func() error) e
 
 func (s *fakeSession) Grant(ctx context.Context, reqs []driver.GrantRequest) (res []driver.GrantResult, err error) {
 	err = s.call(ctx, "grant", func() error {
-		s.park(reqs[0].Wait)
+		s.wait(reqs[0].Wait)
 		for _, r := range reqs {
 			res = append(res, s.grant(r))
 		}
@@ -165,17 +165,17 @@ func (s *fakeSession) Grant(ctx context.Context, reqs []driver.GrantRequest) (re
 	return res, err
 }
 
-// park waits in the database; the caller holds mu.
-func (s *fakeSession) park(wait time.Duration) {
-	if !s.f.parks || wait == 0 {
+// wait waits in the database; the caller holds mu.
+func (s *fakeSession) wait(wait time.Duration) {
+	if !s.f.waits || wait == 0 {
 		return
 	}
-	s.f.parked++
-	s.f.mostParked = max(s.f.mostParked, s.f.parked)
+	s.f.waiting++
+	s.f.mostWaiting = max(s.f.mostWaiting, s.f.waiting)
 	s.f.mu.Unlock()
 	time.Sleep(wait)
 	s.f.mu.Lock()
-	s.f.parked--
+	s.f.waiting--
 }
 
 func (s *fakeSession) grant(r driver.GrantRequest) driver.GrantResult {

@@ -143,13 +143,13 @@ func TestMoreLocksThanTheServerShouldKeepAreRefused(t *testing.T) {
 
 func TestHalfOfTheSessionsWaitInTheDatabaseAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const seats = 4
-		holder := newSessionBench(t, seats)
-		b := newSessionBenchOn(t, holder.db, seats)
-		b.db.parks = true
+		const maxConns = 4
+		holder := newSessionBench(t, maxConns)
+		b := newSessionBenchOn(t, holder.db, maxConns)
+		b.db.waits = true
 		var leases []*sqllock.Lease
 		var wg sync.WaitGroup
-		for i := range seats {
+		for i := range maxConns {
 			name := fmt.Sprint(i)
 			leases = append(leases, holder.lock(name))
 			wg.Go(func() { b.unlock(b.lock(name)) })
@@ -160,8 +160,8 @@ func TestHalfOfTheSessionsWaitInTheDatabaseAtMost(t *testing.T) {
 		}
 		wg.Wait()
 		b.db.set(func() {
-			if b.db.mostParked != seats/2 {
-				t.Errorf("%d waited in the database", b.db.mostParked)
+			if b.db.mostWaiting != maxConns/2 {
+				t.Errorf("%d waited in the database", b.db.mostWaiting)
 			}
 		})
 		b.close()

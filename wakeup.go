@@ -25,15 +25,9 @@ type listener struct {
 const (
 	// keepOpenFor is how long the listener stays open when no caller waits.
 	keepOpenFor = 10 * time.Second
-	// minPushConns is how many connections a pool must be able to open before one is
-	// used only to listen.
-	minPushConns = 4
 	// maxListenPause is the longest pause between two tries to listen.
 	maxListenPause = 5 * time.Second
 )
-
-// errNoPush says that a database cannot push.
-var errNoPush = errors.New("sqllock: the database cannot push")
 
 // start opens the listener, unless it is open; the caller holds mu.
 func (l *listener) start(cs *claims, now time.Duration) {
@@ -115,7 +109,7 @@ func (cs *claims) listenEnded(ctx context.Context, err error) bool {
 	cs.listener.listening = false
 	cs.poll.lookSoon(cs.locker.cfg.pollMin(), cs.locker.clock.Now())
 	cs.wakeUp()
-	if !errors.Is(err, errNoPush) && !errors.Is(err, driver.ErrUnsupported) {
+	if !errors.Is(err, driver.ErrUnsupported) {
 		cs.locker.events.note(slog.LevelDebug, "sqllock: waiters are not told of their turn by the database, which is asked instead", "error", err)
 		return true
 	}
