@@ -415,7 +415,7 @@ func (v *Visit) isFree(k Kind, permits int) bool {
 	if v.isHeldAlone() || v.row.NotBefore > v.Now {
 		return false
 	}
-	v.bury()
+	v.endDead()
 	readers, permitted := v.count(Shared), v.count(Permit)
 	switch k {
 	case Exclusive:
@@ -426,8 +426,8 @@ func (v *Visit) isFree(k Kind, permits int) bool {
 	return readers == 0 && permitted < permits
 }
 
-// bury ends the terms of the dead among those who hold together.
-func (v *Visit) bury() {
+// endDead ends the terms of the dead among those who hold together.
+func (v *Visit) endDead() {
 	for _, acq := range v.holders() {
 		if v.Dead(acq) {
 			v.changes.Crashed = append(v.changes.Crashed, v.find(acq).Party)
@@ -534,7 +534,7 @@ func (v *Visit) find(acq driver.ID) *Claim {
 // and serves whoever is next. Gone Lockers have been silent for so long that they do not
 // come back; others keep their place although they are passed over.
 func (v *Visit) Sweep(gone func(locker driver.ID) bool) {
-	v.bury()
+	v.endDead()
 	if v.row.Acq != (driver.ID{}) && !v.isHeldAlone() {
 		if v.row.Locker != (driver.ID{}) {
 			v.changes.Crashed = append(v.changes.Crashed, v.row.Party)

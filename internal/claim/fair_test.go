@@ -2,8 +2,8 @@ package claim_test
 
 import "fmt"
 
-// patience is how many ticks a fair continuation takes.
-const patience = 14
+// fairTicks is how many ticks a fair continuation takes.
+const fairTicks = 14
 
 // fair lets a world go on without faults: what was sent arrives, holders unlock, waiters
 // wait and beat. It returns why that does not end well, or "": every live client has to
@@ -11,7 +11,7 @@ const patience = 14
 // each world on the way.
 func (w world) fair(o *options, trace func(*world)) string {
 	w.faults, w.deaths, w.crashes = 0, 0, 0
-	for range patience {
+	for range fairTicks {
 		for steps := 0; w.fairStep(o); steps++ {
 			if steps > 10_000 {
 				return "the same goes on for ever"

@@ -292,7 +292,7 @@ func (w *world) judgeAnswer(before *tables, x *visit, a *claim.Answer) {
 		}
 	case opAdopt:
 		if a.Outcome == claim.Granted && !held && (before.acq != key || before.expires <= x.now) {
-			w.wrong = adoptedByStranger
+			w.wrong = adoptedWrongly
 		}
 	case opRevoke:
 		for acq := range int8(acqs) {
@@ -425,7 +425,7 @@ func (w *world) hear(o *options, i int) {
 	switch p.reply {
 	case granted:
 		if c.phase == trying || c.phase == entering || c.phase == adopting {
-			w.told(n, p.sent, p.remaining, p.replyToken, p.slot)
+			w.hold(n, p.sent, p.remaining, p.replyToken, p.slot)
 		}
 	case refused:
 		switch c.phase {
@@ -462,8 +462,8 @@ func (w *world) heardEnd(o *options, n int8, p *packet) {
 	}
 }
 
-// told makes a client a holder, if it is not too late.
-func (w *world) told(n, sent, remaining, token, slot int8) {
+// hold makes a client a holder, if it is not too late.
+func (w *world) hold(n, sent, remaining, token, slot int8) {
 	c := &w.clients[n]
 	c.trust, c.token, c.slot, c.phase = sent+remaining, token, slot, holding
 	if c.trust <= w.now {
@@ -540,7 +540,7 @@ func (w *world) hearBeat(locker int8) {
 		asked := mine && c.phase == waiting && b.asked>>n&1 == 1
 		switch found := b.found[acq]; {
 		case asked && found >= foundHeld:
-			w.told(n, b.sent, found-foundHeld, b.tokens[acq], b.slots[acq])
+			w.hold(n, b.sent, found-foundHeld, b.tokens[acq], b.slots[acq])
 		case asked && found == foundNothing:
 			c.phase = wanting
 		case !mine && found == foundWaiting && !w.awaits(opWithdraw, acq):

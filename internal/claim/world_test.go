@@ -267,7 +267,7 @@ const (
 	grantedToDead
 	forgotten
 	notDurable
-	adoptedByStranger
+	adoptedWrongly
 )
 
 func (w wrong) String() string {
