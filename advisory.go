@@ -11,19 +11,18 @@ import (
 // AdvisoryOptions are the options of [NewAdvisory]. The zero value of each field
 // means its default. Fields that [UniqueOptions] has too mean what they mean there.
 type AdvisoryOptions struct {
-	// TTL is after which silence of the Locker the server ends the session that keeps
-	// its locks; from 100 ms, on MySQL from 2 s, to 24 h, default 30 s. It is one for
-	// the whole Locker. The session is asked every third of it, and every second at
-	// least, whether it lives. PostgreSQL 12 and 13 cannot end a silent session:
-	// see AllowSilentHolders.
+	// TTL is the time after which the server ends the session of a Locker that it has not
+	// heard from; from 100 ms, on MySQL from 2 s, to 24 h, default 30 s. It is the same for
+	// the whole Locker. The Locker checks its session every third of it, and at least every
+	// second. PostgreSQL 12 and 13 cannot end a silent session: see AllowSilentHolders.
 	TTL time.Duration
 
-	// AllowSilentHolders accepts PostgreSQL 12 and 13, which NewAdvisory refuses
-	// otherwise with [ErrUnsupported]: before version 14 the server has no
-	// idle_session_timeout. A holder that is paused then keeps its names for as long as
-	// the pause takes, whatever the TTL is; one whose host has vanished keeps them until
-	// TCP keepalives notice. The holder itself still loses its leases at their deadline.
-	// The default is false. Other servers are not affected.
+	// AllowSilentHolders accepts PostgreSQL 12 and 13. By default, NewAdvisory refuses them
+	// with [ErrUnsupported], because servers before version 14 have no idle_session_timeout.
+	// On these servers, a paused holder keeps its names until the pause ends, whatever the
+	// TTL is. If the holder's host is gone, its names stay locked until TCP keepalives
+	// notice. The holder itself still loses its leases at their deadline. The default is
+	// false. It has no effect on other servers.
 	AllowSilentHolders bool
 
 	Label              string
@@ -36,20 +35,19 @@ type AdvisoryOptions struct {
 	MaxBatch, MaxInFlight int
 }
 
-// NewAdvisory returns a Locker of the mode advisory: locks are those that a session
-// of the database keeps in memory, on Postgres advisory locks, on MySQL those of
-// GET_LOCK. The Locker uses two connections of the pool, however many locks it
-// holds: one that it keeps, and one while locks are held or asked for. If that one
-// breaks, all of its locks are lost. The database comes from lockpg.DB, lockpg.Pool
-// or lockmysql.DB; its handle stays the caller's and is never closed. Options may be
-// nil. Errors are those of [NewUnique], and [ErrInvalidOption] if the pool may open
-// less than three connections.
+// NewAdvisory returns a Locker of the advisory mode: locks are those that a session of the
+// database keeps in memory, on Postgres advisory locks, on MySQL the locks of GET_LOCK. The
+// Locker uses two connections of the pool, however many locks it holds: one that it always
+// keeps, and one while locks are held or requested. If the second one breaks, all locks are
+// lost. The database comes from lockpg.DB, lockpg.Pool or lockmysql.DB. The Locker never
+// closes its handle. Options may be nil. NewAdvisory returns the errors of [NewUnique], and
+// [ErrInvalidOption] if the pool may open fewer than three connections.
 //
-// What the server keeps is a hash of the name: see lockpg.AdvisoryKey and
-// lockmysql.AdvisoryKey. Two names of one hash wait for each other and no more.
+// The server keeps a hash of the name: see lockpg.AdvisoryKey and lockmysql.AdvisoryKey. Two
+// names with the same hash exclude each other, and that is the only effect.
 //
-// A session that the server ends, for whatever reason, lets go of its locks at once,
-// before their holders can hear of it: there the token protects, and [LockDelay].
+// When the server ends a session, for whatever reason, it frees its locks at once, before
+// their holders can learn of it. Against this, use the token or [LockDelay].
 func NewAdvisory(ctx context.Context, db driver.AdvisoryDatabase, opts *AdvisoryOptions) (*Locker, error) {
 	cfg, err := opts.config()
 	if err != nil {

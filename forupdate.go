@@ -20,10 +20,10 @@ const (
 // ForUpdateOptions are the options of [NewForUpdate]. The zero value of each field
 // means its default. Fields that [UniqueOptions] has too mean what they mean there.
 type ForUpdateOptions struct {
-	// TTL is after which silence of its holder the server ends the session that keeps
-	// a lock; from 100 ms, on MySQL from 2 s, to 24 h, default 30 s. It is one for the
-	// whole Locker. Sessions are asked every third of it, and every second at least,
-	// whether they live.
+	// TTL is the time after which the server ends the session of a holder that it has not
+	// heard from; from 100 ms, on MySQL from 2 s, to 24 h, default 30 s. It is the same for
+	// the whole Locker. The Locker checks its sessions every third of it, and at least
+	// every second.
 	TTL time.Duration
 
 	Label              string
@@ -33,27 +33,25 @@ type ForUpdateOptions struct {
 	Hooks              *Hooks
 	Reaper             *ReaperOptions
 
-	// MaxConns bounds the connections of the pool that the Locker uses: one that it
-	// keeps, and one for each name that is held or waited for. At least 2, default
-	// 8, and one less than the pool may open at most. Of those that are not kept, half
-	// wait in the database at a time; more waiters ask again and again.
+	// MaxConns bounds the connections of the pool that the Locker uses: one that it always
+	// keeps, and one for each name that is held or waited for. At least 2, default 8, and at
+	// most one less than the pool may open. At most half of the connections for names wait
+	// in the database at a time. Other waiters poll.
 	MaxConns int
 
-	// MaxHold bounds for how long a name is held, as the option [MaxHold] does, which
-	// overrides it; default 1 h. An open transaction keeps the server from cleaning up
-	// after all others.
+	// MaxHold bounds how long a name is held; default 1 h. The option [MaxHold] overrides it
+	// for one call. While a transaction is open, the server cannot clean up after any other.
 	MaxHold time.Duration
 }
 
-// NewForUpdate returns a Locker of the mode for update: a lock is a row that an open
-// transaction of ours has locked, on a connection of its own. Waiters wait in the
-// database. The database comes from lockpg.DB, lockpg.Pool or lockmysql.DB; its
-// handle stays the caller's and is never closed. Options may be nil. Errors are
-// those of [NewUnique], and [ErrInvalidOption] if the pool may open less than three
-// connections.
+// NewForUpdate returns a Locker of the for-update mode: a lock is a row that an open
+// transaction of the Locker has locked, on a connection of its own. Waiters wait in the
+// database. The database comes from lockpg.DB, lockpg.Pool or lockmysql.DB. The Locker
+// never closes its handle. Options may be nil. NewForUpdate returns the errors of
+// [NewUnique], and [ErrInvalidOption] if the pool may open fewer than three connections.
 //
-// A session that the server ends, for whatever reason, lets go of its lock at once,
-// before the holder can hear of it: there the token protects, and [LockDelay].
+// When the server ends a session, for whatever reason, it frees the lock at once, before
+// the holder can learn of it. Against this, use the token or [LockDelay].
 func NewForUpdate(ctx context.Context, db driver.ForUpdateDatabase, opts *ForUpdateOptions) (*Locker, error) {
 	cfg, err := opts.config()
 	if err != nil {

@@ -10,19 +10,18 @@ import (
 	"github.com/sqllock/sqllock/internal/unique"
 )
 
-// NewUnique returns a Locker of the unique mode: a lease is a row under a unique
-// index, with an owner and an expiry, renewed while it is held. The database
-// comes from lockpg.DB, lockpg.Pool, lockmysql.DB or locksqlite.DB; its handle
-// stays the caller's and is never closed. Options may be nil.
+// NewUnique returns a Locker of the unique mode: a lease is a row under a unique index,
+// with an owner and an expiry. The Locker renews it while it is held. The database comes
+// from lockpg.DB, lockpg.Pool, lockmysql.DB or locksqlite.DB. The Locker never closes its
+// handle. Options may be nil.
 //
-// NewUnique checks the server and the tables and returns [ErrInvalidOption],
-// before any SQL, [ErrSchema] if the tables are missing or do not fit (run
-// migrations.Up, or "sqllock migrate up"), or [ErrUnsupported] if the server
-// cannot keep the promises. The context bounds the checks only; while the
-// database is busy they are tried again.
+// NewUnique checks the server and the tables, and tries again while the database is busy.
+// The context bounds these checks only. NewUnique returns [ErrInvalidOption] before any
+// SQL, [ErrSchema] if the tables are missing or do not fit (run migrations.Up, or "sqllock
+// migrate up"), or [ErrUnsupported] if the server cannot keep the promises.
 //
-// A Locker needs one connection of the pool while leases are held, and keeps it
-// reserved for renewals if the pool may open two or more.
+// The Locker needs one connection of the pool while leases are held. It reserves that
+// connection for renewals if the pool may open two or more.
 func NewUnique(ctx context.Context, db driver.UniqueDatabase, opts *UniqueOptions) (*Locker, error) {
 	cfg, err := opts.config()
 	if err != nil {
@@ -46,7 +45,7 @@ func NewUnique(ctx context.Context, db driver.UniqueDatabase, opts *UniqueOption
 	return l, nil
 }
 
-// opened tries again while the database is busy: an SQLite file may be.
+// opened calls open again while the database is busy, as an SQLite file may be.
 func opened[S any](ctx context.Context, cfg *config, classify func(error) driver.Fault, open func() (S, error)) (S, error) {
 	for pause := newBackoff(cfg); ; {
 		store, err := open()
@@ -61,7 +60,7 @@ func newUniqueMode(store driver.LeaseStore) mode {
 	return mode{b, capabilities{queue: b}}
 }
 
-// warn passes on what the driver found out, once, at construction.
+// warn passes on the warnings of the driver, once, at construction.
 func (l *Locker) warn(info driver.Info) {
 	for _, w := range info.Warnings {
 		l.events.note(slog.LevelWarn, "sqllock: "+w, "server", info.Server)
