@@ -67,15 +67,15 @@ func (o *action) open(ctx context.Context) (err error) {
 	return openError(o.openAll(ctx))
 }
 
-// openAll opens the locks of each mode that the command is about. What a server
-// refuses is left out, if it is not what was asked for.
+// openAll opens a Locker for each mode that the command is about. It skips a mode that the
+// server refuses, unless it is the first.
 func (o *action) openAll(ctx context.Context) error {
 	for i, m := range o.db.modes {
-		testTimeout := openTimeout
+		timeout := openTimeout
 		if i > 0 {
-			testTimeout = extraModeTimeout
+			timeout = extraModeTimeout
 		}
-		locks, err := o.db.locker(ctx, m, &o.opts, testTimeout)
+		locks, err := o.db.locker(ctx, m, &o.opts, timeout)
 		switch {
 		case err == nil:
 			o.all = append(o.all, modeLocker{m, locks})
@@ -89,7 +89,7 @@ func (o *action) openAll(ctx context.Context) error {
 	return nil
 }
 
-// leaveOut says once that locks of a mode are not to be seen.
+// skipMode says, once for each mode, that its locks are left out.
 func (o *action) skipMode(m mode, err error) {
 	if !o.skipped[m] {
 		o.skipped[m] = true
@@ -109,7 +109,7 @@ func (o *action) close() {
 	o.db, o.all, o.locks = nil, nil, nil
 }
 
-// mentionStandIn says why there is nothing to be seen.
+// sayIfMissing says that the default file does not exist, so that no name is known.
 func (o *action) sayIfMissing() {
 	if o.db.inMemory {
 		o.say("nothing was ever locked here: %s does not exist", o.db.shown)
@@ -127,7 +127,7 @@ func (o *action) name() (string, error) {
 	return o.cmd.Args().First(), nil
 }
 
-// misuse is a usage error.
+// usageError is a failure with the exit code for wrong usage.
 func (o *action) usageError(format string, args ...any) error {
 	text := fmt.Sprintf(format, args...)
 	return fail(exitUsage, "%s: %s; see \"sqllock %s --help\"", o.cmd.Name, text, o.cmd.Name)
@@ -149,8 +149,8 @@ const extraModeTimeout = 2 * time.Second
 
 // locker opens the locks of a mode; a server that is full or still starting gets some
 // time.
-func (d *database) locker(ctx context.Context, m mode, opts *sqllock.UniqueOptions, testTimeout time.Duration) (*sqllock.Locker, error) {
-	for end := time.Now().Add(testTimeout); ; {
+func (d *database) locker(ctx context.Context, m mode, opts *sqllock.UniqueOptions, timeout time.Duration) (*sqllock.Locker, error) {
+	for end := time.Now().Add(timeout); ; {
 		locks, err := m.open(ctx, d.locks, opts)
 		if err == nil || !isFull(err) || time.Now().After(end) || pause(ctx) != nil {
 			return locks, err

@@ -11,7 +11,7 @@ import (
 
 // The reaper in the background makes its first pass after half a minute, which is too
 // late to be seen.
-func TestOperatorsAndRunDoNotReapInTheBackground(t *testing.T) {
+func TestNoSubcommandReapsInTheBackground(t *testing.T) {
 	t.Parallel()
 	if o := (&runner{app: testApp()}).lockerOptions().Reaper; o == nil || !o.Off {
 		t.Errorf("run: %+v", o)

@@ -191,20 +191,6 @@ func TestUsageErrorsAreOneLineAndCode64(t *testing.T) {
 	u.run(t).want(t, exitUsage, "COMMANDS", "")
 }
 
-func TestBadDSNsAreUsageErrors(t *testing.T) {
-	t.Parallel()
-	for _, dsn := range badDSNs {
-		if dsn == "" {
-			continue // is no DSN
-		}
-		r := client{home: t.TempDir(), dsn: dsn}.run(t, "run", "n", "--", "true")
-		r.want(t, exitUsage, "", "DSN")
-		if strings.Contains(r.out+r.err, "hunter2") {
-			t.Errorf("%s: the password is in:\n%s", dsn, r.err)
-		}
-	}
-}
-
 func TestUnusableDatabasesHaveCode69(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()

@@ -47,7 +47,7 @@ func (e *connectError) Error() string {
 	return fmt.Sprintf("cannot connect to %s: %s", e.server, connectReason(e.err))
 }
 
-// refusal tells in one line why a connection was not made.
+// connectReason tells in one line why a connection was not made.
 func connectReason(err error) string {
 	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) {
 		return withCode(postgresRefusals[pg.Code], "SQLSTATE "+pg.Code)

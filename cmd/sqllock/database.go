@@ -26,11 +26,11 @@ import (
 )
 
 const (
-	// maxConns is how many connections one process opens at most: one that renews,
-	// and one for whatever else.
+	// maxConns is how many connections one process opens at most: one for renewals, and one
+	// for all other statements.
 	maxConns = 2
-	// maxSessionConns is the same for the modes in which a session keeps a lock:
-	// each mode keeps one more for itself.
+	// maxSessionConns is the same for the session modes, which keep one more connection
+	// for the lock.
 	maxSessionConns = 3
 )
 
@@ -49,8 +49,8 @@ type database struct {
 	file   string // of SQLite, which gets its tables by itself; "" on a server
 	shown  string // how messages name the file
 
-	// standIn is set if the file that is the default is not there: an empty database
-	// in memory stands in for it.
+	// inMemory says that the default file does not exist. An empty database in memory takes
+	// its place.
 	inMemory bool
 }
 

@@ -71,7 +71,7 @@ func TestDoctorOnTablesOfPostgres(t *testing.T) {
 	})
 }
 
-// aged starts a transaction that has written, and returns when it is over a second old.
+// openTransaction starts a transaction that has written, and returns when it is over a second old.
 func (s *clientDB) openTransaction(t *testing.T) {
 	t.Helper()
 	tx, err := s.db.BeginTx(context.Background(), nil)

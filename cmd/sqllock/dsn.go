@@ -95,7 +95,7 @@ func checkURL(rest string, manyHosts bool) error {
 	return nil
 }
 
-// culprit is the error for a DSN that its driver cannot read although its form is
+// badParameters is the error for a DSN that its driver cannot read although its form is
 // right: it names the parameters without which the driver could.
 func badParameters(query string, readable func(query string) bool) error {
 	var names []string

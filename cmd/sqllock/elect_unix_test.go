@@ -15,7 +15,7 @@ import (
 // runs until it is told to end.
 const term = `trap 'echo told; exit 3' TERM; echo $SQLLOCK_TOKEN >>%LOG; while :; do sleep 0.05; done`
 
-// elects starts a call of elect whose CMD is term. The lines come into the log.
+// startElect starts a call of elect whose CMD is term. The lines come into the log.
 func (u client) startElect(t *testing.T, log string, args ...string) *call {
 	t.Helper()
 	script := strings.ReplaceAll(term, "%LOG", log)

@@ -150,7 +150,7 @@ func fileReason(err error) string {
 	return ""
 }
 
-// unopenable is the error for an SQLite file that the operating system refuses.
+// openFailure is the error for an SQLite file that the operating system refuses.
 func (t target) openFailure(err error) error {
 	if p := (*fs.PathError)(nil); errors.As(err, &p) {
 		err = p.Err // without the path

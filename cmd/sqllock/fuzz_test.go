@@ -87,7 +87,7 @@ var shapes = []string{
 	"redis://USER:PASSWORD@127.0.0.1:1/0",
 }
 
-// asked are the commands that look at a database and start none, and ways to get the
+// commandLines are the commands that look at a database and start none, and ways to get the
 // command line wrong. DSN stands for one.
 var commandLines = [][]string{
 	{"--dsn", "DSN", "ls"}, {"ls", "--json", "--dsn=DSN"}, {"--dsn", "DSN", "leader", "--json", "n"}, {"--dsn", "DSN", "inspect", "--json", "n"},

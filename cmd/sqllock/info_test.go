@@ -8,7 +8,7 @@ import (
 	"github.com/sqllock/sqllock"
 )
 
-func TestWhoSharesAndWhatASessionKeepsIsShown(t *testing.T) {
+func TestReadersAndSessionsAreShown(t *testing.T) {
 	t.Parallel()
 	now := time.UnixMicro(1_700_000_000_000_000)
 	info := sqllock.Info{Name: "n", State: sqllock.StateHeld, Token: 7, Since: now.Add(-time.Minute), Now: now}

@@ -194,7 +194,7 @@ func (l *lister) draw(ctx context.Context, rows, columns int, text *bytes.Buffer
 	return nil
 }
 
-// merged reads sequences, each in the order of the names, as one. Where they have the
+// mergeByName reads sequences, each in the order of the names, as one. Where they have the
 // same name, that of the first comes first. An error comes as soon as it is read.
 func mergeByName(seqs []iter.Seq2[lockInfo, error]) iter.Seq2[lockInfo, error] {
 	return func(yield func(lockInfo, error) bool) {
@@ -216,7 +216,7 @@ func mergeByName(seqs []iter.Seq2[lockInfo, error]) iter.Seq2[lockInfo, error] {
 	}
 }
 
-// head is what comes next in a sequence.
+// cursor is what comes next in a sequence.
 type cursor struct {
 	next func() (lockInfo, error, bool)
 	stop func()

@@ -24,10 +24,10 @@ const (
 	advisory  mode = "advisory"
 )
 
-// modes are all of them, in the order in which those of one name are listed.
+// modes are all modes, in the order in which ls lists the locks of one name.
 var modes = []mode{unique, forUpdate, advisory}
 
-// kinds tell, by the methods that they have, which modes a product offers.
+// kinds are the database types of the products. Their methods tell which modes a product offers.
 var kinds = map[string]any{
 	"postgres": (*lockpg.Database)(nil),
 	"mysql":    (*lockmysql.Database)(nil),
@@ -44,7 +44,7 @@ func parseMode(word string) (mode, error) {
 	return "", errors.New("there is no such mode, but unique, forupdate and advisory")
 }
 
-// modeFlag is the flag that names a mode; without a default it stands for all.
+// modeFlag is the flag --mode. Without a default, it means all modes.
 func modeFlag(usage string, byDefault mode) cli.Flag {
 	return &cli.StringFlag{Name: "mode", Usage: usage, Value: string(byDefault), Validator: func(word string) error {
 		_, err := parseMode(word)
@@ -55,8 +55,7 @@ func modeFlag(usage string, byDefault mode) cli.Flag {
 // sessions reports that a session of the database keeps the locks of the mode.
 func (m mode) sessions() bool { return m != unique }
 
-// offeredBy reports whether a kind of database has the mode. Its server may refuse it
-// all the same.
+// offeredBy reports whether a kind of database has the mode. A server can still refuse it.
 func (m mode) offeredBy(kind any) (ok bool) {
 	switch m {
 	case unique:
@@ -116,7 +115,7 @@ func (m mode) open(ctx context.Context, db locks, o *sqllock.UniqueOptions) (*sq
 	return sqllock.NewUnique(ctx, db, o)
 }
 
-// opened are the locks of one mode.
+// modeLocker is the Locker of one mode.
 type modeLocker struct {
 	mode mode
 	*sqllock.Locker

@@ -16,7 +16,7 @@ import (
 	"github.com/sqllock/sqllock/internal/testdb"
 )
 
-// served is somebody whose server can be stopped.
+// newServerClient returns a client whose server can be stopped.
 func newServerClient(t *testing.T, engine string) (client, *testdb.Server) {
 	t.Helper()
 	s := testdb.StartServer(t, engine)
@@ -64,7 +64,7 @@ func TestARestartOfTheServerHarmsNobody(t *testing.T) {
 	}
 }
 
-// frozen is somebody whose network can be frozen.
+// newProxyClient returns a client whose network can be frozen.
 func newProxyClient(t *testing.T, engine string) (client, *netproxy.Proxy) {
 	d := testdb.New(t, engine)
 	u := client{home: t.TempDir(), dsn: dsn(t, d, "")}

@@ -82,7 +82,7 @@ func TestFourPrivilegesAreEnoughForEverythingButMigrations(t *testing.T) {
 		u.run(t, "wait", "n").want(t, 0, "", "")
 		holding := u.shell(t, "@UP; sleep 60", "n", "--ttl", "2s")
 		waiting := u.start(t, "run", "n", "--", "echo", "next")
-		eventually(t, "somebody stands in line", func() bool { return s.waitingFor(t, "n") == 1 })
+		eventually(t, "a caller waits in the queue", func() bool { return s.waitingFor(t, "n") == 1 })
 		u.run(t, "unlock", "n", "--force").want(t, 0, "unlocked n", "")
 		holding.wait().want(t, exitLost, "", "revoked")
 		waiting.wait().want(t, 0, "next", "")

@@ -62,17 +62,17 @@ func (p *call) waitListening() {
 	})
 }
 
-func TestRunWaitsInLine(t *testing.T) {
+func TestRunWaitsInTheQueue(t *testing.T) {
 	onEachDB(t, func(t *testing.T, s *clientDB) {
 		holding := s.shell(t, "@UP; sleep 60", "n")
 		var waiting []*call
 		for i := range 4 {
 			waiting = append(waiting, s.start(t, "run", "n", "--", "sh", "-c", "echo $SQLLOCK_TOKEN"))
-			eventually(t, "it stands in line", func() bool { return s.waitingFor(t, "n") == i+1 })
+			eventually(t, "it waits in the queue", func() bool { return s.waitingFor(t, "n") == i+1 })
 		}
 		s.run(t, "run", "--try", "n", "--", "echo", "ran").want(t, exitHeld, "", "held")
 		if r := s.run(t, "wait", "--wait", "100ms", "n"); r.code != exitNo || s.waitingFor(t, "n") != len(waiting) {
-			t.Errorf("wait: %+v, and %d are in line", r, s.waitingFor(t, "n"))
+			t.Errorf("wait: %+v, and %d are in the queue", r, s.waitingFor(t, "n"))
 		}
 		holding.end(t)
 		var tokens []string
@@ -87,7 +87,7 @@ func TestRunWaitsInLine(t *testing.T) {
 	})
 }
 
-// inLine is how many stand in line for a name.
+// waitingFor returns how many callers are in the queue for a name.
 func (s *clientDB) waitingFor(t *testing.T, name string) (n int) {
 	t.Helper()
 	if err := s.db.QueryRowContext(t.Context(), "SELECT count(*) FROM sqllock_ticket WHERE name = "+s.parameter(1), name).Scan(&n); err != nil {

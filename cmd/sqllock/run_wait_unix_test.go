@@ -16,7 +16,7 @@ import (
 // idle one it is 200 ms.
 const waitSlack = 700 * time.Millisecond
 
-// quickly checks that a call with --wait 300ms takes hardly longer.
+// runInTime checks that a call with --wait 300ms takes hardly longer.
 func (u client) runInTime(t *testing.T, code int, err string, args ...string) {
 	t.Helper()
 	start := time.Now()

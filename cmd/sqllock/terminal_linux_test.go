@@ -25,7 +25,7 @@ type ttyProcess struct {
 	screen strings.Builder
 }
 
-// sit starts a program as the leader of a session on a new terminal.
+// startOnTTY starts a program as the leader of a session on a new terminal.
 func startOnTTY(t *testing.T, u client, argv ...string) *ttyProcess {
 	t.Helper()
 	main, tty := openTerminal(t)
@@ -139,7 +139,7 @@ func TestTheInterruptKeyReachesTheCommandOnce(t *testing.T) {
 	}
 }
 
-func TestTheInterruptKeyEndsWhoeverRunsUsInALoop(t *testing.T) {
+func TestTheInterruptKeyEndsALoopThatRunsSqllock(t *testing.T) {
 	t.Parallel()
 	u := newClient(t)
 	script := filepath.Join(u.home, "script")

@@ -23,7 +23,7 @@ var (
 	flagName     = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9-]*$`)
 )
 
-// complain makes usage errors of cmd, and of the commands below it, one line
+// setUsageErrors makes usage errors of cmd, and of the commands below it, one line
 // each; the library would print the whole help.
 func (a *app) setUsageErrors(cmd *cli.Command, path string) {
 	path += cmd.Name
@@ -125,21 +125,21 @@ func (a *app) quoted(arg string) string {
 // hasDSN reports that a DSN may stand on the command line: then any word there may be a
 // part of one that was to be in quotes.
 func (a *app) hasDSN() bool {
-	return slices.ContainsFunc(a.ours(), func(arg string) bool {
+	return slices.ContainsFunc(a.ownArguments(), func(arg string) bool {
 		return strings.Contains(arg, "@") || strings.Contains(arg, "://") || strings.HasPrefix(strings.TrimLeft(arg, "-"), "dsn")
 	})
 }
 
-// torn reports that an argument may be the end of a DSN that was to be in quotes.
+// maybeCut reports that an argument may be the end of a DSN that was to be in quotes.
 func (a *app) maybeCut() bool {
-	return slices.ContainsFunc(a.ours(), func(arg string) bool {
+	return slices.ContainsFunc(a.ownArguments(), func(arg string) bool {
 		at := strings.LastIndexByte(arg, '@')
 		return at >= 0 && !strings.Contains(arg[:at], "://")
 	})
 }
 
-// ours are the arguments before a "--".
-func (a *app) ours() []string {
+// ownArguments are the arguments before a "--".
+func (a *app) ownArguments() []string {
 	if i := slices.Index(a.arguments, "--"); i >= 0 {
 		return a.arguments[:i]
 	}
