@@ -82,7 +82,7 @@ func BenchmarkPurge(b *testing.B) {
 }
 
 func benchmarkPurge(b *testing.B, engine string) {
-	const rows, calm = 1_000_000, 10 * time.Second
+	const rows, pause = 1_000_000, 10 * time.Second
 	db := testdb.New(b, engine).Open(b)
 	db.SetMaxIdleConns(purgeCallers + 2)
 	database := withPrefix(engine, db, "t_")
@@ -96,13 +96,13 @@ func benchmarkPurge(b *testing.B, engine string) {
 	}
 	defer func() { _ = locks.Close(context.Background()) }()
 	for b.Loop() {
-		before := busy(b, locks, func() { time.Sleep(calm) })
+		before := busy(b, locks, func() { time.Sleep(pause) })
 		var rep sqllock.ReapReport
 		during := busy(b, locks, func() { rep, err = locks.Reaper().Reap(b.Context()) })
 		if err != nil || rep.Purged < rows {
 			b.Fatalf("Reap purged %d of %d rows: %v", rep.Purged, rows, err)
 		}
-		after := busy(b, locks, func() { time.Sleep(calm) })
+		after := busy(b, locks, func() { time.Sleep(pause) })
 		without := p99(append(before, after...))
 		b.ReportMetric(float64(p99(during))/float64(without), "p99-with/without")
 		b.ReportMetric(float64(without.Microseconds()), "µs/p99-without")

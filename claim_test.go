@@ -73,14 +73,14 @@ func TestAReleaseHandsOverToAWaiterOfItsProcessAtOnce(t *testing.T) {
 		defer b.close()
 		lease := b.lock("a")
 		next := queuedWaiter(t, b, t.Context(), "a")
-		asked := db.count("line")
+		before := db.count("line")
 		began := time.Now()
 		b.unlock(lease)
 		second := <-next
 		if took := time.Since(began); took != 0 {
 			t.Errorf("the hand-over took %v", took)
 		}
-		if n := db.count("line") - asked; n != 0 {
+		if n := db.count("line") - before; n != 0 {
 			t.Errorf("the waiter asked %d times", n)
 		}
 		if left := second.Remaining(); left > 5*time.Second {

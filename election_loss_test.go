@@ -20,13 +20,13 @@ func TestALossIsToldByIsLeaderAtOnceAndByResignOnce(t *testing.T) {
 		if e.IsLeader() {
 			t.Error("after a pause as long as the TTL the first look says that it leads")
 		}
-		for _, ask := range []struct {
+		for _, test := range []struct {
 			what string
 			err  error
 		}{{"Lease", second(e.Lease())}, {"Proclaim", e.Proclaim(t.Context(), nil)}, {"Resign", e.Resign(t.Context())}} {
 			var lost *sqllock.LostError
-			if !errors.As(ask.err, &lost) || lost.Token != token {
-				t.Errorf("%s: %v, want a LostError with token %d", ask.what, ask.err, token)
+			if !errors.As(test.err, &lost) || lost.Token != token {
+				t.Errorf("%s: %v, want a LostError with token %d", test.what, test.err, token)
 			}
 		}
 		if err := e.Resign(t.Context()); !errors.Is(err, sqllock.ErrNotLeader) {

@@ -22,17 +22,17 @@ func TestTheFirstCampaignResumesATermOfItsIdentityPastTheQueue(t *testing.T) {
 		was := old.candidate("a", me)
 		before := old.campaign(was, "old")
 		waiting := queuedWaiter(t, old, t.Context(), "a")
-		asked := time.Now()
+		began := time.Now()
 		e := b.candidate("a", me)
 		lease := b.campaign(e, "new")
-		if took := time.Since(asked); took > 0 || lease.Token() <= before.Token() {
+		if took := time.Since(began); took > 0 || lease.Token() <= before.Token() {
 			t.Errorf("after %v token %d follows token %d", took, lease.Token(), before.Token())
 		}
 		if term, err := was.Leader(t.Context()); err != nil || term.Identity != "me" || term.Token != lease.Token() || string(term.Value) != "new" {
 			t.Errorf("Leader = %+v, %v", term, err)
 		}
 		<-before.Context().Done()
-		if took := time.Since(asked); took > ttl/3 || was.IsLeader() {
+		if took := time.Since(began); took > ttl/3 || was.IsLeader() {
 			t.Errorf("the earlier incarnation was told %v later, with a TTL of %v", took, ttl)
 		}
 		var lost *sqllock.LostError
@@ -133,10 +133,10 @@ func TestAResumptionWithoutAReplyIsFoundOut(t *testing.T) {
 		db, b, before, e := resuming(t)
 		defer b.close()
 		db.set(func(f *fake) { f.after = failing("resume", errNoReply) })
-		asked := time.Now()
+		began := time.Now()
 		lease := b.campaign(e, "")
-		if lease.Token() <= before.Token() || time.Since(asked) > time.Second {
-			t.Errorf("token %d follows token %d after %v", lease.Token(), before.Token(), time.Since(asked))
+		if lease.Token() <= before.Token() || time.Since(began) > time.Second {
+			t.Errorf("token %d follows token %d after %v", lease.Token(), before.Token(), time.Since(began))
 		}
 		if n := db.count("resume"); n != 1 {
 			t.Errorf("it was asked for %d times", n)
@@ -254,8 +254,8 @@ func TestInTheModesOfSessionsTheEarlierIncarnationIsAskedToLetGo(t *testing.T) {
 		if err := holder.Unlock(b.Context()); !errors.As(err, &lost) || lost.Reason != sqllock.LostRevoked {
 			b.Errorf("Unlock of the earlier incarnation: %v", err)
 		}
-		if err := <-done; err != nil || !e.IsLeader() || b.db.asked["a"] != 1 {
-			b.Errorf("Campaign: %v; it was asked %d times", err, b.db.asked["a"])
+		if err := <-done; err != nil || !e.IsLeader() || b.db.requested["a"] != 1 {
+			b.Errorf("Campaign: %v; it was asked %d times", err, b.db.requested["a"])
 		}
 		if err := e.Resign(b.Context()); err != nil {
 			b.Error(err)

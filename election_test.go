@@ -23,7 +23,7 @@ func (b *bench) candidate(name string, o *sqllock.ElectionOptions) *sqllock.Elec
 
 func (b *bench) campaign(e *sqllock.Election, value string) *sqllock.Lease {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(b.t.Context(), testTimeout)
 	defer cancel()
 	if err := e.Campaign(ctx, []byte(value)); err != nil {
 		b.t.Fatalf("Campaign: %v", err)

@@ -19,13 +19,13 @@ type fakeClaim struct {
 
 // waiting returns the tickets that are alive; the others are forgotten.
 func (x *row) waiting(now int64) []*fakeClaim {
-	x.line = slices.DeleteFunc(x.line, func(p *fakeClaim) bool { return p.until <= now })
-	return x.line
+	x.claims = slices.DeleteFunc(x.claims, func(p *fakeClaim) bool { return p.until <= now })
+	return x.claims
 }
 
 // takeAway removes the ticket of an acquisition.
 func (x *row) takeAway(acq driver.ID) {
-	x.line = slices.DeleteFunc(x.line, func(p *fakeClaim) bool { return p.Acq == acq })
+	x.claims = slices.DeleteFunc(x.claims, func(p *fakeClaim) bool { return p.Acq == acq })
 }
 
 func (f *fake) Line(ctx context.Context, reqs []driver.TicketRequest) (res []driver.TicketResult, err error) {
@@ -66,7 +66,7 @@ func (f *fake) queue(r driver.TicketRequest) (res driver.TicketResult) {
 	if mine == nil {
 		x.seq++
 		mine = &fakeClaim{TicketRequest: r, seq: x.seq, since: now}
-		x.line = append(x.line, mine)
+		x.claims = append(x.claims, mine)
 	}
 	mine.until = max(mine.until, now+r.Life.Microseconds())
 	return res
@@ -76,7 +76,7 @@ func (f *fake) queue(r driver.TicketRequest) (res driver.TicketResult) {
 func (f *fake) handOver(name string) (next []driver.Turn) {
 	x, now := f.rows[name], f.now()
 	for len(x.waiting(now)) > 0 && x.acq == (driver.ID{}) {
-		p := x.line[0]
+		p := x.claims[0]
 		r := p.GrantRequest
 		r.TTL = p.Handed
 		res := f.take(r)

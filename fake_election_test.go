@@ -17,7 +17,7 @@ func (f *fake) Resume(ctx context.Context, r driver.ResumeRequest) (res driver.G
 			return
 		}
 		res.Granted, res.Version, res.Remaining = true, max(x.version+1, now), r.TTL
-		x.acq, x.version, x.holds, x.value = r.Acq, res.Version, 1, r.Value
+		x.acq, x.version, x.leaseCount, x.value = r.Acq, res.Version, 1, r.Value
 		x.since, x.until = now, now+r.TTL.Microseconds()
 	})
 	return res, err
@@ -48,7 +48,7 @@ func (f *fakeSessions) Revoke(_ context.Context, names []string) ([]driver.Revok
 	defer f.mu.Unlock()
 	res := make([]driver.RevokeResult, len(names))
 	for i, name := range names {
-		f.asked[name]++
+		f.requested[name]++
 		res[i] = driver.RevokeResult{Row: f.rows[name], Revoked: true}
 	}
 	return res, nil

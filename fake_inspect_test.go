@@ -26,7 +26,7 @@ func (x *row) release(now int64, minHold time.Duration) {
 func (f *fake) look(name string) driver.Row {
 	r := driver.Row{Name: name, Now: f.now()}
 	if x := f.rows[name]; x != nil {
-		r.Holder, r.Holds, r.Gate, r.Ended, r.Revoked, r.Value = x.holder(), x.holds, x.notBefore, x.ended, x.revoked, x.value
+		r.Holder, r.Holds, r.Gate, r.Ended, r.Revoked, r.Value = x.holder(), x.leaseCount, x.notBefore, x.ended, x.revoked, x.value
 		if r.Readers = x.sharing(r.Now); r.Readers > 0 {
 			r.Holder = x.together()
 		}

@@ -13,15 +13,15 @@ import (
 
 // fakeSessions is a database that keeps locks in sessions, under testing/synctest.
 type fakeSessions struct {
-	mu       sync.Mutex
-	locks    map[string]map[*fakeSession]int // by key: how often a session holds it
-	alone    map[string]bool
-	version  int64
-	sessions map[*fakeSession]struct{}
-	opened   int
-	most     int // sessions open at a time
-	maxLocks int
-	keys     func(name string) string
+	mu        sync.Mutex
+	locks     map[string]map[*fakeSession]int // by key: how often a session holds it
+	exclusive map[string]bool
+	version   int64
+	sessions  map[*fakeSession]struct{}
+	opened    int
+	most      int // sessions open at a time
+	maxLocks  int
+	keys      func(name string) string
 
 	// slow is how long statements take, by kind; a statement that outlives its
 	// context ends its session.
@@ -33,8 +33,8 @@ type fakeSessions struct {
 	// seen are the acquisitions that were granted.
 	seen map[driver.ID]struct{}
 	// rows are what is written of names, and asked how often a holder was asked to let go.
-	rows  map[string]driver.Row
-	asked map[string]int
+	rows      map[string]driver.Row
+	requested map[string]int
 	// dropped are the names that were released because their lease was lost.
 	dropped map[string]bool
 	// waits makes grants that may wait do so, for as long as they may. waiting is how many
@@ -60,10 +60,10 @@ var (
 
 func newFakeSessions() *fakeSessions {
 	return &fakeSessions{
-		locks: make(map[string]map[*fakeSession]int), alone: make(map[string]bool),
+		locks: make(map[string]map[*fakeSession]int), exclusive: make(map[string]bool),
 		sessions: make(map[*fakeSession]struct{}), keys: func(name string) string { return name },
 		slow: make(map[string]time.Duration), failing: make(map[string]error), revoked: make(map[driver.ID]bool),
-		seen: make(map[driver.ID]struct{}), asked: make(map[string]int), dropped: make(map[string]bool),
+		seen: make(map[driver.ID]struct{}), requested: make(map[string]int), dropped: make(map[string]bool),
 	}
 }
 
@@ -119,7 +119,7 @@ func (s *fakeSession) end() {
 	for key, holders := range s.f.locks {
 		if delete(holders, s); len(holders) == 0 {
 			delete(s.f.locks, key)
-			delete(s.f.alone, key)
+			delete(s.f.exclusive, key)
 		}
 	}
 }
@@ -182,10 +182,10 @@ func (s *fakeSession) grant(r driver.GrantRequest) driver.GrantResult {
 	key, now := s.f.keys(r.Name), time.Now().UnixMicro()
 	holders := s.f.locks[key]
 	mine := holders[s] > 0
-	if mine && (s.f.alone[key] || !r.Shared) {
+	if mine && (s.f.exclusive[key] || !r.Shared) {
 		panic("bug: a session asks for a key that it holds")
 	}
-	if len(holders) > 0 && (s.f.alone[key] || !r.Shared) {
+	if len(holders) > 0 && (s.f.exclusive[key] || !r.Shared) {
 		return driver.GrantResult{Now: now}
 	}
 	if holders == nil {
@@ -194,7 +194,7 @@ func (s *fakeSession) grant(r driver.GrantRequest) driver.GrantResult {
 	}
 	holders[s]++
 	s.f.seen[r.Acq] = struct{}{}
-	s.f.alone[key] = !r.Shared
+	s.f.exclusive[key] = !r.Shared
 	s.f.version++
 	return driver.GrantResult{Granted: true, Version: s.f.version, Remaining: ttl, Now: now}
 }
@@ -226,7 +226,7 @@ func (s *fakeSession) Release(ctx context.Context, reqs []driver.ReleaseRequest)
 			}
 			if len(holders) == 0 {
 				delete(s.f.locks, key)
-				delete(s.f.alone, key)
+				delete(s.f.exclusive, key)
 			}
 		}
 		return nil

@@ -40,19 +40,19 @@ type fake struct {
 }
 
 type row struct {
-	acq       driver.ID
-	owner     string
-	version   int64
-	holds     int
-	since     int64
-	until     int64
-	notBefore int64
-	ended     driver.Ending
-	revoked   int64
-	value     []byte
-	readers   map[driver.ID]*reader
-	line      []*fakeClaim
-	seq       int64
+	acq        driver.ID
+	owner      string
+	version    int64
+	leaseCount int
+	since      int64
+	until      int64
+	notBefore  int64
+	ended      driver.Ending
+	revoked    int64
+	value      []byte
+	readers    map[driver.ID]*reader
+	claims     []*fakeClaim
+	seq        int64
 }
 
 var (
@@ -126,8 +126,8 @@ func (f *fake) Grant(ctx context.Context, reqs []driver.GrantRequest) (res []dri
 func (f *fake) grant(r driver.GrantRequest) driver.GrantResult {
 	x, now := f.rows[r.Name], f.now()
 	if x != nil && x.acq != r.Acq && (x.acq == driver.ID{} || x.until <= now) && x.readers[r.Acq] == nil {
-		if line := x.waiting(now); len(line) > 0 {
-			return driver.GrantResult{Now: now, Holder: driver.Holder{Until: line[len(line)-1].until}}
+		if claims := x.waiting(now); len(claims) > 0 {
+			return driver.GrantResult{Now: now, Holder: driver.Holder{Until: claims[len(claims)-1].until}}
 		}
 	}
 	return f.take(r)
@@ -158,7 +158,7 @@ func (f *fake) take(r driver.GrantRequest) driver.GrantResult {
 	if x.acq != (driver.ID{}) && x.acq != r.Acq {
 		res.Crashed = x.holder()
 	}
-	x.acq, x.owner, x.version, x.holds, x.value = r.Acq, r.Owner, res.Version, 1, r.Value
+	x.acq, x.owner, x.version, x.leaseCount, x.value = r.Acq, r.Owner, res.Version, 1, r.Value
 	x.since, x.until = now, now+r.TTL.Microseconds()
 	return res
 }
@@ -192,7 +192,7 @@ func (f *fake) renew(r driver.RenewRequest, wait bool) driver.RenewStatus {
 		return driver.Busy
 	}
 	x.until = max(x.until, now+r.TTL.Microseconds())
-	x.holds = r.Holds
+	x.leaseCount = r.Holds
 	return driver.Renewed
 }
 
@@ -332,7 +332,7 @@ func (b *bench) close() {
 
 func (b *bench) lock(name string, opts ...sqllock.LockOption) *sqllock.Lease {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(b.t.Context(), testTimeout)
 	defer cancel()
 	lease, err := b.Lock(ctx, name, opts...)
 	if err != nil {
@@ -341,8 +341,8 @@ func (b *bench) lock(name string, opts ...sqllock.LockOption) *sqllock.Lease {
 	return lease
 }
 
-// patience is longer than any wait of a test that goes well.
-const patience = 2 * time.Hour
+// testTimeout is longer than any wait of a test that goes well.
+const testTimeout = 2 * time.Hour
 
 func (b *bench) unlock(lease *sqllock.Lease) {
 	b.t.Helper()

@@ -56,20 +56,20 @@ var hostile = map[string]string{
 	"the last ticket":                         `UPDATE sqllock_lock SET qseq = {end}, qhead = {end}`,
 	"the last ticket, free":                   free + `, qseq = {end}`,
 	"an unknown end":                          free + `, ended = 77, revoked = {end}`,
-	"a ticket from before the first":          ticket(`-{end}`, `{id}`, `{soon}`, `1`),
-	"a ticket after the last":                 ticket(`{end}`, `{id}`, `{soon}`, `1`),
-	"a ticket that lives for ever":            ticket(`1`, `{id}`, `{end}`, `{end}`) + `; ` + free + `, wait_until = {end}, qseq = 1`,
-	"a ticket for a negative time":            ticket(`1`, `{id}`, `{soon}`, `-{end}`) + `; ` + free + `, wait_until = {soon}, qseq = 1`,
-	"a ticket of nobody":                      ticket(`1`, `{zero}`, `{soon}`, `1000`) + `; ` + free + `, wait_until = {soon}, qseq = 1`,
-	"a ticket of the holder":                  ticket(`1`, `(SELECT acq FROM sqllock_lock WHERE name = 'victim')`, `{soon}`, `1000`),
-	"a ticket that carries half an id":        ticket(`1`, `{id}`, `{soon}`, `1000`) + `; UPDATE sqllock_ticket SET carries = {bytes:01}`,
+	"a ticket from before the first":          claimRow(`-{end}`, `{id}`, `{soon}`, `1`),
+	"a ticket after the last":                 claimRow(`{end}`, `{id}`, `{soon}`, `1`),
+	"a ticket that lives for ever":            claimRow(`1`, `{id}`, `{end}`, `{end}`) + `; ` + free + `, wait_until = {end}, qseq = 1`,
+	"a ticket for a negative time":            claimRow(`1`, `{id}`, `{soon}`, `-{end}`) + `; ` + free + `, wait_until = {soon}, qseq = 1`,
+	"a ticket of nobody":                      claimRow(`1`, `{zero}`, `{soon}`, `1000`) + `; ` + free + `, wait_until = {soon}, qseq = 1`,
+	"a ticket of the holder":                  claimRow(`1`, `(SELECT acq FROM sqllock_lock WHERE name = 'victim')`, `{soon}`, `1000`),
+	"a ticket that carries half an id":        claimRow(`1`, `{id}`, `{soon}`, `1000`) + `; UPDATE sqllock_ticket SET carries = {bytes:01}`,
 	"a reader of the last version":            member(`{end}`, `{soon}`),
 	"a reader until the end of time":          free + `, version = 5, others = 1, others_until = {end}; ` + member(`5`, `{end}`),
 	"a reader since before time":              free + `, version = 5, others = 1, others_until = {soon}; ` + member(`5`, `-{end}`),
 	"a name that ends in blanks":              named(`'victim  '`),
 	"a name without bytes":                    named(`''`),
 	"a name of control characters":            named(`{text:1b5b33316d}`),
-	"rows of others that are the victim's":    `DELETE FROM sqllock_lock; ` + ticket(`7`, `{id}`, `{soon}`, `1`) + `; ` + member(`1`, `{soon}`),
+	"rows of others that are the victim's":    `DELETE FROM sqllock_lock; ` + claimRow(`7`, `{id}`, `{soon}`, `1`) + `; ` + member(`1`, `{soon}`),
 	"an id that is too short, SQLite":         `UPDATE sqllock_lock SET acq = {bytes:0102}`,
 	"an id without bytes, SQLite":             `UPDATE sqllock_lock SET acq = {bytes:}`,
 	"an id without bytes, expired, SQLite":    `UPDATE sqllock_lock SET acq = {bytes:}, expires_at = 1`,
@@ -87,7 +87,7 @@ var (
 
 const free = `UPDATE sqllock_lock SET acq = NULL, owner = NULL, instance = NULL, label = NULL, holds = 0, expires_at = 1`
 
-func ticket(seq, acq, until, ttl string) string {
+func claimRow(seq, acq, until, ttl string) string {
 	return fmt.Sprintf(`INSERT INTO sqllock_ticket (name, seq, acq, owner, instance, label, shared, ttl, handed, entered_at, expires_at)
 		VALUES ('victim', %s, %s, '', {zero}, '', {false}, %s, %s, -1, %s)`, seq, acq, ttl, ttl, until)
 }

@@ -192,7 +192,7 @@ func TestOperatorCallsCheckTheirArgumentsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
 		b := newBench(t, db, nil)
-		ask := func(name string) []error {
+		results := func(name string) []error {
 			_, inspect := b.Inspect(t.Context(), name)
 			_, force := b.ForceUnlock(t.Context(), name)
 			errs := []error{inspect, force}
@@ -201,13 +201,13 @@ func TestOperatorCallsCheckTheirArgumentsFirst(t *testing.T) {
 			}
 			return errs
 		}
-		for _, err := range ask("") {
+		for _, err := range results("") {
 			if !errors.Is(err, sqllock.ErrInvalidName) {
 				t.Errorf("an empty name: %v", err)
 			}
 		}
 		b.close()
-		for _, err := range ask("a") {
+		for _, err := range results("a") {
 			if err != sqllock.ErrClosed {
 				t.Errorf("a closed Locker: %v", err)
 			}

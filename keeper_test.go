@@ -92,7 +92,7 @@ func TestTheDepthOfReentryIsWrittenWithTheNextRenewal(t *testing.T) {
 			t.Error("re-entry changed the token")
 		}
 		time.Sleep(ttl/3 + time.Second)
-		if got := db.row("a").holds; got != 2 {
+		if got := db.row("a").leaseCount; got != 2 {
 			t.Errorf("holds = %d in the row, want 2", got)
 		}
 		b.unlock(inner)

@@ -222,7 +222,7 @@ func TestAHookDoesNotSilenceTheDefaultLogger(t *testing.T) {
 }
 
 func TestAPoolOfOneIsToldToTheDefaultLogger(t *testing.T) {
-	const said = `level=WARN msg="sqllock: the pool has one connection`
+	const warning = `level=WARN msg="sqllock: the pool has one connection`
 	onEngines(t, func(name string) bool { return name == testdb.SQLite }, func(t *testing.T, e *engine, d *testdb.Database) {
 		for _, c := range []struct {
 			logger *slog.Logger
@@ -235,7 +235,7 @@ func TestAPoolOfOneIsToldToTheDefaultLogger(t *testing.T) {
 			if err := l.Close(context.Background()); err != nil { // then all is told
 				t.Fatal(err)
 			}
-			if got := strings.Count(log.String(), said); got != c.want {
+			if got := strings.Count(log.String(), warning); got != c.want {
 				t.Errorf("told %d times, want %d; logged:\n%s", got, c.want, log)
 			}
 		}

@@ -19,9 +19,9 @@ type mode struct {
 // connection for each statement. It may have more than one database.
 type backend interface {
 	Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error)
-	// Renew waits for a connection no longer than patience, if there is another one. With
+	// Renew waits for a connection no longer than maxWait, if there is another one. With
 	// wait, Renew is not urgent: it may wait for rows that somebody has locked.
-	Renew(ctx context.Context, reqs []driver.RenewRequest, wait bool, patience time.Duration) (driver.RenewResults, error)
+	Renew(ctx context.Context, reqs []driver.RenewRequest, wait bool, maxWait time.Duration) (driver.RenewResults, error)
 	Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error)
 	Abandon(ctx context.Context, reqs []driver.AbandonRequest) error
 

@@ -55,15 +55,15 @@ func (r *roles) life(t *testing.T, db *sql.DB, o sqllock.UniqueOptions) error {
 			return err
 		}
 	}
-	if err := r.inLine(ctx, t, l, other, name); err != nil {
+	if err := r.enqueue(ctx, t, l, other, name); err != nil {
 		return err
 	}
 	return r.surroundings(ctx, t, l, other, name)
 }
 
-// inLine has somebody stand in line for longer than a ticket lasts that is not asked
+// enqueue has somebody stand in line for longer than a ticket lasts that is not asked
 // for again, and be handed the name.
-func (r *roles) inLine(ctx context.Context, t *testing.T, l, other *sqllock.Locker, name string) error {
+func (r *roles) enqueue(ctx context.Context, t *testing.T, l, other *sqllock.Locker, name string) error {
 	t.Helper()
 	lease, err := l.Lock(ctx, name)
 	if err != nil {

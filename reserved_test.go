@@ -100,15 +100,15 @@ type idled struct {
 }
 
 func (s *idled) Reserve(context.Context) (driver.LeaseStore, error) {
-	return &idleLane{s.fake, s.died}, nil
+	return &idleReserved{s.fake, s.died}, nil
 }
 
-type idleLane struct {
+type idleReserved struct {
 	*fake
 	died *atomic.Bool
 }
 
-func (s *idleLane) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
+func (s *idleReserved) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
 	if s.died.CompareAndSwap(true, false) {
 		return nil, sqldriver.ErrBadConn
 	}

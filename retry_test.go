@@ -76,8 +76,8 @@ func lockerOf(t *testing.T, e *engine, mode string, db *sql.DB) *sqllock.Locker 
 	return l
 }
 
-// asked are calls of operators about a name that is free.
-var asked = map[string]func(context.Context, *sqllock.Locker) error{
+// calls are calls of operators about a name that is free.
+var calls = map[string]func(context.Context, *sqllock.Locker) error{
 	"Inspect": func(ctx context.Context, l *sqllock.Locker) error {
 		_, err := l.Inspect(ctx, "k")
 		return err
@@ -100,7 +100,7 @@ func TestOperatorCallsWorkOnAPoolWhoseConnectionsTheServerHasEnded(t *testing.T)
 	onEachServer(t, func(t *testing.T, e *engine, d *testdb.Database) {
 		for what, i := range idlings[e.name] {
 			for _, mode := range []string{"unique", "for update", "advisory"} {
-				for call, ask := range asked {
+				for call, send := range calls {
 					if call == "ForceUnlock" && !i.forces {
 						continue
 					}
@@ -116,7 +116,7 @@ func TestOperatorCallsWorkOnAPoolWhoseConnectionsTheServerHasEnded(t *testing.T)
 							}
 						}
 						awaitEnd(t, e, admin, ids)
-						if err := ask(t.Context(), l); err != nil {
+						if err := send(t.Context(), l); err != nil {
 							t.Error(err)
 						}
 					})
@@ -154,7 +154,7 @@ func TestALookThatGetsNoReplyIsRepeatedAFewTimes(t *testing.T) {
 		b := newBench(t, db, nil)
 		defer b.close()
 		for _, kind := range []string{"look", "list"} {
-			ask := func(ctx context.Context) (err error) {
+			send := func(ctx context.Context) (err error) {
 				if kind == "look" {
 					_, err = b.Inspect(ctx, "a")
 					return err
@@ -165,7 +165,7 @@ func TestALookThatGetsNoReplyIsRepeatedAFewTimes(t *testing.T) {
 			}
 			db.set(func(f *fake) { f.after = failing(kind, errNoReply) })
 			n := db.count(kind)
-			if err := ask(t.Context()); !errors.Is(err, errNoReply) || db.count(kind)-n != 4 {
+			if err := send(t.Context()); !errors.Is(err, errNoReply) || db.count(kind)-n != 4 {
 				t.Errorf("%s on connections that break = %v after %d statements", kind, err, db.count(kind)-n)
 			}
 			db.set(func(f *fake) { f.after = nil })

@@ -30,8 +30,8 @@ func newChecking(t *testing.T, db *fake, o *sqllock.SequencerCheckerOptions) *ch
 	return &checkerBench{b, c}
 }
 
-// asked checks what the checker says of a sequencer, and how often it asks for that.
-func (c *checkerBench) asked(s sqllock.Sequencer, want sqllock.SequencerState, statements int) {
+// check checks what the checker says of a sequencer, and how often it asks for that.
+func (c *checkerBench) check(s sqllock.Sequencer, want sqllock.SequencerState, statements int) {
 	c.t.Helper()
 	n := c.db.count("look")
 	wantSequencer(c.t, c.Check, s, want)
@@ -55,21 +55,21 @@ func TestACheckerAsksNobodyAboutATermBelowTheHighest(t *testing.T) {
 		defer c.close()
 		former := c.term("a")
 		lease := c.lock("a")
-		c.asked(lease.Sequencer(), sqllock.SequencerCurrent, 1)
-		c.asked(former, sqllock.SequencerStale, 0)
-		c.asked(lease.Sequencer(), sqllock.SequencerCurrent, 0)
-		c.asked(sqllock.Sequencer{Name: "a", Token: lease.Token(), Shared: true}, sqllock.SequencerStale, 1)
-		c.asked(lease.Sequencer(), sqllock.SequencerCurrent, 0) // whoever made that one up has changed nothing
+		c.check(lease.Sequencer(), sqllock.SequencerCurrent, 1)
+		c.check(former, sqllock.SequencerStale, 0)
+		c.check(lease.Sequencer(), sqllock.SequencerCurrent, 0)
+		c.check(sqllock.Sequencer{Name: "a", Token: lease.Token(), Shared: true}, sqllock.SequencerStale, 1)
+		c.check(lease.Sequencer(), sqllock.SequencerCurrent, 0) // whoever made that one up has changed nothing
 		higher := sqllock.Sequencer{Name: "a", Token: lease.Token() + 1}
-		c.asked(higher, sqllock.SequencerUnknown, 1)
-		c.asked(higher, sqllock.SequencerUnknown, 1) // which is not remembered
-		c.asked(lease.Sequencer(), sqllock.SequencerCurrent, 0)
+		c.check(higher, sqllock.SequencerUnknown, 1)
+		c.check(higher, sqllock.SequencerUnknown, 1) // which is not remembered
+		c.check(lease.Sequencer(), sqllock.SequencerCurrent, 0)
 		c.unlock(lease)
 		time.Sleep(2 * sqllock.DefaultSequencerAge)
-		c.asked(lease.Sequencer(), sqllock.SequencerStale, 1)
-		c.asked(lease.Sequencer(), sqllock.SequencerStale, 0) // what has ended does not begin again
+		c.check(lease.Sequencer(), sqllock.SequencerStale, 1)
+		c.check(lease.Sequencer(), sqllock.SequencerStale, 0) // what has ended does not begin again
 		db.set(func(f *fake) { delete(f.rows, "a") })         // the database forgets
-		c.asked(former, sqllock.SequencerStale, 0)
+		c.check(former, sqllock.SequencerStale, 0)
 	})
 }
 
@@ -80,18 +80,18 @@ func TestWhatWasCurrentIsAskedForAgainWhenItIsTooOld(t *testing.T) {
 		defer c.close()
 		s := c.lock("a", sqllock.TTL(time.Minute))
 		db.set(func(f *fake) { f.after = after("look", 1500*time.Millisecond) })
-		c.asked(s.Sequencer(), sqllock.SequencerCurrent, 1)
+		c.check(s.Sequencer(), sqllock.SequencerCurrent, 1)
 		time.Sleep(400 * time.Millisecond)
-		c.asked(s.Sequencer(), sqllock.SequencerCurrent, 0)
+		c.check(s.Sequencer(), sqllock.SequencerCurrent, 0)
 		time.Sleep(200 * time.Millisecond) // the age counts from before the question
-		c.asked(s.Sequencer(), sqllock.SequencerCurrent, 1)
+		c.check(s.Sequencer(), sqllock.SequencerCurrent, 1)
 		db.set(func(f *fake) { f.after = nil })
 		c.suspend(time.Second) // on a clock that goes on meanwhile
-		c.asked(s.Sequencer(), sqllock.SequencerCurrent, 1)
+		c.check(s.Sequencer(), sqllock.SequencerCurrent, 1)
 		c.unlock(s)
-		c.asked(s.Sequencer(), sqllock.SequencerCurrent, 0) // as MaxAge allows
+		c.check(s.Sequencer(), sqllock.SequencerCurrent, 0) // as MaxAge allows
 		time.Sleep(2 * time.Second)
-		c.asked(s.Sequencer(), sqllock.SequencerStale, 1)
+		c.check(s.Sequencer(), sqllock.SequencerStale, 1)
 	})
 }
 
@@ -106,11 +106,11 @@ func TestWhatWasCurrentIsAskedForAgainWhenItsLeaseMayHaveExpired(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := sqllock.Sequencer{Name: "a", Token: info.Token}
-		c.asked(s, sqllock.SequencerCurrent, 1)
+		c.check(s, sqllock.SequencerCurrent, 1)
 		time.Sleep(900 * time.Millisecond)
-		c.asked(s, sqllock.SequencerCurrent, 0)
+		c.check(s, sqllock.SequencerCurrent, 0)
 		time.Sleep(200 * time.Millisecond)
-		c.asked(s, sqllock.SequencerStale, 1)
+		c.check(s, sqllock.SequencerStale, 1)
 	})
 }
 
@@ -125,17 +125,17 @@ func TestACheckerForgetsTheNameThatNobodyAskedForLongest(t *testing.T) {
 			leases[name] = c.lock(name)
 			defer c.unlock(leases[name])
 		}
-		c.asked(leases["a"].Sequencer(), sqllock.SequencerCurrent, 1)
-		c.asked(leases["b"].Sequencer(), sqllock.SequencerCurrent, 1)
+		c.check(leases["a"].Sequencer(), sqllock.SequencerCurrent, 1)
+		c.check(leases["b"].Sequencer(), sqllock.SequencerCurrent, 1)
 		for i := range 100 { // of names that strangers invent nothing is kept
-			c.asked(sqllock.Sequencer{Name: fmt.Sprint("invented ", i), Token: 7}, sqllock.SequencerUnknown, 1)
+			c.check(sqllock.Sequencer{Name: fmt.Sprint("invented ", i), Token: 7}, sqllock.SequencerUnknown, 1)
 		}
-		c.asked(former, sqllock.SequencerStale, 0)                    // now b is the oldest
-		c.asked(leases["c"].Sequencer(), sqllock.SequencerCurrent, 1) // and is forgotten
-		c.asked(former, sqllock.SequencerStale, 0)
-		c.asked(leases["b"].Sequencer(), sqllock.SequencerCurrent, 1) // instead of c
-		c.asked(leases["c"].Sequencer(), sqllock.SequencerCurrent, 1) // instead of a
-		c.asked(former, sqllock.SequencerStale, 1)                    // the database remembers what the checker forgot
+		c.check(former, sqllock.SequencerStale, 0)                    // now b is the oldest
+		c.check(leases["c"].Sequencer(), sqllock.SequencerCurrent, 1) // and is forgotten
+		c.check(former, sqllock.SequencerStale, 0)
+		c.check(leases["b"].Sequencer(), sqllock.SequencerCurrent, 1) // instead of c
+		c.check(leases["c"].Sequencer(), sqllock.SequencerCurrent, 1) // instead of a
+		c.check(former, sqllock.SequencerStale, 1)                    // the database remembers what the checker forgot
 	})
 }
 
@@ -219,11 +219,11 @@ func TestACheckerNeverGoesBack(t *testing.T) {
 		db.set(func(f *fake) { f.after = nil })
 		c.unlock(former)
 		lease := c.lock("a")
-		c.asked(lease.Sequencer(), sqllock.SequencerCurrent, 1)
+		c.check(lease.Sequencer(), sqllock.SequencerCurrent, 1)
 		if state := <-late; state != sqllock.SequencerStale {
 			t.Errorf("after the successor's term was seen, the former one is %v", state)
 		}
-		c.asked(lease.Sequencer(), sqllock.SequencerCurrent, 0)
+		c.check(lease.Sequencer(), sqllock.SequencerCurrent, 0)
 		c.unlock(lease)
 	})
 }

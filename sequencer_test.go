@@ -165,7 +165,7 @@ func TestASequencerIsCurrentUntilItsTermHasEnded(t *testing.T) {
 		holder, b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl}), newBench(t, db, nil)
 		defer holder.close()
 		defer b.close()
-		ask := func(s sqllock.Sequencer, want sqllock.SequencerState) {
+		query := func(s sqllock.Sequencer, want sqllock.SequencerState) {
 			t.Helper()
 			n := db.count("look")
 			wantSequencer(t, b.CheckSequencer, s, want)
@@ -173,17 +173,17 @@ func TestASequencerIsCurrentUntilItsTermHasEnded(t *testing.T) {
 				t.Errorf("%d statements", n)
 			}
 		}
-		ask(sqllock.Sequencer{Name: "a", Token: 7}, unknown)
+		query(sqllock.Sequencer{Name: "a", Token: 7}, unknown)
 		lease := holder.lock("a")
 		first := lease.Sequencer()
 		time.Sleep(10 * ttl) // it is renewed
-		ask(first, current)
-		ask(sqllock.Sequencer{Name: "a", Token: first.Token + 1}, unknown)
-		ask(sqllock.Sequencer{Name: "a", Token: first.Token - 1}, stale)
-		ask(sqllock.Sequencer{Name: "a", Token: first.Token, Shared: true}, stale)
-		ask(sqllock.Sequencer{Name: "A", Token: first.Token}, unknown)
+		query(first, current)
+		query(sqllock.Sequencer{Name: "a", Token: first.Token + 1}, unknown)
+		query(sqllock.Sequencer{Name: "a", Token: first.Token - 1}, stale)
+		query(sqllock.Sequencer{Name: "a", Token: first.Token, Shared: true}, stale)
+		query(sqllock.Sequencer{Name: "A", Token: first.Token}, unknown)
 		holder.unlock(lease)
-		ask(first, stale)
+		query(first, stale)
 
 		crash(t, db, "a") // for a second
 		info, err := b.Inspect(t.Context(), "a")
@@ -191,33 +191,33 @@ func TestASequencerIsCurrentUntilItsTermHasEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 		crashed := sqllock.Sequencer{Name: "a", Token: info.Token}
-		ask(crashed, current)
+		query(crashed, current)
 		time.Sleep(1100 * time.Millisecond)
-		ask(crashed, stale)
+		query(crashed, stale)
 		if _, err := b.Reaper().Reap(t.Context()); err != nil {
 			t.Error(err)
 		}
-		ask(crashed, stale)
+		query(crashed, stale)
 
 		kept := holder.lock("a", sqllock.MinHold(time.Hour))
 		holder.unlock(kept)
-		ask(kept.Sequencer(), stale) // nobody else can have the name, but the term has ended
+		query(kept.Sequencer(), stale) // nobody else can have the name, but the term has ended
 		if _, err := b.ForceUnlock(t.Context(), "a"); err != nil {
 			t.Error(err)
 		}
-		ask(kept.Sequencer(), stale)
+		query(kept.Sequencer(), stale)
 		forced := holder.lock("a")
 		if _, err := b.ForceUnlock(t.Context(), "a"); err != nil {
 			t.Error(err)
 		}
-		ask(forced.Sequencer(), stale)
+		query(forced.Sequencer(), stale)
 		_ = forced.Unlock(t.Context())
 
 		delayed := holder.lock("a", sqllock.MaxHold(ttl), sqllock.LockDelay(time.Minute))
 		time.Sleep(2 * ttl)
-		ask(delayed.Sequencer(), current) // what was sent in time may still arrive
+		query(delayed.Sequencer(), current) // what was sent in time may still arrive
 		time.Sleep(time.Minute)
-		ask(delayed.Sequencer(), stale)
+		query(delayed.Sequencer(), stale)
 		_ = delayed.Unlock(t.Context())
 	})
 }

@@ -50,19 +50,19 @@ func TestCloseEndsNoSessionUnderAHolderWhileOthersAskIt(t *testing.T) {
 	onSessions(t, func(b *sessionBench) {
 		lease := b.lock("k")
 		b.db.set(func() { b.db.slow["grant"] = ttl / 10 })
-		asked := make(chan error, 1)
+		returned := make(chan error, 1)
 		go func() {
 			other, err := b.locks.Lock(context.Background(), "other")
 			if err == nil {
 				err = other.Unlock(context.Background())
 			}
-			asked <- err
+			returned <- err
 		}()
 		time.Sleep(ttl / 100)
 		if err := closeAtOnce(b.locks); err == nil {
 			b.Error("Close returned nil, and a lease is held")
 		}
-		if err := <-asked; !errors.Is(err, sqllock.ErrClosed) {
+		if err := <-returned; !errors.Is(err, sqllock.ErrClosed) {
 			b.Errorf("Lock: %v", err)
 		}
 		time.Sleep(ttl / 3)

@@ -16,7 +16,7 @@ import (
 
 func (b *bench) rlock(ctx context.Context, name string) *sqllock.Lease {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, testTimeout)
 	defer cancel()
 	lease, err := b.RLock(ctx, name)
 	if err != nil {
@@ -33,7 +33,7 @@ func (b *bench) locking(name string) func() *sqllock.Lease {
 	}
 	got := make(chan result, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(b.t.Context(), patience)
+		ctx, cancel := context.WithTimeout(b.t.Context(), testTimeout)
 		defer cancel()
 		lease, err := b.Lock(ctx, name)
 		got <- result{lease, err}
@@ -50,11 +50,11 @@ func (b *bench) locking(name string) func() *sqllock.Lease {
 
 // visitors are callers that come one after the other and stay for a second each.
 type visitors struct {
-	b      *bench
-	wg     sync.WaitGroup
-	mu     sync.Mutex
-	inside []string
-	served [][]string // who was in together, at most
+	b       *bench
+	wg      sync.WaitGroup
+	mu      sync.Mutex
+	holding []string
+	groups  [][]string // who was in together, at most
 }
 
 // come lets a caller come: one whose name begins with r is a reader.
@@ -64,7 +64,7 @@ func (v *visitors) come(who string) {
 		lock = v.b.RLock
 	}
 	v.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(v.b.t.Context(), patience)
+		ctx, cancel := context.WithTimeout(v.b.t.Context(), testTimeout)
 		defer cancel()
 		lease, err := lock(ctx, "a")
 		if err != nil {
@@ -72,12 +72,12 @@ func (v *visitors) come(who string) {
 			return
 		}
 		v.mu.Lock()
-		v.inside = append(v.inside, who)
-		v.serve(slices.Sorted(slices.Values(v.inside)))
+		v.holding = append(v.holding, who)
+		v.serve(slices.Sorted(slices.Values(v.holding)))
 		v.mu.Unlock()
 		time.Sleep(time.Second)
 		v.mu.Lock()
-		v.inside = slices.DeleteFunc(v.inside, func(x string) bool { return x == who })
+		v.holding = slices.DeleteFunc(v.holding, func(x string) bool { return x == who })
 		v.mu.Unlock()
 		v.b.unlock(lease)
 	})
@@ -85,11 +85,11 @@ func (v *visitors) come(who string) {
 }
 
 // serve notes who is in. Those who came in at one time have no order.
-func (v *visitors) serve(inside []string) {
-	if n := len(v.served); n > 0 && !slices.ContainsFunc(v.served[n-1], func(x string) bool { return !slices.Contains(inside, x) }) {
-		v.served = v.served[:n-1]
+func (v *visitors) serve(holding []string) {
+	if n := len(v.groups); n > 0 && !slices.ContainsFunc(v.groups[n-1], func(x string) bool { return !slices.Contains(holding, x) }) {
+		v.groups = v.groups[:n-1]
 	}
-	v.served = append(v.served, inside)
+	v.groups = append(v.groups, holding)
 }
 
 func TestReadersAndWritersOfOneProcessAreServedInOrder(t *testing.T) {
@@ -104,7 +104,7 @@ func TestReadersAndWritersOfOneProcessAreServedInOrder(t *testing.T) {
 		b.unlock(first)
 		v.wg.Wait()
 		want := "[[r1 r2] [w3] [r4] [w5] [w6] [r7 r8 r9]]"
-		if got := fmt.Sprint(v.served); got != want {
+		if got := fmt.Sprint(v.groups); got != want {
 			t.Errorf("served %q, want %q", got, want)
 		}
 		if n := b.QueueLen(); n != 0 {
@@ -126,8 +126,8 @@ func TestReadersThatKeepComingDoNotStarveAWriterOfTheirProcess(t *testing.T) {
 			time.Sleep(time.Second / 10)
 		}
 		v.wg.Wait()
-		if !slices.Equal(v.served[1], []string{"w"}) {
-			t.Errorf("served %v, want w second", v.served)
+		if !slices.Equal(v.groups[1], []string{"w"}) {
+			t.Errorf("served %v, want w second", v.groups)
 		}
 	})
 }

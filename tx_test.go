@@ -14,12 +14,12 @@ import (
 // endSession returns the statement by which a server ends the session of a transaction.
 func endSession(t *testing.T, e *engine, tx *sql.Tx) (kill string) {
 	t.Helper()
-	ask, end := `SELECT CONNECTION_ID()`, `KILL %d`
+	query, end := `SELECT CONNECTION_ID()`, `KILL %d`
 	if e.name == testdb.Postgres {
-		ask, end = `SELECT pg_backend_pid()`, `SELECT pg_terminate_backend(%d)`
+		query, end = `SELECT pg_backend_pid()`, `SELECT pg_terminate_backend(%d)`
 	}
 	var id int64
-	if err := tx.QueryRow(ask).Scan(&id); err != nil {
+	if err := tx.QueryRow(query).Scan(&id); err != nil {
 		t.Fatal(err)
 	}
 	return fmt.Sprintf(end, id)

@@ -11,8 +11,8 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// alone are the calls that ask for a name alone.
-func (b *bench) alone() map[string]func(context.Context) error {
+// exclusiveCalls are the calls that ask for a name alone.
+func (b *bench) exclusiveCalls() map[string]func(context.Context) error {
 	nothing := func(context.Context, *sqllock.Lease) error {
 		b.t.Error("the function ran")
 		return nil
@@ -39,20 +39,20 @@ func TestAReaderCannotUpgrade(t *testing.T) {
 		db := newFake()
 		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
 		defer b.close()
-		waiting, cancel := context.WithTimeout(t.Context(), patience)
+		waiting, cancel := context.WithTimeout(t.Context(), testTimeout)
 		defer cancel()
 		job := sqllock.WithOwner(waiting, "job-7")
 		for how, reader := range map[string]*sqllock.Lease{
 			"by the lease's context": b.rlock(waiting, "a"),
 			"by the owner":           b.rlock(job, "a"),
 		} {
-			ctx, cancel := context.WithTimeout(reader.Context(), patience)
+			ctx, cancel := context.WithTimeout(reader.Context(), testTimeout)
 			defer cancel()
 			if reader.Owner() == "job-7" {
 				ctx = job
 			}
 			sent := db.count("grant")
-			for call, f := range b.alone() {
+			for call, f := range b.exclusiveCalls() {
 				if err := f(ctx); !errors.Is(err, sqllock.ErrUpgrade) {
 					t.Errorf("%s %s = %v, want ErrUpgrade", call, how, err)
 				}

@@ -140,7 +140,7 @@ func (a *app) target(cmd *cli.Command) (t target, err error) {
 		err = fail(exitUsage, "a schema is for Postgres only; use a table prefix")
 	}
 	if err == nil {
-		t.modes, err = wantedModes(cmd, t.product)
+		t.modes, err = modesFor(cmd, t.product)
 	}
 	return t, err
 }
@@ -302,7 +302,7 @@ func within(ctx context.Context, fn func()) (done bool) {
 func (a *app) embeddedFile() (string, error) {
 	dir, err := a.stateDir()
 	if err != nil {
-		return "", noPlace(err)
+		return "", noDatabase(err)
 	}
 	return filepath.Join(dir, "sqllock", "locks.db"), nil
 }
@@ -312,12 +312,12 @@ func (a *app) embeddedFile() (string, error) {
 // take locks.
 func makeDirectory(file string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return noPlace(err)
+		return noDatabase(err)
 	}
 	return nil
 }
 
-func noPlace(err error) error {
+func noDatabase(err error) error {
 	return fail(exitUnavailable, "no place for the SQLite file: %w; name a database with --dsn or SQLLOCK_DSN", err)
 }
 

@@ -59,13 +59,13 @@ func (e *elector) run(ctx context.Context) error {
 	sigs := supervise.CatchForCommand()
 	defer sigs.Stop()
 	for {
-		lost, askedToEnd, err := e.runOnce(ctx, sigs)
+		lost, endRequested, err := e.runOnce(ctx, sigs)
 		sig := sigs.Reset()
 		f := (*failure)(nil)
 		switch {
 		case !lost || errors.As(err, &f) && f.err != nil:
 			return err
-		case askedToEnd:
+		case endRequested:
 			return exit(exitLost)
 		case sig != nil:
 			return exit(supervise.SignalError{Signal: sig}.Code())

@@ -46,9 +46,9 @@ func FuzzArgumentsAreTakenOrRefusedInOneLine(f *testing.F) {
 			t.Fatalf("%q is cut into %q and %q", args, ours, command)
 		}
 		if err := root.Run(t.Context(), ours); err != nil {
-			said := output.Line(redact(err.Error()))
-			if strings.ContainsFunc(said, unicode.IsControl) {
-				t.Errorf("it says %q of %q", said, args)
+			text := output.Line(redact(err.Error()))
+			if strings.ContainsFunc(text, unicode.IsControl) {
+				t.Errorf("it says %q of %q", text, args)
 			}
 		}
 	})
@@ -97,8 +97,8 @@ var commandLines = [][]string{
 	{"doctor", "DSN"}, {"help", "DSN"}, {"migrate", "DSN"}, {"run", "n", "--", "DSN"}, {"-E", "DSN"}, {"run", "-E", "DSN", "n", "--", "true"},
 }
 
-// said returns all that the program writes when it is called, in this process.
-func said(t *testing.T, dir string, args []string) string {
+// outputOf returns all that the program writes when it is called, in this process.
+func outputOf(t *testing.T, dir string, args []string) string {
 	t.Helper()
 	out, err := os.CreateTemp(dir, "out")
 	if err != nil {
@@ -138,7 +138,7 @@ func FuzzNoPartOfAUserIsEverShown(f *testing.F) {
 			at := slices.IndexFunc(args, func(arg string) bool { return strings.Contains(arg, "DSN") })
 			first := strings.Replace(args[at], "DSN", parts[0], 1)
 			args = slices.Concat(args[:at], []string{first}, parts[1:], args[at+1:])
-			if text := said(t, dir, args); strings.Contains(strings.ToUpper(text), "QZ7") {
+			if text := outputOf(t, dir, args); strings.Contains(strings.ToUpper(text), "QZ7") {
 				t.Errorf("%q shows a part of it:\n%s", args, text)
 			}
 		}

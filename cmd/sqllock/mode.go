@@ -68,25 +68,25 @@ func (m mode) offeredBy(kind any) (ok bool) {
 	return ok
 }
 
-// wantedModes are those of a product that a command is about: the one that its flag
-// names, or all.
-func wantedModes(cmd *cli.Command, product string) (wanted []mode, err error) {
+// modesFor returns the modes that a command applies to: the mode of its flag, or all modes
+// that the product offers.
+func modesFor(cmd *cli.Command, product string) (offered []mode, err error) {
 	kind := kinds[product]
 	for _, m := range modes {
 		if m.offeredBy(kind) {
-			wanted = append(wanted, m)
+			offered = append(offered, m)
 		}
 	}
 	word := cmd.String("mode")
 	if word == "" {
-		return wanted, nil
+		return offered, nil
 	}
 	m, err := parseMode(word)
 	if err != nil {
 		return nil, fail(exitUsage, "%w", err)
 	}
 	if !m.offeredBy(kind) {
-		return nil, fail(exitUsage, "a database of %s does not offer the mode %s, but %s", products[product], m, join(wanted))
+		return nil, fail(exitUsage, "a database of %s does not offer the mode %s, but %s", products[product], m, join(offered))
 	}
 	return []mode{m}, nil
 }

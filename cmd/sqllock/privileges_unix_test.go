@@ -48,9 +48,9 @@ func onEachServer(t *testing.T, test func(t *testing.T, s *clientDB)) {
 }
 
 // onServers runs a test on those of some engines that are here.
-func onServers(t *testing.T, test func(t *testing.T, s *clientDB), wanted ...string) {
+func onServers(t *testing.T, test func(t *testing.T, s *clientDB), engines ...string) {
 	for _, engine := range testdb.Engines() {
-		if slices.Contains(wanted, engine) {
+		if slices.Contains(engines, engine) {
 			t.Run(engine, func(t *testing.T) {
 				t.Parallel()
 				test(t, newClientDB(t, testdb.New(t, engine)))

@@ -100,7 +100,7 @@ func (r *runner) notRunnable(err error) error {
 // runOnce takes the lock, runs CMD and gives the lock back. The watchdog starts meanwhile, so
 // that nobody waits for it while the lock is held. It reports whether the lock was lost, and
 // whether a signal asked to end.
-func (r *runner) runOnce(ctx context.Context, sigs *supervise.Signals) (lost, askedToEnd bool, err error) {
+func (r *runner) runOnce(ctx context.Context, sigs *supervise.Signals) (lost, endRequested bool, err error) {
 	watchdog, err := supervise.NewWatchdog(r.name)
 	if err != nil {
 		return false, false, r.fail(exitSystem, "cannot start the watchdog: %w", err)
@@ -110,15 +110,15 @@ func (r *runner) runOnce(ctx context.Context, sigs *supervise.Signals) (lost, as
 	if err != nil {
 		return false, false, err
 	}
-	askedToEnd, err = r.runCommand(lease, watchdog, sigs)
+	endRequested, err = r.runCommand(lease, watchdog, sigs)
 	watchdog.Close() // processes that CMD has left in the background may go on
-	return r.unlock(lease), askedToEnd, err
+	return r.unlock(lease), endRequested, err
 }
 
 // runCommand runs CMD to its end and returns its exit code as an error. If the lease is lost,
 // CMD ends within the grace and its exit code means nothing. It also reports whether a signal
 // asked to end.
-func (r *runner) runCommand(lease *sqllock.Lease, watchdog *supervise.Watchdog, sigs *supervise.Signals) (askedToEnd bool, err error) {
+func (r *runner) runCommand(lease *sqllock.Lease, watchdog *supervise.Watchdog, sigs *supervise.Signals) (endRequested bool, err error) {
 	if err := watchdog.Ready(); err != nil {
 		return false, r.fail(exitSystem, "the watchdog does not start: %w", err)
 	}
@@ -138,7 +138,7 @@ func (r *runner) runCommand(lease *sqllock.Lease, watchdog *supervise.Watchdog, 
 	case result.Interrupted:
 		return true, &failure{code: result.Code, interrupted: true}
 	}
-	return result.AskedToEnd, exit(result.Code)
+	return result.EndRequested, exit(result.Code)
 }
 
 // commandEnv is our environment with the lock added. If we run under another lock, its

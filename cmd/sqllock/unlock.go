@@ -47,14 +47,14 @@ func unlock(ctx context.Context, o *action) error {
 	if !o.cmd.Bool("force") {
 		return o.refuse(ctx, name)
 	}
-	bounded, cancel := context.WithTimeout(ctx, wait)
+	waitCtx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	before, unseen := o.locks.Inspect(bounded, name)
-	info, err := o.locks.ForceUnlock(bounded, name)
+	before, unseen := o.locks.Inspect(waitCtx, name)
+	info, err := o.locks.ForceUnlock(waitCtx, name)
 	switch {
 	case errors.Is(err, sqllock.ErrNotHeld):
 		return o.notHeld(name)
-	case err != nil && bounded.Err() != nil && ctx.Err() == nil:
+	case err != nil && waitCtx.Err() != nil && ctx.Err() == nil:
 		err = fmt.Errorf("%s was not unlocked within %v: %s, or the database does not answer: %w", output.Word(name), wait, o.mode().keeper(), err)
 		if unseen != nil {
 			return &failure{code: exitUnavailable, err: err}

@@ -50,10 +50,10 @@ func waitFree(ctx context.Context, o *action) error {
 		}
 		return err
 	}
-	bounded, cancel := context.WithTimeout(ctx, wait)
+	waitCtx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	err = w.run(bounded)
-	if err != nil && bounded.Err() != nil && ctx.Err() == nil && !w.last.Now.IsZero() {
+	err = w.run(waitCtx)
+	if err != nil && waitCtx.Err() != nil && ctx.Err() == nil && !w.last.Now.IsZero() {
 		return w.over()
 	}
 	return err

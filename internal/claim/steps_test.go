@@ -425,7 +425,7 @@ func (w *world) hear(o *options, i int) {
 	switch p.reply {
 	case granted:
 		if c.phase == trying || c.phase == entering || c.phase == adopting {
-			w.hold(n, p.sent, p.remaining, p.replyToken, p.slot)
+			w.becomeHolder(n, p.sent, p.remaining, p.replyToken, p.slot)
 		}
 	case refused:
 		switch c.phase {
@@ -462,8 +462,8 @@ func (w *world) heardEnd(o *options, n int8, p *packet) {
 	}
 }
 
-// hold makes a client a holder, if it is not too late.
-func (w *world) hold(n, sent, remaining, token, slot int8) {
+// becomeHolder makes a client a holder, if it is not too late.
+func (w *world) becomeHolder(n, sent, remaining, token, slot int8) {
 	c := &w.clients[n]
 	c.trust, c.token, c.slot, c.phase = sent+remaining, token, slot, holding
 	if c.trust <= w.now {
@@ -496,7 +496,7 @@ func (w *world) sendBeat(locker int8) {
 	b := beat{stage: 1, sent: w.now}
 	for i := range int8(clients) {
 		if lockerOfClient(i) == locker && w.clients[i].phase == waiting {
-			b.asked |= 1 << i
+			b.requested |= 1 << i
 		}
 	}
 	w.beats[locker] = b
@@ -537,11 +537,11 @@ func (w *world) hearBeat(locker int8) {
 		n := acq / requests
 		c := &w.clients[n]
 		mine := c.phase != idle && w.acq(n) == acq
-		asked := mine && c.phase == waiting && b.asked>>n&1 == 1
+		requested := mine && c.phase == waiting && b.requested>>n&1 == 1
 		switch found := b.found[acq]; {
-		case asked && found >= foundHeld:
-			w.hold(n, b.sent, found-foundHeld, b.tokens[acq], b.slots[acq])
-		case asked && found == foundNothing:
+		case requested && found >= foundHeld:
+			w.becomeHolder(n, b.sent, found-foundHeld, b.tokens[acq], b.slots[acq])
+		case requested && found == foundNothing:
 			c.phase = wanting
 		case !mine && found == foundWaiting && !w.awaits(opWithdraw, acq):
 			w.send(packet{op: opWithdraw, acq: acq})

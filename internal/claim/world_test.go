@@ -218,13 +218,13 @@ type client struct {
 
 // beat is one refresh of a Locker's waiter row, with the claims that it has read.
 type beat struct {
-	stage   uint8 // 0: there is none, 1: sent, 2: answered
-	sent    int8
-	asked   uint8 // clients that waited when it was sent
-	found   [acqs]int8
-	tokens  [acqs]int8
-	slots   [acqs]int8
-	stalled bool // nobody seems to serve the queue
+	stage     uint8 // 0: there is none, 1: sent, 2: answered
+	sent      int8
+	requested uint8 // clients that waited when it was sent
+	found     [acqs]int8
+	tokens    [acqs]int8
+	slots     [acqs]int8
+	stalled   bool // nobody seems to serve the queue
 }
 
 const (

@@ -94,13 +94,13 @@ func (c *checker) reportMissing(missing []privilege) {
 		c.ok("privileges", thisAccount+" has all that it needs")
 	}
 	for _, table := range []string{c.lock, c.meta} {
-		names, grave := missingOn(table, missing), false
+		names, isError := missingOn(table, missing), false
 		for _, p := range missing {
-			grave = grave || p.table == table && p.name != "DELETE" && p != privilege{c.meta, "UPDATE"}
+			isError = isError || p.table == table && p.name != "DELETE" && p != privilege{c.meta, "UPDATE"}
 		}
 		text, advice := fmt.Sprintf("%s lacks %s on %s", thisAccount, names, table), fmt.Sprintf("GRANT %s ON %s TO %s", names, table, thisGrantee)
 		switch {
-		case grave:
+		case isError:
 			c.bad("privileges", text, advice)
 		case names != "":
 			c.warn("privileges", text+", which only reaping takes", advice+", or let another account reap")

@@ -31,15 +31,15 @@ func TestATableIsAlignedAThousandRowsAtATime(t *testing.T) {
 	if len(lines) != 3001 || !strings.HasPrefix(lines[0], "NAME ") {
 		t.Fatalf("%d lines, the first is %q", len(lines), lines[0])
 	}
-	places := make(map[int]int) // the column where the second column begins
+	columns := make(map[int]int) // the column where the second column begins
 	for i, l := range lines[1:] {
 		if i != 2 {
 			before, _, _ := strings.Cut(l, "unique")
-			places[output.Columns(before)]++
+			columns[output.Columns(before)]++
 		}
 	}
-	if len(places) != 1 { // the long name has widened the first thousand to the bound; later ones are not narrower
-		t.Errorf("the second column begins at %v", places)
+	if len(columns) != 1 { // the long name has widened the first thousand to the bound; later ones are not narrower
+		t.Errorf("the second column begins at %v", columns)
 	}
 	if at := output.Columns(strings.SplitN(lines[1], "unique", 2)[0]); at != output.WidestColumn+2 {
 		t.Errorf("one long name has moved the others to column %d", at)

@@ -67,13 +67,13 @@ func (s *Store) Pool(ctx context.Context, f func(driver.LeaseStore) error) error
 }
 
 // Urgent runs f on the reserved connection, before all that is not urgent. If the
-// connection is in use for longer than patience, and the pool is not exhausted, Urgent runs
+// connection is in use for longer than maxWait, and the pool is not exhausted, Urgent runs
 // f on the pool: a statement that hangs on the reserved connection must not cost a lease.
-func (s *Store) Urgent(ctx context.Context, patience time.Duration, f func(driver.LeaseStore) error) error {
+func (s *Store) Urgent(ctx context.Context, maxWait time.Duration, f func(driver.LeaseStore) error) error {
 	if s.free == nil {
 		return f(s.pool)
 	}
-	wait, cancel := context.WithTimeout(ctx, patience)
+	wait, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
 	if done, err := s.first(wait, ctx, f); done {
 		return err

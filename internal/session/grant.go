@@ -105,8 +105,8 @@ func (r *batchRequest) send(ctx context.Context, c *sessionConn) error {
 
 // granted notes that a lock was granted, and releases it if nobody wants it any more.
 func (r *batchRequest) granted(ctx context.Context, c *sessionConn, l *sessionLock, res *driver.GrantResult) error {
-	held, wanted := r.b.setHeld(c, l, res)
-	if !held || !wanted { // if this fails, whoever abandoned the lock asks again
+	held, needed := r.b.setHeld(c, l, res)
+	if !held || !needed { // if this fails, whoever abandoned the lock asks again
 		_ = r.b.releaseOne(ctx, c, l, driver.ReleaseRequest{})
 	}
 	if !held {

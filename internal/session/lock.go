@@ -105,8 +105,8 @@ func (b *Backend) forgetLocked(l *sessionLock) bool {
 }
 
 // setHeld notes that the session holds a lock. held is false if the session has ended,
-// wanted is false if nobody wants the lock any more.
-func (b *Backend) setHeld(c *sessionConn, l *sessionLock, res *driver.GrantResult) (held, wanted bool) {
+// needed is false if nobody wants the lock any more.
+func (b *Backend) setHeld(c *sessionConn, l *sessionLock, res *driver.GrantResult) (held, needed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if _, ok := b.conns[c]; !ok {

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// patience is how long calls wait for the next connection of an exhausted pool.
-	patience = 500 * time.Millisecond
+	// maxConnWait is how long calls wait for the next connection of an exhausted pool.
+	maxConnWait = 500 * time.Millisecond
 	// again is when a pool is looked at once more that was not exhausted: it may have
 	// been for a moment, in which a connection went from one caller to another.
 	again = 10 * time.Millisecond
@@ -30,9 +30,9 @@ const (
 type Kept struct {
 	pool  *Pool
 	setup func(context.Context, *sql.Conn) error
-	turn  chan struct{} // holds a token while nobody uses the connection
+	free  chan struct{} // holds a token while nobody uses the connection
 
-	// The rest belongs to whoever has the turn.
+	// The rest belongs to the user of the connection.
 	conn   *sql.Conn
 	next   *search // for another connection, or nil
 	kept   bool    // there was a connection
@@ -44,8 +44,8 @@ var _ Source = (*Kept)(nil)
 // Keep returns a Kept connection of p, which is taken with the first call. setup
 // is run on each new connection; it may be nil.
 func (p *Pool) Keep(setup func(context.Context, *sql.Conn) error) *Kept {
-	k := &Kept{pool: p, setup: setup, turn: make(chan struct{}, 1)}
-	k.turn <- struct{}{}
+	k := &Kept{pool: p, setup: setup, free: make(chan struct{}, 1)}
+	k.free <- struct{}{}
 	return k
 }
 
@@ -55,11 +55,11 @@ func (p *Pool) Keep(setup func(context.Context, *sql.Conn) error) *Kept {
 // replaced.
 func (k *Kept) Do(ctx context.Context, fn func(context.Context, *sql.Conn) error) error {
 	select {
-	case <-k.turn:
+	case <-k.free:
 	case <-ctx.Done():
 		return errors.Join(driver.ErrNoConnection, ctx.Err())
 	}
-	defer func() { k.turn <- struct{}{} }()
+	defer func() { k.free <- struct{}{} }()
 	var err error
 	for range MaxStale {
 		if err = k.open(ctx); err == nil {
@@ -79,7 +79,7 @@ func (k *Kept) Do(ctx context.Context, fn func(context.Context, *sql.Conn) error
 	return err
 }
 
-// open takes a connection if there is none; the caller has the turn.
+// open takes a connection if there is none; the caller has taken free.
 func (k *Kept) open(ctx context.Context) error {
 	if k.closed {
 		return sql.ErrConnDone
@@ -109,7 +109,7 @@ func (k *Kept) take(ctx context.Context) (*sql.Conn, error) {
 		k.next = k.pool.search(ctx)
 	}
 	// It is never too late for a connection that is there already.
-	for left := max(patience-time.Since(k.next.began), time.Millisecond); ; left = again {
+	for left := max(maxConnWait-time.Since(k.next.began), time.Millisecond); ; left = again {
 		select {
 		case <-k.next.done:
 			conn, err := k.next.conn, k.next.err
@@ -151,7 +151,7 @@ func (p *Pool) search(ctx context.Context) *search {
 	go func() {
 		defer close(s.done)
 		defer cancel()
-		for timeout := max(time.Until(deadline), patience); ; {
+		for timeout := max(time.Until(deadline), maxConnWait); ; {
 			once, end := ctx, context.CancelFunc(func() {})
 			if limited {
 				once, end = context.WithTimeout(ctx, timeout)
@@ -175,8 +175,8 @@ func (k *Kept) end() {
 
 // Close gives the connection back. It waits for a call that is under way.
 func (k *Kept) Close() error {
-	<-k.turn
-	defer func() { k.turn <- struct{}{} }()
+	<-k.free
+	defer func() { k.free <- struct{}{} }()
 	k.closed = true
 	if k.next != nil {
 		k.next.cancel()

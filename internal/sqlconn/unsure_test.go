@@ -57,23 +57,23 @@ func TestWhatChangesNothingIsRepeatedOnAnyDriver(t *testing.T) {
 	}
 }
 
-// deaf is a connection whose statements end only when it is closed.
-type deaf struct {
+// noListener is a connection whose statements end only when it is closed.
+type noListener struct {
 	broken
 	once   *sync.Once
 	closed chan struct{}
 }
 
-func (d deaf) Connect(context.Context) (driver.Conn, error) {
-	return deaf{once: new(sync.Once), closed: make(chan struct{})}, nil
+func (d noListener) Connect(context.Context) (driver.Conn, error) {
+	return noListener{once: new(sync.Once), closed: make(chan struct{})}, nil
 }
 
-func (d deaf) ExecContext(context.Context, string, []driver.NamedValue) (driver.Result, error) {
+func (d noListener) ExecContext(context.Context, string, []driver.NamedValue) (driver.Result, error) {
 	<-d.closed
 	return nil, driver.ErrBadConn
 }
 
-func (d deaf) Close() error {
+func (d noListener) Close() error {
 	if d.once != nil { // else it is the connector
 		d.once.Do(func() { close(d.closed) })
 	}
@@ -81,7 +81,7 @@ func (d deaf) Close() error {
 }
 
 func TestACallThatOutlivesItsContextHasItsConnectionClosed(t *testing.T) {
-	db := sql.OpenDB(deaf{})
+	db := sql.OpenDB(noListener{})
 	defer func() { _ = db.Close() }()
 	for name, source := range sources(t, &sqlconn.Pool{DB: db, Unsure: true, Late: true}) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -105,7 +105,7 @@ type slow struct {
 func (d slow) Connect(context.Context) (driver.Conn, error) {
 	<-d.answer
 	close(d.connected)
-	return deaf{once: new(sync.Once), closed: make(chan struct{})}, nil
+	return noListener{once: new(sync.Once), closed: make(chan struct{})}, nil
 }
 
 func TestACallDoesNotWaitForAConnectionThatIsBeingOpened(t *testing.T) {

@@ -12,7 +12,7 @@ var (
 	forwarded []os.Signal
 )
 
-func asksToEnd(os.Signal) bool { return true }
+func isEndSignal(os.Signal) bool { return true }
 
 func isStop(os.Signal) bool { return false }
 

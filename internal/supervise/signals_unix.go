@@ -19,9 +19,9 @@ var (
 	forwarded = []os.Signal{syscall.SIGWINCH, syscall.SIGCONT, syscall.SIGTSTP}
 )
 
-// asksToEnd reports that a command understands the signal as the order to end. Other signals
+// isEndSignal reports that a command understands the signal as the order to end. Other signals
 // can mean anything to it.
-func asksToEnd(sig os.Signal) bool {
+func isEndSignal(sig os.Signal) bool {
 	return slices.Contains([]os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}, sig)
 }
 

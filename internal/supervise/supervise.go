@@ -32,9 +32,9 @@ type Command struct {
 
 // Result tells how a command ended.
 type Result struct {
-	Code        int  // exit code of the command, or CodeSignal+n, or CodeOSError
-	AskedToEnd  bool // this process got a signal that asks to end
-	Interrupted bool // the interrupt key ended the command, and nobody else asked for that
+	Code         int  // exit code of the command, or CodeSignal+n, or CodeOSError
+	EndRequested bool // this process got a signal that asks to end
+	Interrupted  bool // the interrupt key ended the command, and nobody else asked for that
 }
 
 // supervisor watches a running command.
@@ -44,12 +44,12 @@ type supervisor struct {
 	proc *process
 	sigs *Signals
 
-	ended       bool
-	code        int  // of the command, when it has ended
-	askedToEnd  bool // a signal to us asked to end, whether or not the command got it
-	passedOn    bool // and we passed it on to the command
-	killed      bool // a signal ended the command
-	interrupted bool // the interrupt key did
+	ended        bool
+	code         int  // of the command, when it has ended
+	endRequested bool // a signal to us asked to end, whether or not the command got it
+	passedOn     bool // and we passed it on to the command
+	killed       bool // a signal ended the command
+	interrupted  bool // the interrupt key did
 }
 
 // event is a change of the state of a command.
@@ -75,7 +75,7 @@ func (w *Watchdog) Run(ctx context.Context, c *Command, sigs *Signals) (Result, 
 	defer proc.takeTerminal()
 	s := &supervisor{Command: c, ctx: ctx, proc: proc, sigs: sigs}
 	s.watch()
-	return Result{Code: s.code, AskedToEnd: s.askedToEnd || s.interrupted, Interrupted: s.interrupted && !s.passedOn}, nil
+	return Result{Code: s.code, EndRequested: s.endRequested || s.interrupted, Interrupted: s.interrupted && !s.passedOn}, nil
 }
 
 // watch returns when the command has ended, by itself or because the context has.
@@ -85,7 +85,7 @@ func (s *supervisor) watch() {
 		case e := <-s.proc.events:
 			s.handle(e)
 		case sig := <-s.sigs.ch:
-			s.askedToEnd = s.askedToEnd || asksToEnd(sig)
+			s.endRequested = s.endRequested || isEndSignal(sig)
 			if !s.over() { // after the end the command must not be continued
 				s.passOn(sig)
 			}
@@ -123,7 +123,7 @@ func (s *supervisor) handleEnd(e event) {
 }
 
 func (s *supervisor) passOn(sig os.Signal) {
-	s.passedOn = s.passedOn || asksToEnd(sig)
+	s.passedOn = s.passedOn || isEndSignal(sig)
 	s.proc.signal(sig)
 	if isStop(sig) {
 		s.suspend(false)
@@ -175,7 +175,7 @@ func (s *supervisor) waitUntil(limit time.Duration, done func() bool) {
 		case e := <-s.proc.events:
 			s.handleEnd(e)
 		case sig := <-s.sigs.ch:
-			s.askedToEnd = s.askedToEnd || asksToEnd(sig)
+			s.endRequested = s.endRequested || isEndSignal(sig)
 			if !isStop(sig) {
 				s.proc.signal(sig)
 			}

@@ -37,8 +37,8 @@ func (b *Backend) Grant(ctx context.Context, reqs []driver.GrantRequest) (res []
 }
 
 // Renew implements the method of [driver.LeaseStore]. It waits for the reserved connection no
-// longer than patience, if the pool has another one. With wait it is not urgent.
-func (b *Backend) Renew(ctx context.Context, reqs []driver.RenewRequest, wait bool, patience time.Duration) (res driver.RenewResults, err error) {
+// longer than maxWait, if the pool has another one. With wait it is not urgent.
+func (b *Backend) Renew(ctx context.Context, reqs []driver.RenewRequest, wait bool, maxWait time.Duration) (res driver.RenewResults, err error) {
 	f := func(s driver.LeaseStore) error {
 		res, err = s.Renew(ctx, reqs, wait)
 		return err
@@ -46,7 +46,7 @@ func (b *Backend) Renew(ctx context.Context, reqs []driver.RenewRequest, wait bo
 	if wait { // it may take a second: not on the reserved connection if there is another one
 		err = b.conns.Pool(ctx, f)
 	} else {
-		err = b.conns.Urgent(ctx, patience, f)
+		err = b.conns.Urgent(ctx, maxWait, f)
 	}
 	return res, err
 }

@@ -22,9 +22,8 @@ import (
 
 func main() {
 	root := flag.String("root", "..", "the directory of the repository")
-	all := flag.Bool("all", false, "include the paths that are not done yet")
 	flag.Parse()
-	uses, err := search(*root, *all, flag.Args())
+	uses, err := search(*root, flag.Args())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "words:", err)
 		os.Exit(2)
@@ -37,7 +36,7 @@ func main() {
 
 // search finds the uses of private words in the repository at root. Prefixes, if there
 // are any, limit it to paths that begin with one of them.
-func search(root string, all bool, prefixes []string) ([]use, error) {
+func search(root string, prefixes []string) ([]use, error) {
 	files, err := listFiles(root)
 	if err != nil {
 		return nil, err
@@ -48,7 +47,7 @@ func search(root string, all bool, prefixes []string) ([]use, error) {
 	}
 	c := checker{root: root, implemented: implemented}
 	for _, path := range files {
-		if matchesAny(exempt, path) || !all && matchesAny(todo, path) || !selected(prefixes, path) {
+		if matchesAny(exempt, path) || !selected(prefixes, path) {
 			continue
 		}
 		if err := c.checkFile(path); err != nil {

@@ -9,11 +9,6 @@ import (
 // exempt are the paths whose names the replacement of the schema changes.
 var exempt = []string{"driver/", "lockpg/", "lockmysql/", "locksqlite/", "migrations/"}
 
-// todo are the paths that the glossary has not reached yet.
-var todo = []string{
-	"*.go", "cmd/", "internal/sqlconn/", "internal/session/", "internal/supervise/", "internal/output/", "internal/doctor/",
-}
-
 // A rule says where a word is private and what to write for it.
 type rule struct {
 	write string

@@ -57,7 +57,7 @@ func TestPrivateWordsAreFoundInNames(t *testing.T) {
 	if out, err := exec.Command("git", "-C", root, "init").CombinedOutput(); err != nil {
 		t.Fatalf("git init: %v\n%s", err, out)
 	}
-	uses, err := search(root, true, nil)
+	uses, err := search(root, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
