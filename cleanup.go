@@ -106,7 +106,7 @@ func (c *cleanup) drain(ctx context.Context) error {
 			err = context.Cause(ctx)
 		}
 		if err != nil {
-			return fmt.Errorf("sqllock: close: %d requests without a reply are not undone and will expire: %w", n, err)
+			return fmt.Errorf("sqllock: close: %d requests without a reply are not cleaned up and will expire: %w", n, err)
 		}
 	}
 }
@@ -222,7 +222,7 @@ func (c *cleanup) send(batch []*cleanupItem) error {
 // noteResult notes the outcome of one item and schedules its next try.
 func (c *cleanup) noteResult(item *cleanupItem, err error) {
 	if err != nil && c.ctx.Err() == nil {
-		c.log.note(slog.LevelDebug, "sqllock: a request without a reply is not undone yet", "name", item.req.Name, "error", err)
+		c.log.note(slog.LevelDebug, "sqllock: a request without a reply is not cleaned up yet", "name", item.req.Name, "error", err)
 	}
 	if err == nil {
 		c.onFreed(item.req.Name)

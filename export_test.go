@@ -39,13 +39,3 @@ func NewSessionsWithClock(store driver.SessionStore, now func() time.Duration, o
 	}
 	return newLocker(newID(), cfg, newSessionMode(store, &cfg, maxConns), clock.Func(now)), nil
 }
-
-// FindDeadlocks returns which of waits are to be ended, for each the cycle, and how many
-// steps that took.
-func FindDeadlocks(waits []driver.Wait) (acqs []driver.ID, cycles [][]driver.Wait, steps int) {
-	found, steps := findDeadlocks(waits, func(driver.ID) bool { return true })
-	for _, d := range found {
-		acqs, cycles = append(acqs, d.acq), append(cycles, d.cycle)
-	}
-	return acqs, cycles, steps
-}

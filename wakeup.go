@@ -110,7 +110,7 @@ func (cs *claims) listenEnded(ctx context.Context, err error) bool {
 	cs.poll.lookSoon(cs.locker.cfg.pollMin(), cs.locker.clock.Now())
 	cs.wakeUp()
 	if !errors.Is(err, driver.ErrUnsupported) {
-		cs.locker.events.note(slog.LevelDebug, "sqllock: waiters are not told of their turn by the database, which is asked instead", "error", err)
+		cs.locker.events.note(slog.LevelDebug, "sqllock: the database does not push grants to waiters, it is polled instead", "error", err)
 		return true
 	}
 	cs.listener.noPush, cs.listener.open = true, false
