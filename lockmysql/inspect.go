@@ -110,8 +110,8 @@ func identify(ctx context.Context, c session) (*server, error) {
 // parse reads what VERSION() said.
 func parse(version string) (*server, error) {
 	numbers := versionText.FindStringSubmatch(version)
-	for _, other := range []string{"TiDB", "Vitess", "SingleStore", "OceanBase"} {
-		if strings.Contains(version, other) {
+	for _, other := range []string{"tidb", "vitess", "singlestore", "oceanbase"} {
+		if strings.Contains(strings.ToLower(version), other) {
 			numbers = nil
 		}
 	}

@@ -94,6 +94,7 @@ func TestWhatTheServerSaysIsJudged(t *testing.T) {
 		{version: "PostgreSQL 15.3 on x86_64", err: driver.ErrInvalidOption, words: "PostgreSQL 15.3"},
 		{version: "CockroachDB CCL v23.1.0", err: driver.ErrInvalidOption, words: "CockroachDB"},
 		{version: "8.0.11-TiDB-v7.5.0", err: driver.ErrInvalidOption, words: "TiDB"},
+		{version: "8.0.23-vitess", err: driver.ErrInvalidOption, words: "vitess"},
 		{version: my, set: "autocommit=OFF", err: driver.ErrUnsupported, words: "autocommit"},
 		{version: my, set: "completion_type=CHAIN", err: driver.ErrUnsupported, words: "completion_type"},
 		{version: maria, set: "completion_type=RELEASE", err: driver.ErrUnsupported, words: "completion_type"},

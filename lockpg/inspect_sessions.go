@@ -47,8 +47,12 @@ func refuseEngine(version string) error {
 		{"materialize", "Materialize"}, {"cratedb", "CrateDB"},
 	} {
 		if strings.Contains(strings.ToLower(version), e.mark) {
-			return fmt.Errorf("%w: the server is %s (%q), where a session's locks are not kept as those of Postgres; use the mode unique (NewUnique)",
-				driver.ErrUnsupported, e.name, version)
+			instead := "it is not supported in any mode"
+			if strings.HasPrefix(version, "PostgreSQL ") {
+				instead = "use unique mode (NewUnique)"
+			}
+			return fmt.Errorf("%w: the server is %s (%q), which does not keep the locks of sessions as Postgres does; %s",
+				driver.ErrUnsupported, e.name, version, instead)
 		}
 	}
 	return nil

@@ -73,12 +73,12 @@ func TestAServerThatCannotKeepLocksInSessionsIsRefused(t *testing.T) {
 		d := shared(t)
 		db := d.Open(t)
 		migrate(t, db)
-		for version, name := range map[string]string{
-			"CockroachDB CCL v24.1.0 (x86_64-pc-linux-gnu)":                              "CockroachDB",
-			"PostgreSQL 11.2-YB-2.20.1.0-b0 on x86_64-pc-linux-gnu, compiled by clang":   "YugabyteDB",
-			"PostgreSQL 8.0.2 on i686-pc-linux-gnu, compiled by GCC, Redshift 1.0.12103": "Redshift",
+		for version, words := range map[string][]string{
+			"CockroachDB CCL v24.1.0 (x86_64-pc-linux-gnu)":                              {"CockroachDB", "not supported in any mode"},
+			"PostgreSQL 11.2-YB-2.20.1.0-b0 on x86_64-pc-linux-gnu, compiled by clang":   {"YugabyteDB", "NewUnique"},
+			"PostgreSQL 8.0.2 on i686-pc-linux-gnu, compiled by GCC, Redshift 1.0.12103": {"Redshift", "NewUnique"},
 		} {
-			m.refuses(t, lockpg.DB(db, lockpg.Version(version)), driver.ErrUnsupported, name, "unique")
+			m.refuses(t, lockpg.DB(db, lockpg.Version(version)), driver.ErrUnsupported, words...)
 		}
 		for _, table := range []string{"sqllock_term", "sqllock_pin", "sqllock_lock"} {
 			mustExec(t, db, `ALTER TABLE `+table+` SET UNLOGGED`)
