@@ -16,6 +16,8 @@ const (
 	benchRows  = "bench/results/2026-11-21.json"
 	faultsText = "faults/results/2026-11-22.txt"
 
+	plantedText = "faults/results/2026-11-22-planted.txt"
+
 	// byHand is the source of figures without a file. The text says so too.
 	byHand = "by hand"
 )
@@ -254,6 +256,24 @@ func TestTheFaultsInTheDocumentsAreThoseOfTheRun(t *testing.T) {
 				t.Errorf("%s does not tell %s", correctness, thousands(count))
 			}
 		}
+	}
+}
+
+func TestTheNumberOfPlantedBugsInTheDocumentsIsThatOfTheRun(t *testing.T) {
+	rows := outputRows(readDoc(t, plantedText), []string{"bug", "caught by", "seconds"})
+	tests, checks := 0, 0
+	for _, row := range rows {
+		switch {
+		case strings.HasPrefix(row[1], "Test"):
+			tests++
+		case strings.Contains(row[1], " in "): // a cell
+			checks++
+		}
+	}
+	text := strings.Join(strings.Fields(readDoc(t, correctness)), " ")
+	sentence := fmt.Sprintf("Of %d mistakes, tests noticed %d, and checks of the faults noticed the other %d.", len(rows), tests, checks)
+	if tests+checks != len(rows) || len(rows) == 0 || !strings.Contains(text, sentence) {
+		t.Errorf("%s does not say %q", correctness, sentence)
 	}
 }
 
