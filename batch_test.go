@@ -180,6 +180,7 @@ func TestAReleaseThatSpoilsItsBatchFailsNobodyElse(t *testing.T) {
 					})
 				}
 				wg.Wait()
+				db.set(func(f *fake) { delete(f.poison, "name 7") }) // else Close says that it is left
 			})
 		})
 	}
