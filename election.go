@@ -167,7 +167,7 @@ func (e *Election) acquire(ctx context.Context, value []byte, resumes bool) (*Le
 	return lease, resumes, err
 }
 
-// enter begins a campaign. It returns the lease of a term that was lost.
+// beginCampaign begins a campaign. It returns the lease of a term that was lost.
 func (e *Election) beginCampaign(run bool) (old *Lease, resumes bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -182,7 +182,7 @@ func (e *Election) beginCampaign(run bool) (old *Lease, resumes bool, err error)
 	return old, e.mayResume, nil
 }
 
-// leave ends a campaign, with a lease if it was won.
+// endCampaign ends a campaign, with a lease if it was won.
 func (e *Election) endCampaign(lease *Lease, resumes bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -212,7 +212,7 @@ func (e *Election) Resign(ctx context.Context) error {
 		return ErrNotLeader
 	}
 	err := lease.Unlock(ctx)
-	if errors.Is(err, ErrNotHeld) { // somebody has unlocked the lease
+	if errors.Is(err, ErrNotHeld) { // the caller has unlocked the lease
 		return ErrNotLeader
 	}
 	return err
@@ -313,12 +313,12 @@ func (e *Election) endRun() {
 	e.running = false
 }
 
-// serve is one term of Run. An error ends it.
+// lead runs one term of Run. An error ends Run.
 func (e *Election) lead(ctx context.Context, fn func(context.Context, *Lease) error) error {
 	e.mu.Lock()
 	lease := e.lease
 	e.mu.Unlock()
-	if lease == nil { // somebody has resigned in the meantime
+	if lease == nil { // the caller has resigned meanwhile
 		return nil
 	}
 	bound, cancel := lease.Bind(ctx)
@@ -330,13 +330,12 @@ func (e *Election) lead(ctx context.Context, fn func(context.Context, *Lease) er
 	return nil
 }
 
-// resume takes the name over from an earlier incarnation: from who holds it under the
-// same owner. With neither a lease nor an error there is none, or it was asked to let go,
-// and the attempt has to wait like others. It reports whether that is decided: it is not
-// as long as the database has not answered.
+// resumeTerm takes over the term of a holder with the same owner. With neither a lease nor
+// an error there is no such term, or its holder was asked to release it, and the
+// acquisition has to wait like others. decided is false until the database has answered.
 //
-// Only the term that was seen first is taken over: of two who are restarted at the same
-// time the second must not end the term of the first.
+// It takes over only the term that it has seen first: if two processes are restarted at
+// the same time, the second must not end the term of the first.
 func (a *acquisition) resumeTerm(ctx context.Context) (lease *Lease, decided bool, err error) {
 	l := a.locker
 	var seen int64
@@ -362,13 +361,13 @@ func (a *acquisition) resumeTerm(ctx context.Context) (lease *Lease, decided boo
 	}
 }
 
-// incarnate reports that the row names a holder of the attempt's owner that is another
-// acquisition: of its own an ordinary request finds out.
+// sameIdentity reports whether the row has a holder with the same owner that is another
+// acquisition. An ordinary request finds out about its own.
 func (a *acquisition) sameIdentity(row *driver.Row) bool {
 	return stateOf(row) == StateHeld && row.Readers == 0 && row.Holder.Owner == a.req.Owner && row.Holder.Acq != a.req.Acq
 }
 
-// unresumed waits for a while after an error, or says that this is of no use.
+// waitToResume waits for a while after an error, or returns why to give up.
 func (a *acquisition) waitToResume(ctx context.Context, err error, pause *backoff) error {
 	l := a.locker
 	if ctx.Err() == nil && l.mode.Classify(err) != driver.Refused {
@@ -385,9 +384,9 @@ func (a *acquisition) waitToResume(ctx context.Context, err error, pause *backof
 	return lockError(a.req.Name, err)
 }
 
-// takeOver sends one request to end a term and have the next. With neither a hold nor an
-// error the term was not there any more. Like all requests it is not cancelled when ctx
-// ends: what it gets is given back.
+// takeOver sends one request that ends a term and begins the next. With neither a term nor
+// an error the term had ended before. The end of ctx does not cancel the request: what it
+// is granted is given back.
 func (a *acquisition) takeOver(ctx context.Context, version int64) (*term, error) {
 	l := a.locker
 	a.requests++
@@ -422,7 +421,7 @@ func (l *Locker) resume(req driver.ResumeRequest, timeout time.Duration) (r repl
 	return r
 }
 
-// letGoHere ends a term of this Locker's own that was asked to let go.
+// revokeLocally ends a term of this Locker that was asked to release the name.
 func (l *Locker) revokeLocally(name string, version int64) {
 	if l.mode.sessions == nil {
 		return

@@ -29,7 +29,7 @@ type Term struct {
 // Vacant reports whether the name has no leader.
 func (t Term) Vacant() bool { return t.Token == 0 }
 
-// newTerm is the term that a name is in. Who shares a name leads nothing.
+// termOfInfo returns the term that a name is in. Readers lead nothing.
 func termOfInfo(i *Info) Term {
 	if i.State != StateHeld || i.Readers > 0 {
 		return Term{Name: i.Name}
@@ -37,7 +37,7 @@ func termOfInfo(i *Info) Term {
 	return Term{Name: i.Name, Identity: i.Owner, Label: i.Label, Token: i.Token, Since: i.Since, Value: i.Value}
 }
 
-// same reports whether nothing has changed that is told.
+// equal reports whether token and value are the same.
 func (t *Term) equal(u *Term) bool { return t.Token == u.Token && bytes.Equal(t.Value, u.Value) }
 
 // Leader asks the database for the leader, which may be this candidate. A leader that has

@@ -202,8 +202,8 @@ func (l *Locker) drain(holders, requests context.Context) error {
 	return errors.Join(errs...)
 }
 
-// apart tells requests apart that cannot be in one statement. Of those who share a name
-// there may be many, unless sessions keep it.
+// batchKey returns a key that differs for requests which can share a statement. Unless
+// sessions keep the locks, readers of one name can.
 func (l *Locker) batchKey(name string, acq driver.ID, shared bool) string {
 	if shared && l.mode.sessions == nil {
 		return string(acq[:]) + name
