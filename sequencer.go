@@ -1,16 +1,15 @@
 package sqllock
 
 import (
-	"container/list"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/sequencer"
 )
 
 // Sequencer says in which term of a name a request is made. The receiver of the request
@@ -35,18 +34,6 @@ func (l *Lease) Sequencer() Sequencer {
 	return Sequencer{Name: l.Name(), Shared: l.Shared(), Token: l.Token()}
 }
 
-// The parts of a sequencer's text.
-const (
-	sequencerTag       = "sqllock1"
-	sequencerShared    = "shared"
-	sequencerExclusive = "exclusive"
-
-	// maxToken is the highest possible token, see [Lease.Token].
-	maxToken = 1<<53 - 1
-	// maxSequencer is the length of the longest text: all 255 bytes of the name are escaped.
-	maxSequencer = len(sequencerTag) + 3*255 + len(sequencerExclusive) + len("9007199254740991") + 3
-)
-
 // String returns the sequencer as one line of printable ASCII without spaces, of at most
 // 801 bytes, fit for an HTTP header. It has four parts with colons between them: the tag of
 // the format, the name, "exclusive" or "shared", and the token. For example:
@@ -55,111 +42,22 @@ const (
 //
 // In the name, letters and digits of ASCII and - . _ ~ / stand for themselves. Any other
 // byte is a percent sign and two hexadecimal digits in upper case.
-func (s Sequencer) String() string {
-	var b strings.Builder
-	b.WriteString(sequencerTag)
-	b.WriteByte(':')
-	for i := range len(s.Name) {
-		if c := s.Name[i]; isPlain(c) {
-			b.WriteByte(c)
-		} else {
-			fmt.Fprintf(&b, "%%%02X", c)
-		}
-	}
-	fmt.Fprintf(&b, ":%s:%d", s.access(), s.Token)
-	return b.String()
-}
-
-func (s Sequencer) access() string {
-	if s.Shared {
-		return sequencerShared
-	}
-	return sequencerExclusive
-}
-
-// isPlain reports whether a byte of a name stands for itself.
-func isPlain(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._~/", c) >= 0
-}
+func (s Sequencer) String() string { return sequencer.Term(s).String() }
 
 // ParseSequencer reads the text that [Sequencer.String] writes. It accepts no other text:
 // each sequencer has exactly one. The error is an [ErrInvalidSequencer] that quotes the
 // text and says what is wrong. It is an [ErrInvalidName] too if the name is wrong.
 func ParseSequencer(text string) (Sequencer, error) {
-	s, err := parseSequencer(text)
+	t, err := sequencer.Parse(text)
 	if err != nil {
 		return Sequencer{}, fmt.Errorf("%w: %s: %w", ErrInvalidSequencer, quoteShort(text), err)
 	}
-	return s, nil
+	return Sequencer(t), nil
 }
 
-func parseSequencer(text string) (s Sequencer, err error) {
-	if len(text) > maxSequencer {
-		return s, fmt.Errorf("%d bytes are too long, %d are allowed", len(text), maxSequencer)
-	}
-	parts := strings.Split(text, ":")
-	if parts[0] != sequencerTag {
-		return s, fmt.Errorf("it must begin with %q", sequencerTag+":")
-	}
-	if len(parts) != 4 {
-		return s, fmt.Errorf("it has %d parts with colons between them, and must have 4", len(parts))
-	}
-	if s.Name, err = unescapeName(parts[1]); err != nil {
-		return s, err
-	}
-	switch parts[2] {
-	case sequencerShared:
-		s.Shared = true
-	case sequencerExclusive:
-	default:
-		return s, fmt.Errorf("the third part is %q, and must be %q or %q", parts[2], sequencerExclusive, sequencerShared)
-	}
-	// String never writes a number like "+7", "007" or "7_0".
-	if s.Token, err = strconv.ParseInt(parts[3], 10, 64); err != nil || strconv.FormatInt(s.Token, 10) != parts[3] {
-		return s, fmt.Errorf("the token %q must be decimal digits without leading zeros", parts[3])
-	}
-	return s, s.check()
-}
-
-// unescapeName reads a name in which the bytes that need it, and no others, are escaped.
-func unescapeName(text string) (string, error) {
-	name := make([]byte, 0, len(text))
-	for i := 0; i < len(text); i++ {
-		c := text[i]
-		switch {
-		case isPlain(c):
-		case c != '%':
-			return "", fmt.Errorf("%q in the name must be escaped as %%%02X", c, c)
-		default:
-			digits := text[i+1 : min(i+3, len(text))]
-			n, err := strconv.ParseUint(digits, 16, 8)
-			if err != nil || digits != fmt.Sprintf("%02X", n) {
-				return "", fmt.Errorf("%q in the name must be a percent sign and two hexadecimal digits in upper case", "%"+digits)
-			}
-			if c = byte(n); isPlain(c) {
-				return "", fmt.Errorf("%q in the name must not be escaped: it stands for %q", "%"+digits, c)
-			}
-			i += 2
-		}
-		name = append(name, c)
-	}
-	return string(name), nil
-}
-
-// check says what is wrong with a sequencer, which may have been made by hand.
-func (s Sequencer) check() error {
-	if err := driver.CheckName(s.Name); err != nil {
-		return err
-	}
-	if s.Token < 1 || s.Token > maxToken {
-		return fmt.Errorf("the token %d must be from 1 to %d", s.Token, int64(maxToken))
-	}
-	return nil
-}
-
-// invalid wraps the error of check.
+// invalid says what is wrong with a sequencer, which may have been made by hand.
 func (s Sequencer) invalid() error {
-	if err := s.check(); err != nil {
+	if err := sequencer.Term(s).Check(); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrInvalidSequencer, quoteShort(s.String()), err)
 	}
 	return nil
@@ -181,12 +79,12 @@ type SequencerState uint8
 const (
 	// SequencerUnknown: the database cannot tell. The name was never locked, or was purged;
 	// or the database knows only earlier terms of it, or was not told of the term.
-	SequencerUnknown SequencerState = iota
+	SequencerUnknown = SequencerState(sequencer.Unknown)
 	// SequencerCurrent: the name was held in this term when the database was asked.
-	SequencerCurrent
+	SequencerCurrent = SequencerState(sequencer.Current)
 	// SequencerStale: the name was not held in this term and never will be. A later term
 	// has begun, or this one has ended, or it never existed.
-	SequencerStale
+	SequencerStale = SequencerState(sequencer.Stale)
 )
 
 // String returns the state in one word.
@@ -229,26 +127,16 @@ func (l *Locker) CheckSequencer(ctx context.Context, s Sequencer) (SequencerStat
 	if err := s.invalid(); err != nil {
 		return SequencerUnknown, err
 	}
-	v, err := l.checkNow(ctx, s)
-	return v.state, err
+	v, err := l.checkNow(ctx, sequencer.Term(s))
+	return SequencerState(v.State), err
 }
 
-// verdict is what one query says about a sequencer.
-type verdict struct {
-	state SequencerState
-	// floor is the token below which all tokens of the name are stale, or 0. It comes from
-	// the row and never from the sequencer, which anybody can make up.
-	floor int64
-	// left is the time from the query until a current term expires unless it is renewed.
-	left time.Duration
-}
-
-func (l *Locker) checkNow(ctx context.Context, s Sequencer) (verdict, error) {
-	row, err := l.readRow(ctx, s.Name)
+func (l *Locker) checkNow(ctx context.Context, t sequencer.Term) (sequencer.Verdict, error) {
+	row, err := l.readRow(ctx, t.Name)
 	if err != nil {
-		return verdict{}, operatorError("check a sequencer of", s.Name, err)
+		return sequencer.Verdict{}, operatorError("check a sequencer of", t.Name, err)
 	}
-	return verdictOf(&row, s, l.mode.sessions != nil), nil
+	return verdictOf(&row, t, l.mode.sessions != nil), nil
 }
 
 // verdictOf compares a sequencer with the row of its name.
@@ -256,26 +144,26 @@ func (l *Locker) checkNow(ctx context.Context, s Sequencer) (verdict, error) {
 // In unique mode, the tokens of all terms of a name rise. In sessions only those of
 // exclusive terms do: readers have tokens of their own, several at a time. The row may have
 // the token of a reader, and then names no holder.
-func verdictOf(r *driver.Row, s Sequencer, sessions bool) verdict {
+func verdictOf(r *driver.Row, t sequencer.Term, sessions bool) sequencer.Verdict {
 	last, held := r.Holder.Version, stateOf(r) == StateHeld
 	nameless := sessions && r.Holder.Acq == driver.ID{}
-	v := verdict{left: math.MaxInt64}
+	v := sequencer.Verdict{Left: math.MaxInt64}
 	switch {
 	case last == 0, nameless: // other readers may have lower tokens
 	case held:
-		v.floor = last
+		v.Floor = last
 	default:
-		v.floor = last + 1
+		v.Floor = last + 1
 	}
 	switch {
-	case s.Token > last, nameless && s.Shared:
-	case s.Token == last && held && s.Shared == r.Holder.Shared:
-		v.state = SequencerCurrent
+	case t.Token > last, nameless && t.Shared:
+	case t.Token == last && held && t.Shared == r.Holder.Shared:
+		v.State = sequencer.Current
 		if !r.Session {
-			v.left = time.Duration(r.Holder.Until-r.Now) * time.Microsecond
+			v.Left = time.Duration(r.Holder.Until-r.Now) * time.Microsecond
 		}
 	default:
-		v.state = SequencerStale
+		v.State = sequencer.Stale
 	}
 	return v
 }
@@ -321,30 +209,7 @@ type SequencerCheckerOptions struct {
 // A SequencerChecker is safe for concurrent use. It starts no goroutine and needs no Close.
 // Do not use it after its Locker was closed.
 type SequencerChecker struct {
-	locks    *Locker
-	maxAge   time.Duration
-	maxNames int
-
-	mu      sync.Mutex
-	terms   map[string]*list.Element // of *knownTerm, by name
-	recent  *list.List               // the last one checked in front
-	pending map[Sequencer]*pendingCheck
-}
-
-// knownTerm is what the database has said about a name.
-type knownTerm struct {
-	name    string
-	floor   int64         // all lower tokens are stale
-	current Sequencer     // was current when the database was asked last
-	until   time.Duration // when the database must be asked again, on the Locker's clock
-}
-
-// pendingCheck is a query that is in flight. The other fields are set before done is closed.
-type pendingCheck struct {
-	done       chan struct{}
-	state      SequencerState
-	err        error
-	callerLeft bool // the caller that sent the query did not wait for the result
+	cache *sequencer.Cache
 }
 
 // NewSequencerChecker returns a checker for the names that l locks. Options may be nil. It
@@ -356,20 +221,17 @@ func NewSequencerChecker(l *Locker, o *SequencerCheckerOptions) (*SequencerCheck
 	if o == nil {
 		o = &SequencerCheckerOptions{}
 	}
-	c := &SequencerChecker{
-		locks: l, maxAge: orDefault(o.MaxAge, DefaultSequencerAge), maxNames: o.MaxNames,
-		terms: make(map[string]*list.Element), recent: list.New(), pending: make(map[Sequencer]*pendingCheck),
+	maxAge, maxNames := orDefault(o.MaxAge, DefaultSequencerAge), o.MaxNames
+	if maxNames == 0 {
+		maxNames = DefaultSequencerNames
 	}
-	if c.maxNames == 0 {
-		c.maxNames = DefaultSequencerNames
+	if maxAge < 0 || maxAge > MaxTTL {
+		return nil, fmt.Errorf("%w: MaxAge %v: must be positive and at most %v", ErrInvalidOption, maxAge, MaxTTL)
 	}
-	if c.maxAge < 0 || c.maxAge > MaxTTL {
-		return nil, fmt.Errorf("%w: MaxAge %v: must be positive and at most %v", ErrInvalidOption, c.maxAge, MaxTTL)
+	if maxNames < 1 {
+		return nil, fmt.Errorf("%w: MaxNames %d: must be positive", ErrInvalidOption, maxNames)
 	}
-	if c.maxNames < 1 {
-		return nil, fmt.Errorf("%w: MaxNames %d: must be positive", ErrInvalidOption, c.maxNames)
-	}
-	return c, nil
+	return &SequencerChecker{sequencer.NewCache(l.checkNow, l.clock.Now, maxAge, maxNames)}, nil
 }
 
 // Check is [Locker.CheckSequencer] with a memory, and returns the same states and errors.
@@ -382,90 +244,9 @@ func (c *SequencerChecker) Check(ctx context.Context, s Sequencer) (SequencerSta
 	if err := s.invalid(); err != nil {
 		return SequencerUnknown, err
 	}
-	for {
-		state, a, first := c.recall(s)
-		switch {
-		case a == nil:
-			return state, nil
-		case first:
-			return c.query(ctx, s, a)
-		}
-		select {
-		case <-a.done:
-		case <-ctx.Done():
-			return SequencerUnknown, operatorError("check a sequencer of", s.Name, endOf(ctx))
-		}
-		switch {
-		case a.callerLeft, a.state == SequencerCurrent: // ask again; or recall the result, unless it is too old
-		default:
-			return a.state, a.err
-		}
+	state, err := c.cache.Check(ctx, sequencer.Term(s))
+	if errors.Is(err, sequencer.ErrCallerLeft) {
+		err = operatorError("check a sequencer of", s.Name, endOf(ctx))
 	}
-}
-
-// recall returns the state if it is remembered, or else the pending check. If first, the
-// caller sends the query.
-func (c *SequencerChecker) recall(s Sequencer) (state SequencerState, a *pendingCheck, first bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if at := c.terms[s.Name]; at != nil {
-		c.recent.MoveToFront(at)
-		switch t := at.Value.(*knownTerm); {
-		case s.Token < t.floor:
-			return SequencerStale, nil, false
-		case s == t.current && c.locks.clock.Now() < t.until:
-			return SequencerCurrent, nil, false
-		}
-	}
-	if a := c.pending[s]; a != nil {
-		return 0, a, false
-	}
-	a = &pendingCheck{done: make(chan struct{})}
-	c.pending[s] = a
-	return 0, a, true
-}
-
-// query asks the database, for all callers that check the same sequencer meanwhile.
-func (c *SequencerChecker) query(ctx context.Context, s Sequencer, a *pendingCheck) (SequencerState, error) {
-	defer func() {
-		c.mu.Lock()
-		delete(c.pending, s)
-		c.mu.Unlock()
-		close(a.done)
-	}()
-	began := c.locks.clock.Now()
-	v, err := c.locks.checkNow(ctx, s)
-	if err != nil {
-		a.err, a.callerLeft = err, ctx.Err() != nil
-		return SequencerUnknown, err
-	}
-	a.state = c.remember(s, v, began)
-	return a.state, nil
-}
-
-// remember keeps a verdict, and returns the state that it means beside the verdicts that
-// came after the query began.
-func (c *SequencerChecker) remember(s Sequencer, v verdict, began time.Duration) SequencerState {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	at := c.terms[s.Name]
-	if at == nil {
-		if v.floor == 0 { // there is nothing to remember
-			return v.state
-		}
-		at = c.recent.PushFront(&knownTerm{name: s.Name})
-		c.terms[s.Name] = at
-		if c.recent.Len() > c.maxNames {
-			delete(c.terms, c.recent.Remove(c.recent.Back()).(*knownTerm).name)
-		}
-	}
-	t := at.Value.(*knownTerm)
-	t.floor = max(t.floor, v.floor)
-	switch {
-	case s.Token < t.floor:
-		return SequencerStale
-	case v.state == SequencerCurrent:
-		t.current, t.until = s, began+min(c.maxAge, v.left)
-	}
-	return v.state
+	return SequencerState(state), err
 }

@@ -75,22 +75,7 @@ func newLocker(id driver.ID, cfg config, m mode, c clock.Clock) *Locker {
 	}
 	l.base, l.stop = context.WithCancel(context.Background())
 	l.keeper = newKeeper(m, c, &l.cfg, l.events)
-	grants := batch.Options[driver.GrantRequest, driver.GrantResult]{
-		Send:        l.sendGrants,
-		SortKey:     func(r *driver.GrantRequest) string { return r.Name },
-		DistinctKey: func(r *driver.GrantRequest) string { return l.batchKey(r.Name, r.Acq, r.Shared) },
-		Late:        l.giveBackLate,
-	}
-	if m.sessions == nil {
-		grants.Follow = l.refuseFollower
-	}
-	l.grants = newBatcher(l, grants)
-	l.releases = newBatcher(l, batch.Options[driver.ReleaseRequest, driver.ReleaseResult]{
-		Send:        l.sendReleases,
-		SortKey:     func(r *driver.ReleaseRequest) string { return r.Name },
-		DistinctKey: func(r *driver.ReleaseRequest) string { return l.batchKey(r.Name, r.Acq, r.Shared) },
-		// A caller that has left goes on to free the name, so that no late reply matters.
-	})
+	l.newBatchers()
 	l.claims = newClaims(l, m.queue)
 	l.cleanup = newCleanup(m, m.sessions != nil, c, l.events, l.claims.recheck)
 	if m.sessions != nil {
@@ -103,6 +88,26 @@ func newLocker(id driver.ID, cfg config, m mode, c clock.Clock) *Locker {
 		l.reaperDone.Go(func() { _ = l.reaper.Run(ctx) })
 	}
 	return l
+}
+
+// newBatchers makes the batchers of grants and releases.
+func (l *Locker) newBatchers() {
+	grants := batch.Options[driver.GrantRequest, driver.GrantResult]{
+		Send:        l.sendGrants,
+		SortKey:     func(r *driver.GrantRequest) string { return r.Name },
+		DistinctKey: func(r *driver.GrantRequest) string { return l.batchKey(r.Name, r.Acq, r.Shared) },
+		Late:        l.giveBackLate,
+	}
+	if l.mode.sessions == nil {
+		grants.Follow = l.refuseFollower
+	}
+	l.grants = newBatcher(l, grants)
+	l.releases = newBatcher(l, batch.Options[driver.ReleaseRequest, driver.ReleaseResult]{
+		Send:        l.sendReleases,
+		SortKey:     func(r *driver.ReleaseRequest) string { return r.Name },
+		DistinctKey: func(r *driver.ReleaseRequest) string { return l.batchKey(r.Name, r.Acq, r.Shared) },
+		// A caller that has left goes on to free the name, so that no late reply matters.
+	})
 }
 
 // newBatcher completes the options of a batcher with what is the same for all batchers of
