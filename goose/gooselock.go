@@ -158,7 +158,7 @@ func (l *Locker) lock(ctx context.Context, conn *sql.Conn) error {
 func (l *Locker) begin(ctx context.Context, conn *sql.Conn) (*term, error) {
 	lease, err := l.acquire(ctx)
 	if errors.Is(err, sqllock.ErrPoolExhausted) {
-		err = fmt.Errorf("gooselock: goose has a connection of the pool, and the lock needs more: one in the mode unique, two in the others; "+
+		err = fmt.Errorf("gooselock: goose has a connection of the pool, and the lock needs more: one in unique mode, two in the others; "+
 			"allow that many with SetMaxOpenConns: %w", err)
 	}
 	if err != nil {

@@ -43,10 +43,10 @@ func (s *sessions) inspect(ctx context.Context, c session, readOnly bool) error 
 func (s *server) refuseNodes() error {
 	switch {
 	case s.on("wsrep_on"):
-		return fmt.Errorf("%w: the server is a node of a Galera cluster: what a session has locked is not locked on other nodes; use the mode unique", driver.ErrUnsupported)
+		return fmt.Errorf("%w: the server is a node of a Galera cluster: what a session has locked is not locked on other nodes; use unique mode", driver.ErrUnsupported)
 	case s.is("group_replication_single_primary_mode", "OFF", "0"):
 		return fmt.Errorf("%w: the server may be one of many primaries (group_replication_single_primary_mode is OFF): what a session has locked is not locked "+
-			"on others; use the mode unique", driver.ErrUnsupported)
+			"on others; use unique mode", driver.ErrUnsupported)
 	}
 	return nil
 }
@@ -99,9 +99,9 @@ func checkSticky(ctx context.Context, c session) error {
 	switch {
 	case before != after:
 		return fmt.Errorf("%w: something between here and the server moves sessions between connections (CONNECTION_ID() was %d, then %d); "+
-			"use the mode unique, or reach the server directly", driver.ErrUnsupported, before, after)
+			"use unique mode, or reach the server directly", driver.ErrUnsupported, before, after)
 	case got.Int64 != 1 || free.Bool || used.Int64 != after || freed.Int64 != 1:
-		return fmt.Errorf("%w: GET_LOCK does not lock here; use the mode unique", driver.ErrUnsupported)
+		return fmt.Errorf("%w: GET_LOCK does not lock here; use unique mode", driver.ErrUnsupported)
 	}
 	return nil
 }

@@ -58,8 +58,8 @@ func TestNodesThatDoNotShareTheirLocksAreRefused(t *testing.T) {
 	if err := lockmysql.JudgeNodes(map[string]string{"autocommit": "ON"}); err != nil {
 		t.Error(err)
 	}
-	wants(t, lockmysql.JudgeNodes(map[string]string{"wsrep_on": "ON"}), driver.ErrUnsupported, "Galera", "mode unique")
-	wants(t, lockmysql.JudgeNodes(map[string]string{"group_replication_single_primary_mode": "OFF"}), driver.ErrUnsupported, "mode unique")
+	wants(t, lockmysql.JudgeNodes(map[string]string{"wsrep_on": "ON"}), driver.ErrUnsupported, "Galera", "unique mode")
+	wants(t, lockmysql.JudgeNodes(map[string]string{"group_replication_single_primary_mode": "OFF"}), driver.ErrUnsupported, "unique mode")
 }
 
 func TestServersAndTablesThatDoNotFitSessionsAreRefused(t *testing.T) {
@@ -131,6 +131,6 @@ func TestWhatMovesASessionBetweenConnectionsIsRefused(t *testing.T) {
 		}
 		db := sql.OpenDB(pooler{connector})
 		defer func() { _ = db.Close() }()
-		wants(t, m.openErr(t, db, sessionTTL), driver.ErrUnsupported, "CONNECTION_ID()", "mode unique")
+		wants(t, m.openErr(t, db, sessionTTL), driver.ErrUnsupported, "CONNECTION_ID()", "unique mode")
 	})
 }

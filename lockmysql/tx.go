@@ -225,7 +225,7 @@ func (s *forUpdateStore) Draw(ctx context.Context, req driver.GrantRequest) (res
 	return res, err
 }
 
-var errNoTx = fmt.Errorf("%w: GET_LOCK locks for a session, not for a transaction; use the mode for update", driver.ErrUnsupported)
+var errNoTx = fmt.Errorf("%w: GET_LOCK locks for a session, not for a transaction; use for-update mode", driver.ErrUnsupported)
 
 // PrepareTx implements [driver.TxStore].
 func (s *advisoryStore) PrepareTx(context.Context, driver.TxRequest) error { return errNoTx }

@@ -61,7 +61,7 @@ func TestFindingsAreGraded(t *testing.T) {
 			[]Finding{{OK, "pooler", "none: the server itself answers", ""}}},
 		{func(c *checker) { (&postgresChecker{checker: c}).reportPooler([]uint32{5, 5, 6, 5}) },
 			[]Finding{{Warn, "pooler", "somebody stands between us and the server, a connection pooler most likely",
-				"locks of the mode unique work through it; if statements fail, add default_query_exec_mode=exec to the DSN"}}},
+				"locks of unique mode work through it; if statements fail, add default_query_exec_mode=exec to the DSN"}}},
 	} {
 		var got []Finding
 		k := &checker{report: func(f Finding) { got = append(got, f) }}

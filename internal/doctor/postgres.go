@@ -236,7 +236,7 @@ func (p *postgresChecker) reportPooler(pids []uint32) {
 	for _, pid := range pids[1:] {
 		if pid != pids[0] {
 			p.warn("pooler", "somebody stands between us and the server, a connection pooler most likely",
-				"locks of the mode unique work through it; if statements fail, add default_query_exec_mode=exec to the DSN")
+				"locks of unique mode work through it; if statements fail, add default_query_exec_mode=exec to the DSN")
 			return
 		}
 	}
