@@ -11,15 +11,18 @@ import (
 // Errors that the methods of this package return, mostly wrapped. Test for them
 // with errors.Is.
 var (
-	// ErrHeld says that another caller holds the name. Returned by TryLock, and by Lock
-	// when its [Wait] or [Tries] are used up; always as a [*HeldError].
+	// ErrHeld says that another caller holds the name. Returned by TryLock, TryRLock,
+	// TryLockTx and TryRLockTx, and by Lock, RLock and Do when [Wait] or [Tries] are used
+	// up; always as a [*HeldError].
 	ErrHeld = errors.New("sqllock: held")
 
-	// ErrNotHeld says that the lease was unlocked before. Returned by Unlock.
+	// ErrNotHeld says that the lease was unlocked before, or that a name is free. Returned
+	// by Unlock, Guard and InTx, and by ForceUnlock for a name that is free.
 	ErrNotHeld = errors.New("sqllock: not held")
 
 	// ErrLost says that the holder could no longer prove that it holds the name. Returned
-	// by Unlock, Do and TryDo, and by Lock with a context that carries a lost lease;
+	// by Unlock, Do, TryDo, Guard and InTx, by Campaign, Proclaim, Resign and Lease of an
+	// Election, and by the methods that lock with a context that carries a lost lease;
 	// always as a [*LostError].
 	ErrLost = errors.New("sqllock: lost")
 
@@ -30,7 +33,8 @@ var (
 
 	// ErrGuarded says that the name is not free yet, because a transaction that guards the
 	// lease is still open or, on SQLite, because another connection writes. The name is
-	// released in the background when that has ended. Returned by Unlock, Do and TryDo.
+	// released in the background when that has ended. Returned by Unlock, Do and TryDo, and
+	// by Resign of an Election.
 	ErrGuarded = errors.New("sqllock: guarded")
 
 	// ErrCampaigning says that a Campaign or a Run of the same Election is in progress.
@@ -120,7 +124,11 @@ type HeldError struct {
 	Owner string
 	Label string    // of the holder's Locker
 	Since time.Time // on the clock of the database
-	Until time.Time // when the lease expires unless it is renewed; same clock; zero in the modes for update and advisory
+
+	// Until is when the lease expires unless it is renewed, on the same clock. If a
+	// [MinHold] or a [LockDelay] keeps the name without a holder, it is the end of that
+	// time. It is zero while a session of the database keeps the name.
+	Until time.Time
 
 	Shared bool // one or more readers hold it
 }

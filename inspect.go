@@ -50,8 +50,8 @@ type Info struct {
 	State State
 
 	// Owner, Label, Holds and Value are those of the holder. They stay after its lease has
-	// expired, until the row is cleaned up. Holds is how often the holder held the lease
-	// when it was last renewed. List does not read Value.
+	// expired, until the row is cleaned up. Holds is how many leases the holder had of
+	// its term, re-entries included, when the term was last renewed. List does not read Value.
 	Owner string
 	Label string
 	Holds int

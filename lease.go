@@ -52,9 +52,11 @@ func (l *Lease) Name() string {
 }
 
 // Token returns the fencing token: the version of the row. It is positive and less than
-// 2^53. All leases of one term have the same token, and every later term of the name has a
+// 2^53. All leases of one term have the same token, and every later exclusive term has a
 // higher one. The token of a shared lease is higher than those of all exclusive terms
-// before it, and lower than those of all exclusive terms after it.
+// before it, and lower than those of all exclusive terms after it. Readers that share the
+// name have the same token in unique mode; in the modes for update and advisory each has a
+// token of its own.
 func (l *Lease) Token() int64 {
 	if l.isZero() {
 		return 0
@@ -145,11 +147,11 @@ func (l *Lease) Bind(ctx context.Context) (context.Context, context.CancelFunc) 
 //   - [ErrNotHeld] if this lease was unlocked before;
 //   - a [*LostError] if it was lost before;
 //   - [ErrGuarded] if a transaction that guards the lease is still open. No other caller
-//     gets the name before the   transaction ends; soon after that the name is released in
+//     gets the name before the transaction ends; soon after that the name is released in
 //     the background;
 //   - another error, wrapped, if the database could not be reached or has not replied in
-//     time. The name is then released   in the background, and at the latest when the
-//     lease expires. After Close only the expiry releases it. The error is   also
+//     time. The name is then released in the background, and at the latest when the
+//     lease expires. After Close only the expiry releases it. The error is also
 //     [context.DeadlineExceeded] if there was no reply;
 //   - also [ErrInvalidOption] if ctx is nil, which counts as a context that has ended.
 func (l *Lease) Unlock(ctx context.Context) error {

@@ -12,8 +12,9 @@
 //   - when a holder crashes, the name becomes free within a time that its TTL bounds;
 //   - a holder that can no longer prove that it holds the name learns of it in time,
 //     through the context of its [Lease];
-//   - every lease has a fencing token, higher than those of all earlier leases of the
-//     name, which a protected resource can check.
+//   - every term has a fencing token, which a protected resource can check: it is higher
+//     than those of all earlier exclusive terms of the name. Leases that re-enter a term
+//     share its token.
 //
 // In the modes for update and advisory, the server frees a name when it ends the session,
 // before the holder can learn of it. There, use the token or a [LockDelay].

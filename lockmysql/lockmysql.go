@@ -1,22 +1,28 @@
-// Package lockmysql is MySQL 8.0 or newer and MariaDB 10.6 or newer as a
-// database of package sqllock, through github.com/go-sql-driver/mysql or a
-// driver that wraps it. It needs no setting of the DSN but the name of a
-// database, and minds none.
+// Package lockmysql makes a MySQL or MariaDB database a database of package sqllock,
+// through github.com/go-sql-driver/mysql or a driver that wraps it. MySQL must be 8.0 or
+// newer, MariaDB 10.6 or newer. The DSN must name a database.
 //
-// Statements pass over rows that another transaction has locked, and wait for a
-// locked table for a second at most; no setting of the session is changed for it.
+// The constructors refuse a read-only server, one whose
+// innodb_flush_log_at_trx_commit is not 1 (see [AllowUnsafeDurability]), and sessions with
+// autocommit off, a completion_type other than NO_CHAIN, an sql_mode with ORACLE or
+// EMPTY_STRING_IS_NULL, or a character_set_connection of UTF-16, UTF-32 or UCS-2.
 //
-// On Galera writes on several nodes exclude each other when they commit: that is
-// safe for leases, costs the loser a retry, and is said by a warning. A handle
-// whose connections go to several nodes needs wsrep_sync_wait=7 in its DSN, lest a
-// node that lags behind takes a lease for lost. Proxies that send reads to replicas
-// are not supported.
+// Statements skip rows that another transaction has locked, and wait for a locked table
+// for a second at most. In its own transactions the library sets wait_timeout of the
+// session to a second, on MariaDB the idle time-outs of transactions too, and restores
+// them, so that a client that is paused keeps no rows.
+//
+// On Galera, writes on several nodes exclude each other when they commit. That is safe for
+// leases and costs the loser a retry; the constructor logs a warning. A handle whose
+// connections go to several nodes needs wsrep_sync_wait=7 in its DSN. Otherwise a lease
+// can look lost on a node that lags behind. Proxies that send reads to replicas are not
+// supported.
 //
 // The modes for update and advisory keep locks in sessions of the server. They refuse
-// Galera, servers with several primaries, and proxies that give a session now this
-// connection and now that; they need a handle that may open three connections or more,
-// and a TTL of two seconds or more, which the server counts in whole seconds. Sessions
-// have settings of their own while they hold locks, which are put back.
+// Galera, servers with several primaries, and proxies that move a session between
+// connections. They need a handle that may open three connections or more, and a TTL of
+// two seconds or more, which the server counts in whole seconds. A session that holds
+// locks has time-outs of its own; the library restores the former ones.
 package lockmysql
 
 import (
@@ -79,9 +85,9 @@ func ReadOnly() Option {
 	return func(d *Database) { d.readOnly = true }
 }
 
-// DB keeps locks through an application's handle, which is never closed. What is
-// wrong with the handle or the options is told by the constructor that gets the
-// Database, before any SQL.
+// DB returns the database that a handle of the application reaches. The library never
+// closes the handle. The constructor that gets the Database reports errors in the handle
+// and in the options, before any SQL.
 func DB(db *sql.DB, opts ...Option) *Database {
 	d := newDatabase(opts)
 	d.db = db

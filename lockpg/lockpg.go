@@ -1,5 +1,6 @@
-// Package lockpg is Postgres as a database of package sqllock: version 12 or
-// newer (14 or newer for the mode advisory), through a pgxpool.Pool, or through a handle of database/sql.
+// Package lockpg makes a Postgres database a database of package sqllock, through a
+// pgxpool.Pool or a handle of database/sql. Postgres must be 12 or newer, for advisory mode
+// 14 or newer.
 //
 // The driver of such a handle should be pgx (github.com/jackc/pgx/v5/stdlib). Others
 // work, lib/pq among them, with three differences. They are not known to return
@@ -88,20 +89,21 @@ func AllowUnsafeDurability() Option {
 	return func(d *Database) { d.unsafe = true }
 }
 
-// AllowSessionPooler accepts connections through a pooler in session mode, such as
-// pgbouncer with pool_mode = session, for the modes that keep locks in sessions, and to
-// listen in the unique mode. The default is to refuse all poolers in those modes, and
-// not to listen through one: waiters poll. One in transaction mode, which would give
-// the locks of a session to others, is refused still, as far as that can be found
-// out. The pooler sees to it that a client that has vanished is noticed: the server
-// sees the pooler only.
+// AllowSessionPooler says that the pooler in between is in session mode, such as pgbouncer
+// with pool_mode = session. The modes for update and advisory then accept it, and a Locker
+// in unique mode listens through it. By default these two modes refuse every pooler, and
+// in unique mode waiters poll.
+//
+// The constructors still refuse a pooler in transaction mode where they detect it: it would
+// give the locks of a session to other clients. The server sees only the pooler, so the
+// pooler must notice when a client has vanished.
 func AllowSessionPooler() Option {
 	return func(d *Database) { d.sessionPooler = true }
 }
 
-// DB keeps locks through an application's handle, which is never closed. What is
-// wrong with the handle or the options is told by the constructor that gets the
-// Database, before any SQL.
+// DB returns the database that a handle of the application reaches. The library never
+// closes the handle. The constructor that gets the Database reports errors in the handle
+// and in the options, before any SQL.
 func DB(db *sql.DB, opts ...Option) *Database {
 	d := newDatabase(opts)
 	d.db = db

@@ -9,19 +9,19 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// Fence refuses, inside a transaction, a write under a lock that has been succeeded
-// by another: it remembers the highest token that it was given for a resource, and
-// returns an error that is [driver.ErrFenced] if this one is lower. It is for
-// writes in another database than that of the lock; where both are the same, the
-// Guard of the lease does more. The token that it remembers is undone if tx is.
+// Fence refuses a late write of a former holder, inside the transaction that writes. It
+// stores the highest token that it was given for a resource. If token is lower, it returns
+// an error that is [driver.ErrFenced]. Use Fence for writes in another database than that
+// of the lock. In the same database, the Guard of the lease does more. A rollback of tx also undoes
+// what Fence has stored.
 //
-// All writes to the resource must go through Fence. Those of one term have one
-// token and all pass. The tables must have been made here too, by package
-// migrations; of the options, TablePrefix applies.
+// All writes to the resource must go through Fence. Writes of one term have one token, and
+// all of them pass. Make the
+// tables in this database too, with package migrations. Of the options, TablePrefix applies.
 //
-// It returns ErrInvalidName if the resource is not named as locks are,
-// ErrInvalidOption if the token is not positive, before any SQL, and otherwise
-// the error of the database. The transaction must then be rolled back.
+// Fence returns ErrInvalidName if resource is no valid name, and ErrInvalidOption if token
+// is not positive; both before any SQL. Otherwise it returns the error of the database.
+// After any error, roll the transaction back.
 func Fence(ctx context.Context, tx *sql.Tx, resource string, token int64, opts ...Option) error {
 	if tx == nil {
 		return driver.NilError("*sql.Tx")

@@ -9,21 +9,20 @@
 //	…
 //	locks, err := sqllock.NewUnique(ctx, locksqlite.DB(db), nil)
 //
-// The locks hold between the processes of one host that open one file. SQLite
-// cannot lock a file on a network file system reliably, and nothing here can
-// find out that a file is on one.
+// A lock excludes the processes of one host that open the same file. SQLite cannot lock a
+// file on a network file system reliably, and the library cannot detect such a file.
 //
 // All processes must see the file and its journal (the files that end with -wal and
 // -shm, or -journal) under one path. Mount the directory, never the file alone, and make
-// no hard links. While a lease is held, do not replace the file or remove its log, and
-// read the file in no process that has it open: to close it drops the locks of SQLite.
-// Each renewal looks whether file and log are still those that were opened. If they are
-// not, leases are lost, and the Locker returns an error from then on.
+// no hard links. While a lease is held, do not replace the file, and do not remove its
+// -wal. A process that has the database open must not read the file as a plain file: when
+// it closes the plain file, SQLite's locks are dropped. Each renewal checks that the file
+// and its -wal are those that were opened. If they are not, the leases are lost, and the
+// Locker returns an error from then on.
 //
-// Use the write-ahead log (journal_mode wal): with it an attempt that loses
-// waits for nobody. No synchronous setting is asked for: what a power failure
-// could undo, it undoes after it has ended every process that held a lock in the
-// file, and tokens go on rising with the clock.
+// Use the write-ahead log (journal_mode wal). With it, an attempt that loses waits for
+// nobody. Any setting of synchronous is safe: a power failure that undoes a grant has also
+// ended every process that held a lock in the file, and later tokens rise with the clock.
 package locksqlite
 
 import (
@@ -57,11 +56,10 @@ func TablePrefix(prefix string) Option {
 	return func(d *Database) { d.prefix = prefix }
 }
 
-// DB returns the database that db reaches. The handle stays the application's:
-// it is never closed and its settings are left as they are, though a statement
-// of ours waits at most 250 ms for a busy database, whatever busy_timeout says,
-// before it is tried again. A mistake in the options shows when the database is
-// used.
+// DB returns the database that a handle of the application reaches. The library never
+// closes the handle and does not change its settings. A statement of the library waits at
+// most 250 ms for a busy database, whatever busy_timeout says, and is then tried again.
+// The constructor that gets the Database reports errors in the options.
 func DB(db *sql.DB, opts ...Option) *Database {
 	d := &Database{db: db, prefix: driver.DefaultPrefix}
 	for _, opt := range opts {

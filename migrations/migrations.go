@@ -1,12 +1,12 @@
 // Package migrations makes and changes the tables of sqllock.
 //
-// An application that has no migrations of its own calls [Up] when it starts, or
-// has an operator run "sqllock migrate up". One that runs goose itself copies
-// the files of [FS], or hands FS to its own goose provider. Choose one way: what
-// goose has made, Up accepts and Down leaves to goose.
+// If your application has no migrations of its own, call [Up] when it starts, or run
+// "sqllock migrate up". If it uses goose, copy the files of [FS], or give FS to your goose
+// provider. Choose one of these ways. Up accepts tables that goose has made. Down does not
+// undo a migration that goose has applied.
 //
-// Up keeps its own account of what was done, in table "sqllock_migration", which
-// has the form of goose's version table.
+// Up records the migrations that it has applied in table "sqllock_migration", which has
+// the form of goose's version table.
 package migrations
 
 import (
@@ -21,36 +21,34 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// Up brings the tables of db to the version that this library needs and returns
-// nil if they are there already. It never changes tables that a newer library
-// has made; if they have become too new for this one, the error wraps
-// [driver.ErrSchema].
+// Up brings the tables of db to the version that this library needs. It returns nil if
+// they have that version already. It never changes tables that a newer library has made.
+// If they are too new for this library, the error wraps [driver.ErrSchema].
 //
-// Up is safe to call from any number of processes and goroutines at once, on an
-// empty database too: one does the work and the others wait for it. If a process
-// dies in the middle, the next Up finishes its work. Up uses one connection at a
-// time, so a pool of one is enough, and keeps its exclusion in transactions on
-// Postgres, so a transaction pooler may be in between (with the
-// default_query_exec_mode of pgx that the pooler asks for anyway).
+// Up is safe to call from any number of processes and goroutines at once, on an empty
+// database too: one does the work and the others wait. If a process dies in the middle,
+// the next Up finishes its work. Up uses one connection at a time, so a pool of one is
+// enough. On Postgres it also works through a pooler in transaction mode, with the
+// default_query_exec_mode of pgx that the pooler needs.
 //
-// Up waits until ctx ends, and on SQLite perhaps for one busy_timeout of the
-// handle more; conflicts with others are tried again for half a minute at most.
-// The role needs the privilege to create tables and views if there is something
-// to do; else reading is enough. A Postgres schema that was configured and does
-// not exist is created. Sessions of MySQL in which autocommit is off are refused.
+// Up waits until ctx ends, on SQLite for up to one busy_timeout of the handle longer. It
+// repeats after conflicts with others, for half a minute at most. If there is something to
+// do, the role needs more than the right to read. On Postgres it needs CREATE on the
+// schema, must own what earlier migrations have made, and needs CREATE on the database if
+// Up has to create the configured schema. On MySQL and MariaDB it needs CREATE, ALTER,
+// INDEX, DROP, CREATE VIEW, SELECT, INSERT, UPDATE and DELETE. Up refuses sessions of
+// MySQL in which autocommit is off.
 func Up(ctx context.Context, db driver.Migratable) error {
 	return run(ctx, db, "up", (*migrator).up)
 }
 
-// Down undoes the newest migration that Up has applied, and returns nil if there
-// is none. To undo the first is to drop the tables with every lease in them; then
-// the account of migrations goes too and nothing of sqllock is left, but for the
-// Postgres schema, which may have been there before.
+// Down undoes the newest migration that Up has applied, and returns nil if there is none.
+// If that is the first migration, Down drops the tables with all leases, and the table
+// "sqllock_migration". It never drops a Postgres schema.
 //
-// Nobody may use the locks or call Up meanwhile: holders lose what they hold, and
-// Up may find that its account is gone. The error wraps [driver.ErrSchema] if the
-// newest migration is one that this library does not know, or was not applied by
-// Up but by the application's own goose.
+// Nobody may use the locks or call Up meanwhile: holders lose their leases, and Up may
+// fail. The error wraps [driver.ErrSchema] if this library does not know the newest
+// migration, or if the application's own goose has applied it.
 func Down(ctx context.Context, db driver.Migratable) error {
 	return run(ctx, db, "down", (*migrator).down)
 }
