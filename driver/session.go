@@ -20,7 +20,7 @@ type ForUpdateDatabase interface {
 	Classify(err error) Fault
 }
 
-// AdvisoryDatabase is a database that offers the mode advisory.
+// AdvisoryDatabase is a database that offers advisory mode.
 type AdvisoryDatabase interface {
 	// OpenAdvisory is what OpenUnique is for the unique mode. A session of the store
 	// takes any number of locks.
@@ -37,7 +37,7 @@ type SessionOptions struct {
 	// Timeout is how long a call that keeps a lock alive may take: an answer that
 	// comes later counts for nothing. The default is a third of TTL.
 	Timeout time.Duration
-	// AllowSilentHolders accepts a server that cannot end a session of the mode advisory
+	// AllowSilentHolders accepts a server that cannot end a session of advisory mode
 	// when it has been silent for the TTL.
 	AllowSilentHolders bool
 }

@@ -21,7 +21,7 @@ func (d *Database) OpenAdvisory(ctx context.Context, client driver.Client, opts 
 	return &advisoryStore{s}, nil
 }
 
-// advisoryStore is the mode advisory: a lock is one of GET_LOCK, see slots.
+// advisoryStore is advisory mode: a lock is one of GET_LOCK, see slots.
 type advisoryStore struct{ *sessions }
 
 var (

@@ -7,16 +7,16 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// keyPrefix begins the names that the mode advisory gives to GET_LOCK.
+// keyPrefix begins the names that advisory mode gives to GET_LOCK.
 const keyPrefix = "sqllock:"
 
-// slots is how many sessions can share a lock of the mode advisory. GET_LOCK knows
+// slots is how many sessions can share a lock of advisory mode. GET_LOCK knows
 // no shared locks. Who shares has one of the locks that are named after the lock,
 // a colon and a number, and takes it while it has the lock itself, for a moment. Who
 // wants the lock alone takes it and looks whether all slots are free.
 const slots = 32
 
-// AdvisoryKey returns the name under which the mode advisory asks GET_LOCK for a
+// AdvisoryKey returns the name under which advisory mode asks GET_LOCK for a
 // lock, whose own names are shorter than those of sqllock and the same for all
 // databases of a server. So IS_USED_LOCK tells which connection has the lock. Those
 // who share it have one of 32 locks instead, named after it: the key, a colon, and a

@@ -45,7 +45,7 @@ type Database struct {
 	readOnly bool    // the account may only read
 	problems []error // found by DB and the options; told when it is used
 
-	hash func(name string) [16]byte // of the mode advisory, in tests; else see AdvisoryKey
+	hash func(name string) [16]byte // of advisory mode, in tests; else see AdvisoryKey
 }
 
 var (

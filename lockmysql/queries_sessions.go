@@ -63,7 +63,7 @@ const (
 	LIMIT 1000000 FOR UPDATE /*!80000 OF p */ SKIP LOCKED) d STRAIGHT_JOIN {pin} p FORCE INDEX (PRIMARY) ON p.name = d.name`
 )
 
-// The locks of the mode advisory, see slots.
+// The locks of advisory mode, see slots.
 const (
 	withKey = withName + `, k CHAR(32) CHARACTER SET ascii PATH '$[1]'`
 	mainKey = `CONCAT('` + keyPrefix + `', r.k)`

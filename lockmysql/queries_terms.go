@@ -8,7 +8,7 @@ import "strings"
 // alive says that the session that a row names lives and has the lock: the server
 // tells who has a lock of GET_LOCK, and lets go of it with the session. In the mode
 // for update it is one that the session keeps for that. pid tells apart who has a
-// lock of the mode advisory next.
+// lock of advisory mode next.
 const alive = `IF(l.lock_key IS NULL, 0, COALESCE(IS_USED_LOCK(CONVERT(l.lock_key USING utf8mb4)) = l.pid, 0))`
 
 const (

@@ -21,7 +21,7 @@ func (d *Database) OpenAdvisory(ctx context.Context, client driver.Client, opts 
 	return &advisoryStore{sessions: s, lift: liftKey(s.id)}, nil
 }
 
-// advisoryStore is the mode advisory: locks that a session has in the memory of the
+// advisoryStore is advisory mode: locks that a session has in the memory of the
 // server.
 type advisoryStore struct {
 	*sessions

@@ -7,7 +7,7 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// AdvisoryKey returns the number under which the mode advisory keeps a lock, so that
+// AdvisoryKey returns the number under which advisory mode keeps a lock, so that
 // pg_locks tells which session has it: classid has the upper 32 bits of the number,
 // objid the lower ones, and objsubid is 1.
 //

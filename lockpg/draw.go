@@ -16,7 +16,7 @@ type drawing struct {
 	pid     int64 // of the session, if named
 	started int64
 	run     runner
-	lift    []any // the key under which the sequence is lifted, in the mode advisory
+	lift    []any // the key under which the sequence is lifted, in advisory mode
 }
 
 // draw draws a token. It is not granted while something other than a holder keeps the

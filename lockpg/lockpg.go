@@ -38,7 +38,7 @@ type Database struct {
 	problems []error // found by DB, Pool and the options; told when it is used
 
 	sessionPooler bool
-	hash          func(name string) int64     // of the mode advisory, in tests; else see AdvisoryKey
+	hash          func(name string) int64     // of advisory mode, in tests; else see AdvisoryKey
 	version       func(version string) string // what the server says of itself, in tests
 }
 

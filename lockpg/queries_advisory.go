@@ -1,6 +1,6 @@
 package lockpg
 
-// The SQL of the mode advisory, see queries_sessions.go.
+// The SQL of advisory mode, see queries_sessions.go.
 
 // lifting keeps the sequence of tokens from being lifted until the transaction ends:
 // who draws from it has this lock, together with others, who lifts it has it alone.

@@ -274,6 +274,13 @@ func mustExec(t *testing.T, db *sql.DB, text string) {
 // mysqlReader returns a handle of a user who may only read.
 func mysqlReader(t *testing.T, d *testdb.Database) *sql.DB {
 	t.Helper()
+	return mysqlAccount(t, d, "SELECT")
+}
+
+// mysqlAccount returns a handle of a new user who has these privileges on the database. A
+// test can have one user at a time.
+func mysqlAccount(t *testing.T, d *testdb.Database, privileges string) *sql.DB {
+	t.Helper()
 	cfg, err := mysql.ParseDSN(d.DSN())
 	if err != nil {
 		t.Fatal(err)
@@ -286,7 +293,7 @@ func mysqlReader(t *testing.T, d *testdb.Database) *sql.DB {
 			t.Error(err)
 		}
 	})
-	mustExec(t, admin, "GRANT SELECT ON "+cfg.DBName+".* TO "+user)
+	mustExec(t, admin, "GRANT "+privileges+" ON "+cfg.DBName+".* TO "+user)
 	cfg.User, cfg.Passwd = user, "secret-7"
 	connector, err := mysql.NewConnector(cfg)
 	if err != nil {

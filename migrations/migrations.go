@@ -35,9 +35,9 @@ import (
 // repeats after conflicts with others, for half a minute at most. If there is something to
 // do, the role needs more than the right to read. On Postgres it needs CREATE on the
 // schema, must own what earlier migrations have made, and needs CREATE on the database if
-// Up has to create the configured schema. On MySQL and MariaDB it needs CREATE, ALTER,
-// INDEX, DROP, CREATE VIEW, SELECT, INSERT, UPDATE and DELETE. Up refuses sessions of
-// MySQL in which autocommit is off.
+// Up has to create the configured schema. For Up and Down on MySQL and MariaDB it needs
+// CREATE, ALTER, DROP, CREATE VIEW, SELECT, INSERT, UPDATE and DELETE. Up refuses sessions
+// of MySQL in which autocommit is off.
 func Up(ctx context.Context, db driver.Migratable) error {
 	return run(ctx, db, "up", (*migrator).up)
 }

@@ -415,6 +415,38 @@ func TestAMissingPrivilegeIsTold(t *testing.T) {
 	})
 }
 
+// mysqlRights are what the guide names for the role that migrates.
+var mysqlRights = []string{"CREATE", "ALTER", "DROP", "CREATE VIEW", "SELECT", "INSERT", "UPDATE", "DELETE"}
+
+func TestOnMySQLTheRoleThatMigratesNeedsWhatTheGuideNames(t *testing.T) {
+	each(t, func(t *testing.T, d *testdb.Database) {
+		if d.Engine() == testdb.SQLite || d.Engine() == testdb.Postgres {
+			return
+		}
+		admin := target(d.Engine(), d.Open(t), "", "")
+		migrate := func(m database) error {
+			err := migrations.Up(t.Context(), m)
+			for list, _ := migrations.Status(t.Context(), admin); err == nil && len(list) > 0; list = list[1:] {
+				err = migrations.Down(t.Context(), m)
+			}
+			return err
+		}
+		t.Run("all", func(t *testing.T) {
+			if err := migrate(target(d.Engine(), mysqlAccount(t, d, strings.Join(mysqlRights, ", ")), "", "")); err != nil {
+				t.Error(err)
+			}
+		})
+		for _, right := range mysqlRights {
+			t.Run("without "+right, func(t *testing.T) {
+				others := slices.DeleteFunc(slices.Clone(mysqlRights), func(r string) bool { return r == right })
+				if migrate(target(d.Engine(), mysqlAccount(t, d, strings.Join(others, ", ")), "", "")) == nil {
+					t.Errorf("it is not needed")
+				}
+			})
+		}
+	})
+}
+
 // unprivileged returns a handle that may read and not create.
 func unprivileged(t *testing.T, d *testdb.Database) *sql.DB {
 	t.Helper()

@@ -327,7 +327,7 @@ func (e *env) granted(ch <-chan result) *sqllock.Lease {
 // inSessions reports that locks are kept by sessions of the database.
 func (e *env) inSessions() bool { return e.h.Sessions != nil }
 
-// noted is an option with which it is known at once who holds. In the mode advisory
+// noted is an option with which it is known at once who holds. In advisory mode
 // on Postgres a holder may write that down some time later.
 var noted = sqllock.Value([]byte("noted"))
 

@@ -44,7 +44,7 @@ func main() {
 	}
 }
 
-// database is one as the mode unique needs it.
+// database is one as unique mode needs it.
 type database interface {
 	driver.UniqueDatabase
 	driver.Migratable
