@@ -103,6 +103,9 @@ func (s *ttyProcess) press(keys string) {
 	}
 }
 
+// Press them at a shell only when it starts no program in its foreground. While dash starts one
+// by vfork, the stop key can stop the child before it becomes the program: dash then waits for the
+// child and does not stop. The interrupt key can pass the child by: dash waits for the program.
 const (
 	ctrlC = "\x03"
 	ctrlZ = "\x1a"
@@ -143,11 +146,11 @@ func TestTheInterruptKeyEndsALoopThatRunsSqllock(t *testing.T) {
 	t.Parallel()
 	u := newClient(t)
 	script := filepath.Join(u.home, "script")
-	if err := os.WriteFile(script, []byte(`$S run n -- sh -c 'echo u"p"; sleep 60'; echo went o"n"`), 0o600); err != nil {
+	if err := os.WriteFile(script, []byte(`$S run n -- sh -c 'echo u"p"; exec sleep 60'; echo went o"n"`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, line := range map[string]string{
-		"a loop of the shell": `for i in 1 2; do $S run n -- sh -c 'echo u"p"; sleep 60'; done; echo went o"n"`,
+		"a loop of the shell": `for i in 1 2; do $S run n -- sh -c 'echo u"p"; exec sleep 60'; done; echo went o"n"`,
 		"a script":            "/bin/sh " + script,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -188,7 +191,7 @@ func TestTheStopKeyStopsTheJob(t *testing.T) {
 func TestAJobThatWasStoppedForTooLongIsEnded(t *testing.T) {
 	t.Parallel()
 	s := startOnTTY(t, newClient(t), "/bin/sh", "-i")
-	s.press(`$S run --ttl 3s n -- sh -c 'trap "echo to\"ld\"; exit 3" TERM; echo u"p"; while :; do sleep 0.05; done'` + "\n")
+	s.press(`$S run --ttl 3s n -- sh -c 'trap "echo to\"ld\"; exit 3" TERM; sleep 60 & echo u"p"; wait'` + "\n")
 	s.see("up\r")
 	s.press(ctrlZ)
 	s.see("Stopped")
