@@ -40,7 +40,7 @@ func classify(err error) driver.Fault {
 	var unresolved *unresolvedError
 	var network *net.OpError
 	switch {
-	case errors.As(err, &unresolved):
+	case err == nil, errors.As(err, &unresolved):
 		return driver.Unclear
 	case errors.Is(err, errLocked):
 		return driver.Again

@@ -2,6 +2,7 @@ package lockmysql_test
 
 import (
 	"context"
+	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
@@ -97,11 +98,36 @@ func TestErrorsAreClassified(t *testing.T) {
 		{context.DeadlineExceeded, driver.Unclear},
 		{&net.OpError{Op: "read", Err: errors.New("reset")}, driver.Unclear},
 		{errors.New("anything"), driver.Unclear},
+		{nil, driver.Unclear},
 		{lockmysql.Unresolved(number(1213)), driver.Unclear},
 		{lockmysql.Unresolved(sqldriver.ErrBadConn), driver.Unclear},
 	} {
 		if got := lockmysql.Classify(c.err); got != c.want {
 			t.Errorf("%v: %v, want %v", c.err, got, c.want)
 		}
+	}
+}
+
+// frozen is a driver that does not return while it connects, whatever its context is.
+type frozen struct{ network chan struct{} }
+
+func (d frozen) Driver() sqldriver.Driver { return nil }
+
+func (d frozen) Connect(context.Context) (sqldriver.Conn, error) {
+	<-d.network
+	return nil, errors.New("the network was frozen")
+}
+
+func TestNothingWasSentWhenAContextEndsBeforeThereIsAConnection(t *testing.T) {
+	t.Parallel()
+	d := frozen{make(chan struct{})}
+	defer close(d.network)
+	db := sql.OpenDB(d)
+	defer func() { _ = db.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	_, err := lockmysql.DB(db).OpenUnique(ctx, driver.Client{Label: "test"})
+	if fault := lockmysql.Classify(err); fault != driver.Unreachable || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v is %d, want Unreachable", err, fault)
 	}
 }

@@ -22,6 +22,8 @@ func classify(err error) driver.Fault {
 	var connect *pgconn.ConnectError
 	var dial *net.OpError
 	switch {
+	case err == nil:
+		return driver.Unclear
 	case errors.As(err, new(*partialError)):
 		return driver.Unclear
 	case errors.Is(err, driver.ErrNoConnection), errors.Is(err, sqldriver.ErrBadConn), errors.Is(err, sql.ErrConnDone),

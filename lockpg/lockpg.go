@@ -21,6 +21,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/jackc/puddle/v2"
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/sqlconn"
@@ -217,11 +218,10 @@ func endConn(c any) {
 	}
 }
 
-// isClosed reports the error of a closed handle or pool, which database/sql and pgx do
-// not export.
+// isClosed reports the error of a closed pool, or of a closed handle, which database/sql
+// does not export.
 func isClosed(err error) bool {
-	text := err.Error()
-	return strings.Contains(text, "sql: database is closed") || strings.HasSuffix(text, "closed pool")
+	return errors.Is(err, puddle.ErrClosedPool) || strings.Contains(err.Error(), "sql: database is closed")
 }
 
 // closedHandle says in our words that the handle is closed.

@@ -122,7 +122,7 @@ func (k *Kept) take(ctx context.Context) (*sql.Conn, error) {
 			if k.pool.Exhausted() {
 				return nil, errors.Join(driver.ErrNoConnection, ctx.Err())
 			}
-			return nil, ctx.Err()
+			return nil, unsent(ctx.Err())
 		case <-time.After(left):
 			if k.kept && k.pool.Exhausted() {
 				return nil, fmt.Errorf("%w: the Locker has lost the connection that it keeps", driver.ErrNoConnection)

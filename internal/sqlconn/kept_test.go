@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
+	"net"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -160,8 +161,9 @@ func TestACallDoesNotGetTheErrorOfAnEarlierSearch(t *testing.T) {
 		db, d, kept := keep(t)
 		d.fails.Store(true)
 		_ = use(kept, time.Minute, errors.New("it died"))
-		if err := use(kept, 10*time.Millisecond, nil); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Do = %v", err)
+		err, dial := use(kept, 10*time.Millisecond, nil), new(net.OpError)
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &dial) || dial.Op != "dial" {
+			t.Errorf("Do = %v, which does not say that nothing was sent", err)
 		}
 		time.Sleep(time.Hour)
 		d.fails.Store(false)

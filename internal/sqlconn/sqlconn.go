@@ -8,6 +8,7 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"net"
 	"reflect"
 	"runtime"
 	"slices"
@@ -51,6 +52,9 @@ type Pool struct {
 	// outlives its context has its connection closed, and does not wait for one that is
 	// being opened.
 	Late bool
+
+	mu        sync.Mutex
+	abandoned *dial // the last one that its call has left, nil if none is under way
 }
 
 // Known reports whether the driver of db is of one of the packages.
@@ -192,44 +196,25 @@ func (p *Pool) conn(ctx context.Context) (conn *sql.Conn, err error) {
 }
 
 func (p *Pool) take(ctx context.Context) (*sql.Conn, error) {
+	open := p.DB.Conn
+	if p.Late {
+		open = p.openLate
+	}
 	exhausted := p.Exhausted()
-	conn, err := p.open(ctx)
-	if err != nil && exhausted && ctx.Err() != nil {
+	conn, err := open(ctx)
+	switch {
+	case err == nil || ctx.Err() == nil:
+	case exhausted:
 		return nil, fmt.Errorf("%w: %w", driver.ErrNoConnection, err)
+	case p.Late && errors.Is(err, ctx.Err()):
+		return nil, unsent(err)
 	}
 	return conn, err
 }
 
-// open takes a connection of the pool, or opens one. A driver that is late goes on opening
-// it in the background; the pool gets the connection when it has come.
-func (p *Pool) open(ctx context.Context) (*sql.Conn, error) {
-	if !p.Late {
-		return p.DB.Conn(ctx)
-	}
-	var conn *sql.Conn
-	var err error
-	done := make(chan struct{})
-	go func() {
-		conn, err = p.DB.Conn(ctx)
-		close(done)
-	}()
-	select {
-	case <-done:
-		return conn, err
-	case <-ctx.Done():
-	}
-	select {
-	case <-done:
-		return conn, err
-	case <-time.After(grace):
-	}
-	go func() {
-		if <-done; err == nil {
-			_ = conn.Close()
-		}
-	}()
-	return nil, ctx.Err()
-}
+// unsent says, as a driver does that could not connect, that the end of a context came
+// before there was a connection.
+func unsent(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
 
 // Exhausted reports that all connections are in use and no more may be opened:
 // whoever asks for one has to wait.
