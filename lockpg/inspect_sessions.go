@@ -48,7 +48,7 @@ func refuseEngine(version string) error {
 	} {
 		if strings.Contains(strings.ToLower(version), e.mark) {
 			instead := "it is not supported in any mode"
-			if strings.HasPrefix(version, "PostgreSQL ") {
+			if majorVersion(version) >= oldest/10000 {
 				instead = "use unique mode (NewUnique)"
 			}
 			return fmt.Errorf("%w: the server is %s (%q), which does not keep the locks of sessions as Postgres does; %s",
@@ -56,6 +56,12 @@ func refuseEngine(version string) error {
 		}
 	}
 	return nil
+}
+
+// majorVersion is 15 for "PostgreSQL 15.2 on …", and 0 for the text of another product.
+func majorVersion(version string) (major int) {
+	_, _ = fmt.Sscanf(version, "PostgreSQL %d", &major)
+	return major
 }
 
 func checkSessionTables(ctx context.Context, conn *sql.Conn, s *sessions, mode string, info *driver.Info) error {

@@ -75,8 +75,9 @@ func TestAServerThatCannotKeepLocksInSessionsIsRefused(t *testing.T) {
 		migrate(t, db)
 		for version, words := range map[string][]string{
 			"CockroachDB CCL v24.1.0 (x86_64-pc-linux-gnu)":                              {"CockroachDB", "not supported in any mode"},
-			"PostgreSQL 11.2-YB-2.20.1.0-b0 on x86_64-pc-linux-gnu, compiled by clang":   {"YugabyteDB", "NewUnique"},
-			"PostgreSQL 8.0.2 on i686-pc-linux-gnu, compiled by GCC, Redshift 1.0.12103": {"Redshift", "NewUnique"},
+			"PostgreSQL 11.2-YB-2.20.1.0-b0 on x86_64-pc-linux-gnu, compiled by clang":   {"YugabyteDB", "not supported in any mode"},
+			"PostgreSQL 15.2-YB-2025.1.0.0-b0 on x86_64-pc-linux-gnu, compiled by clang": {"YugabyteDB", "NewUnique"},
+			"PostgreSQL 8.0.2 on i686-pc-linux-gnu, compiled by GCC, Redshift 1.0.12103": {"Redshift", "not supported in any mode"},
 		} {
 			m.refuses(t, lockpg.DB(db, lockpg.Version(version)), driver.ErrUnsupported, words...)
 		}
