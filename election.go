@@ -48,8 +48,8 @@ type Election struct {
 	value    []byte
 	opts     lockOptions
 
-	// lead is the lease of the term for those who ask in a hurry, nil when it is known
-	// to be over.
+	// leading is the lease of the term, for callers that do not wait for mu. It is nil when
+	// the term is known to be over.
 	leading atomic.Pointer[Lease]
 
 	mu          sync.Mutex

@@ -79,13 +79,21 @@ type SequencerState uint8
 const (
 	// SequencerUnknown: the database cannot tell. The name was never locked, or was purged;
 	// or the database knows only earlier terms of it, or was not told of the term.
-	SequencerUnknown = SequencerState(sequencer.Unknown)
+	SequencerUnknown SequencerState = iota
 	// SequencerCurrent: the name was held in this term when the database was asked.
-	SequencerCurrent = SequencerState(sequencer.Current)
+	SequencerCurrent
 	// SequencerStale: the name was not held in this term and never will be. A later term
 	// has begun, or this one has ended, or it never existed.
-	SequencerStale = SequencerState(sequencer.Stale)
+	SequencerStale
 )
+
+// The states are converted from those of package sequencer: this does not compile if
+// they differ.
+var _ = [1]struct{}{}[max(
+	SequencerUnknown^SequencerState(sequencer.Unknown),
+	SequencerCurrent^SequencerState(sequencer.Current),
+	SequencerStale^SequencerState(sequencer.Stale),
+)]
 
 // String returns the state in one word.
 func (s SequencerState) String() string {

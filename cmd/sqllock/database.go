@@ -47,7 +47,7 @@ type database struct {
 	handle *sql.DB
 	modes  []mode // that the command is about, and that this kind of database offers
 	file   string // of SQLite, which gets its tables by itself; "" on a server
-	shown  string // how messages name the file
+	shown  string // how messages name the file; "" on a server
 
 	// inMemory says that the default file does not exist. An empty database in memory takes
 	// its place.
