@@ -117,11 +117,11 @@ func (k *keeper) wakeBy(t time.Duration) {
 func (k *keeper) all() []*term {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	hs := make([]*term, 0, len(k.terms))
+	terms := make([]*term, 0, len(k.terms))
 	for t := range k.terms {
-		hs = append(hs, t)
+		terms = append(terms, t)
 	}
-	return hs
+	return terms
 }
 
 // drained returns a channel that is closed as soon as no term is left.

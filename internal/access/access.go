@@ -38,14 +38,14 @@ func Each[R, A any](
 }
 
 // scatter answers the requests with the given indexes.
-func scatter[R, A any](answers []A, reqs []R, sharedAt []int, answer func([]R) ([]A, error)) error {
-	part := make([]R, len(sharedAt))
-	for k, i := range sharedAt {
+func scatter[R, A any](answers []A, reqs []R, indexes []int, answer func([]R) ([]A, error)) error {
+	part := make([]R, len(indexes))
+	for k, i := range indexes {
 		part[k] = reqs[i]
 	}
 	got, err := answer(part)
 	for k := range got {
-		answers[sharedAt[k]] = got[k]
+		answers[indexes[k]] = got[k]
 	}
 	return err
 }
