@@ -26,6 +26,7 @@ type cleanup struct {
 	mu      sync.Mutex
 	pending map[driver.AbandonRequest]*cleanupItem
 	running bool
+	round   int           // rises when Close begins to wait: older refusals do not count
 	wake    chan struct{} // has a buffer of one; filled when an item was added
 
 	ctx    context.Context
@@ -42,7 +43,10 @@ type cleanupItem struct {
 	once    bool   // no request is in flight: done after one release
 	onFreed func() // if not nil: called after the first release, for which there is no time limit
 	freed   bool   // released once; repeated to catch a late packet
-	refusal error  // of the last try, if the database has refused it
+
+	round    int   // in which the last try began
+	refusals int   // in a row, of tries that began in the current round
+	refusal  error // the last of them
 }
 
 // cleanupPause is the first pause between two tries. Pauses grow. Until the name was
@@ -52,6 +56,11 @@ const (
 	maxCleanupPause = 500 * time.Millisecond
 
 	cleanupBatch = 256 // requests in a statement, at most
+
+	// finalRefusals is how often in a row the database must refuse a request before Close
+	// gives it up. One refusal may be of the moment, such as that of a statement whose
+	// tables have just been changed.
+	finalRefusals = 2
 )
 
 func newCleanup(m mode, certain bool, c clock.Clock, e *events, onFreed func(name string)) *cleanup {
@@ -111,20 +120,22 @@ func (c *cleanup) drain(ctx context.Context) error {
 	}
 }
 
-// retryNow makes what was not released yet due, so that an old refusal does not count.
+// retryNow makes what was not released yet due. Refusals of tries that have begun before do
+// not count any more.
 func (c *cleanup) retryNow() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.round++
 	for _, item := range c.pending {
 		if !item.freed {
-			item.refusal, item.next = nil, c.clock.Now()
+			item.refusals, item.next, item.pause = 0, c.clock.Now(), cleanupPause
 		}
 	}
 	wake(c.wake)
 }
 
 // unfinished returns how many items were not released, and an error if the database has
-// refused all of them.
+// refused all of them for good.
 func (c *cleanup) unfinished() (n int, refusal error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,7 +145,7 @@ func (c *cleanup) unfinished() (n int, refusal error) {
 			continue
 		}
 		n++
-		waiting = waiting || item.refusal == nil
+		waiting = waiting || item.refusals < finalRefusals
 		refusal = item.refusal
 	}
 	if waiting {
@@ -184,6 +195,7 @@ func (c *cleanup) due() (due []*cleanupItem, wait time.Duration, more bool) {
 	wait = time.Second
 	for _, item := range c.pending {
 		if item.next <= now {
+			item.round = c.round
 			due = append(due, item)
 		} else {
 			wait = min(wait, item.next-now)
@@ -233,8 +245,11 @@ func (c *cleanup) noteResult(item *cleanupItem, err error) {
 		return
 	}
 	item.freed = item.freed || err == nil
-	if item.refusal = nil; err != nil && c.mode.Classify(err) == driver.Refused {
-		item.refusal = err
+	switch {
+	case err == nil || c.mode.Classify(err) != driver.Refused:
+		item.refusals = 0
+	case item.round == c.round:
+		item.refusals, item.refusal = item.refusals+1, err
 	}
 	if item.freed && item.onFreed != nil {
 		item.onFreed()

@@ -255,3 +255,42 @@ func TestCloseDoesNotWaitForWhatTheDatabaseRefusesToUndo(t *testing.T) {
 		}
 	})
 }
+
+// One refusal may be of the moment, and one of a try that began before Close is old.
+func TestCloseTriesAgainWhatTheDatabaseRefusesForAMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: time.Hour})
+		tries := 0
+		db.set(func(f *fake) {
+			f.after = failing("grant", errNoReply)
+			f.before = func(_ context.Context, kind string) error {
+				if kind != "abandon" {
+					return nil
+				}
+				tries++
+				if tries == 1 {
+					time.Sleep(time.Second) // Close begins meanwhile
+				}
+				if tries <= 2 {
+					return errDenied
+				}
+				return nil
+			}
+		})
+		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if _, err := b.Lock(short, "a"); err == nil {
+			t.Fatal("Lock returned a lease without a reply")
+		}
+		time.Sleep(500 * time.Millisecond)
+		if tries != 1 {
+			t.Fatalf("%d tries before Close", tries)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := b.Close(ctx); err != nil || db.held("a") {
+			t.Errorf("Close = %v after %d tries, held: %v", err, tries, db.held("a"))
+		}
+	})
+}
