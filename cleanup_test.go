@@ -251,6 +251,58 @@ func TestAnUnlockWithoutAReplyTellsOfATermThatWasRevoked(t *testing.T) {
 	})
 }
 
+func TestAnUnlockWhoseReplyWasLostIsNotToldOfAMinimumHoldThatWasEndedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		holder, operator := newBench(t, db, &sqllock.UniqueOptions{RetryMin: time.Second}), newBench(t, db, nil)
+		defer holder.close()
+		defer operator.close()
+		lease := holder.lock("a", sqllock.MinHold(time.Hour))
+		unlocked := unlockWithoutReply(t, db, lease)
+		if _, err := operator.ForceUnlock(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-unlocked; err != nil {
+			t.Errorf("Unlock = %v", err)
+		}
+	})
+}
+
+func TestAReaderWhoseUnlockGotNoReplyIsNotToldThatTheOthersWereForced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		one, other := newBench(t, db, &sqllock.UniqueOptions{RetryMin: time.Second}), newBench(t, db, nil)
+		defer one.close()
+		defer other.close()
+		a, err := one.RLock(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := other.RLock(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		unlocked := unlockWithoutReply(t, db, a)
+		if _, err := other.ForceUnlock(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-unlocked; err != nil {
+			t.Errorf("Unlock = %v", err)
+		}
+		wantReason(t, b.Unlock(t.Context()), sqllock.LostRevoked)
+	})
+}
+
+// unlockWithoutReply calls Unlock, whose first request runs and gets no reply. It returns
+// before the second.
+func unlockWithoutReply(t *testing.T, db *fake, lease *sqllock.Lease) <-chan error {
+	db.set(func(f *fake) { f.after = once("release", errNoReply) })
+	unlocked := make(chan error, 1)
+	go func() { unlocked <- lease.Unlock(t.Context()) }()
+	synctest.Wait()
+	return unlocked
+}
+
 func TestAnUnlockThatCannotReachTheDatabaseIsFinishedInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()

@@ -43,13 +43,13 @@ func (f *fakeSessions) Look(_ context.Context, names []string) ([]driver.Row, er
 	return rows, nil
 }
 
-func (f *fakeSessions) Revoke(_ context.Context, names []string) ([]driver.RevokeResult, error) {
+func (f *fakeSessions) Revoke(_ context.Context, reqs []driver.RevokeRequest) ([]driver.RevokeResult, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	res := make([]driver.RevokeResult, len(names))
-	for i, name := range names {
-		f.requested[name]++
-		res[i] = driver.RevokeResult{Row: f.rows[name], Revoked: true}
+	res := make([]driver.RevokeResult, len(reqs))
+	for i, req := range reqs {
+		f.requested[req.Name]++
+		res[i] = driver.RevokeResult{Row: f.rows[req.Name], Revoked: true}
 	}
 	return res, nil
 }

@@ -72,13 +72,16 @@ func (f *fake) List(ctx context.Context, req driver.ListRequest) (page driver.Pa
 	return page, err
 }
 
-func (f *fake) Revoke(ctx context.Context, names []string) (res []driver.RevokeResult, err error) {
+func (f *fake) Revoke(ctx context.Context, reqs []driver.RevokeRequest) (res []driver.RevokeResult, err error) {
 	err = f.statement(ctx, "revoke", func() {
-		for _, name := range names {
-			r := driver.RevokeResult{Row: f.look(name)}
-			if r.Row.Held() || r.Row.Gate > r.Row.Now {
-				x := f.rows[name]
-				r.Revoked, x.revoked = true, x.version
+		for _, req := range reqs {
+			r := driver.RevokeResult{Row: f.look(req.Name)}
+			meant := req.Version == 0 || req.Version == r.Row.Holder.Version
+			if meant && (r.Row.Held() || r.Row.Gate > r.Row.Now) {
+				x := f.rows[req.Name]
+				if r.Revoked = true; r.Row.Held() {
+					x.revoked = x.version
+				}
 				x.acq, x.until, x.ended, x.value, x.notBefore = driver.ID{}, f.now(), driver.EndedRevoked, nil, 0
 				x.version = max(x.version+1, f.now())
 			}

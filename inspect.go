@@ -193,7 +193,8 @@ func (l *Locker) List(ctx context.Context, opts ...ListOption) iter.Seq2[Info, e
 
 // ForceUnlock ends the lease of name, whoever holds it, and a time for which [MinHold]
 // keeps the name. It returns the state before. The name is free at once, even if its
-// holder used LockDelay.
+// holder used LockDelay. ForceUnlock looks once who holds the name. It never ends a later
+// lease: if that lease ends while ForceUnlock waits, it returns [ErrNotHeld].
 //
 // In unique mode, the former holder learns of it at its next renewal, within a third of
 // its TTL, or at its deadline: the context of its lease ends with a [*LostError] of reason
@@ -218,19 +219,16 @@ func (l *Locker) ForceUnlock(ctx context.Context, name string) (Info, error) {
 	if err := checkCall(ctx, name); err != nil {
 		return Info{}, err
 	}
-	var res driver.RevokeResult
-	err := l.retry(ctx, func(ctx context.Context) error {
-		all, err := l.mode.Revoke(ctx, []string{name})
-		if err == nil {
-			res = all[0]
-		}
-		return err
-	})
+	res, seen, err := l.revoke(ctx, name)
 	if err != nil {
 		return Info{}, operatorError("force unlock", name, err)
 	}
 	info := newInfo(&res.Row)
-	if !res.Revoked {
+	switch {
+	case res.Revoked:
+	case seen != 0 && info.Token != seen:
+		return info, fmt.Errorf("%w: %q: the term has ended meanwhile", ErrNotHeld, name)
+	default:
 		return info, fmt.Errorf("%w: %q is free", ErrNotHeld, name)
 	}
 	if info.State == StateExpired && res.Row.Held() {
@@ -242,6 +240,29 @@ func (l *Locker) ForceUnlock(ctx context.Context, name string) (Info, error) {
 		}
 	}
 	return info, l.waitForRelease(ctx, name, &res.Row)
+}
+
+// revoke ends the term of name that it sees first, and no later one, however often it has
+// to try. It returns the token of that term, or 0 if it saw none.
+func (l *Locker) revoke(ctx context.Context, name string) (res driver.RevokeResult, seen int64, err error) {
+	row, err := l.readRow(ctx, name)
+	if err != nil {
+		return res, 0, err
+	}
+	if !row.Held() && !row.Session && row.Gate <= row.Now {
+		return driver.RevokeResult{Row: row}, 0, nil
+	}
+	if row.Held() && row.Readers == 0 || !row.Session { // else a session has it whose term is not written yet
+		seen = row.Holder.Version
+	}
+	err = l.retry(ctx, func(ctx context.Context) error {
+		all, err := l.mode.Revoke(ctx, []driver.RevokeRequest{{Name: name, Version: seen}})
+		if err == nil {
+			res = all[0]
+		}
+		return err
+	})
+	return res, seen, err
 }
 
 // waitForRelease waits until the holder of a session's lock has released it as asked, or

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -103,6 +104,55 @@ func TestForceUnlockWaitsForALockedRowAndIsNotRepeatedAfterAnUnclearReply(t *tes
 			t.Errorf("ForceUnlock without a reply = %v after %d statements", err, db.count("revoke")-n)
 		}
 		_ = second.Unlock(t.Context())
+	})
+}
+
+func TestForceUnlockThatHasToTryAgainLeavesTheNextHolderAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		holder, operator := newBench(t, db, nil), newBench(t, db, &sqllock.UniqueOptions{RetryMin: time.Minute, RetryMax: time.Minute})
+		defer holder.close()
+		defer operator.close()
+		first := holder.lock("a")
+		db.set(func(f *fake) { f.before = once("revoke", errDeadlock) })
+		done := make(chan error, 1)
+		go func() {
+			_, err := operator.ForceUnlock(t.Context(), "a")
+			done <- err
+		}()
+		synctest.Wait()
+		holder.unlock(first)
+		next := holder.lock("a")
+		if err := <-done; !errors.Is(err, sqllock.ErrNotHeld) || !strings.Contains(err.Error(), "the term has ended meanwhile") {
+			t.Errorf("ForceUnlock = %v", err)
+		}
+		holder.unlock(next)
+	})
+}
+
+func TestForceUnlockThatHasToTryAgainStillEndsAMinimumHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		holder, operator := newBench(t, db, nil), newBench(t, db, &sqllock.UniqueOptions{RetryMin: time.Minute, RetryMax: time.Minute})
+		defer holder.close()
+		defer operator.close()
+		first := holder.lock("a", sqllock.MinHold(time.Hour))
+		db.set(func(f *fake) { f.before = once("revoke", errDeadlock) })
+		done := make(chan error, 1)
+		go func() {
+			_, err := operator.ForceUnlock(t.Context(), "a")
+			done <- err
+		}()
+		synctest.Wait()
+		holder.unlock(first)
+		if err := <-done; err != nil {
+			t.Errorf("ForceUnlock = %v", err)
+		}
+		next, err := holder.TryLock(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		holder.unlock(next)
 	})
 }
 

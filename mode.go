@@ -27,7 +27,7 @@ type backend interface {
 
 	Look(ctx context.Context, names []string) ([]driver.Row, error)
 	List(ctx context.Context, req driver.ListRequest) (driver.Page, error)
-	Revoke(ctx context.Context, names []string) ([]driver.RevokeResult, error)
+	Revoke(ctx context.Context, reqs []driver.RevokeRequest) ([]driver.RevokeResult, error)
 	Sweep(ctx context.Context, req driver.SweepRequest) (driver.SweepResult, error)
 	SweepDue(ctx context.Context, every time.Duration) (bool, error)
 

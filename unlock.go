@@ -162,13 +162,14 @@ func releaseKind(t *term, req *driver.ReleaseRequest, isolated bool) batch.Kind 
 
 // notReleasedError finds out why the database did not release a term: the term is over, or a
 // transaction guards it. It returns nil if an earlier release without a reply may have done
-// it, unless the database says that the term was revoked.
+// it, unless the database says that the term was revoked. A term that readers share goes on
+// after one of them has released it: what ended it later says nothing of that reader.
 func (l *Locker) notReleasedError(ctx context.Context, t *term, unknown bool) error {
 	reason, err := l.endReason(ctx, t)
 	switch {
 	case t.isGuarded() && (err != nil || reason == 0):
 		return guardedError(t.name)
-	case unknown && reason != LostRevoked && l.mode.sessions == nil: // a session may have ended before the release
+	case unknown && (reason != LostRevoked || t.shared) && l.mode.sessions == nil: // a session may have ended before the release
 		return nil
 	case reason == 0:
 		reason = LostTaken

@@ -125,10 +125,11 @@ type LeaseStore interface {
 
 	// Revoke ends the terms of names, whoever holds them, and opens their gates. It
 	// raises the versions, so that the former holders can tell. A name that nobody
-	// holds and no gate keeps is left as it is. It waits for rows that somebody has
-	// locked, for a second at most; the error then classifies as [Again], and no
-	// name was changed. Names are distinct and sorted.
-	Revoke(ctx context.Context, names []string) ([]RevokeResult, error)
+	// holds and no gate keeps is left as it is, and so is one of another version than
+	// the request's. It waits for rows that somebody has locked, for a second at most;
+	// the error then classifies as [Again], and no name was changed. Requests are
+	// distinct by name and sorted by name.
+	Revoke(ctx context.Context, reqs []RevokeRequest) ([]RevokeResult, error)
 
 	// Sweep looks at the next rows of the table, in the byte order of the names.
 	// It ends the terms of those whose holder has expired and deletes those that

@@ -15,7 +15,7 @@ type Row struct {
 	Session bool   // a session that lives keeps it; then Holder.Until says nothing
 	Gate    int64  // until when something other than a holder or a waiter keeps the name; or past
 	Ended   Ending // how the last term was ended
-	Revoked int64  // the version of the last term that Revoke has ended, if it has
+	Revoked int64  // the version of the last term that Revoke has ended while it was held, if it has
 	Value   []byte // not read by List
 	Now     int64  // the clock, when the row was read
 }
@@ -45,6 +45,12 @@ type Page struct {
 	Rows []Row
 	Last string // up to where the table was looked at
 	More bool   // there may be more behind Last
+}
+
+// RevokeRequest asks to end the term of one name.
+type RevokeRequest struct {
+	Name    string
+	Version int64 // of the term to end; 0 is whichever there is
 }
 
 // RevokeResult is what became of one name.

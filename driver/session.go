@@ -78,8 +78,9 @@ type SessionStore interface {
 	List(ctx context.Context, req ListRequest) (Page, error)
 
 	// Revoke asks the holders of names to give them up: they are told by their next
-	// Renew. What kept a name without a holder is over at once. It waits for nobody.
-	Revoke(ctx context.Context, names []string) ([]RevokeResult, error)
+	// Renew. What kept a name without a holder is over at once. It waits for nobody. A
+	// request with a version asks nobody else than the holder of that term.
+	Revoke(ctx context.Context, reqs []RevokeRequest) ([]RevokeResult, error)
 
 	// Sweep is LeaseStore.Sweep over what is known of names: it ends the terms whose
 	// session is gone, if that can be told, and deletes what was idle for longer than

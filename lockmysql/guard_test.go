@@ -103,7 +103,7 @@ func TestNobodyParksBehindAGuard(t *testing.T) {
 					}
 				})
 				quickly("a revocation", 3*time.Second, func() {
-					if _, err := s.Revoke(t.Context(), []string{reqs[0].Name, reqs[1].Name}); s.Classify(err) != driver.Again {
+					if _, err := s.Revoke(t.Context(), []driver.RevokeRequest{{Name: reqs[0].Name}, {Name: reqs[1].Name}}); s.Classify(err) != driver.Again {
 						t.Errorf("Revoke: %v", err)
 					}
 				})

@@ -45,9 +45,18 @@ func list(t *testing.T, s driver.LeaseStore, req driver.ListRequest) driver.Page
 	return page
 }
 
+// revocations are requests to end whichever terms there are.
+func revocations(names ...string) []driver.RevokeRequest {
+	reqs := make([]driver.RevokeRequest, len(names))
+	for i, name := range names {
+		reqs[i].Name = name
+	}
+	return reqs
+}
+
 func revoke(t *testing.T, s driver.LeaseStore, names ...string) []driver.RevokeResult {
 	t.Helper()
-	res, err := s.Revoke(t.Context(), names)
+	res, err := s.Revoke(t.Context(), revocations(names...))
 	if err != nil || len(res) != len(names) {
 		t.Fatalf("Revoke: %d results for %d names, %v", len(res), len(names), err)
 	}

@@ -95,9 +95,11 @@ func (p *place) release(minHold time.Duration) {
 	p.end(driver.EndedReleased)
 }
 
-// revoke ends the term of whoever has the name.
+// revoke ends the term of whoever has the name. It counts as revoked only if it was held.
 func (p *place) revoke() {
-	p.revoked = p.holder.Version
+	if p.held() || p.others > 0 && p.othersUntil > p.now {
+		p.revoked = p.holder.Version
+	}
 	p.raise()
 	p.notBefore, p.others, p.othersUntil, p.readers = 0, 0, 0, nil
 	p.end(driver.EndedRevoked)

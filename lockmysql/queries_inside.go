@@ -19,11 +19,12 @@ const (
 	// queryWindow reads on in the primary key.
 	queryWindow = doSelect + queryState + `, ` + leftOver + `, ` + ticketed + ` FROM ` + lockTable + ` WHERE l.name > UNHEX(?) ORDER BY l.name LIMIT ?`
 
-	// queryRevoke ends the terms that were seen, all of them or none.
+	// queryRevoke ends the terms that were seen, all of them or none. A term counts as
+	// revoked only if it was held.
 	queryRevoke = doUpdate + `(
-	SELECT l.name, l.version, COUNT(*) OVER () AS found FROM ` + withVersion + joinTerm + `
+	SELECT l.name, l.version, IF(l.acq IS NOT NULL OR ` + together + `, l.version, l.revoked) AS revoked, COUNT(*) OVER () AS found FROM ` + withVersion + joinTerm + `
 	WHERE l.version = r.version AND l.acq <=> UNHEX(NULLIF(r.acq, '')) AND ` + kept + lockedTerm + mine + `
-SET ` + setEnded + `, l.ended = 3, l.revoked = d.version, l.version = GREATEST(d.version + 1, ` + now + `),
+SET ` + setEnded + `, l.ended = 3, l.revoked = d.revoked, l.version = GREATEST(d.version + 1, ` + now + `),
 	l.expires_at = ` + now + `, l.not_before = 0, l.others = 0, l.others_until = 0
 WHERE d.found = ?`
 

@@ -28,7 +28,7 @@ func TestAGuardKeepsANameFromTheLine(t *testing.T) {
 				if err := s.Abandon(t.Context(), []driver.AbandonRequest{{Name: "a", Acq: first.Acq, Guarded: true}}); s.Classify(err) != driver.Again {
 					t.Errorf("Abandon: %v", err)
 				}
-				if _, err := s.Revoke(t.Context(), []string{"a"}); s.Classify(err) != driver.Again {
+				if _, err := s.Revoke(t.Context(), []driver.RevokeRequest{{Name: "a"}}); s.Classify(err) != driver.Again {
 					t.Errorf("Revoke: %v", err)
 				}
 				if r := line(t, s, a)[0]; r.Granted || r.Holder.Acq != first.Acq {

@@ -9,15 +9,15 @@ import (
 
 // Revoke implements [driver.LeaseStore]. It looks first and then ends the terms
 // that it saw: so it knows what it has ended.
-func (s *store) Revoke(ctx context.Context, names []string) ([]driver.RevokeResult, error) {
-	res := make([]driver.RevokeResult, len(names))
-	if len(names) == 0 {
+func (s *store) Revoke(ctx context.Context, reqs []driver.RevokeRequest) ([]driver.RevokeResult, error) {
+	res := make([]driver.RevokeResult, len(reqs))
+	if len(reqs) == 0 {
 		return res, nil
 	}
 	err := s.do(ctx, func(ctx context.Context, c session) error {
 		patience := newPatience(long)
 		for {
-			done, err := s.revokeOnce(ctx, c, names, res)
+			done, err := s.revokeOnce(ctx, c, reqs, res)
 			if err != nil || done {
 				return err
 			}
@@ -34,7 +34,11 @@ func (s *store) Revoke(ctx context.Context, names []string) ([]driver.RevokeResu
 
 // revokeOnce ends everything that is to be ended or, if a row is locked or has
 // changed meanwhile, nothing. It reports which.
-func (s *store) revokeOnce(ctx context.Context, c session, names []string, res []driver.RevokeResult) (bool, error) {
+func (s *store) revokeOnce(ctx context.Context, c session, reqs []driver.RevokeRequest, res []driver.RevokeResult) (bool, error) {
+	names := make([]string, len(reqs))
+	for i := range reqs {
+		names[i] = reqs[i].Name
+	}
 	states, err := s.lookInside(ctx, c, names)
 	if err != nil {
 		return false, err
@@ -43,7 +47,11 @@ func (s *store) revokeOnce(ctx context.Context, c session, names []string, res [
 	want, readers, waited := 0, 0, false
 	for i := range states {
 		st := &states[i]
-		res[i] = driver.RevokeResult{Row: st.row(), Revoked: st.kept()}
+		meant := reqs[i].Version == 0 || reqs[i].Version == st.holder.Version
+		res[i] = driver.RevokeResult{Row: st.row(), Revoked: meant && st.kept()}
+		if !meant {
+			continue
+		}
 		if st.kept() {
 			b.row(st.name, st.holder.Acq).int(st.holder.Version).end()
 			want++

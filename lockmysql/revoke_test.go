@@ -154,7 +154,7 @@ func TestRevokingWaitsForALockedRowAndThenSaysAgain(t *testing.T) {
 					before = append(before, dump(t, db, name))
 				}
 				began := time.Now()
-				_, err = s.Revoke(t.Context(), batch)
+				_, err = s.Revoke(t.Context(), revocations(batch...))
 				if took := time.Since(began); s.Classify(err) != driver.Again || took < 900*time.Millisecond || took > 3*time.Second {
 					t.Errorf("%s, %d names: %v after %v", strength, len(batch), err, took)
 				}
@@ -198,7 +198,7 @@ func TestATermIsEndedByItsHolderOrRevoked(t *testing.T) {
 				time.Sleep(time.Duration(i%10) * 100 * time.Microsecond)
 				done <- release(t, s, free...)
 			}()
-			res, err := s.Revoke(t.Context(), []string{reqs[0].Name, reqs[1].Name, reqs[2].Name})
+			res, err := s.Revoke(t.Context(), []driver.RevokeRequest{{Name: reqs[0].Name}, {Name: reqs[1].Name}, {Name: reqs[2].Name}})
 			freed := <-done
 			if err != nil {
 				t.Errorf("%v", err)

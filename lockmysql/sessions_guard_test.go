@@ -39,7 +39,7 @@ func TestAGuardedTermHasNoSuccessorBeforeTheTransactionEnds(t *testing.T) {
 				if status := pings(t, s, r, res); status != driver.Renewed {
 					t.Errorf("renewal after it: %v", status)
 				}
-				if _, err := b.Revoke(t.Context(), []string{name}); b.Classify(err) != driver.Again {
+				if _, err := b.Revoke(t.Context(), []driver.RevokeRequest{{Name: name}}); b.Classify(err) != driver.Again {
 					t.Errorf("Revoke: %v", err)
 				}
 				b.wantDenied(t, request(name))

@@ -19,7 +19,7 @@ func (c *client) dies(t *testing.T, r driver.GrantRequest) driver.GrantResult {
 
 func revokeOne(t *testing.T, c *client, name string) driver.RevokeResult {
 	t.Helper()
-	res, err := c.Revoke(t.Context(), []string{name})
+	res, err := c.Revoke(t.Context(), []driver.RevokeRequest{{Name: name}})
 	if err != nil || len(res) != 1 {
 		t.Fatalf("Revoke: %+v, %v", res, err)
 	}

@@ -102,12 +102,12 @@ func (s *sessions) window(ctx context.Context, c session, after string, limit in
 
 // Revoke implements [driver.SessionStore]. Those who share a name are not asked:
 // nobody has written down who they are.
-func (s *sessions) Revoke(ctx context.Context, names []string) ([]driver.RevokeResult, error) {
-	res := make([]driver.RevokeResult, len(names))
+func (s *sessions) Revoke(ctx context.Context, reqs []driver.RevokeRequest) ([]driver.RevokeResult, error) {
+	res := make([]driver.RevokeResult, len(reqs))
 	err := s.onPool(ctx, func(ctx context.Context, c session) error {
-		for i, name := range names {
+		for i, req := range reqs {
 			var err error
-			if res[i], err = s.revoke(ctx, c, name); err != nil {
+			if res[i], err = s.revoke(ctx, c, req); err != nil {
 				return err
 			}
 		}
@@ -119,15 +119,15 @@ func (s *sessions) Revoke(ctx context.Context, names []string) ([]driver.RevokeR
 	return res, nil
 }
 
-func (s *sessions) revoke(ctx context.Context, c session, name string) (driver.RevokeResult, error) {
+func (s *sessions) revoke(ctx context.Context, c session, req driver.RevokeRequest) (driver.RevokeResult, error) {
 	patience := newPatience(brief)
 	for {
-		terms, err := s.lookBy(ctx, c, s.q.lookValues, []string{name})
+		terms, err := s.lookBy(ctx, c, s.q.lookValues, []string{req.Name})
 		if err != nil {
 			return driver.RevokeResult{}, err
 		}
 		t := &terms[0]
-		res := driver.RevokeResult{Row: t.row(), Revoked: t.held() || t.notBefore > t.now}
+		res := driver.RevokeResult{Row: t.row(), Revoked: (t.held() || t.notBefore > t.now) && (req.Version == 0 || req.Version == t.holder.Version)}
 		text := s.q.revoke
 		if t.held() && t.alive {
 			text = s.q.ask
@@ -135,7 +135,7 @@ func (s *sessions) revoke(ctx context.Context, c session, name string) (driver.R
 		if !res.Revoked || t.held() && t.alive && t.asked {
 			return res, nil
 		}
-		n, _, err := c.exec(ctx, text, digits(name), t.holder.Version, idDigits(t.holder.Acq))
+		n, _, err := c.exec(ctx, text, digits(req.Name), t.holder.Version, idDigits(t.holder.Acq))
 		if err != nil || n == 1 {
 			return res, err
 		}

@@ -171,7 +171,7 @@ func TestRevokingEndsTheTermAndTellsItsHolder(t *testing.T) {
 	old := grant(t, store, request("a", 1, time.Minute), request("b", 2, time.Minute))
 	release(t, store, "b", 2, old[1].Version, 0)
 	before := get[int64](t, db, `SELECT version FROM sqllock_lock WHERE name = 'b'`)
-	res, err := store.Revoke(t.Context(), []string{"a", "b", "c"})
+	res, err := store.Revoke(t.Context(), []driver.RevokeRequest{{Name: "a"}, {Name: "b"}, {Name: "c"}})
 	if err != nil || len(res) != 3 {
 		t.Fatalf("Revoke = %+v, %v", res, err)
 	}
@@ -210,7 +210,7 @@ func TestRevokingOpensTheMinimumHold(t *testing.T) {
 	store := open(t, db)
 	v := grant(t, store, request("a", 1, time.Minute))[0].Version
 	release(t, store, "a", 1, v, time.Hour)
-	if res, err := store.Revoke(t.Context(), []string{"a"}); err != nil || !res[0].Revoked || res[0].Row.Gate <= res[0].Row.Now {
+	if res, err := store.Revoke(t.Context(), []driver.RevokeRequest{{Name: "a"}}); err != nil || !res[0].Revoked || res[0].Row.Gate <= res[0].Row.Now {
 		t.Fatalf("Revoke = %+v, %v", res, err)
 	}
 	if !grant(t, store, request("a", 2, time.Minute))[0].Granted {
@@ -235,7 +235,7 @@ func TestRevokingEndsNoTermThatHasBegunWhileItWaited(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, err := store.Revoke(t.Context(), []string{"a"})
+		_, err := store.Revoke(t.Context(), []driver.RevokeRequest{{Name: "a"}})
 		done <- err
 	}()
 	waitsForLock(t, db)
@@ -248,7 +248,7 @@ func TestRevokingEndsNoTermThatHasBegunWhileItWaited(t *testing.T) {
 	if r := look(t, store, "a"); !r.Held() || r.Holder.Acq != acq(2) {
 		t.Errorf("the term that began meanwhile was ended: %+v", r)
 	}
-	if res, err := store.Revoke(t.Context(), []string{"a"}); err != nil || !res[0].Revoked {
+	if res, err := store.Revoke(t.Context(), []driver.RevokeRequest{{Name: "a"}}); err != nil || !res[0].Revoked {
 		t.Errorf("the next Revoke = %+v, %v", res, err)
 	}
 }
@@ -261,7 +261,7 @@ func TestRevokingWaitsForAGuard(t *testing.T) {
 	unlock := lockRow(t, db, `SELECT FROM sqllock_lock WHERE name = 'b' FOR KEY SHARE`)
 	defer unlock()
 	began := time.Now()
-	_, err := store.Revoke(t.Context(), []string{"a", "b"})
+	_, err := store.Revoke(t.Context(), []driver.RevokeRequest{{Name: "a"}, {Name: "b"}})
 	if store.Classify(err) != driver.Again || time.Since(began) > 5*time.Second {
 		t.Errorf("Revoke past a guard = %v after %v, want to be told to try again", err, time.Since(began))
 	}
@@ -269,7 +269,7 @@ func TestRevokingWaitsForAGuard(t *testing.T) {
 		t.Error("a part was revoked")
 	}
 	time.AfterFunc(200*time.Millisecond, unlock)
-	if res, err := store.Revoke(t.Context(), []string{"a", "b"}); err != nil || !res[0].Revoked || !res[1].Revoked {
+	if res, err := store.Revoke(t.Context(), []driver.RevokeRequest{{Name: "a"}, {Name: "b"}}); err != nil || !res[0].Revoked || !res[1].Revoked {
 		t.Errorf("Revoke after the guard = %+v, %v", res, err)
 	}
 }

@@ -14,7 +14,7 @@ func TestAForcedReleaseHandsOver(t *testing.T) {
 	store := open(t, db)
 	v := grant(t, store, request("a", 1, time.Minute), request("b", 2, time.Minute))
 	line(t, store, waiter("a", 3))
-	revoked, err := store.Revoke(t.Context(), []string{"a", "b"})
+	revoked, err := store.Revoke(t.Context(), []driver.RevokeRequest{{Name: "a"}, {Name: "b"}})
 	if err != nil || !revoked[0].Revoked || !revoked[1].Revoked || revoked[0].Row.Holder.Acq != acq(1) {
 		t.Fatalf("Revoke = %+v, %v", revoked, err)
 	}

@@ -132,7 +132,7 @@ func TestOnesOwnAreToldOfWhatNoReplyTells(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.hears(t, acq(4))
-	if _, err := l.Revoke(t.Context(), []string{"b"}); err != nil {
+	if _, err := l.Revoke(t.Context(), []driver.RevokeRequest{{Name: "b"}}); err != nil {
 		t.Fatal(err)
 	}
 	l.hears(t, acq(5))

@@ -37,10 +37,11 @@ func (s *store) List(ctx context.Context, req driver.ListRequest) (driver.Page, 
 
 // Revoke implements driver.LeaseStore. If a name has got another term while the statement
 // waited for its row, the error classifies as [driver.Again].
-func (s *store) Revoke(ctx context.Context, names []string) ([]driver.RevokeResult, error) {
-	res := make([]driver.RevokeResult, 0, len(names))
+func (s *store) Revoke(ctx context.Context, reqs []driver.RevokeRequest) ([]driver.RevokeResult, error) {
+	res := make([]driver.RevokeResult, 0, len(reqs))
 	var changed bool
-	err := s.query(ctx, s.queries.revoke, append(nameArgs(names), s.client.Instance.String()), func(r *sql.Rows) error {
+	names, versions := revokeArgs(reqs)
+	err := s.query(ctx, s.queries.revoke, []any{names, s.client.Instance.String(), versions}, func(r *sql.Rows) error {
 		var x driver.RevokeResult
 		var next sql.NullInt64 // the version of the next term, if somebody waited
 		var other bool
@@ -57,7 +58,12 @@ func (s *store) Revoke(ctx context.Context, names []string) ([]driver.RevokeResu
 	if !changed {
 		return res, nil
 	}
-	return nil, notAll(len(names))
+	return nil, notAll(len(reqs))
+}
+
+// revokeArgs are the names of requests and the versions of their terms.
+func revokeArgs(reqs []driver.RevokeRequest) (names, versions string) {
+	return array(len(reqs), func(i int) string { return reqs[i].Name }), integers(len(reqs), func(i int) int64 { return reqs[i].Version })
 }
 
 // notAll is the error of a call that found one of n rows in use.

@@ -54,19 +54,21 @@ ORDER BY l.name`
 	// queryRevoke waits for whoever has locked a row, be it to guard the lease. It ends
 	// the terms that it saw before that wait and no later one: its client may have gone
 	// meanwhile. The last column tells of a name that has got another term. What it frees
-	// is handed over.
+	// is handed over. A term counts as revoked only if it was held: the holder of one that
+	// it had released itself has lost nothing.
 	queryRevoke = `
 WITH ` + flushed + `, req AS MATERIALIZED (
-	SELECT * FROM unnest($1::text[]) WITH ORDINALITY AS r(name, ord)
+	SELECT * FROM unnest($1::text[], $3::bigint[]) WITH ORDINALITY AS r(name, version, ord)
 ), seen AS MATERIALIZED (
-	SELECT l.name, l.acq, l.version FROM {lock} l JOIN req r ON r.name = l.name
+	SELECT l.name, l.acq, l.version FROM {lock} l JOIN req r ON r.name = l.name WHERE r.version IN (0, l.version)
 ), mine AS MATERIALIZED (
 	SELECT l.* FROM {lock} l JOIN seen s ON s.name = l.name CROSS JOIN settings
 	WHERE ` + kept + ` AND l.version = s.version AND l.acq IS NOT DISTINCT FROM s.acq
 	ORDER BY l.name
 	FOR UPDATE OF l
 ), done AS (
-	UPDATE {lock} l SET ` + ended + `, ended = 3, revoked = l.version,
+	UPDATE {lock} l SET ` + ended + `, ended = 3,
+		revoked = CASE WHEN l.acq IS NOT NULL OR ` + together + ` THEN l.version ELSE l.revoked END,
 		version = greatest(l.version + 1, ` + now + `), expires_at = ` + now + `, not_before = 0, others = 0, others_until = 0
 	FROM mine m
 	WHERE l.name = m.name AND ` + kept + `
@@ -78,7 +80,7 @@ WITH ` + flushed + `, req AS MATERIALIZED (
 )
 SELECT r.name, ` + row + `, l.value, d.name IS NOT NULL,
        CASE WHEN d.awaited THEN ({advance}(d.now_is, false, $2::uuid, false, NULL)).term END,
-       coalesce(d.name IS NULL AND ` + kept + `, false)
+       coalesce(d.name IS NULL AND r.version IN (0, l.version) AND ` + kept + `, false)
 FROM req r
 LEFT JOIN was l ON l.name = r.name
 LEFT JOIN done d ON d.name = r.name

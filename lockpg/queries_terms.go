@@ -76,29 +76,32 @@ ORDER BY t.name`
 
 	// queryRevokeTerms asks holders who live, and ends what else keeps a name. It does
 	// not wait for a row that is locked to be ended. Whoever has the lock without having
-	// written who that is is asked by version.
+	// written who that is is asked by version, but not for a request that means another
+	// term.
 	queryRevokeTerms = `
 WITH ` + flushed + `, {live}, req AS MATERIALIZED (
-	SELECT * FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS r(name, key, ord)
+	SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[]) WITH ORDINALITY AS r(name, key, version, ord)
 ), was AS MATERIALIZED (
-	SELECT r.ord, r.key, ` + seenTerm + `
+	SELECT r.ord, r.key, r.version AS wanted, ` + seenTerm + `
 	FROM req r JOIN {term} t ON t.mode = {mode} AND t.name = r.name LEFT JOIN live v ON v.key = r.key
 ), asked AS (
 	UPDATE {term} t SET revoke_for = coalesce(w.instance, ` + anybody + `),
 		revoked = CASE WHEN w.acq IS NULL THEN {mark} ELSE t.revoked END, ended = CASE WHEN w.acq IS NULL THEN 3 ELSE t.ended END
 	FROM was w CROSS JOIN settings
 	WHERE t.mode = {mode} AND t.name = w.name AND w.by_session AND t.acq IS NOT DISTINCT FROM w.acq
+	  AND (w.wanted = 0 OR w.acq IS NOT NULL AND w.wanted = w.version)
 	RETURNING t.name
 ), added AS (
 	INSERT INTO {term} AS t (mode, name, lock_key, revoke_for, revoked, ended)
 	SELECT {mode}, r.name, r.key, ` + anybody + `, {mark_new}, 3
 	FROM req r JOIN live v ON v.key = r.key CROSS JOIN settings
-	WHERE {anonymous} AND r.name NOT IN (SELECT w.name FROM was w)
+	WHERE {anonymous} AND r.version = 0 AND r.name NOT IN (SELECT w.name FROM was w)
 	ON CONFLICT (mode, name) DO NOTHING
 	RETURNING t.name
 ), over AS MATERIALIZED (
 	SELECT t.name, t.acq FROM {term} t JOIN was w ON w.name = t.name CROSS JOIN settings
 	WHERE t.mode = {mode} AND NOT w.by_session AND (t.acq IS NOT NULL OR t.not_before > ` + now + `) AND t.acq IS NOT DISTINCT FROM w.acq
+	  AND w.wanted IN (0, w.version)
 	ORDER BY t.name
 	FOR UPDATE OF t SKIP LOCKED
 ), ended AS (
@@ -109,7 +112,7 @@ WITH ` + flushed + `, {live}, req AS MATERIALIZED (
 )
 SELECT r.name, ` + term + `, t.value, coalesce(t.by_session, v.key IS NOT NULL),
        r.name IN (SELECT a.name FROM asked a UNION ALL SELECT a.name FROM added a UNION ALL SELECT e.name FROM ended e),
-       coalesce(NOT t.by_session AND (t.acq IS NOT NULL OR t.not_before > ` + now + `), false)
+       coalesce(NOT t.by_session AND (t.acq IS NOT NULL OR t.not_before > ` + now + `) AND t.wanted IN (0, t.version), false)
 FROM req r
 LEFT JOIN live v ON v.key = r.key
 LEFT JOIN was t ON t.name = r.name

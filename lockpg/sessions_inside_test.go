@@ -11,7 +11,7 @@ import (
 
 func (c *client) revoke(t *testing.T, name string) driver.RevokeResult {
 	t.Helper()
-	all, err := c.Revoke(t.Context(), []string{name})
+	all, err := c.Revoke(t.Context(), []driver.RevokeRequest{{Name: name}})
 	if err != nil || len(all) != 1 {
 		t.Fatalf("Revoke: %v, %v", all, err)
 	}

@@ -112,10 +112,15 @@ func (s *sessions) List(ctx context.Context, req driver.ListRequest) (driver.Pag
 
 // Revoke implements [driver.SessionStore]. While a transaction guards the lease of a
 // holder whose session is gone the error classifies as [driver.Again].
-func (s *sessions) Revoke(ctx context.Context, names []string) ([]driver.RevokeResult, error) {
-	res := make([]driver.RevokeResult, 0, len(names))
+func (s *sessions) Revoke(ctx context.Context, reqs []driver.RevokeRequest) ([]driver.RevokeResult, error) {
+	names := make([]string, len(reqs))
+	for i := range reqs {
+		names[i] = reqs[i].Name
+	}
+	res := make([]driver.RevokeResult, 0, len(reqs))
 	var locked bool
-	err := s.query(ctx, s.q.revoke, s.keyArgs(names), func(rows *sql.Rows) error {
+	_, versions := revokeArgs(reqs)
+	err := s.query(ctx, s.q.revoke, append(s.keyArgs(names), versions), func(rows *sql.Rows) error {
 		var x driver.RevokeResult
 		var live, over bool
 		var err error

@@ -26,7 +26,7 @@ func TestABusyDatabaseLeavesNothingHalfDone(t *testing.T) {
 
 			free := keepBusy(t, other)
 			_, errGrant := s.Grant(t.Context(), ask("expired", "new"))
-			_, errRevoke := s.Revoke(t.Context(), []string{"expired", "held"})
+			_, errRevoke := s.Revoke(t.Context(), []driver.RevokeRequest{{Name: "expired"}, {Name: "held"}})
 			_, errSweep := s.Sweep(t.Context(), driver.SweepRequest{Limit: 9, Retention: time.Hour})
 			_, errTurn := s.Turn(t.Context(), time.Minute)
 			for i, err := range []error{errGrant, errRevoke, errSweep, errTurn} {
@@ -110,7 +110,7 @@ func TestACallThatIsCancelledHalfWayLeavesNothingHalfDone(t *testing.T) {
 			return err
 		}},
 		{"revoke", "UPDATE", func(ctx context.Context, s driver.LeaseStore) error {
-			_, err := s.Revoke(ctx, []string{"held"})
+			_, err := s.Revoke(ctx, []driver.RevokeRequest{{Name: "held"}})
 			return err
 		}},
 		{"sweep", "DELETE", func(ctx context.Context, s driver.LeaseStore) error {
@@ -133,7 +133,7 @@ func TestACallThatIsCancelledHalfWayLeavesNothingHalfDone(t *testing.T) {
 			if after := dump(t, db); after != before {
 				t.Errorf("it was\n%s\nand is\n%s", before, after)
 			}
-			if _, err := other.Revoke(t.Context(), []string{"never seen"}); err != nil {
+			if _, err := other.Revoke(t.Context(), []driver.RevokeRequest{{Name: "never seen"}}); err != nil {
 				t.Errorf("the write lock was left behind: %v", err)
 			}
 			if err := c.do(t.Context(), s); err != nil {
@@ -170,10 +170,10 @@ func TestAConnectionIsNeverLeftInATransaction(t *testing.T) {
 			if c.lost == "ROLLBACK" {
 				fail.lose = errors.New("failed")
 			}
-			if _, err := s.Revoke(t.Context(), []string{"k"}); err == nil || s.Classify(err) != driver.Unclear || hook.lose != nil {
+			if _, err := s.Revoke(t.Context(), []driver.RevokeRequest{{Name: "k"}}); err == nil || s.Classify(err) != driver.Unclear || hook.lose != nil {
 				t.Errorf("%v", err)
 			}
-			if _, err := other.Revoke(t.Context(), []string{"never seen"}); err != nil {
+			if _, err := other.Revoke(t.Context(), []driver.RevokeRequest{{Name: "never seen"}}); err != nil {
 				t.Errorf("the write lock was left behind: %v", err)
 			}
 			if r := look(t, s, "k")[0]; r.Held() == c.revoked {
@@ -195,11 +195,11 @@ func TestWhatATransactionHasReadNobodyChangesBeforeItWrites(t *testing.T) {
 	s := openStore(t, spied(t, path, hook.before))
 	grant(t, other, ask("k"))
 	hook.do = func() {
-		if r, err := other.Revoke(t.Context(), []string{"k"}); other.Classify(err) != driver.Again {
+		if r, err := other.Revoke(t.Context(), []driver.RevokeRequest{{Name: "k"}}); other.Classify(err) != driver.Again {
 			t.Errorf("somebody else could write: %+v, %v", r, err)
 		}
 	}
-	if r, err := s.Revoke(t.Context(), []string{"k"}); err != nil || !r[0].Revoked || hook.do != nil {
+	if r, err := s.Revoke(t.Context(), []driver.RevokeRequest{{Name: "k"}}); err != nil || !r[0].Revoked || hook.do != nil {
 		t.Error(r, err)
 	}
 }
@@ -212,7 +212,7 @@ func TestACommitThatHasBegunIsNotCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	hook.do = cancel
-	if r, err := s.Revoke(ctx, []string{"k"}); err != nil || !r[0].Revoked || hook.do != nil {
+	if r, err := s.Revoke(ctx, []driver.RevokeRequest{{Name: "k"}}); err != nil || !r[0].Revoked || hook.do != nil {
 		t.Error(r, err)
 	}
 	if r := look(t, s, "k")[0]; r.Held() {

@@ -149,7 +149,7 @@ func TestRevokeEndsWhatIsHeldOrKeptAndNothingElse(t *testing.T) {
 
 	names := []string{"expired", "held", "kept", "never seen", "released"}
 	before := look(t, s, names...)
-	results, err := s.Revoke(t.Context(), names)
+	results, err := s.Revoke(t.Context(), revocations(names...))
 	if err != nil || len(results) != len(names) {
 		t.Fatal(results, err)
 	}
@@ -181,10 +181,19 @@ func TestRevokeEndsWhatIsHeldOrKeptAndNothingElse(t *testing.T) {
 	if r := grant(t, s, ask("kept"))[0]; !r.Granted {
 		t.Errorf("%+v", r)
 	}
-	again, err := s.Revoke(t.Context(), []string{"held"})
+	again, err := s.Revoke(t.Context(), []driver.RevokeRequest{{Name: "held"}})
 	if err != nil || again[0].Revoked || again[0].Row.Holder.Version != after[1].Holder.Version {
 		t.Errorf("revoked again: %+v, %v", again, err)
 	}
+}
+
+// revocations are requests to end whichever terms there are.
+func revocations(names ...string) []driver.RevokeRequest {
+	reqs := make([]driver.RevokeRequest, len(names))
+	for i, name := range names {
+		reqs[i].Name = name
+	}
+	return reqs
 }
 
 func TestARevokeThatFailsSaysSoAndEndsNothing(t *testing.T) {
@@ -192,7 +201,7 @@ func TestARevokeThatFailsSaysSoAndEndsNothing(t *testing.T) {
 	s := openStore(t, db)
 	grant(t, s, ask("a", "b"))
 	exec(t, db, `CREATE TRIGGER stubborn BEFORE UPDATE ON sqllock_lock WHEN old.name = 'b' BEGIN SELECT RAISE(ABORT, 'stubborn'); END`)
-	if res, err := s.Revoke(t.Context(), []string{"a", "b"}); err == nil || !strings.Contains(err.Error(), "stubborn") {
+	if res, err := s.Revoke(t.Context(), []driver.RevokeRequest{{Name: "a"}, {Name: "b"}}); err == nil || !strings.Contains(err.Error(), "stubborn") {
 		t.Errorf("Revoke = %+v, %v", res, err)
 	}
 	for _, r := range look(t, s, "a", "b") {
@@ -208,7 +217,7 @@ func TestARevokedTokenIsPassedEvenIfTheClockWentBack(t *testing.T) {
 	grant(t, s, ask("k"))
 	exec(t, db, `UPDATE sqllock_lock SET version = version + 3600000000`)
 	before := look(t, s, "k")[0].Holder.Version
-	if _, err := s.Revoke(t.Context(), []string{"k"}); err != nil {
+	if _, err := s.Revoke(t.Context(), []driver.RevokeRequest{{Name: "k"}}); err != nil {
 		t.Fatal(err)
 	}
 	if v := look(t, s, "k")[0].Holder.Version; v != before+1 {
@@ -227,7 +236,7 @@ func TestTheHolderOfARevokedTermLearnsWhy(t *testing.T) {
 	expire(t, db, "expired")
 	revoke := func() {
 		t.Helper()
-		if r, err := s.Revoke(t.Context(), []string{"revoked"}); err != nil || !r[0].Revoked {
+		if r, err := s.Revoke(t.Context(), []driver.RevokeRequest{{Name: "revoked"}}); err != nil || !r[0].Revoked {
 			t.Fatal(r, err)
 		}
 	}

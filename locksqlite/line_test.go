@@ -263,7 +263,10 @@ func TestNobodyIsServedPastAGuard(t *testing.T) {
 			_, err := other.Release(ctx, []driver.ReleaseRequest{guarded})
 			return err
 		},
-		func(ctx context.Context) error { _, err := other.Revoke(ctx, []string{"k"}); return err },
+		func(ctx context.Context) error {
+			_, err := other.Revoke(ctx, []driver.RevokeRequest{{Name: "k"}})
+			return err
+		},
 		func(ctx context.Context) error {
 			return other.Abandon(ctx, []driver.AbandonRequest{{Name: "k", Acq: first.Acq, Guarded: true}})
 		},

@@ -63,11 +63,11 @@ func (s *store) List(ctx context.Context, req driver.ListRequest) (driver.Page, 
 }
 
 // Revoke implements [driver.LeaseStore].
-func (s *store) Revoke(ctx context.Context, names []string) ([]driver.RevokeResult, error) {
-	res := make([]driver.RevokeResult, len(names))
-	err := s.do(ctx, len(names), func(ctx context.Context, conn *sql.Conn) error {
+func (s *store) Revoke(ctx context.Context, reqs []driver.RevokeRequest) ([]driver.RevokeResult, error) {
+	res := make([]driver.RevokeResult, len(reqs))
+	err := s.do(ctx, len(reqs), func(ctx context.Context, conn *sql.Conn) error {
 		clear(res)
-		return s.immediate(ctx, conn, func(ctx context.Context) error { return s.revoke(ctx, conn, names, res) })
+		return s.immediate(ctx, conn, func(ctx context.Context) error { return s.revoke(ctx, conn, reqs, res) })
 	})
 	if err != nil {
 		return nil, err
@@ -76,17 +76,25 @@ func (s *store) Revoke(ctx context.Context, names []string) ([]driver.RevokeResu
 }
 
 // revoke runs in a transaction: what it reads is what it ends.
-func (s *store) revoke(ctx context.Context, conn *sql.Conn, names []string, res []driver.RevokeResult) error {
+func (s *store) revoke(ctx context.Context, conn *sql.Conn, reqs []driver.RevokeRequest, res []driver.RevokeResult) error {
+	names := make([]string, len(reqs))
+	for i := range reqs {
+		names[i] = reqs[i].Name
+	}
 	rows, err := s.look(ctx, conn, names)
 	if err != nil {
 		return err
 	}
 	index := make(map[string]int, len(names))
+	meant := names[:0]
 	for i, r := range rows {
 		res[i].Row, index[r.Name] = r, i
+		if reqs[i].Version == 0 || reqs[i].Version == r.Holder.Version {
+			meant = append(meant, r.Name)
+		}
 	}
 	var shared, awaited []string
-	err = query(ctx, conn, s.queries.revoke, []any{toJSON(names)}, func(scan func(...any) error) error {
+	err = query(ctx, conn, s.queries.revoke, []any{toJSON(meant)}, func(scan func(...any) error) error {
 		var name string
 		var waits bool
 		if err := scan(&name, &waits); err != nil {

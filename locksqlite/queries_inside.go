@@ -41,9 +41,12 @@ WHERE l.name > ?1
 ORDER BY l.name
 LIMIT ?2`
 
+	// queryRevoke counts a term as revoked only if it was held: the holder of one that it
+	// had released itself has lost nothing.
 	queryRevoke = `
 UPDATE {lock} AS l
-SET ` + ended + `, ended = 3, revoked = l.version, version = max(l.version + 1, ` + now + `),
+SET ` + ended + `, ended = 3,
+    revoked = CASE WHEN l.acq IS NOT NULL OR ` + together + ` THEN l.version ELSE l.revoked END, version = max(l.version + 1, ` + now + `),
     expires_at = ` + now + `, not_before = 0, others = 0, others_until = 0
 WHERE l.name IN (SELECT r.value FROM json_each(?1) AS r)
   AND (l.acq IS NOT NULL OR l.not_before > ` + now + ` OR ` + together + `)

@@ -17,6 +17,7 @@ var inspectPromises = []promise{
 	{sentence: "ForceUnlock frees the name and its former holder hears of it at its next renewal", test: testForceUnlock},
 	{sentence: "ForceUnlock of a free name is ErrNotHeld", test: testForceFree},
 	{sentence: "ForceUnlock waits for a row that somebody has locked", test: testForcePinned, needs: needTable},
+	{sentence: "ForceUnlock that has waited leaves the next holder alone", test: testForceSucceeded, needs: needTable},
 	{sentence: "ForceUnlock frees at once, whatever MinHold and LockDelay say", test: testForceUnlockOfMinimumTerm},
 	{sentence: "Watch yields held, released, expired and forced in their order", test: testWatch},
 	{sentence: "Watch never misses the last state, whatever goes on", test: testWatchLoad},
@@ -183,6 +184,28 @@ func testForcePinned(e *env) {
 	unpin()
 	if err := receive(e, done, "ForceUnlock returns"); err != nil {
 		e.Errorf("ForceUnlock: %v", err)
+	}
+	_ = lease.Unlock(e.ctx())
+}
+
+func testForceSucceeded(e *env) {
+	l, operator := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
+	lease := e.lock(l, e.name("k"))
+	succeed := e.pinForSuccessor(lease.Name())
+	done := make(chan error, 1)
+	go func() {
+		_, err := operator.ForceUnlock(context.Background(), lease.Name())
+		done <- err
+	}()
+	silent(e, done, "ForceUnlock returned while the row was locked")
+	succeed()
+	err := receive(e, done, "ForceUnlock returns")
+	e.wantError("ForceUnlock of a lease that has ended meanwhile", err, sqllock.ErrNotHeld)
+	if !strings.Contains(fmt.Sprint(err), "meanwhile") {
+		e.Errorf("ForceUnlock does not say what happened: %v", err)
+	}
+	if info := e.wantState(l, lease.Name(), sqllock.StateHeld); info.Token != lease.Token()+1 {
+		e.Errorf("the token of the next holder is %d after %d", info.Token, lease.Token())
 	}
 	_ = lease.Unlock(e.ctx())
 }

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"time"
 
@@ -60,6 +61,17 @@ func testLoserDoesNotWait(e *env) {
 // pin locks the row of a name as another transaction would.
 func (e *env) pin(name string) (unpin func()) {
 	e.Helper()
+	return e.pinUntil(name, func(conn *sql.Conn) error { return e.h.Table.Unpin(e.ctx(), conn) })
+}
+
+// pinForSuccessor locks the row of a name, whose next term begins at the end of that.
+func (e *env) pinForSuccessor(name string) (succeed func()) {
+	e.Helper()
+	return e.pinUntil(name, func(conn *sql.Conn) error { return e.h.Table.Succeed(e.ctx(), conn, name) })
+}
+
+func (e *env) pinUntil(name string, end func(*sql.Conn) error) func() {
+	e.Helper()
 	db, _ := e.open(e.source(), 1)
 	conn, err := db.Conn(e.ctx())
 	if err != nil {
@@ -70,7 +82,7 @@ func (e *env) pin(name string) (unpin func()) {
 	}
 	return func() {
 		e.Helper()
-		if err := e.h.Table.Unpin(e.ctx(), conn); err != nil {
+		if err := end(conn); err != nil {
 			e.Fatal(err)
 		}
 		_ = conn.Close()

@@ -20,6 +20,9 @@ type Table struct {
 	// that Unpin ends. It may change nothing.
 	Pin   func(ctx context.Context, conn *sql.Conn, name string) error
 	Unpin func(ctx context.Context, conn *sql.Conn) error
+	// Succeed begins the next term of a name, with the next token, in the transaction of
+	// Pin, and commits it.
+	Succeed func(ctx context.Context, conn *sql.Conn, name string) error
 	// Waiters is how many claims there are for a name.
 	Waiters func(ctx context.Context, db *sql.DB, name string) (int, error)
 	// LocksRows says that Pin leaves other rows alone.
@@ -73,6 +76,13 @@ func LeaseTable(parameter, begin, lockRow string) *Table {
 		},
 		Unpin: func(ctx context.Context, conn *sql.Conn) error {
 			_, err := conn.ExecContext(ctx, `ROLLBACK`)
+			return err
+		},
+		Succeed: func(ctx context.Context, conn *sql.Conn, name string) error {
+			if _, err := conn.ExecContext(ctx, `UPDATE sqllock_lock SET version = version + 1 WHERE name = `+parameter, name); err != nil {
+				return err
+			}
+			_, err := conn.ExecContext(ctx, `COMMIT`)
 			return err
 		},
 		Schema: schema(`DROP VIEW sqllock_locks`, `DROP TABLE sqllock_lock`),

@@ -45,7 +45,7 @@ var lookTests = map[string]func(*testing.T, *suite, string){
 	"a revocation ends readers": func(t *testing.T, s *suite, name string) {
 		a, b := s.take(t, reader(name)), s.take(t, reader(name))
 		until := s.count(t, name).until
-		res, err := s.store.Revoke(t.Context(), []string{name})
+		res, err := s.store.Revoke(t.Context(), []driver.RevokeRequest{{Name: name}})
 		if err != nil || !res[0].Revoked || res[0].Row.Readers != 2 || !res[0].Row.Holder.Shared || res[0].Row.Holder.Until != until {
 			t.Fatalf("%+v, %v", res, err)
 		}
@@ -64,7 +64,7 @@ var lookTests = map[string]func(*testing.T, *suite, string){
 		s.renew(t, driver.Revoked, b.renew(minute))
 		s.counts(t, name, 1)
 		s.release(t, true, c.release())
-		if res, err := s.store.Revoke(t.Context(), []string{name}); err != nil || res[0].Revoked {
+		if res, err := s.store.Revoke(t.Context(), []driver.RevokeRequest{{Name: name}}); err != nil || res[0].Revoked {
 			t.Errorf("of nothing: %+v, %v", res, err)
 		}
 	},

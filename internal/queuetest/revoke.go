@@ -56,13 +56,49 @@ var revokeTests = map[string]func(*testing.T, *suite, string){
 		has(t, s.store, a, minute)
 	},
 
+	"a term that its holder had released is not told that it was revoked": func(t *testing.T, s *suite, name string) {
+		for _, waits := range []bool{false, true} {
+			first := s.take(t, writer(name))
+			r := first.release()
+			r.MinHold = hour
+			free(t, s.store, r)
+			a := writer(name)
+			if waits {
+				wait(t, s.store, a, 0)
+			}
+			s.revoke(t, name, driver.ID{})
+			if row := s.look(t, name); row.Revoked == first.Version {
+				t.Errorf("with a waiter (%v): %+v after %+v", waits, row, first.GrantResult)
+			}
+			if waits {
+				has(t, s.store, a, minute)
+			}
+		}
+	},
+
+	"a request to revoke a term leaves the next one alone": func(t *testing.T, s *suite, name string) {
+		old := s.take(t, writer(name))
+		free(t, s.store, old.release())
+		next := s.take(t, writer(name))
+		s.leavesNoTrace(t, name, func() {
+			res, err := s.store.Revoke(t.Context(), []driver.RevokeRequest{{Name: name, Version: old.Version}})
+			if err != nil || res[0].Revoked || res[0].Row.Holder.Version != next.Version {
+				t.Errorf("%+v, %v", res, err)
+			}
+		})
+		res, err := s.store.Revoke(t.Context(), []driver.RevokeRequest{{Name: name, Version: next.Version}})
+		if err != nil || !res[0].Revoked {
+			t.Errorf("%+v, %v", res, err)
+		}
+	},
+
 	"a name that only has waiters is not revoked": func(t *testing.T, s *suite, name string) {
 		first, a := s.take(t, writer(name)), writer(name)
 		wait(t, s.store, a, 0)
 		s.expire(t, first)
 		s.sweep(t)
 		s.leavesNoTrace(t, name, func() {
-			if res, err := s.store.Revoke(t.Context(), []string{name}); err != nil || res[0].Revoked {
+			if res, err := s.store.Revoke(t.Context(), []driver.RevokeRequest{{Name: name}}); err != nil || res[0].Revoked {
 				t.Errorf("%+v, %v", res, err)
 			}
 		})
@@ -120,7 +156,7 @@ var revokeTests = map[string]func(*testing.T, *suite, string){
 // revoke ends the term of a name that acq must hold, if acq is not zero.
 func (s *suite) revoke(t *testing.T, name string, acq driver.ID) {
 	t.Helper()
-	res, err := s.store.Revoke(t.Context(), []string{name})
+	res, err := s.store.Revoke(t.Context(), []driver.RevokeRequest{{Name: name}})
 	if err != nil || len(res) != 1 || !res[0].Revoked || res[0].Row.Holder.Acq != acq {
 		t.Fatalf("Revoke = %+v, %v", res, err)
 	}

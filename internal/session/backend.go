@@ -218,14 +218,14 @@ func (b *Backend) List(ctx context.Context, req driver.ListRequest) (driver.Page
 }
 
 // Revoke implements the method of [driver.SessionStore].
-func (b *Backend) Revoke(ctx context.Context, names []string) ([]driver.RevokeResult, error) {
-	return b.store.Revoke(ctx, names)
+func (b *Backend) Revoke(ctx context.Context, reqs []driver.RevokeRequest) ([]driver.RevokeResult, error) {
+	return b.store.Revoke(ctx, reqs)
 }
 
 // Resume asks the holder to release the name, and grants nothing. The server decides who
 // gets the lock next.
 func (b *Backend) Resume(ctx context.Context, req driver.ResumeRequest) (driver.GrantResult, error) {
-	_, err := b.store.Revoke(ctx, []string{req.Name})
+	_, err := b.store.Revoke(ctx, []driver.RevokeRequest{{Name: req.Name}})
 	return driver.GrantResult{}, err
 }
 

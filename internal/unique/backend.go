@@ -88,8 +88,8 @@ func (b *Backend) List(ctx context.Context, req driver.ListRequest) (page driver
 // reserved connection they would delay renewals while they wait for a row.
 
 // Revoke implements the method of [driver.LeaseStore].
-func (b *Backend) Revoke(ctx context.Context, names []string) ([]driver.RevokeResult, error) {
-	return b.store.Revoke(ctx, names)
+func (b *Backend) Revoke(ctx context.Context, reqs []driver.RevokeRequest) ([]driver.RevokeResult, error) {
+	return b.store.Revoke(ctx, reqs)
 }
 
 // Sweep implements the method of [driver.LeaseStore].
