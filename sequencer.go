@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"time"
 
@@ -144,36 +143,7 @@ func (l *Locker) checkNow(ctx context.Context, t sequencer.Term) (sequencer.Verd
 	if err != nil {
 		return sequencer.Verdict{}, operatorError("check a sequencer of", t.Name, err)
 	}
-	return verdictOf(&row, t, l.mode.sessions != nil), nil
-}
-
-// verdictOf compares a sequencer with the row of its name.
-//
-// In unique mode, the tokens of all terms of a name rise. In sessions only those of
-// exclusive terms do: readers have tokens of their own, several at a time. The row may have
-// the token of a reader, and then names no holder.
-func verdictOf(r *driver.Row, t sequencer.Term, sessions bool) sequencer.Verdict {
-	last, held := r.Holder.Version, stateOf(r) == StateHeld
-	nameless := sessions && r.Holder.Acq == driver.ID{}
-	v := sequencer.Verdict{Left: math.MaxInt64}
-	switch {
-	case last == 0, nameless: // other readers may have lower tokens
-	case held:
-		v.Floor = last
-	default:
-		v.Floor = last + 1
-	}
-	switch {
-	case t.Token > last, nameless && t.Shared:
-	case t.Token == last && held && t.Shared == r.Holder.Shared:
-		v.State = sequencer.Current
-		if !r.Session {
-			v.Left = time.Duration(r.Holder.Until-r.Now) * time.Microsecond
-		}
-	default:
-		v.State = sequencer.Stale
-	}
-	return v
+	return sequencer.VerdictOf(&row, stateOf(&row) == StateHeld, t, l.mode.sessions != nil), nil
 }
 
 // Defaults of [SequencerCheckerOptions].
