@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -261,18 +262,18 @@ func TestCloseTriesAgainWhatTheDatabaseRefusesForAMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
 		b := newBench(t, db, &sqllock.UniqueOptions{TTL: time.Hour})
-		tries := 0
+		var tries atomic.Int32
 		db.set(func(f *fake) {
 			f.after = failing("grant", errNoReply)
 			f.before = func(_ context.Context, kind string) error {
 				if kind != "abandon" {
 					return nil
 				}
-				tries++
-				if tries == 1 {
+				try := tries.Add(1)
+				if try == 1 {
 					time.Sleep(time.Second) // Close begins meanwhile
 				}
-				if tries <= 2 {
+				if try <= 2 {
 					return errDenied
 				}
 				return nil
@@ -284,13 +285,13 @@ func TestCloseTriesAgainWhatTheDatabaseRefusesForAMoment(t *testing.T) {
 			t.Fatal("Lock returned a lease without a reply")
 		}
 		time.Sleep(500 * time.Millisecond)
-		if tries != 1 {
-			t.Fatalf("%d tries before Close", tries)
+		if tries.Load() != 1 {
+			t.Fatalf("%d tries before Close", tries.Load())
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := b.Close(ctx); err != nil || db.held("a") {
-			t.Errorf("Close = %v after %d tries, held: %v", err, tries, db.held("a"))
+			t.Errorf("Close = %v after %d tries, held: %v", err, tries.Load(), db.held("a"))
 		}
 	})
 }

@@ -3,6 +3,7 @@ package lockmysql_test
 import (
 	"database/sql"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -89,12 +90,17 @@ func TestNobodyParksBehindAGuard(t *testing.T) {
 				res := take(t, s, reqs...)
 				held := renewals(reqs, res, minute)
 				tx := guard(t, s, f.Open(t), level, held[1])
+				// What waits for the guard does so each time, what the machine delays does not.
 				quickly := func(what string, d time.Duration, do func()) {
 					t.Helper()
-					began := time.Now()
-					do()
-					if took := time.Since(began); took > d {
-						t.Errorf("%s took %v", what, took)
+					best := time.Duration(math.MaxInt64)
+					for try := 0; try < 3 && best > d; try++ {
+						began := time.Now()
+						do()
+						best = min(best, time.Since(began))
+					}
+					if best > d {
+						t.Errorf("%s took %v", what, best)
 					}
 				}
 				quickly("a renewal", time.Second, func() {

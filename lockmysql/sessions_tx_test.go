@@ -25,10 +25,10 @@ func TestLocksInTransactionsAreForTheModeForUpdate(t *testing.T) {
 		c := advisory.client(t, f)
 		tx := begin(t, f.Open(t), sql.LevelDefault)
 		_, err := c.TryTx(t.Context(), tx, driver.TxRequest{Name: "k"})
-		wants(t, err, driver.ErrUnsupported, "for update")
-		wants(t, c.PrepareTx(t.Context(), driver.TxRequest{Name: "k"}), driver.ErrUnsupported, "for update")
+		wants(t, err, driver.ErrUnsupported, "for-update mode")
+		wants(t, c.PrepareTx(t.Context(), driver.TxRequest{Name: "k"}), driver.ErrUnsupported, "for-update mode")
 		_, err = c.Draw(t.Context(), request("k"))
-		wants(t, err, driver.ErrUnsupported, "for update")
+		wants(t, err, driver.ErrUnsupported, "for-update mode")
 		if c.Classify(err) != driver.Refused {
 			t.Errorf("classified as %v", c.Classify(err))
 		}

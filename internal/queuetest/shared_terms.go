@@ -274,10 +274,15 @@ var guardTests = map[string]func(*testing.T, *suite, string){
 			t.Fatal(status, err)
 		}
 		s.expire(t, w)
-		began := time.Now()
-		s.lose(t, reader(name))
-		if took := time.Since(began); took > 900*time.Millisecond {
-			t.Errorf("the attempt waited for the guard: %v", took)
+		// What waits for the guard does so each time, what the machine delays does not.
+		best := time.Hour
+		for try := 0; try < 3 && best > 900*time.Millisecond; try++ {
+			began := time.Now()
+			s.lose(t, reader(name))
+			best = min(best, time.Since(began))
+		}
+		if best > 900*time.Millisecond {
+			t.Errorf("the attempt waited for the guard: %v", best)
 		}
 		_ = tx.Rollback()
 		s.take(t, reader(name))
