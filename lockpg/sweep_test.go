@@ -283,7 +283,9 @@ func TestASweepTakesInProportionToThoseWhoHaveCrashed(t *testing.T) {
 			}
 			some := min(sweep(few), sweep(few))
 			all := min(sweep(many), sweep(many))
-			if all > many/few*some {
+			// A time that grows with the square would be 40 times this ratio; a slow moment of
+			// the machine is less than 3 times.
+			if all > 3*many/few*some {
 				t.Errorf("%v for %d, %v for %d", some, few, all, many)
 			}
 		})
