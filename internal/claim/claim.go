@@ -13,6 +13,7 @@ package claim
 
 import (
 	"cmp"
+	"reflect"
 	"slices"
 
 	"github.com/sqllock/sqllock/driver"
@@ -146,16 +147,17 @@ type Visit struct {
 	// changes. What is handed over to it lasts for the whole TTL.
 	By driver.ID
 	// Pinned says that the row cannot be locked against guards: a transaction guards the
-	// exclusive term, which therefore cannot end.
+	// last exclusive term, which therefore cannot end, and no other can begin.
 	Pinned bool
-	// Dead reports that a holding claim has been locked, and that it had expired under
-	// that lock. What could not be locked is alive.
-	Dead func(acq driver.ID) bool
+	// Locked reports that a claim that holds could be locked, so that neither a guard nor a
+	// renewal is at work on it. What could not be locked is alive.
+	Locked func(acq driver.ID) bool
 	// Alive reports that the database has heard of a Locker in time. Claims of others
 	// keep their place and are passed over.
 	Alive func(locker driver.ID) bool
 
 	row     Row
+	first   Row     // the row as it was read
 	claims  []Claim // in the order of Seq
 	before  []Claim
 	changes Changes
@@ -167,19 +169,42 @@ type Wake struct {
 	At          int64 // 0: it was granted
 }
 
+// Term is a term that has ended.
+type Term struct {
+	Party
+	Kind    Kind
+	Token   int64
+	Since   int64
+	Expires int64
+}
+
+func (r *Row) term() Term { return Term{r.Party, Exclusive, r.Version, r.Since, r.Expires} }
+
+func (c *Claim) term() Term { return Term{c.Party, c.Kind, c.Token, c.Since, c.Expires} }
+
+// Turn is a grant that was handed over to a waiting claim of the Locker that makes the visit.
+type Turn struct {
+	Acq     driver.ID
+	Token   int64
+	Slot    int
+	Expires int64
+}
+
 // Changes is what a visit has to write, and whom to tell after the commit.
 type Changes struct {
+	Changed bool // there is something to write
 	Row     Row
 	Write   []Claim     // to be inserted, or updated by acq
 	Delete  []driver.ID // acqs of claims
 	Durable bool        // somebody was granted the name: the commit is flushed
 	Wakes   []Wake      // for other Lockers
-	Crashed []Party     // whose terms have expired
+	Turns   []Turn      // for the Locker that makes the visit
+	Crashed []Term      // which have expired
 }
 
 // NewVisit begins a visit of a name.
 func NewVisit(row Row, claims []Claim) *Visit {
-	v := &Visit{row: row, before: claims, claims: slices.Clone(claims)}
+	v := &Visit{row: row, first: row, before: claims, claims: slices.Clone(claims)}
 	slices.SortFunc(v.claims, func(a, b Claim) int { return cmp.Compare(a.Seq, b.Seq) })
 	return v
 }
@@ -199,7 +224,15 @@ func (v *Visit) Changes() Changes {
 			c.Write = append(c.Write, v.claims[i])
 		}
 	}
+	c.Changed = len(c.Write) > 0 || len(c.Delete) > 0 || !v.row.equal(&v.first)
 	return c
+}
+
+// equal compares rows. Two terms have the same value if they have the same acquisition.
+func (r *Row) equal(s *Row) bool {
+	a, b := *r, *s
+	a.Value, b.Value = nil, nil
+	return reflect.DeepEqual(a, b)
 }
 
 // same compares what operations change.
@@ -264,9 +297,9 @@ func (v *Visit) enter(r Request) {
 }
 
 // Release ends the term of an acquisition whose token is known. It reports whether there
-// was one, and false for guarded while a transaction guards it. Until minHold after the
-// grant nobody is granted the name.
-func (v *Visit) Release(acq driver.ID, token, minHold int64) (freed, guarded bool) {
+// was one, and true for guarded while a transaction guards it, of a claim only if
+// mayGuard. Until minHold after the grant nobody is granted the name.
+func (v *Visit) Release(acq driver.ID, token, minHold int64, mayGuard bool) (freed, guarded bool) {
 	switch c := v.find(acq); {
 	case v.row.Acq == acq && v.row.Version == token:
 		if v.Pinned {
@@ -276,6 +309,9 @@ func (v *Visit) Release(acq driver.ID, token, minHold int64) (freed, guarded boo
 		v.endTerm(Released)
 		freed = true
 	case c != nil && c.State == Holding && c.Token == token:
+		if mayGuard && !v.Locked(acq) {
+			return false, true
+		}
 		v.keep(c.Since + minHold)
 		v.drop(acq)
 		freed = true
@@ -292,8 +328,12 @@ func (v *Visit) keep(until int64) {
 }
 
 // Withdraw ends whatever an acquisition has, whether it waits or holds: its request is
-// given up, or its outcome is unknown. It reports true while a transaction guards it.
-func (v *Visit) Withdraw(acq driver.ID, minHold int64) (guarded bool) {
+// given up, or its outcome is unknown. It reports true while a transaction guards it, of a
+// claim only if mayGuard.
+func (v *Visit) Withdraw(acq driver.ID, minHold int64, mayGuard bool) (guarded bool) {
+	if c := v.find(acq); mayGuard && c != nil && c.State == Holding && !v.Locked(acq) {
+		return true
+	}
 	if v.row.Acq == acq {
 		if v.Pinned {
 			return true
@@ -315,7 +355,7 @@ func (v *Visit) Revoke() (revoked, guarded bool) {
 		v.Advance()
 		return false, false
 	}
-	if v.Pinned {
+	if v.Pinned || slices.ContainsFunc(holders, func(acq driver.ID) bool { return !v.Locked(acq) }) {
 		return false, true
 	}
 	for _, acq := range holders {
@@ -362,6 +402,26 @@ func (v *Visit) Adopt(key driver.ID, r Request) Answer {
 	return a
 }
 
+// Resume takes the exclusive term of the same owner over with a higher token, past the
+// queue and past what the term had asked for to be waited out after its end. It reports
+// true for guarded while a transaction guards that term.
+func (v *Visit) Resume(token int64, r Request) (a Answer, guarded bool) {
+	if a, ok := v.held(r.Acq); ok {
+		a.Found = true
+		return a, false
+	}
+	switch {
+	case !v.isHeldAlone() || v.row.Version != token || v.row.Owner != r.Owner:
+		return Answer{Outcome: Refused}, false
+	case v.Pinned:
+		return Answer{Outcome: Refused}, true
+	}
+	v.endTerm(Released)
+	v.grant(r, r.TTL)
+	a, _ = v.held(r.Acq)
+	return a, false
+}
+
 // Advance ends the terms of dead holders that are in the way, and gives a name that is
 // free to those who are next. It changes nothing if there is nobody to be served.
 func (v *Visit) Advance() {
@@ -383,15 +443,25 @@ func (v *Visit) Advance() {
 			ttl = next.TTL
 		}
 		v.grant(Request{Party: next.Party, Limits: next.Limits, Kind: next.Kind, Permits: v.row.Permits}, ttl)
-		v.wake(&next, 0)
+		v.tell(&next)
 	}
 }
 
-// wake notes whom to tell. The Locker that makes the visit knows.
+// wake notes that another Locker is to ask for its claim at a time.
 func (v *Visit) wake(c *Claim, at int64) {
 	if c.Locker != v.By {
 		v.changes.Wakes = append(v.changes.Wakes, Wake{c.Locker, c.Acq, at})
 	}
+}
+
+// tell notes that a claim that waited was granted.
+func (v *Visit) tell(c *Claim) {
+	if c.Locker != v.By {
+		v.wake(c, 0)
+		return
+	}
+	a, _ := v.held(c.Acq)
+	v.changes.Turns = append(v.changes.Turns, Turn{c.Acq, a.Token, a.Slot, a.Expires})
 }
 
 // head returns the first claim of the queue whose Locker lives.
@@ -412,7 +482,7 @@ func (v *Visit) isHeldAlone() bool {
 
 // isFree reports that a kind may be granted now, as far as holders are concerned.
 func (v *Visit) isFree(k Kind, permits int) bool {
-	if v.isHeldAlone() || v.row.NotBefore > v.Now {
+	if v.isHeldAlone() || v.Pinned || v.row.NotBefore > v.Now {
 		return false
 	}
 	v.endDead()
@@ -429,8 +499,8 @@ func (v *Visit) isFree(k Kind, permits int) bool {
 // endDead ends the terms of the dead among those who hold together.
 func (v *Visit) endDead() {
 	for _, acq := range v.holders() {
-		if v.Dead(acq) {
-			v.changes.Crashed = append(v.changes.Crashed, v.find(acq).Party)
+		if c := v.find(acq); c.Expires <= v.Now && v.Locked(acq) {
+			v.changes.Crashed = append(v.changes.Crashed, c.term())
 			v.drop(acq)
 		}
 	}
@@ -459,7 +529,7 @@ func (v *Visit) count(k Kind) (n int) {
 // grant begins a term. The name is free for it.
 func (v *Visit) grant(r Request, ttl int64) {
 	if v.row.Acq != (driver.ID{}) && v.row.Locker != (driver.ID{}) {
-		v.changes.Crashed = append(v.changes.Crashed, v.row.Party)
+		v.changes.Crashed = append(v.changes.Crashed, v.row.term())
 	}
 	if v.row.Acq != (driver.ID{}) {
 		v.endTerm(Expired)
@@ -537,7 +607,7 @@ func (v *Visit) Sweep(gone func(locker driver.ID) bool) {
 	v.endDead()
 	if v.row.Acq != (driver.ID{}) && !v.isHeldAlone() {
 		if v.row.Locker != (driver.ID{}) {
-			v.changes.Crashed = append(v.changes.Crashed, v.row.Party)
+			v.changes.Crashed = append(v.changes.Crashed, v.row.term())
 		}
 		v.endTerm(Expired)
 	}

@@ -14,7 +14,7 @@ func at(now int64, row claim.Row, claims ...claim.Claim) *claim.Visit {
 	v := claim.NewVisit(row, claims)
 	v.Now, v.By = now, lockerID(0)
 	v.Alive = func(driver.ID) bool { return true }
-	v.Dead = func(driver.ID) bool { return false }
+	v.Locked = func(driver.ID) bool { return false }
 	return v
 }
 
@@ -53,7 +53,7 @@ func TestOnlyOtherLockersAreToldOfAHandOver(t *testing.T) {
 		claim.Request{Party: party(4, 1), Limits: limits(10), Kind: claim.Shared},
 		claim.Request{Party: party(2, 0), Limits: limits(10), Kind: claim.Shared})
 	v := at(5, row, claims...)
-	v.Release(idOf(0), row.Version, 0)
+	v.Release(idOf(0), row.Version, 0, false)
 	c := v.Changes()
 	if want := (claim.Wake{Locker: lockerID(1), Acq: idOf(4)}); len(c.Wakes) != 1 || c.Wakes[0] != want {
 		t.Errorf("told %v, want %v", c.Wakes, want)
@@ -71,7 +71,7 @@ func TestOnlyOtherLockersAreToldOfAHandOver(t *testing.T) {
 func TestTheHeadIsToldUntilWhenTheNameIsKept(t *testing.T) {
 	row, claims := queue(t, grantedAlone(t, limits(10)), claim.Request{Party: party(4, 1), Limits: limits(10)})
 	v := at(5, row, claims...)
-	v.Release(idOf(0), row.Version, 8)
+	v.Release(idOf(0), row.Version, 8, false)
 	c := v.Changes()
 	if want := (claim.Wake{Locker: lockerID(1), Acq: idOf(4), At: 9}); len(c.Wakes) != 1 || c.Wakes[0] != want || c.Row.NotBefore != 9 {
 		t.Errorf("told %v, want %v; kept until %d", c.Wakes, want, c.Row.NotBefore)
@@ -84,7 +84,7 @@ func TestTheHeadIsToldUntilWhenTheNameIsKept(t *testing.T) {
 func TestAnExpiredHolderIsReportedUnlessItsTermWasDetached(t *testing.T) {
 	row := grantedAlone(t, limits(10))
 	row.Acq, row.Locker = idOf(0), lockerID(0)
-	takeOver := func(row claim.Row) []claim.Party {
+	takeOver := func(row claim.Row) []claim.Term {
 		v := at(100, row)
 		if a := v.Acquire(claim.Request{Party: party(4, 1), Limits: limits(10)}); a.Outcome != claim.Granted || a.Token <= row.Version {
 			t.Fatalf("%+v", a)
@@ -111,8 +111,8 @@ func TestAGuardedTermDoesNotEnd(t *testing.T) {
 		return v
 	}
 	for name, ends := range map[string]func(*claim.Visit) bool{
-		"release":    func(v *claim.Visit) bool { _, guarded := v.Release(idOf(0), row.Version, 0); return !guarded },
-		"withdrawal": func(v *claim.Visit) bool { return !v.Withdraw(idOf(0), 0) },
+		"release":    func(v *claim.Visit) bool { _, guarded := v.Release(idOf(0), row.Version, 0, false); return !guarded },
+		"withdrawal": func(v *claim.Visit) bool { return !v.Withdraw(idOf(0), 0, false) },
 		"revocation": func(v *claim.Visit) bool { _, guarded := v.Revoke(); return !guarded },
 		"take-over":  func(v *claim.Visit) bool { v.Advance(); return false },
 		"sweep":      func(v *claim.Visit) bool { v.Sweep(func(driver.ID) bool { return false }); return false },
@@ -161,7 +161,7 @@ func TestTokensRiseWhateverTheClock(t *testing.T) {
 			t.Errorf("token %d after %d", a.Token, last)
 		}
 		last = a.Token
-		v.Release(idOf(0), a.Token, 0)
+		v.Release(idOf(0), a.Token, 0, false)
 		row = v.Changes().Row
 	}
 	if last != 9*second {
@@ -175,11 +175,11 @@ func TestARowIsIdleWhenNothingIsLeft(t *testing.T) {
 	if v.IsIdle() {
 		t.Error("idle while it is held")
 	}
-	v.Withdraw(idOf(0), 0)
+	v.Withdraw(idOf(0), 0, false)
 	if v.IsIdle() {
 		t.Error("idle while it is held by the next")
 	}
-	v.Withdraw(idOf(4), 0)
+	v.Withdraw(idOf(4), 0, false)
 	if !v.IsIdle() {
 		t.Errorf("not idle: %+v", v.Changes().Row)
 	}

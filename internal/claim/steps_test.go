@@ -207,7 +207,7 @@ func (w *world) commit(o *options) {
 	v := claim.NewVisit(w.db.row(), w.db.rows(o))
 	v.Now = int64(x.now)
 	v.By = lockerID(lockerOf(p.acq))
-	v.Dead = func(id driver.ID) bool { return x.dead>>acqOf(id)&1 == 1 }
+	v.Locked = func(id driver.ID) bool { return x.dead>>acqOf(id)&1 == 1 }
 	v.Alive = func(id driver.ID) bool { return x.alive>>(id[0]-100)&1 == 1 }
 	minHold := int64(o.minHold[p.acq/requests])
 	since := w.since(p.acq)
@@ -219,11 +219,11 @@ func (w *world) commit(o *options) {
 		a = v.Acquire(q)
 	case opRelease:
 		p.reply = over
-		if freed, _ := v.Release(idOf(p.acq), int64(p.token), minHold); freed {
+		if freed, _ := v.Release(idOf(p.acq), int64(p.token), minHold, false); freed {
 			p.reply = done
 		}
 	case opWithdraw:
-		v.Withdraw(idOf(p.acq), minHold)
+		v.Withdraw(idOf(p.acq), minHold, false)
 		p.reply = done
 	case opMove:
 		v.Advance()
