@@ -207,7 +207,7 @@ func (w *world) commit(o *options) {
 	v := claim.NewVisit(w.db.row(), w.db.rows(o))
 	v.Now = int64(x.now)
 	v.By = lockerID(lockerOf(p.acq))
-	v.Locked = func(id driver.ID) bool { return x.dead>>acqOf(id)&1 == 1 }
+	v.Locked = func(id driver.ID) bool { return x.locks>>acqOf(id)&1 == 1 }
 	v.Alive = func(id driver.ID) bool { return x.alive>>(id[0]-100)&1 == 1 }
 	minHold := int64(o.minHold[p.acq/requests])
 	since := w.since(p.acq)
