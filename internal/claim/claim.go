@@ -102,6 +102,7 @@ type Claim struct {
 	Since   int64 // when it was granted; while it waits, when it was entered
 	Expires int64 // while it holds
 	Limit   int64
+	Carries []driver.ID // while it waits: acquisitions that cannot end before; for people and for the search for deadlocks
 }
 
 // Request asks for a name.
@@ -111,6 +112,7 @@ type Request struct {
 	Kind    Kind
 	Permits int  // of a Permit: how many the name has
 	Waits   bool // the request stays in the queue until it is granted or withdrawn
+	Carries []driver.ID
 }
 
 // Outcome is what became of a request.
@@ -194,12 +196,12 @@ type Turn struct {
 type Changes struct {
 	Changed bool // there is something to write
 	Row     Row
-	Write   []Claim     // to be inserted, or updated by acq
-	Delete  []driver.ID // acqs of claims
-	Durable bool        // somebody was granted the name: the commit is flushed
-	Wakes   []Wake      // for other Lockers
-	Turns   []Turn      // for the Locker that makes the visit
-	Crashed []Term      // which have expired
+	Delete  []driver.ID // acqs of claims; what is inserted is deleted first if it was there
+	Insert  []Claim
+	Durable bool   // somebody was granted the name: the commit is flushed
+	Wakes   []Wake // for other Lockers
+	Turns   []Turn // for the Locker that makes the visit
+	Crashed []Term // which have expired
 }
 
 // NewVisit begins a visit of a name.
@@ -220,11 +222,14 @@ func (v *Visit) Changes() Changes {
 	}
 	for i := range v.claims {
 		j := slices.IndexFunc(v.before, func(b Claim) bool { return b.Acq == v.claims[i].Acq })
-		if j < 0 || !same(&v.before[j], &v.claims[i]) {
-			c.Write = append(c.Write, v.claims[i])
+		switch {
+		case j < 0:
+			c.Insert = append(c.Insert, v.claims[i])
+		case !same(&v.before[j], &v.claims[i]):
+			c.Delete, c.Insert = append(c.Delete, v.claims[i].Acq), append(c.Insert, v.claims[i])
 		}
 	}
-	c.Changed = len(c.Write) > 0 || len(c.Delete) > 0 || !v.row.equal(&v.first)
+	c.Changed = len(c.Insert) > 0 || len(c.Delete) > 0 || !v.row.equal(&v.first)
 	return c
 }
 
@@ -293,7 +298,8 @@ func (v *Visit) enter(r Request) {
 	if r.Kind == Permit {
 		v.row.Permits = r.Permits
 	}
-	v.claims = append(v.claims, Claim{Party: r.Party, Limits: r.Limits, Kind: r.Kind, State: Waiting, Seq: v.row.Seq, Since: v.Now})
+	v.claims = append(v.claims, Claim{Party: r.Party, Limits: r.Limits, Kind: r.Kind, State: Waiting, Seq: v.row.Seq, Since: v.Now,
+		Carries: r.Carries})
 }
 
 // Release ends the term of an acquisition whose token is known. It reports whether there

@@ -45,7 +45,7 @@ func queue(t *testing.T, row claim.Row, requests ...claim.Request) (claim.Row, [
 		}
 	}
 	c := v.Changes()
-	return c.Row, c.Write
+	return c.Row, c.Insert
 }
 
 func TestOnlyOtherLockersAreToldOfAHandOver(t *testing.T) {
@@ -61,7 +61,7 @@ func TestOnlyOtherLockersAreToldOfAHandOver(t *testing.T) {
 	if !c.Durable || c.Row.Holding != 2 || c.Row.Waiting != 0 {
 		t.Errorf("%+v", c)
 	}
-	for _, w := range c.Write { // handed over to another Locker for half as long as to its own
+	for _, w := range c.Insert { // handed over to another Locker for half as long as to its own
 		if want := int64(5 + 10); w.Locker == lockerID(0) && w.Expires != want || w.Locker == lockerID(1) && w.Expires != 5+5 {
 			t.Errorf("acq %d holds until %d", acqOf(w.Acq), w.Expires)
 		}

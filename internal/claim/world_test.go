@@ -131,8 +131,8 @@ func (d *tables) write(c claim.Changes) {
 	for _, id := range c.Delete {
 		d.claims[acqOf(id)] = claimRow{}
 	}
-	for i := range c.Write {
-		w := &c.Write[i]
+	for i := range c.Insert {
+		w := &c.Insert[i]
 		d.claims[acqOf(w.Acq)] = claimRow{true, w.State, int8(w.Slot), int8(w.Seq), int8(w.Token), int8(w.Since), int8(w.Expires)}
 	}
 }

@@ -1,0 +1,82 @@
+// Package rowstore keeps the leases of the unique mode in rows of a database. It runs the
+// state machine of package claim between the statements that read and the statements that
+// write, so that the rules stand in one place for all databases.
+//
+// A driver gives an [Engine], which runs statements by their names. The statements are in
+// one .sql file per database, under the same names, with the same parameters and the same
+// columns in their results. They are listed here. Times are microseconds since the epoch on
+// the clock of the database; "now" is that clock, after any wait for a lock. In results, an
+// ID is 32 lower-case hexadecimal digits, or empty for NULL; a text is empty for NULL; a value is
+// bytes or NULL; a boolean is 0 or 1. A batch is given as b(columns), further parameters
+// behind it.
+//
+// A lock row, in results, is
+//
+//	name, now, version, acq, owner, label, locker, value, holds, since, expires_at, limit_at, delay,
+//	not_before, permits, waiting, holding, seq, ended, revoked
+//
+// and a claim is
+//
+//	name, now, acq, state, kind, slot, seq, token, holds, ttl, handed, max_hold, since, expires_at, limit_at, delay,
+//	locker, owner, label, value, alive
+//
+// where alive says that the Locker of a claim has a row in the table waiter that has not
+// expired.
+//
+// Reading; these lock nothing, but in the transaction of a visit:
+//
+//	rows             b(name)                   → lock rows, of names that have one
+//	claims           b(name), window, locker   → the claims of the names that hold, and of each name the first
+//	                                             window claims that wait and are alive or of the locker, by seq
+//	claims_of        b(name, acq)              → claims by acq
+//	all_claims       b(name)                   → all claims of the names
+//	page             after, limit, free        → lock rows behind a name, in the byte order of the names, but
+//	                                             those that nobody holds and nothing keeps only if free is 1; it
+//	                                             looks at limit rows
+//	page_end         after, limit              → how many rows page looks at, and the last name ('' if none)
+//	readers          b(name)                   → name, claims that hold and have not expired, the highest expires_at
+//	waits            locker                    → of claims that wait, carry something and are alive:
+//	                                             name, acq, label, seq, since, kind, carries (hexadecimal)
+//	holders          b(name)                   → name, acq: who holds the names and has not expired, either way
+//
+// In the transaction of a visit, in this order:
+//
+//	make_rows        b(name)                   makes free rows for names that have none, and returns nothing
+//	lock_rows        b(name)                   → lock rows, locked in the order of the names against everybody but
+//	                                             guards; it waits for others, see [Engine.Tx]
+//	unpinned         b(name)                   → name, now: those rows that could be locked against guards, too,
+//	                                             without waiting
+//	lock_claims      b(name), all              → name, acq: claims of the names that hold and could be locked
+//	                                             without waiting, of those that have expired, or of all if all is 1
+//	lock_claims_of   b(name, acq)              → name, acq: claims by acq that hold and could be locked without waiting
+//	claims and claims_of, or all_claims
+//	write_rows       b(name, version, acq, owner, label, locker, value, holds, since, expires_at, limit_at,
+//	                   delay, not_before, permits, waiting, holding, seq, ended, revoked)
+//	delete_claims    b(name, acq)
+//	insert_claims    b(name, acq, state, kind, slot, seq, token, holds, ttl, handed, max_hold, since, expires_at,
+//	                   limit_at, delay, locker, owner, label, value, carries)
+//	wake             b(locker, acq)            after the commit, where the database can push
+//
+// By themselves:
+//
+//	beat             locker, life              the row of the Locker in the table waiter expires in life from now,
+//	                                             or later. It need not be flushed
+//	set_value        b(name, acq, version, value)  changes the value of exclusive terms that are held and have not
+//	                                             expired
+//	sweep_window     after, limit, gone, retention → name, visit, idle: the next limit rows behind a name. visit is
+//	                                             1 if the exclusive term has expired; or a claim that holds has
+//	                                             expired; or a claim waits whose Locker has been dead for gone
+//	                                             microseconds. idle is 1 if purge would delete the row
+//	purge            b(name), retention        deletes rows: nobody holds, waits for or is kept from the names, and
+//	                                             expires_at and version are before now - retention. Rows that
+//	                                             others have locked are passed over. The conditions are repeated
+//	                                             under the lock (R6)
+//	purge_waiters    gone                      deletes rows of waiter that expired gone microseconds ago and have no
+//	                                             claims
+//	sweep_due        every                     changes the row of meta (swept_at) if it has not done so for every
+//	                                             microseconds
+//
+// In transactions of the application:
+//
+//	guard            see the drivers
+package rowstore

@@ -1,0 +1,131 @@
+package rowstore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// Engine runs the statements of one database, on connections of its own choice. It returns
+// raw errors. It is safe for concurrent use.
+type Engine interface {
+	// Run runs statements one after the other. Each of them commits by itself.
+	Run(ctx context.Context, statements ...Statement) error
+
+	// Tx runs the statements that read returns in a transaction of its own, at READ COMMITTED,
+	// and then those that decide returns; then it commits. It rolls back if decide returns an
+	// error, or nothing to write.
+	//
+	// The transaction waits for rows that others have locked for about a second at most; the
+	// error then classifies as [driver.Again]. The server ends a transaction whose client is
+	// silent.
+	//
+	// An engine may send the statements of each part together. It may repeat the whole
+	// transaction, if it is certain that it was undone: then it calls read again.
+	Tx(ctx context.Context, read func() []Statement, decide func() (Writes, error)) error
+
+	// Grant grants names that are free, or new: nobody holds them, waits for them, guards them,
+	// or is kept from them. Requests are distinct by name and sorted by name. A request that
+	// is not granted leaves no trace. It returns those that were granted by their index.
+	Grant(ctx context.Context, reqs []driver.GrantRequest, granted func(i int, g Granted)) error
+
+	// Free ends exclusive terms that nobody waits for: name, acq and version match, and a request
+	// that is Guarded is guarded by no transaction now. Requests are distinct by name and
+	// sorted by name. It calls freed with the index of each whose term it has ended. It need
+	// not be flushed.
+	Free(ctx context.Context, reqs []driver.ReleaseRequest, freed func(i int)) error
+
+	// Renew extends terms, see [claim.Row.Renew] and [claim.Claim.Renew]; shared says which. It is
+	// flushed. Requests are distinct by name, and by acq if shared, and sorted by name. It calls
+	// renewed with the index of each and the clock. Rows that others have locked are passed over,
+	// unless wait is set: then it waits for them as Tx does.
+	Renew(ctx context.Context, shared bool, reqs []driver.RenewRequest, wait bool, renewed func(i int, now int64)) error
+}
+
+// Granted is a grant by [Engine.Grant].
+type Granted struct {
+	Version, Now, Expires int64
+}
+
+// Writes is what a transaction does after it has decided.
+type Writes struct {
+	Statements []Statement
+	Flush      bool        // the commit waits for its flush, whatever the database's default
+	After      []Statement // run after the commit, apart from it; their errors do not count
+}
+
+// Statement is a statement of the .sql file of a database and what it is run with.
+type Statement struct {
+	Name string
+	// Batch are the rows that the statement is about: a column each. They are the first
+	// parameters, or the first parameter.
+	Batch []Column
+	Args  []any // int64 or string; they follow
+	// Scan is called for each row of the result. It is nil for a statement without one.
+	Scan func(scan Scanner) error
+	// Changed is set to how many rows a statement without a result has changed, unless nil.
+	Changed *int64
+}
+
+// Scanner copies the columns of a row, as [sql.Rows.Scan] does.
+type Scanner func(targets ...any) error
+
+// Column is a column of a batch: []string, []int64, []driver.ID or [][]byte. A zero ID and
+// an empty value stand for NULL.
+type Column any
+
+// Rows returns how many rows a batch has.
+func Rows(batch []Column) int {
+	if len(batch) == 0 {
+		return 0
+	}
+	switch c := batch[0].(type) {
+	case []string:
+		return len(c)
+	case []int64:
+		return len(c)
+	case []driver.ID:
+		return len(c)
+	case [][]byte:
+		return len(c)
+	}
+	panic(fmt.Sprintf("bug: a column of %T", batch[0]))
+}
+
+// column makes a column of n rows.
+func column[T any](n int, at func(i int) T) []T {
+	c := make([]T, n)
+	for i := range c {
+		c[i] = at(i)
+	}
+	return c
+}
+
+// id is an ID as a target: hexadecimal digits, nothing or NULL for the zero ID.
+type id struct{ *driver.ID }
+
+// Scan implements sql.Scanner.
+func (t id) Scan(value any) error {
+	*t.ID = driver.ID{}
+	switch v := value.(type) {
+	case nil:
+		return nil
+	case string:
+		return t.read(v)
+	case []byte:
+		return t.read(string(v))
+	}
+	return fmt.Errorf("sqllock: the id in a row is a %T", value)
+}
+
+func (t id) read(digits string) error {
+	if digits == "" {
+		return nil
+	}
+	return t.UnmarshalText([]byte(digits))
+}
+
+// micros returns a duration of so many microseconds.
+func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

@@ -1,0 +1,59 @@
+package rowstore
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// Store implements the methods of [driver.LeaseStore] that are about rows, and not about
+// connections. It is safe for concurrent use.
+type Store struct {
+	engine Engine
+	client driver.Client
+	beat   *beat
+}
+
+// New returns a Store.
+func New(engine Engine, client driver.Client) *Store {
+	return &Store{engine: engine, client: client, beat: new(beat)}
+}
+
+// On returns the same store on another engine, which runs its statements elsewhere.
+func (s *Store) On(engine Engine) *Store {
+	return &Store{engine: engine, client: s.client, beat: s.beat}
+}
+
+// beat is when the row of the Locker in the table waiter was last made to last.
+type beat struct {
+	mu    sync.Mutex
+	until time.Time
+}
+
+// ErrLocked says that a guard, or another transaction, keeps what a call would change.
+// Drivers classify it as [driver.Again].
+var ErrLocked = errors.New("sqllock: another transaction has locked the row")
+
+// PartlyError is the error of a call of which a part may have been done. Drivers classify it
+// as [driver.Unclear], whatever it wraps.
+type PartlyError struct{ Err error }
+
+func (e *PartlyError) Error() string { return e.Err.Error() }
+func (e *PartlyError) Unwrap() error { return e.Err }
+
+// after returns the error of a statement before which others may have changed something.
+func after(changed bool, err error) error {
+	if changed && err != nil {
+		return &PartlyError{err}
+	}
+	return err
+}
+
+// A visit reads few of the waiting claims of a name. If it has admitted all of them, as
+// it does with readers, it reads many.
+const (
+	smallWindow = 4
+	largeWindow = 1000
+)

@@ -1,0 +1,101 @@
+package rowstore
+
+import (
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/claim"
+)
+
+// view is what was read of a name.
+type view struct {
+	name     string
+	exists   bool
+	now      int64
+	row      claim.Row
+	claims   []claim.Claim
+	known    map[driver.ID]bool // claims, by acq
+	alive    map[driver.ID]bool // Lockers
+	locked   map[driver.ID]bool // claims that hold, by acq
+	unpinned bool               // the row could be locked against guards
+
+	waiting int // how many claims that wait are in the window
+}
+
+// views are views of names, in their order.
+type views struct {
+	byName map[string]*view
+	list   []*view
+}
+
+func newViews(names []string) *views {
+	v := &views{byName: make(map[string]*view, len(names)), list: make([]*view, len(names))}
+	all := make([]view, len(names))
+	for i, name := range names {
+		all[i].name = name
+		v.list[i], v.byName[name] = &all[i], &all[i]
+	}
+	return v
+}
+
+// scanRow reads a lock row, behind what stands before it.
+func scanRow(scan Scanner, r *claim.Row, name *string, now *int64, before ...any) error {
+	var ended int64
+	err := scan(append(before, name, now, &r.Version, id{&r.Acq}, &r.Owner, &r.Label, id{&r.Locker}, &r.Value, &r.Holds,
+		&r.Since, &r.Expires, &r.Limit, &r.Delay, &r.NotBefore, &r.Permits, &r.Waiting, &r.Holding, &r.Seq, &ended, &r.Revoked)...)
+	r.Ended = claim.Ended(ended)
+	return err
+}
+
+// addRow notes a lock row.
+func (v *views) addRow(scan Scanner) error {
+	var row claim.Row
+	var name string
+	var now int64
+	if err := scanRow(scan, &row, &name, &now); err != nil {
+		return err
+	}
+	w := v.byName[name]
+	w.exists, w.row, w.now = true, row, now
+	return nil
+}
+
+// addClaim notes a claim.
+func (v *views) addClaim(scan Scanner) error {
+	w, c, err := v.scanClaim(scan)
+	if err == nil && c.State == claim.Waiting {
+		w.waiting++
+	}
+	return err
+}
+
+// addClaimOf notes a claim, unless it is known.
+func (v *views) addClaimOf(scan Scanner) error {
+	_, _, err := v.scanClaim(scan)
+	return err
+}
+
+func (v *views) scanClaim(scan Scanner) (*view, *claim.Claim, error) {
+	var c claim.Claim
+	var name string
+	var now, state, kind, alive int64
+	if err := scan(&name, &now, id{&c.Acq}, &state, &kind, &c.Slot, &c.Seq, &c.Token, &c.Holds, &c.TTL, &c.Handed, &c.MaxHold,
+		&c.Since, &c.Expires, &c.Limit, &c.Delay, id{&c.Locker}, &c.Owner, &c.Label, &c.Value, &alive); err != nil {
+		return nil, nil, err
+	}
+	c.State, c.Kind = claim.State(state), claim.Kind(kind)
+	w := v.byName[name]
+	if w.known[c.Acq] {
+		return w, &c, nil
+	}
+	if alive == 1 {
+		if w.alive == nil {
+			w.alive = make(map[driver.ID]bool, 1)
+		}
+		w.alive[c.Locker] = true
+	}
+	if w.known == nil {
+		w.known = make(map[driver.ID]bool, 1)
+	}
+	w.now = max(w.now, now)
+	w.known[c.Acq], w.claims = true, append(w.claims, c)
+	return w, &c, nil
+}

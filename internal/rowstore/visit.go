@@ -1,0 +1,326 @@
+package rowstore
+
+import (
+	"context"
+	"slices"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/claim"
+)
+
+// errand is what a call wants to do with names.
+type errand struct {
+	names   []string // distinct and sorted
+	ofNames []string // and acqs: claims that it is about, a name and an acq each
+	acqs    []driver.ID
+	window  int
+
+	make    bool // names without a row get one
+	all     bool // it is about all claims
+	lockAll bool // it may end terms of claims that have not expired
+
+	// decide does the work with the view of a name. It may be called several times; the last
+	// call counts. Nothing is written if it returns an error.
+	decide func(v *view, visit *claim.Visit) error
+}
+
+// distinct returns the names of sorted requests, and which requests are of each.
+func distinct(n int, name func(i int) string) (names []string, of map[string][]int) {
+	of = make(map[string][]int, n)
+	for i := range n {
+		key := name(i)
+		if of[key] == nil {
+			names = append(names, key)
+		}
+		of[key] = append(of[key], i)
+	}
+	return names, of
+}
+
+// look does an errand on what it reads without locks, and returns the names on which it
+// would change something. It has written nothing.
+func (s *Store) look(ctx context.Context, e *errand) ([]string, error) {
+	v := newViews(e.names)
+	reads := append([]Statement{{Name: "rows", Batch: []Column{e.names}, Scan: v.addRow}}, s.claims(e, v)...)
+	if err := s.engine.Run(ctx, reads...); err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, w := range v.list {
+		visit := s.newVisit(w)
+		visit.Locked = func(driver.ID) bool { return true }
+		if err := e.decide(w, visit); err != nil {
+			return nil, err
+		}
+		if visit.Changes().Changed {
+			names = append(names, w.name)
+			e.make = e.make || !w.exists
+		}
+	}
+	return names, nil
+}
+
+// claims are the statements that read the claims that an errand is about.
+func (s *Store) claims(e *errand, v *views) []Statement {
+	if e.all {
+		return []Statement{{Name: "all_claims", Batch: []Column{e.names}, Scan: v.addClaim}}
+	}
+	reads := []Statement{{Name: "claims", Batch: []Column{e.names}, Args: []any{int64(e.window), s.client.Instance.String()}, Scan: v.addClaim}}
+	if len(e.acqs) > 0 {
+		reads = append(reads, Statement{Name: "claims_of", Batch: []Column{e.ofNames, e.acqs}, Scan: v.addClaimOf})
+	}
+	return reads
+}
+
+func (s *Store) newVisit(w *view) *claim.Visit {
+	visit := claim.NewVisit(w.row, w.claims)
+	visit.Now, visit.By = w.now, s.client.Instance
+	visit.Alive = func(locker driver.ID) bool { return locker == s.client.Instance || w.alive[locker] }
+	visit.Locked = func(acq driver.ID) bool { return w.locked[acq] }
+	return visit
+}
+
+// lookAndVisit does an errand, and takes locks only for names on which there is something to
+// change.
+func (s *Store) lookAndVisit(ctx context.Context, e *errand) error {
+	names, err := s.look(ctx, e)
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	e.names = names
+	e.keep(names)
+	return s.visit(ctx, e)
+}
+
+// keep keeps only those claims that are of names, which are sorted.
+func (e *errand) keep(names []string) {
+	var ofNames []string
+	var acqs []driver.ID
+	for i, name := range e.ofNames {
+		if _, ok := slices.BinarySearch(names, name); ok {
+			ofNames, acqs = append(ofNames, name), append(acqs, e.acqs[i])
+		}
+	}
+	e.ofNames, e.acqs = ofNames, acqs
+}
+
+// visit does an errand in a transaction. Then it serves the queues of those names whose
+// window it has used up.
+func (s *Store) visit(ctx context.Context, e *errand) error {
+	more, err := s.visitOnce(ctx, e)
+	for err == nil && len(more) > 0 {
+		// What the errand was about is done. An error now must not hide that: whoever
+		// waits asks again.
+		var failed error
+		more, failed = s.visitOnce(ctx, &errand{names: more, window: largeWindow, decide: advance})
+		if failed != nil {
+			break
+		}
+	}
+	return err
+}
+
+func advance(_ *view, visit *claim.Visit) error {
+	visit.Advance()
+	return nil
+}
+
+// visitOnce is visit with one window. It returns the names whose window was used up.
+func (s *Store) visitOnce(ctx context.Context, e *errand) (more []string, err error) {
+	var v *views
+	begin := func() []Statement {
+		v = newViews(e.names)
+		return s.locks(e, v)
+	}
+	err = s.engine.Tx(ctx, begin, func() (Writes, error) {
+		more = nil
+		var c changes
+		for _, w := range v.list {
+			visit := s.newVisit(w)
+			visit.Pinned = w.exists && !w.unpinned
+			if err := e.decide(w, visit); err != nil {
+				return Writes{}, err
+			}
+			if !w.exists {
+				continue
+			}
+			done := visit.Changes()
+			c.add(w.name, done)
+			if w.usedUp(e, &done) {
+				more = append(more, w.name)
+			}
+		}
+		return c.writes(), nil
+	})
+	return more, err
+}
+
+// locks are the statements that lock the rows of an errand and read its claims.
+func (s *Store) locks(e *errand, v *views) []Statement {
+	names := []Column{e.names}
+	var reads []Statement
+	if e.make {
+		reads = append(reads, Statement{Name: "make_rows", Batch: names})
+	}
+	reads = append(reads,
+		Statement{Name: "lock_rows", Batch: names, Scan: v.addRow},
+		Statement{Name: "unpinned", Batch: names, Scan: v.addUnpinned})
+	all := int64(0)
+	if e.lockAll {
+		all = 1
+	}
+	reads = append(reads, Statement{Name: "lock_claims", Batch: names, Args: []any{all}, Scan: v.addLocked})
+	if len(e.acqs) > 0 && !e.lockAll {
+		reads = append(reads, Statement{Name: "lock_claims_of", Batch: []Column{e.ofNames, e.acqs}, Scan: v.addLocked})
+	}
+	return append(reads, s.claims(e, v)...) // what was locked is read after it was locked
+}
+
+// usedUp reports that a visit has granted the name to every waiting claim that it has read,
+// and that there may be more.
+func (w *view) usedUp(e *errand, done *claim.Changes) bool {
+	if e.all || w.waiting < e.window || done.Row.Waiting == 0 {
+		return false
+	}
+	return len(done.Wakes)+len(done.Turns) >= w.waiting
+}
+
+// changes gathers what visits write.
+type changes struct {
+	names   []string
+	rows    []claim.Row
+	deleted []driver.ID // and of
+	of      []string
+	claims  []claim.Claim // and claimsOf
+	claimOf []string
+	wakes   []claim.Wake
+	flush   bool
+}
+
+func (c *changes) add(name string, done claim.Changes) {
+	if done.Changed {
+		c.names, c.rows = append(c.names, name), append(c.rows, done.Row)
+	}
+	for _, acq := range done.Delete {
+		c.of, c.deleted = append(c.of, name), append(c.deleted, acq)
+	}
+	for i := range done.Insert {
+		c.claimOf, c.claims = append(c.claimOf, name), append(c.claims, done.Insert[i])
+	}
+	c.wakes = append(c.wakes, done.Wakes...)
+	c.flush = c.flush || done.Durable
+}
+
+// writes are the statements that write it.
+func (c *changes) writes() Writes {
+	w := Writes{Flush: c.flush}
+	if len(c.names) > 0 {
+		w.Statements = append(w.Statements, Statement{Name: "write_rows", Batch: c.rowBatch()})
+	}
+	if len(c.deleted) > 0 {
+		w.Statements = append(w.Statements, Statement{Name: "delete_claims", Batch: []Column{c.of, c.deleted}})
+	}
+	if len(c.claims) > 0 {
+		w.Statements = append(w.Statements, Statement{Name: "insert_claims", Batch: c.claimBatch()})
+	}
+	if n := len(c.wakes); n > 0 {
+		w.After = []Statement{{Name: "wake", Batch: []Column{
+			column(n, func(i int) driver.ID { return c.wakes[i].Locker }),
+			column(n, func(i int) driver.ID { return c.wakes[i].Acq }),
+		}}}
+	}
+	return w
+}
+
+func (c *changes) rowBatch() []Column {
+	n := len(c.rows)
+	ints := func(of func(r *claim.Row) int64) Column {
+		return column(n, func(i int) int64 { return of(&c.rows[i]) })
+	}
+	return []Column{
+		c.names,
+		ints(func(r *claim.Row) int64 { return r.Version }),
+		column(n, func(i int) driver.ID { return c.rows[i].Acq }),
+		column(n, func(i int) string { return c.rows[i].Owner }),
+		column(n, func(i int) string { return c.rows[i].Label }),
+		column(n, func(i int) driver.ID { return c.rows[i].Locker }),
+		column(n, func(i int) []byte { return c.rows[i].Value }),
+		ints(func(r *claim.Row) int64 { return int64(r.Holds) }),
+		ints(func(r *claim.Row) int64 { return r.Since }),
+		ints(func(r *claim.Row) int64 { return r.Expires }),
+		ints(func(r *claim.Row) int64 { return r.Limit }),
+		ints(func(r *claim.Row) int64 { return r.Delay }),
+		ints(func(r *claim.Row) int64 { return r.NotBefore }),
+		ints(func(r *claim.Row) int64 { return int64(r.Permits) }),
+		ints(func(r *claim.Row) int64 { return int64(r.Waiting) }),
+		ints(func(r *claim.Row) int64 { return int64(r.Holding) }),
+		ints(func(r *claim.Row) int64 { return r.Seq }),
+		ints(func(r *claim.Row) int64 { return int64(r.Ended) }),
+		ints(func(r *claim.Row) int64 { return r.Revoked }),
+	}
+}
+
+func (c *changes) claimBatch() []Column {
+	n := len(c.claims)
+	ints := func(of func(c *claim.Claim) int64) Column {
+		return column(n, func(i int) int64 { return of(&c.claims[i]) })
+	}
+	return []Column{
+		c.claimOf,
+		column(n, func(i int) driver.ID { return c.claims[i].Acq }),
+		ints(func(c *claim.Claim) int64 { return int64(c.State) }),
+		ints(func(c *claim.Claim) int64 { return int64(c.Kind) }),
+		ints(func(c *claim.Claim) int64 { return int64(c.Slot) }),
+		ints(func(c *claim.Claim) int64 { return c.Seq }),
+		ints(func(c *claim.Claim) int64 { return c.Token }),
+		ints(func(c *claim.Claim) int64 { return int64(c.Holds) }),
+		ints(func(c *claim.Claim) int64 { return c.TTL }),
+		ints(func(c *claim.Claim) int64 { return c.Handed }),
+		ints(func(c *claim.Claim) int64 { return c.MaxHold }),
+		ints(func(c *claim.Claim) int64 { return c.Since }),
+		ints(func(c *claim.Claim) int64 { return c.Expires }),
+		ints(func(c *claim.Claim) int64 { return c.Limit }),
+		ints(func(c *claim.Claim) int64 { return c.Delay }),
+		column(n, func(i int) driver.ID { return c.claims[i].Locker }),
+		column(n, func(i int) string { return c.claims[i].Owner }),
+		column(n, func(i int) string { return c.claims[i].Label }),
+		column(n, func(i int) []byte { return c.claims[i].Value }),
+		column(n, func(i int) []byte { return joinIDs(c.claims[i].Carries) }),
+	}
+}
+
+// joinIDs writes IDs one behind the other.
+func joinIDs(ids []driver.ID) []byte {
+	b := make([]byte, 0, len(ids)*len(driver.ID{}))
+	for i := range ids {
+		b = append(b, ids[i][:]...)
+	}
+	return b
+}
+
+// addUnpinned notes a row that no transaction guards.
+func (v *views) addUnpinned(scan Scanner) error {
+	var name string
+	var now int64
+	if err := scan(&name, &now); err != nil {
+		return err
+	}
+	w := v.byName[name]
+	w.unpinned, w.now = true, max(w.now, now)
+	return nil
+}
+
+// addLocked notes a claim that could be locked.
+func (v *views) addLocked(scan Scanner) error {
+	var name string
+	var acq driver.ID
+	if err := scan(&name, id{&acq}); err != nil {
+		return err
+	}
+	w := v.byName[name]
+	if w.locked == nil {
+		w.locked = make(map[driver.ID]bool, 1)
+	}
+	w.locked[acq] = true
+	return nil
+}
