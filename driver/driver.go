@@ -22,7 +22,7 @@ import (
 // SchemaVersion is the newest migration that this version of the library knows
 // and the one that it needs. A database whose compatible_from is higher was
 // migrated by a newer library and is refused.
-const SchemaVersion int64 = 20261121000004
+const SchemaVersion int64 = 20261122000001
 
 // ID is a random 128-bit number that names one acquisition or one Locker.
 // The zero ID names nothing.

@@ -17,7 +17,7 @@ func TestTheGateSeesWhatWasCommittedAfterTheStatementBegan(t *testing.T) {
 	go func() {
 		var got answer
 		err := db.QueryRowContext(t.Context(), `WITH late AS MATERIALIZED (SELECT pg_sleep(1))
-			SELECT coalesce(f.gates[1], 0), f.tokens[1] FROM late, LATERAL sqllock_try('{1}', '{2}', '{f}', '{k}', '{t}', 3) f`).
+			SELECT coalesce(f.gates[1], 0), f.tokens[1] FROM late, LATERAL sqllock_try_1('{1}', '{2}', '{f}', '{k}', '{t}', 3) f`).
 			Scan(&got.gate, &got.token)
 		if err != nil {
 			t.Error(err)
@@ -41,7 +41,7 @@ func TestALockThatIsGuardedIsLetGo(t *testing.T) {
 	if _, err := guard.ExecContext(t.Context(), `SELECT pg_advisory_lock_shared(20)`); err != nil {
 		t.Fatal(err)
 	}
-	tokens := getOn[string](t, session, `SELECT tokens::text FROM sqllock_try('{10, 11, 12}', '{20, 20, 22}', '{f, t, f}', '{a, b, c}', '{t, t, f}', 3)`)
+	tokens := getOn[string](t, session, `SELECT tokens::text FROM sqllock_try_1('{10, 11, 12}', '{20, 20, 22}', '{f, t, f}', '{a, b, c}', '{t, t, f}', 3)`)
 	if tokens != "{-1,-1,-2}" {
 		t.Errorf("tokens: %s", tokens)
 	}

@@ -105,7 +105,7 @@ func checkFunctions(ctx context.Context, conn *sql.Conn, q *queries, functions s
 		return nil
 	}
 	return fmt.Errorf("%w: the functions %s do not exist or name tables of another schema; call SELECT %s(%s, %s) as their owner, once, after ALTER SCHEMA … RENAME",
-		driver.ErrSchema, unfit, quote(q.schema, q.prefix+"bind"), literal(q.schema), literal(q.prefix))
+		driver.ErrSchema, unfit, quote(q.schema, q.prefix+"bind_1"), literal(q.schema), literal(q.prefix))
 }
 
 // literal makes a string of SQL, for people.

@@ -26,7 +26,7 @@ func (d *Database) inspectSessions(ctx context.Context, conn *sql.Conn, s *sessi
 	}
 	functions := ""
 	if mode == modeAdvisory {
-		functions = "try"
+		functions = "try_1"
 	}
 	info, isolate, err = d.inspect(ctx, conn, &s.lease, functions)
 	if err != nil {

@@ -31,7 +31,7 @@ func TestAPlanThatWasMadeOnEmptyTablesLooksUpRowsByTheirKey(t *testing.T) {
 		for _, call := range []string{
 			`SELECT count(*) FROM sqllock_grant(ARRAY[$1], ARRAY[md5($1)::uuid], '{x}', '{60000000}', '{""}', md5('')::uuid, 'me')`,
 			`SELECT count(*) FROM sqllock_release(ARRAY[$1], ARRAY[md5($1)::uuid], ARRAY(SELECT version FROM sqllock_lock WHERE name = $1), '{0}')`,
-			`SELECT count(*) FROM sqllock_try('{1}', '{2}', '{f}', ARRAY[$1], '{t}', 3)`,
+			`SELECT count(*) FROM sqllock_try_1('{1}', '{2}', '{f}', ARRAY[$1], '{t}', 3)`,
 		} {
 			if _, err := tx.ExecContext(t.Context(), call, name); err != nil {
 				t.Fatal(err)

@@ -250,7 +250,7 @@ func newSessionQueries(schema, prefix, mode string) sessionQueries {
 	}
 	text := func(text string, more ...string) string {
 		text = strings.NewReplacer(more...).Replace(text)
-		return strings.NewReplacer("{mode}", mode, "{term}", q.termTable, "{pin}", q.pinTable, "{try}", quote(schema, prefix+"try"),
+		return strings.NewReplacer("{mode}", mode, "{term}", q.termTable, "{pin}", q.pinTable, "{try}", quote(schema, prefix+"try_1"),
 			"{token}", strings.ReplaceAll(q.tokenSequence, "'", "''"), // stands in a string
 			"{meta}", quote(schema, prefix+"meta")).Replace(text)
 	}

@@ -120,7 +120,7 @@ func TestDoctorLooksAtEachFunctionOfTheGuide(t *testing.T) {
 			s.finds(t, exitNo, "bad", "tables", "function", name, "does not exist", "sqllock migrate up")
 			s.exec(t, "ALTER FUNCTION hidden RENAME TO "+name)
 			grade := "bad"
-			if name == "sqllock_try" { // which only the mode advisory calls
+			if name == "sqllock_try_1" { // which only the mode advisory calls
 				grade = "warn"
 			}
 			nobody.finds(t, exitNo, grade, "privileges", "lacks EXECUTE on", name, "GRANT EXECUTE ON FUNCTION")

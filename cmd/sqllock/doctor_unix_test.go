@@ -169,7 +169,7 @@ func TestDoctorTellsOfFunctionsThatNameTablesOfAnotherSchema(t *testing.T) {
 	onPostgres(t, func(t *testing.T, s *clientDB) {
 		s.exec(t, "ALTER SCHEMA public RENAME TO moved")
 		defer s.exec(t, "ALTER SCHEMA moved RENAME TO public")
-		bind := `SELECT "moved"."sqllock_bind"('moved', 'sqllock_')`
+		bind := `SELECT "moved"."sqllock_bind_1"('moved', 'sqllock_')`
 		moved := s.with(t, "search_path=moved")
 		moved.finds(t, exitNo, "bad", "tables", "sqllock_grant", "another schema", bind)
 		s.exec(t, bind)
