@@ -133,6 +133,7 @@ const (
 type Answer struct {
 	Outcome Outcome
 	Found   bool // it was granted before
+	First   bool // it is queued, and nobody whose Locker lives waits before it
 	Token   int64
 	Slot    int
 	Expires int64
@@ -271,7 +272,7 @@ func (v *Visit) Acquire(r Request) Answer {
 	if v.find(r.Acq) == nil {
 		v.enter(r)
 	}
-	return Answer{Outcome: Queued, Permits: v.row.Permits}
+	return Answer{Outcome: Queued, First: v.isNext(r.Acq), Permits: v.row.Permits}
 }
 
 // held returns the answer to a request that holds the name.

@@ -20,7 +20,7 @@
 //	name, now, acq, state, kind, slot, seq, token, holds, ttl, handed, max_hold, since, expires_at, limit_at, delay,
 //	locker, owner, label, value, alive
 //
-// where alive says that the Locker of a claim has a row in the table waiter that has not
+// where alive is 1 if the Locker of a claim has a row in the table waiter that has not
 // expired.
 //
 // Reading; these lock nothing, but in the transaction of a visit:
@@ -29,7 +29,8 @@
 //	claims           b(name), window, locker   → the claims of the names that hold, and of each name the first
 //	                                             window claims that wait and are alive or of the locker, by seq
 //	claims_of        b(name, acq)              → claims by acq
-//	all_claims       b(name)                   → all claims of the names
+//	all_claims       b(name), gone             → all claims of the names; alive is 2 if the Locker has been dead for
+//	                                             gone microseconds, or has no row in waiter
 //	page             after, limit, free        → lock rows behind a name, in the byte order of the names, but
 //	                                             those that nobody holds and nothing keeps only if free is 1; it
 //	                                             looks at limit rows
@@ -44,6 +45,7 @@
 //	make_rows        b(name)                   makes free rows for names that have none, and returns nothing
 //	lock_rows        b(name)                   → lock rows, locked in the order of the names against everybody but
 //	                                             guards; it waits for others, see [Engine.Tx]
+//	lock_free_rows   b(name)                   → the same of rows that nobody has locked; it passes over the others
 //	unpinned         b(name)                   → name, now: those rows that could be locked against guards, too,
 //	                                             without waiting
 //	lock_claims      b(name), all              → name, acq: claims of the names that hold and could be locked

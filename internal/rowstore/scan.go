@@ -14,10 +14,14 @@ type view struct {
 	claims   []claim.Claim
 	known    map[driver.ID]bool // claims, by acq
 	alive    map[driver.ID]bool // Lockers
+	gone     map[driver.ID]bool // Lockers that have been dead for long
 	locked   map[driver.ID]bool // claims that hold, by acq
 	unpinned bool               // the row could be locked against guards
 
 	waiting int // how many claims that wait are in the window
+
+	readers   int // who hold the name together, where claims are not read
+	readUntil int64
 }
 
 // views are views of names, in their order.
@@ -86,16 +90,26 @@ func (v *views) scanClaim(scan Scanner) (*view, *claim.Claim, error) {
 	if w.known[c.Acq] {
 		return w, &c, nil
 	}
-	if alive == 1 {
-		if w.alive == nil {
-			w.alive = make(map[driver.ID]bool, 1)
-		}
-		w.alive[c.Locker] = true
+	switch alive {
+	case beats:
+		mark(&w.alive, c.Locker)
+	case forgotten:
+		mark(&w.gone, c.Locker)
 	}
-	if w.known == nil {
-		w.known = make(map[driver.ID]bool, 1)
-	}
-	w.now = max(w.now, now)
-	w.known[c.Acq], w.claims = true, append(w.claims, c)
+	mark(&w.known, c.Acq)
+	w.now, w.claims = max(w.now, now), append(w.claims, c)
 	return w, &c, nil
+}
+
+// What a claim says of its Locker; 0 is dead, but not for long.
+const (
+	beats     = 1
+	forgotten = 2
+)
+
+func mark(set *map[driver.ID]bool, id driver.ID) {
+	if *set == nil {
+		*set = make(map[driver.ID]bool, 1)
+	}
+	(*set)[id] = true
 }

@@ -16,6 +16,7 @@ type errand struct {
 	window  int
 
 	make    bool // names without a row get one
+	pass    bool // rows that others have locked are passed over
 	all     bool // it is about all claims
 	lockAll bool // it may end terms of claims that have not expired
 
@@ -63,7 +64,7 @@ func (s *Store) look(ctx context.Context, e *errand) ([]string, error) {
 // claims are the statements that read the claims that an errand is about.
 func (s *Store) claims(e *errand, v *views) []Statement {
 	if e.all {
-		return []Statement{{Name: "all_claims", Batch: []Column{e.names}, Scan: v.addClaim}}
+		return []Statement{{Name: "all_claims", Batch: []Column{e.names}, Args: []any{forgetAfter.Microseconds()}, Scan: v.addClaim}}
 	}
 	reads := []Statement{{Name: "claims", Batch: []Column{e.names}, Args: []any{int64(e.window), s.client.Instance.String()}, Scan: v.addClaim}}
 	if len(e.acqs) > 0 {
@@ -138,6 +139,9 @@ func (s *Store) visitOnce(ctx context.Context, e *errand) (more []string, err er
 		for _, w := range v.list {
 			visit := s.newVisit(w)
 			visit.Pinned = w.exists && !w.unpinned
+			if !w.exists && e.pass {
+				continue
+			}
 			if err := e.decide(w, visit); err != nil {
 				return Writes{}, err
 			}
@@ -162,8 +166,12 @@ func (s *Store) locks(e *errand, v *views) []Statement {
 	if e.make {
 		reads = append(reads, Statement{Name: "make_rows", Batch: names})
 	}
+	lock := "lock_rows"
+	if e.pass {
+		lock = "lock_free_rows"
+	}
 	reads = append(reads,
-		Statement{Name: "lock_rows", Batch: names, Scan: v.addRow},
+		Statement{Name: lock, Batch: names, Scan: v.addRow},
 		Statement{Name: "unpinned", Batch: names, Scan: v.addUnpinned})
 	all := int64(0)
 	if e.lockAll {
@@ -318,9 +326,6 @@ func (v *views) addLocked(scan Scanner) error {
 		return err
 	}
 	w := v.byName[name]
-	if w.locked == nil {
-		w.locked = make(map[driver.ID]bool, 1)
-	}
-	w.locked[acq] = true
+	mark(&w.locked, acq)
 	return nil
 }

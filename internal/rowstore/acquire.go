@@ -1,0 +1,214 @@
+package rowstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/claim"
+)
+
+// Grant implements the method of [driver.LeaseStore]. What is free is granted by one
+// statement. Only what might be granted although it is not free is visited.
+func (s *Store) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
+	res := make([]driver.GrantResult, len(reqs))
+	fast, err := s.grantFree(ctx, len(reqs), func(i int) *driver.GrantRequest { return &reqs[i] }, func(i int) *driver.GrantResult { return &res[i] })
+	if err != nil {
+		return nil, err
+	}
+	rest := make([]int, 0, len(reqs))
+	for i := range res {
+		if !res[i].Granted {
+			rest = append(rest, i)
+		}
+	}
+	if len(rest) == 0 {
+		return res, nil
+	}
+	e := s.acquisition(rest, func(i int) (string, claim.Request) { return reqs[i].Name, s.request(&reqs[i]) },
+		func(i int, r driver.GrantResult, _ claim.Answer) { res[i] = r })
+	if err := s.lookAndVisit(ctx, e); err != nil {
+		return nil, after(fast, err)
+	}
+	return res, nil
+}
+
+// grantFree grants what is free to those of n requests that want it alone. It reports
+// whether it asked for anything.
+func (s *Store) grantFree(
+	ctx context.Context, n int, req func(i int) *driver.GrantRequest, res func(i int) *driver.GrantResult,
+) (asked bool, err error) {
+	free := make([]driver.GrantRequest, 0, n)
+	index := make([]int, 0, n)
+	for i := range n {
+		if r := req(i); !r.Shared && (len(free) == 0 || free[len(free)-1].Name != r.Name) {
+			free, index = append(free, *r), append(index, i)
+		}
+	}
+	if len(free) == 0 {
+		return false, nil
+	}
+	return true, s.engine.Grant(ctx, free, func(k int, g Granted) {
+		*res(index[k]) = driver.GrantResult{Granted: true, Version: g.Version, Remaining: micros(g.Expires - g.Now), Now: g.Now}
+	})
+}
+
+// request is what the state machine knows of a request.
+func (s *Store) request(r *driver.GrantRequest) claim.Request {
+	kind := claim.Exclusive
+	if r.Shared {
+		kind = claim.Shared
+	}
+	return claim.Request{
+		Party:  claim.Party{Acq: r.Acq, Locker: s.client.Instance, Owner: r.Owner, Label: s.client.Label, Value: r.Value},
+		Limits: claim.Limits{TTL: r.TTL.Microseconds(), Handed: r.TTL.Microseconds()},
+		Kind:   kind,
+	}
+}
+
+// acquisition is the errand of those of the requests at which that ask for a name.
+func (s *Store) acquisition(
+	which []int, req func(i int) (string, claim.Request), answer func(i int, r driver.GrantResult, a claim.Answer),
+) *errand {
+	names, of := distinct(len(which), func(k int) string {
+		name, _ := req(which[k])
+		return name
+	})
+	e := &errand{names: names, window: smallWindow}
+	for _, i := range which {
+		name, r := req(i)
+		e.ofNames, e.acqs = append(e.ofNames, name), append(e.acqs, r.Acq)
+	}
+	e.decide = func(w *view, visit *claim.Visit) error {
+		crashed := 0
+		for _, k := range of[w.name] {
+			_, r := req(which[k])
+			a := visit.Acquire(r)
+			done := visit.Changes()
+			answer(which[k], w.result(&a, &done, crashed), a)
+			crashed = len(done.Crashed)
+		}
+		return nil
+	}
+	return e
+}
+
+// result is the answer to a request. The first told terms that have crashed were reported
+// before; of several others the last is.
+func (w *view) result(a *claim.Answer, done *claim.Changes, told int) driver.GrantResult {
+	r := driver.GrantResult{Now: w.now}
+	if a.Outcome != claim.Granted {
+		r.Holder = w.holder(&done.Row)
+		return r
+	}
+	r.Granted, r.Found, r.Version, r.Remaining = true, a.Found, a.Token, micros(a.Expires-w.now)
+	if n := len(done.Crashed); n > told {
+		r.Crashed = holderOf(&done.Crashed[n-1])
+	}
+	return r
+}
+
+func holderOf(t *claim.Term) driver.Holder {
+	return driver.Holder{Acq: t.Acq, Owner: t.Owner, Label: t.Label, Version: t.Token, Since: t.Since, Until: t.Expires,
+		Shared: t.Kind != claim.Exclusive}
+}
+
+// holder tells who keeps a name from those who asked for it.
+func (w *view) holder(r *claim.Row) driver.Holder {
+	shared := driver.Holder{Version: r.Version, Since: r.Since, Shared: true}
+	for i := range w.claims {
+		if c := &w.claims[i]; c.State == claim.Holding && (c.Expires > w.now || w.locked != nil && !w.locked[c.Acq]) {
+			shared.Until = max(shared.Until, c.Expires)
+		}
+	}
+	switch {
+	case r.Acq != driver.ID{} && (r.Expires > w.now || r.NotBefore <= w.now):
+		return driver.Holder{Acq: r.Acq, Owner: r.Owner, Label: r.Label, Version: r.Version, Since: r.Since, Until: r.Expires}
+	case shared.Until > 0:
+		return shared
+	case r.NotBefore > w.now:
+		return driver.Holder{Until: r.NotBefore}
+	}
+	return driver.Holder{}
+}
+
+// Line implements the method of [driver.LineStore]. The claims of this Locker live as long as
+// its beat goes on. A claim that waits already is read, unless its name can be moved on.
+func (s *Store) Line(ctx context.Context, reqs []driver.TicketRequest) ([]driver.TicketResult, error) {
+	if len(reqs) == 0 {
+		return nil, nil
+	}
+	life := time.Duration(0)
+	for i := range reqs {
+		life = max(life, reqs[i].Life)
+	}
+	if err := s.keepAlive(ctx, life); err != nil {
+		return nil, err
+	}
+	res := make([]driver.TicketResult, len(reqs))
+	which := make([]int, len(reqs))
+	for i := range which {
+		which[i] = i
+	}
+	e := s.acquisition(which, func(i int) (string, claim.Request) {
+		r := s.request(&reqs[i].GrantRequest)
+		r.Waits, r.Handed, r.Carries = true, reqs[i].Handed.Microseconds(), reqs[i].Carries
+		return reqs[i].Name, r
+	}, func(i int, r driver.GrantResult, a claim.Answer) {
+		res[i] = driver.TicketResult{GrantResult: r}
+		if a.Outcome == claim.Queued && !a.First {
+			res[i].Ahead = 1
+		}
+	})
+	if err := s.lookAndVisit(ctx, e); err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+// keepAlive makes the row of the Locker in the table waiter last for at least two thirds of
+// life from now.
+func (s *Store) keepAlive(ctx context.Context, life time.Duration) error {
+	b := s.beat
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	if b.until.Sub(now) >= life*2/3 {
+		return nil
+	}
+	err := s.engine.Run(ctx, Statement{Name: "beat", Args: []any{s.client.Instance.String(), life.Microseconds()}})
+	if err == nil {
+		b.until = now.Add(life)
+	}
+	return err
+}
+
+// Resume implements the method of [driver.ElectionStore].
+func (s *Store) Resume(ctx context.Context, req driver.ResumeRequest) (driver.GrantResult, error) {
+	var res driver.GrantResult
+	r := s.request(&driver.GrantRequest{Name: req.Name, Acq: req.Acq, Owner: req.Owner, TTL: req.TTL, Value: req.Value})
+	e := &errand{names: []string{req.Name}, window: smallWindow}
+	e.decide = func(w *view, visit *claim.Visit) error {
+		a, guarded := visit.Resume(req.Version, r)
+		if guarded {
+			return ErrLocked
+		}
+		done := visit.Changes()
+		res = w.result(&a, &done, 0)
+		return nil
+	}
+	err := s.lookAndVisit(ctx, e)
+	if err != nil {
+		return driver.GrantResult{}, err
+	}
+	return res, nil
+}
+
+// Proclaim implements the method of [driver.Proclaimer].
+func (s *Store) Proclaim(ctx context.Context, req driver.ProclaimRequest) (bool, error) {
+	var changed int64
+	err := s.engine.Run(ctx, Statement{Name: "set_value", Batch: []Column{
+		[]string{req.Name}, []driver.ID{req.Acq}, []int64{req.Version}, [][]byte{req.Value},
+	}, Changed: &changed})
+	return changed > 0, err
+}

@@ -1,0 +1,156 @@
+package rowstore
+
+import (
+	"context"
+	"encoding/hex"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/claim"
+)
+
+// state is what is known of a name, as it was read.
+func (w *view) state() driver.Row {
+	r := &w.row
+	state := driver.Row{Name: w.name, Now: w.now, Holds: r.Holds, Gate: r.NotBefore, Ended: driver.Ending(r.Ended), Revoked: r.Revoked,
+		Value: r.Value, Readers: w.readers, Holder: driver.Holder{Acq: r.Acq, Owner: r.Owner, Label: r.Label,
+			Version: r.Version, Since: r.Since, Until: r.Expires}}
+	until := w.readUntil
+	for i := range w.claims {
+		if c := &w.claims[i]; c.State == claim.Holding && c.Expires > w.now {
+			state.Readers++
+			until = max(until, c.Expires)
+		}
+	}
+	if state.Readers > 0 {
+		state.Holder = driver.Holder{Version: r.Version, Since: r.Since, Until: until, Shared: true}
+	}
+	return state
+}
+
+// Look implements the method of [driver.LeaseStore].
+func (s *Store) Look(ctx context.Context, names []string) ([]driver.Row, error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	v := newViews(names)
+	if err := s.engine.Run(ctx,
+		Statement{Name: "rows", Batch: []Column{names}, Scan: v.addRow},
+		Statement{Name: "readers", Batch: []Column{names}, Scan: v.addReaders}); err != nil {
+		return nil, err
+	}
+	rows := make([]driver.Row, len(names))
+	for i, name := range names {
+		rows[i] = v.byName[name].state()
+	}
+	return rows, nil
+}
+
+// addReaders notes how many hold a name together.
+func (v *views) addReaders(scan Scanner) error {
+	var name string
+	var readers int
+	var until int64
+	if err := scan(&name, &readers, &until); err != nil {
+		return err
+	}
+	v.byName[name].readers, v.byName[name].readUntil = readers, until
+	return nil
+}
+
+// List implements the method of [driver.LeaseStore].
+func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.Page, error) {
+	page, v, seen := driver.Page{}, newViews(nil), 0
+	free := int64(0)
+	if req.Free {
+		free = 1
+	}
+	err := s.engine.Run(ctx,
+		Statement{Name: "page", Args: []any{req.After, int64(req.Limit), free}, Scan: func(scan Scanner) error {
+			w := &view{exists: true}
+			if err := scanRow(scan, &w.row, &w.name, &w.now); err != nil {
+				return err
+			}
+			v.list, v.byName[w.name] = append(v.list, w), w
+			return nil
+		}},
+		Statement{Name: "page_end", Args: []any{req.After, int64(req.Limit)}, Scan: func(scan Scanner) error {
+			return scan(&seen, &page.Last)
+		}})
+	if err != nil {
+		return page, err
+	}
+	if err := s.readers(ctx, v); err != nil {
+		return page, err
+	}
+	for _, w := range v.list {
+		w.row.Value = nil
+		if r := w.state(); req.Free || r.Held() || r.Gate > r.Now {
+			page.Rows = append(page.Rows, r)
+		}
+	}
+	page.More = seen == req.Limit
+	return page, nil
+}
+
+// readers reads how many hold names together, of which somebody does.
+func (s *Store) readers(ctx context.Context, v *views) error {
+	var names []string
+	for _, w := range v.list {
+		if w.row.Holding > 0 {
+			names = append(names, w.name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return s.engine.Run(ctx, Statement{Name: "readers", Batch: []Column{names}, Scan: v.addReaders})
+}
+
+// Waits implements the method of [driver.LineStore].
+func (s *Store) Waits(ctx context.Context) ([]driver.Wait, error) {
+	var waits []driver.Wait
+	err := s.engine.Run(ctx, Statement{Name: "waits", Args: []any{s.client.Instance.String()}, Scan: func(scan Scanner) error {
+		var w driver.Wait
+		var kind int64
+		var carries string
+		if err := scan(&w.Name, id{&w.Acq}, &w.Label, &w.Seq, &w.Since, &kind, &carries); err != nil {
+			return err
+		}
+		w.Shared = claim.Kind(kind) == claim.Shared
+		var err error
+		w.Carries, err = splitIDs(carries)
+		waits = append(waits, w)
+		return err
+	}})
+	if err != nil || len(waits) == 0 {
+		return nil, err
+	}
+	holders := make(map[string][]driver.ID)
+	var names []string
+	for i := range waits {
+		if _, ok := holders[waits[i].Name]; !ok {
+			holders[waits[i].Name], names = nil, append(names, waits[i].Name)
+		}
+	}
+	err = s.engine.Run(ctx, Statement{Name: "holders", Batch: []Column{names}, Scan: func(scan Scanner) error {
+		var name string
+		var acq driver.ID
+		err := scan(&name, id{&acq})
+		holders[name] = append(holders[name], acq)
+		return err
+	}})
+	for i := range waits {
+		waits[i].Holders = holders[waits[i].Name]
+	}
+	return waits, err
+}
+
+// splitIDs reads IDs that stand one behind the other, in hexadecimal digits.
+func splitIDs(digits string) ([]driver.ID, error) {
+	b, err := hex.DecodeString(digits)
+	ids := make([]driver.ID, len(b)/len(driver.ID{}))
+	for i := range ids {
+		copy(ids[i][:], b[i*len(driver.ID{}):])
+	}
+	return ids, err
+}

@@ -1,0 +1,122 @@
+package rowstore
+
+import (
+	"context"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/claim"
+)
+
+// Release implements the method of [driver.LeaseStore]. What nobody waits for is freed by one
+// statement; the rest is visited.
+func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
+	res := make([]driver.ReleaseResult, len(reqs))
+	freed, err := s.freePlain(ctx, reqs, res)
+	if err != nil {
+		return nil, err
+	}
+	var rest []int
+	for i := range reqs {
+		if !res[i].Freed {
+			rest = append(rest, i)
+		}
+	}
+	if len(rest) == 0 {
+		return res, nil
+	}
+	return res, after(freed, s.visit(ctx, s.releases(reqs, rest, res)))
+}
+
+// freePlain frees the requests that do not share and for which nobody is known to wait. It
+// reports whether it has freed any.
+func (s *Store) freePlain(ctx context.Context, reqs []driver.ReleaseRequest, res []driver.ReleaseResult) (freed bool, err error) {
+	plain := make([]driver.ReleaseRequest, 0, len(reqs))
+	index := make([]int, 0, len(reqs))
+	for i := range reqs {
+		r := &reqs[i]
+		if !r.Shared && !r.Awaited && (len(plain) == 0 || plain[len(plain)-1].Name != r.Name) {
+			plain, index = append(plain, *r), append(index, i)
+		}
+	}
+	if len(plain) == 0 {
+		return false, nil
+	}
+	err = s.engine.Free(ctx, plain, func(k int) {
+		res[index[k]].Freed, freed = true, true
+	})
+	return freed, err
+}
+
+// releases is the errand of the requests at which.
+func (s *Store) releases(reqs []driver.ReleaseRequest, which []int, res []driver.ReleaseResult) *errand {
+	names, of := distinct(len(which), func(k int) string { return reqs[which[k]].Name })
+	e := &errand{names: names, window: smallWindow}
+	for _, i := range which {
+		e.ofNames, e.acqs = append(e.ofNames, reqs[i].Name), append(e.acqs, reqs[i].Acq)
+	}
+	e.decide = func(w *view, visit *claim.Visit) error {
+		told := 0
+		for _, k := range of[w.name] {
+			i := which[k]
+			r := &reqs[i]
+			res[i].Freed, _ = visit.Release(r.Acq, r.Version, r.MinHold.Microseconds(), r.Guarded)
+			res[i].Next = nil
+			turns := visit.Changes().Turns
+			for _, t := range turns[told:] {
+				res[i].Next = append(res[i].Next, driver.Turn{Acq: t.Acq, Version: t.Token, Remaining: micros(t.Expires - w.now), Now: w.now})
+			}
+			told = len(turns)
+		}
+		return nil
+	}
+	return e
+}
+
+// Abandon implements the method of [driver.LeaseStore]. It is called again and again for what
+// is long gone: then it only reads.
+func (s *Store) Abandon(ctx context.Context, reqs []driver.AbandonRequest) error {
+	if len(reqs) == 0 {
+		return nil
+	}
+	names, of := distinct(len(reqs), func(i int) string { return reqs[i].Name })
+	e := &errand{names: names, window: smallWindow}
+	for i := range reqs {
+		e.ofNames, e.acqs = append(e.ofNames, reqs[i].Name), append(e.acqs, reqs[i].Acq)
+	}
+	e.decide = func(w *view, visit *claim.Visit) error {
+		for _, i := range of[w.name] {
+			if visit.Withdraw(reqs[i].Acq, reqs[i].MinHold.Microseconds(), reqs[i].Guarded) {
+				return ErrLocked
+			}
+		}
+		return nil
+	}
+	return s.lookAndVisit(ctx, e)
+}
+
+// Revoke implements the method of [driver.LeaseStore].
+func (s *Store) Revoke(ctx context.Context, reqs []driver.RevokeRequest) ([]driver.RevokeResult, error) {
+	if len(reqs) == 0 {
+		return nil, nil
+	}
+	res := make([]driver.RevokeResult, len(reqs))
+	names, of := distinct(len(reqs), func(i int) string { return reqs[i].Name })
+	e := &errand{names: names, window: smallWindow, lockAll: true}
+	e.decide = func(w *view, visit *claim.Visit) error {
+		i := of[w.name][0]
+		res[i] = driver.RevokeResult{Row: w.state()}
+		if reqs[i].Version != 0 && reqs[i].Version != w.row.Version {
+			return nil
+		}
+		revoked, guarded := visit.Revoke()
+		if guarded {
+			return ErrLocked
+		}
+		res[i].Revoked = revoked
+		return nil
+	}
+	if err := s.lookAndVisit(ctx, e); err != nil {
+		return nil, err
+	}
+	return res, nil
+}

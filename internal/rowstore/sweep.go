@@ -1,0 +1,87 @@
+package rowstore
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/claim"
+)
+
+// forgetAfter is for how long the beat of a Locker must have failed before its claims are
+// deleted. They are passed over much sooner, but a database that was away for a while must
+// not lose every queue.
+const forgetAfter = time.Minute
+
+// sweepBatch is how many names one transaction of a sweep locks.
+const sweepBatch = 256
+
+// Sweep implements the method of [driver.LeaseStore].
+func (s *Store) Sweep(ctx context.Context, req driver.SweepRequest) (driver.SweepResult, error) {
+	var res driver.SweepResult
+	var untidy, idle []string
+	gone, retention := forgetAfter.Microseconds(), req.Retention.Microseconds()
+	err := s.engine.Run(ctx, Statement{Name: "sweep_window", Args: []any{req.After, int64(req.Limit), gone, retention},
+		Scan: func(scan Scanner) error {
+			var visit, purge int64
+			if err := scan(&res.Last, &visit, &purge); err != nil {
+				return err
+			}
+			if visit == 1 {
+				untidy = append(untidy, res.Last)
+			}
+			if purge == 1 {
+				idle = append(idle, res.Last)
+			}
+			res.Seen++
+			return nil
+		}})
+	if err != nil {
+		return driver.SweepResult{}, err
+	}
+	res.More = res.Seen == req.Limit
+	for names := range slices.Chunk(untidy, sweepBatch) {
+		crashed, err := s.sweep(ctx, names)
+		if err != nil {
+			return driver.SweepResult{}, err
+		}
+		res.Crashed = append(res.Crashed, crashed...)
+	}
+	if len(idle) > 0 {
+		var purged int64
+		err = s.engine.Run(ctx, Statement{Name: "purge", Batch: []Column{idle}, Args: []any{retention}, Changed: &purged})
+		res.Purged = int(purged)
+	}
+	if err == nil && !res.More {
+		err = s.engine.Run(ctx, Statement{Name: "purge_waiters", Args: []any{gone}})
+	}
+	return res, err
+}
+
+// sweep ends what has expired of names, and returns whose terms those were.
+func (s *Store) sweep(ctx context.Context, names []string) (crashed []driver.Crash, err error) {
+	ended := make(map[string][]claim.Term)
+	e := &errand{names: names, all: true, pass: true}
+	e.decide = func(w *view, visit *claim.Visit) error {
+		visit.Sweep(func(locker driver.ID) bool { return w.gone[locker] })
+		ended[w.name] = visit.Changes().Crashed
+		return nil
+	}
+	if err := s.visit(ctx, e); err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		for _, t := range ended[name] {
+			crashed = append(crashed, driver.Crash{Name: name, Holder: holderOf(&t)})
+		}
+	}
+	return crashed, nil
+}
+
+// Turn implements the method of [driver.LeaseStore].
+func (s *Store) Turn(ctx context.Context, every time.Duration) (bool, error) {
+	var changed int64
+	err := s.engine.Run(ctx, Statement{Name: "sweep_due", Args: []any{every.Microseconds()}, Changed: &changed})
+	return changed > 0 && err == nil, err
+}
