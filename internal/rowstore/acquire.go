@@ -76,8 +76,9 @@ func (s *Store) acquisition(
 	})
 	e := &errand{names: names, window: smallWindow}
 	for _, i := range which {
-		name, r := req(i)
-		e.ofNames, e.acqs = append(e.ofNames, name), append(e.acqs, r.Acq)
+		if name, r := req(i); r.Waits {
+			e.ofNames, e.acqs = append(e.ofNames, name), append(e.acqs, r.Acq)
+		}
 	}
 	e.decide = func(w *view, visit *claim.Visit) error {
 		crashed := 0
@@ -170,8 +171,12 @@ func (s *Store) Line(ctx context.Context, reqs []driver.TicketRequest) ([]driver
 // life from now.
 func (s *Store) keepAlive(ctx context.Context, life time.Duration) error {
 	b := s.beat
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	select {
+	case b.turn <- struct{}{}:
+		defer func() { <-b.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	now := time.Now()
 	if b.until.Sub(now) >= life*2/3 {
 		return nil
@@ -198,6 +203,9 @@ func (s *Store) Resume(ctx context.Context, req driver.ResumeRequest) (driver.Gr
 		return nil
 	}
 	err := s.lookAndVisit(ctx, e)
+	if err == nil && res.Now == 0 {
+		res.Now, err = s.clock(ctx)
+	}
 	if err != nil {
 		return driver.GrantResult{}, err
 	}

@@ -25,6 +25,7 @@
 //
 // Reading; these lock nothing, but in the transaction of a visit:
 //
+//	clock                                      → now
 //	rows             b(name)                   → lock rows, of names that have one
 //	claims           b(name), window, locker   → the claims of the names that hold, and of each name the first
 //	                                             window claims that wait and are alive or of the locker, by seq
@@ -50,7 +51,6 @@
 //	                                             without waiting
 //	lock_claims      b(name), all              → name, acq: claims of the names that hold and could be locked
 //	                                             without waiting, of those that have expired, or of all if all is 1
-//	lock_claims_of   b(name, acq)              → name, acq: claims by acq that hold and could be locked without waiting
 //	claims and claims_of, or all_claims
 //	write_rows       b(name, version, acq, owner, label, locker, value, holds, since, expires_at, limit_at,
 //	                   delay, not_before, permits, waiting, holding, seq, ended, revoked)

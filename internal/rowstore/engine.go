@@ -65,6 +65,10 @@ type Statement struct {
 	Args  []any // int64 or string; they follow
 	// Scan is called for each row of the result. It is nil for a statement without one.
 	Scan func(scan Scanner) error
+	// Needless reports that what was read before makes the statement superfluous. It is nil for
+	// a statement that is always run. An engine that sends several statements together
+	// ignores it.
+	Needless func() bool
 	// Changed is set to how many rows a statement without a result has changed, unless nil.
 	Changed *int64
 }

@@ -35,12 +35,23 @@ func (s *Store) Look(ctx context.Context, names []string) ([]driver.Row, error) 
 	v := newViews(names)
 	if err := s.engine.Run(ctx,
 		Statement{Name: "rows", Batch: []Column{names}, Scan: v.addRow},
-		Statement{Name: "readers", Batch: []Column{names}, Scan: v.addReaders}); err != nil {
+		Statement{Name: "readers", Batch: []Column{names}, Scan: v.addReaders, Needless: v.noneHolds}); err != nil {
 		return nil, err
+	}
+	now := int64(0)
+	for _, w := range v.list {
+		now = max(now, w.now)
+	}
+	if now == 0 {
+		var err error
+		if now, err = s.clock(ctx); err != nil {
+			return nil, err
+		}
 	}
 	rows := make([]driver.Row, len(names))
 	for i, name := range names {
 		rows[i] = v.byName[name].state()
+		rows[i].Now = max(rows[i].Now, now)
 	}
 	return rows, nil
 }

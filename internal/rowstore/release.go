@@ -2,6 +2,7 @@ package rowstore
 
 import (
 	"context"
+	"slices"
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/claim"
@@ -51,9 +52,7 @@ func (s *Store) freePlain(ctx context.Context, reqs []driver.ReleaseRequest, res
 func (s *Store) releases(reqs []driver.ReleaseRequest, which []int, res []driver.ReleaseResult) *errand {
 	names, of := distinct(len(which), func(k int) string { return reqs[which[k]].Name })
 	e := &errand{names: names, window: smallWindow}
-	for _, i := range which {
-		e.ofNames, e.acqs = append(e.ofNames, reqs[i].Name), append(e.acqs, reqs[i].Acq)
-	}
+	e.lockAll = slices.ContainsFunc(which, func(i int) bool { return reqs[i].Shared && reqs[i].Guarded })
 	e.decide = func(w *view, visit *claim.Visit) error {
 		told := 0
 		for _, k := range of[w.name] {
@@ -82,6 +81,7 @@ func (s *Store) Abandon(ctx context.Context, reqs []driver.AbandonRequest) error
 	e := &errand{names: names, window: smallWindow}
 	for i := range reqs {
 		e.ofNames, e.acqs = append(e.ofNames, reqs[i].Name), append(e.acqs, reqs[i].Acq)
+		e.lockAll = e.lockAll || reqs[i].Shared && reqs[i].Guarded
 	}
 	e.decide = func(w *view, visit *claim.Visit) error {
 		for _, i := range of[w.name] {

@@ -1,8 +1,8 @@
 package rowstore
 
 import (
+	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
@@ -18,7 +18,7 @@ type Store struct {
 
 // New returns a Store.
 func New(engine Engine, client driver.Client) *Store {
-	return &Store{engine: engine, client: client, beat: new(beat)}
+	return &Store{engine: engine, client: client, beat: &beat{turn: make(chan struct{}, 1)}}
 }
 
 // On returns the same store on another engine, which runs its statements elsewhere.
@@ -28,7 +28,7 @@ func (s *Store) On(engine Engine) *Store {
 
 // beat is when the row of the Locker in the table waiter was last made to last.
 type beat struct {
-	mu    sync.Mutex
+	turn  chan struct{} // taken by the one that sends it
 	until time.Time
 }
 
@@ -57,3 +57,9 @@ const (
 	smallWindow = 4
 	largeWindow = 1000
 )
+
+// clock reads the clock of the database.
+func (s *Store) clock(ctx context.Context) (now int64, err error) {
+	err = s.engine.Run(ctx, Statement{Name: "clock", Scan: func(scan Scanner) error { return scan(&now) }})
+	return now, err
+}

@@ -11,14 +11,14 @@ import (
 // errand is what a call wants to do with names.
 type errand struct {
 	names   []string // distinct and sorted
-	ofNames []string // and acqs: claims that it is about, a name and an acq each
+	ofNames []string // and acqs: claims that it is about and that may wait, a name and an acq each
 	acqs    []driver.ID
 	window  int
 
 	make    bool // names without a row get one
 	pass    bool // rows that others have locked are passed over
 	all     bool // it is about all claims
-	lockAll bool // it may end terms of claims that have not expired
+	lockAll bool // it may end terms of claims that have not expired, or needs to know if they are guarded
 
 	// decide does the work with the view of a name. It may be called several times; the last
 	// call counts. Nothing is written if it returns an error.
@@ -66,11 +66,22 @@ func (s *Store) claims(e *errand, v *views) []Statement {
 	if e.all {
 		return []Statement{{Name: "all_claims", Batch: []Column{e.names}, Args: []any{forgetAfter.Microseconds()}, Scan: v.addClaim}}
 	}
-	reads := []Statement{{Name: "claims", Batch: []Column{e.names}, Args: []any{int64(e.window), s.client.Instance.String()}, Scan: v.addClaim}}
+	reads := []Statement{{Name: "claims", Batch: []Column{e.names}, Args: []any{int64(e.window), s.client.Instance.String()},
+		Scan: v.addClaim, Needless: v.noClaims}}
 	if len(e.acqs) > 0 {
-		reads = append(reads, Statement{Name: "claims_of", Batch: []Column{e.ofNames, e.acqs}, Scan: v.addClaimOf})
+		reads = append(reads, Statement{Name: "claims_of", Batch: []Column{e.ofNames, e.acqs}, Scan: v.addClaimOf, Needless: v.noClaims})
 	}
 	return reads
+}
+
+// noClaims reports that the rows say that there are no claims.
+func (v *views) noClaims() bool {
+	return !slices.ContainsFunc(v.list, func(w *view) bool { return w.row.Waiting+w.row.Holding > 0 })
+}
+
+// noneHolds reports that the rows say that no claim holds.
+func (v *views) noneHolds() bool {
+	return !slices.ContainsFunc(v.list, func(w *view) bool { return w.row.Holding > 0 })
 }
 
 func (s *Store) newVisit(w *view) *claim.Visit {
@@ -177,10 +188,7 @@ func (s *Store) locks(e *errand, v *views) []Statement {
 	if e.lockAll {
 		all = 1
 	}
-	reads = append(reads, Statement{Name: "lock_claims", Batch: names, Args: []any{all}, Scan: v.addLocked})
-	if len(e.acqs) > 0 && !e.lockAll {
-		reads = append(reads, Statement{Name: "lock_claims_of", Batch: []Column{e.ofNames, e.acqs}, Scan: v.addLocked})
-	}
+	reads = append(reads, Statement{Name: "lock_claims", Batch: names, Args: []any{all}, Scan: v.addLocked, Needless: v.noneHolds})
 	return append(reads, s.claims(e, v)...) // what was locked is read after it was locked
 }
 
