@@ -1,0 +1,353 @@
+package difftest
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/claim"
+)
+
+// unit is the unit of the times in a run.
+const unit = time.Second
+
+// step does one step on the store and on the model.
+func (r *run) step() {
+	locker := r.rnd.IntN(lockers)
+	r.lives()
+	switch n := r.rnd.IntN(100); {
+	case n < 22:
+		r.grant(locker)
+	case n < 44:
+		r.enqueue(locker)
+	case n < 64:
+		r.release(locker)
+	case n < 72:
+		r.renew(locker)
+	case n < 78:
+		r.abandon(locker)
+	case n < 80:
+		r.revoke(locker)
+	case n < 82:
+		r.sweep(locker)
+	case n < 84:
+		r.resume(locker)
+	case n < 86:
+		r.proclaim(locker)
+	case n < 88:
+		r.look(locker)
+	case n < 90:
+		r.die(locker)
+	default:
+		r.tick(time.Duration(r.rnd.IntN(5)) * unit)
+	}
+}
+
+// some returns up to eight, most often one.
+func (r *run) some() int {
+	if r.rnd.IntN(2) == 0 {
+		return 1
+	}
+	return 1 + r.rnd.IntN(8)
+}
+
+// request makes a new request.
+func (r *run) request(locker int) driver.TicketRequest {
+	r.next++
+	var acq driver.ID
+	binary.BigEndian.PutUint64(acq[8:], r.next)
+	q := driver.TicketRequest{
+		GrantRequest: driver.GrantRequest{
+			Name: fmt.Sprintf("name %c", 'a'+r.rnd.IntN(6)), Acq: acq, Owner: fmt.Sprintf("owner %d", r.rnd.IntN(4)),
+			TTL: time.Duration(1+r.rnd.IntN(20)) * unit, Shared: r.rnd.IntN(3) == 0,
+		},
+		Life: time.Hour, Handed: time.Duration(1+r.rnd.IntN(5)) * unit,
+	}
+	if r.rnd.IntN(4) == 0 {
+		q.Value = []byte{0, '"', byte(r.next)}
+	}
+	if r.rnd.IntN(8) == 0 {
+		q.Carries = []driver.ID{{1}, {2}}
+	}
+	return q
+}
+
+// batch makes requests, some of them anew, in the order that a store wants. perName says that
+// exclusive requests are distinct by name.
+func (r *run) batch(locker int, perName bool) (reqs []driver.TicketRequest) {
+	for range r.some() {
+		q := r.request(locker)
+		if old, ok := r.earlier(locker); ok && r.rnd.IntN(4) == 0 {
+			q = old.TicketRequest
+		}
+		if !slices.ContainsFunc(reqs, func(o driver.TicketRequest) bool {
+			return o.Acq == q.Acq || perName && o.Name == q.Name && (!o.Shared || !q.Shared)
+		}) {
+			reqs = append(reqs, q)
+		}
+	}
+	slices.SortStableFunc(reqs, func(a, b driver.TicketRequest) int { return cmp.Compare(a.Name, b.Name) })
+	for _, q := range reqs {
+		r.made = append(r.made, made{q, locker})
+	}
+	if n := len(r.made); n > 60 {
+		r.made = r.made[n-60:]
+	}
+	r.requests += len(reqs)
+	return reqs
+}
+
+// earlier returns an earlier request of a locker.
+func (r *run) earlier(locker int) (made, bool) {
+	for range 10 {
+		if len(r.made) == 0 {
+			break
+		}
+		if m := r.made[r.rnd.IntN(len(r.made))]; m.locker == locker {
+			return m, true
+		}
+	}
+	return made{}, false
+}
+
+func (r *run) grant(locker int) {
+	reqs := r.batch(locker, true)
+	plain := make([]driver.GrantRequest, len(reqs))
+	want := make([]driver.GrantResult, len(reqs))
+	done := make([]bool, len(reqs))
+	for i := range reqs {
+		plain[i] = reqs[i].GrantRequest
+		want[i], done[i] = r.model.grant(r.clients[locker], &reqs[i])
+	}
+	for i := range reqs {
+		if !done[i] {
+			want[i] = r.model.acquire(r.clients[locker], &reqs[i], false).GrantResult
+		}
+	}
+	r.note("grant", "%d: %v", locker, names(reqs))
+	got, err := r.stores[locker].Grant(r.Context(), plain)
+	for i := range got {
+		got[i].Holder = driver.Holder{} // for people
+	}
+	same(r, "Grant", got, want, err)
+}
+
+func (r *run) enqueue(locker int) {
+	reqs := r.batch(locker, false)
+	// A store that has a beat is alive.
+	r.note("line", "%d: %v", locker, names(reqs))
+	got, err := r.stores[locker].Line(r.Context(), reqs)
+	r.lives()
+	want := make([]driver.TicketResult, len(reqs))
+	for i := range reqs {
+		want[i] = r.model.acquire(r.clients[locker], &reqs[i], true)
+	}
+	for i := range got {
+		got[i].Holder = driver.Holder{}
+	}
+	same(r, "Line", got, want, err)
+}
+
+// terms returns the terms of a locker that the model knows, and some that are over.
+func (r *run) terms(locker int) (terms []driver.ReleaseRequest) {
+	for range r.some() {
+		m, ok := r.earlier(locker)
+		if !ok {
+			continue
+		}
+		q := driver.ReleaseRequest{Name: m.Name, Acq: m.Acq, Shared: m.Shared, Version: 1}
+		if s := r.model.names[m.Name]; s != nil {
+			q.Version = s.Version
+			for i := range s.claims {
+				if s.claims[i].Acq == m.Acq {
+					q.Version = s.claims[i].Token
+				}
+			}
+		}
+		if !slices.ContainsFunc(terms, func(o driver.ReleaseRequest) bool {
+			return o.Acq == q.Acq || o.Name == q.Name && (!o.Shared || !q.Shared)
+		}) {
+			terms = append(terms, q)
+		}
+	}
+	slices.SortStableFunc(terms, func(a, b driver.ReleaseRequest) int { return cmp.Compare(a.Name, b.Name) })
+	r.requests += len(terms)
+	return terms
+}
+
+func (r *run) release(locker int) {
+	reqs := r.terms(locker)
+	for i := range reqs {
+		if r.rnd.IntN(5) == 0 {
+			reqs[i].MinHold = time.Duration(r.rnd.IntN(20)) * unit
+		}
+		reqs[i].Awaited, reqs[i].Guarded = r.rnd.IntN(3) == 0, r.rnd.IntN(5) == 0
+	}
+	r.note("release", "%d: %+v", locker, reqs)
+	want := make([]driver.ReleaseResult, len(reqs))
+	for i := range reqs {
+		want[i] = r.model.free(r.clients[locker], &reqs[i])
+	}
+	got, err := r.stores[locker].Release(r.Context(), reqs)
+	if len(reqs) == 0 {
+		return
+	}
+	same(r, "Release", got, want, err)
+}
+
+func (r *run) renew(locker int) {
+	terms := r.terms(locker)
+	if len(terms) == 0 {
+		return
+	}
+	reqs := make([]driver.RenewRequest, len(terms))
+	want := make([]driver.RenewStatus, len(terms))
+	for i, m := range terms {
+		reqs[i] = driver.RenewRequest{Name: m.Name, Acq: m.Acq, Version: m.Version, TTL: time.Duration(r.rnd.IntN(20)) * unit, Holds: 1 + r.rnd.IntN(3), Shared: m.Shared}
+		want[i] = r.model.renew(&reqs[i])
+	}
+	r.note("renew", "%d: %+v", locker, reqs)
+	got, err := r.stores[locker].Renew(r.Context(), reqs, r.rnd.IntN(2) == 0)
+	same(r, "Renew", got.Status, want, err)
+}
+
+func (r *run) abandon(locker int) {
+	var reqs []driver.AbandonRequest
+	for _, m := range r.terms(locker) {
+		reqs = append(reqs, driver.AbandonRequest{Name: m.Name, Acq: m.Acq, Shared: m.Shared, MinHold: time.Duration(r.rnd.IntN(2)*r.rnd.IntN(20)) * unit})
+	}
+	r.note("abandon", "%d: %+v", locker, reqs)
+	for i := range reqs {
+		r.model.visit(r.clients[locker], reqs[i].Name, func(v *claim.Visit) { v.Withdraw(reqs[i].Acq, reqs[i].MinHold.Microseconds(), false) })
+	}
+	if err := r.stores[locker].Abandon(r.Context(), reqs); err != nil {
+		r.Errorf("Abandon: %v", err)
+	}
+}
+
+func (r *run) revoke(locker int) {
+	m, ok := r.earlier(locker)
+	if !ok {
+		return
+	}
+	req := driver.RevokeRequest{Name: m.Name}
+	s := r.model.names[m.Name]
+	if s != nil && r.rnd.IntN(2) == 0 {
+		req.Version = s.Version - int64(r.rnd.IntN(2))
+	}
+	want := false
+	if s == nil || req.Version == 0 || req.Version == s.Version {
+		r.model.visit(r.clients[locker], m.Name, func(v *claim.Visit) { want, _ = v.Revoke() })
+	}
+	r.note("revoke", "%+v", req)
+	got, err := r.stores[locker].Revoke(r.Context(), []driver.RevokeRequest{req})
+	if err != nil || got[0].Revoked != want {
+		r.Errorf("Revoke: %+v, %v, want %v", got, err, want)
+	}
+}
+
+func (r *run) sweep(locker int) {
+	retention := time.Duration(r.rnd.IntN(100)) * unit
+	r.note("sweep", "%v", retention)
+	purged, crashed := r.model.sweep(r.clients[locker], retention)
+	got, err := r.stores[locker].Sweep(r.Context(), driver.SweepRequest{Limit: 1000, Retention: retention})
+	var acqs []driver.ID
+	for _, c := range got.Crashed {
+		acqs = append(acqs, c.Holder.Acq)
+	}
+	same(r, "purged", got.Purged, purged, err)
+	same(r, "crashed", acqs, crashed, err)
+}
+
+func (r *run) resume(locker int) {
+	q := r.request(locker)
+	s := r.model.names[q.Name]
+	if s == nil {
+		return
+	}
+	if s.Acq != (driver.ID{}) && r.rnd.IntN(4) > 0 {
+		q.Owner = s.Owner
+	}
+	req := driver.ResumeRequest{Name: q.Name, Acq: q.Acq, Owner: q.Owner, Version: s.Version - int64(r.rnd.IntN(5)/4), TTL: q.TTL, Value: q.Value}
+	q.Shared, q.Carries = false, nil
+	var a claim.Answer
+	r.model.visit(r.clients[locker], q.Name, func(v *claim.Visit) {
+		a, _ = v.Resume(req.Version, request(r.clients[locker], &q, false))
+	})
+	r.note("resume", "%d: %+v", locker, req)
+	got, err := r.stores[locker].Resume(r.Context(), req)
+	if err != nil || got.Granted != (a.Outcome == claim.Granted) || got.Version != a.Token {
+		r.Errorf("Resume: %+v, %v, want %+v", got, err, a)
+	}
+}
+
+func (r *run) proclaim(locker int) {
+	m, ok := r.earlier(locker)
+	s := r.model.names[m.Name]
+	if !ok || s == nil {
+		return
+	}
+	req := driver.ProclaimRequest{Name: m.Name, Acq: m.Acq, Version: s.Version, Value: []byte{byte(r.next)}}
+	want := s.Acq == req.Acq && s.Expires > r.model.now
+	if want {
+		s.Value = req.Value
+	}
+	r.note("proclaim", "%+v", req)
+	got, err := r.stores[locker].Proclaim(r.Context(), req)
+	same(r, "Proclaim", got, want, err)
+}
+
+// look compares what is told of names.
+func (r *run) look(locker int) {
+	var all []string
+	for c := 'a'; c < 'a'+6; c++ {
+		all = append(all, fmt.Sprintf("name %c", c))
+	}
+	r.note("look", "")
+	got, err := r.stores[locker].Look(r.Context(), all)
+	if err != nil {
+		r.Errorf("Look: %v", err)
+		return
+	}
+	for i, name := range all {
+		s := r.model.names[name]
+		if s == nil {
+			s = new(state)
+		}
+		readers := 0
+		for k := range s.claims {
+			if c := &s.claims[k]; c.State == claim.Holding && c.Expires > r.model.now {
+				readers++
+			}
+		}
+		g := &got[i]
+		if g.Name != name || g.Readers != readers || readers == 0 && g.Holder.Acq != s.Acq || g.Holder.Version != s.Version || g.Gate != s.NotBefore ||
+			g.Revoked != s.Revoked || g.Now != r.model.now {
+			r.Errorf("Look of %s: %+v, want %+v", name, g, s)
+		}
+	}
+}
+
+// die ends the beat of a locker, now or long ago, or lets it come back.
+func (r *run) die(locker int) {
+	until := r.model.now + []int64{-1, -time.Minute.Microseconds() - 1, time.Hour.Microseconds()}[r.rnd.IntN(3)]
+	r.note("beat", "of %d until %d", locker, until)
+	query := `UPDATE sqllock_waiter SET expires_at = ` + r.Parameter + ` WHERE ` + fmt.Sprintf(r.ID, "locker") + ` = '` + r.clients[locker].Instance.String() + `'`
+	if _, err := r.DB.ExecContext(r.Context(), query, until); err != nil {
+		r.Fatal(err)
+	}
+}
+
+func names(reqs []driver.TicketRequest) (texts []string) {
+	for _, q := range reqs {
+		kind := "alone"
+		if q.Shared {
+			kind = "shared"
+		}
+		texts = append(texts, fmt.Sprintf("%s %s by %x for %v", q.Name, kind, q.Acq[14:], q.TTL))
+	}
+	return texts
+}
