@@ -143,7 +143,7 @@ func (s *Store) Line(ctx context.Context, reqs []driver.TicketRequest) ([]driver
 	for i := range reqs {
 		life = max(life, reqs[i].Life)
 	}
-	if err := s.keepAlive(ctx, life); err != nil {
+	if err := s.keepAlive(ctx, life, reqs); err != nil {
 		return nil, err
 	}
 	res := make([]driver.TicketResult, len(reqs))
@@ -165,27 +165,6 @@ func (s *Store) Line(ctx context.Context, reqs []driver.TicketRequest) ([]driver
 		return nil, err
 	}
 	return res, nil
-}
-
-// keepAlive makes the row of the Locker in the table waiter last for at least two thirds of
-// life from now.
-func (s *Store) keepAlive(ctx context.Context, life time.Duration) error {
-	b := s.beat
-	select {
-	case b.turn <- struct{}{}:
-		defer func() { <-b.turn }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	now := time.Now()
-	if b.until.Sub(now) >= life*2/3 {
-		return nil
-	}
-	err := s.engine.Run(ctx, Statement{Name: "beat", Args: []any{s.client.Instance.String(), life.Microseconds()}})
-	if err == nil {
-		b.until = now.Add(life)
-	}
-	return err
 }
 
 // Resume implements the method of [driver.ElectionStore].

@@ -63,6 +63,8 @@
 //
 //	beat             locker, life              the row of the Locker in the table waiter expires in life from now,
 //	                                             or later. It need not be flushed
+//	claims_of_locker locker, age               → name, acq: claims of the Locker that have waited for age microseconds,
+//	                                             in the order of the names
 //	set_value        b(name, acq, version, value)  changes the value of exclusive terms that are held and have not
 //	                                             expired
 //	sweep_window     after, limit, gone, retention → name, visit, idle: the next limit rows behind a name. visit is

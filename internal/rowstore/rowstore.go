@@ -3,7 +3,6 @@ package rowstore
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/sqllock/sqllock/driver"
 )
@@ -18,18 +17,12 @@ type Store struct {
 
 // New returns a Store.
 func New(engine Engine, client driver.Client) *Store {
-	return &Store{engine: engine, client: client, beat: &beat{turn: make(chan struct{}, 1)}}
+	return &Store{engine: engine, client: client, beat: newBeat()}
 }
 
 // On returns the same store on another engine, which runs its statements elsewhere.
 func (s *Store) On(engine Engine) *Store {
 	return &Store{engine: engine, client: s.client, beat: s.beat}
-}
-
-// beat is when the row of the Locker in the table waiter was last made to last.
-type beat struct {
-	turn  chan struct{} // taken by the one that sends it
-	until time.Time
 }
 
 // ErrLocked says that a guard, or another transaction, keeps what a call would change.
