@@ -44,41 +44,43 @@ func closedHandle(err error) error {
 }
 
 // inspect finds out whether the database can be trusted with locks.
-func (d *Database) inspect(ctx context.Context, conn *sql.Conn, q *queries) (driver.Info, *file, error) {
-	info := driver.Info{MaxConns: d.db.Stats().MaxOpenConnections}
-	version, err := serverVersion(ctx, conn)
+func (s *store) inspect(ctx context.Context, conn *sql.Conn, d *Database) error {
+	texts := s.engine.texts
+	s.info = driver.Info{MaxConns: d.db.Stats().MaxOpenConnections}
+	version, err := serverVersion(ctx, conn, texts)
 	if err != nil {
-		return info, nil, err
+		return err
 	}
-	info.Server = "SQLite " + version
-	f, err := checkShared(ctx, conn, info.MaxConns)
+	s.info.Server = "SQLite " + version
+	f, err := checkShared(ctx, conn, texts, s.info.MaxConns)
 	if err != nil {
-		return info, nil, err
+		return err
 	}
-	if err := checkTables(ctx, conn, q); err != nil {
-		return info, nil, err
+	s.engine.file = f
+	if s.database, err = checkTables(ctx, conn, texts, d.prefix); err != nil {
+		return err
 	}
 	if err := impatient(ctx, conn, func(ctx context.Context, conn *sql.Conn) error {
-		return checkWritable(ctx, conn, q)
+		return checkWritable(ctx, conn, texts)
 	}); err != nil {
-		return info, nil, err
+		return err
 	}
 	if f.path == "" {
-		info.Warnings = []string{"the database is in memory or temporary: its locks hold within this process and end with its connection"}
-		return info, f, nil
+		s.info.Warnings = []string{"the database is in memory or temporary: its locks hold within this process and end with its connection"}
+		return nil
 	}
 	if err := f.check(ctx, conn); err != nil {
-		return info, nil, fmt.Errorf("%w: %w", driver.ErrUnsupported, err)
+		return fmt.Errorf("%w: %w", driver.ErrUnsupported, err)
 	}
-	info.Warnings, err = warnings(ctx, conn)
-	return info, f, err
+	s.info.Warnings, err = warnings(ctx, conn, texts)
+	return err
 }
 
 // serverVersion refuses other products and versions that are too old.
-func serverVersion(ctx context.Context, conn *sql.Conn) (string, error) {
+func serverVersion(ctx context.Context, conn *sql.Conn, texts map[string]string) (string, error) {
 	var version string
-	if err := conn.QueryRowContext(ctx, queryServer).Scan(&version); err != nil {
-		return "", otherProduct(ctx, conn, err)
+	if err := conn.QueryRowContext(ctx, texts["server"]).Scan(&version); err != nil {
+		return "", otherProduct(ctx, conn, texts, err)
 	}
 	var v [2]int
 	if _, err := fmt.Sscanf(version, "%d.%d", &v[0], &v[1]); err != nil {
@@ -91,9 +93,9 @@ func serverVersion(ctx context.Context, conn *sql.Conn) (string, error) {
 }
 
 // otherProduct names the database that a handle reaches if it is not SQLite.
-func otherProduct(ctx context.Context, conn *sql.Conn, cause error) error {
+func otherProduct(ctx context.Context, conn *sql.Conn, texts map[string]string, cause error) error {
 	var version string
-	if conn.QueryRowContext(ctx, queryProduct).Scan(&version) != nil {
+	if conn.QueryRowContext(ctx, texts["product"]).Scan(&version) != nil {
 		return cause
 	}
 	product, use := "MySQL", "lockmysql"
@@ -109,9 +111,9 @@ func otherProduct(ctx context.Context, conn *sql.Conn, cause error) error {
 
 // checkShared refuses a database that each connection, or each process, has for itself:
 // two could hold one name. It returns the file of the database.
-func checkShared(ctx context.Context, conn *sql.Conn, maxConns int) (*file, error) {
+func checkShared(ctx context.Context, conn *sql.Conn, texts map[string]string, maxConns int) (*file, error) {
 	var path string
-	if err := conn.QueryRowContext(ctx, queryFile).Scan(&path); err != nil {
+	if err := conn.QueryRowContext(ctx, texts["file"]).Scan(&path); err != nil {
 		return nil, err
 	}
 	if path == "" && maxConns != 1 {
@@ -123,8 +125,8 @@ func checkShared(ctx context.Context, conn *sql.Conn, maxConns int) (*file, erro
 
 // checkWritable takes the write lock for a moment. That somebody else has it
 // says that the database can be written.
-func checkWritable(ctx context.Context, conn *sql.Conn, q *queries) error {
-	_, err := conn.ExecContext(ctx, q.writable)
+func checkWritable(ctx context.Context, conn *sql.Conn, texts map[string]string) error {
+	_, err := conn.ExecContext(ctx, texts["writable"])
 	switch {
 	case err == nil || classify(err) == driver.Again:
 		return nil
@@ -135,35 +137,34 @@ func checkWritable(ctx context.Context, conn *sql.Conn, q *queries) error {
 }
 
 // checkTables refuses tables that are missing or made for another version of the
-// library.
-func checkTables(ctx context.Context, conn *sql.Conn, q *queries) error {
+// library. It returns the id of the database.
+func checkTables(ctx context.Context, conn *sql.Conn, texts map[string]string, prefix string) (string, error) {
 	var found int
-	if err := conn.QueryRowContext(ctx, queryCheck, q.lockTable, q.metaTable).Scan(&found); err != nil {
-		return err
+	if err := conn.QueryRowContext(ctx, texts["tables"], prefix+"lock", prefix+"meta").Scan(&found); err != nil {
+		return "", err
 	}
 	if found < 2 {
-		return fmt.Errorf("%w: table %q does not exist; create it with migrations.Up or \"sqllock migrate up\"",
-			driver.ErrSchema, q.lockTable)
+		return "", fmt.Errorf("%w: table %q does not exist; create it with migrations.Up or \"sqllock migrate up\"",
+			driver.ErrSchema, prefix+"lock")
 	}
 	var version, compatibleFrom int64
 	var id []byte
-	if err := conn.QueryRowContext(ctx, q.meta).Scan(&version, &compatibleFrom, &id); errors.Is(err, sql.ErrNoRows) {
-		return fmt.Errorf("%w: table %q is empty", driver.ErrSchema, q.metaTable)
+	if err := conn.QueryRowContext(ctx, texts["meta"]).Scan(&version, &compatibleFrom, &id); errors.Is(err, sql.ErrNoRows) {
+		return "", fmt.Errorf("%w: table %q is empty", driver.ErrSchema, prefix+"meta")
 	} else if err != nil {
-		return err
+		return "", err
 	}
-	q.database = string(id)
-	return driver.CheckSchema(version, compatibleFrom)
+	return string(id), driver.CheckSchema(version, compatibleFrom)
 }
 
 // warnings tells what makes the locks slow or the file fragile.
-func warnings(ctx context.Context, conn *sql.Conn) ([]string, error) {
+func warnings(ctx context.Context, conn *sql.Conn, texts map[string]string) ([]string, error) {
 	var journal string
 	if err := conn.QueryRowContext(ctx, queryJournal).Scan(&journal); err != nil {
 		return nil, err
 	}
 	var synchronous int
-	if err := conn.QueryRowContext(ctx, querySynchronous).Scan(&synchronous); err != nil {
+	if err := conn.QueryRowContext(ctx, texts["synchronous"]).Scan(&synchronous); err != nil {
 		return nil, err
 	}
 	var w []string

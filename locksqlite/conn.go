@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sqllock/sqllock/internal/rowstore"
 	"github.com/sqllock/sqllock/internal/sqlconn"
 )
 
@@ -48,27 +49,49 @@ func setBusy(ctx context.Context, conn *sql.Conn, millis int64) error {
 	return err
 }
 
-// alone calls fn, which writes, when no other write of the store is under way. SQLite
+// alone calls fn, which writes, when no other write of the engine is under way. SQLite
 // has one writer at a time anyway, but lets others find out by trying, with pauses.
-func (s *store) alone(ctx context.Context, fn func() error) error {
+func (e *engine) alone(ctx context.Context, fn func() error) error {
 	select {
-	case <-s.turn:
+	case <-e.turn:
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", errBusyHere, ctx.Err())
 	}
-	defer func() { s.turn <- struct{}{} }()
+	defer func() { e.turn <- struct{}{} }()
 	return fn()
 }
 
 // errBusyHere says that nothing was sent, because the process itself was writing.
 var errBusyHere = errors.New("sqllock: the database is locked by another statement of this process")
 
+// call calls fn with a connection. What fn has done counts for nothing if the file, by
+// then, is another one.
+func (e *engine) call(ctx context.Context, fn func(context.Context, *sql.Conn) error) error {
+	return e.conns.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		if err := e.file.checkPath(); err != nil {
+			return err
+		}
+		err := impatient(ctx, conn, fn)
+		if err != nil {
+			if moved := e.file.checkPath(); errors.As(moved, new(*movedError)) {
+				return moved
+			}
+			return err
+		}
+		err = e.file.check(context.WithoutCancel(ctx), conn)
+		if err != nil && !errors.As(err, new(*movedError)) {
+			return &rowstore.PartlyError{Err: err}
+		}
+		return err
+	})
+}
+
 // immediate calls fn alone in a transaction that has the write lock from its start:
 // nothing changes between what fn reads and what it writes, and all of it happens
 // or nothing. The commit is not cancelled, so that its outcome is known; it waits
 // for a busy database no longer than other statements.
-func (s *store) immediate(ctx context.Context, conn *sql.Conn, fn func(context.Context) error) error {
-	return s.alone(ctx, func() error { return immediate(ctx, conn, fn) })
+func (e *engine) immediate(ctx context.Context, conn *sql.Conn, fn func(context.Context) error) error {
+	return e.alone(ctx, func() error { return immediate(ctx, conn, fn) })
 }
 
 func immediate(ctx context.Context, conn *sql.Conn, fn func(context.Context) error) error {

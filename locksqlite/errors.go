@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/rowstore"
 )
 
 // Primary result codes of SQLite.
@@ -31,13 +32,6 @@ const (
 	codeNotADB     = 26
 )
 
-// partialError is the error of a call of which a part was done.
-type partialError struct{ error }
-
-func (e *partialError) Unwrap() error { return e.error }
-
-func partly(err error) error { return &partialError{err} }
-
 // Classify implements driver.UniqueDatabase.
 func (d *Database) Classify(err error) driver.Fault { return classify(err) }
 
@@ -47,10 +41,10 @@ func (d *Database) Classify(err error) driver.Fault { return classify(err) }
 // A file that turned read-only refuses: unlike a server it has no successor
 // that would be writable after a fail-over.
 func classify(err error) driver.Fault {
-	if errors.As(err, new(*partialError)) {
+	if errors.As(err, new(*rowstore.PartlyError)) {
 		return driver.Unclear
 	}
-	if errors.Is(err, errBusyHere) {
+	if errors.Is(err, errBusyHere) || errors.Is(err, rowstore.ErrLocked) {
 		return driver.Again
 	}
 	if errors.As(err, new(*movedError)) {

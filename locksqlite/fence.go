@@ -30,7 +30,7 @@ func Fence(ctx context.Context, tx *sql.Tx, resource string, token int64, opts .
 	if err := errors.Join(d.problem, driver.CheckIdentifier("table prefix", d.prefix), driver.CheckContext(ctx), driver.CheckFence(resource, token)); err != nil {
 		return err
 	}
-	res, err := tx.ExecContext(ctx, newQueries(d.prefix).fence, resource, token)
+	res, err := tx.ExecContext(ctx, texts(d.prefix)["fence"], resource, token)
 	if err != nil {
 		return err
 	}

@@ -30,6 +30,7 @@ import (
 	"database/sql"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/rowstore"
 	"github.com/sqllock/sqllock/internal/sqlconn"
 )
 
@@ -85,13 +86,11 @@ func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver
 	}
 	known := sqlconn.Known(d.db, "modernc.org/sqlite", "github.com/mattn/go-sqlite3", "github.com/ncruces/go-sqlite3/driver")
 	pool := &sqlconn.Pool{DB: d.db, Unsure: !known}
-	s := &store{conns: pool, pool: pool, queries: newQueries(d.prefix), client: client, turn: make(chan struct{}, 1)}
-	s.turn <- struct{}{}
+	e := &engine{conns: pool, texts: texts(d.prefix), client: client, turn: make(chan struct{}, 1)}
+	e.turn <- struct{}{}
+	s := &store{Store: rowstore.New(e, client), engine: e, pool: pool}
 	err := whileBusy(ctx, func() error {
-		return pool.Do(ctx, func(ctx context.Context, conn *sql.Conn) (err error) {
-			s.info, s.file, err = d.inspect(ctx, conn, &s.queries)
-			return err
-		})
+		return pool.Do(ctx, func(ctx context.Context, conn *sql.Conn) error { return s.inspect(ctx, conn, d) })
 	})
 	if err != nil {
 		return nil, closedHandle(err)

@@ -1,0 +1,285 @@
+package locksqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/rowstore"
+	"github.com/sqllock/sqllock/internal/sqlconn"
+)
+
+// engine runs the statements of the unique mode on connections of the pool or, if it was
+// reserved, always on the same one.
+//
+// SQLite has one writer at a time, which locks the whole database. So there is nothing to
+// pass over, and nobody to wait for but with the whole database.
+type engine struct {
+	conns  sqlconn.Source
+	texts  map[string]string
+	client driver.Client
+	file   *file
+	turn   chan struct{} // holds a token while nobody writes; all engines of one Open share it
+}
+
+var _ rowstore.Engine = (*engine)(nil)
+
+// finds are the statements that tell, without the write lock, whether another one would
+// change anything.
+var finds = map[string]string{"sweep_due": "find_sweep", "purge_waiters": "find_waiters"}
+
+// Run implements [rowstore.Engine].
+func (e *engine) Run(ctx context.Context, statements ...rowstore.Statement) error {
+	return e.call(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		for i := range statements {
+			if err := e.runOne(ctx, conn, &statements[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// runOne runs a statement that commits by itself.
+func (e *engine) runOne(ctx context.Context, conn *sql.Conn, s *rowstore.Statement) error {
+	if s.Scan != nil {
+		return e.run(ctx, conn, s)
+	}
+	if find := finds[s.Name]; find != "" {
+		var found bool
+		if err := conn.QueryRowContext(ctx, e.texts[find], e.parameters(s)...).Scan(&found); err != nil || !found {
+			return err
+		}
+	}
+	return e.alone(ctx, func() error { return e.run(ctx, conn, s) })
+}
+
+// Tx implements [rowstore.Engine]. Of what follows on a commit, the database has nothing.
+func (e *engine) Tx(ctx context.Context, read func() []rowstore.Statement, decide func() (rowstore.Writes, error)) error {
+	err := e.call(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		return e.immediate(ctx, conn, func(ctx context.Context) error {
+			if err := e.runAll(ctx, conn, read()); err != nil {
+				return err
+			}
+			writes, err := decide()
+			if err == nil && len(writes.Statements) == 0 {
+				err = errNothing
+			}
+			if err != nil {
+				return err
+			}
+			return e.runAll(ctx, conn, writes.Statements)
+		})
+	})
+	if errors.Is(err, errNothing) {
+		return nil
+	}
+	return err
+}
+
+// errNothing ends a transaction that has nothing to write.
+var errNothing = errors.New("nothing to write")
+
+func (e *engine) runAll(ctx context.Context, conn *sql.Conn, statements []rowstore.Statement) error {
+	for i := range statements {
+		if err := e.run(ctx, conn, &statements[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Grant implements [rowstore.Engine]. Only what looks free is asked for with the write lock:
+// an attempt that loses reads.
+func (e *engine) Grant(ctx context.Context, reqs []driver.GrantRequest, granted func(i int, g rowstore.Granted)) error {
+	index := make(map[string]int, len(reqs))
+	names := make([]string, len(reqs))
+	for i := range reqs {
+		names[i], index[reqs[i].Name] = reqs[i].Name, i
+	}
+	return e.call(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		var free []driver.GrantRequest
+		err := e.run(ctx, conn, &rowstore.Statement{
+			Name: "find_free", Batch: []rowstore.Column{names},
+			Scan: func(scan rowstore.Scanner) error {
+				var key int
+				err := scan(&key)
+				free = append(free, reqs[key])
+				return err
+			},
+		})
+		if err != nil || len(free) == 0 {
+			return err
+		}
+		grant := e.grant(free, func(name string, g rowstore.Granted) { granted(index[name], g) })
+		return e.alone(ctx, func() error { return e.run(ctx, conn, grant) })
+	})
+}
+
+// grant is the statement that grants names that are free.
+func (e *engine) grant(reqs []driver.GrantRequest, granted func(name string, g rowstore.Granted)) *rowstore.Statement {
+	return &rowstore.Statement{
+		Name: "grant",
+		Batch: []rowstore.Column{
+			column(reqs, func(r *driver.GrantRequest) string { return r.Name }),
+			column(reqs, func(r *driver.GrantRequest) driver.ID { return r.Acq }),
+			column(reqs, func(r *driver.GrantRequest) string { return r.Owner }),
+			column(reqs, func(r *driver.GrantRequest) int64 { return r.TTL.Microseconds() }),
+			column(reqs, func(r *driver.GrantRequest) []byte { return r.Value }),
+			column(reqs, func(*driver.GrantRequest) driver.ID { return e.client.Instance }),
+		},
+		Args: []any{e.client.Label},
+		Scan: func(scan rowstore.Scanner) error {
+			var name string
+			var g rowstore.Granted
+			err := scan(&name, &g.Version, &g.Now, &g.Expires)
+			granted(name, g)
+			return err
+		},
+	}
+}
+
+// Free implements [rowstore.Engine]. A transaction that guards a term has the write lock.
+func (e *engine) Free(ctx context.Context, reqs []driver.ReleaseRequest, freed func(i int)) error {
+	index := make(map[string]int, len(reqs))
+	for i := range reqs {
+		index[reqs[i].Name] = i
+	}
+	return e.write(ctx, &rowstore.Statement{
+		Name: "free",
+		Batch: []rowstore.Column{
+			column(reqs, func(r *driver.ReleaseRequest) string { return r.Name }),
+			column(reqs, func(r *driver.ReleaseRequest) driver.ID { return r.Acq }),
+			column(reqs, func(r *driver.ReleaseRequest) int64 { return r.Version }),
+			column(reqs, func(r *driver.ReleaseRequest) int64 { return r.MinHold.Microseconds() }),
+		},
+		Scan: func(scan rowstore.Scanner) error {
+			var name string
+			err := scan(&name)
+			freed(index[name])
+			return err
+		},
+	})
+}
+
+// Renew implements [rowstore.Engine].
+func (e *engine) Renew(ctx context.Context, shared bool, reqs []driver.RenewRequest, _ bool, renewed func(i int, now int64)) error {
+	type member struct{ name, acq string }
+	index := make(map[member]int, len(reqs))
+	for i := range reqs {
+		index[member{reqs[i].Name, reqs[i].Acq.String()}] = i
+	}
+	name := "renew"
+	if shared {
+		name = "renew_shared"
+	}
+	return e.write(ctx, &rowstore.Statement{
+		Name: name,
+		Batch: []rowstore.Column{
+			column(reqs, func(r *driver.RenewRequest) string { return r.Name }),
+			column(reqs, func(r *driver.RenewRequest) driver.ID { return r.Acq }),
+			column(reqs, func(r *driver.RenewRequest) int64 { return r.Version }),
+			column(reqs, func(r *driver.RenewRequest) int64 { return r.TTL.Microseconds() }),
+			column(reqs, func(r *driver.RenewRequest) int64 { return int64(r.Holds) }),
+		},
+		Scan: func(scan rowstore.Scanner) error {
+			var m member
+			var now int64
+			err := scan(&m.name, &m.acq, &now)
+			renewed(index[m], now)
+			return err
+		},
+	})
+}
+
+// write runs a statement that writes although it has a result.
+func (e *engine) write(ctx context.Context, s *rowstore.Statement) error {
+	return e.call(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		return e.alone(ctx, func() error { return e.run(ctx, conn, s) })
+	})
+}
+
+// run runs a statement.
+func (e *engine) run(ctx context.Context, conn *sql.Conn, s *rowstore.Statement) error {
+	text, args := e.texts[s.Name], e.parameters(s)
+	if s.Scan != nil {
+		return query(ctx, conn, text, args, func(scan func(...any) error) error { return s.Scan(scan) })
+	}
+	res, err := conn.ExecContext(ctx, text, args...)
+	if err == nil && s.Changed != nil {
+		*s.Changed, err = res.RowsAffected()
+	}
+	return err
+}
+
+// parameters returns what a statement is run with, see unique.sql.
+func (e *engine) parameters(s *rowstore.Statement) []any {
+	args := s.Args
+	if s.Name == "beat" { // it takes the Locker as it is, not as digits
+		args = append([]any{e.client.Instance[:]}, args[1:]...)
+	}
+	if s.Batch == nil {
+		return args
+	}
+	var b batch
+	b.rows = make([][]any, rowstore.Rows(s.Batch))
+	for _, c := range s.Batch {
+		b.add(c)
+	}
+	all := []any{b.json()}
+	if b.binary {
+		all = append(all, b.bytes)
+	}
+	return append(all, args...)
+}
+
+// batch is a batch as parameters.
+type batch struct {
+	rows   [][]any
+	bytes  []byte // ids and values, one behind the other
+	binary bool   // there are columns of such
+}
+
+// add adds a column.
+func (b *batch) add(c rowstore.Column) {
+	for i := range b.rows {
+		var cell any
+		switch c := c.(type) {
+		case []string:
+			cell = c[i]
+		case []int64:
+			cell = c[i]
+		case []driver.ID:
+			if b.binary = true; c[i] != (driver.ID{}) {
+				cell = len(b.bytes) + 1
+				b.bytes = append(b.bytes, c[i][:]...)
+			}
+		case [][]byte:
+			if b.binary = true; len(c[i]) > 0 {
+				cell = [2]int{len(b.bytes) + 1, len(c[i])}
+				b.bytes = append(b.bytes, c[i]...)
+			}
+		}
+		b.rows[i] = append(b.rows[i], cell)
+	}
+}
+
+// json encodes the rows. Strings are valid UTF-8 and there is nothing else that could fail.
+func (b *batch) json() string {
+	text, err := json.Marshal(b.rows)
+	if err != nil {
+		panic("bug: " + err.Error())
+	}
+	return string(text)
+}
+
+// column makes a column of requests.
+func column[R, T any](reqs []R, of func(r *R) T) []T {
+	c := make([]T, len(reqs))
+	for i := range reqs {
+		c[i] = of(&reqs[i])
+	}
+	return c
+}

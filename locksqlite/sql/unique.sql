@@ -1,0 +1,376 @@
+-- The statements of the unique mode, for SQLite 3.38 or newer. Package rowstore says what
+-- each of them does. In {lock}, {claim}, {waiter}, {meta} and {fence} the names of the
+-- tables are filled in.
+--
+-- A batch is ?1, a JSON array with an array for each row. Ids and values cannot stand in
+-- JSON, and unhex is newer than the oldest SQLite that we serve. They are in ?2, one behind
+-- the other. JSON says where: the position of the first byte of an id, and of a value the
+-- position and the number of bytes. If nothing in a batch is an id or a value, there is no
+-- such parameter. Further parameters follow.
+--
+-- SQLite's clock has milliseconds. Rounding takes away what julianday loses as a
+-- floating-point number. A statement reads the clock after it has got its lock on the
+-- database. SQLite has no row locks: the transaction of a visit has locked the database.
+
+-- name: rows
+WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
+SELECT l.name, clock.now, l.version, lower(hex(l.acq)), coalesce(l.owner, ''),
+       coalesce(l.label, ''), lower(hex(l.locker)), l.value, l.holds, l.since, l.expires_at,
+       l.limit_at, l.delay, l.not_before, l.permits, l.waiting, l.holding, l.seq, l.ended, l.revoked
+FROM clock, json_each(?1) AS r
+CROSS JOIN {lock} AS l ON l.name = json_extract(r.value, '$[0]');
+
+-- name: claims
+WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
+SELECT c.name, clock.now, lower(hex(c.acq)), c.state, c.kind, c.slot, c.seq, c.token, c.holds,
+       c.ttl, c.handed, c.max_hold, c.since, c.expires_at, c.limit_at, c.delay,
+       lower(hex(c.locker)), c.owner, c.label, c.value,
+       EXISTS (SELECT 1 FROM {waiter} AS w WHERE w.locker = c.locker AND w.expires_at > clock.now)
+FROM clock, json_each(?1) AS r
+CROSS JOIN {claim} AS c ON c.name = json_extract(r.value, '$[0]') AND c.state = 1
+UNION ALL
+SELECT c.name, clock.now, lower(hex(c.acq)), c.state, c.kind, c.slot, c.seq, c.token, c.holds,
+       c.ttl, c.handed, c.max_hold, c.since, c.expires_at, c.limit_at, c.delay,
+       lower(hex(c.locker)), c.owner, c.label, c.value,
+       EXISTS (SELECT 1 FROM {waiter} AS w WHERE w.locker = c.locker AND w.expires_at > clock.now)
+FROM clock, json_each(?1) AS r
+CROSS JOIN {claim} AS c ON c.name = json_extract(r.value, '$[0]') AND c.state = 0 AND c.seq IN (
+	SELECT q.seq
+	FROM {claim} AS q
+	WHERE q.name = json_extract(r.value, '$[0]') AND q.state = 0
+	  AND (lower(hex(q.locker)) = ?3
+	    OR EXISTS (SELECT 1 FROM {waiter} AS w WHERE w.locker = q.locker AND w.expires_at > clock.now))
+	ORDER BY q.seq
+	LIMIT ?2);
+
+-- name: claims_of
+WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
+SELECT c.name, clock.now, lower(hex(c.acq)), c.state, c.kind, c.slot, c.seq, c.token, c.holds,
+       c.ttl, c.handed, c.max_hold, c.since, c.expires_at, c.limit_at, c.delay,
+       lower(hex(c.locker)), c.owner, c.label, c.value,
+       EXISTS (SELECT 1 FROM {waiter} AS w WHERE w.locker = c.locker AND w.expires_at > clock.now)
+FROM clock, json_each(?1) AS r
+CROSS JOIN {claim} AS c ON c.acq = substr(?2, json_extract(r.value, '$[1]'), 16)
+                       AND c.name = json_extract(r.value, '$[0]');
+
+-- name: all_claims
+WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
+SELECT c.name, clock.now, lower(hex(c.acq)), c.state, c.kind, c.slot, c.seq, c.token, c.holds,
+       c.ttl, c.handed, c.max_hold, c.since, c.expires_at, c.limit_at, c.delay,
+       lower(hex(c.locker)), c.owner, c.label, c.value,
+       coalesce((SELECT CASE WHEN w.expires_at > clock.now THEN 1
+                             WHEN w.expires_at > clock.now - ?2 THEN 0
+                             ELSE 2 END
+                 FROM {waiter} AS w WHERE w.locker = c.locker), 2)
+FROM clock, json_each(?1) AS r
+CROSS JOIN {claim} AS c ON c.name = json_extract(r.value, '$[0]');
+
+-- name: page
+-- The value stands last in the table: what stands before it is read without it.
+WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
+SELECT l.name, clock.now, l.version, lower(hex(l.acq)), coalesce(l.owner, ''),
+       coalesce(l.label, ''), lower(hex(l.locker)), NULL, l.holds, l.since, l.expires_at,
+       l.limit_at, l.delay, l.not_before, l.permits, l.waiting, l.holding, l.seq, l.ended, l.revoked
+FROM clock
+CROSS JOIN (SELECT name FROM {lock} WHERE name > ?1 ORDER BY name LIMIT ?2) AS p
+CROSS JOIN {lock} AS l ON l.name = p.name
+WHERE ?3 = 1 OR l.acq IS NOT NULL OR l.holding > 0 OR l.not_before > clock.now
+ORDER BY l.name;
+
+-- name: page_end
+SELECT count(*), coalesce(max(p.name), '')
+FROM (SELECT name FROM {lock} WHERE name > ?1 ORDER BY name LIMIT ?2) AS p;
+
+-- name: readers
+WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
+SELECT c.name, count(*), max(c.expires_at)
+FROM clock, json_each(?1) AS r
+CROSS JOIN {claim} AS c ON c.name = json_extract(r.value, '$[0]') AND c.state = 1
+                       AND c.expires_at > clock.now
+GROUP BY c.name;
+
+-- name: waits
+WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
+SELECT c.name, lower(hex(c.acq)), c.label, c.seq, c.since, c.kind, lower(hex(c.carries))
+FROM clock, {claim} AS c
+WHERE c.carries IS NOT NULL AND c.state = 0
+  AND (lower(hex(c.locker)) = ?1
+    OR EXISTS (SELECT 1 FROM {waiter} AS w WHERE w.locker = c.locker AND w.expires_at > clock.now));
+
+-- name: holders
+WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
+SELECT l.name, lower(hex(l.acq))
+FROM clock, json_each(?1) AS r
+CROSS JOIN {lock} AS l ON l.name = json_extract(r.value, '$[0]')
+WHERE l.acq IS NOT NULL AND l.expires_at > clock.now
+UNION ALL
+SELECT c.name, lower(hex(c.acq))
+FROM clock, json_each(?1) AS r
+CROSS JOIN {claim} AS c ON c.name = json_extract(r.value, '$[0]') AND c.state = 1
+WHERE c.expires_at > clock.now;
+
+-- name: make_rows
+INSERT INTO {lock} (name, version)
+SELECT json_extract(r.value, '$[0]'), 0
+FROM json_each(?1) AS r
+WHERE true
+ON CONFLICT (name) DO NOTHING;
+
+-- name: lock_rows
+WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
+SELECT l.name, clock.now, l.version, lower(hex(l.acq)), coalesce(l.owner, ''),
+       coalesce(l.label, ''), lower(hex(l.locker)), l.value, l.holds, l.since, l.expires_at,
+       l.limit_at, l.delay, l.not_before, l.permits, l.waiting, l.holding, l.seq, l.ended, l.revoked
+FROM clock, json_each(?1) AS r
+CROSS JOIN {lock} AS l ON l.name = json_extract(r.value, '$[0]');
+
+-- name: lock_free_rows
+WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
+SELECT l.name, clock.now, l.version, lower(hex(l.acq)), coalesce(l.owner, ''),
+       coalesce(l.label, ''), lower(hex(l.locker)), l.value, l.holds, l.since, l.expires_at,
+       l.limit_at, l.delay, l.not_before, l.permits, l.waiting, l.holding, l.seq, l.ended, l.revoked
+FROM clock, json_each(?1) AS r
+CROSS JOIN {lock} AS l ON l.name = json_extract(r.value, '$[0]');
+
+-- name: unpinned
+WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
+SELECT l.name, clock.now
+FROM clock, json_each(?1) AS r
+CROSS JOIN {lock} AS l ON l.name = json_extract(r.value, '$[0]');
+
+-- name: lock_claims
+WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
+SELECT c.name, lower(hex(c.acq))
+FROM clock, json_each(?1) AS r
+CROSS JOIN {claim} AS c ON c.name = json_extract(r.value, '$[0]') AND c.state = 1
+                       AND (?2 = 1 OR c.expires_at <= clock.now);
+
+-- name: lock_claims_of
+SELECT c.name, lower(hex(c.acq))
+FROM json_each(?1) AS r
+CROSS JOIN {claim} AS c ON c.acq = substr(?2, json_extract(r.value, '$[1]'), 16)
+                       AND c.name = json_extract(r.value, '$[0]') AND c.state = 1;
+
+-- name: write_rows
+UPDATE {lock} AS l
+SET version    = json_extract(r.value, '$[1]'),
+    acq        = substr(?2, json_extract(r.value, '$[2]'), 16),
+    owner      = iif(json_extract(r.value, '$[2]') IS NULL, NULL, json_extract(r.value, '$[3]')),
+    label      = iif(json_extract(r.value, '$[2]') IS NULL, NULL, json_extract(r.value, '$[4]')),
+    locker     = substr(?2, json_extract(r.value, '$[5]'), 16),
+    value      = substr(?2, json_extract(r.value, '$[6][0]'), json_extract(r.value, '$[6][1]')),
+    holds      = json_extract(r.value, '$[7]'),
+    since      = json_extract(r.value, '$[8]'),
+    expires_at = json_extract(r.value, '$[9]'),
+    limit_at   = json_extract(r.value, '$[10]'),
+    delay      = json_extract(r.value, '$[11]'),
+    not_before = json_extract(r.value, '$[12]'),
+    permits    = json_extract(r.value, '$[13]'),
+    waiting    = json_extract(r.value, '$[14]'),
+    holding    = json_extract(r.value, '$[15]'),
+    seq        = json_extract(r.value, '$[16]'),
+    ended      = json_extract(r.value, '$[17]'),
+    revoked    = json_extract(r.value, '$[18]')
+FROM json_each(?1) AS r
+WHERE l.name = json_extract(r.value, '$[0]');
+
+-- name: delete_claims
+DELETE FROM {claim}
+WHERE acq IN (SELECT substr(?2, json_extract(r.value, '$[1]'), 16) FROM json_each(?1) AS r);
+
+-- name: insert_claims
+INSERT INTO {claim} (name, acq, state, kind, slot, seq, token, holds, ttl, handed, max_hold, since,
+                     expires_at, limit_at, delay, locker, owner, label, value, carries)
+SELECT json_extract(r.value, '$[0]'),
+       substr(?2, json_extract(r.value, '$[1]'), 16),
+       json_extract(r.value, '$[2]'),
+       json_extract(r.value, '$[3]'),
+       json_extract(r.value, '$[4]'),
+       json_extract(r.value, '$[5]'),
+       json_extract(r.value, '$[6]'),
+       json_extract(r.value, '$[7]'),
+       json_extract(r.value, '$[8]'),
+       json_extract(r.value, '$[9]'),
+       json_extract(r.value, '$[10]'),
+       json_extract(r.value, '$[11]'),
+       json_extract(r.value, '$[12]'),
+       json_extract(r.value, '$[13]'),
+       json_extract(r.value, '$[14]'),
+       substr(?2, json_extract(r.value, '$[15]'), 16),
+       json_extract(r.value, '$[16]'),
+       json_extract(r.value, '$[17]'),
+       substr(?2, json_extract(r.value, '$[18][0]'), json_extract(r.value, '$[18][1]')),
+       substr(?2, json_extract(r.value, '$[19][0]'), json_extract(r.value, '$[19][1]'))
+FROM json_each(?1) AS r;
+
+-- name: beat
+INSERT INTO {waiter} AS w (locker, expires_at)
+VALUES (?1, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 + ?2)
+ON CONFLICT (locker) DO UPDATE SET expires_at = max(w.expires_at, excluded.expires_at);
+
+-- name: set_value
+UPDATE {lock} AS l
+SET value = substr(?2, json_extract(r.value, '$[3][0]'), json_extract(r.value, '$[3][1]'))
+FROM json_each(?1) AS r
+WHERE l.name = json_extract(r.value, '$[0]')
+  AND l.acq = substr(?2, json_extract(r.value, '$[1]'), 16)
+  AND l.version = json_extract(r.value, '$[2]')
+  AND l.expires_at > CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000;
+
+-- name: sweep_window
+WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
+SELECT l.name,
+       l.acq IS NOT NULL AND l.expires_at <= clock.now
+       OR EXISTS (
+	       SELECT 1 FROM {claim} AS c
+	       WHERE c.name = l.name AND c.state = 1 AND c.expires_at <= clock.now)
+       OR EXISTS (
+	       SELECT 1 FROM {claim} AS c
+	       WHERE c.name = l.name AND c.state = 0 AND NOT EXISTS (
+		       SELECT 1 FROM {waiter} AS w WHERE w.locker = c.locker AND w.expires_at > clock.now - ?3)),
+       l.acq IS NULL AND l.waiting = 0 AND l.holding = 0 AND l.not_before <= clock.now
+       AND l.expires_at < clock.now - ?4 AND l.version < clock.now - ?4
+       AND NOT EXISTS (SELECT 1 FROM {claim} AS c WHERE c.name = l.name)
+FROM clock
+CROSS JOIN (SELECT name FROM {lock} WHERE name > ?1 ORDER BY name LIMIT ?2) AS p
+CROSS JOIN {lock} AS l ON l.name = p.name
+ORDER BY l.name;
+
+-- name: purge
+DELETE FROM {lock} AS l
+WHERE l.name IN (SELECT json_extract(r.value, '$[0]') FROM json_each(?1) AS r)
+  AND l.acq IS NULL AND l.waiting = 0 AND l.holding = 0
+  AND l.not_before <= CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000
+  AND l.expires_at < CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 - ?2
+  AND l.version < CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 - ?2
+  AND NOT EXISTS (SELECT 1 FROM {claim} AS c WHERE c.name = l.name);
+
+-- name: purge_waiters
+DELETE FROM {waiter} AS w
+WHERE w.expires_at <= CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 - ?1
+  AND NOT EXISTS (SELECT 1 FROM {claim} AS c WHERE c.locker = w.locker);
+
+-- name: find_waiters
+-- Whether purge_waiters would delete any: it needs no write lock.
+SELECT EXISTS (
+	SELECT 1 FROM {waiter} AS w
+	WHERE w.expires_at <= CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 - ?1
+	  AND NOT EXISTS (SELECT 1 FROM {claim} AS c WHERE c.locker = w.locker));
+
+-- name: sweep_due
+-- A time to come was written before the clock was set back.
+UPDATE {meta}
+SET swept_at = CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000
+WHERE swept_at <= CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 - ?1
+   OR swept_at > CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000;
+
+-- name: find_sweep
+-- Whether sweep_due would change anything: it needs no write lock.
+WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
+SELECT swept_at <= clock.now - ?1 OR swept_at > clock.now FROM clock, {meta};
+
+-- name: find_free
+-- Which names of a batch look free, by their index: an attempt that loses needs no write
+-- lock.
+WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
+SELECT r.key
+FROM clock, json_each(?1) AS r
+LEFT JOIN {lock} AS l ON l.name = json_extract(r.value, '$[0]')
+WHERE l.name IS NULL
+   OR l.acq IS NULL AND l.waiting = 0 AND l.holding = 0 AND l.not_before <= clock.now;
+
+-- name: grant
+INSERT INTO {lock} AS l (name, acq, owner, locker, label, version, holds, since, expires_at, value)
+SELECT json_extract(r.value, '$[0]'),
+       substr(?2, json_extract(r.value, '$[1]'), 16),
+       json_extract(r.value, '$[2]'),
+       substr(?2, json_extract(r.value, '$[5]'), 16),
+       ?3,
+       clock.now,
+       1,
+       clock.now,
+       clock.now + json_extract(r.value, '$[3]'),
+       substr(?2, json_extract(r.value, '$[4][0]'), json_extract(r.value, '$[4][1]'))
+FROM (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 AS now)
+     AS clock,
+     json_each(?1) AS r
+WHERE true
+ON CONFLICT (name) DO UPDATE
+SET acq = excluded.acq,
+    owner = excluded.owner,
+    locker = excluded.locker,
+    label = excluded.label,
+    version = max(l.version + 1, excluded.version),
+    holds = 1,
+    since = excluded.since,
+    expires_at = excluded.expires_at,
+    limit_at = 0,
+    delay = 0,
+    ended = 0,
+    value = excluded.value
+WHERE l.acq IS NULL AND l.waiting = 0 AND l.holding = 0 AND l.not_before <= excluded.since
+RETURNING name, version, since, expires_at;
+
+-- name: free
+UPDATE {lock} AS l
+SET acq = NULL, owner = NULL, locker = NULL, label = NULL, value = NULL,
+    holds = 0, limit_at = 0, delay = 0, ended = 1,
+    expires_at = min(l.expires_at, r.now),
+    not_before = iif(l.since + r.min_hold > r.now, max(l.not_before, l.since + r.min_hold),
+                     l.not_before)
+FROM (SELECT json_extract(value, '$[0]') AS name,
+             substr(?2, json_extract(value, '$[1]'), 16) AS acq,
+             json_extract(value, '$[2]') AS version,
+             json_extract(value, '$[3]') AS min_hold,
+             CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 AS now
+      FROM json_each(?1)) AS r
+WHERE l.name = r.name AND l.acq = r.acq AND l.version = r.version AND l.waiting = 0
+RETURNING name;
+
+-- name: renew
+UPDATE {lock} AS l
+SET expires_at = max(l.expires_at,
+                     iif(l.limit_at = 0, r.now + r.ttl, min(r.now + r.ttl, l.limit_at))),
+    holds = r.holds
+FROM (SELECT json_extract(value, '$[0]') AS name,
+             substr(?2, json_extract(value, '$[1]'), 16) AS acq,
+             json_extract(value, '$[2]') AS version,
+             json_extract(value, '$[3]') AS ttl,
+             json_extract(value, '$[4]') AS holds,
+             CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 AS now
+      FROM json_each(?1)) AS r
+WHERE l.name = r.name AND l.acq = r.acq AND l.version = r.version
+  AND l.expires_at > r.now
+RETURNING name, lower(hex(acq)),
+          CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000;
+
+-- name: renew_shared
+UPDATE {claim} AS c
+SET expires_at = max(c.expires_at,
+                     iif(c.limit_at = 0, r.now + r.ttl, min(r.now + r.ttl, c.limit_at))),
+    holds = r.holds
+FROM (SELECT json_extract(value, '$[0]') AS name,
+             substr(?2, json_extract(value, '$[1]'), 16) AS acq,
+             json_extract(value, '$[2]') AS token,
+             json_extract(value, '$[3]') AS ttl,
+             json_extract(value, '$[4]') AS holds,
+             CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 AS now
+      FROM json_each(?1)) AS r
+WHERE c.acq = r.acq AND c.name = r.name AND c.state = 1 AND c.token = r.token
+  AND c.expires_at > r.now
+RETURNING name, lower(hex(acq)),
+          CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000;
+
+-- name: guard
+-- It changes nothing, but takes the write lock, which the caller's transaction keeps.
+UPDATE {lock} SET version = version
+WHERE name = ?1 AND acq = ?2 AND version = ?3
+RETURNING version;
+
+-- name: database
+SELECT id FROM {meta};
+
+-- name: fence
+-- It changes no row if the resource has seen a higher token.
+INSERT INTO {fence} AS f (resource, token) VALUES (?1, ?2)
+ON CONFLICT (resource) DO UPDATE SET token = excluded.token WHERE f.token <= excluded.token;
