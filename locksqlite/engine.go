@@ -30,6 +30,10 @@ var _ rowstore.Engine = (*engine)(nil)
 // change anything.
 var finds = map[string]string{"sweep_due": "find_sweep", "purge_waiters": "find_waiters"}
 
+// byLocker are the statements that take the Locker, their first parameter, as it is and not
+// as digits.
+var byLocker = map[string]bool{"beat": true, "claims_of_locker": true}
+
 // Run implements [rowstore.Engine].
 func (e *engine) Run(ctx context.Context, statements ...rowstore.Statement) error {
 	return e.call(ctx, func(ctx context.Context, conn *sql.Conn) error {
@@ -201,8 +205,11 @@ func (e *engine) write(ctx context.Context, s *rowstore.Statement) error {
 	})
 }
 
-// run runs a statement.
+// run runs a statement, unless it is needless.
 func (e *engine) run(ctx context.Context, conn *sql.Conn, s *rowstore.Statement) error {
+	if s.Needless != nil && s.Needless() {
+		return nil
+	}
 	text, args := e.texts[s.Name], e.parameters(s)
 	if s.Scan != nil {
 		return query(ctx, conn, text, args, func(scan func(...any) error) error { return s.Scan(scan) })
@@ -217,7 +224,7 @@ func (e *engine) run(ctx context.Context, conn *sql.Conn, s *rowstore.Statement)
 // parameters returns what a statement is run with, see unique.sql.
 func (e *engine) parameters(s *rowstore.Statement) []any {
 	args := s.Args
-	if s.Name == "beat" { // it takes the Locker as it is, not as digits
+	if byLocker[s.Name] {
 		args = append([]any{e.client.Instance[:]}, args[1:]...)
 	}
 	if s.Batch == nil {

@@ -33,7 +33,7 @@ func (o *once) before(text string) (lost error) {
 // its reply is the error.
 func spied(tb testing.TB, path string, before func(text string) error) *sql.DB {
 	tb.Helper()
-	db := sql.OpenDB(spyConnector{open(tb, path).Driver(), "file:" + path + "?_pragma=journal_mode(wal)", before})
+	db := sql.OpenDB(spyConnector{driver: open(tb, path).Driver(), dsn: "file:" + path + "?_pragma=journal_mode(wal)", before: before})
 	tb.Cleanup(func() { _ = db.Close() })
 	return db
 }
@@ -42,6 +42,8 @@ type spyConnector struct {
 	driver sqldriver.Driver
 	dsn    string
 	before func(text string) error
+	// rewrite changes the text of a statement, unless nil.
+	rewrite func(text string) string
 }
 
 func (c spyConnector) Driver() sqldriver.Driver { return c.driver }
@@ -51,23 +53,27 @@ func (c spyConnector) Connect(context.Context) (sqldriver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &spyConn{conn, c.before}, nil
+	return &spyConn{conn, c}, nil
 }
 
 type spyConn struct {
 	sqldriver.Conn
-	before func(text string) error
+	spyConnector
 }
 
-func (c *spyConn) tell(text string) error {
-	if text = strings.TrimSpace(text); strings.HasPrefix(text, "PRAGMA") {
-		return nil
+// tell returns the text to run, and the error to return when it has run.
+func (c *spyConn) tell(text string) (string, error) {
+	if c.rewrite != nil {
+		text = c.rewrite(text)
 	}
-	return c.before(text)
+	if text = strings.TrimSpace(text); strings.HasPrefix(text, "PRAGMA") {
+		return text, nil
+	}
+	return text, c.before(text)
 }
 
 func (c *spyConn) ExecContext(ctx context.Context, text string, args []sqldriver.NamedValue) (sqldriver.Result, error) {
-	lost := c.tell(text)
+	text, lost := c.tell(text)
 	res, err := c.Conn.(sqldriver.ExecerContext).ExecContext(ctx, text, args)
 	if err == nil && lost != nil {
 		return nil, lost
@@ -76,7 +82,7 @@ func (c *spyConn) ExecContext(ctx context.Context, text string, args []sqldriver
 }
 
 func (c *spyConn) QueryContext(ctx context.Context, text string, args []sqldriver.NamedValue) (sqldriver.Rows, error) {
-	lost := c.tell(text)
+	text, lost := c.tell(text)
 	rows, err := c.Conn.(sqldriver.QueryerContext).QueryContext(ctx, text, args)
 	if err == nil && lost != nil {
 		_ = rows.Close()

@@ -12,6 +12,9 @@
 -- floating-point number. A statement reads the clock after it has got its lock on the
 -- database. SQLite has no row locks: the transaction of a visit has locked the database.
 
+-- name: clock
+SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000;
+
 -- name: rows
 WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
 SELECT l.name, clock.now, l.version, lower(hex(l.acq)), coalesce(l.owner, ''),
@@ -145,12 +148,6 @@ FROM clock, json_each(?1) AS r
 CROSS JOIN {claim} AS c ON c.name = json_extract(r.value, '$[0]') AND c.state = 1
                        AND (?2 = 1 OR c.expires_at <= clock.now);
 
--- name: lock_claims_of
-SELECT c.name, lower(hex(c.acq))
-FROM json_each(?1) AS r
-CROSS JOIN {claim} AS c ON c.acq = substr(?2, json_extract(r.value, '$[1]'), 16)
-                       AND c.name = json_extract(r.value, '$[0]') AND c.state = 1;
-
 -- name: write_rows
 UPDATE {lock} AS l
 SET version    = json_extract(r.value, '$[1]'),
@@ -207,6 +204,13 @@ FROM json_each(?1) AS r;
 INSERT INTO {waiter} AS w (locker, expires_at)
 VALUES (?1, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 + ?2)
 ON CONFLICT (locker) DO UPDATE SET expires_at = max(w.expires_at, excluded.expires_at);
+
+-- name: claims_of_locker
+WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
+SELECT c.name, lower(hex(c.acq))
+FROM clock
+CROSS JOIN {claim} AS c ON c.locker = ?1 AND c.state = 0 AND c.since <= clock.now - ?2
+ORDER BY c.name;
 
 -- name: set_value
 UPDATE {lock} AS l
