@@ -19,11 +19,6 @@ import (
 	"time"
 )
 
-// SchemaVersion is the newest migration that this version of the library knows
-// and the one that it needs. A database whose compatible_from is higher was
-// migrated by a newer library and is refused.
-const SchemaVersion int64 = 20261122000001
-
 // ID is a random 128-bit number that names one acquisition or one Locker.
 // The zero ID names nothing.
 type ID [16]byte
@@ -74,6 +69,7 @@ type Migration struct {
 	DB        *sql.DB          // reaches the database
 	Schema    string           // schema of the tables, "" for the connection's default
 	Prefix    string           // table prefix, already checked
+	Version   int64            // version of the tables that the driver needs
 	Retryable func(error) bool // reports an error that a concurrent migration explains
 	Close     func() error     // gives back what Migration opened, never the application's handle
 }

@@ -22,16 +22,24 @@ var (
 	ErrTooManyLocks = errors.New("sqllock: too many locks")
 )
 
-// CheckSchema compares what the meta table says of the tables with what the
-// library needs. The error wraps ErrSchema.
-func CheckSchema(version, compatibleFrom int64) error {
+// FirstSchema is the oldest version of tables that can be brought to a newer one. Older
+// ones were never released.
+const FirstSchema int64 = 20261122000001
+
+// CheckSchema compares the version of the tables, and the version that a library must know
+// to work with them, with the version that a driver needs. The error wraps ErrSchema.
+func CheckSchema(version, compatibleFrom, needed int64) error {
 	switch {
-	case version < SchemaVersion:
+	case version < FirstSchema:
+		return fmt.Errorf("%w: the tables are of version %d, older than any that was released; "+
+			"drop them and all locks in them with migrations.Down or \"sqllock migrate down\", then run migrations.Up or \"sqllock migrate up\"",
+			ErrSchema, version)
+	case version < needed:
 		return fmt.Errorf("%w: the tables are of version %d, older than %d which this library needs; run migrations.Up or \"sqllock migrate up\"",
-			ErrSchema, version, SchemaVersion)
-	case compatibleFrom > SchemaVersion:
+			ErrSchema, version, needed)
+	case compatibleFrom > needed:
 		return fmt.Errorf("%w: the tables are of version %d and need a library that knows %d; this one knows %d: upgrade it",
-			ErrSchema, version, compatibleFrom, SchemaVersion)
+			ErrSchema, version, compatibleFrom, needed)
 	}
 	return nil
 }

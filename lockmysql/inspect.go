@@ -219,7 +219,7 @@ func checkTables(ctx context.Context, c session, q *queries) error {
 		return fmt.Errorf("%w: table `%s` cannot be read; migrations.Up or \"sqllock migrate up\" makes what is missing: %w",
 			driver.ErrSchema, q.metaName, err)
 	}
-	return driver.CheckSchema(version, compatible)
+	return driver.CheckSchema(version, compatible, SchemaVersion)
 }
 
 // pairs reads the answer of a SHOW statement.

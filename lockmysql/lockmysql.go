@@ -55,6 +55,10 @@ var (
 	_ driver.Migratable        = (*Database)(nil)
 )
 
+// SchemaVersion is the version of the tables that this package needs: the newest migration
+// that it knows for MySQL and MariaDB.
+const SchemaVersion int64 = 20261122000001
+
 // Option is an option of [DB].
 type Option func(*Database)
 
@@ -137,6 +141,7 @@ func (d *Database) Migration() (driver.Migration, error) {
 		Dialect:   "mysql",
 		DB:        d.db,
 		Prefix:    d.prefix,
+		Version:   SchemaVersion,
 		Retryable: func(err error) bool { return classify(err) == driver.Again },
 		Close:     func() error { return nil },
 	}, nil

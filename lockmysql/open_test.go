@@ -151,7 +151,7 @@ func TestSessionsAndTablesThatDoNotFitAreRefused(t *testing.T) {
 		} {
 			exec(t, db, "UPDATE sqllock_meta SET "+set)
 			wants(t, openErr(t, lockmysql.DB(db)), driver.ErrSchema, word)
-			exec(t, db, "UPDATE sqllock_meta SET schema_version = ?, compatible_from = ?", driver.SchemaVersion, driver.SchemaVersion)
+			exec(t, db, "UPDATE sqllock_meta SET schema_version = ?, compatible_from = ?", lockmysql.SchemaVersion, lockmysql.SchemaVersion)
 		}
 		exec(t, db, "UPDATE sqllock_meta SET schema_version = schema_version + 9")
 		if err := openErr(t, lockmysql.DB(db)); err != nil {

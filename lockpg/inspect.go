@@ -89,7 +89,7 @@ func checkMeta(ctx context.Context, conn *sql.Conn, q *queries) (id string, err 
 	if err := conn.QueryRowContext(ctx, q.meta).Scan(&version, &compatible, &id); err != nil {
 		return "", fmt.Errorf("%w: table %s cannot be read: %w", driver.ErrSchema, q.metaTable, err)
 	}
-	return id, driver.CheckSchema(version, compatible)
+	return id, driver.CheckSchema(version, compatible, SchemaVersion)
 }
 
 // checkFunctions refuses functions that are not there, or that mean tables of another

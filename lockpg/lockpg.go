@@ -50,6 +50,10 @@ var (
 	_ driver.Migratable        = (*Database)(nil)
 )
 
+// SchemaVersion is the version of the tables that this package needs: the newest migration
+// that it knows for Postgres.
+const SchemaVersion int64 = 20261122000001
+
 // Option is an option of [DB] and [Pool].
 type Option func(*Database)
 
@@ -157,6 +161,7 @@ func (d *Database) Migration() (driver.Migration, error) {
 		DB:        p.DB,
 		Schema:    d.schema,
 		Prefix:    d.prefix,
+		Version:   SchemaVersion,
 		Retryable: migrationConflict,
 		Close:     p.close,
 	}, nil

@@ -84,9 +84,9 @@ func TestTablesThatAreMissingOrOfAnotherVersionAreRefused(t *testing.T) {
 	migrate(t, db)
 	mustExec(t, db, `UPDATE sqllock_meta SET schema_version = 1`)
 	refused(t, lockpg.DB(db), sqllock.ErrSchema, "older", "sqllock migrate up")
-	mustExec(t, db, `UPDATE sqllock_meta SET schema_version = $1::bigint + 1, compatible_from = $1::bigint + 1`, driver.SchemaVersion)
+	mustExec(t, db, `UPDATE sqllock_meta SET schema_version = $1::bigint + 1, compatible_from = $1::bigint + 1`, lockpg.SchemaVersion)
 	refused(t, lockpg.DB(db), sqllock.ErrSchema, "upgrade")
-	mustExec(t, db, `UPDATE sqllock_meta SET compatible_from = $1`, driver.SchemaVersion)
+	mustExec(t, db, `UPDATE sqllock_meta SET compatible_from = $1`, lockpg.SchemaVersion)
 	open(t, db) // newer tables that this library can work with
 }
 

@@ -154,7 +154,7 @@ func checkTables(ctx context.Context, conn *sql.Conn, texts map[string]string, p
 	} else if err != nil {
 		return "", err
 	}
-	return string(id), driver.CheckSchema(version, compatibleFrom)
+	return string(id), driver.CheckSchema(version, compatibleFrom, SchemaVersion)
 }
 
 // warnings tells what makes the locks slow or the file fragile.

@@ -47,6 +47,10 @@ var (
 	_ driver.Migratable     = (*Database)(nil)
 )
 
+// SchemaVersion is the version of the tables that this package needs: the newest migration
+// that it knows for SQLite.
+const SchemaVersion int64 = 20261122000001
+
 // Option changes a default of [DB].
 type Option func(*Database)
 
@@ -107,6 +111,7 @@ func (d *Database) Migration() (driver.Migration, error) {
 		Dialect:   "sqlite",
 		DB:        d.db,
 		Prefix:    d.prefix,
+		Version:   SchemaVersion,
 		Retryable: func(err error) bool { return classify(err) == driver.Again },
 		Close:     func() error { return nil },
 	}, nil

@@ -16,6 +16,9 @@ import (
 //go:embed */*.sql
 var embedded embed.FS
 
+// sources has a directory for each dialect. Tests add to it.
+var sources fs.FS = embedded
+
 // file is one migration with the names of the tables as configured.
 type file struct {
 	name     string
@@ -29,13 +32,13 @@ type file struct {
 // stand there instead. The name of an index takes no schema: it must be
 // written without quotes.
 func render(dialect string, mark byte, quote func(name string) string) ([]file, error) {
-	paths, err := fs.Glob(embedded, dialect+"/*.sql") // sorted
+	paths, err := fs.Glob(sources, dialect+"/*.sql") // sorted
 	if err != nil {
 		return nil, err
 	}
 	files := make([]file, 0, len(paths))
 	for _, path := range paths {
-		text, err := fs.ReadFile(embedded, path)
+		text, err := fs.ReadFile(sources, path)
 		if err != nil {
 			return nil, err
 		}

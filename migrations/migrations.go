@@ -23,7 +23,8 @@ import (
 
 // Up brings the tables of db to the version that this library needs. It returns nil if
 // they have that version already. It never changes tables that a newer library has made.
-// If they are too new for this library, the error wraps [driver.ErrSchema].
+// If they are too new for this library, the error wraps [driver.ErrSchema]. So it does if
+// they are older than any that was released: Down drops those.
 //
 // Up is safe to call from any number of processes and goroutines at once, on an empty
 // database too: one does the work and the others wait. If a process dies in the middle,
@@ -44,7 +45,8 @@ func Up(ctx context.Context, db driver.Migratable) error {
 
 // Down undoes the newest migration that Up has applied, and returns nil if there is none.
 // If that is the first migration, Down drops the tables with all leases, and the table
-// "sqllock_migration". It never drops a Postgres schema.
+// "sqllock_migration". It never drops a Postgres schema. Tables that are older than any that
+// was released go with one call too, whoever made them.
 //
 // Nobody may use the locks or call Up meanwhile: holders lose their leases, and Up may
 // fail. The error wraps [driver.ErrSchema] if this library does not know the newest
@@ -55,7 +57,7 @@ func Down(ctx context.Context, db driver.Migratable) error {
 
 // Migration is one step in the history of the tables.
 type Migration struct {
-	Version int64  // a time stamp, as 20261121000001
+	Version int64  // a time stamp, as 20261122000001
 	Name    string // of its file in FS; "" for a migration of a newer library
 	Applied bool
 	// AppliedAt is zero if the migration was not applied or Up did not do it.

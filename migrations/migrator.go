@@ -104,6 +104,11 @@ func (m *migrator) upOnce(ctx context.Context) error {
 	case current:
 		return nil
 	}
+	if version, err := m.unreleasedVersion(ctx, m.DB); err != nil {
+		return err
+	} else if version > 0 {
+		return driver.CheckSchema(version, 0, m.latest())
+	}
 	if err := m.createVersions(ctx); err != nil {
 		return err
 	}
@@ -118,13 +123,16 @@ func (m *migrator) upOnce(ctx context.Context) error {
 	return err
 }
 
+// latest is the version of the newest file.
+func (m *migrator) latest() int64 { return m.files[len(m.files)-1].version }
+
 // current reports that there is nothing to do. It only reads.
 func (m *migrator) current(ctx context.Context) (bool, error) {
 	meta, err := m.readMeta(ctx, m.DB)
-	if err != nil || meta.version < driver.SchemaVersion {
+	if err != nil || meta.version < m.latest() {
 		return false, err
 	}
-	if err := driver.CheckSchema(meta.version, meta.compatibleFrom); err != nil {
+	if err := driver.CheckSchema(meta.version, meta.compatibleFrom, m.latest()); err != nil {
 		return false, err
 	}
 	ours, err := m.exists(ctx, m.DB, m.existsVersions)
@@ -132,7 +140,7 @@ func (m *migrator) current(ctx context.Context) (bool, error) {
 		return true, err // the application's own goose made the tables
 	}
 	list, err := m.readDone(ctx, m.DB)
-	return newest(list) >= driver.SchemaVersion, err
+	return newest(list) >= m.latest(), err
 }
 
 // down implements Down. Its parts are tried again each by itself, so that one
@@ -145,6 +153,11 @@ func (m *migrator) down(ctx context.Context) error {
 }
 
 func (m *migrator) undoNewest(ctx context.Context) error {
+	if version, err := m.unreleasedVersion(ctx, m.DB); err != nil {
+		return err
+	} else if version > 0 {
+		return m.dropUnreleased(ctx)
+	}
 	ours, err := m.exists(ctx, m.DB, m.existsVersions)
 	if err != nil {
 		return err

@@ -97,9 +97,8 @@ func newest(list []applied) (version int64) {
 	return version
 }
 
-// merge puts together what is known and what the version table has. Of a version
-// that does not stand there, the tables may tell that they have it: version is
-// theirs.
+// merge puts together what is known, what the version table has, and the version that
+// the tables tell, which need not stand in that table.
 func merge(files []file, rows []applied, version int64) []Migration {
 	list := make([]Migration, 0, len(files))
 	for _, f := range files {
@@ -111,6 +110,9 @@ func merge(files []file, rows []applied, version int64) []Migration {
 			}
 		}
 		list = append(list, step)
+	}
+	if version > 0 && !slices.ContainsFunc(rows, func(row applied) bool { return row.version == version }) {
+		rows = append(slices.Clip(rows), applied{version: version, done: true})
 	}
 	for _, row := range rows {
 		known := slices.ContainsFunc(files, func(f file) bool { return f.version == row.version })

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/lockpg"
 )
 
 func TestHelpVersionAndCompletionAreThere(t *testing.T) {
@@ -39,7 +39,7 @@ func TestHelpVersionAndCompletionAreThere(t *testing.T) {
 		"migrate copy --help":                    "DIR",
 		"--version":                              "go1.",
 		"version":                                "schema version",
-		"version --json":                         `"schema_version":2`,
+		"version --json":                         `"schema_versions":{"postgres":2`,
 		"version --help":                         "schema",
 		"completion --help":                      "bash",
 		"completion bash":                        "complete ",
@@ -305,7 +305,7 @@ func TestVersionTellsWhatWasBuilt(t *testing.T) {
 	t.Parallel()
 	r := newClient(t).run(t, "version")
 	r.want(t, 0, "", "")
-	for _, part := range []string{"version", runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, fmt.Sprint(driver.SchemaVersion)} {
+	for _, part := range []string{"version", runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, fmt.Sprint(lockpg.SchemaVersion)} {
 		if !strings.Contains(r.out, part) {
 			t.Errorf("want %q in:\n%s", part, r.out)
 		}

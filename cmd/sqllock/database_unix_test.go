@@ -65,7 +65,7 @@ func (s *clientDB) put(t *testing.T, name, label string, until time.Time) {
 	for n := range 8 {
 		values = append(values, s.parameter(n+1))
 	}
-	s.exec(t, `INSERT INTO sqllock_lock (name, acq, owner, label, version, holds, acquired_at, expires_at) VALUES (`+strings.Join(values, ", ")+`)`,
+	s.exec(t, `INSERT INTO sqllock_lock (name, acq, owner, label, version, holds, since, expires_at) VALUES (`+strings.Join(values, ", ")+`)`,
 		text, acq, "owner of "+name, label, 7, 1, until.Add(-time.Minute).UnixMicro(), until.UnixMicro())
 }
 

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/output/outputtest"
 	"github.com/sqllock/sqllock/internal/testdb"
 )
@@ -81,9 +80,12 @@ func TestDoctorComparesVersions(t *testing.T) {
 			t.Helper()
 			s.exec(t, "UPDATE sqllock_meta SET schema_version = "+s.parameter(1)+", compatible_from = "+s.parameter(2), version, compatible)
 		}
-		const mine = driver.SchemaVersion
+		var mine int64
+		if err := s.db.QueryRow("SELECT schema_version FROM sqllock_meta").Scan(&mine); err != nil {
+			t.Fatal(err)
+		}
 		set(1, 1)
-		s.finds(t, exitNo, "bad", "migrations", "older", "sqllock migrate up")
+		s.finds(t, exitNo, "bad", "migrations", "older", "sqllock migrate down", "sqllock migrate up")
 		set(mine+2, mine+1)
 		s.finds(t, exitNo, "bad", "migrations", "update sqllock")
 		set(mine+2, mine)
@@ -171,7 +173,7 @@ func TestDoctorTellsOfFunctionsThatNameTablesOfAnotherSchema(t *testing.T) {
 		defer s.exec(t, "ALTER SCHEMA moved RENAME TO public")
 		bind := `SELECT "moved"."sqllock_bind_1"('moved', 'sqllock_')`
 		moved := s.with(t, "search_path=moved")
-		moved.finds(t, exitNo, "bad", "tables", "sqllock_grant", "another schema", bind)
+		moved.finds(t, exitNo, "bad", "tables", "sqllock_try_1", "another schema", bind)
 		s.exec(t, bind)
 		moved.finds(t, 0, "ok", "tables", "sqllock_lock")
 	})

@@ -64,8 +64,8 @@ func (s *clientDB) listed(t *testing.T, m mode, name string) {
 func TestAModeThatIsRefusedIsLeftOutOfTheListAndSaidOnce(t *testing.T) {
 	t.Parallel()
 	onEachServer(t, func(t *testing.T, s *clientDB) {
-		u := s.account(t, "SELECT, INSERT, UPDATE, DELETE ON sqllock_lock", "SELECT, INSERT, UPDATE, DELETE ON sqllock_holder",
-			"SELECT, INSERT, UPDATE, DELETE ON sqllock_ticket", "SELECT, UPDATE ON sqllock_meta")
+		u := s.account(t, "SELECT, INSERT, UPDATE, DELETE ON sqllock_lock", "SELECT, INSERT, UPDATE, DELETE ON sqllock_claim",
+			"SELECT, INSERT, UPDATE, DELETE ON sqllock_waiter", "SELECT, UPDATE ON sqllock_meta")
 		s.put(t, "n", "l", time.Now().Add(time.Hour))
 		lines := func(r result) {
 			t.Helper()

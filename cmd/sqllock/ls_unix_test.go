@@ -85,7 +85,7 @@ func TestARealHolderMayHaveAHostileName(t *testing.T) {
 // fill makes rows that are held. It returns how many.
 func (s *clientDB) fill(t testing.TB) int {
 	t.Helper()
-	const columns = `INSERT INTO sqllock_lock (name, acq, owner, label, version, holds, acquired_at, expires_at) `
+	const columns = `INSERT INTO sqllock_lock (name, acq, owner, label, version, holds, since, expires_at) `
 	switch s.d.Engine() {
 	case testdb.Postgres:
 		s.exec(t, columns+`SELECT 'invoice/' || to_char(i, 'FM000000'), gen_random_uuid(), md5(i::text), 'host/program/123', i, 1, 1700000000000000, 9000000000000000 FROM generate_series(1, 100000) i`)

@@ -2,12 +2,15 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -90,14 +93,20 @@ func (a *app) changing(ctx context.Context, db *database, change func(context.Co
 	if err != nil {
 		return err
 	}
-	was := make(map[int64]bool)
+	was, is := make(map[int64]bool), make(map[int64]bool)
 	for _, m := range before {
 		was[m.Version] = m.Applied
 	}
-	var text bytes.Buffer
 	for _, m := range after {
-		if m.Applied != was[m.Version] {
-			fmt.Fprintf(&text, "%s %d %s\n", done, m.Version, m.Name)
+		is[m.Version] = m.Applied
+	}
+	// Tables that are older than any that was released leave nothing behind, not even names.
+	all := slices.SortedFunc(slices.Values(slices.Concat(before, after)),
+		func(a, b migrations.Migration) int { return cmp.Compare(a.Version, b.Version) })
+	var text bytes.Buffer
+	for _, m := range slices.CompactFunc(all, func(a, b migrations.Migration) bool { return a.Version == b.Version }) {
+		if was[m.Version] != is[m.Version] {
+			fmt.Fprintln(&text, strings.TrimSpace(fmt.Sprint(done, " ", m.Version, " ", m.Name)))
 		}
 	}
 	if text.Len() == 0 {
@@ -205,6 +214,9 @@ const migrateDescription = `Postgres, MySQL and MariaDB need "sqllock migrate up
 update that changes the tables; it says when. It writes a line for each migration that
 was applied, or that there was nothing to do. Any number of them may run at the same
 time. SQLite files do it by themselves.
+
+Tables that are older than any that was released are refused. One "sqllock migrate down"
+drops them, and all locks in them; then "sqllock migrate up" makes them anew.
 
 An application that keeps its own migrations with goose copies the files instead:
 

@@ -62,7 +62,7 @@ func onServers(t *testing.T, test func(t *testing.T, s *clientDB), engines ...st
 // all are the privileges of somebody who may do everything but migrate.
 func (s *clientDB) all() []string {
 	grants := []string{"SELECT, UPDATE ON sqllock_meta"}
-	for _, table := range []string{"lock", "holder", "ticket", "term", "pin"} {
+	for _, table := range []string{"lock", "claim", "waiter", "term", "pin"} {
 		grants = append(grants, "SELECT, INSERT, UPDATE, DELETE ON sqllock_"+table)
 	}
 	if s.d.Engine() == testdb.Postgres {
@@ -215,7 +215,7 @@ func TestDoctorTellsMissingGrantsFromMissingTables(t *testing.T) {
 		if strings.Contains(out, "migrate up") {
 			t.Errorf("it takes a table that it may not read for missing:\n%s", out)
 		}
-		s.exec(t, "DROP TABLE sqllock_holder")
-		s.finds(t, exitNo, "bad", "tables", "sqllock_holder", "does not exist", "sqllock migrate up")
+		s.exec(t, "DROP TABLE sqllock_claim")
+		s.finds(t, exitNo, "bad", "tables", "sqllock_claim", "does not exist", "sqllock migrate up")
 	})
 }

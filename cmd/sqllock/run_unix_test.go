@@ -90,7 +90,7 @@ func TestRunWaitsInTheQueue(t *testing.T) {
 // waitingFor returns how many callers are in the queue for a name.
 func (s *clientDB) waitingFor(t *testing.T, name string) (n int) {
 	t.Helper()
-	if err := s.db.QueryRowContext(t.Context(), "SELECT count(*) FROM sqllock_ticket WHERE name = "+s.parameter(1), name).Scan(&n); err != nil {
+	if err := s.db.QueryRowContext(t.Context(), "SELECT count(*) FROM sqllock_claim WHERE state = 0 AND name = "+s.parameter(1), name).Scan(&n); err != nil {
 		t.Fatal(err)
 	}
 	return n

@@ -9,8 +9,10 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/output"
+	"github.com/sqllock/sqllock/lockmysql"
+	"github.com/sqllock/sqllock/lockpg"
+	"github.com/sqllock/sqllock/locksqlite"
 )
 
 func (a *app) versionCommand() *cli.Command {
@@ -73,20 +75,32 @@ func (b buildInfo) fields() []byte {
 	}
 	f.Add("go", b.goVersion)
 	f.Add("platform", b.platform)
-	f.Add("schema version", strconv.FormatInt(driver.SchemaVersion, 10))
+	f.Add("postgres schema version", strconv.FormatInt(schemas.Postgres, 10))
+	f.Add("mysql schema version", strconv.FormatInt(schemas.MySQL, 10))
+	f.Add("sqlite schema version", strconv.FormatInt(schemas.SQLite, 10))
 	return f.Bytes()
 }
 
 func (b buildInfo) json() []byte {
 	return output.JSON(struct {
-		Version       string `json:"version,omitempty"`
-		Revision      string `json:"revision,omitempty"`
-		Go            string `json:"go,omitempty"`
-		Platform      string `json:"platform,omitempty"`
-		SchemaVersion int64  `json:"schema_version"`
-	}{b.version, b.revision, b.goVersion, b.platform, driver.SchemaVersion})
+		Version  string         `json:"version,omitempty"`
+		Revision string         `json:"revision,omitempty"`
+		Go       string         `json:"go,omitempty"`
+		Platform string         `json:"platform,omitempty"`
+		Schemas  schemaVersions `json:"schema_versions"`
+	}{b.version, b.revision, b.goVersion, b.platform, schemas})
 }
 
+// schemaVersions are the versions of the tables, which each kind of database has of its own.
+type schemaVersions struct {
+	Postgres int64 `json:"postgres"`
+	MySQL    int64 `json:"mysql"`
+	SQLite   int64 `json:"sqlite"`
+}
+
+var schemas = schemaVersions{lockpg.SchemaVersion, lockmysql.SchemaVersion, locksqlite.SchemaVersion}
+
 const versionDescription = `version shows the version of the module, the revision of its source if the program was
-built in a checkout, the version of Go, and the schema version: that of the tables which
-this program needs, the newest of "sqllock migrate status". It asks no database.`
+built in a checkout, the version of Go, and the schema versions: those of the tables that
+this program needs on each kind of database, the newest of "sqllock migrate status". It
+asks no database.`

@@ -56,13 +56,13 @@ func LeaseTable(parameter, begin, lockRow string) *Table {
 		LocksRows: lockRow != "",
 		Row: func(ctx context.Context, db *sql.DB, name string) (r Row, err error) {
 			err = db.QueryRowContext(ctx, `
-				SELECT acq IS NOT NULL, coalesce(owner, ''), coalesce(label, ''), version, holds, acquired_at, expires_at
+				SELECT acq IS NOT NULL, coalesce(owner, ''), coalesce(label, ''), version, holds, since, expires_at
 				FROM sqllock_lock WHERE name = `+parameter, name).
 				Scan(&r.Held, &r.Owner, &r.Label, &r.Version, &r.Holds, &r.AcquiredAt, &r.ExpiresAt)
 			return r, err
 		},
 		Waiters: func(ctx context.Context, db *sql.DB, name string) (n int, err error) {
-			err = db.QueryRowContext(ctx, `SELECT count(*) FROM sqllock_ticket WHERE name = `+parameter, name).Scan(&n)
+			err = db.QueryRowContext(ctx, `SELECT count(*) FROM sqllock_claim WHERE state = 0 AND name = `+parameter, name).Scan(&n)
 			return n, err
 		},
 		Expire:  updateRow(`expires_at = 1`, parameter),

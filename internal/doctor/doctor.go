@@ -265,9 +265,13 @@ func (c *checker) version(ctx context.Context) error {
 		c.bad("migrations", "table "+c.meta+" cannot be read: "+err.Error(), "run \"sqllock migrate up\" with an account that may create tables")
 		return nil
 	}
-	switch mine := driver.SchemaVersion; {
+	switch mine := c.needed; {
 	case compatible > mine:
 		c.bad("migrations", fmt.Sprintf("the tables are of version %d, which needs a newer sqllock than this one (%d)", version, mine), "update sqllock")
+	case version < driver.FirstSchema:
+		c.outdated = true
+		c.bad("migrations", fmt.Sprintf("the tables are of version %d, older than any that was released", version),
+			"run \"sqllock migrate down\", which drops them and all locks in them, and \"sqllock migrate up\"")
 	case version < mine:
 		c.outdated = true
 		c.bad("migrations", fmt.Sprintf("the tables are of version %d, older than this program's (%d)", version, mine), "run \"sqllock migrate up\"")

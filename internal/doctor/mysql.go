@@ -304,16 +304,21 @@ func (m *mysqlChecker) privilegeChecks() []privilegeCheck {
 		{m.meta, "UPDATE", "UPDATE " + m.meta + " SET one = 1 WHERE 1 = 0"},
 	}
 	rows := map[string]string{
-		m.prefix + "holder": " (name, acq, owner, instance, label, version, holds, acquired_at, expires_at) VALUES ('', '', '', '', '', 0, 0, 0, 0)",
-		m.prefix + "ticket": " (name, seq, acq, owner, instance, label, shared, ttl, handed, entered_at, expires_at) VALUES ('', 0, '', '', '', '', 0, 0, 0, 0, 0)",
+		m.prefix + "claim": " (name, state, seq, acq, kind, slot, token, holds, ttl, handed, max_hold, since, expires_at, limit_at, delay," +
+			" locker, owner, label) VALUES ('', 0, 0, '', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, '', '', '')",
+		m.prefix + "waiter": " (locker, expires_at) VALUES ('', 0)",
 		m.prefix + "term":   " (mode, name) VALUES (0, '')",
 		m.prefix + "pin":    " (name) VALUES ('')",
 	}
 	for _, r := range m.optional {
+		key := "name"
+		if r.name == m.prefix+"waiter" {
+			key = "locker"
+		}
 		list = append(list,
-			privilegeCheck{r.sql, "SELECT", "SELECT name FROM " + r.sql + " WHERE 1 = 0"},
+			privilegeCheck{r.sql, "SELECT", "SELECT " + key + " FROM " + r.sql + " WHERE 1 = 0"},
 			privilegeCheck{r.sql, "INSERT", "INSERT INTO " + r.sql + rows[r.name]},
-			privilegeCheck{r.sql, "UPDATE", "UPDATE " + r.sql + " SET name = '' WHERE 1 = 0"},
+			privilegeCheck{r.sql, "UPDATE", "UPDATE " + r.sql + " SET " + key + " = '' WHERE 1 = 0"},
 			privilegeCheck{r.sql, "DELETE", "DELETE FROM " + r.sql + " WHERE 1 = 0"})
 	}
 	return list

@@ -46,7 +46,7 @@ WHERE c.oid IN (to_regclass($1::text), to_regclass($2::text))`
 	// than its own, or of none. $2 is the prefix.
 	pgUnbound = `
 SELECT CASE WHEN strpos(replace(p.prosrc, '"' || replace(n.nspname, '"', '""') || '"."' || $2::text, ''), '"' || $2::text) > 0 THEN
-       'SELECT "' || replace(n.nspname, '"', '""') || '"."' || $2::text || 'bind"(' || quote_literal(n.nspname) || ', ' || quote_literal($2::text) || ')'
+       'SELECT "' || replace(n.nspname, '"', '""') || '"."' || $2::text || 'bind_1"(' || quote_literal(n.nspname) || ', ' || quote_literal($2::text) || ')'
        ELSE '' END
 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE p.oid = to_regproc($1::text)`
 
@@ -300,7 +300,7 @@ func (p *postgresChecker) checkSchema(ctx context.Context) error {
 	}
 	p.warn("tables", "search_path finds a table "+p.lock+" in schema "+lock+" that is not used: the tables of sqllock are in schema "+meta,
 		"drop or rename it, or say --schema and lockpg.Schema")
-	p.tables = tableNames(driver.Migration{Dialect: "postgres", Schema: meta, Prefix: p.prefix})
+	p.tables = tableNames(driver.Migration{Dialect: "postgres", Schema: meta, Prefix: p.prefix, Version: p.needed})
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 // tables are the names of the tables.
 type tables struct {
 	prefix             string
+	needed             int64  // version of the tables
 	lock, meta         string // quoted, as in SQL
 	lockName, metaName string // as in the catalog
 	optional           []relation
@@ -22,14 +23,12 @@ type relation struct {
 	sql      string   // quoted, as in SQL
 	kind     string   // TABLE, SEQUENCE or FUNCTION
 	required string   // privileges on it that unique mode needs
-	modes    []string // other modes that need it; none if only unique mode uses it
+	modes    []string // other modes that need it
 }
 
 // purpose tells what needs privileges on the relation.
 func (r *relation) purpose(names string) string {
 	switch {
-	case len(r.modes) == 0:
-		return "locks that are shared, unlocking by force and reaping take"
 	case names == "DELETE":
 		return "reaping takes"
 	case len(r.modes) == 1:
@@ -48,24 +47,21 @@ func tableNames(m driver.Migration) tables {
 		}
 		return `"` + name + `"`
 	}
-	t := tables{prefix: m.Prefix, lockName: m.Prefix + "lock", metaName: m.Prefix + "meta"}
+	t := tables{prefix: m.Prefix, needed: m.Version, lockName: m.Prefix + "lock", metaName: m.Prefix + "meta"}
 	t.lock, t.meta = quote(t.lockName), quote(t.metaName)
 	add := func(name, kind, required string, modes ...string) {
 		name = m.Prefix + name
 		t.optional = append(t.optional, relation{name, quote(name), kind, required, modes})
 	}
-	add("holder", "TABLE", "SELECT") // each Locker asks whether it is empty
-	add("ticket", "TABLE", "SELECT, INSERT, UPDATE, DELETE")
+	add("claim", "TABLE", "SELECT, INSERT, UPDATE, DELETE")
+	add("waiter", "TABLE", "SELECT, INSERT, UPDATE, DELETE")
 	if m.Dialect != "sqlite" {
 		add("term", "TABLE", "", forUpdate, advisory)
 		add("pin", "TABLE", "", forUpdate)
 	}
 	if m.Dialect == "postgres" {
 		add("token", "SEQUENCE", "", advisory)
-		for _, name := range []string{"grant", "release", "line", "leave", "advance", "tell"} {
-			add(name, "FUNCTION", "EXECUTE")
-		}
-		add("try", "FUNCTION", "", advisory)
+		add("try_1", "FUNCTION", "", advisory)
 	}
 	return t
 }

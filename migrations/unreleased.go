@@ -1,0 +1,67 @@
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	"strings"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// unreleased are the kinds and names of what libraries before [driver.FirstSchema] have made,
+// in the order in which it goes. The table of metadata goes last: until then the tables
+// tell that they are old.
+var unreleased = map[string][]string{
+	"postgres": {
+		"VIEW locks", "TABLE ticket", "TABLE holder", "TABLE term", "TABLE pin", "TABLE fence", "TABLE lock", "SEQUENCE token",
+		"FUNCTION advance", "FUNCTION bind", "FUNCTION gate", "FUNCTION grant", "FUNCTION leave", "FUNCTION line",
+		"FUNCTION release", "FUNCTION tell", "FUNCTION try", "TABLE meta",
+	},
+	"mysql":  {"VIEW locks", "TABLE ticket", "TABLE holder", "TABLE term", "TABLE pin", "TABLE fence", "TABLE lock", "TABLE meta"},
+	"sqlite": {"VIEW locks", "TABLE ticket", "TABLE holder", "TABLE fence", "TABLE lock", "TABLE meta"},
+}
+
+// unreleasedVersion returns the version of tables that are older than any that was
+// released, or 0.
+func (m *migrator) unreleasedVersion(ctx context.Context, db querier) (int64, error) {
+	meta, err := m.readMeta(ctx, db)
+	if err != nil {
+		return 0, err
+	}
+	list := []applied{{version: meta.version}}
+	found, err := m.exists(ctx, db, m.existsVersions)
+	if err != nil {
+		return 0, err
+	}
+	if found {
+		rows, err := m.readVersions(ctx, db)
+		if err != nil {
+			return 0, err
+		}
+		list = append(list, rows...)
+	}
+	for _, row := range list {
+		if row.version > 0 && row.version < driver.FirstSchema {
+			return row.version, nil
+		}
+	}
+	return 0, nil
+}
+
+// dropUnreleased drops tables that are older than any that was released, whoever made them.
+func (m *migrator) dropUnreleased(ctx context.Context) error {
+	if err := m.createVersions(ctx); err != nil { // to be alone with
+		return err
+	}
+	return m.unlessGone(ctx, m.alone(ctx, func(tx *sql.Tx) error {
+		if version, err := m.unreleasedVersion(ctx, tx); err != nil || version == 0 {
+			return err
+		}
+		var statements []string
+		for _, what := range unreleased[m.Dialect] {
+			kind, name, _ := strings.Cut(what, " ")
+			statements = append(statements, "DROP "+kind+" IF EXISTS "+m.quote(name))
+		}
+		return m.execute(ctx, tx, append(statements, m.drop)...)
+	}))
+}
