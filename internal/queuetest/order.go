@@ -13,7 +13,7 @@ var orderTests = map[string]func(*testing.T, *suite, string){
 		first, a, b, c := s.take(t, writer(name)), writer(name), writer(name), writer(name)
 		wait(t, s.store, a, 0)
 		wait(t, s.other, b, 1)
-		if r := wait(t, s.store, c, 2); r.Holder.Acq != first.Acq || r.Holder.Owner != first.Owner || r.Holder.Version != first.Version || r.Holder.Until <= r.Now {
+		if r := wait(t, s.store, c, 1); r.Holder.Acq != first.Acq || r.Holder.Owner != first.Owner || r.Holder.Version != first.Version || r.Holder.Until <= r.Now {
 			t.Errorf("the result names %+v", r.Holder)
 		}
 		second := pass(t, s.store, first, a)[0]
@@ -91,41 +91,55 @@ var orderTests = map[string]func(*testing.T, *suite, string){
 		}
 	},
 
-	"expired claims are skipped": func(t *testing.T, s *suite, name string) {
-		first, a, b, c := s.take(t, writer(name)), writer(name), writer(name), writer(name)
-		enqueue(t, s.store, a, b, c)
+	"claims of dead Lockers are passed over, and keep their place for when a beat comes back": func(t *testing.T, s *suite, name string) {
+		first, a, b, c, d := s.take(t, writer(name)), writer(name), writer(name), writer(name), writer(name)
+		one, two := s.Open(t), s.Open(t)
+		wait(t, one, a, 0)
+		wait(t, two, b, 1)
+		wait(t, s.store, c, 1)
 		s.die(t, a, b)
 		wait(t, s.store, c, 0)
 		second := pass(t, s.store, first, c)[0]
-		if n := s.claims(t, name); n != 0 {
+		if n := s.claims(t, name); n != 2 {
 			t.Errorf("%d claims are left", n)
 		}
-		wait(t, s.store, a, 0) // anew
-		pass(t, s.store, second, a)
+		wait(t, s.store, d, 0)
+		s.revive(t, a)
+		wait(t, s.store, d, 1)
+		wait(t, one, a, 0)
+		end(t, s.store, second) // b is dead as yet
+		third := has(t, one, a, handed)
+		s.revive(t, b)
+		end(t, one, third)
+		end(t, two, has(t, two, b, handed))
+		has(t, s.store, d, handed)
 	},
 
-	"a waiter that was passed over goes to the end of the queue": func(t *testing.T, s *suite, name string) {
-		first, a, b, c := s.take(t, writer(name)), writer(name), writer(name), writer(name)
-		enqueue(t, s.store, a, b, c)
-		s.die(t, a)
+	"a waiter whose claim was swept goes to the end of the queue": func(t *testing.T, s *suite, name string) {
+		first, a, b := s.take(t, writer(name)), writer(name), writer(name)
+		wait(t, s.Open(t), a, 0)
+		s.forget(t, a)
+		s.sweep(t)
+		wait(t, s.store, b, 0)
+		again := s.Open(t)
+		wait(t, again, a, 1)
 		second := pass(t, s.store, first, b)[0]
-		wait(t, s.store, a, 1)
-		third := pass(t, s.store, second, c)[0]
-		pass(t, s.store, third, a)
+		end(t, s.store, second)
+		has(t, again, a, handed)
 	},
 
-	"when all claims have expired the name is free": func(t *testing.T, s *suite, name string) {
-		first := s.take(t, writer(name))
-		enqueue(t, s.store, writer(name), reader(name))
-		s.dieAll(t, name)
+	"when all who wait are dead the name is free": func(t *testing.T, s *suite, name string) {
+		first, a := s.take(t, writer(name)), writer(name)
+		enqueue(t, s.Open(t), a, reader(name))
+		s.die(t, a)
 		end(t, s.store, first)
-		second := s.take(t, writer(name))
-		enqueue(t, s.store, writer(name))
-		s.exec(t, `UPDATE {ticket} SET expires_at = {now} - 1000 WHERE name = '`+name+`'`) // the row thinks that they live
-		end(t, s.store, second)
 		if r := s.look(t, name); r.Held() {
 			t.Errorf("%+v", r)
 		}
+		second := s.take(t, writer(name))
+		s.lose(t, writer(name))
+		end(t, s.store, second)
+		s.release(t, true, s.take(t, reader(name)).release())
 	},
 
 	"a waiter that leaves the queue delays nobody": func(t *testing.T, s *suite, name string) {
@@ -149,7 +163,7 @@ var orderTests = map[string]func(*testing.T, *suite, string){
 		first, a, b, c := s.take(t, writer(name)), writer(name), writer(name), writer(name)
 		wait(t, s.store, a, 0)
 		wait(t, s.store, b, 1)
-		wait(t, s.other, c, 2)
+		wait(t, s.other, c, 1)
 		second := pass(t, s.store, first, a)[0]
 		abandon(t, s.store, a)
 		third := has(t, s.store, b, minute)
@@ -162,54 +176,59 @@ var orderTests = map[string]func(*testing.T, *suite, string){
 	},
 
 	"a newcomer does not pass a claim that lives": func(t *testing.T, s *suite, name string) {
-		first, a := s.take(t, writer(name)), writer(name)
-		wait(t, s.store, a, 0)
-		s.expire(t, first)
 		for _, late := range []driver.TicketRequest{writer(name), reader(name)} {
-			if r := s.lose(t, late); r.Holder.Until < first.Now+a.Life.Microseconds() {
-				t.Errorf("the result names %+v", r.Holder)
+			first, a := s.take(t, writer(name)), writer(name)
+			wait(t, s.other, a, 0)
+			s.expire(t, first)
+			if r := s.lose(t, late); r.Holder.Acq != a.Acq || r.Crashed.Acq != first.Acq { // a was served
+				t.Errorf("%+v", r)
 			}
-			wait(t, s.other, late, 1)
-			abandon(t, s.other, late)
+			wait(t, s.store, late, 0)
+			abandon(t, s.store, late)
+			end(t, s.other, has(t, s.other, a, handed))
 		}
-		enter(t, s.store, a)
 	},
 
-	"a claim without a beat expires": func(t *testing.T, s *suite, name string) {
+	"a Locker without a beat dies, and comes back with its next request": func(t *testing.T, s *suite, name string) {
 		const life = 400 * time.Millisecond
-		first, a := s.take(t, writer(name)), writer(name)
+		first, a, b, mortal := s.take(t, writer(name)), writer(name), writer(name), s.Open(t)
 		a.Life = life
-		wait(t, s.store, a, 0)
-		s.expire(t, first)
-		newcomer := writer(name)
+		wait(t, mortal, a, 0)
 		for began := time.Now(); ; time.Sleep(life / 20) {
-			r := s.grant(t, newcomer)
-			if r.Granted && r.Now < first.Now+life.Microseconds() {
-				t.Fatalf("granted past the claim after %v", time.Duration(r.Now-first.Now)*time.Microsecond)
+			r := enqueue(t, s.store, b)[0]
+			if r.Ahead == 0 && r.Now < first.Now+life.Microseconds() {
+				t.Fatalf("the claim was passed over after %v", time.Duration(r.Now-first.Now)*time.Microsecond)
 			}
-			if r.Granted {
+			if r.Ahead == 0 {
 				break
 			}
 			if time.Since(began) > 20*life {
-				t.Fatalf("it is kept for an expired claim: %+v", r)
+				t.Fatalf("a dead claim stands in the way: %+v", r)
 			}
 		}
-		wait(t, s.store, a, 0)
+		a.Life = minute
+		wait(t, mortal, a, 0)
+		wait(t, s.store, b, 1)
 	},
 
-	"a claim with a beat lives on": func(t *testing.T, s *suite, name string) {
+	"a beat keeps all claims of its Locker alive, and none shortens its life": func(t *testing.T, s *suite, name string) {
 		const life = time.Second
-		first, a, b := s.take(t, writer(name)), writer(name), writer(name)
-		a.Life = life
-		wait(t, s.store, a, 0)
-		wait(t, s.other, b, 1)
-		a.Life = minute
-		wait(t, s.store, a, 0)
-		a.Life = life
-		wait(t, s.store, a, 0) // which does not shorten it
+		first, a, mortal := s.take(t, writer(name)), writer(name), s.Open(t)
+		second, b := s.take(t, writer(name+"2")), writer(name+"2")
+		a.Life, b.Life = life, life
+		wait(t, mortal, a, 0)
+		wait(t, s.other, writer(name), 1)
+		wait(t, mortal, b, 0)
+		b.Life = minute
+		wait(t, mortal, b, 0)
+		b.Life = life
+		wait(t, mortal, b, 0)
 		for s.grant(t, writer(name+" clock")).Now < first.Now+3*life.Microseconds() {
 			time.Sleep(life / 10)
 		}
-		pass(t, s.store, first, a)
+		end(t, s.store, first)
+		end(t, s.store, second)
+		has(t, mortal, a, handed)
+		has(t, mortal, b, handed)
 	},
 }

@@ -38,7 +38,10 @@ func Run(t *testing.T, f Fixture) {
 	}
 	for _, part := range parts {
 		for name, test := range part {
-			t.Run(name, func(t *testing.T) { test(t, s, strings.ReplaceAll(name, " ", "-")) })
+			t.Run(name, func(t *testing.T) {
+				test(t, s, strings.ReplaceAll(name, " ", "-"))
+				s.consistent(t)
+			})
 		}
 	}
 }

@@ -25,12 +25,13 @@ var readerTests = map[string]func(*testing.T, *suite, string){
 	"waiting readers are granted together, up to the next writer": func(t *testing.T, s *suite, name string) {
 		first := s.take(t, writer(name))
 		a, b, c, w, d := reader(name), reader(name), reader(name), writer(name), reader(name)
-		dead, gone := writer(name), reader(name)
-		enqueue(t, s.store, a, dead, gone)
-		wait(t, s.other, b, 3)
+		dead, gone, mortal := writer(name), reader(name), s.Open(t)
+		enqueue(t, s.store, a)
+		enqueue(t, mortal, dead, gone)
+		wait(t, s.other, b, 1)
 		enqueue(t, s.store, c, w, d)
-		s.die(t, dead, gone)
-		wait(t, s.store, c, 2)
+		s.die(t, dead)
+		wait(t, s.store, c, 1)
 		next := pass(t, s.store, first, a, c)
 		if h := has(t, s.other, b, handed); h.Version != next[0].Version {
 			t.Errorf("%d beside %d", h.Version, next[0].Version)
@@ -47,6 +48,8 @@ var readerTests = map[string]func(*testing.T, *suite, string){
 		exclusive := pass(t, s.store, next[1], w)[0]
 		last := pass(t, s.store, exclusive, d)[0]
 		end(t, s.store, last)
+		s.forget(t, dead)
+		s.sweep(t)
 		s.quiet(t, name)
 	},
 
@@ -66,7 +69,7 @@ var readerTests = map[string]func(*testing.T, *suite, string){
 	"waiting readers join others when the writer leaves the queue": func(t *testing.T, s *suite, name string) {
 		a, w, b, c := enter(t, s.store, reader(name)), writer(name), reader(name), reader(name)
 		enqueue(t, s.store, w, b)
-		wait(t, s.other, c, 2)
+		wait(t, s.other, c, 1)
 		abandon(t, s.store, w)
 		for _, h := range []held{has(t, s.store, b, minute), has(t, s.other, c, handed)} {
 			if h.Version != a.Version {
@@ -79,8 +82,9 @@ var readerTests = map[string]func(*testing.T, *suite, string){
 
 	"waiting readers join others when the claim of the writer has expired": func(t *testing.T, s *suite, name string) {
 		a, other := enter(t, s.store, reader(name)), enter(t, s.store, reader(name))
-		w, b, c := writer(name), reader(name), reader(name)
-		enqueue(t, s.store, w, b, c)
+		w, b, c, mortal := writer(name), reader(name), reader(name), s.Open(t)
+		enqueue(t, mortal, w)
+		enqueue(t, s.store, b, c)
 		s.die(t, w)
 		next := free(t, s.store, other.release())
 		if len(next) != 2 || next[0].Version != a.Version || next[1].Version != a.Version {
@@ -92,7 +96,8 @@ var readerTests = map[string]func(*testing.T, *suite, string){
 			}
 		}
 		d := reader(name)
-		wait(t, s.store, w, 0)
+		s.revive(t, w)
+		wait(t, mortal, w, 0)
 		wait(t, s.store, d, 1)
 		s.die(t, w)
 		if h := enqueue(t, s.store, d)[0]; !h.Granted || h.Version != a.Version {

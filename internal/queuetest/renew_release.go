@@ -14,7 +14,7 @@ var renewTests = map[string]func(*testing.T, *suite, string){
 		a, b := s.take(t, reader(name)), s.take(t, reader(name))
 		s.renew(t, driver.Renewed, a.renew(time.Hour))
 		c := s.count(t, name)
-		if left := time.Duration(c.until-a.Now) * time.Microsecond; left < time.Hour || c.until != c.last {
+		if left := time.Duration(c.last-a.Now) * time.Microsecond; left < time.Hour || c.live != 2 {
 			t.Errorf("%+v: %v", c, left)
 		}
 		s.renew(t, driver.Renewed, a.renew(time.Second), b.renew(time.Second))
@@ -42,11 +42,9 @@ var renewTests = map[string]func(*testing.T, *suite, string){
 		if err != nil || !slices.Equal(res.Status, []driver.RenewStatus{driver.Gone, driver.Renewed}) {
 			t.Errorf("%+v, %v", res, err)
 		}
-		if c := s.count(t, name); c.live != 1 || c.until-c.last != 0 {
+		if c := s.count(t, name); c.live != 1 {
 			t.Errorf("%+v", c)
 		}
-		s.release(t, false, a.release())
-		s.counts(t, name, 1)
 		s.release(t, true, b.release())
 		s.counts(t, name, 0)
 	},
@@ -54,11 +52,8 @@ var renewTests = map[string]func(*testing.T, *suite, string){
 	"a paused reader of a former term changes nothing": func(t *testing.T, s *suite, name string) {
 		paused := s.take(t, reader(name))
 		long := paused
-		for _, expired := range []bool{false, true} { // the row of the name alone decides
-			s.expireTerm(t, name)
-			if expired {
-				s.expire(t, paused)
-			}
+		for range 2 {
+			s.expire(t, paused)
 			w := s.take(t, writer(name))
 			s.renew(t, driver.Gone, paused.renew(time.Hour))
 			s.renew(t, driver.Renewed, w.renew(minute))
@@ -84,7 +79,7 @@ var renewTests = map[string]func(*testing.T, *suite, string){
 
 	"abandoning a reader of an old term leaves the new one": func(t *testing.T, s *suite, name string) {
 		paused := s.take(t, reader(name))
-		s.expireTerm(t, name)
+		s.expire(t, paused)
 		s.take(t, reader(name))
 		abandon(t, s.store, paused.TicketRequest)
 		s.counts(t, name, 1)
@@ -92,14 +87,13 @@ var renewTests = map[string]func(*testing.T, *suite, string){
 
 	"only a holder is counted out": func(t *testing.T, s *suite, name string) {
 		a, b := s.take(t, reader(name)), s.take(t, reader(name))
-		other, later, exclusive := a.release(), a.release(), a.release()
-		other.Acq, later.Version, exclusive.Shared = newID(), a.Version+1, false
+		other, later := a.release(), a.release()
+		other.Acq, later.Version = newID(), a.Version+1
 		another := a
 		another.Acq = newID()
 		s.leavesNoTrace(t, name, func() {
 			s.release(t, false, other)
 			s.release(t, false, later)
-			s.release(t, false, exclusive)
 			abandon(t, s.store, another.TicketRequest)
 		})
 		s.release(t, true, a.release())

@@ -93,16 +93,16 @@ var revokeTests = map[string]func(*testing.T, *suite, string){
 	},
 
 	"a name that only has waiters is not revoked": func(t *testing.T, s *suite, name string) {
-		first, a := s.take(t, writer(name)), writer(name)
-		wait(t, s.store, a, 0)
-		s.expire(t, first)
-		s.sweep(t)
+		first, a, mortal := s.take(t, writer(name)), writer(name), s.Open(t)
+		wait(t, mortal, a, 0)
+		s.die(t, a)
+		end(t, s.store, first)
 		s.leavesNoTrace(t, name, func() {
 			if res, err := s.store.Revoke(t.Context(), []driver.RevokeRequest{{Name: name}}); err != nil || res[0].Revoked {
 				t.Errorf("%+v, %v", res, err)
 			}
 		})
-		enter(t, s.store, a)
+		enter(t, mortal, a)
 	},
 
 	"a sweep ends an expired holder, and the first waiter gets the name": func(t *testing.T, s *suite, name string) {
@@ -113,22 +113,24 @@ var revokeTests = map[string]func(*testing.T, *suite, string){
 		if res := s.sweep(t); !slices.ContainsFunc(res.Crashed, crashed) {
 			t.Errorf("%+v", res)
 		}
-		if r := s.look(t, name); r.Held() || r.Ended != driver.EndedExpired {
+		if r := s.look(t, name); r.Holder.Acq != a.Acq || r.Holder.Version <= first.Version {
 			t.Errorf("%+v", r)
 		}
-		wait(t, s.other, b, 1)
-		if h := enter(t, s.store, a); h.Crashed != (driver.Holder{}) {
+		wait(t, s.other, b, 0)
+		if h := has(t, s.store, a, minute); h.Crashed != (driver.Holder{}) {
 			t.Errorf("the crash was reported again: %+v", h.Crashed)
 		}
 	},
 
-	"a sweep deletes claims that expired long ago": func(t *testing.T, s *suite, name string) {
+	"a sweep deletes claims whose Locker died long ago": func(t *testing.T, s *suite, name string) {
 		s.take(t, writer(name))
 		a, b, c := writer(name), writer(name), writer(name)
-		enqueue(t, s.store, a, b, c)
+		enqueue(t, s.Open(t), a)
+		enqueue(t, s.Open(t), b)
+		enqueue(t, s.store, c)
 		s.die(t, a, b)
 		s.leavesNoTrace(t, name, func() { s.sweep(t) })
-		s.exec(t, `UPDATE {ticket} SET expires_at = {now} - 61000000 WHERE owner = '`+a.Owner+`'`)
+		s.forget(t, a)
 		s.sweep(t)
 		if n := s.claims(t, name); n != 2 {
 			t.Errorf("%d claims are left", n)
@@ -138,12 +140,12 @@ var revokeTests = map[string]func(*testing.T, *suite, string){
 
 	"a sweep keeps a name that has a waiter": func(t *testing.T, s *suite, name string) {
 		first, a := s.take(t, writer(name)), writer(name)
-		wait(t, s.store, a, 0)
-		s.expire(t, first)
-		s.sweep(t)
-		s.exec(t, `UPDATE {lock} SET version = 1, expires_at = 1, wait_until = 0 WHERE name = '`+name+`'`) // only the claim is left
+		wait(t, s.Open(t), a, 0)
+		s.die(t, a)
+		end(t, s.store, first)
+		s.exec(t, `UPDATE {lock} SET version = 1, expires_at = 1 WHERE name = '`+name+`'`) // only the claim is left
 		s.leavesNoTrace(t, name, func() { s.sweep(t) })
-		s.exec(t, `UPDATE {ticket} SET expires_at = 1 WHERE name = '`+name+`'`)
+		s.forget(t, a)
 		s.sweep(t)
 		s.sweep(t)
 		if r := s.look(t, name); r.Holder.Version != 0 || s.claims(t, name) != 0 {

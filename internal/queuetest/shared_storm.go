@@ -28,7 +28,7 @@ func sharedStorm(t *testing.T, s *suite, name string) {
 	}
 	wg.Wait()
 	for _, n := range w.names {
-		if c := s.count(t, n); c.live > c.others || c.last > c.until {
+		if c := s.count(t, n); c.live > c.holding {
 			t.Errorf("%s: %+v", n, c)
 		}
 	}

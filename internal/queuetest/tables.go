@@ -17,39 +17,57 @@ func (s *suite) exec(t *testing.T, text string) {
 }
 
 func (s *suite) text(text string) string {
-	return strings.NewReplacer("{lock}", "sqllock_lock", "{holder}", "sqllock_holder", "{ticket}", "sqllock_ticket", "{now}", s.Clock).Replace(text)
+	return strings.NewReplacer("{lock}", "sqllock_lock", "{claim}", "sqllock_claim", "{waiter}", "sqllock_waiter", "{now}", s.Clock).Replace(text)
 }
 
-// claims counts the claims of a name, expired or not.
-func (s *suite) claims(t *testing.T, name string) (n int) {
+// number is what a query answers.
+func (s *suite) number(t *testing.T, text string) (n int64) {
 	t.Helper()
-	if err := s.DB.QueryRowContext(t.Context(), s.text(`SELECT count(*) FROM {ticket} WHERE name = '`+name+`'`)).Scan(&n); err != nil {
-		t.Fatal(err)
+	if err := s.DB.QueryRowContext(t.Context(), s.text(text)).Scan(&n); err != nil {
+		t.Fatalf("%s: %v", text, err)
 	}
 	return n
 }
 
-// die makes claims expire, as if they had no beat for long.
+// claims counts the claims that wait for a name, whether their Lockers live or not.
+func (s *suite) claims(t *testing.T, name string) int {
+	t.Helper()
+	return int(s.number(t, `SELECT count(*) FROM {claim} WHERE state = 0 AND name = '`+name+`'`))
+}
+
+// die makes the Lockers of claims that wait die: they had no beat for a moment. All of their
+// claims die. Their stores do not know, so they must be used by no other test.
 func (s *suite) die(t *testing.T, reqs ...driver.TicketRequest) {
 	t.Helper()
+	s.beats(t, `{now} - 1000`, reqs...)
+}
+
+// revive makes the Lockers of claims that wait have a beat.
+func (s *suite) revive(t *testing.T, reqs ...driver.TicketRequest) {
+	t.Helper()
+	s.beats(t, `{now} + 60000000`, reqs...)
+}
+
+// forget makes the Lockers of claims that wait have had no beat for long.
+func (s *suite) forget(t *testing.T, reqs ...driver.TicketRequest) {
+	t.Helper()
+	s.beats(t, `{now} - 61000000`, reqs...)
+}
+
+// beats says until when the Lockers of claims that wait live.
+func (s *suite) beats(t *testing.T, until string, reqs ...driver.TicketRequest) {
+	t.Helper()
 	for _, r := range reqs {
-		s.exec(t, `UPDATE {ticket} SET expires_at = {now} - 1000 WHERE owner = '`+r.Owner+`'`)
+		s.exec(t, `UPDATE {waiter} SET expires_at = `+until+` WHERE locker IN (SELECT locker FROM {claim} WHERE owner = '`+r.Owner+`')`)
 	}
 }
 
-// dieAll is die of all claims of a name.
-func (s *suite) dieAll(t *testing.T, name string) {
-	t.Helper()
-	s.exec(t, `UPDATE {ticket} SET expires_at = {now} - 1000 WHERE name = '`+name+`'`)
-	s.exec(t, `UPDATE {lock} SET wait_until = {now} - 1000 WHERE name = '`+name+`'`)
-}
-
-// expire makes a lease expire. The row of the name may not know of it.
+// expire makes a lease expire.
 func (s *suite) expire(t *testing.T, h held) {
 	t.Helper()
 	table := "{lock}"
 	if h.Shared {
-		table = "{holder}"
+		table = "{claim}"
 	}
 	s.exec(t, `UPDATE `+table+` SET expires_at = {now} - 1000 WHERE owner = '`+h.Owner+`'`)
 }
@@ -58,7 +76,7 @@ func (s *suite) expire(t *testing.T, h held) {
 func (s *suite) dump(t *testing.T, name string) string {
 	t.Helper()
 	var b strings.Builder
-	for _, table := range []string{"{lock}", "{holder}", "{ticket}"} {
+	for _, table := range []string{"{lock}", "{claim}"} {
 		b.WriteString(testdb.Dump(t, s.DB, s.text(`SELECT * FROM `+table+` WHERE name = '`+name+`' ORDER BY acq`)))
 	}
 	return b.String()
@@ -75,36 +93,31 @@ func (s *suite) leavesNoTrace(t *testing.T, name string, do func()) {
 }
 
 // since is when the term of a began, which is not later than its answer.
-func (s *suite) since(t *testing.T, a held) (at int64) {
+func (s *suite) since(t *testing.T, a held) int64 {
 	t.Helper()
-	err := s.DB.QueryRowContext(t.Context(), s.text(`SELECT acquired_at FROM {lock} WHERE name = '`+a.Name+`'`)).Scan(&at)
-	if err != nil || at > a.Now || a.Now-at > minute.Microseconds() {
-		t.Errorf("a term began at %d, %v, and was granted at %d", at, err, a.Now)
+	at := s.number(t, `SELECT since FROM {lock} WHERE name = '`+a.Name+`'`)
+	if at > a.Now || a.Now-at > minute.Microseconds() {
+		t.Errorf("a term began at %d and was granted at %d", at, a.Now)
 	}
 	return at
 }
 
-// expireTerm ends all leases that the row of a name knows of.
-func (s *suite) expireTerm(t *testing.T, name string) {
-	t.Helper()
-	s.exec(t, `UPDATE {lock} SET others_until = {now} - 1000 WHERE name = '`+name+`'`)
-}
-
-// count is what the row of a name says of its readers, and what is true.
+// count is who holds a name together with others.
 type count struct {
-	others, live int
-	until, last  int64
-	rows         int // also of leases that have expired
+	holding int   // as the row says
+	live    int   // claims that have not expired
+	last    int64 // when the last of them expires
+	rows    int   // also of those that have expired
 }
 
 func (s *suite) count(t *testing.T, name string) (c count) {
 	t.Helper()
 	err := s.DB.QueryRowContext(t.Context(), s.text(`
-		SELECT l.others, l.others_until,
-		       (SELECT count(*) FROM {holder} h WHERE h.name = l.name AND h.version = l.version AND h.expires_at > {now}),
-		       (SELECT coalesce(max(h.expires_at), 0) FROM {holder} h WHERE h.name = l.name AND h.version = l.version AND h.expires_at > {now}),
-		       (SELECT count(*) FROM {holder} h WHERE h.name = l.name)
-		FROM {lock} l WHERE l.name = '`+name+`'`)).Scan(&c.others, &c.until, &c.live, &c.last, &c.rows)
+		SELECT l.holding,
+		       (SELECT count(*) FROM {claim} c WHERE c.name = l.name AND c.state = 1 AND c.expires_at > {now}),
+		       (SELECT coalesce(max(c.expires_at), 0) FROM {claim} c WHERE c.name = l.name AND c.state = 1 AND c.expires_at > {now}),
+		       (SELECT count(*) FROM {claim} c WHERE c.name = l.name AND c.state = 1)
+		FROM {lock} l WHERE l.name = '`+name+`'`)).Scan(&c.holding, &c.live, &c.last, &c.rows)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +127,34 @@ func (s *suite) count(t *testing.T, name string) (c count) {
 // counts checks how many hold a name together, and that its row knows.
 func (s *suite) counts(t *testing.T, name string, want int) {
 	t.Helper()
-	if c := s.count(t, name); c.others != want || c.live != want || c.until < c.last {
+	if c := s.count(t, name); c.holding != want || c.live != want || c.rows != want {
 		t.Errorf("%s: %+v, want %d readers", name, c, want)
+	}
+}
+
+// wrong are conditions that no row of the table of names may meet.
+var wrong = map[string]string{
+	"the row counts other claims that wait": `l.waiting <> (SELECT count(*) FROM {claim} c WHERE c.name = l.name AND c.state = 0)`,
+	"the row counts other claims that hold": `l.holding <> (SELECT count(*) FROM {claim} c WHERE c.name = l.name AND c.state = 1)`,
+	"a claim has a higher number":           `EXISTS (SELECT 1 FROM {claim} c WHERE c.name = l.name AND c.seq > l.seq)`,
+	"somebody holds it alone beside others": `l.acq IS NOT NULL AND l.holding > 0`,
+	"readers have a token of another term": `EXISTS (SELECT 1 FROM {claim} c WHERE c.name = l.name AND c.state = 1 AND c.kind = 1
+		AND c.token <> l.version)`,
+	"a token is higher than the version": `EXISTS (SELECT 1 FROM {claim} c WHERE c.name = l.name AND c.token > l.version)`,
+	"it says in part that nobody holds it alone": `CASE WHEN l.acq IS NULL THEN l.owner IS NOT NULL OR l.label IS NOT NULL OR l.locker IS NOT NULL
+		OR l.value IS NOT NULL OR l.holds <> 0 OR l.limit_at <> 0 ELSE l.owner IS NULL OR l.label IS NULL OR l.holds < 1 END`,
+	"a term exceeds its limit": `l.limit_at <> 0 AND l.expires_at > l.limit_at`,
+}
+
+// consistent checks what must be true of all names at all times.
+func (s *suite) consistent(t *testing.T) {
+	t.Helper()
+	for what, condition := range wrong {
+		if names := testdb.Dump(t, s.DB, s.text(`SELECT l.name FROM {lock} l WHERE `+condition)); names != "" {
+			t.Errorf("%s: %s", what, names)
+		}
+	}
+	if names := testdb.Dump(t, s.DB, s.text(`SELECT c.name FROM {claim} c WHERE NOT EXISTS (SELECT 1 FROM {lock} l WHERE l.name = c.name)`)); names != "" {
+		t.Errorf("claims of names that have no row: %s", names)
 	}
 }
