@@ -152,6 +152,8 @@ type Visit struct {
 	// Pinned says that the row cannot be locked against guards: a transaction guards the
 	// last exclusive term, which therefore cannot end, and no other can begin.
 	Pinned bool
+	// Partial says that more claims may wait than were read, behind those that were.
+	Partial bool
 	// Locked reports that a claim that holds could be locked, so that neither a guard nor a
 	// renewal is at work on it. What could not be locked is alive.
 	Locked func(acq driver.ID) bool
@@ -289,7 +291,7 @@ func (v *Visit) held(acq driver.ID) (Answer, bool) {
 // isNext reports that nobody whose Locker lives waits before acq.
 func (v *Visit) isNext(acq driver.ID) bool {
 	head, ok := v.head()
-	return !ok || head.Acq == acq
+	return !ok && !v.Partial || ok && head.Acq == acq
 }
 
 // enter puts a request at the end of the queue.
@@ -452,6 +454,15 @@ func (v *Visit) Advance() {
 		v.grant(Request{Party: next.Party, Limits: next.Limits, Kind: next.Kind, Permits: v.row.Permits}, ttl)
 		v.tell(&next)
 	}
+}
+
+// UsedUp reports that the visit may have more to do: it has granted the name to every claim
+// that waited and was read, and there may be more.
+func (v *Visit) UsedUp() bool {
+	return v.Partial && !slices.ContainsFunc(v.before, func(c Claim) bool {
+		now := v.find(c.Acq)
+		return c.State == Waiting && now != nil && now.State == Waiting
+	})
 }
 
 // wake notes that another Locker is to ask for its claim at a time.

@@ -2,6 +2,7 @@ package rowstore
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/sqllock/sqllock/driver"
@@ -48,7 +49,7 @@ func (s *Store) look(ctx context.Context, e *errand) ([]string, error) {
 	}
 	var names []string
 	for _, w := range v.list {
-		visit := s.newVisit(w)
+		visit := s.newVisit(w, e)
 		visit.Locked = func(driver.ID) bool { return true }
 		if err := e.decide(w, visit); err != nil {
 			return nil, err
@@ -84,9 +85,9 @@ func (v *views) noneHolds() bool {
 	return !slices.ContainsFunc(v.list, func(w *view) bool { return w.row.Holding > 0 })
 }
 
-func (s *Store) newVisit(w *view) *claim.Visit {
+func (s *Store) newVisit(w *view, e *errand) *claim.Visit {
 	visit := claim.NewVisit(w.row, w.claims)
-	visit.Now, visit.By = w.now, s.client.Instance
+	visit.Now, visit.By, visit.Partial = w.now, s.client.Instance, !e.all && w.waiting >= e.window
 	visit.Alive = func(locker driver.ID) bool { return locker == s.client.Instance || w.alive[locker] }
 	visit.Locked = func(acq driver.ID) bool { return w.locked[acq] }
 	return visit
@@ -148,7 +149,7 @@ func (s *Store) visitOnce(ctx context.Context, e *errand) (more []string, err er
 		more = nil
 		var c changes
 		for _, w := range v.list {
-			visit := s.newVisit(w)
+			visit := s.newVisit(w, e)
 			visit.Pinned = w.exists && !w.unpinned
 			if !w.exists && e.pass {
 				continue
@@ -159,16 +160,25 @@ func (s *Store) visitOnce(ctx context.Context, e *errand) (more []string, err er
 			if !w.exists {
 				continue
 			}
-			done := visit.Changes()
-			c.add(w.name, done)
-			if w.usedUp(e, &done) {
+			if visit.UsedUp() && e.window < largeWindow {
+				return Writes{}, errSmallWindow
+			}
+			if visit.UsedUp() {
 				more = append(more, w.name)
 			}
+			c.add(w.name, visit.Changes())
 		}
 		return c.writes(), nil
 	})
+	if errors.Is(err, errSmallWindow) {
+		e.window = largeWindow
+		return s.visitOnce(ctx, e)
+	}
 	return more, err
 }
+
+// errSmallWindow says that a visit would admit all waiting claims that it has read.
+var errSmallWindow = errors.New("the window is too small")
 
 // locks are the statements that lock the rows of an errand and read its claims.
 func (s *Store) locks(e *errand, v *views) []Statement {
@@ -190,15 +200,6 @@ func (s *Store) locks(e *errand, v *views) []Statement {
 	}
 	reads = append(reads, Statement{Name: "lock_claims", Batch: names, Args: []any{all}, Scan: v.addLocked, Needless: v.noneHolds})
 	return append(reads, s.claims(e, v)...) // what was locked is read after it was locked
-}
-
-// usedUp reports that a visit has granted the name to every waiting claim that it has read,
-// and that there may be more.
-func (w *view) usedUp(e *errand, done *claim.Changes) bool {
-	if e.all || w.waiting < e.window || done.Row.Waiting == 0 {
-		return false
-	}
-	return len(done.Wakes)+len(done.Turns) >= w.waiting
 }
 
 // changes gathers what visits write.
