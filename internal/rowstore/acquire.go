@@ -34,10 +34,10 @@ func (s *Store) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver
 }
 
 // grantFree grants what is free to those of n requests that want it alone. It reports
-// whether it asked for anything.
+// whether it granted anything.
 func (s *Store) grantFree(
 	ctx context.Context, n int, req func(i int) *driver.GrantRequest, res func(i int) *driver.GrantResult,
-) (asked bool, err error) {
+) (granted bool, err error) {
 	free := make([]driver.GrantRequest, 0, n)
 	index := make([]int, 0, n)
 	for i := range n {
@@ -48,9 +48,10 @@ func (s *Store) grantFree(
 	if len(free) == 0 {
 		return false, nil
 	}
-	return true, s.engine.Grant(ctx, free, func(k int, g Granted) {
-		*res(index[k]) = driver.GrantResult{Granted: true, Version: g.Version, Remaining: micros(g.Expires - g.Now), Now: g.Now}
+	err = s.engine.Grant(ctx, free, func(k int, g Granted) {
+		*res(index[k]), granted = driver.GrantResult{Granted: true, Version: g.Version, Remaining: micros(g.Expires - g.Now), Now: g.Now}, true
 	})
+	return granted, err
 }
 
 // request is what the state machine knows of a request.

@@ -18,7 +18,7 @@ func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest, wait bool
 		}
 		parts[kind] = append(parts[kind], i)
 	}
-	asked := false
+	renewed := 0
 	for kind, which := range parts {
 		if len(which) == 0 {
 			continue
@@ -27,15 +27,17 @@ func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest, wait bool
 		for k, i := range which {
 			part[k] = reqs[i]
 		}
+		n := 0
 		err := s.engine.Renew(ctx, kind == 1, part, wait, func(k int, now int64) {
 			res.Status[which[k]], res.Now = driver.Renewed, now
+			n++
 		})
 		if err != nil {
-			return driver.RenewResults{}, after(asked, err)
+			return driver.RenewResults{}, after(renewed > 0, err)
 		}
-		asked = true
+		renewed += n
 	}
-	return res, after(asked, s.explain(ctx, reqs, &res))
+	return res, after(renewed > 0, s.explain(ctx, reqs, &res))
 }
 
 // explain finds out why leases were not renewed.
