@@ -41,7 +41,7 @@ const (
 	Holding
 )
 
-// Ended says how the last exclusive term ended.
+// Ended says how the last term ended.
 type Ended uint8
 
 const (
@@ -75,7 +75,7 @@ type Row struct {
 	Party         // the exclusive holder; Acq is zero if there is none
 	Holds   int   // how often the holder holds the lease
 	Since   int64 // when the last term began
-	Expires int64 // when the exclusive term ends by itself, or when the last one ended
+	Expires int64 // when the exclusive term ends by itself, or when the last term ended
 	Limit   int64 // the term is not renewed beyond; 0: no bound
 	Delay   int64
 
@@ -262,7 +262,7 @@ func (v *Visit) Acquire(r Request) Answer {
 	if a, ok := v.held(r.Acq); ok {
 		return a
 	}
-	if v.isNext(r.Acq) && v.isFree(r.Kind, r.Permits) {
+	if v.isNext(r.Acq) && v.isFree(r.Kind, r.Permits) && v.isOver(r.Acq) {
 		v.drop(r.Acq)
 		v.grant(r, r.TTL)
 		a, _ := v.held(r.Acq)
@@ -271,7 +271,8 @@ func (v *Visit) Acquire(r Request) Answer {
 	if !r.Waits {
 		return Answer{Outcome: Refused, Permits: v.row.Permits}
 	}
-	if v.find(r.Acq) == nil {
+	if c := v.find(r.Acq); c == nil || c.State == Holding && v.isOver(r.Acq) {
+		v.drop(r.Acq) // what it had has expired
 		v.enter(r)
 	}
 	return Answer{Outcome: Queued, First: v.isNext(r.Acq), Permits: v.row.Permits}
@@ -286,6 +287,12 @@ func (v *Visit) held(acq driver.ID) (Answer, bool) {
 		return Answer{Outcome: Granted, Token: c.Token, Slot: c.Slot, Expires: c.Expires, Permits: v.row.Permits}, true
 	}
 	return Answer{}, false
+}
+
+// isOver reports that acq has no term together with others, or one that has expired.
+func (v *Visit) isOver(acq driver.ID) bool {
+	c := v.find(acq)
+	return c == nil || !v.lives(c)
 }
 
 // isNext reports that nobody whose Locker lives waits before acq.
@@ -322,7 +329,7 @@ func (v *Visit) Release(acq driver.ID, token, minHold int64, mayGuard bool) (fre
 			return false, true
 		}
 		v.keep(c.Since + minHold)
-		v.drop(acq)
+		v.leave(acq, Released)
 		freed = true
 	}
 	v.Advance()
@@ -340,17 +347,21 @@ func (v *Visit) keep(until int64) {
 // given up, or its outcome is unknown. It reports true while a transaction guards it, of a
 // claim only if mayGuard.
 func (v *Visit) Withdraw(acq driver.ID, minHold int64, mayGuard bool) (guarded bool) {
-	if c := v.find(acq); mayGuard && c != nil && c.State == Holding && !v.Locked(acq) {
+	c := v.find(acq)
+	holds := c != nil && c.State == Holding
+	if v.row.Acq == acq && v.Pinned || holds && mayGuard && !v.Locked(acq) {
 		return true
 	}
-	if v.row.Acq == acq {
-		if v.Pinned {
-			return true
-		}
+	if v.row.Acq == acq { // it may wait, too, if that term has expired
 		v.keep(v.row.Since + minHold)
 		v.endTerm(Released)
 	}
-	v.drop(acq)
+	if holds {
+		v.keep(c.Since + minHold)
+		v.leave(acq, Released)
+	} else {
+		v.drop(acq)
+	}
 	v.Advance()
 	return false
 }
@@ -360,7 +371,8 @@ func (v *Visit) Withdraw(acq driver.ID, minHold int64, mayGuard bool) (guarded b
 // name and nothing kept it, and true for guarded while a transaction guards a term.
 func (v *Visit) Revoke() (revoked, guarded bool) {
 	holders := v.holders()
-	if v.row.Acq == (driver.ID{}) && len(holders) == 0 && v.row.NotBefore <= v.Now {
+	held := v.row.Acq != (driver.ID{}) || len(holders) > 0
+	if !held && v.row.NotBefore <= v.Now {
 		v.Advance()
 		return false, false
 	}
@@ -368,10 +380,14 @@ func (v *Visit) Revoke() (revoked, guarded bool) {
 		return false, true
 	}
 	for _, acq := range holders {
-		v.drop(acq)
+		v.leave(acq, Revoked)
 	}
-	v.row.Revoked = v.row.Version
-	v.endTerm(Revoked)
+	if v.row.Acq != (driver.ID{}) {
+		v.endTerm(Revoked)
+	}
+	if held {
+		v.row.Revoked = v.row.Version
+	}
 	v.row.Version = max(v.row.Version+1, v.Now)
 	v.row.NotBefore = 0
 	v.Advance()
@@ -503,7 +519,6 @@ func (v *Visit) isFree(k Kind, permits int) bool {
 	if v.isHeldAlone() || v.Pinned || v.row.NotBefore > v.Now {
 		return false
 	}
-	v.endDead()
 	readers, permitted := v.count(Shared), v.count(Permit)
 	switch k {
 	case Exclusive:
@@ -519,9 +534,14 @@ func (v *Visit) endDead() {
 	for _, acq := range v.holders() {
 		if c := v.find(acq); c.Expires <= v.Now && v.Locked(acq) {
 			v.changes.Crashed = append(v.changes.Crashed, c.term())
-			v.drop(acq)
+			v.leave(acq, Expired)
 		}
 	}
+}
+
+// lives reports that a claim holds, and has not expired or cannot be locked.
+func (v *Visit) lives(c *Claim) bool {
+	return c.State == Holding && (c.Expires > v.Now || !v.Locked(c.Acq))
 }
 
 // holders are the acqs of the claims that hold.
@@ -534,10 +554,10 @@ func (v *Visit) holders() (acqs []driver.ID) {
 	return acqs
 }
 
-// count counts the claims of a kind that hold.
+// count counts the claims of a kind that hold and live.
 func (v *Visit) count(k Kind) (n int) {
 	for i := range v.claims {
-		if v.claims[i].State == Holding && v.claims[i].Kind == k {
+		if v.claims[i].Kind == k && v.lives(&v.claims[i]) {
 			n++
 		}
 	}
@@ -546,7 +566,9 @@ func (v *Visit) count(k Kind) (n int) {
 
 // grant begins a term. The name is free for it.
 func (v *Visit) grant(r Request, ttl int64) {
-	if v.row.Acq != (driver.ID{}) && v.row.Locker != (driver.ID{}) {
+	v.endDead()
+	// A request that is repeated late is no crash of itself.
+	if v.row.Acq != (driver.ID{}) && v.row.Acq != r.Acq && v.row.Locker != (driver.ID{}) {
 		v.changes.Crashed = append(v.changes.Crashed, v.row.term())
 	}
 	if v.row.Acq != (driver.ID{}) {
@@ -555,7 +577,7 @@ func (v *Visit) grant(r Request, ttl int64) {
 	v.changes.Durable = true
 	if r.Kind != Shared || v.count(Shared) == 0 {
 		v.row.Version = max(v.row.Version+1, v.Now)
-		v.row.Since = v.Now
+		v.row.Since, v.row.Ended = v.Now, NotEnded
 	}
 	limit := int64(0)
 	if r.MaxHold > 0 {
@@ -565,7 +587,6 @@ func (v *Visit) grant(r Request, ttl int64) {
 	if r.Kind == Exclusive {
 		v.row.Party, v.row.Holds = r.Party, 1
 		v.row.Expires, v.row.Limit, v.row.Delay = v.Now+ttl, limit, r.Delay
-		v.row.Ended = NotEnded
 		return
 	}
 	v.row.Seq = max(v.row.Seq+1, v.Now)
@@ -595,6 +616,16 @@ func (v *Visit) endTerm(how Ended) {
 	v.row.Ended = how
 }
 
+// leave ends the term of one who holds the name together with others. The term of the
+// last of them is the end of the name's.
+func (v *Visit) leave(acq driver.ID, how Ended) {
+	expires := v.find(acq).Expires
+	v.drop(acq)
+	if len(v.holders()) == 0 {
+		v.row.Expires, v.row.Ended = min(expires, v.Now), how
+	}
+}
+
 // drop deletes a claim, if there is one, and counts it.
 func (v *Visit) drop(acq driver.ID) {
 	i := slices.IndexFunc(v.claims, func(c Claim) bool { return c.Acq == acq })
@@ -618,9 +649,10 @@ func (v *Visit) find(acq driver.ID) *Claim {
 	return &v.claims[i]
 }
 
-// Sweep must see all claims of the name. It counts them, ends what has expired, deletes the waiting claims of Lockers that gone reports,
-// and serves whoever is next. Gone Lockers have been silent for so long that they do not
-// come back; others keep their place although they are passed over.
+// Sweep must see all claims of the name. It counts them, ends what has expired, deletes the
+// waiting claims of Lockers that gone reports, and serves whoever is next. Gone Lockers have
+// been silent for so long that they do not come back; others keep their place although they
+// are passed over.
 func (v *Visit) Sweep(gone func(locker driver.ID) bool) {
 	v.endDead()
 	if v.row.Acq != (driver.ID{}) && !v.isHeldAlone() {

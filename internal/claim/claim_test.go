@@ -1,6 +1,7 @@
 package claim_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/sqllock/sqllock/driver"
@@ -186,5 +187,142 @@ func TestARowIsIdleWhenNothingIsLeft(t *testing.T) {
 	kept := at(5, claim.Row{NotBefore: 6})
 	if kept.IsIdle() {
 		t.Error("idle while it is kept")
+	}
+}
+
+// together is the row of a name that readers have held since time 1, and their claims.
+func together(t *testing.T, readers ...claim.Request) (claim.Row, []claim.Claim) {
+	t.Helper()
+	v := at(1, claim.Row{})
+	for _, r := range readers {
+		if a := v.Acquire(r); a.Outcome != claim.Granted {
+			t.Fatalf("%+v", a)
+		}
+	}
+	c := v.Changes()
+	return c.Row, c.Insert
+}
+
+func reader(acq, locker int8, ttl int64) claim.Request {
+	return claim.Request{Party: party(acq, locker), Limits: limits(ttl), Kind: claim.Shared}
+}
+
+// lockable is at, where all claims that hold can be locked.
+func lockable(now int64, row claim.Row, claims ...claim.Claim) *claim.Visit {
+	v := at(now, row, claims...)
+	v.Locked = func(driver.ID) bool { return true }
+	return v
+}
+
+func TestARequestThatIsRepeatedLateIsNoCrash(t *testing.T) {
+	r := reader(0, 0, 10)
+	row, claims := together(t, r)
+	alone := grantedAlone(t, limits(10))
+	for name, c := range map[string]struct {
+		v *claim.Visit
+		r claim.Request
+	}{
+		"shared":    {lockable(100, row, claims...), r},
+		"exclusive": {lockable(100, alone), claim.Request{Party: party(0, 0), Limits: limits(10)}},
+	} {
+		if a := c.v.Acquire(c.r); a.Outcome != claim.Granted || a.Found || a.Token <= row.Version {
+			t.Errorf("%s: %+v", name, a)
+		}
+		if crashed := c.v.Changes().Crashed; len(crashed) != 0 {
+			t.Errorf("%s: crashed: %v", name, crashed)
+		}
+	}
+}
+
+func TestARequestThatIsRepeatedLateQueues(t *testing.T) {
+	row, claims := together(t, reader(0, 0, 10), reader(2, 0, 200))
+	v := lockable(100, row, claims...)
+	if a := v.Acquire(claim.Request{Party: party(4, 1), Limits: limits(10), Waits: true}); a.Outcome != claim.Queued || !a.First {
+		t.Fatalf("%+v", a)
+	}
+	r := reader(0, 0, 10)
+	r.Waits = true
+	if a := v.Acquire(r); a.Outcome != claim.Queued || a.First {
+		t.Errorf("%+v", a)
+	}
+	if c := v.Changes(); c.Row.Waiting != 2 || c.Row.Holding != 1 {
+		t.Errorf("%+v", c.Row)
+	}
+}
+
+func TestARequestThatIsRefusedChangesNothing(t *testing.T) {
+	row, claims := together(t, reader(0, 0, 10), reader(2, 0, 200))
+	v := lockable(100, row, claims...)
+	if a := v.Acquire(claim.Request{Party: party(4, 1), Limits: limits(10)}); a.Outcome != claim.Refused {
+		t.Errorf("%+v", a)
+	}
+	if c := v.Changes(); c.Changed {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestTheLastReaderEndsTheTermOfTheName(t *testing.T) {
+	row, claims := together(t, reader(0, 0, 10), reader(2, 0, 20))
+	for name, c := range map[string]struct {
+		end   func(v *claim.Visit)
+		ended claim.Ended
+		at    int64
+	}{
+		"released": {func(v *claim.Visit) {
+			v.Release(idOf(0), row.Version, 0, false)
+			v.Release(idOf(2), row.Version, 0, false)
+		}, claim.Released, 100},
+		"withdrawn": {func(v *claim.Visit) {
+			v.Withdraw(idOf(0), 0, false)
+			v.Withdraw(idOf(2), 0, false)
+		}, claim.Released, 100},
+		"expired": {func(v *claim.Visit) { v.Sweep(func(driver.ID) bool { return false }) }, claim.Expired, 21},
+		"revoked": {func(v *claim.Visit) { v.Revoke() }, claim.Revoked, 100},
+	} {
+		now, claims := int64(100), slices.Clone(claims)
+		if c.ended != claim.Expired {
+			for i := range claims {
+				claims[i].Expires = 200
+			}
+		}
+		v := lockable(now, row, claims...)
+		c.end(v)
+		if r := v.Changes().Row; r.Ended != c.ended || r.Expires != c.at || r.Holding != 0 {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
+
+func TestAMinimumHoldTimeOutlastsTheTermThatAReaderGivesUp(t *testing.T) {
+	row, claims := together(t, reader(0, 0, 10))
+	v := lockable(5, row, claims...)
+	v.Withdraw(idOf(0), 8, false)
+	if r := v.Changes().Row; r.NotBefore != 9 {
+		t.Errorf("kept until %d", r.NotBefore)
+	}
+}
+
+func TestOnlyATermThatIsHeldIsSaidToBeRevoked(t *testing.T) {
+	row := grantedAlone(t, limits(10))
+	v := at(5, row)
+	v.Release(idOf(0), row.Version, 100, false)
+	if revoked, _ := v.Revoke(); !revoked {
+		t.Fatal("not revoked")
+	}
+	if r := v.Changes().Row; r.Revoked != 0 || r.Ended != claim.Released || r.NotBefore != 0 || r.Version <= row.Version {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestAnExpiredTermOfSomebodyWhoWaitsAgainIsWithdrawnWithTheClaim(t *testing.T) {
+	row := grantedAlone(t, limits(10))
+	row.NotBefore = 1000
+	v := at(100, row)
+	if a := v.Acquire(claim.Request{Party: party(0, 0), Limits: limits(10), Waits: true}); a.Outcome != claim.Queued {
+		t.Fatalf("%+v", a)
+	}
+	v.Withdraw(idOf(0), 0, false)
+	if c := v.Changes(); c.Row.Acq != (driver.ID{}) || c.Row.Waiting != 0 {
+		t.Errorf("%+v", c)
 	}
 }
