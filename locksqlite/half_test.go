@@ -119,7 +119,7 @@ func TestACallThatIsCancelledHalfWayLeavesNothingHalfDone(t *testing.T) {
 		}},
 	} {
 		t.Run(c.call, func(t *testing.T) {
-			hook := once{prefix: c.prefix}
+			hook := once{verb: c.prefix}
 			one := spied(t, path, hook.before)
 			one.SetMaxOpenConns(1)
 			s := openStore(t, one)
@@ -160,8 +160,8 @@ func TestAConnectionIsNeverLeftInATransaction(t *testing.T) {
 	} {
 		t.Run(c.lost, func(t *testing.T) {
 			grant(t, other, ask("k"))
-			hook := once{prefix: c.lost}
-			fail := once{prefix: "UPDATE"} // so that there is a ROLLBACK
+			hook := once{verb: c.lost}
+			fail := once{verb: "UPDATE"} // so that there is a ROLLBACK
 			one := spied(t, path, func(text string) error { return errors.Join(fail.before(text), hook.before(text)) })
 			one.SetMaxOpenConns(1)
 			s := openStore(t, one)
@@ -191,22 +191,23 @@ func TestWhatATransactionHasReadNobodyChangesBeforeItWrites(t *testing.T) {
 	path := migrated(t)
 	db := open(t, path, "_pragma=busy_timeout(0)")
 	other := openStore(t, db)
-	hook := once{prefix: "SELECT"}
-	s := openStore(t, spied(t, path, hook.before))
+	var begun, hook once
+	s := openStore(t, spied(t, path, func(text string) error { return errors.Join(hook.before(text), begun.before(text)) }))
 	grant(t, other, ask("k"))
-	hook.do = func() {
+	between := func() {
 		if r, err := other.Revoke(t.Context(), []driver.RevokeRequest{{Name: "k"}}); other.Classify(err) != driver.Again {
 			t.Errorf("somebody else could write: %+v, %v", r, err)
 		}
 	}
-	if r, err := s.Revoke(t.Context(), []driver.RevokeRequest{{Name: "k"}}); err != nil || !r[0].Revoked || hook.do != nil {
+	begun = once{verb: "BEGIN", do: func() { hook = once{verb: "UPDATE", do: between} }}
+	if r, err := s.Revoke(t.Context(), []driver.RevokeRequest{{Name: "k"}}); err != nil || !r[0].Revoked || begun.do != nil || hook.do != nil {
 		t.Error(r, err)
 	}
 }
 
 func TestACommitThatHasBegunIsNotCancelled(t *testing.T) {
 	path := migrated(t)
-	hook := once{prefix: "COMMIT"}
+	hook := once{verb: "COMMIT"}
 	s := openStore(t, spied(t, path, hook.before))
 	grant(t, s, ask("k"))
 	ctx, cancel := context.WithCancel(t.Context())

@@ -254,7 +254,7 @@ func TestReleaseAndAbandonFreeTheirOwnAndKeepTheRow(t *testing.T) {
 	}
 	var free string
 	err = db.QueryRow(`SELECT group_concat(name) FROM sqllock_lock
-		WHERE acq IS NULL AND owner IS NULL AND instance IS NULL AND label IS NULL AND holds = 0`).Scan(&free)
+		WHERE acq IS NULL AND owner IS NULL AND locker IS NULL AND label IS NULL AND holds = 0`).Scan(&free)
 	if err != nil || free != "abandoned,released" {
 		t.Errorf("free are %q, %v", free, err)
 	}

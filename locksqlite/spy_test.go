@@ -8,16 +8,15 @@ import (
 	"testing"
 )
 
-// once does something before the next statement that begins with prefix runs, or
-// loses its reply. The zero once does nothing.
+// once does something before the next statement with a verb runs, or loses its reply. The zero once does nothing.
 type once struct {
-	prefix string
-	do     func()
-	lose   error // what is returned when the statement has run, if not nil
+	verb string
+	do   func()
+	lose error // what is returned when the statement has run, if not nil
 }
 
 func (o *once) before(text string) (lost error) {
-	if o.do == nil && o.lose == nil || !strings.HasPrefix(text, o.prefix) {
+	if o.do == nil && o.lose == nil || verb(text) != o.verb {
 		return nil
 	}
 	do, lost := o.do, o.lose
@@ -26,6 +25,15 @@ func (o *once) before(text string) (lost error) {
 		do()
 	}
 	return lost
+}
+
+// verb is the first word of a statement, but SELECT for one that reads.
+func verb(text string) string {
+	word, _, _ := strings.Cut(text, " ")
+	if word == "WITH" {
+		return "SELECT"
+	}
+	return word
 }
 
 // spied opens a handle that calls before with each statement but PRAGMAs, before

@@ -55,16 +55,14 @@ func TestASweepDeletesOnlyWhatHasBeenIdleForTheRetention(t *testing.T) {
 	const hour, old = "(unixepoch() - 3600) * 1000000", "(unixepoch() - 7200) * 1000000"
 	changes := map[string]string{ // of a row that is idle otherwise
 		"idle":              "ended = 1",
-		"others are over":   "others = 2, others_until = " + old,
-		"no others":         "others_until = " + soon,
 		"held":              "acq = randomblob(16), expires_at = " + soon,
 		"held, and expired": "acq = randomblob(16)",
 		"young":             "expires_at = " + hour + " + 30000000",
 		"young version":     "version = " + hour + " + 30000000",
 		"future version":    "version = 1 << 52",
 		"not before":        "not_before = " + soon,
-		"wait until":        "wait_until = " + soon,
-		"others":            "others = 1, others_until = " + soon,
+		"waiting":           "waiting = 1",
+		"holding":           "holding = 1",
 	}
 	var names []string
 	for name := range changes {
@@ -76,12 +74,12 @@ func TestASweepDeletesOnlyWhatHasBeenIdleForTheRetention(t *testing.T) {
 		exec(t, db, "UPDATE sqllock_lock SET "+change+" WHERE name = ?", name)
 	}
 	res := sweep(t, s, "", 99)
-	if res.Purged != 3 || len(res.Crashed) != 1 || res.Seen != len(names) {
+	if res.Purged != 1 || len(res.Crashed) != 1 || res.Seen != len(names) {
 		t.Errorf("%+v", res)
 	}
 	for _, r := range look(t, s, names...) {
 		gone := r.Holder.Version == 0
-		if want := r.Name == "idle" || r.Name == "others are over" || r.Name == "no others"; gone != want {
+		if want := r.Name == "idle"; gone != want {
 			t.Errorf("%s: deleted %v", r.Name, gone)
 		}
 	}
@@ -99,7 +97,7 @@ func TestASweepLeavesWhatHasChangedSinceItLooked(t *testing.T) {
 	}
 	expire(t, db)
 	crashed := look(t, other, "a crashed")[0].Holder
-	hook := once{prefix: "BEGIN", do: func() {
+	hook := once{verb: "BEGIN", do: func() {
 		release(t, other, reqs[2], 0)
 		grant(t, other, ask("d taken over"))
 		exec(t, db, "UPDATE sqllock_lock SET expires_at = "+soon+" WHERE name = 'e renewed'")
@@ -154,7 +152,7 @@ func TestASweepGoesOnWhereTheLastOneEnded(t *testing.T) {
 	}
 	grant(t, s, ask(names...))
 	for _, limit := range []int{1, 5, 24, 25, 26} {
-		exec(t, db, "UPDATE sqllock_lock SET acq = randomblob(16)")
+		exec(t, db, "UPDATE sqllock_lock SET acq = randomblob(16), locker = randomblob(16)")
 		expire(t, db)
 		var crashed []string
 		seen, after := 0, ""
@@ -243,7 +241,7 @@ func TestWhoComesTooEarlyForATurnNeedsNoWriteLock(t *testing.T) {
 func TestATurnThatSomebodyTookMeanwhileIsNotOurs(t *testing.T) {
 	path := migrated(t)
 	other := openStore(t, open(t, path))
-	hook := once{prefix: "UPDATE"}
+	hook := once{verb: "UPDATE"}
 	s := openStore(t, spied(t, path, hook.before))
 	hook.do = func() {
 		if mine, err := other.Turn(context.Background(), time.Minute); !mine || err != nil {

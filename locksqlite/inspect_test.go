@@ -145,7 +145,6 @@ func TestRevokeEndsWhatIsHeldOrKeptAndNothingElse(t *testing.T) {
 	expire(t, db, "expired")
 	release(t, s, reqs[2], time.Minute)
 	release(t, s, reqs[4], 0)
-	exec(t, db, "UPDATE sqllock_lock SET wait_until = 5, others_until = 6")
 
 	names := []string{"expired", "held", "kept", "never seen", "released"}
 	before := look(t, s, names...)
@@ -266,7 +265,7 @@ func TestAMinimumHoldKeepsAReleasedNameFromOthers(t *testing.T) {
 	s := openStore(t, db)
 	reqs := ask("abandoned", "abandoned, none", "gate", "later gate", "none", "over", "released")
 	granted := grant(t, s, reqs)
-	exec(t, db, `UPDATE sqllock_lock SET acquired_at = acquired_at - 120000000 WHERE name = 'over'`)
+	exec(t, db, `UPDATE sqllock_lock SET since = since - 120000000 WHERE name = 'over'`)
 	exec(t, db, `UPDATE sqllock_lock SET not_before = 7 WHERE name IN ('gate', 'none', 'abandoned, none')`)
 	exec(t, db, `UPDATE sqllock_lock SET not_before = 1 << 52 WHERE name = 'later gate'`)
 	release(t, s, reqs[2], time.Minute)

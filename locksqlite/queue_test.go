@@ -39,7 +39,7 @@ func releaseOf(req driver.GrantRequest, version int64) driver.ReleaseRequest {
 	return driver.ReleaseRequest{Name: req.Name, Acq: req.Acq, Version: version, Shared: req.Shared}
 }
 
-func TestWhoStandsInLineOrHasTheNameNeedsNoWriteLock(t *testing.T) {
+func TestAWaiterAndAHolderThatAskAgainNeedNoWriteLock(t *testing.T) {
 	path := migrated(t)
 	s := openStore(t, open(t, path))
 	first, second, reader := waiter("k"), waiter("k"), waiter("shared")
@@ -62,7 +62,7 @@ func TestWhoStandsInLineOrHasTheNameNeedsNoWriteLock(t *testing.T) {
 	longer.Life = time.Hour
 	for _, r := range []driver.TicketRequest{newcomer, longer, waiter("free")} {
 		if _, err := s.Line(t.Context(), []driver.TicketRequest{r}); s.Classify(err) != driver.Again {
-			t.Errorf("control: a ticket was written past the lock: %v", err)
+			t.Errorf("control: a claim was written past the lock: %v", err)
 		}
 	}
 	free()
@@ -75,7 +75,7 @@ func TestAReleaseOfWhatNobodyWaitsForIsOneStatement(t *testing.T) {
 	path := migrated(t)
 	var texts []string
 	s := openStore(t, spied(t, path, func(text string) error {
-		texts = append(texts, strings.Fields(text)[0])
+		texts = append(texts, verb(text))
 		return nil
 	}))
 	reqs := ask("a", "b")
@@ -93,7 +93,7 @@ func TestAReleaseOfWhatNobodyWaitsForIsOneStatement(t *testing.T) {
 	}
 }
 
-func TestATicketThatIsWrittenWhileANameIsReleasedIsNotMissed(t *testing.T) {
+func TestAClaimThatIsWrittenWhileANameIsReleasedIsNotMissed(t *testing.T) {
 	for _, before := range []string{"UPDATE", "BEGIN"} {
 		t.Run("before "+before, func(t *testing.T) {
 			path := migrated(t)
@@ -105,7 +105,7 @@ func TestATicketThatIsWrittenWhileANameIsReleasedIsNotMissed(t *testing.T) {
 			if before == "BEGIN" { // so that it comes to that
 				line(t, other, second)
 			}
-			hook = once{prefix: before, do: func() {
+			hook = once{verb: before, do: func() {
 				if before == "BEGIN" {
 					if err := other.Abandon(t.Context(), []driver.AbandonRequest{{Name: "k", Acq: second.Acq}}); err != nil {
 						t.Error(err)
@@ -124,14 +124,14 @@ func TestATicketThatIsWrittenWhileANameIsReleasedIsNotMissed(t *testing.T) {
 	}
 }
 
-func TestWhoEntersALineWhileANameIsReleasedFindsItFree(t *testing.T) {
+func TestAWaiterThatComesWhileANameIsReleasedFindsItFree(t *testing.T) {
 	path := migrated(t)
 	first, second := ask("k")[0], waiter("k")
 	var hook once
 	s := openStore(t, spied(t, path, func(text string) error { return hook.before(text) }))
 	other := openStore(t, open(t, path))
 	version := grant(t, other, []driver.GrantRequest{first})[0].Version
-	hook = once{prefix: "BEGIN", do: func() {
+	hook = once{verb: "BEGIN", do: func() {
 		if res, err := other.Release(t.Context(), []driver.ReleaseRequest{releaseOf(first, version)}); err != nil || !res[0].Freed {
 			t.Error(res, err)
 		}
@@ -141,7 +141,7 @@ func TestWhoEntersALineWhileANameIsReleasedFindsItFree(t *testing.T) {
 	}
 }
 
-func TestWhatALineHasSeenNobodyChangesBeforeItIsServed(t *testing.T) {
+func TestWhatAVisitHasSeenNobodyChangesBeforeItWrites(t *testing.T) {
 	path := migrated(t)
 	first, second := ask("k")[0], waiter("k")
 	var hook, inside once
@@ -151,8 +151,8 @@ func TestWhatALineHasSeenNobodyChangesBeforeItIsServed(t *testing.T) {
 	grant(t, other, []driver.GrantRequest{first})
 	line(t, s, second)
 	expire(t, db, "k")
-	hook = once{prefix: "BEGIN", do: func() {
-		inside = once{prefix: "UPDATE", do: func() {
+	hook = once{verb: "BEGIN", do: func() {
+		inside = once{verb: "UPDATE", do: func() {
 			if res, err := other.Grant(t.Context(), []driver.GrantRequest{first}); err == nil && res[0].Granted {
 				t.Errorf("somebody else was granted: %+v", res)
 			}
@@ -174,7 +174,7 @@ func TestAnAnswerThatIsLostIsFoundWhenAskedAgain(t *testing.T) {
 	first, second := waiter("k"), waiter("k")
 	lost := errors.New("lost")
 	for _, req := range []driver.TicketRequest{first, second} {
-		hook = once{prefix: "COMMIT", lose: lost}
+		hook = once{verb: "COMMIT", lose: lost}
 		if res, err := s.Line(t.Context(), []driver.TicketRequest{req}); !errors.Is(err, lost) || s.Classify(err) != driver.Unclear {
 			t.Fatal(res, err)
 		}
@@ -183,11 +183,11 @@ func TestAnAnswerThatIsLostIsFoundWhenAskedAgain(t *testing.T) {
 	if r := line(t, s, second)[0]; !one.Found || r.Granted || r.Ahead != 0 {
 		t.Errorf("%+v and %+v", one, r)
 	}
-	var tickets int
-	if err := db.QueryRow(`SELECT count(*) FROM sqllock_ticket`).Scan(&tickets); err != nil || tickets != 1 {
-		t.Errorf("%d tickets, %v", tickets, err)
+	var claims int
+	if err := db.QueryRow(`SELECT count(*) FROM sqllock_claim`).Scan(&claims); err != nil || claims != 1 {
+		t.Errorf("%d claims, %v", claims, err)
 	}
-	hook = once{prefix: "COMMIT", lose: lost}
+	hook = once{verb: "COMMIT", lose: lost}
 	if res, err := s.Release(t.Context(), []driver.ReleaseRequest{releaseOf(first.GrantRequest, one.Version)}); s.Classify(err) != driver.Unclear {
 		t.Fatal(res, err)
 	}
@@ -216,7 +216,7 @@ func TestABatchOfReleasesOfWhichAPartWasDoneIsUnclear(t *testing.T) {
 		{releases, driver.Unclear},
 	} {
 		var free func()
-		hook = once{prefix: "BEGIN", do: func() { free = hog(t, open(t, path)) }}
+		hook = once{verb: "BEGIN", do: func() { free = hog(t, open(t, path)) }}
 		res, err := s.Release(t.Context(), c.reqs)
 		if err == nil || s.Classify(err) != c.want {
 			t.Errorf("%+v, %v is %d", res, err, s.Classify(err))
@@ -237,7 +237,7 @@ func TestABatchOfReleasesOfWhichAPartWasDoneIsUnclear(t *testing.T) {
 	}
 }
 
-func TestNobodyIsServedPastAGuard(t *testing.T) {
+func TestNobodyIsGrantedANamePastAGuard(t *testing.T) {
 	path := migrated(t)
 	db := open(t, path)
 	s, other := openStore(t, db), openStore(t, open(t, path, "_pragma=busy_timeout(0)"))
@@ -285,7 +285,7 @@ func TestNobodyIsServedPastAGuard(t *testing.T) {
 	}
 	exec(t, tx, `UPDATE sqllock_lock SET version = version`) // what a guard does
 	if res, err := other.Line(t.Context(), []driver.TicketRequest{second}); other.Classify(err) != driver.Again {
-		t.Errorf("an expired holder who is guarded was succeeded: %+v, %v", res, err)
+		t.Errorf("the name of an expired holder that is guarded was granted: %+v, %v", res, err)
 	}
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
