@@ -95,35 +95,29 @@ func (e *engine) runAll(ctx context.Context, conn *sql.Conn, statements []rowsto
 	return nil
 }
 
-// Grant implements [rowstore.Engine]. Only what looks free is asked for with the write lock:
-// an attempt that loses reads.
-func (e *engine) Grant(ctx context.Context, reqs []driver.GrantRequest, granted func(i int, g rowstore.Granted)) error {
-	index := make(map[string]int, len(reqs))
-	names := make([]string, len(reqs))
-	for i := range reqs {
-		names[i], index[reqs[i].Name] = reqs[i].Name, i
-	}
+// Grant implements [rowstore.Engine]. It looks without the write lock.
+func (e *engine) Grant(
+	ctx context.Context, look rowstore.Statement, free func() []driver.GrantRequest, granted func(i int, g rowstore.Granted),
+) error {
 	return e.call(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		var free []driver.GrantRequest
-		err := e.run(ctx, conn, &rowstore.Statement{
-			Name: "find_free", Batch: []rowstore.Column{names},
-			Scan: func(scan rowstore.Scanner) error {
-				var key int
-				err := scan(&key)
-				free = append(free, reqs[key])
-				return err
-			},
-		})
-		if err != nil || len(free) == 0 {
+		if err := e.run(ctx, conn, &look); err != nil {
 			return err
 		}
-		grant := e.grant(free, func(name string, g rowstore.Granted) { granted(index[name], g) })
+		reqs := free()
+		if len(reqs) == 0 {
+			return nil
+		}
+		grant := e.grant(reqs, granted)
 		return e.alone(ctx, func() error { return e.run(ctx, conn, grant) })
 	})
 }
 
 // grant is the statement that grants names that are free.
-func (e *engine) grant(reqs []driver.GrantRequest, granted func(name string, g rowstore.Granted)) *rowstore.Statement {
+func (e *engine) grant(reqs []driver.GrantRequest, granted func(i int, g rowstore.Granted)) *rowstore.Statement {
+	index := make(map[string]int, len(reqs))
+	for i := range reqs {
+		index[reqs[i].Name] = i
+	}
 	return &rowstore.Statement{
 		Name: "grant",
 		Batch: []rowstore.Column{
@@ -139,7 +133,7 @@ func (e *engine) grant(reqs []driver.GrantRequest, granted func(name string, g r
 			var name string
 			var g rowstore.Granted
 			err := scan(&name, &g.Version, &g.Now, &g.Expires)
-			granted(name, g)
+			granted(index[name], g)
 			return err
 		},
 	}

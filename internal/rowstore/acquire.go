@@ -2,6 +2,7 @@ package rowstore
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
@@ -12,7 +13,7 @@ import (
 // statement. Only what might be granted although it is not free is visited.
 func (s *Store) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
 	res := make([]driver.GrantResult, len(reqs))
-	fast, err := s.grantFree(ctx, len(reqs), func(i int) *driver.GrantRequest { return &reqs[i] }, func(i int) *driver.GrantResult { return &res[i] })
+	seen, granted, err := s.grantFree(ctx, reqs, res)
 	if err != nil {
 		return nil, err
 	}
@@ -27,31 +28,49 @@ func (s *Store) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver
 	}
 	e := s.acquisition(rest, func(i int) (string, claim.Request) { return reqs[i].Name, s.request(&reqs[i]) },
 		func(i int, r driver.GrantResult, _ claim.Answer) { res[i] = r })
+	e.seen = seen
 	if err := s.lookAndVisit(ctx, e); err != nil {
-		return nil, after(fast, err)
+		return nil, after(granted, err)
 	}
 	return res, nil
 }
 
-// grantFree grants what is free to those of n requests that want it alone. It reports
-// whether it granted anything.
-func (s *Store) grantFree(
-	ctx context.Context, n int, req func(i int) *driver.GrantRequest, res func(i int) *driver.GrantResult,
-) (granted bool, err error) {
-	free := make([]driver.GrantRequest, 0, n)
-	index := make([]int, 0, n)
-	for i := range n {
-		if r := req(i); !r.Shared && (len(free) == 0 || free[len(free)-1].Name != r.Name) {
-			free, index = append(free, *r), append(index, i)
+// grantFree grants what is free to those who want it alone. It reports whether it granted
+// anything, and returns the rows if it has read them and lost nothing to others since.
+func (s *Store) grantFree(ctx context.Context, reqs []driver.GrantRequest, res []driver.GrantResult) (seen *views, granted bool, err error) {
+	var alone []int
+	for i := range reqs {
+		if !reqs[i].Shared && (len(alone) == 0 || reqs[alone[len(alone)-1]].Name != reqs[i].Name) {
+			alone = append(alone, i)
 		}
 	}
-	if len(free) == 0 {
-		return false, nil
+	if len(alone) == 0 {
+		return nil, false, nil
 	}
-	err = s.engine.Grant(ctx, free, func(k int, g Granted) {
-		*res(index[k]), granted = driver.GrantResult{Granted: true, Version: g.Version, Remaining: micros(g.Expires - g.Now), Now: g.Now}, true
+	names, _ := distinct(len(reqs), func(i int) string { return reqs[i].Name })
+	v := newViews(names)
+	var asked []int
+	all, lost := len(alone), 0
+	err = s.engine.Grant(ctx, v.read(), func() []driver.GrantRequest {
+		asked = slices.DeleteFunc(alone, func(i int) bool {
+			w, q := v.byName[reqs[i].Name], s.request(&reqs[i])
+			row := w.row
+			return !row.Grant(&q, w.now)
+		})
+		lost = len(asked)
+		free := make([]driver.GrantRequest, len(asked))
+		for k, i := range asked {
+			free[k] = reqs[i]
+		}
+		return free
+	}, func(k int, g Granted) {
+		res[asked[k]] = driver.GrantResult{Granted: true, Version: g.Version, Remaining: micros(g.Expires - g.Now), Now: g.Now}
+		lost--
 	})
-	return granted, err
+	if lost == 0 && len(asked) < all { // it has looked
+		seen = v
+	}
+	return seen, lost < len(asked), err
 }
 
 // request is what the state machine knows of a request.

@@ -40,6 +40,19 @@ func newViews(names []string) *views {
 	return v
 }
 
+// read is the statement that reads the rows.
+func (v *views) read() Statement {
+	return Statement{Name: "rows", Batch: []Column{column(len(v.list), func(i int) string { return v.list[i].name })}, Scan: v.addRow}
+}
+
+// copyRows takes over the rows of views that have the same names, or more.
+func (v *views) copyRows(from *views) {
+	for _, w := range v.list {
+		f := from.byName[w.name]
+		w.exists, w.row, w.now = f.exists, f.row, f.now
+	}
+}
+
 // scanRow reads a lock row, behind what stands before it.
 func scanRow(scan Scanner, r *claim.Row, name *string, now *int64, before ...any) error {
 	var ended int64

@@ -15,6 +15,7 @@ type errand struct {
 	ofNames []string // and acqs: claims that it is about and that may wait, a name and an acq each
 	acqs    []driver.ID
 	window  int
+	seen    *views // rows that were just read, or nil
 
 	make    bool // names without a row get one
 	pass    bool // rows that others have locked are passed over
@@ -43,8 +44,7 @@ func distinct(n int, name func(i int) string) (names []string, of map[string][]i
 // would change something. It has written nothing.
 func (s *Store) look(ctx context.Context, e *errand) ([]string, error) {
 	v := newViews(e.names)
-	reads := append([]Statement{{Name: "rows", Batch: []Column{e.names}, Scan: v.addRow}}, s.claims(e, v)...)
-	if err := s.engine.Run(ctx, reads...); err != nil {
+	if err := s.readViews(ctx, e, v); err != nil {
 		return nil, err
 	}
 	var names []string
@@ -60,6 +60,19 @@ func (s *Store) look(ctx context.Context, e *errand) ([]string, error) {
 		}
 	}
 	return names, nil
+}
+
+// readViews reads what an errand is about.
+func (s *Store) readViews(ctx context.Context, e *errand, v *views) error {
+	if e.seen == nil {
+		return s.engine.Run(ctx, append([]Statement{v.read()}, s.claims(e, v)...)...)
+	}
+	v.copyRows(e.seen)
+	reads := slices.DeleteFunc(s.claims(e, v), func(r Statement) bool { return r.Needless != nil && r.Needless() })
+	if len(reads) == 0 {
+		return nil
+	}
+	return s.engine.Run(ctx, reads...)
 }
 
 // claims are the statements that read the claims that an errand is about.

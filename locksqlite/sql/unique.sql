@@ -273,16 +273,6 @@ WHERE swept_at <= CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEG
 WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
 SELECT swept_at <= clock.now - ?1 OR swept_at > clock.now FROM clock, {meta};
 
--- name: find_free
--- Which names of a batch look free, by their index: an attempt that loses needs no write
--- lock.
-WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
-SELECT r.key
-FROM clock, json_each(?1) AS r
-LEFT JOIN {lock} AS l ON l.name = json_extract(r.value, '$[0]')
-WHERE l.name IS NULL
-   OR l.acq IS NULL AND l.waiting = 0 AND l.holding = 0 AND l.not_before <= clock.now;
-
 -- name: grant
 INSERT INTO {lock} AS l (name, acq, owner, locker, label, version, holds, since, expires_at, value)
 SELECT json_extract(r.value, '$[0]'),
