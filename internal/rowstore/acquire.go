@@ -154,7 +154,8 @@ func (w *view) holder(r *claim.Row) driver.Holder {
 }
 
 // Line implements the method of [driver.LineStore]. The claims of this Locker live as long as
-// its beat goes on. A claim that waits already is read, unless its name can be moved on.
+// its beat goes on. A claim that waits already is read, unless its name can be moved on. A new
+// one is entered without a look.
 func (s *Store) Line(ctx context.Context, reqs []driver.TicketRequest) ([]driver.TicketResult, error) {
 	if len(reqs) == 0 {
 		return nil, nil
@@ -163,15 +164,22 @@ func (s *Store) Line(ctx context.Context, reqs []driver.TicketRequest) ([]driver
 	for i := range reqs {
 		life = max(life, reqs[i].Life)
 	}
-	if err := s.keepAlive(ctx, life, reqs); err != nil {
+	fresh, known, err := s.keepAlive(ctx, life, reqs)
+	if err != nil {
 		return nil, err
 	}
 	res := make([]driver.TicketResult, len(reqs))
-	which := make([]int, len(reqs))
-	for i := range which {
-		which[i] = i
+	if err := s.visit(ctx, s.claimsFor(reqs, fresh, res)); err != nil {
+		return nil, err
 	}
-	e := s.acquisition(which, func(i int) (string, claim.Request) {
+	// What is granted now is told with the next call if this one fails.
+	err = s.lookAndVisit(ctx, s.claimsFor(reqs, known, res))
+	return res, after(len(fresh) > 0, err)
+}
+
+// claimsFor is the errand of those of the requests at which that wait.
+func (s *Store) claimsFor(reqs []driver.TicketRequest, which []int, res []driver.TicketResult) *errand {
+	return s.acquisition(which, func(i int) (string, claim.Request) {
 		r := s.request(&reqs[i].GrantRequest)
 		r.Waits, r.Handed, r.Carries = true, reqs[i].Handed.Microseconds(), reqs[i].Carries
 		return reqs[i].Name, r
@@ -181,10 +189,6 @@ func (s *Store) Line(ctx context.Context, reqs []driver.TicketRequest) ([]driver
 			res[i].Ahead = 1
 		}
 	})
-	if err := s.lookAndVisit(ctx, e); err != nil {
-		return nil, err
-	}
-	return res, nil
 }
 
 // Resume implements the method of [driver.ElectionStore].

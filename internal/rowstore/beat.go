@@ -28,11 +28,17 @@ const forgottenLives = 3
 
 // keepAlive makes the row of the Locker last for at least two thirds of life from now. From
 // time to time it reads the claims of the Locker back, and withdraws those that nobody asks
-// for any more: their requests came late, or could not be withdrawn.
-func (s *Store) keepAlive(ctx context.Context, life time.Duration, reqs []driver.TicketRequest) error {
-	b := s.beat
+// for any more: their requests came late, or could not be withdrawn. It returns which requests
+// are new, and which were made before.
+func (s *Store) keepAlive(ctx context.Context, life time.Duration, reqs []driver.TicketRequest) (fresh, known []int, err error) {
 	now := time.Now()
-	b.ask(reqs, now)
+	fresh, known = s.beat.ask(reqs, now)
+	return fresh, known, s.send(ctx, life, now)
+}
+
+// send sends the beat if it is due.
+func (s *Store) send(ctx context.Context, life time.Duration, now time.Time) error {
+	b := s.beat
 	select {
 	case b.turn <- struct{}{}:
 		defer func() { <-b.turn }()
@@ -57,13 +63,19 @@ func (s *Store) keepAlive(ctx context.Context, life time.Duration, reqs []driver
 	return s.withdrawForgotten(ctx, life)
 }
 
-// ask notes that claims are asked for.
-func (b *beat) ask(reqs []driver.TicketRequest, now time.Time) {
+// ask notes that claims are asked for. It returns the requests that are new, and the others.
+func (b *beat) ask(reqs []driver.TicketRequest, now time.Time) (fresh, known []int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range reqs {
+		if _, ok := b.asked[reqs[i].Acq]; ok {
+			known = append(known, i)
+		} else {
+			fresh = append(fresh, i)
+		}
 		b.asked[reqs[i].Acq] = now
 	}
+	return fresh, known
 }
 
 // withdrawForgotten withdraws claims that wait although nobody asks for them.

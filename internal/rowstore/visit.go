@@ -43,6 +43,9 @@ func distinct(n int, name func(i int) string) (names []string, of map[string][]i
 // look does an errand on what it reads without locks, and returns the names on which it
 // would change something. It has written nothing.
 func (s *Store) look(ctx context.Context, e *errand) ([]string, error) {
+	if len(e.names) == 0 {
+		return nil, nil
+	}
 	v := newViews(e.names)
 	if err := s.readViews(ctx, e, v); err != nil {
 		return nil, err
@@ -133,6 +136,9 @@ func (e *errand) keep(names []string) {
 // visit does an errand in a transaction. Then it serves the queues of those names whose
 // window it has used up.
 func (s *Store) visit(ctx context.Context, e *errand) error {
+	if len(e.names) == 0 {
+		return nil
+	}
 	more, err := s.visitOnce(ctx, e)
 	for err == nil && len(more) > 0 {
 		// What the errand was about is done. An error now must not hide that: whoever
@@ -154,44 +160,64 @@ func advance(_ *view, visit *claim.Visit) error {
 // visitOnce is visit with one window. It returns the names whose window was used up.
 func (s *Store) visitOnce(ctx context.Context, e *errand) (more []string, err error) {
 	var v *views
-	begin := func() []Statement {
+	read := func() []Statement {
 		v = newViews(e.names)
 		return s.locks(e, v)
 	}
-	err = s.engine.Tx(ctx, begin, func() (Writes, error) {
-		more = nil
+	err = s.engine.Tx(ctx, read, func() (Writes, error) {
 		var c changes
+		more = nil
 		for _, w := range v.list {
-			visit := s.newVisit(w, e)
-			visit.Pinned = w.exists && !w.unpinned
-			if !w.exists && e.pass {
-				continue
-			}
-			if err := e.decide(w, visit); err != nil {
+			usedUp, err := s.decide(e, w, &c)
+			if err != nil {
 				return Writes{}, err
 			}
-			if !w.exists {
-				continue
-			}
-			if visit.UsedUp() && e.window < largeWindow {
-				return Writes{}, errSmallWindow
-			}
-			if visit.UsedUp() {
+			if usedUp {
 				more = append(more, w.name)
 			}
-			c.add(w.name, visit.Changes())
 		}
 		return c.writes(), nil
 	})
-	if errors.Is(err, errSmallWindow) {
+	switch {
+	case errors.Is(err, errSmallWindow):
 		e.window = largeWindow
+		return s.visitOnce(ctx, e)
+	case errors.Is(err, errNoRow):
+		e.make = true
 		return s.visitOnce(ctx, e)
 	}
 	return more, err
 }
 
+// decide does an errand with one name, whose row is locked, and gathers what has changed. It
+// reports that the window was used up.
+func (s *Store) decide(e *errand, w *view, c *changes) (usedUp bool, err error) {
+	if !w.exists && e.pass {
+		return false, nil
+	}
+	visit := s.newVisit(w, e)
+	visit.Pinned = w.exists && !w.unpinned
+	if err := e.decide(w, visit); err != nil {
+		return false, err
+	}
+	done := visit.Changes()
+	switch {
+	case !w.exists && done.Changed && e.make: // it was deleted between two statements
+		return false, ErrLocked
+	case !w.exists && done.Changed:
+		return false, errNoRow
+	case visit.UsedUp() && e.window < largeWindow:
+		return false, errSmallWindow
+	}
+	c.add(w.name, done)
+	return visit.UsedUp(), nil
+}
+
 // errSmallWindow says that a visit would admit all waiting claims that it has read.
 var errSmallWindow = errors.New("the window is too small")
+
+// errNoRow says that a name has no row, and needs one.
+var errNoRow = errors.New("the name has no row")
 
 // locks are the statements that lock the rows of an errand and read its claims.
 func (s *Store) locks(e *errand, v *views) []Statement {
