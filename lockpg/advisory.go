@@ -60,7 +60,7 @@ func (a alone) Close() error { return nil }
 func (s *advisoryStore) onControl(ctx context.Context, fn func(runner) error) error {
 	do := func() error {
 		return s.control.source.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
-			run := (&store{source: alone{conn}, isolate: s.control.isolate}).query
+			run := (&conns{source: alone{conn}, isolate: s.control.isolate}).query
 			if err := s.liftOnce(ctx, conn, run); err != nil {
 				return err
 			}

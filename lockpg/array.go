@@ -8,10 +8,26 @@ import (
 	"strings"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/rowstore"
 )
 
 // Arrays are passed as text in the server's own notation, which every driver of
 // database/sql can send.
+
+// column writes a column of a batch as an array.
+func column(c rowstore.Column) string {
+	switch c := c.(type) {
+	case []string:
+		return array(len(c), func(i int) string { return c[i] })
+	case []int64:
+		return integers(len(c), func(i int) int64 { return c[i] })
+	case []driver.ID:
+		return ids(len(c), func(i int) driver.ID { return c[i] })
+	case [][]byte:
+		return array(len(c), func(i int) string { return bytea(c[i]) })
+	}
+	panic(fmt.Sprintf("bug: a column of %T", c))
+}
 
 // array writes an array of n elements, each quoted.
 func array(n int, element func(i int) string) string {
@@ -58,15 +74,27 @@ func writeEscaped(b *strings.Builder, s string) {
 	}
 }
 
-// ids writes an array of n IDs.
+// bytea writes bytes as the server reads them.
+func bytea(b []byte) string {
+	if len(b) == 0 {
+		return ""
+	}
+	return `\x` + hex.EncodeToString(b)
+}
+
+// ids writes an array of n IDs. The zero ID is NULL.
 func ids(n int, element func(i int) driver.ID) string {
 	var b strings.Builder
 	b.Grow(2 + n*(1+hex.EncodedLen(len(driver.ID{}))))
 	var digits [2 * len(driver.ID{})]byte
 	for i := range n {
 		id := element(i)
-		hex.Encode(digits[:], id[:])
 		b.WriteByte(before(i))
+		if id == (driver.ID{}) {
+			b.WriteString("NULL")
+			continue
+		}
+		hex.Encode(digits[:], id[:])
 		b.Write(digits[:])
 	}
 	return end(&b)
@@ -81,6 +109,23 @@ func integers(n int, element func(i int) int64) string {
 			b = append(b, ',')
 		}
 		b = strconv.AppendInt(b, element(i), 10)
+	}
+	return string(append(b, '}'))
+}
+
+// booleans writes an array of n booleans.
+func booleans(n int, element func(i int) bool) string {
+	b := make([]byte, 0, 2+2*n)
+	b = append(b, '{')
+	for i := range n {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if element(i) {
+			b = append(b, 't')
+		} else {
+			b = append(b, 'f')
+		}
 	}
 	return string(append(b, '}'))
 }
@@ -121,21 +166,4 @@ func (l *list) Scan(src any) error {
 // parseID reads an ID as the server writes a uuid, with dashes.
 func parseID(s string) (id driver.ID, err error) {
 	return id, id.UnmarshalText([]byte(strings.ReplaceAll(s, "-", "")))
-}
-
-// booleans writes an array of n booleans.
-func booleans(n int, element func(i int) bool) string {
-	b := make([]byte, 0, 2+2*n)
-	b = append(b, '{')
-	for i := range n {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		if element(i) {
-			b = append(b, 't')
-		} else {
-			b = append(b, 'f')
-		}
-	}
-	return string(append(b, '}'))
 }

@@ -9,14 +9,12 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/rowstore"
 	"github.com/sqllock/sqllock/internal/sqlconn"
 )
 
 // Classify implements driver.UniqueDatabase.
 func (d *Database) Classify(err error) driver.Fault { return classify(err) }
-
-// Classify implements driver.LeaseStore.
-func (s *store) Classify(err error) driver.Fault { return classify(err) }
 
 func classify(err error) driver.Fault {
 	var connect *pgconn.ConnectError
@@ -24,8 +22,10 @@ func classify(err error) driver.Fault {
 	switch {
 	case err == nil:
 		return driver.Unclear
-	case errors.As(err, new(*partialError)):
+	case errors.As(err, new(*rowstore.PartlyError)):
 		return driver.Unclear
+	case errors.Is(err, rowstore.ErrLocked):
+		return driver.Again
 	case errors.Is(err, driver.ErrNoConnection), errors.Is(err, sqldriver.ErrBadConn), errors.Is(err, sql.ErrConnDone),
 		errors.Is(err, errNotPrimary), errors.Is(err, errOtherServer), errors.As(err, &connect), errors.As(err, &dial) && dial.Op == "dial":
 		return driver.Unreachable
@@ -61,13 +61,6 @@ func unsent(err error) error {
 	}
 	return err
 }
-
-// partialError is the error of a call of which a part was done.
-type partialError struct{ error }
-
-func (e *partialError) Unwrap() error { return e.error }
-
-func partly(err error) error { return &partialError{err} }
 
 // migrationConflict reports an error that another migration explains which runs
 // at the same time, be it of a process that was killed: also that a table which

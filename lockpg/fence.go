@@ -65,7 +65,8 @@ func fenceQuery(ctx context.Context, resource string, token int64, opts []Option
 	if err := errors.Join(append(d.problems, driver.CheckContext(ctx), driver.CheckFence(resource, token))...); err != nil {
 		return "", err
 	}
-	return newQueries(d.schema, d.prefix).fence, nil
+	t := tables{schema: d.schema, prefix: d.prefix}
+	return t.fill(uniqueTexts["fence"]), nil
 }
 
 func fenced(resource string, token, rows int64) error {

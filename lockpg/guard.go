@@ -82,17 +82,13 @@ func (s *store) Guard(ctx context.Context, tx *sql.Tx, req driver.GuardRequest) 
 
 func (s *store) guardIn(ctx context.Context, run inTx, req driver.GuardRequest) (driver.GuardStatus, error) {
 	var same, current bool
-	err := run(ctx, s.queries.guard, s.guardArgs(req), &same, &current)
+	err := run(ctx, s.engine.texts["guard"], []any{req.Name, req.Acq.String(), req.Version, s.id}, &same, &current)
 	return guardStatus(same, current), err
 }
 
 // Begin implements driver.GuardStore.
 func (s *store) Begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error) {
 	return s.pool.DB.BeginTx(ctx, opts)
-}
-
-func (s *store) guardArgs(req driver.GuardRequest) []any {
-	return []any{req.Name, req.Acq.String(), req.Version, s.queries.id}
 }
 
 func guardStatus(same, current bool) driver.GuardStatus {

@@ -22,14 +22,15 @@ type server struct {
 	fullPageWrites bool
 	readCommitted  bool   // by default
 	home           string // the schema of the tables, "" that there are none
-	persistence    string // of the lock table: p is permanent, "" that there is none
+	missing        string // tables that there are not
+	unlogged       string // tables that a crash would empty
 }
 
 // inspect refuses a server that cannot keep the promises, or whose tables or functions,
-// of which a list with commas is given, are not those of one schema. It puts that schema
-// into the queries: from then on no search_path matters. It also reports whether
-// statements must choose their isolation level themselves.
-func (d *Database) inspect(ctx context.Context, conn *sql.Conn, q *queries, functions string) (info driver.Info, isolate bool, err error) {
+// of which a list with commas is given, are not those of one schema. It notes that schema:
+// from then on no search_path matters. It also reports whether statements must choose
+// their isolation level themselves.
+func (d *Database) inspect(ctx context.Context, conn *sql.Conn, t *tables, functions string) (info driver.Info, isolate bool, err error) {
 	var s server
 	if err := conn.QueryRowContext(ctx, queryVersion).Scan(&s.version); err != nil {
 		if strings.Contains(err.Error(), "no such function") { // so says SQLite
@@ -40,8 +41,9 @@ func (d *Database) inspect(ctx context.Context, conn *sql.Conn, q *queries, func
 	if !strings.HasPrefix(s.version, "PostgreSQL ") {
 		return info, false, fmt.Errorf("%w: the handle is not of Postgres but of %q", driver.ErrInvalidOption, s.version)
 	}
-	err = conn.QueryRowContext(ctx, queryCheck, q.metaTable, d.prefix+"lock").Scan(&s.number, &s.recovery, &s.readOnly,
-		&s.fsync, &s.fullPageWrites, &s.readCommitted, &s.home, &s.persistence)
+	names := []string{t.prefix + "lock", t.prefix + "claim", t.prefix + "waiter"}
+	err = conn.QueryRowContext(ctx, queryCheck, t.name("meta"), column(names)).Scan(&s.number, &s.recovery, &s.readOnly,
+		&s.fsync, &s.fullPageWrites, &s.readCommitted, &s.home, &s.missing, &s.unlogged)
 	if err != nil {
 		return info, false, err
 	}
@@ -49,17 +51,21 @@ func (d *Database) inspect(ctx context.Context, conn *sql.Conn, q *queries, func
 	if err := d.refuse(&s, &info); err != nil {
 		return info, false, err
 	}
-	if s.home != "" {
-		*q = newQueries(s.home, d.prefix)
+	if s.home == "" {
+		return info, false, missing(t.name("meta"))
 	}
-	if s.home == "" || s.persistence == "" {
-		return info, false, fmt.Errorf("%w: table %s does not exist; create it with migrations.Up or \"sqllock migrate up\"",
-			driver.ErrSchema, q.lockTable)
-	}
-	if q.id, err = checkMeta(ctx, conn, q); err != nil {
+	t.schema = s.home
+	if t.id, err = checkMeta(ctx, conn, t); err != nil {
 		return info, false, err
 	}
-	return info, !s.readCommitted, checkFunctions(ctx, conn, q, functions)
+	if s.missing != "" {
+		return info, false, missing(s.missing)
+	}
+	return info, !s.readCommitted, checkFunctions(ctx, conn, t, functions)
+}
+
+func missing(table string) error {
+	return fmt.Errorf("%w: table %s does not exist; create it with migrations.Up or \"sqllock migrate up\"", driver.ErrSchema, table)
 }
 
 func (d *Database) refuse(s *server, info *driver.Info) error {
@@ -70,8 +76,8 @@ func (d *Database) refuse(s *server, info *driver.Info) error {
 		return fmt.Errorf("%w: the server is a hot standby (in recovery); locks need the primary", driver.ErrUnsupported)
 	case s.readOnly:
 		return fmt.Errorf("%w: transactions are read-only here (default_transaction_read_only)", driver.ErrUnsupported)
-	case s.persistence != "p" && s.persistence != "":
-		return fmt.Errorf("%w: the lock table is unlogged or temporary, a crash would empty it; ALTER TABLE … SET LOGGED", driver.ErrUnsupported)
+	case s.unlogged != "":
+		return fmt.Errorf("%w: table %s is unlogged or temporary, a crash would empty it; ALTER TABLE … SET LOGGED", driver.ErrUnsupported, s.unlogged)
 	case s.fsync && s.fullPageWrites:
 		return nil
 	}
@@ -84,28 +90,28 @@ func (d *Database) refuse(s *server, info *driver.Info) error {
 }
 
 // checkMeta returns the id of the database.
-func checkMeta(ctx context.Context, conn *sql.Conn, q *queries) (id string, err error) {
+func checkMeta(ctx context.Context, conn *sql.Conn, t *tables) (id string, err error) {
 	var version, compatible int64
-	if err := conn.QueryRowContext(ctx, q.meta).Scan(&version, &compatible, &id); err != nil {
-		return "", fmt.Errorf("%w: table %s cannot be read: %w", driver.ErrSchema, q.metaTable, err)
+	if err := conn.QueryRowContext(ctx, t.fill(queryMeta)).Scan(&version, &compatible, &id); err != nil {
+		return "", fmt.Errorf("%w: table %s cannot be read: %w", driver.ErrSchema, t.name("meta"), err)
 	}
 	return id, driver.CheckSchema(version, compatible, SchemaVersion)
 }
 
 // checkFunctions refuses functions that are not there, or that mean tables of another
 // schema: those were made before their schema was renamed, or by hand.
-func checkFunctions(ctx context.Context, conn *sql.Conn, q *queries, functions string) error {
+func checkFunctions(ctx context.Context, conn *sql.Conn, t *tables, functions string) error {
 	var unfit string
-	mark := `"` + q.prefix
-	there := strings.TrimSuffix(quote(q.schema, q.prefix), `"`)
-	if err := conn.QueryRowContext(ctx, queryUnfit, q.schema, q.prefix, functions, there, mark).Scan(&unfit); err != nil {
+	mark := `"` + t.prefix
+	there := strings.TrimSuffix(quote(t.schema, t.prefix), `"`)
+	if err := conn.QueryRowContext(ctx, queryUnfit, t.schema, t.prefix, functions, there, mark).Scan(&unfit); err != nil {
 		return err
 	}
 	if unfit == "" {
 		return nil
 	}
 	return fmt.Errorf("%w: the functions %s do not exist or name tables of another schema; call SELECT %s(%s, %s) as their owner, once, after ALTER SCHEMA … RENAME",
-		driver.ErrSchema, unfit, quote(q.schema, q.prefix+"bind_1"), literal(q.schema), literal(q.prefix))
+		driver.ErrSchema, unfit, t.name("bind_1"), literal(t.schema), literal(t.prefix))
 }
 
 // literal makes a string of SQL, for people.

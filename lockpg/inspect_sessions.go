@@ -28,11 +28,11 @@ func (d *Database) inspectSessions(ctx context.Context, conn *sql.Conn, s *sessi
 	if mode == modeAdvisory {
 		functions = "try_1"
 	}
-	info, isolate, err = d.inspect(ctx, conn, &s.lease, functions)
+	info, isolate, err = d.inspect(ctx, conn, &s.tables, functions)
 	if err != nil {
 		return info, false, err
 	}
-	s.q = newSessionQueries(s.lease.schema, d.prefix, mode)
+	s.q = newSessionQueries(s.tables.schema, d.prefix, mode)
 	if err := checkSessionTables(ctx, conn, s, mode, &info); err != nil {
 		return info, false, err
 	}

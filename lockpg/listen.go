@@ -56,10 +56,13 @@ func (s *store) checkListen(ctx context.Context, conn *sql.Conn) error {
 	return checkDirect(ctx, conn, s.pool, s.sessionPooler)
 }
 
+// channel is what a client listens to.
+func channel(instance driver.ID) string { return "sqllock_" + instance.String() }
+
 // listenOn always returns an error. What another connection says has to arrive: else
 // something stands between that does not let one listen.
 func (s *store) listenOn(ctx context.Context, conn *pgx.Conn, heard func(driver.ID)) error {
-	name := channel(s.client.Instance.String())
+	name := channel(s.engine.client.Instance)
 	if _, err := conn.Exec(ctx, `LISTEN "`+name+`"`); err != nil {
 		return err
 	}
@@ -96,7 +99,7 @@ func (s *store) say(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, replyWait)
 	defer cancel()
 	return s.pool.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		return queryOn(ctx, conn, queryNotify, []any{name}, func(*sql.Rows) error { return nil })
+		return queryOn(ctx, conn, `SELECT pg_notify($1::text, '')`, []any{name}, ignore)
 	})
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/jackc/puddle/v2"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/rowstore"
 	"github.com/sqllock/sqllock/internal/sqlconn"
 )
 
@@ -173,15 +174,18 @@ func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver
 	if err != nil {
 		return nil, err
 	}
-	s := &store{pool: &p.Pool, source: &p.Pool, close: p.close, queries: newQueries(d.schema, d.prefix), client: client,
-		sessionPooler: d.sessionPooler}
-	err = s.source.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		s.info, s.isolate, err = d.inspect(ctx, conn, &s.queries, "advance,grant,leave,line,release")
+	t := tables{schema: d.schema, prefix: d.prefix}
+	e := &engine{conns: conns{source: &p.Pool}, client: client}
+	s := &store{engine: e, pool: &p.Pool, close: p.close, sessionPooler: d.sessionPooler}
+	err = e.source.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		s.info, e.isolate, err = d.inspect(ctx, conn, &t, "")
 		return err
 	})
 	if err != nil {
 		return nil, errors.Join(closedHandle(err), p.close())
 	}
+	e.texts, s.id = t.unique(), t.id
+	s.Store = rowstore.New(e, client)
 	s.info.MaxConns = p.maxConns
 	return s, nil
 }

@@ -27,7 +27,7 @@ var insideAdvisory = []string{
 	"{mark}", `nextval('{token}')`, "{mark_new}", `nextval('{token}')`,
 }
 
-// term is what is known of a name, as row is. Of a holder whose session is gone it is
+// term is what is known of a name, see scanRow. Of a holder whose session is gone it is
 // not known since when.
 const term = `t.acq::text, t.owner, t.label, t.version, t.acquired_at,
 	CASE WHEN t.acq IS NOT NULL THEN CASE WHEN t.alive THEN 0 ELSE t.acquired_at END WHEN t.sharing > 0 THEN 0 ELSE t.ended_at END,
@@ -170,5 +170,17 @@ WHERE NOT EXISTS (SELECT FROM {term} x WHERE x.mode = {mode} AND x.name = ''
 	AND x.version > ` + now + ` - $1::bigint AND x.version <= ` + now + `)
 ON CONFLICT (mode, name) DO UPDATE SET version = ` + now + `
 WHERE t.version <= ` + now + ` - $1::bigint OR t.version > ` + now + `
+RETURNING true`
+
+	// queryProclaimTerm changes no key of the row, so that it passes those who guard the term.
+	queryProclaimTerm = `
+WITH ` + flushed + `, mine AS MATERIALIZED (
+	SELECT t.name FROM {term} t CROSS JOIN settings
+	WHERE t.mode = {mode} AND t.name = $1::text AND t.acq = $2::uuid AND t.version = $3::bigint
+	FOR NO KEY UPDATE OF t
+)
+UPDATE {term} t SET value = nullif($4::text::bytea, '')
+FROM mine m
+WHERE t.mode = {mode} AND t.name = m.name AND t.acq = $2::uuid AND t.version = $3::bigint
 RETURNING true`
 )

@@ -75,7 +75,7 @@ func (s *sessions) queryKeptAt(at int64) runner {
 				if s.server.Load() != at {
 					return errOtherServer
 				}
-				return (&store{source: alone{conn}, isolate: s.control.isolate}).query(ctx, query, args, scan)
+				return (&conns{source: alone{conn}, isolate: s.control.isolate}).query(ctx, query, args, scan)
 			})
 		}
 		err := run()

@@ -16,15 +16,15 @@ import (
 type sessions struct {
 	pool    *sqlconn.Pool
 	close   func() error
-	lease   queries // of the table of metadata
+	tables  tables
 	q       sessionQueries
 	client  driver.Client
 	ttl     time.Duration
 	silent  bool // a server may be unable to end a silent session
 	info    driver.Info
 	kept    *sqlconn.Kept
-	onPool  *store // runs statements on a connection of the pool
-	control *store // runs them on the connection that is kept
+	onPool  *conns // runs statements on a connection of the pool
+	control *conns // runs them on the connection that is kept
 	id      driver.ID
 	server  atomic.Int64            // of the connection that is kept, see queryServer
 	key     func(name string) int64 // of pg_locks, nil in the mode for update
@@ -47,7 +47,7 @@ func (d *Database) openSessions(ctx context.Context, client driver.Client, opts 
 	}
 	s := &sessions{
 		pool: &p.Pool, close: p.close, client: client, ttl: opts.TTL, silent: opts.AllowSilentHolders,
-		lease: newQueries(d.schema, d.prefix),
+		tables: tables{schema: d.schema, prefix: d.prefix},
 	}
 	s.kept = p.Keep(s.enter)
 	var isolate bool
@@ -61,14 +61,14 @@ func (d *Database) openSessions(ctx context.Context, client driver.Client, opts 
 		return err
 	})
 	if err == nil {
-		s.id, err = parseID(s.lease.id)
+		s.id, err = parseID(s.tables.id)
 	}
 	if err != nil {
 		return nil, errors.Join(closedHandle(err), s.Close())
 	}
 	s.info.MaxConns = p.maxConns
-	s.onPool = &store{pool: s.pool, source: s.pool, isolate: isolate}
-	s.control = &store{pool: s.pool, source: settling{s.kept}, isolate: isolate}
+	s.onPool = &conns{source: s.pool, isolate: isolate}
+	s.control = &conns{source: settling{s.kept}, isolate: isolate}
 	return s, nil
 }
 

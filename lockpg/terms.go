@@ -3,9 +3,11 @@ package lockpg
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/rowstore"
 )
 
 // revocations are what a Locker is asked to give up.
@@ -61,12 +63,12 @@ func (s *sessions) endTerm(ctx context.Context, run runner, reqs []driver.Releas
 
 // keyArgs are names and their keys.
 func (s *sessions) keyArgs(names []string) []any {
-	return append(nameArgs(names), integers(len(names), func(i int) int64 {
+	return []any{column(names), integers(len(names), func(i int) int64 {
 		if s.key == nil {
 			return 0
 		}
 		return s.key(names[i])
-	}))
+	})}
 }
 
 // Look implements [driver.SessionStore].
@@ -119,7 +121,7 @@ func (s *sessions) Revoke(ctx context.Context, reqs []driver.RevokeRequest) ([]d
 	}
 	res := make([]driver.RevokeResult, 0, len(reqs))
 	var locked bool
-	_, versions := revokeArgs(reqs)
+	versions := integers(len(reqs), func(i int) int64 { return reqs[i].Version })
 	err := s.query(ctx, s.q.revoke, append(s.keyArgs(names), versions), func(rows *sql.Rows) error {
 		var x driver.RevokeResult
 		var live, over bool
@@ -137,6 +139,14 @@ func (s *sessions) Revoke(ctx context.Context, reqs []driver.RevokeRequest) ([]d
 		return nil, err
 	}
 	return res, nil
+}
+
+// notAll is the error of a call that found one of n rows in use.
+func notAll(n int) error {
+	if n > 1 {
+		return &rowstore.PartlyError{Err: errors.New(errLocked.Error())}
+	}
+	return errLocked
 }
 
 // Sweep implements [driver.SessionStore]. It is one statement.
@@ -167,4 +177,15 @@ func (s *sessions) Turn(ctx context.Context, every time.Duration) (mine bool, er
 		return nil
 	})
 	return mine, err
+}
+
+// Proclaim implements [driver.Proclaimer].
+func (s *sessions) Proclaim(ctx context.Context, req driver.ProclaimRequest) (done bool, err error) {
+	run := s.query
+	if s.pool.Exhausted() {
+		run = s.queryKept
+	}
+	args := []any{req.Name, req.Acq.String(), req.Version, bytea(req.Value)}
+	err = run(ctx, s.q.proclaim, args, func(rows *sql.Rows) error { return rows.Scan(&done) })
+	return done && err == nil, err
 }

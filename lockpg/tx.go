@@ -89,7 +89,7 @@ func (s *forUpdateStore) tryTx(ctx context.Context, run inTx, req driver.TxReque
 	}
 	var same, known, locked bool
 	here, err := s.tryHere(ctx, func(at int64) (ran int64, err error) {
-		if err = run(ctx, query, []any{req.Name, s.lease.id, at}, &same, &ran, &known, &locked); !same {
+		if err = run(ctx, query, []any{req.Name, s.tables.id, at}, &same, &ran, &known, &locked); !same {
 			ran = at // whichever server another database is on
 		}
 		return ran, err
@@ -127,7 +127,7 @@ func (s *advisoryStore) tryTx(ctx context.Context, run inTx, req driver.TxReques
 	}
 	var same, locked bool
 	here, err := s.tryHere(ctx, func(at int64) (ran int64, err error) {
-		if err = run(ctx, query, []any{s.key(req.Name), s.lease.id, at}, &same, &ran, &locked); !same {
+		if err = run(ctx, query, []any{s.key(req.Name), s.tables.id, at}, &same, &ran, &locked); !same {
 			ran = at // whichever server another database is on
 		}
 		return ran, err

@@ -1,0 +1,333 @@
+package lockpg
+
+import (
+	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/rowstore"
+	"github.com/sqllock/sqllock/internal/sqlconn"
+)
+
+// engine runs the statements of the unique mode. Through pgx it sends those together that
+// need no answer in between; through another driver they go one after the other.
+type engine struct {
+	conns
+	texts  map[string]string
+	client driver.Client
+}
+
+var _ rowstore.Engine = (*engine)(nil)
+
+// step is a statement of the .sql file.
+func (e *engine) step(name string, args ...any) step { return step{text: e.texts[name], args: args} }
+
+// steps are statements of rowstore.
+func (e *engine) steps(statements []rowstore.Statement) []step {
+	steps := make([]step, len(statements))
+	for i := range statements {
+		s := &statements[i]
+		args := make([]any, 0, len(s.Batch)+len(s.Args))
+		for _, c := range s.Batch {
+			args = append(args, column(c))
+		}
+		steps[i] = step{e.texts[s.Name], append(args, s.Args...), s.Scan, s.Changed, s.Needless}
+	}
+	return steps
+}
+
+// Run implements [rowstore.Engine]. Statements that have a result only read: they go
+// together.
+func (e *engine) Run(ctx context.Context, statements ...rowstore.Statement) error {
+	for steps := e.steps(statements); len(steps) > 0; {
+		n := 1
+		for n < len(steps) && steps[n-1].scan != nil && steps[n].scan != nil {
+			n++
+		}
+		if err := e.commit(ctx, steps[:n]...); err != nil {
+			return err
+		}
+		steps = steps[n:]
+	}
+	return nil
+}
+
+// commit runs steps by themselves: through pgx in one transaction, and else in one each.
+func (e *engine) commit(ctx context.Context, steps ...step) error {
+	return e.do(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		all := append([]step{e.step("plans")}, steps...)
+		if e.isolate {
+			all = append(append([]step{{text: queryBegin}}, all...), step{text: queryCommit})
+		}
+		_, err := pipeline(ctx, conn, all)
+		if err != nil {
+			_ = undo(conn)
+		}
+		return err
+	}, func(ctx context.Context, conn *sql.Conn) error {
+		began := false
+		for i := range steps {
+			err := e.committed(ctx, conn, func(q querier) error { return steps[i].run(ctx, q, &began) })
+			if err != nil && began {
+				return sqlconn.Unknown(err)
+			}
+			if err != nil {
+				return err
+			}
+			began = began || steps[i].scan == nil
+		}
+		return nil
+	})
+}
+
+// do calls together with a connection of pgx, or apart with one of another driver.
+func (e *engine) do(
+	ctx context.Context, together func(context.Context, *pgx.Conn) error, apart func(context.Context, *sql.Conn) error,
+) error {
+	return e.source.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		other := false
+		err := conn.Raw(func(c any) error {
+			p, ok := c.(*stdlib.Conn)
+			switch {
+			case !ok:
+				other = true
+				return nil
+			case ctx.Err() != nil:
+				return ctx.Err()
+			case p.Conn().IsClosed():
+				return sqldriver.ErrBadConn
+			}
+			return unsent(together(ctx, p.Conn()))
+		})
+		if other {
+			err = unsent(apart(ctx, conn))
+		}
+		return err
+	})
+}
+
+// run runs a step by itself. It notes that a row of its result was read.
+func (s *step) run(ctx context.Context, q querier, began *bool) error {
+	if s.needless != nil && s.needless() {
+		return nil
+	}
+	if s.scan != nil {
+		return queryOn(ctx, q, s.text, s.args, func(rows *sql.Rows) error {
+			*began = true
+			return s.scan(rows.Scan)
+		})
+	}
+	res, err := q.ExecContext(ctx, s.text, s.args...)
+	if err == nil && s.changed != nil {
+		*s.changed, err = res.RowsAffected()
+	}
+	return err
+}
+
+// Tx implements [rowstore.Engine].
+func (e *engine) Tx(ctx context.Context, read func() []rowstore.Statement, decide func() (rowstore.Writes, error)) error {
+	return e.do(ctx,
+		func(ctx context.Context, conn *pgx.Conn) error { return e.visitTogether(ctx, conn, read, decide) },
+		func(ctx context.Context, conn *sql.Conn) error { return e.visitApart(ctx, conn, read, decide) })
+}
+
+// visitTogether is Tx in two round trips: one until the decision, and one after it.
+func (e *engine) visitTogether(
+	ctx context.Context, conn *pgx.Conn, read func() []rowstore.Statement, decide func() (rowstore.Writes, error),
+) error {
+	before := []step{{text: queryBegin}, e.step("plans"), e.step("visit", silenceIn(ctx))}
+	if _, err := pipeline(ctx, conn, append(before, e.steps(read())...)); err != nil {
+		_ = undo(conn)
+		if conn.IsClosed() && ctx.Err() == nil { // so it was not committed
+			return sqlconn.Repeatable(err)
+		}
+		return err
+	}
+	writes, err := decide()
+	if err != nil || len(writes.Statements) == 0 {
+		_ = undo(conn)
+		return err
+	}
+	var then []step
+	if !writes.Flush {
+		then = append(then, e.step("unflushed"))
+	}
+	then = append(append(then, e.steps(writes.Statements)...), step{text: queryCommit})
+	committed := len(then)
+	done, err := pipeline(ctx, conn, append(then, e.steps(writes.After)...))
+	if done >= committed {
+		return nil
+	}
+	_ = undo(conn)
+	return err
+}
+
+// visitApart is Tx with a round trip for each statement.
+func (e *engine) visitApart(
+	ctx context.Context, conn *sql.Conn, read func() []rowstore.Statement, decide func() (rowstore.Writes, error),
+) error {
+	var writes rowstore.Writes
+	err := inOwnTx(ctx, conn, readCommitted, func(tx *sql.Tx) (err error) {
+		runAll := func(steps []step) error {
+			began := false
+			for i := range steps {
+				if err := steps[i].run(ctx, tx, &began); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		before := []step{e.step("plans"), e.step("visit", silenceIn(ctx))}
+		if err := runAll(append(before, e.steps(read())...)); err != nil {
+			return err
+		}
+		if writes, err = decide(); err == nil && len(writes.Statements) == 0 {
+			err = errNothing
+		}
+		if err == nil && !writes.Flush {
+			err = runAll([]step{e.step("unflushed")})
+		}
+		if err != nil {
+			return err
+		}
+		return runAll(e.steps(writes.Statements))
+	})
+	switch {
+	case errors.Is(err, errNothing):
+		return nil
+	case err != nil:
+		return err
+	}
+	began := false
+	for _, s := range e.steps(writes.After) {
+		_ = s.run(ctx, conn, &began)
+	}
+	return nil
+}
+
+// errNothing ends a transaction that has nothing to write.
+var errNothing = errors.New("nothing to write")
+
+// Grant implements [rowstore.Engine]. An attempt that loses locks nothing: there is no need to
+// look before.
+func (e *engine) Grant(
+	ctx context.Context, _ rowstore.Statement, free func() []driver.GrantRequest, granted func(i int, g rowstore.Granted),
+) error {
+	reqs := free()
+	var s step
+	if n := len(reqs); n == 1 {
+		r := &reqs[0]
+		s = e.step("grant_one", r.Name, r.Acq.String(), r.Owner, r.TTL.Microseconds(), r.Value)
+	} else {
+		s = e.step("grant",
+			array(n, func(i int) string { return reqs[i].Name }),
+			ids(n, func(i int) driver.ID { return reqs[i].Acq }),
+			array(n, func(i int) string { return reqs[i].Owner }),
+			integers(n, func(i int) int64 { return reqs[i].TTL.Microseconds() }),
+			array(n, func(i int) string { return bytea(reqs[i].Value) }))
+	}
+	s.args = append(s.args, e.client.Instance.String(), e.client.Label)
+	find := finder(len(reqs), func(i int) string { return reqs[i].Name })
+	s.scan = func(scan rowstore.Scanner) error {
+		var name string
+		var g rowstore.Granted
+		err := scan(&name, &g.Version, &g.Now, &g.Expires)
+		if err == nil {
+			granted(find(name), g)
+		}
+		return err
+	}
+	return e.commit(ctx, s)
+}
+
+// Free implements [rowstore.Engine].
+func (e *engine) Free(ctx context.Context, reqs []driver.ReleaseRequest, freed func(i int)) error {
+	var plain, guarded []int
+	for i := range reqs {
+		if reqs[i].Guarded {
+			guarded = append(guarded, i)
+		} else {
+			plain = append(plain, i)
+		}
+	}
+	var steps []step
+	if len(plain) > 0 {
+		steps = append(steps, e.free("free", reqs, plain, freed))
+	}
+	if len(guarded) > 0 {
+		steps = append(steps, e.free("free_guarded", reqs, guarded, freed))
+	}
+	return e.commit(ctx, steps...)
+}
+
+// free is the step that frees the requests at which.
+func (e *engine) free(name string, reqs []driver.ReleaseRequest, which []int, freed func(i int)) step {
+	var s step
+	if n := len(which); n == 1 && name == "free" {
+		r := &reqs[which[0]]
+		s = e.step("free_one", r.Name, r.Acq.String(), r.Version, r.MinHold.Microseconds())
+	} else {
+		s = e.step(name,
+			array(n, func(i int) string { return reqs[which[i]].Name }),
+			ids(n, func(i int) driver.ID { return reqs[which[i]].Acq }),
+			integers(n, func(i int) int64 { return reqs[which[i]].Version }),
+			integers(n, func(i int) int64 { return reqs[which[i]].MinHold.Microseconds() }))
+	}
+	find := finder(len(which), func(i int) string { return reqs[which[i]].Name })
+	s.scan = func(scan rowstore.Scanner) error {
+		var name string
+		err := scan(&name)
+		if err == nil {
+			freed(which[find(name)])
+		}
+		return err
+	}
+	return s
+}
+
+// Renew implements [rowstore.Engine].
+func (e *engine) Renew(ctx context.Context, shared bool, reqs []driver.RenewRequest, wait bool, renewed func(i int, now int64)) error {
+	n, name := len(reqs), "renew"
+	key := func(i int) string { return reqs[i].Name }
+	if shared {
+		name = "renew_shared"
+		key = func(i int) string { return reqs[i].Acq.String() }
+	}
+	if wait {
+		name += "_wait"
+	}
+	s := e.step(name,
+		array(n, func(i int) string { return reqs[i].Name }),
+		ids(n, func(i int) driver.ID { return reqs[i].Acq }),
+		integers(n, func(i int) int64 { return reqs[i].Version }),
+		integers(n, func(i int) int64 { return reqs[i].TTL.Microseconds() }),
+		integers(n, func(i int) int64 { return int64(reqs[i].Holds) }))
+	find := finder(n, key)
+	s.scan = func(scan rowstore.Scanner) error {
+		var key string
+		var now int64
+		err := scan(&key, &now)
+		if err == nil {
+			renewed(find(key), now)
+		}
+		return err
+	}
+	return e.commit(ctx, s)
+}
+
+// finder returns a function that finds the request with a key among n.
+func finder(n int, key func(i int) string) func(string) int {
+	if n == 1 {
+		return func(string) int { return 0 }
+	}
+	index := make(map[string]int, n)
+	for i := range n {
+		index[key(i)] = i
+	}
+	return func(key string) int { return index[key] }
+}

@@ -1,0 +1,82 @@
+package lockpg
+
+import (
+	"context"
+	sqldriver "database/sql/driver"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/sqllock/sqllock/internal/rowstore"
+)
+
+// step is a statement, with its parameters, and what becomes of its result.
+type step struct {
+	text     string
+	args     []any
+	scan     func(rowstore.Scanner) error // nil for a statement without a result
+	changed  *int64                       // set to how many rows were changed, unless nil
+	needless func() bool                  // see [rowstore.Statement]
+}
+
+// pipeline sends steps together, and reads what comes back. It returns how many of them were
+// done. If none begins a transaction they are one, which is committed in the end.
+func pipeline(ctx context.Context, conn *pgx.Conn, steps []step) (done int, err error) {
+	var batch pgx.Batch
+	for i := range steps {
+		batch.Queue(steps[i].text, steps[i].args...)
+	}
+	results := conn.SendBatch(ctx, &batch)
+	for done < len(steps) && err == nil {
+		if err = steps[done].read(results); err == nil {
+			done++
+		}
+	}
+	if last := results.Close(); err == nil {
+		err = last
+	}
+	switch {
+	case err == nil:
+		return done, nil
+	case pgconn.SafeToRetry(err) && ctx.Err() == nil: // nothing was sent
+		return 0, sqldriver.ErrBadConn
+	}
+	return done, err
+}
+
+// read reads the result of a step.
+func (s *step) read(results pgx.BatchResults) error {
+	rows, err := results.Query()
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for s.scan != nil && rows.Next() {
+		if err := s.scan(rows.Scan); err != nil {
+			return err
+		}
+	}
+	rows.Close()
+	if s.changed != nil {
+		*s.changed = rows.CommandTag().RowsAffected()
+	}
+	return rows.Err()
+}
+
+// undo ends a transaction that a connection may be in. If that fails it ends the connection.
+func undo(conn *pgx.Conn) error {
+	if conn.IsClosed() || conn.PgConn().TxStatus() == 'I' {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), undoWait)
+	defer cancel()
+	_, err := conn.Exec(ctx, queryRollback)
+	if err != nil {
+		_ = conn.Close(ctx)
+	}
+	return err
+}
+
+// undoWait is how long undo may take: the context of the call may be over.
+const undoWait = 250 * time.Millisecond

@@ -1,0 +1,572 @@
+-- The statements of the unique mode, for Postgres 12 or newer. Package rowstore says what
+-- each of them does. In {lock}, {claim}, {waiter}, {meta} and {fence} the names of the
+-- tables are filled in.
+--
+-- A batch is one array for each column, so that a statement is the same for any number of
+-- rows. Further parameters follow.
+--
+-- The clock is that of the moment when it is read, in microseconds. It is not now(), which
+-- stands still from the start of the transaction and is old after a wait for a row. It is
+-- not extract(), which computes with numeric. What is read together with a lock is read
+-- after all locks of the statement: a sort comes between.
+--
+-- Grants and renewals wait for their flush even where the role or the database is set not
+-- to. What a crash may undo does not wait: a release, after which the name is merely free
+-- later. A statement that stands alone sets that itself, and how long it waits for a row.
+
+-- name: plans
+-- It comes first in every transaction, if the driver can send it together with what follows.
+-- A plan is made once for a session, perhaps while the tables are empty. It must look rows up
+-- by their key although an empty table is read more cheaply as a whole, and it must not
+-- depend on how many rows a batch has.
+SELECT set_config('plan_cache_mode', 'force_generic_plan', true),
+       set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
+       set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
+       set_config('enable_material', 'off', true), set_config('jit', 'off', true);
+
+-- name: visit
+-- It begins the transaction of a visit. The server ends the transaction if its client is
+-- silent in it for $1 milliseconds.
+SELECT set_config('lock_timeout', '1s', true),
+       set_config('idle_in_transaction_session_timeout', $1::text, true),
+       CASE current_setting('synchronous_commit')
+       WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END;
+
+-- name: unflushed
+-- It is for a visit after which nobody trusts in anything that a crash could undo.
+SELECT set_config('synchronous_commit', 'off', true);
+
+-- name: clock
+SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
+
+-- name: rows
+SELECT l.name, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, l.version,
+       coalesce(encode(uuid_send(l.acq), 'hex'), ''), coalesce(l.owner, ''),
+       coalesce(l.label, ''), coalesce(encode(uuid_send(l.locker), 'hex'), ''), l.value, l.holds,
+       l.since, l.expires_at, l.limit_at, l.delay, l.not_before, l.permits, l.waiting, l.holding,
+       l.seq, l.ended, l.revoked
+FROM {lock} l
+WHERE l.name = ANY ($1::text[]);
+
+-- name: claims
+SELECT c.name, (date_part('epoch', clock_timestamp()) * 1000000)::bigint,
+       encode(uuid_send(c.acq), 'hex'), c.state, c.kind, c.slot, c.seq, c.token, c.holds, c.ttl,
+       c.handed, c.max_hold, c.since, c.expires_at, c.limit_at, c.delay,
+       encode(uuid_send(c.locker), 'hex'), c.owner, c.label, c.value,
+       EXISTS (
+	       SELECT FROM {waiter} w
+	       WHERE w.locker = c.locker
+	         AND w.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+       )::integer
+FROM unnest($1::text[]) AS r(name)
+CROSS JOIN LATERAL (
+	SELECT h.* FROM {claim} h WHERE h.name = r.name AND h.state = 1
+	UNION ALL (
+		SELECT q.* FROM {claim} q
+		WHERE q.name = r.name AND q.state = 0
+		  AND (q.locker = $3::uuid OR EXISTS (
+			SELECT FROM {waiter} w
+			WHERE w.locker = q.locker
+			  AND w.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint))
+		ORDER BY q.seq
+		LIMIT $2::bigint
+	)
+) c;
+
+-- name: claims_of
+SELECT c.name, (date_part('epoch', clock_timestamp()) * 1000000)::bigint,
+       encode(uuid_send(c.acq), 'hex'), c.state, c.kind, c.slot, c.seq, c.token, c.holds, c.ttl,
+       c.handed, c.max_hold, c.since, c.expires_at, c.limit_at, c.delay,
+       encode(uuid_send(c.locker), 'hex'), c.owner, c.label, c.value,
+       EXISTS (
+	       SELECT FROM {waiter} w
+	       WHERE w.locker = c.locker
+	         AND w.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+       )::integer
+FROM unnest($1::text[], $2::uuid[]) AS r(name, acq)
+JOIN {claim} c ON c.acq = r.acq AND c.name = r.name;
+
+-- name: all_claims
+SELECT c.name, (date_part('epoch', clock_timestamp()) * 1000000)::bigint,
+       encode(uuid_send(c.acq), 'hex'), c.state, c.kind, c.slot, c.seq, c.token, c.holds, c.ttl,
+       c.handed, c.max_hold, c.since, c.expires_at, c.limit_at, c.delay,
+       encode(uuid_send(c.locker), 'hex'), c.owner, c.label, c.value,
+       coalesce((
+	       SELECT CASE WHEN w.expires_at > t.now THEN 1
+	                   WHEN w.expires_at > t.now - $2::bigint THEN 0
+	                   ELSE 2 END
+	       FROM {waiter} w
+	       CROSS JOIN (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) t
+	       WHERE w.locker = c.locker
+       ), 2)
+FROM {claim} c
+WHERE c.name = ANY ($1::text[]);
+
+-- name: page
+SELECT l.name, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, l.version,
+       coalesce(encode(uuid_send(l.acq), 'hex'), ''), coalesce(l.owner, ''),
+       coalesce(l.label, ''), coalesce(encode(uuid_send(l.locker), 'hex'), ''), NULL::bytea,
+       l.holds, l.since, l.expires_at, l.limit_at, l.delay, l.not_before, l.permits, l.waiting,
+       l.holding, l.seq, l.ended, l.revoked
+FROM (SELECT p.* FROM {lock} p WHERE p.name > $1::text ORDER BY p.name LIMIT $2::bigint) l
+WHERE $3::bigint = 1 OR l.acq IS NOT NULL OR l.holding > 0
+   OR l.not_before > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+ORDER BY l.name;
+
+-- name: page_end
+SELECT count(*), coalesce(max(l.name), '')
+FROM (SELECT p.name FROM {lock} p WHERE p.name > $1::text ORDER BY p.name LIMIT $2::bigint) l;
+
+-- name: readers
+SELECT c.name, count(*), max(c.expires_at)
+FROM {claim} c
+WHERE c.name = ANY ($1::text[]) AND c.state = 1
+  AND c.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+GROUP BY c.name;
+
+-- name: waits
+SELECT c.name, encode(uuid_send(c.acq), 'hex'), c.label, c.seq, c.since, c.kind,
+       encode(c.carries, 'hex')
+FROM {claim} c
+WHERE c.carries IS NOT NULL AND c.state = 0
+  AND (c.locker = $1::uuid OR EXISTS (
+	SELECT FROM {waiter} w
+	WHERE w.locker = c.locker
+	  AND w.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint))
+ORDER BY c.since;
+
+-- name: holders
+SELECT l.name, encode(uuid_send(l.acq), 'hex')
+FROM {lock} l
+WHERE l.name = ANY ($1::text[]) AND l.acq IS NOT NULL
+  AND l.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+UNION ALL
+SELECT c.name, encode(uuid_send(c.acq), 'hex')
+FROM {claim} c
+WHERE c.name = ANY ($1::text[]) AND c.state = 1
+  AND c.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
+
+-- name: make_rows
+INSERT INTO {lock} (name, version)
+SELECT r.name, 0
+FROM unnest($1::text[]) AS r(name)
+WHERE NOT EXISTS (SELECT FROM {lock} l WHERE l.name = r.name)
+ORDER BY r.name COLLATE "C"
+ON CONFLICT (name) DO NOTHING;
+
+-- name: lock_rows
+-- A guard goes on: it locks the key alone.
+WITH mine AS MATERIALIZED (
+	SELECT l.* FROM {lock} l
+	WHERE l.name = ANY ($1::text[])
+	ORDER BY l.name
+	FOR NO KEY UPDATE
+)
+SELECT l.name, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, l.version,
+       coalesce(encode(uuid_send(l.acq), 'hex'), ''), coalesce(l.owner, ''),
+       coalesce(l.label, ''), coalesce(encode(uuid_send(l.locker), 'hex'), ''), l.value, l.holds,
+       l.since, l.expires_at, l.limit_at, l.delay, l.not_before, l.permits, l.waiting, l.holding,
+       l.seq, l.ended, l.revoked
+FROM mine l
+ORDER BY l.name;
+
+-- name: lock_free_rows
+WITH mine AS MATERIALIZED (
+	SELECT l.* FROM {lock} l
+	WHERE l.name = ANY ($1::text[])
+	ORDER BY l.name
+	FOR NO KEY UPDATE SKIP LOCKED
+)
+SELECT l.name, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, l.version,
+       coalesce(encode(uuid_send(l.acq), 'hex'), ''), coalesce(l.owner, ''),
+       coalesce(l.label, ''), coalesce(encode(uuid_send(l.locker), 'hex'), ''), l.value, l.holds,
+       l.since, l.expires_at, l.limit_at, l.delay, l.not_before, l.permits, l.waiting, l.holding,
+       l.seq, l.ended, l.revoked
+FROM mine l
+ORDER BY l.name;
+
+-- name: unpinned
+-- The transaction has locked the rows. Only a guard can be in the way of more.
+WITH mine AS MATERIALIZED (
+	SELECT l.name FROM {lock} l
+	WHERE l.name = ANY ($1::text[])
+	ORDER BY l.name
+	FOR UPDATE SKIP LOCKED
+)
+SELECT l.name, (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+FROM mine l
+ORDER BY l.name;
+
+-- name: lock_claims
+SELECT c.name, encode(uuid_send(c.acq), 'hex')
+FROM {claim} c
+WHERE c.name = ANY ($1::text[]) AND c.state = 1
+  AND ($2::bigint = 1
+    OR c.expires_at <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
+FOR UPDATE SKIP LOCKED;
+
+-- name: write_rows
+UPDATE {lock} l
+SET version = r.version, acq = r.acq, owner = CASE WHEN r.acq IS NOT NULL THEN r.owner END,
+    label = CASE WHEN r.acq IS NOT NULL THEN r.label END, locker = r.locker,
+    value = nullif(r.value, ''), holds = r.holds, since = r.since, expires_at = r.expires_at,
+    limit_at = r.limit_at, delay = r.delay, not_before = r.not_before, permits = r.permits,
+    waiting = r.waiting, holding = r.holding, seq = r.seq, ended = r.ended, revoked = r.revoked
+FROM unnest($1::text[], $2::bigint[], $3::uuid[], $4::text[], $5::text[], $6::uuid[], $7::bytea[],
+            $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[],
+            $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[],
+            $19::bigint[])
+     AS r(name, version, acq, owner, label, locker, value, holds, since, expires_at, limit_at,
+          delay, not_before, permits, waiting, holding, seq, ended, revoked)
+WHERE l.name = r.name;
+
+-- name: delete_claims
+DELETE FROM {claim} c
+USING unnest($1::text[], $2::uuid[]) AS r(name, acq)
+WHERE c.acq = r.acq AND c.name = r.name;
+
+-- name: insert_claims
+INSERT INTO {claim} (name, acq, state, kind, slot, seq, token, holds, ttl, handed, max_hold, since,
+                     expires_at, limit_at, delay, locker, owner, label, value, carries)
+SELECT r.name, r.acq, r.state, r.kind, r.slot, r.seq, r.token, r.holds, r.ttl, r.handed, r.max_hold,
+       r.since, r.expires_at, r.limit_at, r.delay, r.locker, r.owner, r.label,
+       nullif(r.value, ''), nullif(r.carries, '')
+FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[],
+            $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[],
+            $13::bigint[], $14::bigint[], $15::bigint[], $16::uuid[], $17::text[], $18::text[],
+            $19::bytea[], $20::bytea[])
+     AS r(name, acq, state, kind, slot, seq, token, holds, ttl, handed, max_hold, since,
+          expires_at, limit_at, delay, locker, owner, label, value, carries);
+
+-- name: wake
+-- It comes after the commit: a transaction that notifies keeps all others that do waiting
+-- until its own flush. Each Locker listens to a channel of its own.
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 'off', true)
+)
+SELECT pg_notify('sqllock_' || encode(uuid_send(r.locker), 'hex'), r.acq::text)
+FROM unnest($1::uuid[], $2::uuid[]) AS r(locker, acq) CROSS JOIN settings;
+
+-- name: beat
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 'off', true)
+)
+INSERT INTO {waiter} AS w (locker, expires_at)
+SELECT $1::uuid, (date_part('epoch', clock_timestamp()) * 1000000)::bigint + $2::bigint
+FROM settings
+ON CONFLICT (locker) DO UPDATE SET expires_at = greatest(w.expires_at, excluded.expires_at);
+
+-- name: claims_of_locker
+SELECT c.name, encode(uuid_send(c.acq), 'hex')
+FROM {claim} c
+WHERE c.locker = $1::uuid AND c.state = 0
+  AND c.since <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint - $2::bigint
+ORDER BY c.name;
+
+-- name: set_value
+-- It passes those who guard the term: it changes no key.
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), CASE current_setting('synchronous_commit')
+	       WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END
+), mine AS MATERIALIZED (
+	SELECT l.name, r.acq, r.version, r.value
+	FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bytea[]) AS r(name, acq, version, value)
+	JOIN {lock} l ON l.name = r.name CROSS JOIN settings
+	WHERE l.acq = r.acq AND l.version = r.version
+	  AND l.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+	ORDER BY l.name
+	FOR NO KEY UPDATE OF l
+)
+UPDATE {lock} l SET value = nullif(m.value, '')
+FROM mine m
+WHERE l.name = m.name AND l.acq = m.acq AND l.version = m.version
+  AND l.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
+
+-- name: sweep_window
+SELECT l.name,
+       (l.acq IS NOT NULL AND l.expires_at <= l.now
+        OR EXISTS (
+		SELECT FROM {claim} c WHERE c.name = l.name AND c.state = 1 AND c.expires_at <= l.now)
+        OR EXISTS (
+		SELECT FROM {claim} c
+		WHERE c.name = l.name AND c.state = 0 AND NOT EXISTS (
+			SELECT FROM {waiter} w
+			WHERE w.locker = c.locker AND w.expires_at > l.now - $3::bigint)))::integer,
+       (l.acq IS NULL AND l.waiting = 0 AND l.holding = 0 AND l.not_before <= l.now
+        AND l.expires_at < l.now - $4::bigint AND l.version < l.now - $4::bigint
+        AND NOT EXISTS (SELECT FROM {claim} c WHERE c.name = l.name))::integer
+FROM (
+	SELECT p.*, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now
+	FROM {lock} p
+	WHERE p.name > $1::text
+	ORDER BY p.name
+	LIMIT $2::bigint
+) l
+ORDER BY l.name;
+
+-- name: purge
+-- What must be so of a row is asked three times: to find it, when it is locked, and when it
+-- is deleted.
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 'off', true)
+), clock AS MATERIALIZED (
+	SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now FROM settings
+), idle AS MATERIALIZED (
+	SELECT l.name FROM {lock} l CROSS JOIN clock t
+	WHERE l.name = ANY ($1::text[]) AND l.acq IS NULL AND l.waiting = 0 AND l.holding = 0
+	  AND l.not_before <= t.now AND l.expires_at < t.now - $2::bigint
+	  AND l.version < t.now - $2::bigint
+	  AND NOT EXISTS (SELECT FROM {claim} c WHERE c.name = l.name)
+	ORDER BY l.name
+	FOR UPDATE OF l SKIP LOCKED
+)
+DELETE FROM {lock} l
+USING idle i CROSS JOIN clock t
+WHERE l.name = i.name AND l.acq IS NULL AND l.waiting = 0 AND l.holding = 0
+  AND l.not_before <= t.now AND l.expires_at < t.now - $2::bigint
+  AND l.version < t.now - $2::bigint;
+
+-- name: purge_waiters
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 'off', true)
+)
+DELETE FROM {waiter} w
+USING settings
+WHERE w.expires_at <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint - $1::bigint
+  AND NOT EXISTS (SELECT FROM {claim} c WHERE c.locker = w.locker);
+
+-- name: sweep_due
+-- A time to come was written before the clock was set back.
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 'off', true)
+)
+UPDATE {meta} m
+SET swept_at = (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+FROM settings
+WHERE m.swept_at <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint - $1::bigint
+   OR m.swept_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
+
+-- name: grant
+-- An attempt that finds a holder writes nothing and locks nothing: a conflict alone would
+-- lock the row before it looks at it. The term begins after a wait for the row.
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), CASE current_setting('synchronous_commit')
+	       WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END
+), clock AS MATERIALIZED (
+	SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now FROM settings
+)
+INSERT INTO {lock} AS l (name, acq, owner, locker, label, value, version, holds, since, expires_at)
+SELECT r.name, r.acq, r.owner, $6::uuid, $7::text, nullif(r.value, ''), t.now, 1, t.now,
+       t.now + r.ttl
+FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bigint[], $5::bytea[])
+     AS r(name, acq, owner, ttl, value)
+CROSS JOIN clock t
+WHERE NOT EXISTS (
+	SELECT FROM {lock} k
+	WHERE k.name = r.name
+	  AND NOT (k.acq IS NULL AND k.waiting = 0 AND k.holding = 0 AND k.not_before <= t.now))
+ORDER BY r.name COLLATE "C"
+ON CONFLICT (name) DO UPDATE
+SET (acq, owner, locker, label, value, version, holds, since, expires_at, ended) = (
+	SELECT excluded.acq, excluded.owner, excluded.locker, excluded.label, excluded.value,
+	       greatest(l.version + 1, t.now), 1, t.now,
+	       t.now + excluded.expires_at - excluded.since, 0
+	FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) t)
+WHERE l.acq IS NULL AND l.waiting = 0 AND l.holding = 0
+  AND l.not_before <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+RETURNING l.name, l.version, l.since, l.expires_at;
+
+-- name: grant_one
+-- It is grant for one name.
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), CASE current_setting('synchronous_commit')
+	       WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END
+), clock AS MATERIALIZED (
+	SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now FROM settings
+)
+INSERT INTO {lock} AS l (name, acq, owner, locker, label, value, version, holds, since, expires_at)
+SELECT $1::text, $2::uuid, $3::text, $6::uuid, $7::text, nullif($5::bytea, ''), t.now, 1, t.now,
+       t.now + $4::bigint
+FROM clock t
+WHERE NOT EXISTS (
+	SELECT FROM {lock} k
+	WHERE k.name = $1::text
+	  AND NOT (k.acq IS NULL AND k.waiting = 0 AND k.holding = 0 AND k.not_before <= t.now))
+ON CONFLICT (name) DO UPDATE
+SET (acq, owner, locker, label, value, version, holds, since, expires_at, ended) = (
+	SELECT excluded.acq, excluded.owner, excluded.locker, excluded.label, excluded.value,
+	       greatest(l.version + 1, t.now), 1, t.now,
+	       t.now + excluded.expires_at - excluded.since, 0
+	FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) t)
+WHERE l.acq IS NULL AND l.waiting = 0 AND l.holding = 0
+  AND l.not_before <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+RETURNING l.name, l.version, l.since, l.expires_at;
+
+-- name: free
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 'off', true)
+), mine AS MATERIALIZED (
+	SELECT l.name, r.acq, r.version, r.min_hold
+	FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[])
+	     AS r(name, acq, version, min_hold)
+	JOIN {lock} l ON l.name = r.name CROSS JOIN settings
+	WHERE l.acq = r.acq AND l.version = r.version AND l.waiting = 0
+	ORDER BY l.name
+	FOR NO KEY UPDATE OF l
+)
+UPDATE {lock} l
+SET acq = NULL, owner = NULL, locker = NULL, label = NULL, value = NULL, holds = 0, limit_at = 0,
+    delay = 0, ended = 1, (expires_at, not_before) = (
+	SELECT least(l.expires_at, t.now), CASE WHEN l.since + m.min_hold > t.now
+	       THEN greatest(l.not_before, l.since + m.min_hold) ELSE l.not_before END
+	FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) t)
+FROM mine m
+WHERE l.name = m.name AND l.acq = m.acq AND l.version = m.version AND l.waiting = 0
+RETURNING l.name;
+
+-- name: free_one
+-- It is free for one name.
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 'off', true)
+)
+UPDATE {lock} l
+SET acq = NULL, owner = NULL, locker = NULL, label = NULL, value = NULL, holds = 0, limit_at = 0,
+    delay = 0, ended = 1, (expires_at, not_before) = (
+	SELECT least(l.expires_at, t.now), CASE WHEN l.since + $4::bigint > t.now
+	       THEN greatest(l.not_before, l.since + $4::bigint) ELSE l.not_before END
+	FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) t)
+FROM settings
+WHERE l.name = $1::text AND l.acq = $2::uuid AND l.version = $3::bigint AND l.waiting = 0
+RETURNING l.name;
+
+-- name: free_guarded
+-- It is free for leases that were guarded: the row leaves its holder with a lock that no
+-- guard lets through, and that a guard with an old snapshot notices.
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 'off', true)
+), mine AS MATERIALIZED (
+	SELECT l.name, r.acq, r.version, r.min_hold
+	FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[])
+	     AS r(name, acq, version, min_hold)
+	JOIN {lock} l ON l.name = r.name CROSS JOIN settings
+	WHERE l.acq = r.acq AND l.version = r.version AND l.waiting = 0
+	ORDER BY l.name
+	FOR UPDATE OF l SKIP LOCKED
+)
+UPDATE {lock} l
+SET acq = NULL, owner = NULL, locker = NULL, label = NULL, value = NULL, holds = 0, limit_at = 0,
+    delay = 0, ended = 1, (expires_at, not_before) = (
+	SELECT least(l.expires_at, t.now), CASE WHEN l.since + m.min_hold > t.now
+	       THEN greatest(l.not_before, l.since + m.min_hold) ELSE l.not_before END
+	FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) t)
+FROM mine m
+WHERE l.name = m.name AND l.acq = m.acq AND l.version = m.version AND l.waiting = 0
+RETURNING l.name;
+
+-- name: renew
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), CASE current_setting('synchronous_commit')
+	       WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END
+), mine AS MATERIALIZED (
+	SELECT l.name, r.acq, r.version, r.ttl, r.holds
+	FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[])
+	     AS r(name, acq, version, ttl, holds)
+	JOIN {lock} l ON l.name = r.name CROSS JOIN settings
+	WHERE l.acq = r.acq AND l.version = r.version
+	  AND l.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+	ORDER BY l.name
+	FOR NO KEY UPDATE OF l SKIP LOCKED
+)
+UPDATE {lock} l
+SET holds = m.holds, expires_at = greatest(l.expires_at, least(
+	(date_part('epoch', clock_timestamp()) * 1000000)::bigint + m.ttl, nullif(l.limit_at, 0)))
+FROM mine m
+WHERE l.name = m.name AND l.acq = m.acq AND l.version = m.version
+  AND l.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+RETURNING l.name, (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
+
+-- name: renew_wait
+-- It is renew that waits for rows that others have locked.
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), CASE current_setting('synchronous_commit')
+	       WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END
+), mine AS MATERIALIZED (
+	SELECT l.name, r.acq, r.version, r.ttl, r.holds
+	FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[])
+	     AS r(name, acq, version, ttl, holds)
+	JOIN {lock} l ON l.name = r.name CROSS JOIN settings
+	WHERE l.acq = r.acq AND l.version = r.version
+	  AND l.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+	ORDER BY l.name
+	FOR NO KEY UPDATE OF l
+)
+UPDATE {lock} l
+SET holds = m.holds, expires_at = greatest(l.expires_at, least(
+	(date_part('epoch', clock_timestamp()) * 1000000)::bigint + m.ttl, nullif(l.limit_at, 0)))
+FROM mine m
+WHERE l.name = m.name AND l.acq = m.acq AND l.version = m.version
+  AND l.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+RETURNING l.name, (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
+
+-- name: renew_shared
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), CASE current_setting('synchronous_commit')
+	       WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END
+), mine AS MATERIALIZED (
+	SELECT c.name, c.acq, r.token, r.ttl, r.holds
+	FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[])
+	     AS r(name, acq, token, ttl, holds)
+	JOIN {claim} c ON c.acq = r.acq CROSS JOIN settings
+	WHERE c.name = r.name AND c.state = 1 AND c.token = r.token
+	  AND c.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+	ORDER BY c.name, c.acq
+	FOR NO KEY UPDATE OF c SKIP LOCKED
+)
+UPDATE {claim} c
+SET holds = m.holds, expires_at = greatest(c.expires_at, least(
+	(date_part('epoch', clock_timestamp()) * 1000000)::bigint + m.ttl, nullif(c.limit_at, 0)))
+FROM mine m
+WHERE c.acq = m.acq AND c.name = m.name AND c.state = 1 AND c.token = m.token
+  AND c.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+RETURNING encode(uuid_send(c.acq), 'hex'),
+          (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
+
+-- name: renew_shared_wait
+-- It is renew_shared that waits for rows that others have locked.
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), CASE current_setting('synchronous_commit')
+	       WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END
+), mine AS MATERIALIZED (
+	SELECT c.name, c.acq, r.token, r.ttl, r.holds
+	FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[])
+	     AS r(name, acq, token, ttl, holds)
+	JOIN {claim} c ON c.acq = r.acq CROSS JOIN settings
+	WHERE c.name = r.name AND c.state = 1 AND c.token = r.token
+	  AND c.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+	ORDER BY c.name, c.acq
+	FOR NO KEY UPDATE OF c
+)
+UPDATE {claim} c
+SET holds = m.holds, expires_at = greatest(c.expires_at, least(
+	(date_part('epoch', clock_timestamp()) * 1000000)::bigint + m.ttl, nullif(c.limit_at, 0)))
+FROM mine m
+WHERE c.acq = m.acq AND c.name = m.name AND c.state = 1 AND c.token = m.token
+  AND c.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+RETURNING encode(uuid_send(c.acq), 'hex'),
+          (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
+
+-- name: guard
+-- It runs in a transaction of the application. A renewal changes no key of the row and
+-- passes. Whoever makes somebody else the holder locks the row FOR UPDATE first and does not.
+SELECT m.id = $4::uuid, g.name IS NOT NULL
+FROM {meta} m
+LEFT JOIN LATERAL (
+	SELECT l.name FROM {lock} l
+	WHERE l.name = $1::text AND l.acq = $2::uuid AND l.version = $3::bigint
+	FOR KEY SHARE
+) g ON true;
+
+-- name: fence
+-- It changes no row if the resource has seen a higher token.
+INSERT INTO {fence} AS f (resource, token) VALUES ($1::text, $2::bigint)
+ON CONFLICT (resource) DO UPDATE SET token = excluded.token WHERE f.token <= excluded.token;
