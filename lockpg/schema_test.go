@@ -211,19 +211,3 @@ func TestASchemaThatWasRenamedIsRefusedUntilItsFunctionsAreBound(t *testing.T) {
 		}
 	})
 }
-
-func TestTablesInTwoSchemasAreNotMigrated(t *testing.T) {
-	t.Parallel()
-	database := shared(t)
-	db := database.Open(t)
-	mustExec(t, db, `CREATE SCHEMA app`)
-	migrate(t, db)
-	if err := migrations.Down(t.Context(), lockpg.DB(db)); err != nil {
-		t.Fatal(err)
-	}
-	err := migrations.Up(t.Context(), lockpg.DB(in(t, database, "app,public")))
-	if err == nil || !strings.Contains(err.Error(), "are in schema public") {
-		t.Errorf("Up with a search_path that begins elsewhere = %v", err)
-	}
-	migrate(t, db)
-}

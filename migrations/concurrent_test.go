@@ -15,6 +15,7 @@ import (
 const crowd = 20
 
 func TestTwentyProcessesAtOnceAllSucceed(t *testing.T) {
+	beNext(t)
 	rounds := 3
 	if testing.Short() {
 		rounds = 1
@@ -36,6 +37,7 @@ func TestTwentyProcessesAtOnceAllSucceed(t *testing.T) {
 }
 
 func TestTenProcessesThatMigrateDownAtOnceAllSucceed(t *testing.T) {
+	beNext(t)
 	each(t, func(t *testing.T, d *testdb.Database) {
 		db := d.Open(t)
 		m := target(d.Engine(), db, "", "")
@@ -51,6 +53,7 @@ func TestTenProcessesThatMigrateDownAtOnceAllSucceed(t *testing.T) {
 }
 
 func TestTwentyGoroutinesShareASmallPool(t *testing.T) {
+	beNext(t)
 	for _, engine := range testdb.All() {
 		for _, size := range []int{1, 2, 0} {
 			t.Run(fmt.Sprintf("%s/%d", engine, size), func(t *testing.T) {
@@ -81,6 +84,7 @@ func TestTwentyGoroutinesShareASmallPool(t *testing.T) {
 }
 
 func TestWhatAKilledProcessLeftIsFinished(t *testing.T) {
+	beNext(t)
 	tries := 16
 	if testing.Short() {
 		tries = 4

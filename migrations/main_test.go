@@ -29,7 +29,16 @@ const (
 	envEngine = "MIGRATIONS_TEST_ENGINE"
 	envDSN    = "MIGRATIONS_TEST_DSN"
 	envSchema = "MIGRATIONS_TEST_SCHEMA"
+	envNext   = "MIGRATIONS_TEST_NEXT" // the directory with the migrations of the next version
 )
+
+// beNext makes this the next version of the library until the test ends, in the processes
+// that it starts too.
+func beNext(t *testing.T) {
+	t.Helper()
+	t.Setenv(envNext, "testdata/next")
+	t.Cleanup(migrations.Add("testdata/next"))
+}
 
 func TestMain(m *testing.M) {
 	if do := os.Getenv(envDo); do != "" {
@@ -44,6 +53,9 @@ func TestMain(m *testing.M) {
 
 // migrate is what a process does that a test has started.
 func migrate(do string) error {
+	if dir := os.Getenv(envNext); dir != "" {
+		migrations.Add(dir)
+	}
 	engine := os.Getenv(envEngine)
 	name := map[string]string{testdb.SQLite: "sqlite", testdb.Postgres: "pgx"}[engine]
 	if name == "" {
@@ -207,6 +219,12 @@ func checkUsable(t *testing.T, d database) {
 		return
 	}
 	defer func() { _ = s.Close() }()
+	take(t, s)
+}
+
+// take takes a name and gives it back.
+func take(t *testing.T, s driver.LeaseStore) {
+	t.Helper()
 	r, err := s.Grant(t.Context(), []driver.GrantRequest{{Name: "k", Acq: driver.ID{1}, Owner: "o", TTL: time.Minute}})
 	if err != nil || !r[0].Granted {
 		t.Errorf("%+v, %v", r, err)
@@ -269,6 +287,15 @@ func mustExec(t *testing.T, db *sql.DB, text string) {
 	if _, err := db.ExecContext(t.Context(), text); err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
+}
+
+// functions returns the functions of a Postgres database that are ours.
+func functions(t *testing.T, engine string, db *sql.DB) []string {
+	t.Helper()
+	if engine != testdb.Postgres {
+		return nil
+	}
+	return query(t, db, `SELECT oid::regprocedure::text FROM pg_proc WHERE proname LIKE 'sqllock%' ORDER BY 1`)
 }
 
 // mysqlReader returns a handle of a user who may only read.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
@@ -15,10 +16,14 @@ import (
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/testdb"
+	"github.com/sqllock/sqllock/lockmysql"
+	"github.com/sqllock/sqllock/lockpg"
+	"github.com/sqllock/sqllock/locksqlite"
 	"github.com/sqllock/sqllock/migrations"
 )
 
 func TestUpIsRepeatableAndDownLeavesNothing(t *testing.T) {
+	beNext(t)
 	each(t, func(t *testing.T, d *testdb.Database) {
 		db := d.Open(t)
 		m := target(d.Engine(), db, "", "")
@@ -43,11 +48,8 @@ func TestStatusChangesNothing(t *testing.T) {
 		m := target(d.Engine(), db, "", "")
 		list, err := migrations.Status(t.Context(), m)
 		if err != nil || len(list) == 0 || list[0].Applied || !list[0].AppliedAt.IsZero() ||
-			!strings.HasSuffix(list[0].Name, "_lease.sql") {
+			!strings.HasSuffix(list[0].Name, "_sqllock.sql") {
 			t.Errorf("%+v, %v", list, err)
-		}
-		if list[len(list)-1].Version != driver.SchemaVersion {
-			t.Errorf("the newest migration is %d, the library needs %d", list[len(list)-1].Version, driver.SchemaVersion)
 		}
 		if made := objects(t, d.Engine(), db); len(made) > 0 {
 			t.Errorf("Status made %q", made)
@@ -55,59 +57,53 @@ func TestStatusChangesNothing(t *testing.T) {
 	})
 }
 
+// newest returns the version of the newest file.
+func newest(t *testing.T, m driver.Migratable) int64 {
+	t.Helper()
+	files := steps(t, m)
+	return files[len(files)-1].version
+}
+
+func TestEachDriverNeedsTheNewestMigrationOfItsDialect(t *testing.T) {
+	never := func(error) bool { return false }
+	for dialect, needed := range map[string]int64{
+		"postgres": lockpg.SchemaVersion, "mysql": lockmysql.SchemaVersion, "sqlite": locksqlite.SchemaVersion,
+	} {
+		fsys, err := migrations.FS(fixed{desc: driver.Migration{Dialect: dialect, Prefix: "p_", Retryable: never}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths, err := fs.Glob(fsys, "*.sql")
+		if err != nil || !strings.HasPrefix(paths[len(paths)-1], fmt.Sprint(needed, "_")) {
+			t.Errorf("%s: the driver needs %d, the files are %q, %v", dialect, needed, paths, err)
+		}
+		if !strings.HasPrefix(paths[0], fmt.Sprint(driver.FirstSchema, "_")) {
+			t.Errorf("%s: the first file is %s, FirstSchema %d", dialect, paths[0], driver.FirstSchema)
+		}
+	}
+	each(t, func(t *testing.T, d *testdb.Database) {
+		m := target(d.Engine(), d.Open(t), "", "")
+		if desc, err := m.Migration(); err != nil || desc.Version != newest(t, m) {
+			t.Errorf("the driver tells that it needs %d, %v", desc.Version, err)
+		}
+	})
+}
+
 func TestTheTablesTellTheirVersionAndHaveAnID(t *testing.T) {
 	each(t, func(t *testing.T, d *testdb.Database) {
 		db := d.Open(t)
-		up(t, target(d.Engine(), db, "", ""))
+		m := target(d.Engine(), db, "", "")
+		up(t, m)
 		up(t, target(d.Engine(), db, "other_", ""))
 		var version, compatibleFrom int64
 		var id, other []byte
 		err := db.QueryRow(`SELECT a.schema_version, a.compatible_from, a.id, b.id
 			FROM sqllock_meta a CROSS JOIN other_meta b`).Scan(&version, &compatibleFrom, &id, &other)
-		if err != nil || version != driver.SchemaVersion || compatibleFrom != firstVersion {
+		if err != nil || version != newest(t, m) || compatibleFrom != driver.FirstSchema {
 			t.Errorf("%d, %d, %v", version, compatibleFrom, err)
 		}
 		if len(id) < 16 || string(id) == string(other) {
 			t.Errorf("ids %x and %x", id, other)
-		}
-	})
-}
-
-func TestTheViewShowsTimestamps(t *testing.T) {
-	each(t, func(t *testing.T, d *testdb.Database) {
-		db := d.Open(t)
-		m := target(d.Engine(), db, "", "")
-		up(t, m)
-		s, err := m.OpenUnique(t.Context(), driver.Client{Label: "host 7"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = s.Close() }()
-		r, err := s.Grant(t.Context(), []driver.GrantRequest{{Name: "k", Acq: driver.ID{1}, Owner: "o", TTL: time.Hour}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		text := map[string]string{
-			testdb.Postgres: `to_char(COLUMN AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.MS')`,
-			testdb.SQLite:   `COLUMN`,
-		}[d.Engine()]
-		if text == "" {
-			text = `DATE_FORMAT(COLUMN, '%Y-%m-%d %H:%i:%s.%f')`
-		}
-		column := func(name string) string { return strings.ReplaceAll(text, "COLUMN", name) }
-		var name, owner, label, since, until string
-		var held bool
-		var token int64
-		err = db.QueryRow("SELECT name, held, owner, label, token, "+column("held_since")+", "+column("expires_at")+
-			" FROM sqllock_locks").Scan(&name, &held, &owner, &label, &token, &since, &until)
-		if err != nil || name != "k" || !held || owner != "o" || label != "host 7" || token != r[0].Version {
-			t.Errorf("%q %v %q %q %d, %v", name, held, owner, label, token, err)
-		}
-		for shown, want := range map[string]time.Time{since: time.UnixMicro(r[0].Now), until: time.UnixMicro(r[0].Now).Add(time.Hour)} {
-			at, err := time.Parse("2006-01-02 15:04:05", shown)
-			if err != nil || at.Sub(want).Abs() > 2*time.Millisecond {
-				t.Errorf("%q instead of %v, %v", shown, want.UTC(), err)
-			}
 		}
 	})
 }
@@ -176,6 +172,7 @@ func plainGoose(t *testing.T, engine string, db *sql.DB, fsys fs.FS) *goose.Prov
 }
 
 func TestTheApplicationsGooseCanRunTheFiles(t *testing.T) {
+	beNext(t)
 	each(t, func(t *testing.T, d *testdb.Database) {
 		db := d.Open(t, map[bool][]string{true: {"parseTime=true"}}[d.Engine() == testdb.MariaDB || d.Engine() == testdb.MySQL]...)
 		m := target(d.Engine(), db, "App_", "")
@@ -183,7 +180,7 @@ func TestTheApplicationsGooseCanRunTheFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := fstest.TestFS(fsys, "20261121000001_lease.sql", "20261121000002_inside.sql"); err != nil {
+		if err := fstest.TestFS(fsys, "20261122000001_sqllock.sql", "20991231000001_next.sql"); err != nil {
 			t.Error(err)
 		}
 		p := plainGoose(t, d.Engine(), db, fsys)
@@ -222,6 +219,7 @@ func TestTheApplicationsGooseCanRunTheFiles(t *testing.T) {
 }
 
 func TestGooseCanContinueTheAccountOfUp(t *testing.T) {
+	beNext(t)
 	each(t, func(t *testing.T, d *testdb.Database) {
 		db := d.Open(t, map[bool][]string{true: {"parseTime=true"}}[d.Engine() == testdb.MariaDB || d.Engine() == testdb.MySQL]...)
 		m := target(d.Engine(), db, "", "")
@@ -250,37 +248,14 @@ func TestGooseCanContinueTheAccountOfUp(t *testing.T) {
 	})
 }
 
-func TestNewerTablesAreLeftAlone(t *testing.T) {
-	each(t, func(t *testing.T, d *testdb.Database) {
-		db := d.Open(t)
-		m := target(d.Engine(), db, "", "")
-		up(t, m)
-		// As a newer library would do it.
-		mustExec(t, db, `INSERT INTO sqllock_migration (version_id, is_applied) VALUES (29990101000000, true)`)
-		mustExec(t, db, `UPDATE sqllock_meta SET schema_version = 29990101000000`)
-		up(t, m)
-		if err := migrations.Down(t.Context(), m); !errors.Is(err, driver.ErrSchema) {
-			t.Errorf("Down: %v", err)
-		}
-		list, err := migrations.Status(t.Context(), m)
-		if n := len(list); err != nil || n < 2 || list[n-1].Version != 29990101000000 || !list[n-1].Applied || list[n-1].Name != "" {
-			t.Errorf("%+v, %v", list, err)
-		}
-		mustExec(t, db, `UPDATE sqllock_meta SET compatible_from = 29990101000000`)
-		if err := migrations.Up(t.Context(), m); !errors.Is(err, driver.ErrSchema) {
-			t.Errorf("Up: %v", err)
-		}
-	})
-}
-
 func TestWhatWasDroppedByHandIsMadeAgain(t *testing.T) {
 	each(t, func(t *testing.T, d *testdb.Database) {
 		db := d.Open(t)
 		m := target(d.Engine(), db, "", "")
 		up(t, m)
-		mustExec(t, db, `DROP VIEW sqllock_locks`)
-		mustExec(t, db, `DROP TABLE sqllock_lock`)
-		mustExec(t, db, `DROP TABLE sqllock_meta`)
+		for _, statement := range steps(t, m)[0].down { // which leaves the version table
+			mustExec(t, db, statement)
+		}
 		up(t, m)
 		checkApplied(t, m)
 		checkUsable(t, m)
@@ -419,6 +394,7 @@ func TestAMissingPrivilegeIsTold(t *testing.T) {
 var mysqlRights = []string{"CREATE", "ALTER", "DROP", "CREATE VIEW", "SELECT", "INSERT", "UPDATE", "DELETE"}
 
 func TestOnMySQLTheRoleThatMigratesNeedsWhatTheGuideNames(t *testing.T) {
+	beNext(t)
 	each(t, func(t *testing.T, d *testdb.Database) {
 		if d.Engine() == testdb.SQLite || d.Engine() == testdb.Postgres {
 			return

@@ -109,6 +109,9 @@ func (m *migrator) upOnce(ctx context.Context) error {
 	} else if version > 0 {
 		return driver.CheckSchema(version, 0, m.latest())
 	}
+	if err := m.checkHome(ctx); err != nil {
+		return err
+	}
 	if err := m.createVersions(ctx); err != nil {
 		return err
 	}
@@ -153,21 +156,18 @@ func (m *migrator) down(ctx context.Context) error {
 }
 
 func (m *migrator) undoNewest(ctx context.Context) error {
-	if version, err := m.unreleasedVersion(ctx, m.DB); err != nil {
-		return err
-	} else if version > 0 {
-		return m.dropUnreleased(ctx)
-	}
 	ours, err := m.exists(ctx, m.DB, m.existsVersions)
 	if err != nil {
 		return err
 	}
 	if !ours {
 		meta, err := m.readMeta(ctx, m.DB)
-		if err == nil && meta.version > 0 {
-			err = fmt.Errorf("%w: the tables were not made by Up; undo their migrations where they were applied", driver.ErrSchema)
+		switch {
+		case err != nil || meta.version == 0:
+			return err
+		case meta.version >= driver.FirstSchema:
+			return fmt.Errorf("%w: the tables were not made by Up; undo their migrations where they were applied", driver.ErrSchema)
 		}
-		return err
 	}
 	return m.unlessGone(ctx, m.downByOne(ctx))
 }
@@ -176,11 +176,8 @@ func (m *migrator) downByOne(ctx context.Context) error {
 	if err := m.createVersions(ctx); err != nil { // an Up may have died over it
 		return err
 	}
-	if m.resume != "" {
-		err := m.alone(ctx, func(tx *sql.Tx) error { return m.execute(ctx, tx, m.resume) })
-		if err != nil {
-			return err
-		}
+	if dropped, err := m.beginDown(ctx); err != nil || dropped {
+		return err
 	}
 	p, err := m.provider()
 	if err != nil {
@@ -194,6 +191,28 @@ func (m *migrator) downByOne(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// beginDown drops tables that are older than any that was released, whoever made them,
+// and makes other migrations that died on the way ready to be undone. It looks once nobody
+// else migrates: then no other Down takes the version table away.
+func (m *migrator) beginDown(ctx context.Context) (dropped bool, err error) {
+	err = m.alone(ctx, func(tx *sql.Tx) error {
+		if found, err := m.exists(ctx, tx, m.existsVersions); err != nil || !found {
+			return err
+		}
+		switch version, err := m.unreleasedVersion(ctx, tx); {
+		case err != nil:
+			return err
+		case version > 0:
+			dropped = true
+			return m.execute(ctx, tx, m.dropUnreleased()...)
+		case m.resume != "":
+			return m.execute(ctx, tx, m.resume)
+		}
+		return nil
+	})
+	return dropped, err
 }
 
 // status implements Status.

@@ -50,8 +50,11 @@ func (m *migrator) readMeta(ctx context.Context, db querier) (row meta, err erro
 		return row, err
 	}
 	err = db.QueryRowContext(ctx, m.text(m.meta)).Scan(&row.version, &row.compatibleFrom)
-	if errors.Is(err, sql.ErrNoRows) {
-		err = nil
+	if err == nil || errors.Is(err, sql.ErrNoRows) {
+		return row, nil
+	}
+	if found, e := m.exists(ctx, db, m.existsMeta); e == nil && !found { // a Down has just dropped it
+		return meta{}, nil
 	}
 	return row, err
 }
@@ -124,6 +127,19 @@ func merge(files []file, rows []applied, version int64) []Migration {
 	return list
 }
 
+// checkHome refuses to make tables in another schema than that of the tables that are there.
+func (m *migrator) checkHome(ctx context.Context) error {
+	if m.elsewhere == "" || m.Schema != "" {
+		return nil
+	}
+	var home string
+	if err := m.DB.QueryRowContext(ctx, m.text(m.elsewhere)).Scan(&home); err != nil || home == "" {
+		return err
+	}
+	return fmt.Errorf("%w: the tables are in schema %s, and others would be made elsewhere: set search_path to that schema alone, or use lockpg.Schema",
+		driver.ErrInvalidOption, home)
+}
+
 // createVersions makes the version table if it is not complete, and the schema
 // where one is configured.
 func (m *migrator) createVersions(ctx context.Context) error {
@@ -132,8 +148,9 @@ func (m *migrator) createVersions(ctx context.Context) error {
 		return err
 	}
 	if found {
-		if list, err := m.readVersions(ctx, m.DB); err != nil || len(list) > 0 {
-			return err
+		// An error is met again below, unless a Down has just dropped it.
+		if list, err := m.readVersions(ctx, m.DB); err == nil && len(list) > 0 {
+			return nil
 		}
 	}
 	create := m.create
@@ -184,6 +201,9 @@ func (m *migrator) dropVersions(ctx context.Context) error {
 		return err
 	}
 	return m.unlessGone(ctx, m.alone(ctx, func(tx *sql.Tx) error {
+		if found, err := m.exists(ctx, tx, m.existsVersions); err != nil || !found {
+			return err
+		}
 		list, err := m.readVersions(ctx, tx)
 		if err != nil || newest(list) > 0 {
 			return err

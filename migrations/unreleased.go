@@ -2,7 +2,6 @@ package migrations
 
 import (
 	"context"
-	"database/sql"
 	"strings"
 
 	"github.com/sqllock/sqllock/driver"
@@ -48,20 +47,11 @@ func (m *migrator) unreleasedVersion(ctx context.Context, db querier) (int64, er
 	return 0, nil
 }
 
-// dropUnreleased drops tables that are older than any that was released, whoever made them.
-func (m *migrator) dropUnreleased(ctx context.Context) error {
-	if err := m.createVersions(ctx); err != nil { // to be alone with
-		return err
+// dropUnreleased returns what drops them, and the version table.
+func (m *migrator) dropUnreleased() (statements []string) {
+	for _, what := range unreleased[m.Dialect] {
+		kind, name, _ := strings.Cut(what, " ")
+		statements = append(statements, "DROP "+kind+" IF EXISTS "+m.quote(name))
 	}
-	return m.unlessGone(ctx, m.alone(ctx, func(tx *sql.Tx) error {
-		if version, err := m.unreleasedVersion(ctx, tx); err != nil || version == 0 {
-			return err
-		}
-		var statements []string
-		for _, what := range unreleased[m.Dialect] {
-			kind, name, _ := strings.Cut(what, " ")
-			statements = append(statements, "DROP "+kind+" IF EXISTS "+m.quote(name))
-		}
-		return m.execute(ctx, tx, append(statements, m.drop)...)
-	}))
+	return append(statements, m.drop)
 }

@@ -209,6 +209,33 @@ func TestMissingTablesAreTold(t *testing.T) {
 	}
 }
 
+func TestTablesThatWereNeverReleasedAreRefusedUntilMigrateDownDropsThem(t *testing.T) {
+	t.Parallel()
+	for _, engine := range testdb.All() {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			d := testdb.New(t, engine)
+			s := &clientDB{client: client{home: t.TempDir(), dsn: dsn(t, d, "")}, d: d, db: d.Open(t)}
+			name := engine
+			if engine != testdb.SQLite && engine != testdb.Postgres {
+				name = "mysql"
+			}
+			for statement := range strings.SplitSeq(file(filepath.Join("..", "..", "migrations", "testdata", "unreleased", name+".sql")), ";\n") {
+				if strings.TrimSpace(statement) != "" {
+					s.exec(t, statement)
+				}
+			}
+			for _, args := range [][]string{{"run", "n", "--", "true"}, {"ls"}, {"migrate", "up"}} {
+				s.run(t, args...).want(t, exitUnavailable, "", "sqllock migrate down")
+			}
+			s.finds(t, exitNo, "bad", "migrations", "older", "sqllock migrate down")
+			s.run(t, "migrate", "down").want(t, 0, "undone 20261121000004\n", "")
+			s.run(t, "migrate", "up").want(t, 0, "applied 20261122000001 ", "")
+			s.run(t, "migrate", "down").want(t, 0, "undone 20261122000001 ", "")
+		})
+	}
+}
+
 func TestASchemaOfPostgresIsUsed(t *testing.T) {
 	t.Parallel()
 	for _, engine := range testdb.Engines() {
