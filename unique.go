@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
+	"sync/atomic"
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/clock"
@@ -33,14 +34,18 @@ func NewUnique(ctx context.Context, db driver.UniqueDatabase, opts *UniqueOption
 	if db == nil {
 		return nil, driver.NilError("database")
 	}
-	id := newID()
-	store, err := opened(ctx, &cfg, db.Classify, func() (driver.LeaseStore, error) {
-		return db.OpenUnique(ctx, driver.Client{Instance: id, Label: cfg.label})
-	})
+	var locker atomic.Pointer[Locker] // the store is opened before there is one
+	client := driver.Client{Instance: newID(), Label: cfg.label, Crashed: func(c driver.Crash) {
+		if l := locker.Load(); l != nil {
+			l.crashed(c.Name, c.Holder)
+		}
+	}}
+	store, err := opened(ctx, &cfg, db.Classify, func() (driver.LeaseStore, error) { return db.OpenUnique(ctx, client) })
 	if err != nil {
 		return nil, openError(err)
 	}
-	l := newLocker(id, cfg, newUniqueMode(store), clock.System{})
+	l := newLocker(client.Instance, cfg, newUniqueMode(store), clock.System{})
+	locker.Store(l)
 	l.warn(store.Info())
 	return l, nil
 }

@@ -35,11 +35,15 @@ func (id *ID) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Client tells a driver for whom it works. Both fields are written into the
-// rows that the client holds, for people; neither decides anything.
+// Client tells a driver for whom it works. Instance and Label are written into
+// the rows that the client holds; the label is for people.
 type Client struct {
 	Instance ID     // the Locker
 	Label    string // host, process, service
+
+	// Crashed is called for each expired term that a call has ended, unless a result
+	// of the call tells of it. It does not wait for anything. It may be nil.
+	Crashed func(Crash)
 }
 
 // UniqueDatabase is a database that offers the unique mode.
@@ -201,7 +205,7 @@ type GrantResult struct {
 	Remaining time.Duration // from Now until the row expires, if granted
 	Now       int64         // the database's clock, microseconds since the epoch
 	Holder    Holder        // who holds the name, as far as known, if not granted
-	Crashed   Holder        // whose expired term the grant has ended, if it has
+	Crashed   Holder        // whose expired term the request has ended, if it has
 }
 
 // Holder tells who holds a name. Times are microseconds since the epoch on the

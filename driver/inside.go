@@ -75,7 +75,7 @@ type SweepResult struct {
 	More    bool   // there may be more behind Last
 }
 
-// Crash is an expired term that Sweep has ended.
+// Crash is an expired term that a call has ended.
 type Crash struct {
 	Name   string
 	Holder Holder

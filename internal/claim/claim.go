@@ -214,6 +214,25 @@ func NewVisit(row Row, claims []Claim) *Visit {
 	return v
 }
 
+// Row returns the lock row as the operations so far have left it.
+func (v *Visit) Row() *Row { return &v.row }
+
+// Crashed returns the terms that had expired and that the operations so far have ended.
+func (v *Visit) Crashed() []Term { return v.changes.Crashed }
+
+// Turns returns what the operations so far have handed over to the Locker of the visit.
+func (v *Visit) Turns() []Turn { return v.changes.Turns }
+
+// SharedUntil returns when the last of those who hold the name together expires, or 0.
+func (v *Visit) SharedUntil() (until int64) {
+	for i := range v.claims {
+		if c := &v.claims[i]; v.lives(c) {
+			until = max(until, c.Expires)
+		}
+	}
+	return until
+}
+
 // Changes returns what the operations so far have changed.
 func (v *Visit) Changes() Changes {
 	c := v.changes

@@ -86,15 +86,15 @@ func (m *model) acquire(client driver.Client, r *driver.TicketRequest, waits boo
 	var a claim.Answer
 	done := m.visit(client, r.Name, func(v *claim.Visit) { a = v.Acquire(request(client, r, waits)) })
 	res.Now = m.now
+	if n := len(done.Crashed); n > 0 {
+		t := &done.Crashed[n-1]
+		res.Crashed = driver.Holder{Acq: t.Acq, Owner: t.Owner, Label: t.Label, Version: t.Token, Since: t.Since, Until: t.Expires,
+			Shared: t.Kind != claim.Exclusive}
+	}
 	switch a.Outcome {
 	case claim.Granted:
 		res.Granted, res.Found, res.Version = true, a.Found, a.Token
 		res.Remaining = time.Duration(a.Expires-m.now) * time.Microsecond
-		if n := len(done.Crashed); n > 0 {
-			t := &done.Crashed[n-1]
-			res.Crashed = driver.Holder{Acq: t.Acq, Owner: t.Owner, Label: t.Label, Version: t.Token, Since: t.Since, Until: t.Expires,
-				Shared: t.Kind != claim.Exclusive}
-		}
 	case claim.Queued:
 		if !a.First {
 			res.Ahead = 1

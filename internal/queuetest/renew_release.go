@@ -46,6 +46,7 @@ var renewTests = map[string]func(*testing.T, *suite, string){
 			t.Errorf("%+v", c)
 		}
 		s.release(t, true, b.release())
+		s.release(t, true, a.release()) // nobody has ended it as yet
 		s.counts(t, name, 0)
 	},
 

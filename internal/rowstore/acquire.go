@@ -101,31 +101,31 @@ func (s *Store) acquisition(
 		}
 	}
 	e.decide = func(w *view, visit *claim.Visit) error {
-		crashed := 0
 		for _, k := range of[w.name] {
 			_, r := req(which[k])
+			told := len(visit.Crashed())
 			a := visit.Acquire(r)
-			done := visit.Changes()
-			answer(which[k], w.result(&a, &done, crashed), a)
-			crashed = len(done.Crashed)
+			answer(which[k], w.result(&a, visit, told), a)
 		}
 		return nil
 	}
 	return e
 }
 
-// result is the answer to a request. The first told terms that have crashed were reported
-// before; of several others the last is.
-func (w *view) result(a *claim.Answer, done *claim.Changes, told int) driver.GrantResult {
+// result is the answer to a request, before which so many terms had crashed. Of several
+// others it tells of the last.
+func (w *view) result(a *claim.Answer, visit *claim.Visit, before int) driver.GrantResult {
 	r := driver.GrantResult{Now: w.now}
+	if crashed := visit.Crashed(); len(crashed) > before {
+		t := &crashed[len(crashed)-1]
+		r.Crashed = holderOf(t)
+		mark(&w.told, t.Acq)
+	}
 	if a.Outcome != claim.Granted {
-		r.Holder = w.holder(&done.Row)
+		r.Holder = w.holder(visit)
 		return r
 	}
 	r.Granted, r.Found, r.Version, r.Remaining = true, a.Found, a.Token, micros(a.Expires-w.now)
-	if n := len(done.Crashed); n > told {
-		r.Crashed = holderOf(&done.Crashed[n-1])
-	}
 	return r
 }
 
@@ -135,20 +135,15 @@ func holderOf(t *claim.Term) driver.Holder {
 }
 
 // holder tells who keeps a name from those who asked for it.
-func (w *view) holder(r *claim.Row) driver.Holder {
-	shared := driver.Holder{Version: r.Version, Since: r.Since, Shared: true}
-	for i := range w.claims {
-		if c := &w.claims[i]; c.State == claim.Holding && (c.Expires > w.now || w.locked != nil && !w.locked[c.Acq]) {
-			shared.Until = max(shared.Until, c.Expires)
-		}
-	}
+func (w *view) holder(visit *claim.Visit) driver.Holder {
+	r, until := visit.Row(), visit.SharedUntil()
 	switch {
 	case r.Acq != driver.ID{} && (r.Expires > w.now || r.NotBefore <= w.now):
 		return driver.Holder{Acq: r.Acq, Owner: r.Owner, Label: r.Label, Version: r.Version, Since: r.Since, Until: r.Expires}
-	case shared.Until > 0:
-		return shared
-	case r.NotBefore > w.now:
+	case r.NotBefore > w.now: // from other readers, too, while some hold it
 		return driver.Holder{Until: r.NotBefore}
+	case until > 0:
+		return driver.Holder{Version: r.Version, Since: r.Since, Until: until, Shared: true}
 	}
 	return driver.Holder{}
 }
@@ -201,8 +196,7 @@ func (s *Store) Resume(ctx context.Context, req driver.ResumeRequest) (driver.Gr
 		if guarded {
 			return ErrLocked
 		}
-		done := visit.Changes()
-		res = w.result(&a, &done, 0)
+		res = w.result(&a, visit, 0)
 		return nil
 	}
 	err := s.lookAndVisit(ctx, e)

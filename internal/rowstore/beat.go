@@ -2,6 +2,8 @@ package rowstore
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,14 +18,15 @@ type beat struct {
 	read  time.Time // when the claims were last read back
 
 	mu    sync.Mutex
-	asked map[driver.ID]time.Time // when a claim was last asked for
+	known map[driver.ID]time.Time // claims that are asked for, and until when that counts
 }
 
 func newBeat() *beat {
-	return &beat{turn: make(chan struct{}, 1), asked: make(map[driver.ID]time.Time)}
+	return &beat{turn: make(chan struct{}, 1), known: make(map[driver.ID]time.Time)}
 }
 
-// forgottenLives is for how many lives nobody must have asked for a claim before it is withdrawn.
+// forgottenLives is for how many of its lives nobody must have asked for a claim before it is
+// withdrawn.
 const forgottenLives = 3
 
 // keepAlive makes the row of the Locker last for at least two thirds of life from now. From
@@ -68,47 +71,40 @@ func (b *beat) ask(reqs []driver.TicketRequest, now time.Time) (fresh, known []i
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range reqs {
-		if _, ok := b.asked[reqs[i].Acq]; ok {
+		if _, ok := b.known[reqs[i].Acq]; ok {
 			known = append(known, i)
 		} else {
 			fresh = append(fresh, i)
 		}
-		b.asked[reqs[i].Acq] = now
+		b.known[reqs[i].Acq] = now.Add(forgottenLives * reqs[i].Life)
 	}
 	return fresh, known
 }
 
 // withdrawForgotten withdraws claims that wait although nobody asks for them.
 func (s *Store) withdrawForgotten(ctx context.Context, life time.Duration) error {
-	age := forgottenLives * life
-	known := s.beat.known(time.Now().Add(-age))
-	var forgotten []driver.AbandonRequest
-	err := s.engine.Run(ctx, Statement{Name: "claims_of_locker", Args: []any{s.client.Instance.String(), age.Microseconds()},
+	var waiting []driver.AbandonRequest
+	err := s.engine.Run(ctx, Statement{Name: "claims_of_locker",
+		Args: []any{s.client.Instance.String(), (forgottenLives * life).Microseconds()},
 		Scan: func(scan Scanner) error {
 			var r driver.AbandonRequest
 			err := scan(&r.Name, id{&r.Acq})
-			if !known[r.Acq] {
-				forgotten = append(forgotten, r)
-			}
+			waiting = append(waiting, r)
 			return err
 		}})
-	if err != nil || len(forgotten) == 0 {
+	if err != nil {
 		return err
 	}
-	return s.Abandon(ctx, forgotten)
+	return s.Abandon(ctx, s.beat.forgotten(waiting, time.Now()))
 }
 
-// known returns the claims that were asked for since a time, and forgets the others.
-func (b *beat) known(since time.Time) map[driver.ID]bool {
+// forgotten returns those claims that nobody asks for.
+func (b *beat) forgotten(claims []driver.AbandonRequest, now time.Time) []driver.AbandonRequest {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	known := make(map[driver.ID]bool, len(b.asked))
-	for acq, at := range b.asked {
-		if at.Before(since) {
-			delete(b.asked, acq)
-		} else {
-			known[acq] = true
-		}
-	}
-	return known
+	maps.DeleteFunc(b.known, func(_ driver.ID, until time.Time) bool { return until.Before(now) })
+	return slices.DeleteFunc(claims, func(r driver.AbandonRequest) bool {
+		_, ok := b.known[r.Acq]
+		return ok
+	})
 }

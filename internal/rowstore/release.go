@@ -51,20 +51,18 @@ func (s *Store) freePlain(ctx context.Context, reqs []driver.ReleaseRequest, res
 // releases is the errand of the requests at which.
 func (s *Store) releases(reqs []driver.ReleaseRequest, which []int, res []driver.ReleaseResult) *errand {
 	names, of := distinct(len(which), func(k int) string { return reqs[which[k]].Name })
-	e := &errand{names: names, window: smallWindow}
+	e := &errand{names: names, window: smallWindow, tellsTurns: true}
 	e.lockAll = slices.ContainsFunc(which, func(i int) bool { return reqs[i].Shared && reqs[i].Guarded })
 	e.decide = func(w *view, visit *claim.Visit) error {
-		told := 0
 		for _, k := range of[w.name] {
 			i := which[k]
 			r := &reqs[i]
+			told := len(visit.Turns())
 			res[i].Freed, _ = visit.Release(r.Acq, r.Version, r.MinHold.Microseconds(), r.Guarded)
 			res[i].Next = nil
-			turns := visit.Changes().Turns
-			for _, t := range turns[told:] {
+			for _, t := range visit.Turns()[told:] {
 				res[i].Next = append(res[i].Next, driver.Turn{Acq: t.Acq, Version: t.Token, Remaining: micros(t.Expires - w.now), Now: w.now})
 			}
-			told = len(turns)
 		}
 		return nil
 	}

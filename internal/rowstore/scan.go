@@ -18,6 +18,8 @@ type view struct {
 	locked   map[driver.ID]bool // claims that hold, by acq
 	unpinned bool               // the row could be locked against guards
 
+	told map[driver.ID]bool // terms that have crashed, as a result says
+
 	waiting int // how many claims that wait are in the window
 
 	readers   int // who hold the name together, where claims are not read

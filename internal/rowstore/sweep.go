@@ -62,10 +62,10 @@ func (s *Store) Sweep(ctx context.Context, req driver.SweepRequest) (driver.Swee
 // sweep ends what has expired of names, and returns whose terms those were.
 func (s *Store) sweep(ctx context.Context, names []string) (crashed []driver.Crash, err error) {
 	ended := make(map[string][]claim.Term)
-	e := &errand{names: names, all: true, pass: true}
+	e := &errand{names: names, all: true, pass: true, tellsCrashes: true}
 	e.decide = func(w *view, visit *claim.Visit) error {
 		visit.Sweep(func(locker driver.ID) bool { return w.gone[locker] })
-		ended[w.name] = visit.Changes().Crashed
+		ended[w.name] = visit.Crashed()
 		return nil
 	}
 	if err := s.visit(ctx, e); err != nil {

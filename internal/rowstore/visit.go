@@ -22,6 +22,9 @@ type errand struct {
 	all     bool // it is about all claims
 	lockAll bool // it may end terms of claims that have not expired, or needs to know if they are guarded
 
+	tellsTurns   bool // the result says what was handed over to this Locker
+	tellsCrashes bool // the result says whose terms had expired
+
 	// decide does the work with the view of a name. It may be called several times; the last
 	// call counts. Nothing is written if it returns an error.
 	decide func(v *view, visit *claim.Visit) error
@@ -160,13 +163,13 @@ func advance(_ *view, visit *claim.Visit) error {
 // visitOnce is visit with one window. It returns the names whose window was used up.
 func (s *Store) visitOnce(ctx context.Context, e *errand) (more []string, err error) {
 	var v *views
+	var c changes
 	read := func() []Statement {
 		v = newViews(e.names)
 		return s.locks(e, v)
 	}
 	err = s.engine.Tx(ctx, read, func() (Writes, error) {
-		var c changes
-		more = nil
+		more, c = nil, changes{by: s.client.Instance}
 		for _, w := range v.list {
 			usedUp, err := s.decide(e, w, &c)
 			if err != nil {
@@ -186,7 +189,20 @@ func (s *Store) visitOnce(ctx context.Context, e *errand) (more []string, err er
 		e.make = true
 		return s.visitOnce(ctx, e)
 	}
+	if err == nil {
+		s.report(c.crashed)
+	}
 	return more, err
+}
+
+// report reports crashes that no result tells of.
+func (s *Store) report(crashed []driver.Crash) {
+	if s.client.Crashed == nil {
+		return
+	}
+	for i := range crashed {
+		s.client.Crashed(crashed[i])
+	}
 }
 
 // decide does an errand with one name, whose row is locked, and gathers what has changed. It
@@ -209,7 +225,7 @@ func (s *Store) decide(e *errand, w *view, c *changes) (usedUp bool, err error) 
 	case visit.UsedUp() && e.window < largeWindow:
 		return false, errSmallWindow
 	}
-	c.add(w.name, done)
+	c.add(w, done, e)
 	return visit.UsedUp(), nil
 }
 
@@ -243,6 +259,7 @@ func (s *Store) locks(e *errand, v *views) []Statement {
 
 // changes gathers what visits write.
 type changes struct {
+	by      driver.ID // the Locker that makes the visits
 	names   []string
 	rows    []claim.Row
 	deleted []driver.ID // and of
@@ -251,9 +268,11 @@ type changes struct {
 	claimOf []string
 	wakes   []claim.Wake
 	flush   bool
+	crashed []driver.Crash // that no result tells of
 }
 
-func (c *changes) add(name string, done claim.Changes) {
+func (c *changes) add(w *view, done claim.Changes, e *errand) {
+	name := w.name
 	if done.Changed {
 		c.names, c.rows = append(c.names, name), append(c.rows, done.Row)
 	}
@@ -264,6 +283,16 @@ func (c *changes) add(name string, done claim.Changes) {
 		c.claimOf, c.claims = append(c.claimOf, name), append(c.claims, done.Insert[i])
 	}
 	c.wakes = append(c.wakes, done.Wakes...)
+	for _, t := range done.Turns {
+		if !e.tellsTurns && !slices.Contains(e.acqs, t.Acq) {
+			c.wakes = append(c.wakes, claim.Wake{Locker: c.by, Acq: t.Acq})
+		}
+	}
+	for i := range done.Crashed {
+		if t := &done.Crashed[i]; !e.tellsCrashes && !w.told[t.Acq] {
+			c.crashed = append(c.crashed, driver.Crash{Name: name, Holder: holderOf(t)})
+		}
+	}
 	c.flush = c.flush || done.Durable
 }
 
