@@ -142,8 +142,15 @@ func (r *run) enqueue(locker int) {
 	got, err := r.stores[locker].Line(r.Context(), reqs)
 	r.lives()
 	want := make([]driver.TicketResult, len(reqs))
+	for _, known := range []bool{false, true} { // new claims are entered first
+		for i := range reqs {
+			if r.asked[reqs[i].Acq] == known {
+				want[i] = r.model.acquire(r.clients[locker], &reqs[i], true)
+			}
+		}
+	}
 	for i := range reqs {
-		want[i] = r.model.acquire(r.clients[locker], &reqs[i], true)
+		r.asked[reqs[i].Acq] = true
 	}
 	for i := range got {
 		got[i].Holder = driver.Holder{}
