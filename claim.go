@@ -61,10 +61,10 @@ type claim struct {
 }
 
 const (
-	// A claim lives for as long as a lease, within these bounds. For that long a waiter
-	// that has died can block others, and for that long the row keeps a name that
-	// was handed over. A waiter sends three requests in that time, and so learns of
-	// the hand-over in time.
+	// The database takes a Locker that waits for alive for as long as a lease, within these
+	// bounds. For that long a waiter that has died can block others, and for that long the
+	// row keeps a name that was handed over. A waiter sends three requests in that time,
+	// and so learns of the hand-over in time.
 	minClaimLife = 500 * time.Millisecond
 	maxClaimLife = 5 * time.Second
 )

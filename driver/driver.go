@@ -35,11 +35,11 @@ func (id *ID) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Client tells a driver for whom it works. Instance and Label are written into
-// the rows that the client holds; the label is for people.
+// Client tells a driver for whom it works. Instance and Label are written into the rows of
+// the client.
 type Client struct {
-	Instance ID     // the Locker
-	Label    string // host, process, service
+	Instance ID     // the Locker; its beat keeps the claims of its waiters alive
+	Label    string // host, process, service; for people, it decides nothing
 
 	// Crashed is called for each expired term that a call has ended, unless a result
 	// of the call tells of it. It does not wait for anything. It may be nil.
@@ -78,9 +78,10 @@ type Migration struct {
 	Close     func() error     // gives back what Migration opened, never the application's handle
 }
 
-// LeaseStore is the unique mode on one database: leases kept in rows of one
-// table with a unique index over the name. All methods are safe for concurrent
-// use, except that a store returned by Reserve runs one call at a time.
+// LeaseStore is the unique mode on one database: leases kept in rows. Package rowstore
+// implements it, but for the methods that are about connections and transactions of the
+// application. All methods are safe for concurrent use, except that a store returned by
+// Reserve runs one call at a time.
 //
 // Results stand in the order of the requests. A non-nil error of a call says
 // that no result is known; Classify tells what that means. Cancelling ctx ends
@@ -106,12 +107,12 @@ type LeaseStore interface {
 
 	// Release frees each lease that is still held (name, acq and version match)
 	// and keeps its row. It reports for each request whether it freed the name. If
-	// somebody waits for it in line, it is handed over. Requests are sorted by name, and
+	// somebody waits for it, it is handed over. Requests are sorted by name, and
 	// distinct by name, those that are shared by name and acq.
 	Release(ctx context.Context, reqs []ReleaseRequest) ([]ReleaseResult, error)
 
 	// Abandon frees whatever the given acquisitions hold, if anything, whatever
-	// the version, and takes them out of the line. What becomes free is handed over,
+	// the version, and takes them out of the queue. What becomes free is handed over,
 	// and waiters of this store hear of it as those of others do. It cleans up after
 	// requests whose outcome stayed unclear, and after waiters who have gone.
 	Abandon(ctx context.Context, reqs []AbandonRequest) error
@@ -123,18 +124,19 @@ type LeaseStore interface {
 	// at limit rows at most, however few of them it returns.
 	List(ctx context.Context, req ListRequest) (Page, error)
 
-	// Revoke ends the terms of names, whoever holds them, and opens their gates. It
+	// Revoke ends the terms of names, whoever holds them, and what keeps them. It
 	// raises the versions, so that the former holders can tell. A name that nobody
-	// holds and no gate keeps is left as it is, and so is one of another version than
+	// holds and nothing keeps is left as it is, and so is one of another version than
 	// the request's. It waits for rows that somebody has locked, for a second at most;
 	// the error then classifies as [Again], and no name was changed. Requests are
 	// distinct by name and sorted by name.
 	Revoke(ctx context.Context, reqs []RevokeRequest) ([]RevokeResult, error)
 
 	// Sweep looks at the next rows of the table, in the byte order of the names.
-	// It ends the terms of those whose holder has expired and deletes those that
-	// have been idle for longer than the retention. Rows that somebody has locked
-	// are passed over. If there is nothing to do it writes nothing.
+	// It ends the terms of those whose holder has expired, deletes the claims of clients
+	// that have been silent for long, and deletes rows that have been idle for longer than
+	// the retention. Rows that somebody has locked are passed over. If there is nothing to
+	// do it writes nothing.
 	Sweep(ctx context.Context, req SweepRequest) (SweepResult, error)
 
 	// Turn reports whether a pass over the table is due, which is so if no call
@@ -210,7 +212,7 @@ type GrantResult struct {
 
 // Holder tells who holds a name. Times are microseconds since the epoch on the
 // clock of the database. The zero Holder means that nobody was seen to hold it;
-// with nothing but Until, a gate keeps the name until then.
+// with nothing but Until, the name is kept until then.
 type Holder struct {
 	Acq     ID
 	Owner   string

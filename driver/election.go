@@ -10,7 +10,7 @@ type ElectionStore interface {
 	Proclaimer
 
 	// Resume makes the requester the next holder of a name that somebody holds whose
-	// owner and version the request names, past the line, and past what that one had
+	// owner and version the request names, past the queue, and past what that one had
 	// asked for to be waited out after its end. It is a grant in all other things: the
 	// version rises, and it is flushed. If the name has another holder by now, or none,
 	// it is not granted, and nothing was changed.

@@ -37,7 +37,7 @@ const (
 type ListRequest struct {
 	After string // "" is before all names
 	Limit int
-	Free  bool // also rows that nobody holds and no gate keeps
+	Free  bool // also rows that nobody holds and nothing keeps
 }
 
 // Page answers a ListRequest.

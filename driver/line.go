@@ -5,40 +5,40 @@ import (
 	"time"
 )
 
-// Waiters of the unique mode stand in line: each has a ticket, a row that says which
-// name it waits for and that it still does. Whoever ends a term while somebody waits
-// makes the head of the line the next holder, in the same transaction: it hands the
-// name over. Until then newcomers are kept off.
+// Waiters of the unique mode queue: each has a claim, a row that says which name it waits
+// for. The claims of a client count as long as the client is alive, which it shows by a
+// beat. Whoever ends a term while somebody waits makes the head of the queue the next
+// holder, in the same transaction: it hands the name over. Until then nobody else gets
+// the name.
 
-// LineStore is the line of a LeaseStore.
+// LineStore is the queue of a LeaseStore.
 type LineStore interface {
-	// Line asks for names for those who wait. Each request either has the name in the
-	// end, as after Grant, or has a ticket, which lasts for Life unless Line is called
-	// again. So it is called to enter the line, to stay in it, and to learn that the
-	// name was handed over: a name that Acq holds already is reported as granted and
-	// found. A ticket that has expired may have been passed over; then the request
-	// gets a new one, at the end.
+	// Line asks for names for those who wait. In the end each request either has the name,
+	// as after Grant, or has a claim. The claims of this store's client count for Life
+	// unless Line is called again. So it is called to queue, to keep the places, and to
+	// learn that the name was handed over: a name that Acq holds already is reported as
+	// granted and found. A claim may have been deleted when the client was silent for long;
+	// then the request gets a new one, at the end.
 	//
-	// A name goes to a request if nobody holds it, no gate but that of the line keeps
-	// it, and nobody whose ticket is alive stands before it; those who share stand in
-	// nobody's way who shares, and enter together with those who share it now. A grant
-	// deletes the ticket. That a transaction guards the lease of a holder who has
-	// expired keeps the name from all.
+	// A name goes to a request if nobody holds it, nothing but the queue keeps it, and no
+	// claim of a live client is before it. Those who share are in nobody's way who shares,
+	// and enter together with those who share it now. A grant deletes the claim. While a
+	// transaction guards the lease of a holder who has expired, nobody gets the name.
 	//
 	// Requests are distinct by name and acq, and sorted by name. Those of one name
-	// enter the line in their order.
+	// enter the queue in their order.
 	Line(ctx context.Context, reqs []TicketRequest) ([]TicketResult, error)
 
-	// Waits reads the tickets of those who hold something while they wait. It locks
+	// Waits reads the claims of those who hold something while they wait. It locks
 	// nothing.
 	Waits(ctx context.Context) ([]Wait, error)
 }
 
-// TicketRequest asks for one name, or a place in its line.
+// TicketRequest asks for one name, or a place in its queue.
 type TicketRequest struct {
 	GrantRequest
 
-	// Life is how long the ticket lasts unless it is asked for again.
+	// Life is how long the client counts as alive after this call.
 	Life time.Duration
 	// Handed is in the place of TTL if the client of another store hands the name
 	// over: for so long the row keeps the name for a waiter that may have died.
@@ -50,8 +50,7 @@ type TicketRequest struct {
 // TicketResult answers a TicketRequest.
 type TicketResult struct {
 	GrantResult
-	// Ahead is how many tickets that are alive stand before this one, if it is not
-	// granted. Of one that stays in line a store need not count more than 64.
+	// Ahead is not 0 if the request is not granted and a live claim is before its own.
 	Ahead int
 }
 
@@ -72,12 +71,12 @@ type Turn struct {
 	Now       int64         // the database's clock, microseconds since the epoch
 }
 
-// Wait is a ticket of somebody who holds something while it waits.
+// Wait is the claim of somebody who holds something while it waits.
 type Wait struct {
 	Name    string
 	Acq     ID
 	Label   string
-	Seq     int64 // the place in the line of the name; lower is before higher
+	Seq     int64 // the place in the queue of the name; lower is before higher
 	Since   int64 // when it entered, microseconds since the epoch
 	Shared  bool
 	Carries []ID
