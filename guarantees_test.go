@@ -170,7 +170,7 @@ func TestTheLastGuardsOfTheGuaranteesFindWhatWasDoneTwice(t *testing.T) {
 // moved in their hands, and stay.
 func shiftTimes(t *testing.T, db *sql.DB, by time.Duration) {
 	t.Helper()
-	mustExec(t, db, fmt.Sprintf(`UPDATE sqllock_lock SET acquired_at = acquired_at + %d, expires_at = expires_at + %[1]d,
+	mustExec(t, db, fmt.Sprintf(`UPDATE sqllock_lock SET since = since + %d, expires_at = expires_at + %[1]d,
 		not_before = CASE WHEN not_before = 0 THEN 0 ELSE not_before + %[1]d END,
 		version = CASE WHEN acq IS NULL THEN version + %[1]d ELSE version END`, by.Microseconds()))
 }

@@ -68,11 +68,11 @@ func TestTheMonitoringQueriesShowWhatTheySay(t *testing.T) {
 		l := newLocks(t, e.open(db), sqllock.UniqueOptions{Reaper: &sqllock.ReaperOptions{Off: true, Retention: time.Hour}})
 		crashing := newLocks(t, e.open(db), sqllock.UniqueOptions{})
 		mustTry(t, l, "old")
-		mustExec(t, db, fmt.Sprintf(`UPDATE sqllock_lock SET acquired_at = acquired_at - %d WHERE name = 'old'`, (2*time.Hour).Microseconds()))
+		mustExec(t, db, fmt.Sprintf(`UPDATE sqllock_lock SET since = since - %d WHERE name = 'old'`, (2*time.Hour).Microseconds()))
 		mustTry(t, l, "young")
 		mustTry(t, crashing, "crashed")
 		_ = closeAtOnce(crashing)
-		mustExec(t, db, `UPDATE sqllock_lock SET expires_at = acquired_at + 1 WHERE name = 'crashed'`)
+		mustExec(t, db, `UPDATE sqllock_lock SET expires_at = since + 1 WHERE name = 'crashed'`)
 		for name, opts := range map[string][]sqllock.LockOption{"free": nil, "kept": {sqllock.MinHold(time.Hour)}} {
 			if err := mustTry(t, l, name, opts...).Unlock(t.Context()); err != nil {
 				t.Fatal(err)
@@ -111,7 +111,7 @@ func keepWaiting(t *testing.T, e *engine, db *sql.DB, name string) {
 			t.Errorf("Lock does not wait: %v", err)
 		}
 	}()
-	for end := time.Now().Add(20 * time.Second); len(firstColumn(t, db, `SELECT name FROM sqllock_ticket`)) == 0; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); len(firstColumn(t, db, `SELECT name FROM sqllock_claim WHERE state = 0`)) == 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("nobody waits")
 		}

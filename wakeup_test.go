@@ -38,7 +38,7 @@ func pushed(t *testing.T, db *sql.DB, from, to *sqllock.Locker) time.Duration {
 			got <- lease
 		}()
 		for n := 0; n == 0; time.Sleep(time.Millisecond) {
-			if err := db.QueryRowContext(ctx, `SELECT count(*) FROM sqllock_ticket`).Scan(&n); err != nil {
+			if err := db.QueryRowContext(ctx, `SELECT count(*) FROM sqllock_claim WHERE state = 0`).Scan(&n); err != nil {
 				t.Fatal(err)
 			}
 		}
