@@ -60,7 +60,7 @@ func benchmarkHotName(b *testing.B, engine string, n int) {
 			})
 		}
 		for claims := 0; claims < n; time.Sleep(20 * time.Millisecond) {
-			if err := db.QueryRow(`SELECT count(*) FROM t_ticket`).Scan(&claims); err != nil {
+			if err := db.QueryRow(`SELECT count(*) FROM t_claim`).Scan(&claims); err != nil {
 				b.Fatal(err)
 			}
 		}

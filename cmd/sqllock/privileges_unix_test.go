@@ -215,7 +215,7 @@ func TestDoctorTellsMissingGrantsFromMissingTables(t *testing.T) {
 		if strings.Contains(out, "migrate up") {
 			t.Errorf("it takes a table that it may not read for missing:\n%s", out)
 		}
-		s.exec(t, "DROP TABLE sqllock_claim")
-		s.finds(t, exitNo, "bad", "tables", "sqllock_claim", "does not exist", "sqllock migrate up")
+		s.exec(t, "DROP TABLE sqllock_pin")
+		s.finds(t, exitNo, "bad", "tables", "sqllock_pin", "does not exist", "sqllock migrate up")
 	})
 }

@@ -54,7 +54,7 @@ func tableNames(m driver.Migration) tables {
 		t.optional = append(t.optional, relation{name, quote(name), kind, required, modes})
 	}
 	add("claim", "TABLE", "SELECT, INSERT, UPDATE, DELETE")
-	add("waiter", "TABLE", "SELECT, INSERT, UPDATE, DELETE")
+	add("waiter", "TABLE", "SELECT, INSERT, UPDATE")
 	if m.Dialect != "sqlite" {
 		add("term", "TABLE", "", forUpdate, advisory)
 		add("pin", "TABLE", "", forUpdate)

@@ -33,9 +33,9 @@ var leftovers = map[string][]leftover{
 
 // inTables are rows that must not be left in the tables.
 var inTables = []leftover{
-	{"tickets", `SELECT count(*) FROM sqllock_ticket`},
+	{"waiting claims", `SELECT count(*) FROM sqllock_claim WHERE state = 0`},
 	{"holders", `SELECT count(*) FROM sqllock_lock WHERE acq IS NOT NULL`},
-	{"readers", `SELECT count(*) FROM sqllock_holder`},
+	{"readers", `SELECT count(*) FROM sqllock_claim WHERE state = 1`},
 }
 
 // leftovers returns what the clients have left in the database. It waits until the server
@@ -67,8 +67,8 @@ func (s *site) leftovers(ctx context.Context) ([]check.Failure, error) {
 // own connections.
 func (s *site) reap(ctx context.Context) error {
 	time.Sleep(s.ttl() + delay)
-	// The row of a dead waiter that blocks no other one is kept for a minute.
-	if _, err := s.admin.ExecContext(ctx, "UPDATE sqllock_ticket SET expires_at = expires_at - 61000000"); err != nil {
+	// The claims of a dead Locker, which block nobody, are kept for a minute.
+	if _, err := s.admin.ExecContext(ctx, "UPDATE sqllock_waiter SET expires_at = expires_at - 61000000"); err != nil {
 		return err
 	}
 	db, err := sql.Open(s.srv.Driver(), s.srv.DSN(""))
