@@ -15,13 +15,18 @@ import (
 // openAs is open for the client of a number.
 func openAs(t *testing.T, db *lockpg.Database, instance byte) driver.LeaseStore {
 	t.Helper()
-	store, err := db.OpenUnique(t.Context(), driver.Client{Instance: driver.ID{instance}, Label: fmt.Sprint("client ", instance)})
+	return openClient(t, db, driver.Client{Instance: driver.ID{instance}, Label: fmt.Sprint("client ", instance)})
+}
+
+func openClient(tb testing.TB, db *lockpg.Database, client driver.Client) driver.LeaseStore {
+	tb.Helper()
+	store, err := db.OpenUnique(tb.Context(), client)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := store.Close(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	return store
@@ -79,6 +84,9 @@ func TestQueueAndSharedTerms(t *testing.T) {
 		Open: func(testing.TB) driver.LeaseStore {
 			instance++
 			return openAs(t, lockpg.DB(db), instance)
+		},
+		OpenAs: func(tb testing.TB, client driver.Client) driver.LeaseStore {
+			return openClient(tb, lockpg.DB(db), client)
 		},
 		Clock: pgNow,
 		Rows:  true,

@@ -51,7 +51,12 @@ func migrated(tb testing.TB, opts ...locksqlite.Option) string {
 
 func openStore(tb testing.TB, db *sql.DB, opts ...locksqlite.Option) driver.LeaseStore {
 	tb.Helper()
-	s, err := locksqlite.DB(db, opts...).OpenUnique(tb.Context(), driver.Client{Instance: id(), Label: "test"})
+	return openClient(tb, db, driver.Client{Instance: id(), Label: "test"}, opts...)
+}
+
+func openClient(tb testing.TB, db *sql.DB, client driver.Client, opts ...locksqlite.Option) driver.LeaseStore {
+	tb.Helper()
+	s, err := locksqlite.DB(db, opts...).OpenUnique(tb.Context(), client)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -18,6 +18,9 @@ func TestQueueAndSharedTerms(t *testing.T) {
 		Open: func(tb testing.TB) driver.LeaseStore {
 			return openStore(tb, open(tb, path, "_pragma=busy_timeout(5000)"))
 		},
+		OpenAs: func(tb testing.TB, client driver.Client) driver.LeaseStore {
+			return openClient(tb, open(tb, path, "_pragma=busy_timeout(5000)"), client)
+		},
 		Clock: `(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)`,
 	})
 }

@@ -550,11 +550,14 @@ func (v *Visit) isFree(k Kind, permits int) bool {
 
 // endDead ends the terms of the dead among those who hold together.
 func (v *Visit) endDead() {
-	for _, acq := range v.holders() {
-		if c := v.find(acq); c.Expires <= v.Now && v.Locked(acq) {
+	before := len(v.changes.Crashed)
+	for i := range v.claims {
+		if c := &v.claims[i]; c.State == Holding && !v.lives(c) {
 			v.changes.Crashed = append(v.changes.Crashed, c.term())
-			v.leave(acq, Expired)
 		}
+	}
+	for _, t := range v.changes.Crashed[before:] {
+		v.leave(t.Acq, Expired)
 	}
 }
 

@@ -39,6 +39,9 @@ func queueStorm(t *testing.T, s *suite, name string) {
 		c := queueClient{queueWatch: &w, store: store, mortal: mortal, rnd: rand.New(rand.NewPCG(uint64(i), 11))}
 		wg.Go(func() { c.run(until) })
 	}
+	for ; time.Now().Before(until); time.Sleep(2 * short) {
+		s.consistent(t)
+	}
 	wg.Wait()
 	time.Sleep(2 * short)
 	for _, n := range w.names {

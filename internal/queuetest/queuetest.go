@@ -22,6 +22,8 @@ type Fixture struct {
 	DB    *sql.DB
 	Open  func(tb testing.TB) driver.LeaseStore // a client of its own, with an instance of its own
 	Clock string                                // the SQL of the clock, in microseconds
+	// OpenAs opens a client that is given. Without it, what clients are told is not tested.
+	OpenAs func(tb testing.TB, client driver.Client) driver.LeaseStore
 	// Rows says that rows are locked, and not the whole database.
 	Rows bool
 }
@@ -31,10 +33,13 @@ func Run(t *testing.T, f Fixture) {
 	s := &suite{Fixture: f, store: f.Open(t), other: f.Open(t)}
 	parts := []map[string]func(*testing.T, *suite, string){
 		sharedTermTests, renewTests, lookTests, sweepTests,
-		orderTests, enqueueTests, readerTests, expiryTests, revokeTests, resumeTests, stormTests,
+		orderTests, enqueueTests, readerTests, expiryTests, revokeTests, resumeTests, beatTests, longTests, stormTests,
 	}
 	if f.Rows {
-		parts = append(parts, guardTests)
+		parts = append(parts, lockedRowTests)
+	}
+	if f.OpenAs != nil {
+		parts = append(parts, toldTests)
 	}
 	for _, part := range parts {
 		for name, test := range part {

@@ -255,32 +255,3 @@ var sharedTermTests = map[string]func(*testing.T, *suite, string){
 		s.counts(t, name, 1)
 	},
 }
-
-// guardTests are for databases that lock rows. In others a guard keeps everybody from
-// writing anything.
-var guardTests = map[string]func(*testing.T, *suite, string){
-	"a guard of an expired writer keeps readers off": func(t *testing.T, s *suite, name string) {
-		w := s.take(t, writer(name))
-		tx, err := s.store.Begin(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = tx.Rollback() }()
-		if status, err := s.store.Guard(t.Context(), tx, driver.GuardRequest{Name: name, Acq: w.Acq, Version: w.Version}); status != driver.Guarded {
-			t.Fatal(status, err)
-		}
-		s.expire(t, w)
-		// What waits for the guard does so each time, what the machine delays does not.
-		best := time.Hour
-		for try := 0; try < 3 && best > 900*time.Millisecond; try++ {
-			began := time.Now()
-			s.lose(t, reader(name))
-			best = min(best, time.Since(began))
-		}
-		if best > 900*time.Millisecond {
-			t.Errorf("the attempt waited for the guard: %v", best)
-		}
-		_ = tx.Rollback()
-		s.take(t, reader(name))
-	},
-}

@@ -1,0 +1,121 @@
+package queuetest
+
+import (
+	"testing"
+	"time"
+)
+
+// beatTests are about Lockers that live and die.
+var beatTests = map[string]func(*testing.T, *suite, string){
+	"claims of dead Lockers are passed over, and keep their place for when a beat comes back": func(t *testing.T, s *suite, name string) {
+		first, a, b, c, d := s.take(t, writer(name)), writer(name), writer(name), writer(name), writer(name)
+		one, two := s.Open(t), s.Open(t)
+		wait(t, one, a, 0)
+		wait(t, two, b, 1)
+		wait(t, s.store, c, 1)
+		s.die(t, a, b)
+		wait(t, s.store, c, 0)
+		second := pass(t, s.store, first, c)[0]
+		if n := s.claims(t, name); n != 2 {
+			t.Errorf("%d claims are left", n)
+		}
+		wait(t, s.store, d, 0)
+		s.revive(t, a)
+		wait(t, s.store, d, 1)
+		wait(t, one, a, 0)
+		end(t, s.store, second) // b is dead as yet
+		third := has(t, one, a, handed)
+		s.revive(t, b)
+		end(t, one, third)
+		end(t, two, has(t, two, b, handed))
+		has(t, s.store, d, handed)
+	},
+
+	"a waiter whose claim was swept goes to the end of the queue": func(t *testing.T, s *suite, name string) {
+		first, a, b := s.take(t, writer(name)), writer(name), writer(name)
+		wait(t, s.Open(t), a, 0)
+		s.forget(t, a)
+		s.sweep(t)
+		wait(t, s.store, b, 0)
+		again := s.Open(t)
+		wait(t, again, a, 1)
+		second := pass(t, s.store, first, b)[0]
+		end(t, s.store, second)
+		has(t, again, a, handed)
+	},
+
+	"when all who wait are dead the name is free": func(t *testing.T, s *suite, name string) {
+		first, a := s.take(t, writer(name)), writer(name)
+		enqueue(t, s.Open(t), a, reader(name))
+		s.die(t, a)
+		end(t, s.store, first)
+		if r := s.look(t, name); r.Held() {
+			t.Errorf("%+v", r)
+		}
+		second := s.take(t, writer(name))
+		s.lose(t, writer(name))
+		end(t, s.store, second)
+		s.release(t, true, s.take(t, reader(name)).release())
+	},
+
+	"a Locker without a beat dies, and comes back with its next request": func(t *testing.T, s *suite, name string) {
+		const life = 400 * time.Millisecond
+		first, a, b, mortal := s.take(t, writer(name)), writer(name), writer(name), s.Open(t)
+		a.Life = life
+		wait(t, mortal, a, 0)
+		for began := time.Now(); ; time.Sleep(life / 20) {
+			r := enqueue(t, s.store, b)[0]
+			if r.Ahead == 0 && r.Now < first.Now+life.Microseconds() {
+				t.Fatalf("the claim was passed over after %v", time.Duration(r.Now-first.Now)*time.Microsecond)
+			}
+			if r.Ahead == 0 {
+				break
+			}
+			if time.Since(began) > 20*life {
+				t.Fatalf("a dead claim stands in the way: %+v", r)
+			}
+		}
+		a.Life = minute
+		wait(t, mortal, a, 0)
+		wait(t, s.store, b, 1)
+	},
+
+	"a beat keeps all claims of its Locker alive, and none shortens its life": func(t *testing.T, s *suite, name string) {
+		const life = time.Second
+		first, a, mortal := s.take(t, writer(name)), writer(name), s.Open(t)
+		second, b := s.take(t, writer(name+"2")), writer(name+"2")
+		a.Life, b.Life = life, life
+		wait(t, mortal, a, 0)
+		wait(t, s.other, writer(name), 1)
+		wait(t, mortal, b, 0)
+		b.Life = minute
+		wait(t, mortal, b, 0)
+		b.Life = life
+		wait(t, mortal, b, 0)
+		for s.grant(t, writer(name+" clock")).Now < first.Now+3*life.Microseconds() {
+			time.Sleep(life / 10)
+		}
+		end(t, s.store, first)
+		end(t, s.store, second)
+		has(t, mortal, a, handed)
+		has(t, mortal, b, handed)
+	},
+
+	"a claim that nobody asks for is withdrawn, and none whose life goes on": func(t *testing.T, s *suite, name string) {
+		const life = 150 * time.Millisecond
+		forgotten, longer, asked, mortal := writer(name), writer(name), writer(name), s.Open(t)
+		forgotten.Life, asked.Life, longer.Life = life, life, 2*time.Second
+		s.take(t, writer(name))
+		wait(t, mortal, forgotten, 0)
+		wait(t, mortal, longer, 1)
+		wait(t, mortal, asked, 1)
+		for began := time.Now(); s.claims(t, name) == 3; time.Sleep(life / 5) {
+			if time.Since(began) > minute/4 {
+				t.Fatal("it still waits")
+			}
+			enqueue(t, mortal, asked)
+		}
+		wait(t, mortal, longer, 0)
+		wait(t, mortal, asked, 1)
+	},
+}
