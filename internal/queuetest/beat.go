@@ -60,9 +60,9 @@ var beatTests = map[string]func(*testing.T, *suite, string){
 
 	"a Locker without a beat dies, and comes back with its next request": func(t *testing.T, s *suite, name string) {
 		const life = 400 * time.Millisecond
-		first, a, b, mortal := s.take(t, writer(name)), writer(name), writer(name), s.Open(t)
+		first, a, b, third := s.take(t, writer(name)), writer(name), writer(name), s.Open(t)
 		a.Life = life
-		wait(t, mortal, a, 0)
+		wait(t, third, a, 0)
 		for began := time.Now(); ; time.Sleep(life / 20) {
 			r := enqueue(t, s.store, b)[0]
 			if r.Ahead == 0 && r.Now < first.Now+life.Microseconds() {
@@ -76,46 +76,46 @@ var beatTests = map[string]func(*testing.T, *suite, string){
 			}
 		}
 		a.Life = minute
-		wait(t, mortal, a, 0)
+		wait(t, third, a, 0)
 		wait(t, s.store, b, 1)
 	},
 
 	"a beat keeps all claims of its Locker alive, and none shortens its life": func(t *testing.T, s *suite, name string) {
 		const life = time.Second
-		first, a, mortal := s.take(t, writer(name)), writer(name), s.Open(t)
+		first, a, third := s.take(t, writer(name)), writer(name), s.Open(t)
 		second, b := s.take(t, writer(name+"2")), writer(name+"2")
 		a.Life, b.Life = life, life
-		wait(t, mortal, a, 0)
+		wait(t, third, a, 0)
 		wait(t, s.other, writer(name), 1)
-		wait(t, mortal, b, 0)
+		wait(t, third, b, 0)
 		b.Life = minute
-		wait(t, mortal, b, 0)
+		wait(t, third, b, 0)
 		b.Life = life
-		wait(t, mortal, b, 0)
+		wait(t, third, b, 0)
 		for s.grant(t, writer(name+" clock")).Now < first.Now+3*life.Microseconds() {
 			time.Sleep(life / 10)
 		}
 		end(t, s.store, first)
 		end(t, s.store, second)
-		has(t, mortal, a, handed)
-		has(t, mortal, b, handed)
+		has(t, third, a, handed)
+		has(t, third, b, handed)
 	},
 
 	"a claim that nobody asks for is withdrawn, and none whose life goes on": func(t *testing.T, s *suite, name string) {
 		const life = 150 * time.Millisecond
-		forgotten, longer, asked, mortal := writer(name), writer(name), writer(name), s.Open(t)
-		forgotten.Life, asked.Life, longer.Life = life, life, 2*time.Second
+		forgotten, longer, known, third := writer(name), writer(name), writer(name), s.Open(t)
+		forgotten.Life, known.Life, longer.Life = life, life, 2*time.Second
 		s.take(t, writer(name))
-		wait(t, mortal, forgotten, 0)
-		wait(t, mortal, longer, 1)
-		wait(t, mortal, asked, 1)
+		wait(t, third, forgotten, 0)
+		wait(t, third, longer, 1)
+		wait(t, third, known, 1)
 		for began := time.Now(); s.claims(t, name) == 3; time.Sleep(life / 5) {
 			if time.Since(began) > minute/4 {
 				t.Fatal("it still waits")
 			}
-			enqueue(t, mortal, asked)
+			enqueue(t, third, known)
 		}
-		wait(t, mortal, longer, 0)
-		wait(t, mortal, asked, 1)
+		wait(t, third, longer, 0)
+		wait(t, third, known, 1)
 	},
 }

@@ -141,10 +141,10 @@ var enqueueTests = map[string]func(*testing.T, *suite, string){
 		dead := enter(t, s.store, reader(name+"2"))
 		s.expire(t, dead)
 		a, b, c, d := writer(name+"1"), writer(name+"2"), reader(name+"2"), reader(name+"1")
-		mortal := s.Open(t)
+		third := s.Open(t)
 		a.Carries, b.Carries, d.Carries = []driver.ID{r.Acq, newID()}, []driver.ID{exclusive.Acq}, []driver.ID{newID()}
 		enqueue(t, s.store, a, b, c)
-		enqueue(t, mortal, d)
+		enqueue(t, third, d)
 		check := func(req driver.TicketRequest, holders ...driver.ID) {
 			t.Helper()
 			waits, err := s.store.Waits(t.Context())

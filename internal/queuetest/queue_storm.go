@@ -30,13 +30,13 @@ func queueStorm(t *testing.T, s *suite, name string) {
 	}
 	var wg sync.WaitGroup
 	until := time.Now().Add(lasting)
-	mortal := s.Open(t)
+	third := s.Open(t)
 	for i := range queueClients {
 		store := s.store
 		if i%2 == 1 {
 			store = s.other
 		}
-		c := queueClient{queueWatch: &w, store: store, mortal: mortal, rnd: rand.New(rand.NewPCG(uint64(i), 11))}
+		c := queueClient{queueWatch: &w, store: store, third: third, rnd: rand.New(rand.NewPCG(uint64(i), 11))}
 		wg.Go(func() { c.run(until) })
 	}
 	for ; time.Now().Before(until); time.Sleep(2 * short) {
@@ -128,9 +128,9 @@ func (w *queueWatch) count(h held, n int) {
 // queueClient does at random what clients do.
 type queueClient struct {
 	*queueWatch
-	store  driver.LeaseStore
-	mortal driver.LeaseStore // whose Locker dies and comes back again and again
-	rnd    *rand.Rand
+	store driver.LeaseStore
+	third driver.LeaseStore // whose Locker dies and comes back again and again
+	rnd   *rand.Rand
 }
 
 func (c *queueClient) run(until time.Time) {
@@ -140,9 +140,9 @@ func (c *queueClient) run(until time.Time) {
 		switch c.rnd.IntN(20) {
 		case 0: // and never comes back
 			req.TTL, req.Life, req.Handed = short, short, short
-			mortal := *c
-			mortal.store = c.mortal
-			mortal.enqueue(req)
+			third := *c
+			third.store = c.third
+			third.enqueue(req)
 		case 1, 2, 3:
 			if h, ok := c.try(req); ok {
 				c.keep(h)

@@ -22,7 +22,7 @@ type Fixture struct {
 	DB    *sql.DB
 	Open  func(tb testing.TB) driver.LeaseStore // a client of its own, with an instance of its own
 	Clock string                                // the SQL of the clock, in microseconds
-	// OpenAs opens a client that is given. Without it, what clients are told is not tested.
+	// OpenAs is Open for a client with hooks. Without it, the hooks are not tested.
 	OpenAs func(tb testing.TB, client driver.Client) driver.LeaseStore
 	// Rows says that rows are locked, and not the whole database.
 	Rows bool
@@ -39,7 +39,7 @@ func Run(t *testing.T, f Fixture) {
 		parts = append(parts, lockedRowTests)
 	}
 	if f.OpenAs != nil {
-		parts = append(parts, toldTests)
+		parts = append(parts, reportTests)
 	}
 	for _, part := range parts {
 		for name, test := range part {

@@ -25,9 +25,9 @@ var readerTests = map[string]func(*testing.T, *suite, string){
 	"waiting readers are granted together, up to the next writer": func(t *testing.T, s *suite, name string) {
 		first := s.take(t, writer(name))
 		a, b, c, w, d := reader(name), reader(name), reader(name), writer(name), reader(name)
-		dead, gone, mortal := writer(name), reader(name), s.Open(t)
+		dead, gone, third := writer(name), reader(name), s.Open(t)
 		enqueue(t, s.store, a)
-		enqueue(t, mortal, dead, gone)
+		enqueue(t, third, dead, gone)
 		wait(t, s.other, b, 1)
 		enqueue(t, s.store, c, w, d)
 		s.die(t, dead)
@@ -82,8 +82,8 @@ var readerTests = map[string]func(*testing.T, *suite, string){
 
 	"waiting readers join others when the claim of the writer has expired": func(t *testing.T, s *suite, name string) {
 		a, other := enter(t, s.store, reader(name)), enter(t, s.store, reader(name))
-		w, b, c, mortal := writer(name), reader(name), reader(name), s.Open(t)
-		enqueue(t, mortal, w)
+		w, b, c, third := writer(name), reader(name), reader(name), s.Open(t)
+		enqueue(t, third, w)
 		enqueue(t, s.store, b, c)
 		s.die(t, w)
 		next := free(t, s.store, other.release())
@@ -97,7 +97,7 @@ var readerTests = map[string]func(*testing.T, *suite, string){
 		}
 		d := reader(name)
 		s.revive(t, w)
-		wait(t, mortal, w, 0)
+		wait(t, third, w, 0)
 		wait(t, s.store, d, 1)
 		s.die(t, w)
 		if h := enqueue(t, s.store, d)[0]; !h.Granted || h.Version != a.Version {

@@ -93,8 +93,8 @@ var revokeTests = map[string]func(*testing.T, *suite, string){
 	},
 
 	"a name that only has waiters is not revoked": func(t *testing.T, s *suite, name string) {
-		first, a, mortal := s.take(t, writer(name)), writer(name), s.Open(t)
-		wait(t, mortal, a, 0)
+		first, a, third := s.take(t, writer(name)), writer(name), s.Open(t)
+		wait(t, third, a, 0)
 		s.die(t, a)
 		end(t, s.store, first)
 		s.leavesNoTrace(t, name, func() {
@@ -102,7 +102,7 @@ var revokeTests = map[string]func(*testing.T, *suite, string){
 				t.Errorf("%+v, %v", res, err)
 			}
 		})
-		enter(t, mortal, a)
+		enter(t, third, a)
 	},
 
 	"a sweep ends an expired holder, and the first waiter gets the name": func(t *testing.T, s *suite, name string) {

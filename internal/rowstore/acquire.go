@@ -103,9 +103,9 @@ func (s *Store) acquisition(
 	e.decide = func(w *view, visit *claim.Visit) error {
 		for _, k := range of[w.name] {
 			_, r := req(which[k])
-			told := len(visit.Crashed())
+			before := len(visit.Crashed())
 			a := visit.Acquire(r)
-			answer(which[k], w.result(&a, visit, told), a)
+			answer(which[k], w.result(&a, visit, before), a)
 		}
 		return nil
 	}
@@ -119,7 +119,7 @@ func (w *view) result(a *claim.Answer, visit *claim.Visit, before int) driver.Gr
 	if crashed := visit.Crashed(); len(crashed) > before {
 		t := &crashed[len(crashed)-1]
 		r.Crashed = holderOf(t)
-		mark(&w.told, t.Acq)
+		mark(&w.reported, t.Acq)
 	}
 	if a.Outcome != claim.Granted {
 		r.Holder = w.holder(visit)

@@ -35,7 +35,7 @@ const forgottenLives = 3
 // are new, and which were made before.
 func (s *Store) keepAlive(ctx context.Context, life time.Duration, reqs []driver.TicketRequest) (fresh, known []int, err error) {
 	now := time.Now()
-	fresh, known = s.beat.ask(reqs, now)
+	fresh, known = s.beat.note(reqs, now)
 	return fresh, known, s.send(ctx, life, now)
 }
 
@@ -66,8 +66,8 @@ func (s *Store) send(ctx context.Context, life time.Duration, now time.Time) err
 	return s.withdrawForgotten(ctx, life)
 }
 
-// ask notes that claims are asked for. It returns the requests that are new, and the others.
-func (b *beat) ask(reqs []driver.TicketRequest, now time.Time) (fresh, known []int) {
+// note notes that claims are asked for. It returns the requests that are new, and the others.
+func (b *beat) note(reqs []driver.TicketRequest, now time.Time) (fresh, known []int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range reqs {

@@ -57,10 +57,10 @@ func (s *Store) releases(reqs []driver.ReleaseRequest, which []int, res []driver
 		for _, k := range of[w.name] {
 			i := which[k]
 			r := &reqs[i]
-			told := len(visit.Turns())
+			before := len(visit.Turns())
 			res[i].Freed, _ = visit.Release(r.Acq, r.Version, r.MinHold.Microseconds(), r.Guarded)
 			res[i].Next = nil
-			for _, t := range visit.Turns()[told:] {
+			for _, t := range visit.Turns()[before:] {
 				res[i].Next = append(res[i].Next, driver.Turn{Acq: t.Acq, Version: t.Token, Remaining: micros(t.Expires - w.now), Now: w.now})
 			}
 		}

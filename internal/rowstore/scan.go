@@ -18,7 +18,7 @@ type view struct {
 	locked   map[driver.ID]bool // claims that hold, by acq
 	unpinned bool               // the row could be locked against guards
 
-	told map[driver.ID]bool // terms that have crashed, as a result says
+	reported map[driver.ID]bool // terms that have crashed, as a result says
 
 	waiting int // how many claims that wait are in the window
 

@@ -289,7 +289,7 @@ func (c *changes) add(w *view, done claim.Changes, e *errand) {
 		}
 	}
 	for i := range done.Crashed {
-		if t := &done.Crashed[i]; !e.tellsCrashes && !w.told[t.Acq] {
+		if t := &done.Crashed[i]; !e.tellsCrashes && !w.reported[t.Acq] {
 			c.crashed = append(c.crashed, driver.Crash{Name: name, Holder: holderOf(t)})
 		}
 	}

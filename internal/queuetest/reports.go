@@ -10,8 +10,8 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// toldTests are about what clients are told beside the results of their calls.
-var toldTests = map[string]func(*testing.T, *suite, string){
+// reportTests are about what clients hear beside the results of their calls.
+var reportTests = map[string]func(*testing.T, *suite, string){
 	"each of several readers that have crashed is reported": func(t *testing.T, s *suite, name string) {
 		c := s.client(t)
 		a, b, d := s.take(t, reader(name)), s.take(t, reader(name)), s.take(t, reader(name))
