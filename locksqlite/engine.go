@@ -24,7 +24,10 @@ type engine struct {
 	turn   chan struct{} // holds a token while nobody writes; all engines of one Open share it
 }
 
-var _ rowstore.Engine = (*engine)(nil)
+var _ rowstore.Sole = (*engine)(nil)
+
+// Sole implements [rowstore.Sole].
+func (e *engine) Sole() {}
 
 // finds are the statements that tell, without the write lock, whether another one would
 // change anything.
@@ -53,7 +56,7 @@ func (e *engine) runOne(ctx context.Context, conn *sql.Conn, s *rowstore.Stateme
 	}
 	if find := finds[s.Name]; find != "" {
 		var found bool
-		if err := conn.QueryRowContext(ctx, e.texts[find], e.parameters(s)...).Scan(&found); err != nil || !found {
+		if err := conn.QueryRowContext(ctx, e.text(find), s.Args...).Scan(&found); err != nil || !found {
 			return err
 		}
 	}
@@ -204,7 +207,7 @@ func (e *engine) run(ctx context.Context, conn *sql.Conn, s *rowstore.Statement)
 	if s.Needless != nil && s.Needless() {
 		return nil
 	}
-	text, args := e.texts[s.Name], e.parameters(s)
+	text, args := e.prepare(s)
 	if s.Scan != nil {
 		return query(ctx, conn, text, args, func(scan func(...any) error) error { return s.Scan(scan) })
 	}
@@ -215,25 +218,36 @@ func (e *engine) run(ctx context.Context, conn *sql.Conn, s *rowstore.Statement)
 	return err
 }
 
-// parameters returns what a statement is run with, see unique.sql.
-func (e *engine) parameters(s *rowstore.Statement) []any {
-	args := s.Args
+// prepare returns the text of a statement and what it is run with, see unique.sql.
+func (e *engine) prepare(s *rowstore.Statement) (text string, args []any) {
 	if byLocker[s.Name] {
-		args = append([]any{e.client.Instance[:]}, args[1:]...)
+		return e.text(s.Name), append([]any{e.client.Instance[:]}, s.Args[1:]...)
 	}
 	if s.Batch == nil {
-		return args
+		return e.text(s.Name), s.Args
+	}
+	if names, ok := s.Batch[0].([]string); ok && s.Name == "claims_that_wait" && len(names) == 1 {
+		return e.text("claims_that_wait_one"), append([]any{names[0]}, s.Args...)
 	}
 	var b batch
 	b.rows = make([][]any, rowstore.Rows(s.Batch))
 	for _, c := range s.Batch {
 		b.add(c)
 	}
-	all := []any{b.json()}
+	args = []any{b.json()}
 	if b.binary {
-		all = append(all, b.bytes)
+		args = append(args, b.bytes)
 	}
-	return append(all, args...)
+	return e.text(s.Name), append(args, s.Args...)
+}
+
+// text returns the text of a statement.
+func (e *engine) text(name string) string {
+	text, ok := e.texts[name]
+	if !ok {
+		panic("bug: no statement is named " + name)
+	}
+	return text
 }
 
 // batch is a batch as parameters.

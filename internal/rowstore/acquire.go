@@ -28,7 +28,7 @@ func (s *Store) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver
 	}
 	e := s.acquisition(rest, func(i int) (string, claim.Request) { return reqs[i].Name, s.request(&reqs[i]) },
 		func(i int, r driver.GrantResult, _ claim.Answer) { res[i] = r })
-	e.seen = seen
+	e.seen, e.tries = seen, true
 	if err := s.lookAndVisit(ctx, e); err != nil {
 		return nil, after(granted, err)
 	}

@@ -29,6 +29,8 @@
 //	rows             b(name)                   → lock rows, of names that have one
 //	claims           b(name), window, locker   → the claims of the names that hold, and of each name the first
 //	                                             window claims that wait and are alive or of the locker, by seq
+//	claims_that_hold b(name)                   → of a [Sole], in the place of claims: those that hold
+//	claims_that_wait b(name), window, locker   → and the others
 //	claims_of        b(name, acq)              → claims by acq
 //	all_claims       b(name), gone             → all claims of the names; alive is 2 if the Locker has been dead for
 //	                                             gone microseconds, or has no row in waiter
@@ -41,7 +43,8 @@
 //	                                             name, acq, label, seq, since, kind, carries (hexadecimal)
 //	holders          b(name)                   → name, acq: who holds the names and has not expired, either way
 //
-// In the transaction of a visit, in this order:
+// In the transaction of a visit, in this order; of a [Sole] rows takes the place of those that
+// lock:
 //
 //	make_rows        b(name)                   makes free rows for names that have none, and returns nothing
 //	lock_rows        b(name)                   → lock rows, locked in the order of the names against everybody but

@@ -46,6 +46,13 @@ type Engine interface {
 	Renew(ctx context.Context, shared bool, reqs []driver.RenewRequest, wait bool, renewed func(i int, now int64)) error
 }
 
+// Sole is an [Engine] whose transactions keep everybody else from writing, guards included.
+// A visit reads rows instead of locking them, and does not ask what could be locked.
+type Sole interface {
+	Engine
+	Sole()
+}
+
 // Granted is a grant by [Engine.Grant].
 type Granted struct {
 	Version, Now, Expires int64

@@ -11,18 +11,20 @@ import (
 // connections. It is safe for concurrent use.
 type Store struct {
 	engine Engine
+	sole   bool // the engine is a Sole
 	client driver.Client
 	beat   *beat
 }
 
 // New returns a Store.
 func New(engine Engine, client driver.Client) *Store {
-	return &Store{engine: engine, client: client, beat: newBeat()}
+	_, sole := engine.(Sole)
+	return &Store{engine: engine, sole: sole, client: client, beat: newBeat()}
 }
 
 // On returns the same store on another engine, which runs its statements elsewhere.
 func (s *Store) On(engine Engine) *Store {
-	return &Store{engine: engine, client: s.client, beat: s.beat}
+	return &Store{engine: engine, sole: s.sole, client: s.client, beat: s.beat}
 }
 
 // ErrLocked says that a guard, or another transaction, keeps what a call would change.

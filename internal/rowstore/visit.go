@@ -17,6 +17,7 @@ type errand struct {
 	window  int
 	seen    *views // rows that were just read, or nil
 
+	tries   bool // its requests do not wait
 	make    bool // names without a row get one
 	pass    bool // rows that others have locked are passed over
 	all     bool // it is about all claims
@@ -86,17 +87,31 @@ func (s *Store) claims(e *errand, v *views) []Statement {
 	if e.all {
 		return []Statement{{Name: "all_claims", Batch: []Column{e.names}, Args: []any{forgetAfter.Microseconds()}, Scan: v.addClaim}}
 	}
-	reads := []Statement{{Name: "claims", Batch: []Column{e.names}, Args: []any{int64(e.window), s.client.Instance.String()},
-		Scan: v.addClaim, Needless: v.noClaims}}
+	window := []any{int64(e.window), s.client.Instance.String()}
+	needless := func() bool { return v.noneHolds() && v.noneWaits() || e.tries && v.allHeld() }
+	reads := []Statement{{Name: "claims", Batch: []Column{e.names}, Args: window, Scan: v.addClaim, Needless: needless}}
+	if s.sole {
+		reads = []Statement{
+			{Name: "claims_that_hold", Batch: []Column{e.names}, Scan: v.addClaim,
+				Needless: func() bool { return needless() || v.noneHolds() }},
+			{Name: "claims_that_wait", Batch: []Column{e.names}, Args: window, Scan: v.addClaim,
+				Needless: func() bool { return needless() || v.noneWaits() }},
+		}
+	}
 	if len(e.acqs) > 0 {
-		reads = append(reads, Statement{Name: "claims_of", Batch: []Column{e.ofNames, e.acqs}, Scan: v.addClaimOf, Needless: v.noClaims})
+		reads = append(reads, Statement{Name: "claims_of", Batch: []Column{e.ofNames, e.acqs}, Scan: v.addClaimOf, Needless: needless})
 	}
 	return reads
 }
 
-// noClaims reports that the rows say that there are no claims.
-func (v *views) noClaims() bool {
-	return !slices.ContainsFunc(v.list, func(w *view) bool { return w.row.Waiting+w.row.Holding > 0 })
+// noneWaits reports that the rows say that no claim waits.
+func (v *views) noneWaits() bool {
+	return !slices.ContainsFunc(v.list, func(w *view) bool { return w.row.Waiting > 0 })
+}
+
+// allHeld reports that the rows say that each name is held alone.
+func (v *views) allHeld() bool {
+	return !slices.ContainsFunc(v.list, func(w *view) bool { return w.row.Acq == driver.ID{} || w.row.Expires <= w.now })
 }
 
 // noneHolds reports that the rows say that no claim holds.
@@ -108,7 +123,7 @@ func (s *Store) newVisit(w *view, e *errand) *claim.Visit {
 	visit := claim.NewVisit(w.row, w.claims)
 	visit.Now, visit.By, visit.Partial = w.now, s.client.Instance, !e.all && w.waiting >= e.window
 	visit.Alive = func(locker driver.ID) bool { return locker == s.client.Instance || w.alive[locker] }
-	visit.Locked = func(acq driver.ID) bool { return w.locked[acq] }
+	visit.Locked = func(acq driver.ID) bool { return s.sole || w.locked[acq] }
 	return visit
 }
 
@@ -212,7 +227,7 @@ func (s *Store) decide(e *errand, w *view, c *changes) (usedUp bool, err error) 
 		return false, nil
 	}
 	visit := s.newVisit(w, e)
-	visit.Pinned = w.exists && !w.unpinned
+	visit.Pinned = w.exists && !w.unpinned && !s.sole
 	if err := e.decide(w, visit); err != nil {
 		return false, err
 	}
@@ -241,6 +256,9 @@ func (s *Store) locks(e *errand, v *views) []Statement {
 	var reads []Statement
 	if e.make {
 		reads = append(reads, Statement{Name: "make_rows", Batch: names})
+	}
+	if s.sole {
+		return append(append(reads, v.read()), s.claims(e, v)...)
 	}
 	lock := "lock_rows"
 	if e.pass {

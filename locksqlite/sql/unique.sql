@@ -11,40 +11,58 @@
 -- SQLite's clock has milliseconds. Rounding takes away what julianday loses as a
 -- floating-point number. A statement reads the clock after it has got its lock on the
 -- database. SQLite has no row locks: the transaction of a visit has locked the database.
+-- So there are no statements that lock rows or claims.
 
 -- name: clock
 SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000;
 
 -- name: rows
-WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
-SELECT l.name, clock.now, l.version, lower(hex(l.acq)), coalesce(l.owner, ''),
-       coalesce(l.label, ''), lower(hex(l.locker)), l.value, l.holds, l.since, l.expires_at,
-       l.limit_at, l.delay, l.not_before, l.permits, l.waiting, l.holding, l.seq, l.ended, l.revoked
-FROM clock, json_each(?1) AS r
-CROSS JOIN {lock} AS l ON l.name = json_extract(r.value, '$[0]');
+SELECT l.name, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000,
+       l.version, lower(hex(l.acq)), coalesce(l.owner, ''), coalesce(l.label, ''),
+       lower(hex(l.locker)), l.value, l.holds, l.since, l.expires_at, l.limit_at, l.delay,
+       l.not_before, l.permits, l.waiting, l.holding, l.seq, l.ended, l.revoked
+FROM json_each(?1) AS r
+CROSS JOIN {lock} AS l ON l.name = r.value ->> 0;
 
--- name: claims
+-- name: claims_that_hold
 WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
 SELECT c.name, clock.now, lower(hex(c.acq)), c.state, c.kind, c.slot, c.seq, c.token, c.holds,
        c.ttl, c.handed, c.max_hold, c.since, c.expires_at, c.limit_at, c.delay,
        lower(hex(c.locker)), c.owner, c.label, c.value,
        EXISTS (SELECT 1 FROM {waiter} AS w WHERE w.locker = c.locker AND w.expires_at > clock.now)
 FROM clock, json_each(?1) AS r
-CROSS JOIN {claim} AS c ON c.name = json_extract(r.value, '$[0]') AND c.state = 1
-UNION ALL
+CROSS JOIN {claim} AS c ON c.name = r.value ->> 0 AND c.state = 1;
+
+-- name: claims_that_wait
+WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
 SELECT c.name, clock.now, lower(hex(c.acq)), c.state, c.kind, c.slot, c.seq, c.token, c.holds,
        c.ttl, c.handed, c.max_hold, c.since, c.expires_at, c.limit_at, c.delay,
        lower(hex(c.locker)), c.owner, c.label, c.value,
        EXISTS (SELECT 1 FROM {waiter} AS w WHERE w.locker = c.locker AND w.expires_at > clock.now)
 FROM clock, json_each(?1) AS r
-CROSS JOIN {claim} AS c ON c.name = json_extract(r.value, '$[0]') AND c.state = 0 AND c.seq IN (
+CROSS JOIN {claim} AS c ON c.name = r.value ->> 0 AND c.state = 0 AND c.seq IN (
 	SELECT q.seq
-	FROM {claim} AS q
-	WHERE q.name = json_extract(r.value, '$[0]') AND q.state = 0
-	  AND (lower(hex(q.locker)) = ?3
-	    OR EXISTS (SELECT 1 FROM {waiter} AS w WHERE w.locker = q.locker AND w.expires_at > clock.now))
+	FROM {claim} AS q LEFT JOIN {waiter} AS w ON w.locker = q.locker
+	WHERE q.name = r.value ->> 0 AND q.state = 0
+	  AND (w.expires_at > clock.now OR lower(hex(q.locker)) = ?3)
 	ORDER BY q.seq
 	LIMIT ?2);
+
+-- name: claims_that_wait_one
+-- It is claims_that_wait for one name.
+SELECT c.name, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000,
+       lower(hex(c.acq)), c.state, c.kind, c.slot, c.seq, c.token, c.holds, c.ttl, c.handed,
+       c.max_hold, c.since, c.expires_at, c.limit_at, c.delay, lower(hex(c.locker)), c.owner,
+       c.label, c.value,
+       coalesce(
+	       w.expires_at > CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000,
+	       0)
+FROM {claim} AS c LEFT JOIN {waiter} AS w ON w.locker = c.locker
+WHERE c.name = ?1 AND c.state = 0
+  AND (w.expires_at > CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000
+    OR lower(hex(c.locker)) = ?3)
+ORDER BY c.seq
+LIMIT ?2;
 
 -- name: claims_of
 WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
@@ -53,8 +71,8 @@ SELECT c.name, clock.now, lower(hex(c.acq)), c.state, c.kind, c.slot, c.seq, c.t
        lower(hex(c.locker)), c.owner, c.label, c.value,
        EXISTS (SELECT 1 FROM {waiter} AS w WHERE w.locker = c.locker AND w.expires_at > clock.now)
 FROM clock, json_each(?1) AS r
-CROSS JOIN {claim} AS c ON c.acq = substr(?2, json_extract(r.value, '$[1]'), 16)
-                       AND c.name = json_extract(r.value, '$[0]');
+CROSS JOIN {claim} AS c ON c.acq = substr(?2, r.value ->> 1, 16)
+                       AND c.name = r.value ->> 0;
 
 -- name: all_claims
 WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
@@ -66,7 +84,7 @@ SELECT c.name, clock.now, lower(hex(c.acq)), c.state, c.kind, c.slot, c.seq, c.t
                              ELSE 2 END
                  FROM {waiter} AS w WHERE w.locker = c.locker), 2)
 FROM clock, json_each(?1) AS r
-CROSS JOIN {claim} AS c ON c.name = json_extract(r.value, '$[0]');
+CROSS JOIN {claim} AS c ON c.name = r.value ->> 0;
 
 -- name: page
 -- The value stands last in the table: what stands before it is read without it.
@@ -88,7 +106,7 @@ FROM (SELECT name FROM {lock} WHERE name > ?1 ORDER BY name LIMIT ?2) AS p;
 WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
 SELECT c.name, count(*), max(c.expires_at)
 FROM clock, json_each(?1) AS r
-CROSS JOIN {claim} AS c ON c.name = json_extract(r.value, '$[0]') AND c.state = 1
+CROSS JOIN {claim} AS c ON c.name = r.value ->> 0 AND c.state = 1
                        AND c.expires_at > clock.now
 GROUP BY c.name;
 
@@ -104,100 +122,71 @@ WHERE c.carries IS NOT NULL AND c.state = 0
 WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
 SELECT l.name, lower(hex(l.acq))
 FROM clock, json_each(?1) AS r
-CROSS JOIN {lock} AS l ON l.name = json_extract(r.value, '$[0]')
+CROSS JOIN {lock} AS l ON l.name = r.value ->> 0
 WHERE l.acq IS NOT NULL AND l.expires_at > clock.now
 UNION ALL
 SELECT c.name, lower(hex(c.acq))
 FROM clock, json_each(?1) AS r
-CROSS JOIN {claim} AS c ON c.name = json_extract(r.value, '$[0]') AND c.state = 1
+CROSS JOIN {claim} AS c ON c.name = r.value ->> 0 AND c.state = 1
 WHERE c.expires_at > clock.now;
 
 -- name: make_rows
 INSERT INTO {lock} (name, version)
-SELECT json_extract(r.value, '$[0]'), 0
+SELECT r.value ->> 0, 0
 FROM json_each(?1) AS r
 WHERE true
 ON CONFLICT (name) DO NOTHING;
 
--- name: lock_rows
-WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
-SELECT l.name, clock.now, l.version, lower(hex(l.acq)), coalesce(l.owner, ''),
-       coalesce(l.label, ''), lower(hex(l.locker)), l.value, l.holds, l.since, l.expires_at,
-       l.limit_at, l.delay, l.not_before, l.permits, l.waiting, l.holding, l.seq, l.ended, l.revoked
-FROM clock, json_each(?1) AS r
-CROSS JOIN {lock} AS l ON l.name = json_extract(r.value, '$[0]');
-
--- name: lock_free_rows
-WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
-SELECT l.name, clock.now, l.version, lower(hex(l.acq)), coalesce(l.owner, ''),
-       coalesce(l.label, ''), lower(hex(l.locker)), l.value, l.holds, l.since, l.expires_at,
-       l.limit_at, l.delay, l.not_before, l.permits, l.waiting, l.holding, l.seq, l.ended, l.revoked
-FROM clock, json_each(?1) AS r
-CROSS JOIN {lock} AS l ON l.name = json_extract(r.value, '$[0]');
-
--- name: unpinned
-WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
-SELECT l.name, clock.now
-FROM clock, json_each(?1) AS r
-CROSS JOIN {lock} AS l ON l.name = json_extract(r.value, '$[0]');
-
--- name: lock_claims
-WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
-SELECT c.name, lower(hex(c.acq))
-FROM clock, json_each(?1) AS r
-CROSS JOIN {claim} AS c ON c.name = json_extract(r.value, '$[0]') AND c.state = 1
-                       AND (?2 = 1 OR c.expires_at <= clock.now);
-
 -- name: write_rows
 UPDATE {lock} AS l
-SET version    = json_extract(r.value, '$[1]'),
-    acq        = substr(?2, json_extract(r.value, '$[2]'), 16),
-    owner      = iif(json_extract(r.value, '$[2]') IS NULL, NULL, json_extract(r.value, '$[3]')),
-    label      = iif(json_extract(r.value, '$[2]') IS NULL, NULL, json_extract(r.value, '$[4]')),
-    locker     = substr(?2, json_extract(r.value, '$[5]'), 16),
-    value      = substr(?2, json_extract(r.value, '$[6][0]'), json_extract(r.value, '$[6][1]')),
-    holds      = json_extract(r.value, '$[7]'),
-    since      = json_extract(r.value, '$[8]'),
-    expires_at = json_extract(r.value, '$[9]'),
-    limit_at   = json_extract(r.value, '$[10]'),
-    delay      = json_extract(r.value, '$[11]'),
-    not_before = json_extract(r.value, '$[12]'),
-    permits    = json_extract(r.value, '$[13]'),
-    waiting    = json_extract(r.value, '$[14]'),
-    holding    = json_extract(r.value, '$[15]'),
-    seq        = json_extract(r.value, '$[16]'),
-    ended      = json_extract(r.value, '$[17]'),
-    revoked    = json_extract(r.value, '$[18]')
+SET version    = r.value ->> 1,
+    acq        = substr(?2, r.value ->> 2, 16),
+    owner      = iif(r.value ->> 2 IS NULL, NULL, r.value ->> 3),
+    label      = iif(r.value ->> 2 IS NULL, NULL, r.value ->> 4),
+    locker     = substr(?2, r.value ->> 5, 16),
+    value      = substr(?2, r.value ->> '$[6][0]', r.value ->> '$[6][1]'),
+    holds      = r.value ->> 7,
+    since      = r.value ->> 8,
+    expires_at = r.value ->> 9,
+    limit_at   = r.value ->> 10,
+    delay      = r.value ->> 11,
+    not_before = r.value ->> 12,
+    permits    = r.value ->> 13,
+    waiting    = r.value ->> 14,
+    holding    = r.value ->> 15,
+    seq        = r.value ->> 16,
+    ended      = r.value ->> 17,
+    revoked    = r.value ->> 18
 FROM json_each(?1) AS r
-WHERE l.name = json_extract(r.value, '$[0]');
+WHERE l.name = r.value ->> 0;
 
 -- name: delete_claims
 DELETE FROM {claim}
-WHERE acq IN (SELECT substr(?2, json_extract(r.value, '$[1]'), 16) FROM json_each(?1) AS r);
+WHERE acq IN (SELECT substr(?2, r.value ->> 1, 16) FROM json_each(?1) AS r);
 
 -- name: insert_claims
 INSERT INTO {claim} (name, acq, state, kind, slot, seq, token, holds, ttl, handed, max_hold, since,
                      expires_at, limit_at, delay, locker, owner, label, value, carries)
-SELECT json_extract(r.value, '$[0]'),
-       substr(?2, json_extract(r.value, '$[1]'), 16),
-       json_extract(r.value, '$[2]'),
-       json_extract(r.value, '$[3]'),
-       json_extract(r.value, '$[4]'),
-       json_extract(r.value, '$[5]'),
-       json_extract(r.value, '$[6]'),
-       json_extract(r.value, '$[7]'),
-       json_extract(r.value, '$[8]'),
-       json_extract(r.value, '$[9]'),
-       json_extract(r.value, '$[10]'),
-       json_extract(r.value, '$[11]'),
-       json_extract(r.value, '$[12]'),
-       json_extract(r.value, '$[13]'),
-       json_extract(r.value, '$[14]'),
-       substr(?2, json_extract(r.value, '$[15]'), 16),
-       json_extract(r.value, '$[16]'),
-       json_extract(r.value, '$[17]'),
-       substr(?2, json_extract(r.value, '$[18][0]'), json_extract(r.value, '$[18][1]')),
-       substr(?2, json_extract(r.value, '$[19][0]'), json_extract(r.value, '$[19][1]'))
+SELECT r.value ->> 0,
+       substr(?2, r.value ->> 1, 16),
+       r.value ->> 2,
+       r.value ->> 3,
+       r.value ->> 4,
+       r.value ->> 5,
+       r.value ->> 6,
+       r.value ->> 7,
+       r.value ->> 8,
+       r.value ->> 9,
+       r.value ->> 10,
+       r.value ->> 11,
+       r.value ->> 12,
+       r.value ->> 13,
+       r.value ->> 14,
+       substr(?2, r.value ->> 15, 16),
+       r.value ->> 16,
+       r.value ->> 17,
+       substr(?2, r.value ->> '$[18][0]', r.value ->> '$[18][1]'),
+       substr(?2, r.value ->> '$[19][0]', r.value ->> '$[19][1]')
 FROM json_each(?1) AS r;
 
 -- name: beat
@@ -214,11 +203,11 @@ ORDER BY c.name;
 
 -- name: set_value
 UPDATE {lock} AS l
-SET value = substr(?2, json_extract(r.value, '$[3][0]'), json_extract(r.value, '$[3][1]'))
+SET value = substr(?2, r.value ->> '$[3][0]', r.value ->> '$[3][1]')
 FROM json_each(?1) AS r
-WHERE l.name = json_extract(r.value, '$[0]')
-  AND l.acq = substr(?2, json_extract(r.value, '$[1]'), 16)
-  AND l.version = json_extract(r.value, '$[2]')
+WHERE l.name = r.value ->> 0
+  AND l.acq = substr(?2, r.value ->> 1, 16)
+  AND l.version = r.value ->> 2
   AND l.expires_at > CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000;
 
 -- name: sweep_window
@@ -242,7 +231,7 @@ ORDER BY l.name;
 
 -- name: purge
 DELETE FROM {lock} AS l
-WHERE l.name IN (SELECT json_extract(r.value, '$[0]') FROM json_each(?1) AS r)
+WHERE l.name IN (SELECT r.value ->> 0 FROM json_each(?1) AS r)
   AND l.acq IS NULL AND l.waiting = 0 AND l.holding = 0
   AND l.not_before <= CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000
   AND l.expires_at < CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 - ?2
@@ -275,16 +264,16 @@ SELECT swept_at <= clock.now - ?1 OR swept_at > clock.now FROM clock, {meta};
 
 -- name: grant
 INSERT INTO {lock} AS l (name, acq, owner, locker, label, version, holds, since, expires_at, value)
-SELECT json_extract(r.value, '$[0]'),
-       substr(?2, json_extract(r.value, '$[1]'), 16),
-       json_extract(r.value, '$[2]'),
-       substr(?2, json_extract(r.value, '$[5]'), 16),
+SELECT r.value ->> 0,
+       substr(?2, r.value ->> 1, 16),
+       r.value ->> 2,
+       substr(?2, r.value ->> 5, 16),
        ?3,
        clock.now,
        1,
        clock.now,
-       clock.now + json_extract(r.value, '$[3]'),
-       substr(?2, json_extract(r.value, '$[4][0]'), json_extract(r.value, '$[4][1]'))
+       clock.now + r.value ->> 3,
+       substr(?2, r.value ->> '$[4][0]', r.value ->> '$[4][1]')
 FROM (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 AS now)
      AS clock,
      json_each(?1) AS r
@@ -312,10 +301,10 @@ SET acq = NULL, owner = NULL, locker = NULL, label = NULL, value = NULL,
     expires_at = min(l.expires_at, r.now),
     not_before = iif(l.since + r.min_hold > r.now, max(l.not_before, l.since + r.min_hold),
                      l.not_before)
-FROM (SELECT json_extract(value, '$[0]') AS name,
-             substr(?2, json_extract(value, '$[1]'), 16) AS acq,
-             json_extract(value, '$[2]') AS version,
-             json_extract(value, '$[3]') AS min_hold,
+FROM (SELECT value ->> 0 AS name,
+             substr(?2, value ->> 1, 16) AS acq,
+             value ->> 2 AS version,
+             value ->> 3 AS min_hold,
              CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 AS now
       FROM json_each(?1)) AS r
 WHERE l.name = r.name AND l.acq = r.acq AND l.version = r.version AND l.waiting = 0
@@ -326,11 +315,11 @@ UPDATE {lock} AS l
 SET expires_at = max(l.expires_at,
                      iif(l.limit_at = 0, r.now + r.ttl, min(r.now + r.ttl, l.limit_at))),
     holds = r.holds
-FROM (SELECT json_extract(value, '$[0]') AS name,
-             substr(?2, json_extract(value, '$[1]'), 16) AS acq,
-             json_extract(value, '$[2]') AS version,
-             json_extract(value, '$[3]') AS ttl,
-             json_extract(value, '$[4]') AS holds,
+FROM (SELECT value ->> 0 AS name,
+             substr(?2, value ->> 1, 16) AS acq,
+             value ->> 2 AS version,
+             value ->> 3 AS ttl,
+             value ->> 4 AS holds,
              CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 AS now
       FROM json_each(?1)) AS r
 WHERE l.name = r.name AND l.acq = r.acq AND l.version = r.version
@@ -343,11 +332,11 @@ UPDATE {claim} AS c
 SET expires_at = max(c.expires_at,
                      iif(c.limit_at = 0, r.now + r.ttl, min(r.now + r.ttl, c.limit_at))),
     holds = r.holds
-FROM (SELECT json_extract(value, '$[0]') AS name,
-             substr(?2, json_extract(value, '$[1]'), 16) AS acq,
-             json_extract(value, '$[2]') AS token,
-             json_extract(value, '$[3]') AS ttl,
-             json_extract(value, '$[4]') AS holds,
+FROM (SELECT value ->> 0 AS name,
+             substr(?2, value ->> 1, 16) AS acq,
+             value ->> 2 AS token,
+             value ->> 3 AS ttl,
+             value ->> 4 AS holds,
              CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 AS now
       FROM json_each(?1)) AS r
 WHERE c.acq = r.acq AND c.name = r.name AND c.state = 1 AND c.token = r.token
