@@ -130,8 +130,8 @@ type reply = batch.Reply[driver.GrantResult]
 
 // request sends one request. It returns a term, or who holds the name, or an error.
 //
-// The end of ctx does not cancel a request that was sent. The request goes on, and what
-// it is granted is given back.
+// The end of ctx does not cancel a request that was sent, unless its statement is slow and
+// runs on this goroutine. The request goes on, and what it is granted is given back.
 func (a *acquisition) request(ctx context.Context) (*term, *HeldError, error) {
 	a.requests++
 	l := a.locker

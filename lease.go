@@ -20,17 +20,15 @@ import (
 // other methods return zero values.
 type Lease struct {
 	term     *term
-	ctx      *leaseContext
+	ctx      leaseContext
 	unlocked atomic.Bool
 }
 
-// newLease makes a lease of term t whose context carries the values of ctx. The caller
-// holds t.mu or is the only one that knows t.
-func newLease(ctx context.Context, t *term) *Lease {
-	l := &Lease{term: t}
+// init makes l a lease of term t whose context carries the values of ctx. The caller holds
+// t.mu or is the only one that knows t.
+func (l *Lease) init(ctx context.Context, t *term) {
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	l.ctx = &leaseContext{Context: inner, cancel: cancel, lease: l}
-	return l
+	l.term, l.ctx = t, leaseContext{Context: inner, cancel: cancel, lease: l}
 }
 
 // isZero reports whether the lease is nil or zero.
@@ -107,7 +105,7 @@ func (l *Lease) Context() context.Context {
 	if l.isZero() {
 		return notHeld
 	}
-	return l.ctx
+	return &l.ctx
 }
 
 // Bind returns a context that ends with ctx or with the lease, whichever is first. It
@@ -187,6 +185,10 @@ func (c *leaseContext) Err() error {
 	return c.Context.Err()
 }
 
+// carriesKey tells whether a context carries any lease. Unlike a leaseKey, it can be looked
+// up without an allocation.
+type carriesKey struct{}
+
 // carriedKey finds the acquisitions of all leases that a context carries.
 type carriedKey struct{}
 
@@ -197,18 +199,20 @@ func carriedBy(ctx context.Context) []driver.ID {
 }
 
 func (c *leaseContext) Value(key any) any {
-	if key == (carriedKey{}) {
+	switch k := key.(type) {
+	case carriesKey:
+		return true
+	case carriedKey:
 		acqs := carriedBy(c.Context)
 		if c.lease.unlocked.Load() || c.lease.term.remaining() <= 0 {
 			return acqs
 		}
 		return append(slices.Clip(acqs), c.lease.term.acq)
-	}
-	if k, ok := key.(leaseKey); ok {
+	case leaseKey:
 		if t := c.lease.term; k.locker == t.locker && k.name == t.name && !c.lease.unlocked.Load() {
 			return c.lease
 		} // else the lease may have been a re-entry, and the outer lease may still be held
-	} else {
+	default:
 		c.check() // context.Cause calls Value, and must not miss a loss
 	}
 	return c.Context.Value(key)

@@ -127,8 +127,11 @@ func checkLock(ctx context.Context, name string) (owner string, err error) {
 // reenter re-enters the lease of name that ctx carries. With neither a lease nor an error
 // there is none, and the caller has to acquire the name.
 func (l *Locker) reenter(ctx context.Context, name string, shared bool) (*Lease, error) {
-	carried, ok := ctx.Value(leaseKey{l, name}).(*Lease)
-	ok = ok && !carried.unlocked.Load()
+	var carried *Lease
+	if ctx.Value(carriesKey{}) != nil {
+		carried, _ = ctx.Value(leaseKey{l, name}).(*Lease)
+	}
+	ok := carried != nil && !carried.unlocked.Load()
 	if ok {
 		if lost := carried.term.lostError(); lost != nil {
 			return nil, lost

@@ -40,7 +40,8 @@ type term struct {
 	state       termState
 	count       int // leases that are not unlocked
 	leases      []*Lease
-	inline      [1]*Lease  // the first array of leases: most terms have one lease
+	first       Lease      // the first of leases: most terms have one
+	inline      [1]*Lease  // the first array of leases
 	lost        *LostError // set when state is termLost
 	lastFailure failure
 	atLimit     bool // the deadline is at latestEnd: nothing is left to renew
@@ -73,10 +74,13 @@ func (t *term) firstLease(ctx context.Context) *Lease {
 
 // addLease makes a lease; the caller holds mu.
 func (t *term) addLease(ctx context.Context) *Lease {
-	l := newLease(ctx, t)
+	l := &t.first
 	if t.leases == nil {
 		t.leases = t.inline[:0]
+	} else {
+		l = new(Lease)
 	}
+	l.init(ctx, t)
 	t.leases = append(t.leases, l)
 	t.count++
 	return l

@@ -26,14 +26,28 @@ func (l *Locker) unlock(ctx context.Context, lease *Lease) error {
 	if !last || err != nil {
 		return err
 	}
-	err = l.release(ctx, t)
-	if !errors.Is(err, ErrGuarded) { // a guarded term is renewed until the guard has ended, so that it does not look crashed
-		l.keeper.drop(t) // not before: until then only renewals keep the name
-	}
-	l.queue.ended(t)
+	err = l.endTerm(ctx, t)
 	if l.events.verbose {
 		l.events.unlocked(UnlockedEvent{LeaseInfo: t.info(), Err: err, Held: l.clock.Now() - t.granted})
 	}
+	return err
+}
+
+// endTerm releases the name in the database and forgets the term. If a driver panics, the
+// caller may recover: then the name is released in the background.
+func (l *Locker) endTerm(ctx context.Context, t *term) (err error) {
+	returned := false
+	defer func() {
+		if !returned {
+			l.cleanup.add(t.cleanupRequest())
+		}
+		if !errors.Is(err, ErrGuarded) { // a guarded term is renewed until the guard has ended, so that it does not look crashed
+			l.keeper.drop(t) // not before: until then only renewals keep the name
+		}
+		l.queue.ended(t)
+	}()
+	err = l.release(ctx, t)
+	returned = true
 	return err
 }
 
@@ -47,29 +61,38 @@ func (l *Locker) release(ctx context.Context, t *term) error {
 	if base.Err() != nil { // Close gave up before: the statement fails at once, unless it runs on a session
 		base = context.Background()
 	}
-	wait, cancel := unlockContext(base, ctx, t.timeout)
+	until := unlockUntil(ctx, t.timeout)
+	a, answered := l.releases.TryAlone(l.releaseRequest(t), min(t.timeout, time.Until(until)))
+	if answered && a.Err == nil && a.Result.Freed {
+		return nil
+	}
+	wait, cancel := context.WithDeadline(base, until)
 	defer cancel()
-	freed, sharedBatch, err := l.releaseOnce(wait, t, false)
+	freed, sharedBatch, err := false, false, a.Err
+	if !answered {
+		freed, sharedBatch, err = l.releaseOnce(wait, t, false)
+	} else if err != nil && wait.Err() != nil { // the error of a driver does not always say so
+		err = fmt.Errorf("%w: %w: %w", session.ErrUnanswered, wait.Err(), err)
+	}
 	if freed {
 		return nil
 	}
 	return l.retryRelease(wait, t, sharedBatch, err)
 }
 
-// unlockContext returns the context of an Unlock. It ends after the time of two
-// statements, or at a deadline of ctx that lies ahead. If ctx has ended already, it ends
-// after the time of one statement, so that the name is still released.
-func unlockContext(base, ctx context.Context, statement time.Duration) (context.Context, context.CancelFunc) {
+// unlockUntil returns when an Unlock ends: after the time of two statements, or at a
+// deadline of ctx that lies ahead. If ctx has ended already, it ends after the time of one
+// statement, so that the name is still released.
+func unlockUntil(ctx context.Context, statement time.Duration) time.Time {
+	now := time.Now()
 	if ctx == nil || ctx.Err() != nil {
-		return context.WithTimeout(base, statement)
+		return now.Add(statement)
 	}
-	wait, cancel := context.WithTimeout(base, 2*statement)
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return wait, cancel
+	until := now.Add(2 * statement)
+	if deadline, ok := ctx.Deadline(); ok && deadline.Before(until) {
+		return deadline
 	}
-	limited, end := context.WithDeadline(wait, deadline)
-	return limited, func() { end(); cancel() }
+	return until
 }
 
 // retryRelease is release after a first request that did not release the name.
@@ -138,10 +161,14 @@ func (l *Locker) sendReleases(ctx context.Context, reqs []driver.ReleaseRequest)
 	return res, nil
 }
 
+func (l *Locker) releaseRequest(t *term) driver.ReleaseRequest {
+	return driver.ReleaseRequest{Name: t.name, Acq: t.acq, Version: t.token, MinHold: t.minHold, Guarded: t.isGuarded(), Shared: t.shared,
+		Awaited: l.claims.hasWaiter(t.name)}
+}
+
 // releaseOnce sends one release.
 func (l *Locker) releaseOnce(ctx context.Context, t *term, isolated bool) (freed, sharedBatch bool, err error) {
-	req := driver.ReleaseRequest{Name: t.name, Acq: t.acq, Version: t.token, MinHold: t.minHold, Guarded: t.isGuarded(), Shared: t.shared,
-		Awaited: l.claims.hasWaiter(t.name)}
+	req := l.releaseRequest(t)
 	a, ok := l.releases.Do(ctx, nil, req, releaseKind(t, &req, isolated), t.timeout)
 	if !ok {
 		return false, false, fmt.Errorf("%w: %w", session.ErrUnanswered, ctx.Err())

@@ -13,6 +13,7 @@ import (
 type queue struct {
 	mu    sync.Mutex
 	names map[string]*nameState
+	spare *nameState // empty; nil if there is none
 }
 
 // nameState is what the Locker knows of one name. It is guarded by queue.mu.
@@ -171,7 +172,10 @@ func (q *queue) ended(t *term) {
 func (q *queue) state(name string) *nameState {
 	s := q.names[name]
 	if s == nil {
-		s = &nameState{}
+		if s = q.spare; s == nil {
+			s = new(nameState)
+		}
+		q.spare = nil
 		q.names[name] = s
 	}
 	return s
@@ -184,6 +188,8 @@ func (q *queue) wakeFirst(name string, s *nameState) {
 		s.waiters[0].wakeUp()
 	case s.exclusive == nil && len(s.readers) == 0:
 		delete(q.names, name)
+		*s = nameState{}
+		q.spare = s
 	}
 }
 

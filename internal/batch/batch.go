@@ -43,11 +43,12 @@ type Options[Q, R any] struct {
 	// with err. Without it, batches are not split.
 	Splits func(err error) bool
 
-	// Late gets the replies whose callers have left. It must not block.
+	// Late gets the replies whose callers have left, or in whose statement the driver has
+	// panicked. It must not block.
 	Late func(*Q, Reply[R])
 
-	// Began is called before a request is accepted, Ended when it has been answered or
-	// withdrawn.
+	// Began is called before a request is accepted that may outlive its caller, Ended when
+	// it has been answered or withdrawn.
 	Began, Ended func()
 
 	Clock clock.Clock
@@ -61,20 +62,31 @@ type Options[Q, R any] struct {
 // Batcher gathers requests of one type and sends them in batches. It is safe for
 // concurrent use.
 //
-// If no statement is in flight, a request is sent at once. Otherwise it waits until that
-// statement is answered, and leaves together with all requests that came meanwhile: more
-// callers make larger batches. A statement can be slow because somebody has locked a row,
-// or because the network is slow. A slow statement delays other requests for [SlowAfter]:
-// then the next statement starts beside it, up to MaxInFlight of them.
+// If no statement is in flight, a request is sent at once, on the goroutine of its caller.
+// Otherwise it waits until that statement is answered, and leaves together with all requests
+// that came meanwhile, on a goroutine of the Batcher: more callers make larger batches.
+//
+// A statement can be slow because somebody has locked a row, or because the network is slow.
+// A slow statement delays other requests for [SlowAfter]: then the next statement starts
+// beside it, up to MaxInFlight of them.
+//
+// A caller runs the statement itself only if the last statement was quick, carried one
+// request, and no other request came meanwhile. Else the caller could not leave a database
+// that is slow, and the first of many callers would not wait a moment for the others.
 type Batcher[Q, R any] struct {
 	opts Options[Q, R]
 
-	mu       sync.Mutex
-	pending  []*Pending[Q, R]
-	closed   bool
-	inFlight int // statements
-	slow     int // of these
-	wg       sync.WaitGroup
+	mu         sync.Mutex
+	pending    []*Pending[Q, R]
+	closed     bool
+	inFlight   int          // statements, and senders between two of them
+	statements []*statement // in flight
+	slow       int          // of these
+	quiet      bool         // callers may run statements themselves, see end
+	watchdog   *time.Timer
+	watching   bool     // the watchdog is set
+	idle       *lone[Q] // to be used again
+	wg         sync.WaitGroup
 
 	calls sync.Pool // of *call
 }
@@ -145,17 +157,33 @@ func (b *Batcher[Q, R]) newCall() *call[Q, R] {
 	return c
 }
 
+// TryAlone sends a request if its statement can run on the caller's goroutine, and returns
+// the reply. Otherwise it returns false, and has not sent the request. The caller cannot
+// leave before timeout.
+func (b *Batcher[Q, R]) TryAlone(req Q, timeout time.Duration) (Reply[R], bool) {
+	s := b.beginAlone(nil, nil, timeout)
+	if s == nil {
+		return Reply[R]{}, false
+	}
+	return b.sendAlone(s, req), true
+}
+
 // Do sends a request and waits for the reply. It returns false when ctx or ending is over
-// before the reply has come. A request that was sent by then is not cancelled: Late gets
-// its reply.
+// before the reply has come. A request that was sent by then goes on, and Late gets its
+// reply. Only a request that is alone in a statement on the goroutine of its caller cannot
+// go on: Do then waits until SlowAfter is over, and cancels the statement.
 func (b *Batcher[Q, R]) Do(ctx context.Context, ending <-chan struct{}, req Q, kind Kind, timeout time.Duration) (Reply[R], bool) {
+	if s := b.beginAlone(ctx, ending, timeout); s != nil {
+		r := b.sendAlone(s, req)
+		if r.Err != nil && s.left() {
+			b.opts.Late(&s.reqs[0], r)
+			return Reply[R]{}, false
+		}
+		return r, true
+	}
 	c := b.newCall()
 	c.Request, c.Kind, c.Timeout = req, kind, timeout
 	b.Add(&c.Pending)
-	if ctx == b.opts.Base { // statements end with it, so there is a reply in any case
-		<-c.answered
-		return b.takeReply(c), true
-	}
 	select {
 	case <-c.answered:
 	case <-ctx.Done():
@@ -208,10 +236,15 @@ func (b *Batcher[Q, R]) enqueue(p *Pending[Q, R]) {
 
 // start starts a sender if a request is pending and limits permit it; the caller holds mu.
 func (b *Batcher[Q, R]) start() {
-	if len(b.pending) > 0 && b.inFlight < b.opts.MaxInFlight && b.inFlight-b.slow < b.opts.MaxFast {
+	if len(b.pending) > 0 && b.mayStart() {
 		b.inFlight++
 		b.wg.Go(b.sendAll)
 	}
+}
+
+// mayStart reports whether limits permit another statement; the caller holds mu.
+func (b *Batcher[Q, R]) mayStart() bool {
+	return b.inFlight < b.opts.MaxInFlight && b.inFlight-b.slow < b.opts.MaxFast
 }
 
 // withdraw removes a request that was not sent.
@@ -226,56 +259,37 @@ func (b *Batcher[Q, R]) withdraw(p *Pending[Q, R]) {
 
 // sendAll sends batches until nothing is pending, or another sender has replaced it.
 func (b *Batcher[Q, R]) sendAll() {
-	for {
-		batch := b.next()
-		if batch == nil {
-			return
+	s := new(statement)
+	for batch := b.next(s); batch != nil; batch = b.next(s) {
+		if len(batch) == 1 && len(batch[0].followers) == 0 {
+			if !b.sendOne(s, batch[0]) {
+				return
+			}
+			continue
 		}
-		done := b.watch()
 		b.send(batch)
-		done()
+		b.mu.Lock()
+		b.end(s, false)
+		b.mu.Unlock()
 	}
 }
 
-// watch starts another sender when the statement of this one becomes slow. The caller
-// calls done when the statement was answered.
-func (b *Batcher[Q, R]) watch() (done func()) {
-	if b.opts.MaxInFlight <= b.opts.MaxFast {
-		return func() {}
-	}
-	var slow, answered bool
-	timer := time.AfterFunc(SlowAfter, func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if !answered {
-			slow = true
-			b.slow++
-			b.start()
-		}
-	})
-	return func() {
-		if timer.Stop() {
-			return
-		}
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		answered = true
-		if slow {
-			b.slow--
-		}
-	}
-}
-
-// next removes a batch from the pending requests: the first one, and all that can be sent
-// with it. It returns nil if the sender must end, because nothing is pending or because
-// another sender has replaced it.
-func (b *Batcher[Q, R]) next() []*Pending[Q, R] {
+// next removes a batch from the pending requests, which s is to send: the first one, and all
+// that can be sent with it. It returns nil if the sender must end, because nothing is
+// pending or because another sender has replaced it.
+func (b *Batcher[Q, R]) next(s *statement) []*Pending[Q, R] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.pending) == 0 || b.inFlight-b.slow > b.opts.MaxFast {
 		b.inFlight--
 		return nil
 	}
+	b.begin(s)
+	return b.take()
+}
+
+// take removes a batch from the pending requests; the caller holds mu.
+func (b *Batcher[Q, R]) take() []*Pending[Q, R] {
 	kind := b.pending[0].Kind
 	size := b.opts.MaxSize
 	switch {
@@ -318,20 +332,47 @@ func (b *Batcher[Q, R]) send(batch []*Pending[Q, R]) {
 	}
 	ctx, cancel := context.WithTimeout(b.opts.Base, timeout)
 	defer cancel()
-	before := b.opts.Clock.Now()
-	res, err := b.opts.Send(ctx, reqs)
-	if err != nil && len(batch) > 1 && b.opts.Splits(err) {
+	res, r := b.run(ctx, reqs)
+	if r.Err != nil && len(batch) > 1 && b.opts.Splits(r.Err) {
 		b.sendInParts(batch)
 		return
 	}
-	after := b.opts.Clock.Now()
+	r.SharedBatch = len(batch) > 1
 	for i, p := range batch {
-		r := Reply[R]{Before: before, After: after, Err: err, SharedBatch: len(batch) > 1}
-		if err == nil {
+		if r.Err == nil {
 			r.Result = res[i]
 		}
 		b.deliver(p, r)
 	}
+}
+
+// sendOne sends one request and hands out the reply. It reports false if the sender must
+// end. That is known before the caller has its reply: if it sends its next request at once,
+// nothing is in flight.
+func (b *Batcher[Q, R]) sendOne(s *statement, p *Pending[Q, R]) (more bool) {
+	ctx, cancel := context.WithTimeout(b.opts.Base, p.Timeout)
+	defer cancel()
+	res, r := b.run(ctx, []Q{p.Request})
+	if r.Err == nil {
+		r.Result = res[0]
+	}
+	b.mu.Lock()
+	b.end(s, true)
+	more = len(b.pending) > 0
+	if !more {
+		b.inFlight--
+	}
+	b.mu.Unlock()
+	b.deliver(p, r)
+	return more
+}
+
+// run runs a statement. What it returns is the reply to each request, but for the result.
+func (b *Batcher[Q, R]) run(ctx context.Context, reqs []Q) (res []R, r Reply[R]) {
+	r.Before = b.opts.Clock.Now()
+	res, r.Err = b.opts.Send(ctx, reqs)
+	r.After = b.opts.Clock.Now()
+	return res, r
 }
 
 // sendInParts sends a batch again that has failed as a whole, until the request that
@@ -348,6 +389,11 @@ func (b *Batcher[Q, R]) sendInParts(batch []*Pending[Q, R]) {
 
 // deliver hands out a reply, to the followers of the request too if it is enough for them.
 func (b *Batcher[Q, R]) deliver(p *Pending[Q, R], r Reply[R]) {
+	if len(p.followers) == 0 {
+		p.Done(r)
+		b.opts.Ended()
+		return
+	}
 	sent, followers := p.Request, p.followers
 	p.followers = nil
 	p.Done(r) // from now on p may be in use again
@@ -370,4 +416,12 @@ func (b *Batcher[Q, R]) Close() {
 	b.closed = true
 	b.mu.Unlock()
 	b.wg.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.watchdog != nil {
+		b.watchdog.Stop()
+	}
+	if b.idle != nil {
+		b.idle.cancel()
+	}
 }
