@@ -282,7 +282,7 @@ func (v *Visit) Acquire(r Request) Answer {
 		return a
 	}
 	if v.isNext(r.Acq) && v.isFree(r.Kind, r.Permits) && v.isOver(r.Acq) {
-		v.drop(r.Acq)
+		v.leave(r.Acq, Expired)
 		v.grant(r, r.TTL)
 		a, _ := v.held(r.Acq)
 		return a
@@ -291,7 +291,7 @@ func (v *Visit) Acquire(r Request) Answer {
 		return Answer{Outcome: Refused, Permits: v.row.Permits}
 	}
 	if c := v.find(r.Acq); c == nil || c.State == Holding && v.isOver(r.Acq) {
-		v.drop(r.Acq) // what it had has expired
+		v.leave(r.Acq, Expired)
 		v.enter(r)
 	}
 	return Answer{Outcome: Queued, First: v.isNext(r.Acq), Permits: v.row.Permits}
@@ -377,10 +377,8 @@ func (v *Visit) Withdraw(acq driver.ID, minHold int64, mayGuard bool) (guarded b
 	}
 	if holds {
 		v.keep(c.Since + minHold)
-		v.leave(acq, Released)
-	} else {
-		v.drop(acq)
 	}
+	v.leave(acq, Released)
 	v.Advance()
 	return false
 }
@@ -409,6 +407,7 @@ func (v *Visit) Revoke() (revoked, guarded bool) {
 	}
 	v.row.Version = max(v.row.Version+1, v.Now)
 	v.row.NotBefore = 0
+	v.changes.Durable = true // a crash must not undo what the caller was told
 	v.Advance()
 	return true, false
 }
@@ -638,14 +637,15 @@ func (v *Visit) endTerm(how Ended) {
 	v.row.Ended = how
 }
 
-// leave ends the term of one who holds the name together with others. The term of the
-// last of them is the end of the name's.
+// leave deletes a claim, if there is one. If it held the name, and was the last to do so, the
+// name's term has ended.
 func (v *Visit) leave(acq driver.ID, how Ended) {
-	expires := v.find(acq).Expires
-	v.drop(acq)
-	if len(v.holders()) == 0 {
-		v.row.Expires, v.row.Ended = min(expires, v.Now), how
+	c := v.find(acq)
+	last := c != nil && c.State == Holding && len(v.holders()) == 1
+	if last {
+		v.row.Expires, v.row.Ended = min(c.Expires, v.Now), how
 	}
+	v.drop(acq)
 }
 
 // drop deletes a claim, if there is one, and counts it.
