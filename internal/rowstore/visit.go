@@ -72,7 +72,13 @@ func (s *Store) look(ctx context.Context, e *errand) ([]string, error) {
 // readViews reads what an errand is about.
 func (s *Store) readViews(ctx context.Context, e *errand, v *views) error {
 	if e.seen == nil {
-		return s.engine.Run(ctx, append([]Statement{v.read()}, s.claims(e, v)...)...)
+		reads := append([]Statement{v.read()}, s.claims(e, v)...)
+		if len(e.acqs) > 0 {
+			again := v.read()
+			again.Needless = func() bool { return v.noneHolds() && v.noneWaits() || v.hasAll(e) }
+			reads = append(reads, again)
+		}
+		return s.engine.Run(ctx, reads...)
 	}
 	v.copyRows(e.seen)
 	reads := slices.DeleteFunc(s.claims(e, v), func(r Statement) bool { return r.Needless != nil && r.Needless() })
@@ -112,6 +118,17 @@ func (v *views) noneWaits() bool {
 // allHeld reports that the rows say that each name is held alone.
 func (v *views) allHeld() bool {
 	return !slices.ContainsFunc(v.list, func(w *view) bool { return w.row.Acq == driver.ID{} || w.row.Expires <= w.now })
+}
+
+// hasAll reports that the acquisitions of an errand were found. One that was handed the name
+// between two statements may be missing: the row was read too early, and the claim too late.
+func (v *views) hasAll(e *errand) bool {
+	for i, acq := range e.acqs {
+		if w := v.byName[e.ofNames[i]]; !w.known[acq] && w.row.Acq != acq {
+			return false
+		}
+	}
+	return true
 }
 
 // noneHolds reports that the rows say that no claim holds.
