@@ -2,13 +2,15 @@ package lockmysql
 
 import (
 	"encoding/hex"
+	"fmt"
 	"strconv"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/rowstore"
 )
 
 // batch is the parameter of a statement over many requests: a JSON array with an
-// array per request, whose columns queries.go names. It holds nothing but
+// array per request, whose columns the statement names. It holds nothing but
 // digits, so it needs no escaping, and a text of 255 bytes is 510 characters.
 type batch struct {
 	text []byte
@@ -23,11 +25,15 @@ func newBatch(requests int) *batch {
 
 // row begins the next request.
 func (b *batch) row(name string, acq driver.ID) *batch {
+	return b.begin().hex([]byte(name)).id(acq)
+}
+
+func (b *batch) begin() *batch {
 	if len(b.text) > 1 {
 		b.text = append(b.text, ',')
 	}
 	b.text = append(b.text, '[')
-	return b.hex([]byte(name)).id(acq)
+	return b
 }
 
 // id writes nothing for the zero ID, which names nothing.
@@ -54,9 +60,6 @@ func (b *batch) int(value int64) *batch {
 // end ends the request.
 func (b *batch) end() { b.text[len(b.text)-1] = ']' }
 
-// empty reports that there is no request.
-func (b *batch) empty() bool { return len(b.text) == 1 }
-
 // String returns the whole.
 func (b *batch) String() string { return string(b.text) + "]" }
 
@@ -82,15 +85,73 @@ func idDigits(id driver.ID) string {
 
 // fitting returns how many of n requests go into one statement: all, unless the
 // server takes little at once. size is the length of the texts of a request.
-func (s *store) fitting(n int, size func(i int) int) int {
+func (e *engine) fitting(n int, size func(i int) int) int {
 	total := statementBytes
 	for i := range n {
 		total += requestBytes + 2*size(i)
-		if i > 0 && s.maxPacket > 0 && total > s.maxPacket {
+		if i > 0 && e.maxPacket > 0 && total > e.maxPacket {
 			return i
 		}
 	}
 	return n
+}
+
+// checkValues refuses values that the server would not take even one at a time.
+func (e *engine) checkValues(reqs []driver.GrantRequest) error {
+	for i := range reqs {
+		size := statementBytes + requestBytes + 2*textSize(&reqs[i])
+		if len(reqs[i].Value) > 0 && e.maxPacket > 0 && size > e.maxPacket {
+			return e.tooLarge(len(reqs[i].Value))
+		}
+	}
+	return nil
+}
+
+func textSize(r *driver.GrantRequest) int { return len(r.Name) + len(r.Owner) + len(r.Value) }
+
+func (e *engine) tooLarge(size int) error {
+	return fmt.Errorf("%w: %d bytes, and max_allowed_packet is %d", errTooLarge, size, e.maxPacket)
+}
+
+// encode returns the rows of a batch from one on, as many as the server takes at once, and
+// which row is the next.
+func (e *engine) encode(columns []rowstore.Column, from int) (b *batch, next int, err error) {
+	n := rowstore.Rows(columns)
+	b = newBatch(n - from)
+	for next = from; next < n; next++ {
+		before := len(b.text)
+		b.begin()
+		for _, c := range columns {
+			b.cell(c, next)
+		}
+		b.end()
+		// Where the driver writes the parameters into the text, each quote takes two bytes.
+		size := statementBytes + len(b.text) + 2*len(columns)*(next+1-from)
+		if e.maxPacket == 0 || size <= e.maxPacket {
+			continue
+		}
+		if next == from {
+			return nil, 0, e.tooLarge(len(b.text) / 2)
+		}
+		b.text = b.text[:before]
+		break
+	}
+	return b, next, nil
+}
+
+func (b *batch) cell(column rowstore.Column, i int) {
+	switch c := column.(type) {
+	case []string:
+		b.hex([]byte(c[i]))
+	case []int64:
+		b.int(c[i])
+	case []driver.ID:
+		b.id(c[i])
+	case [][]byte:
+		b.hex(c[i])
+	default:
+		panic(fmt.Sprintf("bug: a column of %T", column))
+	}
 }
 
 // The bytes of a statement without requests, and of a request without its texts,

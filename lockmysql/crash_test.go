@@ -59,13 +59,13 @@ func TestAGrantTellsNoCrashOfATermThatEndedMeanwhile(t *testing.T) {
 					expire(t, db, reqs[i].Name)
 					reqs[i].Acq = newID()
 				}
-				res, err := lockmysql.GrantWith(t.Context(), s, reqs, func() {
+				res, err := lockmysql.With(s, func() {
 					if !swept {
 						release(t, other, free...)
 					} else if told := sweep(t, other, time.Hour).Crashed; len(told) != n {
 						t.Errorf("%+v", told)
 					}
-				})
+				}).Grant(t.Context(), reqs)
 				if err != nil {
 					t.Fatal(err)
 				}

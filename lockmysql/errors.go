@@ -9,23 +9,17 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/rowstore"
 )
-
-// unresolvedError is an error after which it is not known who holds what, though
-// by itself it would say that nothing happened: an earlier statement of the same
-// call has granted something.
-type unresolvedError struct{ err error }
-
-func (e *unresolvedError) Error() string { return e.err.Error() }
-func (e *unresolvedError) Unwrap() error { return e.err }
-
-func partly(err error) error { return &unresolvedError{err} }
 
 // unusableError says that a connection is not to be used, and that nothing was done on
 // it: another one may do.
 type unusableError struct{ error }
 
 func (e *unusableError) Unwrap() []error { return []error{e.error, sqldriver.ErrBadConn} }
+
+// errLocked says that somebody else has locked a row for too long.
+var errLocked = rowstore.ErrLocked
 
 // errVanished says that somebody has deleted rows of names that were held.
 var errVanished = errors.New("lockmysql: rows of leases are missing")
@@ -37,10 +31,10 @@ var errTooLarge = errors.New("lockmysql: the value is longer than the server tak
 func (d *Database) Classify(err error) driver.Fault { return classify(err) }
 
 func classify(err error) driver.Fault {
-	var unresolved *unresolvedError
+	var partly *rowstore.PartlyError
 	var network *net.OpError
 	switch {
-	case err == nil, errors.As(err, &unresolved):
+	case err == nil, errors.As(err, &partly):
 		return driver.Unclear
 	case errors.Is(err, errLocked):
 		return driver.Again
@@ -57,11 +51,13 @@ func classify(err error) driver.Fault {
 	return driver.Unclear
 }
 
-// isInTheWay reports that a hasty statement has changed nothing, because a row is
-// locked or a term is not as it should be.
-func isInTheWay(err error) bool {
-	return numberOf(err) == 1205 || numberOf(err) == 1690 // ER_LOCK_WAIT_TIMEOUT, ER_DATA_OUT_OF_RANGE
-}
+// isInTheWay reports that a statement that waits for no lock has changed nothing, because a
+// row is locked.
+func isInTheWay(err error) bool { return numberOf(err) == 1205 } // ER_LOCK_WAIT_TIMEOUT
+
+// isMismatch reports that free_quickly has changed nothing, because a term is not as it
+// should be.
+func isMismatch(err error) bool { return numberOf(err) == 1690 } // ER_DATA_OUT_OF_RANGE
 
 // numberOf is the number of an error of the server, 0 if it is none.
 func numberOf(err error) uint16 {

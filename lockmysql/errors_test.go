@@ -14,6 +14,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/rowstore"
 	"github.com/sqllock/sqllock/lockmysql"
 )
 
@@ -99,8 +100,8 @@ func TestErrorsAreClassified(t *testing.T) {
 		{&net.OpError{Op: "read", Err: errors.New("reset")}, driver.Unclear},
 		{errors.New("anything"), driver.Unclear},
 		{nil, driver.Unclear},
-		{lockmysql.Unresolved(number(1213)), driver.Unclear},
-		{lockmysql.Unresolved(sqldriver.ErrBadConn), driver.Unclear},
+		{&rowstore.PartlyError{Err: number(1213)}, driver.Unclear},
+		{&rowstore.PartlyError{Err: sqldriver.ErrBadConn}, driver.Unclear},
 	} {
 		if got := lockmysql.Classify(c.err); got != c.want {
 			t.Errorf("%v: %v, want %v", c.err, got, c.want)

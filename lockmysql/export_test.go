@@ -2,8 +2,11 @@ package lockmysql
 
 import (
 	"context"
+	"maps"
+	"sync"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/rowstore"
 )
 
 // Classify is what the stores' Classify does.
@@ -12,94 +15,40 @@ func Classify(err error) driver.Fault { return classify(err) }
 // ErrLocked is what a call returns that has waited for a row in vain.
 var ErrLocked = errLocked
 
-// Unresolved makes an error of a call that did something before it.
-func Unresolved(err error) error { return &unresolvedError{err} }
-
-// Statements returns the texts over the lock table, by name.
+// Statements returns the texts of the unique mode, by name.
 func Statements(prefix string) map[string]string {
 	q := newQueries(prefix)
-	return map[string]string{
-		"look": q.look, "lookMany": q.lookMany, "lookValues": q.lookValues, "window": q.window,
-		"grant": q.grant, "grantMany": q.grantMany, "grantValues": q.grantValues,
-		"unclean": q.clean.unclean, "grantClean": q.clean.grant, "grantOne": q.clean.grantOne,
-		"releaseClean": q.clean.release, "releaseOne": q.clean.releaseOne,
-		"renew": q.renew, "release": q.release, "releaseMany": q.releaseMany, "abandon": q.abandon,
-		"revoke": q.revoke, "crashed": q.crashed, "end": q.end, "purge": q.purge,
-		"shared look": q.shared.look, "joinable": q.shared.joinable, "join": q.shared.join, "shared renew": q.shared.renew,
-		"leaving": q.shared.leaving, "quitting": q.shared.quitting, "leave": q.shared.leave, "count": q.shared.count,
-		"hold": q.shared.hold, "held": q.shared.held, "drop": q.shared.drop,
-		"stand": q.line.stand, "heads": q.line.heads, "line": q.line.line, "tickets": q.line.tickets, "readers": q.line.readers,
-		"entries": q.line.entries, "held terms": q.line.heldTerms, "revokable": q.line.revokable, "move": q.line.move,
-		"queue": q.line.queue, "values": q.line.values, "stay": q.line.stay, "last": q.line.last, "gone": q.line.gone,
-		"dead": q.line.dead, "bury": q.line.bury,
+	texts := maps.Clone(q.texts)
+	for name, text := range q.short {
+		texts["short "+name] = text
 	}
+	return texts
 }
 
-// SweepWith is what Sweep of a store does, with something that happens after it has
-// looked.
-func SweepWith(ctx context.Context, st driver.LeaseStore, req driver.SweepRequest, happens func()) (res driver.SweepResult, err error) {
+// With is a store whose next call is interrupted when it has looked.
+func With(st driver.LeaseStore, happens func()) *rowstore.Store {
 	s := st.(*store)
-	err = s.do(ctx, func(ctx context.Context, c session) error {
-		states, err := s.window(ctx, c, req.After, req.Limit)
-		if err != nil {
-			return err
-		}
-		happens()
-		res, err = s.clean(ctx, c, req, states)
-		return err
-	})
-	return res, err
+	return s.On(&interrupted{engine: s.engine, happens: sync.OnceFunc(happens)})
 }
 
-// GrantWith is what Grant of a store does, with something that happens after it has
-// looked.
-func GrantWith(ctx context.Context, st driver.LeaseStore, reqs []driver.GrantRequest, happens func()) (res []driver.GrantResult, err error) {
-	s := st.(*store)
-	err = s.do(ctx, func(ctx context.Context, c session) error {
-		g := granting{s: s, c: c, reqs: reqs}
-		if err := g.look(ctx); err != nil {
-			return err
-		}
-		happens()
-		res, err = g.act(ctx)
-		return err
-	})
-	return res, err
+type interrupted struct {
+	*engine
+	happens func()
 }
 
-// LineWith is what Line of a store does for one request, with something that happens
-// after it has looked. It tells that a row was locked by the zero result.
-func LineWith(ctx context.Context, st driver.LeaseStore, req driver.TicketRequest, happens func()) (driver.TicketResult, error) {
-	s := st.(*store)
-	w := waiting{s: s, reqs: []driver.TicketRequest{req}, res: make([]driver.TicketResult, 1), stands: make([]stand, 1)}
-	err := s.do(ctx, func(ctx context.Context, c session) error {
-		w.c = c
-		todo, places, err := w.look(ctx, []int{0})
-		if err != nil {
-			return err
-		}
-		happens()
-		_, err = w.act(ctx, todo, places)
-		return err
-	})
-	return w.res[0], err
+func (e *interrupted) Run(ctx context.Context, statements ...rowstore.Statement) error {
+	err := e.engine.Run(ctx, statements...)
+	e.happens()
+	return err
 }
 
-// AbandonWith is what Abandon of a store does at its first attempt, with something that
-// happens after it has looked. It reports whether nothing is left to do.
-func AbandonWith(ctx context.Context, st driver.LeaseStore, reqs []driver.AbandonRequest, happens func()) (done bool, err error) {
-	s := st.(*store)
-	err = s.do(ctx, func(ctx context.Context, c session) error {
-		a := abandoning{s: s, c: c, reqs: reqs}
-		stands, err := a.look(ctx)
-		if err != nil {
-			return err
-		}
-		happens()
-		done, err = a.act(ctx, stands)
-		return err
-	})
-	return done, err
+func (e *interrupted) Grant(
+	ctx context.Context, look rowstore.Statement, free func() []driver.GrantRequest, granted func(i int, g rowstore.Granted),
+) error {
+	return e.engine.Grant(ctx, look, func() []driver.GrantRequest {
+		e.happens()
+		return free()
+	}, granted)
 }
 
 // Judge tells what is thought of a server that says this of itself.

@@ -30,12 +30,12 @@ func Fence(ctx context.Context, tx *sql.Tx, resource string, token int64, opts .
 	if err := errors.Join(append(d.problems, driver.CheckContext(ctx), driver.CheckFence(resource, token))...); err != nil {
 		return err
 	}
-	q := newQueries(d.prefix)
-	if _, err := tx.ExecContext(ctx, q.fence, digits(resource), token); err != nil {
+	q := newQueries(d.prefix).texts
+	if _, err := tx.ExecContext(ctx, q["fence"], digits(resource), token); err != nil {
 		return err
 	}
 	var highest int64
-	if err := tx.QueryRowContext(ctx, q.fenceToken, digits(resource)).Scan(&highest); err != nil {
+	if err := tx.QueryRowContext(ctx, q["fence_token"], digits(resource)).Scan(&highest); err != nil {
 		return err
 	}
 	if highest > token {

@@ -8,44 +8,53 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// Guard implements [driver.GuardStore]. A version stands for one term: whatever
-// else ends a term raises it, but for its own release. It looks outside of the
-// transaction first: to look in the index for a term that is over would lock a gap in
-// REPEATABLE READ, which may be that behind all names.
+// Guard implements [driver.GuardStore]. It looks outside of the transaction first: to look in
+// an index for a term that is over would lock a gap in REPEATABLE READ, which may be that
+// behind all names. If it cannot look, a version stands for one term: whatever else ends a
+// term raises it, or leaves the name without a holder.
 func (s *store) Guard(ctx context.Context, tx *sql.Tx, req driver.GuardRequest) (driver.GuardStatus, error) {
-	if s.isOver(ctx, &req) {
+	alone, shared := s.lookAt(ctx, &req)
+	q := s.engine.queries
+	var row *sql.Row
+	switch {
+	case alone:
+		row = tx.QueryRowContext(ctx, q.texts["guard"], digits(req.Name), req.Version)
+	case shared:
+		row = tx.QueryRowContext(ctx, q.texts["guard_shared"], req.Acq.String(), digits(req.Name))
+	default:
 		return driver.Fenced, nil
 	}
 	status := driver.Guarded
 	var id string
-	err := tx.QueryRowContext(ctx, s.queries.guard, digits(req.Name), req.Version).Scan(&id)
+	err := row.Scan(&id)
 	if errors.Is(err, sql.ErrNoRows) {
 		status = driver.Fenced
-		err = tx.QueryRowContext(ctx, s.queries.id).Scan(&id)
+		err = tx.QueryRowContext(ctx, q.texts["database"]).Scan(&id)
 	}
-	if err == nil && id != s.queries.database {
+	if err == nil && id != s.engine.database {
 		status = driver.Foreign
 	}
 	return status, err
 }
 
-// isOver reports that a term is certainly not the current one. Who has used up the pool
-// is not made to wait for a connection.
-func (s *store) isOver(ctx context.Context, req *driver.GuardRequest) (over bool) {
+// lookAt tells whether a term is that of one who has the name alone, or shares it, or certainly
+// neither. If it does not know it, it says the first. Who has used up the pool is not made
+// to wait for a connection.
+func (s *store) lookAt(ctx context.Context, req *driver.GuardRequest) (alone, shared bool) {
 	if s.Exhausted() {
-		return false
+		return true, false
 	}
 	ctx, cancel := context.WithTimeout(ctx, glance)
 	defer cancel()
-	_ = s.do(ctx, func(ctx context.Context, c session) error {
-		st, err := s.lookAt(ctx, c, req.Name)
-		over = err == nil && st.holder.Version != req.Version
-		return err
+	err := s.engine.do(ctx, func(ctx context.Context, c session) error {
+		alone, shared = false, false
+		args := []any{digits(req.Name), req.Acq.String(), req.Version}
+		return s.engine.read(ctx, c, s.engine.queries.texts["look_guard"], args, func(rows *sql.Rows) error {
+			return rows.Scan(&alone, &shared)
+		})
 	})
-	return over
-}
-
-// Begin implements [driver.GuardStore].
-func (s *store) Begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error) {
-	return s.pool.DB.BeginTx(ctx, opts)
+	if err != nil {
+		return true, false
+	}
+	return alone, shared
 }

@@ -48,7 +48,7 @@ func (s *sessions) setHost(ctx context.Context, conn *sql.Conn) error {
 	if err := conn.QueryRowContext(ctx, queryHost).Scan(h.into()...); err != nil {
 		return err
 	}
-	if s.base.queries.database != "" && !isWritable(h.readOnly) {
+	if s.base.database != "" && !isWritable(h.readOnly) {
 		return errDemoted
 	}
 	s.host.Store(&h)

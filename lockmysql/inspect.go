@@ -47,7 +47,7 @@ func (s *server) on(variable string) bool { return !s.is(variable, "", "OFF", "0
 
 // inspect refuses a server that cannot keep the promises, and tells the store what
 // to know of it.
-func (d *Database) inspect(ctx context.Context, c session, st *store) error {
+func (d *Database) inspect(ctx context.Context, c session, e *engine) error {
 	s, err := identify(ctx, c)
 	if err != nil {
 		return err
@@ -63,35 +63,44 @@ func (d *Database) inspect(ctx context.Context, c session, st *store) error {
 	if s.variables["autocommit"] == "" || s.variables["sync_binlog"] == "" { // the first and one of the last
 		return fmt.Errorf("%w: the server does not tell its variables; is sql_select_limit set for this session?", driver.ErrUnsupported)
 	}
-	st.info = driver.Info{Server: s.name}
-	if err := d.refuse(s, &st.info); err != nil {
+	e.info = driver.Info{Server: s.name}
+	if err := d.refuse(s, &e.info); err != nil {
 		return err
 	}
-	st.isolate = s.is("transaction_isolation", uncommitted) || s.is("tx_isolation", uncommitted)
-	if s.is("transaction_isolation", serializable) || s.is("tx_isolation", serializable) {
-		if !s.on("log_bin") || !s.is("binlog_format", "STATEMENT") {
-			st.level = sql.LevelReadCommitted
-		}
-	}
-	st.hasty = s.mariaDB
-	st.bound, st.unbound = queryBound(silentMySQL), queryUnbound(silentMySQL)
-	if s.mariaDB {
-		st.bound, st.unbound = queryBound(silentMariaDB), queryUnbound(silentMariaDB)
-	}
-	st.maxPacket, _ = strconv.Atoi(s.variables["max_allowed_packet"]) // 0 if it is not known
-	if err := checkTables(ctx, c, &st.queries); err != nil || d.readOnly {
+	e.mariaDB = s.mariaDB
+	e.bound, e.unbound = s.bounds()
+	e.isolate = s.is(s.isolation(), uncommitted)
+	e.maxPacket, _ = strconv.Atoi(s.variables["max_allowed_packet"]) // 0 if it is not known
+	if err := e.checkTables(ctx, c); err != nil || d.readOnly {
 		return err
 	}
 	// What the server does not understand, or the account may not do, should show
 	// here and not at the first renewal. It finds no row and changes none.
-	_, _, err = c.exec(ctx, st.queries.renew, newBatch(0).String())
+	_, _, err = c.exec(ctx, e.queries.texts["renew"], newBatch(0).String())
 	return err
 }
 
-const (
-	uncommitted  = "READ-UNCOMMITTED"
-	serializable = "SERIALIZABLE"
-)
+// isolation is the name of a variable.
+func (s *server) isolation() string {
+	if s.variables["transaction_isolation"] == "" {
+		return "tx_isolation"
+	}
+	return "transaction_isolation"
+}
+
+// bounds are the settings of a session around a transaction of the library's own.
+func (s *server) bounds() (before, behind string) {
+	settings, level := silentMySQL, "READ-COMMITTED"
+	if s.mariaDB {
+		settings = silentMariaDB
+	}
+	if s.on("log_bin") && s.is("binlog_format", "STATEMENT") {
+		level = "REPEATABLE-READ"
+	}
+	return queryBound(settings, s.isolation(), level), queryUnbound(settings)
+}
+
+const uncommitted = "READ-UNCOMMITTED"
 
 var versionText = regexp.MustCompile(`^(?:5\.5\.5-)?(\d+)\.(\d+)\.`) // some MariaDB hide behind 5.5.5
 
@@ -199,9 +208,24 @@ func (d *Database) doubt(s *server, info *driver.Info) error {
 }
 
 // checkTables refuses tables that are missing or do not fit.
-func checkTables(ctx context.Context, c session, q *queries) error {
+func (e *engine) checkTables(ctx context.Context, c session) error {
+	for _, table := range []string{"lock", "claim", "waiter"} {
+		if err := checkEngine(ctx, c, e.queries.prefix+table); err != nil {
+			return err
+		}
+	}
+	var version, compatible int64
+	if err := c.QueryRowContext(ctx, e.queries.texts["meta"]).Scan(&version, &compatible, &e.database); err != nil {
+		return fmt.Errorf("%w: table `%smeta` cannot be read; migrations.Up or \"sqllock migrate up\" makes what is missing: %w",
+			driver.ErrSchema, e.queries.prefix, err)
+	}
+	return driver.CheckSchema(version, compatible, SchemaVersion)
+}
+
+// checkEngine refuses a table that is missing or does not fit.
+func checkEngine(ctx context.Context, c session, table string) error {
 	var database, engine sql.NullString
-	if err := c.QueryRowContext(ctx, queryEngine, q.lockName).Scan(&database, &engine); err != nil {
+	if err := c.QueryRowContext(ctx, queryEngine, table).Scan(&database, &engine); err != nil {
 		return err
 	}
 	switch {
@@ -209,17 +233,12 @@ func checkTables(ctx context.Context, c session, q *queries) error {
 		return fmt.Errorf("%w: the DSN names no database", driver.ErrInvalidOption)
 	case !engine.Valid:
 		return fmt.Errorf("%w: table `%s` does not exist in database `%s`; create it with migrations.Up or \"sqllock migrate up\"",
-			driver.ErrSchema, q.lockName, database.String)
+			driver.ErrSchema, table, database.String)
 	case !strings.EqualFold(engine.String, "InnoDB"):
-		return fmt.Errorf("%w: the engine of table `%s` is %s, which keeps no lock through a crash; ALTER TABLE … ENGINE = InnoDB",
-			driver.ErrUnsupported, q.lockName, engine.String)
+		return fmt.Errorf("%w: the engine of table `%s` is %s, which locks no rows and keeps no lock through a crash; ALTER TABLE … ENGINE = InnoDB",
+			driver.ErrUnsupported, table, engine.String)
 	}
-	var version, compatible int64
-	if err := c.QueryRowContext(ctx, q.meta).Scan(&version, &compatible, &q.database); err != nil {
-		return fmt.Errorf("%w: table `%s` cannot be read; migrations.Up or \"sqllock migrate up\" makes what is missing: %w",
-			driver.ErrSchema, q.metaName, err)
-	}
-	return driver.CheckSchema(version, compatible, SchemaVersion)
+	return nil
 }
 
 // pairs reads the answer of a SHOW statement.

@@ -51,22 +51,6 @@ func (s *server) refuseNodes() error {
 	return nil
 }
 
-// checkEngine refuses a table that is missing or does not fit.
-func checkEngine(ctx context.Context, c session, table string) error {
-	var database, engine sql.NullString
-	if err := c.QueryRowContext(ctx, queryEngine, table).Scan(&database, &engine); err != nil {
-		return err
-	}
-	switch {
-	case !engine.Valid:
-		return fmt.Errorf("%w: table `%s` does not exist in database `%s`; create it with migrations.Up or \"sqllock migrate up\"",
-			driver.ErrSchema, table, database.String)
-	case !strings.EqualFold(engine.String, "InnoDB"):
-		return fmt.Errorf("%w: the engine of table `%s` is %s, which locks no rows; ALTER TABLE … ENGINE = InnoDB", driver.ErrUnsupported, table, engine.String)
-	}
-	return nil
-}
-
 // probe runs statements over no rows, so that what the server does not understand, or
 // the account may not do, shows now.
 func (s *sessions) probe(ctx context.Context, c session) error {

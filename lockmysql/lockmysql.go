@@ -33,6 +33,7 @@ import (
 	"strings"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/rowstore"
 	"github.com/sqllock/sqllock/internal/sqlconn"
 )
 
@@ -153,15 +154,15 @@ func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver
 		return nil, err
 	}
 	pool := d.newPool()
-	s := &store{pool: pool, source: pool, queries: newQueries(d.prefix), client: client}
-	err := s.source.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		return d.inspect(ctx, session{conn}, s)
+	e := &engine{pool: pool, source: pool, queries: newQueries(d.prefix), client: client}
+	err := pool.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		return d.inspect(ctx, session{conn}, e)
 	})
 	if err != nil {
 		return nil, closedHandle(err)
 	}
-	s.info.MaxConns = d.db.Stats().MaxOpenConnections
-	return s, nil
+	e.info.MaxConns = d.db.Stats().MaxOpenConnections
+	return &store{rowstore.New(e, client), e}, nil
 }
 
 // newPool knows of go-sql-driver that it returns when a context ends, and driver.ErrBadConn

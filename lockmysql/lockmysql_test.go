@@ -165,8 +165,8 @@ func TestARoleNeedsNoMoreThanTheTables(t *testing.T) {
 		exec(t, admin, "CREATE USER "+cfg.User+" IDENTIFIED BY 'Secret-7'")
 		t.Cleanup(func() { exec(t, admin, "DROP USER "+cfg.User) })
 		exec(t, admin, "GRANT SELECT, INSERT, UPDATE, DELETE ON `sqllock_lock` TO "+cfg.User)
-		exec(t, admin, "GRANT SELECT, INSERT, UPDATE, DELETE ON `sqllock_holder` TO "+cfg.User)
-		exec(t, admin, "GRANT SELECT, INSERT, UPDATE, DELETE ON `sqllock_ticket` TO "+cfg.User)
+		exec(t, admin, "GRANT SELECT, INSERT, UPDATE, DELETE ON `sqllock_claim` TO "+cfg.User)
+		exec(t, admin, "GRANT SELECT, INSERT, UPDATE, DELETE ON `sqllock_waiter` TO "+cfg.User)
 		exec(t, admin, "GRANT SELECT, UPDATE ON `sqllock_meta` TO "+cfg.User)
 		connector, err := mysql.NewConnector(cfg)
 		if err != nil {

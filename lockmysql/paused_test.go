@@ -52,7 +52,7 @@ func TestAClientThatIsPausedBeforeItsCommitKeepsNothing(t *testing.T) {
 			got <- err
 		}()
 		for waits := 0; waits == 0; time.Sleep(time.Millisecond) {
-			if err := db.QueryRow(`SELECT COUNT(*) FROM sqllock_ticket`).Scan(&waits); err != nil {
+			if err := db.QueryRow(`SELECT COUNT(*) FROM sqllock_claim WHERE state = 0`).Scan(&waits); err != nil {
 				t.Fatal(err)
 			}
 		}

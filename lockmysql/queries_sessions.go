@@ -32,6 +32,7 @@ const (
 	queryWritable = `SELECT ` + readOnly
 
 	queryBegin    = `START TRANSACTION`
+	queryCommit   = `COMMIT`
 	queryRollback = `ROLLBACK`
 
 	// A lock of a session of one's own, by which others can tell that it lives.

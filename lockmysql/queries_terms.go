@@ -81,6 +81,11 @@ SET ` + setOver + `, l.ended = IF(d.asked, 3, 1), l.revoked = IF(d.asked, d.vers
 	l.not_before = IF(d.asked OR d.keep = 0, 0, l.not_before)
 WHERE d.found = ?`
 
+	// queryProclaimTerm changes what the holder has to say.
+	queryProclaimTerm = doUpdate + `(
+	SELECT l.name FROM ` + terms + ` WHERE ` + seen + locked + mineOfMode + `
+SET l.value = UNHEX(NULLIF(?, x''))`
+
 	// queryTermAsk asks a holder to give up; queryTermRevoke clears what has none.
 	queryTermAsk = doUpdate + `(
 	SELECT l.name, l.instance FROM ` + terms + ` WHERE ` + seen + locked + mineOfMode + `

@@ -22,8 +22,8 @@ func TestAGuardKeepsANameFromTheLine(t *testing.T) {
 				r.Guarded, r.Awaited = true, true
 				line(t, s, a)
 				tx := guarded(first, r.Version)
-				if _, err := s.Release(t.Context(), []driver.ReleaseRequest{r}); s.Classify(err) != driver.Again {
-					t.Errorf("Release: %v", err)
+				if res, err := s.Release(t.Context(), []driver.ReleaseRequest{r}); err != nil || res[0].Freed {
+					t.Errorf("Release: %+v, %v", res, err)
 				}
 				if err := s.Abandon(t.Context(), []driver.AbandonRequest{{Name: "a", Acq: first.Acq, Guarded: true}}); s.Classify(err) != driver.Again {
 					t.Errorf("Abandon: %v", err)
@@ -53,7 +53,7 @@ func TestAGuardKeepsANameFromTheLine(t *testing.T) {
 				version := line(t, s, x, y)[0].Version
 				line(t, s, w)
 				tx = guarded(x.GrantRequest, version)
-				exec(t, db, "UPDATE `sqllock_holder` SET expires_at = 1 WHERE acq = ?", x.Acq[:])
+				exec(t, db, "UPDATE `sqllock_claim` SET expires_at = 1 WHERE acq = ?", x.Acq[:])
 				if got := next(t, s, lease(y.GrantRequest, version)); len(got) > 0 {
 					t.Errorf("next are %v", got)
 				}

@@ -34,7 +34,7 @@ func TestQueueAndSharedTermsOnAServerThatLogsStatements(t *testing.T) {
 			f.migrate(t)
 			for _, level := range []string{"REPEATABLE-READ", "SERIALIZABLE"} {
 				t.Run(level, func(t *testing.T) {
-					for _, table := range []string{"lock", "holder", "ticket"} {
+					for _, table := range []string{"lock", "claim", "waiter"} {
 						exec(t, f.Open(t), "DELETE FROM `sqllock_"+table+"`")
 					}
 					before := deadlocks(t, f)

@@ -16,7 +16,7 @@ import (
 // sessions is what the modes have in common that keep locks in sessions: the table
 // of terms, and a connection for what must not wait for one of the application.
 type sessions struct {
-	base    *store // the pool, and what is known of the server
+	base    *engine // the pool, and what is known of the server
 	control *sqlconn.Kept
 	host    atomic.Pointer[host] // where control leads
 	q       termQueries
@@ -56,7 +56,7 @@ func (d *Database) openSessions(ctx context.Context, client driver.Client, opts 
 	}
 	pool := d.newPool()
 	s := &sessions{
-		base: &store{pool: pool, source: pool, queries: newQueries(d.prefix), client: client},
+		base: &engine{pool: pool, source: pool, queries: newQueries(d.prefix), client: client},
 		q:    newTermQueries(d.prefix, mode), client: client,
 		ttl: opts.TTL, timeout: cmp.Or(opts.Timeout, opts.TTL/3),
 	}
@@ -73,7 +73,7 @@ func (d *Database) openSessions(ctx context.Context, client driver.Client, opts 
 	}
 	s.base.info.MaxConns = most
 	var database driver.ID
-	if err := database.UnmarshalText([]byte(s.base.queries.database)); err != nil {
+	if err := database.UnmarshalText([]byte(s.base.database)); err != nil {
 		_ = s.control.Close()
 		return nil, fmt.Errorf("%w: the id of the database: %w", driver.ErrSchema, err)
 	}
@@ -92,7 +92,7 @@ func (s *sessions) Close() error { return s.control.Close() }
 
 // Begin implements [driver.GuardStore].
 func (s *sessions) Begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error) {
-	return s.base.Begin(ctx, opts)
+	return s.base.pool.DB.BeginTx(ctx, opts)
 }
 
 // Classify implements [driver.SessionStore].

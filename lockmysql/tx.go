@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/sqllock/sqllock/driver"
 )
@@ -30,14 +29,11 @@ func (s *sessions) Guard(ctx context.Context, tx *sql.Tx, req driver.GuardReques
 		status = driver.Fenced
 		err = tx.QueryRowContext(ctx, s.q.id).Scan(&id)
 	}
-	if err == nil && id != s.base.queries.database {
+	if err == nil && id != s.base.database {
 		status = driver.Foreign
 	}
 	return status, err
 }
-
-// glance bounds a look that may as well be left out.
-const glance = 500 * time.Millisecond
 
 // isOver reports that a term is certainly not the current one.
 func (s *sessions) isOver(ctx context.Context, req *driver.GuardRequest) (over bool) {
@@ -83,7 +79,7 @@ func (s *forUpdateStore) PrepareTx(ctx context.Context, req driver.TxRequest) er
 // others. No lock has such a name. A lock on the row of metadata would do as well, but
 // keep others from writing there; and to read without a lock would fix what the
 // transaction sees, before it has the lock that it asks for.
-func (s *forUpdateStore) identity() string { return "00" + s.base.queries.database }
+func (s *forUpdateStore) identity() string { return "00" + s.base.database }
 
 // equalDigits compares digits, whose case is the server's or ours.
 func equalDigits(a, b string) bool {

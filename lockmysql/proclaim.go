@@ -1,0 +1,66 @@
+package lockmysql
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// Proclaim implements [driver.Proclaimer].
+func (s *store) Proclaim(ctx context.Context, req driver.ProclaimRequest) (done bool, err error) {
+	if err := s.engine.checkValues([]driver.GrantRequest{{Name: req.Name, Value: req.Value}}); err != nil {
+		return false, err
+	}
+	patience := newPatience(long)
+	for {
+		if done, err = s.Store.Proclaim(ctx, req); err != nil || done {
+			return done, err
+		}
+		rows, err := s.Look(ctx, []string{req.Name})
+		if err != nil {
+			return false, err
+		}
+		if done, over := proclaimed(&rows[0], req, rows[0].Holder.Until > rows[0].Now); over {
+			return done, nil
+		}
+		if err := patience.wait(ctx); err != nil {
+			return false, err
+		}
+	}
+}
+
+// Proclaim implements [driver.Proclaimer].
+func (s *sessions) Proclaim(ctx context.Context, req driver.ProclaimRequest) (done bool, err error) {
+	if err := s.base.checkValues([]driver.GrantRequest{{Name: req.Name, Value: req.Value}}); err != nil {
+		return false, err
+	}
+	err = s.base.patiently(ctx, func(ctx context.Context, c session) (over bool, err error) {
+		n, _, err := c.exec(ctx, s.q.proclaim, digits(req.Name), req.Version, idDigits(req.Acq), hex.EncodeToString(req.Value))
+		if err != nil || n > 0 {
+			done = n > 0
+			return true, err
+		}
+		terms, err := s.lookBy(ctx, c, s.q.lookValues, []string{req.Name})
+		if err != nil {
+			return false, err
+		}
+		row := terms[0].row()
+		done, over = proclaimed(&row, req, true)
+		return over, nil
+	})
+	return done && err == nil, err
+}
+
+// proclaimed tells why a proclamation changed nothing: the term is over, or the value was
+// the same, which the server does not count. Else the row is locked: it is not over.
+func proclaimed(row *driver.Row, req driver.ProclaimRequest, live bool) (done, over bool) {
+	switch {
+	case !live || row.Holder.Acq != req.Acq || row.Holder.Version != req.Version:
+		return false, true
+	case bytes.Equal(row.Value, req.Value):
+		return true, true
+	}
+	return false, false
+}
