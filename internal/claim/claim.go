@@ -152,8 +152,10 @@ type Visit struct {
 	// Pinned says that the row cannot be locked against guards: a transaction guards the
 	// last exclusive term, which therefore cannot end, and no other can begin.
 	Pinned bool
-	// Partial says that more claims may wait than were read, behind those that were.
-	Partial bool
+	// ReadTo is the place in the queue up to which all claims were read that wait and live; 0:
+	// all were. Of later ones only those are known that the visit is about: others may wait
+	// before them.
+	ReadTo int64
 	// Locked reports that a claim that holds could be locked, so that neither a guard nor a
 	// renewal is at work on it. What could not be locked is alive.
 	Locked func(acq driver.ID) bool
@@ -317,7 +319,7 @@ func (v *Visit) isOver(acq driver.ID) bool {
 // isNext reports that nobody whose Locker lives waits before acq.
 func (v *Visit) isNext(acq driver.ID) bool {
 	head, ok := v.head()
-	return !ok && !v.Partial || ok && head.Acq == acq
+	return !ok && v.ReadTo == 0 || ok && head.Acq == acq
 }
 
 // enter puts a request at the end of the queue.
@@ -490,13 +492,11 @@ func (v *Visit) Advance() {
 	}
 }
 
-// UsedUp reports that the visit may have more to do: it has granted the name to every claim
-// that waited and was read, and there may be more.
+// UsedUp reports that the visit may have more to do: of the claims up to ReadTo none waits any
+// more, and others may.
 func (v *Visit) UsedUp() bool {
-	return v.Partial && !slices.ContainsFunc(v.before, func(c Claim) bool {
-		now := v.find(c.Acq)
-		return c.State == Waiting && now != nil && now.State == Waiting
-	})
+	_, ok := v.head()
+	return !ok && v.ReadTo != 0
 }
 
 // wake notes that another Locker is to ask for its claim at a time.
@@ -516,11 +516,12 @@ func (v *Visit) tell(c *Claim) {
 	v.changes.Turns = append(v.changes.Turns, Turn{c.Acq, a.Token, a.Slot, a.Expires})
 }
 
-// head returns the first claim of the queue whose Locker lives.
+// head returns the first claim of the queue whose Locker lives, if it was read.
 func (v *Visit) head() (c Claim, ok bool) {
 	for i := range v.claims {
-		if v.claims[i].State == Waiting && v.Alive(v.claims[i].Locker) {
-			return v.claims[i], true
+		c := &v.claims[i]
+		if c.State == Waiting && (v.ReadTo == 0 || c.Seq <= v.ReadTo) && v.Alive(c.Locker) {
+			return *c, true
 		}
 	}
 	return Claim{}, false

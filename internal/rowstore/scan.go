@@ -20,7 +20,8 @@ type view struct {
 
 	reported map[driver.ID]bool // terms that have crashed, as a result says
 
-	waiting int // how many claims that wait are in the window
+	waiting int   // how many claims that wait are in the window
+	readTo  int64 // the place of the last of them
 
 	readers   int // who hold the name together, where claims are not read
 	readUntil int64
@@ -82,6 +83,7 @@ func (v *views) addClaim(scan Scanner) error {
 	w, c, err := v.scanClaim(scan)
 	if err == nil && c.State == claim.Waiting {
 		w.waiting++
+		w.readTo = max(w.readTo, c.Seq)
 	}
 	return err
 }

@@ -138,7 +138,10 @@ func (v *views) noneHolds() bool {
 
 func (s *Store) newVisit(w *view, e *errand) *claim.Visit {
 	visit := claim.NewVisit(w.row, w.claims)
-	visit.Now, visit.By, visit.Partial = w.now, s.client.Instance, !e.all && w.waiting >= e.window
+	visit.Now, visit.By = w.now, s.client.Instance
+	if !e.all && w.waiting >= e.window {
+		visit.ReadTo = w.readTo
+	}
 	visit.Alive = func(locker driver.ID) bool { return locker == s.client.Instance || w.alive[locker] }
 	visit.Locked = func(acq driver.ID) bool { return s.sole || w.locked[acq] }
 	return visit
