@@ -62,11 +62,11 @@ func (s *clientDB) put(t *testing.T, name, label string, until time.Time) {
 		acq = fmt.Sprintf("%x", name16(name))
 	}
 	var values []string
-	for n := range 8 {
+	for n := range 9 {
 		values = append(values, s.parameter(n+1))
 	}
-	s.exec(t, `INSERT INTO sqllock_lock (name, acq, owner, label, version, holds, since, expires_at) VALUES (`+strings.Join(values, ", ")+`)`,
-		text, acq, "owner of "+name, label, 7, 1, until.Add(-time.Minute).UnixMicro(), until.UnixMicro())
+	s.exec(t, `INSERT INTO sqllock_lock (name, acq, locker, owner, label, version, holds, since, expires_at) VALUES (`+strings.Join(values, ", ")+`)`,
+		text, acq, acq, "owner of "+name, label, 7, 1, until.Add(-time.Minute).UnixMicro(), until.UnixMicro())
 }
 
 func name16(name string) []byte { return []byte(fmt.Sprintf("%-16s", name)[:16]) }
