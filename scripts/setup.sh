@@ -39,6 +39,13 @@ has_pooler() {
   command -v pgbouncer >/dev/null
 }
 
+# For the test that pastes the statements of the library into the clients of the databases.
+has_any() {
+  local program
+  for program; do command -v "$program" >/dev/null && return; done
+  return 1
+}
+
 # A compiler without the C library's headers, as a bare gcc package is, does not do.
 has_compiler() {
   echo '#include <stdlib.h>' | "$(go env CC)" -E -x c - >/dev/null 2>&1
@@ -58,6 +65,15 @@ missing() {
   fi
   if requires mariadb && ! has_mariadb; then
     printf 'the MariaDB server (or set SQLLOCK_TEST_MARIADB_DSN)\t%s\n' "$(mariadb_packages)"
+  fi
+  if requires postgres && ! has_any psql; then
+    printf 'the client psql\tpostgresql-client\n'
+  fi
+  if requires mariadb && ! has_any mariadb mysql; then
+    printf 'the client mariadb\tmariadb-client\n'
+  fi
+  if ! has_any sqlite3; then
+    printf 'the client sqlite3\tsqlite3\n'
   fi
   if ! has_compiler; then
     printf 'a C compiler, for the race detector\tgcc libc6-dev\n'

@@ -1,0 +1,457 @@
+package sqltext_test
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/sqltext"
+	"github.com/sqllock/sqllock/internal/testdb"
+	"github.com/sqllock/sqllock/lockmysql"
+	"github.com/sqllock/sqllock/lockpg"
+	"github.com/sqllock/sqllock/locksqlite"
+	"github.com/sqllock/sqllock/migrations"
+)
+
+func TestMain(m *testing.M) { testdb.Main(m) }
+
+// product is a database and its own client.
+type product struct {
+	database string // of package testdb
+	file     string
+	words    []string // what is filled in, but the tables
+	quote    string   // of the name of a table
+	programs []string // the client, by any of these names
+	open     func(db *sql.DB) driver.Migratable
+	command  func(d *testdb.Database) []string // of the client, but the program
+	script   func(text string, params []string) string
+	encode   func(e example) []string
+	own      map[string]example // of statements that others do not have, or have with other parameters
+}
+
+var products = []product{
+	{
+		database: testdb.Postgres, file: "../../lockpg/sql/unique.sql", quote: `"`, programs: []string{"psql"},
+		open: func(db *sql.DB) driver.Migratable { return lockpg.DB(db) },
+		command: func(d *testdb.Database) []string {
+			return []string{"-X", "-At", "-v", "ON_ERROR_STOP=1", "-d", d.DSN()}
+		},
+		script: postgresScript, encode: postgresLiterals, own: postgresExamples,
+	},
+	{
+		database: testdb.MariaDB, file: "../../lockmysql/sql/unique.sql", quote: "`", programs: []string{"mariadb", "mysql"},
+		words:   []string{"{now}", "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"},
+		open:    func(db *sql.DB) driver.Migratable { return lockmysql.DB(db) },
+		command: mysqlCommand, script: mysqlScript, encode: mysqlLiterals, own: mysqlExamples,
+	},
+	{
+		database: testdb.SQLite, file: "../../locksqlite/sql/unique.sql", quote: `"`, programs: []string{"sqlite3"},
+		open:    func(db *sql.DB) driver.Migratable { return locksqlite.DB(db) },
+		command: func(d *testdb.Database) []string { return []string{"-bail", d.Path()} },
+		script:  sqliteScript, encode: sqliteLiterals, own: sqliteExamples,
+	},
+}
+
+// statements are those of the file, by name.
+func (p *product) statements(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile(p.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := p.words
+	for _, table := range []string{"lock", "claim", "waiter", "meta", "fence"} {
+		words = append(words, "{"+table+"}", p.quote+driver.DefaultPrefix+table+p.quote)
+	}
+	return sqltext.Parse(string(text), strings.NewReplacer(words...))
+}
+
+// client returns the path of the client, or "".
+func (p *product) client() string {
+	for _, program := range p.programs {
+		if path, err := exec.LookPath(program); err == nil {
+			return path
+		}
+	}
+	return ""
+}
+
+// exceptions are the statements that not every database has.
+var exceptions = []struct {
+	names, on, why string
+}{
+	{"wake", "postgres", "the others cannot push"},
+	{"plans visit unflushed", "postgres", "its transactions carry settings of their own; the others have them per session or per statement"},
+	{"free_guarded renew_wait renew_shared_wait", "postgres", "how long a lock is waited for, and which, stands in the statement"},
+	{"grant_one free_one", "postgres mariadb", "the fast path of one name"},
+	{"rows_one claims_one", "mariadb", "the fast path of one name: JSON_TABLE costs more than the rest"},
+	{"claims_that_wait_one", "sqlite", "the fast path of one name"},
+	{"claims", "postgres mariadb", "on SQLite the next two are in its place"},
+	{"claims_that_hold claims_that_wait", "sqlite", "a statement costs less than a UNION, and one of the two is needless as a rule"},
+	{"lock_rows lock_free_rows unpinned lock_claims", "postgres mariadb", "on SQLite a transaction has locked all rows"},
+	{"find_sweep find_waiters", "mariadb sqlite", "the statement that changes something would lock although there is nothing to do"},
+	{"count_rows look_many grant_new grant_quickly granted free_quickly renewed renewed_shared", "mariadb",
+		"it has no RETURNING, and cannot grant rows and make them in one statement"},
+	{"look_guard guard_shared", "mariadb", "a guard locks entries of indexes"},
+	{"database", "mariadb sqlite", "Postgres compares the database in guard"},
+	{"meta", "mariadb", "SQLite has it among what it asks when it is opened, Postgres in Go"},
+	{"fence_token", "mariadb", "how many rows an INSERT has changed cannot be told"},
+}
+
+func TestTheSameStatementsStandInEachFile(t *testing.T) {
+	on := make(map[string]string) // databases by statement
+	for i := range products {
+		for name := range products[i].statements(t) {
+			on[name] = strings.TrimSpace(on[name] + " " + products[i].database)
+		}
+	}
+	want := make(map[string]string)
+	for _, e := range exceptions {
+		for name := range strings.FieldsSeq(e.names) {
+			want[name] = e.on
+		}
+	}
+	for name := range on {
+		if want[name] == "" {
+			want[name] = "postgres mariadb sqlite"
+		}
+	}
+	for name, databases := range want {
+		if on[name] != databases {
+			t.Errorf("%s is there on %q, want %q", name, on[name], databases)
+		}
+	}
+}
+
+func TestEachStatementRunsInTheClientOfItsDatabase(t *testing.T) {
+	const mode = "statements in its client"
+	here := testdb.All()
+	for i := range products {
+		p := &products[i]
+		testdb.Expect(mode, p.database)
+		if !slices.Contains(here, p.database) {
+			continue
+		}
+		t.Run(p.database, func(t *testing.T) {
+			client := p.client()
+			if client == "" { // which the report of what was covered shows
+				t.Logf("none of %q is installed: scripts/setup.sh does that", p.programs)
+				return
+			}
+			d := testdb.New(t, p.database)
+			db := d.Open(t)
+			if err := migrations.Up(t.Context(), p.open(db)); err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range p.order(t) {
+				t.Run(name, func(t *testing.T) { p.paste(t, client, d, name) })
+			}
+			testdb.Cover(mode, p.database)
+		})
+	}
+}
+
+// first are the statements that make what the others find.
+var first = []string{"make_rows", "beat", "insert_claims", "grant_new", "grant"}
+
+// order returns the names of the statements in the order in which they run.
+func (p *product) order(t *testing.T) []string {
+	var names, rest []string
+	statements := p.statements(t)
+	for _, name := range first {
+		if statements[name] != "" {
+			names = append(names, name)
+		}
+	}
+	for name := range statements {
+		if !slices.Contains(first, name) {
+			rest = append(rest, name)
+		}
+	}
+	slices.SortFunc(rest, func(a, b string) int { // what reads comes first
+		return strings.Compare(statements[a][:4]+a, statements[b][:4]+b)
+	})
+	return append(names, rest...)
+}
+
+// paste runs a statement as a person would.
+func (p *product) paste(t *testing.T, client string, d *testdb.Database, name string) {
+	e, ok := p.own[name]
+	if !ok {
+		e, ok = examples[name]
+	}
+	if !ok {
+		t.Fatal("there are no example parameters")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	script := p.script(p.statements(t)[name], p.encode(e))
+	cmd := exec.CommandContext(ctx, client, p.command(d)...)
+	cmd.Stdin = strings.NewReader(script)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	if e.refused != "" && err != nil && strings.Contains(out.String(), e.refused) {
+		return
+	}
+	if err != nil || e.refused != "" {
+		t.Fatalf("%v: %s\n%s", err, &out, script)
+	}
+	if name == "rows" && !strings.Contains(out.String(), exampleName) {
+		t.Errorf("it does not find %q: %s", exampleName, &out)
+	}
+}
+
+// example is what a statement is run with: a row of a batch, and further parameters.
+type example struct {
+	batch   []any  // string, int, driver.ID or []byte
+	args    []any  // string, int or driver.ID
+	refused string // what the server says of parameters like these; "" if it takes them
+}
+
+func batch(cells ...any) example { return example{batch: cells} }
+
+func (e example) and(args ...any) example {
+	e.args = args
+	return e
+}
+
+const (
+	exampleName = "an example"
+	second      = 1_000_000
+)
+
+var (
+	acq    = driver.ID{1}
+	other  = driver.ID{2}
+	locker = driver.ID{3}
+	value  = []byte{0, 0xff}
+)
+
+// examples are the parameters that package rowstore describes.
+var examples = map[string]example{
+	"clock":            {},
+	"rows":             batch(exampleName),
+	"claims":           batch(exampleName).and(4, locker),
+	"claims_of":        batch(exampleName, acq),
+	"all_claims":       batch(exampleName).and(60 * second),
+	"page":             example{}.and("", 10, 1),
+	"page_end":         example{}.and("", 10),
+	"readers":          batch(exampleName),
+	"waits":            example{}.and(locker),
+	"holders":          batch(exampleName),
+	"make_rows":        batch(exampleName),
+	"lock_rows":        batch(exampleName),
+	"lock_free_rows":   batch(exampleName),
+	"unpinned":         batch(exampleName),
+	"lock_claims":      batch(exampleName).and(1),
+	"write_rows":       batch(exampleName, 1, acq, "owner", "label", locker, value, 1, 2, 3, 0, 0, 0, 0, 1, 0, 4, 0, 0),
+	"delete_claims":    batch(exampleName, other),
+	"insert_claims":    batch(exampleName, other, 0, 1, 0, 4, 0, 0, 5, 6, 0, 7, 0, 0, 0, locker, "owner", "label", value, acq[:]),
+	"beat":             example{}.and(locker, 60*second),
+	"claims_of_locker": example{}.and(locker, 60*second),
+	"set_value":        batch(exampleName, acq, 1, value),
+	"sweep_window":     example{}.and("", 10, 60*second, 60*second),
+	"purge":            batch(exampleName).and(60 * second),
+	"purge_waiters":    example{}.and(60 * second),
+	"find_waiters":     example{}.and(60 * second),
+	"sweep_due":        example{}.and(60 * second),
+	"find_sweep":       example{}.and(60 * second),
+	"free":             batch(exampleName, acq, 1, 0),
+	"renew":            batch(exampleName, acq, 1, 60*second, 1),
+	"renew_shared":     batch(exampleName, acq, 1, 60*second, 1),
+	"fence":            example{}.and("a resource", 1),
+	"database":         {},
+}
+
+func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
+
+// postgresExamples are those of Postgres alone.
+var postgresExamples = map[string]example{
+	"plans":             {},
+	"visit":             example{}.and(1000),
+	"unflushed":         {},
+	"wake":              batch(locker, acq),
+	"grant":             batch(exampleName, acq, "owner", 60*second, value).and(locker, "label"),
+	"grant_one":         example{}.and(exampleName, acq, "owner", 60*second, `\x00ff`, locker, "label"),
+	"free_one":          example{}.and(exampleName, acq, 1, 0),
+	"free_guarded":      batch(exampleName, acq, 1, 0),
+	"renew_wait":        batch(exampleName, acq, 1, 60*second, 1),
+	"renew_shared_wait": batch(exampleName, acq, 1, 60*second, 1),
+	"guard":             example{}.and(exampleName, acq, 1, other),
+}
+
+// postgresLiterals writes an array for each column.
+func postgresLiterals(e example) (params []string) {
+	for _, cell := range e.batch {
+		text := fmt.Sprint(cell)
+		if b, ok := cell.([]byte); ok {
+			text = `\\x` + hex.EncodeToString(b)
+		}
+		params = append(params, quoted(`{"`+text+`"}`))
+	}
+	for _, arg := range e.args {
+		params = append(params, quoted(fmt.Sprint(arg)))
+	}
+	return params
+}
+
+func postgresScript(text string, params []string) string {
+	if len(params) == 0 {
+		return text + ";"
+	}
+	return "PREPARE s AS " + text + ";\nEXECUTE s (" + strings.Join(params, ", ") + ");"
+}
+
+// mysqlExamples are those of MariaDB and MySQL alone.
+var mysqlExamples = map[string]example{
+	"rows_one":       example{}.and(exampleName),
+	"claims":         batch(exampleName).and(4, locker),
+	"claims_one":     example{}.and(exampleName, exampleName, locker, 4),
+	"count_rows":     batch(exampleName),
+	"look_many":      batch(exampleName),
+	"grant_new":      batch("another example", acq, "owner", value, 60*second).and(locker, "label"),
+	"grant_one":      example{}.and(acq, "owner", locker, "label", "", 60*second, exampleName),
+	"grant_quickly":  batch(exampleName, acq, "owner", value, 60*second).and(locker, "label"),
+	"grant":          batch(exampleName, acq, "owner", value, 60*second).and(locker, "label"),
+	"granted":        batch(exampleName, acq),
+	"free_one":       example{}.and(exampleName, acq, 1),
+	"free_quickly":   {batch: []any{exampleName, acq, 1}, refused: "out of range"}, // there is no such term
+	"free":           batch(exampleName, acq, 1, 0).and(1),
+	"renewed":        batch(exampleName, acq, 1),
+	"renew_shared":   batch(exampleName, acq, 1, 60*second, 1, 4),
+	"renewed_shared": batch(exampleName, acq, 1),
+	"meta":           {},
+	"look_guard":     example{}.and(exampleName, acq, 1),
+	"guard":          example{}.and(exampleName, 1),
+	"guard_shared":   example{}.and(acq, exampleName),
+	"fence_token":    example{}.and("a resource"),
+}
+
+// mysqlLiterals writes texts as hexadecimal digits.
+func mysqlLiterals(e example) (params []string) {
+	digits := func(cell any) any {
+		switch c := cell.(type) {
+		case string:
+			return hex.EncodeToString([]byte(c))
+		case []byte:
+			return hex.EncodeToString(c)
+		case driver.ID:
+			return c.String()
+		}
+		return cell
+	}
+	if e.batch != nil {
+		row := make([]any, len(e.batch))
+		for i, cell := range e.batch {
+			row[i] = digits(cell)
+		}
+		params = append(params, quoted(jsonOf([][]any{row})))
+	}
+	for _, arg := range e.args {
+		if n, ok := arg.(int); ok {
+			params = append(params, fmt.Sprint(n))
+			continue
+		}
+		params = append(params, quoted(fmt.Sprint(digits(arg))))
+	}
+	return params
+}
+
+func mysqlScript(text string, params []string) string {
+	script := `PREPARE s FROM "` + text + "\";\n"
+	if len(params) == 0 {
+		return script + "EXECUTE s;"
+	}
+	variables := make([]string, len(params))
+	for i, param := range params {
+		variables[i] = fmt.Sprintf("@p%d", i+1)
+		script += "SET " + variables[i] + " = " + param + ";\n"
+	}
+	return script + "EXECUTE s USING " + strings.Join(variables, ", ") + ";"
+}
+
+func mysqlCommand(d *testdb.Database) []string {
+	cfg, err := mysql.ParseDSN(d.DSN())
+	if err != nil {
+		panic(err)
+	}
+	host, port, err := net.SplitHostPort(cfg.Addr)
+	if err != nil {
+		panic(err)
+	}
+	return []string{"--no-defaults", "--protocol=tcp", "--host=" + host, "--port=" + port, "--user=" + cfg.User,
+		"--password=" + cfg.Passwd, "--database=" + cfg.DBName, "--batch"}
+}
+
+// sqliteExamples are those of SQLite alone.
+var sqliteExamples = map[string]example{
+	"claims_that_hold":     batch(exampleName),
+	"claims_that_wait":     batch(exampleName).and(4, locker.String()),
+	"claims_that_wait_one": example{}.and(exampleName, 4, locker.String()),
+	"waits":                example{}.and(locker.String()),
+	"grant":                batch(exampleName, acq, "owner", 60*second, value, locker).and("label"),
+	"guard":                example{}.and(exampleName, acq, 1),
+}
+
+// sqliteLiterals writes ids and values one behind the other, and in JSON where they are.
+func sqliteLiterals(e example) (params []string) {
+	var row []any
+	var all []byte
+	binary := false
+	for _, cell := range e.batch {
+		switch c := cell.(type) {
+		case driver.ID:
+			cell, all, binary = len(all)+1, append(all, c[:]...), true
+		case []byte:
+			cell, all, binary = []int{len(all) + 1, len(c)}, append(all, c...), true
+		}
+		row = append(row, cell)
+	}
+	if row != nil {
+		params = append(params, quoted(jsonOf([][]any{row})))
+	}
+	if binary {
+		params = append(params, "x'"+hex.EncodeToString(all)+"'")
+	}
+	for _, arg := range e.args {
+		switch a := arg.(type) {
+		case driver.ID:
+			params = append(params, "x'"+a.String()+"'")
+		case string:
+			params = append(params, quoted(a))
+		default:
+			params = append(params, fmt.Sprint(a))
+		}
+	}
+	return params
+}
+
+func sqliteScript(text string, params []string) string {
+	script := ".parameter init\n"
+	for i, param := range params {
+		script += fmt.Sprintf("INSERT INTO temp.sqlite_parameters VALUES ('?%d', %s);\n", i+1, param)
+	}
+	return script + text + ";\n"
+}
+
+func jsonOf(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
