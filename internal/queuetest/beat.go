@@ -84,14 +84,11 @@ var beatTests = map[string]func(*testing.T, *suite, string){
 		const life = time.Second
 		first, a, third := s.take(t, writer(name)), writer(name), s.Open(t)
 		second, b := s.take(t, writer(name+"2")), writer(name+"2")
-		a.Life, b.Life = life, life
-		wait(t, third, a, 0)
+		a.Life, b.Life = minute, life
+		enqueue(t, third, a, b)
 		wait(t, s.other, writer(name), 1)
-		wait(t, third, b, 0)
-		b.Life = minute
-		wait(t, third, b, 0)
-		b.Life = life
-		wait(t, third, b, 0)
+		a.Life = life
+		wait(t, third, a, 0)
 		for s.grant(t, writer(name+" clock")).Now < first.Now+3*life.Microseconds() {
 			time.Sleep(life / 10)
 		}

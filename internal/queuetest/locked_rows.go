@@ -38,6 +38,7 @@ var lockedRowTests = map[string]func(*testing.T, *suite, string){
 				s.lose(t, reader(name))
 				wait(t, s.store, a, 0)
 				wait(t, s.other, b, 1)
+				abandon(t, s.store, writer(name))
 			})
 		}
 		unlock()

@@ -123,6 +123,19 @@ var readerTests = map[string]func(*testing.T, *suite, string){
 		}
 	},
 
+	"a reader that gives up after it was let in leaves the others": func(t *testing.T, s *suite, name string) {
+		first, a, b, w := s.take(t, writer(name)), reader(name), reader(name), writer(name)
+		enqueue(t, s.store, a, b)
+		wait(t, s.other, w, 1)
+		next := pass(t, s.store, first, a, b)
+		abandon(t, s.store, a)
+		s.counts(t, name, 1)
+		wait(t, s.other, w, 0)
+		s.renew(t, driver.Renewed, next[1].renew(minute))
+		abandon(t, s.store, b)
+		has(t, s.other, w, handed)
+	},
+
 	"readers that have expired do not count": func(t *testing.T, s *suite, name string) {
 		dead, a, w := enter(t, s.store, reader(name)), enter(t, s.store, reader(name)), writer(name)
 		wait(t, s.store, w, 0)

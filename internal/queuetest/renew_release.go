@@ -117,6 +117,20 @@ var renewTests = map[string]func(*testing.T, *suite, string){
 		}
 	},
 
+	"a minimum hold time outlasts an abandonment": func(t *testing.T, s *suite, name string) {
+		for i, req := range []driver.TicketRequest{writer(name), reader(name + "2")} {
+			a := s.take(t, req)
+			r := driver.AbandonRequest{Name: a.Name, Acq: a.Acq, Shared: a.Shared, MinHold: 30 * time.Second}
+			if err := s.store.Abandon(t.Context(), []driver.AbandonRequest{r}); err != nil {
+				t.Fatal(err)
+			}
+			h := s.lose(t, writer(a.Name)).Holder
+			if left := time.Duration(h.Until-a.Now) * time.Microsecond; h != (driver.Holder{Until: h.Until}) || left < 29*time.Second || left > 31*time.Second {
+				t.Errorf("request %d: %+v", i, h)
+			}
+		}
+	},
+
 	"batches mix readers and writers of any number": func(t *testing.T, s *suite, name string) {
 		reqs := []driver.TicketRequest{reader(name + "1"), writer(name + "2"), reader(name + "3"), writer(name + "4"), reader(name + "5")}
 		first := s.take(t, reader(name+"3"))

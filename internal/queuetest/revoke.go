@@ -122,6 +122,19 @@ var revokeTests = map[string]func(*testing.T, *suite, string){
 		}
 	},
 
+	"a sweep passes over the dead": func(t *testing.T, s *suite, name string) {
+		first, a, b := s.take(t, writer(name)), writer(name), writer(name)
+		enqueue(t, s.Open(t), a)
+		enqueue(t, s.store, b)
+		s.expire(t, first)
+		s.die(t, a)
+		s.sweep(t)
+		has(t, s.store, b, minute)
+		if n := s.claims(t, name); n != 1 {
+			t.Errorf("%d claims are left", n)
+		}
+	},
+
 	"a sweep deletes claims whose Locker died long ago": func(t *testing.T, s *suite, name string) {
 		s.take(t, writer(name))
 		a, b, c := writer(name), writer(name), writer(name)
