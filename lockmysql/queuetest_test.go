@@ -63,8 +63,10 @@ func deadlocks(t *testing.T, f *fixture) (n int) {
 
 func (f *fixture) queue(t *testing.T, params ...string) {
 	queuetest.Run(t, queuetest.Fixture{
-		DB:    f.Open(t),
-		Open:  func(testing.TB) driver.LeaseStore { return open(t, f.Open(t, params...)) },
+		DB: f.Open(t),
+		Open: func(tb testing.TB, client driver.Client) driver.LeaseStore {
+			return openClient(tb, f.Open(tb, params...), client)
+		},
 		Clock: clock,
 		Rows:  true,
 	})

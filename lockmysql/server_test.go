@@ -67,13 +67,18 @@ func (f *fixture) store(t *testing.T, params ...string) (driver.LeaseStore, *sql
 
 func open(t *testing.T, db *sql.DB) driver.LeaseStore {
 	t.Helper()
-	s, err := lockmysql.DB(db).OpenUnique(t.Context(), driver.Client{Instance: newID(), Label: "host/test/1"})
+	return openClient(t, db, driver.Client{Instance: newID(), Label: "host/test/1"})
+}
+
+func openClient(tb testing.TB, db *sql.DB, client driver.Client) driver.LeaseStore {
+	tb.Helper()
+	s, err := lockmysql.DB(db).OpenUnique(tb.Context(), client)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := s.Close(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	return s

@@ -78,14 +78,9 @@ func isNext(t *testing.T, res driver.ReleaseResult, n int, after int64) int64 {
 func TestQueueAndSharedTerms(t *testing.T) {
 	t.Parallel()
 	db := migrated(t)
-	var instance byte
 	queuetest.Run(t, queuetest.Fixture{
 		DB: db,
-		Open: func(testing.TB) driver.LeaseStore {
-			instance++
-			return openAs(t, lockpg.DB(db), instance)
-		},
-		OpenAs: func(tb testing.TB, client driver.Client) driver.LeaseStore {
+		Open: func(tb testing.TB, client driver.Client) driver.LeaseStore {
 			return openClient(tb, lockpg.DB(db), client)
 		},
 		Clock: pgNow,

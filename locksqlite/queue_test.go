@@ -15,10 +15,7 @@ func TestQueueAndSharedTerms(t *testing.T) {
 	path := migrated(t)
 	queuetest.Run(t, queuetest.Fixture{
 		DB: open(t, path, "_pragma=busy_timeout(5000)"),
-		Open: func(tb testing.TB) driver.LeaseStore {
-			return openStore(tb, open(tb, path, "_pragma=busy_timeout(5000)"))
-		},
-		OpenAs: func(tb testing.TB, client driver.Client) driver.LeaseStore {
+		Open: func(tb testing.TB, client driver.Client) driver.LeaseStore {
 			return openClient(tb, open(tb, path, "_pragma=busy_timeout(5000)"), client)
 		},
 		Clock: `(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)`,

@@ -9,7 +9,7 @@ import (
 var beatTests = map[string]func(*testing.T, *suite, string){
 	"claims of dead Lockers are passed over, and keep their place for when a beat comes back": func(t *testing.T, s *suite, name string) {
 		first, a, b, c, d := s.take(t, writer(name)), writer(name), writer(name), writer(name), writer(name)
-		one, two := s.Open(t), s.Open(t)
+		one, two := s.open(t), s.open(t)
 		wait(t, one, a, 0)
 		wait(t, two, b, 1)
 		wait(t, s.store, c, 1)
@@ -33,11 +33,11 @@ var beatTests = map[string]func(*testing.T, *suite, string){
 
 	"a waiter whose claim was swept goes to the end of the queue": func(t *testing.T, s *suite, name string) {
 		first, a, b := s.take(t, writer(name)), writer(name), writer(name)
-		wait(t, s.Open(t), a, 0)
+		wait(t, s.open(t), a, 0)
 		s.forget(t, a)
 		s.sweep(t)
 		wait(t, s.store, b, 0)
-		again := s.Open(t)
+		again := s.open(t)
 		wait(t, again, a, 1)
 		second := pass(t, s.store, first, b)[0]
 		end(t, s.store, second)
@@ -46,7 +46,7 @@ var beatTests = map[string]func(*testing.T, *suite, string){
 
 	"when all who wait are dead the name is free": func(t *testing.T, s *suite, name string) {
 		first, a := s.take(t, writer(name)), writer(name)
-		enqueue(t, s.Open(t), a, reader(name))
+		enqueue(t, s.open(t), a, reader(name))
 		s.die(t, a)
 		end(t, s.store, first)
 		if r := s.look(t, name); r.Held() {
@@ -60,7 +60,7 @@ var beatTests = map[string]func(*testing.T, *suite, string){
 
 	"a Locker without a beat dies, and comes back with its next request": func(t *testing.T, s *suite, name string) {
 		const life = 400 * time.Millisecond
-		first, a, b, third := s.take(t, writer(name)), writer(name), writer(name), s.Open(t)
+		first, a, b, third := s.take(t, writer(name)), writer(name), writer(name), s.open(t)
 		a.Life = life
 		wait(t, third, a, 0)
 		for began := time.Now(); ; time.Sleep(life / 20) {
@@ -82,7 +82,7 @@ var beatTests = map[string]func(*testing.T, *suite, string){
 
 	"a beat keeps all claims of its Locker alive, and none shortens its life": func(t *testing.T, s *suite, name string) {
 		const life = time.Second
-		first, a, third := s.take(t, writer(name)), writer(name), s.Open(t)
+		first, a, third := s.take(t, writer(name)), writer(name), s.open(t)
 		second, b := s.take(t, writer(name+"2")), writer(name+"2")
 		a.Life, b.Life = minute, life
 		enqueue(t, third, a, b)
@@ -100,7 +100,7 @@ var beatTests = map[string]func(*testing.T, *suite, string){
 
 	"a claim that nobody asks for is withdrawn, and none whose life goes on": func(t *testing.T, s *suite, name string) {
 		const life = 150 * time.Millisecond
-		forgotten, longer, known, third := writer(name), writer(name), writer(name), s.Open(t)
+		forgotten, longer, known, third := writer(name), writer(name), writer(name), s.open(t)
 		forgotten.Life, known.Life, longer.Life = life, life, 2*time.Second
 		s.take(t, writer(name))
 		wait(t, third, forgotten, 0)

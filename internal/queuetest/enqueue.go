@@ -141,7 +141,7 @@ var enqueueTests = map[string]func(*testing.T, *suite, string){
 		dead := enter(t, s.store, reader(name+"2"))
 		s.expire(t, dead)
 		a, b, c, d := writer(name+"1"), writer(name+"2"), reader(name+"2"), reader(name+"1")
-		third := s.Open(t)
+		third := s.open(t)
 		a.Carries, b.Carries, d.Carries = []driver.ID{r.Acq, newID()}, []driver.ID{exclusive.Acq}, []driver.ID{newID()}
 		enqueue(t, s.store, a, b, c)
 		enqueue(t, third, d)

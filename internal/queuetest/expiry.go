@@ -59,7 +59,7 @@ var expiryTests = map[string]func(*testing.T, *suite, string){
 
 	"expired claims do not keep the next waiter from a take-over": func(t *testing.T, s *suite, name string) {
 		first, a, b, c := s.take(t, writer(name)), writer(name), writer(name), writer(name)
-		enqueue(t, s.Open(t), a)
+		enqueue(t, s.open(t), a)
 		enqueue(t, s.store, b, c)
 		s.expire(t, first)
 		s.die(t, a)
@@ -116,7 +116,7 @@ var expiryTests = map[string]func(*testing.T, *suite, string){
 
 	"a queue is not shown as a minimum hold time": func(t *testing.T, s *suite, name string) {
 		first, a := s.take(t, writer(name)), writer(name)
-		wait(t, s.Open(t), a, 0)
+		wait(t, s.open(t), a, 0)
 		if r := s.look(t, name); r.Gate > r.Now || r.Holder.Acq != first.Acq {
 			t.Errorf("%+v", r)
 		}

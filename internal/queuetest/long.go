@@ -55,7 +55,9 @@ var longTests = map[string]func(*testing.T, *suite, string){
 		enqueue(t, s.other, reqs[n/2:]...)
 		wait(t, s.store, w, 1)
 		enqueue(t, s.store, late...)
-		free(t, s.store, first.release())
+		if next := free(t, s.store, first.release()); len(next) != n/2 { // of this client
+			t.Errorf("the release tells of %d readers", len(next))
+		}
 		s.counts(t, name, n)
 		var releases []driver.ReleaseRequest
 		for i, res := range [][]driver.TicketResult{enqueue(t, s.store, reqs[:n/2]...), enqueue(t, s.other, reqs[n/2:]...)} {

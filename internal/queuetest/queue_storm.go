@@ -30,7 +30,7 @@ func queueStorm(t *testing.T, s *suite, name string) {
 	}
 	var wg sync.WaitGroup
 	until := time.Now().Add(lasting)
-	third := s.Open(t)
+	third := s.open(t)
 	for i := range queueClients {
 		store := s.store
 		if i%2 == 1 {

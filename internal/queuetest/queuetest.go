@@ -20,26 +20,22 @@ import (
 // Fixture is an empty database with tables.
 type Fixture struct {
 	DB    *sql.DB
-	Open  func(tb testing.TB) driver.LeaseStore // a client of its own, with an instance of its own
-	Clock string                                // the SQL of the clock, in microseconds
-	// OpenAs is Open for a client with hooks. Without it, the hooks are not tested.
-	OpenAs func(tb testing.TB, client driver.Client) driver.LeaseStore
+	Open  func(tb testing.TB, client driver.Client) driver.LeaseStore
+	Clock string // the SQL of the clock, in microseconds
 	// Rows says that rows are locked, and not the whole database.
 	Rows bool
 }
 
 // Run runs every test as a subtest of t, one after the other.
 func Run(t *testing.T, f Fixture) {
-	s := &suite{Fixture: f, store: f.Open(t), other: f.Open(t)}
+	s := &suite{Fixture: f}
+	s.store, s.other = s.open(t), s.open(t)
 	parts := []map[string]func(*testing.T, *suite, string){
 		sharedTermTests, renewTests, lookTests, sweepTests,
-		orderTests, enqueueTests, readerTests, expiryTests, revokeTests, resumeTests, beatTests, longTests, stormTests,
+		orderTests, enqueueTests, readerTests, expiryTests, revokeTests, resumeTests, beatTests, longTests, reportTests, stormTests,
 	}
 	if f.Rows {
 		parts = append(parts, lockedRowTests)
-	}
-	if f.OpenAs != nil {
-		parts = append(parts, reportTests)
 	}
 	for _, part := range parts {
 		for name, test := range part {
@@ -62,6 +58,11 @@ const (
 	handed = 5 * time.Second
 	hour   = time.Hour
 )
+
+// open opens a client of its own.
+func (s *suite) open(t *testing.T) driver.LeaseStore {
+	return s.Open(t, driver.Client{Instance: newID(), Label: "test"})
+}
 
 func newID() (id driver.ID) {
 	_, _ = rand.Read(id[:])

@@ -25,7 +25,7 @@ var readerTests = map[string]func(*testing.T, *suite, string){
 	"waiting readers are granted together, up to the next writer": func(t *testing.T, s *suite, name string) {
 		first := s.take(t, writer(name))
 		a, b, c, w, d := reader(name), reader(name), reader(name), writer(name), reader(name)
-		dead, gone, third := writer(name), reader(name), s.Open(t)
+		dead, gone, third := writer(name), reader(name), s.open(t)
 		enqueue(t, s.store, a)
 		enqueue(t, third, dead, gone)
 		wait(t, s.other, b, 1)
@@ -82,7 +82,7 @@ var readerTests = map[string]func(*testing.T, *suite, string){
 
 	"waiting readers join others when the claim of the writer has expired": func(t *testing.T, s *suite, name string) {
 		a, other := enter(t, s.store, reader(name)), enter(t, s.store, reader(name))
-		w, b, c, third := writer(name), reader(name), reader(name), s.Open(t)
+		w, b, c, third := writer(name), reader(name), reader(name), s.open(t)
 		enqueue(t, third, w)
 		enqueue(t, s.store, b, c)
 		s.die(t, w)

@@ -120,7 +120,7 @@ type client struct {
 
 func (s *suite) client(t *testing.T) *client {
 	c := new(client)
-	c.store = s.OpenAs(t, driver.Client{Instance: newID(), Label: "test", Crashed: func(crash driver.Crash) {
+	c.store = s.Open(t, driver.Client{Instance: newID(), Label: "test", Crashed: func(crash driver.Crash) {
 		c.crashes = append(c.crashes, crash)
 	}})
 	return c

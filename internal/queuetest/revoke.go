@@ -93,7 +93,7 @@ var revokeTests = map[string]func(*testing.T, *suite, string){
 	},
 
 	"a name that only has waiters is not revoked": func(t *testing.T, s *suite, name string) {
-		first, a, third := s.take(t, writer(name)), writer(name), s.Open(t)
+		first, a, third := s.take(t, writer(name)), writer(name), s.open(t)
 		wait(t, third, a, 0)
 		s.die(t, a)
 		end(t, s.store, first)
@@ -124,7 +124,7 @@ var revokeTests = map[string]func(*testing.T, *suite, string){
 
 	"a sweep passes over the dead": func(t *testing.T, s *suite, name string) {
 		first, a, b := s.take(t, writer(name)), writer(name), writer(name)
-		enqueue(t, s.Open(t), a)
+		enqueue(t, s.open(t), a)
 		enqueue(t, s.store, b)
 		s.expire(t, first)
 		s.die(t, a)
@@ -138,8 +138,8 @@ var revokeTests = map[string]func(*testing.T, *suite, string){
 	"a sweep deletes claims whose Locker died long ago": func(t *testing.T, s *suite, name string) {
 		s.take(t, writer(name))
 		a, b, c := writer(name), writer(name), writer(name)
-		enqueue(t, s.Open(t), a)
-		enqueue(t, s.Open(t), b)
+		enqueue(t, s.open(t), a)
+		enqueue(t, s.open(t), b)
 		enqueue(t, s.store, c)
 		s.die(t, a, b)
 		s.leavesNoTrace(t, name, func() { s.sweep(t) })
@@ -153,7 +153,7 @@ var revokeTests = map[string]func(*testing.T, *suite, string){
 
 	"a sweep keeps a name that has a waiter": func(t *testing.T, s *suite, name string) {
 		first, a := s.take(t, writer(name)), writer(name)
-		wait(t, s.Open(t), a, 0)
+		wait(t, s.open(t), a, 0)
 		s.die(t, a)
 		end(t, s.store, first)
 		s.exec(t, `UPDATE {lock} SET version = 1, expires_at = 1 WHERE name = '`+name+`'`) // only the claim is left

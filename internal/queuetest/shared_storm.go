@@ -23,7 +23,7 @@ func sharedStorm(t *testing.T, s *suite, name string) {
 	}
 	var wg sync.WaitGroup
 	for i := range sharedClients {
-		c := sharedClient{sharedWatch: &w, store: s.Open(t), rnd: rand.New(rand.NewPCG(uint64(i), 7))}
+		c := sharedClient{sharedWatch: &w, store: s.open(t), rnd: rand.New(rand.NewPCG(uint64(i), 7))}
 		wg.Go(c.run)
 	}
 	wg.Wait()
