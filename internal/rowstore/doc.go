@@ -77,7 +77,7 @@
 //	purge            b(name), retention        deletes rows: nobody holds, waits for or is kept from the names, and
 //	                                             expires_at and version are before now - retention. Rows that
 //	                                             others have locked are passed over. The conditions are repeated
-//	                                             under the lock (R6)
+//	                                             under the lock
 //	purge_waiters    gone                      deletes rows of waiter that expired gone microseconds ago and have no
 //	                                             claims
 //	sweep_due        every                     changes the row of meta (swept_at) if it has not done so for every
