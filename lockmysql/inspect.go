@@ -207,12 +207,10 @@ func (d *Database) doubt(s *server, info *driver.Info) error {
 	return nil
 }
 
-// checkTables refuses tables that are missing or do not fit.
+// checkTables refuses tables that are missing or do not fit, of those that all modes need.
 func (e *engine) checkTables(ctx context.Context, c session) error {
-	for _, table := range []string{"lock", "claim", "waiter"} {
-		if err := checkEngine(ctx, c, e.queries.prefix+table); err != nil {
-			return err
-		}
+	if err := checkEngine(ctx, c, e.queries.prefix+"lock"); err != nil {
+		return err
 	}
 	var version, compatible int64
 	if err := c.QueryRowContext(ctx, e.queries.texts["meta"]).Scan(&version, &compatible, &e.database); err != nil {
@@ -220,6 +218,17 @@ func (e *engine) checkTables(ctx context.Context, c session) error {
 			driver.ErrSchema, e.queries.prefix, err)
 	}
 	return driver.CheckSchema(version, compatible, SchemaVersion)
+}
+
+// checkClaims refuses tables that are missing or do not fit, of those that unique mode alone
+// needs: an account of the session modes does not see them.
+func (e *engine) checkClaims(ctx context.Context, c session) error {
+	for _, table := range []string{"claim", "waiter"} {
+		if err := checkEngine(ctx, c, e.queries.prefix+table); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkEngine refuses a table that is missing or does not fit.
