@@ -146,8 +146,8 @@ type Answer struct {
 type Visit struct {
 	// Now is read after the row was locked.
 	Now int64
-	// By is the Locker for which the visit is made. It needs no wake-up: it reads the
-	// changes. What is handed over to it lasts for the whole TTL.
+	// By is the Locker for which the visit is made. It needs no wake-up for a grant: it reads
+	// the changes. What is handed over to it lasts for the whole TTL.
 	By driver.ID
 	// Pinned says that the row cannot be locked against guards: a transaction guards the
 	// last exclusive term, which therefore cannot end, and no other can begin.
@@ -204,7 +204,7 @@ type Changes struct {
 	Delete  []driver.ID // acqs of claims; what is inserted is deleted first if it was there
 	Insert  []Claim
 	Durable bool   // somebody was granted the name: the commit is flushed
-	Wakes   []Wake // for other Lockers
+	Wakes   []Wake // for other Lockers; for any if somebody should ask at a time
 	Turns   []Turn // for the Locker that makes the visit
 	Crashed []Term // which have expired
 }
@@ -476,7 +476,7 @@ func (v *Visit) Advance() {
 			return
 		}
 		if v.row.NotBefore > v.Now {
-			v.wake(&next, v.row.NotBefore)
+			v.changes.Wakes = append(v.changes.Wakes, Wake{next.Locker, next.Acq, v.row.NotBefore})
 			return
 		}
 		if !v.isFree(next.Kind, v.row.Permits) {
@@ -499,17 +499,10 @@ func (v *Visit) UsedUp() bool {
 	return !ok && v.ReadTo != 0
 }
 
-// wake notes that another Locker is to ask for its claim at a time.
-func (v *Visit) wake(c *Claim, at int64) {
-	if c.Locker != v.By {
-		v.changes.Wakes = append(v.changes.Wakes, Wake{c.Locker, c.Acq, at})
-	}
-}
-
 // tell notes that a claim that waited was granted.
 func (v *Visit) tell(c *Claim) {
 	if c.Locker != v.By {
-		v.wake(c, 0)
+		v.changes.Wakes = append(v.changes.Wakes, Wake{Locker: c.Locker, Acq: c.Acq})
 		return
 	}
 	a, _ := v.held(c.Acq)

@@ -320,7 +320,11 @@ func (c *changes) add(w *view, done claim.Changes, e *errand) {
 	for i := range done.Insert {
 		c.claimOf, c.claims = append(c.claimOf, name), append(c.claims, done.Insert[i])
 	}
-	c.wakes = append(c.wakes, done.Wakes...)
+	for _, wake := range done.Wakes {
+		if !slices.Contains(e.acqs, wake.Acq) { // it is told by the answer
+			c.wakes = append(c.wakes, wake)
+		}
+	}
 	for _, t := range done.Turns {
 		if !e.tellsTurns && !slices.Contains(e.acqs, t.Acq) {
 			c.wakes = append(c.wakes, claim.Wake{Locker: c.by, Acq: t.Acq})
