@@ -3,6 +3,7 @@ package lockpg
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"time"
 
 	"github.com/sqllock/sqllock/internal/sqlconn"
@@ -14,19 +15,13 @@ type conns struct {
 	isolate bool // the default isolation level is not READ COMMITTED
 }
 
-// querier is a connection or a transaction on it.
-type querier interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-}
-
 // query runs one statement, in a transaction of its own, and calls scan for each
 // row of its result. A statement of which a row was scanned is not repeated.
 func (s *conns) query(ctx context.Context, query string, args []any, scan func(*sql.Rows) error) error {
 	return s.source.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
 		began := false
-		err := s.committed(ctx, conn, func(q querier) error {
-			return queryOn(ctx, q, query, args, func(rows *sql.Rows) error {
+		err := s.committed(ctx, conn, func() error {
+			return queryOn(ctx, conn, query, args, func(rows *sql.Rows) error {
 				began = true
 				return scan(rows)
 			})
@@ -39,36 +34,48 @@ func (s *conns) query(ctx context.Context, query string, args []any, scan func(*
 }
 
 // committed calls fn, which runs one statement, in a transaction of its own.
-func (s *conns) committed(ctx context.Context, conn *sql.Conn, fn func(querier) error) error {
+func (s *conns) committed(ctx context.Context, conn *sql.Conn, fn func() error) error {
 	if !s.isolate {
-		return fn(conn)
+		return fn()
 	}
-	return inOwnTx(ctx, conn, readCommitted, func(tx *sql.Tx) error { return fn(tx) })
+	return inOwnTx(ctx, conn, fn)
 }
-
-var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 
 // queryBound has the server end a transaction whose client is silent in it for so many
 // milliseconds.
 const queryBound = `SELECT set_config('idle_in_transaction_session_timeout', $1::text, true)`
 
-// inOwnTx calls fn in a transaction of the library's own and commits it. The server
+// inOwnTx calls fn in a transaction of the library's own, which conn is in, and commits it. The server
 // ends it if the client is silent for as long as it may take, or as a statement waits
 // for a lock: else a client that was paused, or has vanished, would keep what it has
 // locked.
-func inOwnTx(ctx context.Context, conn *sql.Conn, opts *sql.TxOptions, fn func(*sql.Tx) error) error {
-	tx, err := conn.BeginTx(ctx, opts)
-	if err != nil {
+func inOwnTx(ctx context.Context, conn *sql.Conn, fn func() error) (err error) {
+	defer func() {
+		if err != nil {
+			rollback(ctx, conn)
+		}
+	}()
+	if _, err := conn.ExecContext(ctx, queryBegin); err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }()
-	if _, err := tx.ExecContext(ctx, queryBound, silenceIn(ctx)); err != nil {
+	if _, err := conn.ExecContext(ctx, queryBound, silenceIn(ctx)); err != nil {
 		return err
 	}
-	if err := fn(tx); err != nil {
+	if err := fn(); err != nil {
 		return err
 	}
-	return tx.Commit()
+	_, err = conn.ExecContext(ctx, queryCommit)
+	return err
+}
+
+// rollback ends a transaction that a connection may be in, or else the connection.
+func rollback(ctx context.Context, conn *sql.Conn) {
+	if ctx.Err() == nil {
+		if _, err := conn.ExecContext(ctx, queryRollback); err == nil {
+			return
+		}
+	}
+	_ = conn.Raw(func(any) error { return sqldriver.ErrBadConn })
 }
 
 // silenceIn is for how many milliseconds the server lets the client be silent in a transaction
@@ -83,8 +90,8 @@ func silenceIn(ctx context.Context) string {
 
 // queryOn reads the result to its end: only there does an error of the commit
 // show.
-func queryOn(ctx context.Context, q querier, query string, args []any, scan func(*sql.Rows) error) error {
-	rows, err := q.QueryContext(ctx, query, args...)
+func queryOn(ctx context.Context, conn *sql.Conn, query string, args []any, scan func(*sql.Rows) error) error {
+	rows, err := conn.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
 	}

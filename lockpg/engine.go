@@ -57,7 +57,7 @@ func (e *engine) Run(ctx context.Context, statements ...rowstore.Statement) erro
 	return nil
 }
 
-// commit runs steps by themselves: through pgx in one transaction, and else in one each.
+// commit runs one step by itself, or several that only read.
 func (e *engine) commit(ctx context.Context, steps ...step) error {
 	return e.do(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		all := append([]step{e.step("plans")}, steps...)
@@ -72,14 +72,13 @@ func (e *engine) commit(ctx context.Context, steps ...step) error {
 	}, func(ctx context.Context, conn *sql.Conn) error {
 		began := false
 		for i := range steps {
-			err := e.committed(ctx, conn, func(q querier) error { return steps[i].run(ctx, q, &began) })
-			if err != nil && began {
+			err := e.committed(ctx, conn, func() error { return steps[i].run(ctx, conn, &began) })
+			switch {
+			case err != nil && began:
 				return sqlconn.Unknown(err)
-			}
-			if err != nil {
+			case err != nil:
 				return err
 			}
-			began = began || steps[i].scan == nil
 		}
 		return nil
 	})
@@ -112,17 +111,17 @@ func (e *engine) do(
 }
 
 // run runs a step by itself. It notes that a row of its result was read.
-func (s *step) run(ctx context.Context, q querier, began *bool) error {
+func (s *step) run(ctx context.Context, conn *sql.Conn, began *bool) error {
 	if s.needless != nil && s.needless() {
 		return nil
 	}
 	if s.scan != nil {
-		return queryOn(ctx, q, s.text, s.args, func(rows *sql.Rows) error {
+		return queryOn(ctx, conn, s.text, s.args, func(rows *sql.Rows) error {
 			*began = true
 			return s.scan(rows.Scan)
 		})
 	}
-	res, err := q.ExecContext(ctx, s.text, s.args...)
+	res, err := conn.ExecContext(ctx, s.text, s.args...)
 	if err == nil && s.changed != nil {
 		*s.changed, err = res.RowsAffected()
 	}
@@ -172,11 +171,11 @@ func (e *engine) visitApart(
 	ctx context.Context, conn *sql.Conn, read func() []rowstore.Statement, decide func() (rowstore.Writes, error),
 ) error {
 	var writes rowstore.Writes
-	err := inOwnTx(ctx, conn, readCommitted, func(tx *sql.Tx) (err error) {
+	err := inOwnTx(ctx, conn, func() (err error) {
 		runAll := func(steps []step) error {
 			began := false
 			for i := range steps {
-				if err := steps[i].run(ctx, tx, &began); err != nil {
+				if err := steps[i].run(ctx, conn, &began); err != nil {
 					return err
 				}
 			}
@@ -245,7 +244,7 @@ func (e *engine) Grant(
 	return e.commit(ctx, s)
 }
 
-// Free implements [rowstore.Engine].
+// Free implements [rowstore.Engine]. Those that were guarded take another lock.
 func (e *engine) Free(ctx context.Context, reqs []driver.ReleaseRequest, freed func(i int)) error {
 	var plain, guarded []int
 	for i := range reqs {
@@ -255,14 +254,19 @@ func (e *engine) Free(ctx context.Context, reqs []driver.ReleaseRequest, freed f
 			plain = append(plain, i)
 		}
 	}
-	var steps []step
 	if len(plain) > 0 {
-		steps = append(steps, e.free("free", reqs, plain, freed))
+		if err := e.commit(ctx, e.free("free", reqs, plain, freed)); err != nil {
+			return err
+		}
 	}
-	if len(guarded) > 0 {
-		steps = append(steps, e.free("free_guarded", reqs, guarded, freed))
+	if len(guarded) == 0 {
+		return nil
 	}
-	return e.commit(ctx, steps...)
+	err := e.commit(ctx, e.free("free_guarded", reqs, guarded, freed))
+	if err != nil && len(plain) > 0 {
+		return &rowstore.PartlyError{Err: err}
+	}
+	return err
 }
 
 // free is the step that frees the requests at which.

@@ -129,9 +129,9 @@ func checkKept(ctx context.Context, conn *sql.Conn, pool *sqlconn.Pool, pid int6
 	}
 	defer func() { _ = other.Close() }()
 	return other.Do(ctx, func(ctx context.Context, other *sql.Conn) error {
-		return inOwnTx(ctx, other, nil, func(tx *sql.Tx) error {
+		return inOwnTx(ctx, other, func() error {
 			var theirs int64
-			if err := tx.QueryRowContext(ctx, queryBackend).Scan(&theirs); err != nil {
+			if err := other.QueryRowContext(ctx, queryBackend).Scan(&theirs); err != nil {
 				return err
 			}
 			if theirs == pid {

@@ -7,8 +7,7 @@
 --
 -- The clock is that of the moment when it is read, in microseconds. It is not now(), which
 -- stands still from the start of the transaction and is old after a wait for a row. It is
--- not extract(), which computes with numeric. What is read together with a lock is read
--- after all locks of the statement: a sort comes between.
+-- not extract(), which computes with numeric.
 --
 -- Grants and renewals wait for their flush even where the role or the database is set not
 -- to. What a crash may undo does not wait: a release, after which the name is merely free
@@ -18,11 +17,10 @@
 -- It comes first in every transaction, if the driver can send it together with what follows.
 -- A plan is made once for a session, perhaps while the tables are empty. It must look rows up
 -- by their key although an empty table is read more cheaply as a whole, and it must not
--- depend on how many rows a batch has.
+-- depend on how many rows a batch has: so a batch names the keys once more, beside the join.
 SELECT set_config('plan_cache_mode', 'force_generic_plan', true),
        set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
-       set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
-       set_config('enable_material', 'off', true), set_config('jit', 'off', true);
+       set_config('enable_nestloop', 'off', true), set_config('jit', 'off', true);
 
 -- name: visit
 -- It begins the transaction of a visit. The server ends the transaction if its client is
@@ -84,7 +82,8 @@ SELECT c.name, (date_part('epoch', clock_timestamp()) * 1000000)::bigint,
 	         AND w.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
        )::integer
 FROM unnest($1::text[], $2::uuid[]) AS r(name, acq)
-JOIN {claim} c ON c.acq = r.acq AND c.name = r.name;
+CROSS JOIN LATERAL (SELECT k.* FROM {claim} k WHERE k.acq = r.acq OFFSET 0) c
+WHERE c.name = r.name;
 
 -- name: all_claims
 SELECT c.name, (date_part('epoch', clock_timestamp()) * 1000000)::bigint,
@@ -127,8 +126,8 @@ GROUP BY c.name;
 -- name: waits
 SELECT c.name, encode(uuid_send(c.acq), 'hex'), c.label, c.seq, c.since, c.kind,
        encode(c.carries, 'hex')
-FROM {claim} c
-WHERE c.carries IS NOT NULL AND c.state = 0
+FROM (SELECT k.* FROM {claim} k WHERE k.carries IS NOT NULL ORDER BY k.since OFFSET 0) c
+WHERE c.state = 0
   AND (c.locker = $1::uuid OR EXISTS (
 	SELECT FROM {waiter} w
 	WHERE w.locker = c.locker
@@ -150,7 +149,7 @@ WHERE c.name = ANY ($1::text[]) AND c.state = 1
 INSERT INTO {lock} (name, version)
 SELECT r.name, 0
 FROM unnest($1::text[]) AS r(name)
-WHERE NOT EXISTS (SELECT FROM {lock} l WHERE l.name = r.name)
+WHERE NOT EXISTS (SELECT FROM {lock} l WHERE l.name = r.name AND l.name = ANY ($1::text[]))
 ORDER BY r.name COLLATE "C"
 ON CONFLICT (name) DO NOTHING;
 
@@ -218,12 +217,12 @@ FROM unnest($1::text[], $2::bigint[], $3::uuid[], $4::text[], $5::text[], $6::uu
             $19::bigint[])
      AS r(name, version, acq, owner, label, locker, value, holds, since, expires_at, limit_at,
           delay, not_before, permits, waiting, holding, seq, ended, revoked)
-WHERE l.name = r.name;
+WHERE l.name = r.name AND l.name = ANY ($1::text[]);
 
 -- name: delete_claims
 DELETE FROM {claim} c
 USING unnest($1::text[], $2::uuid[]) AS r(name, acq)
-WHERE c.acq = r.acq AND c.name = r.name;
+WHERE c.acq = r.acq AND c.acq = ANY ($2::uuid[]);
 
 -- name: insert_claims
 INSERT INTO {claim} (name, acq, state, kind, slot, seq, token, holds, ttl, handed, max_hold, since,
@@ -258,8 +257,8 @@ ON CONFLICT (locker) DO UPDATE SET expires_at = greatest(w.expires_at, excluded.
 
 -- name: claims_of_locker
 SELECT c.name, encode(uuid_send(c.acq), 'hex')
-FROM {claim} c
-WHERE c.locker = $1::uuid AND c.state = 0
+FROM (SELECT k.* FROM {claim} k WHERE k.locker = $1::uuid OFFSET 0) c
+WHERE c.state = 0
   AND c.since <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint - $2::bigint
 ORDER BY c.name;
 
@@ -272,14 +271,15 @@ WITH settings AS MATERIALIZED (
 	SELECT l.name, r.acq, r.version, r.value
 	FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bytea[]) AS r(name, acq, version, value)
 	JOIN {lock} l ON l.name = r.name CROSS JOIN settings
-	WHERE l.acq = r.acq AND l.version = r.version
+	WHERE l.name = ANY ($1::text[]) AND l.acq = r.acq AND l.version = r.version
 	  AND l.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
 	ORDER BY l.name
 	FOR NO KEY UPDATE OF l
 )
 UPDATE {lock} l SET value = nullif(m.value, '')
 FROM mine m
-WHERE l.name = m.name AND l.acq = m.acq AND l.version = m.version
+WHERE l.name = m.name AND l.name = ANY ($1::text[])
+  AND l.acq = m.acq AND l.version = m.version
   AND l.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
 
 -- name: sweep_window
@@ -316,13 +316,14 @@ WITH settings AS MATERIALIZED (
 	WHERE l.name = ANY ($1::text[]) AND l.acq IS NULL AND l.waiting = 0 AND l.holding = 0
 	  AND l.not_before <= t.now AND l.expires_at < t.now - $2::bigint
 	  AND l.version < t.now - $2::bigint
-	  AND NOT EXISTS (SELECT FROM {claim} c WHERE c.name = l.name)
+	  AND (SELECT true FROM {claim} c WHERE c.name = l.name LIMIT 1) IS NULL
 	ORDER BY l.name
 	FOR UPDATE OF l SKIP LOCKED
 )
 DELETE FROM {lock} l
 USING idle i CROSS JOIN clock t
-WHERE l.name = i.name AND l.acq IS NULL AND l.waiting = 0 AND l.holding = 0
+WHERE l.name = i.name AND l.name = ANY ($1::text[])
+  AND l.acq IS NULL AND l.waiting = 0 AND l.holding = 0
   AND l.not_before <= t.now AND l.expires_at < t.now - $2::bigint
   AND l.version < t.now - $2::bigint;
 
@@ -333,7 +334,7 @@ WITH settings AS MATERIALIZED (
 DELETE FROM {waiter} w
 USING settings
 WHERE w.expires_at <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint - $1::bigint
-  AND NOT EXISTS (SELECT FROM {claim} c WHERE c.locker = w.locker);
+  AND (SELECT true FROM {claim} c WHERE c.locker = w.locker LIMIT 1) IS NULL;
 
 -- name: sweep_due
 -- A time to come was written before the clock was set back.
@@ -363,7 +364,7 @@ FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bigint[], $5::bytea[])
 CROSS JOIN clock t
 WHERE NOT EXISTS (
 	SELECT FROM {lock} k
-	WHERE k.name = r.name
+	WHERE k.name = r.name AND k.name = ANY ($1::text[])
 	  AND NOT (k.acq IS NULL AND k.waiting = 0 AND k.holding = 0 AND k.not_before <= t.now))
 ORDER BY r.name COLLATE "C"
 ON CONFLICT (name) DO UPDATE
@@ -410,7 +411,7 @@ WITH settings AS MATERIALIZED (
 	FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[])
 	     AS r(name, acq, version, min_hold)
 	JOIN {lock} l ON l.name = r.name CROSS JOIN settings
-	WHERE l.acq = r.acq AND l.version = r.version AND l.waiting = 0
+	WHERE l.name = ANY ($1::text[]) AND l.acq = r.acq AND l.version = r.version AND l.waiting = 0
 	ORDER BY l.name
 	FOR NO KEY UPDATE OF l
 )
@@ -421,7 +422,8 @@ SET acq = NULL, owner = NULL, locker = NULL, label = NULL, value = NULL, holds =
 	       THEN greatest(l.not_before, l.since + m.min_hold) ELSE l.not_before END
 	FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) t)
 FROM mine m
-WHERE l.name = m.name AND l.acq = m.acq AND l.version = m.version AND l.waiting = 0
+WHERE l.name = m.name AND l.name = ANY ($1::text[])
+  AND l.acq = m.acq AND l.version = m.version AND l.waiting = 0
 RETURNING l.name;
 
 -- name: free_one
@@ -449,7 +451,7 @@ WITH settings AS MATERIALIZED (
 	FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[])
 	     AS r(name, acq, version, min_hold)
 	JOIN {lock} l ON l.name = r.name CROSS JOIN settings
-	WHERE l.acq = r.acq AND l.version = r.version AND l.waiting = 0
+	WHERE l.name = ANY ($1::text[]) AND l.acq = r.acq AND l.version = r.version AND l.waiting = 0
 	ORDER BY l.name
 	FOR UPDATE OF l SKIP LOCKED
 )
@@ -460,7 +462,8 @@ SET acq = NULL, owner = NULL, locker = NULL, label = NULL, value = NULL, holds =
 	       THEN greatest(l.not_before, l.since + m.min_hold) ELSE l.not_before END
 	FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) t)
 FROM mine m
-WHERE l.name = m.name AND l.acq = m.acq AND l.version = m.version AND l.waiting = 0
+WHERE l.name = m.name AND l.name = ANY ($1::text[])
+  AND l.acq = m.acq AND l.version = m.version AND l.waiting = 0
 RETURNING l.name;
 
 -- name: renew
@@ -472,7 +475,7 @@ WITH settings AS MATERIALIZED (
 	FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[])
 	     AS r(name, acq, version, ttl, holds)
 	JOIN {lock} l ON l.name = r.name CROSS JOIN settings
-	WHERE l.acq = r.acq AND l.version = r.version
+	WHERE l.name = ANY ($1::text[]) AND l.acq = r.acq AND l.version = r.version
 	  AND l.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
 	ORDER BY l.name
 	FOR NO KEY UPDATE OF l SKIP LOCKED
@@ -481,7 +484,8 @@ UPDATE {lock} l
 SET holds = m.holds, expires_at = greatest(l.expires_at, least(
 	(date_part('epoch', clock_timestamp()) * 1000000)::bigint + m.ttl, nullif(l.limit_at, 0)))
 FROM mine m
-WHERE l.name = m.name AND l.acq = m.acq AND l.version = m.version
+WHERE l.name = m.name AND l.name = ANY ($1::text[])
+  AND l.acq = m.acq AND l.version = m.version
   AND l.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
 RETURNING l.name, (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
 
@@ -495,7 +499,7 @@ WITH settings AS MATERIALIZED (
 	FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[])
 	     AS r(name, acq, version, ttl, holds)
 	JOIN {lock} l ON l.name = r.name CROSS JOIN settings
-	WHERE l.acq = r.acq AND l.version = r.version
+	WHERE l.name = ANY ($1::text[]) AND l.acq = r.acq AND l.version = r.version
 	  AND l.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
 	ORDER BY l.name
 	FOR NO KEY UPDATE OF l
@@ -504,29 +508,31 @@ UPDATE {lock} l
 SET holds = m.holds, expires_at = greatest(l.expires_at, least(
 	(date_part('epoch', clock_timestamp()) * 1000000)::bigint + m.ttl, nullif(l.limit_at, 0)))
 FROM mine m
-WHERE l.name = m.name AND l.acq = m.acq AND l.version = m.version
+WHERE l.name = m.name AND l.name = ANY ($1::text[])
+  AND l.acq = m.acq AND l.version = m.version
   AND l.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
 RETURNING l.name, (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
 
 -- name: renew_shared
+-- A claim that waits has no token.
 WITH settings AS MATERIALIZED (
 	SELECT set_config('lock_timeout', '1s', true), CASE current_setting('synchronous_commit')
 	       WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END
 ), mine AS MATERIALIZED (
-	SELECT c.name, c.acq, r.token, r.ttl, r.holds
+	SELECT c.acq, r.token, r.ttl, r.holds
 	FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[])
 	     AS r(name, acq, token, ttl, holds)
 	JOIN {claim} c ON c.acq = r.acq CROSS JOIN settings
-	WHERE c.name = r.name AND c.state = 1 AND c.token = r.token
+	WHERE c.acq = ANY ($2::uuid[]) AND c.token = r.token
 	  AND c.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
-	ORDER BY c.name, c.acq
+	ORDER BY r.name COLLATE "C", r.acq
 	FOR NO KEY UPDATE OF c SKIP LOCKED
 )
 UPDATE {claim} c
 SET holds = m.holds, expires_at = greatest(c.expires_at, least(
 	(date_part('epoch', clock_timestamp()) * 1000000)::bigint + m.ttl, nullif(c.limit_at, 0)))
 FROM mine m
-WHERE c.acq = m.acq AND c.name = m.name AND c.state = 1 AND c.token = m.token
+WHERE c.acq = m.acq AND c.acq = ANY ($2::uuid[]) AND c.token = m.token
   AND c.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
 RETURNING encode(uuid_send(c.acq), 'hex'),
           (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
@@ -537,20 +543,20 @@ WITH settings AS MATERIALIZED (
 	SELECT set_config('lock_timeout', '1s', true), CASE current_setting('synchronous_commit')
 	       WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END
 ), mine AS MATERIALIZED (
-	SELECT c.name, c.acq, r.token, r.ttl, r.holds
+	SELECT c.acq, r.token, r.ttl, r.holds
 	FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[])
 	     AS r(name, acq, token, ttl, holds)
 	JOIN {claim} c ON c.acq = r.acq CROSS JOIN settings
-	WHERE c.name = r.name AND c.state = 1 AND c.token = r.token
+	WHERE c.acq = ANY ($2::uuid[]) AND c.token = r.token
 	  AND c.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
-	ORDER BY c.name, c.acq
+	ORDER BY r.name COLLATE "C", r.acq
 	FOR NO KEY UPDATE OF c
 )
 UPDATE {claim} c
 SET holds = m.holds, expires_at = greatest(c.expires_at, least(
 	(date_part('epoch', clock_timestamp()) * 1000000)::bigint + m.ttl, nullif(c.limit_at, 0)))
 FROM mine m
-WHERE c.acq = m.acq AND c.name = m.name AND c.state = 1 AND c.token = m.token
+WHERE c.acq = m.acq AND c.acq = ANY ($2::uuid[]) AND c.token = m.token
   AND c.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
 RETURNING encode(uuid_send(c.acq), 'hex'),
           (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
