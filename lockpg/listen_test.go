@@ -57,7 +57,7 @@ func (l *listener) hears(t *testing.T, want driver.ID) {
 // hearsNothing before a word that is said now.
 func (l *listener) hearsNothing(t *testing.T, db *sql.DB, instance byte) {
 	t.Helper()
-	mustExec(t, db, `SELECT sqllock_tell($1::uuid, $2::uuid)`, driver.ID{instance}.String(), acq(999).String())
+	mustExec(t, db, `SELECT pg_notify($1, $2)`, "sqllock_"+driver.ID{instance}.String(), acq(999).String())
 	l.hears(t, acq(999))
 }
 
@@ -142,7 +142,7 @@ func TestOnesOwnAreToldOfWhatNoReplyTells(t *testing.T) {
 		t.Errorf("%+v", res)
 	}
 	l.hears(t, acq(6))
-	until := get[int64](t, db, `SELECT acquired_at FROM sqllock_lock WHERE name = 'c'`) + time.Hour.Microseconds()
+	until := get[int64](t, db, `SELECT since FROM sqllock_lock WHERE name = 'c'`) + time.Hour.Microseconds()
 	if r := line(t, l, waiter("c", 6))[0]; r.Granted || r.Holder != (driver.Holder{Until: until}) {
 		t.Errorf("%+v", r)
 	}
@@ -228,7 +228,7 @@ func TestNobodyListensThroughPgbouncer(t *testing.T) {
 	if err := store.(driver.Listener).Listen(ctx, func(driver.ID) { t.Error("heard something") }); !errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("Listen = %v", err)
 	}
-	// All that the line needs goes through it.
+	// All that the queue needs goes through it.
 	v := grant(t, store, request("a", 1, time.Minute))[0].Version
 	line(t, store, waiter("a", 2))
 	isNext(t, let(t, store, releasing("a", 1, v))[0], 2, v)

@@ -2,12 +2,15 @@ package lockpg_test
 
 import (
 	"bytes"
+	"database/sql"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/netproxy"
+	"github.com/sqllock/sqllock/internal/testdb"
+	"github.com/sqllock/sqllock/lockpg"
 )
 
 // A client that is paused, or vanishes, before it commits what a statement has done
@@ -15,60 +18,39 @@ import (
 func TestAClientThatIsPausedBeforeItsCommitKeepsNothing(t *testing.T) {
 	const (
 		short   = 500 * time.Millisecond
-		healthy = 3 * time.Second
 		isolate = "default_transaction_isolation=repeatable read"
+		commit  = "COMMIT\x00"
+		decided = "SET version = r.version" // what a visit writes is sent
 	)
-	release := func(s driver.LeaseStore, name string, n int, version int64) error {
-		_, err := s.Release(t.Context(), []driver.ReleaseRequest{{Name: name, Acq: acq(n), Version: version}})
+	pgx := func(t *testing.T, d *testdb.Database, addr string) *sql.DB { return d.OpenVia(t, addr) }
+	other := func(t *testing.T, d *testdb.Database, addr string) *sql.DB { return hide(t, d.DSNVia(addr)) }
+	isolated := func(t *testing.T, d *testdb.Database, addr string) *sql.DB { return hide(t, d.DSNVia(addr, isolate)) }
+	free := func(driver.LeaseStore, string) int64 { return 0 }
+	held := func(s driver.LeaseStore, name string) int64 { return grant(t, s, request(name, 1, short))[0].Version }
+	enter := func(s driver.LeaseStore, name string, _ int64) error {
+		_, err := s.Line(t.Context(), []driver.TicketRequest{waiter(name, 1)})
 		return err
 	}
-	renewal := func(name string, n int, version int64, ttl time.Duration) []driver.RenewRequest {
-		return []driver.RenewRequest{{Name: name, Acq: acq(n), Version: version, TTL: ttl, Holds: 1, Shared: name == "mend"}}
-	}
 	for name, c := range map[string]struct {
-		params  []string
-		prepare func(paused, other driver.LeaseStore) (version int64)
-		pause   func(paused driver.LeaseStore, version int64) error // up to its commit
+		open    func(t *testing.T, d *testdb.Database, addr string) *sql.DB
+		until   string // the client is paused when it sends this
+		prepare func(s driver.LeaseStore, name string) (version int64)
+		pause   func(s driver.LeaseStore, name string, version int64) error
 	}{
-		"grant": {
-			params:  []string{isolate},
-			prepare: func(_, _ driver.LeaseStore) int64 { return 0 },
-			pause: func(paused driver.LeaseStore, _ int64) error {
-				_, err := paused.Grant(t.Context(), []driver.GrantRequest{request("grant", 1, short)})
-				return err
-			},
-		},
-		"renew": {
-			params: []string{isolate},
-			prepare: func(paused, _ driver.LeaseStore) int64 {
-				return grant(t, paused, request("renew", 1, short))[0].Version
-			},
-			pause: func(paused driver.LeaseStore, version int64) error {
-				_, err := paused.Renew(t.Context(), renewal("renew", 1, version, short), false)
-				return err
-			},
-		},
-		"release": {
-			params: []string{isolate},
-			prepare: func(paused, _ driver.LeaseStore) int64 {
-				return grant(t, paused, request("release", 1, short))[0].Version
-			},
-			pause: func(paused driver.LeaseStore, version int64) error { return release(paused, "release", 1, version) },
-		},
-		"mend": { // one reader has crashed, the other is well, and a third party only tries
-			prepare: func(_, other driver.LeaseStore) int64 {
-				crashed, well := reader("mend", 2), reader("mend", 3)
-				crashed.TTL, well.TTL = time.Millisecond, healthy
-				version := grant(t, other, well)[0].Version
-				grant(t, other, crashed)
-				time.Sleep(10 * time.Millisecond)
-				return version
-			},
-			pause: func(paused driver.LeaseStore, _ int64) error {
-				_, err := paused.Grant(t.Context(), []driver.GrantRequest{request("mend", 1, short)})
-				return err
-			},
-		},
+		"a visit":                        {pgx, decided, free, enter},
+		"a visit through another driver": {other, commit, free, enter},
+		"grant": {isolated, commit, free, func(s driver.LeaseStore, name string, _ int64) error {
+			_, err := s.Grant(t.Context(), []driver.GrantRequest{request(name, 1, short)})
+			return err
+		}},
+		"renew": {isolated, commit, held, func(s driver.LeaseStore, name string, version int64) error {
+			_, err := s.Renew(t.Context(), []driver.RenewRequest{{Name: name, Acq: acq(1), Version: version, TTL: short, Holds: 1}}, false)
+			return err
+		}},
+		"release": {isolated, commit, held, func(s driver.LeaseStore, name string, version int64) error {
+			_, err := s.Release(t.Context(), []driver.ReleaseRequest{{Name: name, Acq: acq(1), Version: version}})
+			return err
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -77,34 +59,24 @@ func TestAClientThatIsPausedBeforeItsCommitKeepsNothing(t *testing.T) {
 			migrate(t, db)
 			proxy := netproxy.New(t, d.Addr())
 			defer proxy.Thaw()
-			paused, other := open(t, d.OpenVia(t, proxy.Addr(), c.params...)), open(t, db)
-			version := c.prepare(paused, other)
+			opened := c.open(t, d, proxy.Addr())
+			opened.SetMaxOpenConns(1)
+			paused, other := open(t, opened), openAs(t, lockpg.DB(db), 1)
+			version := c.prepare(other, name)
 			frozen := make(chan struct{})
 			freeze := sync.OnceFunc(func() { proxy.Freeze(); close(frozen) })
 			proxy.OnUp(func(_ int, b []byte) netproxy.Action {
-				if bytes.Contains(b, []byte("commit\x00")) {
+				if bytes.Contains(b, []byte(c.until)) {
 					freeze()
 				}
 				return netproxy.Pass
 			})
 			done := make(chan error, 1)
-			go func() { done <- c.pause(paused, version) }()
+			go func() { done <- c.pause(paused, name, version) }()
 			select {
 			case <-frozen:
 			case err := <-done:
 				t.Fatalf("the call ended without a commit: %v", err)
-			}
-			if name == "mend" {
-				for end := time.Now().Add(healthy - short); ; {
-					res, err := other.Renew(t.Context(), renewal(name, 3, version, healthy), true)
-					if err == nil && res.Status[0] == driver.Renewed {
-						break
-					}
-					if time.Now().After(end) {
-						t.Fatalf("a healthy reader is not renewed: %v, %v", res.Status, err)
-					}
-				}
-				return
 			}
 			for end := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 				res, err := other.Grant(t.Context(), []driver.GrantRequest{request(name, 4, time.Minute)})

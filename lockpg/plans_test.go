@@ -8,44 +8,143 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// The functions plan once for a session. A plan that was made while the tables were
-// empty must not read all of them when they have grown.
+// Plans are made once for a session. One that was made while the tables were empty must not
+// read all of them when they have grown, nor all that waits for a name.
 func TestAPlanThatWasMadeOnEmptyTablesLooksUpRowsByTheirKey(t *testing.T) {
 	t.Parallel()
-	db := migrated(t)
-	for _, table := range []string{"lock", "term"} {
-		mustExec(t, db, `VACUUM ANALYZE sqllock_`+table)
+	database := shared(t)
+	admin := database.Open(t)
+	migrate(t, admin)
+	for _, table := range []string{"lock", "claim", "waiter"} {
+		mustExec(t, admin, `ALTER TABLE sqllock_`+table+` SET (autovacuum_enabled = off)`)
+		mustExec(t, admin, `VACUUM ANALYZE sqllock_`+table)
 	}
+	const read = `SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0))::bigint FROM pg_stat_user_tables`
+	db := database.Open(t)
+	db.SetMaxOpenConns(1)
+	store := open(t, db)
+	all := func(n int) {
+		name, other := fmt.Sprint("name ", n), fmt.Sprint("other ", n)
+		v := grant(t, store, request(name, 10*n, time.Minute))[0].Version
+		w := grant(t, store, request(name, 10*n, time.Minute), request(other, 10*n+1, time.Minute))[1].Version
+		grant(t, store, reader("read", 10*n+2))
+		line(t, store, waiter(name, 10*n+3), waiter("hot", 10*n+4))
+		line(t, store, waiter(name, 10*n+3), waiter("hot", 10*n+4))
+		for _, wait := range []bool{false, true} {
+			for _, shared := range []bool{false, true} {
+				r := driver.RenewRequest{Name: name, Acq: acq(10 * n), Version: v, TTL: time.Minute, Holds: 1, Shared: shared}
+				if _, err := store.Renew(t.Context(), []driver.RenewRequest{r}, wait); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		look(t, store, name)
+		if _, err := store.List(t.Context(), driver.ListRequest{Limit: 2}); err != nil {
+			t.Fatal(err)
+		}
+		isNext(t, let(t, store, releasing(name, 10*n, v))[0], 10*n+3, v)
+		let(t, store, releasing(name, 10*n, v), releasing(other, 10*n+1, w))
+		err := store.Abandon(t.Context(), []driver.AbandonRequest{{Name: name, Acq: acq(10*n + 3)}, {Name: "read", Acq: acq(10*n + 2), Shared: true},
+			{Name: "hot", Acq: acq(10*n + 4)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range 7 { // more often than a plan is made for one call alone
+		all(1 + n)
+	}
+	mustExec(t, admin, `DELETE FROM sqllock_lock WHERE name = 'hot'`)
+	mustExec(t, admin, `INSERT INTO sqllock_lock (name, version) SELECT 'k' || i, 1 FROM generate_series(1, 10000) i`)
+	mustExec(t, admin, `INSERT INTO sqllock_lock (name, acq, owner, locker, label, version, expires_at, waiting, seq)
+		VALUES ('hot', md5('hot')::uuid, '', md5('x')::uuid, '', 1, `+pgNow+` + 60000000, 10000, 10000)`)
+	mustExec(t, admin, `INSERT INTO sqllock_waiter SELECT md5('w' || i)::uuid, `+pgNow+` + 60000000 FROM generate_series(1, 1000) i`)
+	mustExec(t, admin, `INSERT INTO sqllock_claim SELECT 'hot', 0, i, md5('c' || i)::uuid, 0, 0, 0, 0, 60000000, 5000000, 0, 1, 0, 0, 0,
+		md5('w' || i % 1000)::uuid, '', '', NULL, NULL FROM generate_series(1, 10000) i`)
+	before := get[int64](t, admin, read)
+	const calls = 5
+	for n := range calls {
+		all(100 + n)
+	}
+	_ = db.Close() // its session tells what it has read
+	var rows int64
+	eventually(t, "the server knows what was read", 20*time.Second, func() bool {
+		rows = get[int64](t, admin, read) - before
+		return rows > 100
+	})
+	if rows > 300*calls {
+		t.Errorf("%d rows were read in %d rounds of calls", rows, calls)
+	}
+}
+
+// A large batch takes in proportion to its size, although the plan was made for a small one.
+func TestALargeBatchTakesInProportionToItsSize(t *testing.T) {
+	t.Parallel()
+	store := open(t, migrated(t))
+	const few, many = 100, 4000
+	for _, shared := range []bool{false, true} {
+		// renew renews so many leases, and returns the least that it took.
+		renew := func(n int) time.Duration {
+			reqs := make([]driver.GrantRequest, n)
+			for i := range reqs {
+				reqs[i] = request(fmt.Sprintf("%v %v %05d", shared, n, i), 1+i, time.Minute)
+				reqs[i].Shared = shared
+				reqs[i].Acq[15] = byte(n % 251)
+				if shared {
+					reqs[i].Acq[14] = 1
+				}
+			}
+			renewals := make([]driver.RenewRequest, n)
+			for i, r := range grant(t, store, reqs...) {
+				renewals[i] = driver.RenewRequest{Name: reqs[i].Name, Acq: reqs[i].Acq, Version: r.Version, TTL: time.Minute, Holds: 1, Shared: shared}
+			}
+			took := time.Hour
+			for range 2 {
+				began := time.Now()
+				res, err := store.Renew(t.Context(), renewals, false)
+				took = min(took, time.Since(began))
+				if err != nil || res.Status[n-1] != driver.Renewed {
+					t.Fatal(res.Status[n-1], err)
+				}
+			}
+			return took
+		}
+		some, all := renew(few), renew(many)
+		// A time that grows with the square would be 40 times this ratio.
+		if all > 5*many/few*some {
+			t.Errorf("shared %v: %v for %d, %v for %d", shared, some, few, all, many)
+		}
+	}
+}
+
+// What advisory mode does in a function is planned once, too.
+func TestThePlanOfAFunctionLooksUpRowsByTheirKey(t *testing.T) {
+	t.Parallel()
+	db := migrated(t)
+	mustExec(t, db, `VACUUM ANALYZE sqllock_term`)
 	conn, err := db.Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	// read is how many rows the calls of a function read.
+	// read is how many rows a call reads.
 	read := func(name string) (n int) {
 		tx, err := conn.BeginTx(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = tx.Commit() }()
-		for _, call := range []string{
-			`SELECT count(*) FROM sqllock_grant(ARRAY[$1], ARRAY[md5($1)::uuid], '{x}', '{60000000}', '{""}', md5('')::uuid, 'me')`,
-			`SELECT count(*) FROM sqllock_release(ARRAY[$1], ARRAY[md5($1)::uuid], ARRAY(SELECT version FROM sqllock_lock WHERE name = $1), '{0}')`,
-			`SELECT count(*) FROM sqllock_try_1('{1}', '{2}', '{f}', ARRAY[$1], '{t}', 3)`,
-		} {
-			if _, err := tx.ExecContext(t.Context(), call, name); err != nil {
-				t.Fatal(err)
-			}
+		const call = `SELECT count(*) FROM sqllock_try_1('{1}', '{2}', '{f}', ARRAY[$1], '{t}', 3)`
+		if _, err := tx.ExecContext(t.Context(), call, name); err != nil {
+			t.Fatal(err)
 		}
 		err = tx.QueryRowContext(t.Context(), `SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0))::bigint
-			FROM pg_stat_xact_user_tables WHERE relname IN ('sqllock_lock', 'sqllock_term')`).Scan(&n)
+			FROM pg_stat_xact_user_tables WHERE relname = 'sqllock_term'`).Scan(&n)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
 	read("first")
-	mustExec(t, db, `INSERT INTO sqllock_lock (name, version) SELECT 'k' || i, 1 FROM generate_series(1, 5000) i`)
 	mustExec(t, db, `INSERT INTO sqllock_term (mode, name) SELECT 3, 'k' || i FROM generate_series(1, 5000) i`)
 	for _, name := range []string{"k77", "new"} {
 		if n := read(name); n > 20 {

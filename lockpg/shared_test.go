@@ -72,7 +72,7 @@ func TestARowThatSomebodyHasLockedHoldsUpNoOtherReader(t *testing.T) {
 		r := grant(t, store, reader(name, i+1))[0]
 		reqs = append(reqs, driver.RenewRequest{Name: name, Acq: acq(i + 1), Version: r.Version, TTL: time.Hour, Holds: 1, Shared: true})
 	}
-	unlock := lockRow(t, db, `SELECT FROM sqllock_lock WHERE name = 'b' FOR UPDATE`)
+	unlock := lockRow(t, db, `SELECT FROM sqllock_claim WHERE name = 'b' FOR UPDATE`)
 	res, err := store.Renew(t.Context(), reqs, false)
 	if want := []driver.RenewStatus{driver.Renewed, driver.Busy, driver.Busy, driver.Renewed}; err != nil || fmt.Sprint(res.Status) != fmt.Sprint(want) {
 		t.Errorf("Renew = %v, %v; want %v", res.Status, err, want)
@@ -80,19 +80,22 @@ func TestARowThatSomebodyHasLockedHoldsUpNoOtherReader(t *testing.T) {
 	if _, err = store.Renew(t.Context(), reqs, true); store.Classify(err) != driver.Again {
 		t.Errorf("Renew that waits = %v", err)
 	}
-	// What is wrong with a locked row is not waited for, but lost to.
-	mustExec(t, db, `UPDATE sqllock_holder SET expires_at = 1 WHERE name = 'c'`)
-	unlockC := lockRow(t, db, `SELECT FROM sqllock_lock WHERE name = 'c' FOR KEY SHARE`)
+	// A claim that is locked is alive, whatever it says: it is lost to, and not waited for.
+	mustExec(t, db, `UPDATE sqllock_claim SET expires_at = 1 WHERE name = 'c'`)
+	unlockC := lockRow(t, db, `SELECT FROM sqllock_claim WHERE name = 'c' FOR KEY SHARE`)
 	began := time.Now()
 	if r := grant(t, store, request("c", 9, time.Minute))[0]; r.Granted || !r.Holder.Shared || time.Since(began) > 900*time.Millisecond {
 		t.Errorf("%+v after %v", r, time.Since(began))
 	}
 	unlockC()
 	unlock()
-	res, err = store.Renew(t.Context(), reqs[:3], true)
+	// The row of the name is none of its business.
+	unlock = lockRow(t, db, `SELECT FROM sqllock_lock WHERE name = 'b' FOR UPDATE`)
+	res, err = store.Renew(t.Context(), reqs[:3], false)
 	if err != nil || fmt.Sprint(res.Status) != fmt.Sprint([]driver.RenewStatus{driver.Renewed, driver.Renewed, driver.Renewed}) {
 		t.Errorf("Renew = %v, %v", res.Status, err)
 	}
+	unlock()
 }
 
 // A request whose reply was lost is repeated while it may still run.
@@ -119,7 +122,7 @@ func TestOneRequestThatRunsTwiceAtATimeIsCountedOnce(t *testing.T) {
 		}
 		wg.Wait()
 	}
-	if got := get[string](t, db, `SELECT others || ' ' || (SELECT count(*) FROM sqllock_holder) FROM sqllock_lock`); got != "51 51" {
+	if got := get[string](t, db, `SELECT holding || ' ' || (SELECT count(*) FROM sqllock_claim) FROM sqllock_lock`); got != "51 51" {
 		t.Errorf("readers are counted as, and are: %s, want 51", got)
 	}
 }

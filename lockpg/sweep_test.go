@@ -58,21 +58,25 @@ func TestASweepDeletesNothingThatCouldBeMissed(t *testing.T) {
 	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
-	mustExec(t, db, `INSERT INTO sqllock_lock (name, acq, version, expires_at, not_before, others, others_until, wait_until) VALUES
-		('idle', NULL, 1, 1, 0, 0, 0, 0),
-		('idle, had readers', NULL, 1, 1, 0, 1, 1, 0),
-		('used lately', NULL, 1, `+pgNow+` - 1000000, 0, 0, 0, 0),
-		('of a clock in the future', NULL, `+pgNow+` + 1000000000, 1, 0, 0, 0, 0),
-		('of a young version', NULL, `+pgNow+` - 1000000, 1, 0, 0, 0, 0),
-		('kept', NULL, 1, 1, `+pgNow+` + 60000000, 0, 0, 0),
-		('read', NULL, 1, 1, 0, 1, `+pgNow+` + 60000000, 0),
-		('waited for', NULL, 1, 1, 0, 0, 0, `+pgNow+` + 60000000),
-		('locked', NULL, 1, 1, 0, 0, 0, 0),
-		('held', gen_random_uuid(), 1, `+pgNow+` + 60000000, 0, 0, 0, 0)`)
+	mustExec(t, db, `INSERT INTO sqllock_lock (name, acq, version, expires_at, not_before, holding, waiting) VALUES
+		('idle', NULL, 1, 1, 0, 0, 0),
+		('idle, was kept', NULL, 1, 1, 1, 0, 0),
+		('used lately', NULL, 1, `+pgNow+` - 1000000, 0, 0, 0),
+		('of a clock in the future', NULL, `+pgNow+` + 1000000000, 1, 0, 0, 0),
+		('of a young version', NULL, `+pgNow+` - 1000000, 1, 0, 0, 0),
+		('kept', NULL, 1, 1, `+pgNow+` + 60000000, 0, 0),
+		('read', NULL, 1, 1, 0, 1, 0),
+		('waited for', NULL, 1, 1, 0, 0, 1),
+		('with a claim', NULL, 1, 1, 0, 0, 0),
+		('locked', NULL, 1, 1, 0, 0, 0),
+		('held', gen_random_uuid(), 1, `+pgNow+` + 60000000, 0, 0, 0)`)
+	mustExec(t, db, `INSERT INTO sqllock_waiter SELECT md5('x')::uuid, `+pgNow+` + 60000000`)
+	mustExec(t, db, `INSERT INTO sqllock_claim SELECT v.name, v.state, 1, md5(v.name)::uuid, 1 - v.state, 0, 0, 0, 1, 1, 0, 0, `+pgNow+` + 60000000, 0, 0,
+		md5('x')::uuid, '', '' FROM (VALUES ('read', 1), ('waited for', 0), ('with a claim', 0)) v(name, state)`)
 	defer lockRow(t, db, `SELECT FROM sqllock_lock WHERE name = 'locked' FOR NO KEY UPDATE`)()
 	res := sweep(t, store, time.Hour)
 	if left := get[string](t, db, `SELECT string_agg(name, '; ' ORDER BY name) FROM sqllock_lock`); res.Purged != 2 ||
-		left != "held; kept; locked; of a clock in the future; of a young version; read; used lately; waited for" {
+		left != "held; kept; locked; of a clock in the future; of a young version; read; used lately; waited for; with a claim" {
 		t.Errorf("purged %d, left: %s", res.Purged, left)
 	}
 }
@@ -225,7 +229,7 @@ func TestOfManyReapersOneIsToldToGo(t *testing.T) {
 // would run out of time, and so would the next.
 func TestASweepTakesInProportionToThoseWhoHaveCrashed(t *testing.T) {
 	t.Parallel()
-	const crash = `SET acq = md5(name)::uuid, owner = '', instance = md5('')::uuid, label = '' WHERE substr(name, 2)::integer <= $1::integer`
+	const crash = `acq = md5(name)::uuid, owner = '', label = '' WHERE substr(name, 2)::integer <= $1::integer`
 	for _, c := range []struct {
 		who    string
 		tables string
@@ -234,34 +238,30 @@ func TestASweepTakesInProportionToThoseWhoHaveCrashed(t *testing.T) {
 		open   func(t *testing.T, db *sql.DB) sweeper
 	}{
 		{
-			"holders", "sqllock_lock, sqllock_holder",
+			"holders", "sqllock_lock, sqllock_claim, sqllock_waiter",
 			`INSERT INTO sqllock_lock (name, version, expires_at) SELECT 'k' || i, 1, ` + pgNow + ` FROM generate_series(1, $1::integer) i`,
-			`UPDATE sqllock_lock ` + crash,
+			`UPDATE sqllock_lock SET locker = md5('')::uuid, ` + crash,
 			func(t *testing.T, db *sql.DB) sweeper { return open(t, db) },
 		},
 		{
-			"readers", "sqllock_lock, sqllock_holder",
+			"readers", "sqllock_lock, sqllock_claim, sqllock_waiter",
+			`INSERT INTO sqllock_lock (name, version, expires_at) SELECT 'k' || i, 1, ` + pgNow + ` FROM generate_series(1, $1::integer) i`,
 			`WITH h AS (
-				INSERT INTO sqllock_holder (name, acq, owner, instance, label, version, holds, acquired_at, expires_at)
-				SELECT 'k' || i, md5('k' || i)::uuid, '', md5('')::uuid, '', 1, 1, ` + pgNow + `, ` + pgNow + ` + 3600000000 FROM generate_series(1, $1::integer) i
-			) INSERT INTO sqllock_lock (name, version, others, others_until) SELECT 'k' || i, 1, 1, ` + pgNow + ` + 3600000000 FROM generate_series(1, $1::integer) i`,
-			`WITH h AS (
-				INSERT INTO sqllock_holder (name, acq, owner, instance, label, version, holds, acquired_at, expires_at)
-				SELECT 'k' || i, md5('k' || i)::uuid, '', md5('')::uuid, '', 1, 1, 1, 1 FROM generate_series(1, $1::integer) i
-				ON CONFLICT (name, acq) DO UPDATE SET expires_at = 1
-			) UPDATE sqllock_lock SET others = 1, others_until = 1 WHERE substr(name, 2)::integer <= $1::integer`,
+				INSERT INTO sqllock_claim
+				SELECT 'k' || i, 1, 1, md5('k' || i)::uuid, 1, 0, 1, 1, 1, 1, 0, 1, 1, 0, 0, md5('')::uuid, '', '' FROM generate_series(1, $1::integer) i
+			) UPDATE sqllock_lock SET holding = 1 WHERE substr(name, 2)::integer <= $1::integer`,
 			func(t *testing.T, db *sql.DB) sweeper { return open(t, db) },
 		},
 		{
 			"sessions that locked rows", "sqllock_term, sqllock_pin",
 			`INSERT INTO sqllock_term (mode, name, version) SELECT 2, 'k' || i, ` + pgNow + ` FROM generate_series(1, $1::integer) i`,
-			`UPDATE sqllock_term ` + crash,
+			`UPDATE sqllock_term SET instance = md5('')::uuid, ` + crash,
 			func(t *testing.T, db *sql.DB) sweeper { return forUpdate.on(t, db, sessionTTL) },
 		},
 		{
 			"sessions with advisory locks", "sqllock_term",
 			`INSERT INTO sqllock_term (mode, name, lock_key, version) SELECT 3, 'k' || i, i, ` + pgNow + ` FROM generate_series(1, $1::integer) i`,
-			`UPDATE sqllock_term ` + crash,
+			`UPDATE sqllock_term SET instance = md5('')::uuid, ` + crash,
 			func(t *testing.T, db *sql.DB) sweeper { return advisory.on(t, db, sessionTTL) },
 		},
 	} {

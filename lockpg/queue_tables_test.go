@@ -22,42 +22,49 @@ func TestAForcedReleaseHandsOver(t *testing.T) {
 	if !r.Found || r.Version <= v[0].Version+1 {
 		t.Errorf("%+v after %d", r, v[0].Version)
 	}
-	if a, b := look(t, store, "a"), look(t, store, "b"); a.Revoked != v[0].Version || a.Ended != driver.EndedRevoked || a.Holder.Acq != acq(3) || b.Held() {
+	if a, b := look(t, store, "a"), look(t, store, "b"); a.Revoked != v[0].Version || b.Ended != driver.EndedRevoked || a.Holder.Acq != acq(3) || b.Held() {
 		t.Errorf("%+v and %+v", a, b)
 	}
 }
 
-func TestASweepBuriesTicketsAndKeepsTheRowsOfThoseThatAreLeft(t *testing.T) {
+func TestASweepDeletesTheClaimsOfTheForgottenAndKeepsTheRowsOfThoseThatAreLeft(t *testing.T) {
 	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
-	mustExec(t, db, `INSERT INTO sqllock_lock (name, version, qseq) VALUES ('a', 1, 9), ('b', 1, 9), ('c', 1, 9)`)
-	mustExec(t, db, `INSERT INTO sqllock_ticket SELECT n, s, md5(n || s)::uuid, '', md5('x')::uuid, '', false, 1, 1, NULL, NULL, 1, `+pgNow+` - age * 1000000
+	mustExec(t, db, `INSERT INTO sqllock_lock (name, version, waiting, seq) VALUES ('a', 1, 2, 9), ('b', 1, 2, 9), ('c', 1, 1, 9), ('d', 1, 0, 9)`)
+	mustExec(t, db, `INSERT INTO sqllock_claim SELECT n, 0, s, md5(n || s)::uuid, 0, 0, 0, 0, 1, 1, 0, 1, 0, 0, 0, md5(age::text)::uuid, '', ''
 		FROM (VALUES ('a', 1, 70), ('a', 2, 50), ('b', 3, 70), ('b', 4, 80), ('c', 5, 70)) v(n, s, age)`)
-	defer lockRow(t, db, `SELECT FROM sqllock_ticket WHERE name = 'c' FOR UPDATE`)()
+	mustExec(t, db, `INSERT INTO sqllock_waiter SELECT md5(age::text)::uuid, `+pgNow+` - age * 1000000 FROM (VALUES (50), (70), (90)) v(age)`)
+	defer lockRow(t, db, `SELECT FROM sqllock_lock WHERE name = 'c' FOR UPDATE`)()
 	for range 2 {
 		sweep(t, store, time.Hour)
 	}
-	if left := get[string](t, db, `SELECT string_agg(name || seq, ' ' ORDER BY seq) FROM sqllock_ticket`); left != "a2 c5" {
-		t.Errorf("tickets: %s", left)
+	if left := get[string](t, db, `SELECT string_agg(name || seq, ' ' ORDER BY seq) FROM sqllock_claim`); left != "a2 c5" {
+		t.Errorf("claims: %s", left)
 	}
 	if left := get[string](t, db, `SELECT string_agg(name, ' ' ORDER BY name) FROM sqllock_lock`); left != "a c" {
 		t.Errorf("rows: %s", left)
 	}
+	if left := get[int](t, db, `SELECT count(*) FROM sqllock_waiter WHERE locker <> md5('90')::uuid`); left != 2 {
+		t.Errorf("%d Lockers are left of two that have claims", left)
+	}
+	if get[int](t, db, `SELECT count(*) FROM sqllock_waiter`) != 2 {
+		t.Error("a Locker is left that has no claims")
+	}
 }
 
-// The row of a name may have gone by hand, and not its tickets.
-func TestARowThatIsMissingIsMadeBehindWhatIsLeftOfTheLine(t *testing.T) {
+// The row of a name may have gone by hand, and not its claims.
+func TestARowThatIsMissingIsMadeBehindWhatIsLeftOfTheQueue(t *testing.T) {
 	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	grant(t, store, request("a", 1, time.Minute))
 	line(t, store, waiter("a", 2))
 	mustExec(t, db, `DELETE FROM sqllock_lock`)
-	if r := line(t, store, waiter("a", 3))[0]; r.Granted || r.Ahead != 1 {
+	if r := line(t, store, waiter("a", 3))[0]; r.Granted || r.Holder.Acq != acq(2) {
 		t.Errorf("behind another: %+v", r)
 	}
-	if r := line(t, store, waiter("a", 2))[0]; !r.Granted || r.Found {
+	if r := line(t, store, waiter("a", 2))[0]; !r.Granted {
 		t.Errorf("the first: %+v", r)
 	}
 	if r := line(t, store, waiter("b", 4))[0]; !r.Granted || r.Version < r.Now-int64(time.Minute/time.Microsecond) {
@@ -85,12 +92,11 @@ func TestThoseWhoWaitWithSomethingInHandAreTold(t *testing.T) {
 	slices.SortFunc(waits, func(a, b driver.Wait) int { return int(a.Name[0]) - int(b.Name[0]) })
 	for i, want := range []struct {
 		req     driver.TicketRequest
-		seq     int64
 		holders []driver.ID
-	}{{a, 1, []driver.ID{acq(1)}}, {b, 2, []driver.ID{acq(2), acq(3)}}, {c, 1, nil}} {
+	}{{a, []driver.ID{acq(1)}}, {b, []driver.ID{acq(2), acq(3)}}, {c, nil}} {
 		w := waits[i]
 		slices.SortFunc(w.Holders, func(a, b driver.ID) int { return slices.Compare(a[:], b[:]) })
-		if w.Name != want.req.Name || w.Acq != want.req.Acq || w.Label != "test" || w.Shared != want.req.Shared || w.Seq != want.seq ||
+		if w.Name != want.req.Name || w.Acq != want.req.Acq || w.Label != "test" || w.Shared != want.req.Shared || w.Seq < w.Since ||
 			w.Since <= 0 || !slices.Equal(w.Carries, want.req.Carries) || !slices.Equal(w.Holders, want.holders) {
 			t.Errorf("%+v, want %+v", w, want)
 		}

@@ -13,19 +13,24 @@ import (
 	"github.com/sqllock/sqllock/lockpg"
 )
 
-// enterIn has request n enter the line in a transaction that is not over.
+// enterIn has request n enter the queue in a transaction that is not over.
 func enterIn(t *testing.T, tx *sql.Tx, name string, n int) {
 	t.Helper()
-	_, err := tx.Exec(`SELECT * FROM sqllock_line($1, ARRAY[$2::uuid], ARRAY['x'], ARRAY[60000000], ARRAY[''::bytea], ARRAY[false],
-		ARRAY[60000000], ARRAY[5000000], ARRAY[''::bytea], $3::uuid, 'test', 'on')`, name, acq(n).String(), driver.ID{9}.String())
-	if err != nil {
-		t.Fatal(err)
+	for _, text := range []string{
+		`UPDATE sqllock_lock SET waiting = waiting + 1, seq = seq + 1 WHERE name = '` + name + `'`,
+		`INSERT INTO sqllock_waiter SELECT '` + driver.ID{9}.String() + `'::uuid, ` + pgNow + ` + 60000000`,
+		`INSERT INTO sqllock_claim SELECT name, 0, seq, '` + acq(n).String() + `', 0, 0, 0, 0, 60000000, 5000000, 0, 1, 0, 0, 0,
+			'` + driver.ID{9}.String() + `', 'x', 'test' FROM sqllock_lock WHERE name = '` + name + `'`,
+	} {
+		if _, err := tx.Exec(text); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
-// A release that has begun before a ticket was committed must see it, whatever form it
+// A release that has begun before a claim was committed must see it, whatever form it
 // has.
-func TestATicketWrittenWhileAReleaseIsUnderWayIsNotMissed(t *testing.T) {
+func TestAClaimWrittenWhileAReleaseIsUnderWayIsNotMissed(t *testing.T) {
 	t.Parallel()
 	for what, how := range map[string]struct{ shared, awaited, guarded bool }{
 		"alone": {}, "known": {awaited: true}, "guarded": {guarded: true}, "together": {shared: true}, "together, known": {shared: true, awaited: true},
@@ -62,7 +67,7 @@ func TestATicketWrittenWhileAReleaseIsUnderWayIsNotMissed(t *testing.T) {
 	}
 }
 
-// And a ticket that is asked for while a release is under way sees that.
+// And a claim that is asked for while a release is under way sees that.
 func TestAReleaseUnderWayIsSeenByWhoEnters(t *testing.T) {
 	t.Parallel()
 	db := migrated(t)
@@ -73,7 +78,7 @@ func TestAReleaseUnderWayIsSeenByWhoEnters(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback() }()
-	if _, err := tx.Exec(`SELECT sqllock_leave('a', $1::uuid, $2::bigint, 0, false, false, $1::uuid)`, acq(1).String(), v); err != nil {
+	if _, err := tx.Exec(`UPDATE sqllock_lock SET acq = NULL, owner = NULL, locker = NULL, label = NULL, expires_at = ` + pgNow); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan driver.TicketResult, 1)
@@ -94,8 +99,8 @@ func TestAReleaseUnderWayIsSeenByWhoEnters(t *testing.T) {
 	}
 }
 
-// One that is repeated while it may still run makes no second ticket.
-func TestARequestThatRunsTwiceAtATimeHasOneTicket(t *testing.T) {
+// One that is repeated while it may still run makes no second claim.
+func TestARequestThatRunsTwiceAtATimeHasOneClaim(t *testing.T) {
 	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
@@ -111,12 +116,12 @@ func TestARequestThatRunsTwiceAtATimeHasOneTicket(t *testing.T) {
 		}
 		wg.Wait()
 	}
-	if n := get[int](t, db, `SELECT count(*) FROM sqllock_ticket`); n != 20 {
-		t.Errorf("%d tickets of 20", n)
+	if n := get[int](t, db, `SELECT count(*) FROM sqllock_claim`); n != 20 {
+		t.Errorf("%d claims of 20", n)
 	}
 }
 
-// Who writes a ticket has locked the row for a moment. That is not a guard.
+// Who writes a claim has locked the row for a moment. That is not a guard.
 func TestAGuardedLeaseIsReleasedAlthoughTheRowIsInUse(t *testing.T) {
 	t.Parallel()
 	db := migrated(t)
@@ -188,9 +193,9 @@ func TestAStormEndsWithEveryNameFree(t *testing.T) {
 		t.Errorf("only %d terms", s.terms)
 	}
 	t.Logf("%d terms, %d of them handed over", s.terms, s.handed)
-	if got := get[string](t, db, `SELECT count(*) FILTER (WHERE acq IS NOT NULL OR others > 0 OR wait_until > 0) || ' ' || (SELECT count(*) FROM sqllock_ticket) || ' ' ||
-		(SELECT count(*) FROM sqllock_holder) FROM sqllock_lock`); got != "0 0 0" {
-		t.Errorf("names that are kept, tickets and readers that are left: %s", got)
+	if got := get[string](t, db, `SELECT count(*) FILTER (WHERE acq IS NOT NULL OR holding > 0 OR waiting > 0) || ' ' || (SELECT count(*) FROM sqllock_claim)
+		FROM sqllock_lock`); got != "0 0" {
+		t.Errorf("names that are kept, and claims that are left: %s", got)
 	}
 }
 

@@ -32,7 +32,7 @@ func openClient(tb testing.TB, db *lockpg.Database, client driver.Client) driver
 	return store
 }
 
-// waiter asks for a name in line.
+// waiter asks for a name in its queue.
 func waiter(name string, n int) driver.TicketRequest {
 	return driver.TicketRequest{GrantRequest: request(name, n, time.Minute), Life: time.Minute, Handed: 5 * time.Second}
 }
@@ -88,7 +88,7 @@ func TestQueueAndSharedTerms(t *testing.T) {
 	})
 }
 
-func TestALineIsAsGoodInASchemaOfItsOwn(t *testing.T) {
+func TestAQueueIsAsGoodInASchemaOfItsOwn(t *testing.T) {
 	t.Parallel()
 	db := shared(t).Open(t)
 	mustExec(t, db, `CREATE SCHEMA "Locks"`)
@@ -96,7 +96,7 @@ func TestALineIsAsGoodInASchemaOfItsOwn(t *testing.T) {
 	if err := migrations.Up(t.Context(), database); err != nil {
 		t.Fatal(err)
 	}
-	mustExec(t, db, `CREATE TABLE sqllock_ticket (other int)`) // which the functions must not find
+	mustExec(t, db, `CREATE TABLE sqllock_claim (other int)`) // which the statements must not find
 	store := openAs(t, database, 1)
 	v := grant(t, store, request("a", 1, time.Minute))[0].Version
 	line(t, store, waiter("a", 2), waitingReader("a", 3))
@@ -111,8 +111,8 @@ func TestALineIsAsGoodInASchemaOfItsOwn(t *testing.T) {
 	}
 }
 
-// A ticket need not be: it would keep the row of a busy name locked for as long.
-func TestWhatIsHandedOverIsFlushedAndATicketIsNotOnAServerOfItsOwn(t *testing.T) {
+// A claim need not be: it would keep the row of a busy name locked for as long.
+func TestWhatIsHandedOverIsFlushedAndAClaimIsNotOnAServerOfItsOwn(t *testing.T) {
 	t.Parallel()
 	db := dedicated(t, "-c", "wal_writer_delay=10s", "-c", "synchronous_commit=off").Open(t)
 	migrate(t, db)
@@ -131,17 +131,17 @@ func TestWhatIsHandedOverIsFlushedAndATicketIsNotOnAServerOfItsOwn(t *testing.T)
 		}
 	}
 	if unflushed == 0 {
-		t.Error("every ticket waited for its flush")
+		t.Error("every claim waited for its flush")
 	}
-	for i := range 10 { // one name of a statement is free, or to be had by turn, the last is not
+	for i := range 10 { // one name of a batch is free, or to be had by turn, the last is not
 		line(t, store, waiter(fmt.Sprint("0 free ", i), 100+i), waitingReader(fmt.Sprint("0 free to share ", i), 200+i), waiter("a", 300+i))
 		if !get[bool](t, db, flushed) {
-			t.Fatal("a grant to one who asked to stand in line was not flushed")
+			t.Fatal("a grant to one who asked to wait was not flushed")
 		}
 	}
 }
 
-func TestATicketThatACrashHasUndoneIsWrittenAnewOnAServerOfItsOwn(t *testing.T) {
+func TestAClaimThatACrashHasUndoneIsWrittenAnewOnAServerOfItsOwn(t *testing.T) {
 	t.Parallel()
 	server := dedicated(t, "-c", "wal_writer_delay=10s")
 	migrate(t, server.Open(t))
@@ -154,13 +154,13 @@ func TestATicketThatACrashHasUndoneIsWrittenAnewOnAServerOfItsOwn(t *testing.T) 
 		server.Kill()
 		server.Restart()
 		db := server.Open(t)
-		if get[int](t, db, `SELECT count(*) FROM sqllock_ticket WHERE acq = '`+acq(2).String()+`'`) == 0 {
+		if get[int](t, db, `SELECT count(*) FROM sqllock_claim WHERE acq = '`+acq(2).String()+`'`) == 0 {
 			undone++ // the server may have written its log for another reason
 		}
 		store = open(t, db)
 		line(t, store, waiter(name, 3), waiter(name, 2)) // as each waiter does from time to time
 		next := 3
-		if get[string](t, db, `SELECT acq FROM sqllock_ticket ORDER BY seq LIMIT 1`) == acq(2).String() {
+		if get[string](t, db, `SELECT acq FROM sqllock_claim ORDER BY seq LIMIT 1`) == acq(2).String() {
 			next = 2
 		}
 		v = isNext(t, let(t, store, releasing(name, 1, v))[0], next, v)
@@ -168,7 +168,7 @@ func TestATicketThatACrashHasUndoneIsWrittenAnewOnAServerOfItsOwn(t *testing.T) 
 		let(t, store, releasing(name, 5-next, v))
 	}
 	if undone == 0 {
-		t.Error("no crash has undone a ticket: the test shows nothing")
+		t.Error("no crash has undone a claim: the test shows nothing")
 	}
 }
 
@@ -180,7 +180,7 @@ func TestWhoLearnsThatItHasTheNameLeavesNoTraceOnAServerOfItsOwn(t *testing.T) {
 	mustExec(t, db, `CHECKPOINT`)
 	grant(t, store, request("alone", 1, time.Minute), request("free", 2, time.Minute))
 	grant(t, store, reader("together", 3))
-	mustExec(t, db, `UPDATE sqllock_lock SET acq = NULL WHERE name = 'free'`)
+	mustExec(t, db, `UPDATE sqllock_lock SET acq = NULL, owner = NULL, locker = NULL, label = NULL WHERE name = 'free'`)
 	var before, after string
 	for range 5 { // the server may write for its own reasons once in a while
 		before = footprint(t, db)
@@ -204,39 +204,37 @@ func TestWhoLearnsThatItHasTheNameLeavesNoTraceOnAServerOfItsOwn(t *testing.T) {
 	t.Errorf("it left a trace: WAL position, next transaction, rows were %s, are %s", before, after)
 }
 
-// A thousand who wait must not write the row of the name a thousand times.
-func TestThoseWhoStayInLineDoNotWriteTheRowOfTheName(t *testing.T) {
+// A thousand who wait must not write the row of the name, or their claims, a thousand times.
+func TestThoseWhoStayInTheQueueWriteNothing(t *testing.T) {
 	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
 	grant(t, store, request("a", 1, time.Minute))
-	const tickets = 50
-	for i := range tickets {
-		if r := line(t, store, waiter("a", 2+i))[0]; r.Ahead != i {
+	const claims = 50
+	all := make([]driver.TicketRequest, claims)
+	for i := range all {
+		all[i] = waiter("a", 2+i)
+		if r := line(t, store, all[i])[0]; (r.Ahead > 0) != (i > 0) {
 			t.Fatalf("%+v, want %d ahead", r, i)
 		}
 	}
-	version := func() string { return get[string](t, db, `SELECT xmin || ' ' || ctid FROM sqllock_lock`) }
+	const rows = `SELECT concat_ws(' ', xmin, ctid) FROM sqllock_lock UNION ALL SELECT string_agg(concat_ws(' ', xmin, ctid), ',') FROM sqllock_claim`
+	version := func() string { return get[string](t, db, `SELECT string_agg(r, '; ') FROM (`+rows+`) f(r)`) }
 	before := version()
-	all := make([]driver.TicketRequest, tickets)
 	for i := range all {
-		all[i] = waiter("a", 2+i)
 		line(t, store, all[i])
 	}
 	for i, r := range line(t, store, all...) {
-		if r.Granted || r.Ahead != i || r.Holder.Acq != acq(1) {
+		if r.Granted || r.Holder.Acq != acq(1) {
 			t.Fatalf("%d: %+v", i, r)
 		}
 	}
 	if after := version(); after != before {
-		t.Errorf("the row was %s and is %s", before, after)
-	}
-	if n := get[int](t, db, `SELECT count(*) FROM sqllock_ticket t JOIN sqllock_lock l USING (name) WHERE t.expires_at > l.wait_until`); n != 0 {
-		t.Errorf("%d tickets live longer than their row knows", n)
+		t.Errorf("the rows were %s and are %s", before, after)
 	}
 }
 
-func TestThoseWhoStayInLineDoNotWaitForTheRowOfTheName(t *testing.T) {
+func TestThoseWhoStayInTheQueueDoNotWaitForTheRowOfTheName(t *testing.T) {
 	db := migrated(t)
 	store := open(t, db)
 	grant(t, store, request("a", 1, time.Minute))
@@ -245,39 +243,38 @@ func TestThoseWhoStayInLineDoNotWaitForTheRowOfTheName(t *testing.T) {
 		all[i] = waiter("a", 2+i)
 	}
 	line(t, store, all...)
-	expiry := func(aggregate string) int64 {
-		return get[int64](t, db, `SELECT `+aggregate+`(expires_at) FROM sqllock_ticket`)
-	}
-	before := expiry("max")
 	unlock := lockRow(t, db, `SELECT FROM sqllock_lock WHERE name = 'a' FOR UPDATE`)
+	began := time.Now()
 	for i, r := range line(t, store, all...) {
-		if r.Granted || r.Ahead != min(i, 64) || r.Holder.Acq != acq(1) {
+		if r.Granted || r.Holder.Acq != acq(1) {
 			t.Fatalf("%d: %+v", i, r)
 		}
 	}
+	if took := time.Since(began); took > 900*time.Millisecond {
+		t.Errorf("they waited for %v", took)
+	}
 	unlock()
-	if after := expiry("min"); after <= before {
-		t.Errorf("a ticket that was asked for again lives until %d, as before", after)
-	}
-	if n := get[int](t, db, `SELECT count(*) FROM sqllock_ticket t JOIN sqllock_lock l USING (name) WHERE t.expires_at > l.wait_until`); n != 0 {
-		t.Errorf("%d tickets live longer than their row knows", n)
-	}
+}
 
-	// One that is being served is passed over.
-	tx, err := db.Begin()
-	if err != nil {
-		t.Fatal(err)
+// The beat of a Locker touches no row of a name.
+func TestABeatWaitsForNoName(t *testing.T) {
+	t.Parallel()
+	db := migrated(t)
+	store := open(t, db)
+	grant(t, store, request("a", 1, time.Minute))
+	waits := waiter("a", 2)
+	waits.Life = 300 * time.Millisecond
+	line(t, store, waits)
+	alive := func() bool { return get[bool](t, db, `SELECT expires_at > `+pgNow+` FROM sqllock_waiter`) }
+	time.Sleep(400 * time.Millisecond)
+	if alive() {
+		t.Fatal("the Locker outlives its beat: the test shows nothing")
 	}
-	defer func() { _ = tx.Rollback() }()
-	if _, err := tx.Exec(`DELETE FROM sqllock_ticket WHERE seq = 1`); err != nil {
-		t.Fatal(err)
-	}
-	line(t, store, all...)
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
-	if n := get[int](t, db, `SELECT count(*) FROM sqllock_ticket`); n != len(all)-1 {
-		t.Errorf("there are %d tickets", n)
+	unlock := lockRow(t, db, `SELECT FROM sqllock_lock, sqllock_claim FOR UPDATE`)
+	defer unlock()
+	line(t, store, waits)
+	if !alive() {
+		t.Error("no beat was sent")
 	}
 }
 
@@ -288,7 +285,7 @@ func TestABatchThatMeetsALockedRowChangesNothing(t *testing.T) {
 	held := grant(t, store, request("a", 1, time.Minute), request("b", 2, time.Minute), request("c", 3, time.Minute))
 	unlock := lockRow(t, db, `SELECT FROM sqllock_lock WHERE name = 'b' FOR NO KEY UPDATE`)
 	defer unlock()
-	const all = `SELECT coalesce((SELECT string_agg(l::text, ' ' ORDER BY name) FROM sqllock_lock l), '') || (SELECT count(*) FROM sqllock_ticket)`
+	const all = `SELECT coalesce((SELECT string_agg(l::text, ' ' ORDER BY name) FROM sqllock_lock l), '') || (SELECT count(*) FROM sqllock_claim)`
 	before := get[string](t, db, all)
 	calls := map[string]func() error{
 		"Line": func() error {
