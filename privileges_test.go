@@ -183,6 +183,7 @@ func (r *roles) reap(t *testing.T, db *sql.DB) error {
 	mustExec(t, r.admin, `INSERT INTO sqllock_lock (name, version) VALUES ('idle', 1)`)
 	mustTry(t, newLocks(t, r.e.open(r.admin), sqllock.UniqueOptions{TTL: time.Hour}), "crashed")
 	mustExec(t, r.admin, `UPDATE sqllock_lock SET expires_at = 1`)
+	mustExec(t, r.admin, `INSERT INTO sqllock_waiter (locker, expires_at) SELECT acq, 1 FROM sqllock_lock WHERE acq IS NOT NULL`) // of a dead Locker
 	l, err := sqllock.NewUnique(t.Context(), r.e.open(db), &sqllock.UniqueOptions{Reaper: &sqllock.ReaperOptions{Off: true}})
 	if err != nil {
 		return err
