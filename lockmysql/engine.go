@@ -164,7 +164,8 @@ func (e *engine) Tx(ctx context.Context, read func() []rowstore.Statement, decid
 	var verdict error
 	err := e.patiently(ctx, func(ctx context.Context, c session) (done bool, err error) {
 		err = e.inOwnTx(ctx, c, func() (bool, error) {
-			if err := (&run{e: e, c: c, read: plainly}).all(ctx, read()); err != nil {
+			r := run{e: e, c: c, read: plainly}
+			if err := r.all(ctx, read()); err != nil {
 				return false, err
 			}
 			var writes rowstore.Writes
@@ -172,7 +173,8 @@ func (e *engine) Tx(ctx context.Context, read func() []rowstore.Statement, decid
 			if verdict != nil || len(writes.Statements) == 0 {
 				return false, nil
 			}
-			return true, (&run{e: e, c: c, read: plainly}).all(ctx, writes.Statements)
+			r.at = 0
+			return true, r.all(ctx, writes.Statements)
 		})
 		if err == errLocked || isHeld(err) || isTooOld(err) {
 			return false, nil
@@ -198,7 +200,9 @@ type run struct {
 	read func(ctx context.Context, c session, text string, args []any, scan func(*sql.Rows) error) error
 	at   int // the statement that comes next
 	row  int // and the row of its batch
-	made bool
+
+	made      bool // rows were made
+	valueless bool // rows were locked, none of which has a value
 }
 
 func (r *run) all(ctx context.Context, statements []rowstore.Statement) error {
@@ -225,10 +229,16 @@ func (r *run) all(ctx context.Context, statements []rowstore.Statement) error {
 // been locked, but not deleted.
 func (r *run) lockRows(ctx context.Context, s *rowstore.Statement) error {
 	locked := 0
+	r.valueless = true
 	counted := *s
 	counted.Scan = func(scan rowstore.Scanner) error {
 		locked++
-		return s.Scan(scan)
+		return s.Scan(func(targets ...any) error {
+			err := scan(targets...)
+			value, ok := targets[valueColumn].(*[]byte)
+			r.valueless = r.valueless && ok && *value == nil
+			return err
+		})
 	}
 	if err := r.one(ctx, &counted); err != nil || locked == rowstore.Rows(s.Batch) {
 		return err
@@ -250,9 +260,15 @@ func (r *run) lockRows(ctx context.Context, s *rowstore.Statement) error {
 	return nil
 }
 
+// valueColumn is that of a lock row.
+const valueColumn = 7
+
 // one runs a statement. What the server does not take at once is sent in parts.
 func (r *run) one(ctx context.Context, s *rowstore.Statement) error {
 	text, args := r.e.queries.text(s), arguments(s)
+	if s.Name == "write_rows" && !r.valueless {
+		text = r.e.queries.texts[s.Name]
+	}
 	if s.Batch == nil {
 		if find := finds[s.Name]; find != "" {
 			found := false

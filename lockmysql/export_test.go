@@ -7,6 +7,7 @@ import (
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/rowstore"
+	"github.com/sqllock/sqllock/internal/sqltext"
 )
 
 // Classify is what the stores' Classify does.
@@ -24,6 +25,9 @@ func Statements(prefix string) map[string]string {
 	}
 	return texts
 }
+
+// File returns the statements of the .sql file as they stand there.
+func File(prefix string) map[string]string { return sqltext.Parse(uniqueFile, newWords(prefix)) }
 
 // With is a store whose next call is interrupted when it has looked.
 func With(st driver.LeaseStore, happens func()) *rowstore.Store {

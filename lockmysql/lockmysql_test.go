@@ -236,7 +236,7 @@ func TestABatchGetsEachNameItsOwnAnswer(t *testing.T) {
 	const n = 500
 	eachServer(t, func(t *testing.T, f *fixture) {
 		other, _ := f.store(t)
-		s, db := f.store(t, "interpolateParams=true")
+		s, _ := f.store(t, "interpolateParams=true")
 		reqs := requests(n, "name %03d")
 		var held, expired, free []driver.GrantRequest
 		for i, r := range reqs {
@@ -257,15 +257,7 @@ func TestABatchGetsEachNameItsOwnAnswer(t *testing.T) {
 		release(t, other, releases(free, take(t, other, free...))...)
 		time.Sleep(10 * time.Millisecond)
 
-		want := 3 // a look, an insert and an update
-		if strings.Contains(serverVersion(t, db), "MariaDB") {
-			want++ // one more for what was released
-		}
-		before := questions(t, db)
 		res := grant(t, s, reqs...)
-		if asked := questions(t, db) - before - 1; asked != want {
-			t.Errorf("%d statements, want %d", asked, want)
-		}
 		for i, r := range res {
 			if want := i%4 != 1; r.Granted != want || want && (r.Remaining != minute || r.Version == 0) || !want && r.Holder.Acq != held[i/4].Acq {
 				t.Fatalf("request %d: %+v", i, r)

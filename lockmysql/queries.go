@@ -69,21 +69,26 @@ func newQueries(prefix string) *queries {
 	if q, ok := byTable.Load(prefix); ok {
 		return q.(*queries)
 	}
-	words := []string{"{now}", now}
-	for _, table := range []string{"lock", "claim", "waiter", "meta", "fence"} {
-		words = append(words, "{"+table+"}", "`"+prefix+table+"`")
-	}
-	q := &queries{prefix: prefix, texts: sqltext.Parse(uniqueFile, strings.NewReplacer(words...)), short: make(map[string]string)}
+	q := &queries{prefix: prefix, texts: sqltext.Parse(uniqueFile, newWords(prefix)), short: make(map[string]string)}
 	for name, text := range q.texts {
 		if at := verb.FindStringIndex(text); !inApplication[name] && !strings.HasPrefix(text, "SET STATEMENT") {
 			q.texts[name] = bounded + text[:at[1]] + hint + text[at[1]:]
 		}
 	}
-	for _, name := range []string{"insert_claims", "grant_new", "grant"} {
+	for _, name := range []string{"insert_claims", "write_rows", "grant_new", "grant"} {
 		q.short[name] = valued.ReplaceAllString(q.texts[name], "")
 	}
 	byTable.Store(prefix, q)
 	return q
+}
+
+// newWords fills in what the statements leave open.
+func newWords(prefix string) *strings.Replacer {
+	words := []string{"{now}", now}
+	for _, table := range []string{"lock", "claim", "waiter", "meta", "fence"} {
+		words = append(words, "{"+table+"}", "`"+prefix+table+"`")
+	}
+	return strings.NewReplacer(words...)
 }
 
 // text is that of a statement, the short one if its batch has no values.

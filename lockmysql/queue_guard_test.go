@@ -53,7 +53,7 @@ func TestAGuardKeepsANameFromTheLine(t *testing.T) {
 				version := line(t, s, x, y)[0].Version
 				line(t, s, w)
 				tx = guarded(x.GrantRequest, version)
-				exec(t, db, "UPDATE `sqllock_claim` SET expires_at = 1 WHERE acq = ?", x.Acq[:])
+				exec(t, db, "UPDATE `sqllock_claim` FORCE INDEX (PRIMARY) SET expires_at = 1 WHERE name = 'b' AND state = 1 AND acq = ?", x.Acq[:])
 				if got := next(t, s, lease(y.GrantRequest, version)); len(got) > 0 {
 					t.Errorf("next are %v", got)
 				}

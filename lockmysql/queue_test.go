@@ -105,23 +105,30 @@ func TestStatementsInLine(t *testing.T) {
 				all[i] = driver.AbandonRequest{Name: a[i].Name, Acq: newID(), Shared: i%2 == 1}
 			}
 			expect("nothing to abandon", 1, func() { _ = s.Abandon(t.Context(), all) })
-			// A look, six of a transaction, and the settings around it.
-			expect("entry", 9, func() { line(t, s, a...) })
-			expect("entry of the second", 9, func() { line(t, s, b...) })
-			expect("nothing to abandon, again", 1, func() { _ = s.Abandon(t.Context(), all) })
+			// Four statements, or the claims of the name too, and the transaction around them. The
+			// first is behind a beat.
+			entry := 8
+			if n == 1 {
+				entry = 9
+			}
+			expect("entry", entry, func() { line(t, s, a...) })
+			expect("entry of the second", 10, func() { line(t, s, b...) })
+			// The rows, the claims in two ways, and the rows once more: one may have been served
+			// meanwhile.
+			expect("nothing to abandon, again", 4, func() { _ = s.Abandon(t.Context(), all) })
 			expect("staying", 3, func() { line(t, s, slices.Concat(a, b)...) })
 			for i := range held {
 				held[i].Awaited = true
 			}
 			var res []driver.ReleaseResult
-			expect("hand-over", 8, func() { res, _ = s.Release(t.Context(), held) })
+			expect("hand-over", 9, func() { res, _ = s.Release(t.Context(), held) })
 			for i := range held {
 				if len(res) != n || len(res[i].Next) != 1 {
 					t.Fatalf("%+v", res)
 				}
 				held[i] = driver.ReleaseRequest{Name: held[i].Name, Acq: res[i].Next[0].Acq, Version: res[i].Next[0].Version}
 			}
-			// What was tried plainly, and a look.
+			// And what was tried plainly.
 			expect("hand-over that nobody expected", 10, func() { res, _ = s.Release(t.Context(), held) })
 			for i := range res {
 				if len(res) != n || len(res[i].Next) != 1 || res[i].Next[0].Acq != b[i].Acq {
@@ -179,9 +186,11 @@ func TestWhoseTurnComesMeanwhile(t *testing.T) {
 			first := request("k")
 			r := lease(first, take(t, other, first)[0].Version)
 			line(t, s, a)
-			res, err := lockmysql.With(s, func() { next(t, other, r) }).Line(t.Context(), []driver.TicketRequest{a})
-			if err != nil || !res[0].Granted || !res[0].Found {
-				t.Errorf("shared %v: %+v, %v", shared, res, err)
+			if _, err := lockmysql.With(s, func() { next(t, other, r) }).Line(t.Context(), []driver.TicketRequest{a}); err != nil {
+				t.Error(err)
+			}
+			if res := line(t, s, a)[0]; !res.Granted || !res.Found {
+				t.Errorf("shared %v: %+v", shared, res)
 			}
 			abandon(t, s, a)
 

@@ -39,7 +39,7 @@ func TestQueueAndSharedTermsOnAServerThatLogsStatements(t *testing.T) {
 					}
 					before := deadlocks(t, f)
 					f.queue(t, f.isolation(t, level))
-					if n := deadlocks(t, f) - before; n > 10 { // of thousands of transactions
+					if n := deadlocks(t, f) - before; n > 50 { // of thousands of transactions
 						t.Errorf("%d deadlocks", n)
 					}
 				})

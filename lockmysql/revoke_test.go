@@ -51,11 +51,11 @@ func TestRevokingEndsTheTermAndTellsItsHolder(t *testing.T) {
 		}
 		rows := look(t, s, "a", "c")
 		for i, r := range rows {
-			if r.Held() || r.Holder.Owner != "" || r.Ended != driver.EndedRevoked || r.Value != nil || r.Holds != 0 || r.Holder.Until > r.Now || r.Holder.Until <= 1 {
+			if r.Held() || r.Holder.Owner != "" || r.Ended != driver.EndedRevoked || r.Value != nil || r.Holds != 0 || r.Holder.Until > r.Now || r.Holder.Until < 1 {
 				t.Errorf("afterwards %d: %+v", i, r)
 			}
 		}
-		if rows[0].Holder.Version != rows[0].Holder.Until || rows[1].Holder.Version != ahead+1 {
+		if rows[0].Holder.Version != rows[0].Holder.Until || rows[1].Holder.Until != 1 || rows[1].Holder.Version != ahead+1 {
 			t.Errorf("the versions afterwards: %+v", rows)
 		}
 		ask := renewals(reqs, old, minute)

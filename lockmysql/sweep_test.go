@@ -63,8 +63,8 @@ func TestASweepEndsWhatCrashedHoldersLeftAndNothingElse(t *testing.T) {
 				t.Errorf("%+v, want %+v", c, want)
 			}
 			r := look(t, s, c.Name)[0]
-			if r.Held() || r.Holder != (driver.Holder{Version: r.Holder.Version, Since: old[i].Now, Until: 1}) ||
-				r.Holder.Version < r.Now-minute.Microseconds() || r.Holder.Version <= old[i].Version || r.Ended != driver.EndedExpired || r.Holds != 0 || r.Value != nil {
+			if r.Held() || r.Holder != (driver.Holder{Version: old[i].Version, Since: old[i].Now, Until: 1}) ||
+				r.Ended != driver.EndedExpired || r.Holds != 0 || r.Value != nil {
 				t.Errorf("afterwards: %+v", r)
 			}
 		}
@@ -113,8 +113,8 @@ func TestASweepDeletesNothingThatCouldBeMissed(t *testing.T) {
 		}
 		before := questions(t, db)
 		sweep(t, s, time.Hour)
-		if asked := questions(t, db) - before - 1; asked != 1 {
-			t.Errorf("%d statements for nothing to do, want a look", asked)
+		if asked := questions(t, db) - before - 1; asked != 2 {
+			t.Errorf("%d statements for nothing to do, want two looks", asked)
 		}
 	})
 }

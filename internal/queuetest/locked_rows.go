@@ -1,7 +1,6 @@
 package queuetest
 
 import (
-	"database/sql"
 	"testing"
 	"time"
 
@@ -77,10 +76,11 @@ var lockedRowTests = map[string]func(*testing.T, *suite, string){
 }
 
 // lock runs a query in a transaction of its own. What the query has locked is free after
-// unlock, or after the test.
+// unlock, or after the test. A MySQL server that logs statements locks nothing for an update
+// in READ COMMITTED, so the isolation level is the default.
 func (s *suite) lock(t *testing.T, query string) (unlock func()) {
 	t.Helper()
-	tx, err := s.DB.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	tx, err := s.DB.BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,8 @@
 -- digits stand for NULL. Texts beside a batch are hexadecimal digits, too.
 --
 -- A column of the type MEDIUMTEXT costs the server a temporary table on disk. The lines with
--- the words value and carries are left out of grant_new, grant and insert_claims if no row of
--- a batch has any.
+-- the words value and carries are left out of grant_new, grant, insert_claims and write_rows if
+-- no row of a batch has any, and none had one before.
 --
 -- The library puts bounds before each statement, see bounded in queries.go: one that meets a
 -- locked table gives up after a second. A locked row is passed over. FORCE INDEX keeps the
@@ -144,10 +144,11 @@ WHERE l.acq IS NOT NULL AND l.expires_at > {now} OR c.acq IS NOT NULL
 LIMIT 1000000;
 
 -- name: make_rows
--- It does not look for rows that exist: that could meet one that is locked. Their version is
--- that of the clock: the entry of one that a transaction guards has no room below it.
+-- It does not try to insert what exists: that would lock the row. The version is
+-- that before the clock's, so that the first term has the clock's. With a lower one, the entry
+-- of the row could meet a guard, below whose entry there is no room.
 INSERT IGNORE INTO {lock} (name, version)
-SELECT UNHEX(r.name), {now}
+SELECT UNHEX(r.name), {now} - 1
 FROM JSON_TABLE(?, '$[*]' COLUMNS (name VARCHAR(510) CHARACTER SET ascii PATH '$[0]')) r
 WHERE NOT EXISTS (SELECT 1 FROM {lock} l FORCE INDEX (PRIMARY) WHERE l.name = UNHEX(r.name));
 
@@ -195,9 +196,10 @@ LIMIT 1000000 FOR UPDATE /*!80000 OF c, g */ SKIP LOCKED;
 
 -- name: write_rows
 UPDATE (
-	SELECT UNHEX(r.name) AS name, r.version, UNHEX(NULLIF(r.acq, '')) AS acq, UNHEX(r.owner) AS owner,
-		UNHEX(r.label) AS label, UNHEX(NULLIF(r.locker, '')) AS locker, UNHEX(NULLIF(r.value, '')) AS value,
-		r.holds, r.since, r.expires_at, r.limit_at, r.delay, r.not_before, r.permits, r.waiting,
+	SELECT
+		UNHEX(NULLIF(r.value, '')) AS value,
+		UNHEX(r.name) AS name, r.version, UNHEX(NULLIF(r.acq, '')) AS acq, UNHEX(r.owner) AS owner,
+		UNHEX(r.label) AS label, UNHEX(NULLIF(r.locker, '')) AS locker, r.holds, r.since, r.expires_at, r.limit_at, r.delay, r.not_before, r.permits, r.waiting,
 		r.holding, r.seq, r.ended, r.revoked
 	FROM JSON_TABLE(?, '$[*]' COLUMNS (
 		name VARCHAR(510) CHARACTER SET ascii PATH '$[0]',
@@ -221,9 +223,10 @@ UPDATE (
 		revoked BIGINT PATH '$[18]')) r
 	LIMIT 1000000
 ) d STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = d.name
-SET l.version = d.version, l.acq = d.acq, l.owner = IF(d.acq IS NULL, NULL, d.owner),
-	l.label = IF(d.acq IS NULL, NULL, d.label), l.locker = d.locker, l.value = d.value,
-	l.holds = d.holds, l.since = d.since, l.expires_at = d.expires_at, l.limit_at = d.limit_at,
+SET
+	l.value = d.value,
+	l.version = d.version, l.acq = d.acq, l.owner = IF(d.acq IS NULL, NULL, d.owner),
+	l.label = IF(d.acq IS NULL, NULL, d.label), l.locker = d.locker, l.holds = d.holds, l.since = d.since, l.expires_at = d.expires_at, l.limit_at = d.limit_at,
 	l.delay = d.delay, l.not_before = d.not_before, l.permits = d.permits, l.waiting = d.waiting,
 	l.holding = d.holding, l.seq = d.seq, l.ended = d.ended, l.revoked = d.revoked;
 
@@ -339,7 +342,8 @@ SELECT EXISTS (
 -- name: find_sweep
 -- Whether sweep_due would change the row.
 SELECT m.swept_at <= {now} - p.every OR m.swept_at > {now} + 10000000
-FROM {meta} m STRAIGHT_JOIN (SELECT CAST(? AS SIGNED) AS every) p;
+FROM {meta} m STRAIGHT_JOIN (SELECT CAST(? AS SIGNED) AS every) p
+WHERE m.one = 1;
 
 -- name: sweep_due
 -- A clock that was set back does not keep everybody waiting. Ten seconds are more than a
