@@ -3,6 +3,8 @@ package queuetest
 import (
 	"testing"
 	"time"
+
+	"github.com/sqllock/sqllock/driver"
 )
 
 // beatTests are about Lockers that live and die.
@@ -96,6 +98,19 @@ var beatTests = map[string]func(*testing.T, *suite, string){
 		end(t, s.store, second)
 		has(t, third, a, handed)
 		has(t, third, b, handed)
+	},
+
+	"a beat does not shorten the life of a Locker": func(t *testing.T, s *suite, name string) {
+		const life = 200 * time.Millisecond
+		client := driver.Client{Instance: newID(), Label: "test"}
+		one, two := s.Open(t, client), s.Open(t, client)
+		first, a := s.take(t, writer(name)), writer(name)
+		wait(t, one, a, 0)
+		a.Life = life
+		wait(t, two, a, 0)
+		time.Sleep(2 * life)
+		end(t, s.store, first)
+		has(t, s.other, a, handed)
 	},
 
 	"a claim that nobody asks for is withdrawn, and none whose life goes on": func(t *testing.T, s *suite, name string) {

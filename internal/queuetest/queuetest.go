@@ -32,7 +32,7 @@ func Run(t *testing.T, f Fixture) {
 	s.store, s.other = s.open(t), s.open(t)
 	parts := []map[string]func(*testing.T, *suite, string){
 		sharedTermTests, renewTests, lookTests, sweepTests,
-		orderTests, enqueueTests, readerTests, expiryTests, revokeTests, resumeTests, beatTests, longTests, reportTests, stormTests,
+		orderTests, enqueueTests, readerTests, expiryTests, revokeTests, resumeTests, beatTests, longTests, reportTests, raceTests, stormTests,
 	}
 	if f.Rows {
 		parts = append(parts, lockedRowTests)

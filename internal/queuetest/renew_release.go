@@ -13,6 +13,9 @@ var renewTests = map[string]func(*testing.T, *suite, string){
 	"a renewal extends what is held and never shortens it": func(t *testing.T, s *suite, name string) {
 		a, b := s.take(t, reader(name)), s.take(t, reader(name))
 		s.renew(t, driver.Renewed, a.renew(time.Hour))
+		if n := s.number(t, `SELECT holds FROM {claim} WHERE owner = '`+a.Owner+`'`); n != 2 {
+			t.Errorf("%d holds", n)
+		}
 		c := s.count(t, name)
 		if left := time.Duration(c.last-a.Now) * time.Microsecond; left < time.Hour || c.live != 2 {
 			t.Errorf("%+v: %v", c, left)
@@ -32,6 +35,26 @@ var renewTests = map[string]func(*testing.T, *suite, string){
 			s.renew(t, driver.Gone, later)
 			s.renew(t, driver.Gone, exclusive)
 		})
+	},
+
+	"a renewal of a writer extends it, never shortens it, and writes how often it is held": func(t *testing.T, s *suite, name string) {
+		a := s.take(t, writer(name))
+		for _, ttl := range []time.Duration{time.Hour, time.Second} {
+			s.renew(t, driver.Renewed, a.renew(ttl))
+			if r := s.look(t, name); r.Holder.Until < a.Now+time.Hour.Microseconds() || r.Holds != 2 {
+				t.Errorf("renewed for %v: %+v", ttl, r)
+			}
+		}
+		other, later, shared := a.renew(time.Hour), a.renew(time.Hour), a.renew(time.Hour)
+		other.Acq, shared.Shared = newID(), true
+		later.Version++
+		s.leavesNoTrace(t, name, func() {
+			for _, r := range []driver.RenewRequest{other, later, shared} {
+				s.renew(t, driver.Gone, r)
+			}
+		})
+		s.expire(t, a)
+		s.leavesNoTrace(t, name, func() { s.renew(t, driver.Gone, a.renew(time.Hour)) })
 	},
 
 	"of two readers only the expired one is gone": func(t *testing.T, s *suite, name string) {

@@ -151,6 +151,37 @@ var revokeTests = map[string]func(*testing.T, *suite, string){
 		s.leavesNoTrace(t, name, func() { s.sweep(t) })
 	},
 
+	"a sweep forgets Lockers that died long ago, and no other": func(t *testing.T, s *suite, name string) {
+		first, a, b, c := s.take(t, writer(name)), writer(name), writer(name), writer(name)
+		enqueue(t, s.store, a)
+		enqueue(t, s.open(t), b)
+		enqueue(t, s.open(t), c)
+		s.die(t, b)
+		s.forget(t, c)
+		const lockers = `SELECT count(*) FROM {waiter} WHERE expires_at > {now} - 60000000`
+		before := s.number(t, lockers)
+		s.sweep(t)
+		if all, now := s.number(t, `SELECT count(*) FROM {waiter}`), s.number(t, lockers); all != before || now != before {
+			t.Errorf("%d Lockers are left, %d of them are not long dead; want %d", all, now, before)
+		}
+		pass(t, s.store, first, a)
+	},
+
+	"a sweep counts claims anew, and keeps a name that has some whatever its row says": func(t *testing.T, s *suite, name string) {
+		first, a, b := s.take(t, writer(name)), writer(name), writer(name)
+		enqueue(t, s.open(t), a)
+		enqueue(t, s.open(t), b)
+		s.die(t, a)
+		s.forget(t, b)
+		end(t, s.store, first)
+		s.exec(t, `UPDATE {lock} SET waiting = 7, holding = 7 WHERE name = '`+name+`'`)
+		s.sweep(t)
+		s.consistent(t)
+		s.exec(t, `UPDATE {lock} SET waiting = 0, version = 1, expires_at = 1 WHERE name = '`+name+`'`)
+		s.leavesNoTrace(t, name, func() { s.sweep(t) })
+		s.exec(t, `UPDATE {lock} SET waiting = 1 WHERE name = '`+name+`'`)
+	},
+
 	"a sweep keeps a name that has a waiter": func(t *testing.T, s *suite, name string) {
 		first, a := s.take(t, writer(name)), writer(name)
 		wait(t, s.open(t), a, 0)

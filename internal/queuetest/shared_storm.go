@@ -13,7 +13,7 @@ import (
 
 const (
 	sharedClients = 4
-	rounds        = 50 // of each
+	sharedRounds  = 50 // of each
 )
 
 func sharedStorm(t *testing.T, s *suite, name string) {
@@ -40,7 +40,7 @@ func sharedStorm(t *testing.T, s *suite, name string) {
 		}
 		s.take(t, writer(n))
 	}
-	if w.granted < sharedClients*rounds/4 || w.denied == 0 {
+	if w.granted < sharedClients*sharedRounds/4 || w.denied == 0 {
 		t.Errorf("%d were granted and %d were not", w.granted, w.denied)
 	}
 }
@@ -103,7 +103,7 @@ type sharedClient struct {
 }
 
 func (c *sharedClient) run() {
-	for range rounds {
+	for range sharedRounds {
 		c.try()
 		for len(c.mine) > 0 && c.rnd.IntN(3) > 0 {
 			c.end()
