@@ -305,6 +305,7 @@ SELECT l.name,
 			OR c.state = 0 AND COALESCE(w.expires_at, 0) <= {now} - p.gone)),
 	l.acq IS NULL AND l.waiting = 0 AND l.holding = 0 AND l.not_before <= {now}
 		AND GREATEST(l.expires_at, l.version) < {now} - p.retention
+		AND NOT EXISTS (SELECT 1 FROM {claim} c FORCE INDEX (PRIMARY) WHERE c.name = l.name)
 FROM (
 	SELECT k.name FROM {lock} k FORCE INDEX (PRIMARY) WHERE k.name > UNHEX(?) ORDER BY k.name LIMIT ?
 ) d
