@@ -53,11 +53,11 @@ func setBusy(ctx context.Context, conn *sql.Conn, millis int64) error {
 // has one writer at a time anyway, but lets others find out by trying, with pauses.
 func (e *engine) alone(ctx context.Context, fn func() error) error {
 	select {
-	case <-e.turn:
+	case <-e.writer:
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", errBusyHere, ctx.Err())
 	}
-	defer func() { e.turn <- struct{}{} }()
+	defer func() { e.writer <- struct{}{} }()
 	return fn()
 }
 

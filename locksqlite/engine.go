@@ -21,7 +21,7 @@ type engine struct {
 	texts  map[string]string
 	client driver.Client
 	file   *file
-	turn   chan struct{} // holds a token while nobody writes; all engines of one Open share it
+	writer chan struct{} // has an element while nobody writes; all engines of one Open share it
 }
 
 var _ rowstore.Sole = (*engine)(nil)

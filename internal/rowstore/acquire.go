@@ -49,28 +49,28 @@ func (s *Store) grantFree(ctx context.Context, reqs []driver.GrantRequest, res [
 	}
 	names, _ := distinct(len(reqs), func(i int) string { return reqs[i].Name })
 	v := newViews(names)
-	var asked []int
+	var tried []int
 	all, lost := len(alone), 0
 	err = s.engine.Grant(ctx, v.read(), func() []driver.GrantRequest {
-		asked = slices.DeleteFunc(alone, func(i int) bool {
+		tried = slices.DeleteFunc(alone, func(i int) bool {
 			w, q := v.byName[reqs[i].Name], s.request(&reqs[i])
 			row := w.row
 			return !row.Grant(&q, w.now)
 		})
-		lost = len(asked)
-		free := make([]driver.GrantRequest, len(asked))
-		for k, i := range asked {
+		lost = len(tried)
+		free := make([]driver.GrantRequest, len(tried))
+		for k, i := range tried {
 			free[k] = reqs[i]
 		}
 		return free
 	}, func(k int, g Granted) {
-		res[asked[k]] = driver.GrantResult{Granted: true, Version: g.Version, Remaining: micros(g.Expires - g.Now), Now: g.Now}
+		res[tried[k]] = driver.GrantResult{Granted: true, Version: g.Version, Remaining: micros(g.Expires - g.Now), Now: g.Now}
 		lost--
 	})
-	if lost == 0 && len(asked) < all { // it has looked
+	if lost == 0 && len(tried) < all { // it has looked
 		seen = v
 	}
-	return seen, lost < len(asked), err
+	return seen, lost < len(tried), err
 }
 
 // request is what the state machine knows of a request.
@@ -134,7 +134,7 @@ func holderOf(t *claim.Term) driver.Holder {
 		Shared: t.Kind != claim.Exclusive}
 }
 
-// holder tells who keeps a name from those who asked for it.
+// holder tells who keeps a name from those who want it.
 func (w *view) holder(visit *claim.Visit) driver.Holder {
 	r, until := visit.Row(), visit.SharedUntil()
 	switch {
