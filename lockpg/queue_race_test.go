@@ -179,6 +179,39 @@ func TestNobodyIsHandedTheNamePastAGuard(t *testing.T) {
 	}
 }
 
+// What a waiter changes in the row of the name is not what a guard locks.
+func TestThoseWhoComeAndGoTurnNoGuardWithAnOldSnapshotAway(t *testing.T) {
+	t.Parallel()
+	for _, level := range []sql.IsolationLevel{sql.LevelRepeatableRead, sql.LevelSerializable} {
+		db := migrated(t)
+		store, other := open(t, db), openAs(t, lockpg.DB(db), 1)
+		v := grant(t, store, request("a", 1, time.Minute))[0].Version
+		tx, err := store.Begin(t.Context(), &sql.TxOptions{Isolation: level})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback() }()
+		if _, err := tx.Exec(`SELECT count(*) FROM sqllock_meta`); err != nil { // the snapshot
+			t.Fatal(err)
+		}
+		line(t, other, waiter("a", 2), waitingReader("a", 3))
+		if err := other.Abandon(t.Context(), []driver.AbandonRequest{{Name: "a", Acq: acq(2)}}); err != nil {
+			t.Fatal(err)
+		}
+		status, err := store.Guard(t.Context(), tx, driver.GuardRequest{Name: "a", Acq: acq(1), Version: v})
+		if status != driver.Guarded {
+			t.Errorf("%v: Guard = %v, %v", level, status, err)
+		}
+		// It is a guard none the less.
+		line(t, other, waiter("a", 4))
+		r := releasing("a", 1, v)
+		r.Guarded = true
+		if res := let(t, store, r); res[0].Freed {
+			t.Errorf("%v: released past the guard: %+v", level, res)
+		}
+	}
+}
+
 func TestAStormEndsWithEveryNameFree(t *testing.T) {
 	t.Parallel()
 	db := migrated(t)

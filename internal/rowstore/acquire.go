@@ -190,7 +190,7 @@ func (s *Store) claimsFor(reqs []driver.TicketRequest, which []int, res []driver
 func (s *Store) Resume(ctx context.Context, req driver.ResumeRequest) (driver.GrantResult, error) {
 	var res driver.GrantResult
 	r := s.request(&driver.GrantRequest{Name: req.Name, Acq: req.Acq, Owner: req.Owner, TTL: req.TTL, Value: req.Value})
-	e := &errand{names: []string{req.Name}, window: smallWindow}
+	e := &errand{names: []string{req.Name}, window: smallWindow, ends: true}
 	e.decide = func(w *view, visit *claim.Visit) error {
 		a, guarded := visit.Resume(req.Version, r)
 		if guarded {

@@ -50,8 +50,9 @@
 //	lock_rows        b(name)                   → lock rows, locked in the order of the names against everybody but
 //	                                             guards; it waits for others, see [Engine.Tx]
 //	lock_free_rows   b(name)                   → the same of rows that nobody has locked; it passes over the others
-//	unpinned         b(name)                   → name, now: those rows that could be locked against guards, too,
-//	                                             without waiting
+//	unpinned         b(name), all              → name, now: those rows that could be locked against guards, too,
+//	                                             without waiting: rows without an exclusive term that goes on,
+//	                                             or all if all is 1
 //	lock_claims      b(name), all              → name, acq: claims of the names that hold and could be locked
 //	                                             without waiting, of those that have expired, or of all if all is 1
 //	claims and claims_of, or all_claims

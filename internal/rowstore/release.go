@@ -52,6 +52,7 @@ func (s *Store) freePlain(ctx context.Context, reqs []driver.ReleaseRequest, res
 func (s *Store) releases(reqs []driver.ReleaseRequest, which []int, res []driver.ReleaseResult) *errand {
 	names, of := distinct(len(which), func(k int) string { return reqs[which[k]].Name })
 	e := &errand{names: names, window: smallWindow, tellsTurns: true}
+	e.ends = slices.ContainsFunc(which, func(i int) bool { return !reqs[i].Shared && reqs[i].Guarded })
 	e.lockAll = slices.ContainsFunc(which, func(i int) bool { return reqs[i].Shared && reqs[i].Guarded })
 	e.decide = func(w *view, visit *claim.Visit) error {
 		for _, k := range of[w.name] {
@@ -79,6 +80,7 @@ func (s *Store) Abandon(ctx context.Context, reqs []driver.AbandonRequest) error
 	e := &errand{names: names, window: smallWindow}
 	for i := range reqs {
 		e.ofNames, e.acqs = append(e.ofNames, reqs[i].Name), append(e.acqs, reqs[i].Acq)
+		e.ends = e.ends || !reqs[i].Shared && reqs[i].Guarded
 		e.lockAll = e.lockAll || reqs[i].Shared && reqs[i].Guarded
 	}
 	e.decide = func(w *view, visit *claim.Visit) error {
@@ -99,7 +101,7 @@ func (s *Store) Revoke(ctx context.Context, reqs []driver.RevokeRequest) ([]driv
 	}
 	res := make([]driver.RevokeResult, len(reqs))
 	names, of := distinct(len(reqs), func(i int) string { return reqs[i].Name })
-	e := &errand{names: names, window: smallWindow, lockAll: true}
+	e := &errand{names: names, window: smallWindow, ends: true, lockAll: true}
 	e.decide = func(w *view, visit *claim.Visit) error {
 		i := of[w.name][0]
 		res[i] = driver.RevokeResult{Row: w.state()}

@@ -21,6 +21,7 @@ type errand struct {
 	make    bool // names without a row get one
 	pass    bool // rows that others have locked are passed over
 	all     bool // it is about all claims
+	ends    bool // it may end exclusive terms that have not expired and that transactions guard
 	lockAll bool // it may end terms of claims that have not expired, or needs to know if they are guarded
 
 	tellsTurns   bool // the result says what was handed over to this Locker
@@ -247,7 +248,9 @@ func (s *Store) decide(e *errand, w *view, c *changes) (usedUp bool, err error) 
 		return false, nil
 	}
 	visit := s.newVisit(w, e)
-	visit.Pinned = w.exists && !w.unpinned && !s.sole
+	// Whoever ends a term that goes on says if it was ever guarded.
+	goesOn := w.row.Acq != driver.ID{} && w.row.Expires > w.now && !e.ends
+	visit.Pinned = w.exists && !w.unpinned && !goesOn && !s.sole
 	if err := e.decide(w, visit); err != nil {
 		return false, err
 	}
@@ -286,13 +289,17 @@ func (s *Store) locks(e *errand, v *views) []Statement {
 	}
 	reads = append(reads,
 		Statement{Name: lock, Batch: names, Scan: v.addRow},
-		Statement{Name: "unpinned", Batch: names, Scan: v.addUnpinned})
-	all := int64(0)
-	if e.lockAll {
-		all = 1
-	}
-	reads = append(reads, Statement{Name: "lock_claims", Batch: names, Args: []any{all}, Scan: v.addLocked, Needless: v.noneHolds})
+		Statement{Name: "unpinned", Batch: names, Args: []any{number(e.ends)}, Scan: v.addUnpinned},
+		Statement{Name: "lock_claims", Batch: names, Args: []any{number(e.lockAll)}, Scan: v.addLocked, Needless: v.noneHolds})
 	return append(reads, s.claims(e, v)...) // what was locked is read after it was locked
+}
+
+// number is a boolean as a parameter.
+func number(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // changes gathers what visits write.

@@ -256,7 +256,7 @@ var examples = map[string]example{
 	"make_rows":        batch(exampleName),
 	"lock_rows":        batch(exampleName),
 	"lock_free_rows":   batch(exampleName),
-	"unpinned":         batch(exampleName),
+	"unpinned":         batch(exampleName).and(1),
 	"lock_claims":      batch(exampleName).and(1),
 	"write_rows":       batch(exampleName, 1, acq, "owner", "label", locker, value, 1, 2, 3, 0, 0, 0, 0, 1, 0, 4, 0, 0),
 	"delete_claims":    batch(exampleName, other),

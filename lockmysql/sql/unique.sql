@@ -182,6 +182,7 @@ SELECT l.name, {now}
 FROM JSON_TABLE(?, '$[*]' COLUMNS (name VARCHAR(510) CHARACTER SET ascii PATH '$[0]')) r
 STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = UNHEX(r.name)
 STRAIGHT_JOIN {lock} g FORCE INDEX (sqllock_guard) ON g.name = l.name AND g.version = l.version + 0
+WHERE ? = 1 OR l.acq IS NULL OR l.expires_at <= {now}
 LIMIT 1000000 FOR UPDATE /*!80000 OF l, g */ SKIP LOCKED;
 
 -- name: lock_claims

@@ -185,10 +185,14 @@ FROM mine l
 ORDER BY l.name;
 
 -- name: unpinned
--- The transaction has locked the rows. Only a guard can be in the way of more.
+-- The transaction has locked the rows. Only a guard can be in the way of more. A row that is
+-- changed after that turns guards with an old snapshot away, so it is not asked for where
+-- somebody only enters the queue, or leaves it.
 WITH mine AS MATERIALIZED (
 	SELECT l.name FROM {lock} l
 	WHERE l.name = ANY ($1::text[])
+	  AND ($2::bigint = 1 OR l.acq IS NULL
+	    OR l.expires_at <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
 	ORDER BY l.name
 	FOR UPDATE SKIP LOCKED
 )
