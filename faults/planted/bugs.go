@@ -30,20 +30,31 @@ func conformance(pair, words string) catcher {
 
 const onSQLite = "locksqlite/sql/unique.sql"
 
-const functions = "migrations/postgres/20261121000004_line.sql"
+// The statements of the unique mode, and what stands between those that read and those that
+// write.
+const (
+	lite     = "locksqlite/sql/unique.sql"
+	pg       = "lockpg/sql/unique.sql"
+	rules    = "internal/claim/claim.go"
+	rowstore = "internal/rowstore/visit.go"
+)
+
+// steps compares the store of a database with the rules, row by row.
+const steps = "TestGeneratedStepsDoWhatTheStateMachineSays"
 
 // lateDraws lets a session draw a token although another one has the lock.
 var lateDraws = edit{"lockpg/queries_sessions.go", "\"{standing}\", standing}", "\"{standing}\", \"false\"}"}
 
 var bugs = []bug{
 	{"release without acq", []edit{
-		{onSQLite, "AND l.acq = r.acq AND l.version = r.version AND l.waiting = 0", "AND l.version = r.version AND l.waiting = 0"},
-	}, test("./locksqlite", "TestRelease")},
+		{lite, "WHERE l.name = r.name AND l.acq = r.acq AND l.version = r.version AND l.waiting = 0\nRETURNING name;",
+			"WHERE l.name = r.name AND l.version = r.version AND l.waiting = 0\nRETURNING name;"},
+	}, test("./locksqlite", "TestRelease|"+steps)},
 	{"release without version", []edit{
-		{onSQLite, "AND l.acq = r.acq AND l.version = r.version AND l.waiting = 0", "AND l.acq = r.acq AND l.waiting = 0"},
-	}, test("./locksqlite", "TestRelease")},
+		{lite, "AND l.acq = r.acq AND l.version = r.version AND l.waiting = 0\nRETURNING name;", "AND l.acq = r.acq AND l.waiting = 0\nRETURNING name;"},
+	}, test("./locksqlite", "TestRelease|"+steps)},
 	{"a re-entry is counted by SQL, and a lost reply counts it twice", []edit{
-		{onSQLite, "min(r.now + r.ttl, l.limit_at))),\n    holds = r.holds\n", "min(r.now + r.ttl, l.limit_at))),\n    holds = l.holds + 1\n"},
+		{lite, "r.now + r.ttl, min(r.now + r.ttl, l.limit_at))),\n    holds = r.holds\n", "r.now + r.ttl, min(r.now + r.ttl, l.limit_at))),\n    holds = l.holds + 1\n"},
 	}, conformance("unique_on_sqlite", "the_row_shows_the_number")},
 	{"the deadline counts from the arrival of the reply", []edit{
 		{"acquisition.go", "r.Before+clock.Trust(", "r.After+clock.Trust("},
@@ -52,21 +63,23 @@ var bugs = []bug{
 		{"internal/clock/clock_linux.go", "unix.ClockGettime(unix.CLOCK_BOOTTIME", "unix.ClockGettime(unix.CLOCK_REALTIME"},
 	}, test("./internal/clock", "TestOnLinuxTheClock")},
 	{"now() for clock_timestamp()", []edit{
-		{functions, "	clock := (date_part('epoch', clock_timestamp()) * 1000000)::bigint;\n	IF clock > at + 10000", "	clock := (date_part('epoch', now()) * 1000000)::bigint;\n	IF clock > at + 10000"},
+		{pg, "\tFROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) t)\nWHERE l.acq IS NULL AND l.waiting = 0 AND l.holding = 0\n  AND l.not_before <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint\nRETURNING l.name, l.version, l.since, l.expires_at;\n\n-- name: free\n", "\tFROM (SELECT (date_part('epoch', now()) * 1000000)::bigint AS now) t)\nWHERE l.acq IS NULL AND l.waiting = 0 AND l.holding = 0\n  AND l.not_before <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint\nRETURNING l.name, l.version, l.since, l.expires_at;\n\n-- name: free\n"},
 	}, test("./lockpg", "TestALeaseCountsFromTheGrant")},
 	{"a renewal is not flushed", []edit{
-		{"lockpg/queries.go", "	queryRenew = `\nWITH ` + flushed + `", "	queryRenew = `\nWITH ` + unflushed + `"},
+		{pg, "-- name: renew\nWITH settings AS MATERIALIZED (\n\tSELECT set_config('lock_timeout', '1s', true), CASE current_setting('synchronous_commit')\n\t       WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END\n",
+			"-- name: renew\nWITH settings AS MATERIALIZED (\n\tSELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 'off', true)\n"},
 	}, test("./lockpg", "TestAGrantIsFlushed")},
 	{"a hand-over is not flushed", []edit{
-		{"lockpg/queries_line.go", "	queryHandOver = `\nWITH ` + waited + `", "	queryHandOver = `\nWITH ` + unflushed + `"},
+		{rules, "\tv.changes.Durable = true\n\tif r.Kind != Shared", "\tif r.Kind != Shared"},
 	}, test("./lockpg", "TestWhatIsHandedOverIsFlushed")},
-	{"a release deletes the row", []edit{
-		{functions, "	SELECT coalesce(array_agg(d.ord), '{}') INTO done FROM done d;\n", "	SELECT coalesce(array_agg(d.ord), '{}') INTO done FROM done d;\n	DELETE FROM \"sqllock_lock\" l WHERE l.name = ANY (names) AND l.acq IS NULL;\n"},
-		{functions, "version = greatest(l.version + 1, at)", "version = l.version + 1"},
-		{functions, "SELECT r.name, r.acq, r.owner, mine, me, at, 1, at, at + r.ttl", "SELECT r.name, r.acq, r.owner, mine, me, 1, 1, at, at + r.ttl"},
-	}, cell("none", "unique", "postgres")},
+	{"a visit forgets a claim that it has read", []edit{
+		{rowstore, "		reads = append(reads, Statement{Name: \"claims_of\"", "		_ = append(reads, Statement{Name: \"claims_of\""},
+	}, test("./lockpg", steps)},
+	{"who is dead keeps its place at the head", []edit{
+		{rules, "\t\tif v.claims[i].State == Waiting && v.Alive(v.claims[i].Locker) {", "\t\tif v.claims[i].State == Waiting {"},
+	}, test("./lockpg", steps)},
 	{"a renewal revives a lease that has expired", []edit{
-		{onSQLite, "  AND l.expires_at > r.now\n", ""},
+		{lite, "WHERE l.name = r.name AND l.acq = r.acq AND l.version = r.version\n  AND l.expires_at > r.now\n", "WHERE l.name = r.name AND l.acq = r.acq AND l.version = r.version\n"},
 	}, conformance("unique_on_sqlite", "a_renewal_revives")},
 	{"a re-entry does not look whether the lease is lost", []edit{
 		{"lock.go", "		if lost := carried.term.lostError(); lost != nil {\n			return nil, lost\n		}\n", ""},
@@ -85,11 +98,12 @@ var bugs = []bug{
 		{"cleanup.go", "	if c.ctx.Err() != nil { // closed", "	if true { // closed"},
 	}, cell("none", "unique", "postgres")},
 	{"Guard is a plain SELECT", []edit{
-		{"lockpg/queries.go", "	FOR KEY SHARE\n) g ON true`", ") g ON true`"},
+		{pg, "\tFOR KEY SHARE\n) g ON true;", ") g ON true;"},
 	}, cell("client-pause", "unique", "postgres")},
-	{"a release does not look for tickets", []edit{
-		{functions, "WHERE l.name = r.name AND l.acq = r.acq AND l.version = r.version AND l.wait_until <= at", "WHERE l.name = r.name AND l.acq = r.acq AND l.version = r.version"},
-	}, test("./lockpg", "TestATicketWrittenWhile")},
+	{"a release does not look for claims", []edit{
+		{pg, "WHERE l.name = $1::text AND l.acq = $2::uuid AND l.version = $3::bigint AND l.waiting = 0\nRETURNING l.name;",
+			"WHERE l.name = $1::text AND l.acq = $2::uuid AND l.version = $3::bigint\nRETURNING l.name;"},
+	}, test("./lockpg", "TestAClaimWrittenWhile|"+steps)},
 	{"the token is drawn before the wait", []edit{
 		{"lockpg/forupdate.go", "	locked, res, err := s.lock(ctx, req)\n", "	drawn, _ := s.store.draw(ctx, &drawing{req: req, named: !req.Shared, pid: s.pid, started: s.started, run: s.store.queryKept})\n	locked, res, err := s.lock(ctx, req)\n"},
 		{"lockpg/forupdate.go", "	s.held, s.version, s.holds = &held, res.Version, 1\n", "	if drawn.Granted {\n		res.Version = drawn.Version\n	}\n	s.held, s.version, s.holds = &held, res.Version, 1\n"},
@@ -97,12 +111,12 @@ var bugs = []bug{
 	}, cell("none", "forupdate", "postgres")},
 	{"a token that is drawn too late ends the term of the holder", []edit{lateDraws}, test("./lockpg", "TestATokenThatIsDrawnTooLate")},
 	{"a renewal shortens a lease", []edit{
-		{onSQLite, "SET expires_at = max(l.expires_at,\n                     iif(l.limit_at", "SET expires_at = max(0,\n                     iif(l.limit_at"},
+		{lite, "SET expires_at = max(l.expires_at,\n                     iif(l.limit_at = 0,", "SET expires_at = max(0,\n                     iif(l.limit_at = 0,"},
 	}, conformance("unique_on_sqlite", "a_renewal_never_shortens")},
 	{"the reaper frees past a Guard", []edit{
-		{"lockpg/queries_inside.go", "	WHERE s.crashed AND ` + crashed + `\n	ORDER BY l.name\n	FOR UPDATE OF l SKIP LOCKED", "	WHERE s.crashed AND ` + crashed + `\n	ORDER BY l.name\n	FOR NO KEY UPDATE OF l SKIP LOCKED"},
+		{rowstore, "\tvisit.Pinned = w.exists && !w.unpinned\n", "\tvisit.Pinned = false\n"},
 	}, conformance("unique_on_postgres", "after_Guard_nobody")},
 	{"tokens do not rise", []edit{
-		{functions, "l.version := greatest(l.version + 1, clock);", "l.version := greatest(l.version, 1);"},
+		{rules, "\t\tv.row.Version = max(v.row.Version+1, v.Now)\n\t\tv.row.Since = v.Now\n", "\t\tv.row.Version = max(v.row.Version, 1)\n\t\tv.row.Since = v.Now\n"},
 	}, cell("none", "unique", "postgres")},
 }
