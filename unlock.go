@@ -62,7 +62,7 @@ func (l *Locker) release(ctx context.Context, t *term) error {
 		base = context.Background()
 	}
 	until := unlockUntil(ctx, t.timeout)
-	a, answered := l.releases.TryAlone(l.releaseRequest(t), min(t.timeout, time.Until(until)))
+	a, answered := l.releases.TryDirect(l.releaseRequest(t), min(t.timeout, time.Until(until)))
 	if answered && a.Err == nil && a.Result.Freed {
 		return nil
 	}

@@ -84,8 +84,8 @@ type Batcher[Q, R any] struct {
 	slow       int          // of these
 	quiet      bool         // callers may run statements themselves, see end
 	watchdog   *time.Timer
-	watching   bool     // the watchdog is set
-	idle       *lone[Q] // to be used again
+	watching   bool       // the watchdog is set
+	idle       *direct[Q] // to be used again
 	wg         sync.WaitGroup
 
 	calls sync.Pool // of *call
@@ -157,15 +157,15 @@ func (b *Batcher[Q, R]) newCall() *call[Q, R] {
 	return c
 }
 
-// TryAlone sends a request if its statement can run on the caller's goroutine, and returns
+// TryDirect sends a request if its statement can run on the caller's goroutine, and returns
 // the reply. Otherwise it returns false, and has not sent the request. The caller cannot
 // leave before timeout.
-func (b *Batcher[Q, R]) TryAlone(req Q, timeout time.Duration) (Reply[R], bool) {
-	s := b.beginAlone(nil, nil, timeout)
+func (b *Batcher[Q, R]) TryDirect(req Q, timeout time.Duration) (Reply[R], bool) {
+	s := b.beginDirect(nil, nil, timeout)
 	if s == nil {
 		return Reply[R]{}, false
 	}
-	return b.sendAlone(s, req), true
+	return b.sendDirect(s, req), true
 }
 
 // Do sends a request and waits for the reply. It returns false when ctx or ending is over
@@ -173,8 +173,8 @@ func (b *Batcher[Q, R]) TryAlone(req Q, timeout time.Duration) (Reply[R], bool) 
 // reply. Only a request that is alone in a statement on the goroutine of its caller cannot
 // go on: Do then waits until SlowAfter is over, and cancels the statement.
 func (b *Batcher[Q, R]) Do(ctx context.Context, ending <-chan struct{}, req Q, kind Kind, timeout time.Duration) (Reply[R], bool) {
-	if s := b.beginAlone(ctx, ending, timeout); s != nil {
-		r := b.sendAlone(s, req)
+	if s := b.beginDirect(ctx, ending, timeout); s != nil {
+		r := b.sendDirect(s, req)
 		if r.Err != nil && s.left() {
 			b.opts.Late(&s.reqs[0], r)
 			return Reply[R]{}, false

@@ -75,12 +75,12 @@ func (b *Batcher[Q, R]) watchAfter(d time.Duration) {
 	}
 }
 
-// lone is a statement with the request of one caller, on the goroutine of that caller.
+// direct is a statement with the request of one caller, on the goroutine of that caller.
 //
 // A goroutine that runs a statement cannot leave it. So a caller that wants to leave cancels
 // its statement, but only a slow one: that costs the connection, and leaves the outcome
 // unknown.
-type lone[Q any] struct {
+type direct[Q any] struct {
 	statement
 	reqs   [1]Q
 	ctx    context.Context // of the statement
@@ -96,9 +96,9 @@ type lone[Q any] struct {
 // The outcome is unknown.
 var errAborted = errors.New("batch: the statement was aborted")
 
-// beginAlone returns a statement for the caller to run, or nil if the request has to wait
+// beginDirect returns a statement for the caller to run, or nil if the request has to wait
 // for others, or may have to.
-func (b *Batcher[Q, R]) beginAlone(caller context.Context, ending <-chan struct{}, timeout time.Duration) *lone[Q] {
+func (b *Batcher[Q, R]) beginDirect(caller context.Context, ending <-chan struct{}, timeout time.Duration) *direct[Q] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed || !b.quiet || len(b.pending) > 0 || !b.mayStart() {
@@ -106,16 +106,16 @@ func (b *Batcher[Q, R]) beginAlone(caller context.Context, ending <-chan struct{
 	}
 	b.inFlight++
 	b.wg.Add(1)
-	s := b.newLone(timeout)
+	s := b.newDirect(timeout)
 	s.caller, s.ending = caller, ending
 	b.begin(&s.statement)
 	return s
 }
 
-// newLone returns a statement that ends timeout from now at the latest, and at most a
+// newDirect returns a statement that ends timeout from now at the latest, and at most a
 // thirty-second part of it earlier: statements that follow each other share their context.
 // The caller holds mu.
-func (b *Batcher[Q, R]) newLone(timeout time.Duration) *lone[Q] {
+func (b *Batcher[Q, R]) newDirect(timeout time.Duration) *direct[Q] {
 	now := time.Now()
 	if s := b.idle; s != nil {
 		b.idle = nil
@@ -124,7 +124,7 @@ func (b *Batcher[Q, R]) newLone(timeout time.Duration) *lone[Q] {
 		}
 		s.cancel()
 	}
-	s := &lone[Q]{until: now.Add(timeout)}
+	s := &direct[Q]{until: now.Add(timeout)}
 	s.ctx, s.cancel = context.WithDeadline(b.opts.Base, s.until)
 	s.onSlow = func() {
 		if s.caller != nil {
@@ -136,7 +136,7 @@ func (b *Batcher[Q, R]) newLone(timeout time.Duration) *lone[Q] {
 }
 
 // leave ends a slow statement when its caller wants to leave.
-func (s *lone[Q]) leave() {
+func (s *direct[Q]) leave() {
 	select {
 	case <-s.caller.Done():
 	case <-s.ending:
@@ -146,7 +146,7 @@ func (s *lone[Q]) leave() {
 }
 
 // left reports whether the caller wants to leave.
-func (s *lone[Q]) left() bool {
+func (s *direct[Q]) left() bool {
 	select {
 	case <-s.caller.Done():
 	case <-s.ending:
@@ -156,11 +156,11 @@ func (s *lone[Q]) left() bool {
 	return true
 }
 
-// sendAlone runs the statement of one request.
-func (b *Batcher[Q, R]) sendAlone(s *lone[Q], req Q) Reply[R] {
+// sendDirect runs the statement of one request.
+func (b *Batcher[Q, R]) sendDirect(s *direct[Q], req Q) Reply[R] {
 	s.reqs[0] = req
 	r := Reply[R]{Err: errAborted}
-	defer b.endAlone(s, &r)
+	defer b.endDirect(s, &r)
 	res, reply := b.run(s.ctx, s.reqs[:])
 	if r = reply; r.Err == nil {
 		r.Result = res[0]
@@ -168,9 +168,9 @@ func (b *Batcher[Q, R]) sendAlone(s *lone[Q], req Q) Reply[R] {
 	return r
 }
 
-// endAlone ends the statement of one request, and has the requests sent that have gathered
+// endDirect ends the statement of one request, and has the requests sent that have gathered
 // meanwhile. A driver may have panicked, and the caller may recover.
-func (b *Batcher[Q, R]) endAlone(s *lone[Q], r *Reply[R]) {
+func (b *Batcher[Q, R]) endDirect(s *direct[Q], r *Reply[R]) {
 	b.mu.Lock()
 	b.end(&s.statement, true)
 	b.inFlight--

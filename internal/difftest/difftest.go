@@ -53,7 +53,7 @@ func Run(t *testing.T, f Fixture, steps int) {
 	if n, err := strconv.ParseUint(os.Getenv("SQLLOCK_DIFF_SEED"), 10, 64); err == nil {
 		seed = n
 	}
-	r := &run{T: t, Fixture: f, rnd: rand.New(rand.NewPCG(seed, 0)), model: newModel(), asked: make(map[driver.ID]bool)}
+	r := &run{T: t, Fixture: f, rnd: rand.New(rand.NewPCG(seed, 0)), model: newModel(), requested: make(map[driver.ID]bool)}
 	for i := range lockers {
 		client := driver.Client{Instance: driver.ID{0xff, byte(i + 1)}, Label: fmt.Sprintf("label %d", i)}
 		r.clients = append(r.clients, client)
@@ -79,12 +79,12 @@ type run struct {
 	clients []driver.Client
 	stores  []driver.LeaseStore
 
-	made     []made             // requests so far
-	asked    map[driver.ID]bool // acqs that were told to wait
-	requests int
-	kinds    map[string]int
-	trace    []string
-	next     uint64 // acq
+	made      []made             // requests so far
+	requested map[driver.ID]bool // acqs that were told to wait
+	requests  int
+	kinds     map[string]int
+	trace     []string
+	next      uint64 // acq
 }
 
 // made is a request that was made.

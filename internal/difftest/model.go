@@ -148,16 +148,16 @@ func (m *model) sweep(client driver.Client, retention time.Duration) (purged int
 	var idle []string
 	for _, name := range slices.Sorted(maps.Keys(m.names)) {
 		s := m.names[name]
-		untidy := s.Acq != driver.ID{} && s.Expires <= m.now
+		expired := s.Acq != driver.ID{} && s.Expires <= m.now
 		for i := range s.claims {
 			c := &s.claims[i]
-			untidy = untidy || c.State == claim.Holding && c.Expires <= m.now || c.State == claim.Waiting && gone(c.Locker)
+			expired = expired || c.State == claim.Holding && c.Expires <= m.now || c.State == claim.Waiting && gone(c.Locker)
 		}
 		before := m.now - retention.Microseconds()
 		if s.Acq == (driver.ID{}) && s.Waiting == 0 && s.Holding == 0 && s.NotBefore <= m.now && s.Expires < before && s.Version < before {
 			idle = append(idle, name)
 		}
-		if untidy {
+		if expired {
 			done := m.visit(client, name, func(v *claim.Visit) { v.Sweep(gone) })
 			for _, t := range done.Crashed {
 				crashed = append(crashed, t.Acq)

@@ -144,13 +144,13 @@ func (r *run) enqueue(locker int) {
 	want := make([]driver.TicketResult, len(reqs))
 	for _, known := range []bool{false, true} { // new claims are entered first
 		for i := range reqs {
-			if r.asked[reqs[i].Acq] == known {
+			if r.requested[reqs[i].Acq] == known {
 				want[i] = r.model.acquire(r.clients[locker], &reqs[i], true)
 			}
 		}
 	}
 	for i := range reqs {
-		r.asked[reqs[i].Acq] = true
+		r.requested[reqs[i].Acq] = true
 	}
 	for i := range got {
 		got[i].Holder = driver.Holder{}

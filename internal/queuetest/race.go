@@ -26,7 +26,7 @@ var raceTests = map[string]func(*testing.T, *suite, string){
 	"a reader and a writer that come together exclude each other": func(t *testing.T, s *suite, name string) {
 		s.race(t, name, func(r *round) {
 			a, w := reader(r.name), writer(r.name)
-			one, two := r.line(s.store, a), r.grant(s.other, w)
+			one, two := r.enqueue(s.store, a), r.grant(s.other, w)
 			r.run()
 			if one.Granted == two.Granted {
 				t.Errorf("%+v and %+v", one, two)
@@ -36,7 +36,7 @@ var raceTests = map[string]func(*testing.T, *suite, string){
 
 	"readers that come together share a term": func(t *testing.T, s *suite, name string) {
 		s.race(t, name, func(r *round) {
-			one, two := r.line(s.store, reader(r.name)), r.grant(s.other, reader(r.name))
+			one, two := r.enqueue(s.store, reader(r.name)), r.grant(s.other, reader(r.name))
 			r.run()
 			if !one.Granted || !two.Granted || one.Version != two.Version {
 				t.Errorf("%+v and %+v", one, two)
@@ -49,9 +49,9 @@ var raceTests = map[string]func(*testing.T, *suite, string){
 			s.race(t, name, func(r *round) {
 				h, w := r.first(s.store, shared), writer(r.name)
 				r.release(s.store, h)
-				r.line(s.other, w)
+				r.enqueue(s.other, w)
 				r.run()
-				r.holds(w)
+				r.checkHolder(w)
 			})
 		}
 	},
@@ -63,7 +63,7 @@ var raceTests = map[string]func(*testing.T, *suite, string){
 			r.release(s.store, a)
 			r.release(s.other, b)
 			r.run()
-			r.holds(w)
+			r.checkHolder(w)
 		})
 	},
 
@@ -75,7 +75,7 @@ var raceTests = map[string]func(*testing.T, *suite, string){
 			r.release(s.store, h)
 			r.abandon(s.other, a)
 			r.run()
-			r.holds(b)
+			r.checkHolder(b)
 		})
 	},
 
@@ -89,9 +89,9 @@ var raceTests = map[string]func(*testing.T, *suite, string){
 				_, err := s.store.Sweep(ctx, driver.SweepRequest{After: r.name[:len(r.name)-1], Limit: 10, Retention: hour})
 				return err
 			})
-			r.line(s.other, b)
+			r.enqueue(s.other, b)
 			r.run()
-			r.holds(a)
+			r.checkHolder(a)
 		})
 	},
 }
@@ -140,7 +140,7 @@ func (r *round) grant(store driver.LeaseStore, req driver.TicketRequest) *driver
 	return &res
 }
 
-func (r *round) line(store driver.LeaseStore, req driver.TicketRequest) *driver.TicketResult {
+func (r *round) enqueue(store driver.LeaseStore, req driver.TicketRequest) *driver.TicketResult {
 	var res driver.TicketResult
 	r.call(store, func(ctx context.Context) error {
 		all, err := store.Line(ctx, []driver.TicketRequest{req})
@@ -174,8 +174,8 @@ func (r *round) run() {
 	wg.Wait()
 }
 
-// holds checks that a request holds the name, without asking for it again.
-func (r *round) holds(req driver.TicketRequest) {
+// checkHolder checks that a request holds the name, without asking for it again.
+func (r *round) checkHolder(req driver.TicketRequest) {
 	r.t.Helper()
 	if row := r.look(r.t, r.name); row.Holder.Acq != req.Acq {
 		r.t.Errorf("%+v holds the name, want %v: %s", row.Holder, req.Acq, r.dump(r.t, r.name))

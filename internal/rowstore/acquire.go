@@ -86,15 +86,15 @@ func (s *Store) request(r *driver.GrantRequest) claim.Request {
 	}
 }
 
-// acquisition is the errand of those of the requests at which that ask for a name.
+// acquisition is the plan of those of the requests at which that ask for a name.
 func (s *Store) acquisition(
 	which []int, req func(i int) (string, claim.Request), answer func(i int, r driver.GrantResult, a claim.Answer),
-) *errand {
+) *plan {
 	names, of := distinct(len(which), func(k int) string {
 		name, _ := req(which[k])
 		return name
 	})
-	e := &errand{names: names, window: smallWindow}
+	e := &plan{names: names, window: smallWindow}
 	for _, i := range which {
 		if name, r := req(i); r.Waits {
 			e.ofNames, e.acqs = append(e.ofNames, name), append(e.acqs, r.Acq)
@@ -172,8 +172,8 @@ func (s *Store) Line(ctx context.Context, reqs []driver.TicketRequest) ([]driver
 	return res, after(len(fresh) > 0, err)
 }
 
-// claimsFor is the errand of those of the requests at which that wait.
-func (s *Store) claimsFor(reqs []driver.TicketRequest, which []int, res []driver.TicketResult) *errand {
+// claimsFor is the plan of those of the requests at which that wait.
+func (s *Store) claimsFor(reqs []driver.TicketRequest, which []int, res []driver.TicketResult) *plan {
 	return s.acquisition(which, func(i int) (string, claim.Request) {
 		r := s.request(&reqs[i].GrantRequest)
 		r.Waits, r.Handed, r.Carries = true, reqs[i].Handed.Microseconds(), reqs[i].Carries
@@ -190,7 +190,7 @@ func (s *Store) claimsFor(reqs []driver.TicketRequest, which []int, res []driver
 func (s *Store) Resume(ctx context.Context, req driver.ResumeRequest) (driver.GrantResult, error) {
 	var res driver.GrantResult
 	r := s.request(&driver.GrantRequest{Name: req.Name, Acq: req.Acq, Owner: req.Owner, TTL: req.TTL, Value: req.Value})
-	e := &errand{names: []string{req.Name}, window: smallWindow, ends: true}
+	e := &plan{names: []string{req.Name}, window: smallWindow, ends: true}
 	e.decide = func(w *view, visit *claim.Visit) error {
 		a, guarded := visit.Resume(req.Version, r)
 		if guarded {

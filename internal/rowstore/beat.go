@@ -13,16 +13,16 @@ import (
 // beat keeps the waiting claims of a Locker alive: its row in the table waiter lasts until a
 // time, and the claims live as long as the row.
 type beat struct {
-	turn  chan struct{} // is taken by the one that sends it, who has the fields below
-	until time.Time
-	read  time.Time // when the claims were last read back
+	sending chan struct{} // is taken by the one that sends it, who has the fields below
+	until   time.Time
+	read    time.Time // when the claims were last read back
 
 	mu    sync.Mutex
 	known map[driver.ID]time.Time // claims that are asked for, and until when that counts
 }
 
 func newBeat() *beat {
-	return &beat{turn: make(chan struct{}, 1), known: make(map[driver.ID]time.Time)}
+	return &beat{sending: make(chan struct{}, 1), known: make(map[driver.ID]time.Time)}
 }
 
 // forgottenLives is for how many of its lives nobody must have asked for a claim before it is
@@ -43,8 +43,8 @@ func (s *Store) keepAlive(ctx context.Context, life time.Duration, reqs []driver
 func (s *Store) send(ctx context.Context, life time.Duration, now time.Time) error {
 	b := s.beat
 	select {
-	case b.turn <- struct{}{}:
-		defer func() { <-b.turn }()
+	case b.sending <- struct{}{}:
+		defer func() { <-b.sending }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}

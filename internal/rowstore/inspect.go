@@ -35,7 +35,7 @@ func (s *Store) Look(ctx context.Context, names []string) ([]driver.Row, error) 
 	v := newViews(names)
 	if err := s.engine.Run(ctx,
 		Statement{Name: "rows", Batch: []Column{names}, Scan: v.addRow},
-		Statement{Name: "readers", Batch: []Column{names}, Scan: v.addReaders, Needless: v.noneHolds}); err != nil {
+		Statement{Name: "readers", Batch: []Column{names}, Scan: v.addReaders, Needless: v.noHolders}); err != nil {
 		return nil, err
 	}
 	now := int64(0)

@@ -48,10 +48,10 @@ func (s *Store) freePlain(ctx context.Context, reqs []driver.ReleaseRequest, res
 	return freed, err
 }
 
-// releases is the errand of the requests at which.
-func (s *Store) releases(reqs []driver.ReleaseRequest, which []int, res []driver.ReleaseResult) *errand {
+// releases is the plan of the requests at which.
+func (s *Store) releases(reqs []driver.ReleaseRequest, which []int, res []driver.ReleaseResult) *plan {
 	names, of := distinct(len(which), func(k int) string { return reqs[which[k]].Name })
-	e := &errand{names: names, window: smallWindow, tellsTurns: true}
+	e := &plan{names: names, window: smallWindow, tellsTurns: true}
 	e.ends = slices.ContainsFunc(which, func(i int) bool { return !reqs[i].Shared && reqs[i].Guarded })
 	e.lockAll = slices.ContainsFunc(which, func(i int) bool { return reqs[i].Shared && reqs[i].Guarded })
 	e.decide = func(w *view, visit *claim.Visit) error {
@@ -77,7 +77,7 @@ func (s *Store) Abandon(ctx context.Context, reqs []driver.AbandonRequest) error
 		return nil
 	}
 	names, of := distinct(len(reqs), func(i int) string { return reqs[i].Name })
-	e := &errand{names: names, window: smallWindow}
+	e := &plan{names: names, window: smallWindow}
 	for i := range reqs {
 		e.ofNames, e.acqs = append(e.ofNames, reqs[i].Name), append(e.acqs, reqs[i].Acq)
 		e.ends = e.ends || !reqs[i].Shared && reqs[i].Guarded
@@ -101,7 +101,7 @@ func (s *Store) Revoke(ctx context.Context, reqs []driver.RevokeRequest) ([]driv
 	}
 	res := make([]driver.RevokeResult, len(reqs))
 	names, of := distinct(len(reqs), func(i int) string { return reqs[i].Name })
-	e := &errand{names: names, window: smallWindow, ends: true, lockAll: true}
+	e := &plan{names: names, window: smallWindow, ends: true, lockAll: true}
 	e.decide = func(w *view, visit *claim.Visit) error {
 		i := of[w.name][0]
 		res[i] = driver.RevokeResult{Row: w.state()}

@@ -20,7 +20,7 @@ const sweepBatch = 256
 // Sweep implements the method of [driver.LeaseStore].
 func (s *Store) Sweep(ctx context.Context, req driver.SweepRequest) (driver.SweepResult, error) {
 	var res driver.SweepResult
-	var untidy, idle []string
+	var expired, idle []string
 	gone, retention := forgetAfter.Microseconds(), req.Retention.Microseconds()
 	err := s.engine.Run(ctx, Statement{Name: "sweep_window", Args: []any{req.After, int64(req.Limit), gone, retention},
 		Scan: func(scan Scanner) error {
@@ -29,7 +29,7 @@ func (s *Store) Sweep(ctx context.Context, req driver.SweepRequest) (driver.Swee
 				return err
 			}
 			if visit == 1 {
-				untidy = append(untidy, res.Last)
+				expired = append(expired, res.Last)
 			}
 			if purge == 1 {
 				idle = append(idle, res.Last)
@@ -41,7 +41,7 @@ func (s *Store) Sweep(ctx context.Context, req driver.SweepRequest) (driver.Swee
 		return driver.SweepResult{}, err
 	}
 	res.More = res.Seen == req.Limit
-	for names := range slices.Chunk(untidy, sweepBatch) {
+	for names := range slices.Chunk(expired, sweepBatch) {
 		crashed, err := s.sweep(ctx, names)
 		if err != nil {
 			return driver.SweepResult{}, err
@@ -62,7 +62,7 @@ func (s *Store) Sweep(ctx context.Context, req driver.SweepRequest) (driver.Swee
 // sweep ends what has expired of names, and returns whose terms those were.
 func (s *Store) sweep(ctx context.Context, names []string) (crashed []driver.Crash, err error) {
 	ended := make(map[string][]claim.Term)
-	e := &errand{names: names, all: true, pass: true, tellsCrashes: true}
+	e := &plan{names: names, all: true, pass: true, tellsCrashes: true}
 	e.decide = func(w *view, visit *claim.Visit) error {
 		visit.Sweep(func(locker driver.ID) bool { return w.gone[locker] })
 		ended[w.name] = visit.Crashed()

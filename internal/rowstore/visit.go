@@ -9,8 +9,8 @@ import (
 	"github.com/sqllock/sqllock/internal/claim"
 )
 
-// errand is what a call wants to do with names.
-type errand struct {
+// plan is what a call wants to do with names.
+type plan struct {
 	names   []string // distinct and sorted
 	ofNames []string // and acqs: claims that it is about and that may wait, a name and an acq each
 	acqs    []driver.ID
@@ -45,9 +45,9 @@ func distinct(n int, name func(i int) string) (names []string, of map[string][]i
 	return names, of
 }
 
-// look does an errand on what it reads without locks, and returns the names on which it
+// look does a plan on what it reads without locks, and returns the names on which it
 // would change something. It has written nothing.
-func (s *Store) look(ctx context.Context, e *errand) ([]string, error) {
+func (s *Store) look(ctx context.Context, e *plan) ([]string, error) {
 	if len(e.names) == 0 {
 		return nil, nil
 	}
@@ -70,13 +70,13 @@ func (s *Store) look(ctx context.Context, e *errand) ([]string, error) {
 	return names, nil
 }
 
-// readViews reads what an errand is about.
-func (s *Store) readViews(ctx context.Context, e *errand, v *views) error {
+// readViews reads what a plan is about.
+func (s *Store) readViews(ctx context.Context, e *plan, v *views) error {
 	if e.seen == nil {
 		reads := append([]Statement{v.read()}, s.claims(e, v)...)
 		if len(e.acqs) > 0 {
 			again := v.read()
-			again.Needless = func() bool { return v.noneHolds() && v.noneWaits() || v.hasAll(e) }
+			again.Needless = func() bool { return v.noHolders() && v.noneWaits() || v.hasAll(e) }
 			reads = append(reads, again)
 		}
 		return s.engine.Run(ctx, reads...)
@@ -89,18 +89,18 @@ func (s *Store) readViews(ctx context.Context, e *errand, v *views) error {
 	return s.engine.Run(ctx, reads...)
 }
 
-// claims are the statements that read the claims that an errand is about.
-func (s *Store) claims(e *errand, v *views) []Statement {
+// claims are the statements that read the claims that a plan is about.
+func (s *Store) claims(e *plan, v *views) []Statement {
 	if e.all {
 		return []Statement{{Name: "all_claims", Batch: []Column{e.names}, Args: []any{forgetAfter.Microseconds()}, Scan: v.addClaim}}
 	}
 	window := []any{int64(e.window), s.client.Instance.String()}
-	needless := func() bool { return v.noneHolds() && v.noneWaits() || e.tries && v.allHeld() }
+	needless := func() bool { return v.noHolders() && v.noneWaits() || e.tries && v.allHeld() }
 	reads := []Statement{{Name: "claims", Batch: []Column{e.names}, Args: window, Scan: v.addClaim, Needless: needless}}
 	if s.sole {
 		reads = []Statement{
 			{Name: "claims_that_hold", Batch: []Column{e.names}, Scan: v.addClaim,
-				Needless: func() bool { return needless() || v.noneHolds() }},
+				Needless: func() bool { return needless() || v.noHolders() }},
 			{Name: "claims_that_wait", Batch: []Column{e.names}, Args: window, Scan: v.addClaim,
 				Needless: func() bool { return needless() || v.noneWaits() }},
 		}
@@ -121,9 +121,9 @@ func (v *views) allHeld() bool {
 	return !slices.ContainsFunc(v.list, func(w *view) bool { return w.row.Acq == driver.ID{} || w.row.Expires <= w.now })
 }
 
-// hasAll reports that the acquisitions of an errand were found. One that was handed the name
+// hasAll reports that the acquisitions of a plan were found. One that was handed the name
 // between two statements may be missing: the row was read too early, and the claim too late.
-func (v *views) hasAll(e *errand) bool {
+func (v *views) hasAll(e *plan) bool {
 	for i, acq := range e.acqs {
 		if w := v.byName[e.ofNames[i]]; !w.known[acq] && w.row.Acq != acq {
 			return false
@@ -132,12 +132,12 @@ func (v *views) hasAll(e *errand) bool {
 	return true
 }
 
-// noneHolds reports that the rows say that no claim holds.
-func (v *views) noneHolds() bool {
+// noHolders reports that the rows say that no claim holds.
+func (v *views) noHolders() bool {
 	return !slices.ContainsFunc(v.list, func(w *view) bool { return w.row.Holding > 0 })
 }
 
-func (s *Store) newVisit(w *view, e *errand) *claim.Visit {
+func (s *Store) newVisit(w *view, e *plan) *claim.Visit {
 	visit := claim.NewVisit(w.row, w.claims)
 	visit.Now, visit.By = w.now, s.client.Instance
 	if !e.all && w.waiting >= e.window {
@@ -148,9 +148,9 @@ func (s *Store) newVisit(w *view, e *errand) *claim.Visit {
 	return visit
 }
 
-// lookAndVisit does an errand, and takes locks only for names on which there is something to
+// lookAndVisit does a plan, and takes locks only for names on which there is something to
 // change.
-func (s *Store) lookAndVisit(ctx context.Context, e *errand) error {
+func (s *Store) lookAndVisit(ctx context.Context, e *plan) error {
 	names, err := s.look(ctx, e)
 	if err != nil || len(names) == 0 {
 		return err
@@ -161,7 +161,7 @@ func (s *Store) lookAndVisit(ctx context.Context, e *errand) error {
 }
 
 // keep keeps only those claims that are of names, which are sorted.
-func (e *errand) keep(names []string) {
+func (e *plan) keep(names []string) {
 	var ofNames []string
 	var acqs []driver.ID
 	for i, name := range e.ofNames {
@@ -172,18 +172,18 @@ func (e *errand) keep(names []string) {
 	e.ofNames, e.acqs = ofNames, acqs
 }
 
-// visit does an errand in a transaction. Then it serves the queues of those names whose
+// visit does a plan in a transaction. Then it serves the queues of those names whose
 // window it has used up.
-func (s *Store) visit(ctx context.Context, e *errand) error {
+func (s *Store) visit(ctx context.Context, e *plan) error {
 	if len(e.names) == 0 {
 		return nil
 	}
 	more, err := s.visitOnce(ctx, e)
 	for err == nil && len(more) > 0 {
-		// What the errand was about is done. An error now must not hide that: whoever
+		// What the plan was about is done. An error now must not hide that: whoever
 		// waits asks again.
 		var failed error
-		more, failed = s.visitOnce(ctx, &errand{names: more, window: largeWindow, decide: advance})
+		more, failed = s.visitOnce(ctx, &plan{names: more, window: largeWindow, decide: advance})
 		if failed != nil {
 			break
 		}
@@ -197,7 +197,7 @@ func advance(_ *view, visit *claim.Visit) error {
 }
 
 // visitOnce is visit with one window. It returns the names whose window was used up.
-func (s *Store) visitOnce(ctx context.Context, e *errand) (more []string, err error) {
+func (s *Store) visitOnce(ctx context.Context, e *plan) (more []string, err error) {
 	var v *views
 	var c changes
 	read := func() []Statement {
@@ -241,9 +241,9 @@ func (s *Store) report(crashed []driver.Crash) {
 	}
 }
 
-// decide does an errand with one name, whose row is locked, and gathers what has changed. It
+// decide does a plan with one name, whose row is locked, and gathers what has changed. It
 // reports that the window was used up.
-func (s *Store) decide(e *errand, w *view, c *changes) (usedUp bool, err error) {
+func (s *Store) decide(e *plan, w *view, c *changes) (usedUp bool, err error) {
 	if !w.exists && e.pass {
 		return false, nil
 	}
@@ -273,8 +273,8 @@ var errSmallWindow = errors.New("the window is too small")
 // errNoRow says that a name has no row, and needs one.
 var errNoRow = errors.New("the name has no row")
 
-// locks are the statements that lock the rows of an errand and read its claims.
-func (s *Store) locks(e *errand, v *views) []Statement {
+// locks are the statements that lock the rows of a plan and read its claims.
+func (s *Store) locks(e *plan, v *views) []Statement {
 	names := []Column{e.names}
 	var reads []Statement
 	if e.make {
@@ -290,7 +290,7 @@ func (s *Store) locks(e *errand, v *views) []Statement {
 	reads = append(reads,
 		Statement{Name: lock, Batch: names, Scan: v.addRow},
 		Statement{Name: "unpinned", Batch: names, Args: []any{number(e.ends)}, Scan: v.addUnpinned},
-		Statement{Name: "lock_claims", Batch: names, Args: []any{number(e.lockAll)}, Scan: v.addLocked, Needless: v.noneHolds})
+		Statement{Name: "lock_claims", Batch: names, Args: []any{number(e.lockAll)}, Scan: v.addLocked, Needless: v.noHolders})
 	return append(reads, s.claims(e, v)...) // what was locked is read after it was locked
 }
 
@@ -316,7 +316,7 @@ type changes struct {
 	crashed []driver.Crash // that no result tells of
 }
 
-func (c *changes) add(w *view, done claim.Changes, e *errand) {
+func (c *changes) add(w *view, done claim.Changes, e *plan) {
 	name := w.name
 	if done.Changed {
 		c.names, c.rows = append(c.names, name), append(c.rows, done.Row)

@@ -60,8 +60,8 @@ func (s *stub) send(ctx context.Context, reqs []string) ([]string, error) {
 	return slices.Clone(reqs), run(ctx, reqs)
 }
 
-// newLoneHarness returns a harness whose last statement was quick.
-func newLoneHarness(t *testing.T, change func(*batch.Options[string, string])) (*harness, *stub) {
+// newDirectHarness returns a harness whose last statement was quick.
+func newDirectHarness(t *testing.T, change func(*batch.Options[string, string])) (*harness, *stub) {
 	s := &stub{ran: make(map[string]string)}
 	h := newHarness(t, func(o *batch.Options[string, string]) {
 		o.Send, o.MaxInFlight = s.send, 2
@@ -90,10 +90,10 @@ func (h *harness) wantOwn(t *testing.T, s *stub, want bool) {
 
 func TestALoneCallerRunsItsStatement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, s := newLoneHarness(t, nil)
+		h, s := newDirectHarness(t, nil)
 		defer h.close(t)
 		h.wantOwn(t, s, true)
-		if r, ok := h.TryAlone("a", time.Minute); !ok || r.Result != "a" || s.ran["a"] != goroutine() {
+		if r, ok := h.TryDirect("a", time.Minute); !ok || r.Result != "a" || s.ran["a"] != goroutine() {
 			t.Errorf("the reply is %+v, %v", r, ok)
 		}
 		if n := h.began.Load(); n != 0 {
@@ -104,7 +104,7 @@ func TestALoneCallerRunsItsStatement(t *testing.T) {
 
 func TestNobodyWaitsForATimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, s := newLoneHarness(t, nil)
+		h, s := newDirectHarness(t, nil)
 		defer h.close(t)
 		began := time.Now()
 		for range 100 {
@@ -123,7 +123,7 @@ func TestNobodyWaitsForATimer(t *testing.T) {
 
 func TestALoneCallerDoesNotWorkForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, s := newLoneHarness(t, nil)
+		h, s := newDirectHarness(t, nil)
 		defer h.close(t)
 		s.set(takes(10 * time.Millisecond))
 		began := time.Now()
@@ -147,7 +147,7 @@ func TestALoneCallerDoesNotWorkForOthers(t *testing.T) {
 
 func TestASlowStatementOfALoneCallerLetsTheNextStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, s := newLoneHarness(t, nil)
+		h, s := newDirectHarness(t, nil)
 		defer h.close(t)
 		h.wantOwn(t, s, true) // the watchdog is set for an earlier statement
 		time.Sleep(batch.SlowAfter / 2)
@@ -177,7 +177,7 @@ func TestTheEndOfItsContextEndsOnlyASlowStatementOfALoneCaller(t *testing.T) {
 		for _, closing := range []bool{false, true} {
 			t.Run(what, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					h, s := newLoneHarness(t, nil)
+					h, s := newDirectHarness(t, nil)
 					defer h.close(t)
 					s.set(takes(c.takes))
 					ctx, cancel := context.WithCancel(t.Context())
@@ -209,7 +209,7 @@ func TestTheEndOfItsContextEndsOnlyASlowStatementOfALoneCaller(t *testing.T) {
 
 func TestTheEndOfOneContextFailsNoneOfABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, s := newLoneHarness(t, nil)
+		h, s := newDirectHarness(t, nil)
 		s.set(takes(time.Second))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
 		defer cancel()
@@ -239,14 +239,14 @@ func TestTheEndOfOneContextFailsNoneOfABatch(t *testing.T) {
 func TestAStatementOfALoneCallerEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base, end := context.WithCancel(t.Context())
-		h, s := newLoneHarness(t, func(o *batch.Options[string, string]) { o.Base = base })
+		h, s := newDirectHarness(t, func(o *batch.Options[string, string]) { o.Base = base })
 		defer h.close(t)
 		send := func(timeout time.Duration, run func(context.Context, []string) error) time.Duration {
 			s.set(run)
 			began := time.Now()
-			r, ok := h.TryAlone("a", timeout)
+			r, ok := h.TryDirect("a", timeout)
 			if !ok || (r.Err == nil) != (run == nil) {
-				t.Errorf("TryAlone = %+v, %v", r, ok)
+				t.Errorf("TryDirect = %+v, %v", r, ok)
 			}
 			return time.Since(began)
 		}
@@ -277,7 +277,7 @@ func TestAfterADriverHasPanickedOthersAreServed(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h, s := newLoneHarness(t, nil)
+				h, s := newDirectHarness(t, nil)
 				s.set(func(ctx context.Context, reqs []string) error {
 					time.Sleep(time.Millisecond)
 					if reqs[0] == "bad" {
@@ -301,7 +301,7 @@ func TestAfterADriverHasPanickedOthersAreServed(t *testing.T) {
 				h.do(t, "warm")
 				h.wantOwn(t, s, true)
 				h.close(t)
-				if r, ok := h.TryAlone("a", time.Minute); ok {
+				if r, ok := h.TryDirect("a", time.Minute); ok {
 					t.Errorf("a statement of a Batcher that is closed: %+v", r)
 				}
 			})
@@ -310,7 +310,7 @@ func TestAfterADriverHasPanickedOthersAreServed(t *testing.T) {
 }
 
 func TestAStatementOfALoneCallerTakesNoMemory(t *testing.T) {
-	h, s := newLoneHarness(t, func(o *batch.Options[string, string]) {
+	h, s := newDirectHarness(t, func(o *batch.Options[string, string]) {
 		res := make([]string, 1)
 		o.Send = func(context.Context, []string) ([]string, error) { return res, nil }
 	})
