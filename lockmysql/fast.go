@@ -188,7 +188,11 @@ func (g *granting) send(ctx context.Context, name string, which []int) (rows, no
 	if text == "" || g.valued(which) {
 		text = g.e.queries.texts[name]
 	}
-	return g.c.exec(ctx, text, b.String(), g.e.client.Instance.String(), digits(g.e.client.Label))
+	locker, label := g.e.client.Instance.String(), digits(g.e.client.Label)
+	if name == "grant_new" {
+		return g.c.exec(ctx, text, locker, label, b.String())
+	}
+	return g.c.exec(ctx, text, b.String(), locker, label)
 }
 
 // valued reports that some of the requests at which have values.

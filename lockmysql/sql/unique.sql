@@ -169,10 +169,13 @@ STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = UNHEX(r.name)
 LIMIT 1000000 FOR UPDATE /*!80000 OF l */ SKIP LOCKED;
 
 -- name: count_rows
--- How many of the names have a row, whoever has locked it.
+-- How many of the names have a row. It fails if somebody else has locked one. It locks them,
+-- because in REPEATABLE READ a statement that does not would fix what the transaction reads,
+-- before the claims are locked.
 SELECT COUNT(*)
 FROM JSON_TABLE(?, '$[*]' COLUMNS (name VARCHAR(510) CHARACTER SET ascii PATH '$[0]')) r
-STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = UNHEX(r.name);
+STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = UNHEX(r.name)
+FOR UPDATE /*!80000 OF l */ NOWAIT;
 
 -- name: unpinned
 -- It locks the entry that a guard locks, in the index of versions. Renewals do not come near
@@ -200,8 +203,8 @@ UPDATE (
 	SELECT
 		UNHEX(NULLIF(r.value, '')) AS value,
 		UNHEX(r.name) AS name, r.version, UNHEX(NULLIF(r.acq, '')) AS acq, UNHEX(r.owner) AS owner,
-		UNHEX(r.label) AS label, UNHEX(NULLIF(r.locker, '')) AS locker, r.holds, r.since, r.expires_at, r.limit_at, r.delay, r.not_before, r.permits, r.waiting,
-		r.holding, r.seq, r.ended, r.revoked
+		UNHEX(r.label) AS label, UNHEX(NULLIF(r.locker, '')) AS locker, r.holds, r.since, r.expires_at,
+		r.limit_at, r.delay, r.not_before, r.permits, r.waiting, r.holding, r.seq, r.ended, r.revoked
 	FROM JSON_TABLE(?, '$[*]' COLUMNS (
 		name VARCHAR(510) CHARACTER SET ascii PATH '$[0]',
 		version BIGINT PATH '$[1]',
@@ -227,8 +230,9 @@ UPDATE (
 SET
 	l.value = d.value,
 	l.version = d.version, l.acq = d.acq, l.owner = IF(d.acq IS NULL, NULL, d.owner),
-	l.label = IF(d.acq IS NULL, NULL, d.label), l.locker = d.locker, l.holds = d.holds, l.since = d.since, l.expires_at = d.expires_at, l.limit_at = d.limit_at,
-	l.delay = d.delay, l.not_before = d.not_before, l.permits = d.permits, l.waiting = d.waiting,
+	l.label = IF(d.acq IS NULL, NULL, d.label), l.locker = d.locker, l.holds = d.holds,
+	l.since = d.since, l.expires_at = d.expires_at, l.limit_at = d.limit_at, l.delay = d.delay,
+	l.not_before = d.not_before, l.permits = d.permits, l.waiting = d.waiting,
 	l.holding = d.holding, l.seq = d.seq, l.ended = d.ended, l.revoked = d.revoked;
 
 -- name: delete_claims
@@ -376,15 +380,14 @@ INSERT IGNORE INTO {lock} (
 	name, acq, owner, locker, label, version, holds, since, expires_at)
 SELECT
 	UNHEX(NULLIF(r.value, '')),
-	UNHEX(r.name), UNHEX(r.acq), UNHEX(r.owner), p.locker, p.label, LAST_INSERT_ID({now}), 1,
+	UNHEX(r.name), UNHEX(r.acq), UNHEX(r.owner), UNHEX(?), UNHEX(?), LAST_INSERT_ID({now}), 1,
 	{now}, {now} + r.ttl
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
 	name VARCHAR(510) CHARACTER SET ascii PATH '$[0]',
 	acq CHAR(32) CHARACTER SET ascii PATH '$[1]',
 	owner VARCHAR(510) CHARACTER SET ascii PATH '$[2]',
 	value MEDIUMTEXT CHARACTER SET ascii PATH '$[3]',
-	ttl BIGINT PATH '$[4]')) r
-STRAIGHT_JOIN (SELECT UNHEX(?) AS locker, UNHEX(?) AS label) p;
+	ttl BIGINT PATH '$[4]')) r;
 
 -- name: grant_one
 -- It is grant for one name, for MariaDB, which can be told to wait for no lock at all. If the
