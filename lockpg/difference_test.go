@@ -1,39 +1,54 @@
 package lockpg_test
 
 import (
+	"database/sql"
 	"testing"
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/difftest"
+	"github.com/sqllock/sqllock/internal/testdb"
 	"github.com/sqllock/sqllock/lockpg"
 )
 
 // The sessions find a clock of the test before that of the server.
 func TestGeneratedStepsDoWhatTheStateMachineSays(t *testing.T) {
 	t.Parallel()
-	database := shared(t)
-	admin := database.Open(t)
-	migrate(t, admin)
-	mustExec(t, admin, `CREATE SCHEMA fake; CREATE TABLE fake.clock (now bigint); INSERT INTO fake.clock VALUES (0);
-		CREATE FUNCTION fake.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS $$
-		BEGIN RETURN (SELECT timestamptz 'epoch' + now * interval '1 microsecond' FROM fake.clock); END $$`)
-	db := in(t, database, "fake,pg_catalog,public")
-	difftest.Run(t, difftest.Fixture{
-		DB: db,
-		Open: func(tb testing.TB, client driver.Client) driver.LeaseStore {
-			s, err := lockpg.DB(db).OpenUnique(tb.Context(), client)
-			if err != nil {
-				tb.Fatal(err)
-			}
-			return s
-		},
-		SetClock: func(tb testing.TB, to int64) {
-			if _, err := admin.ExecContext(tb.Context(), `UPDATE fake.clock SET now = $1`, to); err != nil {
-				tb.Fatal(err)
-			}
-		},
-		ID:        `replace(replace(coalesce(%s::text, ''), '-', ''), '\x', '')`,
-		Text:      "coalesce(%s, '')",
-		Parameter: "$1",
-	}, difftest.Steps())
+	const path = "search_path=fake,pg_catalog,public"
+	for name, c := range map[string]struct {
+		open  func(t *testing.T, d *testdb.Database) *sql.DB
+		steps int
+	}{
+		"pgx": {func(t *testing.T, d *testdb.Database) *sql.DB { return d.Open(t, path) }, difftest.Steps()},
+		// It runs the same statements, one after the other.
+		"another driver": {func(t *testing.T, d *testdb.Database) *sql.DB { return hide(t, d.DSN(path)) }, difftest.Steps() / 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			database := shared(t)
+			admin := database.Open(t)
+			migrate(t, admin)
+			mustExec(t, admin, `CREATE SCHEMA fake; CREATE TABLE fake.clock (now bigint); INSERT INTO fake.clock VALUES (0);
+				CREATE FUNCTION fake.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS $$
+				BEGIN RETURN (SELECT timestamptz 'epoch' + now * interval '1 microsecond' FROM fake.clock); END $$`)
+			db := c.open(t, database)
+			difftest.Run(t, difftest.Fixture{
+				DB: db,
+				Open: func(tb testing.TB, client driver.Client) driver.LeaseStore {
+					s, err := lockpg.DB(db).OpenUnique(tb.Context(), client)
+					if err != nil {
+						tb.Fatal(err)
+					}
+					return s
+				},
+				SetClock: func(tb testing.TB, to int64) {
+					if _, err := admin.ExecContext(tb.Context(), `UPDATE fake.clock SET now = $1`, to); err != nil {
+						tb.Fatal(err)
+					}
+				},
+				ID:        `replace(replace(coalesce(%s::text, ''), '-', ''), '\x', '')`,
+				Text:      "coalesce(%s, '')",
+				Parameter: "$1",
+			}, c.steps)
+		})
+	}
 }

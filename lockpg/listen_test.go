@@ -152,6 +152,46 @@ func TestOnesOwnAreToldOfWhatNoReplyTells(t *testing.T) {
 	l.hears(t, acq(7))
 }
 
+// A transaction that notifies keeps all others that do waiting until its flush: it is another
+// one than that which hands over, and its failure is not that of the hand-over.
+func TestAWakeUpComesAfterTheCommitInATransactionOfItsOwn(t *testing.T) {
+	t.Parallel()
+	const path = "search_path=fake,pg_catalog,public"
+	for _, name := range []string{"pgx", "another driver"} {
+		database := shared(t)
+		admin := database.Open(t)
+		migrate(t, admin)
+		mustExec(t, admin, `CREATE SCHEMA fake; CREATE TABLE fake.told (payload text, told bigint, handed bigint, flushed text);
+			CREATE FUNCTION fake.pg_notify(channel text, payload text) RETURNS void LANGUAGE plpgsql AS $$
+			BEGIN
+				INSERT INTO fake.told SELECT payload, txid_current(), l.xmin::text::bigint, current_setting('synchronous_commit') FROM sqllock_lock l;
+				IF payload::uuid = '`+acq(3).String()+`' THEN RAISE EXCEPTION 'nobody is told'; END IF;
+			END $$`)
+		db := database.Open(t, path)
+		if name != "pgx" {
+			db = hide(t, database.DSN(path))
+		}
+		store, other := open(t, db), openAs(t, lockpg.DB(admin), 1)
+		v := grant(t, store, request("a", 1, time.Minute))[0].Version
+		line(t, other, waiter("a", 2), waiter("a", 3))
+		let(t, store, releasing("a", 1, v))
+		if got := get[string](t, admin, `SELECT payload || (told <> handed) || flushed FROM fake.told`); got != uuid(acq(2))+"true"+"off" {
+			t.Errorf("%s: %s was told", name, got)
+		}
+		v = line(t, other, waiter("a", 2))[0].Version
+		let(t, store, releasing("a", 2, v))
+		if r := line(t, other, waiter("a", 3))[0]; !r.Granted || !r.Found {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
+
+// uuid is an ID as the server writes it.
+func uuid(id driver.ID) string {
+	s := id.String()
+	return s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]
+}
+
 func TestWhoListensLeavesNoConnectionThatDoes(t *testing.T) {
 	t.Parallel()
 	d := shared(t)

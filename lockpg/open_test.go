@@ -261,6 +261,33 @@ func TestALockAndAnUnlockAreTwoRoundTripsOnOneConnection(t *testing.T) {
 	}
 }
 
+func TestAHandOverIsTwoRoundTrips(t *testing.T) {
+	t.Parallel()
+	database := shared(t)
+	db := database.Open(t)
+	migrate(t, db)
+	proxy := netproxy.New(t, database.Addr())
+	through := database.OpenVia(t, proxy.Addr())
+	through.SetMaxOpenConns(1)
+	store, other := open(t, through), openAs(t, lockpg.DB(db), 1)
+	v := grant(t, store, request("a", 1, time.Minute))[0].Version
+	// handOver returns how many round trips it takes.
+	handOver := func(n int) int {
+		line(t, other, waiter("a", n+1))
+		before := proxy.RoundTrips()
+		r := releasing("a", n, v)
+		r.Awaited = true
+		let(t, store, r)
+		trips := proxy.RoundTrips() - before
+		v = line(t, other, waiter("a", n+1))[0].Version
+		return trips
+	}
+	handOver(1) // prepares the statements
+	if n := handOver(2); n != 2 {
+		t.Errorf("%d round trips, want one until the decision, and one after it", n)
+	}
+}
+
 func TestAConnectionInDoubtIsEndedAndNotGivenBackToAPool(t *testing.T) {
 	t.Parallel()
 	server := shared(t)
