@@ -1,6 +1,10 @@
 package queuetest
 
 import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,13 +32,19 @@ var lockedRowTests = map[string]func(*testing.T, *suite, string){
 
 	"an attempt that loses, and a waiter that asks again, wait for no lock": func(t *testing.T, s *suite, name string) {
 		first, a, b := s.take(t, writer(name)), writer(name), writer(name)
+		s.take(t, writer(name+"2"))
 		wait(t, s.store, a, 0)
 		wait(t, s.other, b, 1)
-		unlock := s.lock(t, `SELECT version FROM {lock} WHERE name = '`+name+`' FOR UPDATE`)
+		unlock := s.lock(t, `SELECT version FROM {lock} WHERE name IN ('`+name+`', '`+name+`2') FOR UPDATE`)
 		for range 3 {
 			s.soon(t, func() {
 				s.lose(t, writer(name))
 				s.lose(t, reader(name))
+				for _, r := range s.grants(t, writer(name), writer(name+"2")) {
+					if r.Granted {
+						t.Errorf("%+v", r)
+					}
+				}
 				wait(t, s.store, a, 0)
 				wait(t, s.other, b, 1)
 				abandon(t, s.store, writer(name))
@@ -42,6 +52,19 @@ var lockedRowTests = map[string]func(*testing.T, *suite, string){
 		}
 		unlock()
 		pass(t, s.store, first, a)
+	},
+
+	"a grant that meets a locked row sees who came meanwhile": func(t *testing.T, s *suite, name string) {
+		for _, n := range []int{1, 3} {
+			for _, waits := range []bool{false, true} {
+				var reqs []driver.TicketRequest
+				for i := range n {
+					reqs = append(reqs, writer(fmt.Sprintf("%s-%d-%v-%d", name, n, waits, i)))
+					end(t, s.store, s.take(t, writer(reqs[i].Name)))
+				}
+				s.comeMeanwhile(t, reqs, waits)
+			}
+		}
 	},
 
 	"a reader whose claim is locked is alive although it has expired": func(t *testing.T, s *suite, name string) {
@@ -73,6 +96,67 @@ var lockedRowTests = map[string]func(*testing.T, *suite, string){
 		unlock()
 		s.release(t, true, a.release(), b.release())
 	},
+}
+
+// comeMeanwhile requests names whose rows are locked, by a transaction that ends with others
+// who hold or wait for them.
+func (s *suite) comeMeanwhile(t *testing.T, reqs []driver.TicketRequest, waits bool) {
+	t.Helper()
+	var grants []driver.GrantRequest
+	var moves []string
+	for _, r := range reqs {
+		grants = append(grants, r.GrantRequest)
+		moves = append(moves, s.claimElsewhere(t, r.Name, waits)...)
+	}
+	tx, err := s.DB.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	for _, move := range moves {
+		if _, err := tx.ExecContext(t.Context(), move); err != nil {
+			t.Fatalf("%s: %v", move, err)
+		}
+	}
+	var res []driver.GrantResult
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		retry(t, s.store, rand.New(rand.NewPCG(1, 1)), func(ctx context.Context) (err error) {
+			res, err = s.store.Grant(ctx, grants)
+			return err
+		})
+	})
+	time.Sleep(100 * time.Millisecond)
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	for i, r := range res {
+		if r.Granted {
+			t.Errorf("request %d of %d was granted past one who is there (waiting: %v): %+v", i, len(reqs), waits, r)
+		}
+	}
+}
+
+// claimElsewhere makes a claim of another name. It returns the statements that move it to
+// name.
+func (s *suite) claimElsewhere(t *testing.T, name string, waits bool) (moves []string) {
+	t.Helper()
+	from, counter := name+"-from", "holding"
+	if waits {
+		counter = "waiting"
+		s.take(t, writer(from))
+		wait(t, s.other, writer(from), 0)
+	} else {
+		s.take(t, reader(from))
+	}
+	seq := s.number(t, `SELECT seq FROM {claim} WHERE name = '`+from+`'`)
+	version := s.number(t, `SELECT version FROM {lock} WHERE name = '`+from+`'`)
+	return []string{
+		s.text(fmt.Sprintf(`UPDATE {lock} SET %s = 1, seq = %d, version = %d WHERE name = '%s'`, counter, seq, version, name)),
+		s.text(fmt.Sprintf(`UPDATE {lock} SET %s = 0 WHERE name = '%s'`, counter, from)),
+		s.text(fmt.Sprintf(`UPDATE {claim} SET name = '%s' WHERE name = '%s'`, name, from)),
+	}
 }
 
 // lock runs a query in a transaction of its own. What the query has locked is free after

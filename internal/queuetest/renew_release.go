@@ -1,6 +1,7 @@
 package queuetest
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -137,6 +138,27 @@ var renewTests = map[string]func(*testing.T, *suite, string){
 		h := s.lose(t, writer(name))
 		if want := (driver.Holder{Until: a.Now + r.MinHold.Microseconds()}); h.Holder.Until < want.Until-1_000_000 || h.Holder.Until > want.Until+1_000_000 {
 			t.Errorf("%+v, want %+v", h.Holder, want)
+		}
+	},
+
+	"a minimum hold time outlasts releases by writers": func(t *testing.T, s *suite, name string) {
+		for _, n := range []int{1, 3} {
+			var reqs []driver.TicketRequest
+			var releases []driver.ReleaseRequest
+			for i := range n {
+				reqs = append(reqs, writer(fmt.Sprintf("%s-%d-%d", name, n, i)))
+				r := s.take(t, reqs[i]).release()
+				r.MinHold = 30 * time.Second
+				releases = append(releases, r)
+			}
+			s.release(t, true, releases...)
+			for _, r := range reqs {
+				h := s.lose(t, writer(r.Name))
+				if left := time.Duration(h.Holder.Until-h.Now) * time.Microsecond; h.Holder != (driver.Holder{Until: h.Holder.Until}) ||
+					left < 20*time.Second || left > 30*time.Second {
+					t.Errorf("of %d: %+v", n, h)
+				}
+			}
 		}
 	},
 
