@@ -189,9 +189,6 @@ func (g *granting) send(ctx context.Context, name string, which []int) (rows, no
 		text = g.e.queries.texts[name]
 	}
 	locker, label := g.e.client.Instance.String(), digits(g.e.client.Label)
-	if name == "grant_new" {
-		return g.c.exec(ctx, text, locker, label, b.String())
-	}
 	return g.c.exec(ctx, text, b.String(), locker, label)
 }
 

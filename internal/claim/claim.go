@@ -189,8 +189,8 @@ func (r *Row) term() Term { return Term{r.Party, Exclusive, r.Version, r.Since, 
 
 func (c *Claim) term() Term { return Term{c.Party, c.Kind, c.Token, c.Since, c.Expires} }
 
-// Turn is a grant that was handed over to a waiting claim of the Locker that makes the visit.
-type Turn struct {
+// HandOver is a grant that was handed over to a waiting claim of the Locker that makes the visit.
+type HandOver struct {
 	Acq     driver.ID
 	Token   int64
 	Slot    int
@@ -199,14 +199,14 @@ type Turn struct {
 
 // Changes is what a visit has to write, and whom to tell after the commit.
 type Changes struct {
-	Changed bool // there is something to write
-	Row     Row
-	Delete  []driver.ID // acqs of claims; what is inserted is deleted first if it was there
-	Insert  []Claim
-	Durable bool   // somebody was granted the name: the commit is flushed
-	Wakes   []Wake // for other Lockers; for any if somebody should ask at a time
-	Turns   []Turn // for the Locker that makes the visit
-	Crashed []Term // which have expired
+	Changed   bool // there is something to write
+	Row       Row
+	Delete    []driver.ID // acqs of claims; what is inserted is deleted first if it was there
+	Insert    []Claim
+	Durable   bool       // somebody was granted the name: the commit is flushed
+	Wakes     []Wake     // for other Lockers; for any if somebody should ask at a time
+	HandOvers []HandOver // for the Locker that makes the visit
+	Crashed   []Term     // which have expired
 }
 
 // NewVisit begins a visit of a name.
@@ -222,8 +222,8 @@ func (v *Visit) Row() *Row { return &v.row }
 // Crashed returns the terms that had expired and that the operations so far have ended.
 func (v *Visit) Crashed() []Term { return v.changes.Crashed }
 
-// Turns returns what the operations so far have handed over to the Locker of the visit.
-func (v *Visit) Turns() []Turn { return v.changes.Turns }
+// HandOvers returns what the operations so far have handed over to the Locker of the visit.
+func (v *Visit) HandOvers() []HandOver { return v.changes.HandOvers }
 
 // SharedUntil returns when the last of those who hold the name together expires, or 0.
 func (v *Visit) SharedUntil() (until int64) {
@@ -506,7 +506,7 @@ func (v *Visit) tell(c *Claim) {
 		return
 	}
 	a, _ := v.held(c.Acq)
-	v.changes.Turns = append(v.changes.Turns, Turn{c.Acq, a.Token, a.Slot, a.Expires})
+	v.changes.HandOvers = append(v.changes.HandOvers, HandOver{c.Acq, a.Token, a.Slot, a.Expires})
 }
 
 // head returns the first claim of the queue whose Locker lives, if it was read.

@@ -112,7 +112,7 @@ func (m *model) free(client driver.Client, r *driver.ReleaseRequest) (res driver
 	done := m.visit(client, r.Name, func(v *claim.Visit) {
 		res.Freed, _ = v.Release(r.Acq, r.Version, r.MinHold.Microseconds(), r.Guarded)
 	})
-	for _, t := range done.Turns {
+	for _, t := range done.HandOvers {
 		res.Next = append(res.Next, driver.Turn{Acq: t.Acq, Version: t.Token, Now: m.now,
 			Remaining: time.Duration(t.Expires-m.now) * time.Microsecond})
 	}

@@ -51,17 +51,17 @@ func (s *Store) freePlain(ctx context.Context, reqs []driver.ReleaseRequest, res
 // releases is the plan of the requests at which.
 func (s *Store) releases(reqs []driver.ReleaseRequest, which []int, res []driver.ReleaseResult) *plan {
 	names, of := distinct(len(which), func(k int) string { return reqs[which[k]].Name })
-	e := &plan{names: names, window: smallWindow, tellsTurns: true}
+	e := &plan{names: names, window: smallWindow, tellsHandOvers: true}
 	e.ends = slices.ContainsFunc(which, func(i int) bool { return !reqs[i].Shared && reqs[i].Guarded })
 	e.lockAll = slices.ContainsFunc(which, func(i int) bool { return reqs[i].Shared && reqs[i].Guarded })
 	e.decide = func(w *view, visit *claim.Visit) error {
 		for _, k := range of[w.name] {
 			i := which[k]
 			r := &reqs[i]
-			before := len(visit.Turns())
+			before := len(visit.HandOvers())
 			res[i].Freed, _ = visit.Release(r.Acq, r.Version, r.MinHold.Microseconds(), r.Guarded)
 			res[i].Next = nil
-			for _, t := range visit.Turns()[before:] {
+			for _, t := range visit.HandOvers()[before:] {
 				res[i].Next = append(res[i].Next, driver.Turn{Acq: t.Acq, Version: t.Token, Remaining: micros(t.Expires - w.now), Now: w.now})
 			}
 		}

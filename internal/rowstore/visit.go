@@ -24,8 +24,8 @@ type plan struct {
 	ends    bool // it may end exclusive terms that have not expired and that transactions guard
 	lockAll bool // it may end terms of claims that have not expired, or needs to know if they are guarded
 
-	tellsTurns   bool // the result says what was handed over to this Locker
-	tellsCrashes bool // the result says whose terms had expired
+	tellsHandOvers bool // the result says what was handed over to this Locker
+	tellsCrashes   bool // the result says whose terms had expired
 
 	// decide does the work with the view of a name. It may be called several times; the last
 	// call counts. Nothing is written if it returns an error.
@@ -332,8 +332,8 @@ func (c *changes) add(w *view, done claim.Changes, e *plan) {
 			c.wakes = append(c.wakes, wake)
 		}
 	}
-	for _, t := range done.Turns {
-		if !e.tellsTurns && !slices.Contains(e.acqs, t.Acq) {
+	for _, t := range done.HandOvers {
+		if !e.tellsHandOvers && !slices.Contains(e.acqs, t.Acq) {
 			c.wakes = append(c.wakes, claim.Wake{Locker: c.by, Acq: t.Acq})
 		}
 	}

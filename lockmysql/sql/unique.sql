@@ -380,14 +380,15 @@ INSERT IGNORE INTO {lock} (
 	name, acq, owner, locker, label, version, holds, since, expires_at)
 SELECT
 	UNHEX(NULLIF(r.value, '')),
-	UNHEX(r.name), UNHEX(r.acq), UNHEX(r.owner), UNHEX(?), UNHEX(?), LAST_INSERT_ID({now}), 1,
+	UNHEX(r.name), UNHEX(r.acq), UNHEX(r.owner), p.locker, p.label, LAST_INSERT_ID({now}), 1,
 	{now}, {now} + r.ttl
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
 	name VARCHAR(510) CHARACTER SET ascii PATH '$[0]',
 	acq CHAR(32) CHARACTER SET ascii PATH '$[1]',
 	owner VARCHAR(510) CHARACTER SET ascii PATH '$[2]',
 	value MEDIUMTEXT CHARACTER SET ascii PATH '$[3]',
-	ttl BIGINT PATH '$[4]')) r;
+	ttl BIGINT PATH '$[4]')) r
+CROSS JOIN (SELECT UNHEX(?) AS locker, UNHEX(?) AS label) p;
 
 -- name: grant_one
 -- It is grant for one name, for MariaDB, which can be told to wait for no lock at all. If the
