@@ -173,7 +173,7 @@ func (b *Batcher[Q, R]) TryDirect(req Q, timeout time.Duration) (Reply[R], bool)
 // reply. Only a request that is alone in a statement on the goroutine of its caller cannot
 // go on: Do then waits until SlowAfter is over, and cancels the statement.
 func (b *Batcher[Q, R]) Do(ctx context.Context, ending <-chan struct{}, req Q, kind Kind, timeout time.Duration) (Reply[R], bool) {
-	if s := b.beginDirect(ctx, ending, timeout); s != nil {
+	if s := b.beginDirect(ctx.Done(), ending, timeout); s != nil {
 		r := b.sendDirect(s, req)
 		if r.Err != nil && s.left() {
 			b.opts.Late(&s.reqs[0], r)

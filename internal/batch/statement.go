@@ -87,8 +87,8 @@ type direct[Q any] struct {
 	cancel context.CancelFunc
 	until  time.Time // the deadline of ctx
 
-	caller   context.Context // nil: the caller stays until ctx ends
-	ending   <-chan struct{}
+	caller   <-chan struct{} // closed when the caller wants to leave, as is ending
+	ending   <-chan struct{} // both nil: the caller stays until ctx ends
 	answered chan struct{} // closed when it was answered; nil unless leave waits for it
 }
 
@@ -98,7 +98,7 @@ var errAborted = errors.New("batch: the statement was aborted")
 
 // beginDirect returns a statement for the caller to run, or nil if the request has to wait
 // for others, or may have to.
-func (b *Batcher[Q, R]) beginDirect(caller context.Context, ending <-chan struct{}, timeout time.Duration) *direct[Q] {
+func (b *Batcher[Q, R]) beginDirect(caller, ending <-chan struct{}, timeout time.Duration) *direct[Q] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed || !b.quiet || len(b.pending) > 0 || !b.mayStart() {
@@ -127,7 +127,7 @@ func (b *Batcher[Q, R]) newDirect(timeout time.Duration) *direct[Q] {
 	s := &direct[Q]{until: now.Add(timeout)}
 	s.ctx, s.cancel = context.WithDeadline(b.opts.Base, s.until)
 	s.onSlow = func() {
-		if s.caller != nil {
+		if s.caller != nil || s.ending != nil {
 			s.answered = make(chan struct{})
 			b.wg.Go(s.leave)
 		}
@@ -138,7 +138,7 @@ func (b *Batcher[Q, R]) newDirect(timeout time.Duration) *direct[Q] {
 // leave ends a slow statement when its caller wants to leave.
 func (s *direct[Q]) leave() {
 	select {
-	case <-s.caller.Done():
+	case <-s.caller:
 	case <-s.ending:
 	case <-s.answered:
 	}
@@ -148,7 +148,7 @@ func (s *direct[Q]) leave() {
 // left reports whether the caller wants to leave.
 func (s *direct[Q]) left() bool {
 	select {
-	case <-s.caller.Done():
+	case <-s.caller:
 	case <-s.ending:
 	default:
 		return false
