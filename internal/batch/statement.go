@@ -89,7 +89,7 @@ type direct[Q any] struct {
 
 	caller   <-chan struct{} // closed when the caller wants to leave, as is ending
 	ending   <-chan struct{} // both nil: the caller stays until ctx ends
-	answered chan struct{} // closed when it was answered; nil unless leave waits for it
+	answered chan struct{}   // closed when it was answered; nil unless leave waits for it
 }
 
 // errAborted is the error of a statement whose driver has panicked, or ended the goroutine.
