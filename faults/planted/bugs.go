@@ -28,7 +28,6 @@ func conformance(pair, words string) catcher {
 	return test(".", "TestConformance/"+pair+"/"+words)
 }
 
-
 // The statements of the unique mode, and what stands between those that read and those that
 // write.
 const (
