@@ -38,7 +38,7 @@ func (s *conns) committed(ctx context.Context, conn *sql.Conn, fn func() error) 
 	if !s.isolate {
 		return fn()
 	}
-	return inOwnTx(ctx, conn, fn)
+	return inOwnTx(ctx, conn, queryBound, fn)
 }
 
 // queryBound has the server end a transaction whose client is silent in it for so many
@@ -48,8 +48,8 @@ const queryBound = `SELECT set_config('idle_in_transaction_session_timeout', $1:
 // inOwnTx calls fn in a transaction of the library's own, which conn is in, and commits it. The server
 // ends it if the client is silent for as long as it may take, or as a statement waits
 // for a lock: else a client that was paused, or has vanished, would keep what it has
-// locked.
-func inOwnTx(ctx context.Context, conn *sql.Conn, fn func() error) (err error) {
+// locked. bound is [queryBound], or does more.
+func inOwnTx(ctx context.Context, conn *sql.Conn, bound string, fn func() error) (err error) {
 	defer func() {
 		if err != nil {
 			rollback(ctx, conn)
@@ -58,7 +58,7 @@ func inOwnTx(ctx context.Context, conn *sql.Conn, fn func() error) (err error) {
 	if _, err := conn.ExecContext(ctx, queryBegin); err != nil {
 		return err
 	}
-	if _, err := conn.ExecContext(ctx, queryBound, silenceIn(ctx)); err != nil {
+	if _, err := conn.ExecContext(ctx, bound, silenceIn(ctx)); err != nil {
 		return err
 	}
 	if err := fn(); err != nil {

@@ -171,7 +171,7 @@ func (e *engine) visitApart(
 	ctx context.Context, conn *sql.Conn, read func() []rowstore.Statement, decide func() (rowstore.Writes, error),
 ) error {
 	var writes rowstore.Writes
-	err := inOwnTx(ctx, conn, func() (err error) {
+	err := inOwnTx(ctx, conn, e.texts["visit"], func() (err error) {
 		runAll := func(steps []step) error {
 			began := false
 			for i := range steps {
@@ -181,8 +181,7 @@ func (e *engine) visitApart(
 			}
 			return nil
 		}
-		before := []step{e.step("plans"), e.step("visit", silenceIn(ctx))}
-		if err := runAll(append(before, e.steps(read())...)); err != nil {
+		if err := runAll(e.steps(read())); err != nil {
 			return err
 		}
 		if writes, err = decide(); err == nil && len(writes.Statements) == 0 {

@@ -129,7 +129,7 @@ func checkKept(ctx context.Context, conn *sql.Conn, pool *sqlconn.Pool, pid int6
 	}
 	defer func() { _ = other.Close() }()
 	return other.Do(ctx, func(ctx context.Context, other *sql.Conn) error {
-		return inOwnTx(ctx, other, func() error {
+		return inOwnTx(ctx, other, queryBound, func() error {
 			var theirs int64
 			if err := other.QueryRowContext(ctx, queryBackend).Scan(&theirs); err != nil {
 				return err

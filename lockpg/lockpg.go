@@ -3,12 +3,13 @@
 // 14 or newer.
 //
 // The driver of such a handle should be pgx (github.com/jackc/pgx/v5/stdlib). Others
-// work, lib/pq among them, with three differences. They are not known to return
+// work, lib/pq among them, with four differences. They are not known to return
 // driver.ErrBadConn only if nothing was sent, so a call that meets a broken connection
 // ends as one without a reply: a Lock goes on, a TryLock returns the error. They are not
 // known to return when a context ends, so a call that takes 250 ms longer has its
-// connection closed. And they tell of no session that ends, and of no waiter's turn: the
-// library asks from time to time.
+// connection closed. They tell of no session that ends, and of no waiter's turn: the
+// library asks from time to time. And they send one statement at a time: to enter a queue,
+// to hand a name over or to share one takes about ten round trips, with pgx two or three.
 package lockpg
 
 import (
@@ -60,10 +61,10 @@ type Option func(*Database)
 
 // Schema names the schema of the tables. By default it is that where the search_path of
 // the first connection finds the table of metadata, "sqllock_meta". The constructor of
-// the Locker looks once: from then on all statements name that schema, and the functions
-// that the migrations made name it too. So the search_path of other connections and
-// tables of the same names elsewhere do not matter. After ALTER SCHEMA … RENAME the
-// constructor returns [driver.ErrSchema], which says how to bind the functions anew.
+// the Locker looks once: from then on all statements name that schema, and the function
+// of advisory mode names it too. So the search_path of other connections and tables of the
+// same names elsewhere do not matter. After ALTER SCHEMA … RENAME the constructor of that
+// mode returns [driver.ErrSchema], which says how to bind the function anew.
 //
 // [Fence] and [FenceSQL] have no constructor: without Schema they mean the table that
 // the search_path of their transaction finds.

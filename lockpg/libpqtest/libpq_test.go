@@ -14,6 +14,7 @@ import (
 	"github.com/sqllock/sqllock"
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/netproxy"
+	"github.com/sqllock/sqllock/internal/queuetest"
 	"github.com/sqllock/sqllock/internal/testdb"
 	"github.com/sqllock/sqllock/lockpg"
 	"github.com/sqllock/sqllock/migrations"
@@ -100,6 +101,24 @@ func TestAValueIsStoredAsItIs(t *testing.T) {
 			t.Error(mode, err)
 		}
 	}
+}
+
+// A visit is a transaction of several round trips.
+func TestQueueAndSharedTerms(t *testing.T) {
+	addr, via := open(t)
+	db := via(addr)
+	queuetest.Run(t, queuetest.Fixture{
+		DB: db,
+		Open: func(tb testing.TB, client driver.Client) driver.LeaseStore {
+			s, err := lockpg.DB(db).OpenUnique(tb.Context(), client)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			return s
+		},
+		Clock: `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint`,
+		Rows:  true,
+	})
 }
 
 // cutReply has the reply to the next execution of a statement cut off that has text in
