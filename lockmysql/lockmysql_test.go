@@ -2,6 +2,7 @@ package lockmysql_test
 
 import (
 	"database/sql"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -227,6 +228,28 @@ func TestNamesDifferByteForByte(t *testing.T) {
 			if name != names[len(names)-1] || !held || owner != name || err1 != nil || err2 != nil || to.Sub(from) != minute {
 				t.Errorf("the view says %q %v %q %q %q", name, held, owner, since, until)
 			}
+		}
+	})
+}
+
+// Whatever the rows of the others say.
+func TestAReleaseOfManyChangesNoOthers(t *testing.T) {
+	t.Parallel()
+	eachServer(t, func(t *testing.T, f *fixture) {
+		s, db := f.store(t)
+		reqs := requests(3, "%d")
+		mine := releases(reqs, take(t, s, reqs...))
+		exec(t, db, "INSERT INTO `sqllock_lock` (name, version) VALUES ('free', 0), ('read', 0)")
+		reader := request("read")
+		reader.Shared = true
+		take(t, s, reader)
+		before := []string{dump(t, db, "free"), dump(t, db, "read")}
+		all := append(slices.Clone(mine), driver.ReleaseRequest{Name: "free", Acq: newID()}, driver.ReleaseRequest{Name: "read", Acq: newID()})
+		if freed := release(t, s, all...); !slices.Equal(freed, []bool{true, true, true, false, false}) {
+			t.Errorf("freed: %v", freed)
+		}
+		if after := []string{dump(t, db, "free"), dump(t, db, "read")}; !slices.Equal(after, before) {
+			t.Errorf("the rows are %q, were %q", after, before)
 		}
 	})
 }

@@ -473,9 +473,9 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
 	acq CHAR(32) CHARACTER SET ascii PATH '$[1]',
 	version BIGINT PATH '$[2]')) r
 STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = UNHEX(r.name)
-SET l.expires_at = LEAST(l.expires_at, {now}) + IF(
+SET l.expires_at = IF(
 		l.acq = UNHEX(r.acq) AND l.version = r.version AND l.value IS NULL AND l.waiting = 0,
-		0, 9223372036854775807),
+		LEAST(l.expires_at, {now}), GREATEST(l.version, 1) + 9223372036854775807),
 	l.acq = NULL, l.owner = NULL, l.locker = NULL, l.label = NULL, l.holds = 0, l.ended = 1,
 	l.limit_at = 0, l.delay = 0;
 
