@@ -60,7 +60,7 @@ watched='TestConformance/^unique_on_postgres$'
 unwatched='TestConformance/^(unique_on_(sqlite|mariadb|mysql)|for_update_on_.*|advisory_on_.*|.*_with_.*)$'
 
 engine=(. ./driver ./lockpg ./lockmysql ./locksqlite
-  ./internal/access ./internal/batch ./internal/clock ./internal/deadlock ./internal/leak ./internal/netproxy
+  ./internal/batch ./internal/clock ./internal/deadlock ./internal/leak ./internal/netproxy
   ./internal/peerserver ./internal/sqlconn)
 
 # others prints the packages of the root module that are not of the engine.
