@@ -1,6 +1,7 @@
 package queuetest
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/sqllock/sqllock/driver"
@@ -41,6 +42,37 @@ var longTests = map[string]func(*testing.T, *suite, string){
 		serve(n-batch, n)
 		end(t, store, holder)
 		s.quiet(t, name)
+	},
+
+	"a batch of releases hands over long queues, each in its order": func(t *testing.T, s *suite, name string) {
+		const names, n = 3, 10
+		third := s.open(t)
+		var releases []driver.ReleaseRequest
+		var reqs, dead []driver.TicketRequest // the waiters of the first name, then those of the next
+		for i := range names {
+			key := fmt.Sprint(name, i)
+			releases = append(releases, s.take(t, writer(key)).release())
+			dead = append(dead, writer(key))
+			for range n {
+				reqs = append(reqs, writer(key))
+			}
+		}
+		enqueue(t, third, dead...)
+		enqueue(t, s.store, reqs...)
+		s.die(t, dead...)
+		for k := range n {
+			res, err := s.store.Release(t.Context(), releases)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, r := range res {
+				want := reqs[i*n+k].Acq
+				if len(r.Next) != 1 || r.Next[0].Acq != want {
+					t.Fatalf("release %d of name %d: %+v, want %v", k, i, r, want)
+				}
+				releases[i].Acq, releases[i].Version = want, r.Next[0].Version
+			}
+		}
 	},
 
 	"all readers at the head of a long queue are granted together": func(t *testing.T, s *suite, name string) {

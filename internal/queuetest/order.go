@@ -1,6 +1,7 @@
 package queuetest
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/sqllock/sqllock/driver"
@@ -87,6 +88,41 @@ var orderTests = map[string]func(*testing.T, *suite, string){
 		}
 		if !s.look(t, releases[2].Name).Held() {
 			t.Error("of another version")
+		}
+	},
+
+	"of a batch of releases each name is judged by itself": func(t *testing.T, s *suite, name string) {
+		for _, value := range []string{"", "value"} {
+			for _, special := range []string{"", "waiter", "version", "acq", "gone"} {
+				var leases []held
+				var releases []driver.ReleaseRequest
+				for i := range 3 {
+					req := writer(fmt.Sprintf("%s-%s-%s-%d", name, value, special, i))
+					req.Value = []byte(value)
+					leases = append(leases, s.take(t, req))
+					releases = append(releases, leases[i].release())
+				}
+				w := writer(leases[1].Name)
+				switch special {
+				case "waiter":
+					wait(t, s.store, w, 0)
+				case "version":
+					releases[1].Version--
+				case "acq":
+					releases[1].Acq = newID()
+				case "gone":
+					end(t, s.store, leases[1])
+				}
+				res, err := s.store.Release(t.Context(), releases)
+				if err != nil || len(res) != 3 || !res[0].Freed || !res[2].Freed || res[1].Freed != (special == "" || special == "waiter") ||
+					(len(res[1].Next) == 1) != (special == "waiter") {
+					t.Fatalf("%s: %+v, %v", special, res, err)
+				}
+				if got, want := s.look(t, w.Name).Holder.Acq, map[string]driver.ID{"waiter": w.Acq, "version": leases[1].Acq,
+					"acq": leases[1].Acq}[special]; got != want {
+					t.Errorf("%s: %v holds the name, want %v", special, got, want)
+				}
+			}
 		}
 	},
 
