@@ -92,35 +92,10 @@ var orderTests = map[string]func(*testing.T, *suite, string){
 	},
 
 	"of a batch of releases each name is judged by itself": func(t *testing.T, s *suite, name string) {
-		for _, value := range []string{"", "value"} {
-			for _, special := range []string{"", "waiter", "version", "acq", "gone"} {
-				var leases []held
-				var releases []driver.ReleaseRequest
-				for i := range 3 {
-					req := writer(fmt.Sprintf("%s-%s-%s-%d", name, value, special, i))
-					req.Value = []byte(value)
-					leases = append(leases, s.take(t, req))
-					releases = append(releases, leases[i].release())
-				}
-				w := writer(leases[1].Name)
-				switch special {
-				case "waiter":
-					wait(t, s.store, w, 0)
-				case "version":
-					releases[1].Version--
-				case "acq":
-					releases[1].Acq = newID()
-				case "gone":
-					end(t, s.store, leases[1])
-				}
-				res, err := s.store.Release(t.Context(), releases)
-				if err != nil || len(res) != 3 || !res[0].Freed || !res[2].Freed || res[1].Freed != (special == "" || special == "waiter") ||
-					(len(res[1].Next) == 1) != (special == "waiter") {
-					t.Fatalf("%s: %+v, %v", special, res, err)
-				}
-				if got, want := s.look(t, w.Name).Holder.Acq, map[string]driver.ID{"waiter": w.Acq, "version": leases[1].Acq,
-					"acq": leases[1].Acq}[special]; got != want {
-					t.Errorf("%s: %v holds the name, want %v", special, got, want)
+		for _, n := range []int{1, 3} {
+			for _, kind := range []string{"plain", "value", "guarded"} {
+				for _, special := range []string{"none", "waiter", "version", "acq", "gone"} {
+					s.judge(t, fmt.Sprintf("%s-%d-%s-%s", name, n, kind, special), n, kind, special)
 				}
 			}
 		}
@@ -172,4 +147,50 @@ var orderTests = map[string]func(*testing.T, *suite, string){
 			end(t, s.other, has(t, s.other, a, handed))
 		}
 	},
+}
+
+// judge releases n names in a batch, of which the last is special.
+func (s *suite) judge(t *testing.T, name string, n int, kind, special string) {
+	t.Helper()
+	var leases []held
+	var releases []driver.ReleaseRequest
+	for i := range n {
+		req := writer(fmt.Sprint(name, i))
+		if kind == "value" {
+			req.Value = []byte(kind)
+		}
+		leases = append(leases, s.take(t, req))
+		r := leases[i].release()
+		r.Guarded = kind == "guarded"
+		releases = append(releases, r)
+	}
+	lease, last := leases[n-1], &releases[n-1]
+	var holder driver.ID
+	switch special {
+	case "waiter":
+		w := writer(lease.Name)
+		wait(t, s.store, w, 0)
+		holder = w.Acq
+	case "version":
+		last.Version--
+		holder = lease.Acq
+	case "acq":
+		last.Acq = newID()
+		holder = lease.Acq
+	case "gone":
+		end(t, s.store, lease)
+	}
+	res, err := s.store.Release(t.Context(), releases)
+	if err != nil || len(res) != n {
+		t.Fatalf("%s: %+v, %v", name, res, err)
+	}
+	for i, r := range res {
+		freed := i < n-1 || special == "none" || special == "waiter"
+		if r.Freed != freed || (len(r.Next) == 1) != (i == n-1 && special == "waiter") {
+			t.Errorf("%s, release %d: %+v", name, i, r)
+		}
+	}
+	if got := s.look(t, lease.Name).Holder.Acq; got != holder {
+		t.Errorf("%s: %v holds the name, want %v", name, got, holder)
+	}
 }
