@@ -2,6 +2,7 @@ package lockmysql_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -202,6 +203,45 @@ func TestWhoseTurnComesMeanwhile(t *testing.T) {
 			}
 			if row := look(t, s, "k")[0]; row.Held() {
 				t.Errorf("shared %v: who has left holds it: %+v", shared, row)
+			}
+		}
+	})
+}
+
+// Between the look of a grant and its update the name may go to a reader, or be kept.
+func TestAGrantSeesWhoCameAfterItsLook(t *testing.T) {
+	t.Parallel()
+	eachServer(t, func(t *testing.T, f *fixture) {
+		s, _ := f.store(t)
+		other, _ := f.store(t)
+		came := map[string]func(reqs []driver.GrantRequest){
+			"a reader": func(reqs []driver.GrantRequest) {
+				for _, r := range reqs {
+					line(t, other, sharing(r.Name))
+				}
+			},
+			"a minimum hold time": func(reqs []driver.GrantRequest) {
+				for _, r := range releases(reqs, take(t, other, reqs...)) {
+					r.MinHold = time.Minute
+					release(t, other, r)
+				}
+			},
+		}
+		for who, comes := range came {
+			for i, n := range []int{1, 3, 3} {
+				reqs := requests(n, fmt.Sprintf("%s, %d, %%d", who, i))
+				release(t, other, releases(reqs, take(t, other, reqs...))...) // so that the names have rows
+				theirs := slices.Clone(reqs)
+				for k := range reqs {
+					reqs[k].Acq = newID()
+					if i == 2 {
+						reqs[k].Value = []byte("value")
+					}
+				}
+				res, err := lockmysql.With(s, func() { comes(theirs) }).Grant(t.Context(), reqs)
+				if err != nil || slices.ContainsFunc(res, func(r driver.GrantResult) bool { return r.Granted }) {
+					t.Errorf("%s came to %d names: %+v, %v", who, n, res, err)
+				}
 			}
 		}
 	})
