@@ -245,7 +245,7 @@ func (v *Visit) Changes() Changes {
 		}
 	}
 	for i := range v.claims {
-		j := slices.IndexFunc(v.before, func(b Claim) bool { return b.Acq == v.claims[i].Acq })
+		j := indexOf(v.before, v.claims[i].Acq)
 		switch {
 		case j < 0:
 			c.Insert = append(c.Insert, v.claims[i])
@@ -644,7 +644,7 @@ func (v *Visit) leave(acq driver.ID, how Ended) {
 
 // drop deletes a claim, if there is one, and counts it.
 func (v *Visit) drop(acq driver.ID) {
-	i := slices.IndexFunc(v.claims, func(c Claim) bool { return c.Acq == acq })
+	i := indexOf(v.claims, acq)
 	if i < 0 {
 		return
 	}
@@ -658,11 +658,20 @@ func (v *Visit) drop(acq driver.ID) {
 }
 
 func (v *Visit) find(acq driver.ID) *Claim {
-	i := slices.IndexFunc(v.claims, func(c Claim) bool { return c.Acq == acq })
-	if i < 0 {
-		return nil
+	if i := indexOf(v.claims, acq); i >= 0 {
+		return &v.claims[i]
 	}
-	return &v.claims[i]
+	return nil
+}
+
+// indexOf returns the index of a claim, or -1. It copies no claim: a name may have thousands.
+func indexOf(claims []Claim, acq driver.ID) int {
+	for i := range claims {
+		if claims[i].Acq == acq {
+			return i
+		}
+	}
+	return -1
 }
 
 // Sweep must see all claims of the name. It counts them, ends what has expired, deletes the
