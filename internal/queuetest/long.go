@@ -76,7 +76,7 @@ var longTests = map[string]func(*testing.T, *suite, string){
 	},
 
 	"all readers at the head of a long queue are granted together": func(t *testing.T, s *suite, name string) {
-		const n = 1200
+		const n = 600
 		first, w := s.take(t, writer(name)), writer(name)
 		reqs := make([]driver.TicketRequest, n)
 		for i := range reqs {

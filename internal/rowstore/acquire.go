@@ -26,11 +26,14 @@ func (s *Store) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver
 	if len(rest) == 0 {
 		return res, nil
 	}
-	e := s.acquisition(rest, func(i int) (string, claim.Request) { return reqs[i].Name, s.request(&reqs[i]) },
-		func(i int, r driver.GrantResult, _ claim.Answer) { res[i] = r })
-	e.seen, e.tries = seen, true
-	if err := s.lookAndVisit(ctx, e); err != nil {
-		return nil, after(granted, err)
+	err = inParts(rest, granted, func(part []int) error {
+		e := s.acquisition(part, func(i int) (string, claim.Request) { return reqs[i].Name, s.request(&reqs[i]) },
+			func(i int, r driver.GrantResult, _ claim.Answer) { res[i] = r })
+		e.seen, e.tries = seen, true
+		return s.lookAndVisit(ctx, e)
+	})
+	if err != nil {
+		return nil, err
 	}
 	return res, nil
 }
@@ -164,12 +167,15 @@ func (s *Store) Line(ctx context.Context, reqs []driver.TicketRequest) ([]driver
 		return nil, err
 	}
 	res := make([]driver.TicketResult, len(reqs))
-	if err := s.visit(ctx, s.claimsFor(reqs, fresh, res)); err != nil {
+	// What is granted now is told with the next call if this one fails.
+	err = inParts(fresh, false, func(part []int) error { return s.visit(ctx, s.claimsFor(reqs, part, res)) })
+	if err == nil {
+		err = inParts(known, len(fresh) > 0, func(part []int) error { return s.lookAndVisit(ctx, s.claimsFor(reqs, part, res)) })
+	}
+	if err != nil {
 		return nil, err
 	}
-	// What is granted now is told with the next call if this one fails.
-	err = s.lookAndVisit(ctx, s.claimsFor(reqs, known, res))
-	return res, after(len(fresh) > 0, err)
+	return res, nil
 }
 
 // claimsFor is the plan of those of the requests at which that wait.

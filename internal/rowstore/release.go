@@ -25,7 +25,7 @@ func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]dr
 	if len(rest) == 0 {
 		return res, nil
 	}
-	return res, after(freed, s.visit(ctx, s.releases(reqs, rest, res)))
+	return res, inParts(rest, freed, func(part []int) error { return s.visit(ctx, s.releases(reqs, part, res)) })
 }
 
 // freePlain frees the requests that do not share and for which nobody is known to wait. It

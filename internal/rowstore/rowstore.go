@@ -3,6 +3,7 @@ package rowstore
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/sqllock/sqllock/driver"
 )
@@ -45,6 +46,21 @@ func after(changed bool, err error) error {
 	}
 	return err
 }
+
+// inParts does requests in parts, so that no transaction is held open for long while the
+// client decides. changed says that something was changed before.
+func inParts(which []int, changed bool, do func(part []int) error) error {
+	for part := range slices.Chunk(which, largestPart) {
+		if err := do(part); err != nil {
+			return after(changed, err)
+		}
+		changed = true
+	}
+	return nil
+}
+
+// largestPart is how many requests one transaction does at most.
+const largestPart = 500
 
 // A visit reads few of the waiting claims of a name. If it has admitted all of them, as
 // it does with readers, it reads many.
