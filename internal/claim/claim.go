@@ -605,6 +605,7 @@ func (v *Visit) grant(r Request, ttl int64) {
 		return
 	}
 	v.row.Seq = max(v.row.Seq+1, v.Now)
+	v.row.Holding = len(v.holders()) // what somebody has written by hand does not hide a term
 	v.row.Holding++
 	c := Claim{Party: r.Party, Limits: r.Limits, Kind: r.Kind, State: Holding, Seq: v.row.Seq, Token: v.row.Version,
 		Holds: 1, Since: v.Now, Expires: v.Now + ttl, Limit: limit}
