@@ -21,19 +21,20 @@ const victim = "victim"
 
 // hostile are statements that spoil the rows of the victim, which somebody holds for
 // an hour. {end} is the largest number that there is, {y9999} a time in the year 9999,
-// {soon} one in an hour, {id} an id and {zero} one that names nothing; {bytes:…} and
+// {soon} one in an hour, {id} an id, {other} another, and {zero} one that names nothing; {bytes:…} and
 // {text:…} are those bytes.
 var hostile = map[string]string{
-	"all times are negative":                  `UPDATE sqllock_lock SET acquired_at = -1, expires_at = -{end}, not_before = -{end}, others_until = -5, wait_until = -7`,
+	"all times are negative":                  `UPDATE sqllock_lock SET since = -1, expires_at = -{end}, limit_at = -{end}, delay = -{end}, not_before = -{end}`,
 	"held until the end of time":              `UPDATE sqllock_lock SET expires_at = {end}`,
-	"held since the end of time":              `UPDATE sqllock_lock SET acquired_at = {end}, expires_at = 1`,
+	"held since the end of time":              `UPDATE sqllock_lock SET since = {end}, expires_at = 1`,
 	"held until the year 9999":                `UPDATE sqllock_lock SET expires_at = {y9999}`,
+	"held up to a limit that is over":         `UPDATE sqllock_lock SET limit_at = 1`,
+	"held with an endless delay":              `UPDATE sqllock_lock SET delay = {end}, expires_at = 1`,
 	"kept until the year 9999":                free + `, not_before = {y9999}`,
 	"kept until the end of time":              free + `, not_before = {end}`,
-	"a line until the end of time":            free + `, wait_until = {end}`,
-	"a holder and a line until the end":       `UPDATE sqllock_lock SET expires_at = {end}, wait_until = {end}, not_before = {end}`,
-	"a holder without owner":                  `UPDATE sqllock_lock SET owner = NULL, label = NULL, instance = NULL`,
-	"an expired holder without owner":         `UPDATE sqllock_lock SET owner = NULL, label = NULL, instance = NULL, expires_at = 1`,
+	"held and kept until the end of time":     `UPDATE sqllock_lock SET expires_at = {end}, not_before = {end}`,
+	"a holder without owner":                  `UPDATE sqllock_lock SET owner = NULL, label = NULL, locker = NULL`,
+	"an expired holder without owner":         `UPDATE sqllock_lock SET owner = NULL, label = NULL, locker = NULL, expires_at = 1`,
 	"an owner without holder":                 `UPDATE sqllock_lock SET acq = NULL`,
 	"held absurdly often":                     `UPDATE sqllock_lock SET holds = 2147483647`,
 	"held less than never":                    `UPDATE sqllock_lock SET holds = -2147483648, expires_at = 1`,
@@ -45,31 +46,38 @@ var hostile = map[string]string{
 	"the last version, free":                  free + `, version = {end}`,
 	"the last version, expired":               `UPDATE sqllock_lock SET version = {end}, expires_at = 1`,
 	"the last version but one, expired":       `UPDATE sqllock_lock SET version = {end} - 1, expires_at = 1`,
-	"a number of readers below zero":          free + `, others = -1, others_until = {soon}`,
-	"readers that there are not":              free + `, others = 1000000, others_until = {soon}`,
-	"readers until the end of time":           free + `, others = 5, others_until = {end}`,
-	"readers beside a holder":                 `UPDATE sqllock_lock SET others = 3, others_until = {soon}`,
+	"a number of readers below zero":          free + `, holding = -1`,
+	"readers that there are not":              free + `, holding = 1000000`,
+	"readers beside a holder":                 `UPDATE sqllock_lock SET holding = 3`,
+	"a number of waiters below zero":          free + `, waiting = -5`,
+	"waiters that there are not":              free + `, waiting = 1000000`,
+	"waiters that there are not, expired":     `UPDATE sqllock_lock SET waiting = 2147483647, expires_at = 1`,
+	"a number of permits below zero":          free + `, permits = -1`,
 	"an id that names nothing":                `UPDATE sqllock_lock SET acq = {zero}`,
 	"an id that names nothing, expired":       `UPDATE sqllock_lock SET acq = {zero}, expires_at = 1`,
-	"more served than came":                   `UPDATE sqllock_lock SET qhead = {end}, qseq = -5`,
-	"more served than came, expired":          `UPDATE sqllock_lock SET qhead = 1000000, qseq = 0, expires_at = 1`,
-	"the last ticket":                         `UPDATE sqllock_lock SET qseq = {end}, qhead = {end}`,
-	"the last ticket, free":                   free + `, qseq = {end}`,
+	"the last claim was entered":              `UPDATE sqllock_lock SET seq = {end}`,
+	"the last claim was entered, free":        free + `, seq = {end}`,
+	"the last claim was before the first":     `UPDATE sqllock_lock SET seq = -{end}`,
 	"an unknown end":                          free + `, ended = 77, revoked = {end}`,
-	"a ticket from before the first":          claimRow(`-{end}`, `{id}`, `{soon}`, `1`),
-	"a ticket after the last":                 claimRow(`{end}`, `{id}`, `{soon}`, `1`),
-	"a ticket that lives for ever":            claimRow(`1`, `{id}`, `{end}`, `{end}`) + `; ` + free + `, wait_until = {end}, qseq = 1`,
-	"a ticket for a negative time":            claimRow(`1`, `{id}`, `{soon}`, `-{end}`) + `; ` + free + `, wait_until = {soon}, qseq = 1`,
-	"a ticket of nobody":                      claimRow(`1`, `{zero}`, `{soon}`, `1000`) + `; ` + free + `, wait_until = {soon}, qseq = 1`,
-	"a ticket of the holder":                  claimRow(`1`, `(SELECT acq FROM sqllock_lock WHERE name = 'victim')`, `{soon}`, `1000`),
-	"a ticket that carries half an id":        claimRow(`1`, `{id}`, `{soon}`, `1000`) + `; UPDATE sqllock_ticket SET carries = {bytes:01}`,
-	"a reader of the last version":            member(`{end}`, `{soon}`),
-	"a reader until the end of time":          free + `, version = 5, others = 1, others_until = {end}; ` + member(`5`, `{end}`),
-	"a reader since before time":              free + `, version = 5, others = 1, others_until = {soon}; ` + member(`5`, `-{end}`),
+	"a claim from before the first":           waits(`-{end}`, `{id}`, `{soon}`, `1`) + `; UPDATE sqllock_lock SET waiting = 1`,
+	"a claim after the last":                  waits(`{end}`, `{id}`, `{soon}`, `1`) + `; UPDATE sqllock_lock SET waiting = 1`,
+	"a claim that is not counted":             waits(`1`, `{id}`, `{soon}`, `1000`) + `; ` + free,
+	"a claim that lives for ever":             waits(`1`, `{id}`, `{end}`, `{end}`) + `; ` + free + `, waiting = 1, seq = 1`,
+	"a claim for a negative time":             waits(`1`, `{id}`, `{soon}`, `-{end}`) + `; ` + free + `, waiting = 1, seq = 1`,
+	"a claim of nobody":                       waits(`1`, `{zero}`, `{soon}`, `1000`) + `; ` + free + `, waiting = 1, seq = 1`,
+	"a claim of the holder":                   waits(`1`, `(SELECT acq FROM sqllock_lock WHERE name = 'victim')`, `{soon}`, `1000`) + `; UPDATE sqllock_lock SET waiting = 1`,
+	"a claim of an unknown kind":              waits(`1`, `{id}`, `{soon}`, `1000`) + `; UPDATE sqllock_claim SET kind = 77; ` + free + `, waiting = 1`,
+	"a claim of an unknown state":             waits(`1`, `{id}`, `{soon}`, `1000`) + `; UPDATE sqllock_claim SET state = 77; ` + free + `, waiting = 1`,
+	"a claim that carries half an id":         waits(`1`, `{id}`, `{soon}`, `1000`) + `; UPDATE sqllock_claim SET carries = {bytes:01}`,
+	"a reader of the last version":            holds(`{end}`, `{soon}`),
+	"a reader until the end of time":          free + `, version = 5, holding = 1; ` + holds(`5`, `{end}`),
+	"a reader since before time":              free + `, version = 5, holding = 1; ` + holds(`5`, `-{end}`),
+	"a reader of an unknown kind":             free + `, holding = 1; ` + holds(`1`, `{soon}`) + `; UPDATE sqllock_claim SET kind = 77`,
+	"a permit that is not there":              free + `, holding = 1, permits = 1; ` + holds(`1`, `{soon}`) + `; UPDATE sqllock_claim SET kind = 2, slot = -1`,
 	"a name that ends in blanks":              named(`'victim  '`),
 	"a name without bytes":                    named(`''`),
 	"a name of control characters":            named(`{text:1b5b33316d}`),
-	"rows of others that are the victim's":    `DELETE FROM sqllock_lock; ` + claimRow(`7`, `{id}`, `{soon}`, `1`) + `; ` + member(`1`, `{soon}`),
+	"claims of a name that has no row":        `DELETE FROM sqllock_lock; ` + waits(`7`, `{id}`, `{soon}`, `1`) + `; ` + holds(`1`, `{soon}`),
 	"an id that is too short, SQLite":         `UPDATE sqllock_lock SET acq = {bytes:0102}`,
 	"an id without bytes, SQLite":             `UPDATE sqllock_lock SET acq = {bytes:}`,
 	"an id without bytes, expired, SQLite":    `UPDATE sqllock_lock SET acq = {bytes:}, expires_at = 1`,
@@ -85,16 +93,19 @@ var (
 	textIn  = regexp.MustCompile(`\{text:([0-9a-f]*)\}`)
 )
 
-const free = `UPDATE sqllock_lock SET acq = NULL, owner = NULL, instance = NULL, label = NULL, holds = 0, expires_at = 1`
+const free = `UPDATE sqllock_lock SET acq = NULL, owner = NULL, locker = NULL, label = NULL, holds = 0, expires_at = 1`
 
-func claimRow(seq, acq, until, ttl string) string {
-	return fmt.Sprintf(`INSERT INTO sqllock_ticket (name, seq, acq, owner, instance, label, shared, ttl, handed, entered_at, expires_at)
-		VALUES ('victim', %s, %s, '', {zero}, '', {false}, %s, %s, -1, %s)`, seq, acq, ttl, ttl, until)
+// waits is a claim that waits, of a Locker that lives until a time.
+func waits(seq, acq, until, ttl string) string {
+	return fmt.Sprintf(`INSERT INTO sqllock_claim (name, state, seq, acq, kind, slot, token, holds, ttl, handed, max_hold, since, expires_at, limit_at, delay,
+		locker, owner, label) VALUES ('victim', 0, %s, %s, 0, 0, 0, 0, %s, %s, 0, -1, 0, 0, 0, {id}, '', '')`, seq, acq, ttl, ttl) +
+		fmt.Sprintf(`; INSERT INTO sqllock_waiter (locker, expires_at) VALUES ({id}, %s)`, until)
 }
 
-func member(version, until string) string {
-	return fmt.Sprintf(`INSERT INTO sqllock_holder (name, acq, owner, instance, label, version, holds, acquired_at, expires_at)
-		VALUES ('victim', {id}, '', {zero}, '', %s, -1, -1, %s)`, version, until)
+// holds is a claim of a reader.
+func holds(token, until string) string {
+	return fmt.Sprintf(`INSERT INTO sqllock_claim (name, state, seq, acq, kind, slot, token, holds, ttl, handed, max_hold, since, expires_at, limit_at, delay,
+		locker, owner, label) VALUES ('victim', 1, 1, {other}, 1, 0, %s, -1, 1, 1, 0, -1, %s, 0, 0, {zero}, '', '')`, token, until)
 }
 
 func named(name string) string {
@@ -116,18 +127,18 @@ func isFor(e *engine, what string) bool {
 // spoil runs the statements of a case.
 func spoil(t *testing.T, e *engine, db *sql.DB, statements string) {
 	t.Helper()
-	id, boolean, start, end := "X'", "0", "X'", "'"
+	id, start, end := "X'", "X'", "'"
 	text := "CAST(X'${1}' AS CHAR)"
 	switch e.name {
 	case testdb.SQLite:
 		text = "CAST(X'${1}' AS TEXT)"
 	case testdb.Postgres:
-		id, boolean, start, end = "'", "false", `'\x`, "'::bytea"
+		id, start, end = "'", `'\x`, "'::bytea"
 		text = `convert_from('\x${1}', 'UTF8')`
 	}
 	statements = strings.NewReplacer("{end}", "9223372036854775807", "{y9999}", "253402300799000000",
 		"{soon}", fmt.Sprint(time.Now().Add(time.Hour).UnixMicro()), "{id}", id+strings.Repeat("ab", 16)+"'",
-		"{zero}", id+strings.Repeat("00", 16)+"'", "{false}", boolean).Replace(statements)
+		"{other}", id+strings.Repeat("cd", 16)+"'", "{zero}", id+strings.Repeat("00", 16)+"'").Replace(statements)
 	statements = bytesIn.ReplaceAllString(statements, start+"${1}"+end)
 	statements = textIn.ReplaceAllString(statements, text)
 	for s := range strings.SplitSeq(statements, "; ") {
@@ -276,13 +287,13 @@ func TestHostileRowsMakeNoPanicNoHangAndNoSecondHolder(t *testing.T) {
 				p := &probe{t, a, b}
 				p.acquire("", true)
 				_ = p.within(answer, "Inspect", func(ctx context.Context) error { _, err := a.Inspect(ctx, victim); return err })
-				if strings.Contains(what, "ticket") {
+				if strings.Contains(what, "claim") {
 					p.wait()
 				}
 				p.neighbours()
 				_ = p.within(5*moment, "ForceUnlock", func(ctx context.Context) error { _, err := a.ForceUnlock(ctx, victim); return err })
 				p.acquire("after ForceUnlock ", false)
-				for _, table := range []string{"lock", "holder", "ticket"} {
+				for _, table := range []string{"lock", "claim", "waiter"} {
 					mustExec(t, db, `DELETE FROM sqllock_`+table)
 				}
 			})
