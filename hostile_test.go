@@ -59,25 +59,25 @@ var hostile = map[string]string{
 	"the last claim was entered, free":        free + `, seq = {end}`,
 	"the last claim was before the first":     `UPDATE sqllock_lock SET seq = -{end}`,
 	"an unknown end":                          free + `, ended = 77, revoked = {end}`,
-	"a claim from before the first":           waits(`-{end}`, `{id}`, `{soon}`, `1`) + `; UPDATE sqllock_lock SET waiting = 1`,
-	"a claim after the last":                  waits(`{end}`, `{id}`, `{soon}`, `1`) + `; UPDATE sqllock_lock SET waiting = 1`,
-	"a claim that is not counted":             waits(`1`, `{id}`, `{soon}`, `1000`) + `; ` + free,
-	"a claim that lives for ever":             waits(`1`, `{id}`, `{end}`, `{end}`) + `; ` + free + `, waiting = 1, seq = 1`,
-	"a claim for a negative time":             waits(`1`, `{id}`, `{soon}`, `-{end}`) + `; ` + free + `, waiting = 1, seq = 1`,
-	"a claim of nobody":                       waits(`1`, `{zero}`, `{soon}`, `1000`) + `; ` + free + `, waiting = 1, seq = 1`,
-	"a claim of the holder":                   waits(`1`, `(SELECT acq FROM sqllock_lock WHERE name = 'victim')`, `{soon}`, `1000`) + `; UPDATE sqllock_lock SET waiting = 1`,
-	"a claim of an unknown kind":              waits(`1`, `{id}`, `{soon}`, `1000`) + `; UPDATE sqllock_claim SET kind = 77; ` + free + `, waiting = 1`,
-	"a claim of an unknown state":             waits(`1`, `{id}`, `{soon}`, `1000`) + `; UPDATE sqllock_claim SET state = 77; ` + free + `, waiting = 1`,
-	"a claim that carries half an id":         waits(`1`, `{id}`, `{soon}`, `1000`) + `; UPDATE sqllock_claim SET carries = {bytes:01}`,
-	"a reader of the last version":            holds(`{end}`, `{soon}`),
-	"a reader until the end of time":          free + `, version = 5, holding = 1; ` + holds(`5`, `{end}`),
-	"a reader since before time":              free + `, version = 5, holding = 1; ` + holds(`5`, `-{end}`),
-	"a reader of an unknown kind":             free + `, holding = 1; ` + holds(`1`, `{soon}`) + `; UPDATE sqllock_claim SET kind = 77`,
-	"a permit that is not there":              free + `, holding = 1, permits = 1; ` + holds(`1`, `{soon}`) + `; UPDATE sqllock_claim SET kind = 2, slot = -1`,
+	"a claim from before the first":           waitingClaim(`-{end}`, `{id}`, `{soon}`, `1`) + `; UPDATE sqllock_lock SET waiting = 1`,
+	"a claim after the last":                  waitingClaim(`{end}`, `{id}`, `{soon}`, `1`) + `; UPDATE sqllock_lock SET waiting = 1`,
+	"a claim that is not counted":             waitingClaim(`1`, `{id}`, `{soon}`, `1000`) + `; ` + free,
+	"a claim that lives for ever":             waitingClaim(`1`, `{id}`, `{end}`, `{end}`) + `; ` + free + `, waiting = 1, seq = 1`,
+	"a claim for a negative time":             waitingClaim(`1`, `{id}`, `{soon}`, `-{end}`) + `; ` + free + `, waiting = 1, seq = 1`,
+	"a claim of nobody":                       waitingClaim(`1`, `{zero}`, `{soon}`, `1000`) + `; ` + free + `, waiting = 1, seq = 1`,
+	"a claim of the holder":                   waitingClaim(`1`, `(SELECT acq FROM sqllock_lock WHERE name = 'victim')`, `{soon}`, `1000`) + `; UPDATE sqllock_lock SET waiting = 1`,
+	"a claim of an unknown kind":              waitingClaim(`1`, `{id}`, `{soon}`, `1000`) + `; UPDATE sqllock_claim SET kind = 77; ` + free + `, waiting = 1`,
+	"a claim of an unknown state":             waitingClaim(`1`, `{id}`, `{soon}`, `1000`) + `; UPDATE sqllock_claim SET state = 77; ` + free + `, waiting = 1`,
+	"a claim that carries half an id":         waitingClaim(`1`, `{id}`, `{soon}`, `1000`) + `; UPDATE sqllock_claim SET carries = {bytes:01}`,
+	"a reader of the last version":            holdingClaim(`{end}`, `{soon}`),
+	"a reader until the end of time":          free + `, version = 5, holding = 1; ` + holdingClaim(`5`, `{end}`),
+	"a reader since before time":              free + `, version = 5, holding = 1; ` + holdingClaim(`5`, `-{end}`),
+	"a reader of an unknown kind":             free + `, holding = 1; ` + holdingClaim(`1`, `{soon}`) + `; UPDATE sqllock_claim SET kind = 77`,
+	"a permit that is not there":              free + `, holding = 1, permits = 1; ` + holdingClaim(`1`, `{soon}`) + `; UPDATE sqllock_claim SET kind = 2, slot = -1`,
 	"a name that ends in blanks":              named(`'victim  '`),
 	"a name without bytes":                    named(`''`),
 	"a name of control characters":            named(`{text:1b5b33316d}`),
-	"claims of a name that has no row":        `DELETE FROM sqllock_lock; ` + waits(`7`, `{id}`, `{soon}`, `1`) + `; ` + holds(`1`, `{soon}`),
+	"claims of a name that has no row":        `DELETE FROM sqllock_lock; ` + waitingClaim(`7`, `{id}`, `{soon}`, `1`) + `; ` + holdingClaim(`1`, `{soon}`),
 	"an id that is too short, SQLite":         `UPDATE sqllock_lock SET acq = {bytes:0102}`,
 	"an id without bytes, SQLite":             `UPDATE sqllock_lock SET acq = {bytes:}`,
 	"an id without bytes, expired, SQLite":    `UPDATE sqllock_lock SET acq = {bytes:}, expires_at = 1`,
@@ -95,15 +95,15 @@ var (
 
 const free = `UPDATE sqllock_lock SET acq = NULL, owner = NULL, locker = NULL, label = NULL, holds = 0, expires_at = 1`
 
-// waits is a claim that waits, of a Locker that lives until a time.
-func waits(seq, acq, until, ttl string) string {
+// waitingClaim is a claim that waits, of a Locker that lives until a time.
+func waitingClaim(seq, acq, until, ttl string) string {
 	return fmt.Sprintf(`INSERT INTO sqllock_claim (name, state, seq, acq, kind, slot, token, holds, ttl, handed, max_hold, since, expires_at, limit_at, delay,
 		locker, owner, label) VALUES ('victim', 0, %s, %s, 0, 0, 0, 0, %s, %s, 0, -1, 0, 0, 0, {id}, '', '')`, seq, acq, ttl, ttl) +
 		fmt.Sprintf(`; INSERT INTO sqllock_waiter (locker, expires_at) VALUES ({id}, %s)`, until)
 }
 
-// holds is a claim of a reader.
-func holds(token, until string) string {
+// holdingClaim is a claim of a reader.
+func holdingClaim(token, until string) string {
 	return fmt.Sprintf(`INSERT INTO sqllock_claim (name, state, seq, acq, kind, slot, token, holds, ttl, handed, max_hold, since, expires_at, limit_at, delay,
 		locker, owner, label) VALUES ('victim', 1, 1, {other}, 1, 0, %s, -1, 1, 1, 0, -1, %s, 0, 0, {zero}, '', '')`, token, until)
 }
