@@ -3,6 +3,7 @@ package lockmysql
 import (
 	"context"
 	"database/sql"
+	"math/rand/v2"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
@@ -353,7 +354,7 @@ func newPatience(d time.Duration) *patience {
 
 // wait returns errLocked when patience is at its end, or ctx is.
 func (p *patience) wait(ctx context.Context) error {
-	pause := min(p.pause, time.Until(p.end))
+	pause := min(p.pause/2+rand.N(p.pause), time.Until(p.end)) // or those who met would meet again
 	if pause <= 0 {
 		return errLocked
 	}
