@@ -1,215 +1,259 @@
 package claim_test
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"hash/maphash"
-	"math/rand/v2"
+	"math"
+	"os"
+	"reflect"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/sqllock/sqllock/internal/claim"
 )
 
 var (
-	exploreStates = flag.Int("explore.states", 40_000, "worlds that each configuration visits, the nearest first")
-	exploreWalks  = flag.Int("explore.walks", 1_500, "random walks of each configuration, beyond those worlds")
-	exploreSeed   = flag.Uint64("explore.seed", 1, "of the random walks")
+	exploreWeight  = flag.Float64("explore.weight", 15.5, "size up to which configurations are explored, as a power of two, roughly")
+	exploreTimeout = flag.Duration("explore.timeout", 2*time.Minute, "how long one step may take")
+	exploreMemory  = flag.Int("explore.memory", 1500, "megabytes that all explorations take at most")
 )
 
-// fairEvery is each how manieth world is continued fairly.
-const fairEvery = 16
-
-const (
-	x = claim.Exclusive
-	s = claim.Shared
-	p = claim.Permit
-)
-
-// explorations combine kinds of access, TTLs, options and faults. Each pair of two
-// features is in one of them.
-var explorations = []options{
-	{name: "exclusive", kinds: [clients]claim.Kind{x, x, x}, ttl: [clients]int8{2, 2, 2}, again: 2, renews: 1},
-	{name: "exclusive, two TTLs, faults", kinds: [clients]claim.Kind{x, x, x}, ttl: [clients]int8{3, 2, 2}, again: 1, renews: 1, faults: 2},
-	{name: "exclusive, a death and a fault", kinds: [clients]claim.Kind{x, x, x}, ttl: [clients]int8{2, 3, 2}, again: 2, deaths: 1, faults: 1},
-	{name: "exclusive, a crash", kinds: [clients]claim.Kind{x, x, x}, ttl: [clients]int8{2, 2, 2}, again: 2, renews: 1, crashes: 1},
-	{name: "exclusive, MinHold, LockDelay", kinds: [clients]claim.Kind{x, x, x}, ttl: [clients]int8{2, 2, 2}, minHold: [clients]int8{2, 0, 1}, delay: [clients]int8{0, 1, 0}, again: 1, renews: 1, faults: 1},
-	{name: "exclusive, revoked", kinds: [clients]claim.Kind{x, x, x}, ttl: [clients]int8{2, 2, 2}, again: 1, renews: 1, revokes: 1, faults: 1},
-	{name: "readers", kinds: [clients]claim.Kind{s, s, s}, ttl: [clients]int8{2, 3, 2}, again: 1, renews: 1, faults: 1},
-	{name: "readers and a writer", kinds: [clients]claim.Kind{s, s, x}, ttl: [clients]int8{2, 3, 2}, again: 1, renews: 1, faults: 1},
-	{name: "a reader and writers, a death", kinds: [clients]claim.Kind{x, s, x}, ttl: [clients]int8{2, 2, 2}, again: 2, deaths: 1},
-	{name: "readers of two Lockers, a crash", kinds: [clients]claim.Kind{s, x, s}, ttl: [clients]int8{2, 2, 3}, again: 1, renews: 1, crashes: 1, faults: 1},
-	{name: "readers, MinHold, LockDelay, a death", kinds: [clients]claim.Kind{s, x, s}, ttl: [clients]int8{2, 2, 2}, minHold: [clients]int8{0, 2, 0}, delay: [clients]int8{1, 0, 0}, again: 1, deaths: 1, renews: 1},
-	{name: "readers, revoked", kinds: [clients]claim.Kind{s, x, s}, ttl: [clients]int8{2, 2, 2}, again: 1, renews: 1, revokes: 1},
-	{name: "one permit", kinds: [clients]claim.Kind{p, p, p}, permits: 1, ttl: [clients]int8{2, 3, 2}, again: 1, renews: 1, faults: 1},
-	{name: "two permits, a death", kinds: [clients]claim.Kind{p, p, p}, permits: 2, ttl: [clients]int8{2, 2, 3}, again: 2, deaths: 1},
-	{name: "permits, a writer", kinds: [clients]claim.Kind{p, x, p}, permits: 2, ttl: [clients]int8{2, 2, 2}, delay: [clients]int8{0, 0, 1}, again: 1, renews: 1, faults: 1},
-	{name: "permits and a reader, a crash", kinds: [clients]claim.Kind{p, s, p}, permits: 2, ttl: [clients]int8{2, 2, 2}, again: 1, renews: 1, crashes: 1},
-	{name: "permit, reader, writer", kinds: [clients]claim.Kind{p, s, x}, permits: 1, ttl: [clients]int8{2, 2, 2}, minHold: [clients]int8{1, 0, 0}, again: 2, revokes: 1},
-	{name: "detached", kinds: [clients]claim.Kind{x, x, x}, ttl: [clients]int8{2, 2, 2}, again: 1, renews: 1, detach: true, faults: 1},
-	{name: "detached, MinHold, LockDelay, a death", kinds: [clients]claim.Kind{x, s, x}, ttl: [clients]int8{3, 2, 2}, minHold: [clients]int8{0, 0, 1}, delay: [clients]int8{1, 0, 0}, again: 1, detach: true, deaths: 1},
-	{name: "detached, a crash, revoked", kinds: [clients]claim.Kind{x, p, x}, permits: 1, ttl: [clients]int8{2, 2, 2}, again: 1, detach: true, crashes: 1, revokes: 1},
-}
-
-// exploration visits the worlds that options lead to, the nearest first.
+// exploration visits all worlds that options lead to, the nearest first.
 type exploration struct {
 	o           *options
 	seed        maphash.Seed
-	from        map[uint64]uint64 // the world from which each was reached first
+	seen        fingerprints
+	quiet       fingerprints // quiet worlds that come to rest
+	depth       int
 	transitions int
-	complete    bool
+	bytes       int // at most
 }
 
-func explore(o *options, limit int) (e *exploration, why string) {
-	e = &exploration{o: o, seed: maphash.MakeSeed(), from: make(map[uint64]uint64)}
-	first := start(o)
-	e.from[e.hash(&first)] = 0
-	var bad uint64
-	for now, next := []world{first}, []world(nil); len(now) > 0; now, next = next, now[:0] {
-		for i := range now {
-			here := e.hash(&now[i])
-			now[i].steps(o, func(_ func() string, w world) {
-				w.normalize()
-				e.transitions++
-				h := e.hash(&w)
-				if _, ok := e.from[h]; ok || why != "" {
-					return
-				}
-				e.from[h] = here
-				next = append(next, w)
-				if why = w.broken(o); why == "" && h%fairEvery == 0 {
-					why = w.fair(o, func(*world) {})
-				}
-				bad = h
-			})
-			if why != "" {
-				return e, why + "\n" + e.path(bad)
-			}
-			if len(e.from) >= limit {
-				return e, ""
-			}
-		}
-	}
-	e.complete = true
-	return e, ""
+func newExploration(o *options, bytes int) *exploration {
+	o.prepare()
+	return &exploration{o: o, seed: maphash.MakeSeed(), bytes: bytes}
 }
 
-// walkSteps is how long a random walk is at most: some steps can be repeated for ever.
-const walkSteps = 150
+func (e *exploration) hash(w *world) uint64 { return maphash.Bytes(e.seed, w.bytes()) }
 
-// walk takes random steps from the start. It reports how the walk went if it ends badly.
-func (e *exploration) walk(rng *rand.Rand) (why string) {
-	var path []string
-	w := start(e.o)
-	for range walkSteps {
-		var labels []func() string
-		var worlds []world
-		w.steps(e.o, func(label func() string, next world) {
-			next.normalize()
-			labels, worlds = append(labels, label), append(worlds, next)
-		})
-		if len(worlds) == 0 {
+// run visits all worlds. It returns why one of them is wrong, with the way there.
+func (e *exploration) run(stop *atomic.Bool, steps *atomic.Int64) (why string) {
+	first := start(e.o)
+	e.seen.add(e.hash(&first))
+	s := &successors{o: e.o}
+	for layer, next := []world{first}, []world(nil); len(layer) > 0; layer, next = next, layer[:0] {
+		if e.depth++; stop.Load() {
 			return ""
 		}
-		e.transitions++
-		i := rng.IntN(len(worlds))
-		for worlds[i].now > w.now && len(worlds) > 1 && rng.IntN(4) > 0 { // ticks are the rarer steps
-			i = rng.IntN(len(worlds))
-		}
-		path = append(path, fmt.Sprintf("%-36s ", labels[i]()))
-		w = worlds[i]
-		why := w.broken(e.o)
-		if h := e.hash(&w); why == "" && e.from[h] == 0 {
-			e.from[h] = 1
-			if h%fairEvery == 0 {
-				why = w.fair(e.o, func(*world) {})
+		for i := range layer {
+			s.steps(&layer[i])
+			steps.Add(1)
+			for k := range s.worlds {
+				w := &s.worlds[k]
+				e.transitions++
+				if !e.seen.add(e.hash(w)) {
+					continue
+				}
+				if why := e.judge(w); why != "" {
+					return why + "\n" + e.path(w)
+				}
+				next = append(next, *w)
 			}
 		}
-		if why != "" {
-			return why + "\n" + strings.Join(path, "\n") + "\n" + w.String()
+		if used := 8*(len(e.seen.slots)+len(e.quiet.slots)) + int(worldSize)*(cap(layer)+cap(next)); used > e.bytes {
+			return fmt.Sprintf("too large: the first %d worlds take %d MB, and %d MB are allowed", e.seen.n, used>>20, e.bytes>>20)
 		}
 	}
 	return ""
 }
 
-func (e *exploration) hash(w *world) uint64 { return maphash.Comparable(e.seed, *w) }
-
-// path tells how a world was reached.
-func (e *exploration) path(h uint64) string {
-	var hashes []uint64
-	for ; h != 0; h = e.from[h] {
-		hashes = append(hashes, h)
+// judge returns what is wrong with a world, or with how it comes to rest.
+func (e *exploration) judge(w *world) string {
+	if why := w.broken(e.o); why != "" {
+		return why
 	}
-	slices.Reverse(hashes)
-	var b strings.Builder
-	w := start(e.o)
-	for _, want := range hashes[1:] {
-		found := false
-		w.steps(e.o, func(label func() string, next world) {
-			next.normalize()
-			if !found && e.hash(&next) == want {
-				found = true
-				fmt.Fprintf(&b, "%-36s %s\n", label(), next.String())
-				w = next
-			}
-		})
-	}
-	if w.broken(e.o) == "" {
-		b.WriteString("and then fairly:\n")
-		w.fair(e.o, func(next *world) { fmt.Fprintf(&b, "%-36s %s\n", "", next.String()) })
-	}
-	return b.String()
-}
-
-// normalize makes worlds equal that differ in nothing that matters.
-func (w *world) normalize() {
-	slices.SortFunc(w.packets[:], func(a, b packet) int { return slices.Compare(a.key(), b.key()) })
-	if w.crashes == 0 {
-		w.durable = tables{}
-	}
-	for i := range w.clients {
-		if c := &w.clients[i]; c.phase != holding && c.phase != releasing && c.phase != detaching {
-			c.trust, c.token, c.slot = 0, 0, 0
+	x := w.quiet()
+	for n := 0; ; n++ {
+		x.normalize(e.o)
+		if !e.quiet.add(e.hash(&x)) {
+			return ""
+		}
+		if n > fairSteps {
+			return "the same goes on for ever"
+		}
+		if !x.fairStep(e.o) {
+			return x.atRest(e.o)
+		}
+		if why := x.broken(e.o); why != "" {
+			return "without any further fault: " + why
 		}
 	}
 }
 
-func (p *packet) key() []int8 {
-	heard := int8(0)
-	if p.heard {
-		heard = 1
+// path tells how a world is reached. It goes the whole way again.
+func (e *exploration) path(to *world) string {
+	type way struct {
+		world  world
+		parent int
+		label  label
 	}
-	return []int8{-int8(p.op), p.acq, p.sent, p.token, int8(p.reply), p.remaining, p.replyToken, p.slot, heard}
+	target := e.hash(to)
+	var seen fingerprints
+	ways := []way{{world: start(e.o), parent: -1}}
+	seen.add(e.hash(&ways[0].world))
+	s := &successors{o: e.o}
+	for i := 0; i < len(ways) && len(ways) < 4_000_000; i++ {
+		w := ways[i].world
+		s.steps(&w)
+		for k := range s.worlds {
+			h := e.hash(&s.worlds[k])
+			if !seen.add(h) {
+				continue
+			}
+			ways = append(ways, way{s.worlds[k], i, s.labels[k]})
+			if h != target {
+				continue
+			}
+			var lines []string
+			for j := len(ways) - 1; j > 0; j = ways[j].parent {
+				lines = append([]string{fmt.Sprintf("%-40s %s", ways[j].label, ways[j].world.String())}, lines...)
+			}
+			return strings.Join(append(lines, e.rest(to)...), "\n")
+		}
+	}
+	return "the way there is too long"
+}
+
+// rest tells how a world comes to rest, if it is right itself.
+func (e *exploration) rest(w *world) (lines []string) {
+	if w.broken(e.o) != "" {
+		return nil
+	}
+	x := w.quiet()
+	for range 60 {
+		x.normalize(e.o)
+		if !x.fairStep(e.o) {
+			return lines
+		}
+		lines = append(lines, fmt.Sprintf("%-40s %s", "  fairly", x.String()))
+		if x.broken(e.o) != "" {
+			return lines
+		}
+	}
+	return lines
+}
+
+// watch ends the program if a step never ends, or takes all memory.
+func watch(steps *atomic.Int64, done chan struct{}) {
+	heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	last, since := steps.Load(), time.Now()
+	for {
+		select {
+		case <-done:
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+		metrics.Read(heap)
+		switch n := steps.Load(); {
+		case heap[0].Value.Uint64() > uint64(*exploreMemory)<<21:
+			fmt.Printf("    explore_test.go:0: a step takes all memory\n")
+			os.Exit(1)
+		case n != last:
+			last, since = n, time.Now()
+		case time.Since(since) > *exploreTimeout:
+			fmt.Printf("    explore_test.go:0: a step does not end\n")
+			os.Exit(1)
+		}
+	}
+}
+
+// report is what became of the exploration of a configuration.
+type report struct {
+	*exploration
+	why  string
+	took time.Duration
+}
+
+// exploreAll explores configurations, as many at a time as there are processors. It ends when
+// one of them is wrong.
+func exploreAll(all []configuration) []report {
+	reports := make([]report, len(all))
+	workers := min(runtime.GOMAXPROCS(0), len(all))
+	var next atomic.Int64
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	var steps atomic.Int64
+	done := make(chan struct{})
+	defer close(done)
+	go watch(&steps, done)
+	for range workers {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(all) && !stop.Load(); i = int(next.Add(1)) - 1 {
+				began := time.Now()
+				e := newExploration(all[i].options(), *exploreMemory<<20/workers)
+				why := e.run(&stop, &steps)
+				e.seen.slots, e.quiet.slots = nil, nil
+				reports[i] = report{e, why, time.Since(began)}
+				if why != "" {
+					stop.Store(true)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return reports
 }
 
 func TestNoInterleavingBreaksAName(t *testing.T) {
-	const ticks = 7
 	began := time.Now()
-	var states, transitions atomic.Int64
-	t.Cleanup(func() {
-		fmt.Printf("explored: %d configurations of %d clients on %d Lockers, up to %d requests each, %d ticks, seed %d: %d states, %d transitions, %v\n",
-			len(explorations), clients, lockers, requests, ticks, *exploreSeed, states.Load(), transitions.Load(), time.Since(began).Round(time.Second))
-	})
-	for i := range explorations {
-		o := &explorations[i]
-		t.Run(o.name, func(t *testing.T) {
-			t.Parallel()
-			o.handed, o.beat, o.end = 1, 2, ticks
-			e, why := explore(o, *exploreStates)
-			nearest := len(e.from)
-			rng := rand.New(rand.NewPCG(*exploreSeed, uint64(i)))
-			for n := 0; n < *exploreWalks && why == "" && !e.complete; n++ {
-				why = e.walk(rng)
-			}
-			if why != "" {
-				t.Fatal(why)
-			}
-			states.Add(int64(len(e.from)))
-			transitions.Add(int64(e.transitions))
-			t.Logf("%d states, the nearest %d of them all; %d transitions; complete: %v", len(e.from), nearest, e.transitions, e.complete)
-		})
+	all, left := pairwise(*exploreWeight)
+	slices.SortStableFunc(all, func(a, b configuration) int { return cmp.Compare(a.weight(), b.weight()) })
+	debug.SetGCPercent(50)
+	fmt.Printf("%d configurations of 3 clients on 2 Lockers, with 2 faults at most, for all time\n", len(all))
+	fmt.Println("worlds transitions depth seconds exhausted configuration")
+	states, transitions, collision := 0, 0, 0.0
+	for i, r := range exploreAll(all) {
+		if r.exploration == nil {
+			continue
+		}
+		if r.why != "" {
+			t.Fatalf("%s: %s", all[i], r.why)
+		}
+		fmt.Printf("%8d %9d %3d %5.1f yes %s\n", r.seen.n, r.transitions, r.depth, r.took.Seconds(), all[i])
+		states, transitions = states+r.seen.n, transitions+r.transitions
+		collision += (math.Pow(float64(r.seen.n), 2) + math.Pow(float64(r.quiet.n), 2)) / math.Exp2(65)
 	}
+	fmt.Printf("explored: %d configurations, %d worlds, %d transitions, %.0f s; each pair of levels but %d that are too large for the weight %.1f; "+
+		"%d MB at most; the probability that a hash hides a world is %.1g\n",
+		len(all), states, transitions, time.Since(began).Seconds(), len(left), *exploreWeight, *exploreMemory, collision)
+}
+
+func TestAWorldConsistsOfBytes(t *testing.T) {
+	if n := bytesOf(t, reflect.TypeFor[world]()); n != int(worldSize) {
+		t.Errorf("%d bytes, of which %d are fields: what is between them would be compared", worldSize, n)
+	}
+}
+
+// bytesOf counts the fields of a type, each of which has to be one byte.
+func bytesOf(t *testing.T, of reflect.Type) (n int) {
+	switch of.Kind() {
+	case reflect.Struct:
+		for i := range of.NumField() {
+			n += bytesOf(t, of.Field(i).Type)
+		}
+	case reflect.Array:
+		n = of.Len() * bytesOf(t, of.Elem())
+	default:
+		if n = int(of.Size()); n != 1 {
+			t.Errorf("%v has %d bytes", of, n)
+		}
+	}
+	return n
 }

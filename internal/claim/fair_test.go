@@ -1,90 +1,73 @@
 package claim_test
 
-import "fmt"
+// fairSteps is how many steps a world takes at most to come to rest.
+const fairSteps = 300
 
-// fairTicks is how many ticks a fair continuation takes.
-const fairTicks = 14
-
-// fair lets a world go on without faults: what was sent arrives, holders unlock, waiters
-// wait and beat. It returns why that does not end well, or "": every live client has to
-// have had its turn, and nobody may hold the name or wait for it in the end. It calls trace with
-// each world on the way.
-func (w world) fair(o *options, trace func(*world)) string {
-	w.faults, w.deaths, w.crashes = 0, 0, 0
-	for range fairTicks {
-		for steps := 0; w.fairStep(o); steps++ {
-			if steps > 10_000 {
-				return "the same goes on for ever"
-			}
-			trace(&w)
-			if why := w.broken(o); why != "" {
-				return "fair continuation: " + why
-			}
-		}
-		w.now++
-		for l := range int8(lockers) {
-			if w.beats[l].stage == 0 && !w.dead[l] && w.waits(l) {
-				w.sendBeat(l)
-			}
-		}
-	}
-	for i := range int8(clients) {
-		if c := &w.clients[i]; !w.dead[lockerOfClient(i)] && c.phase != idle {
-			return fmt.Sprintf("client %d is never served: %s", i, w.String())
-		}
-	}
-	w.send(packet{op: opSweep})
-	for w.fairStep(o) {
-		continue
-	}
-	if w.db.acq != nobody || w.db.holding != 0 || w.db.waiting != 0 {
-		return "something is left behind: " + w.String()
-	}
-	q := o.request(0)
-	row := w.db.row()
-	if w.db.notBefore <= w.now && !row.Grant(&q, int64(w.now)) {
-		return "the name cannot be granted any more: " + w.String()
-	}
-	return ""
+// quiet is the world without any further fault.
+func (w *world) quiet() world {
+	x := *w
+	x.left, x.revokes, x.otherPin = faults{}, 0, false
+	return x
 }
 
-// fairStep takes one step that brings a world to rest. It reports false if it is at rest.
+// fairStep takes one step that brings a world to rest: what was sent arrives, transactions
+// end, holders unlock, waiters wait and beat. It reports false if the world is at rest.
 func (w *world) fairStep(o *options) bool {
-	for acq := range int8(acqs) {
-		if w.renewing[acq] != 0 {
-			w.commitRenewal(acq)
-			return true
-		}
-	}
-	if w.visit.stage == 2 {
-		w.commit(o)
+	if w.fairPackets(o) || w.fairLockers(o) {
 		return true
-	}
-	if w.visit.stage == 1 && w.read(o) {
-		return true
-	}
-	for i := range w.packets {
-		switch p := &w.packets[i]; {
-		case p.op == opNone || p.reply == pending:
-		case p.reply != unsent:
-			w.hear(o, i)
-			return true
-		case w.arrive(o, i):
-			return true
-		}
-	}
-	for l := range int8(lockers) {
-		switch w.beats[l].stage {
-		case 1:
-			w.runBeat(o, l)
-			return true
-		case 2:
-			w.hearBeat(l)
-			return true
-		}
 	}
 	for i := range int8(clients) {
 		if !w.dead[lockerOfClient(i)] && w.fairClient(o, i) {
+			return true
+		}
+	}
+	return w.fairTick(o)
+}
+
+// fairPackets ends what is open and delivers what is late.
+func (w *world) fairPackets(o *options) bool {
+	for i := range w.packets {
+		p := w.packets[i]
+		switch {
+		case p.op == opNone:
+			continue
+		case p.reply == pending:
+			w.commitRenewal(&p)
+		case p.reply == unsent && w.visit.open:
+			continue
+		case p.reply == unsent:
+			return w.arrive(o, i)
+		}
+		w.packets[i] = packet{}
+		w.hear(o, &p)
+		return true
+	}
+	switch {
+	case w.visit.open:
+		return w.endVisit(o)
+	case w.peek.open:
+		return w.endPeek(o)
+	case w.guards != 0:
+		w.guards = 0
+		return true
+	}
+	return false
+}
+
+// fairLockers lets Lockers go on with what they have begun.
+func (w *world) fairLockers(o *options) bool {
+	for l := range int8(lockers) {
+		switch {
+		case w.dead[l]:
+		case w.beats[l].open:
+			w.hearBeat(o, l)
+			return true
+		case w.moves[l]:
+			w.moves[l] = false
+			return w.execute(o, &packet{op: opMove, acq: nobody, by: l, sent: now})
+		case w.waits(l) && !w.beaten[l]:
+			w.beat(l)
+			w.hearBeat(o, l)
 			return true
 		}
 	}
@@ -93,49 +76,76 @@ func (w *world) fairStep(o *options) bool {
 
 // fairClient lets a client go on with what it has begun.
 func (w *world) fairClient(o *options, i int8) bool {
-	c, acq := &w.clients[i], w.acq(i)
-	again := func(p packet) bool {
-		if w.awaits(p.op, acq) {
-			return false
-		}
-		p.acq, p.heard = acq, true
-		return w.send(p)
-	}
+	c := &w.clients[i]
+	p := packet{token: c.token}
 	switch c.phase {
 	case trying:
-		return again(packet{op: opTry})
+		p.op = opTry
 	case adopting:
-		return again(packet{op: opAdopt})
+		p.op = opAdopt
+	case resuming:
+		p.op = opResume
 	case wanting:
-		l := lockerOfClient(i)
-		if !w.knowsToLive(o, l) {
-			if w.beats[l].stage == 0 && w.lives[l] != w.now+1 {
-				w.sendBeat(l)
-				return true
-			}
-			return false
-		}
-		if w.send(packet{op: opEnter, acq: acq, heard: true}) {
-			c.phase = entering
-			return true
-		}
+		p.op, c.phase = opEnter, entering
 	case entering:
-		return again(packet{op: opEnter})
+		p.op = opEnter
 	case holding:
-		if w.now >= c.trust {
+		if now >= c.trust {
 			w.finish(i)
 			return true
 		}
-		if w.send(packet{op: opRelease, acq: acq, token: c.token, heard: true}) {
-			c.phase = releasing
-			return true
-		}
+		p.op, c.phase = opRelease, releasing
 	case releasing:
-		return again(packet{op: opRelease, token: c.token})
+		p.op = opRelease
 	case detaching:
-		return again(packet{op: opDetach, token: c.token})
+		p.op = opDetach
 	case cleaning:
-		return w.now >= c.until && again(packet{op: opWithdraw})
+		if now < c.until {
+			return false
+		}
+		p.op = opWithdraw
+	default:
+		return false
 	}
-	return false
+	return w.fairRequest(o, i, p)
+}
+
+func (w *world) fairRequest(o *options, i int8, p packet) bool {
+	p.acq, p.by, p.sent, p.heard, p.guarded = w.acq(i), lockerOfClient(i), now, true, w.clients[i].guarded
+	w.execute(o, &p)
+	w.hear(o, &p)
+	return true
+}
+
+// fairTick lets a tick pass, in which every waiter asks again, unless there is nothing left
+// to wait for.
+func (w *world) fairTick(o *options) bool {
+	busy := w.db.acq != nobody || w.db.waiting != 0 || w.db.holding != 0 || w.db.notBefore > now
+	for i := range w.clients {
+		busy = busy || w.clients[i].phase != idle
+	}
+	if !busy {
+		return false
+	}
+	w.tick()
+	for i := range int8(clients) {
+		if w.clients[i].phase == waiting {
+			w.fairRequest(o, i, packet{op: opEnter})
+		}
+	}
+	by := int8(0)
+	if w.dead[0] {
+		by = 1
+	}
+	w.execute(o, &packet{op: opSweep, acq: nobody, by: by, sent: now})
+	return true
+}
+
+// atRest reports what is wrong with a world in which nobody does anything.
+func (w *world) atRest(o *options) string {
+	row := w.db.row(o)
+	if !row.Grant(o.request(0), int64(now)) {
+		return "the name cannot be granted any more"
+	}
+	return w.broken(o)
 }

@@ -2,46 +2,88 @@ package claim_test
 
 import (
 	"fmt"
+	"strings"
+	"unsafe"
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/claim"
 )
 
 // The world has one name, two Lockers and three clients: clients 0 and 1 belong to
-// Locker 0, client 2 to Locker 1. A world is comparable, so that worlds that were seen
-// before are known. Its steps are those that a database and a network make atomic:
-// sending, locking the row, reading the claims, committing, hearing a reply, a tick.
+// Locker 0, client 2 to Locker 1. A client makes one request after the other.
+//
+// All times in a world are relative: the clock of the database and those of the clients
+// always show now, and a tick moves all other times back. What has passed for certain is
+// forgotten, and tokens and positions in the queue are renumbered in their order (normalize).
+// So there are finitely many worlds although time never ends and requests may go on.
 
 const (
-	clients  = 3
-	lockers  = 2
-	requests = 2 // per client at most
-	acqs     = clients * requests
-	packets  = 6
-	nobody   = -1
+	clients = 3
+	lockers = 2
+	slots   = 2 // acquisitions of a client that a world remembers
+	acqs    = clients * slots
+	key     = int8(acqs) // names the detached term
+	nobody  = int8(-1)
+	packets = 2 // each costs a fault
+
+	now  = int8(64)
+	past = now - 8 // no time is earlier
+	lag  = 3       // a transaction ends within so many ticks: the server sees to it
+	life = 2       // of a Locker after a beat
+	gone = 2       // after the end of a Locker's life its claims may be swept away
+	step = 2       // by how much the clock of the database steps back
 )
 
 // options are those of one exploration.
 type options struct {
-	name    string
-	kinds   [clients]claim.Kind
-	permits int
-	ttl     [clients]int8
-	minHold [clients]int8
-	delay   [clients]int8
-	detach  bool // client 0 detaches, client 2 adopts
+	kinds    [clients]claim.Kind
+	tries    [clients]bool // those who do not wait
+	ttl      [clients]int8
+	minHold  [clients]int8
+	delay    [clients]int8
+	maxHold  [clients]int8
+	permits  [clients]int8
+	handed   int8  // how long a hand-over lasts
+	requests int8  // of each client; 0: any number
+	guards   uint8 // clients that guard
+	otherPin bool  // somebody who has nothing to do with the term may pin the row
+	detach   bool  // client 0 detaches, client 2 adopts
+	resume   bool  // client 0 is restarted, or client 2 follows it, and resumes its term
+	sweeps   bool  // and the row is deleted when it is idle
+	batches  bool  // clients 0 and 1 share visits
+	peeks    peeks
+	window   int8 // how many waiting claims a visit reads; 0: all
+
+	faults  faults
 	revokes int8 // how often somebody ends all terms
-	again   int8 // requests per client
-	renews  int8 // renewals per request
-	handed  int8 // how long a hand-over lasts
-	beat    int8 // how long a Locker lives after a beat
-	faults  int8 // replies that are not heard
-	deaths  int8 // of Lockers
-	crashes int8 // of the database
-	end     int8 // the last tick
+
+	alike   bool // clients 0 and 1 are interchangeable
+	longest int8 // MinHold
+	reqs    [acqs]claim.Request
+	rows    []claim.Claim // of the visit at work
 }
 
-func lockerOf(acq int8) int8 { return lockerOfClient(acq / requests) }
+// peeks is how the driver first reads without locks: in two statements.
+type peeks uint8
+
+const (
+	noPeeks peeks = iota
+	claimsFirst
+	rowFirst
+)
+
+// faults are how many of each kind may happen.
+type faults struct {
+	late    int8 // a request arrives late, or after its client has given it up
+	lost    int8 // a reply is late, or lost
+	slow    int8 // a transaction takes its time between reading and its commit
+	silent  int8 // a beat is left out, or the tick of something that was begun passes
+	deaths  int8 // of Lockers
+	crashes int8 // of the database
+	steps   int8 // of the database's clock, backwards
+}
+
+func lockerOf(acq int8) int8 { return lockerOfClient(acq / slots) }
 
 func lockerOfClient(client int8) int8 {
 	if client < 2 {
@@ -50,10 +92,7 @@ func lockerOfClient(client int8) int8 {
 	return 1
 }
 
-func (o *options) kind(acq int8) claim.Kind { return o.kinds[acq/requests] }
-
-// key names the detached term.
-const key = acqs
+func (o *options) kind(acq int8) claim.Kind { return o.kinds[acq/slots] }
 
 func idOf(acq int8) (id driver.ID) {
 	if acq != nobody {
@@ -69,72 +108,151 @@ func lockerID(locker int8) (id driver.ID) {
 	return id
 }
 
-// tables are what the database keeps.
-type tables struct {
-	acq, version, since, expires, delay, notBefore int8
-	detached                                       bool
-	permits, waiting, holding, seq                 int8
-	claims                                         [acqs]claimRow
-	beats                                          [lockers]int8 // until when each Locker lives
-}
+func lockerAt(id driver.ID) int8 { return int8(id[0]) - 100 }
 
-type claimRow struct {
-	there                            bool
-	state                            claim.State
-	slot, seq, token, since, expires int8
-}
+// request is what a client asks for with an acquisition.
+func (o *options) request(acq int8) *claim.Request { return &o.reqs[acq] }
 
-// row and rows are the tables as the package sees them.
-func (d *tables) row() claim.Row {
-	r := claim.Row{
-		Version: int64(d.version), Since: int64(d.since), Expires: int64(d.expires), Delay: int64(d.delay), NotBefore: int64(d.notBefore),
-		Permits: int(d.permits), Waiting: int(d.waiting), Holding: int(d.holding), Seq: int64(d.seq),
-	}
-	r.Acq = idOf(d.acq)
-	if d.acq != nobody && !d.detached {
-		r.Locker = lockerID(lockerOf(d.acq))
-	}
-	return r
-}
-
-func (d *tables) rows(o *options) (rows []claim.Claim) {
-	for acq := range int8(acqs) {
-		if c := d.claims[acq]; c.there {
-			q := o.request(acq)
-			rows = append(rows, claim.Claim{Party: q.Party, Limits: q.Limits, Kind: q.Kind, State: c.state, Slot: int(c.slot),
-				Seq: int64(c.seq), Token: int64(c.token), Since: int64(c.since), Expires: int64(c.expires)})
-		}
-	}
-	return rows
-}
-
-func (o *options) request(acq int8) claim.Request {
-	i := acq / requests
-	delay := int64(o.delay[i])
-	q := claim.Request{Kind: o.kind(acq), Limits: claim.Limits{TTL: int64(o.ttl[i]) + delay, Handed: int64(min(o.handed, o.ttl[i])) + delay, Delay: delay}}
-	q.Acq, q.Locker = idOf(acq), lockerID(lockerOf(acq))
+func (o *options) newRequest(acq int8) claim.Request {
+	i := acq / slots
+	ttl, delay := int64(o.ttl[i]), int64(o.delay[i])
+	q := claim.Request{Kind: o.kinds[i], Limits: claim.Limits{
+		TTL: ttl + delay, Handed: min(int64(o.handed), ttl) + delay, MaxHold: int64(o.maxHold[i]), Delay: delay,
+	}}
+	q.Acq, q.Locker, q.Owner = idOf(acq), lockerID(lockerOf(acq)), o.owner(i)
 	if q.Kind == claim.Permit {
-		q.Permits = o.permits
+		q.Permits = int(o.permits[i])
 	}
 	return q
 }
 
-func (d *tables) setRow(r claim.Row) {
-	d.acq, d.version, d.since, d.expires, d.delay = acqOf(r.Acq), int8(r.Version), int8(r.Since), int8(r.Expires), int8(r.Delay)
-	d.detached = r.Acq != (driver.ID{}) && r.Locker == (driver.ID{})
-	d.notBefore, d.permits = int8(r.NotBefore), int8(r.Permits)
-	d.waiting, d.holding, d.seq = int8(r.Waiting), int8(r.Holding), int8(r.Seq)
+// owner is the same for clients 0 and 2 if the one may resume a term of the other.
+func (o *options) owner(client int8) string {
+	if o.resume && client != 1 {
+		return "a"
+	}
+	return "b"
 }
 
-func (d *tables) write(c claim.Changes) {
-	d.setRow(c.Row)
+// lockRow is the row of the name.
+type lockRow struct {
+	acq, version, since, expires, limit, delay, notBefore int8
+	ended                                                 claim.Ended
+	revoked, permits, waiting, holding, seq               int8
+}
+
+type claimState uint8
+
+const (
+	none claimState = iota
+	waits
+	hasTerm
+)
+
+type claimRow struct {
+	state                                   claimState
+	slot, seq, token, since, expires, limit int8
+}
+
+// tables are what the database keeps.
+type tables struct {
+	lockRow
+	claims [acqs]claimRow
+	beats  [lockers]int8 // until when each Locker lives
+}
+
+// party is who an acquisition is.
+func (o *options) party(acq int8) (p claim.Party) {
+	switch acq {
+	case nobody:
+		return p
+	case key:
+		return claim.Party{Acq: idOf(key)}
+	}
+	return o.request(acq).Party
+}
+
+// row is a lock row as the package sees it.
+func (r *lockRow) row(o *options) claim.Row {
+	leases := 0
+	if r.acq != nobody {
+		leases = 1
+	}
+	return claim.Row{
+		Party: o.party(r.acq), Holds: leases, Version: int64(r.version), Since: int64(r.since), Expires: int64(r.expires), Limit: int64(r.limit),
+		Delay: int64(r.delay), NotBefore: int64(r.notBefore), Permits: int(r.permits), Waiting: int(r.waiting), Holding: int(r.holding),
+		Seq: int64(r.seq), Ended: r.ended, Revoked: int64(r.revoked),
+	}
+}
+
+// rows are the claims of those acquisitions that mask has, until it is called again.
+func (d *tables) rows(o *options, mask uint8) []claim.Claim {
+	rows := o.rows[:0]
+	for acq := range int8(acqs) {
+		c := &d.claims[acq]
+		if c.state == none || mask>>acq&1 == 0 {
+			continue
+		}
+		q := o.request(acq)
+		state, held := claim.Waiting, 0
+		if c.state == hasTerm {
+			state, held = claim.Holding, 1
+		}
+		rows = append(rows, claim.Claim{Party: q.Party, Limits: q.Limits, Kind: q.Kind, State: state, Holds: held, Slot: int(c.slot),
+			Seq: int64(c.seq), Token: int64(c.token), Since: int64(c.since), Expires: int64(c.expires), Limit: int64(c.limit)})
+	}
+	o.rows = rows
+	return rows
+}
+
+// has are those acquisitions of a set that have a claim.
+func (d *tables) has(set uint8) (these uint8) {
+	for acq := range int8(acqs) {
+		if d.claims[acq].state != none {
+			these |= set & (1 << acq)
+		}
+	}
+	return these
+}
+
+func (r *lockRow) set(s *claim.Row) {
+	*r = lockRow{
+		acq: acqOf(s.Acq), version: int8(s.Version), since: int8(s.Since), expires: int8(s.Expires), limit: int8(s.Limit), delay: int8(s.Delay),
+		notBefore: int8(s.NotBefore), ended: s.Ended, revoked: int8(s.Revoked),
+		permits: int8(s.Permits), waiting: int8(s.Waiting), holding: int8(s.Holding), seq: int8(s.Seq),
+	}
+}
+
+// write does to the tables what a visit says. It returns what is wrong with that.
+func (d *tables) write(o *options, c *claim.Changes) wrong {
+	d.set(&c.Row)
+	if r := d.row(o); r.Party.Locker != c.Row.Locker || r.Owner != c.Row.Owner || r.Holds != c.Row.Holds {
+		return mixedUp
+	}
 	for _, id := range c.Delete {
-		d.claims[acqOf(id)] = claimRow{}
+		row := &d.claims[acqOf(id)]
+		if row.state == none {
+			return badWrite
+		}
+		*row = claimRow{}
 	}
 	for i := range c.Insert {
-		w := &c.Insert[i]
-		d.claims[acqOf(w.Acq)] = claimRow{true, w.State, int8(w.Slot), int8(w.Seq), int8(w.Token), int8(w.Since), int8(w.Expires)}
+		n := &c.Insert[i]
+		acq := acqOf(n.Acq)
+		if acq < 0 || acq >= acqs || d.claims[acq].state != none {
+			return badWrite
+		}
+		state := waits
+		if n.State == claim.Holding {
+			state = hasTerm
+		}
+		d.claims[acq] = claimRow{state, int8(n.Slot), int8(n.Seq), int8(n.Token), int8(n.Since), int8(n.Expires), int8(n.Limit)}
+		q := o.request(acq)
+		if n.Limits != q.Limits || n.Locker != q.Locker || n.Owner != q.Owner || n.Kind != q.Kind || (n.Holds == 1) != (state == hasTerm) {
+			return mixedUp
+		}
 	}
+	return right
 }
 
 // op is what a packet asks for.
@@ -152,42 +270,68 @@ const (
 	opRevoke
 	opDetach
 	opAdopt
+	opResume // with a token
 )
+
+func (o op) String() string {
+	return [...]string{"nothing", "try", "entry", "release", "withdrawal", "renewal", "move", "sweep", "revocation", "detachment", "adoption", "resumption"}[o]
+}
+
+// peeksFor reports that the driver first reads without locks.
+func (o *options) peeksFor(p op) bool {
+	return o.peeks != noPeeks && p != opRelease && p != opRenew && p != opMove && p != opSweep && (o.peeks != rowFirst || rowFirstMask>>p&1 == 1)
+}
+
+var rowFirstMask = uint(1<<opTry | 1<<opEnter)
 
 // reply is what a packet carries on its way back.
 type reply uint8
 
 const (
 	unsent  reply = iota // on its way to the database
-	pending              // in a statement that has not committed
+	pending              // in a transaction that has not committed
 	granted
 	queued
 	refused
 	done
 	over // there is no such term
+	mismatch
+	busy // a transaction guards it
 )
 
-// packet is a request and its reply. One that is not heard still arrives.
+// packet is a request, or its reply, that is late. One that is not heard still arrives.
 type packet struct {
-	op         op
-	acq        int8
-	sent       int8
-	token      int8
-	reply      reply
-	remaining  int8
-	replyToken int8
-	slot       int8
-	heard      bool
+	op               op
+	acq              int8 // nobody: of nobody in particular
+	by               int8 // the Locker that sends it
+	sent, token      int8
+	guarded          bool // the lease may be guarded
+	heard            bool
+	reply            reply
+	remaining, limit int8 // of a term that was granted
+	replyToken, slot int8
 }
 
-// visit is a transaction that has locked the row.
+// visit is a transaction that has locked the row and read, and takes its time to commit.
 type visit struct {
-	stage uint8 // 0: there is none, 1: the row is locked, 2: the claims were read
-	p     packet
-	now   int8
-	dead  uint8 // acqs that were locked and had expired
-	alive uint8 // Lockers
-	locks uint8 // claims that are locked
+	open   bool
+	now    int8
+	alive  uint8 // Lockers
+	locks  uint8 // claims that it has locked
+	pinned bool
+	p      packet
+}
+
+func (p *packet) bytes() []byte { return unsafe.Slice((*byte)(unsafe.Pointer(p)), unsafe.Sizeof(*p)) }
+
+// peek has read a part of the tables without a lock. Next it reads the others.
+type peek struct {
+	open bool
+	now  int8
+	slow bool
+	had  bool // the acquisition had a term, or waited
+	seen tables
+	p    packet
 }
 
 type phase uint8
@@ -203,175 +347,103 @@ const (
 	cleaning // an outcome is unknown
 	detaching
 	adopting
+	resuming
 )
+
+func (p phase) String() string {
+	return [...]string{"idle", "trying", "wanting", "entering", "waiting", "HOLDS", "releasing", "cleaning", "detaching", "adopting", "resuming"}[p]
+}
 
 type client struct {
 	phase   phase
-	n       int8 // requests so far
+	slot    int8 // of its current acquisition
+	used    int8 // requests so far, if they are counted
 	trust   int8 // until when it believes that it holds
-	token   int8
-	slot    int8
-	renews  int8
+	limit   int8 // until when it may renew, 0: no limit
+	token   int8 // of what it holds, or is to resume
+	permit  int8
 	until   int8 // when the last request of unknown outcome has expired
 	unknown bool
+	guarded bool // it has guarded its lease
 }
 
-// beat is one refresh of a Locker's waiter row, with the claims that it has read.
+// beat is one refresh of a Locker's waiter row, whose reply is late, with the claims read.
 type beat struct {
-	stage     uint8 // 0: there is none, 1: sent, 2: answered
-	sent      int8
-	requested uint8 // clients that waited when it was sent
-	found     [acqs]int8
-	tokens    [acqs]int8
-	slots     [acqs]int8
-	stalled   bool // nobody seems to serve the queue
+	open   bool
+	sent   int8
+	waited uint8 // acqs that waited when it was sent
+	read   [acqs]found
 }
 
-const (
-	foundNothing = 0
-	foundWaiting = 1
-	foundHeld    = 2 // plus what remains
-)
+// found is what a Locker reads of one of its acquisitions.
+type found struct {
+	state                           claimState
+	remaining, limit, token, permit int8
+}
 
 type world struct {
-	now                              int8
-	faults, deaths, crashes, revokes int8
-	db, durable                      tables
-	renewing                         [acqs]int8 // expiry that an uncommitted renewal of a claim writes
-	visit                            visit
-	clients                          [clients]client
-	packets                          [packets]packet
-	beats                            [lockers]beat
-	lives                            [lockers]int8 // when the last beat that was answered was sent, from 1 on; 0: none
-	dead                             [lockers]bool
-	top                              int8 // the highest token of any term
-	revoked                          int8 // the highest token when terms were revoked last
-	kept                             int8 // until when a MinHold keeps the name
-	keyKnown                         bool
-	wrong                            wrong
+	left        faults // that may happen still
+	revokes     int8
+	db, durable tables
+	renewing    [acqs]int8 // expiry that an uncommitted renewal of a claim writes, or 0
+	guards      uint8      // acquisitions that an open transaction guards
+	otherPin    bool       // so does one that has nothing to do with it
+	visit       visit
+	peek        peek
+	clients     [clients]client
+	packets     [packets]packet
+	beats       [lockers]beat
+	lives       [lockers]int8 // until when a Locker knows that it lives
+	beaten      [lockers]bool // since the last tick
+	moves       [lockers]bool // its last visit has used its window up
+	dead        [lockers]bool
+	top         int8 // the highest token of any term
+	revoked     int8 // the highest token when terms were revoked last
+	keyUsed     bool
+	wrong       wrong
 }
 
-// wrong is an invariant that a step has broken.
-type wrong uint8
+// worldSize is also that of the fields: all of them have one byte, so that worlds are
+// compared by their bytes.
+const worldSize = unsafe.Sizeof(world{})
 
-const (
-	right wrong = iota
-	tokenDoesNotRise
-	passedOver
-	keptNameGranted
-	twoInOneSlot
-	revived
-	leftIdle
-	leftBehind
-	tooShort
-	grantedToDead
-	forgotten
-	notDurable
-	adoptedWrongly
-)
-
-func (w wrong) String() string {
-	return [...]string{"right", "a token does not rise", "a waiter was passed over", "a name that is kept was granted", "two permits share a slot",
-		"an expired term was revived", "a name that somebody waits for was left to nobody", "a withdrawal has left something", "a term ends before it is told",
-		"a name was handed to a Locker that is not heard of", "a request that holds was told otherwise", "what was told was not flushed",
-		"a term was adopted that was not detached, or was over"}[w]
-}
+func (w *world) bytes() []byte { return unsafe.Slice((*byte)(unsafe.Pointer(w)), worldSize) }
 
 func start(o *options) world {
-	w := world{faults: o.faults, deaths: o.deaths, crashes: o.crashes, revokes: o.revokes}
-	w.db.acq, w.durable.acq = nobody, nobody
+	w := world{left: o.faults, revokes: o.revokes}
+	w.db.acq, w.durable.acq, w.peek.seen.acq = nobody, nobody, nobody
+	w.normalize(o)
 	return w
 }
 
 // acq is the one of a client's current request.
-func (w *world) acq(client int8) int8 { return client*requests + max(w.clients[client].n-1, 0) }
-
-// broken returns the invariant that a world breaks, or "".
-func (w *world) broken(o *options) string {
-	for i := range int8(clients) {
-		for j := i + 1; j < clients; j++ {
-			if w.trusts(i) && w.trusts(j) && w.excludes(o, i, j) {
-				return fmt.Sprintf("clients %d and %d both hold", i, j)
-			}
-		}
-	}
-	waits, holds := int8(0), int8(0)
-	for _, c := range w.db.claims {
-		switch {
-		case c.there && c.state == claim.Waiting:
-			waits++
-		case c.there:
-			holds++
-		}
-	}
-	if waits != w.db.waiting || holds != w.db.holding {
-		return fmt.Sprintf("the row counts %d waiting and %d holding claims, there are %d and %d", w.db.waiting, w.db.holding, waits, holds)
-	}
-	if w.sharesSlot(o) {
-		return twoInOneSlot.String()
-	}
-	if w.wrong != right {
-		return w.wrong.String()
-	}
-	return ""
-}
-
-// sharesSlot reports that two claims hold one permit.
-func (w *world) sharesSlot(o *options) bool {
-	var taken uint8
-	for acq, c := range w.db.claims {
-		if !c.there || c.state != claim.Holding || o.kind(int8(acq)) != claim.Permit {
-			continue
-		}
-		if taken>>c.slot&1 == 1 {
-			return true
-		}
-		taken |= 1 << c.slot
-	}
-	return false
-}
-
-// trusts reports that a client believes that it holds, and is not one whose term somebody
-// has ended by force: that one is not asked.
-func (w *world) trusts(i int8) bool {
-	c := &w.clients[i]
-	return c.phase == holding && w.now < c.trust && c.token > w.revoked
-}
-
-func (w *world) excludes(o *options, i, j int8) bool {
-	a, b := o.kinds[i], o.kinds[j]
-	switch {
-	case a == claim.Shared && b == claim.Shared:
-		return false
-	case a == claim.Permit && b == claim.Permit:
-		return o.permits == 1 || w.clients[i].slot == w.clients[j].slot || w.permitted(o) > o.permits
-	}
-	return true
-}
-
-func (w *world) permitted(o *options) (n int) {
-	for i := range int8(clients) {
-		if o.kinds[i] == claim.Permit && w.trusts(i) {
-			n++
-		}
-	}
-	return n
-}
+func (w *world) acq(client int8) int8 { return client*slots + w.clients[client].slot }
 
 func (w *world) String() string {
 	d := &w.db
-	s := fmt.Sprintf("at %d: row{acq %d version %d until %d waiting %d holding %d not before %d}", w.now, d.acq, d.version, d.expires, d.waiting, d.holding, d.notBefore)
+	var b strings.Builder
+	fmt.Fprintf(&b, "row{acq %d version %d until %+d waiting %d holding %d", d.acq, d.version-now, d.expires-now, d.waiting, d.holding)
+	if d.notBefore > now {
+		fmt.Fprintf(&b, " not before %+d", d.notBefore-now)
+	}
+	b.WriteString("}")
 	for acq, c := range d.claims {
-		if c.there {
-			s += fmt.Sprintf(" claim %d{%s seq %d until %d token %d}", acq, [...]string{"waits", "holds"}[c.state], c.seq, c.expires, c.token)
+		switch c.state {
+		case waits:
+			fmt.Fprintf(&b, " claim %d{waits at %+d}", acq, c.seq-now)
+		case hasTerm:
+			fmt.Fprintf(&b, " claim %d{holds until %+d token %d}", acq, c.expires-now, c.token-now)
 		}
 	}
-	s += fmt.Sprintf(" beats %v |", d.beats)
+	fmt.Fprintf(&b, " beats %+d %+d", d.beats[0]-now, d.beats[1]-now)
+	if w.guards != 0 || w.otherPin {
+		fmt.Fprintf(&b, " guards %b %v", w.guards, w.otherPin)
+	}
 	for i, c := range w.clients {
-		s += fmt.Sprintf(" %d %s", i, [...]string{"idle", "trying", "wanting", "entering", "waiting", "HOLDS", "releasing", "cleaning", "detaching", "adopting"}[c.phase])
+		fmt.Fprintf(&b, " | %d %v", w.acq(int8(i)), c.phase)
 		if c.phase == holding {
-			s += fmt.Sprintf(" until %d", c.trust)
+			fmt.Fprintf(&b, " until %+d", c.trust-now)
 		}
 	}
-	return s
+	return b.String()
 }

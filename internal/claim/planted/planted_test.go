@@ -1,0 +1,63 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// sampleSize is how many planted bugs a run of the tests tries.
+const sampleSize = 12
+
+func TestTheExplorationFindsASampleOfPlantedBugs(t *testing.T) {
+	p, err := newPlanter("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	all := p.bugs(regexp.MustCompile(""))
+	var real []bug
+	for _, b := range all {
+		if equivalent[b.what] == "" {
+			real = append(real, b)
+		}
+	}
+	missed, err := p.plantAll(t.Context(), choose(real, sampleSize, commit()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if missed > 0 {
+		t.Errorf("%d planted bugs were not found", missed)
+	}
+}
+
+// commit chooses the sample: the commit that is tested, or the day.
+func commit() string {
+	if hash := os.Getenv("SQLLOCK_SAMPLE"); hash != "" {
+		return hash
+	}
+	out, err := exec.Command("git", "rev-parse", "HEAD").Output()
+	if err != nil {
+		return time.Now().Format(time.DateOnly)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func TestWhatIsSaidToChangeNothingIsAMutant(t *testing.T) {
+	_, mutants, err := mutate([]string{"../claim.go", "../fast.go"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := make(map[string]bool)
+	for _, m := range mutants {
+		known[m.String()] = true
+	}
+	for what := range equivalent {
+		if !known[what] {
+			t.Errorf("no mutant is called %q", what)
+		}
+	}
+}
