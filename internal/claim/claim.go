@@ -342,14 +342,14 @@ func (v *Visit) Release(acq driver.ID, token, minHold int64, mayGuard bool) (fre
 		if v.Pinned {
 			return false, true
 		}
-		v.keep(v.row.Since + minHold)
+		v.keep(v.row.Since, minHold)
 		v.endTerm(Released)
 		freed = true
 	case c != nil && c.State == Holding && c.Token == token:
 		if mayGuard && !v.Locked(acq) {
 			return false, true
 		}
-		v.keep(c.Since + minHold)
+		v.keep(c.Since, minHold)
 		v.leave(acq, Released)
 		freed = true
 	}
@@ -357,9 +357,9 @@ func (v *Visit) Release(acq driver.ID, token, minHold int64, mayGuard bool) (fre
 	return freed, false
 }
 
-// keep keeps the name from everybody until a time.
-func (v *Visit) keep(until int64) {
-	if until > v.Now {
+// keep keeps the name from everybody until its minimum hold time is over.
+func (v *Visit) keep(since, minHold int64) {
+	if until := since + minHold; minHold > 0 && until > v.Now { // since lies ahead if the clock went back
 		v.row.NotBefore = max(v.row.NotBefore, until)
 	}
 }
@@ -374,11 +374,11 @@ func (v *Visit) Withdraw(acq driver.ID, minHold int64, mayGuard bool) (guarded b
 		return true
 	}
 	if v.row.Acq == acq { // it may wait, too, if that term has expired
-		v.keep(v.row.Since + minHold)
+		v.keep(v.row.Since, minHold)
 		v.endTerm(Released)
 	}
 	if holds {
-		v.keep(c.Since + minHold)
+		v.keep(c.Since, minHold)
 	}
 	v.leave(acq, Released)
 	v.Advance()

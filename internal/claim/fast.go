@@ -27,7 +27,7 @@ func (r *Row) Free(acq driver.ID, token, minHold, now int64) bool {
 	if r.Acq != acq || r.Version != token || r.Waiting != 0 {
 		return false
 	}
-	if kept := r.Since + minHold; kept > now {
+	if kept := r.Since + minHold; minHold > 0 && kept > now { // Since lies ahead if the clock went back
 		r.NotBefore = max(r.NotBefore, kept)
 	}
 	r.Party, r.Holds = Party{}, 0

@@ -32,20 +32,6 @@ func (f *fingerprints) put(h uint64) bool {
 	}
 }
 
-func (f *fingerprints) has(h uint64) bool {
-	h = max(h, 1)
-	mask := uint64(len(f.slots) - 1)
-	for i := h & mask; len(f.slots) > 0; i = (i + 1) & mask {
-		switch f.slots[i] {
-		case 0:
-			return false
-		case h:
-			return true
-		}
-	}
-	return false
-}
-
 func (f *fingerprints) grow() {
 	old := f.slots
 	f.slots = make([]uint64, max(1<<12, 2*len(old)))

@@ -497,7 +497,7 @@ UPDATE (
 ) d STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = d.name
 SET l.acq = NULL, l.owner = NULL, l.locker = NULL, l.label = NULL, l.value = NULL, l.holds = 0,
 	l.ended = 1, l.expires_at = LEAST(l.expires_at, {now}), l.limit_at = 0, l.delay = 0,
-	l.not_before = IF(l.since + d.min_hold > {now}, GREATEST(l.not_before, l.since + d.min_hold), l.not_before)
+	l.not_before = IF(d.min_hold > 0 AND l.since + d.min_hold > {now}, GREATEST(l.not_before, l.since + d.min_hold), l.not_before)
 WHERE d.found = d.wanted;
 
 -- name: renew

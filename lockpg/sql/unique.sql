@@ -422,7 +422,7 @@ WITH settings AS MATERIALIZED (
 UPDATE {lock} l
 SET acq = NULL, owner = NULL, locker = NULL, label = NULL, value = NULL, holds = 0, limit_at = 0,
     delay = 0, ended = 1, (expires_at, not_before) = (
-	SELECT least(l.expires_at, t.now), CASE WHEN l.since + m.min_hold > t.now
+	SELECT least(l.expires_at, t.now), CASE WHEN m.min_hold > 0 AND l.since + m.min_hold > t.now
 	       THEN greatest(l.not_before, l.since + m.min_hold) ELSE l.not_before END
 	FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) t)
 FROM mine m
@@ -438,7 +438,7 @@ WITH settings AS MATERIALIZED (
 UPDATE {lock} l
 SET acq = NULL, owner = NULL, locker = NULL, label = NULL, value = NULL, holds = 0, limit_at = 0,
     delay = 0, ended = 1, (expires_at, not_before) = (
-	SELECT least(l.expires_at, t.now), CASE WHEN l.since + $4::bigint > t.now
+	SELECT least(l.expires_at, t.now), CASE WHEN $4::bigint > 0 AND l.since + $4::bigint > t.now
 	       THEN greatest(l.not_before, l.since + $4::bigint) ELSE l.not_before END
 	FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) t)
 FROM settings
@@ -462,7 +462,7 @@ WITH settings AS MATERIALIZED (
 UPDATE {lock} l
 SET acq = NULL, owner = NULL, locker = NULL, label = NULL, value = NULL, holds = 0, limit_at = 0,
     delay = 0, ended = 1, (expires_at, not_before) = (
-	SELECT least(l.expires_at, t.now), CASE WHEN l.since + m.min_hold > t.now
+	SELECT least(l.expires_at, t.now), CASE WHEN m.min_hold > 0 AND l.since + m.min_hold > t.now
 	       THEN greatest(l.not_before, l.since + m.min_hold) ELSE l.not_before END
 	FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) t)
 FROM mine m

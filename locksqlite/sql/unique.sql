@@ -299,7 +299,7 @@ UPDATE {lock} AS l
 SET acq = NULL, owner = NULL, locker = NULL, label = NULL, value = NULL,
     holds = 0, limit_at = 0, delay = 0, ended = 1,
     expires_at = min(l.expires_at, r.now),
-    not_before = iif(l.since + r.min_hold > r.now, max(l.not_before, l.since + r.min_hold),
+    not_before = iif(r.min_hold > 0 AND l.since + r.min_hold > r.now, max(l.not_before, l.since + r.min_hold),
                      l.not_before)
 FROM (SELECT value ->> 0 AS name,
              substr(?2, value ->> 1, 16) AS acq,
