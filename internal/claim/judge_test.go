@@ -428,6 +428,16 @@ func (e *effect) heldAlone(d *tables) bool {
 	return d.acq != nobody && (d.expires > e.v.now || e.v.pinned)
 }
 
+// isShared reports that somebody holds the name together with others.
+func (d *tables) isShared() bool {
+	for acq := range d.claims {
+		if d.claims[acq].state == hasTerm {
+			return true
+		}
+	}
+	return false
+}
+
 // judgeRow is about what the row says besides.
 func (e *effect) judgeRow() wrong {
 	b, a, p := e.before, e.after, &e.v.p
@@ -447,7 +457,7 @@ func (e *effect) judgeRow() wrong {
 	if revokes {
 		notBefore = 0
 	}
-	if revokes && (b.acq != nobody || b.holding > 0) {
+	if revokes && (b.acq != nobody || b.isShared()) {
 		revoked = b.version
 	}
 	ended, expires := e.ending()
@@ -455,8 +465,8 @@ func (e *effect) judgeRow() wrong {
 		e.r.answer.Outcome != claim.Mismatch {
 		permits = e.o.permits[q/slots]
 	}
-	if a.notBefore != notBefore || a.acq == nobody && a.holding == 0 && a.ended != ended || (a.acq != nobody || a.holding > 0) && a.ended != claim.NotEnded || a.revoked != revoked || a.permits != permits || a.seq < b.seq ||
-		a.acq == nobody && a.holding == 0 && a.expires != expires {
+	if a.notBefore != notBefore || a.acq == nobody && !a.isShared() && a.ended != ended || (a.acq != nobody || a.isShared()) && a.ended != claim.NotEnded || a.revoked != revoked || a.permits != permits || a.seq < b.seq ||
+		a.acq == nobody && !a.isShared() && a.expires != expires {
 		return badRow
 	}
 	return right
@@ -538,7 +548,7 @@ func (e *effect) judgeAnswer() wrong {
 // judgeRevoke is judgeAnswer for a revocation.
 func (e *effect) judgeRevoke() wrong {
 	b, a := e.before, e.after
-	any := b.acq != nobody || b.holding > 0 || b.notBefore > e.v.now
+	any := b.acq != nobody || b.isShared() || b.notBefore > e.v.now
 	guarded := e.v.pinned && any
 	for acq := range int8(acqs) {
 		if b.claims[acq].state == hasTerm && e.v.locks>>acq&1 == 0 {
@@ -749,10 +759,12 @@ func (w *world) brokenTables(o *options) string {
 			}
 		}
 	}
+	counted := waiting[waits] == d.waiting && waiting[hasTerm] == d.holding ||
+		d.miscounted && waiting[waits] <= d.waiting && waiting[hasTerm] <= d.holding
 	switch {
-	case waiting[waits] != d.waiting || waiting[hasTerm] != d.holding:
+	case !counted:
 		return fmt.Sprintf("the row counts %d waiting and %d holding claims, there are %d and %d", d.waiting, d.holding, waiting[waits], waiting[hasTerm])
-	case kinds[claim.Exclusive] > 0 || kinds[claim.Shared] > 0 && kinds[claim.Permit] > 0 || d.acq != nobody && d.holding > 0:
+	case kinds[claim.Exclusive] > 0 || kinds[claim.Shared] > 0 && kinds[claim.Permit] > 0 || d.acq != nobody && d.isShared():
 		return "two hold in the tables who exclude each other"
 	}
 	return ""

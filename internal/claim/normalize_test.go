@@ -92,7 +92,7 @@ func (w *world) clear(o *options) {
 	}
 	if !w.peek.open {
 		w.peek = noPeek()
-	} else if o.peeks == rowFirst {
+	} else if o.peeks != claimsFirst {
 		w.peek.seen.claims, w.peek.seen.beats = [acqs]claimRow{}, [lockers]int8{}
 	} else {
 		w.peek.seen.lockRow = lockRow{acq: nobody}

@@ -122,6 +122,7 @@ var factors = []factor{
 	}, true},
 	{"crash", yes(3.9, func(o *options) { o.faults.crashes = 1 }), true},
 	{"step back", yes(4.6, func(o *options) { o.faults.steps = 1 }), true},
+	{"miscounted", yes(2, func(o *options) { o.faults.counts = 1 }), true},
 }
 
 // configuration is a level of each factor.
@@ -169,7 +170,7 @@ func (c configuration) isSound() bool {
 	}
 	alone := o.kinds[0] == claim.Exclusive && o.kinds[2] == claim.Exclusive
 	differ := o.permits[0] != o.permits[2]
-	return f.late+f.lost+f.slow+f.silent+f.deaths+f.crashes+f.steps <= 2 &&
+	return f.late+f.lost+f.slow+f.silent+f.deaths+f.crashes+f.steps+f.counts <= 2 &&
 		(!o.detach && !o.resume || alone) &&
 		(o.permits[0] == 2 && !differ || permits > 0) && (!differ || o.kinds[2] == claim.Permit && permits > 1)
 }

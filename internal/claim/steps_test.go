@@ -314,6 +314,16 @@ func (s *successors) environmentSteps(w *world) {
 		x.crash(s.o)
 		s.add("the database crashes", opNone, 0, &x)
 	}
+	if x := *w; !w.visit.open && spend(&x.left.counts) {
+		x.db.miscounted = true
+		x.db.waiting++
+		s.add("somebody counts too many waiters", opNone, 0, &x)
+		x = *w
+		x.left.counts--
+		x.db.miscounted = true
+		x.db.holding++
+		s.add("somebody counts too many holders", opNone, 0, &x)
+	}
 	if x := *w; spend(&x.left.steps) {
 		x.shiftDatabase(step)
 		s.add("the clock of the database steps back", opNone, 0, &x)

@@ -258,6 +258,9 @@ func (w *world) commit(o *options, v *visit) {
 	}
 	before := w.db
 	w.fail(w.db.write(o, &r.changes))
+	if p.op == opSweep {
+		w.db.miscounted, before.miscounted = false, false
+	}
 	if p.op == opRevoke && r.yes {
 		w.revoked = before.version
 	}
@@ -369,7 +372,7 @@ func (w *world) answeredByPeek(o *options, k *peek) bool {
 		x.db.lockRow = seen.lockRow
 	}
 	set, readTo := x.visible(o, &v, o.window)
-	if o.peeks == rowFirst && set == 0 {
+	if o.peeks != claimsFirst && set == 0 {
 		v.now = at
 	}
 	r := v.decide(o, &x.db, set, readTo)

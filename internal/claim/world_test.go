@@ -69,7 +69,8 @@ type peeks uint8
 const (
 	noPeeks peeks = iota
 	claimsFirst
-	rowFirst
+	rowFirst       // but for withdrawals
+	rowAlwaysFirst // which is wrong
 )
 
 // faults are how many of each kind may happen.
@@ -81,6 +82,7 @@ type faults struct {
 	deaths  int8 // of Lockers
 	crashes int8 // of the database
 	steps   int8 // of the database's clock, backwards
+	counts  int8 // somebody makes a count of the row too high by hand
 }
 
 func lockerOf(acq int8) int8 { return lockerOfClient(acq / slots) }
@@ -139,6 +141,7 @@ type lockRow struct {
 	acq, version, since, expires, limit, delay, notBefore int8
 	ended                                                 claim.Ended
 	revoked, permits, waiting, holding, seq               int8
+	miscounted                                            bool // waiting and holding may be too high
 }
 
 type claimState uint8
@@ -217,7 +220,8 @@ func (d *tables) has(set uint8) (these uint8) {
 
 func (r *lockRow) set(s *claim.Row) {
 	*r = lockRow{
-		acq: acqOf(s.Acq), version: int8(s.Version), since: int8(s.Since), expires: int8(s.Expires), limit: int8(s.Limit), delay: int8(s.Delay),
+		miscounted: r.miscounted,
+		acq:        acqOf(s.Acq), version: int8(s.Version), since: int8(s.Since), expires: int8(s.Expires), limit: int8(s.Limit), delay: int8(s.Delay),
 		notBefore: int8(s.NotBefore), ended: s.Ended, revoked: int8(s.Revoked),
 		permits: int8(s.Permits), waiting: int8(s.Waiting), holding: int8(s.Holding), seq: int8(s.Seq),
 	}
@@ -279,10 +283,14 @@ func (o op) String() string {
 
 // peeksFor reports that the driver first reads without locks.
 func (o *options) peeksFor(p op) bool {
-	return o.peeks != noPeeks && p != opRelease && p != opRenew && p != opMove && p != opSweep && (o.peeks != rowFirst || rowFirstMask>>p&1 == 1)
+	switch {
+	case o.peeks == noPeeks || p == opRelease || p == opRenew || p == opMove || p == opSweep:
+		return false
+	case p == opWithdraw: // its claim may have become the row's term between the two
+		return o.peeks != rowFirst
+	}
+	return true
 }
-
-var rowFirstMask = uint(1<<opTry | 1<<opEnter)
 
 // reply is what a packet carries on its way back.
 type reply uint8

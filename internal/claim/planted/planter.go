@@ -137,42 +137,53 @@ type verdict struct {
 	err   error
 }
 
-// plantAll plants bugs and prints a table. It returns how many should have been found, and were not.
+// tally counts verdicts.
+type tally struct {
+	mu                  sync.Mutex
+	found, same, missed int
+	err                 error
+}
+
+// plantAll plants bugs and prints what becomes of each. It returns how many should have been
+// found, and were not.
 func (p *planter) plantAll(ctx context.Context, all []bug) (missed int, err error) {
-	verdicts := make([]verdict, len(all))
+	var n tally
 	slots := make(chan struct{}, *atime)
 	var wg sync.WaitGroup
-	for i, b := range all {
+	for _, b := range all {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			verdicts[i] = p.plant(ctx, b)
+			n.add(b, p.plant(ctx, b))
 		})
 	}
 	wg.Wait()
-	found, same := 0, 0
-	for i, b := range all {
-		v := &verdicts[i]
-		switch {
-		case v.err != nil:
-			return 0, fmt.Errorf("%s: %w", b.what, v.err)
-		case v.why == "" && v.equal != "":
-			same++
-			fmt.Printf("%5.1f  %s\n       not found: %s\n", v.took.Seconds(), b.what, v.equal)
-		case v.why == "":
-			missed++
-			fmt.Printf("%5.1f  %s\n       NOT FOUND\n", v.took.Seconds(), b.what)
-		default:
-			found++
-			fmt.Printf("%5.1f  %s\n       %s\n%s", v.took.Seconds(), b.what, v.why, v.way)
-			if v.equal != "" {
-				missed++
-				fmt.Println("       FOUND although it is said to change nothing:", v.equal)
-			}
-		}
+	fmt.Printf("%d of %d bugs found, %d change nothing that matters, %d missed\n", n.found, len(all), n.same, n.missed)
+	return n.missed, n.err
+}
+
+// add prints and counts a verdict.
+func (n *tally) add(b bug, v verdict) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	outcome := v.why
+	switch {
+	case v.err != nil:
+		n.err = fmt.Errorf("%s: %w", b.what, v.err)
+		outcome = v.err.Error()
+	case v.why == "" && v.equal != "":
+		n.same++
+		outcome = "changes nothing: " + v.equal
+	case v.why == "":
+		n.missed++
+		outcome = "NOT FOUND"
+	case v.equal != "":
+		n.missed++
+		outcome = "FOUND although it is said to change nothing: " + v.why
+	default:
+		n.found++
 	}
-	fmt.Printf("%d of %d bugs found, %d change nothing that matters, %d missed\n", found, len(all), same, missed)
-	return missed, nil
+	fmt.Printf("%5.1f  %s\n       %s\n%s", v.took.Seconds(), b.what, outcome, v.way)
 }
 
 // tooLong is for how long a bug is tried that does not come to an end.
