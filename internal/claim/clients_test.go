@@ -9,45 +9,55 @@ func (s *successors) clientSteps(w *world, i int8) {
 	if w.awaits(acq, false) {
 		return
 	}
-	send := func(what string, p phase, q packet) {
-		x := *w
-		x.clients[i].phase = p
-		q.acq, q.guarded = acq, c.guarded
-		s.request(&x, what, i, q)
-	}
 	switch c.phase {
 	case idle:
 		s.begin(w, i)
-	case trying:
-		send("client %d tries again", trying, packet{op: opTry})
-		s.giveUp(w, i)
-	case adopting:
-		send("client %d adopts again", adopting, packet{op: opAdopt})
-		s.giveUp(w, i)
-	case resuming:
-		send("client %d resumes", resuming, packet{op: opResume, token: c.token})
-		s.giveUp(w, i)
+	case trying, adopting, resuming, entering, releasing, detaching, cleaning:
+		s.repeat(w, "client %d repeats", i, c.phase)
 	case wanting:
 		if w.lives[lockerOfClient(i)] > now {
-			send("client %d enters the queue", entering, packet{op: opEnter})
+			s.repeat(w, "client %d enters the queue", i, entering)
 		}
-		s.giveUp(w, i)
-	case entering:
-		send("client %d enters again", entering, packet{op: opEnter})
-		s.giveUp(w, i)
 	case waiting:
-		send("client %d asks again", waiting, packet{op: opEnter})
+		s.repeat(w, "client %d asks again", i, waiting)
 		x := *w
 		x.clients[i].unknown = true // whether it was granted meanwhile
 		x.clients[i].phase = cleaning
 		s.add("client %d stops waiting", opNone, i, &x)
-	case releasing:
-		send("client %d unlocks again", releasing, packet{op: opRelease, token: c.token})
-	case detaching:
-		send("client %d detaches again", detaching, packet{op: opDetach, token: c.token})
-	case cleaning:
-		send("client %d cleans up", cleaning, packet{op: opWithdraw})
 	}
+	switch c.phase {
+	case trying, adopting, resuming, wanting, entering:
+		s.giveUp(w, i)
+	}
+}
+
+// requestOf is what a client sends in a phase.
+func requestOf(p phase) op {
+	switch p {
+	case trying:
+		return opTry
+	case entering, waiting:
+		return opEnter
+	case adopting:
+		return opAdopt
+	case resuming:
+		return opResume
+	case releasing:
+		return opRelease
+	case detaching:
+		return opDetach
+	case cleaning:
+		return opWithdraw
+	}
+	return opNone
+}
+
+// repeat lets a client enter a phase, and send what belongs to it, perhaps once more.
+func (s *successors) repeat(w *world, what string, i int8, p phase) {
+	x := *w
+	c := &x.clients[i]
+	c.phase = p
+	s.request(&x, what, i, packet{op: requestOf(p), acq: w.acq(i), token: c.token, guarded: c.guarded})
 }
 
 // giveUp lets a client end its request without success.

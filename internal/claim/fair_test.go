@@ -77,44 +77,25 @@ func (w *world) fairLockers(o *options) bool {
 // fairClient lets a client go on with what it has begun.
 func (w *world) fairClient(o *options, i int8) bool {
 	c := &w.clients[i]
-	p := packet{token: c.token}
-	switch c.phase {
-	case trying:
-		p.op = opTry
-	case adopting:
-		p.op = opAdopt
-	case resuming:
-		p.op = opResume
-	case wanting:
-		p.op, c.phase = opEnter, entering
-	case entering:
-		p.op = opEnter
-	case holding:
-		if now >= c.trust {
-			w.finish(i)
-			return true
-		}
-		p.op, c.phase = opRelease, releasing
-	case releasing:
-		p.op = opRelease
-	case detaching:
-		p.op = opDetach
-	case cleaning:
-		if now < c.until {
-			return false
-		}
-		p.op = opWithdraw
-	default:
+	switch {
+	case c.phase == idle || c.phase == waiting || c.phase == cleaning && now < c.until:
 		return false
+	case c.phase == holding && now >= c.trust:
+		w.finish(i)
+		return true
+	case c.phase == holding:
+		c.phase = releasing
+	case c.phase == wanting:
+		c.phase = entering
 	}
-	return w.fairRequest(o, i, p)
+	w.fairRequest(o, i, packet{op: requestOf(c.phase), token: c.token})
+	return true
 }
 
-func (w *world) fairRequest(o *options, i int8, p packet) bool {
+func (w *world) fairRequest(o *options, i int8, p packet) {
 	p.acq, p.by, p.sent, p.heard, p.guarded = w.acq(i), lockerOfClient(i), now, true, w.clients[i].guarded
 	w.execute(o, &p)
 	w.hear(o, &p)
-	return true
 }
 
 // fairTick lets a tick pass, in which every waiter asks again, unless there is nothing left

@@ -1,67 +1,6 @@
 package claim_test
 
-import (
-	"fmt"
-
-	"github.com/sqllock/sqllock/internal/claim"
-)
-
-// wrong is a rule that a step has broken.
-type wrong uint8
-
-const (
-	right wrong = iota
-	mixedUp
-	badWrite
-	badChanged
-	badRenewal
-	badVersion
-	badTerm
-	badSlot
-	badAnswer
-	badToken
-	badRow
-	fastDiffers
-	passedOver
-	keptNameGranted
-	leftIdle
-	leftBehind
-	grantedToDead
-	grantedUnasked
-	endedUnasked
-	guardedEnded
-	notReported
-	reportedWrongly
-	notNotified
-	notifiedWrongly
-	lostPosition
-	notDurable
-	flushedForNothing
-	refusedWrongly
-)
-
-func (w wrong) String() string {
-	return [...]string{
-		"right", "a row or a claim is another's", "a claim is inserted twice or deleted although it is not there",
-		"what Changed says is not so", "a renewal does not do what it should", "the version does not rise, or rises for nothing",
-		"a term is not as long as it should be", "a permit is not of the name", "an answer does not say what is so",
-		"a token is not new, or not that of the term", "the row does not say what happened",
-		"a statement on the row alone does not do what a visit does", "a waiter was passed over", "a name that is kept was granted",
-		"a name that somebody waits for was left to nobody", "a withdrawal has left something",
-		"a name was handed to a Locker that is not heard of", "a name was granted to somebody who has not asked",
-		"a term was ended that goes on", "a term ended although a transaction guards it, or the claim is locked",
-		"a term that has expired was not reported", "a term was reported that has not expired", "a waiter that was granted was not told",
-		"somebody was told what is not so", "a waiter has lost its place", "what was told need not be flushed",
-		"what need not be flushed was", "a request was refused although nobody is in its way",
-	}[w]
-}
-
-// fail notes the first thing that is wrong.
-func (w *world) fail(why wrong) {
-	if w.wrong == right {
-		w.wrong = why
-	}
-}
+import "github.com/sqllock/sqllock/internal/claim"
 
 // effect is what a visit has done.
 type effect struct {
@@ -192,7 +131,8 @@ func (e *effect) judgeReports() wrong {
 		return false
 	}
 	acquires := p.op == opTry || p.op == opEnter // what is left of the same request is no crash
-	if e.crashedAlone() && e.before.acq != key && !(acquires && e.before.acq == p.acq && e.after.acq == p.acq) && !reported(e.before.acq, claim.Exclusive, e.before.version) {
+	mine := acquires && e.before.acq == p.acq && e.after.acq == p.acq
+	if e.crashedAlone() && e.before.acq != key && !mine && !reported(e.before.acq, claim.Exclusive, e.before.version) {
 		return notReported
 	}
 	for acq := range int8(acqs) {
@@ -202,15 +142,19 @@ func (e *effect) judgeReports() wrong {
 			return notReported
 		}
 	}
-	if own := p.acq; acquires && own != nobody { // nor is it wrong to say so
-		if e.before.claims[own].state == hasTerm && !e.sameTogether(own) {
-			reported(own, e.o.kind(own), e.before.claims[own].token)
-		}
+	if own := max(p.acq, 0); acquires && e.before.claims[own].state == hasTerm && !e.sameTogether(own) && e.grantsOthers() {
+		reported(own, e.o.kind(own), e.before.claims[own].token) // whoever is served buries all
 	}
 	if n != len(e.r.changes.Crashed) {
 		return reportedWrongly
 	}
 	return right
+}
+
+// grantsOthers reports that somebody else was granted the name than whoever makes the visit.
+func (e *effect) grantsOthers() bool {
+	ok, _ := e.granted(max(e.v.p.acq, 0))
+	return e.grants() > 1 || e.grants() == 1 && !ok
 }
 
 // judgeQueue is about those who wait and are not granted the name.
@@ -465,8 +409,10 @@ func (e *effect) judgeRow() wrong {
 		e.r.answer.Outcome != claim.Mismatch {
 		permits = e.o.permits[q/slots]
 	}
-	if a.notBefore != notBefore || a.acq == nobody && !a.isShared() && a.ended != ended || (a.acq != nobody || a.isShared()) && a.ended != claim.NotEnded || a.revoked != revoked || a.permits != permits || a.seq < b.seq ||
-		a.acq == nobody && !a.isShared() && a.expires != expires {
+	if a.acq != nobody || a.isShared() {
+		ended, expires = claim.NotEnded, a.expires
+	}
+	if a.notBefore != notBefore || a.ended != ended || a.expires != expires || a.revoked != revoked || a.permits != permits || a.seq < b.seq {
 		return badRow
 	}
 	return right
@@ -510,179 +456,6 @@ func (e *effect) ending() (how claim.Ended, at int8) {
 	return how, at
 }
 
-// judgeAnswer is about what the caller is told.
-func (e *effect) judgeAnswer() wrong {
-	p, b := &e.v.p, e.before
-	switch p.op {
-	case opTry, opEnter:
-		return e.judgeAcquire()
-	case opAdopt, opResume:
-		return e.judgeTakes()
-	case opRelease:
-		held := b.acq == p.acq && b.version == p.token
-		shared := b.claims[p.acq].state == hasTerm && b.claims[p.acq].token == p.token
-		guarded := held && e.v.pinned || !held && shared && p.guarded && e.v.locks>>p.acq&1 == 0
-		if e.r.yes != ((held || shared) && !guarded) || e.r.guarded != guarded {
-			return badAnswer
-		}
-	case opWithdraw:
-		guarded := b.acq == p.acq && e.v.pinned || b.claims[p.acq].state == hasTerm && p.guarded && e.v.locks>>p.acq&1 == 0
-		if e.r.guarded != guarded {
-			return badAnswer
-		}
-		if !guarded && (e.after.acq == p.acq || e.after.claims[p.acq].state != none) {
-			return leftBehind
-		}
-	case opRevoke:
-		return e.judgeRevoke()
-	case opDetach:
-		mine := b.version == p.token && e.heldAlone(b)
-		guarded := mine && b.acq == p.acq && e.v.pinned
-		if e.r.yes != (mine && (b.acq == key || b.acq == p.acq && !guarded)) || e.r.guarded != guarded {
-			return badAnswer
-		}
-	}
-	return right
-}
-
-// judgeRevoke is judgeAnswer for a revocation.
-func (e *effect) judgeRevoke() wrong {
-	b, a := e.before, e.after
-	any := b.acq != nobody || b.isShared() || b.notBefore > e.v.now
-	guarded := e.v.pinned && any
-	for acq := range int8(acqs) {
-		if b.claims[acq].state == hasTerm && e.v.locks>>acq&1 == 0 {
-			guarded = true
-		}
-		if e.r.yes && e.sameTogether(acq) {
-			return leftBehind
-		}
-	}
-	if e.r.yes != (any && !guarded) || e.r.guarded != guarded {
-		return badAnswer
-	}
-	if e.r.yes && (e.sameAlone() && b.acq != nobody || a.version == b.version) {
-		return leftBehind
-	}
-	return right
-}
-
-// hadTerm reports that an acquisition held the name when the visit began.
-func (e *effect) hadTerm(acq int8) bool {
-	c := &e.before.claims[acq]
-	return e.before.acq == acq && e.heldAlone(e.before) ||
-		c.state == hasTerm && c.expires > e.v.now
-}
-
-// judgeGrantAnswer is about the answer to a request that was granted.
-func (e *effect) judgeGrantAnswer() wrong {
-	acq, a := e.v.p.acq, &e.r.answer
-	c := e.after.claims[acq]
-	if e.after.acq == acq {
-		c = claimRow{state: hasTerm, token: e.after.version, expires: e.after.expires}
-	}
-	switch {
-	case c.state != hasTerm || int8(a.Token) != c.token || int8(a.Expires) != c.expires || int8(a.Slot) != c.slot:
-		return badAnswer
-	case a.Found != e.hadTerm(acq):
-		return badAnswer
-	}
-	return right
-}
-
-// judgeTakes is judgeAnswer for requests that take a term over.
-func (e *effect) judgeTakes() wrong {
-	p, b := &e.v.p, e.before
-	mine := e.heldAlone(b) && b.acq == key
-	if p.op == opResume {
-		mine = e.heldAlone(b) && b.acq != key && b.version == p.token && e.o.owner(max(b.acq, 0)/slots) == e.o.owner(p.acq/slots)
-	}
-	held := e.hadTerm(p.acq)
-	guarded := p.op == opResume && mine && !held && e.v.pinned
-	if e.wasGranted() != (held || mine && !e.v.pinned) || e.r.guarded != guarded {
-		return badAnswer
-	}
-	if e.wasGranted() {
-		return e.judgeGrantAnswer()
-	}
-	return right
-}
-
-// judgeAcquire is judgeAnswer for requests that ask for the name.
-func (e *effect) judgeAcquire() wrong {
-	p, a, r := &e.v.p, e.after, &e.r.answer
-	q := e.o.request(p.acq)
-	differs := q.Kind == claim.Permit && e.before.permits != 0 && int8(q.Permits) != e.before.permits && !e.hadTerm(p.acq)
-	own := &a.claims[p.acq]
-	has := a.acq == p.acq && e.heldAlone(a) || own.state == hasTerm && own.expires > e.v.now
-	want := claim.Refused
-	switch {
-	case differs:
-		want = claim.Mismatch
-	case has:
-		want = claim.Granted
-	case p.op == opEnter:
-		want = claim.Queued
-	}
-	switch {
-	case r.Outcome != want || int8(r.Permits) != a.permits && (q.Kind == claim.Permit || want != claim.Granted):
-		return badAnswer
-	case want == claim.Granted:
-		return e.judgeGrantAnswer()
-	case differs:
-		return right
-	case r.First && (want != claim.Queued || e.isBehind(p.acq)):
-		return badAnswer
-	case !r.First && want == claim.Queued && !e.isBehind(p.acq) && !e.r.usedUp:
-		return badAnswer
-	case want == claim.Queued && a.claims[p.acq].state == none:
-		return badAnswer
-	case own.state == hasTerm: // it has expired, but cannot be locked
-		return right
-	case !e.r.usedUp && !e.isBehind(p.acq) && e.isFree(p.acq):
-		return refusedWrongly
-	}
-	return right
-}
-
-// isBehind reports that somebody waits before an acquisition.
-func (e *effect) isBehind(acq int8) bool {
-	c := &e.after.claims[acq]
-	for other := range int8(acqs) {
-		d := &e.after.claims[other]
-		if other != acq && d.state == waits && isAlive(e.v.alive, other) && (c.state != waits || d.seq < c.seq) {
-			return true
-		}
-	}
-	return false
-}
-
-// isFree reports that nobody who holds the name after a visit keeps an acquisition from it.
-func (e *effect) isFree(acq int8) bool {
-	a := e.after
-	if e.v.pinned || e.heldAlone(a) || a.notBefore > e.v.now {
-		return false
-	}
-	readers, permitted := int8(0), int8(0)
-	for other := range int8(acqs) {
-		c := &a.claims[other]
-		switch {
-		case c.state != hasTerm || c.expires <= e.v.now && e.v.locks>>other&1 == 1:
-		case e.o.kind(other) == claim.Shared:
-			readers++
-		default:
-			permitted++
-		}
-	}
-	switch e.o.kind(acq) {
-	case claim.Exclusive:
-		return readers+permitted == 0
-	case claim.Shared:
-		return permitted == 0
-	}
-	return readers == 0 && permitted < e.o.permits[acq/slots]
-}
-
 // judgeChanges is about what a visit writes.
 func (e *effect) judgeChanges() wrong {
 	if e.r.changes.Changed != (*e.before != *e.after) {
@@ -710,89 +483,4 @@ func (e *effect) judgeProgress() wrong {
 		return leftIdle
 	}
 	return right
-}
-
-// has reports that an acquisition has a term or waits.
-func (w *world) has(acq int8) bool { return w.db.acq == acq || w.db.claims[acq].state != none }
-
-// broken returns the invariant that a world breaks, or "".
-func (w *world) broken(o *options) string {
-	for i := range int8(clients) {
-		for j := i + 1; j < clients; j++ {
-			if w.counts(i) && w.counts(j) && w.excludes(o, i, j) {
-				return fmt.Sprintf("clients %d and %d both hold", i, j)
-			}
-		}
-	}
-	if w.wrong != right {
-		return w.wrong.String()
-	}
-	return w.brokenTables(o)
-}
-
-// brokenTables is broken for what the database has.
-func (w *world) brokenTables(o *options) string {
-	d := &w.db
-	var waiting, kinds [3]int8
-	slots, tokens := uint8(0), [acqs]int8{}
-	for acq := range int8(acqs) {
-		c := &d.claims[acq]
-		waiting[c.state]++
-		if w.guards>>acq&1 == 1 && d.acq != acq && c.state != hasTerm {
-			return "a term has ended although a transaction guards it"
-		}
-		if c.state != hasTerm {
-			continue
-		}
-		kind := o.kind(acq)
-		kinds[kind]++
-		if kind == claim.Permit && (slots>>c.slot&1 == 1 || c.slot >= d.permits) {
-			return "two permits share a slot, or there is one too many"
-		}
-		if kind == claim.Permit {
-			slots |= 1 << c.slot
-		}
-		tokens[acq] = c.token
-		for other := range acq {
-			if shares := kind == claim.Shared && o.kind(other) == claim.Shared; tokens[other] != 0 && shares != (tokens[other] == c.token) {
-				return "readers have two tokens, or others share one"
-			}
-		}
-	}
-	counted := waiting[waits] == d.waiting && waiting[hasTerm] == d.holding ||
-		d.miscounted && waiting[waits] <= d.waiting && waiting[hasTerm] <= d.holding
-	switch {
-	case !counted:
-		return fmt.Sprintf("the row counts %d waiting and %d holding claims, there are %d and %d", d.waiting, d.holding, waiting[waits], waiting[hasTerm])
-	case kinds[claim.Exclusive] > 0 || kinds[claim.Shared] > 0 && kinds[claim.Permit] > 0 || d.acq != nobody && d.isShared():
-		return "two hold in the tables who exclude each other"
-	}
-	return ""
-}
-
-// counts reports that a client believes that it holds, or that its open transaction guards
-// the name, and that nobody has ended its term by force: that one is not asked.
-func (w *world) counts(i int8) bool {
-	c := &w.clients[i]
-	return c.phase == holding && now < c.trust && c.token > w.revoked
-}
-
-func (w *world) excludes(o *options, i, j int8) bool {
-	a, b := o.kinds[i], o.kinds[j]
-	switch {
-	case a == claim.Shared && b == claim.Shared:
-		return false
-	case a == claim.Permit && b == claim.Permit:
-		return w.clients[i].permit == w.clients[j].permit || w.permitted(o) > w.db.permits
-	}
-	return true
-}
-
-func (w *world) permitted(o *options) (n int8) {
-	for i := range int8(clients) {
-		if o.kinds[i] == claim.Permit && w.counts(i) {
-			n++
-		}
-	}
-	return n
 }

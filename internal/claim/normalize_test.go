@@ -106,24 +106,28 @@ func (w *world) clear(o *options) {
 		}
 	}
 	for i := range w.clients {
-		c := &w.clients[i]
-		if c.phase != holding {
-			c.trust, c.permit, c.limit = past, 0, 0
-		}
-		switch c.phase {
-		case holding, releasing, detaching:
-		case cleaning:
-			c.token = 0
-		case resuming:
-			c.guarded = false
-		default:
-			c.token, c.guarded = 0, false
-		}
+		w.clients[i].clear()
 	}
 	for i := range w.packets {
 		if w.packets[i].op == opNone {
 			w.packets[i] = packet{}
 		}
+	}
+}
+
+// clear empties what a client in its phase does not look at.
+func (c *client) clear() {
+	if c.phase != holding {
+		c.trust, c.permit, c.limit = past, 0, 0
+	}
+	switch c.phase {
+	case holding, releasing, detaching:
+	case cleaning:
+		c.token = 0
+	case resuming:
+		c.guarded = false
+	default:
+		c.token, c.guarded = 0, false
 	}
 }
 

@@ -35,47 +35,45 @@ func (w *world) execute(o *options, p *packet) bool {
 // fast runs a request as a statement on the row alone. It reports false, and changes
 // nothing, if the name needs a visit.
 func (w *world) fast(o *options, p *packet) bool {
-	if p.acq == nobody || o.kind(p.acq) != claim.Exclusive {
-		return false
+	switch {
+	case p.acq == nobody || o.kind(p.acq) != claim.Exclusive:
+	case p.op == opTry && !w.isPinned():
+		return w.fastGrant(o, p)
+	case p.op == opRelease && !p.guarded:
+		return w.fastFree(o, p)
 	}
+	return false
+}
+
+func (w *world) fastGrant(o *options, p *packet) bool {
 	row := w.db.row(o)
-	before := w.db
-	switch p.op {
-	case opTry:
-		q := *o.request(p.acq)
-		free := w.db.acq == nobody && w.db.waiting == 0 && w.db.holding == 0 && w.db.notBefore <= now
-		if w.isPinned() {
-			return false
-		}
-		if ok := row.Grant(&q, int64(now)); ok != free {
-			w.fail(fastDiffers)
-		} else if !ok {
-			return false
-		}
-		w.agrees(o, p, &row)
-		w.db.set(&row)
-		w.flush()
-		w.top = max(w.top, w.db.version)
-		w.grantReply(o, p, claim.Answer{Token: row.Version, Expires: row.Expires}, now)
-	case opRelease:
-		if p.guarded {
-			return false
-		}
-		held := w.db.acq == p.acq && w.db.version == p.token && w.db.waiting == 0
-		if ok := row.Free(idOf(p.acq), int64(p.token), int64(o.minHold[p.acq/slots]), int64(now)); ok != held {
-			w.fail(fastDiffers)
-		} else if !ok {
-			return false
-		}
-		w.agrees(o, p, &row)
-		w.db.set(&row)
-		p.reply = done
-	default:
+	free := w.db.acq == nobody && w.db.waiting == 0 && w.db.holding == 0 && w.db.notBefore <= now
+	if row.Grant(o.request(p.acq), int64(now)) != free {
+		w.fail(fastDiffers)
+	}
+	if !free {
 		return false
 	}
-	if w.db.claims != before.claims {
-		w.fail(badWrite)
+	w.agrees(o, p, &row)
+	w.db.set(&row)
+	w.flush()
+	w.top = max(w.top, w.db.version)
+	w.grantReply(o, p, claim.Answer{Token: row.Version, Expires: row.Expires}, now)
+	return true
+}
+
+func (w *world) fastFree(o *options, p *packet) bool {
+	row := w.db.row(o)
+	mine := w.db.acq == p.acq && w.db.version == p.token && w.db.waiting == 0
+	if row.Free(idOf(p.acq), int64(p.token), int64(o.minHold[p.acq/slots]), int64(now)) != mine {
+		w.fail(fastDiffers)
 	}
+	if !mine {
+		return false
+	}
+	w.agrees(o, p, &row)
+	w.db.set(&row)
+	p.reply = done
 	return true
 }
 

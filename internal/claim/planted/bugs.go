@@ -4,7 +4,7 @@ package main
 // instead. What is only left out or negated is found by mutation.
 var changes = []change{
 	{"the queue is served last come, first", "claim.go", "return cmp.Compare(a.Seq, b.Seq)", "return cmp.Compare(b.Seq, a.Seq)"},
-	{"a newcomer passes those who wait", "claim.go", "return !ok && v.ReadTo == 0 || ok && head.Acq == acq", "return true"},
+	{"a newcomer passes those who wait", "claim.go", "return !ok && v.ReadTo == 0 || ok && head.Acq == acq", "return !ok || ok || head.Acq == acq"},
 	{"whoever asks again is taken for the first of a queue that was read in part", "claim.go", "(v.ReadTo == 0 || c.Seq <= v.ReadTo) && v.Alive", "v.Alive"},
 	{"a request that asks again loses its place", "claim.go", "c == nil || c.State == Holding && v.isOver(r.Acq)", "c == nil || v.isOver(r.Acq)"},
 	{"a request enters before those who wait", "claim.go", "State: Waiting, Seq: v.row.Seq, Since", "State: Waiting, Seq: v.row.Seq - int64(v.row.Waiting)*2, Since"},
