@@ -395,8 +395,8 @@ func (e *effect) judgeRow() wrong {
 	case b.claims[p.acq].state == hasTerm && (p.op == opWithdraw || b.claims[p.acq].token == p.token):
 		since, ends = b.claims[p.acq].since, true
 	}
-	if kept := since + e.o.minHold[max(p.acq, 0)/slots]; ends && kept > e.v.now {
-		notBefore = max(notBefore, kept)
+	if minHold := e.o.minHold[max(p.acq, 0)/slots]; ends && minHold > 0 && since+minHold > e.v.now {
+		notBefore = max(notBefore, since+minHold)
 	}
 	if revokes {
 		notBefore = 0

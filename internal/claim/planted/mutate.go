@@ -27,6 +27,7 @@ type mutator struct {
 	fset    *token.FileSet
 	where   string
 	mutants []mutant
+	seen    map[mutant]int
 }
 
 // hooks is the file that switches a mutant on.
@@ -64,7 +65,7 @@ func another[T ~uint8](n int, v T) T {
 
 // mutate rewrites files, which may be told apart by their base names.
 func mutate(files []string) (texts map[string][]byte, all []mutant, err error) {
-	m := &mutator{fset: token.NewFileSet()}
+	m := &mutator{fset: token.NewFileSet(), seen: make(map[mutant]int)}
 	texts = make(map[string][]byte)
 	for _, name := range files {
 		file, err := parser.ParseFile(m.fset, name, nil, parser.SkipObjectResolution)
@@ -101,7 +102,11 @@ func nameOf(f *ast.FuncDecl) string {
 
 // add notes a mutant, and returns its number.
 func (m *mutator) add(format string, args ...any) int {
-	m.mutants = append(m.mutants, mutant{m.where, fmt.Sprintf(format, args...)})
+	n := mutant{m.where, fmt.Sprintf(format, args...)}
+	if m.seen[n]++; m.seen[n] > 1 {
+		n.what = fmt.Sprintf("%s (%d)", n.what, m.seen[n])
+	}
+	m.mutants = append(m.mutants, n)
 	return len(m.mutants)
 }
 
