@@ -20,16 +20,16 @@ var stormTests = map[string]func(*testing.T, *suite, string){
 const (
 	queueClients = 8 // of two stores
 	lasting      = 3 * time.Second
+	longest      = minute / 2            // on a machine that has much else to do
 	short        = 40 * time.Millisecond // of requests that are never repeated
 )
 
 func queueStorm(t *testing.T, s *suite, name string) {
-	w := queueWatch{t: t, names: []string{name + "1", name + "2", name + "3"}, terms: make(map[string]*term)}
+	w := queueWatch{t: t, names: []string{name + "1", name + "2", name + "3"}, terms: make(map[string]*term), began: time.Now()}
 	for _, n := range w.names {
 		w.terms[n] = &term{}
 	}
 	var wg sync.WaitGroup
-	until := time.Now().Add(lasting)
 	third := s.open(t)
 	for i := range queueClients {
 		store := s.store
@@ -37,10 +37,10 @@ func queueStorm(t *testing.T, s *suite, name string) {
 			store = s.other
 		}
 		c := queueClient{queueWatch: &w, store: store, third: third, rnd: rand.New(rand.NewPCG(uint64(i), 11))}
-		wg.Go(func() { c.run(until) })
+		wg.Go(c.run)
 	}
-	for ; time.Now().Before(until); time.Sleep(2 * short) {
-		s.consistent(t)
+	for ; !w.over(); time.Sleep(2 * short) {
+		s.consistent(t, name)
 	}
 	wg.Wait()
 	time.Sleep(2 * short)
@@ -62,7 +62,7 @@ func (s *suite) drain(t *testing.T, name string) {
 		if err == nil && res[0].Granted {
 			break
 		}
-		if time.Since(began) > 100*short {
+		if time.Since(began) > longest {
 			t.Fatalf("%s: nobody is granted the name when all is over, %v: %s", name, err, s.dump(t, name))
 		}
 	}
@@ -80,6 +80,7 @@ func (s *suite) drain(t *testing.T, name string) {
 type queueWatch struct {
 	t     *testing.T
 	names []string
+	began time.Time
 
 	mu              sync.Mutex
 	terms           map[string]*term
@@ -91,6 +92,14 @@ type term struct {
 	version          int64
 	shared           bool
 	readers, writers int
+}
+
+// over reports that it is time to end: there was enough contention, or too little for long.
+func (w *queueWatch) over() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	took := time.Since(w.began)
+	return took > longest || took > lasting && w.granted > 4*queueClients && w.waited > 0
 }
 
 func (w *queueWatch) begin(h held) {
@@ -133,8 +142,8 @@ type queueClient struct {
 	rnd   *rand.Rand
 }
 
-func (c *queueClient) run(until time.Time) {
-	for time.Now().Before(until) && !c.t.Failed() {
+func (c *queueClient) run() {
+	for !c.over() && !c.t.Failed() {
 		req := writer(c.names[c.rnd.IntN(len(c.names))])
 		req.Shared = c.rnd.IntN(3) == 0
 		switch c.rnd.IntN(20) {
@@ -148,20 +157,20 @@ func (c *queueClient) run(until time.Time) {
 				c.keep(h)
 			}
 		default:
-			c.wait(req, until)
+			c.wait(req)
 		}
 	}
 }
 
 // wait waits in the queue until it is granted, or gives up.
-func (c *queueClient) wait(req driver.TicketRequest, until time.Time) {
+func (c *queueClient) wait(req driver.TicketRequest) {
 	for {
 		h, ok := c.enqueue(req)
 		if ok {
 			c.keep(h)
 			return
 		}
-		if c.rnd.IntN(30) == 0 || time.Now().After(until) {
+		if c.rnd.IntN(30) == 0 || c.over() {
 			c.abandon(req)
 			return
 		}

@@ -40,8 +40,9 @@ func Run(t *testing.T, f Fixture) {
 	for _, part := range parts {
 		for name, test := range part {
 			t.Run(name, func(t *testing.T) {
-				test(t, s, strings.ReplaceAll(name, " ", "-"))
-				s.consistent(t)
+				prefix := strings.ReplaceAll(name, " ", "-")
+				test(t, s, prefix)
+				s.consistent(t, prefix)
 			})
 		}
 	}

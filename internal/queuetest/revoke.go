@@ -176,7 +176,7 @@ var revokeTests = map[string]func(*testing.T, *suite, string){
 		end(t, s.store, first)
 		s.exec(t, `UPDATE {lock} SET waiting = 7, holding = 7 WHERE name = '`+name+`'`)
 		s.sweep(t)
-		s.consistent(t)
+		s.consistent(t, name)
 		s.exec(t, `UPDATE {lock} SET waiting = 0, version = 1, expires_at = 1 WHERE name = '`+name+`'`)
 		s.leavesNoTrace(t, name, func() { s.sweep(t) })
 		s.exec(t, `UPDATE {lock} SET waiting = 1 WHERE name = '`+name+`'`)

@@ -1,6 +1,7 @@
 package queuetest
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -146,15 +147,17 @@ var wrong = map[string]string{
 	"a term exceeds its limit": `l.limit_at <> 0 AND l.expires_at > l.limit_at`,
 }
 
-// consistent checks what must be true of all names at all times.
-func (s *suite) consistent(t *testing.T) {
+// consistent checks what must be true at all times of names that begin with prefix.
+func (s *suite) consistent(t *testing.T, prefix string) {
 	t.Helper()
+	begins := fmt.Sprintf(`name, 1, %d) = '%s' AND `, len(prefix), prefix)
 	for what, condition := range wrong {
-		if names := testdb.Dump(t, s.DB, s.text(`SELECT l.name FROM {lock} l WHERE `+condition)); names != "" {
+		if names := testdb.Dump(t, s.DB, s.text(`SELECT l.name FROM {lock} l WHERE substr(l.`+begins+condition)); names != "" {
 			t.Errorf("%s: %s", what, names)
 		}
 	}
-	if names := testdb.Dump(t, s.DB, s.text(`SELECT c.name FROM {claim} c WHERE NOT EXISTS (SELECT 1 FROM {lock} l WHERE l.name = c.name)`)); names != "" {
+	const orphan = `NOT EXISTS (SELECT 1 FROM {lock} l WHERE l.name = c.name)`
+	if names := testdb.Dump(t, s.DB, s.text(`SELECT c.name FROM {claim} c WHERE substr(c.`+begins+orphan)); names != "" {
 		t.Errorf("claims of names that have no row: %s", names)
 	}
 }
