@@ -85,6 +85,7 @@ func TestQueueAndSharedTerms(t *testing.T) {
 		},
 		Clock: pgNow,
 		Rows:  true,
+		Push:  true,
 	})
 }
 

@@ -24,7 +24,7 @@ var targets = []target{
 	{"cleanup", []string{"cleanup.go", "unlock.go", "unique.go"}},
 	{"sessions", []string{"internal/session/*.go"}},
 	{"locksqlite", []string{"locksqlite/*.go"}},
-	{"lockpg", []string{"lockpg/*.go", "migrations/postgres/*_line.sql"}},
+	{"lockpg", []string{"lockpg/*.go"}},
 	{"lockmysql", []string{"lockmysql/*.go"}},
 }
 

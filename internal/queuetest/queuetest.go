@@ -24,6 +24,10 @@ type Fixture struct {
 	Clock string // the SQL of the clock, in microseconds
 	// Rows says that rows are locked, and not the whole database.
 	Rows bool
+	// Push says that the database tells waiters of their turn.
+	Push bool
+	// Brief leaves out what takes long: queues of hundreds, races and storms.
+	Brief bool
 }
 
 // Run runs every test as a subtest of t, one after the other.
@@ -32,7 +36,13 @@ func Run(t *testing.T, f Fixture) {
 	s.store, s.other = s.open(t), s.open(t)
 	parts := []map[string]func(*testing.T, *suite, string){
 		sharedTermTests, renewTests, lookTests, sweepTests,
-		orderTests, enqueueTests, readerTests, expiryTests, revokeTests, resumeTests, beatTests, longTests, reportTests, raceTests, stormTests,
+		orderTests, enqueueTests, readerTests, expiryTests, revokeTests, resumeTests, beatTests, reportTests,
+	}
+	if !f.Brief {
+		parts = append(parts, longTests, raceTests, stormTests)
+	}
+	if f.Push {
+		parts = append(parts, pushTests)
 	}
 	if f.Rows {
 		parts = append(parts, lockedRowTests)

@@ -2,7 +2,6 @@ package queuetest
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -57,7 +56,10 @@ var reportTests = map[string]func(*testing.T, *suite, string){
 		}
 		c.heard(t, name, driver.Holder{})
 	},
+}
 
+// pushTests are for databases that tell waiters of their turn.
+var pushTests = map[string]func(*testing.T, *suite, string){
 	"a waiter that is served by another call of its own client hears of it": func(t *testing.T, s *suite, name string) {
 		hears := listen(t, s.store)
 		first, a, b := s.take(t, writer(name)), writer(name), writer(name)
@@ -77,7 +79,7 @@ func listen(t *testing.T, store driver.LeaseStore) (hears func(driver.ID)) {
 	t.Helper()
 	listener, ok := store.(driver.Listener)
 	if !ok {
-		t.Skip("the database does not push")
+		t.Fatal("the database does not push")
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	heard, done := make(chan driver.ID, 100), make(chan error, 1)
@@ -99,9 +101,6 @@ func listen(t *testing.T, store driver.LeaseStore) (hears func(driver.ID)) {
 					return
 				}
 			case err := <-done:
-				if errors.Is(err, driver.ErrUnsupported) {
-					t.Skip(err)
-				}
 				t.Fatal(err)
 			case <-late:
 				t.Fatalf("it was not told of %v", want)
