@@ -61,7 +61,7 @@ func deadlocks(t *testing.T, f *fixture) (n int) {
 	return n
 }
 
-func (f *fixture) queue(t *testing.T, brief bool, params ...string) {
+func (f *fixture) queue(t *testing.T, short bool, params ...string) {
 	queuetest.Run(t, queuetest.Fixture{
 		DB: f.Open(t),
 		Open: func(tb testing.TB, client driver.Client) driver.LeaseStore {
@@ -69,6 +69,6 @@ func (f *fixture) queue(t *testing.T, brief bool, params ...string) {
 		},
 		Clock: clock,
 		Rows:  true,
-		Brief: brief,
+		Short: short,
 	})
 }

@@ -26,8 +26,8 @@ type Fixture struct {
 	Rows bool
 	// Push says that the database tells waiters of their turn.
 	Push bool
-	// Brief leaves out what takes long: queues of hundreds, races and storms.
-	Brief bool
+	// Short leaves out what takes long: queues of hundreds, races and storms.
+	Short bool
 }
 
 // Run runs every test as a subtest of t, one after the other.
@@ -38,7 +38,7 @@ func Run(t *testing.T, f Fixture) {
 		sharedTermTests, renewTests, lookTests, sweepTests,
 		orderTests, enqueueTests, readerTests, expiryTests, revokeTests, resumeTests, beatTests, reportTests,
 	}
-	if !f.Brief {
+	if !f.Short {
 		parts = append(parts, longTests, raceTests, stormTests)
 	}
 	if f.Push {
