@@ -15,7 +15,7 @@ import (
 // that a later request finds out what a request without a reply did.
 type acquisition struct {
 	locker      *Locker
-	req         driver.GrantRequest
+	req         driver.AcquireRequest
 	owner       string // explicit owner, or ""
 	opts        lockOptions
 	began       time.Duration // for events and logs; 0 if nobody gets them
@@ -37,7 +37,7 @@ func (l *Locker) newAcquisition(name, owner string, o lockOptions) *acquisition 
 	if l.events.verbose {
 		a.began = l.clock.Now()
 	}
-	a.req = driver.GrantRequest{Name: name, Acq: acq, Owner: owner, TTL: o.rowTTL(), Value: o.value, Shared: o.shared}
+	a.req = driver.AcquireRequest{Name: name, Acq: acq, Owner: owner, TTL: o.rowTTL(), Value: o.value, Shared: o.shared}
 	if l.mode.sessions != nil {
 		a.req.TTL, a.req.MinHold, a.req.Delay = o.ttl, o.minHold, o.lockDelay
 	}
@@ -126,7 +126,7 @@ func (a *acquisition) requestOnce(ctx context.Context, backoff *backoff) (*Lease
 }
 
 // reply is the outcome of one request for a name.
-type reply = batch.Reply[driver.GrantResult]
+type reply = batch.Reply[driver.AcquireResult]
 
 // request sends one request. It returns a term, or who holds the name, or an error.
 //
@@ -157,7 +157,7 @@ func (l *Locker) grantKind(a *acquisition) batch.Kind {
 }
 
 // sendGrants runs the statement of one batch of grants.
-func (l *Locker) sendGrants(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
+func (l *Locker) sendGrants(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
 	defer l.keeper.noteUse()
 	res, err := l.mode.Grant(ctx, reqs)
 	if err != nil {
@@ -172,13 +172,13 @@ func (l *Locker) sendGrants(ctx context.Context, reqs []driver.GrantRequest) ([]
 // refuseFollower answers an exclusive request with the reply to another request for the
 // same name: the holder in that reply excludes both. It reports false if that holder is
 // the acquisition of req itself, by an earlier request.
-func (l *Locker) refuseFollower(sent *driver.GrantRequest, r reply, req *driver.GrantRequest) (reply, bool) {
+func (l *Locker) refuseFollower(sent *driver.AcquireRequest, r reply, req *driver.AcquireRequest) (reply, bool) {
 	r.SharedBatch = true
 	if r.Err != nil {
 		return r, true
 	}
 	res := r.Result
-	r.Result = driver.GrantResult{Now: res.Now, Holder: res.Holder}
+	r.Result = driver.AcquireResult{Now: res.Now, Holder: res.Holder}
 	if res.Granted {
 		r.Result.Holder = driver.Holder{Acq: sent.Acq, Owner: sent.Owner, Label: l.cfg.label, Version: res.Version,
 			Since: res.Now, Until: res.Now + res.Remaining.Microseconds()}
@@ -219,7 +219,7 @@ func (l *Locker) await(ctx context.Context, request func() reply) (reply, error)
 // not have been flushed, or not to the standby that a commit waits for: a server can give
 // up that wait and still show the row. A later write that was confirmed makes the grant
 // certain.
-func (l *Locker) confirmGrant(req driver.GrantRequest, version int64, timeout time.Duration) (r reply) {
+func (l *Locker) confirmGrant(req driver.AcquireRequest, version int64, timeout time.Duration) (r reply) {
 	ctx, cancel := context.WithTimeout(l.base, timeout)
 	defer cancel()
 	r.Before = l.clock.Now()
@@ -229,15 +229,15 @@ func (l *Locker) confirmGrant(req driver.GrantRequest, version int64, timeout ti
 	case err != nil:
 		r.Err = err
 	case res.Status[0] == driver.Renewed:
-		r.Result = driver.GrantResult{Granted: true, Found: true, Version: version, Remaining: req.TTL, Now: res.Now}
+		r.Result = driver.AcquireResult{Granted: true, Found: true, Version: version, Remaining: req.TTL, Now: res.Now}
 	default: // it has expired or was revoked meanwhile: request again
-		r.Result = driver.GrantResult{Now: res.Now}
+		r.Result = driver.AcquireResult{Now: res.Now}
 	}
 	return r
 }
 
 // giveBackLate gives back what a request was granted after its caller had left.
-func (l *Locker) giveBackLate(req *driver.GrantRequest, r reply) {
+func (l *Locker) giveBackLate(req *driver.AcquireRequest, r reply) {
 	switch {
 	case r.Result.Granted: // if the outcome of an earlier request is unknown, the acquisition gives it back too
 		l.giveBack(*req, false)
@@ -248,8 +248,8 @@ func (l *Locker) giveBackLate(req *driver.GrantRequest, r reply) {
 
 // giveBack releases an acquisition that no caller has used, in the background. If the
 // outcome of one of its requests is unknown, that request may still arrive.
-func (l *Locker) giveBack(req driver.GrantRequest, unknown bool) {
-	r := driver.AbandonRequest{Name: req.Name, Acq: req.Acq, Shared: req.Shared}
+func (l *Locker) giveBack(req driver.AcquireRequest, unknown bool) {
+	r := driver.ReleaseRequest{Name: req.Name, Acq: req.Acq, Shared: req.Shared}
 	if unknown {
 		l.cleanup.add(r, req.TTL)
 	} else {

@@ -17,7 +17,7 @@ import (
 type claims struct {
 	locker   *Locker
 	mode     queueStore // nil if the mode has no queues
-	requests *batch.Batcher[driver.TicketRequest, driver.TicketResult]
+	requests *batch.Batcher[driver.AcquireRequest, driver.AcquireResult]
 
 	mu        sync.Mutex
 	byAcq     map[driver.ID]*claim
@@ -35,7 +35,7 @@ type claims struct {
 
 // claim is the row of one waiter. The fields that change are guarded by claims.mu.
 type claim struct {
-	req      driver.TicketRequest
+	req      driver.AcquireRequest
 	kind     batch.Kind
 	timeout  time.Duration
 	queuedAt time.Duration
@@ -73,10 +73,10 @@ func newClaims(l *Locker, m queueStore) *claims {
 	cs := &claims{locker: l, mode: m, byAcq: make(map[driver.ID]*claim), byName: make(map[string][]*claim), wake: make(chan struct{}, 1)}
 	cs.poll.next = never
 	if m != nil {
-		cs.requests = newBatcher(l, batch.Options[driver.TicketRequest, driver.TicketResult]{
+		cs.requests = newBatcher(l, batch.Options[driver.AcquireRequest, driver.AcquireResult]{
 			Send:        cs.send,
-			SortKey:     func(r *driver.TicketRequest) string { return r.Name },
-			DistinctKey: func(r *driver.TicketRequest) string { return string(r.Acq[:]) },
+			SortKey:     func(r *driver.AcquireRequest) string { return r.Name },
+			DistinctKey: func(r *driver.AcquireRequest) string { return string(r.Acq[:]) },
 			MaxInFlight: 1,
 		})
 	}
@@ -93,7 +93,7 @@ func (cs *claims) hasWaiter(name string) bool {
 	return len(cs.byName[name]) > 0
 }
 
-func (cs *claims) send(ctx context.Context, reqs []driver.TicketRequest) ([]driver.TicketResult, error) {
+func (cs *claims) send(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
 	defer cs.locker.keeper.noteUse()
 	res, err := cs.mode.Queue(ctx, reqs)
 	if err != nil {
@@ -110,12 +110,7 @@ func (cs *claims) add(a *acquisition, carries []driver.ID) *claim {
 	trusted := a.opts.trustedTTL()
 	life := min(max(trusted, minClaimLife), maxClaimLife)
 	c := &claim{
-		req: driver.TicketRequest{
-			GrantRequest: a.req,
-			Life:         life,
-			Handed:       a.req.TTL - trusted + life,
-			Carries:      carries,
-		},
+		req:      a.req,
 		kind:     batch.Kind{Group: ttlGroup(a.opts.ttl), Large: len(a.req.Value) > 0},
 		timeout:  cs.locker.cfg.timeout(a.opts.ttl),
 		queuedAt: cs.locker.clock.Now(),
@@ -123,6 +118,7 @@ func (cs *claims) add(a *acquisition, carries []driver.ID) *claim {
 		unknown:  a.unknown, unknownSince: a.unknownSince,
 		result: make(chan reply, 1),
 	}
+	c.req.Life, c.req.Handed, c.req.Carries = life, a.req.TTL-trusted+life, carries
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	cs.schedule(c, c.queuedAt)
@@ -179,7 +175,7 @@ func (cs *claims) forget(c *claim) {
 // cleanUp removes the claim of a waiter that has left, and what it may have been granted,
 // from the database; the caller holds mu.
 func (cs *claims) cleanUp(c *claim) {
-	r := driver.AbandonRequest{Name: c.req.Name, Acq: c.req.Acq, Shared: c.req.Shared}
+	r := driver.ReleaseRequest{Name: c.req.Name, Acq: c.req.Acq, Shared: c.req.Shared}
 	switch {
 	case c.unknown: // a request may still arrive
 		cs.locker.cleanup.add(r, c.req.TTL)
@@ -222,14 +218,14 @@ func (cs *claims) fail(c *claim, err error) {
 
 // handedOver notes that a release of this Locker, sent at before, has handed the name over
 // to one of its waiters.
-func (cs *claims) handedOver(grant driver.Turn, before time.Duration) {
+func (cs *claims) handedOver(grant driver.HandOver, before time.Duration) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	c := cs.byAcq[grant.Acq]
 	if c == nil { // it has left, and its grant is cleaned up
 		return
 	}
-	cs.answer(c, reply{Before: before, After: cs.locker.clock.Now(), Result: driver.GrantResult{
+	cs.answer(c, reply{Before: before, After: cs.locker.clock.Now(), Result: driver.AcquireResult{
 		Granted: true, Found: true, Version: grant.Version, Remaining: grant.Remaining, Now: grant.Now,
 	}})
 }
@@ -329,14 +325,14 @@ func (cs *claims) schedule(c *claim, due time.Duration) {
 func (cs *claims) request(c *claim) {
 	c.inFlight = true
 	c.requests++
-	cs.requests.Add(&batch.Pending[driver.TicketRequest, driver.TicketResult]{
+	cs.requests.Add(&batch.Pending[driver.AcquireRequest, driver.AcquireResult]{
 		Request: c.req, Kind: c.kind, Timeout: c.timeout,
-		Done: func(a batch.Reply[driver.TicketResult]) { cs.noteResult(c, a) },
+		Done: func(a batch.Reply[driver.AcquireResult]) { cs.noteResult(c, a) },
 	})
 }
 
 // noteResult acts on the reply to the request of one claim.
-func (cs *claims) noteResult(c *claim, a batch.Reply[driver.TicketResult]) {
+func (cs *claims) noteResult(c *claim, a batch.Reply[driver.AcquireResult]) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	c.inFlight = false
@@ -347,7 +343,7 @@ func (cs *claims) noteResult(c *claim, a batch.Reply[driver.TicketResult]) {
 			c.unknown, c.unknownSince = true, a.Before
 		}
 	}
-	r := reply{Before: a.Before, After: a.After, Result: a.Result.GrantResult, Err: a.Err}
+	r := reply{Before: a.Before, After: a.After, Result: a.Result, Err: a.Err}
 	switch {
 	case c.left:
 		cs.cleanUp(c)
@@ -375,7 +371,7 @@ func (cs *claims) noteResult(c *claim, a batch.Reply[driver.TicketResult]) {
 // confirm confirms a grant of an earlier request whose reply was lost.
 func (cs *claims) confirm(c *claim, version int64) {
 	defer cs.locker.inflight.done()
-	r := cs.locker.confirmGrant(c.req.GrantRequest, version, c.timeout)
+	r := cs.locker.confirmGrant(c.req, version, c.timeout)
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	c.inFlight = false
@@ -396,7 +392,7 @@ func (cs *claims) confirm(c *claim, version int64) {
 
 // noteHolder notes who holds the name, and schedules the next request: to keep the claim
 // alive, or when the name may be free; the caller holds mu.
-func (cs *claims) noteHolder(c *claim, a *batch.Reply[driver.TicketResult]) {
+func (cs *claims) noteHolder(c *claim, a *batch.Reply[driver.AcquireResult]) {
 	now := cs.locker.clock.Now()
 	c.knownHeld, c.lastErr = true, nil
 	c.holder = a.Result.Holder

@@ -24,7 +24,7 @@ type cleanup struct {
 	onFreed func(name string) // called after a release
 
 	mu      sync.Mutex
-	pending map[driver.AbandonRequest]*cleanupItem
+	pending map[driver.ReleaseRequest]*cleanupItem
 	running bool
 	round   int           // rises when Close begins to wait: older refusals do not count
 	wake    chan struct{} // has a buffer of one; filled when an item was added
@@ -35,7 +35,7 @@ type cleanup struct {
 }
 
 type cleanupItem struct {
-	req     driver.AbandonRequest
+	req     driver.ReleaseRequest
 	until   time.Duration
 	next    time.Duration
 	pause   time.Duration
@@ -65,23 +65,23 @@ const (
 
 func newCleanup(m mode, certain bool, c clock.Clock, e *events, onFreed func(name string)) *cleanup {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &cleanup{mode: m, certain: certain, clock: c, log: e, onFreed: onFreed, pending: make(map[driver.AbandonRequest]*cleanupItem),
+	return &cleanup{mode: m, certain: certain, clock: c, log: e, onFreed: onFreed, pending: make(map[driver.ReleaseRequest]*cleanupItem),
 		wake: make(chan struct{}, 1), ctx: ctx, cancel: cancel}
 }
 
 // add releases an acquisition whose last request was sent at most now.
-func (c *cleanup) add(r driver.AbandonRequest, ttl time.Duration) { c.put(r, ttl, false, nil) }
+func (c *cleanup) add(r driver.ReleaseRequest, ttl time.Duration) { c.put(r, ttl, false, nil) }
 
 // addOnce is add for an acquisition without a request in flight.
-func (c *cleanup) addOnce(r driver.AbandonRequest, ttl time.Duration) { c.put(r, ttl, true, nil) }
+func (c *cleanup) addOnce(r driver.ReleaseRequest, ttl time.Duration) { c.put(r, ttl, true, nil) }
 
 // addGuarded is add for a term that a transaction guards. It goes on for as long as the
 // transaction lasts, and then calls onFreed.
-func (c *cleanup) addGuarded(r driver.AbandonRequest, ttl time.Duration, onFreed func()) {
+func (c *cleanup) addGuarded(r driver.ReleaseRequest, ttl time.Duration, onFreed func()) {
 	c.put(r, ttl, false, onFreed)
 }
 
-func (c *cleanup) put(r driver.AbandonRequest, ttl time.Duration, once bool, onFreed func()) {
+func (c *cleanup) put(r driver.ReleaseRequest, ttl time.Duration, once bool, onFreed func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ctx.Err() != nil { // closed: the rows expire
@@ -220,7 +220,7 @@ func (c *cleanup) runBatch(batch []*cleanupItem) {
 }
 
 func (c *cleanup) send(batch []*cleanupItem) error {
-	reqs := make([]driver.AbandonRequest, len(batch))
+	reqs := make([]driver.ReleaseRequest, len(batch))
 	timeout := maxStatementTimeout
 	for i, item := range batch {
 		reqs[i] = item.req

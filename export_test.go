@@ -15,7 +15,7 @@ func SystemNow() time.Duration { return clock.System{}.Now() }
 
 // NewWithClock returns a Locker of the unique mode on a store, with a clock of
 // the test's.
-func NewWithClock(store driver.LeaseStore, now func() time.Duration, opts *UniqueOptions) (*Locker, error) {
+func NewWithClock(store driver.Store, now func() time.Duration, opts *UniqueOptions) (*Locker, error) {
 	cfg, err := opts.config()
 	if err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 // clients apart: whoever hands a name over is told all of the new holders.
 
 type fakeClaim struct {
-	driver.TicketRequest
+	driver.AcquireRequest
 	seq   int64
 	since int64
 	until int64
@@ -28,7 +28,7 @@ func (x *row) takeAway(acq driver.ID) {
 	x.claims = slices.DeleteFunc(x.claims, func(p *fakeClaim) bool { return p.Acq == acq })
 }
 
-func (f *fake) Line(ctx context.Context, reqs []driver.TicketRequest) (res []driver.TicketResult, err error) {
+func (f *fake) Line(ctx context.Context, reqs []driver.AcquireRequest) (res []driver.AcquireResult, err error) {
 	err = f.statement(ctx, "line", func() {
 		for _, r := range reqs {
 			res = append(res, f.queue(r))
@@ -37,7 +37,7 @@ func (f *fake) Line(ctx context.Context, reqs []driver.TicketRequest) (res []dri
 	return res, err
 }
 
-func (f *fake) queue(r driver.TicketRequest) (res driver.TicketResult) {
+func (f *fake) queue(r driver.AcquireRequest) (res driver.AcquireResult) {
 	x, now := f.rows[r.Name], f.now()
 	if x == nil {
 		x = &row{}
@@ -55,7 +55,9 @@ func (f *fake) queue(r driver.TicketRequest) (res driver.TicketResult) {
 	}
 	held := x.acq != (driver.ID{}) && x.until > now
 	if first || held && x.acq == r.Acq || x.readers[r.Acq] != nil {
-		if res.GrantResult = f.take(r.GrantRequest); res.Granted {
+		ahead := res.Ahead
+		res = f.take(r)
+		if res.Ahead = ahead; res.Granted {
 			x.takeAway(r.Acq)
 			return res
 		}
@@ -65,7 +67,7 @@ func (f *fake) queue(r driver.TicketRequest) (res driver.TicketResult) {
 	res.Now = now
 	if mine == nil {
 		x.seq++
-		mine = &fakeClaim{TicketRequest: r, seq: x.seq, since: now}
+		mine = &fakeClaim{AcquireRequest: r, seq: x.seq, since: now}
 		x.claims = append(x.claims, mine)
 	}
 	mine.until = max(mine.until, now+r.Life.Microseconds())
@@ -73,30 +75,30 @@ func (f *fake) queue(r driver.TicketRequest) (res driver.TicketResult) {
 }
 
 // handOver gives a name that has become free to the head of its line.
-func (f *fake) handOver(name string) (next []driver.Turn) {
+func (f *fake) handOver(name string) (next []driver.HandOver) {
 	x, now := f.rows[name], f.now()
 	for len(x.waiting(now)) > 0 && x.acq == (driver.ID{}) {
 		p := x.claims[0]
-		r := p.GrantRequest
+		r := p.AcquireRequest
 		r.TTL = p.Handed
 		res := f.take(r)
 		if !res.Granted {
 			break
 		}
 		x.takeAway(p.Acq)
-		next = append(next, driver.Turn{Acq: p.Acq, Version: res.Version, Remaining: res.Remaining, Now: now})
+		next = append(next, driver.HandOver{Acq: p.Acq, Version: res.Version, Remaining: res.Remaining, Now: now})
 	}
 	return next
 }
 
-func (f *fake) Waits(ctx context.Context) (waits []driver.Wait, err error) {
+func (f *fake) Waits(ctx context.Context) (waits []driver.Waiter, err error) {
 	err = f.statement(ctx, "waits", func() {
 		for name, x := range f.rows {
 			for _, p := range x.waiting(f.now()) {
 				if len(p.Carries) == 0 {
 					continue
 				}
-				w := driver.Wait{Name: name, Acq: p.Acq, Label: "fake", Seq: p.seq, Since: p.since, Shared: p.Shared, Carries: p.Carries}
+				w := driver.Waiter{Name: name, Acq: p.Acq, Label: "fake", Seq: p.seq, Since: p.since, Shared: p.Shared, Carries: p.Carries}
 				if x.acq != (driver.ID{}) {
 					w.Holders = append(w.Holders, x.acq)
 				}

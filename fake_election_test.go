@@ -8,7 +8,7 @@ import (
 
 // What the fake databases have for elections.
 
-func (f *fake) Resume(ctx context.Context, r driver.ResumeRequest) (res driver.GrantResult, err error) {
+func (f *fake) Resume(ctx context.Context, r driver.ResumeRequest) (res driver.AcquireResult, err error) {
 	f.set(func(f *fake) { f.last = r.Acq })
 	err = f.statement(ctx, "resume", func() {
 		x, now := f.rows[r.Name], f.now()
@@ -23,7 +23,7 @@ func (f *fake) Resume(ctx context.Context, r driver.ResumeRequest) (res driver.G
 	return res, err
 }
 
-func (f *fake) Proclaim(ctx context.Context, r driver.ProclaimRequest) (done bool, err error) {
+func (f *fake) Proclaim(ctx context.Context, r driver.SetValueRequest) (done bool, err error) {
 	err = f.statement(ctx, "proclaim", func() {
 		x := f.rows[r.Name]
 		if done = x != nil && x.acq == r.Acq && x.version == r.Version && x.until > f.now(); done {
@@ -54,6 +54,6 @@ func (f *fakeSessions) Revoke(_ context.Context, reqs []driver.RevokeRequest) ([
 	return res, nil
 }
 
-func (f *fakeSessions) Proclaim(context.Context, driver.ProclaimRequest) (bool, error) {
+func (f *fakeSessions) Proclaim(context.Context, driver.SetValueRequest) (bool, error) {
 	return false, nil
 }

@@ -154,7 +154,7 @@ func (s *fakeSession) call(ctx context.Context, kind string, run func() error) e
 	return run()
 }
 
-func (s *fakeSession) Grant(ctx context.Context, reqs []driver.GrantRequest) (res []driver.GrantResult, err error) {
+func (s *fakeSession) Grant(ctx context.Context, reqs []driver.AcquireRequest) (res []driver.AcquireResult, err error) {
 	err = s.call(ctx, "grant", func() error {
 		s.wait(reqs[0].Wait)
 		for _, r := range reqs {
@@ -178,7 +178,7 @@ func (s *fakeSession) wait(wait time.Duration) {
 	s.f.waiting--
 }
 
-func (s *fakeSession) grant(r driver.GrantRequest) driver.GrantResult {
+func (s *fakeSession) grant(r driver.AcquireRequest) driver.AcquireResult {
 	key, now := s.f.keys(r.Name), time.Now().UnixMicro()
 	holders := s.f.locks[key]
 	mine := holders[s] > 0
@@ -186,7 +186,7 @@ func (s *fakeSession) grant(r driver.GrantRequest) driver.GrantResult {
 		panic("bug: a session asks for a key that it holds")
 	}
 	if len(holders) > 0 && (s.f.exclusive[key] || !r.Shared) {
-		return driver.GrantResult{Now: now}
+		return driver.AcquireResult{Now: now}
 	}
 	if holders == nil {
 		holders = make(map[*fakeSession]int)
@@ -196,7 +196,7 @@ func (s *fakeSession) grant(r driver.GrantRequest) driver.GrantResult {
 	s.f.seen[r.Acq] = struct{}{}
 	s.f.exclusive[key] = !r.Shared
 	s.f.version++
-	return driver.GrantResult{Granted: true, Version: s.f.version, Remaining: ttl, Now: now}
+	return driver.AcquireResult{Granted: true, Version: s.f.version, Remaining: ttl, Now: now}
 }
 
 func (s *fakeSession) Renew(ctx context.Context, reqs []driver.RenewRequest) (res driver.RenewResults, err error) {
@@ -279,6 +279,6 @@ func (f *fakeSessions) TryTx(context.Context, *sql.Tx, driver.TxRequest) (driver
 	return driver.TxHeld, nil
 }
 
-func (f *fakeSessions) Draw(context.Context, driver.GrantRequest) (driver.GrantResult, error) {
-	return driver.GrantResult{}, nil
+func (f *fakeSessions) Draw(context.Context, driver.AcquireRequest) (driver.AcquireResult, error) {
+	return driver.AcquireResult{}, nil
 }

@@ -35,13 +35,13 @@ func (x *row) together() driver.Holder {
 }
 
 // grantShared is grant for those who share; x is not held exclusively.
-func (f *fake) grantShared(x *row, r driver.GrantRequest) driver.GrantResult {
+func (f *fake) grantShared(x *row, r driver.AcquireRequest) driver.AcquireResult {
 	now := f.now()
 	if x.sharing(now) == 0 { // a new term
 		x.version, x.since = max(x.version+1, now), now
 		x.readers = make(map[driver.ID]*reader)
 	}
-	res := driver.GrantResult{Granted: true, Version: x.version, Now: now, Remaining: r.TTL}
+	res := driver.AcquireResult{Granted: true, Version: x.version, Now: now, Remaining: r.TTL}
 	if old := x.readers[r.Acq]; old != nil {
 		res.Found, res.Remaining = true, time.Duration(old.until-now)*time.Microsecond
 		return res

@@ -12,7 +12,7 @@ import (
 )
 
 // fake is a database whose time passes under testing/synctest. It keeps the
-// contract of driver.LeaseStore; faults are put in front of its statements and
+// contract of driver.Store; faults are put in front of its statements and
 // behind them.
 type fake struct {
 	mu   sync.Mutex
@@ -102,7 +102,7 @@ func (f *fake) spoiled(kind string, n int, name func(i int) string) error {
 	return nil
 }
 
-func (f *fake) Grant(ctx context.Context, reqs []driver.GrantRequest) (res []driver.GrantResult, err error) {
+func (f *fake) Grant(ctx context.Context, reqs []driver.AcquireRequest) (res []driver.AcquireResult, err error) {
 	f.set(func(f *fake) {
 		f.last = reqs[0].Acq
 		for _, r := range reqs {
@@ -123,17 +123,17 @@ func (f *fake) Grant(ctx context.Context, reqs []driver.GrantRequest) (res []dri
 }
 
 // grant is take for those who do not stand in line.
-func (f *fake) grant(r driver.GrantRequest) driver.GrantResult {
+func (f *fake) grant(r driver.AcquireRequest) driver.AcquireResult {
 	x, now := f.rows[r.Name], f.now()
 	if x != nil && x.acq != r.Acq && (x.acq == driver.ID{} || x.until <= now) && x.readers[r.Acq] == nil {
 		if claims := x.waiting(now); len(claims) > 0 {
-			return driver.GrantResult{Now: now, Holder: driver.Holder{Until: claims[len(claims)-1].until}}
+			return driver.AcquireResult{Now: now, Holder: driver.Holder{Until: claims[len(claims)-1].until}}
 		}
 	}
 	return f.take(r)
 }
 
-func (f *fake) take(r driver.GrantRequest) driver.GrantResult {
+func (f *fake) take(r driver.AcquireRequest) driver.AcquireResult {
 	now := f.now()
 	x := f.rows[r.Name]
 	if x == nil {
@@ -144,17 +144,17 @@ func (f *fake) take(r driver.GrantRequest) driver.GrantResult {
 	sharing := x.sharing(now)
 	switch {
 	case held && x.acq == r.Acq:
-		return driver.GrantResult{Granted: true, Found: true, Version: x.version, Now: now, Remaining: time.Duration(x.until-now) * time.Microsecond}
+		return driver.AcquireResult{Granted: true, Found: true, Version: x.version, Now: now, Remaining: time.Duration(x.until-now) * time.Microsecond}
 	case held:
-		return driver.GrantResult{Now: now, Holder: driver.Holder{Acq: x.acq, Owner: x.owner, Label: "fake", Until: x.until}}
+		return driver.AcquireResult{Now: now, Holder: driver.Holder{Acq: x.acq, Owner: x.owner, Label: "fake", Until: x.until}}
 	case sharing > 0 && !r.Shared:
-		return driver.GrantResult{Now: now, Holder: x.together()}
+		return driver.AcquireResult{Now: now, Holder: x.together()}
 	case x.acq == driver.ID{} && x.notBefore > now:
-		return driver.GrantResult{Now: now, Holder: driver.Holder{Until: x.notBefore}}
+		return driver.AcquireResult{Now: now, Holder: driver.Holder{Until: x.notBefore}}
 	case r.Shared:
 		return f.grantShared(x, r)
 	}
-	res := driver.GrantResult{Granted: true, Version: max(x.version+1, now), Now: now, Remaining: r.TTL}
+	res := driver.AcquireResult{Granted: true, Version: max(x.version+1, now), Now: now, Remaining: r.TTL}
 	if x.acq != (driver.ID{}) && x.acq != r.Acq {
 		res.Crashed = x.holder()
 	}
@@ -216,7 +216,7 @@ func (f *fake) Release(ctx context.Context, reqs []driver.ReleaseRequest) (res [
 	return res, err
 }
 
-func (f *fake) Abandon(ctx context.Context, reqs []driver.AbandonRequest) error {
+func (f *fake) Abandon(ctx context.Context, reqs []driver.ReleaseRequest) error {
 	if err := f.spoiled("abandon", len(reqs), func(i int) string { return reqs[i].Name }); err != nil {
 		return err
 	}
@@ -234,10 +234,10 @@ func (f *fake) Abandon(ctx context.Context, reqs []driver.AbandonRequest) error 
 	})
 }
 
-func (f *fake) Reserve(context.Context) (driver.LeaseStore, error) { return f, nil }
-func (f *fake) Exhausted() bool                                    { return false }
-func (f *fake) Info() driver.Info                                  { return driver.Info{Server: "fake"} }
-func (f *fake) Close() error                                       { return nil }
+func (f *fake) Reserve(context.Context) (driver.Store, error) { return f, nil }
+func (f *fake) Exhausted() bool                               { return false }
+func (f *fake) Info() driver.Info                             { return driver.Info{Server: "fake"} }
+func (f *fake) Close() error                                  { return nil }
 
 func (f *fake) Classify(err error) driver.Fault {
 	switch {
@@ -296,7 +296,7 @@ func newBench(t *testing.T, db *fake, opts *sqllock.UniqueOptions) *bench {
 }
 
 // newBenchOn is newBench for a store that stands before db.
-func newBenchOn(t *testing.T, store driver.LeaseStore, db *fake, opts *sqllock.UniqueOptions) *bench {
+func newBenchOn(t *testing.T, store driver.Store, db *fake, opts *sqllock.UniqueOptions) *bench {
 	t.Helper()
 	b := &bench{t: t, db: db, start: time.Now()}
 	l, err := sqllock.NewWithClock(store, b.now, opts)

@@ -14,7 +14,7 @@ import (
 )
 
 type (
-	driverGrant = driver.GrantRequest
+	driverGrant = driver.AcquireRequest
 	driverID    = driver.ID
 )
 

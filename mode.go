@@ -15,15 +15,15 @@ type mode struct {
 }
 
 // backend runs the statements of a mode. Its methods mean what those of
-// [driver.LeaseStore] mean, and are safe for concurrent use. A backend chooses the
+// [driver.Store] mean, and are safe for concurrent use. A backend chooses the
 // connection for each statement. It may have more than one database.
 type backend interface {
-	Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error)
+	Grant(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error)
 	// Renew waits for a connection no longer than maxWait, if there is another one. With
 	// wait, Renew is not urgent: it may wait for rows that somebody has locked.
 	Renew(ctx context.Context, reqs []driver.RenewRequest, wait bool, maxWait time.Duration) (driver.RenewResults, error)
 	Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error)
-	Abandon(ctx context.Context, reqs []driver.AbandonRequest) error
+	Abandon(ctx context.Context, reqs []driver.ReleaseRequest) error
 
 	Look(ctx context.Context, names []string) ([]driver.Row, error)
 	List(ctx context.Context, req driver.ListRequest) (driver.Page, error)
@@ -32,8 +32,8 @@ type backend interface {
 	SweepDue(ctx context.Context, every time.Duration) (bool, error)
 
 	// Resume grants nothing if sessions keep the locks: it asks the holder to let go.
-	Resume(ctx context.Context, req driver.ResumeRequest) (driver.GrantResult, error)
-	Proclaim(ctx context.Context, req driver.ProclaimRequest) (bool, error)
+	Resume(ctx context.Context, req driver.ResumeRequest) (driver.AcquireResult, error)
+	Proclaim(ctx context.Context, req driver.SetValueRequest) (bool, error)
 
 	Guard(ctx context.Context, f driver.GuardFunc, req driver.GuardRequest) (driver.GuardStatus, error)
 	Begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
@@ -72,8 +72,8 @@ type sessionLocks interface {
 
 // queueStore keeps the queues of waiters in the database.
 type queueStore interface {
-	Queue(ctx context.Context, reqs []driver.TicketRequest) ([]driver.TicketResult, error)
-	Waits(ctx context.Context) ([]driver.Wait, error)
+	Queue(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error)
+	Waits(ctx context.Context) ([]driver.Waiter, error)
 	Look(ctx context.Context, names []string) ([]driver.Row, error)
 	Listen(ctx context.Context, heard func(driver.ID)) error
 }

@@ -70,7 +70,7 @@ func (s *small) block(ctx context.Context) error {
 	<-ctx.Done()
 	return fmt.Errorf("%w: %w", driver.ErrNoConnection, ctx.Err())
 }
-func (s *small) Grant(ctx context.Context, r []driver.GrantRequest) ([]driver.GrantResult, error) {
+func (s *small) Grant(ctx context.Context, r []driver.AcquireRequest) ([]driver.AcquireResult, error) {
 	return nil, s.block(ctx)
 }
 func (s *small) Renew(ctx context.Context, r []driver.RenewRequest, w bool) (driver.RenewResults, error) {
@@ -79,7 +79,7 @@ func (s *small) Renew(ctx context.Context, r []driver.RenewRequest, w bool) (dri
 func (s *small) Release(ctx context.Context, r []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
 	return nil, s.block(ctx)
 }
-func (s *small) Abandon(ctx context.Context, r []driver.AbandonRequest) error { return s.block(ctx) }
+func (s *small) Abandon(ctx context.Context, r []driver.ReleaseRequest) error { return s.block(ctx) }
 
 func TestWaitersDoNotStarveRenewalsWhenThePoolIsUsedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -21,7 +21,7 @@ type reservingFake struct {
 
 func (s *reservingFake) Info() driver.Info { return driver.Info{Server: "fake", MaxConns: 5} }
 
-func (s *reservingFake) Reserve(context.Context) (driver.LeaseStore, error) {
+func (s *reservingFake) Reserve(context.Context) (driver.Store, error) {
 	return &reservedFake{s.fake, s.hang}, nil
 }
 
@@ -30,7 +30,7 @@ type reservedFake struct {
 	hang *atomic.Bool
 }
 
-func (s *reservedFake) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
+func (s *reservedFake) Grant(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
 	if s.hang.CompareAndSwap(true, false) {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -99,7 +99,7 @@ type idled struct {
 	died *atomic.Bool
 }
 
-func (s *idled) Reserve(context.Context) (driver.LeaseStore, error) {
+func (s *idled) Reserve(context.Context) (driver.Store, error) {
 	return &idleReserved{s.fake, s.died}, nil
 }
 

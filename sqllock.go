@@ -48,7 +48,7 @@ type Locker struct {
 	queue  *queue
 	keeper *keeper
 
-	grants   *batch.Batcher[driver.GrantRequest, driver.GrantResult]
+	grants   *batch.Batcher[driver.AcquireRequest, driver.AcquireResult]
 	releases *batch.Batcher[driver.ReleaseRequest, driver.ReleaseResult]
 	claims   *claims
 
@@ -93,10 +93,10 @@ func newLocker(id driver.ID, cfg config, m mode, c clock.Clock) *Locker {
 
 // newBatchers makes the batchers of grants and releases.
 func (l *Locker) newBatchers() {
-	grants := batch.Options[driver.GrantRequest, driver.GrantResult]{
+	grants := batch.Options[driver.AcquireRequest, driver.AcquireResult]{
 		Send:        l.sendGrants,
-		SortKey:     func(r *driver.GrantRequest) string { return r.Name },
-		DistinctKey: func(r *driver.GrantRequest) string { return l.batchKey(r.Name, r.Acq, r.Shared) },
+		SortKey:     func(r *driver.AcquireRequest) string { return r.Name },
+		DistinctKey: func(r *driver.AcquireRequest) string { return l.batchKey(r.Name, r.Acq, r.Shared) },
 		Late:        l.giveBackLate,
 	}
 	if l.mode.sessions == nil {

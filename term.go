@@ -263,8 +263,8 @@ func (t *term) rowTTL() time.Duration { return max(t.ttl, t.minHold) + t.lockDel
 
 // cleanupRequest returns the request that releases the term in the background, and for how
 // long to repeat it.
-func (t *term) cleanupRequest() (driver.AbandonRequest, time.Duration) {
-	return driver.AbandonRequest{Name: t.name, Acq: t.acq, MinHold: t.minHold, Guarded: t.isGuarded(), Shared: t.shared}, t.rowTTL()
+func (t *term) cleanupRequest() (driver.ReleaseRequest, time.Duration) {
+	return driver.ReleaseRequest{Name: t.name, Acq: t.acq, MinHold: t.minHold, Guarded: t.isGuarded(), Shared: t.shared}, t.rowTTL()
 }
 
 // guardable returns why a lease cannot be guarded, or nil. From the first call on, the
@@ -291,6 +291,6 @@ func (t *term) isGuarded() bool {
 	return t.guarded
 }
 
-func (t *term) proclaimRequest(value []byte) driver.ProclaimRequest {
-	return driver.ProclaimRequest{Name: t.name, Acq: t.acq, Version: t.token, Value: value}
+func (t *term) proclaimRequest(value []byte) driver.SetValueRequest {
+	return driver.SetValueRequest{Name: t.name, Acq: t.acq, Version: t.token, Value: value}
 }

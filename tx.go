@@ -171,9 +171,9 @@ func (a *txAcquisition) heldError(ctx context.Context) error {
 // the name.
 func (a *txAcquisition) drawToken(ctx context.Context) (int64, error) {
 	acq := newID()
-	req := driver.GrantRequest{Name: a.req.Name, Acq: acq, Owner: acq.String(), Shared: a.req.Shared}
+	req := driver.AcquireRequest{Name: a.req.Name, Acq: acq, Owner: acq.String(), Shared: a.req.Shared}
 	for backoff := newBackoff(&a.locker.cfg); ; {
-		var res driver.GrantResult
+		var res driver.AcquireResult
 		err := a.locker.retry(ctx, func(ctx context.Context) (err error) {
 			res, err = a.store.Draw(ctx, req)
 			return err

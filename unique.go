@@ -40,7 +40,7 @@ func NewUnique(ctx context.Context, db driver.UniqueDatabase, opts *UniqueOption
 			l.crashed(c.Name, c.Holder)
 		}
 	}}
-	store, err := opened(ctx, &cfg, db.Classify, func() (driver.LeaseStore, error) { return db.OpenUnique(ctx, client) })
+	store, err := opened(ctx, &cfg, db.Classify, func() (driver.Store, error) { return db.OpenUnique(ctx, client) })
 	if err != nil {
 		return nil, openError(err)
 	}
@@ -60,7 +60,7 @@ func opened[S any](ctx context.Context, cfg *config, classify func(error) driver
 	}
 }
 
-func newUniqueMode(store driver.LeaseStore) mode {
+func newUniqueMode(store driver.Store) mode {
 	b := unique.New(store)
 	return mode{b, capabilities{queue: b}}
 }

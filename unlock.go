@@ -55,7 +55,7 @@ func (l *Locker) endTerm(ctx context.Context, t *term) (err error) {
 // it. What it could not release for certain is released in the background.
 func (l *Locker) release(ctx context.Context, t *term) error {
 	if t.unknown { // a request may still arrive after the release
-		defer l.cleanup.add(driver.AbandonRequest{Name: t.name, Acq: t.acq, Guarded: t.isGuarded(), Shared: t.shared}, t.rowTTL())
+		defer l.cleanup.add(driver.ReleaseRequest{Name: t.name, Acq: t.acq, Guarded: t.isGuarded(), Shared: t.shared}, t.rowTTL())
 	}
 	base := l.base
 	if base.Err() != nil { // Close gave up before: the statement fails at once, unless it runs on a session

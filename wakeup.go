@@ -234,7 +234,7 @@ func (cs *claims) noteRow(row *driver.Row, before time.Duration) (changed bool) 
 			cs.schedule(c, cs.locker.clock.Now())
 			return true
 		}
-		cs.answer(c, reply{Before: before, After: cs.locker.clock.Now(), Result: driver.GrantResult{
+		cs.answer(c, reply{Before: before, After: cs.locker.clock.Now(), Result: driver.AcquireResult{
 			Granted: true, Found: true, Version: row.Holder.Version, Remaining: left, Now: row.Now,
 		}})
 		return true

@@ -53,9 +53,9 @@ type UniqueDatabase interface {
 	// tables are missing or of another version, ErrUnsupported when the server
 	// cannot be trusted with locks, and ErrInvalidOption when the handle or an option
 	// of the database is bad; the latter before any SQL.
-	OpenUnique(ctx context.Context, client Client) (LeaseStore, error)
+	OpenUnique(ctx context.Context, client Client) (Store, error)
 
-	// Classify tells what an error of OpenUnique means, as LeaseStore.Classify
+	// Classify tells what an error of OpenUnique means, as Store.Classify
 	// does.
 	Classify(err error) Fault
 }
@@ -78,7 +78,7 @@ type Migration struct {
 	Close     func() error     // gives back what Migration opened, never the application's handle
 }
 
-// LeaseStore is the unique mode on one database: leases kept in rows. Package rowstore
+// Store is the unique mode on one database: leases kept in rows. Package rowstore
 // implements it, but for the methods that are about connections and transactions of the
 // application. All methods are safe for concurrent use, except that a store returned by
 // Reserve runs one call at a time.
@@ -86,7 +86,7 @@ type Migration struct {
 // Results stand in the order of the requests. A non-nil error of a call says
 // that no result is known; Classify tells what that means. Cancelling ctx ends
 // the call within a short time; whether the statement ran is then unclear.
-type LeaseStore interface {
+type Store interface {
 	// Grant tries each request once: a name that is free, or whose holder has
 	// expired, goes to the requester. Requests are sorted by name, and distinct by name,
 	// those that are shared by name and acq. A request that loses leaves no trace in the
@@ -95,7 +95,7 @@ type LeaseStore interface {
 	// Grant may be repeated with the same Acq after an unclear outcome: a row that
 	// Acq already holds is reported as granted and found, with its version and what
 	// remains.
-	Grant(ctx context.Context, reqs []GrantRequest) ([]GrantResult, error)
+	Grant(ctx context.Context, reqs []AcquireRequest) ([]AcquireResult, error)
 
 	// Renew extends each lease that is still held: name, acq and version match and
 	// the row has not expired. It never shortens a lease. Requests are distinct by
@@ -115,7 +115,7 @@ type LeaseStore interface {
 	// the version, and takes them out of the queue. What becomes free is handed over,
 	// and waiters of this store hear of it as those of others do. It cleans up after
 	// requests whose outcome stayed unclear, and after waiters who have gone.
-	Abandon(ctx context.Context, reqs []AbandonRequest) error
+	Abandon(ctx context.Context, reqs []ReleaseRequest) error
 
 	// Look reads what is known of names, in their order. It locks nothing.
 	Look(ctx context.Context, names []string) ([]Row, error)
@@ -152,7 +152,7 @@ type LeaseStore interface {
 	// own, taken from the pool. Close of that store gives the connection back, or
 	// destroys it if its state is in doubt. The error wraps ErrNoConnection when
 	// the pool is exhausted.
-	Reserve(ctx context.Context) (LeaseStore, error)
+	Reserve(ctx context.Context) (Store, error)
 
 	// Exhausted reports that a call would have to wait for a connection, because
 	// all that the pool may open are in use. A reserved store answers false.
@@ -177,8 +177,8 @@ type Info struct {
 	Warnings []string // what is not refused but should be known
 }
 
-// GrantRequest asks for one name.
-type GrantRequest struct {
+// AcquireRequest asks for one name, or a place in its queue.
+type AcquireRequest struct {
 	Name  string
 	Acq   ID
 	Owner string
@@ -188,10 +188,20 @@ type GrantRequest struct {
 	// Shared asks for the name together with others who do.
 	Shared bool
 	// Named asks that it is known as soon as the name is granted who holds it. In a
-	// LeaseStore it always is.
+	// Store it always is.
 	Named bool
 
-	// The rest is for the modes that keep locks in sessions; in a LeaseStore it is
+	// The next three are for a request that waits.
+
+	// Life is how long the client counts as alive after this call.
+	Life time.Duration
+	// Handed is in the place of TTL if the client of another store hands the name
+	// over: for so long the row keeps the name for a waiter that may have died.
+	Handed time.Duration
+	// Carries are the acquisitions that cannot end before this one has.
+	Carries []ID
+
+	// The rest is for the modes that keep locks in sessions; in a Store it is
 	// part of TTL.
 
 	MinHold time.Duration // from the grant on, the name is kept from others
@@ -199,8 +209,8 @@ type GrantRequest struct {
 	Wait    time.Duration // how long the server may wait for the lock, not at all if 0
 }
 
-// GrantResult answers a GrantRequest.
-type GrantResult struct {
+// AcquireResult answers an AcquireRequest.
+type AcquireResult struct {
 	Granted   bool
 	Found     bool          // it was granted before: this request has only read it
 	Version   int64         // the fencing token, if granted
@@ -208,6 +218,8 @@ type GrantResult struct {
 	Now       int64         // the database's clock, microseconds since the epoch
 	Holder    Holder        // who holds the name, as far as known, if not granted
 	Crashed   Holder        // whose expired term the request has ended, if it has
+	// Ahead is not 0 if the request waits, is not granted, and a live claim is before its own.
+	Ahead int
 }
 
 // Holder tells who holds a name. Times are microseconds since the epoch on the
@@ -264,20 +276,10 @@ const (
 type ReleaseRequest struct {
 	Name    string
 	Acq     ID
-	Version int64
+	Version int64         // 0 in Abandon, which frees the name whatever the version
 	MinHold time.Duration // from the grant on, the name is kept from others
 	Guarded bool          // the lease was guarded: free it only if no transaction guards it now
 	Shared  bool
 	Awaited bool // somebody is known to wait for the name: it saves the attempt to free it plainly
 	Lost    bool // the holder has lost it: a session lets go without a word, as in a crash
-}
-
-// AbandonRequest asks to free what an acquisition may hold.
-type AbandonRequest struct {
-	Name    string
-	Acq     ID
-	MinHold time.Duration // as in ReleaseRequest
-	Guarded bool          // as in ReleaseRequest; while a transaction guards it the call fails, to be tried again
-	Shared  bool
-	Lost    bool // as in ReleaseRequest
 }

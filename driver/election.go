@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// ElectionStore is what elections need besides of a LeaseStore.
+// ElectionStore is what elections need besides of a Store.
 type ElectionStore interface {
 	Proclaimer
 
@@ -17,7 +17,7 @@ type ElectionStore interface {
 	//
 	// It waits for a row that somebody has locked, be it to guard the term that it
 	// would end, for a second at most; the error then classifies as [Again].
-	Resume(ctx context.Context, req ResumeRequest) (GrantResult, error)
+	Resume(ctx context.Context, req ResumeRequest) (AcquireResult, error)
 }
 
 // Proclaimer changes what a holder has to say.
@@ -25,7 +25,7 @@ type Proclaimer interface {
 	// Proclaim changes the value of a term that is held: name, acq and version match,
 	// and it has not expired. It reports whether it did. It waits for a row that
 	// somebody has locked, for a second at most; the error then classifies as [Again].
-	Proclaim(ctx context.Context, req ProclaimRequest) (bool, error)
+	Proclaim(ctx context.Context, req SetValueRequest) (bool, error)
 }
 
 // ResumeRequest asks for a name that the same owner holds by an earlier acquisition.
@@ -38,8 +38,8 @@ type ResumeRequest struct {
 	Value   []byte
 }
 
-// ProclaimRequest asks for another value of one term; empty is none.
-type ProclaimRequest struct {
+// SetValueRequest asks for another value of one term; empty is none.
+type SetValueRequest struct {
 	Name    string
 	Acq     ID
 	Version int64

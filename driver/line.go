@@ -11,7 +11,7 @@ import (
 // holder, in the same transaction: it hands the name over. Until then nobody else gets
 // the name.
 
-// LineStore is the queue of a LeaseStore.
+// LineStore is the queue of a Store.
 type LineStore interface {
 	// Line asks for names for those who wait. In the end each request either has the name,
 	// as after Grant, or has a claim. The claims of this store's client count for Life
@@ -27,31 +27,11 @@ type LineStore interface {
 	//
 	// Requests are distinct by name and acq, and sorted by name. Those of one name
 	// enter the queue in their order.
-	Line(ctx context.Context, reqs []TicketRequest) ([]TicketResult, error)
+	Line(ctx context.Context, reqs []AcquireRequest) ([]AcquireResult, error)
 
 	// Waits reads the claims of those who hold something while they wait. It locks
 	// nothing.
-	Waits(ctx context.Context) ([]Wait, error)
-}
-
-// TicketRequest asks for one name, or a place in its queue.
-type TicketRequest struct {
-	GrantRequest
-
-	// Life is how long the client counts as alive after this call.
-	Life time.Duration
-	// Handed is in the place of TTL if the client of another store hands the name
-	// over: for so long the row keeps the name for a waiter that may have died.
-	Handed time.Duration
-	// Carries are the acquisitions that cannot end before this one has.
-	Carries []ID
-}
-
-// TicketResult answers a TicketRequest.
-type TicketResult struct {
-	GrantResult
-	// Ahead is not 0 if the request is not granted and a live claim is before its own.
-	Ahead int
+	Waits(ctx context.Context) ([]Waiter, error)
 }
 
 // ReleaseResult answers a ReleaseRequest.
@@ -60,19 +40,19 @@ type ReleaseResult struct {
 
 	// Next are the new holders, if the name was handed over to waiters of this same
 	// store. They need not be told by other means.
-	Next []Turn
+	Next []HandOver
 }
 
-// Turn is a name that was handed over.
-type Turn struct {
+// HandOver is a name that was handed over to a waiter.
+type HandOver struct {
 	Acq       ID
 	Version   int64
 	Remaining time.Duration // from Now until the row expires
 	Now       int64         // the database's clock, microseconds since the epoch
 }
 
-// Wait is the claim of somebody who holds something while it waits.
-type Wait struct {
+// Waiter is the claim of a waiter that holds something while it waits.
+type Waiter struct {
 	Name    string
 	Acq     ID
 	Label   string
@@ -83,7 +63,7 @@ type Wait struct {
 	Holders []ID // who holds the name, unless expired
 }
 
-// Listener is a LeaseStore whose database can tell the store that a name was handed
+// Listener is a Store whose database can tell the store that a name was handed
 // over to one of its waiters.
 type Listener interface {
 	// Listen calls heard with the acquisition of each waiter of this store to whom a

@@ -82,7 +82,7 @@ type SessionStore interface {
 	// request with a version asks nobody else than the holder of that term.
 	Revoke(ctx context.Context, reqs []RevokeRequest) ([]RevokeResult, error)
 
-	// Sweep is LeaseStore.Sweep over what is known of names: it ends the terms whose
+	// Sweep is Store.Sweep over what is known of names: it ends the terms whose
 	// session is gone, if that can be told, and deletes what was idle for longer than
 	// the retention.
 	Sweep(ctx context.Context, req SweepRequest) (SweepResult, error)
@@ -112,7 +112,7 @@ type Session interface {
 	// except that a session of the mode for update waits for its one request for as
 	// long as that allows. A request that is not granted holds nothing; after an
 	// error none is, or the session has ended.
-	Grant(ctx context.Context, reqs []GrantRequest) ([]GrantResult, error)
+	Grant(ctx context.Context, reqs []AcquireRequest) ([]AcquireResult, error)
 
 	// Renew proves that the session lives, and restarts the server's clock for it.
 	// It tells of each lock of the session that is asked about whether somebody
@@ -147,7 +147,7 @@ type TxStore interface {
 	// Draw commits a new token, outside of the transaction, for a lock that one
 	// holds. The result is not granted as long as something other than a holder keeps
 	// the name: a lock delay, a guard.
-	Draw(ctx context.Context, req GrantRequest) (GrantResult, error)
+	Draw(ctx context.Context, req AcquireRequest) (AcquireResult, error)
 }
 
 // TxRequest asks for a lock that ends with the caller's transaction.

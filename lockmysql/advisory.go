@@ -87,7 +87,7 @@ type grasp struct {
 
 type advisoryLease struct {
 	key string
-	res driver.GrantResult
+	res driver.AcquireResult
 }
 
 // ID implements [driver.Session].
@@ -98,11 +98,11 @@ func (a *advisorySession) Gone() <-chan struct{} { return a.line.gone }
 
 // Grant implements [driver.Session]. It takes all locks in one statement, which also
 // looks at the terms, and then draws the tokens. What cannot be drawn is let go.
-func (a *advisorySession) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
+func (a *advisorySession) Grant(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
 	if err := a.s.base.checkValues(reqs); err != nil {
 		return nil, err
 	}
-	g := &grabbing{a: a, reqs: reqs, res: make([]driver.GrantResult, len(reqs)), terms: make([]term, len(reqs)), locks: make([]string, len(reqs))}
+	g := &grabbing{a: a, reqs: reqs, res: make([]driver.AcquireResult, len(reqs)), terms: make([]term, len(reqs)), locks: make([]string, len(reqs))}
 	if err := g.run(ctx); err != nil {
 		g.undo(ctx)
 		return nil, err

@@ -97,7 +97,7 @@ func (e *engine) fitting(n int, size func(i int) int) int {
 }
 
 // checkValues refuses values that the server would not take even one at a time.
-func (e *engine) checkValues(reqs []driver.GrantRequest) error {
+func (e *engine) checkValues(reqs []driver.AcquireRequest) error {
 	for i := range reqs {
 		size := statementBytes + requestBytes + 2*textSize(&reqs[i])
 		if len(reqs[i].Value) > 0 && e.maxPacket > 0 && size > e.maxPacket {
@@ -107,7 +107,7 @@ func (e *engine) checkValues(reqs []driver.GrantRequest) error {
 	return nil
 }
 
-func textSize(r *driver.GrantRequest) int { return len(r.Name) + len(r.Owner) + len(r.Value) }
+func textSize(r *driver.AcquireRequest) int { return len(r.Name) + len(r.Owner) + len(r.Value) }
 
 func (e *engine) tooLarge(size int) error {
 	return fmt.Errorf("%w: %d bytes, and max_allowed_packet is %d", errTooLarge, size, e.maxPacket)

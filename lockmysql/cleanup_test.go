@@ -27,7 +27,7 @@ func TestLookingInsideAndCleaningUpAreTheSameInEverySession(t *testing.T) {
 }
 
 // cleanUp does what the other tests look at more closely.
-func cleanUp(t *testing.T, s driver.LeaseStore, admin *sql.DB, prefix string) {
+func cleanUp(t *testing.T, s driver.Store, admin *sql.DB, prefix string) {
 	t.Helper()
 	exec(t, admin, "DELETE FROM `sqllock_lock`")
 	exec(t, admin, "UPDATE `sqllock_meta` SET swept_at = 0")

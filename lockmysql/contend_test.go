@@ -116,10 +116,10 @@ func (m *monitor) leave(name string) {
 }
 
 // abandon gives back what a failed call may have got.
-func (m *monitor) abandon(t *testing.T, s driver.LeaseStore, reqs []driver.GrantRequest) {
-	all := make([]driver.AbandonRequest, len(reqs))
+func (m *monitor) abandon(t *testing.T, s driver.Store, reqs []driver.AcquireRequest) {
+	all := make([]driver.ReleaseRequest, len(reqs))
 	for i, r := range reqs {
-		all[i] = driver.AbandonRequest{Name: r.Name, Acq: r.Acq}
+		all[i] = driver.ReleaseRequest{Name: r.Name, Acq: r.Acq}
 	}
 	err := s.Abandon(t.Context(), all)
 	for try := 0; err != nil && s.Classify(err) == driver.Again && try < 20; try++ {
@@ -132,7 +132,7 @@ func (m *monitor) abandon(t *testing.T, s driver.LeaseStore, reqs []driver.Grant
 
 // contend asks once, holds for a moment what it gets, and gives it back. It reports
 // false if rows were locked for too long, and it is not known what it got.
-func (m *monitor) contend(t *testing.T, s driver.LeaseStore, reqs []driver.GrantRequest) bool {
+func (m *monitor) contend(t *testing.T, s driver.Store, reqs []driver.AcquireRequest) bool {
 	res, err := s.Grant(t.Context(), reqs)
 	if err != nil {
 		m.abandon(t, s, reqs)
@@ -182,7 +182,7 @@ func TestOverlappingBatchesNeverGetTheSameName(t *testing.T) {
 }
 
 // overlapping requests some of the names, at random.
-func overlapping(prefix string, names int) (reqs []driver.GrantRequest) {
+func overlapping(prefix string, names int) (reqs []driver.AcquireRequest) {
 	for i := range names {
 		if rand.N(2) == 0 {
 			reqs = append(reqs, request(fmt.Sprintf("%s/%02d", prefix, i)))

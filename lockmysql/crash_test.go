@@ -118,7 +118,7 @@ func TestEachCrashIsToldOnceWhoeverComesFirst(t *testing.T) {
 		for k := range takers {
 			wg.Go(func() {
 				for _, i := range rand.Perm(names / (k + 1)) { // in batches of one, two and three
-					var batch []driver.GrantRequest
+					var batch []driver.AcquireRequest
 					for n := range k + 1 {
 						batch = append(batch, request(fmt.Sprintf("%03d", i*(k+1)+n)))
 					}

@@ -15,7 +15,7 @@ func TestGeneratedStepsDoWhatTheStateMachineSays(t *testing.T) {
 		db.SetMaxOpenConns(1) // the clock is that of its session
 		difftest.Run(t, difftest.Fixture{
 			DB: db,
-			Open: func(tb testing.TB, client driver.Client) driver.LeaseStore {
+			Open: func(tb testing.TB, client driver.Client) driver.Store {
 				s, err := lockmysql.DB(db).OpenUnique(tb.Context(), client)
 				if err != nil {
 					tb.Fatal(err)

@@ -24,10 +24,10 @@ type mark struct {
 type drawing struct {
 	s     *sessions
 	c     session
-	reqs  []driver.GrantRequest
+	reqs  []driver.AcquireRequest
 	terms []term // as seen; they may be out of date
 	by    *mark  // nil if nothing is to be recorded but the token
-	res   []driver.GrantResult
+	res   []driver.AcquireResult
 }
 
 // drawRounds is how often a draw looks again, with pauses that double, when a row has
@@ -37,8 +37,8 @@ const drawRounds = 5
 
 // draw draws for each request or tells what keeps the name. After an error something
 // may have been drawn.
-func (s *sessions) draw(ctx context.Context, c session, reqs []driver.GrantRequest, terms []term, by *mark) ([]driver.GrantResult, error) {
-	d := &drawing{s: s, c: c, reqs: reqs, terms: terms, by: by, res: make([]driver.GrantResult, len(reqs))}
+func (s *sessions) draw(ctx context.Context, c session, reqs []driver.AcquireRequest, terms []term, by *mark) ([]driver.AcquireResult, error) {
+	d := &drawing{s: s, c: c, reqs: reqs, terms: terms, by: by, res: make([]driver.AcquireResult, len(reqs))}
 	todo := every(len(reqs))
 	for round := 0; ; round++ {
 		rest, err := d.once(ctx, todo)
@@ -58,14 +58,14 @@ func (s *sessions) draw(ctx context.Context, c session, reqs []driver.GrantReque
 		}
 	}
 	for _, i := range todo {
-		d.res[i] = driver.GrantResult{Now: d.terms[i].now}
+		d.res[i] = driver.AcquireResult{Now: d.terms[i].now}
 	}
 	return d.res, nil
 }
 
 // undraw ends terms that a call may have begun which has failed: nobody is told of
 // them. It does what it can at once; what it leaves is taken for a crash.
-func (s *sessions) undraw(ctx context.Context, reqs []driver.GrantRequest) {
+func (s *sessions) undraw(ctx context.Context, reqs []driver.AcquireRequest) {
 	names := make([]string, len(reqs))
 	for i := range reqs {
 		names[i] = reqs[i].Name
@@ -126,7 +126,7 @@ func (d *drawing) once(ctx context.Context, todo []int) (rest []int, err error) 
 				rest = append(rest, i)
 			}
 		case t.gated(acq):
-			d.res[i] = driver.GrantResult{Now: t.now, Holder: driver.Holder{Until: t.notBefore}}
+			d.res[i] = driver.AcquireResult{Now: t.now, Holder: driver.Holder{Until: t.notBefore}}
 		default:
 			take = append(take, i)
 		}
@@ -159,7 +159,7 @@ func (d *drawing) delay(ctx context.Context, i int) (bool, error) {
 	if err != nil || !ended {
 		return false, err
 	}
-	d.res[i] = driver.GrantResult{Now: at, Holder: driver.Holder{Until: until}, Crashed: t.crashed(at)}
+	d.res[i] = driver.AcquireResult{Now: at, Holder: driver.Holder{Until: until}, Crashed: t.crashed(at)}
 	return true, nil
 }
 
@@ -196,7 +196,7 @@ func (d *drawing) take(ctx context.Context, which []int) (late []int, err error)
 // for.
 func (d *drawing) won(i int, now int64) {
 	t := &d.terms[i]
-	d.res[i] = driver.GrantResult{Granted: true, Version: max(t.holder.Version+1, now), Remaining: d.s.ttl, Now: now}
+	d.res[i] = driver.AcquireResult{Granted: true, Version: max(t.holder.Version+1, now), Remaining: d.s.ttl, Now: now}
 	if t.other(d.reqs[i].Acq) {
 		d.res[i].Crashed = t.crashed(now)
 	}

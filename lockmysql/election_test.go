@@ -15,7 +15,7 @@ func TestAResumptionAndAProclamationOfALockedRowAreToBeTriedAgain(t *testing.T) 
 		req := request("k")
 		version := take(t, s, req)[0].Version
 		election := s.(driver.ElectionStore)
-		proclaim := driver.ProclaimRequest{Name: req.Name, Acq: req.Acq, Version: version, Value: []byte("x")}
+		proclaim := driver.SetValueRequest{Name: req.Name, Acq: req.Acq, Version: version, Value: []byte("x")}
 		resume := driver.ResumeRequest{Name: req.Name, Acq: newID(), Owner: req.Owner, Version: version, TTL: time.Minute}
 		tx, err := f.Open(t).Begin()
 		if err != nil {

@@ -30,7 +30,7 @@ func Statements(prefix string) map[string]string {
 func File(prefix string) map[string]string { return sqltext.Parse(uniqueFile, newWords(prefix)) }
 
 // With is a store whose next call is interrupted when it has looked.
-func With(st driver.LeaseStore, happens func()) *rowstore.Store {
+func With(st driver.Store, happens func()) *rowstore.Store {
 	s := st.(*store)
 	return s.On(&interrupted{engine: s.engine, happens: sync.OnceFunc(happens)})
 }
@@ -47,9 +47,9 @@ func (e *interrupted) Run(ctx context.Context, statements ...rowstore.Statement)
 }
 
 func (e *interrupted) Grant(
-	ctx context.Context, look rowstore.Statement, free func() []driver.GrantRequest, granted func(i int, g rowstore.Granted),
+	ctx context.Context, look rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
 ) error {
-	return e.engine.Grant(ctx, look, func() []driver.GrantRequest {
+	return e.engine.Grant(ctx, look, func() []driver.AcquireRequest {
 		e.happens()
 		return free()
 	}, granted)

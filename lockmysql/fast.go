@@ -13,7 +13,7 @@ import (
 // Grant implements [rowstore.Engine]. It looks first, and changes only what nobody keeps: a
 // losing attempt reads. So a name that is free takes two statements, and so do many.
 func (e *engine) Grant(
-	ctx context.Context, look rowstore.Statement, free func() []driver.GrantRequest, granted func(i int, g rowstore.Granted),
+	ctx context.Context, look rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
 ) error {
 	g := granting{e: e, granted: granted, fresh: make(map[string]bool)}
 	if err := e.do(ctx, func(ctx context.Context, c session) error { return g.look(ctx, c, look) }); err != nil {
@@ -45,7 +45,7 @@ type granting struct {
 	e       *engine
 	c       session
 	fresh   map[string]bool // names without a row
-	reqs    []driver.GrantRequest
+	reqs    []driver.AcquireRequest
 	next    int // of the requests
 	granted func(i int, g rowstore.Granted)
 	wrote   bool

@@ -74,7 +74,7 @@ type forUpdateSession struct {
 	busy bool // a transaction may be open
 	held bool
 	acq  driver.ID
-	res  driver.GrantResult
+	res  driver.AcquireResult
 }
 
 // ID implements [driver.Session].
@@ -89,7 +89,7 @@ var errOneLock = errors.New("lockmysql: a session of the mode for update takes o
 // kept: what the transaction of the lock writes would be undone if it were rolled
 // back. After that the session is asked once more: if it lives, it had the lock while
 // the token was drawn.
-func (f *forUpdateSession) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
+func (f *forUpdateSession) Grant(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
 	if len(reqs) != 1 {
 		return nil, errOneLock
 	}
@@ -100,7 +100,7 @@ func (f *forUpdateSession) Grant(ctx context.Context, reqs []driver.GrantRequest
 		}
 		again := f.res
 		again.Found, again.Crashed = true, driver.Holder{}
-		return []driver.GrantResult{again}, nil
+		return []driver.AcquireResult{again}, nil
 	}
 	if err := f.s.base.checkValues(reqs); err != nil {
 		return nil, err
@@ -110,9 +110,9 @@ func (f *forUpdateSession) Grant(ctx context.Context, reqs []driver.GrantRequest
 		return nil, err
 	}
 	if !got {
-		return []driver.GrantResult{f.lost(ctx, r)}, nil
+		return []driver.AcquireResult{f.lost(ctx, r)}, nil
 	}
-	var res []driver.GrantResult
+	var res []driver.AcquireResult
 	err = f.s.onServer(ctx, &f.line.host, func(ctx context.Context, c session) error {
 		terms, err := f.s.lookFirst(ctx, c, r.Name)
 		if err != nil {
@@ -142,11 +142,11 @@ func (f *forUpdateSession) Grant(ctx context.Context, reqs []driver.GrantRequest
 }
 
 // lost tells who has the lock, as far as that can be found out.
-func (f *forUpdateSession) lost(ctx context.Context, r *driver.GrantRequest) (res driver.GrantResult) {
+func (f *forUpdateSession) lost(ctx context.Context, r *driver.AcquireRequest) (res driver.AcquireResult) {
 	_ = f.s.onControl(ctx, func(ctx context.Context, c session) error {
 		terms, err := f.s.lookFirst(ctx, c, r.Name)
 		if err == nil {
-			res = driver.GrantResult{Now: terms[0].now, Holder: terms[0].known()}
+			res = driver.AcquireResult{Now: terms[0].now, Holder: terms[0].known()}
 		}
 		return err
 	})
@@ -154,7 +154,7 @@ func (f *forUpdateSession) lost(ctx context.Context, r *driver.GrantRequest) (re
 }
 
 // lock locks the pin, and leaves no transaction if it does not.
-func (f *forUpdateSession) lock(ctx context.Context, r *driver.GrantRequest) (bool, error) {
+func (f *forUpdateSession) lock(ctx context.Context, r *driver.AcquireRequest) (bool, error) {
 	text := f.s.pinText(r.Shared, r.Wait < time.Second)
 	patience := newPatience(min(r.Wait, time.Second))
 	for made := 0; ; {

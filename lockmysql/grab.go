@@ -12,8 +12,8 @@ import (
 // grabbing is one call of Grant.
 type grabbing struct {
 	a     *advisorySession
-	reqs  []driver.GrantRequest
-	res   []driver.GrantResult
+	reqs  []driver.AcquireRequest
+	res   []driver.AcquireResult
 	terms []term
 	locks []string // what was taken for each request, "" if nothing
 	sent  []int    // requests that were sent to the server
@@ -119,7 +119,7 @@ func (g *grabbing) note(i int, t term, got sql.NullInt64) {
 	case got.Int64 > 1:
 		g.locks[i] = fmt.Sprintf("%s:%d", key, got.Int64-2)
 	default:
-		g.res[i] = driver.GrantResult{Now: t.now, Holder: t.known()}
+		g.res[i] = driver.AcquireResult{Now: t.now, Holder: t.known()}
 		if got.Int64 == -1 && !t.held() {
 			g.res[i].Holder = driver.Holder{Shared: true}
 		}
@@ -135,12 +135,12 @@ func (g *grabbing) draw(ctx context.Context, which []int) error {
 	if err := g.look(ctx, which); err != nil {
 		return err
 	}
-	reqs, terms := make([]driver.GrantRequest, len(which)), make([]term, len(which))
+	reqs, terms := make([]driver.AcquireRequest, len(which)), make([]term, len(which))
 	for k, i := range which {
 		reqs[k], terms[k] = g.reqs[i], g.terms[i]
 	}
 	g.drew = true
-	var res []driver.GrantResult
+	var res []driver.AcquireResult
 	err := a.line.do(ctx, func(ctx context.Context, c session) (err error) {
 		res, err = a.s.draw(ctx, c, reqs, terms, &mark{key: a.s.Key, pid: a.line.pid})
 		return err
@@ -201,7 +201,7 @@ func (g *grabbing) undo(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	var locks []string
-	var over []driver.GrantRequest
+	var over []driver.AcquireRequest
 	for _, i := range g.sent {
 		key := a.s.Key(g.reqs[i].Name)
 		if a.held[key] != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // guard guards leases in a transaction of the application that stays open.
-func guard(t *testing.T, s driver.LeaseStore, db *sql.DB, level sql.IsolationLevel, leases ...driver.RenewRequest) *sql.Tx {
+func guard(t *testing.T, s driver.Store, db *sql.DB, level sql.IsolationLevel, leases ...driver.RenewRequest) *sql.Tx {
 	t.Helper()
 	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
 	if err != nil {
@@ -40,7 +40,7 @@ func TestAGuardKeepsNoOtherName(t *testing.T) {
 				s, db := f.store(t)
 				reqs := requests(2*others+1, level.String()+" %02d") // anew: what was deleted parts gaps
 				res := take(t, s, reqs...)
-				last := []driver.GrantRequest{request(level.String())}
+				last := []driver.AcquireRequest{request(level.String())}
 				newest := take(t, s, last...)
 				tx := guard(t, s, f.Open(t), level, renewals(reqs, res, minute)[others], renewals(last, newest, minute)[0])
 
@@ -151,7 +151,7 @@ func TestAGuardThatIsRefusedKeepsNoName(t *testing.T) {
 		for _, how := range []string{"deleted", "taken"} {
 			for _, level := range levels {
 				t.Run(how+" "+level.String(), func(t *testing.T) {
-					reqs := []driver.GrantRequest{request("m " + how + level.String()), request("a " + how + level.String())}
+					reqs := []driver.AcquireRequest{request("m " + how + level.String()), request("a " + how + level.String())}
 					res := take(t, s, reqs...)
 					exec(t, db, map[string]string{
 						"deleted": "DELETE FROM sqllock_lock WHERE name = ?",

@@ -70,7 +70,7 @@ func demote(t *testing.T, f *fixture) {
 }
 
 // terms counts what a server knows of an acquisition.
-func terms(t *testing.T, f *fixture, r driver.GrantRequest) (n int) {
+func terms(t *testing.T, f *fixture, r driver.AcquireRequest) (n int) {
 	t.Helper()
 	if err := f.Open(t).QueryRow("SELECT COUNT(*) FROM sqllock_term WHERE acq = ?", r.Acq[:]).Scan(&n); err != nil {
 		t.Fatal(err)

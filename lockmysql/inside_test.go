@@ -22,7 +22,7 @@ func expire(t *testing.T, db *sql.DB, names ...string) {
 	}
 }
 
-func look(t *testing.T, s driver.LeaseStore, names ...string) []driver.Row {
+func look(t *testing.T, s driver.Store, names ...string) []driver.Row {
 	t.Helper()
 	rows, err := s.Look(t.Context(), names)
 	if err != nil || len(rows) != len(names) {
@@ -36,7 +36,7 @@ func look(t *testing.T, s driver.LeaseStore, names ...string) []driver.Row {
 	return rows
 }
 
-func list(t *testing.T, s driver.LeaseStore, req driver.ListRequest) driver.Page {
+func list(t *testing.T, s driver.Store, req driver.ListRequest) driver.Page {
 	t.Helper()
 	page, err := s.List(t.Context(), req)
 	if err != nil {
@@ -54,7 +54,7 @@ func revocations(names ...string) []driver.RevokeRequest {
 	return reqs
 }
 
-func revoke(t *testing.T, s driver.LeaseStore, names ...string) []driver.RevokeResult {
+func revoke(t *testing.T, s driver.Store, names ...string) []driver.RevokeResult {
 	t.Helper()
 	res, err := s.Revoke(t.Context(), revocations(names...))
 	if err != nil || len(res) != len(names) {
@@ -72,7 +72,7 @@ func TestALookTellsOfTheHolderOrOfTheLastOne(t *testing.T) {
 		}
 		req := request("a")
 		res := take(t, s, req)
-		more := renewals([]driver.GrantRequest{req}, res, minute)
+		more := renewals([]driver.AcquireRequest{req}, res, minute)
 		more[0].Holds = 3
 		renew(t, s, false, more...)
 		rows := look(t, s, "b", "a")
@@ -82,7 +82,7 @@ func TestALookTellsOfTheHolderOrOfTheLastOne(t *testing.T) {
 		if r.Holder != want || r.Holds != 3 || until < res[0].Now+minute.Microseconds() || rows[0].Held() {
 			t.Errorf("got %+v", rows)
 		}
-		release(t, s, releases([]driver.GrantRequest{req}, res)...)
+		release(t, s, releases([]driver.AcquireRequest{req}, res)...)
 		r = look(t, s, "a")[0]
 		want = driver.Holder{Version: res[0].Version, Since: res[0].Now, Until: r.Holder.Until}
 		if r.Holder != want || r.Ended != driver.EndedReleased || r.Holds != 0 || r.Holder.Until > r.Now || r.Holder.Until < res[0].Now {
@@ -98,13 +98,13 @@ func TestTheMinimumHoldKeepsTheName(t *testing.T) {
 		for _, n := range []int{1, 3} {
 			for _, undo := range []bool{false, true} {
 				reqs := requests(n, fmt.Sprintf("hold of %d, %v, %%d", n, undo))
-				end := func(res []driver.GrantResult, hold time.Duration) {
+				end := func(res []driver.AcquireResult, hold time.Duration) {
 					t.Helper()
-					var abandon []driver.AbandonRequest
+					var abandon []driver.ReleaseRequest
 					free := releases(reqs, res)
 					for i := range free {
 						free[i].MinHold = hold
-						abandon = append(abandon, driver.AbandonRequest{Name: reqs[i].Name, Acq: reqs[i].Acq, MinHold: hold})
+						abandon = append(abandon, driver.ReleaseRequest{Name: reqs[i].Name, Acq: reqs[i].Acq, MinHold: hold})
 					}
 					if !undo {
 						if freed := release(t, s, free...); slices.Contains(freed, false) {

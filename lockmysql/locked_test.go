@@ -47,7 +47,7 @@ func TestALockedRowIsPassedOver(t *testing.T) {
 				t.Errorf("a Release that failed has freed %d", i)
 			}
 		}
-		if err := s.Abandon(t.Context(), []driver.AbandonRequest{{Name: reqs[50].Name, Acq: reqs[50].Acq}}); !errors.Is(err, lockmysql.ErrLocked) {
+		if err := s.Abandon(t.Context(), []driver.ReleaseRequest{{Name: reqs[50].Name, Acq: reqs[50].Acq}}); !errors.Is(err, lockmysql.ErrLocked) {
 			t.Errorf("Abandon: %v", err)
 		}
 		if took := time.Since(began); took < 2700*time.Millisecond || took > 5*time.Second {
@@ -96,7 +96,7 @@ func TestWhatIsNotCommittedIsNotBelieved(t *testing.T) {
 		for _, r := range mine {
 			exec(t, tx, "UPDATE `sqllock_lock` SET acq = ?, expires_at = ? WHERE name = ?", r.Acq[:], time.Now().Add(minute).UnixMicro(), r.Name)
 		}
-		for _, reqs := range [][]driver.GrantRequest{mine, mine[:1]} {
+		for _, reqs := range [][]driver.AcquireRequest{mine, mine[:1]} {
 			if res, err := s.Grant(t.Context(), reqs); s.Classify(err) != driver.Again {
 				t.Errorf("before a rollback: %+v, %v", res, err)
 			}
@@ -128,11 +128,11 @@ func TestALockedTableIsWaitedForASecond(t *testing.T) {
 			"Grant":  func(ctx context.Context) error { _, err := s.Grant(ctx, requests(1, "%d")); return err },
 			"Grants": func(ctx context.Context) error { _, err := s.Grant(ctx, requests(2, "%d")); return err },
 			"Renew": func(ctx context.Context) error {
-				_, err := s.Renew(ctx, renewals([]driver.GrantRequest{known}, res, minute), false)
+				_, err := s.Renew(ctx, renewals([]driver.AcquireRequest{known}, res, minute), false)
 				return err
 			},
 			"Release": func(ctx context.Context) error {
-				_, err := s.Release(ctx, releases([]driver.GrantRequest{known}, res))
+				_, err := s.Release(ctx, releases([]driver.AcquireRequest{known}, res))
 				return err
 			},
 		}
@@ -144,7 +144,7 @@ func TestALockedTableIsWaitedForASecond(t *testing.T) {
 			cancel()
 		}
 		exec(t, conn, "UNLOCK TABLES")
-		if !release(t, s, releases([]driver.GrantRequest{known}, res)...)[0] {
+		if !release(t, s, releases([]driver.AcquireRequest{known}, res)...)[0] {
 			t.Error("not released after all")
 		}
 	})

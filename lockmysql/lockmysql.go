@@ -149,7 +149,7 @@ func (d *Database) Migration() (driver.Migration, error) {
 }
 
 // OpenUnique implements [driver.UniqueDatabase].
-func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver.LeaseStore, error) {
+func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver.Store, error) {
 	if err := d.check(); err != nil {
 		return nil, err
 	}

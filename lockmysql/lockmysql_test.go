@@ -46,8 +46,8 @@ func TestALeaseLivesTheSameInEverySession(t *testing.T) {
 }
 
 // life is what may happen to leases, in batches.
-func life(t *testing.T, s driver.LeaseStore, reqs []driver.GrantRequest) {
-	rivals := make([]driver.GrantRequest, len(reqs))
+func life(t *testing.T, s driver.Store, reqs []driver.AcquireRequest) {
+	rivals := make([]driver.AcquireRequest, len(reqs))
 	for i, r := range reqs {
 		rivals[i] = r
 		rivals[i].Acq, rivals[i].Owner = newID(), "größer\x01"
@@ -135,9 +135,9 @@ func life(t *testing.T, s driver.LeaseStore, reqs []driver.GrantRequest) {
 		}
 	}
 
-	abandon := make([]driver.AbandonRequest, len(reqs))
+	abandon := make([]driver.ReleaseRequest, len(reqs))
 	for i := range reqs {
-		abandon[i] = driver.AbandonRequest{Name: reqs[i].Name, Acq: rivals[i].Acq}
+		abandon[i] = driver.ReleaseRequest{Name: reqs[i].Name, Acq: rivals[i].Acq}
 	}
 	for _, mine := range []bool{false, true} {
 		for i := range abandon {
@@ -261,7 +261,7 @@ func TestABatchGetsEachNameItsOwnAnswer(t *testing.T) {
 		other, _ := f.store(t)
 		s, _ := f.store(t, "interpolateParams=true")
 		reqs := requests(n, "name %03d")
-		var held, expired, free []driver.GrantRequest
+		var held, expired, free []driver.AcquireRequest
 		for i, r := range reqs {
 			r.Acq = newID()
 			switch i % 4 {

@@ -9,8 +9,8 @@ import (
 )
 
 // Proclaim implements [driver.Proclaimer].
-func (s *store) Proclaim(ctx context.Context, req driver.ProclaimRequest) (done bool, err error) {
-	if err := s.engine.checkValues([]driver.GrantRequest{{Name: req.Name, Value: req.Value}}); err != nil {
+func (s *store) Proclaim(ctx context.Context, req driver.SetValueRequest) (done bool, err error) {
+	if err := s.engine.checkValues([]driver.AcquireRequest{{Name: req.Name, Value: req.Value}}); err != nil {
 		return false, err
 	}
 	patience := newPatience(long)
@@ -32,8 +32,8 @@ func (s *store) Proclaim(ctx context.Context, req driver.ProclaimRequest) (done 
 }
 
 // Proclaim implements [driver.Proclaimer].
-func (s *sessions) Proclaim(ctx context.Context, req driver.ProclaimRequest) (done bool, err error) {
-	if err := s.base.checkValues([]driver.GrantRequest{{Name: req.Name, Value: req.Value}}); err != nil {
+func (s *sessions) Proclaim(ctx context.Context, req driver.SetValueRequest) (done bool, err error) {
+	if err := s.base.checkValues([]driver.AcquireRequest{{Name: req.Name, Value: req.Value}}); err != nil {
 		return false, err
 	}
 	err = s.base.patiently(ctx, func(ctx context.Context, c session) (over bool, err error) {
@@ -55,7 +55,7 @@ func (s *sessions) Proclaim(ctx context.Context, req driver.ProclaimRequest) (do
 
 // proclaimed tells why a proclamation changed nothing: the term is over, or the value was
 // the same, which the server does not count. Else the row is locked: it is not over.
-func proclaimed(row *driver.Row, req driver.ProclaimRequest, live bool) (done, over bool) {
+func proclaimed(row *driver.Row, req driver.SetValueRequest, live bool) (done, over bool) {
 	switch {
 	case !live || row.Holder.Acq != req.Acq || row.Holder.Version != req.Version:
 		return false, true

@@ -13,7 +13,7 @@ func TestAGuardKeepsANameFromTheLine(t *testing.T) {
 		for _, level := range levels {
 			t.Run(level.String(), func(t *testing.T) {
 				s, db := f.store(t)
-				guarded := func(r driver.GrantRequest, version int64) *sql.Tx {
+				guarded := func(r driver.AcquireRequest, version int64) *sql.Tx {
 					return guard(t, s, f.Open(t), level, driver.RenewRequest{Name: r.Name, Acq: r.Acq, Version: version})
 				}
 				// Of a holder who lets go.
@@ -25,7 +25,7 @@ func TestAGuardKeepsANameFromTheLine(t *testing.T) {
 				if res, err := s.Release(t.Context(), []driver.ReleaseRequest{r}); err != nil || res[0].Freed {
 					t.Errorf("Release: %+v, %v", res, err)
 				}
-				if err := s.Abandon(t.Context(), []driver.AbandonRequest{{Name: "a", Acq: first.Acq, Guarded: true}}); s.Classify(err) != driver.Again {
+				if err := s.Abandon(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: first.Acq, Guarded: true}}); s.Classify(err) != driver.Again {
 					t.Errorf("Abandon: %v", err)
 				}
 				if _, err := s.Revoke(t.Context(), []driver.RevokeRequest{{Name: "a"}}); s.Classify(err) != driver.Again {
@@ -52,9 +52,9 @@ func TestAGuardKeepsANameFromTheLine(t *testing.T) {
 				x, y, w := sharing("b"), sharing("b"), waiter("b")
 				version := line(t, s, x, y)[0].Version
 				line(t, s, w)
-				tx = guarded(x.GrantRequest, version)
+				tx = guarded(x, version)
 				exec(t, db, "UPDATE `sqllock_claim` FORCE INDEX (PRIMARY) SET expires_at = 1 WHERE name = 'b' AND state = 1 AND acq = ?", x.Acq[:])
-				if got := next(t, s, lease(y.GrantRequest, version)); len(got) > 0 {
+				if got := next(t, s, lease(y, version)); len(got) > 0 {
 					t.Errorf("next are %v", got)
 				}
 				if r := line(t, s, w)[0]; r.Granted {

@@ -11,17 +11,19 @@ import (
 	"github.com/sqllock/sqllock/lockmysql"
 )
 
-func waiter(name string) driver.TicketRequest {
-	return driver.TicketRequest{GrantRequest: request(name), Life: minute, Handed: 5 * time.Second}
+func waiter(name string) driver.AcquireRequest {
+	r := request(name)
+	r.Life, r.Handed = minute, 5*time.Second
+	return r
 }
 
-func sharing(name string) driver.TicketRequest {
+func sharing(name string) driver.AcquireRequest {
 	w := waiter(name)
 	w.Shared = true
 	return w
 }
 
-func line(t *testing.T, s driver.LeaseStore, reqs ...driver.TicketRequest) []driver.TicketResult {
+func line(t *testing.T, s driver.Store, reqs ...driver.AcquireRequest) []driver.AcquireResult {
 	t.Helper()
 	res, err := s.Line(t.Context(), reqs)
 	if err != nil || len(res) != len(reqs) {
@@ -30,15 +32,15 @@ func line(t *testing.T, s driver.LeaseStore, reqs ...driver.TicketRequest) []dri
 	return res
 }
 
-func abandon(t *testing.T, s driver.LeaseStore, r driver.TicketRequest) {
+func abandon(t *testing.T, s driver.Store, r driver.AcquireRequest) {
 	t.Helper()
-	if err := s.Abandon(t.Context(), []driver.AbandonRequest{{Name: r.Name, Acq: r.Acq, Shared: r.Shared}}); err != nil {
+	if err := s.Abandon(t.Context(), []driver.ReleaseRequest{{Name: r.Name, Acq: r.Acq, Shared: r.Shared}}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // next is Release of one lease, and whose turn it is then.
-func next(t *testing.T, s driver.LeaseStore, req driver.ReleaseRequest) []driver.ID {
+func next(t *testing.T, s driver.Store, req driver.ReleaseRequest) []driver.ID {
 	t.Helper()
 	res, err := s.Release(t.Context(), []driver.ReleaseRequest{req})
 	if err != nil || !res[0].Freed {
@@ -52,12 +54,12 @@ func next(t *testing.T, s driver.LeaseStore, req driver.ReleaseRequest) []driver
 }
 
 // lease is what releases a grant.
-func lease(r driver.GrantRequest, version int64) driver.ReleaseRequest {
+func lease(r driver.AcquireRequest, version int64) driver.ReleaseRequest {
 	return driver.ReleaseRequest{Name: r.Name, Acq: r.Acq, Version: version, Shared: r.Shared}
 }
 
 // queue is all that those who wait do.
-func queue(t *testing.T, s driver.LeaseStore, name string) {
+func queue(t *testing.T, s driver.Store, name string) {
 	t.Helper()
 	first, a, b, c := request(name), waiter(name), sharing(name), waiter(name)
 	version := take(t, s, first)[0].Version
@@ -88,7 +90,7 @@ func TestStatementsInLine(t *testing.T) {
 		s, db := f.store(t, "interpolateParams=true")
 		for _, n := range []int{1, 100} {
 			first := requests(n, "%03d")
-			var a, b []driver.TicketRequest
+			var a, b []driver.AcquireRequest
 			for _, r := range first {
 				a, b = append(a, waiter(r.Name)), append(b, waiter(r.Name))
 			}
@@ -101,9 +103,9 @@ func TestStatementsInLine(t *testing.T) {
 				}
 			}
 			held := releases(first, take(t, s, first...))
-			all := make([]driver.AbandonRequest, n)
+			all := make([]driver.ReleaseRequest, n)
 			for i := range all {
-				all[i] = driver.AbandonRequest{Name: a[i].Name, Acq: newID(), Shared: i%2 == 1}
+				all[i] = driver.ReleaseRequest{Name: a[i].Name, Acq: newID(), Shared: i%2 == 1}
 			}
 			expect("nothing to abandon", 1, func() { _ = s.Abandon(t.Context(), all) })
 			// Four statements, or the claims of the name too, and the transaction around them. The
@@ -187,7 +189,7 @@ func TestWhoseTurnComesMeanwhile(t *testing.T) {
 			first := request("k")
 			r := lease(first, take(t, other, first)[0].Version)
 			line(t, s, a)
-			if _, err := lockmysql.With(s, func() { next(t, other, r) }).Line(t.Context(), []driver.TicketRequest{a}); err != nil {
+			if _, err := lockmysql.With(s, func() { next(t, other, r) }).Line(t.Context(), []driver.AcquireRequest{a}); err != nil {
 				t.Error(err)
 			}
 			if res := line(t, s, a)[0]; !res.Granted || !res.Found {
@@ -197,7 +199,7 @@ func TestWhoseTurnComesMeanwhile(t *testing.T) {
 
 			r = lease(first, take(t, other, first)[0].Version)
 			line(t, s, a)
-			gone := []driver.AbandonRequest{{Name: "k", Acq: a.Acq, Shared: shared}}
+			gone := []driver.ReleaseRequest{{Name: "k", Acq: a.Acq, Shared: shared}}
 			if err := lockmysql.With(s, func() { next(t, other, r) }).Abandon(t.Context(), gone); err != nil {
 				t.Fatal(err)
 			}
@@ -214,13 +216,13 @@ func TestAGrantSeesWhoCameAfterItsLook(t *testing.T) {
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, _ := f.store(t)
 		other, _ := f.store(t)
-		came := map[string]func(reqs []driver.GrantRequest){
-			"a reader": func(reqs []driver.GrantRequest) {
+		came := map[string]func(reqs []driver.AcquireRequest){
+			"a reader": func(reqs []driver.AcquireRequest) {
 				for _, r := range reqs {
 					line(t, other, sharing(r.Name))
 				}
 			},
-			"a minimum hold time": func(reqs []driver.GrantRequest) {
+			"a minimum hold time": func(reqs []driver.AcquireRequest) {
 				for _, r := range releases(reqs, take(t, other, reqs...)) {
 					r.MinHold = time.Minute
 					release(t, other, r)
@@ -239,7 +241,7 @@ func TestAGrantSeesWhoCameAfterItsLook(t *testing.T) {
 					}
 				}
 				res, err := lockmysql.With(s, func() { comes(theirs) }).Grant(t.Context(), reqs)
-				if err != nil || slices.ContainsFunc(res, func(r driver.GrantResult) bool { return r.Granted }) {
+				if err != nil || slices.ContainsFunc(res, func(r driver.AcquireResult) bool { return r.Granted }) {
 					t.Errorf("%s came to %d names: %+v, %v", who, n, res, err)
 				}
 			}
@@ -262,14 +264,14 @@ func TestALockedRowKeepsALineWaitingForASecond(t *testing.T) {
 		if _, err := s.Release(t.Context(), []driver.ReleaseRequest{r}); !errors.Is(err, lockmysql.ErrLocked) {
 			t.Errorf("Release: %v", err)
 		}
-		if err := s.Abandon(t.Context(), []driver.AbandonRequest{{Name: "b", Acq: a.Acq}}); !errors.Is(err, lockmysql.ErrLocked) {
+		if err := s.Abandon(t.Context(), []driver.ReleaseRequest{{Name: "b", Acq: a.Acq}}); !errors.Is(err, lockmysql.ErrLocked) {
 			t.Errorf("Abandon: %v", err)
 		}
 		if took := time.Since(began); took < 900*time.Millisecond || took > 4*time.Second {
 			t.Errorf("calls that wait for a second took %v", took)
 		}
 		began = time.Now()
-		_, err := s.Line(t.Context(), []driver.TicketRequest{waiter("a"), waiter("b"), waiter("c")})
+		_, err := s.Line(t.Context(), []driver.AcquireRequest{waiter("a"), waiter("b"), waiter("c")})
 		if took := time.Since(began); !errors.Is(err, lockmysql.ErrLocked) || s.Classify(err) != driver.Again || took > 2*time.Second {
 			t.Errorf("Line: %v after %v", err, took)
 		}

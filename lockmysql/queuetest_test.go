@@ -64,7 +64,7 @@ func deadlocks(t *testing.T, f *fixture) (n int) {
 func (f *fixture) queue(t *testing.T, short bool, params ...string) {
 	queuetest.Run(t, queuetest.Fixture{
 		DB: f.Open(t),
-		Open: func(tb testing.TB, client driver.Client) driver.LeaseStore {
+		Open: func(tb testing.TB, client driver.Client) driver.Store {
 			return openClient(tb, f.Open(tb, params...), client)
 		},
 		Clock: clock,

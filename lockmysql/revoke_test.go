@@ -24,7 +24,7 @@ func TestRevokingEndsTheTermAndTellsItsHolder(t *testing.T) {
 	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t)
-		reqs := []driver.GrantRequest{request("a"), request("b"), request("c")}
+		reqs := []driver.AcquireRequest{request("a"), request("b"), request("c")}
 		reqs[0].Value = []byte("v")
 		old := take(t, s, reqs...)
 		release(t, s, releases(reqs[1:2], old[1:2])...)
@@ -84,7 +84,7 @@ func TestOnlyTheLastRevokedTermIsToldThatItWasRevoked(t *testing.T) {
 		s, _ := f.store(t)
 		var terms []driver.RenewRequest
 		for i := range 4 {
-			reqs := []driver.GrantRequest{request("a")}
+			reqs := []driver.AcquireRequest{request("a")}
 			res := take(t, s, reqs...)
 			terms = append(terms, renewals(reqs, res, minute)...)
 			if i < 2 {
@@ -106,7 +106,7 @@ func TestRevokingOpensTheMinimumHold(t *testing.T) {
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t)
 		req := request("a")
-		free := releases([]driver.GrantRequest{req}, take(t, s, req))
+		free := releases([]driver.AcquireRequest{req}, take(t, s, req))
 		free[0].MinHold = time.Hour
 		release(t, s, free...)
 		if r := revoke(t, s, "a")[0]; !r.Revoked || r.Row.Gate <= r.Row.Now || r.Row.Held() {

@@ -58,19 +58,19 @@ func (f *fixture) variable(t *testing.T, what string) (name string) {
 
 // store opens a store on a handle of its own, with one connection, so that what
 // the session counts is what the store did.
-func (f *fixture) store(t *testing.T, params ...string) (driver.LeaseStore, *sql.DB) {
+func (f *fixture) store(t *testing.T, params ...string) (driver.Store, *sql.DB) {
 	t.Helper()
 	db := f.Open(t, params...)
 	db.SetMaxOpenConns(1)
 	return open(t, db), db
 }
 
-func open(t *testing.T, db *sql.DB) driver.LeaseStore {
+func open(t *testing.T, db *sql.DB) driver.Store {
 	t.Helper()
 	return openClient(t, db, driver.Client{Instance: newID(), Label: "host/test/1"})
 }
 
-func openClient(tb testing.TB, db *sql.DB, client driver.Client) driver.LeaseStore {
+func openClient(tb testing.TB, db *sql.DB, client driver.Client) driver.Store {
 	tb.Helper()
 	s, err := lockmysql.DB(db).OpenUnique(tb.Context(), client)
 	if err != nil {
@@ -111,21 +111,21 @@ func newID() (id driver.ID) {
 
 const minute = time.Minute
 
-func request(name string) driver.GrantRequest { return requestBy("owner of "+name, name) }
+func request(name string) driver.AcquireRequest { return requestBy("owner of "+name, name) }
 
-func requestBy(owner, name string) driver.GrantRequest {
-	return driver.GrantRequest{Name: name, Acq: newID(), Owner: owner, TTL: minute}
+func requestBy(owner, name string) driver.AcquireRequest {
+	return driver.AcquireRequest{Name: name, Acq: newID(), Owner: owner, TTL: minute}
 }
 
-func requests(n int, format string) []driver.GrantRequest {
-	reqs := make([]driver.GrantRequest, n)
+func requests(n int, format string) []driver.AcquireRequest {
+	reqs := make([]driver.AcquireRequest, n)
 	for i := range reqs {
 		reqs[i] = request(fmt.Sprintf(format, i))
 	}
 	return reqs
 }
 
-func grant(t *testing.T, s driver.LeaseStore, reqs ...driver.GrantRequest) []driver.GrantResult {
+func grant(t *testing.T, s driver.Store, reqs ...driver.AcquireRequest) []driver.AcquireResult {
 	t.Helper()
 	res, err := s.Grant(t.Context(), reqs)
 	if err != nil {
@@ -138,7 +138,7 @@ func grant(t *testing.T, s driver.LeaseStore, reqs ...driver.GrantRequest) []dri
 }
 
 // take grants all or fails.
-func take(t *testing.T, s driver.LeaseStore, reqs ...driver.GrantRequest) []driver.GrantResult {
+func take(t *testing.T, s driver.Store, reqs ...driver.AcquireRequest) []driver.AcquireResult {
 	t.Helper()
 	res := grant(t, s, reqs...)
 	for i, r := range res {
@@ -149,7 +149,7 @@ func take(t *testing.T, s driver.LeaseStore, reqs ...driver.GrantRequest) []driv
 	return res
 }
 
-func renewals(reqs []driver.GrantRequest, res []driver.GrantResult, ttl time.Duration) []driver.RenewRequest {
+func renewals(reqs []driver.AcquireRequest, res []driver.AcquireResult, ttl time.Duration) []driver.RenewRequest {
 	out := make([]driver.RenewRequest, len(reqs))
 	for i := range reqs {
 		out[i] = driver.RenewRequest{Name: reqs[i].Name, Acq: reqs[i].Acq, Version: res[i].Version, TTL: ttl, Holds: 1}
@@ -157,7 +157,7 @@ func renewals(reqs []driver.GrantRequest, res []driver.GrantResult, ttl time.Dur
 	return out
 }
 
-func renew(t *testing.T, s driver.LeaseStore, wait bool, reqs ...driver.RenewRequest) driver.RenewResults {
+func renew(t *testing.T, s driver.Store, wait bool, reqs ...driver.RenewRequest) driver.RenewResults {
 	t.Helper()
 	res, err := s.Renew(t.Context(), reqs, wait)
 	if err != nil {
@@ -166,7 +166,7 @@ func renew(t *testing.T, s driver.LeaseStore, wait bool, reqs ...driver.RenewReq
 	return res
 }
 
-func releases(reqs []driver.GrantRequest, res []driver.GrantResult) []driver.ReleaseRequest {
+func releases(reqs []driver.AcquireRequest, res []driver.AcquireResult) []driver.ReleaseRequest {
 	out := make([]driver.ReleaseRequest, len(reqs))
 	for i := range reqs {
 		out[i] = driver.ReleaseRequest{Name: reqs[i].Name, Acq: reqs[i].Acq, Version: res[i].Version}
@@ -174,7 +174,7 @@ func releases(reqs []driver.GrantRequest, res []driver.GrantResult) []driver.Rel
 	return out
 }
 
-func release(t *testing.T, s driver.LeaseStore, reqs ...driver.ReleaseRequest) []bool {
+func release(t *testing.T, s driver.Store, reqs ...driver.ReleaseRequest) []bool {
 	t.Helper()
 	res, err := s.Release(t.Context(), reqs)
 	for try := 0; err != nil && s.Classify(err) == driver.Again && try < 20; try++ {

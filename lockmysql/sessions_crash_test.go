@@ -133,7 +133,7 @@ func TestACrashBeginsTheLockDelay(t *testing.T) {
 			t.Errorf("%+v", res2)
 		}
 		killSessions(t, f.Open(t))
-		var told []driver.GrantResult
+		var told []driver.AcquireResult
 		began := time.Now()
 		eventually(t, "granted after the delay", 5*time.Second, func() bool {
 			s, got := b.ask(t, request("k"))
@@ -171,12 +171,12 @@ func TestTheMinimumHoldOfASessionKeepsTheName(t *testing.T) {
 		r := request("k")
 		r.MinHold = 600 * time.Millisecond
 		s, res := a.lock(t, r)
-		if again, err := s.Grant(t.Context(), []driver.GrantRequest{r}); err != nil || !again[0].Granted {
+		if again, err := s.Grant(t.Context(), []driver.AcquireRequest{r}); err != nil || !again[0].Granted {
 			t.Errorf("its own gate keeps the holder: %+v, %v", again, err)
 		}
 		unlock(t, s, r, res)
 		want := driver.Holder{Until: res.Now + r.MinHold.Microseconds()}
-		for _, q := range []driver.GrantRequest{request("k"), sharedRequest("k")} {
+		for _, q := range []driver.AcquireRequest{request("k"), sharedRequest("k")} {
 			if got := b.wantDenied(t, q); got.Holder != want || got.Now == 0 {
 				t.Errorf("told %+v, want %+v", got, want)
 			}

@@ -32,7 +32,7 @@ func TestATokenThatIsDrawnTooLateIsNotBelieved(t *testing.T) {
 			defer exec(t, table, "UNLOCK TABLES")
 			answer := make(chan error, 1)
 			go func() {
-				_, err := s.Grant(context.Background(), []driver.GrantRequest{request("k")})
+				_, err := s.Grant(context.Background(), []driver.AcquireRequest{request("k")})
 				answer <- err
 			}()
 			var pid int64
@@ -77,14 +77,14 @@ func pinIsLocked(t *testing.T, db *sql.DB, name string) bool {
 }
 
 // insist is lock for a client whose statements the server may break off.
-func (c *client) insist(t *testing.T, r driver.GrantRequest) (driver.Session, driver.GrantResult) {
+func (c *client) insist(t *testing.T, r driver.AcquireRequest) (driver.Session, driver.AcquireResult) {
 	t.Helper()
 	for try := 0; ; try++ {
 		s, err := c.Session(t.Context())
 		if err == nil {
 			t.Cleanup(func() { _ = s.Close() })
-			var res []driver.GrantResult
-			if res, err = s.Grant(t.Context(), []driver.GrantRequest{r}); err == nil {
+			var res []driver.AcquireResult
+			if res, err = s.Grant(t.Context(), []driver.AcquireRequest{r}); err == nil {
 				return s, res[0]
 			}
 		}
@@ -174,7 +174,7 @@ func TestWhoLosesInASessionLeavesNoTrace(t *testing.T) {
 				a.lock(t, request("k"))
 				s := b.session(t)
 				lose := func() {
-					if res, err := s.Grant(t.Context(), []driver.GrantRequest{request("k")}); err != nil || res[0].Granted {
+					if res, err := s.Grant(t.Context(), []driver.AcquireRequest{request("k")}); err != nil || res[0].Granted {
 						t.Fatalf("%+v, %v", res, err)
 					}
 				}

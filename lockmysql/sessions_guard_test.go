@@ -11,7 +11,7 @@ import (
 	"github.com/sqllock/sqllock/lockmysql"
 )
 
-func guardRequest(s driver.Session, r driver.GrantRequest, res driver.GrantResult) driver.GuardRequest {
+func guardRequest(s driver.Session, r driver.AcquireRequest, res driver.AcquireResult) driver.GuardRequest {
 	return driver.GuardRequest{Name: r.Name, Acq: r.Acq, Version: res.Version, Session: s.ID()}
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // dies leaves a term whose session is gone, with the lock delay that was asked for.
-func (c *client) dies(t *testing.T, r driver.GrantRequest) driver.GrantResult {
+func (c *client) dies(t *testing.T, r driver.AcquireRequest) driver.AcquireResult {
 	t.Helper()
 	s, res := c.lock(t, r)
 	giveBack(t, s)

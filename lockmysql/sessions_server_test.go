@@ -68,8 +68,8 @@ func TestATransactionSurvivesAHeldLockAlsoWhereATimeOutUndoesIt(t *testing.T) {
 		waits.Wait = time.Second
 		s, res := c.lock(t, r)
 		second := c.session(t)
-		for _, q := range []driver.GrantRequest{request("k"), waits, sharedRequest("k")} {
-			if got, err := second.Grant(t.Context(), []driver.GrantRequest{q}); err != nil || got[0].Granted {
+		for _, q := range []driver.AcquireRequest{request("k"), waits, sharedRequest("k")} {
+			if got, err := second.Grant(t.Context(), []driver.AcquireRequest{q}); err != nil || got[0].Granted {
 				t.Errorf("%+v, %v", got, err)
 			}
 		}
@@ -91,7 +91,7 @@ func TestATransactionSurvivesAHeldLockAlsoWhereATimeOutUndoesIt(t *testing.T) {
 			}
 		}
 		unlock(t, s, r, res)
-		if got, err := second.Grant(t.Context(), []driver.GrantRequest{request("k")}); err != nil || !got[0].Granted {
+		if got, err := second.Grant(t.Context(), []driver.AcquireRequest{request("k")}); err != nil || !got[0].Granted {
 			t.Errorf("when it is free: %+v, %v", got, err)
 		}
 	})
@@ -122,7 +122,7 @@ func TestTheServerEndsASessionInTheMiddleOfAPacket(t *testing.T) {
 		defer proxy.Thaw()
 		large := request("large")
 		large.Value = make([]byte, 4<<20)
-		go func() { _, _ = s.Grant(t.Context(), []driver.GrantRequest{large}) }()
+		go func() { _, _ = s.Grant(t.Context(), []driver.AcquireRequest{large}) }()
 		silent := <-frozen
 		b.eventuallyGets(t, request("k"), ttl+5*time.Second)
 		t.Logf("freed after %v", time.Since(silent))

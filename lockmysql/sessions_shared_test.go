@@ -9,7 +9,7 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-func sharedRequest(name string) driver.GrantRequest {
+func sharedRequest(name string) driver.AcquireRequest {
 	r := request(name)
 	r.Shared = true
 	return r
@@ -75,7 +75,7 @@ func TestReadersAndWritersNeverOverlap(t *testing.T) {
 				for i := 0; i < rounds; {
 					r := request("k")
 					r.Shared = (n+i)%3 != 0
-					res, err := s.Grant(t.Context(), []driver.GrantRequest{r})
+					res, err := s.Grant(t.Context(), []driver.AcquireRequest{r})
 					if err != nil {
 						t.Errorf("Grant: %v", err)
 						return
@@ -190,11 +190,11 @@ func TestReadersOfOneSessionShareASlot(t *testing.T) {
 	eachServer(t, func(t *testing.T, f *fixture) {
 		a, b := advisory.client(t, f), advisory.client(t, f)
 		s := a.session(t)
-		var reqs []driver.GrantRequest
-		var got []driver.GrantResult
+		var reqs []driver.AcquireRequest
+		var got []driver.AcquireResult
 		for range 3 {
 			r := sharedRequest("k")
-			res, err := s.Grant(t.Context(), []driver.GrantRequest{r})
+			res, err := s.Grant(t.Context(), []driver.AcquireRequest{r})
 			if err != nil || !res[0].Granted {
 				t.Fatalf("%+v, %v", res, err)
 			}
@@ -204,7 +204,7 @@ func TestReadersOfOneSessionShareASlot(t *testing.T) {
 			reqs, got = append(reqs, r), append(got, res[0])
 		}
 		// A session is not given again what it has, though the server would.
-		if res, err := s.Grant(t.Context(), []driver.GrantRequest{request("k")}); err != nil || res[0].Granted {
+		if res, err := s.Grant(t.Context(), []driver.AcquireRequest{request("k")}); err != nil || res[0].Granted {
 			t.Errorf("a writer beside readers of its session: %+v, %v", res, err)
 		}
 		if row := lookSession(t, b, "k"); row.Readers != 1 {
@@ -216,8 +216,8 @@ func TestReadersOfOneSessionShareASlot(t *testing.T) {
 		}
 		r := request("k")
 		writing, _ := b.lock(t, r)
-		for _, again := range []driver.GrantRequest{request("k"), sharedRequest("k")} {
-			if res, err := writing.Grant(t.Context(), []driver.GrantRequest{again}); err != nil || res[0].Granted {
+		for _, again := range []driver.AcquireRequest{request("k"), sharedRequest("k")} {
+			if res, err := writing.Grant(t.Context(), []driver.AcquireRequest{again}); err != nil || res[0].Granted {
 				t.Errorf("what the session has alone: %+v, %v", res, err)
 			}
 		}
@@ -229,8 +229,8 @@ func TestThirtyTwoSessionsShareALockAndNoMore(t *testing.T) {
 	eachServer(t, func(t *testing.T, f *fixture) {
 		c := advisory.client(t, f)
 		var last driver.Session
-		var r driver.GrantRequest
-		var res driver.GrantResult
+		var r driver.AcquireRequest
+		var res driver.AcquireResult
 		for range 32 {
 			r = sharedRequest("k")
 			last, res = c.lock(t, r)
@@ -265,7 +265,7 @@ func TestAReaderDoesNotMindThatAnotherIsBeingServed(t *testing.T) {
 			_ = conn.QueryRowContext(t.Context(), "SELECT RELEASE_LOCK(?)", key).Scan(new(int))
 		}()
 		s := c.session(t)
-		res, err := s.Grant(t.Context(), []driver.GrantRequest{sharedRequest("k")})
+		res, err := s.Grant(t.Context(), []driver.AcquireRequest{sharedRequest("k")})
 		if err != nil || !res[0].Granted {
 			t.Errorf("%+v, %v", res, err)
 		}

@@ -118,13 +118,13 @@ func TestASweepActsOnWhatIsSoNow(t *testing.T) {
 		c, db := m.client(t, f), f.Open(t)
 		req := driver.SweepRequest{Limit: 10, Retention: time.Hour}
 		old, gated, dead := request("a old"), request("b gated"), request("c dead")
-		for _, r := range []driver.GrantRequest{old, gated} {
+		for _, r := range []driver.AcquireRequest{old, gated} {
 			s, res := c.lock(t, r)
 			unlock(t, s, r, res)
 		}
 		age(t, db)
 		c.dies(t, dead)
-		var used, taken driver.GrantResult
+		var used, taken driver.AcquireResult
 		got, err := lockmysql.SweepSessionsWith(t.Context(), c.SessionStore, req, func() {
 			again := request(old.Name)
 			s, res := c.lock(t, again)

@@ -76,10 +76,10 @@ func (c *client) session(t *testing.T) driver.Session {
 }
 
 // ask asks a session of its own for one lock.
-func (c *client) ask(t *testing.T, r driver.GrantRequest) (driver.Session, driver.GrantResult) {
+func (c *client) ask(t *testing.T, r driver.AcquireRequest) (driver.Session, driver.AcquireResult) {
 	t.Helper()
 	s := c.session(t)
-	res, err := s.Grant(t.Context(), []driver.GrantRequest{r})
+	res, err := s.Grant(t.Context(), []driver.AcquireRequest{r})
 	if err != nil || len(res) != 1 {
 		t.Fatalf("Grant: %v, %v", res, err)
 	}
@@ -87,7 +87,7 @@ func (c *client) ask(t *testing.T, r driver.GrantRequest) (driver.Session, drive
 }
 
 // lock gets one lock or fails.
-func (c *client) lock(t *testing.T, r driver.GrantRequest) (driver.Session, driver.GrantResult) {
+func (c *client) lock(t *testing.T, r driver.AcquireRequest) (driver.Session, driver.AcquireResult) {
 	t.Helper()
 	s, res := c.ask(t, r)
 	if !res.Granted {
@@ -97,7 +97,7 @@ func (c *client) lock(t *testing.T, r driver.GrantRequest) (driver.Session, driv
 }
 
 // wantDenied checks that nobody gets a lock, and returns what they are told.
-func (c *client) wantDenied(t *testing.T, r driver.GrantRequest) driver.GrantResult {
+func (c *client) wantDenied(t *testing.T, r driver.AcquireRequest) driver.AcquireResult {
 	t.Helper()
 	s, res := c.ask(t, r)
 	if res.Granted {
@@ -108,7 +108,7 @@ func (c *client) wantDenied(t *testing.T, r driver.GrantRequest) driver.GrantRes
 }
 
 // unlock releases a lock that is held.
-func unlock(t *testing.T, s driver.Session, r driver.GrantRequest, res driver.GrantResult) {
+func unlock(t *testing.T, s driver.Session, r driver.AcquireRequest, res driver.AcquireResult) {
 	t.Helper()
 	freed, err := s.Release(t.Context(), []driver.ReleaseRequest{{Name: r.Name, Acq: r.Acq, Version: res.Version, MinHold: r.MinHold, Shared: r.Shared}})
 	if err != nil || len(freed) != 1 || !freed[0] {
@@ -124,7 +124,7 @@ func giveBack(t *testing.T, s driver.Session) {
 }
 
 // pings renews one lock.
-func pings(t *testing.T, s driver.Session, r driver.GrantRequest, res driver.GrantResult) driver.RenewStatus {
+func pings(t *testing.T, s driver.Session, r driver.AcquireRequest, res driver.AcquireResult) driver.RenewStatus {
 	t.Helper()
 	all, err := s.Renew(t.Context(), []driver.RenewRequest{{Name: r.Name, Acq: r.Acq, Version: res.Version, TTL: sessionTTL, Holds: 1, Shared: r.Shared}})
 	if err != nil || len(all.Status) != 1 || all.Now == 0 {
@@ -144,7 +144,7 @@ func eventually(t *testing.T, what string, within time.Duration, met func() bool
 }
 
 // eventuallyGets waits until somebody gets a lock.
-func (c *client) eventuallyGets(t *testing.T, r driver.GrantRequest, within time.Duration) (s driver.Session, res driver.GrantResult) {
+func (c *client) eventuallyGets(t *testing.T, r driver.AcquireRequest, within time.Duration) (s driver.Session, res driver.AcquireResult) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%q is granted", r.Name), within, func() bool {
 		s, res = c.ask(t, r)
@@ -197,7 +197,7 @@ func TestASessionHoldsALockUntilItReleasesIt(t *testing.T) {
 				if got := b.wantDenied(t, request(r.Name)); got.Holder != want || got.Now < res.Now {
 					t.Errorf("a rival is told %+v, want holder %+v", got, want)
 				}
-				if again, err := s.Grant(t.Context(), []driver.GrantRequest{r}); err != nil || !again[0].Granted || !again[0].Found || again[0].Version != res.Version {
+				if again, err := s.Grant(t.Context(), []driver.AcquireRequest{r}); err != nil || !again[0].Granted || !again[0].Found || again[0].Version != res.Version {
 					t.Errorf("repeated: %+v, %v", again, err)
 				}
 				row := lookSession(t, b, r.Name)
@@ -230,7 +230,7 @@ func TestASessionHoldsALockUntilItReleasesIt(t *testing.T) {
 				default:
 					t.Error("a session that was closed is not gone")
 				}
-				if _, err := s.Grant(t.Context(), []driver.GrantRequest{r}); !errors.Is(err, sql.ErrConnDone) || a.Classify(err) != driver.Unreachable {
+				if _, err := s.Grant(t.Context(), []driver.AcquireRequest{r}); !errors.Is(err, sql.ErrConnDone) || a.Classify(err) != driver.Unreachable {
 					t.Errorf("a grant after Close: %v", err)
 				}
 			})

@@ -115,7 +115,7 @@ func TestATransactionHasTheLockUntilItEnds(t *testing.T) {
 	})
 }
 
-func first(s driver.Session, _ driver.GrantResult) driver.Session { return s }
+func first(s driver.Session, _ driver.AcquireResult) driver.Session { return s }
 
 func TestTransactionsShareALock(t *testing.T) {
 	t.Parallel()

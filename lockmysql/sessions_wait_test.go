@@ -41,7 +41,7 @@ func TestAWaiterInTheDatabaseGetsTheLockWhenItIsFree(t *testing.T) {
 				t.Errorf("%+v", res2)
 			}
 			unlock(t, s2, next, res2)
-			if status, err := s2.Grant(t.Context(), []driver.GrantRequest{r}); err != nil || !status[0].Granted {
+			if status, err := s2.Grant(t.Context(), []driver.AcquireRequest{r}); err != nil || !status[0].Granted {
 				t.Errorf("a session can be used again: %+v, %v", status, err)
 			}
 		})
@@ -55,7 +55,7 @@ func TestAnAttemptThatDoesNotWaitDoesNotWait(t *testing.T) {
 		s := b.session(t)
 		began := time.Now()
 		for range 10 {
-			if res, err := s.Grant(t.Context(), []driver.GrantRequest{request("k")}); err != nil || res[0].Granted {
+			if res, err := s.Grant(t.Context(), []driver.AcquireRequest{request("k")}); err != nil || res[0].Granted {
 				t.Errorf("%+v, %v", res, err)
 			}
 		}
@@ -81,7 +81,7 @@ func TestOneOfManyGetsANewName(t *testing.T) {
 				s := c.session(t)
 				wg.Go(func() {
 					for range 3 {
-						res, err := s.Grant(t.Context(), []driver.GrantRequest{request(fmt.Sprint("new ", i))})
+						res, err := s.Grant(t.Context(), []driver.AcquireRequest{request(fmt.Sprint("new ", i))})
 						if err != nil && c.Classify(err) != driver.Again {
 							t.Errorf("Grant: %v", err)
 						}

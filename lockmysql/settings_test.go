@@ -14,11 +14,11 @@ func (f *fixture) works(t *testing.T, params ...string) {
 	t.Helper()
 	s, _ := f.store(t, params...)
 	one, two := request("one"), request("two")
-	res, err := s.Grant(t.Context(), []driver.GrantRequest{one, two})
+	res, err := s.Grant(t.Context(), []driver.AcquireRequest{one, two})
 	if err != nil || !res[0].Granted || !res[1].Granted {
 		t.Fatalf("Grant: %+v, %v", res, err)
 	}
-	other, err := s.Grant(t.Context(), []driver.GrantRequest{request("one"), request("three")})
+	other, err := s.Grant(t.Context(), []driver.AcquireRequest{request("one"), request("three")})
 	if err != nil || other[0].Granted || other[0].Holder.Acq != one.Acq || !other[1].Granted {
 		t.Errorf("of a name that is held and one that is not: %+v, %v", other, err)
 	}
@@ -31,7 +31,7 @@ func (f *fixture) works(t *testing.T, params ...string) {
 	}
 	for _, m := range sessionModes {
 		c := m.client(t, f, params...)
-		for _, r := range []driver.GrantRequest{request("one"), sharedRequest("one")} {
+		for _, r := range []driver.AcquireRequest{request("one"), sharedRequest("one")} {
 			s, res := c.lock(t, r)
 			c.wantDenied(t, request("one"))
 			if pings(t, s, r, res) != driver.Renewed {

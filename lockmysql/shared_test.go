@@ -13,8 +13,8 @@ import (
 	"github.com/sqllock/sqllock/lockmysql"
 )
 
-func readers(n int, name string) []driver.GrantRequest {
-	reqs := make([]driver.GrantRequest, n)
+func readers(n int, name string) []driver.AcquireRequest {
+	reqs := make([]driver.AcquireRequest, n)
 	for i := range reqs {
 		reqs[i] = request(name)
 		reqs[i].Shared = true
@@ -22,11 +22,11 @@ func readers(n int, name string) []driver.GrantRequest {
 	return reqs
 }
 
-func renewalOf(r driver.GrantRequest, version int64) driver.RenewRequest {
+func renewalOf(r driver.AcquireRequest, version int64) driver.RenewRequest {
 	return driver.RenewRequest{Name: r.Name, Acq: r.Acq, Version: version, TTL: 2 * minute, Holds: 1, Shared: true}
 }
 
-func releaseOf(r driver.GrantRequest, version int64) driver.ReleaseRequest {
+func releaseOf(r driver.AcquireRequest, version int64) driver.ReleaseRequest {
 	return driver.ReleaseRequest{Name: r.Name, Acq: r.Acq, Version: version, Shared: true}
 }
 

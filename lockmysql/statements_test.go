@@ -60,11 +60,11 @@ func TestStatementsPerOperation(t *testing.T) {
 		s, db := f.store(t, "interpolateParams=true")
 		for _, n := range []int{1, 100} {
 			reqs := requests(n, fmt.Sprintf("count %d %%03d", n))
-			rivals := make([]driver.GrantRequest, n)
+			rivals := make([]driver.AcquireRequest, n)
 			for i := range rivals {
 				rivals[i] = request(reqs[i].Name)
 			}
-			var res []driver.GrantResult
+			var res []driver.AcquireResult
 			expect := func(what string, want int, do func()) {
 				t.Helper()
 				before := questions(t, db)
@@ -289,7 +289,7 @@ func TestRenewalsFitIntoWhatTheServerTakesAtOnce(t *testing.T) {
 			for _, params := range []string{"interpolateParams=false", "interpolateParams=true"} {
 				s, db := f.store(t, params)
 				reqs := requests(n, params+" and a name of some length, number %05d")
-				var res []driver.GrantResult
+				var res []driver.AcquireResult
 				for chunk := range slices.Chunk(reqs, perGrant) {
 					res = append(res, take(t, s, chunk...)...)
 				}

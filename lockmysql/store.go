@@ -14,20 +14,20 @@ type store struct {
 	engine *engine
 }
 
-var _ driver.LeaseStore = (*store)(nil)
+var _ driver.Store = (*store)(nil)
 
-// Info implements [driver.LeaseStore].
+// Info implements [driver.Store].
 func (s *store) Info() driver.Info { return s.engine.info }
 
-// Close implements [driver.LeaseStore].
+// Close implements [driver.Store].
 func (s *store) Close() error { return s.engine.source.Close() }
 
-// Exhausted implements [driver.LeaseStore].
+// Exhausted implements [driver.Store].
 func (s *store) Exhausted() bool {
 	return s.engine.source == s.engine.pool && s.engine.pool.Exhausted()
 }
 
-// Classify implements [driver.LeaseStore].
+// Classify implements [driver.Store].
 func (s *store) Classify(err error) driver.Fault { return classify(err) }
 
 // Begin implements [driver.GuardStore].
@@ -35,8 +35,8 @@ func (s *store) Begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
 	return s.engine.pool.DB.BeginTx(ctx, opts)
 }
 
-// Reserve implements [driver.LeaseStore].
-func (s *store) Reserve(ctx context.Context) (driver.LeaseStore, error) {
+// Reserve implements [driver.Store].
+func (s *store) Reserve(ctx context.Context) (driver.Store, error) {
 	conn, err := s.engine.pool.Reserve(ctx)
 	if err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 	"github.com/sqllock/sqllock/lockmysql"
 )
 
-func sweep(t *testing.T, s driver.LeaseStore, retention time.Duration) driver.SweepResult {
+func sweep(t *testing.T, s driver.Store, retention time.Duration) driver.SweepResult {
 	t.Helper()
 	res, err := s.Sweep(t.Context(), driver.SweepRequest{Limit: 1000, Retention: retention})
 	if err != nil {
@@ -22,7 +22,7 @@ func sweep(t *testing.T, s driver.LeaseStore, retention time.Duration) driver.Sw
 	return res
 }
 
-func turn(t *testing.T, s driver.LeaseStore, every time.Duration) bool {
+func turn(t *testing.T, s driver.Store, every time.Duration) bool {
 	t.Helper()
 	mine, err := s.Turn(t.Context(), every)
 	if err != nil {
@@ -43,7 +43,7 @@ func left(t *testing.T, db *sql.DB) (names string) {
 func TestASweepEndsWhatCrashedHoldersLeftAndNothingElse(t *testing.T) {
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t)
-		reqs := []driver.GrantRequest{request("crashed 1"), request("crashed 2"), request("held"), request("locked")}
+		reqs := []driver.AcquireRequest{request("crashed 1"), request("crashed 2"), request("held"), request("locked")}
 		reqs[0].Value = []byte("x")
 		old := take(t, s, reqs...)
 		expire(t, db, "crashed 1", "crashed 2", "locked")
@@ -128,7 +128,7 @@ func TestASweepActsOnWhatIsSoWhenItActs(t *testing.T) {
 				s, db := f.store(t, params...)
 				other, otherDB := f.store(t)
 				exec(t, otherDB, "DELETE FROM `sqllock_lock`")
-				crashed := []driver.GrantRequest{request("crashed, released"), request("crashed, revoked"), request("crashed, still"),
+				crashed := []driver.AcquireRequest{request("crashed, released"), request("crashed, revoked"), request("crashed, still"),
 					request("crashed, taken"), request("not crashed after all")}
 				free := releases(crashed, take(t, other, crashed...))
 				expire(t, otherDB, "crashed, released", "crashed, revoked", "crashed, still", "crashed, taken", "not crashed after all")

@@ -206,13 +206,13 @@ func isTooOld(err error) bool {
 }
 
 // Draw implements [driver.TxStore].
-func (s *forUpdateStore) Draw(ctx context.Context, req driver.GrantRequest) (res driver.GrantResult, err error) {
+func (s *forUpdateStore) Draw(ctx context.Context, req driver.AcquireRequest) (res driver.AcquireResult, err error) {
 	err = s.onControl(ctx, func(ctx context.Context, c session) error {
 		terms, err := s.lookFirst(ctx, c, req.Name)
 		if err != nil {
 			return err
 		}
-		all, err := s.draw(ctx, c, []driver.GrantRequest{req}, terms, nil)
+		all, err := s.draw(ctx, c, []driver.AcquireRequest{req}, terms, nil)
 		if err == nil {
 			res = all[0]
 		}
@@ -232,6 +232,6 @@ func (s *advisoryStore) TryTx(context.Context, *sql.Tx, driver.TxRequest) (drive
 }
 
 // Draw implements [driver.TxStore].
-func (s *advisoryStore) Draw(context.Context, driver.GrantRequest) (driver.GrantResult, error) {
-	return driver.GrantResult{}, errNoTx
+func (s *advisoryStore) Draw(context.Context, driver.AcquireRequest) (driver.AcquireResult, error) {
+	return driver.AcquireResult{}, errNoTx
 }

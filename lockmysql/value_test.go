@@ -124,7 +124,7 @@ func TestValuesFitIntoWhatTheServerTakesAtOnce(t *testing.T) {
 				s, _ := f.store(t, params)
 				req := request(params)
 				req.Value = make([]byte, 600<<10)
-				if _, err := s.Grant(t.Context(), []driver.GrantRequest{req}); s.Classify(err) != driver.Refused {
+				if _, err := s.Grant(t.Context(), []driver.AcquireRequest{req}); s.Classify(err) != driver.Refused {
 					t.Errorf("%s: a value that is too long: %v", params, err)
 				}
 				take(t, s, request(params))

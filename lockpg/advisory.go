@@ -104,7 +104,7 @@ type passed struct {
 }
 
 // pass draws tokens for locks that the caller has, where nothing else keeps the name.
-func (s *advisoryStore) pass(ctx context.Context, run runner, reqs []driver.GrantRequest) ([]passed, error) {
+func (s *advisoryStore) pass(ctx context.Context, run runner, reqs []driver.AcquireRequest) ([]passed, error) {
 	n := len(reqs)
 	args := []any{
 		array(n, func(i int) string { return reqs[i].Name }),

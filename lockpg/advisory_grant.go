@@ -10,14 +10,14 @@ import (
 )
 
 // Grant implements [driver.Session].
-func (s *advisorySession) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
+func (s *advisorySession) Grant(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
 	if !s.lifted {
 		if err := s.query(ctx, s.store.q.lift, []any{s.store.lift}, ignore); err != nil {
 			return nil, err
 		}
 		s.lifted = true
 	}
-	g := &granting{s: s, reqs: reqs, res: make([]driver.GrantResult, len(reqs)), keys: make([]int64, len(reqs)),
+	g := &granting{s: s, reqs: reqs, res: make([]driver.AcquireResult, len(reqs)), keys: make([]int64, len(reqs)),
 		won: make([]bool, len(reqs)), drawn: make([]bool, len(reqs)), noted: make([]bool, len(reqs))}
 	for i := range reqs {
 		g.keys[i] = s.store.key(reqs[i].Name)
@@ -32,8 +32,8 @@ func (s *advisorySession) Grant(ctx context.Context, reqs []driver.GrantRequest)
 // granting is one call of Grant.
 type granting struct {
 	s    *advisorySession
-	reqs []driver.GrantRequest
-	res  []driver.GrantResult
+	reqs []driver.AcquireRequest
+	res  []driver.AcquireResult
 	keys []int64 // of the locks
 
 	won   []bool // which locks the session has got
@@ -83,7 +83,7 @@ func (g *granting) lock(ctx context.Context) error {
 	var ask []int
 	for i := range g.reqs {
 		if own := g.s.grips[g.reqs[i].Acq]; own != nil {
-			g.res[i] = driver.GrantResult{Granted: true, Found: true, Version: own.version, Remaining: g.s.store.ttl}
+			g.res[i] = driver.AcquireResult{Granted: true, Found: true, Version: own.version, Remaining: g.s.store.ttl}
 			continue
 		}
 		if g.won[i] = g.s.keys[g.keys[i]] > 0; !g.won[i] {
@@ -149,7 +149,7 @@ const (
 
 // written reports that it has to be written down, before a lease is believed in, who
 // has it.
-func written(r *driver.GrantRequest) bool {
+func written(r *driver.AcquireRequest) bool {
 	return r.Named || r.Delay > 0 || r.MinHold > 0 || len(r.Value) > 0
 }
 
@@ -167,7 +167,7 @@ func (g *granting) draw(ctx context.Context) error {
 		}
 	}
 	if len(plain) > 0 {
-		asked := make([]driver.GrantRequest, len(plain))
+		asked := make([]driver.AcquireRequest, len(plain))
 		for k, i := range plain {
 			asked[k] = g.reqs[i]
 		}
@@ -194,18 +194,18 @@ func (g *granting) draw(ctx context.Context) error {
 }
 
 // result is what a request gets that has the lock.
-func (p *passed) result(ttl time.Duration) driver.GrantResult {
+func (p *passed) result(ttl time.Duration) driver.AcquireResult {
 	switch {
 	case p.token > 0:
-		return driver.GrantResult{Granted: true, Version: p.token, Remaining: ttl, Now: p.now}
+		return driver.AcquireResult{Granted: true, Version: p.token, Remaining: ttl, Now: p.now}
 	case p.gate > p.now:
-		return driver.GrantResult{Now: p.now, Holder: driver.Holder{Until: p.gate}}
+		return driver.AcquireResult{Now: p.now, Holder: driver.Holder{Until: p.gate}}
 	}
-	return driver.GrantResult{Now: p.now}
+	return driver.AcquireResult{Now: p.now}
 }
 
 // hold notes that the session has a lock.
-func (s *advisorySession) hold(key int64, req *driver.GrantRequest, res *driver.GrantResult, noted bool) {
+func (s *advisorySession) hold(key int64, req *driver.AcquireRequest, res *driver.AcquireResult, noted bool) {
 	g := &grip{req: *req, key: key, version: res.Version, since: res.Now, holds: 1, noted: noted}
 	s.grips[req.Acq] = g
 	s.keys[g.key]++

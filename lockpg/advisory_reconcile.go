@@ -13,7 +13,7 @@ import (
 // reconcile makes the session hold what it is known to hold, after a statement over
 // requests has failed on the way: the locks of a session outlive the statement that
 // took them. If that cannot be done, the session ends. It returns err.
-func (s *advisorySession) reconcile(ctx context.Context, reqs []driver.GrantRequest, err error) error {
+func (s *advisorySession) reconcile(ctx context.Context, reqs []driver.AcquireRequest, err error) error {
 	if s.over {
 		return err
 	}
@@ -54,7 +54,7 @@ func (s *advisorySession) ownLocks(ctx context.Context) (map[int64]bool, error) 
 
 // drop lets go of what requests may have left the session with, of the keys that the
 // server says it has, unless that is nil.
-func (s *advisorySession) drop(ctx context.Context, reqs []driver.GrantRequest, has map[int64]bool) error {
+func (s *advisorySession) drop(ctx context.Context, reqs []driver.AcquireRequest, has map[int64]bool) error {
 	var keys []int64
 	var shared []bool
 	seen := make(map[int64]bool)

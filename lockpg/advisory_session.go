@@ -27,7 +27,7 @@ type advisorySession struct {
 
 // grip is one lock of a session.
 type grip struct {
-	req     driver.GrantRequest
+	req     driver.AcquireRequest
 	key     int64
 	version int64
 	since   int64
@@ -136,10 +136,10 @@ func (s *advisorySession) Renew(ctx context.Context, reqs []driver.RenewRequest)
 // Release implements [driver.Session].
 func (s *advisorySession) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]bool, error) {
 	var guarded []string
-	var asked []driver.GrantRequest
+	var asked []driver.AcquireRequest
 	for i := range reqs {
 		if reqs[i].Guarded && s.grips[reqs[i].Acq] != nil {
-			guarded, asked = append(guarded, reqs[i].Name), append(asked, driver.GrantRequest{Name: reqs[i].Name})
+			guarded, asked = append(guarded, reqs[i].Name), append(asked, driver.AcquireRequest{Name: reqs[i].Name})
 		}
 	}
 	if len(guarded) > 0 {

@@ -13,8 +13,8 @@ import (
 )
 
 // many are requests for n names.
-func many(prefix string, n int) []driver.GrantRequest {
-	reqs := make([]driver.GrantRequest, n)
+func many(prefix string, n int) []driver.AcquireRequest {
+	reqs := make([]driver.AcquireRequest, n)
 	for i := range reqs {
 		reqs[i] = ask(fmt.Sprintf("%s%05d", prefix, i))
 	}
@@ -94,7 +94,7 @@ func TestAGrantWritesNothingUnlessItMust(t *testing.T) {
 	s := c.session(t)
 	for i := range 3 {
 		r := ask(fmt.Sprint("k", i))
-		res, err := s.Grant(t.Context(), []driver.GrantRequest{r})
+		res, err := s.Grant(t.Context(), []driver.AcquireRequest{r})
 		if err != nil || !res[0].Granted {
 			t.Fatal(err)
 		}
@@ -153,7 +153,7 @@ func TestReadersOfOneNameAreAllGrantedWhoeverAsksAtTheSameTime(t *testing.T) {
 						return
 					}
 					r := askShared("k")
-					res, err := s.Grant(t.Context(), []driver.GrantRequest{r})
+					res, err := s.Grant(t.Context(), []driver.AcquireRequest{r})
 					if err != nil || !res[0].Granted {
 						t.Errorf("%s: %+v, %v", m.name, res, err)
 					} else if _, err := s.Release(t.Context(), []driver.ReleaseRequest{releaseOf(r, res[0])}); err != nil {
@@ -185,7 +185,7 @@ func TestATokenRisesHoweverManyDrawAndLiftTheSequence(t *testing.T) {
 				}
 				for k := range 3 {
 					r := ask(fmt.Sprint("k", w, i, k))
-					res, err := s.Grant(t.Context(), []driver.GrantRequest{r})
+					res, err := s.Grant(t.Context(), []driver.AcquireRequest{r})
 					if err != nil || !res[0].Granted {
 						t.Errorf("%+v, %v", res, err)
 						continue

@@ -80,12 +80,12 @@ func BenchmarkAdvisoryBatch(b *testing.B) {
 	}
 }
 
-func batch(n int) ([]driver.GrantRequest, []driver.ReleaseRequest) {
-	grants, releases := make([]driver.GrantRequest, n), make([]driver.ReleaseRequest, n)
+func batch(n int) ([]driver.AcquireRequest, []driver.ReleaseRequest) {
+	grants, releases := make([]driver.AcquireRequest, n), make([]driver.ReleaseRequest, n)
 	for i := range grants {
 		name := fmt.Sprintf("bench/%06d", i)
 		acq := driver.ID{byte(i >> 8), byte(i), 1}
-		grants[i] = driver.GrantRequest{Name: name, Acq: acq, Owner: acq.String(), TTL: time.Minute}
+		grants[i] = driver.AcquireRequest{Name: name, Acq: acq, Owner: acq.String(), TTL: time.Minute}
 		releases[i] = driver.ReleaseRequest{Name: name, Acq: acq}
 	}
 	return grants, releases

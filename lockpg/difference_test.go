@@ -33,7 +33,7 @@ func TestGeneratedStepsDoWhatTheStateMachineSays(t *testing.T) {
 			db := c.open(t, database)
 			difftest.Run(t, difftest.Fixture{
 				DB: db,
-				Open: func(tb testing.TB, client driver.Client) driver.LeaseStore {
+				Open: func(tb testing.TB, client driver.Client) driver.Store {
 					s, err := lockpg.DB(db).OpenUnique(tb.Context(), client)
 					if err != nil {
 						tb.Fatal(err)

@@ -11,7 +11,7 @@ import (
 
 // drawing is how a token is drawn for whoever has the lock of a name.
 type drawing struct {
-	req     *driver.GrantRequest
+	req     *driver.AcquireRequest
 	named   bool  // who holds the name is written down
 	pid     int64 // of the session, if named
 	started int64
@@ -21,7 +21,7 @@ type drawing struct {
 
 // draw draws a token. It is not granted while something other than a holder keeps the
 // name.
-func (s *sessions) draw(ctx context.Context, d *drawing) (res driver.GrantResult, err error) {
+func (s *sessions) draw(ctx context.Context, d *drawing) (res driver.AcquireResult, err error) {
 	err = insist(ctx, d.req.Shared, func() (bool, error) {
 		var gate int64
 		res, gate, err = s.drawOnce(ctx, d)
@@ -57,7 +57,7 @@ func insist(ctx context.Context, flushing bool, f func() (done bool, err error))
 	}
 }
 
-func (s *sessions) drawOnce(ctx context.Context, d *drawing) (res driver.GrantResult, gate int64, err error) {
+func (s *sessions) drawOnce(ctx context.Context, d *drawing) (res driver.AcquireResult, gate int64, err error) {
 	args := append([]any{
 		d.req.Name, d.req.Acq.String(), d.req.Owner, s.client.Instance.String(), s.client.Label, d.req.Delay.Microseconds(),
 		d.req.MinHold.Microseconds(), bytea(d.req.Value), d.pid, d.started, d.named, s.lockKey(d.req.Name),
@@ -65,7 +65,7 @@ func (s *sessions) drawOnce(ctx context.Context, d *drawing) (res driver.GrantRe
 	err = d.run(ctx, s.q.draw, args, func(rows *sql.Rows) error {
 		var crashed bool
 		var h nullHolder
-		res = driver.GrantResult{}
+		res = driver.AcquireResult{}
 		if err := rows.Scan(h.into(&res.Granted, &res.Version, &crashed, &gate, &res.Now)...); err != nil {
 			return err
 		}

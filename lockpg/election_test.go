@@ -25,7 +25,7 @@ func TestAResumptionAndAProclamationAreFlushedOnAServerOfItsOwn(t *testing.T) {
 		if !get[bool](t, db, flushed) {
 			t.Fatal("a resumption was not flushed although the server is set to synchronous_commit=off")
 		}
-		done, err := store.Proclaim(t.Context(), driver.ProclaimRequest{Name: "a", Acq: acq(i + 2), Version: version, Value: []byte("x")})
+		done, err := store.Proclaim(t.Context(), driver.SetValueRequest{Name: "a", Acq: acq(i + 2), Version: version, Value: []byte("x")})
 		if err != nil || !done {
 			t.Fatalf("Proclaim = %v, %v", done, err)
 		}
@@ -44,7 +44,7 @@ func TestAProclamationPassesThoseWhoGuardAndAResumptionDoesNot(t *testing.T) {
 	unlock := lockRow(t, db, `SELECT name FROM sqllock_lock WHERE name = 'a' FOR KEY SHARE`)
 	defer unlock()
 	start := time.Now()
-	done, err := store.Proclaim(t.Context(), driver.ProclaimRequest{Name: "a", Acq: req.Acq, Version: r.Version, Value: []byte("x")})
+	done, err := store.Proclaim(t.Context(), driver.SetValueRequest{Name: "a", Acq: req.Acq, Version: r.Version, Value: []byte("x")})
 	if err != nil || !done || time.Since(start) > time.Second {
 		t.Errorf("Proclaim = %v, %v, after %v", done, err, time.Since(start))
 	}

@@ -214,7 +214,7 @@ var errNothing = errors.New("nothing to write")
 // Grant implements [rowstore.Engine]. An attempt that loses locks nothing: there is no need to
 // look before.
 func (e *engine) Grant(
-	ctx context.Context, _ rowstore.Statement, free func() []driver.GrantRequest, granted func(i int, g rowstore.Granted),
+	ctx context.Context, _ rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
 ) error {
 	reqs := free()
 	var s step

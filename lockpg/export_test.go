@@ -32,7 +32,7 @@ func Silence(ttl time.Duration) (unconfirmed, idle, interval time.Duration, coun
 
 // Draw draws a token as a session of the mode for update does after it has locked the
 // pin of the name, whatever has become of its lock meanwhile.
-func Draw(ctx context.Context, store driver.SessionStore, r driver.GrantRequest) (driver.GrantResult, error) {
+func Draw(ctx context.Context, store driver.SessionStore, r driver.AcquireRequest) (driver.AcquireResult, error) {
 	s := store.(*forUpdateStore)
 	return s.draw(ctx, &drawing{req: &r, named: !r.Shared, pid: 1, started: 1, run: s.queryKept})
 }

@@ -48,7 +48,7 @@ type forUpdateSession struct {
 	*sessionConn
 	store *forUpdateStore
 	begun bool
-	held  *driver.GrantRequest
+	held  *driver.AcquireRequest
 
 	version int64
 	holds   int // as it was written
@@ -68,21 +68,21 @@ const maxPins = 3
 const longestWait = time.Second
 
 // Grant implements [driver.Session]. It is one request: a session has one lock.
-func (s *forUpdateSession) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
+func (s *forUpdateSession) Grant(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
 	switch {
 	case len(reqs) != 1 || s.held != nil && s.held.Acq != reqs[0].Acq:
 		panic("bug: a session of the mode for update has one lock")
 	case s.held != nil:
-		return []driver.GrantResult{{Granted: true, Found: true, Version: s.version, Remaining: s.store.ttl}}, nil
+		return []driver.AcquireResult{{Granted: true, Found: true, Version: s.version, Remaining: s.store.ttl}}, nil
 	}
 	res, err := s.grant(ctx, &reqs[0])
 	if err != nil {
 		return nil, err
 	}
-	return []driver.GrantResult{res}, nil
+	return []driver.AcquireResult{res}, nil
 }
 
-func (s *forUpdateSession) grant(ctx context.Context, req *driver.GrantRequest) (driver.GrantResult, error) {
+func (s *forUpdateSession) grant(ctx context.Context, req *driver.AcquireRequest) (driver.AcquireResult, error) {
 	locked, res, err := s.lock(ctx, req)
 	if err != nil {
 		if !isAnswer(err) {
@@ -110,7 +110,7 @@ func (s *forUpdateSession) grant(ctx context.Context, req *driver.GrantRequest) 
 	}
 	if err != nil { // it may have been drawn: the term is over when the session is
 		s.end()
-		return driver.GrantResult{}, err
+		return driver.AcquireResult{}, err
 	}
 	held := *req
 	s.held, s.version, s.holds = &held, res.Version, 1
@@ -119,7 +119,7 @@ func (s *forUpdateSession) grant(ctx context.Context, req *driver.GrantRequest) 
 
 // lock locks the pin of a name, which it makes if there is none. It tells who has it
 // if somebody has.
-func (s *forUpdateSession) lock(ctx context.Context, req *driver.GrantRequest) (locked bool, res driver.GrantResult, err error) {
+func (s *forUpdateSession) lock(ctx context.Context, req *driver.AcquireRequest) (locked bool, res driver.AcquireResult, err error) {
 	if !s.begun {
 		if err := s.exec(ctx, queryBegin); err != nil {
 			return false, res, err
@@ -155,7 +155,7 @@ func (s *forUpdateSession) lock(ctx context.Context, req *driver.GrantRequest) (
 }
 
 // pinQuery is the statement that locks the pin, and its settings.
-func (s *forUpdateSession) pinQuery(ctx context.Context, req *driver.GrantRequest) (string, []any) {
+func (s *forUpdateSession) pinQuery(ctx context.Context, req *driver.AcquireRequest) (string, []any) {
 	q := &s.store.q
 	wait := min(req.Wait, longestWait)
 	if end, ok := ctx.Deadline(); ok && wait > 0 { // a context that ends during the statement ends the session
@@ -176,7 +176,7 @@ func (s *forUpdateSession) pinQuery(ctx context.Context, req *driver.GrantReques
 
 // loser tells who holds a name that somebody else has kept until the time to wait for
 // it was over.
-func (s *forUpdateSession) loser(ctx context.Context, req *driver.GrantRequest) (res driver.GrantResult, err error) {
+func (s *forUpdateSession) loser(ctx context.Context, req *driver.AcquireRequest) (res driver.AcquireResult, err error) {
 	err = s.query(ctx, s.store.q.termHolder, []any{req.Name}, func(rows *sql.Rows) error {
 		var h nullHolder
 		if err := rows.Scan(h.into(&res.Now)...); err != nil {

@@ -14,7 +14,7 @@ import (
 
 const pgNow = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
 
-func look(t *testing.T, store driver.LeaseStore, name string) driver.Row {
+func look(t *testing.T, store driver.Store, name string) driver.Row {
 	t.Helper()
 	rows, err := store.Look(t.Context(), []string{name})
 	if err != nil || len(rows) != 1 || rows[0].Name != name || rows[0].Now == 0 {
@@ -23,7 +23,7 @@ func look(t *testing.T, store driver.LeaseStore, name string) driver.Row {
 	return rows[0]
 }
 
-func release(t *testing.T, store driver.LeaseStore, name string, n int, version int64, minHold time.Duration) {
+func release(t *testing.T, store driver.Store, name string, n int, version int64, minHold time.Duration) {
 	t.Helper()
 	freed, err := store.Release(t.Context(), []driver.ReleaseRequest{{Name: name, Acq: acq(n), Version: version, MinHold: minHold}})
 	if err != nil || !freed[0].Freed {
@@ -119,7 +119,7 @@ func TestTheMinimumHoldKeepsTheNameAfterTheRelease(t *testing.T) {
 	}
 	mustExec(t, db, `UPDATE sqllock_lock SET not_before = 0`)
 	grant(t, store, request("a", 3, time.Minute))
-	if err := store.Abandon(t.Context(), []driver.AbandonRequest{{Name: "a", Acq: acq(3), MinHold: time.Minute}}); err != nil {
+	if err := store.Abandon(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: acq(3), MinHold: time.Minute}}); err != nil {
 		t.Fatal(err)
 	}
 	r = look(t, store, "a")

@@ -170,7 +170,7 @@ func (d *Database) Migration() (driver.Migration, error) {
 }
 
 // OpenUnique implements driver.UniqueDatabase.
-func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver.LeaseStore, error) {
+func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver.Store, error) {
 	p, err := d.open()
 	if err != nil {
 		return nil, err

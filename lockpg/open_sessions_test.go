@@ -161,7 +161,7 @@ func TestSessionsKeepLocksInASchemaOfTheirOwnToo(t *testing.T) {
 		}
 		m.refuses(t, lockpg.DB(db), driver.ErrSchema)
 		c := m.on(t, db, sessionTTL, opts...)
-		for _, r := range []driver.GrantRequest{ask("k"), noted("k"), askShared("k")} {
+		for _, r := range []driver.AcquireRequest{ask("k"), noted("k"), askShared("k")} {
 			s, res := c.take(t, r)
 			if status := ping(t, s, r, res); status != driver.Renewed {
 				t.Errorf("%s: %v", m.name, status)

@@ -210,7 +210,7 @@ func TestUnderADefaultIsolationOfSerializableNothingFails(t *testing.T) {
 		go func() {
 			for r := range 50 {
 				req := request("hot", 1+c+8*r, time.Minute)
-				res, err := store.Grant(t.Context(), []driver.GrantRequest{req})
+				res, err := store.Grant(t.Context(), []driver.AcquireRequest{req})
 				if err == nil && res[0].Granted {
 					_, err = store.Release(t.Context(), []driver.ReleaseRequest{{Name: "hot", Acq: req.Acq, Version: res[0].Version}})
 				}
@@ -307,7 +307,7 @@ func TestAConnectionInDoubtIsEndedAndNotGivenBackToAPool(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustExec(t, db, `DROP TABLE sqllock_lock CASCADE`)
-	if _, err := own.Grant(t.Context(), []driver.GrantRequest{request("a", 1, time.Minute)}); own.Classify(err) != driver.Refused {
+	if _, err := own.Grant(t.Context(), []driver.AcquireRequest{request("a", 1, time.Minute)}); own.Classify(err) != driver.Refused {
 		t.Fatalf("Grant without a table = %v", err)
 	}
 	_ = own.Close()

@@ -25,29 +25,29 @@ func TestAClientThatIsPausedBeforeItsCommitKeepsNothing(t *testing.T) {
 	pgx := func(t *testing.T, d *testdb.Database, addr string) *sql.DB { return d.OpenVia(t, addr) }
 	other := func(t *testing.T, d *testdb.Database, addr string) *sql.DB { return hide(t, d.DSNVia(addr)) }
 	isolated := func(t *testing.T, d *testdb.Database, addr string) *sql.DB { return hide(t, d.DSNVia(addr, isolate)) }
-	free := func(driver.LeaseStore, string) int64 { return 0 }
-	held := func(s driver.LeaseStore, name string) int64 { return grant(t, s, request(name, 1, short))[0].Version }
-	enter := func(s driver.LeaseStore, name string, _ int64) error {
-		_, err := s.Line(t.Context(), []driver.TicketRequest{waiter(name, 1)})
+	free := func(driver.Store, string) int64 { return 0 }
+	held := func(s driver.Store, name string) int64 { return grant(t, s, request(name, 1, short))[0].Version }
+	enter := func(s driver.Store, name string, _ int64) error {
+		_, err := s.Line(t.Context(), []driver.AcquireRequest{waiter(name, 1)})
 		return err
 	}
 	for name, c := range map[string]struct {
 		open    func(t *testing.T, d *testdb.Database, addr string) *sql.DB
 		until   string // the client is paused when it sends this
-		prepare func(s driver.LeaseStore, name string) (version int64)
-		pause   func(s driver.LeaseStore, name string, version int64) error
+		prepare func(s driver.Store, name string) (version int64)
+		pause   func(s driver.Store, name string, version int64) error
 	}{
 		"a visit":                        {pgx, decided, free, enter},
 		"a visit through another driver": {other, commit, free, enter},
-		"grant": {isolated, commit, free, func(s driver.LeaseStore, name string, _ int64) error {
-			_, err := s.Grant(t.Context(), []driver.GrantRequest{request(name, 1, short)})
+		"grant": {isolated, commit, free, func(s driver.Store, name string, _ int64) error {
+			_, err := s.Grant(t.Context(), []driver.AcquireRequest{request(name, 1, short)})
 			return err
 		}},
-		"renew": {isolated, commit, held, func(s driver.LeaseStore, name string, version int64) error {
+		"renew": {isolated, commit, held, func(s driver.Store, name string, version int64) error {
 			_, err := s.Renew(t.Context(), []driver.RenewRequest{{Name: name, Acq: acq(1), Version: version, TTL: short, Holds: 1}}, false)
 			return err
 		}},
-		"release": {isolated, commit, held, func(s driver.LeaseStore, name string, version int64) error {
+		"release": {isolated, commit, held, func(s driver.Store, name string, version int64) error {
 			_, err := s.Release(t.Context(), []driver.ReleaseRequest{{Name: name, Acq: acq(1), Version: version}})
 			return err
 		}},
@@ -79,7 +79,7 @@ func TestAClientThatIsPausedBeforeItsCommitKeepsNothing(t *testing.T) {
 				t.Fatalf("the call ended without a commit: %v", err)
 			}
 			for end := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-				res, err := other.Grant(t.Context(), []driver.GrantRequest{request(name, 4, time.Minute)})
+				res, err := other.Grant(t.Context(), []driver.AcquireRequest{request(name, 4, time.Minute)})
 				if err == nil && res[0].Granted {
 					break
 				}

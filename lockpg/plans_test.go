@@ -44,7 +44,7 @@ func TestAPlanThatWasMadeOnEmptyTablesLooksUpRowsByTheirKey(t *testing.T) {
 		}
 		isNext(t, let(t, store, releasing(name, 10*n, v))[0], 10*n+3, v)
 		let(t, store, releasing(name, 10*n, v), releasing(other, 10*n+1, w))
-		err := store.Abandon(t.Context(), []driver.AbandonRequest{{Name: name, Acq: acq(10*n + 3)}, {Name: "read", Acq: acq(10*n + 2), Shared: true},
+		err := store.Abandon(t.Context(), []driver.ReleaseRequest{{Name: name, Acq: acq(10*n + 3)}, {Name: "read", Acq: acq(10*n + 2), Shared: true},
 			{Name: "hot", Acq: acq(10*n + 4)}})
 		if err != nil {
 			t.Fatal(err)
@@ -84,7 +84,7 @@ func TestALargeBatchTakesInProportionToItsSize(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		// renew renews so many leases, and returns the least that it took.
 		renew := func(n int) time.Duration {
-			reqs := make([]driver.GrantRequest, n)
+			reqs := make([]driver.AcquireRequest, n)
 			for i := range reqs {
 				reqs[i] = request(fmt.Sprintf("%v %v %05d", shared, n, i), 1+i, time.Minute)
 				reqs[i].Shared = shared
@@ -159,10 +159,10 @@ func TestABatchLocksItsRowsInTheOrderOfTheNames(t *testing.T) {
 	db := migrated(t)
 	store := open(t, db)
 	names := []string{"a", "b", "c"}
-	reqs := make([]driver.GrantRequest, len(names))
+	reqs := make([]driver.AcquireRequest, len(names))
 	releases := make([]driver.ReleaseRequest, len(names))
 	for i, name := range names {
-		reqs[i] = driver.GrantRequest{Name: name, Acq: acq(1 + i), Owner: "x", TTL: time.Minute}
+		reqs[i] = driver.AcquireRequest{Name: name, Acq: acq(1 + i), Owner: "x", TTL: time.Minute}
 		releases[i] = driver.ReleaseRequest{Name: name, Acq: acq(1 + i)}
 	}
 	// blocked runs f while somebody has locked b.
@@ -219,10 +219,10 @@ func TestABatchOfAllKindsIsAnsweredOneByOne(t *testing.T) {
 	t.Parallel()
 	db := migrated(t)
 	store := open(t, db)
-	one := func(name string, id int) driver.GrantRequest {
-		return driver.GrantRequest{Name: name, Acq: acq(id), Owner: fmt.Sprint("owner ", id), TTL: time.Minute}
+	one := func(name string, id int) driver.AcquireRequest {
+		return driver.AcquireRequest{Name: name, Acq: acq(id), Owner: fmt.Sprint("owner ", id), TTL: time.Minute}
 	}
-	before, err := store.Grant(t.Context(), []driver.GrantRequest{one("b free", 1), one("c held", 2), one("d mine", 3), one("e gate", 4)})
+	before, err := store.Grant(t.Context(), []driver.AcquireRequest{one("b free", 1), one("c held", 2), one("d mine", 3), one("e gate", 4)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func TestABatchOfAllKindsIsAnsweredOneByOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := store.Grant(t.Context(), []driver.GrantRequest{
+	res, err := store.Grant(t.Context(), []driver.AcquireRequest{
 		one("a new", 11), one("b free", 12), one("c held", 13), one("d mine", 3), one("e gate", 14), one("f new", 15),
 	})
 	if err != nil {
@@ -288,7 +288,7 @@ func TestALosingAttemptWaitsForNobody(t *testing.T) {
 	if _, err := tx.ExecContext(t.Context(), `UPDATE sqllock_lock SET holds = 2`); err != nil {
 		t.Fatal(err)
 	}
-	res, err := store.Grant(t.Context(), []driver.GrantRequest{request("k", 2, time.Minute)})
+	res, err := store.Grant(t.Context(), []driver.AcquireRequest{request("k", 2, time.Minute)})
 	if err != nil || res[0].Granted || res[0].Holder.Acq != acq(1) {
 		t.Errorf("%+v, %v", res, err)
 	}

@@ -24,7 +24,7 @@ func BenchmarkHandOver(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			reqs := make([]driver.TicketRequest, 1+waiters)
+			reqs := make([]driver.AcquireRequest, 1+waiters)
 			for i := range reqs {
 				reqs[i] = waiter("a", 1+i)
 			}
@@ -43,7 +43,7 @@ func BenchmarkHandOver(b *testing.B) {
 				}
 				version = res[0].Next[0].Version
 				between := time.Now()
-				if res, err := store.Line(b.Context(), []driver.TicketRequest{mine}); err != nil || res[0].Granted {
+				if res, err := store.Line(b.Context(), []driver.AcquireRequest{mine}); err != nil || res[0].Granted {
 					b.Fatal(res, err)
 				}
 				release, enter = release+between.Sub(began), enter+time.Since(between)

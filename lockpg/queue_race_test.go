@@ -81,12 +81,12 @@ func TestAReleaseUnderWayIsSeenByWhoEnters(t *testing.T) {
 	if _, err := tx.Exec(`UPDATE sqllock_lock SET acq = NULL, owner = NULL, locker = NULL, label = NULL, expires_at = ` + pgNow); err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan driver.TicketResult, 1)
+	done := make(chan driver.AcquireResult, 1)
 	go func() {
-		res, err := store.Line(context.Background(), []driver.TicketRequest{waiter("a", 2)})
+		res, err := store.Line(context.Background(), []driver.AcquireRequest{waiter("a", 2)})
 		if err != nil {
 			t.Error(err)
-			res = make([]driver.TicketResult, 1)
+			res = make([]driver.AcquireResult, 1)
 		}
 		done <- res[0]
 	}()
@@ -109,7 +109,7 @@ func TestARequestThatRunsTwiceAtATimeHasOneClaim(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 4 {
 			wg.Go(func() {
-				if _, err := store.Line(context.Background(), []driver.TicketRequest{waiter("a", 2+i)}); err != nil {
+				if _, err := store.Line(context.Background(), []driver.AcquireRequest{waiter("a", 2+i)}); err != nil {
 					t.Errorf("Line = %v", err)
 				}
 			})
@@ -164,7 +164,7 @@ func TestNobodyIsHandedTheNamePastAGuard(t *testing.T) {
 			t.Errorf("released past the guard: %+v", res)
 		}
 	}
-	err := store.Abandon(t.Context(), []driver.AbandonRequest{{Name: "a", Acq: acq(1), Guarded: true}})
+	err := store.Abandon(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: acq(1), Guarded: true}})
 	if err == nil || store.Classify(err) != driver.Again {
 		t.Errorf("Abandon = %v", err)
 	}
@@ -195,7 +195,7 @@ func TestThoseWhoComeAndGoTurnNoGuardWithAnOldSnapshotAway(t *testing.T) {
 			t.Fatal(err)
 		}
 		line(t, other, waiter("a", 2), waitingReader("a", 3))
-		if err := other.Abandon(t.Context(), []driver.AbandonRequest{{Name: "a", Acq: acq(2)}}); err != nil {
+		if err := other.Abandon(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: acq(2)}}); err != nil {
 			t.Fatal(err)
 		}
 		status, err := store.Guard(t.Context(), tx, driver.GuardRequest{Name: "a", Acq: acq(1), Version: v})
@@ -264,7 +264,7 @@ func (s *storm) count(name string, shared bool, n int, version int64) {
 }
 
 // again repeats what is to be tried again.
-func (s *storm) again(store driver.LeaseStore, f func(context.Context) error) {
+func (s *storm) again(store driver.Store, f func(context.Context) error) {
 	for range 100 {
 		err := f(context.Background())
 		if err == nil {
@@ -279,15 +279,15 @@ func (s *storm) again(store driver.LeaseStore, f func(context.Context) error) {
 }
 
 // run waits for names and holds them. Who has waited for long goes away.
-func (s *storm) run(store driver.LeaseStore, client int, end time.Time) {
+func (s *storm) run(store driver.Store, client int, end time.Time) {
 	rnd := rand.New(rand.NewPCG(uint64(client), 1))
 	for n := 1 + client<<12; time.Now().Before(end); n++ {
 		req := waiter(s.names[rnd.IntN(len(s.names))], n)
 		req.Shared = rnd.IntN(3) == 0
-		var got driver.GrantResult
+		var got driver.AcquireResult
 		if rnd.IntN(2) == 0 {
 			s.again(store, func(ctx context.Context) error {
-				res, err := store.Grant(ctx, []driver.GrantRequest{req.GrantRequest})
+				res, err := store.Grant(ctx, []driver.AcquireRequest{req})
 				if err == nil {
 					got = res[0]
 				}
@@ -296,9 +296,9 @@ func (s *storm) run(store driver.LeaseStore, client int, end time.Time) {
 		}
 		for try := 0; !got.Granted && try < 1+rnd.IntN(40); try++ {
 			s.again(store, func(ctx context.Context) error {
-				res, err := store.Line(ctx, []driver.TicketRequest{req})
+				res, err := store.Line(ctx, []driver.AcquireRequest{req})
 				if err == nil {
-					got = res[0].GrantResult
+					got = res[0]
 				}
 				return err
 			})
@@ -308,12 +308,12 @@ func (s *storm) run(store driver.LeaseStore, client int, end time.Time) {
 			continue
 		}
 		s.again(store, func(ctx context.Context) error {
-			return store.Abandon(ctx, []driver.AbandonRequest{{Name: req.Name, Acq: req.Acq, Shared: req.Shared}})
+			return store.Abandon(ctx, []driver.ReleaseRequest{{Name: req.Name, Acq: req.Acq, Shared: req.Shared}})
 		})
 	}
 }
 
-func (s *storm) hold(store driver.LeaseStore, rnd *rand.Rand, req driver.TicketRequest, got driver.GrantResult) {
+func (s *storm) hold(store driver.Store, rnd *rand.Rand, req driver.AcquireRequest, got driver.AcquireResult) {
 	s.count(req.Name, req.Shared, 1, got.Version)
 	if got.Found {
 		s.mu.Lock()

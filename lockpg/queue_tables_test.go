@@ -89,9 +89,9 @@ func TestThoseWhoWaitWithSomethingInHandAreTold(t *testing.T) {
 	if err != nil || len(waits) != 3 {
 		t.Fatalf("Waits = %+v, %v", waits, err)
 	}
-	slices.SortFunc(waits, func(a, b driver.Wait) int { return int(a.Name[0]) - int(b.Name[0]) })
+	slices.SortFunc(waits, func(a, b driver.Waiter) int { return int(a.Name[0]) - int(b.Name[0]) })
 	for i, want := range []struct {
-		req     driver.TicketRequest
+		req     driver.AcquireRequest
 		holders []driver.ID
 	}{{a, []driver.ID{acq(1)}}, {b, []driver.ID{acq(2), acq(3)}}, {c, nil}} {
 		w := waits[i]

@@ -13,12 +13,12 @@ import (
 )
 
 // openAs is open for the client of a number.
-func openAs(t *testing.T, db *lockpg.Database, instance byte) driver.LeaseStore {
+func openAs(t *testing.T, db *lockpg.Database, instance byte) driver.Store {
 	t.Helper()
 	return openClient(t, db, driver.Client{Instance: driver.ID{instance}, Label: fmt.Sprint("client ", instance)})
 }
 
-func openClient(tb testing.TB, db *lockpg.Database, client driver.Client) driver.LeaseStore {
+func openClient(tb testing.TB, db *lockpg.Database, client driver.Client) driver.Store {
 	tb.Helper()
 	store, err := db.OpenUnique(tb.Context(), client)
 	if err != nil {
@@ -33,17 +33,19 @@ func openClient(tb testing.TB, db *lockpg.Database, client driver.Client) driver
 }
 
 // waiter asks for a name in its queue.
-func waiter(name string, n int) driver.TicketRequest {
-	return driver.TicketRequest{GrantRequest: request(name, n, time.Minute), Life: time.Minute, Handed: 5 * time.Second}
+func waiter(name string, n int) driver.AcquireRequest {
+	r := request(name, n, time.Minute)
+	r.Life, r.Handed = time.Minute, 5*time.Second
+	return r
 }
 
-func waitingReader(name string, n int) driver.TicketRequest {
+func waitingReader(name string, n int) driver.AcquireRequest {
 	r := waiter(name, n)
 	r.Shared = true
 	return r
 }
 
-func line(t *testing.T, store driver.LeaseStore, reqs ...driver.TicketRequest) []driver.TicketResult {
+func line(t *testing.T, store driver.Store, reqs ...driver.AcquireRequest) []driver.AcquireResult {
 	t.Helper()
 	res, err := store.Line(t.Context(), reqs)
 	if err != nil || len(res) != len(reqs) {
@@ -57,7 +59,7 @@ func releasing(name string, n int, version int64) driver.ReleaseRequest {
 	return driver.ReleaseRequest{Name: name, Acq: acq(n), Version: version}
 }
 
-func let(t *testing.T, store driver.LeaseStore, reqs ...driver.ReleaseRequest) []driver.ReleaseResult {
+func let(t *testing.T, store driver.Store, reqs ...driver.ReleaseRequest) []driver.ReleaseResult {
 	t.Helper()
 	res, err := store.Release(t.Context(), reqs)
 	if err != nil || len(res) != len(reqs) {
@@ -80,7 +82,7 @@ func TestQueueAndSharedTerms(t *testing.T) {
 	db := migrated(t)
 	queuetest.Run(t, queuetest.Fixture{
 		DB: db,
-		Open: func(tb testing.TB, client driver.Client) driver.LeaseStore {
+		Open: func(tb testing.TB, client driver.Client) driver.Store {
 			return openClient(tb, lockpg.DB(db), client)
 		},
 		Clock: pgNow,
@@ -103,7 +105,7 @@ func TestAQueueIsAsGoodInASchemaOfItsOwn(t *testing.T) {
 	line(t, store, waiter("a", 2), waitingReader("a", 3))
 	v = isNext(t, let(t, store, releasing("a", 1, v))[0], 2, v)
 	v = isNext(t, let(t, store, releasing("a", 2, v))[0], 3, v)
-	if err := store.Abandon(t.Context(), []driver.AbandonRequest{{Name: "a", Acq: acq(3), Shared: true}}); err != nil {
+	if err := store.Abandon(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: acq(3), Shared: true}}); err != nil {
 		t.Fatal(err)
 	}
 	sweep(t, store, time.Hour)
@@ -191,7 +193,7 @@ func TestWhoLearnsThatItHasTheNameLeavesNoTraceOnAServerOfItsOwn(t *testing.T) {
 					t.Fatalf("%+v", r)
 				}
 			}
-			err := store.Abandon(t.Context(), []driver.AbandonRequest{
+			err := store.Abandon(t.Context(), []driver.ReleaseRequest{
 				{Name: "alone", Acq: acq(9)}, {Name: "free", Acq: acq(9), Guarded: true}, {Name: "together", Acq: acq(9), Shared: true}, {Name: "unknown", Acq: acq(9)},
 			})
 			if err != nil {
@@ -212,7 +214,7 @@ func TestThoseWhoStayInTheQueueWriteNothing(t *testing.T) {
 	store := open(t, db)
 	grant(t, store, request("a", 1, time.Minute))
 	const claims = 50
-	all := make([]driver.TicketRequest, claims)
+	all := make([]driver.AcquireRequest, claims)
 	for i := range all {
 		all[i] = waiter("a", 2+i)
 		if r := line(t, store, all[i])[0]; (r.Ahead > 0) != (i > 0) {
@@ -239,7 +241,7 @@ func TestThoseWhoStayInTheQueueDoNotWaitForTheRowOfTheName(t *testing.T) {
 	db := migrated(t)
 	store := open(t, db)
 	grant(t, store, request("a", 1, time.Minute))
-	all := make([]driver.TicketRequest, 100)
+	all := make([]driver.AcquireRequest, 100)
 	for i := range all {
 		all[i] = waiter("a", 2+i)
 	}
@@ -290,7 +292,7 @@ func TestABatchThatMeetsALockedRowChangesNothing(t *testing.T) {
 	before := get[string](t, db, all)
 	calls := map[string]func() error{
 		"Line": func() error {
-			_, err := store.Line(t.Context(), []driver.TicketRequest{waiter("a", 4), waiter("b", 5), waiter("c", 6), waiter("new", 7)})
+			_, err := store.Line(t.Context(), []driver.AcquireRequest{waiter("a", 4), waiter("b", 5), waiter("c", 6), waiter("new", 7)})
 			return err
 		},
 		"Release": func() error {
@@ -304,7 +306,7 @@ func TestABatchThatMeetsALockedRowChangesNothing(t *testing.T) {
 			return err
 		},
 		"Abandon": func() error {
-			return store.Abandon(t.Context(), []driver.AbandonRequest{{Name: "a", Acq: acq(1)}, {Name: "b", Acq: acq(2)}})
+			return store.Abandon(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: acq(1)}, {Name: "b", Acq: acq(2)}})
 		},
 	}
 	for what, call := range calls {

@@ -56,14 +56,14 @@ func TestALockIsLostOnAServerThatTakesNoWritesAnyMoreOnAServerOfItsOwn(t *testin
 }
 
 // tryLock asks a session of its own, which is closed.
-func tryLock(t *testing.T, c *client, r driver.GrantRequest) (res driver.GrantResult, err error) {
+func tryLock(t *testing.T, c *client, r driver.AcquireRequest) (res driver.AcquireResult, err error) {
 	t.Helper()
 	s, err := c.Session(t.Context())
 	if err != nil {
 		return res, err
 	}
 	defer giveBack(t, s)
-	all, err := s.Grant(t.Context(), []driver.GrantRequest{r})
+	all, err := s.Grant(t.Context(), []driver.AcquireRequest{r})
 	if err == nil {
 		res = all[0]
 	}

@@ -24,7 +24,7 @@ func TestTheDelayOfATermThatCrashedIsWaitedOutOnce(t *testing.T) {
 		ended := time.Now()
 		<-s.Gone()
 		var told int
-		var got driver.GrantResult
+		var got driver.AcquireResult
 		next := ask("k")
 		eventually(t, "the delay is over", 5*time.Second, func() bool {
 			s, r := b.try(t, next)
@@ -85,7 +85,7 @@ func TestWhatWasLostIsLetGoAsInACrash(t *testing.T) {
 		r, beside := noted("k"), noted("beside")
 		s, res := a.take(t, r)
 		if m.name == advisory.name {
-			if all, err := s.Grant(t.Context(), []driver.GrantRequest{beside}); err != nil || !all[0].Granted {
+			if all, err := s.Grant(t.Context(), []driver.AcquireRequest{beside}); err != nil || !all[0].Granted {
 				t.Fatal(all, err)
 			}
 		}
@@ -122,7 +122,7 @@ func TestARequestThatIsDeniedHoldsNothing(t *testing.T) {
 		a.guard(t, tx, guardOf(s, guarded, res))
 		kill(t, a, s, "guarded")
 		for _, name := range []string{"kept", "guarded"} {
-			for _, r := range []driver.GrantRequest{ask(name), noted(name), askShared(name)} {
+			for _, r := range []driver.AcquireRequest{ask(name), noted(name), askShared(name)} {
 				if _, res := b.try(t, r); res.Granted { // the session stays open
 					t.Fatalf("%q is granted: %+v", name, res)
 				}

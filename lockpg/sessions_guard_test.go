@@ -12,7 +12,7 @@ import (
 
 var levels = []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable}
 
-func guardOf(s driver.Session, r driver.GrantRequest, res driver.GrantResult) driver.GuardRequest {
+func guardOf(s driver.Session, r driver.AcquireRequest, res driver.AcquireResult) driver.GuardRequest {
 	return driver.GuardRequest{Name: r.Name, Acq: r.Acq, Version: res.Version, Session: s.ID()}
 }
 
@@ -300,7 +300,7 @@ func TestAGuardIsRefusedByASessionThatLivesWithoutTheLockOfTheName(t *testing.T)
 	a, b := advisory.client(t, d), advisory.client(t, d)
 	kept := ask("kept")
 	s, res := a.take(t, kept)
-	for _, gone := range []driver.GrantRequest{ask("gone"), askShared("gone too")} {
+	for _, gone := range []driver.AcquireRequest{ask("gone"), askShared("gone too")} {
 		b.take(t, gone) // the next holder, who has found no guard
 		tx := begin(t, a.db, sql.LevelReadCommitted)
 		req := guardOf(s, kept, res)

@@ -31,7 +31,7 @@ func TestASessionHoldsALockUntilItReleasesIt(t *testing.T) {
 				if got := b.denied(t, ask(r.Name)); got.Holder != want || got.Now < res.Now {
 					t.Errorf("a rival is told %+v, want %+v", got, want)
 				}
-				again, err := s.Grant(t.Context(), []driver.GrantRequest{r})
+				again, err := s.Grant(t.Context(), []driver.AcquireRequest{r})
 				if err != nil || !again[0].Granted || !again[0].Found || again[0].Version != res.Version {
 					t.Errorf("repeated: %+v, %v", again, err)
 				}
@@ -81,9 +81,9 @@ func TestNobodyHasALockBesideWhoHasItAlone(t *testing.T) {
 		b.denied(t, askShared("k"))
 		letGo(t, s, writer, res)
 		last := res.Version
-		var readers []driver.GrantRequest
+		var readers []driver.AcquireRequest
 		var sessions []driver.Session
-		var tokens []driver.GrantResult
+		var tokens []driver.AcquireResult
 		for i := range 3 {
 			c := []*client{a, b, b}[i]
 			r := askShared("k")

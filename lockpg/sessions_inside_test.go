@@ -218,7 +218,7 @@ func TestASweepEndsTermsWhoseSessionIsGoneAndDeletesWhatIsIdle(t *testing.T) {
 		if status := ping(t, s, live, res); status != driver.Renewed {
 			t.Errorf("who lives: %v", status)
 		}
-		for name, had := range map[string]driver.GrantResult{"dead": res1, "free": res3} {
+		for name, had := range map[string]driver.AcquireResult{"dead": res1, "free": res3} {
 			if row := b.look(t, name); row.Holder.Version != 0 {
 				t.Errorf("%q is still there: %+v", name, row)
 			}

@@ -36,7 +36,7 @@ func backendOf(t *testing.T, db *sql.DB, name string) int {
 }
 
 // noted is a request whose holder is written down at once, in each mode.
-func noted(name string) driver.GrantRequest {
+func noted(name string) driver.AcquireRequest {
 	r := ask(name)
 	r.Value = []byte("noted")
 	return r
@@ -143,7 +143,7 @@ func TestAConnectionWhoseLocksAreInDoubtIsEndedInAPoolOfPgx(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := noted("k")
-		if res, err := s.Grant(t.Context(), []driver.GrantRequest{r}); err != nil || !res[0].Granted {
+		if res, err := s.Grant(t.Context(), []driver.AcquireRequest{r}); err != nil || !res[0].Granted {
 			t.Fatal(res, err)
 		}
 		pid := get[int](t, d.Open(t), `SELECT pid FROM sqllock_term WHERE name = 'k'`)
@@ -159,7 +159,7 @@ func TestAConnectionWhoseLocksAreInDoubtIsEndedInAPoolOfPgx(t *testing.T) {
 			t.Fatal(err)
 		}
 		cancel()
-		if _, err := s.Grant(ctx, []driver.GrantRequest{ask("other")}); err == nil {
+		if _, err := s.Grant(ctx, []driver.AcquireRequest{ask("other")}); err == nil {
 			t.Error("Grant with a context that has ended succeeds")
 		}
 		_ = s.Close()

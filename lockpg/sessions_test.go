@@ -82,12 +82,12 @@ func (m sessionMode) client(t *testing.T, d *testdb.Database, params ...string) 
 var acqs atomic.Int32
 
 // ask is a request for a lock by a new acquisition.
-func ask(name string) driver.GrantRequest {
+func ask(name string) driver.AcquireRequest {
 	n := int(acqs.Add(1))
-	return driver.GrantRequest{Name: name, Acq: acq(n), Owner: fmt.Sprint("owner ", n), TTL: sessionTTL}
+	return driver.AcquireRequest{Name: name, Acq: acq(n), Owner: fmt.Sprint("owner ", n), TTL: sessionTTL}
 }
 
-func askShared(name string) driver.GrantRequest {
+func askShared(name string) driver.AcquireRequest {
 	r := ask(name)
 	r.Shared = true
 	return r
@@ -105,10 +105,10 @@ func (c *client) session(t *testing.T) driver.Session {
 }
 
 // try asks a session of its own for one lock.
-func (c *client) try(t *testing.T, r driver.GrantRequest) (driver.Session, driver.GrantResult) {
+func (c *client) try(t *testing.T, r driver.AcquireRequest) (driver.Session, driver.AcquireResult) {
 	t.Helper()
 	s := c.session(t)
-	res, err := s.Grant(t.Context(), []driver.GrantRequest{r})
+	res, err := s.Grant(t.Context(), []driver.AcquireRequest{r})
 	if err != nil || len(res) != 1 {
 		t.Fatalf("Grant: %v, %v", res, err)
 	}
@@ -116,7 +116,7 @@ func (c *client) try(t *testing.T, r driver.GrantRequest) (driver.Session, drive
 }
 
 // take gets one lock or fails.
-func (c *client) take(t *testing.T, r driver.GrantRequest) (driver.Session, driver.GrantResult) {
+func (c *client) take(t *testing.T, r driver.AcquireRequest) (driver.Session, driver.AcquireResult) {
 	t.Helper()
 	s, res := c.try(t, r)
 	if !res.Granted {
@@ -126,7 +126,7 @@ func (c *client) take(t *testing.T, r driver.GrantRequest) (driver.Session, driv
 }
 
 // denied checks that a lock cannot be had, and returns what the loser is told.
-func (c *client) denied(t *testing.T, r driver.GrantRequest) driver.GrantResult {
+func (c *client) denied(t *testing.T, r driver.AcquireRequest) driver.AcquireResult {
 	t.Helper()
 	s, res := c.try(t, r)
 	if res.Granted {
@@ -137,7 +137,7 @@ func (c *client) denied(t *testing.T, r driver.GrantRequest) driver.GrantResult 
 }
 
 // gets waits until somebody has a lock.
-func (c *client) gets(t *testing.T, r driver.GrantRequest, within time.Duration) (s driver.Session, res driver.GrantResult) {
+func (c *client) gets(t *testing.T, r driver.AcquireRequest, within time.Duration) (s driver.Session, res driver.AcquireResult) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%q is granted", r.Name), within, func() bool {
 		if s, res = c.try(t, r); !res.Granted {
@@ -164,16 +164,16 @@ func eventually(t *testing.T, what string, within time.Duration, met func() bool
 	}
 }
 
-func releaseOf(r driver.GrantRequest, res driver.GrantResult) driver.ReleaseRequest {
+func releaseOf(r driver.AcquireRequest, res driver.AcquireResult) driver.ReleaseRequest {
 	return driver.ReleaseRequest{Name: r.Name, Acq: r.Acq, Version: res.Version, MinHold: r.MinHold, Shared: r.Shared}
 }
 
-func renewalOf(r driver.GrantRequest, res driver.GrantResult) driver.RenewRequest {
+func renewalOf(r driver.AcquireRequest, res driver.AcquireResult) driver.RenewRequest {
 	return driver.RenewRequest{Name: r.Name, Acq: r.Acq, Version: res.Version, TTL: sessionTTL, Holds: 1, Shared: r.Shared}
 }
 
 // letGo releases a lock that is held.
-func letGo(t *testing.T, s driver.Session, r driver.GrantRequest, res driver.GrantResult) {
+func letGo(t *testing.T, s driver.Session, r driver.AcquireRequest, res driver.AcquireResult) {
 	t.Helper()
 	freed, err := s.Release(t.Context(), []driver.ReleaseRequest{releaseOf(r, res)})
 	if err != nil || len(freed) != 1 || !freed[0] {
@@ -182,7 +182,7 @@ func letGo(t *testing.T, s driver.Session, r driver.GrantRequest, res driver.Gra
 }
 
 // ping renews one lock.
-func ping(t *testing.T, s driver.Session, r driver.GrantRequest, res driver.GrantResult) driver.RenewStatus {
+func ping(t *testing.T, s driver.Session, r driver.AcquireRequest, res driver.AcquireResult) driver.RenewStatus {
 	t.Helper()
 	all, err := s.Renew(t.Context(), []driver.RenewRequest{renewalOf(r, res)})
 	if err != nil || len(all.Status) != 1 || all.Now == 0 {

@@ -61,13 +61,13 @@ func TestNoTokenIsHandedOutTwiceHoweverManySessionsAreKilled(t *testing.T) {
 				r := ask("k")
 				r.Shared = k == 2
 				var s driver.Session
-				var res driver.GrantResult
+				var res driver.AcquireResult
 				eventually(t, "a session that was killed has let go", 5*time.Second, func() bool {
 					var err error
 					if s, err = c.Session(t.Context()); err != nil {
 						return false
 					}
-					all, err := s.Grant(t.Context(), []driver.GrantRequest{r})
+					all, err := s.Grant(t.Context(), []driver.AcquireRequest{r})
 					if err != nil || !all[0].Granted {
 						_ = s.Close()
 						return false
@@ -98,7 +98,7 @@ func TestATokenThatIsDrawnTooLateTakesNoTermFromWhoHasTheLock(t *testing.T) {
 	d := shared(t)
 	migrate(t, d.Open(t))
 	a, b := forUpdate.client(t, d), forUpdate.client(t, d)
-	for name, late := range map[string]driver.GrantRequest{
+	for name, late := range map[string]driver.AcquireRequest{
 		"alone": ask("alone"), "shared": askShared("shared"), "delayed": ask("delayed"),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestNoTokenIsDrawnTwiceWhoseDrawingACrashHasUndoneOnAServerOfItsOwn(t *test
 		s := c.session(t)
 		draw := func() {
 			t.Helper()
-			res, err := s.Grant(t.Context(), []driver.GrantRequest{ask(fmt.Sprint("k", acqs.Load()))})
+			res, err := s.Grant(t.Context(), []driver.AcquireRequest{ask(fmt.Sprint("k", acqs.Load()))})
 			if err != nil || !res[0].Granted || res[0].Version <= last {
 				t.Fatalf("%+v, %v, after %d", res, err, last)
 			}
@@ -168,7 +168,7 @@ func TestASessionThatEndedBeforeItsTokenWasDrawnIsGrantedNothing(t *testing.T) {
 	late := forUpdate.on(t, d.OpenVia(t, proxy.Addr(), "default_query_exec_mode=simple_protocol"), sessionTTL)
 	next := forUpdate.client(t, d)
 	var once sync.Once
-	var reader driver.GrantResult
+	var reader driver.AcquireResult
 	proxy.OnUp(func(_ int, b []byte) netproxy.Action {
 		if bytes.Contains(b, []byte("drawn AS MATERIALIZED")) {
 			once.Do(func() { // it has the lock, and somebody else gets it

@@ -23,7 +23,7 @@ func (c *client) parking(ctx context.Context, name string) error {
 		r := ask(name)
 		r.Wait = time.Minute // which a statement does not
 		began := time.Now()
-		res, err := s.Grant(ctx, []driver.GrantRequest{r})
+		res, err := s.Grant(ctx, []driver.AcquireRequest{r})
 		if took := time.Since(began); took > 3*time.Second {
 			return fmt.Errorf("a statement was parked for %v", took)
 		}
@@ -98,15 +98,15 @@ func TestWhoWaitsInTheDatabaseIsServedWhenTheLockIsLetGo(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		r := ask("k")
 		s, res := c.take(t, r)
-		waiting := make(chan driver.GrantResult, 1)
+		waiting := make(chan driver.AcquireResult, 1)
 		w := c.session(t)
 		next := ask("k")
 		next.Shared, next.Wait = shared, time.Second
 		go func() {
-			res, err := w.Grant(context.Background(), []driver.GrantRequest{next})
+			res, err := w.Grant(context.Background(), []driver.AcquireRequest{next})
 			if err != nil {
 				t.Error(err)
-				res = make([]driver.GrantResult, 1)
+				res = make([]driver.AcquireResult, 1)
 			}
 			waiting <- res[0]
 		}()

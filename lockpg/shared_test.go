@@ -10,7 +10,7 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-func reader(name string, n int) driver.GrantRequest {
+func reader(name string, n int) driver.AcquireRequest {
 	r := request(name, n, time.Minute)
 	r.Shared = true
 	return r
@@ -109,7 +109,7 @@ func TestOneRequestThatRunsTwiceAtATimeIsCountedOnce(t *testing.T) {
 		for range 4 {
 			wg.Go(func() {
 				for {
-					res, err := store.Grant(context.Background(), []driver.GrantRequest{reader("a", 2+i)})
+					res, err := store.Grant(context.Background(), []driver.AcquireRequest{reader("a", 2+i)})
 					if err == nil && res[0].Granted {
 						return
 					}

@@ -20,10 +20,10 @@ type store struct {
 	sessionPooler bool // one in session mode may stand between
 }
 
-var _ driver.LeaseStore = (*store)(nil)
+var _ driver.Store = (*store)(nil)
 
-// Reserve implements [driver.LeaseStore].
-func (s *store) Reserve(ctx context.Context) (driver.LeaseStore, error) {
+// Reserve implements [driver.Store].
+func (s *store) Reserve(ctx context.Context) (driver.Store, error) {
 	conn, err := s.pool.Reserve(ctx)
 	if err != nil {
 		return nil, err
@@ -35,14 +35,14 @@ func (s *store) Reserve(ctx context.Context) (driver.LeaseStore, error) {
 	return &reserved, nil
 }
 
-// Exhausted implements [driver.LeaseStore].
+// Exhausted implements [driver.Store].
 func (s *store) Exhausted() bool { return s.engine.source == s.pool && s.pool.Exhausted() }
 
-// Classify implements [driver.LeaseStore].
+// Classify implements [driver.Store].
 func (s *store) Classify(err error) driver.Fault { return classify(err) }
 
-// Info implements [driver.LeaseStore].
+// Info implements [driver.Store].
 func (s *store) Info() driver.Info { return s.info }
 
-// Close implements [driver.LeaseStore].
+// Close implements [driver.Store].
 func (s *store) Close() error { return s.close() }

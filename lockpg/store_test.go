@@ -14,7 +14,7 @@ import (
 )
 
 // open opens the store of the unique mode for a client of its own.
-func open(t *testing.T, db *sql.DB, opts ...lockpg.Option) driver.LeaseStore {
+func open(t *testing.T, db *sql.DB, opts ...lockpg.Option) driver.Store {
 	t.Helper()
 	store, err := lockpg.DB(db, opts...).OpenUnique(t.Context(), driver.Client{Instance: driver.ID{9}, Label: "test"})
 	if err != nil {
@@ -30,11 +30,11 @@ func open(t *testing.T, db *sql.DB, opts ...lockpg.Option) driver.LeaseStore {
 
 func acq(n int) driver.ID { return driver.ID{byte(n >> 16), byte(n >> 8), byte(n), 1} }
 
-func request(name string, n int, ttl time.Duration) driver.GrantRequest {
-	return driver.GrantRequest{Name: name, Acq: acq(n), Owner: fmt.Sprint("owner ", n), TTL: ttl}
+func request(name string, n int, ttl time.Duration) driver.AcquireRequest {
+	return driver.AcquireRequest{Name: name, Acq: acq(n), Owner: fmt.Sprint("owner ", n), TTL: ttl}
 }
 
-func grant(t *testing.T, store driver.LeaseStore, reqs ...driver.GrantRequest) []driver.GrantResult {
+func grant(t *testing.T, store driver.Store, reqs ...driver.AcquireRequest) []driver.AcquireResult {
 	t.Helper()
 	res, err := store.Grant(t.Context(), reqs)
 	if err != nil {
@@ -85,7 +85,7 @@ func TestABatchGivesEachRequestItsOwnAnswer(t *testing.T) {
 		t.Fatalf("Release = %v, %v", res, err)
 	}
 	all := append(names, "z new")
-	reqs := make([]driver.GrantRequest, len(all))
+	reqs := make([]driver.AcquireRequest, len(all))
 	for i, name := range all {
 		reqs[i] = request(name, 100+i, time.Minute)
 	}
@@ -117,7 +117,7 @@ func TestTheVersionRisesFromTheRowOrFromTheClock(t *testing.T) {
 	if got := grant(t, store, request("a", 2, time.Minute))[0].Version; got != ahead+1 {
 		t.Errorf("taken over with version %d, want %d", got, ahead+1)
 	}
-	if err := store.Abandon(t.Context(), []driver.AbandonRequest{{Name: "a", Acq: acq(2)}}); err != nil {
+	if err := store.Abandon(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: acq(2)}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := grant(t, store, request("a", 3, time.Minute))[0].Version; got != ahead+2 {
@@ -325,7 +325,7 @@ func TestConcurrentBatchesOfTheSameNamesNeverDeadlockOrGrantTwice(t *testing.T) 
 	for c := range clients {
 		wg.Go(func() {
 			for r := range rounds {
-				reqs := make([]driver.GrantRequest, names)
+				reqs := make([]driver.AcquireRequest, names)
 				for i := range reqs {
 					reqs[i] = request(fmt.Sprintf("%03d", i), 1+c+clients*(r+rounds*i), time.Minute)
 				}
@@ -380,8 +380,8 @@ func TestOnlyTheRightAcquisitionIsRenewedReleasedOrAbandoned(t *testing.T) {
 			t.Errorf("Release of %+v = %v, %v", r, freed, err)
 		}
 	}
-	for _, r := range []driver.AbandonRequest{{Name: "a", Acq: acq(1)}, {Name: "b", Acq: acq(2)}} {
-		if err := store.Abandon(t.Context(), []driver.AbandonRequest{r}); err != nil {
+	for _, r := range []driver.ReleaseRequest{{Name: "a", Acq: acq(1)}, {Name: "b", Acq: acq(2)}} {
+		if err := store.Abandon(t.Context(), []driver.ReleaseRequest{r}); err != nil {
 			t.Error(err)
 		}
 	}

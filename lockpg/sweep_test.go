@@ -12,7 +12,7 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-func sweep(t *testing.T, store driver.LeaseStore, retention time.Duration) driver.SweepResult {
+func sweep(t *testing.T, store driver.Store, retention time.Duration) driver.SweepResult {
 	t.Helper()
 	res, err := store.Sweep(t.Context(), driver.SweepRequest{Limit: 1000, Retention: retention})
 	if err != nil {
@@ -157,7 +157,7 @@ func TestEachCrashIsToldOnceWhoeverComesFirst(t *testing.T) {
 		wg.Go(func() {
 			for i := range names {
 				n := (i*7 + k*100) % names
-				res, err := store.Grant(context.Background(), []driver.GrantRequest{request(fmt.Sprintf("%03d", n), 1000+k*names+i, time.Minute)})
+				res, err := store.Grant(context.Background(), []driver.AcquireRequest{request(fmt.Sprintf("%03d", n), 1000+k*names+i, time.Minute)})
 				if err != nil {
 					t.Error(err)
 					return

@@ -180,7 +180,7 @@ func (s *sessions) Turn(ctx context.Context, every time.Duration) (mine bool, er
 }
 
 // Proclaim implements [driver.Proclaimer].
-func (s *sessions) Proclaim(ctx context.Context, req driver.ProclaimRequest) (done bool, err error) {
+func (s *sessions) Proclaim(ctx context.Context, req driver.SetValueRequest) (done bool, err error) {
 	run := s.query
 	if s.pool.Exhausted() {
 		run = s.queryKept

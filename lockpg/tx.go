@@ -108,7 +108,7 @@ func (s *forUpdateStore) tryTx(ctx context.Context, run inTx, req driver.TxReque
 }
 
 // Draw implements [driver.TxStore].
-func (s *forUpdateStore) Draw(ctx context.Context, req driver.GrantRequest) (driver.GrantResult, error) {
+func (s *forUpdateStore) Draw(ctx context.Context, req driver.AcquireRequest) (driver.AcquireResult, error) {
 	return s.draw(ctx, &drawing{req: &req, run: s.queryKept})
 }
 
@@ -144,17 +144,17 @@ func (s *advisoryStore) tryTx(ctx context.Context, run inTx, req driver.TxReques
 }
 
 // Draw implements [driver.TxStore].
-func (s *advisoryStore) Draw(ctx context.Context, req driver.GrantRequest) (res driver.GrantResult, err error) {
+func (s *advisoryStore) Draw(ctx context.Context, req driver.AcquireRequest) (res driver.AcquireResult, err error) {
 	err = s.onControl(ctx, func(run runner) error {
 		free, err := s.checkGuards(ctx, run, []string{req.Name})
 		if err != nil { // the connection may be left with the key of the guard
 			return errors.New(err.Error())
 		}
 		if !free {
-			res = driver.GrantResult{}
+			res = driver.AcquireResult{}
 			return nil
 		}
-		passes, err := s.pass(ctx, run, []driver.GrantRequest{req})
+		passes, err := s.pass(ctx, run, []driver.AcquireRequest{req})
 		if err != nil {
 			return err
 		}

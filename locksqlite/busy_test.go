@@ -50,7 +50,7 @@ func TestABusyDatabaseIsTriedAgain(t *testing.T) {
 	_, errGrant := s.Grant(ctx, ask("other"))
 	_, errRenew := s.Renew(ctx, []driver.RenewRequest{{Name: "k", Acq: reqs[0].Acq, Version: version, TTL: time.Minute, Holds: 1}}, true)
 	_, errRelease := s.Release(ctx, []driver.ReleaseRequest{{Name: "k", Acq: reqs[0].Acq, Version: version}})
-	errAbandon := s.Abandon(ctx, []driver.AbandonRequest{{Name: "k", Acq: reqs[0].Acq}})
+	errAbandon := s.Abandon(ctx, []driver.ReleaseRequest{{Name: "k", Acq: reqs[0].Acq}})
 	for i, err := range []error{errGrant, errRenew, errRelease, errAbandon} {
 		if err == nil || s.Classify(err) != driver.Again {
 			t.Errorf("call %d: %v is %d", i, err, s.Classify(err))

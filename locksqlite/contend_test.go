@@ -53,10 +53,10 @@ func contend(path string) {
 	}
 }
 
-func take(ctx context.Context, s driver.LeaseStore, name string) (driver.ID, int64) {
-	req := driver.GrantRequest{Name: name, Acq: id(), TTL: time.Minute}
+func take(ctx context.Context, s driver.Store, name string) (driver.ID, int64) {
+	req := driver.AcquireRequest{Name: name, Acq: id(), TTL: time.Minute}
 	for {
-		r, err := s.Grant(ctx, []driver.GrantRequest{req})
+		r, err := s.Grant(ctx, []driver.AcquireRequest{req})
 		if err != nil && s.Classify(err) != driver.Again {
 			must(err)
 		}
@@ -128,7 +128,7 @@ func TestGoroutinesWithHandlesOfTheirOwnExcludeEachOther(t *testing.T) {
 				name := strconv.Itoa(i % len(held))
 				acq, _ := take(t.Context(), s, name)
 				held[i%len(held)]++
-				for s.Abandon(t.Context(), []driver.AbandonRequest{{Name: name, Acq: acq}}) != nil {
+				for s.Abandon(t.Context(), []driver.ReleaseRequest{{Name: name, Acq: acq}}) != nil {
 					time.Sleep(time.Millisecond)
 				}
 			}
@@ -201,7 +201,7 @@ func TestEachCrashIsReportedOnce(t *testing.T) {
 }
 
 // endSome sweeps names or asks for them, and returns whose terms that ended.
-func endSome(ctx context.Context, s driver.LeaseStore, names []string, bySweep bool) (crashed []driver.Holder, err error) {
+func endSome(ctx context.Context, s driver.Store, names []string, bySweep bool) (crashed []driver.Holder, err error) {
 	if bySweep {
 		after := names[0][:len(names[0])-1] // sorts before it
 		res, err := s.Sweep(ctx, driver.SweepRequest{After: after, Limit: len(names), Retention: time.Hour})

@@ -27,7 +27,7 @@ func TestGeneratedStepsDoWhatTheStateMachineSays(t *testing.T) {
 	t.Cleanup(func() { _ = db.Close() })
 	difftest.Run(t, difftest.Fixture{
 		DB: db,
-		Open: func(tb testing.TB, client driver.Client) driver.LeaseStore {
+		Open: func(tb testing.TB, client driver.Client) driver.Store {
 			s, err := locksqlite.DB(db).OpenUnique(tb.Context(), client)
 			if err != nil {
 				tb.Fatal(err)

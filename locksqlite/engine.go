@@ -100,7 +100,7 @@ func (e *engine) runAll(ctx context.Context, conn *sql.Conn, statements []rowsto
 
 // Grant implements [rowstore.Engine]. It looks without the write lock.
 func (e *engine) Grant(
-	ctx context.Context, look rowstore.Statement, free func() []driver.GrantRequest, granted func(i int, g rowstore.Granted),
+	ctx context.Context, look rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
 ) error {
 	return e.call(ctx, func(ctx context.Context, conn *sql.Conn) error {
 		if err := e.run(ctx, conn, &look); err != nil {
@@ -116,7 +116,7 @@ func (e *engine) Grant(
 }
 
 // grant is the statement that grants names that are free.
-func (e *engine) grant(reqs []driver.GrantRequest, granted func(i int, g rowstore.Granted)) *rowstore.Statement {
+func (e *engine) grant(reqs []driver.AcquireRequest, granted func(i int, g rowstore.Granted)) *rowstore.Statement {
 	index := make(map[string]int, len(reqs))
 	for i := range reqs {
 		index[reqs[i].Name] = i
@@ -124,12 +124,12 @@ func (e *engine) grant(reqs []driver.GrantRequest, granted func(i int, g rowstor
 	return &rowstore.Statement{
 		Name: "grant",
 		Batch: []rowstore.Column{
-			column(reqs, func(r *driver.GrantRequest) string { return r.Name }),
-			column(reqs, func(r *driver.GrantRequest) driver.ID { return r.Acq }),
-			column(reqs, func(r *driver.GrantRequest) string { return r.Owner }),
-			column(reqs, func(r *driver.GrantRequest) int64 { return r.TTL.Microseconds() }),
-			column(reqs, func(r *driver.GrantRequest) []byte { return r.Value }),
-			column(reqs, func(*driver.GrantRequest) driver.ID { return e.client.Instance }),
+			column(reqs, func(r *driver.AcquireRequest) string { return r.Name }),
+			column(reqs, func(r *driver.AcquireRequest) driver.ID { return r.Acq }),
+			column(reqs, func(r *driver.AcquireRequest) string { return r.Owner }),
+			column(reqs, func(r *driver.AcquireRequest) int64 { return r.TTL.Microseconds() }),
+			column(reqs, func(r *driver.AcquireRequest) []byte { return r.Value }),
+			column(reqs, func(*driver.AcquireRequest) driver.ID { return e.client.Instance }),
 		},
 		Args: []any{e.client.Label},
 		Scan: func(scan rowstore.Scanner) error {

@@ -19,7 +19,7 @@ import (
 )
 
 // renewal grants a name and returns how to renew it.
-func renewal(t *testing.T, s driver.LeaseStore) (renew func() driver.RenewResults) {
+func renewal(t *testing.T, s driver.Store) (renew func() driver.RenewResults) {
 	t.Helper()
 	reqs := ask("k")
 	version := grant(t, s, reqs)[0].Version
@@ -82,7 +82,7 @@ func TestALeaseIsGoneWhenTheFileIsReplaced(t *testing.T) {
 			}
 			replace(t, db, path)
 			wantGone(t, renew(), path, "replaced", "open it anew")
-			for _, s := range []driver.LeaseStore{s, reserved} {
+			for _, s := range []driver.Store{s, reserved} {
 				if _, err := s.Grant(t.Context(), ask("other")); err == nil || s.Classify(err) != driver.Refused {
 					t.Errorf("a name was granted in a file that nobody sees: %v is %d", err, s.Classify(err))
 				}

@@ -12,7 +12,7 @@ import (
 
 const soon = "(unixepoch() + 60) * 1000000"
 
-func look(tb testing.TB, s driver.LeaseStore, names ...string) []driver.Row {
+func look(tb testing.TB, s driver.Store, names ...string) []driver.Row {
 	tb.Helper()
 	rows, err := s.Look(tb.Context(), names)
 	if err != nil {
@@ -36,7 +36,7 @@ func expire(tb testing.TB, db *sql.DB, names ...string) {
 	}
 }
 
-func release(tb testing.TB, s driver.LeaseStore, req driver.GrantRequest, minHold time.Duration) {
+func release(tb testing.TB, s driver.Store, req driver.AcquireRequest, minHold time.Duration) {
 	tb.Helper()
 	version := look(tb, s, req.Name)[0].Holder.Version
 	freed, err := s.Release(tb.Context(), []driver.ReleaseRequest{{Name: req.Name, Acq: req.Acq, Version: version, MinHold: minHold}})
@@ -46,7 +46,7 @@ func release(tb testing.TB, s driver.LeaseStore, req driver.GrantRequest, minHol
 }
 
 // sweep cleans up with a retention of an hour.
-func sweep(tb testing.TB, s driver.LeaseStore, after string, limit int) driver.SweepResult {
+func sweep(tb testing.TB, s driver.Store, after string, limit int) driver.SweepResult {
 	tb.Helper()
 	res, err := s.Sweep(tb.Context(), driver.SweepRequest{After: after, Limit: limit, Retention: time.Hour})
 	if err != nil {
@@ -229,7 +229,7 @@ func TestAValueIsKeptWhileTheNameIsHeld(t *testing.T) {
 		t.Errorf("%s have a value: an empty one is none", n)
 	}
 	release(t, s, reqs[0], 0)
-	if err := s.Abandon(t.Context(), []driver.AbandonRequest{{Name: "c", Acq: reqs[2].Acq}}); err != nil {
+	if err := s.Abandon(t.Context(), []driver.ReleaseRequest{{Name: "c", Acq: reqs[2].Acq}}); err != nil {
 		t.Error(err)
 	}
 	expire(t, db, "e")

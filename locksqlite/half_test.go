@@ -74,7 +74,7 @@ func read(tb testing.TB, db *sql.DB) (free func()) {
 }
 
 // litter makes rows of which there is something to do, and returns the dump.
-func litter(tb testing.TB, s driver.LeaseStore, db *sql.DB) string {
+func litter(tb testing.TB, s driver.Store, db *sql.DB) string {
 	tb.Helper()
 	reqs := ask("expired", "held", "idle")
 	grant(tb, s, reqs)
@@ -103,17 +103,17 @@ func TestACallThatIsCancelledHalfWayLeavesNothingHalfDone(t *testing.T) {
 
 	for _, c := range []struct {
 		call, prefix string
-		do           func(context.Context, driver.LeaseStore) error
+		do           func(context.Context, driver.Store) error
 	}{
-		{"grant", "INSERT", func(ctx context.Context, s driver.LeaseStore) error {
+		{"grant", "INSERT", func(ctx context.Context, s driver.Store) error {
 			_, err := s.Grant(ctx, ask("expired", "new"))
 			return err
 		}},
-		{"revoke", "UPDATE", func(ctx context.Context, s driver.LeaseStore) error {
+		{"revoke", "UPDATE", func(ctx context.Context, s driver.Store) error {
 			_, err := s.Revoke(ctx, []driver.RevokeRequest{{Name: "held"}})
 			return err
 		}},
-		{"sweep", "DELETE", func(ctx context.Context, s driver.LeaseStore) error {
+		{"sweep", "DELETE", func(ctx context.Context, s driver.Store) error {
 			_, err := s.Sweep(ctx, driver.SweepRequest{Limit: 9, Retention: time.Hour})
 			return err
 		}},

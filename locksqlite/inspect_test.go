@@ -115,7 +115,7 @@ func TestTheValueStandsLastSoThatAListDoesNotReadIt(t *testing.T) {
 	}
 }
 
-func list(t *testing.T, s driver.LeaseStore, limit int, free bool) (rows []driver.Row, windows int) {
+func list(t *testing.T, s driver.Store, limit int, free bool) (rows []driver.Row, windows int) {
 	t.Helper()
 	for req := (driver.ListRequest{Limit: limit, Free: free}); ; {
 		page, err := s.List(t.Context(), req)
@@ -277,7 +277,7 @@ func TestAMinimumHoldKeepsAReleasedNameFromOthers(t *testing.T) {
 	release(t, s, reqs[4], 0)
 	release(t, s, reqs[5], time.Minute)
 	release(t, s, reqs[6], time.Minute)
-	if err := s.Abandon(t.Context(), []driver.AbandonRequest{
+	if err := s.Abandon(t.Context(), []driver.ReleaseRequest{
 		{Name: "abandoned", Acq: reqs[0].Acq, MinHold: time.Minute}, {Name: "abandoned, none", Acq: reqs[1].Acq},
 	}); err != nil {
 		t.Fatal(err)

@@ -84,7 +84,7 @@ func DB(db *sql.DB, opts ...Option) *Database {
 // is limited to one connection. It refuses a file that has hard links or, on Linux, is
 // mounted without its directory, and a connection that was opened before its file was
 // replaced, where that can be seen.
-func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver.LeaseStore, error) {
+func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver.Store, error) {
 	if err := d.check(); err != nil {
 		return nil, err
 	}

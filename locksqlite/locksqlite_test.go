@@ -49,12 +49,12 @@ func migrated(tb testing.TB, opts ...locksqlite.Option) string {
 	return path
 }
 
-func openStore(tb testing.TB, db *sql.DB, opts ...locksqlite.Option) driver.LeaseStore {
+func openStore(tb testing.TB, db *sql.DB, opts ...locksqlite.Option) driver.Store {
 	tb.Helper()
 	return openClient(tb, db, driver.Client{Instance: id(), Label: "test"}, opts...)
 }
 
-func openClient(tb testing.TB, db *sql.DB, client driver.Client, opts ...locksqlite.Option) driver.LeaseStore {
+func openClient(tb testing.TB, db *sql.DB, client driver.Client, opts ...locksqlite.Option) driver.Store {
 	tb.Helper()
 	s, err := locksqlite.DB(db, opts...).OpenUnique(tb.Context(), client)
 	if err != nil {
@@ -69,16 +69,16 @@ func id() (id driver.ID) {
 	return id
 }
 
-func ask(names ...string) []driver.GrantRequest {
+func ask(names ...string) []driver.AcquireRequest {
 	slices.Sort(names)
-	reqs := make([]driver.GrantRequest, len(names))
+	reqs := make([]driver.AcquireRequest, len(names))
 	for i, name := range names {
-		reqs[i] = driver.GrantRequest{Name: name, Acq: id(), Owner: "owner of " + name, TTL: time.Minute}
+		reqs[i] = driver.AcquireRequest{Name: name, Acq: id(), Owner: "owner of " + name, TTL: time.Minute}
 	}
 	return reqs
 }
 
-func grant(tb testing.TB, s driver.LeaseStore, reqs []driver.GrantRequest) []driver.GrantResult {
+func grant(tb testing.TB, s driver.Store, reqs []driver.AcquireRequest) []driver.AcquireResult {
 	tb.Helper()
 	results, err := s.Grant(tb.Context(), reqs)
 	if err != nil {
@@ -251,7 +251,7 @@ func TestReleaseAndAbandonFreeTheirOwnAndKeepTheRow(t *testing.T) {
 	if err != nil || !slices.Equal(freedOf(freed), []bool{true, false, false}) {
 		t.Error(freed, err)
 	}
-	err = s.Abandon(t.Context(), []driver.AbandonRequest{
+	err = s.Abandon(t.Context(), []driver.ReleaseRequest{
 		{Name: "abandoned", Acq: reqs[0].Acq}, {Name: "abandoned by another", Acq: id()}, {Name: "never seen", Acq: id()},
 	})
 	if err != nil {

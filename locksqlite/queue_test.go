@@ -15,18 +15,20 @@ func TestQueueAndSharedTerms(t *testing.T) {
 	path := migrated(t)
 	queuetest.Run(t, queuetest.Fixture{
 		DB: open(t, path, "_pragma=busy_timeout(5000)"),
-		Open: func(tb testing.TB, client driver.Client) driver.LeaseStore {
+		Open: func(tb testing.TB, client driver.Client) driver.Store {
 			return openClient(tb, open(tb, path, "_pragma=busy_timeout(5000)"), client)
 		},
 		Clock: `(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)`,
 	})
 }
 
-func waiter(name string) driver.TicketRequest {
-	return driver.TicketRequest{GrantRequest: ask(name)[0], Life: time.Minute, Handed: 5 * time.Second}
+func waiter(name string) driver.AcquireRequest {
+	r := ask(name)[0]
+	r.Life, r.Handed = time.Minute, 5*time.Second
+	return r
 }
 
-func line(tb testing.TB, s driver.LeaseStore, reqs ...driver.TicketRequest) []driver.TicketResult {
+func line(tb testing.TB, s driver.Store, reqs ...driver.AcquireRequest) []driver.AcquireResult {
 	tb.Helper()
 	res, err := s.Line(tb.Context(), reqs)
 	if err != nil || len(res) != len(reqs) {
@@ -35,7 +37,7 @@ func line(tb testing.TB, s driver.LeaseStore, reqs ...driver.TicketRequest) []dr
 	return res
 }
 
-func releaseOf(req driver.GrantRequest, version int64) driver.ReleaseRequest {
+func releaseOf(req driver.AcquireRequest, version int64) driver.ReleaseRequest {
 	return driver.ReleaseRequest{Name: req.Name, Acq: req.Acq, Version: version, Shared: req.Shared}
 }
 
@@ -44,7 +46,7 @@ func TestAWaiterAndAHolderThatAskAgainNeedNoWriteLock(t *testing.T) {
 	s := openStore(t, open(t, path))
 	first, second, reader := waiter("k"), waiter("k"), waiter("shared")
 	reader.Shared = true
-	reqs := []driver.TicketRequest{first, second, reader}
+	reqs := []driver.AcquireRequest{first, second, reader}
 	granted := line(t, s, reqs...)
 	free := hog(t, open(t, path))
 	res := line(t, s, reqs...)
@@ -54,14 +56,14 @@ func TestAWaiterAndAHolderThatAskAgainNeedNoWriteLock(t *testing.T) {
 	if waits, err := s.Waits(t.Context()); err != nil || len(waits) > 0 {
 		t.Error(waits, err)
 	}
-	gone := []driver.AbandonRequest{{Name: "k", Acq: id()}, {Name: "never seen", Acq: id(), Shared: true}, {Name: "shared", Acq: id(), Shared: true}}
+	gone := []driver.ReleaseRequest{{Name: "k", Acq: id()}, {Name: "never seen", Acq: id(), Shared: true}, {Name: "shared", Acq: id(), Shared: true}}
 	if err := s.Abandon(t.Context(), gone); err != nil {
 		t.Error(err)
 	}
 	newcomer, longer := waiter("k"), second
 	longer.Life = time.Hour
-	for _, r := range []driver.TicketRequest{newcomer, longer, waiter("free")} {
-		if _, err := s.Line(t.Context(), []driver.TicketRequest{r}); s.Classify(err) != driver.Again {
+	for _, r := range []driver.AcquireRequest{newcomer, longer, waiter("free")} {
+		if _, err := s.Line(t.Context(), []driver.AcquireRequest{r}); s.Classify(err) != driver.Again {
 			t.Errorf("control: a claim was written past the lock: %v", err)
 		}
 	}
@@ -88,7 +90,7 @@ func TestAReleaseOfWhatNobodyWaitsForIsOneStatement(t *testing.T) {
 		t.Error(res, err, texts)
 	}
 	texts = nil
-	if err := s.Abandon(t.Context(), []driver.AbandonRequest{{Name: "a", Acq: reqs[0].Acq}}); err != nil || strings.Join(texts, " ") != "SELECT" {
+	if err := s.Abandon(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: reqs[0].Acq}}); err != nil || strings.Join(texts, " ") != "SELECT" {
 		t.Error(err, texts)
 	}
 }
@@ -101,13 +103,13 @@ func TestAClaimThatIsWrittenWhileANameIsReleasedIsNotMissed(t *testing.T) {
 			s := openStore(t, spied(t, path, func(text string) error { return hook.before(text) }))
 			other := openStore(t, open(t, path))
 			first, second, third := ask("k")[0], waiter("k"), waiter("k")
-			version := grant(t, s, []driver.GrantRequest{first})[0].Version
+			version := grant(t, s, []driver.AcquireRequest{first})[0].Version
 			if before == "BEGIN" { // so that it comes to that
 				line(t, other, second)
 			}
 			hook = once{verb: before, do: func() {
 				if before == "BEGIN" {
-					if err := other.Abandon(t.Context(), []driver.AbandonRequest{{Name: "k", Acq: second.Acq}}); err != nil {
+					if err := other.Abandon(t.Context(), []driver.ReleaseRequest{{Name: "k", Acq: second.Acq}}); err != nil {
 						t.Error(err)
 					}
 				}
@@ -130,7 +132,7 @@ func TestAWaiterThatComesWhileANameIsReleasedFindsItFree(t *testing.T) {
 	var hook once
 	s := openStore(t, spied(t, path, func(text string) error { return hook.before(text) }))
 	other := openStore(t, open(t, path))
-	version := grant(t, other, []driver.GrantRequest{first})[0].Version
+	version := grant(t, other, []driver.AcquireRequest{first})[0].Version
 	hook = once{verb: "BEGIN", do: func() {
 		if res, err := other.Release(t.Context(), []driver.ReleaseRequest{releaseOf(first, version)}); err != nil || !res[0].Freed {
 			t.Error(res, err)
@@ -148,12 +150,12 @@ func TestWhatAVisitHasSeenNobodyChangesBeforeItWrites(t *testing.T) {
 	s := openStore(t, spied(t, path, func(text string) error { return errors.Join(hook.before(text), inside.before(text)) }))
 	other := openStore(t, open(t, path, "_pragma=busy_timeout(0)"))
 	db := open(t, path)
-	grant(t, other, []driver.GrantRequest{first})
+	grant(t, other, []driver.AcquireRequest{first})
 	line(t, s, second)
 	expire(t, db, "k")
 	hook = once{verb: "BEGIN", do: func() {
 		inside = once{verb: "UPDATE", do: func() {
-			if res, err := other.Grant(t.Context(), []driver.GrantRequest{first}); err == nil && res[0].Granted {
+			if res, err := other.Grant(t.Context(), []driver.AcquireRequest{first}); err == nil && res[0].Granted {
 				t.Errorf("somebody else was granted: %+v", res)
 			}
 			if _, err := other.Sweep(t.Context(), driver.SweepRequest{Limit: 9}); other.Classify(err) != driver.Again {
@@ -173,9 +175,9 @@ func TestAnAnswerThatIsLostIsFoundWhenAskedAgain(t *testing.T) {
 	s := openStore(t, spied(t, path, func(text string) error { return hook.before(text) }))
 	first, second := waiter("k"), waiter("k")
 	lost := errors.New("lost")
-	for _, req := range []driver.TicketRequest{first, second} {
+	for _, req := range []driver.AcquireRequest{first, second} {
 		hook = once{verb: "COMMIT", lose: lost}
-		if res, err := s.Line(t.Context(), []driver.TicketRequest{req}); !errors.Is(err, lost) || s.Classify(err) != driver.Unclear {
+		if res, err := s.Line(t.Context(), []driver.AcquireRequest{req}); !errors.Is(err, lost) || s.Classify(err) != driver.Unclear {
 			t.Fatal(res, err)
 		}
 	}
@@ -188,7 +190,7 @@ func TestAnAnswerThatIsLostIsFoundWhenAskedAgain(t *testing.T) {
 		t.Errorf("%d claims, %v", claims, err)
 	}
 	hook = once{verb: "COMMIT", lose: lost}
-	if res, err := s.Release(t.Context(), []driver.ReleaseRequest{releaseOf(first.GrantRequest, one.Version)}); s.Classify(err) != driver.Unclear {
+	if res, err := s.Release(t.Context(), []driver.ReleaseRequest{releaseOf(first, one.Version)}); s.Classify(err) != driver.Unclear {
 		t.Fatal(res, err)
 	}
 	if r := line(t, s, second)[0]; !r.Found || r.Version <= one.Version {
@@ -242,7 +244,7 @@ func TestNobodyIsGrantedANamePastAGuard(t *testing.T) {
 	db := open(t, path)
 	s, other := openStore(t, db), openStore(t, open(t, path, "_pragma=busy_timeout(0)"))
 	first, second := ask("k")[0], waiter("k")
-	version := grant(t, s, []driver.GrantRequest{first})[0].Version
+	version := grant(t, s, []driver.AcquireRequest{first})[0].Version
 	line(t, other, second)
 	guard := func() (end func() error) {
 		tx, err := s.Begin(t.Context(), nil)
@@ -268,7 +270,7 @@ func TestNobodyIsGrantedANamePastAGuard(t *testing.T) {
 			return err
 		},
 		func(ctx context.Context) error {
-			return other.Abandon(ctx, []driver.AbandonRequest{{Name: "k", Acq: first.Acq, Guarded: true}})
+			return other.Abandon(ctx, []driver.ReleaseRequest{{Name: "k", Acq: first.Acq, Guarded: true}})
 		},
 	} {
 		if err := call(t.Context()); other.Classify(err) != driver.Again {
@@ -284,7 +286,7 @@ func TestNobodyIsGrantedANamePastAGuard(t *testing.T) {
 		t.Fatal(err)
 	}
 	exec(t, tx, `UPDATE sqllock_lock SET version = version`) // what a guard does
-	if res, err := other.Line(t.Context(), []driver.TicketRequest{second}); other.Classify(err) != driver.Again {
+	if res, err := other.Line(t.Context(), []driver.AcquireRequest{second}); other.Classify(err) != driver.Again {
 		t.Errorf("the name of an expired holder that is guarded was granted: %+v, %v", res, err)
 	}
 	if err := tx.Rollback(); err != nil {

@@ -10,23 +10,23 @@ import (
 func TestWhoLosesToReadersOrAsOneNeedsNoWriteLock(t *testing.T) {
 	path := migrated(t)
 	s := openStore(t, open(t, path))
-	reader := func(name string) driver.GrantRequest {
-		return driver.GrantRequest{Name: name, Acq: id(), TTL: time.Minute, Shared: true}
+	reader := func(name string) driver.AcquireRequest {
+		return driver.AcquireRequest{Name: name, Acq: id(), TTL: time.Minute, Shared: true}
 	}
 	first := reader("read")
-	grant(t, s, []driver.GrantRequest{first})
+	grant(t, s, []driver.AcquireRequest{first})
 	grant(t, s, ask("written"))
 	defer hog(t, open(t, path))()
 	if r := grant(t, s, ask("read"))[0]; r.Granted || !r.Holder.Shared {
 		t.Errorf("%+v", r)
 	}
-	if r := grant(t, s, []driver.GrantRequest{reader("written")})[0]; r.Granted || r.Holder.Owner != "owner of written" {
+	if r := grant(t, s, []driver.AcquireRequest{reader("written")})[0]; r.Granted || r.Holder.Owner != "owner of written" {
 		t.Errorf("%+v", r)
 	}
-	if r := grant(t, s, []driver.GrantRequest{first})[0]; !r.Found {
+	if r := grant(t, s, []driver.AcquireRequest{first})[0]; !r.Found {
 		t.Errorf("%+v", r)
 	}
-	if _, err := s.Grant(t.Context(), []driver.GrantRequest{reader("read")}); s.Classify(err) != driver.Again {
+	if _, err := s.Grant(t.Context(), []driver.AcquireRequest{reader("read")}); s.Classify(err) != driver.Again {
 		t.Errorf("control: a reader that can have the name got by the lock, %v", err)
 	}
 }

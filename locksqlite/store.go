@@ -19,9 +19,9 @@ type store struct {
 	info     driver.Info
 }
 
-var _ driver.LeaseStore = (*store)(nil)
+var _ driver.Store = (*store)(nil)
 
-// Renew implements [driver.LeaseStore]. What is in a file that has taken the place of the
+// Renew implements [driver.Store]. What is in a file that has taken the place of the
 // database is not ours.
 func (s *store) Renew(ctx context.Context, reqs []driver.RenewRequest, wait bool) (driver.RenewResults, error) {
 	res, err := s.Store.Renew(ctx, reqs, wait)
@@ -62,8 +62,8 @@ func (s *store) Begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
 	return s.pool.DB.BeginTx(ctx, opts)
 }
 
-// Reserve implements [driver.LeaseStore].
-func (s *store) Reserve(ctx context.Context) (driver.LeaseStore, error) {
+// Reserve implements [driver.Store].
+func (s *store) Reserve(ctx context.Context) (driver.Store, error) {
 	if s.pool == nil {
 		return nil, errors.New("bug: Reserve of a reserved store")
 	}
@@ -76,14 +76,14 @@ func (s *store) Reserve(ctx context.Context) (driver.LeaseStore, error) {
 	return &store{Store: s.On(&e), engine: &e, database: s.database, info: s.info}, nil
 }
 
-// Exhausted implements [driver.LeaseStore].
+// Exhausted implements [driver.Store].
 func (s *store) Exhausted() bool { return s.pool != nil && s.pool.Exhausted() }
 
-// Classify implements [driver.LeaseStore].
+// Classify implements [driver.Store].
 func (s *store) Classify(err error) driver.Fault { return classify(err) }
 
-// Info implements [driver.LeaseStore].
+// Info implements [driver.Store].
 func (s *store) Info() driver.Info { return s.info }
 
-// Close implements [driver.LeaseStore].
+// Close implements [driver.Store].
 func (s *store) Close() error { return s.engine.conns.Close() }

@@ -84,7 +84,7 @@ var bugs = []bug{
 		{"term.go", "	case termLost:\n		return nil, t.lost\n	}\n	return nil, nil\n", "	case termLost:\n		return t.addLease(ctx), nil\n	}\n	return nil, nil\n"},
 	}, conformance("unique_on_sqlite", "re-entering_with_a_lost")},
 	{"what a cancelled caller gets is given back with its context", []edit{
-		{"sqllock.go", "		Late:        l.giveBackLate,\n", "		Late:        func(*driver.GrantRequest, batch.Reply[driver.GrantResult]) {},\n"},
+		{"sqllock.go", "		Late:        l.giveBackLate,\n", "		Late:        func(*driver.AcquireRequest, batch.Reply[driver.AcquireResult]) {},\n"},
 	}, test(".", "TestACallThatWasCancelledGivesBack")},
 	{"a loss is logged and no more", []edit{
 		{"term.go", "	for _, l := range t.leases {\n		l.ctx.cancel(t.lost)\n	}\n", ""},

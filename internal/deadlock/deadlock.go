@@ -14,7 +14,7 @@ import (
 // Deadlock is a wait to be ended, and a cycle of which it is the youngest and the first.
 type Deadlock struct {
 	Acq   driver.ID
-	Cycle []driver.Wait
+	Cycle []driver.Waiter
 }
 
 // maxCycleSteps bounds the search after its first pass. The next check finds the cycles
@@ -24,7 +24,7 @@ const maxCycleSteps = 1 << 22
 // Find returns those of the waits that are mine and that are the youngest of a cycle. In each set of
 // waits that lead to each other it takes the youngest; then the youngest of those that
 // still lead to each other without it; and so on, until there is no cycle.
-func Find(waits []driver.Wait, mine func(driver.ID) bool) (found []Deadlock, steps int) {
+func Find(waits []driver.Waiter, mine func(driver.ID) bool) (found []Deadlock, steps int) {
 	g := newGraph(waits)
 	todo := g.components(g.nodes())
 	for limit := g.steps + maxCycleSteps; len(todo) > 0 && g.steps < limit; {
@@ -44,7 +44,7 @@ func Find(waits []driver.Wait, mine func(driver.ID) bool) (found []Deadlock, ste
 // and an acquisition to the waits that carry it. An earlier claim on the same name waits
 // for the same holders.
 type graph struct {
-	waits []driver.Wait
+	waits []driver.Waiter
 	next  [][]int
 	set   []int // of each node, the set in which it was looked at last
 	order []int // in which the nodes of that were come to, from 1 on
@@ -52,7 +52,7 @@ type graph struct {
 	steps int
 }
 
-func newGraph(waits []driver.Wait) *graph {
+func newGraph(waits []driver.Waiter) *graph {
 	g := &graph{waits: waits, next: make([][]int, len(waits))}
 	nodes := make(map[driver.ID]int)
 	for i := range waits {
@@ -152,7 +152,7 @@ func (g *graph) youngest(set []int) int {
 
 // cycle returns the waits of a shortest way by which a wait leads to itself, within a
 // set of which every node does.
-func (g *graph) cycle(wait int, set []int) (cycle []driver.Wait) {
+func (g *graph) cycle(wait int, set []int) (cycle []driver.Waiter) {
 	mark := g.within(set)
 	from := make(map[int]int, len(set))
 	for at, queue := wait, []int(nil); ; at, queue = queue[0], queue[1:] {
@@ -178,7 +178,7 @@ func (g *graph) cycle(wait int, set []int) (cycle []driver.Wait) {
 }
 
 // Describe says who waits for what.
-func Describe(cycle []driver.Wait) string {
+func Describe(cycle []driver.Waiter) string {
 	var b strings.Builder
 	for i, w := range cycle {
 		if i > 0 {

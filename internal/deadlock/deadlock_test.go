@@ -23,8 +23,8 @@ func numbered(i int) (id driver.ID) {
 }
 
 // waits for holder while it carries what it has.
-func waitFor(i int, since int64, carries, holders []driver.ID) driver.Wait {
-	return driver.Wait{Acq: numbered(1_000_000 + i), Since: since, Carries: carries, Holders: holders}
+func waitFor(i int, since int64, carries, holders []driver.ID) driver.Waiter {
+	return driver.Waiter{Acq: numbered(1_000_000 + i), Since: since, Carries: carries, Holders: holders}
 }
 
 func TestADeadlockCheckTakesStepsInProportionToTheWaits(t *testing.T) {
@@ -39,7 +39,7 @@ func TestADeadlockCheckTakesStepsInProportionToTheWaits(t *testing.T) {
 		{"one cycle of all", func(i int) int { return (i + 1) % n }, 1},
 		{"cycles of two", func(i int) int { return i ^ 1 }, n / 2},
 	} {
-		waits := make([]driver.Wait, n)
+		waits := make([]driver.Waiter, n)
 		for i := range waits {
 			waits[i] = waitFor(i, int64(i), []driver.ID{numbered(i)}, []driver.ID{numbered(test.holder(i))})
 		}
@@ -53,7 +53,7 @@ func TestADeadlockCheckTakesStepsInProportionToTheWaits(t *testing.T) {
 func TestADeadlockCheckOfManyCyclesIsBounded(t *testing.T) {
 	const n = 5_000 // goroutines that carry one lease wait for a name whose holder waits for that
 	a, b := []driver.ID{numbered(1)}, []driver.ID{numbered(2)}
-	waits := []driver.Wait{waitFor(0, 0, b, a)}
+	waits := []driver.Waiter{waitFor(0, 0, b, a)}
 	for i := range n {
 		waits = append(waits, waitFor(i+1, int64(i+1), a, b))
 	}
@@ -73,12 +73,12 @@ func TestADeadlockEndsTheYoungestWaitOfEachCycle(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 11))
 		n := 1 + r.IntN(12)
-		waits := make([]driver.Wait, n)
+		waits := make([]driver.Waiter, n)
 		for i := range waits {
 			waits[i] = waitFor(i, int64(r.IntN(6)), some(r, 2, n), some(r, 3, 2*n))
 		}
 		var want []driver.ID
-		byAge := slices.SortedFunc(slices.Values(waits), func(a, b driver.Wait) int {
+		byAge := slices.SortedFunc(slices.Values(waits), func(a, b driver.Waiter) int {
 			return cmp.Or(cmp.Compare(a.Since, b.Since), bytes.Compare(a.Acq[:], b.Acq[:]))
 		})
 		for i, w := range byAge {
@@ -110,13 +110,13 @@ func TestADeadlockEndsTheYoungestWaitOfEachCycle(t *testing.T) {
 }
 
 // blocks reports whether b carries what w waits for.
-func blocks(b, w driver.Wait) bool {
+func blocks(b, w driver.Waiter) bool {
 	return slices.ContainsFunc(w.Holders, func(acq driver.ID) bool { return slices.Contains(b.Carries, acq) })
 }
 
 // closes reports whether w waits for itself by way of others.
-func closes(waits []driver.Wait, w driver.Wait) bool {
-	reached := []driver.Wait{w}
+func closes(waits []driver.Waiter, w driver.Waiter) bool {
+	reached := []driver.Waiter{w}
 	seen := make([]bool, len(waits))
 	for at := 0; at < len(reached); at++ {
 		if blocks(w, reached[at]) {

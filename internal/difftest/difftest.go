@@ -26,7 +26,7 @@ import (
 type Fixture struct {
 	DB *sql.DB
 	// Open opens the store of a client. Its statements read the clock that SetClock sets.
-	Open     func(tb testing.TB, client driver.Client) driver.LeaseStore
+	Open     func(tb testing.TB, client driver.Client) driver.Store
 	SetClock func(tb testing.TB, now int64) // microseconds since the epoch
 	// ID is the SQL that turns a column into hexadecimal digits, with %s for the column.
 	ID string
@@ -77,7 +77,7 @@ type run struct {
 	rnd     *rand.Rand
 	model   *model
 	clients []driver.Client
-	stores  []driver.LeaseStore
+	stores  []driver.Store
 
 	made      []made             // requests so far
 	requested map[driver.ID]bool // acqs that were told to wait
@@ -89,7 +89,7 @@ type run struct {
 
 // made is a request that was made.
 type made struct {
-	driver.TicketRequest
+	driver.AcquireRequest
 	locker int
 }
 

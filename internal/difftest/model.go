@@ -53,7 +53,7 @@ func (m *model) visit(client driver.Client, name string, do func(*claim.Visit)) 
 }
 
 // request is what a client asks for.
-func request(client driver.Client, r *driver.TicketRequest, waits bool) claim.Request {
+func request(client driver.Client, r *driver.AcquireRequest, waits bool) claim.Request {
 	q := claim.Request{
 		Party:  claim.Party{Acq: r.Acq, Locker: client.Instance, Owner: r.Owner, Label: client.Label, Value: r.Value},
 		Limits: claim.Limits{TTL: r.TTL.Microseconds(), Handed: r.TTL.Microseconds()},
@@ -68,21 +68,21 @@ func request(client driver.Client, r *driver.TicketRequest, waits bool) claim.Re
 }
 
 // grant grants a name by its row alone, if that is possible.
-func (m *model) grant(client driver.Client, r *driver.TicketRequest) (driver.GrantResult, bool) {
+func (m *model) grant(client driver.Client, r *driver.AcquireRequest) (driver.AcquireResult, bool) {
 	s := m.names[r.Name]
 	if s == nil {
 		s = new(state)
 	}
 	q := request(client, r, false)
 	if r.Shared || !s.Grant(&q, m.now) {
-		return driver.GrantResult{}, false
+		return driver.AcquireResult{}, false
 	}
 	m.names[r.Name] = s
-	return driver.GrantResult{Granted: true, Version: s.Version, Remaining: r.TTL, Now: m.now}, true
+	return driver.AcquireResult{Granted: true, Version: s.Version, Remaining: r.TTL, Now: m.now}, true
 }
 
 // acquire visits a name for a request.
-func (m *model) acquire(client driver.Client, r *driver.TicketRequest, waits bool) (res driver.TicketResult) {
+func (m *model) acquire(client driver.Client, r *driver.AcquireRequest, waits bool) (res driver.AcquireResult) {
 	var a claim.Answer
 	done := m.visit(client, r.Name, func(v *claim.Visit) { a = v.Acquire(request(client, r, waits)) })
 	res.Now = m.now
@@ -113,7 +113,7 @@ func (m *model) free(client driver.Client, r *driver.ReleaseRequest) (res driver
 		res.Freed, _ = v.Release(r.Acq, r.Version, r.MinHold.Microseconds(), r.Guarded)
 	})
 	for _, t := range done.HandOvers {
-		res.Next = append(res.Next, driver.Turn{Acq: t.Acq, Version: t.Token, Now: m.now,
+		res.Next = append(res.Next, driver.HandOver{Acq: t.Acq, Version: t.Token, Now: m.now,
 			Remaining: time.Duration(t.Expires-m.now) * time.Microsecond})
 	}
 	return res

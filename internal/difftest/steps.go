@@ -55,15 +55,13 @@ func (r *run) some() int {
 }
 
 // request makes a new request.
-func (r *run) request(locker int) driver.TicketRequest {
+func (r *run) request(locker int) driver.AcquireRequest {
 	r.next++
 	var acq driver.ID
 	binary.BigEndian.PutUint64(acq[8:], r.next)
-	q := driver.TicketRequest{
-		GrantRequest: driver.GrantRequest{
-			Name: fmt.Sprintf("name %c", 'a'+r.rnd.IntN(6)), Acq: acq, Owner: fmt.Sprintf("owner %d", r.rnd.IntN(4)),
-			TTL: time.Duration(1+r.rnd.IntN(20)) * unit, Shared: r.rnd.IntN(3) == 0,
-		},
+	q := driver.AcquireRequest{
+		Name: fmt.Sprintf("name %c", 'a'+r.rnd.IntN(6)), Acq: acq, Owner: fmt.Sprintf("owner %d", r.rnd.IntN(4)),
+		TTL: time.Duration(1+r.rnd.IntN(20)) * unit, Shared: r.rnd.IntN(3) == 0,
 		Life: time.Hour, Handed: time.Duration(1+r.rnd.IntN(5)) * unit,
 	}
 	if r.rnd.IntN(4) == 0 {
@@ -77,19 +75,19 @@ func (r *run) request(locker int) driver.TicketRequest {
 
 // batch makes requests, some of them anew, in the order that a store wants. perName says that
 // exclusive requests are distinct by name.
-func (r *run) batch(locker int, perName bool) (reqs []driver.TicketRequest) {
+func (r *run) batch(locker int, perName bool) (reqs []driver.AcquireRequest) {
 	for range r.some() {
 		q := r.request(locker)
 		if old, ok := r.earlier(locker); ok && r.rnd.IntN(4) == 0 {
-			q = old.TicketRequest
+			q = old.AcquireRequest
 		}
-		if !slices.ContainsFunc(reqs, func(o driver.TicketRequest) bool {
+		if !slices.ContainsFunc(reqs, func(o driver.AcquireRequest) bool {
 			return o.Acq == q.Acq || perName && o.Name == q.Name && (!o.Shared || !q.Shared)
 		}) {
 			reqs = append(reqs, q)
 		}
 	}
-	slices.SortStableFunc(reqs, func(a, b driver.TicketRequest) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(reqs, func(a, b driver.AcquireRequest) int { return cmp.Compare(a.Name, b.Name) })
 	for _, q := range reqs {
 		r.made = append(r.made, made{q, locker})
 	}
@@ -115,16 +113,16 @@ func (r *run) earlier(locker int) (made, bool) {
 
 func (r *run) grant(locker int) {
 	reqs := r.batch(locker, true)
-	plain := make([]driver.GrantRequest, len(reqs))
-	want := make([]driver.GrantResult, len(reqs))
+	plain := make([]driver.AcquireRequest, len(reqs))
+	want := make([]driver.AcquireResult, len(reqs))
 	done := make([]bool, len(reqs))
 	for i := range reqs {
-		plain[i] = reqs[i].GrantRequest
+		plain[i] = reqs[i]
 		want[i], done[i] = r.model.grant(r.clients[locker], &reqs[i])
 	}
 	for i := range reqs {
 		if !done[i] {
-			want[i] = r.model.acquire(r.clients[locker], &reqs[i], false).GrantResult
+			want[i] = r.model.acquire(r.clients[locker], &reqs[i], false)
 		}
 	}
 	r.note("grant", "%d: %v", locker, names(reqs))
@@ -141,7 +139,7 @@ func (r *run) enqueue(locker int) {
 	r.note("line", "%d: %v", locker, names(reqs))
 	got, err := r.stores[locker].Line(r.Context(), reqs)
 	r.lives()
-	want := make([]driver.TicketResult, len(reqs))
+	want := make([]driver.AcquireResult, len(reqs))
 	for _, known := range []bool{false, true} { // new claims are entered first
 		for i := range reqs {
 			if r.requested[reqs[i].Acq] == known {
@@ -222,9 +220,9 @@ func (r *run) renew(locker int) {
 }
 
 func (r *run) abandon(locker int) {
-	var reqs []driver.AbandonRequest
+	var reqs []driver.ReleaseRequest
 	for _, m := range r.terms(locker) {
-		reqs = append(reqs, driver.AbandonRequest{Name: m.Name, Acq: m.Acq, Shared: m.Shared, MinHold: time.Duration(r.rnd.IntN(2)*r.rnd.IntN(20)) * unit})
+		reqs = append(reqs, driver.ReleaseRequest{Name: m.Name, Acq: m.Acq, Shared: m.Shared, MinHold: time.Duration(r.rnd.IntN(2)*r.rnd.IntN(20)) * unit})
 	}
 	r.note("abandon", "%d: %+v", locker, reqs)
 	for i := range reqs {
@@ -297,7 +295,7 @@ func (r *run) proclaim(locker int) {
 	if !ok || s == nil {
 		return
 	}
-	req := driver.ProclaimRequest{Name: m.Name, Acq: m.Acq, Version: s.Version, Value: []byte{byte(r.next)}}
+	req := driver.SetValueRequest{Name: m.Name, Acq: m.Acq, Version: s.Version, Value: []byte{byte(r.next)}}
 	want := s.Acq == req.Acq && s.Expires > r.model.now
 	if want {
 		s.Value = req.Value
@@ -348,7 +346,7 @@ func (r *run) die(locker int) {
 	}
 }
 
-func names(reqs []driver.TicketRequest) (texts []string) {
+func names(reqs []driver.AcquireRequest) (texts []string) {
 	for _, q := range reqs {
 		kind := "alone"
 		if q.Shared {

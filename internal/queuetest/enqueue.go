@@ -25,7 +25,7 @@ var enqueueTests = map[string]func(*testing.T, *suite, string){
 	},
 
 	"the requests of one batch enter the queue in their order": func(t *testing.T, s *suite, name string) {
-		var reqs []driver.TicketRequest
+		var reqs []driver.AcquireRequest
 		for range 4 {
 			reqs = append(reqs, writer(name+"1"))
 		}
@@ -45,14 +45,14 @@ var enqueueTests = map[string]func(*testing.T, *suite, string){
 			t.Errorf("the result names %+v", h)
 		}
 		pass(t, s.store, kept, reqs[5])
-		holder := held{reqs[0], res[0].GrantResult}
+		holder := held{reqs[0], res[0]}
 		for _, next := range reqs[1:4] {
 			holder = pass(t, s.store, holder, next)[0]
 		}
 	},
 
 	"a large batch has its order": func(t *testing.T, s *suite, name string) {
-		reqs := make([]driver.TicketRequest, 600)
+		reqs := make([]driver.AcquireRequest, 600)
 		for i := range reqs {
 			reqs[i] = writer(name)
 		}
@@ -99,12 +99,12 @@ var enqueueTests = map[string]func(*testing.T, *suite, string){
 	},
 
 	"a repeated request does not find a lease that has expired": func(t *testing.T, s *suite, name string) {
-		for _, req := range []driver.TicketRequest{writer(name), reader(name)} {
+		for _, req := range []driver.AcquireRequest{writer(name), reader(name)} {
 			h := enter(t, s.store, req)
 			s.expire(t, h)
 			again := enter(t, s.store, req)
 			if again.Version <= h.Version || again.Crashed != (driver.Holder{}) {
-				t.Errorf("%+v after %+v", again.GrantResult, h.GrantResult)
+				t.Errorf("%+v after %+v", again.AcquireResult, h.AcquireResult)
 			}
 			next := writer(name)
 			wait(t, s.other, next, 0)
@@ -123,7 +123,7 @@ var enqueueTests = map[string]func(*testing.T, *suite, string){
 		h := enter(t, s.store, first)
 		since := h.Now
 		enqueue(t, s.store, a, b, c)
-		for _, next := range []driver.TicketRequest{first, a, b, c} {
+		for _, next := range []driver.AcquireRequest{first, a, b, c} {
 			if r := s.look(t, name); !bytes.Equal(r.Value, next.Value) || r.Holds != 1 || r.Holder.Acq != next.Acq ||
 				r.Holder.Owner != next.Owner || r.Holder.Label == "" || r.Holder.Version != h.Version || r.Holder.Since < since {
 				t.Errorf("%+v", r)
@@ -145,10 +145,10 @@ var enqueueTests = map[string]func(*testing.T, *suite, string){
 		a.Carries, b.Carries, d.Carries = []driver.ID{r.Acq, newID()}, []driver.ID{exclusive.Acq}, []driver.ID{newID()}
 		enqueue(t, s.store, a, b, c)
 		enqueue(t, third, d)
-		check := func(req driver.TicketRequest, holders ...driver.ID) {
+		check := func(req driver.AcquireRequest, holders ...driver.ID) {
 			t.Helper()
 			waits, err := s.store.Waits(t.Context())
-			waits = slices.DeleteFunc(waits, func(w driver.Wait) bool { return w.Acq != req.Acq })
+			waits = slices.DeleteFunc(waits, func(w driver.Waiter) bool { return w.Acq != req.Acq })
 			if err != nil || len(waits) != 1 {
 				t.Fatalf("%+v, %v", waits, err)
 			}
@@ -160,11 +160,11 @@ var enqueueTests = map[string]func(*testing.T, *suite, string){
 				t.Errorf("%+v, want %v", w, holders)
 			}
 		}
-		none := func(reqs ...driver.TicketRequest) {
+		none := func(reqs ...driver.AcquireRequest) {
 			t.Helper()
 			waits, err := s.store.Waits(t.Context())
 			for _, req := range reqs {
-				if err != nil || slices.ContainsFunc(waits, func(w driver.Wait) bool { return w.Acq == req.Acq }) {
+				if err != nil || slices.ContainsFunc(waits, func(w driver.Waiter) bool { return w.Acq == req.Acq }) {
 					t.Errorf("%+v, %v", waits, err)
 				}
 			}
@@ -187,7 +187,7 @@ var enqueueTests = map[string]func(*testing.T, *suite, string){
 			a.Carries = []driver.ID{newID()}
 			wait(t, s.store, a, 0)
 			waits, err := s.store.Waits(t.Context())
-			at := slices.IndexFunc(waits, func(w driver.Wait) bool { return w.Acq == a.Acq })
+			at := slices.IndexFunc(waits, func(w driver.Waiter) bool { return w.Acq == a.Acq })
 			if err != nil || at < 0 || waits[at].Seq <= last {
 				t.Fatalf("%+v, %v, after %d", waits, err, last)
 			}

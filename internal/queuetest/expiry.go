@@ -45,7 +45,7 @@ var expiryTests = map[string]func(*testing.T, *suite, string){
 		s.expire(t, first)
 		h := enter(t, s.store, a)
 		if h.Version <= first.Version || h.Crashed.Acq != first.Acq || h.Crashed.Owner != first.Owner || h.Crashed.Version != first.Version {
-			t.Errorf("%+v after %+v", h.GrantResult, first.GrantResult)
+			t.Errorf("%+v after %+v", h.AcquireResult, first.AcquireResult)
 		}
 		if res, err := s.store.Release(t.Context(), []driver.ReleaseRequest{first.release()}); err != nil || res[0].Freed {
 			t.Errorf("%+v, %v", res, err)

@@ -57,7 +57,7 @@ var lockedRowTests = map[string]func(*testing.T, *suite, string){
 	"a grant that meets a locked row sees who came meanwhile": func(t *testing.T, s *suite, name string) {
 		for _, n := range []int{1, 3} {
 			for _, waits := range []bool{false, true} {
-				var reqs []driver.TicketRequest
+				var reqs []driver.AcquireRequest
 				for i := range n {
 					reqs = append(reqs, writer(fmt.Sprintf("%s-%d-%v-%d", name, n, waits, i)))
 					end(t, s.store, s.take(t, writer(reqs[i].Name)))
@@ -100,12 +100,12 @@ var lockedRowTests = map[string]func(*testing.T, *suite, string){
 
 // comeMeanwhile requests names whose rows are locked, by a transaction that ends with others
 // who hold or wait for them.
-func (s *suite) comeMeanwhile(t *testing.T, reqs []driver.TicketRequest, waits bool) {
+func (s *suite) comeMeanwhile(t *testing.T, reqs []driver.AcquireRequest, waits bool) {
 	t.Helper()
-	var grants []driver.GrantRequest
+	var grants []driver.AcquireRequest
 	var moves []string
 	for _, r := range reqs {
-		grants = append(grants, r.GrantRequest)
+		grants = append(grants, r)
 		moves = append(moves, s.claimElsewhere(t, r.Name, waits)...)
 	}
 	tx, err := s.DB.BeginTx(t.Context(), nil)
@@ -118,7 +118,7 @@ func (s *suite) comeMeanwhile(t *testing.T, reqs []driver.TicketRequest, waits b
 			t.Fatalf("%s: %v", move, err)
 		}
 	}
-	var res []driver.GrantResult
+	var res []driver.AcquireResult
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		retry(t, s.store, rand.New(rand.NewPCG(1, 1)), func(ctx context.Context) (err error) {

@@ -12,11 +12,11 @@ var longTests = map[string]func(*testing.T, *suite, string){
 	"a long queue of two clients is served in its order": func(t *testing.T, s *suite, name string) {
 		const n, batch = 2000, 100
 		holder, store := s.take(t, writer(name)), s.store
-		reqs := make([]driver.TicketRequest, n)
+		reqs := make([]driver.AcquireRequest, n)
 		for i := range reqs {
 			reqs[i] = writer(name)
 		}
-		of := func(i int) driver.LeaseStore {
+		of := func(i int) driver.Store {
 			if i/batch%2 == 0 {
 				return s.store
 			}
@@ -48,7 +48,7 @@ var longTests = map[string]func(*testing.T, *suite, string){
 		const names, n = 3, 10
 		third := s.open(t)
 		var releases []driver.ReleaseRequest
-		var reqs, dead []driver.TicketRequest // the waiters of the first name, then those of the next
+		var reqs, dead []driver.AcquireRequest // the waiters of the first name, then those of the next
 		for i := range names {
 			key := fmt.Sprint(name, i)
 			releases = append(releases, s.take(t, writer(key)).release())
@@ -78,11 +78,11 @@ var longTests = map[string]func(*testing.T, *suite, string){
 	"all readers at the head of a long queue are granted together": func(t *testing.T, s *suite, name string) {
 		const n = 600
 		first, w := s.take(t, writer(name)), writer(name)
-		reqs := make([]driver.TicketRequest, n)
+		reqs := make([]driver.AcquireRequest, n)
 		for i := range reqs {
 			reqs[i] = reader(name)
 		}
-		late := []driver.TicketRequest{reader(name), reader(name)}
+		late := []driver.AcquireRequest{reader(name), reader(name)}
 		enqueue(t, s.store, reqs[:n/2]...)
 		enqueue(t, s.other, reqs[n/2:]...)
 		wait(t, s.store, w, 1)
@@ -92,9 +92,9 @@ var longTests = map[string]func(*testing.T, *suite, string){
 		}
 		s.counts(t, name, n)
 		var releases []driver.ReleaseRequest
-		for i, res := range [][]driver.TicketResult{enqueue(t, s.store, reqs[:n/2]...), enqueue(t, s.other, reqs[n/2:]...)} {
+		for i, res := range [][]driver.AcquireResult{enqueue(t, s.store, reqs[:n/2]...), enqueue(t, s.other, reqs[n/2:]...)} {
 			for j, r := range res {
-				h := held{reqs[i*n/2+j], r.GrantResult}
+				h := held{reqs[i*n/2+j], r}
 				releases = append(releases, h.release())
 				if !r.Granted || !r.Found || r.Version != res[0].Version || r.Version <= first.Version {
 					t.Fatalf("reader %d: %+v", i*n/2+j, r)

@@ -60,7 +60,7 @@ var lookTests = map[string]func(*testing.T, *suite, string){
 			t.Errorf("%d after %d", c.Version, r.Holder.Version)
 		}
 		s.release(t, false, b.release())
-		abandon(t, s.store, b.TicketRequest)
+		abandon(t, s.store, b.AcquireRequest)
 		s.renew(t, driver.Revoked, b.renew(minute))
 		s.counts(t, name, 1)
 		s.release(t, true, c.release())

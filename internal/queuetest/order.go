@@ -18,7 +18,7 @@ var orderTests = map[string]func(*testing.T, *suite, string){
 		}
 		second := pass(t, s.store, first, a)[0]
 		if h := has(t, s.store, a, minute); h.Version != second.Version {
-			t.Errorf("%+v, and the release reported %+v", h.GrantResult, second.GrantResult)
+			t.Errorf("%+v, and the release reported %+v", h.AcquireResult, second.AcquireResult)
 		}
 		if r := wait(t, s.other, b, 0); r.Holder.Acq != a.Acq || r.Holder.Owner != a.Owner || r.Holder.Label == "" {
 			t.Errorf("the result names %+v", r.Holder)
@@ -68,7 +68,7 @@ var orderTests = map[string]func(*testing.T, *suite, string){
 
 	"a batch of releases hands over the names that have waiters": func(t *testing.T, s *suite, name string) {
 		var releases []driver.ReleaseRequest
-		var waiters []driver.TicketRequest
+		var waiters []driver.AcquireRequest
 		for i, suffix := range []string{"1", "2", "3", "4"} {
 			r := s.take(t, writer(name+suffix)).release()
 			r.Awaited = i == 3
@@ -130,12 +130,12 @@ var orderTests = map[string]func(*testing.T, *suite, string){
 			t.Errorf("%d after %d", third.Version, second.Version)
 		}
 		abandon(t, s.store, b)
-		abandon(t, s.other, has(t, s.other, c, handed).TicketRequest)
+		abandon(t, s.other, has(t, s.other, c, handed).AcquireRequest)
 		s.quiet(t, name)
 	},
 
 	"a newcomer does not pass a claim that lives": func(t *testing.T, s *suite, name string) {
-		for _, late := range []driver.TicketRequest{writer(name), reader(name)} {
+		for _, late := range []driver.AcquireRequest{writer(name), reader(name)} {
 			first, a := s.take(t, writer(name)), writer(name)
 			wait(t, s.other, a, 0)
 			s.expire(t, first)

@@ -58,7 +58,7 @@ func (s *suite) drain(t *testing.T, name string) {
 	t.Helper()
 	last := writer(name)
 	for began := time.Now(); ; time.Sleep(short) {
-		res, err := s.store.Line(t.Context(), []driver.TicketRequest{last})
+		res, err := s.store.Line(t.Context(), []driver.AcquireRequest{last})
 		if err == nil && res[0].Granted {
 			break
 		}
@@ -137,8 +137,8 @@ func (w *queueWatch) count(h held, n int) {
 // queueClient does at random what clients do.
 type queueClient struct {
 	*queueWatch
-	store driver.LeaseStore
-	third driver.LeaseStore // whose Locker dies and comes back again and again
+	store driver.Store
+	third driver.Store // whose Locker dies and comes back again and again
 	rnd   *rand.Rand
 }
 
@@ -163,7 +163,7 @@ func (c *queueClient) run() {
 }
 
 // wait waits in the queue until it is granted, or gives up.
-func (c *queueClient) wait(req driver.TicketRequest) {
+func (c *queueClient) wait(req driver.AcquireRequest) {
 	for {
 		h, ok := c.enqueue(req)
 		if ok {
@@ -183,7 +183,7 @@ func (c *queueClient) keep(h held) {
 	time.Sleep(time.Duration(c.rnd.IntN(1000)) * time.Microsecond)
 	c.end(h)
 	if c.rnd.IntN(6) == 0 {
-		c.abandon(h.TicketRequest)
+		c.abandon(h.AcquireRequest)
 		return
 	}
 	r := h.release()
@@ -196,25 +196,14 @@ func (c *queueClient) keep(h held) {
 		return err
 	})
 	if unknown {
-		c.abandon(h.TicketRequest)
+		c.abandon(h.AcquireRequest)
 	}
 }
 
 // enqueue is Line of one request, repeated until its outcome is known.
-func (c *queueClient) enqueue(req driver.TicketRequest) (h held, ok bool) {
+func (c *queueClient) enqueue(req driver.AcquireRequest) (h held, ok bool) {
 	c.call(func(ctx context.Context) error {
-		res, err := c.store.Line(ctx, []driver.TicketRequest{req})
-		if err == nil {
-			h, ok = held{req, res[0].GrantResult}, res[0].Granted
-		}
-		return err
-	})
-	return h, ok
-}
-
-func (c *queueClient) try(req driver.TicketRequest) (h held, ok bool) {
-	c.call(func(ctx context.Context) error {
-		res, err := c.store.Grant(ctx, []driver.GrantRequest{req.GrantRequest})
+		res, err := c.store.Line(ctx, []driver.AcquireRequest{req})
 		if err == nil {
 			h, ok = held{req, res[0]}, res[0].Granted
 		}
@@ -223,9 +212,20 @@ func (c *queueClient) try(req driver.TicketRequest) (h held, ok bool) {
 	return h, ok
 }
 
-func (c *queueClient) abandon(req driver.TicketRequest) {
+func (c *queueClient) try(req driver.AcquireRequest) (h held, ok bool) {
 	c.call(func(ctx context.Context) error {
-		return c.store.Abandon(ctx, []driver.AbandonRequest{{Name: req.Name, Acq: req.Acq, Shared: req.Shared}})
+		res, err := c.store.Grant(ctx, []driver.AcquireRequest{req})
+		if err == nil {
+			h, ok = held{req, res[0]}, res[0].Granted
+		}
+		return err
+	})
+	return h, ok
+}
+
+func (c *queueClient) abandon(req driver.AcquireRequest) {
+	c.call(func(ctx context.Context) error {
+		return c.store.Abandon(ctx, []driver.ReleaseRequest{{Name: req.Name, Acq: req.Acq, Shared: req.Shared}})
 	})
 }
 
@@ -236,7 +236,7 @@ func (c *queueClient) call(f func(context.Context) error) (unknown bool) {
 
 // retry repeats f as long as the database says that it may. It reports whether it gave up,
 // because the outcome is unknown.
-func retry(t *testing.T, store driver.LeaseStore, rnd *rand.Rand, f func(context.Context) error) (unknown bool) {
+func retry(t *testing.T, store driver.Store, rnd *rand.Rand, f func(context.Context) error) (unknown bool) {
 	for tries := 0; ; tries++ {
 		err := f(context.Background())
 		if err == nil {

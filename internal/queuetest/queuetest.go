@@ -1,7 +1,7 @@
 // Package queuetest is what every database has to show of the store of the unique mode:
 // who holds a name, alone or together with others, and who waits for it in which order.
 //
-// The tests call the methods of a [driver.LeaseStore] and look at the tables. The drivers
+// The tests call the methods of a [driver.Store] and look at the tables. The drivers
 // run them, in every session setting that could matter. What a Locker makes of a store is
 // tested by package conformance.
 package queuetest
@@ -20,7 +20,7 @@ import (
 // Fixture is an empty database with tables.
 type Fixture struct {
 	DB    *sql.DB
-	Open  func(tb testing.TB, client driver.Client) driver.LeaseStore
+	Open  func(tb testing.TB, client driver.Client) driver.Store
 	Clock string // the SQL of the clock, in microseconds
 	// Rows says that rows are locked, and not the whole database.
 	Rows bool
@@ -61,7 +61,7 @@ func Run(t *testing.T, f Fixture) {
 // suite runs its tests one after the other, each over names of its own.
 type suite struct {
 	Fixture
-	store, other driver.LeaseStore // of two clients
+	store, other driver.Store // of two clients
 }
 
 const (
@@ -71,7 +71,7 @@ const (
 )
 
 // open opens a client of its own.
-func (s *suite) open(t *testing.T) driver.LeaseStore {
+func (s *suite) open(t *testing.T) driver.Store {
 	return s.Open(t, driver.Client{Instance: newID(), Label: "test"})
 }
 
@@ -81,16 +81,15 @@ func newID() (id driver.ID) {
 }
 
 // writer is a request for a name, exclusive.
-func writer(name string) driver.TicketRequest {
+func writer(name string) driver.AcquireRequest {
 	id := newID()
-	return driver.TicketRequest{
-		GrantRequest: driver.GrantRequest{Name: name, Acq: id, Owner: "owner " + id.String(), TTL: minute},
-		Life:         minute, Handed: handed,
+	return driver.AcquireRequest{
+		Name: name, Acq: id, Owner: "owner " + id.String(), TTL: minute, Life: minute, Handed: handed,
 	}
 }
 
 // reader is a request for a name, shared.
-func reader(name string) driver.TicketRequest {
+func reader(name string) driver.AcquireRequest {
 	r := writer(name)
 	r.Shared = true
 	return r
@@ -98,8 +97,8 @@ func reader(name string) driver.TicketRequest {
 
 // held is a lease.
 type held struct {
-	driver.TicketRequest
-	driver.GrantResult
+	driver.AcquireRequest
+	driver.AcquireResult
 }
 
 func (h held) release() driver.ReleaseRequest {
@@ -111,11 +110,11 @@ func (h held) renew(ttl time.Duration) driver.RenewRequest {
 }
 
 // grants requests names without a claim, in one batch.
-func (s *suite) grants(t *testing.T, reqs ...driver.TicketRequest) []driver.GrantResult {
+func (s *suite) grants(t *testing.T, reqs ...driver.AcquireRequest) []driver.AcquireResult {
 	t.Helper()
-	all := make([]driver.GrantRequest, len(reqs))
+	all := make([]driver.AcquireRequest, len(reqs))
 	for i, r := range reqs {
-		all[i] = r.GrantRequest
+		all[i] = r
 	}
 	res, err := s.store.Grant(t.Context(), all)
 	if err != nil || len(res) != len(reqs) {
@@ -125,7 +124,7 @@ func (s *suite) grants(t *testing.T, reqs ...driver.TicketRequest) []driver.Gran
 }
 
 // grant is grants of one name.
-func (s *suite) grant(t *testing.T, req driver.TicketRequest) driver.GrantResult {
+func (s *suite) grant(t *testing.T, req driver.AcquireRequest) driver.AcquireResult {
 	t.Helper()
 	r := s.grants(t, req)[0]
 	if r.Now <= 0 {
@@ -135,7 +134,7 @@ func (s *suite) grant(t *testing.T, req driver.TicketRequest) driver.GrantResult
 }
 
 // take is grant of a name that must be free.
-func (s *suite) take(t *testing.T, req driver.TicketRequest) held {
+func (s *suite) take(t *testing.T, req driver.AcquireRequest) held {
 	t.Helper()
 	r := s.grant(t, req)
 	if !r.Granted || r.Found || r.Version <= 0 || r.Remaining != req.TTL {
@@ -145,7 +144,7 @@ func (s *suite) take(t *testing.T, req driver.TicketRequest) held {
 }
 
 // takeAgain is grant of a name that req was granted before.
-func (s *suite) takeAgain(t *testing.T, req driver.TicketRequest) held {
+func (s *suite) takeAgain(t *testing.T, req driver.AcquireRequest) held {
 	t.Helper()
 	r := s.grant(t, req)
 	if !r.Granted || r.Version <= 0 || r.Remaining <= 0 || r.Remaining > req.TTL {
@@ -155,7 +154,7 @@ func (s *suite) takeAgain(t *testing.T, req driver.TicketRequest) held {
 }
 
 // lose is grant of a name that must be kept from newcomers.
-func (s *suite) lose(t *testing.T, req driver.TicketRequest) driver.GrantResult {
+func (s *suite) lose(t *testing.T, req driver.AcquireRequest) driver.AcquireResult {
 	t.Helper()
 	r := s.grant(t, req)
 	if r.Granted {
@@ -188,7 +187,7 @@ func (s *suite) renew(t *testing.T, want driver.RenewStatus, reqs ...driver.Rene
 	}
 }
 
-func enqueue(t *testing.T, store driver.LeaseStore, reqs ...driver.TicketRequest) []driver.TicketResult {
+func enqueue(t *testing.T, store driver.Store, reqs ...driver.AcquireRequest) []driver.AcquireResult {
 	t.Helper()
 	res, err := store.Line(t.Context(), reqs)
 	if err != nil || len(res) != len(reqs) {
@@ -203,7 +202,7 @@ func enqueue(t *testing.T, store driver.LeaseStore, reqs ...driver.TicketRequest
 }
 
 // wait enters the queue for a name, in which so many must be ahead.
-func wait(t *testing.T, store driver.LeaseStore, req driver.TicketRequest, ahead int) driver.TicketResult {
+func wait(t *testing.T, store driver.Store, req driver.AcquireRequest, ahead int) driver.AcquireResult {
 	t.Helper()
 	r := enqueue(t, store, req)[0]
 	if r.Granted || r.Ahead != ahead {
@@ -213,28 +212,28 @@ func wait(t *testing.T, store driver.LeaseStore, req driver.TicketRequest, ahead
 }
 
 // enter is enqueue of one request that must be granted at once.
-func enter(t *testing.T, store driver.LeaseStore, req driver.TicketRequest) held {
+func enter(t *testing.T, store driver.Store, req driver.AcquireRequest) held {
 	t.Helper()
 	r := enqueue(t, store, req)[0]
 	if !r.Granted || r.Found || r.Remaining != req.TTL {
 		t.Fatalf("%s: %+v", req.Name, r)
 	}
-	return held{req, r.GrantResult}
+	return held{req, r}
 }
 
 // has is enqueue of one request to which the name must have been handed over, for most
 // at most.
-func has(t *testing.T, store driver.LeaseStore, req driver.TicketRequest, most time.Duration) held {
+func has(t *testing.T, store driver.Store, req driver.AcquireRequest, most time.Duration) held {
 	t.Helper()
 	r := enqueue(t, store, req)[0]
 	if !r.Granted || !r.Found || r.Remaining > most || r.Remaining < most-minute/2 {
 		t.Fatalf("%s: %+v, want at most %v", req.Name, r, most)
 	}
-	return held{req, r.GrantResult}
+	return held{req, r}
 }
 
 // free releases one lease. It returns the waiters of the same store that it went to.
-func free(t *testing.T, store driver.LeaseStore, req driver.ReleaseRequest) []driver.Turn {
+func free(t *testing.T, store driver.Store, req driver.ReleaseRequest) []driver.HandOver {
 	t.Helper()
 	res, err := store.Release(t.Context(), []driver.ReleaseRequest{req})
 	if err != nil || len(res) != 1 || !res[0].Freed {
@@ -244,7 +243,7 @@ func free(t *testing.T, store driver.LeaseStore, req driver.ReleaseRequest) []dr
 }
 
 // pass is free where the name must go to waiters of the same store.
-func pass(t *testing.T, store driver.LeaseStore, from held, to ...driver.TicketRequest) []held {
+func pass(t *testing.T, store driver.Store, from held, to ...driver.AcquireRequest) []held {
 	t.Helper()
 	next := free(t, store, from.release())
 	if len(next) != len(to) {
@@ -252,32 +251,32 @@ func pass(t *testing.T, store driver.LeaseStore, from held, to ...driver.TicketR
 	}
 	all := make([]held, len(to))
 	for i, req := range to {
-		at := slices.IndexFunc(next, func(n driver.Turn) bool { return n.Acq == req.Acq })
+		at := slices.IndexFunc(next, func(n driver.HandOver) bool { return n.Acq == req.Acq })
 		if at < 0 {
 			t.Fatalf("%s: next are %+v, want %v", from.Name, next, req.Acq)
 		}
 		n := next[at]
 		if n.Version <= from.Version || n.Version != next[0].Version || n.Remaining != req.TTL || n.Now < from.Now {
-			t.Fatalf("%s: next is %+v after %+v", from.Name, n, from.GrantResult)
+			t.Fatalf("%s: next is %+v after %+v", from.Name, n, from.AcquireResult)
 		}
-		all[i] = held{req, driver.GrantResult{Granted: true, Version: n.Version, Remaining: n.Remaining, Now: n.Now}}
+		all[i] = held{req, driver.AcquireResult{Granted: true, Version: n.Version, Remaining: n.Remaining, Now: n.Now}}
 	}
 	return all
 }
 
 // end is free where the name must go to nobody of the same store.
-func end(t *testing.T, store driver.LeaseStore, h held) {
+func end(t *testing.T, store driver.Store, h held) {
 	t.Helper()
 	if next := free(t, store, h.release()); len(next) > 0 {
 		t.Fatalf("%s: next are %+v", h.Name, next)
 	}
 }
 
-func abandon(t *testing.T, store driver.LeaseStore, reqs ...driver.TicketRequest) {
+func abandon(t *testing.T, store driver.Store, reqs ...driver.AcquireRequest) {
 	t.Helper()
-	all := make([]driver.AbandonRequest, len(reqs))
+	all := make([]driver.ReleaseRequest, len(reqs))
 	for i, r := range reqs {
-		all[i] = driver.AbandonRequest{Name: r.Name, Acq: r.Acq, Shared: r.Shared}
+		all[i] = driver.ReleaseRequest{Name: r.Name, Acq: r.Acq, Shared: r.Shared}
 	}
 	if err := store.Abandon(t.Context(), all); err != nil {
 		t.Fatal(err)

@@ -115,7 +115,7 @@ func (s *suite) race(t *testing.T, name string, do func(r *round)) {
 }
 
 // first is a lease of the name of the round.
-func (r *round) first(store driver.LeaseStore, shared bool) held {
+func (r *round) first(store driver.Store, shared bool) held {
 	r.t.Helper()
 	req := writer(r.name)
 	req.Shared = shared
@@ -123,15 +123,15 @@ func (r *round) first(store driver.LeaseStore, shared bool) held {
 }
 
 // call adds a call to the round.
-func (r *round) call(store driver.LeaseStore, f func(context.Context) error) {
+func (r *round) call(store driver.Store, f func(context.Context) error) {
 	rnd := rand.New(rand.NewPCG(uint64(len(r.calls)), 3))
 	r.calls = append(r.calls, func() { retry(r.t, store, rnd, f) })
 }
 
-func (r *round) grant(store driver.LeaseStore, req driver.TicketRequest) *driver.GrantResult {
-	var res driver.GrantResult
+func (r *round) grant(store driver.Store, req driver.AcquireRequest) *driver.AcquireResult {
+	var res driver.AcquireResult
 	r.call(store, func(ctx context.Context) error {
-		all, err := store.Grant(ctx, []driver.GrantRequest{req.GrantRequest})
+		all, err := store.Grant(ctx, []driver.AcquireRequest{req})
 		if err == nil {
 			res = all[0]
 		}
@@ -140,10 +140,10 @@ func (r *round) grant(store driver.LeaseStore, req driver.TicketRequest) *driver
 	return &res
 }
 
-func (r *round) enqueue(store driver.LeaseStore, req driver.TicketRequest) *driver.TicketResult {
-	var res driver.TicketResult
+func (r *round) enqueue(store driver.Store, req driver.AcquireRequest) *driver.AcquireResult {
+	var res driver.AcquireResult
 	r.call(store, func(ctx context.Context) error {
-		all, err := store.Line(ctx, []driver.TicketRequest{req})
+		all, err := store.Line(ctx, []driver.AcquireRequest{req})
 		if err == nil {
 			res = all[0]
 		}
@@ -152,16 +152,16 @@ func (r *round) enqueue(store driver.LeaseStore, req driver.TicketRequest) *driv
 	return &res
 }
 
-func (r *round) release(store driver.LeaseStore, h held) {
+func (r *round) release(store driver.Store, h held) {
 	r.call(store, func(ctx context.Context) error {
 		_, err := store.Release(ctx, []driver.ReleaseRequest{h.release()})
 		return err
 	})
 }
 
-func (r *round) abandon(store driver.LeaseStore, req driver.TicketRequest) {
+func (r *round) abandon(store driver.Store, req driver.AcquireRequest) {
 	r.call(store, func(ctx context.Context) error {
-		return store.Abandon(ctx, []driver.AbandonRequest{{Name: req.Name, Acq: req.Acq, Shared: req.Shared}})
+		return store.Abandon(ctx, []driver.ReleaseRequest{{Name: req.Name, Acq: req.Acq, Shared: req.Shared}})
 	})
 }
 
@@ -175,7 +175,7 @@ func (r *round) run() {
 }
 
 // checkHolder checks that a request holds the name, without asking for it again.
-func (r *round) checkHolder(req driver.TicketRequest) {
+func (r *round) checkHolder(req driver.AcquireRequest) {
 	r.t.Helper()
 	if row := r.look(r.t, r.name); row.Holder.Acq != req.Acq {
 		r.t.Errorf("%+v holds the name, want %v: %s", row.Holder, req.Acq, r.dump(r.t, r.name))

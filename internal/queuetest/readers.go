@@ -90,7 +90,7 @@ var readerTests = map[string]func(*testing.T, *suite, string){
 		if len(next) != 2 || next[0].Version != a.Version || next[1].Version != a.Version {
 			t.Errorf("%+v", next)
 		}
-		for _, r := range []driver.TicketRequest{b, c} {
+		for _, r := range []driver.AcquireRequest{b, c} {
 			if h := has(t, s.store, r, minute); h.Version != a.Version {
 				t.Errorf("%d beside %d", h.Version, a.Version)
 			}
@@ -148,7 +148,7 @@ var readerTests = map[string]func(*testing.T, *suite, string){
 		b, c := reader(name), reader(name)
 		enqueue(t, s.store, b, c)
 		next := pass(t, s.store, second, b, c)
-		abandon(t, s.store, dead.TicketRequest)
+		abandon(t, s.store, dead.AcquireRequest)
 		s.counts(t, name, 2)
 		end(t, s.store, next[0])
 		end(t, s.store, next[1])
@@ -169,7 +169,7 @@ var readerTests = map[string]func(*testing.T, *suite, string){
 		s.expire(t, dead)
 		abandon(t, s.store, w) // b enters beside a
 		has(t, s.store, b, minute)
-		abandon(t, s.store, dead.TicketRequest)
+		abandon(t, s.store, dead.AcquireRequest)
 		end(t, s.store, a)
 		wait(t, s.store, writer(name), 0) // b is still there
 		if c := s.count(t, name); c.live != 1 {

@@ -91,7 +91,7 @@ var renewTests = map[string]func(*testing.T, *suite, string){
 			}
 			s.release(t, false, paused.release())
 			s.counts(t, name, 2)
-			abandon(t, s.store, paused.TicketRequest)
+			abandon(t, s.store, paused.AcquireRequest)
 			s.counts(t, name, 2)
 			s.lose(t, writer(name))
 			s.release(t, true, a.release())
@@ -106,7 +106,7 @@ var renewTests = map[string]func(*testing.T, *suite, string){
 		paused := s.take(t, reader(name))
 		s.expire(t, paused)
 		s.take(t, reader(name))
-		abandon(t, s.store, paused.TicketRequest)
+		abandon(t, s.store, paused.AcquireRequest)
 		s.counts(t, name, 1)
 	},
 
@@ -119,13 +119,13 @@ var renewTests = map[string]func(*testing.T, *suite, string){
 		s.leavesNoTrace(t, name, func() {
 			s.release(t, false, other)
 			s.release(t, false, later)
-			abandon(t, s.store, another.TicketRequest)
+			abandon(t, s.store, another.AcquireRequest)
 		})
 		s.release(t, true, a.release())
 		s.release(t, false, a.release())
-		abandon(t, s.store, a.TicketRequest)
+		abandon(t, s.store, a.AcquireRequest)
 		s.counts(t, name, 1)
-		abandon(t, s.store, b.TicketRequest)
+		abandon(t, s.store, b.AcquireRequest)
 		s.counts(t, name, 0)
 		s.take(t, writer(name))
 	},
@@ -143,7 +143,7 @@ var renewTests = map[string]func(*testing.T, *suite, string){
 
 	"a minimum hold time outlasts releases by writers": func(t *testing.T, s *suite, name string) {
 		for _, n := range []int{1, 3} {
-			var reqs []driver.TicketRequest
+			var reqs []driver.AcquireRequest
 			var releases []driver.ReleaseRequest
 			for i := range n {
 				reqs = append(reqs, writer(fmt.Sprintf("%s-%d-%d", name, n, i)))
@@ -163,10 +163,10 @@ var renewTests = map[string]func(*testing.T, *suite, string){
 	},
 
 	"a minimum hold time outlasts an abandonment": func(t *testing.T, s *suite, name string) {
-		for i, req := range []driver.TicketRequest{writer(name), reader(name + "2")} {
+		for i, req := range []driver.AcquireRequest{writer(name), reader(name + "2")} {
 			a := s.take(t, req)
-			r := driver.AbandonRequest{Name: a.Name, Acq: a.Acq, Shared: a.Shared, MinHold: 30 * time.Second}
-			if err := s.store.Abandon(t.Context(), []driver.AbandonRequest{r}); err != nil {
+			r := driver.ReleaseRequest{Name: a.Name, Acq: a.Acq, Shared: a.Shared, MinHold: 30 * time.Second}
+			if err := s.store.Abandon(t.Context(), []driver.ReleaseRequest{r}); err != nil {
 				t.Fatal(err)
 			}
 			h := s.lose(t, writer(a.Name)).Holder
@@ -177,7 +177,7 @@ var renewTests = map[string]func(*testing.T, *suite, string){
 	},
 
 	"batches mix readers and writers of any number": func(t *testing.T, s *suite, name string) {
-		reqs := []driver.TicketRequest{reader(name + "1"), writer(name + "2"), reader(name + "3"), writer(name + "4"), reader(name + "5")}
+		reqs := []driver.AcquireRequest{reader(name + "1"), writer(name + "2"), reader(name + "3"), writer(name + "4"), reader(name + "5")}
 		first := s.take(t, reader(name+"3"))
 		rival := s.take(t, writer(name+"5"))
 		res := s.grants(t, reqs...)
@@ -210,7 +210,7 @@ var renewTests = map[string]func(*testing.T, *suite, string){
 		s.counts(t, name+"3", 0)
 		a, b := s.take(t, reader(name+"1")), s.take(t, reader(name+"1"))
 		w := s.take(t, writer(name+"2"))
-		err = s.store.Abandon(t.Context(), []driver.AbandonRequest{
+		err = s.store.Abandon(t.Context(), []driver.ReleaseRequest{
 			{Name: name + "1", Acq: a.Acq, Shared: true}, {Name: name + "1", Acq: b.Acq, Shared: true}, {Name: name + "2", Acq: w.Acq}})
 		if err != nil || s.look(t, name+"1").Held() || s.look(t, name+"2").Held() {
 			t.Errorf("abandoned: %v", err)

@@ -75,7 +75,7 @@ var pushTests = map[string]func(*testing.T, *suite, string){
 
 // listen makes a store listen until the test ends. hears waits until it is told of an
 // acquisition.
-func listen(t *testing.T, store driver.LeaseStore) (hears func(driver.ID)) {
+func listen(t *testing.T, store driver.Store) (hears func(driver.ID)) {
 	t.Helper()
 	listener, ok := store.(driver.Listener)
 	if !ok {
@@ -113,7 +113,7 @@ func listen(t *testing.T, store driver.LeaseStore) (hears func(driver.ID)) {
 
 // client is a client of its own, and what it was told.
 type client struct {
-	store   driver.LeaseStore
+	store   driver.Store
 	crashes []driver.Crash
 }
 

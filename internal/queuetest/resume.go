@@ -81,8 +81,8 @@ var resumeTests = map[string]func(*testing.T, *suite, string){
 	"a value changes for the term that is held and for no other": func(t *testing.T, s *suite, name string) {
 		first := s.take(t, writer(name))
 		before := s.look(t, name)
-		right := driver.ProclaimRequest{Name: name, Acq: first.Acq, Version: first.Version, Value: []byte{0, '\'', '\\', 0xff}}
-		proclaims := func(what string, r driver.ProclaimRequest, want bool) {
+		right := driver.SetValueRequest{Name: name, Acq: first.Acq, Version: first.Version, Value: []byte{0, '\'', '\\', 0xff}}
+		proclaims := func(what string, r driver.SetValueRequest, want bool) {
 			t.Helper()
 			if done, err := s.other.Proclaim(t.Context(), r); err != nil || done != want {
 				t.Errorf("%s: %v, %v", what, done, err)
@@ -95,10 +95,10 @@ var resumeTests = map[string]func(*testing.T, *suite, string){
 		if string(row.Value) != string(right.Value) || row.Holder != before.Holder {
 			t.Errorf("%+v after %+v", row, before)
 		}
-		for what, change := range map[string]func(*driver.ProclaimRequest){
-			"another acquisition": func(r *driver.ProclaimRequest) { r.Acq = newID() },
-			"another version":     func(r *driver.ProclaimRequest) { r.Version++ },
-			"another name":        func(r *driver.ProclaimRequest) { r.Name += "x" },
+		for what, change := range map[string]func(*driver.SetValueRequest){
+			"another acquisition": func(r *driver.SetValueRequest) { r.Acq = newID() },
+			"another version":     func(r *driver.SetValueRequest) { r.Version++ },
+			"another name":        func(r *driver.SetValueRequest) { r.Name += "x" },
 		} {
 			r := right
 			r.Value = []byte("wrong")
@@ -119,7 +119,7 @@ var resumeTests = map[string]func(*testing.T, *suite, string){
 }
 
 // resume is Resume of a term by another acquisition of its owner.
-func (s *suite) resume(t *testing.T, store driver.LeaseStore, was held, value string) held {
+func (s *suite) resume(t *testing.T, store driver.Store, was held, value string) held {
 	t.Helper()
 	next := was
 	next.Acq = newID()
@@ -127,8 +127,8 @@ func (s *suite) resume(t *testing.T, store driver.LeaseStore, was held, value st
 		Name: was.Name, Acq: next.Acq, Owner: was.Owner, Version: was.Version, TTL: minute, Value: []byte(value),
 	})
 	if err != nil || !res.Granted || res.Found || res.Version <= was.Version || res.Remaining != minute || res.Now < was.Now || res.Crashed != (driver.Holder{}) {
-		t.Fatalf("Resume = %+v, %v, after %+v", res, err, was.GrantResult)
+		t.Fatalf("Resume = %+v, %v, after %+v", res, err, was.AcquireResult)
 	}
-	next.GrantResult = res
+	next.AcquireResult = res
 	return next
 }

@@ -16,7 +16,7 @@ var revokeTests = map[string]func(*testing.T, *suite, string){
 		s.revoke(t, name, first.Acq)
 		second := has(t, s.store, a, minute)
 		if r := s.look(t, name); second.Version <= first.Version+1 || r.Revoked != first.Version || r.Holder.Acq != a.Acq {
-			t.Errorf("%+v after %+v: %+v", second.GrantResult, first.GrantResult, r)
+			t.Errorf("%+v after %+v: %+v", second.AcquireResult, first.AcquireResult, r)
 		}
 		renew := driver.RenewRequest{Name: name, Acq: first.Acq, Version: first.Version, TTL: minute}
 		if res, err := s.store.Renew(t.Context(), []driver.RenewRequest{renew}, false); err != nil || res.Status[0] != driver.Revoked {
@@ -68,7 +68,7 @@ var revokeTests = map[string]func(*testing.T, *suite, string){
 			}
 			s.revoke(t, name, driver.ID{})
 			if row := s.look(t, name); row.Revoked == first.Version {
-				t.Errorf("with a waiter (%v): %+v after %+v", waits, row, first.GrantResult)
+				t.Errorf("with a waiter (%v): %+v after %+v", waits, row, first.AcquireResult)
 			}
 			if waits {
 				has(t, s.store, a, minute)

@@ -97,7 +97,7 @@ func (w *sharedWatch) end(h held, n int) {
 // sharedClient does at random what clients do.
 type sharedClient struct {
 	*sharedWatch
-	store driver.LeaseStore
+	store driver.Store
 	rnd   *rand.Rand
 	mine  []held
 }
@@ -128,9 +128,9 @@ func (c *sharedClient) try() {
 	if !long {
 		req.TTL = neverReleased
 	}
-	var res []driver.GrantResult
+	var res []driver.AcquireResult
 	c.call(func(ctx context.Context) (err error) {
-		res, err = c.store.Grant(ctx, []driver.GrantRequest{req.GrantRequest})
+		res, err = c.store.Grant(ctx, []driver.AcquireRequest{req})
 		return err
 	})
 	if len(res) == 0 || !res[0].Granted {

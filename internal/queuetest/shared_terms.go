@@ -14,7 +14,7 @@ var sharedTermTests = map[string]func(*testing.T, *suite, string){
 		a := s.take(t, reader(name))
 		b := s.take(t, reader(name))
 		if a.Version != b.Version || a.Found || b.Found || a.Remaining != minute || b.Remaining != minute {
-			t.Errorf("%+v and %+v", a.GrantResult, b.GrantResult)
+			t.Errorf("%+v and %+v", a.AcquireResult, b.AcquireResult)
 		}
 		s.counts(t, name, 2)
 		c := s.count(t, name)
@@ -38,7 +38,7 @@ var sharedTermTests = map[string]func(*testing.T, *suite, string){
 	"many readers of one name enter and leave in one statement": func(t *testing.T, s *suite, name string) {
 		const n = 20
 		earlier := s.take(t, reader(name))
-		enter := func(reqs []driver.TicketRequest, version int64) (leave []driver.ReleaseRequest) {
+		enter := func(reqs []driver.AcquireRequest, version int64) (leave []driver.ReleaseRequest) {
 			t.Helper()
 			for i, r := range s.grants(t, reqs...) {
 				if !r.Granted || r.Found != (reqs[i].Acq == earlier.Acq) || version != 0 && r.Version != version || r.Remaining > reqs[i].TTL ||
@@ -50,7 +50,7 @@ var sharedTermTests = map[string]func(*testing.T, *suite, string){
 			}
 			return leave
 		}
-		readers := func(n int) (reqs []driver.TicketRequest) {
+		readers := func(n int) (reqs []driver.AcquireRequest) {
 			for i := range n {
 				r := reader(name)
 				r.TTL += time.Duration(i) * time.Second
@@ -58,7 +58,7 @@ var sharedTermTests = map[string]func(*testing.T, *suite, string){
 			}
 			return reqs
 		}
-		leave := enter(append(readers(n-1), earlier.TicketRequest), earlier.Version) // one is repeated
+		leave := enter(append(readers(n-1), earlier.AcquireRequest), earlier.Version) // one is repeated
 		s.counts(t, name, n)
 		s.lose(t, writer(name))
 		s.release(t, true, leave[:n/2]...)
@@ -91,7 +91,7 @@ var sharedTermTests = map[string]func(*testing.T, *suite, string){
 		s.counts(t, name, n)
 		s.release(t, true, leave...)
 		leave = nil
-		var fresh []driver.TicketRequest
+		var fresh []driver.AcquireRequest
 		for _, new := range []string{name + "/1", name + "/2"} {
 			for range 3 {
 				fresh = append(fresh, reader(new))
@@ -147,7 +147,7 @@ var sharedTermTests = map[string]func(*testing.T, *suite, string){
 
 	"readers that expired before a writer came leave nothing that could come back": func(t *testing.T, s *suite, name string) {
 		for names := range 2 {
-			var reqs []driver.TicketRequest
+			var reqs []driver.AcquireRequest
 			for i := range names + 1 {
 				reqs = append(reqs, writer(fmt.Sprintf("%s-%d-%d", name, names, i)))
 			}
@@ -195,10 +195,10 @@ var sharedTermTests = map[string]func(*testing.T, *suite, string){
 		was := s.look(t, name).Holder
 		a := s.take(t, reader(name))
 		if a.Crashed != was || a.Crashed.Acq != w.Acq || a.Version <= w.Version {
-			t.Errorf("%+v after %+v", a.GrantResult, was)
+			t.Errorf("%+v after %+v", a.AcquireResult, was)
 		}
 		if b := s.take(t, reader(name)); b.Crashed != (driver.Holder{}) || b.Version != a.Version {
-			t.Errorf("the second: %+v", b.GrantResult)
+			t.Errorf("the second: %+v", b.AcquireResult)
 		}
 		s.counts(t, name, 2)
 		s.renew(t, driver.Gone, w.renew(minute))
@@ -230,16 +230,16 @@ var sharedTermTests = map[string]func(*testing.T, *suite, string){
 		b := s.take(t, reader(name))
 		time.Sleep(5 * time.Millisecond)
 		s.leavesNoTrace(t, name, func() {
-			again := s.takeAgain(t, a.TicketRequest)
+			again := s.takeAgain(t, a.AcquireRequest)
 			if !again.Found || again.Version != a.Version || again.Remaining >= minute || again.Remaining < minute/2 {
-				t.Errorf("%+v", again.GrantResult)
+				t.Errorf("%+v", again.AcquireResult)
 			}
 		})
 		// What it had is over: it is granted anew, and counted once.
 		s.expire(t, a)
-		again := s.takeAgain(t, a.TicketRequest)
+		again := s.takeAgain(t, a.AcquireRequest)
 		if again.Found || again.Version != b.Version || again.Remaining != minute {
-			t.Errorf("after its expiry: %+v", again.GrantResult)
+			t.Errorf("after its expiry: %+v", again.AcquireResult)
 		}
 		s.counts(t, name, 2)
 		s.release(t, true, again.release(), b.release())
@@ -249,8 +249,8 @@ var sharedTermTests = map[string]func(*testing.T, *suite, string){
 		s.expire(t, c)
 		w := s.take(t, writer(name))
 		s.release(t, true, w.release())
-		if again := s.takeAgain(t, c.TicketRequest); again.Found || again.Version <= w.Version {
-			t.Errorf("after another's term: %+v", again.GrantResult)
+		if again := s.takeAgain(t, c.AcquireRequest); again.Found || again.Version <= w.Version {
+			t.Errorf("after another's term: %+v", again.AcquireResult)
 		}
 		s.counts(t, name, 1)
 	},

@@ -19,7 +19,7 @@ var sweepTests = map[string]func(*testing.T, *suite, string){
 		}
 		w := s.take(t, writer(name))
 		if w.Version <= short.Version || w.Crashed.Acq != short.Acq || w.Crashed.Owner != short.Owner || !w.Crashed.Shared {
-			t.Errorf("%+v", w.GrantResult)
+			t.Errorf("%+v", w.AcquireResult)
 		}
 		if crashed := s.crashed(t, name); len(crashed) > 0 {
 			t.Errorf("the crash was reported again: %+v", crashed)

@@ -38,25 +38,25 @@ func (s *suite) claims(t *testing.T, name string) int {
 
 // die makes the Lockers of claims that wait die: they had no beat for a moment. All of their
 // claims die. Their stores do not know, so they must be used by no other test.
-func (s *suite) die(t *testing.T, reqs ...driver.TicketRequest) {
+func (s *suite) die(t *testing.T, reqs ...driver.AcquireRequest) {
 	t.Helper()
 	s.beats(t, `{now} - 1000`, reqs...)
 }
 
 // revive makes the Lockers of claims that wait have a beat.
-func (s *suite) revive(t *testing.T, reqs ...driver.TicketRequest) {
+func (s *suite) revive(t *testing.T, reqs ...driver.AcquireRequest) {
 	t.Helper()
 	s.beats(t, `{now} + 60000000`, reqs...)
 }
 
 // forget makes the Lockers of claims that wait have had no beat for long.
-func (s *suite) forget(t *testing.T, reqs ...driver.TicketRequest) {
+func (s *suite) forget(t *testing.T, reqs ...driver.AcquireRequest) {
 	t.Helper()
 	s.beats(t, `{now} - 61000000`, reqs...)
 }
 
 // beats says until when the Lockers of claims that wait live.
-func (s *suite) beats(t *testing.T, until string, reqs ...driver.TicketRequest) {
+func (s *suite) beats(t *testing.T, until string, reqs ...driver.AcquireRequest) {
 	t.Helper()
 	for _, r := range reqs {
 		s.exec(t, `UPDATE {waiter} SET expires_at = `+until+` WHERE locker IN (SELECT locker FROM {claim} WHERE owner = '`+r.Owner+`')`)

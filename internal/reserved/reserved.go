@@ -1,7 +1,7 @@
 // Package reserved keeps one connection of a pool for renewals.
 //
 // It differs from the connections of package sqlconn, which lend one *sql.Conn to a
-// driver: it reserves a whole [driver.LeaseStore], lets renewals go first, and gives the
+// driver: it reserves a whole [driver.Store], lets renewals go first, and gives the
 // connection back when no lease is held.
 package reserved
 
@@ -23,18 +23,18 @@ import (
 // The reserved connection is taken from the pool with the first statement on it. A
 // connection that seems broken is given up, and the next statement takes another one.
 type Store struct {
-	pool driver.LeaseStore
+	pool driver.Store
 	free chan struct{} // has an element while nobody uses the connection; nil if none is reserved
 
 	urgent atomic.Int32 // renewals that wait for the connection
 
 	// Whoever has emptied free owns the fields below.
-	conn   driver.LeaseStore // nil until it is used
-	closed bool              // nothing is reserved any more
+	conn   driver.Store // nil until it is used
+	closed bool         // nothing is reserved any more
 }
 
 // New returns a Store on pool. It reserves nothing if the pool has one connection only.
-func New(pool driver.LeaseStore) *Store {
+func New(pool driver.Store) *Store {
 	s := &Store{pool: pool}
 	if pool.Info().MaxConns != 1 {
 		s.free = make(chan struct{}, 1)
@@ -45,7 +45,7 @@ func New(pool driver.LeaseStore) *Store {
 
 // Any runs f on the reserved connection if that is idle, or if the pool is exhausted, and
 // on the pool otherwise.
-func (s *Store) Any(ctx context.Context, f func(driver.LeaseStore) error) error {
+func (s *Store) Any(ctx context.Context, f func(driver.Store) error) error {
 	if s.urgent.Load() == 0 {
 		select {
 		case <-s.free:
@@ -57,7 +57,7 @@ func (s *Store) Any(ctx context.Context, f func(driver.LeaseStore) error) error 
 }
 
 // Pool runs f on the pool, or on the reserved connection if the pool is exhausted.
-func (s *Store) Pool(ctx context.Context, f func(driver.LeaseStore) error) error {
+func (s *Store) Pool(ctx context.Context, f func(driver.Store) error) error {
 	if s.free != nil && s.pool.Exhausted() {
 		if done, err := s.share(ctx, f); done {
 			return err
@@ -69,7 +69,7 @@ func (s *Store) Pool(ctx context.Context, f func(driver.LeaseStore) error) error
 // Urgent runs f on the reserved connection, before all that is not urgent. If the
 // connection is in use for longer than maxWait, and the pool is not exhausted, Urgent runs
 // f on the pool: a statement that hangs on the reserved connection must not cost a lease.
-func (s *Store) Urgent(ctx context.Context, maxWait time.Duration, f func(driver.LeaseStore) error) error {
+func (s *Store) Urgent(ctx context.Context, maxWait time.Duration, f func(driver.Store) error) error {
 	if s.free == nil {
 		return f(s.pool)
 	}
@@ -88,7 +88,7 @@ func (s *Store) Urgent(ctx context.Context, maxWait time.Duration, f func(driver
 
 // first runs f before all that only share the connection. It reports false, and has not
 // run f, if the connection was in use until wait ended.
-func (s *Store) first(wait, work context.Context, f func(driver.LeaseStore) error) (done bool, err error) {
+func (s *Store) first(wait, work context.Context, f func(driver.Store) error) (done bool, err error) {
 	s.urgent.Add(1)
 	select {
 	case <-s.free:
@@ -102,7 +102,7 @@ func (s *Store) first(wait, work context.Context, f func(driver.LeaseStore) erro
 
 // share runs f when nothing urgent waits for the connection. It reports false, and has not
 // run f, if that was not so before ctx ended.
-func (s *Store) share(ctx context.Context, f func(driver.LeaseStore) error) (done bool, err error) {
+func (s *Store) share(ctx context.Context, f func(driver.Store) error) (done bool, err error) {
 	for {
 		select {
 		case <-s.free:
@@ -123,7 +123,7 @@ func (s *Store) share(ctx context.Context, f func(driver.LeaseStore) error) (don
 
 // run runs f on the connection, which the caller has to itself and which run frees. A
 // connection that died while it was idle is replaced: nothing was sent on it.
-func (s *Store) run(ctx context.Context, f func(driver.LeaseStore) error) error {
+func (s *Store) run(ctx context.Context, f func(driver.Store) error) error {
 	defer func() { s.free <- struct{}{} }()
 	if s.closed {
 		return f(s.pool)

@@ -9,10 +9,10 @@ import (
 	"github.com/sqllock/sqllock/internal/claim"
 )
 
-// Grant implements the method of [driver.LeaseStore]. What is free is granted by one
+// Grant implements the method of [driver.Store]. What is free is granted by one
 // statement. Only what might be granted although it is not free is visited.
-func (s *Store) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
-	res := make([]driver.GrantResult, len(reqs))
+func (s *Store) Grant(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
+	res := make([]driver.AcquireResult, len(reqs))
 	seen, granted, err := s.grantFree(ctx, reqs, res)
 	if err != nil {
 		return nil, err
@@ -28,7 +28,7 @@ func (s *Store) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver
 	}
 	err = inParts(rest, granted, func(part []int) error {
 		e := s.acquisition(part, func(i int) (string, claim.Request) { return reqs[i].Name, s.request(&reqs[i]) },
-			func(i int, r driver.GrantResult, _ claim.Answer) { res[i] = r })
+			func(i int, r driver.AcquireResult, _ claim.Answer) { res[i] = r })
 		e.seen, e.tries = seen, true
 		return s.lookAndVisit(ctx, e)
 	})
@@ -40,7 +40,7 @@ func (s *Store) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver
 
 // grantFree grants what is free to those who want it alone. It reports whether it granted
 // anything, and returns the rows if it has read them and lost nothing to others since.
-func (s *Store) grantFree(ctx context.Context, reqs []driver.GrantRequest, res []driver.GrantResult) (seen *views, granted bool, err error) {
+func (s *Store) grantFree(ctx context.Context, reqs []driver.AcquireRequest, res []driver.AcquireResult) (seen *views, granted bool, err error) {
 	var alone []int
 	for i := range reqs {
 		if !reqs[i].Shared && (len(alone) == 0 || reqs[alone[len(alone)-1]].Name != reqs[i].Name) {
@@ -54,20 +54,20 @@ func (s *Store) grantFree(ctx context.Context, reqs []driver.GrantRequest, res [
 	v := newViews(names)
 	var tried []int
 	all, lost := len(alone), 0
-	err = s.engine.Grant(ctx, v.read(), func() []driver.GrantRequest {
+	err = s.engine.Grant(ctx, v.read(), func() []driver.AcquireRequest {
 		tried = slices.DeleteFunc(alone, func(i int) bool {
 			w, q := v.byName[reqs[i].Name], s.request(&reqs[i])
 			row := w.row
 			return !row.Grant(&q, w.now)
 		})
 		lost = len(tried)
-		free := make([]driver.GrantRequest, len(tried))
+		free := make([]driver.AcquireRequest, len(tried))
 		for k, i := range tried {
 			free[k] = reqs[i]
 		}
 		return free
 	}, func(k int, g Granted) {
-		res[tried[k]] = driver.GrantResult{Granted: true, Version: g.Version, Remaining: micros(g.Expires - g.Now), Now: g.Now}
+		res[tried[k]] = driver.AcquireResult{Granted: true, Version: g.Version, Remaining: micros(g.Expires - g.Now), Now: g.Now}
 		lost--
 	})
 	if lost == 0 && len(tried) < all { // it has looked
@@ -77,7 +77,7 @@ func (s *Store) grantFree(ctx context.Context, reqs []driver.GrantRequest, res [
 }
 
 // request is what the state machine knows of a request.
-func (s *Store) request(r *driver.GrantRequest) claim.Request {
+func (s *Store) request(r *driver.AcquireRequest) claim.Request {
 	kind := claim.Exclusive
 	if r.Shared {
 		kind = claim.Shared
@@ -91,7 +91,7 @@ func (s *Store) request(r *driver.GrantRequest) claim.Request {
 
 // acquisition is the plan of those of the requests at which that ask for a name.
 func (s *Store) acquisition(
-	which []int, req func(i int) (string, claim.Request), answer func(i int, r driver.GrantResult, a claim.Answer),
+	which []int, req func(i int) (string, claim.Request), answer func(i int, r driver.AcquireResult, a claim.Answer),
 ) *plan {
 	names, of := distinct(len(which), func(k int) string {
 		name, _ := req(which[k])
@@ -117,8 +117,8 @@ func (s *Store) acquisition(
 
 // result is the answer to a request, before which so many terms had crashed. Of several
 // others it tells of the last.
-func (w *view) result(a *claim.Answer, visit *claim.Visit, before int) driver.GrantResult {
-	r := driver.GrantResult{Now: w.now}
+func (w *view) result(a *claim.Answer, visit *claim.Visit, before int) driver.AcquireResult {
+	r := driver.AcquireResult{Now: w.now}
 	if crashed := visit.Crashed(); len(crashed) > before {
 		t := &crashed[len(crashed)-1]
 		r.Crashed = holderOf(t)
@@ -154,7 +154,7 @@ func (w *view) holder(visit *claim.Visit) driver.Holder {
 // Line implements the method of [driver.LineStore]. The claims of this Locker live as long as
 // its beat goes on. A claim that waits already is read, unless its name can be moved on. A new
 // one is entered without a look.
-func (s *Store) Line(ctx context.Context, reqs []driver.TicketRequest) ([]driver.TicketResult, error) {
+func (s *Store) Line(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
 	if len(reqs) == 0 {
 		return nil, nil
 	}
@@ -166,7 +166,7 @@ func (s *Store) Line(ctx context.Context, reqs []driver.TicketRequest) ([]driver
 	if err != nil {
 		return nil, err
 	}
-	res := make([]driver.TicketResult, len(reqs))
+	res := make([]driver.AcquireResult, len(reqs))
 	// What is granted now is told with the next call if this one fails.
 	err = inParts(fresh, false, func(part []int) error { return s.visit(ctx, s.claimsFor(reqs, part, res)) })
 	if err == nil {
@@ -179,23 +179,23 @@ func (s *Store) Line(ctx context.Context, reqs []driver.TicketRequest) ([]driver
 }
 
 // claimsFor is the plan of those of the requests at which that wait.
-func (s *Store) claimsFor(reqs []driver.TicketRequest, which []int, res []driver.TicketResult) *plan {
+func (s *Store) claimsFor(reqs []driver.AcquireRequest, which []int, res []driver.AcquireResult) *plan {
 	return s.acquisition(which, func(i int) (string, claim.Request) {
-		r := s.request(&reqs[i].GrantRequest)
+		r := s.request(&reqs[i])
 		r.Waits, r.Handed, r.Carries = true, reqs[i].Handed.Microseconds(), reqs[i].Carries
 		return reqs[i].Name, r
-	}, func(i int, r driver.GrantResult, a claim.Answer) {
-		res[i] = driver.TicketResult{GrantResult: r}
+	}, func(i int, r driver.AcquireResult, a claim.Answer) {
 		if a.Outcome == claim.Queued && !a.First {
-			res[i].Ahead = 1
+			r.Ahead = 1
 		}
+		res[i] = r
 	})
 }
 
 // Resume implements the method of [driver.ElectionStore].
-func (s *Store) Resume(ctx context.Context, req driver.ResumeRequest) (driver.GrantResult, error) {
-	var res driver.GrantResult
-	r := s.request(&driver.GrantRequest{Name: req.Name, Acq: req.Acq, Owner: req.Owner, TTL: req.TTL, Value: req.Value})
+func (s *Store) Resume(ctx context.Context, req driver.ResumeRequest) (driver.AcquireResult, error) {
+	var res driver.AcquireResult
+	r := s.request(&driver.AcquireRequest{Name: req.Name, Acq: req.Acq, Owner: req.Owner, TTL: req.TTL, Value: req.Value})
 	e := &plan{names: []string{req.Name}, window: smallWindow, ends: true}
 	e.decide = func(w *view, visit *claim.Visit) error {
 		a, guarded := visit.Resume(req.Version, r)
@@ -210,13 +210,13 @@ func (s *Store) Resume(ctx context.Context, req driver.ResumeRequest) (driver.Gr
 		res.Now, err = s.clock(ctx)
 	}
 	if err != nil {
-		return driver.GrantResult{}, err
+		return driver.AcquireResult{}, err
 	}
 	return res, nil
 }
 
 // Proclaim implements the method of [driver.Proclaimer].
-func (s *Store) Proclaim(ctx context.Context, req driver.ProclaimRequest) (bool, error) {
+func (s *Store) Proclaim(ctx context.Context, req driver.SetValueRequest) (bool, error) {
 	var changed int64
 	err := s.engine.Run(ctx, Statement{Name: "set_value", Batch: []Column{
 		[]string{req.Name}, []driver.ID{req.Acq}, []int64{req.Version}, [][]byte{req.Value},

@@ -33,7 +33,7 @@ const forgottenLives = 3
 // time to time it reads the claims of the Locker back, and withdraws those that nobody asks
 // for any more: their requests came late, or could not be withdrawn. It returns which requests
 // are new, and which were made before.
-func (s *Store) keepAlive(ctx context.Context, life time.Duration, reqs []driver.TicketRequest) (fresh, known []int, err error) {
+func (s *Store) keepAlive(ctx context.Context, life time.Duration, reqs []driver.AcquireRequest) (fresh, known []int, err error) {
 	now := time.Now()
 	fresh, known = s.beat.note(reqs, now)
 	return fresh, known, s.send(ctx, life, now)
@@ -67,7 +67,7 @@ func (s *Store) send(ctx context.Context, life time.Duration, now time.Time) err
 }
 
 // note notes that claims are asked for. It returns the requests that are new, and the others.
-func (b *beat) note(reqs []driver.TicketRequest, now time.Time) (fresh, known []int) {
+func (b *beat) note(reqs []driver.AcquireRequest, now time.Time) (fresh, known []int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range reqs {
@@ -83,11 +83,11 @@ func (b *beat) note(reqs []driver.TicketRequest, now time.Time) (fresh, known []
 
 // withdrawForgotten withdraws claims that wait although nobody asks for them.
 func (s *Store) withdrawForgotten(ctx context.Context, life time.Duration) error {
-	var waiting []driver.AbandonRequest
+	var waiting []driver.ReleaseRequest
 	err := s.engine.Run(ctx, Statement{Name: "claims_of_locker",
 		Args: []any{s.client.Instance.String(), (forgottenLives * life).Microseconds()},
 		Scan: func(scan Scanner) error {
-			var r driver.AbandonRequest
+			var r driver.ReleaseRequest
 			err := scan(&r.Name, id{&r.Acq})
 			waiting = append(waiting, r)
 			return err
@@ -99,11 +99,11 @@ func (s *Store) withdrawForgotten(ctx context.Context, life time.Duration) error
 }
 
 // forgotten returns those claims that nobody asks for.
-func (b *beat) forgotten(claims []driver.AbandonRequest, now time.Time) []driver.AbandonRequest {
+func (b *beat) forgotten(claims []driver.ReleaseRequest, now time.Time) []driver.ReleaseRequest {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	maps.DeleteFunc(b.known, func(_ driver.ID, until time.Time) bool { return until.Before(now) })
-	return slices.DeleteFunc(claims, func(r driver.AbandonRequest) bool {
+	return slices.DeleteFunc(claims, func(r driver.ReleaseRequest) bool {
 		_, ok := b.known[r.Acq]
 		return ok
 	})

@@ -31,7 +31,7 @@ type Engine interface {
 	// before. Then it calls free, which returns the requests: those that look free, or all if
 	// nothing was looked at. They are distinct by name and sorted by name. A request that is
 	// not granted leaves no trace. Grant calls granted with the index of each that is.
-	Grant(ctx context.Context, look Statement, free func() []driver.GrantRequest, granted func(i int, g Granted)) error
+	Grant(ctx context.Context, look Statement, free func() []driver.AcquireRequest, granted func(i int, g Granted)) error
 
 	// Free ends exclusive terms that nobody waits for: name, acq and version match, and a request
 	// that is Guarded is guarded by no transaction now. Requests are distinct by name and

@@ -27,7 +27,7 @@ func (w *view) state() driver.Row {
 	return state
 }
 
-// Look implements the method of [driver.LeaseStore].
+// Look implements the method of [driver.Store].
 func (s *Store) Look(ctx context.Context, names []string) ([]driver.Row, error) {
 	if len(names) == 0 {
 		return nil, nil
@@ -68,7 +68,7 @@ func (v *views) addReaders(scan Scanner) error {
 	return nil
 }
 
-// List implements the method of [driver.LeaseStore].
+// List implements the method of [driver.Store].
 func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.Page, error) {
 	page, v, seen := driver.Page{}, newViews(nil), 0
 	free := int64(0)
@@ -118,10 +118,10 @@ func (s *Store) readers(ctx context.Context, v *views) error {
 }
 
 // Waits implements the method of [driver.LineStore].
-func (s *Store) Waits(ctx context.Context) ([]driver.Wait, error) {
-	var waits []driver.Wait
+func (s *Store) Waits(ctx context.Context) ([]driver.Waiter, error) {
+	var waits []driver.Waiter
 	err := s.engine.Run(ctx, Statement{Name: "waits", Args: []any{s.client.Instance.String()}, Scan: func(scan Scanner) error {
-		var w driver.Wait
+		var w driver.Waiter
 		var kind int64
 		var carries string
 		if err := scan(&w.Name, id{&w.Acq}, &w.Label, &w.Seq, &w.Since, &kind, &carries); err != nil {

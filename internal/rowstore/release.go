@@ -8,7 +8,7 @@ import (
 	"github.com/sqllock/sqllock/internal/claim"
 )
 
-// Release implements the method of [driver.LeaseStore]. What nobody waits for is freed by one
+// Release implements the method of [driver.Store]. What nobody waits for is freed by one
 // statement; the rest is visited.
 func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
 	res := make([]driver.ReleaseResult, len(reqs))
@@ -62,7 +62,7 @@ func (s *Store) releases(reqs []driver.ReleaseRequest, which []int, res []driver
 			res[i].Freed, _ = visit.Release(r.Acq, r.Version, r.MinHold.Microseconds(), r.Guarded)
 			res[i].Next = nil
 			for _, t := range visit.HandOvers()[before:] {
-				res[i].Next = append(res[i].Next, driver.Turn{Acq: t.Acq, Version: t.Token, Remaining: micros(t.Expires - w.now), Now: w.now})
+				res[i].Next = append(res[i].Next, driver.HandOver{Acq: t.Acq, Version: t.Token, Remaining: micros(t.Expires - w.now), Now: w.now})
 			}
 		}
 		return nil
@@ -70,9 +70,9 @@ func (s *Store) releases(reqs []driver.ReleaseRequest, which []int, res []driver
 	return e
 }
 
-// Abandon implements the method of [driver.LeaseStore]. It is called again and again for what
+// Abandon implements the method of [driver.Store]. It is called again and again for what
 // is long gone: then it only reads.
-func (s *Store) Abandon(ctx context.Context, reqs []driver.AbandonRequest) error {
+func (s *Store) Abandon(ctx context.Context, reqs []driver.ReleaseRequest) error {
 	if len(reqs) == 0 {
 		return nil
 	}
@@ -94,7 +94,7 @@ func (s *Store) Abandon(ctx context.Context, reqs []driver.AbandonRequest) error
 	return s.lookAndVisit(ctx, e)
 }
 
-// Revoke implements the method of [driver.LeaseStore].
+// Revoke implements the method of [driver.Store].
 func (s *Store) Revoke(ctx context.Context, reqs []driver.RevokeRequest) ([]driver.RevokeResult, error) {
 	if len(reqs) == 0 {
 		return nil, nil

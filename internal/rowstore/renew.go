@@ -7,7 +7,7 @@ import (
 	"github.com/sqllock/sqllock/internal/claim"
 )
 
-// Renew implements the method of [driver.LeaseStore].
+// Renew implements the method of [driver.Store].
 func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest, wait bool) (driver.RenewResults, error) {
 	res := driver.RenewResults{Status: make([]driver.RenewStatus, len(reqs))}
 	var parts [2][]int // alone, shared

@@ -8,7 +8,7 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// Store implements the methods of [driver.LeaseStore] that are about rows, and not about
+// Store implements the methods of [driver.Store] that are about rows, and not about
 // connections. It is safe for concurrent use.
 type Store struct {
 	engine Engine

@@ -17,7 +17,7 @@ const forgetAfter = time.Minute
 // sweepBatch is how many names one transaction of a sweep locks.
 const sweepBatch = 256
 
-// Sweep implements the method of [driver.LeaseStore].
+// Sweep implements the method of [driver.Store].
 func (s *Store) Sweep(ctx context.Context, req driver.SweepRequest) (driver.SweepResult, error) {
 	var res driver.SweepResult
 	var expired, idle []string
@@ -79,7 +79,7 @@ func (s *Store) sweep(ctx context.Context, names []string) (crashed []driver.Cra
 	return crashed, nil
 }
 
-// Turn implements the method of [driver.LeaseStore].
+// Turn implements the method of [driver.Store].
 func (s *Store) Turn(ctx context.Context, every time.Duration) (bool, error) {
 	var changed int64
 	err := s.engine.Run(ctx, Statement{Name: "sweep_due", Args: []any{every.Microseconds()}, Changed: &changed})

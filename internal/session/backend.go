@@ -104,7 +104,7 @@ func (b *Backend) Holds(acq driver.ID) bool {
 	return l != nil
 }
 
-// Release implements the method of [driver.LeaseStore].
+// Release implements the method of [driver.Store].
 func (b *Backend) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
 	res := make([]driver.ReleaseResult, len(reqs))
 	at := make(map[*sessionConn][]int)
@@ -173,8 +173,8 @@ func (b *Backend) releaseOne(ctx context.Context, c *sessionConn, l *sessionLock
 	return err
 }
 
-// Abandon implements the method of [driver.LeaseStore].
-func (b *Backend) Abandon(ctx context.Context, reqs []driver.AbandonRequest) error {
+// Abandon implements the method of [driver.Store].
+func (b *Backend) Abandon(ctx context.Context, reqs []driver.ReleaseRequest) error {
 	var errs error
 	for _, r := range reqs {
 		l, c := b.abandon(r.Acq)
@@ -224,13 +224,13 @@ func (b *Backend) Revoke(ctx context.Context, reqs []driver.RevokeRequest) ([]dr
 
 // Resume asks the holder to release the name, and grants nothing. The server decides who
 // gets the lock next.
-func (b *Backend) Resume(ctx context.Context, req driver.ResumeRequest) (driver.GrantResult, error) {
+func (b *Backend) Resume(ctx context.Context, req driver.ResumeRequest) (driver.AcquireResult, error) {
 	_, err := b.store.Revoke(ctx, []driver.RevokeRequest{{Name: req.Name}})
-	return driver.GrantResult{}, err
+	return driver.AcquireResult{}, err
 }
 
 // Proclaim implements the method of [driver.Proclaimer].
-func (b *Backend) Proclaim(ctx context.Context, req driver.ProclaimRequest) (bool, error) {
+func (b *Backend) Proclaim(ctx context.Context, req driver.SetValueRequest) (bool, error) {
 	return b.store.Proclaim(ctx, req)
 }
 

@@ -6,9 +6,9 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// Grant implements the method of [driver.LeaseStore].
-func (b *Backend) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driver.GrantResult, error) {
-	r := &batchRequest{b: b, reqs: reqs, res: make([]driver.GrantResult, len(reqs))}
+// Grant implements the method of [driver.Store].
+func (b *Backend) Grant(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
+	r := &batchRequest{b: b, reqs: reqs, res: make([]driver.AcquireResult, len(reqs))}
 	if err := r.reserve(); err != nil {
 		return nil, err
 	}
@@ -38,11 +38,11 @@ func (b *Backend) Grant(ctx context.Context, reqs []driver.GrantRequest) ([]driv
 // batchRequest is a batch of grant requests on its way to a session.
 type batchRequest struct {
 	b    *Backend
-	reqs []driver.GrantRequest
-	res  []driver.GrantResult
+	reqs []driver.AcquireRequest
+	res  []driver.AcquireResult
 
 	// What has to be sent. The Backend answers the other requests by itself.
-	sent  []driver.GrantRequest
+	sent  []driver.AcquireRequest
 	locks []*sessionLock
 	at    []int // the indexes in reqs
 }
@@ -104,7 +104,7 @@ func (r *batchRequest) send(ctx context.Context, c *sessionConn) error {
 }
 
 // granted notes that a lock was granted, and releases it if nobody wants it any more.
-func (r *batchRequest) granted(ctx context.Context, c *sessionConn, l *sessionLock, res *driver.GrantResult) error {
+func (r *batchRequest) granted(ctx context.Context, c *sessionConn, l *sessionLock, res *driver.AcquireResult) error {
 	held, needed := r.b.setHeld(c, l, res)
 	if !held || !needed { // if this fails, whoever abandoned the lock asks again
 		_ = r.b.releaseOne(ctx, c, l, driver.ReleaseRequest{})

@@ -31,25 +31,25 @@ type keyLocks struct {
 
 // reserve makes the sessionLock for a request that has to be sent. It returns nil and the
 // result if the request need not be sent.
-func (b *Backend) reserve(req *driver.GrantRequest) (*sessionLock, driver.GrantResult, error) {
+func (b *Backend) reserve(req *driver.AcquireRequest) (*sessionLock, driver.AcquireResult, error) {
 	key := b.store.Key(req.Name)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return nil, driver.GrantResult{}, b.opts.ErrClosed
+		return nil, driver.AcquireResult{}, b.opts.ErrClosed
 	}
 	if l := b.locks[req.Acq]; l != nil {
 		if l.conn == nil {
-			return nil, driver.GrantResult{}, errRequesting
+			return nil, driver.AcquireResult{}, errRequesting
 		}
-		return nil, driver.GrantResult{Granted: true, Found: true, Version: l.token, Remaining: b.opts.TTL}, nil
+		return nil, driver.AcquireResult{Granted: true, Found: true, Version: l.token, Remaining: b.opts.TTL}, nil
 	}
 	k := b.keys[key]
 	if k != nil && !(k.shared && req.Shared) {
-		return nil, driver.GrantResult{Holder: b.holder(k, req.Name)}, nil
+		return nil, driver.AcquireResult{Holder: b.holder(k, req.Name)}, nil
 	}
 	if limit := b.store.Info().MaxLocks; limit > 0 && len(b.locks) >= limit {
-		return nil, driver.GrantResult{}, tooMany(len(b.locks))
+		return nil, driver.AcquireResult{}, tooMany(len(b.locks))
 	}
 	l := &sessionLock{name: req.Name, key: key, acq: req.Acq, shared: req.Shared, owner: req.Owner}
 	if k == nil {
@@ -58,7 +58,7 @@ func (b *Backend) reserve(req *driver.GrantRequest) (*sessionLock, driver.GrantR
 	}
 	k.count++
 	b.locks[l.acq] = l
-	return l, driver.GrantResult{}, nil
+	return l, driver.AcquireResult{}, nil
 }
 
 // tooMany is the error for a request that would take more of the server's table of locks
@@ -106,7 +106,7 @@ func (b *Backend) forgetLocked(l *sessionLock) bool {
 
 // setHeld notes that the session holds a lock. held is false if the session has ended,
 // needed is false if nobody wants the lock any more.
-func (b *Backend) setHeld(c *sessionConn, l *sessionLock, res *driver.GrantResult) (held, needed bool) {
+func (b *Backend) setHeld(c *sessionConn, l *sessionLock, res *driver.AcquireResult) (held, needed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if _, ok := b.conns[c]; !ok {

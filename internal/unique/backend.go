@@ -17,29 +17,29 @@ const minPushConns = 4
 // Backend runs the statements of the unique mode, each on the reserved connection or on the
 // pool. It is safe for concurrent use.
 type Backend struct {
-	store driver.LeaseStore
+	store driver.Store
 	conns *reserved.Store
 }
 
 // New returns a Backend on a store, which it closes. Call Close when done with it.
-func New(store driver.LeaseStore) *Backend {
+func New(store driver.Store) *Backend {
 	return &Backend{store: store, conns: reserved.New(store)}
 }
 
-// Grant implements the method of [driver.LeaseStore].
-func (b *Backend) Grant(ctx context.Context, reqs []driver.GrantRequest) (res []driver.GrantResult, err error) {
+// Grant implements the method of [driver.Store].
+func (b *Backend) Grant(ctx context.Context, reqs []driver.AcquireRequest) (res []driver.AcquireResult, err error) {
 	// The connection is reserved before the first lease is granted, not when it must be renewed.
-	err = b.conns.Any(ctx, func(s driver.LeaseStore) error {
+	err = b.conns.Any(ctx, func(s driver.Store) error {
 		res, err = s.Grant(ctx, reqs)
 		return err
 	})
 	return res, err
 }
 
-// Renew implements the method of [driver.LeaseStore]. It waits for the reserved connection no
+// Renew implements the method of [driver.Store]. It waits for the reserved connection no
 // longer than maxWait, if the pool has another one. With wait it is not urgent.
 func (b *Backend) Renew(ctx context.Context, reqs []driver.RenewRequest, wait bool, maxWait time.Duration) (res driver.RenewResults, err error) {
-	f := func(s driver.LeaseStore) error {
+	f := func(s driver.Store) error {
 		res, err = s.Renew(ctx, reqs, wait)
 		return err
 	}
@@ -51,33 +51,33 @@ func (b *Backend) Renew(ctx context.Context, reqs []driver.RenewRequest, wait bo
 	return res, err
 }
 
-// Release implements the method of [driver.LeaseStore].
+// Release implements the method of [driver.Store].
 func (b *Backend) Release(ctx context.Context, reqs []driver.ReleaseRequest) (res []driver.ReleaseResult, err error) {
-	err = b.conns.Any(ctx, func(s driver.LeaseStore) error {
+	err = b.conns.Any(ctx, func(s driver.Store) error {
 		res, err = s.Release(ctx, reqs)
 		return err
 	})
 	return res, err
 }
 
-// Abandon implements the method of [driver.LeaseStore].
-func (b *Backend) Abandon(ctx context.Context, reqs []driver.AbandonRequest) error {
+// Abandon implements the method of [driver.Store].
+func (b *Backend) Abandon(ctx context.Context, reqs []driver.ReleaseRequest) error {
 	// It is repeated anyway: let it wait for a connection rather than reserve one.
 	return b.store.Abandon(ctx, reqs)
 }
 
-// Look implements the method of [driver.LeaseStore].
+// Look implements the method of [driver.Store].
 func (b *Backend) Look(ctx context.Context, names []string) (rows []driver.Row, err error) {
-	err = b.conns.Pool(ctx, func(s driver.LeaseStore) error {
+	err = b.conns.Pool(ctx, func(s driver.Store) error {
 		rows, err = s.Look(ctx, names)
 		return err
 	})
 	return rows, err
 }
 
-// List implements the method of [driver.LeaseStore].
+// List implements the method of [driver.Store].
 func (b *Backend) List(ctx context.Context, req driver.ListRequest) (page driver.Page, err error) {
-	err = b.conns.Pool(ctx, func(s driver.LeaseStore) error {
+	err = b.conns.Pool(ctx, func(s driver.Store) error {
 		page, err = s.List(ctx, req)
 		return err
 	})
@@ -87,12 +87,12 @@ func (b *Backend) List(ctx context.Context, req driver.ListRequest) (page driver
 // Statements of an operator or of the reaper can wait for a connection of the pool. On the
 // reserved connection they would delay renewals while they wait for a row.
 
-// Revoke implements the method of [driver.LeaseStore].
+// Revoke implements the method of [driver.Store].
 func (b *Backend) Revoke(ctx context.Context, reqs []driver.RevokeRequest) ([]driver.RevokeResult, error) {
 	return b.store.Revoke(ctx, reqs)
 }
 
-// Sweep implements the method of [driver.LeaseStore].
+// Sweep implements the method of [driver.Store].
 func (b *Backend) Sweep(ctx context.Context, req driver.SweepRequest) (driver.SweepResult, error) {
 	return b.store.Sweep(ctx, req)
 }
@@ -102,10 +102,10 @@ func (b *Backend) SweepDue(ctx context.Context, every time.Duration) (bool, erro
 	return b.store.Turn(ctx, every)
 }
 
-// Resume implements the method of [driver.LeaseStore].
-func (b *Backend) Resume(ctx context.Context, req driver.ResumeRequest) (driver.GrantResult, error) {
-	var res driver.GrantResult
-	err := b.conns.Any(ctx, func(s driver.LeaseStore) (err error) {
+// Resume implements the method of [driver.Store].
+func (b *Backend) Resume(ctx context.Context, req driver.ResumeRequest) (driver.AcquireResult, error) {
+	var res driver.AcquireResult
+	err := b.conns.Any(ctx, func(s driver.Store) (err error) {
 		res, err = s.Resume(ctx, req)
 		return err
 	})
@@ -113,9 +113,9 @@ func (b *Backend) Resume(ctx context.Context, req driver.ResumeRequest) (driver.
 }
 
 // Proclaim implements the method of [driver.Proclaimer].
-func (b *Backend) Proclaim(ctx context.Context, req driver.ProclaimRequest) (bool, error) {
+func (b *Backend) Proclaim(ctx context.Context, req driver.SetValueRequest) (bool, error) {
 	done := false
-	err := b.conns.Pool(ctx, func(s driver.LeaseStore) (err error) {
+	err := b.conns.Pool(ctx, func(s driver.Store) (err error) {
 		done, err = s.Proclaim(ctx, req)
 		return err
 	})
@@ -133,8 +133,8 @@ func (b *Backend) Begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, erro
 }
 
 // Queue puts waiters into the queues of the database, and keeps them there.
-func (b *Backend) Queue(ctx context.Context, reqs []driver.TicketRequest) (res []driver.TicketResult, err error) {
-	err = b.conns.Any(ctx, func(s driver.LeaseStore) error {
+func (b *Backend) Queue(ctx context.Context, reqs []driver.AcquireRequest) (res []driver.AcquireResult, err error) {
+	err = b.conns.Any(ctx, func(s driver.Store) error {
 		res, err = s.Line(ctx, reqs)
 		return err
 	})
@@ -142,8 +142,8 @@ func (b *Backend) Queue(ctx context.Context, reqs []driver.TicketRequest) (res [
 }
 
 // Waits returns who waits for whom.
-func (b *Backend) Waits(ctx context.Context) (waits []driver.Wait, err error) {
-	err = b.conns.Pool(ctx, func(s driver.LeaseStore) error {
+func (b *Backend) Waits(ctx context.Context) (waits []driver.Waiter, err error) {
+	err = b.conns.Pool(ctx, func(s driver.Store) error {
 		waits, err = s.Waits(ctx)
 		return err
 	})

@@ -109,7 +109,7 @@ func TestQueueAndSharedTerms(t *testing.T) {
 	db := via(addr)
 	queuetest.Run(t, queuetest.Fixture{
 		DB: db,
-		Open: func(tb testing.TB, client driver.Client) driver.LeaseStore {
+		Open: func(tb testing.TB, client driver.Client) driver.Store {
 			s, err := lockpg.DB(db).OpenUnique(tb.Context(), client)
 			if err != nil {
 				tb.Fatal(err)
