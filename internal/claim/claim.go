@@ -249,24 +249,12 @@ func (v *Visit) Changes() Changes {
 		switch {
 		case j < 0:
 			c.Insert = append(c.Insert, v.claims[i])
-		case !same(&v.before[j], &v.claims[i]):
+		case v.before[j].Seq != v.claims[i].Seq: // no operation changes a claim but by a new one
 			c.Delete, c.Insert = append(c.Delete, v.claims[i].Acq), append(c.Insert, v.claims[i])
 		}
 	}
-	c.Changed = len(c.Insert) > 0 || len(c.Delete) > 0 || !v.row.equal(&v.first)
+	c.Changed = len(c.Delete) > 0 || !reflect.DeepEqual(&v.row, &v.first) // what is inserted raises Seq
 	return c
-}
-
-// equal compares rows. Two terms have the same value if they have the same acquisition.
-func (r *Row) equal(s *Row) bool {
-	a, b := *r, *s
-	a.Value, b.Value = nil, nil
-	return reflect.DeepEqual(a, b)
-}
-
-// same compares what operations change.
-func same(a, b *Claim) bool {
-	return a.Seq == b.Seq && a.State == b.State && a.Token == b.Token && a.Expires == b.Expires && a.Slot == b.Slot
 }
 
 // Acquire grants a name to a request, or queues it, or refuses it. It may be repeated:
@@ -319,7 +307,7 @@ func (v *Visit) isOver(acq driver.ID) bool {
 // isNext reports that nobody whose Locker lives waits before acq.
 func (v *Visit) isNext(acq driver.ID) bool {
 	head, ok := v.head()
-	return !ok && v.ReadTo == 0 || ok && head.Acq == acq
+	return !ok && v.ReadTo == 0 || head.Acq == acq
 }
 
 // enter puts a request at the end of the queue.
@@ -582,11 +570,10 @@ func (v *Visit) count(k Kind) (n int) {
 // grant begins a term. The name is free for it.
 func (v *Visit) grant(r Request, ttl int64) {
 	v.endDead()
-	// A request that is repeated late is no crash of itself.
-	if v.row.Acq != (driver.ID{}) && v.row.Acq != r.Acq && v.row.Locker != (driver.ID{}) {
-		v.changes.Crashed = append(v.changes.Crashed, v.row.term())
-	}
 	if v.row.Acq != (driver.ID{}) {
+		if v.row.Acq != r.Acq && v.row.Locker != (driver.ID{}) { // a request that is repeated late is no crash of itself
+			v.changes.Crashed = append(v.changes.Crashed, v.row.term())
+		}
 		v.endTerm(Expired)
 	}
 	v.changes.Durable = true
@@ -616,10 +603,10 @@ func (v *Visit) grant(r Request, ttl int64) {
 	v.claims = append(v.claims, c)
 }
 
-// freeSlot returns the lowest slot that nobody holds.
+// freeSlot returns the lowest slot that nobody holds. All who hold the name have permits.
 func (v *Visit) freeSlot() int {
 	for slot := 0; ; slot++ {
-		if !slices.ContainsFunc(v.claims, func(c Claim) bool { return c.State == Holding && c.Kind == Permit && c.Slot == slot }) {
+		if !slices.ContainsFunc(v.claims, func(c Claim) bool { return c.State == Holding && c.Slot == slot }) {
 			return slot
 		}
 	}
