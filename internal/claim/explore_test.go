@@ -150,9 +150,8 @@ func (e *exploration) rest(w *world) (lines []string) {
 	return lines
 }
 
-// watch ends the program if a step never ends, or takes all memory.
+// watch ends the program if a step never ends.
 func watch(steps *atomic.Int64, done chan struct{}) {
-	heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	last, since := steps.Load(), time.Now()
 	for {
 		select {
@@ -160,11 +159,7 @@ func watch(steps *atomic.Int64, done chan struct{}) {
 			return
 		case <-time.After(100 * time.Millisecond):
 		}
-		metrics.Read(heap)
 		switch n := steps.Load(); {
-		case heap[0].Value.Uint64() > uint64(*exploreMemory)<<21:
-			fmt.Printf("    explore_test.go:0: a step takes all memory\n")
-			os.Exit(1)
 		case n != last:
 			last, since = n, time.Now()
 		case time.Since(since) > *exploreTimeout:
@@ -172,6 +167,21 @@ func watch(steps *atomic.Int64, done chan struct{}) {
 			os.Exit(1)
 		}
 	}
+}
+
+// TestMain ends the program if an operation takes all memory.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	go func() {
+		heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+		for range time.Tick(100 * time.Millisecond) {
+			if metrics.Read(heap); heap[0].Value.Uint64() > uint64(*exploreMemory)<<21 {
+				fmt.Printf("    explore_test.go:0: a step takes all memory\n")
+				os.Exit(1)
+			}
+		}
+	}()
+	os.Exit(m.Run())
 }
 
 // report is what became of the exploration of a configuration.

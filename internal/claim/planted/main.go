@@ -1,6 +1,6 @@
-// Planted puts one bug at a time into package claim and shows whether its exploration
-// finds it: bugs of a list, and each condition, each bound and each statement of the
-// package negated or left out. It exits with 1 if one is not found that should be.
+// Planted puts one bug at a time into package claim and shows whether the tests of the package,
+// and then its exploration, find it: bugs of a list, and each condition, each bound and each
+// statement of the package negated or left out. It exits with 1 if one is not found that should be.
 package main
 
 import (
@@ -13,12 +13,13 @@ import (
 )
 
 var (
-	only    = flag.String("only", "", "plant the bugs whose description matches this regular expression")
-	sample  = flag.Int("sample", 0, "plant so many, chosen by -by; 0: all")
-	by      = flag.String("by", "", "what chooses a sample, such as the hash of a commit")
-	weight  = flag.String("weight", "15.5", "how much is explored, see the flag of the tests")
-	atime   = flag.Int("p", 2, "how many bugs to try at a time")
-	verbose = flag.Bool("v", false, "show the way to each bug")
+	only     = flag.String("only", "", "plant the bugs whose description matches this regular expression")
+	sample   = flag.Int("sample", 0, "plant so many, chosen by -by; 0: all")
+	by       = flag.String("by", "", "what chooses a sample, such as the hash of a commit")
+	weight   = flag.String("weight", "15.5", "how much is explored, see the flag of the tests")
+	atime    = flag.Int("p", 2, "how many bugs to try at a time")
+	explores = flag.Bool("explore", false, "run the exploration alone, not the other tests of the package before it")
+	verbose  = flag.Bool("v", false, "show the way to each bug")
 )
 
 func main() {

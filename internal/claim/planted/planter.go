@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
@@ -189,46 +188,72 @@ func (n *tally) add(b bug, v verdict) {
 // tooLong is for how long a bug is tried that does not come to an end.
 const tooLong = 10 * time.Minute
 
-var broken = regexp.MustCompile(`(?m)^ +explore_test\.go:\d+: (.*)$`)
+const exploration = "TestNoInterleavingBreaksAName"
 
-// plant explores the package with a bug.
+var (
+	broken = regexp.MustCompile(`(?m)^ +explore_test\.go:\d+: (.*)$`)
+	failed = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
+)
+
+// plant runs the tests of the package with a bug: first the quick ones, then the exploration.
 func (p *planter) plant(ctx context.Context, b bug) (v verdict) {
 	began := time.Now()
 	defer func() { v.took = time.Since(began) }()
-	v.equal = equivalent[b.what]
-	program := p.program
+	program, err := p.programOf(b)
+	if err != nil {
+		return verdict{err: err}
+	}
 	if b.mutant == 0 {
-		text, err := os.ReadFile(filepath.Join(p.pkg, b.file))
-		if err == nil && strings.Count(string(text), b.old) != 1 {
-			err = fmt.Errorf("%d places look like %q", strings.Count(string(text), b.old), b.old)
-		}
-		if err == nil {
-			program = filepath.Join(p.work, fmt.Sprintf("bug%d.test", fnvOf(b.what)))
-			err = p.build(program, map[string][]byte{b.file: []byte(strings.Replace(string(text), b.old, b.new, 1))})
-		}
-		if err != nil {
-			v.err = err
-			return v
-		}
 		defer os.Remove(program)
 	}
 	ctx, cancel := context.WithTimeout(ctx, tooLong)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "-test.run=TestNoInterleavingBreaksAName", "-explore.weight="+*weight, "-explore.timeout=20s")
+	if !*explores {
+		v = test(ctx, program, b, "-test.skip="+exploration, "-test.failfast", "-test.timeout=1m")
+	}
+	if v.why == "" && v.err == nil {
+		v = test(ctx, program, b, "-test.run="+exploration, "-explore.weight="+*weight, "-explore.timeout=20s")
+	}
+	v.equal = equivalent[b.what]
+	return v
+}
+
+// programOf returns the tests of the package with a bug. They have all mutants.
+func (p *planter) programOf(b bug) (program string, err error) {
+	if b.mutant != 0 {
+		return p.program, nil
+	}
+	text, err := os.ReadFile(filepath.Join(p.pkg, b.file))
+	if err != nil {
+		return "", err
+	}
+	if n := strings.Count(string(text), b.old); n != 1 {
+		return "", fmt.Errorf("%d places look like %q", n, b.old)
+	}
+	program = filepath.Join(p.work, fmt.Sprintf("bug%d.test", fnvOf(b.what)))
+	return program, p.build(program, map[string][]byte{b.file: []byte(strings.Replace(string(text), b.old, b.new, 1))})
+}
+
+// test runs some tests with a bug.
+func test(ctx context.Context, program string, b bug, flags ...string) (v verdict) {
+	cmd := exec.CommandContext(ctx, program, flags...)
 	cmd.Env = append(os.Environ(), "SQLLOCK_PLANTED="+strconv.Itoa(b.mutant), "GOMAXPROCS=1")
 	out, err := cmd.CombinedOutput()
-	m := broken.FindSubmatch(out)
-	var exit *exec.ExitError
+	explored, other := broken.FindSubmatch(out), failed.FindSubmatch(out)
 	switch {
 	case err == nil:
-	case m != nil:
-		v.why = string(m[1])
+	case explored != nil:
+		v.why = string(explored[1])
 		if *verbose {
-			v.way = string(out[bytes.Index(out, m[0])+len(m[0]):])
+			v.way = string(out[bytes.Index(out, explored[0])+len(explored[0]):])
 		}
+	case bytes.Contains(out, []byte("panic: test timed out")):
+		v.why = "a test does not end"
 	case bytes.Contains(out, []byte("panic:")):
 		v.why = "a panic"
-	case errors.As(err, &exit) && ctx.Err() == nil, err != nil:
+	case other != nil:
+		v.why = string(other[1])
+	default:
 		v.err = fmt.Errorf("%w\n%s", err, out)
 	}
 	return v
