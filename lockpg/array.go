@@ -8,25 +8,35 @@ import (
 	"strings"
 
 	"github.com/sqllock/sqllock/driver"
-	"github.com/sqllock/sqllock/internal/rowstore"
 )
 
 // Arrays are passed as text in the server's own notation, which every driver of
 // database/sql can send.
 
-// column writes a column of a batch as an array.
-func column(c rowstore.Column) string {
-	switch c := c.(type) {
-	case []string:
-		return array(len(c), func(i int) string { return c[i] })
-	case []int64:
-		return integers(len(c), func(i int) int64 { return c[i] })
-	case []driver.ID:
-		return ids(len(c), func(i int) driver.ID { return c[i] })
-	case [][]byte:
-		return array(len(c), func(i int) string { return bytea(c[i]) })
+// texts returns the arguments of a step as every driver can send them.
+func texts(args []any) []any {
+	all := make([]any, len(args))
+	for i, arg := range args {
+		all[i] = textOf(arg)
 	}
-	panic(fmt.Sprintf("bug: a column of %T", c))
+	return all
+}
+
+// textOf writes an ID or a column of a batch as a text. It returns all else as it is.
+func textOf(arg any) any {
+	switch a := arg.(type) {
+	case driver.ID:
+		return a.String()
+	case []string:
+		return array(len(a), func(i int) string { return a[i] })
+	case []int64:
+		return integers(len(a), func(i int) int64 { return a[i] })
+	case []driver.ID:
+		return ids(len(a), func(i int) driver.ID { return a[i] })
+	case [][]byte:
+		return array(len(a), func(i int) string { return bytea(a[i]) })
+	}
+	return arg
 }
 
 // array writes an array of n elements, each quoted.

@@ -34,7 +34,7 @@ func (e *engine) steps(statements []rowstore.Statement) []step {
 		s := &statements[i]
 		args := make([]any, 0, len(s.Batch)+len(s.Args))
 		for _, c := range s.Batch {
-			args = append(args, column(c))
+			args = append(args, c)
 		}
 		steps[i] = step{e.texts[s.Name], append(args, s.Args...), s.Scan, s.Changed, s.Needless}
 	}
@@ -116,12 +116,12 @@ func (s *step) run(ctx context.Context, conn *sql.Conn, began *bool) error {
 		return nil
 	}
 	if s.scan != nil {
-		return queryOn(ctx, conn, s.text, s.args, func(rows *sql.Rows) error {
+		return queryOn(ctx, conn, s.text, texts(s.args), func(rows *sql.Rows) error {
 			*began = true
 			return s.scan(rows.Scan)
 		})
 	}
-	res, err := conn.ExecContext(ctx, s.text, s.args...)
+	res, err := conn.ExecContext(ctx, s.text, texts(s.args)...)
 	if err == nil && s.changed != nil {
 		*s.changed, err = res.RowsAffected()
 	}
@@ -220,21 +220,22 @@ func (e *engine) Grant(
 	var s step
 	if n := len(reqs); n == 1 {
 		r := &reqs[0]
-		s = e.step("grant_one", r.Name, r.Acq.String(), r.Owner, r.TTL.Microseconds(), r.Value)
+		s = e.step("grant_one", r.Name, r.Acq, r.Owner, r.TTL.Microseconds(), r.Value)
 	} else {
 		s = e.step("grant",
-			array(n, func(i int) string { return reqs[i].Name }),
-			ids(n, func(i int) driver.ID { return reqs[i].Acq }),
-			array(n, func(i int) string { return reqs[i].Owner }),
-			integers(n, func(i int) int64 { return reqs[i].TTL.Microseconds() }),
-			array(n, func(i int) string { return bytea(reqs[i].Value) }))
+			column(n, func(i int) string { return reqs[i].Name }),
+			column(n, func(i int) driver.ID { return reqs[i].Acq }),
+			column(n, func(i int) string { return reqs[i].Owner }),
+			column(n, func(i int) int64 { return reqs[i].TTL.Microseconds() }),
+			column(n, func(i int) []byte { return reqs[i].Value }))
 	}
-	s.args = append(s.args, e.client.Instance.String(), e.client.Label)
+	s.args = append(s.args, e.client.Instance, e.client.Label)
 	find := finder(len(reqs), func(i int) string { return reqs[i].Name })
+	var name []byte
+	var g rowstore.Granted
+	targets := []any{&name, &g.Version, &g.Now, &g.Expires}
 	s.scan = func(scan rowstore.Scanner) error {
-		var name string
-		var g rowstore.Granted
-		err := scan(&name, &g.Version, &g.Now, &g.Expires)
+		err := scan(targets...)
 		if err == nil {
 			granted(find(name), g)
 		}
@@ -273,20 +274,21 @@ func (e *engine) free(name string, reqs []driver.ReleaseRequest, which []int, fr
 	var s step
 	if n := len(which); n == 1 && name == "free" {
 		r := &reqs[which[0]]
-		s = e.step("free_one", r.Name, r.Acq.String(), r.Version, r.MinHold.Microseconds())
+		s = e.step("free_one", r.Name, r.Acq, r.Version, r.MinHold.Microseconds())
 	} else {
 		s = e.step(name,
-			array(n, func(i int) string { return reqs[which[i]].Name }),
-			ids(n, func(i int) driver.ID { return reqs[which[i]].Acq }),
-			integers(n, func(i int) int64 { return reqs[which[i]].Version }),
-			integers(n, func(i int) int64 { return reqs[which[i]].MinHold.Microseconds() }))
+			column(n, func(i int) string { return reqs[which[i]].Name }),
+			column(n, func(i int) driver.ID { return reqs[which[i]].Acq }),
+			column(n, func(i int) int64 { return reqs[which[i]].Version }),
+			column(n, func(i int) int64 { return reqs[which[i]].MinHold.Microseconds() }))
 	}
 	find := finder(len(which), func(i int) string { return reqs[which[i]].Name })
+	var row []byte
+	targets := []any{&row}
 	s.scan = func(scan rowstore.Scanner) error {
-		var name string
-		err := scan(&name)
+		err := scan(targets...)
 		if err == nil {
-			freed(which[find(name)])
+			freed(which[find(row)])
 		}
 		return err
 	}
@@ -305,32 +307,42 @@ func (e *engine) Renew(ctx context.Context, shared bool, reqs []driver.RenewRequ
 		name += "_wait"
 	}
 	s := e.step(name,
-		array(n, func(i int) string { return reqs[i].Name }),
-		ids(n, func(i int) driver.ID { return reqs[i].Acq }),
-		integers(n, func(i int) int64 { return reqs[i].Version }),
-		integers(n, func(i int) int64 { return reqs[i].TTL.Microseconds() }),
-		integers(n, func(i int) int64 { return int64(reqs[i].Holds) }))
+		column(n, func(i int) string { return reqs[i].Name }),
+		column(n, func(i int) driver.ID { return reqs[i].Acq }),
+		column(n, func(i int) int64 { return reqs[i].Version }),
+		column(n, func(i int) int64 { return reqs[i].TTL.Microseconds() }),
+		column(n, func(i int) int64 { return int64(reqs[i].Holds) }))
 	find := finder(n, key)
+	var row []byte
+	var now int64
+	targets := []any{&row, &now}
 	s.scan = func(scan rowstore.Scanner) error {
-		var key string
-		var now int64
-		err := scan(&key, &now)
+		err := scan(targets...)
 		if err == nil {
-			renewed(find(key), now)
+			renewed(find(row), now)
 		}
 		return err
 	}
 	return e.commit(ctx, s)
 }
 
+// column makes a column of n rows.
+func column[T any](n int, at func(i int) T) []T {
+	all := make([]T, n)
+	for i := range all {
+		all[i] = at(i)
+	}
+	return all
+}
+
 // finder returns a function that finds the request with a key among n.
-func finder(n int, key func(i int) string) func(string) int {
+func finder(n int, key func(i int) string) func([]byte) int {
 	if n == 1 {
-		return func(string) int { return 0 }
+		return func([]byte) int { return 0 }
 	}
 	index := make(map[string]int, n)
 	for i := range n {
 		index[key(i)] = i
 	}
-	return func(key string) int { return index[key] }
+	return func(key []byte) int { return index[string(key)] }
 }

@@ -42,7 +42,7 @@ func (d *Database) inspect(ctx context.Context, conn *sql.Conn, t *tables, funct
 		return info, false, fmt.Errorf("%w: the handle is not of Postgres but of %q", driver.ErrInvalidOption, s.version)
 	}
 	names := []string{t.prefix + "lock", t.prefix + "claim", t.prefix + "waiter"}
-	err = conn.QueryRowContext(ctx, queryCheck, t.name("meta"), column(names)).Scan(&s.number, &s.recovery, &s.readOnly,
+	err = conn.QueryRowContext(ctx, queryCheck, t.name("meta"), textOf(names)).Scan(&s.number, &s.recovery, &s.readOnly,
 		&s.fsync, &s.fullPageWrites, &s.readCommitted, &s.home, &s.missing, &s.unlogged)
 	if err != nil {
 		return info, false, err

@@ -14,7 +14,7 @@ import (
 // step is a statement, with its parameters, and what becomes of its result.
 type step struct {
 	text     string
-	args     []any
+	args     []any                        // string, int64, []byte, driver.ID, or a slice of one of them
 	scan     func(rowstore.Scanner) error // nil for a statement without a result
 	changed  *int64                       // set to how many rows were changed, unless nil
 	needless func() bool                  // see [rowstore.Statement]
@@ -23,9 +23,12 @@ type step struct {
 // pipeline sends steps together, and reads what comes back. It returns how many of them were
 // done. If none begins a transaction they are one, which is committed in the end.
 func pipeline(ctx context.Context, conn *pgx.Conn, steps []step) (done int, err error) {
+	if p := preparedOn(conn); p != nil {
+		return p.run(ctx, conn.PgConn(), steps)
+	}
 	var batch pgx.Batch
 	for i := range steps {
-		batch.Queue(steps[i].text, steps[i].args...)
+		batch.Queue(steps[i].text, texts(steps[i].args)...)
 	}
 	results := conn.SendBatch(ctx, &batch)
 	for done < len(steps) && err == nil {

@@ -63,7 +63,7 @@ func (s *sessions) endTerm(ctx context.Context, run runner, reqs []driver.Releas
 
 // keyArgs are names and their keys.
 func (s *sessions) keyArgs(names []string) []any {
-	return []any{column(names), integers(len(names), func(i int) int64 {
+	return []any{textOf(names), integers(len(names), func(i int) int64 {
 		if s.key == nil {
 			return 0
 		}
