@@ -19,6 +19,8 @@ type engine struct {
 	queries *queries
 	client  driver.Client
 
+	prepared *prepared // on the connection that was reserved; nil on the pool
+
 	info      driver.Info
 	database  string // its id
 	maxPacket int    // bytes that the server takes at once
@@ -35,7 +37,7 @@ var _ rowstore.Engine = (*engine)(nil)
 func (e *engine) do(ctx context.Context, fn func(context.Context, session) error) error {
 	locked := false
 	err := e.source.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		err := fn(ctx, session{conn})
+		err := fn(ctx, session{conn, e.prepared})
 		if locked = err == errLocked; locked {
 			return nil
 		}
@@ -45,45 +47,6 @@ func (e *engine) do(ctx context.Context, fn func(context.Context, session) error
 		return errLocked
 	}
 	return err
-}
-
-// session is a connection. All statements go through it, so that it could keep
-// them prepared; now go-sql-driver prepares, runs and closes each, or writes the
-// parameters into the text, as its DSN says.
-type session struct{ *sql.Conn }
-
-// exec runs a statement and returns how many rows it changed, or found, as the
-// connection counts, and what it gave to LAST_INSERT_ID.
-func (c session) exec(ctx context.Context, query string, args ...any) (rows, id int64, err error) {
-	res, err := c.ExecContext(ctx, query, args...)
-	if err != nil {
-		return 0, 0, err
-	}
-	if rows, err = res.RowsAffected(); err != nil {
-		return 0, 0, err
-	}
-	id, err = res.LastInsertId()
-	return rows, id, err
-}
-
-// querier is a connection or a transaction on it.
-type querier interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}
-
-// query runs a statement and calls scan for each row of its result.
-func query(ctx context.Context, q querier, query string, args []any, scan func(*sql.Rows) error) error {
-	rows, err := q.QueryContext(ctx, query, args...)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		if err := scan(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
 }
 
 // read is query for a statement that locks nothing. What another has not committed

@@ -2,6 +2,7 @@ package lockmysql
 
 import (
 	"context"
+	"database/sql"
 	"maps"
 	"sync"
 
@@ -28,6 +29,22 @@ func Statements(prefix string) map[string]string {
 
 // File returns the statements of the .sql file as they stand there.
 func File(prefix string) map[string]string { return sqltext.Parse(uniqueFile, newWords(prefix)) }
+
+// OnConn is a store whose statements run on a connection, as on one that was reserved.
+func OnConn(st driver.Store, conn *sql.Conn) driver.Store {
+	s := st.(*store)
+	e := *s.engine
+	e.source, e.prepared = onConn{conn}, newPrepared()
+	return &store{s.On(&e), &e}
+}
+
+type onConn struct{ conn *sql.Conn }
+
+func (c onConn) Do(ctx context.Context, fn func(context.Context, *sql.Conn) error) error {
+	return fn(ctx, c.conn)
+}
+
+func (c onConn) Close() error { return nil }
 
 // With is a store whose next call is interrupted when it has looked.
 func With(st driver.Store, happens func()) *rowstore.Store {

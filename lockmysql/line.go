@@ -84,7 +84,7 @@ func (l *line) do(ctx context.Context, fn func(context.Context, session) error) 
 	}
 	var answer error
 	err := l.conn.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		err := fn(ctx, session{conn})
+		err := fn(ctx, session{Conn: conn})
 		if isAnswer(err) {
 			answer = err
 			return nil

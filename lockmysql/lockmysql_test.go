@@ -40,6 +40,10 @@ func TestALeaseLivesTheSameInEverySession(t *testing.T) {
 				s, _ := f.store(t, params...)
 				t.Run("one", func(t *testing.T) { life(t, s, requests(1, name+" %d")) })
 				t.Run("many", func(t *testing.T) { life(t, s, requests(7, name+" %d")) })
+				reserved := reserve(t, open(t, f.Open(t, params...)))
+				for _, time := range []string{"first", "second", "third"} { // then statements are prepared
+					t.Run("reserved, the "+time+" time", func(t *testing.T) { life(t, reserved, requests(1, name+time+" %d")) })
+				}
 			})
 		}
 	})

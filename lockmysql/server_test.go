@@ -70,6 +70,17 @@ func open(t *testing.T, db *sql.DB) driver.Store {
 	return openClient(t, db, driver.Client{Instance: newID(), Label: "host/test/1"})
 }
 
+// reserve returns a store on a connection of its own.
+func reserve(t *testing.T, s driver.Store) driver.Store {
+	t.Helper()
+	own, err := s.Reserve(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = own.Close() })
+	return own
+}
+
 func openClient(tb testing.TB, db *sql.DB, client driver.Client) driver.Store {
 	tb.Helper()
 	s, err := lockmysql.DB(db).OpenUnique(tb.Context(), client)

@@ -62,10 +62,10 @@ func (d *Database) openSessions(ctx context.Context, client driver.Client, opts 
 	}
 	s.control = pool.Keep(s.setHost)
 	err := s.control.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		if err := d.inspect(ctx, session{conn}, s.base); err != nil {
+		if err := d.inspect(ctx, session{Conn: conn}, s.base); err != nil {
 			return err
 		}
-		return s.inspect(ctx, session{conn}, d.readOnly)
+		return s.inspect(ctx, session{Conn: conn}, d.readOnly)
 	})
 	if err != nil {
 		_ = s.control.Close()
@@ -107,7 +107,7 @@ func (s *sessions) Classify(err error) driver.Fault {
 // no doubt on it.
 func (s *sessions) onControl(ctx context.Context, fn func(context.Context, session) error) error {
 	return s.control.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		err := fn(ctx, session{conn})
+		err := fn(ctx, session{Conn: conn})
 		if isAnswer(err) {
 			return sqlconn.Settled(err)
 		}

@@ -20,7 +20,12 @@ var _ driver.Store = (*store)(nil)
 func (s *store) Info() driver.Info { return s.engine.info }
 
 // Close implements [driver.Store].
-func (s *store) Close() error { return s.engine.source.Close() }
+func (s *store) Close() error {
+	if p := s.engine.prepared; p != nil {
+		p.close()
+	}
+	return s.engine.source.Close()
+}
 
 // Exhausted implements [driver.Store].
 func (s *store) Exhausted() bool {
@@ -42,6 +47,6 @@ func (s *store) Reserve(ctx context.Context) (driver.Store, error) {
 		return nil, err
 	}
 	reserved := *s.engine
-	reserved.source = conn
+	reserved.source, reserved.prepared = conn, newPrepared()
 	return &store{s.On(&reserved), &reserved}, nil
 }
