@@ -6,6 +6,8 @@ import (
 	"strconv"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/rowstore"
+	"github.com/sqllock/sqllock/internal/termstore"
 )
 
 // OpenAdvisory implements [driver.AdvisoryDatabase]. The TTL must be two seconds or
@@ -17,6 +19,14 @@ func (d *Database) OpenAdvisory(ctx context.Context, client driver.Client, opts 
 	s, err := d.openSessions(ctx, client, opts, modeAdvisory)
 	if err != nil {
 		return nil, err
+	}
+	s.Readers = true
+	s.Keys = func(names []string) rowstore.Column {
+		keys := make([]driver.ID, len(names))
+		for i, name := range names {
+			keys[i] = s.hash(name)
+		}
+		return keys
 	}
 	return &advisoryStore{s}, nil
 }
@@ -31,34 +41,6 @@ var (
 
 // Key implements [driver.SessionStore].
 func (s *advisoryStore) Key(name string) string { return keyText(s.hash(name)) }
-
-// Look implements [driver.SessionStore].
-func (s *advisoryStore) Look(ctx context.Context, names []string) ([]driver.Row, error) {
-	return s.lookRows(ctx, names, s.readers)
-}
-
-// List implements [driver.SessionStore].
-func (s *advisoryStore) List(ctx context.Context, req driver.ListRequest) (driver.Page, error) {
-	return s.listRows(ctx, req, s.readers)
-}
-
-// readers tells how many sessions share names.
-func (s *advisoryStore) readers(ctx context.Context, c session, names []string) ([]int, error) {
-	b := newBatch(len(names))
-	for _, name := range names {
-		b.row(name, s.hash(name)).end()
-	}
-	n := make([]int, len(names))
-	err := query(ctx, c, s.q.readers, []any{b.String()}, func(rows *sql.Rows) error {
-		var i, readers int
-		err := rows.Scan(&i, &readers)
-		if err == nil {
-			n[i] = readers
-		}
-		return err
-	})
-	return n, err
-}
 
 // Session implements [driver.SessionStore].
 func (s *advisoryStore) Session(ctx context.Context) (driver.Session, error) {
@@ -90,8 +72,11 @@ type advisoryLease struct {
 	res driver.AcquireResult
 }
 
+// run runs statements on the session.
+func (a *advisorySession) run() runner { return runner{a.s.sessions, a.line.do} }
+
 // ID implements [driver.Session].
-func (a *advisorySession) ID() string { return strconv.FormatUint(a.line.pid, 10) }
+func (a *advisorySession) ID() string { return strconv.FormatInt(a.line.pid, 10) }
 
 // Gone implements [driver.Session].
 func (a *advisorySession) Gone() <-chan struct{} { return a.line.gone }
@@ -102,7 +87,7 @@ func (a *advisorySession) Grant(ctx context.Context, reqs []driver.AcquireReques
 	if err := a.s.base.checkValues(reqs); err != nil {
 		return nil, err
 	}
-	g := &grabbing{a: a, reqs: reqs, res: make([]driver.AcquireResult, len(reqs)), terms: make([]term, len(reqs)), locks: make([]string, len(reqs))}
+	g := &grabbing{a: a, reqs: reqs, res: make([]driver.AcquireResult, len(reqs)), terms: make([]termstore.Term, len(reqs)), locks: make([]string, len(reqs))}
 	if err := g.run(ctx); err != nil {
 		g.undo(ctx)
 		return nil, err
@@ -113,22 +98,15 @@ func (a *advisorySession) Grant(ctx context.Context, reqs []driver.AcquireReques
 // Renew implements [driver.Session].
 func (a *advisorySession) Renew(ctx context.Context, reqs []driver.RenewRequest) (driver.RenewResults, error) {
 	res := driver.RenewResults{Status: make([]driver.RenewStatus, len(reqs))}
-	var asked map[driver.ID]bool
-	err := a.line.do(ctx, func(ctx context.Context, c session) (err error) {
-		res.Now, asked, err = a.s.asked(ctx, c)
-		return err
-	})
+	asked, err := a.s.Revocations(ctx, a.run())
 	if err != nil {
 		return res, err
 	}
+	res.Now = asked.Now
 	for i := range reqs {
-		switch acq := reqs[i].Acq; {
-		case a.leases[acq] == nil:
-			res.Status[i] = driver.Ended
-		case asked[acq]:
-			res.Status[i] = driver.Revoked
-		default:
-			res.Status[i] = driver.Renewed
+		res.Status[i] = driver.Ended
+		if a.leases[reqs[i].Acq] != nil {
+			res.Status[i] = asked.Status(&reqs[i])
 		}
 	}
 	return res, nil
@@ -145,8 +123,7 @@ func (a *advisorySession) Release(ctx context.Context, reqs []driver.ReleaseRequ
 		}
 	}
 	if over != nil {
-		err := a.line.do(ctx, func(ctx context.Context, c session) error { return a.s.releaseTerms(ctx, c, over) })
-		if err != nil {
+		if err := a.s.EndTerms(ctx, a.run(), over); err != nil {
 			return nil, err
 		}
 	}
@@ -183,18 +160,16 @@ func (a *advisorySession) unlock(ctx context.Context, locks []string) ([]bool, e
 	if len(locks) == 0 {
 		return had, nil
 	}
-	err := a.line.do(ctx, func(ctx context.Context, c session) error {
-		return query(ctx, c, a.s.q.unlock, []any{nameBatch(locks).String()}, func(rows *sql.Rows) error {
-			var i int
-			var freed sql.NullInt64
-			err := rows.Scan(&i, &freed)
-			if err == nil {
-				had[i] = freed.Int64 == 1
-			}
-			return err
-		})
+	unlock := termstore.Statement{Name: "unlock", Batch: []rowstore.Column{locks}}
+	return had, a.run().Read(ctx, unlock, func(scan rowstore.Scanner) error {
+		var i int
+		var freed sql.NullInt64
+		err := scan(&i, &freed)
+		if err == nil {
+			had[i] = freed.Int64 == 1
+		}
+		return err
 	})
-	return had, err
 }
 
 // Close implements [driver.Session].

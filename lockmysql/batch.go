@@ -28,6 +28,15 @@ func (b *batch) row(name string, acq driver.ID) *batch {
 	return b.begin().hex([]byte(name)).id(acq)
 }
 
+// add writes a row of columns.
+func (b *batch) add(columns []rowstore.Column, i int) {
+	b.begin()
+	for _, c := range columns {
+		b.cell(c, i)
+	}
+	b.end()
+}
+
 func (b *batch) begin() *batch {
 	if len(b.text) > 1 {
 		b.text = append(b.text, ',')
@@ -120,11 +129,7 @@ func (e *engine) encode(columns []rowstore.Column, from int) (b *batch, next int
 	b = newBatch(n - from)
 	for next = from; next < n; next++ {
 		before := len(b.text)
-		b.begin()
-		for _, c := range columns {
-			b.cell(c, next)
-		}
-		b.end()
+		b.add(columns, next)
 		// Where the driver writes the parameters into the text, each quote takes two bytes.
 		size := statementBytes + len(b.text) + 2*len(columns)*(next+1-from)
 		if e.maxPacket == 0 || size <= e.maxPacket {
@@ -160,12 +165,3 @@ const (
 	statementBytes = 8 << 10
 	requestBytes   = 200
 )
-
-// nameBatch has requests that are nothing but names.
-func nameBatch(names []string) *batch {
-	b := newBatch(len(names))
-	for _, name := range names {
-		b.row(name, driver.ID{}).end()
-	}
-	return b
-}

@@ -2,11 +2,12 @@ package lockmysql
 
 import (
 	"context"
-	"encoding/hex"
 	"slices"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/rowstore"
+	"github.com/sqllock/sqllock/internal/termstore"
 )
 
 // A draw begins a term, with a new token, for somebody who has the lock already: what
@@ -16,17 +17,17 @@ import (
 // mark is by which the row of a term tells whose it is.
 type mark struct {
 	key func(name string) string // a lock of GET_LOCK that goes with the session
-	pid uint64
+	pid int64
 }
 
 // drawing is one call that draws. It waits for no row that somebody has locked: a
 // guard does that, for as long as its transaction is open.
 type drawing struct {
 	s     *sessions
-	c     session
+	run   termstore.Runner
 	reqs  []driver.AcquireRequest
-	terms []term // as seen; they may be out of date
-	by    *mark  // nil if nothing is to be recorded but the token
+	terms []termstore.Term // as seen; they may be out of date
+	by    *mark            // nil if nothing is to be recorded but the token
 	res   []driver.AcquireResult
 }
 
@@ -37,8 +38,10 @@ const drawRounds = 5
 
 // draw draws for each request or tells what keeps the name. After an error something
 // may have been drawn.
-func (s *sessions) draw(ctx context.Context, c session, reqs []driver.AcquireRequest, terms []term, by *mark) ([]driver.AcquireResult, error) {
-	d := &drawing{s: s, c: c, reqs: reqs, terms: terms, by: by, res: make([]driver.AcquireResult, len(reqs))}
+func (s *sessions) draw(
+	ctx context.Context, run termstore.Runner, reqs []driver.AcquireRequest, terms []termstore.Term, by *mark,
+) ([]driver.AcquireResult, error) {
+	d := &drawing{s: s, run: run, reqs: reqs, terms: terms, by: by, res: make([]driver.AcquireResult, len(reqs))}
 	todo := every(len(reqs))
 	for round := 0; ; round++ {
 		rest, err := d.once(ctx, todo)
@@ -49,7 +52,7 @@ func (s *sessions) draw(ctx context.Context, c session, reqs []driver.AcquireReq
 			break
 		}
 		if round > 0 {
-			if err := sleep(ctx, time.Millisecond<<round); err != nil {
+			if err := rowstore.Sleep(ctx, time.Millisecond<<round); err != nil {
 				return nil, errLocked
 			}
 		}
@@ -58,7 +61,7 @@ func (s *sessions) draw(ctx context.Context, c session, reqs []driver.AcquireReq
 		}
 	}
 	for _, i := range todo {
-		d.res[i] = driver.AcquireResult{Now: d.terms[i].now}
+		d.res[i] = driver.AcquireResult{Now: d.terms[i].Now}
 	}
 	return d.res, nil
 }
@@ -73,20 +76,20 @@ func (s *sessions) undraw(ctx context.Context, reqs []driver.AcquireRequest) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), glance)
 	defer cancel()
 	_ = s.onControl(ctx, func(ctx context.Context, c session) error {
-		terms, err := s.look(ctx, c, names...)
+		terms, err := s.Terms(ctx, s.on(c), names...)
 		if err != nil {
 			return stale(ctx, err)
 		}
 		var over []driver.ReleaseRequest
 		for i := range terms {
-			if h := &terms[i].holder; h.Acq == reqs[i].Acq {
+			if h := &terms[i].Holder; h.Acq == reqs[i].Acq {
 				over = append(over, driver.ReleaseRequest{Name: names[i], Acq: h.Acq, Version: h.Version})
 			}
 		}
 		if over == nil {
 			return nil
 		}
-		return s.releaseTerms(ctx, c, over)
+		return s.EndTerms(ctx, s.on(c), over)
 	})
 }
 
@@ -95,7 +98,7 @@ func (d *drawing) look(ctx context.Context, which []int) error {
 	for k, i := range which {
 		names[k] = d.reqs[i].Name
 	}
-	terms, err := d.s.look(ctx, d.c, names...)
+	terms, err := d.s.Terms(ctx, d.run, names...)
 	if err != nil {
 		return err
 	}
@@ -115,9 +118,9 @@ func (d *drawing) once(ctx context.Context, todo []int) (rest []int, err error) 
 	for _, i := range todo {
 		acq, t := d.reqs[i].Acq, &d.terms[i]
 		switch {
-		case d.s.zombies && t.other(acq) && t.alive:
+		case d.s.Pins && t.Other(acq) && t.Alive: // who draws has lost the lock meanwhile
 			rest = append(rest, i)
-		case t.other(acq) && t.delay > 0:
+		case t.Other(acq) && t.Delay > 0:
 			done, err := d.delay(ctx, i)
 			if err != nil {
 				return nil, err
@@ -125,8 +128,8 @@ func (d *drawing) once(ctx context.Context, todo []int) (rest []int, err error) 
 			if !done {
 				rest = append(rest, i)
 			}
-		case t.gated(acq):
-			d.res[i] = driver.AcquireResult{Now: t.now, Holder: driver.Holder{Until: t.notBefore}}
+		case t.Gated(acq):
+			d.res[i] = driver.AcquireResult{Now: t.Now, Holder: driver.Holder{Until: t.NotBefore}}
 		default:
 			take = append(take, i)
 		}
@@ -140,26 +143,26 @@ func (d *drawing) once(ctx context.Context, todo []int) (rest []int, err error) 
 func (d *drawing) make(ctx context.Context, which []int) error {
 	var missing []string
 	for _, i := range which {
-		if !d.terms[i].exists {
+		if !d.terms[i].Exists {
 			missing = append(missing, d.reqs[i].Name)
-			d.terms[i].exists = true
+			d.terms[i].Exists = true
 		}
 	}
 	if missing == nil {
 		return nil
 	}
-	_, _, err := d.c.exec(ctx, d.s.q.new, nameBatch(missing).String())
+	_, _, err := d.run.Write(ctx, termstore.Statement{Name: "make_rows", Batch: []rowstore.Column{missing}})
 	return err
 }
 
 // delay lets the lock delay of a holder begin whose session is gone.
 func (d *drawing) delay(ctx context.Context, i int) (bool, error) {
 	t := &d.terms[i]
-	ended, at, until, err := d.s.endTerm(ctx, d.c, t)
+	ended, at, until, err := d.s.EndTerm(ctx, d.run, t)
 	if err != nil || !ended {
 		return false, err
 	}
-	d.res[i] = driver.AcquireResult{Now: at, Holder: driver.Holder{Until: until}, Crashed: t.crashed(at)}
+	d.res[i] = driver.AcquireResult{Now: at, Holder: driver.Holder{Until: until}, Crashed: t.Crashed(at)}
 	return true, nil
 }
 
@@ -196,9 +199,9 @@ func (d *drawing) take(ctx context.Context, which []int) (late []int, err error)
 // for.
 func (d *drawing) won(i int, now int64) {
 	t := &d.terms[i]
-	d.res[i] = driver.AcquireResult{Granted: true, Version: max(t.holder.Version+1, now), Remaining: d.s.ttl, Now: now}
-	if t.other(d.reqs[i].Acq) {
-		d.res[i].Crashed = t.crashed(now)
+	d.res[i] = driver.AcquireResult{Granted: true, Version: max(t.Holder.Version+1, now), Remaining: d.s.ttl, Now: now}
+	if t.Other(d.reqs[i].Acq) {
+		d.res[i].Crashed = t.Crashed(now)
 	}
 }
 
@@ -212,7 +215,7 @@ func (d *drawing) recorded(i int) (acq driver.ID, owner, key string, hold, delay
 	return r.Acq, r.Owner, d.by.key(r.Name), r.MinHold.Microseconds(), r.Delay.Microseconds()
 }
 
-func (d *drawing) pid() (pid uint64) {
+func (d *drawing) pid() (pid int64) {
 	if d.by != nil {
 		pid = d.by.pid
 	}
@@ -222,21 +225,24 @@ func (d *drawing) pid() (pid uint64) {
 func (d *drawing) takeOne(ctx context.Context, i int) (n, now int64, err error) {
 	r, t := &d.reqs[i], &d.terms[i]
 	acq, owner, key, hold, delay := d.recorded(i)
-	value := ""
+	var value []byte
 	if acq != (driver.ID{}) {
-		value = hex.EncodeToString(r.Value)
+		value = r.Value
 	}
-	return d.c.exec(ctx, d.s.q.draw, idDigits(acq), digits(owner), digits(key), hold, delay,
-		digits(r.Name), t.holder.Version, idDigits(t.holder.Acq),
-		d.s.client.Instance.String(), digits(d.s.client.Label), d.pid(), value)
+	return d.run.Write(ctx, termstore.Statement{Name: "draw", Args: []any{acq, owner, key, hold, delay,
+		r.Name, t.Holder.Version, t.Holder.Acq, d.s.client.Instance, d.s.client.Label, d.pid(), value}})
 }
 
 func (d *drawing) takeAll(ctx context.Context, which []int) (n, now int64, err error) {
-	b := newBatch(len(which))
-	for _, i := range which {
-		acq, owner, key, hold, delay := d.recorded(i)
-		t := &d.terms[i]
-		b.row(d.reqs[i].Name, acq).int(t.holder.Version).id(t.holder.Acq).hex([]byte(owner)).hex([]byte(key)).int(hold).int(delay).end()
+	k := len(which)
+	names, owners, keys := make([]string, k), make([]string, k), make([]string, k)
+	acqs, was := make([]driver.ID, k), make([]driver.ID, k)
+	versions, holds, delays := make([]int64, k), make([]int64, k), make([]int64, k)
+	for k, i := range which {
+		names[k], versions[k], was[k] = d.reqs[i].Name, d.terms[i].Holder.Version, d.terms[i].Holder.Acq
+		acqs[k], owners[k], keys[k], holds[k], delays[k] = d.recorded(i)
 	}
-	return d.c.exec(ctx, d.s.q.drawMany, b.String(), d.s.client.Instance.String(), digits(d.s.client.Label), d.pid(), len(which))
+	return d.run.Write(ctx, termstore.Statement{Name: "draw_many",
+		Batch: []rowstore.Column{names, acqs, versions, was, owners, keys, holds, delays},
+		Args:  []any{d.s.client.Instance, d.s.client.Label, d.pid(), int64(k)}})
 }

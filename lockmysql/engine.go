@@ -3,7 +3,6 @@ package lockmysql
 import (
 	"context"
 	"database/sql"
-	"math/rand/v2"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
@@ -92,12 +91,15 @@ func (e *engine) inOwnTx(ctx context.Context, c session, fn func() (commit bool,
 // glance bounds what may as well be left out.
 const glance = 500 * time.Millisecond
 
+// longWait is for how long a call waits for a row that somebody has locked.
+const longWait = time.Second
+
 // patiently calls try with a connection until it is done, for as long as somebody may have
 // locked a row for a moment. The error is errLocked then. Nobody waits on the server:
 // such a statement cannot be told to stop. Nor does anybody keep a connection meanwhile,
 // which renewals may need.
 func (e *engine) patiently(ctx context.Context, try func(context.Context, session) (done bool, err error)) error {
-	patience := newPatience(long)
+	patience := rowstore.NewPatience(longWait)
 	for {
 		done := false
 		err := e.do(ctx, func(ctx context.Context, c session) (err error) {
@@ -107,7 +109,7 @@ func (e *engine) patiently(ctx context.Context, try func(context.Context, sessio
 		if err != nil || done {
 			return err
 		}
-		if err := patience.wait(ctx); err != nil {
+		if err := patience.Wait(ctx); err != nil {
 			return err
 		}
 	}
@@ -297,44 +299,4 @@ func arguments(s *rowstore.Statement) []any {
 		return s.Args
 	}
 	return append([]any{digits(s.Args[0].(string))}, s.Args[1:]...)
-}
-
-// patience waits a little while a row is locked, as it is for a moment by everybody
-// who was too late to take it.
-type patience struct {
-	end   time.Time
-	pause time.Duration
-}
-
-const (
-	brief = 50 * time.Millisecond
-	long  = time.Second
-)
-
-func newPatience(d time.Duration) *patience {
-	return &patience{end: time.Now().Add(d), pause: time.Millisecond}
-}
-
-// wait returns errLocked when patience is at its end, or ctx is.
-func (p *patience) wait(ctx context.Context) error {
-	pause := min(p.pause/2+rand.N(p.pause), time.Until(p.end)) // or those who met would meet again
-	if pause <= 0 {
-		return errLocked
-	}
-	p.pause = min(2*p.pause, 100*time.Millisecond)
-	if sleep(ctx, pause) != nil {
-		return errLocked
-	}
-	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

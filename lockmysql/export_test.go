@@ -9,6 +9,7 @@ import (
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/rowstore"
 	"github.com/sqllock/sqllock/internal/sqltext"
+	"github.com/sqllock/sqllock/internal/termstore"
 )
 
 // Classify is what the stores' Classify does.
@@ -28,7 +29,7 @@ func Statements(prefix string) map[string]string {
 }
 
 // File returns the statements of the .sql file as they stand there.
-func File(prefix string) map[string]string { return sqltext.Parse(uniqueFile, newWords(prefix)) }
+func File(prefix string) map[string]string { return sqltext.Parse(uniqueFile, newWords(prefix, "")) }
 
 // OnConn is a store whose statements run on a connection, as on one that was reserved.
 func OnConn(st driver.Store, conn *sql.Conn) driver.Store {
@@ -92,19 +93,16 @@ func JudgeNodes(variables map[string]string) error {
 	return (&server{variables: variables}).refuseNodes()
 }
 
-// SessionStatements returns the texts over the table of terms and the pins, by name.
-func SessionStatements(prefix, mode string) map[string]string {
-	q := newTermQueries(prefix, mode)
-	return map[string]string{
-		"look": q.look, "lookValues": q.lookValues, "window": q.window, "new": q.new, "draw": q.draw, "drawMany": q.drawMany,
-		"end": q.end, "release": q.release, "ask": q.ask, "revoke": q.revoke, "purge": q.purge, "due": q.due,
-		"turn": q.turn, "pin": q.pin, "pinNow": q.pinNow, "pinShared": q.pinShared, "pinPurge": q.pinPurge, "lock": q.lock,
-		"lockShared": q.lockShared,
-	}
+// SessionStatements returns the texts of a session mode, by name.
+func SessionStatements(prefix, mode string) map[string]string { return sessionTexts(prefix, mode) }
+
+// SessionsFile returns the statements of the other .sql file as they stand there.
+func SessionsFile(prefix, mode string) map[string]string {
+	return sqltext.Parse(sessionsFile, newWords(prefix, mode))
 }
 
-// SweepSessionsWith is SweepWith for the modes that keep locks in sessions.
-func SweepSessionsWith(ctx context.Context, st driver.SessionStore, req driver.SweepRequest, happens func()) (res driver.SweepResult, err error) {
+// SweepWith is a store whose sweep is interrupted when it has looked.
+func SweepWith(st driver.SessionStore, happens func()) *termstore.Store {
 	var s *sessions
 	switch st := st.(type) {
 	case *forUpdateStore:
@@ -112,14 +110,20 @@ func SweepSessionsWith(ctx context.Context, st driver.SessionStore, req driver.S
 	case *advisoryStore:
 		s = st.sessions
 	}
-	err = s.onPool(ctx, func(ctx context.Context, c session) error {
-		terms, err := s.window(ctx, c, req.After, req.Limit)
-		if err != nil {
-			return err
-		}
-		happens()
-		res, err = s.clean(ctx, c, req, terms)
-		return err
-	})
-	return res, err
+	store := s.Store
+	store.Pool = interruptedSweep{s.Store.Pool, happens}
+	return &store
+}
+
+type interruptedSweep struct {
+	termstore.Runner
+	happens func()
+}
+
+func (r interruptedSweep) Read(ctx context.Context, s termstore.Statement, scan func(rowstore.Scanner) error) error {
+	err := r.Runner.Read(ctx, s, scan)
+	if s.Name == "page" {
+		r.happens()
+	}
+	return err
 }

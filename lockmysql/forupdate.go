@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/rowstore"
+	"github.com/sqllock/sqllock/internal/termstore"
 )
 
 // OpenForUpdate implements [driver.ForUpdateDatabase]. The TTL must be two seconds or
@@ -20,7 +22,7 @@ func (d *Database) OpenForUpdate(ctx context.Context, client driver.Client, opts
 	if err != nil {
 		return nil, err
 	}
-	s.zombies, s.pinned = true, true
+	s.Pins = true
 	return &forUpdateStore{s}, nil
 }
 
@@ -36,16 +38,6 @@ var (
 // Key implements [driver.SessionStore].
 func (s *forUpdateStore) Key(name string) string { return name }
 
-// Look implements [driver.SessionStore]. It cannot tell of those who share a name.
-func (s *forUpdateStore) Look(ctx context.Context, names []string) ([]driver.Row, error) {
-	return s.lookRows(ctx, names, nil)
-}
-
-// List implements [driver.SessionStore].
-func (s *forUpdateStore) List(ctx context.Context, req driver.ListRequest) (driver.Page, error) {
-	return s.listRows(ctx, req, nil)
-}
-
 // Session implements [driver.SessionStore].
 func (s *forUpdateStore) Session(ctx context.Context) (driver.Session, error) {
 	l, err := s.freshLine(ctx)
@@ -54,8 +46,8 @@ func (s *forUpdateStore) Session(ctx context.Context) (driver.Session, error) {
 	}
 	f := &forUpdateSession{s: s, line: l, mark: newMark()}
 	var got, pid sql.NullInt64
-	err = l.ask(ctx, queryMark, []any{f.mark}, &got, &pid)
-	if err == nil && (got.Int64 != 1 || uint64(pid.Int64) != l.pid) {
+	err = l.ask(ctx, s.texts["mark"], []any{f.mark}, &got, &pid)
+	if err == nil && (got.Int64 != 1 || pid.Int64 != l.pid) {
 		err = fmt.Errorf("%w: GET_LOCK has answered %v to connection %d, now %d", driver.ErrUnsupported, got, l.pid, pid.Int64)
 	}
 	if err != nil {
@@ -118,7 +110,7 @@ func (f *forUpdateSession) Grant(ctx context.Context, reqs []driver.AcquireReque
 		if err != nil {
 			return err
 		}
-		res, err = f.s.draw(ctx, c, reqs, terms, &mark{key: func(string) string { return f.mark }, pid: f.line.pid})
+		res, err = f.s.draw(ctx, f.s.on(c), reqs, terms, &mark{key: func(string) string { return f.mark }, pid: f.line.pid})
 		return err
 	})
 	if err != nil {
@@ -146,7 +138,7 @@ func (f *forUpdateSession) lost(ctx context.Context, r *driver.AcquireRequest) (
 	_ = f.s.onControl(ctx, func(ctx context.Context, c session) error {
 		terms, err := f.s.lookFirst(ctx, c, r.Name)
 		if err == nil {
-			res = driver.AcquireResult{Now: terms[0].now, Holder: terms[0].known()}
+			res = driver.AcquireResult{Now: terms[0].Now, Holder: terms[0].Known()}
 		}
 		return err
 	})
@@ -156,7 +148,7 @@ func (f *forUpdateSession) lost(ctx context.Context, r *driver.AcquireRequest) (
 // lock locks the pin, and leaves no transaction if it does not.
 func (f *forUpdateSession) lock(ctx context.Context, r *driver.AcquireRequest) (bool, error) {
 	text := f.s.pinText(r.Shared, r.Wait < time.Second)
-	patience := newPatience(min(r.Wait, time.Second))
+	patience := rowstore.NewPatience(min(r.Wait, time.Second))
 	for made := 0; ; {
 		found, err := f.tryLock(ctx, text, r.Name)
 		if found {
@@ -169,12 +161,12 @@ func (f *forUpdateSession) lock(ctx context.Context, r *driver.AcquireRequest) (
 			if made++; made > drawRounds {
 				return false, errLocked
 			}
-			if err := f.line.exec(ctx, f.s.q.pinNew, digits(r.Name)); err != nil && !isHeld(err) {
+			if err := f.line.exec(ctx, f.s.texts["make_pin"], digits(r.Name)); err != nil && !isHeld(err) {
 				return false, err
 			}
 			continue
 		}
-		if r.Wait >= time.Second || patience.wait(ctx) != nil {
+		if r.Wait >= time.Second || patience.Wait(ctx) != nil {
 			return false, nil
 		}
 	}
@@ -234,9 +226,9 @@ const rollbackTimeout = 5 * time.Second
 // session is over, because the name may have a holder on another server.
 func (f *forUpdateSession) ping(ctx context.Context) error {
 	return f.line.do(ctx, func(ctx context.Context, c session) error {
-		var readOnly string
-		err := c.QueryRowContext(ctx, queryWritable).Scan(&readOnly)
-		if err == nil && !isWritable(readOnly) {
+		var writable bool
+		err := c.QueryRowContext(ctx, f.s.texts["writable"]).Scan(&writable)
+		if err == nil && !writable {
 			err = errDemoted
 		}
 		return err
@@ -248,36 +240,33 @@ func (f *forUpdateSession) ping(ctx context.Context) error {
 // back is asked for beside it, and told later if nobody answers.
 func (f *forUpdateSession) Renew(ctx context.Context, reqs []driver.RenewRequest) (driver.RenewResults, error) {
 	res := driver.RenewResults{Status: make([]driver.RenewStatus, len(reqs))}
-	var asked map[driver.ID]bool
+	var asked termstore.Revocations
 	var beside sync.WaitGroup
-	beside.Go(func() { res.Now, asked = f.asked(ctx) })
+	beside.Go(func() { asked = f.revocations(ctx) })
 	err := f.ping(ctx)
 	beside.Wait()
 	if err != nil {
 		return res, err
 	}
+	res.Now = asked.Now
 	for i := range reqs {
-		switch {
-		case !f.held || reqs[i].Acq != f.acq:
-			res.Status[i] = driver.Ended
-		case asked[f.acq]:
-			res.Status[i] = driver.Revoked
-		default:
-			res.Status[i] = driver.Renewed
+		res.Status[i] = driver.Ended
+		if f.held && reqs[i].Acq == f.acq {
+			res.Status[i] = asked.Status(&reqs[i])
 		}
 	}
 	return res, nil
 }
 
-// asked takes so little of the time of a renewal that it cannot make that fail.
-func (f *forUpdateSession) asked(ctx context.Context) (now int64, acqs map[driver.ID]bool) {
+// revocations takes so little of the time of a renewal that it cannot make that fail.
+func (f *forUpdateSession) revocations(ctx context.Context) (asked termstore.Revocations) {
 	ctx, cancel := context.WithTimeout(ctx, min(f.s.timeout*3/4, time.Second))
 	defer cancel()
 	_ = f.s.onControl(ctx, func(ctx context.Context, c session) (err error) {
-		now, acqs, err = f.s.asked(ctx, c)
+		asked, err = f.s.Revocations(ctx, f.s.on(c))
 		return stale(ctx, err)
 	})
-	return now, acqs
+	return asked
 }
 
 // Release implements [driver.Session]. The term ends before the lock: so whoever has
@@ -290,7 +279,7 @@ func (f *forUpdateSession) Release(ctx context.Context, reqs []driver.ReleaseReq
 		}
 		if !reqs[i].Shared && !reqs[i].Lost {
 			err := f.s.onControl(ctx, func(ctx context.Context, c session) error {
-				return f.s.releaseTerms(ctx, c, reqs[i:i+1])
+				return f.s.EndTerms(ctx, f.s.on(c), reqs[i:i+1])
 			})
 			if err != nil {
 				return nil, err
@@ -305,6 +294,6 @@ func (f *forUpdateSession) Release(ctx context.Context, reqs []driver.ReleaseReq
 // Close implements [driver.Session].
 func (f *forUpdateSession) Close() error {
 	return f.line.close(!f.busy && !f.held, func(ctx context.Context) error {
-		return f.line.exec(ctx, queryUnmark, f.mark)
+		return f.line.exec(ctx, f.s.texts["unmark"], f.mark)
 	})
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/rowstore"
+	"github.com/sqllock/sqllock/internal/termstore"
 )
 
 // grabbing is one call of Grant.
@@ -14,7 +16,7 @@ type grabbing struct {
 	a     *advisorySession
 	reqs  []driver.AcquireRequest
 	res   []driver.AcquireResult
-	terms []term
+	terms []termstore.Term
 	locks []string // what was taken for each request, "" if nothing
 	sent  []int    // requests that were sent to the server
 	drew  bool     // terms may have begun
@@ -45,17 +47,17 @@ func (g *grabbing) run(ctx context.Context) error {
 			alone = append(alone, i)
 		}
 	}
-	if err := g.lock(ctx, g.a.s.q.lock, alone); err != nil {
+	if err := g.lock(ctx, "lock", alone); err != nil {
 		return err
 	}
 	for try := 0; len(together) > 0; try++ {
-		if err := g.lock(ctx, g.a.s.q.lockShared, together); err != nil {
+		if err := g.lock(ctx, "lock_shared", together); err != nil {
 			return err
 		}
 		if together = g.blocked(together); len(together) == 0 || try == grabTries {
 			break
 		}
-		if err := sleep(ctx, grabPause); err != nil {
+		if err := rowstore.Sleep(ctx, grabPause); err != nil {
 			return errLocked
 		}
 	}
@@ -79,48 +81,46 @@ func (g *grabbing) blocked(which []int) (again []int) {
 }
 
 // lock sends requests, and notes what was taken.
-func (g *grabbing) lock(ctx context.Context, text string, which []int) error {
+func (g *grabbing) lock(ctx context.Context, statement string, which []int) error {
 	if len(which) == 0 {
 		return nil
 	}
 	g.sent = append(g.sent, which...)
-	b := newBatch(len(which))
-	for _, i := range which {
-		b.row(g.reqs[i].Name, g.a.s.hash(g.reqs[i].Name)).int(int64(g.a.s.client.Instance[0]) % slots).end()
+	names, first := make([]string, len(which)), make([]int64, len(which))
+	for k, i := range which {
+		names[k], first[k] = g.reqs[i].Name, int64(g.a.s.client.Instance[0])%slots
 	}
-	return g.a.line.do(ctx, func(ctx context.Context, c session) error {
-		return g.a.s.base.read(ctx, c, text, []any{b.String()}, func(rows *sql.Rows) error {
-			var k int
-			var got sql.NullInt64
-			var t term
-			if err := t.scan(rows, &k, &got); err != nil {
-				return err
-			}
-			g.note(which[k], t, got)
-			if !isWritable(t.readOnly) {
-				return errDemoted
-			}
-			if !got.Valid {
-				return fmt.Errorf("%w: GET_LOCK failed", errInDoubt)
-			}
-			return nil
-		})
+	batch := []rowstore.Column{names, g.a.s.Keys(names), first}
+	return g.a.run().Read(ctx, termstore.Statement{Name: statement, Batch: batch}, func(scan rowstore.Scanner) error {
+		var got sql.NullInt64
+		k, t, err := termstore.ScanTerm(scan, &got)
+		if err != nil {
+			return err
+		}
+		g.note(which[k], t, got)
+		if !t.Writable {
+			return errDemoted
+		}
+		if !got.Valid {
+			return fmt.Errorf("%w: GET_LOCK failed", errInDoubt)
+		}
+		return nil
 	})
 }
 
-// note notes the answer to a request, see queryLock.
-func (g *grabbing) note(i int, t term, got sql.NullInt64) {
-	t.name = g.reqs[i].Name
+// note notes the answer to a request, see the statement lock.
+func (g *grabbing) note(i int, t termstore.Term, got sql.NullInt64) {
+	t.Name = g.reqs[i].Name
 	g.terms[i] = t
-	key := g.a.s.Key(t.name)
+	key := g.a.s.Key(t.Name)
 	switch {
 	case got.Int64 == 1:
 		g.locks[i] = key
 	case got.Int64 > 1:
 		g.locks[i] = fmt.Sprintf("%s:%d", key, got.Int64-2)
 	default:
-		g.res[i] = driver.AcquireResult{Now: t.now, Holder: t.known()}
-		if got.Int64 == -1 && !t.held() {
+		g.res[i] = driver.AcquireResult{Now: t.Now, Holder: t.Known()}
+		if got.Int64 == -1 && !t.Held() {
 			g.res[i].Holder = driver.Holder{Shared: true}
 		}
 	}
@@ -135,16 +135,12 @@ func (g *grabbing) draw(ctx context.Context, which []int) error {
 	if err := g.look(ctx, which); err != nil {
 		return err
 	}
-	reqs, terms := make([]driver.AcquireRequest, len(which)), make([]term, len(which))
+	reqs, terms := make([]driver.AcquireRequest, len(which)), make([]termstore.Term, len(which))
 	for k, i := range which {
 		reqs[k], terms[k] = g.reqs[i], g.terms[i]
 	}
 	g.drew = true
-	var res []driver.AcquireResult
-	err := a.line.do(ctx, func(ctx context.Context, c session) (err error) {
-		res, err = a.s.draw(ctx, c, reqs, terms, &mark{key: a.s.Key, pid: a.line.pid})
-		return err
-	})
+	res, err := a.s.draw(ctx, a.run(), reqs, terms, &mark{key: a.s.Key, pid: a.line.pid})
 	if err != nil {
 		return err
 	}
@@ -185,13 +181,11 @@ func (g *grabbing) look(ctx context.Context, which []int) error {
 	if names == nil {
 		return nil
 	}
-	return g.a.line.do(ctx, func(ctx context.Context, c session) error {
-		terms, err := g.a.s.look(ctx, c, names...)
-		for k, i := range unseen {
-			g.terms[i] = terms[k]
-		}
-		return err
-	})
+	terms, err := g.a.s.Terms(ctx, g.a.run(), names...)
+	for k, i := range unseen {
+		g.terms[i] = terms[k]
+	}
+	return err
 }
 
 // undo gives back what a call may have taken that has failed. If that fails too, the

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/sqllock/sqllock/driver"
 )
@@ -16,22 +15,14 @@ import (
 // answers for ever, and its replicas have the same rows.
 type host struct {
 	name     [4]string // by which servers are told apart
-	readOnly string
+	writable bool
 }
 
-// hostColumns are what into takes. MariaDB has no id of a server that is sure to be its
-// own.
-const (
-	readOnly    = `@@GLOBAL.read_only`
-	hostColumns = readOnly + `, @@hostname, @@port, @@server_id, /*M!100600 @@datadir */ /*!80000 @@server_uuid */`
-)
-
+// into takes the columns of the statement server. MariaDB has no id of a server that is
+// sure to be its own.
 func (h *host) into(more ...any) []any {
-	return append([]any{&h.readOnly, &h.name[0], &h.name[1], &h.name[2], &h.name[3]}, more...)
+	return append([]any{&h.writable, &h.name[0], &h.name[1], &h.name[2], &h.name[3]}, more...)
 }
-
-// isWritable takes for read-only what a later version may know besides ON.
-func isWritable(readOnly string) bool { return readOnly == "0" || strings.EqualFold(readOnly, "OFF") }
 
 // Another connection may reach the right server.
 var (
@@ -45,10 +36,10 @@ var (
 // open that is left to inspect.
 func (s *sessions) setHost(ctx context.Context, conn *sql.Conn) error {
 	var h host
-	if err := conn.QueryRowContext(ctx, queryHost).Scan(h.into()...); err != nil {
+	if err := conn.QueryRowContext(ctx, s.texts["server"]).Scan(h.into()...); err != nil {
 		return err
 	}
-	if s.base.database != "" && !isWritable(h.readOnly) {
+	if s.base.database != "" && !h.writable {
 		return errDemoted
 	}
 	s.host.Store(&h)

@@ -25,9 +25,9 @@ func (s *sessions) inspect(ctx context.Context, c session, readOnly bool) error 
 	}
 	s.mortal = server.mariaDB && server.on("innodb_rollback_on_timeout")
 	if readOnly {
-		return checkEngine(ctx, c, s.q.termName)
+		return checkEngine(ctx, c, s.base.queries.prefix+"term")
 	}
-	for _, table := range []string{s.q.termName, s.q.pinName} {
+	for _, table := range []string{s.base.queries.prefix + "term", s.base.queries.prefix + "pin"} {
 		if err := checkEngine(ctx, c, table); err != nil {
 			return err
 		}
@@ -35,7 +35,7 @@ func (s *sessions) inspect(ctx context.Context, c session, readOnly bool) error 
 	if err := s.probe(ctx, c); err != nil {
 		return err
 	}
-	return checkSticky(ctx, c)
+	return s.checkSticky(ctx, c)
 }
 
 // refuseNodes refuses a server whose locks others do not see that write to the same
@@ -55,29 +55,29 @@ func (s *server) refuseNodes() error {
 // the account may not do, shows now.
 func (s *sessions) probe(ctx context.Context, c session) error {
 	none := newBatch(0).String()
-	if _, _, err := c.exec(ctx, s.q.new, none); err != nil {
+	if _, _, err := c.exec(ctx, s.texts["make_rows"], none); err != nil {
 		return err
 	}
-	if _, _, err := c.exec(ctx, s.q.release, none, 0); err != nil {
+	if _, _, err := c.exec(ctx, s.texts["release"], none, 0); err != nil {
 		return err
 	}
-	return query(ctx, c, s.q.pin, []any{""}, func(*sql.Rows) error { return nil })
+	return query(ctx, c, s.texts["pin"], []any{""}, func(*sql.Rows) error { return nil })
 }
 
 // checkSticky refuses what moves a session from one connection to another, and a
 // server on which GET_LOCK does nothing.
-func checkSticky(ctx context.Context, c session) error {
+func (s *sessions) checkSticky(ctx context.Context, c session) error {
 	key := newMark()
 	var got, used, freed sql.NullInt64
 	var free sql.NullBool
 	var before, after int64
-	if err := c.QueryRowContext(ctx, queryMark, key).Scan(&got, &before); err != nil {
+	if err := c.QueryRowContext(ctx, s.texts["mark"], key).Scan(&got, &before); err != nil {
 		return err
 	}
-	if err := c.QueryRowContext(ctx, queryMarked, key, key).Scan(&used, &free, &after); err != nil {
+	if err := c.QueryRowContext(ctx, s.texts["marked"], key, key).Scan(&used, &free, &after); err != nil {
 		return err
 	}
-	if err := c.QueryRowContext(ctx, queryUnmark, key).Scan(&freed); err != nil {
+	if err := c.QueryRowContext(ctx, s.texts["unmark"], key).Scan(&freed); err != nil {
 		return err
 	}
 	switch {

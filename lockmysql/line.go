@@ -18,7 +18,7 @@ import (
 // nothing meanwhile. So who holds something asks every second.
 type line struct {
 	conn *sqlconn.Reserved
-	pid  uint64
+	pid  int64
 	host host
 	set  string // puts settings back to was
 	was  []any
@@ -47,10 +47,10 @@ func (s *sessions) openLine(ctx context.Context) (*line, error) {
 		for i := range values {
 			into = append(into, &values[i])
 		}
-		if err := conn.QueryRowContext(ctx, querySettings(names)).Scan(into...); err != nil {
+		if err := conn.QueryRowContext(ctx, s.texts["settings"]).Scan(into...); err != nil {
 			return err
 		}
-		if !isWritable(l.host.readOnly) {
+		if !l.host.writable {
 			return errDemoted
 		}
 		silence := make([]any, len(names))

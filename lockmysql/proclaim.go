@@ -3,9 +3,9 @@ package lockmysql
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/rowstore"
 )
 
 // Proclaim implements [driver.Proclaimer].
@@ -13,7 +13,7 @@ func (s *store) Proclaim(ctx context.Context, req driver.SetValueRequest) (done 
 	if err := s.engine.checkValues([]driver.AcquireRequest{{Name: req.Name, Value: req.Value}}); err != nil {
 		return false, err
 	}
-	patience := newPatience(long)
+	patience := rowstore.NewPatience(longWait)
 	for {
 		if done, err = s.Store.Proclaim(ctx, req); err != nil || done {
 			return done, err
@@ -25,7 +25,7 @@ func (s *store) Proclaim(ctx context.Context, req driver.SetValueRequest) (done 
 		if done, over := proclaimed(&rows[0], req, rows[0].Holder.Until > rows[0].Now); over {
 			return done, nil
 		}
-		if err := patience.wait(ctx); err != nil {
+		if err := patience.Wait(ctx); err != nil {
 			return false, err
 		}
 	}
@@ -36,21 +36,7 @@ func (s *sessions) Proclaim(ctx context.Context, req driver.SetValueRequest) (do
 	if err := s.base.checkValues([]driver.AcquireRequest{{Name: req.Name, Value: req.Value}}); err != nil {
 		return false, err
 	}
-	err = s.base.patiently(ctx, func(ctx context.Context, c session) (over bool, err error) {
-		n, _, err := c.exec(ctx, s.q.proclaim, digits(req.Name), req.Version, idDigits(req.Acq), hex.EncodeToString(req.Value))
-		if err != nil || n > 0 {
-			done = n > 0
-			return true, err
-		}
-		terms, err := s.lookBy(ctx, c, s.q.lookValues, []string{req.Name})
-		if err != nil {
-			return false, err
-		}
-		row := terms[0].row()
-		done, over = proclaimed(&row, req, true)
-		return over, nil
-	})
-	return done && err == nil, err
+	return s.Store.Proclaim(ctx, req)
 }
 
 // proclaimed tells why a proclamation changed nothing: the term is over, or the value was

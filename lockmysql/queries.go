@@ -13,9 +13,8 @@ import (
 
 // The SQL of this package. Every value is a parameter; what varies is the name of
 // the tables, which is checked and quoted. Texts and ids travel as hexadecimal
-// digits, so that no character set of a connection can bend them. The statements of the
-// unique mode are in a file; those of the modes that keep locks in sessions are put together
-// from parts.
+// digits, so that no character set of a connection can bend them. The statements are in
+// sql/unique.sql and sql/sessions.sql, but for settings of a session.
 //
 // A statement that runs by itself, with autocommit, reads what is committed and locks what
 // it finds, whatever the session's isolation level. The exception is a look in a session
@@ -38,14 +37,13 @@ const (
 	bounded = `/*M!100600 SET STATEMENT lock_wait_timeout = 1, innodb_lock_wait_timeout = 1, sql_safe_updates = 0 */` +
 		`/*M!110602 , innodb_snapshot_isolation = 0 */ /*M!100600 FOR */ `
 	hint = ` /*+ SET_VAR(lock_wait_timeout = 1) */ `
-
-	doSelect = bounded + `SELECT` + hint
-	doUpdate = bounded + `UPDATE` + hint
-	doDelete = bounded + `DELETE` + hint
 )
 
 //go:embed sql/unique.sql
 var uniqueFile string
+
+//go:embed sql/sessions.sql
+var sessionsFile string
 
 // queries are the statements of the unique mode for one table prefix.
 type queries struct {
@@ -54,9 +52,10 @@ type queries struct {
 	short  map[string]string // without values, of those that have them
 }
 
-// inApplication are the statements that run in transactions of the application, whose
-// settings are its own.
-var inApplication = map[string]bool{"guard": true, "guard_shared": true, "database": true, "fence": true, "fence_token": true}
+// unbounded are the statements that run in transactions of the application, whose settings
+// are its own, and those that read no table.
+var unbounded = map[string]bool{"guard": true, "guard_shared": true, "database": true, "fence": true, "fence_token": true,
+	"server": true, "settings": true, "writable": true, "mark": true, "marked": true, "unmark": true}
 
 var (
 	verb    = regexp.MustCompile(`(?m)^\(?(SELECT|INSERT|UPDATE|DELETE)`)
@@ -64,17 +63,12 @@ var (
 	byTable sync.Map // *queries by prefix
 )
 
-// newQueries puts bounds on the statements, but on those that bring their own.
+// newQueries are the statements of the unique mode.
 func newQueries(prefix string) *queries {
 	if q, ok := byTable.Load(prefix); ok {
 		return q.(*queries)
 	}
-	q := &queries{prefix: prefix, texts: sqltext.Parse(uniqueFile, newWords(prefix)), short: make(map[string]string)}
-	for name, text := range q.texts {
-		if at := verb.FindStringIndex(text); !inApplication[name] && !strings.HasPrefix(text, "SET STATEMENT") {
-			q.texts[name] = bounded + text[:at[1]] + hint + text[at[1]:]
-		}
-	}
+	q := &queries{prefix: prefix, texts: parseFile(uniqueFile, newWords(prefix, "")), short: make(map[string]string)}
 	for _, name := range []string{"insert_claims", "write_rows", "grant_new", "grant"} {
 		q.short[name] = valued.ReplaceAllString(q.texts[name], "")
 	}
@@ -82,10 +76,26 @@ func newQueries(prefix string) *queries {
 	return q
 }
 
+// sessionTexts are the statements of a mode that keeps locks in sessions.
+func sessionTexts(prefix, mode string) map[string]string {
+	return parseFile(sessionsFile, newWords(prefix, mode))
+}
+
+// parseFile reads statements, and puts bounds on them, but on those that bring their own.
+func parseFile(file string, words *strings.Replacer) map[string]string {
+	texts := sqltext.Parse(file, words)
+	for name, text := range texts {
+		if at := verb.FindStringIndex(text); !unbounded[name] && !strings.HasPrefix(text, "SET STATEMENT") {
+			texts[name] = bounded + text[:at[1]] + hint + text[at[1]:]
+		}
+	}
+	return texts
+}
+
 // newWords fills in what the statements leave open.
-func newWords(prefix string) *strings.Replacer {
-	words := []string{"{now}", now}
-	for _, table := range []string{"lock", "claim", "waiter", "meta", "fence"} {
+func newWords(prefix, mode string) *strings.Replacer {
+	words := []string{"{now}", now, "{mode}", mode}
+	for _, table := range []string{"lock", "claim", "waiter", "meta", "fence", "term", "pin"} {
 		words = append(words, "{"+table+"}", "`"+prefix+table+"`")
 	}
 	return strings.NewReplacer(words...)
@@ -112,24 +122,6 @@ func (q *queries) text(s *rowstore.Statement) string {
 	return text
 }
 
-// Statements over rows that exist lock them in a derived table first and change
-// them in the outer statement. That is the one way to pass over locked rows in a
-// statement that changes rows; MySQL has no other way to bound the wait for them
-// either. FORCE INDEX keeps the optimizer of a small table from locking every row
-// of it, and STRAIGHT_JOIN keeps the order of the requests, which is that of the
-// names. The limit makes that the derived table stays one.
-const locked = ` LIMIT 1000000 FOR UPDATE /*!80000 OF l */ SKIP LOCKED`
-
-// Requests come as a JSON array of arrays, see batch, so that a statement is the
-// same for any number of them. Their texts are digits, whatever the character set of the
-// database, which would be the columns' otherwise.
-const (
-	withName    = `JSON_TABLE(?, '$[*]' COLUMNS (i FOR ORDINALITY, name VARCHAR(510) CHARACTER SET ascii PATH '$[0]'`
-	withVersion = withName + `, acq CHAR(32) CHARACTER SET ascii PATH '$[1]', version BIGINT PATH '$[2]'`
-	withKeep    = withVersion + `, keep BIGINT PATH '$[3]'`
-	asRows      = `)) r`
-)
-
 const (
 	queryVersion = `SELECT VERSION()`
 
@@ -142,7 +134,14 @@ const (
 	queryEngine = `SELECT DATABASE(), (SELECT ENGINE FROM information_schema.TABLES
 	WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?)`
 
-	queryID = `SELECT HEX(id) FROM {meta}`
+	queryNodes = `SHOW SESSION VARIABLES WHERE Variable_name IN ('autocommit', 'wsrep_on', 'group_replication_single_primary_mode', 'innodb_rollback_on_timeout')`
+
+	queryBegin    = `START TRANSACTION`
+	queryCommit   = `COMMIT`
+	queryRollback = `ROLLBACK`
+
+	queryWaitTimeout = `SELECT @@SESSION.innodb_lock_wait_timeout`
+	querySetTimeout  = `SET @@SESSION.innodb_lock_wait_timeout = ?`
 )
 
 // What bounds, in seconds, how long the server waits for a client in the middle of a
@@ -171,4 +170,19 @@ func setEach(settings []string, format string) string {
 		parts[i] = fmt.Sprintf(format, name)
 	}
 	return `SET ` + strings.Join(parts, ", ")
+}
+
+// What is set on a session that holds locks. The server ends it when it has been
+// silent for so many seconds, also in the middle of a packet (net_read_timeout is for
+// the data of LOAD DATA), or has not taken an answer. MariaDB has others for a
+// transaction, which may have been set to less. MySQL has no other way to bound the
+// wait for a row to a second.
+var (
+	settingsMariaDB = []string{"wait_timeout", "net_write_timeout",
+		"idle_transaction_timeout", "idle_readonly_transaction_timeout", "idle_write_transaction_timeout"}
+	settingsMySQL = []string{"wait_timeout", "net_write_timeout", "innodb_lock_wait_timeout"}
+)
+
+func querySet(names []string) string {
+	return `SET @@SESSION.` + strings.Join(names, ` = ?, @@SESSION.`) + ` = ?`
 }

@@ -11,15 +11,17 @@ import (
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/sqlconn"
+	"github.com/sqllock/sqllock/internal/termstore"
 )
 
 // sessions is what the modes have in common that keep locks in sessions: the table
 // of terms, and a connection for what must not wait for one of the application.
 type sessions struct {
+	termstore.Store
 	base    *engine // the pool, and what is known of the server
 	control *sqlconn.Kept
 	host    atomic.Pointer[host] // where control leads
-	q       termQueries
+	texts   map[string]string
 	client  driver.Client
 	ttl     time.Duration
 	timeout time.Duration // of a renewal
@@ -27,9 +29,6 @@ type sessions struct {
 	mariaDB bool
 	mortal  bool // a row that cannot be locked ends the whole transaction
 	hash    func(name string) [16]byte
-
-	zombies bool // who draws may have lost the lock meanwhile
-	pinned  bool // names have rows that are locked
 }
 
 // The numbers of the modes in the table of terms.
@@ -56,10 +55,12 @@ func (d *Database) openSessions(ctx context.Context, client driver.Client, opts 
 	}
 	pool := d.newPool()
 	s := &sessions{
-		base: &engine{pool: pool, source: pool, queries: newQueries(d.prefix), client: client},
-		q:    newTermQueries(d.prefix, mode), client: client,
+		base:  &engine{pool: pool, source: pool, queries: newQueries(d.prefix), client: client},
+		texts: sessionTexts(d.prefix, mode), client: client,
 		ttl: opts.TTL, timeout: cmp.Or(opts.Timeout, opts.TTL/3),
 	}
+	s.Store = termstore.Store{Pool: runner{s, s.onPool}, Kept: runner{s, s.onControl}, Exhausted: pool.Exhausted,
+		Instance: client.Instance, ErrReadOnly: errDemoted}
 	s.control = pool.Keep(s.setHost)
 	err := s.control.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
 		if err := d.inspect(ctx, session{Conn: conn}, s.base); err != nil {
@@ -125,21 +126,12 @@ func stale(ctx context.Context, err error) error {
 }
 
 // lookFirst is look as the first statement on the connection that is kept.
-func (s *sessions) lookFirst(ctx context.Context, c session, name string) ([]term, error) {
-	terms, err := s.look(ctx, c, name)
+func (s *sessions) lookFirst(ctx context.Context, c session, name string) ([]termstore.Term, error) {
+	terms, err := s.Terms(ctx, s.on(c), name)
 	return terms, stale(ctx, err)
 }
 
 // onPool calls fn with a connection of the pool.
 func (s *sessions) onPool(ctx context.Context, fn func(context.Context, session) error) error {
 	return s.base.do(ctx, fn)
-}
-
-// aside calls fn with a connection of the pool or, if that has none to give, with the
-// one that is kept.
-func (s *sessions) aside(ctx context.Context, fn func(context.Context, session) error) error {
-	if s.base.pool.Exhausted() {
-		return s.onControl(ctx, fn)
-	}
-	return s.onPool(ctx, fn)
 }

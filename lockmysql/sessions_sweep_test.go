@@ -125,14 +125,14 @@ func TestASweepActsOnWhatIsSoNow(t *testing.T) {
 		age(t, db)
 		c.dies(t, dead)
 		var used, taken driver.AcquireResult
-		got, err := lockmysql.SweepSessionsWith(t.Context(), c.SessionStore, req, func() {
+		got, err := lockmysql.SweepWith(c.SessionStore, func() {
 			again := request(old.Name)
 			s, res := c.lock(t, again)
 			unlock(t, s, again, res)
 			used = res
 			exec(t, db, "UPDATE `sqllock_term` SET not_before = 9000000000000000 WHERE name = 'b gated'")
 			_, taken = c.lock(t, request(dead.Name))
-		})
+		}).Sweep(t.Context(), req)
 		if err != nil || got.Purged != 0 || len(got.Crashed) != 0 || got.Seen != 3 {
 			t.Errorf("%+v, %v", got, err)
 		}
@@ -147,9 +147,9 @@ func TestASweepActsOnWhatIsSoNow(t *testing.T) {
 		}
 
 		exec(t, db, "UPDATE `sqllock_term` SET not_before = 0, ended_at = 1, version = 1 WHERE name IN ('a old', 'b gated')")
-		got, err = lockmysql.SweepSessionsWith(t.Context(), c.SessionStore, req, func() {
+		got, err = lockmysql.SweepWith(c.SessionStore, func() {
 			exec(t, db, "UPDATE `sqllock_term` SET version = ? WHERE name = 'a old'", used.Version)
-		})
+		}).Sweep(t.Context(), req)
 		if err != nil || got.Purged != 1 { // that of the gate, which is open now
 			t.Errorf("a token of just now: %+v, %v", got, err)
 		}

@@ -19,15 +19,15 @@ func (s *sessions) Guard(ctx context.Context, tx *sql.Tx, req driver.GuardReques
 		return driver.Fenced, nil
 	}
 	status := driver.Guarded
-	var id, readOnly string
+	var id string
 	var alive bool
-	err := tx.QueryRowContext(ctx, s.q.guard, digits(req.Name), req.Version, req.Acq.String()).Scan(&id, &readOnly, &alive)
-	if err == nil && (!alive || !isWritable(readOnly)) {
+	err := tx.QueryRowContext(ctx, s.texts["guard"], digits(req.Name), req.Version, req.Acq.String()).Scan(&id, &alive)
+	if err == nil && !alive {
 		status = driver.Fenced
 	}
 	if errors.Is(err, sql.ErrNoRows) {
 		status = driver.Fenced
-		err = tx.QueryRowContext(ctx, s.q.id).Scan(&id)
+		err = tx.QueryRowContext(ctx, s.texts["database"]).Scan(&id)
 	}
 	if err == nil && id != s.base.database {
 		status = driver.Foreign
@@ -41,7 +41,7 @@ func (s *sessions) isOver(ctx context.Context, req *driver.GuardRequest) (over b
 	defer cancel()
 	_ = s.onControl(ctx, func(ctx context.Context, c session) error {
 		terms, err := s.lookFirst(ctx, c, req.Name)
-		over = err == nil && (terms[0].holder.Acq != req.Acq || terms[0].holder.Version != req.Version)
+		over = err == nil && (terms[0].Holder.Acq != req.Acq || terms[0].Holder.Version != req.Version)
 		return err
 	})
 	return over
@@ -51,7 +51,7 @@ func (s *sessions) isOver(ctx context.Context, req *driver.GuardRequest) (over b
 func (s *forUpdateStore) PrepareTx(ctx context.Context, req driver.TxRequest) error {
 	return s.onControl(ctx, func(ctx context.Context, c session) error {
 		missing := map[string]bool{s.identity(): true, digits(req.Name): true}
-		err := s.base.read(ctx, c, s.q.pins, []any{s.identity(), digits(req.Name)}, func(rows *sql.Rows) error {
+		err := s.base.read(ctx, c, s.texts["find_pins"], []any{s.identity(), digits(req.Name)}, func(rows *sql.Rows) error {
 			var pin string
 			err := rows.Scan(&pin)
 			for name := range missing {
@@ -66,7 +66,7 @@ func (s *forUpdateStore) PrepareTx(ctx context.Context, req driver.TxRequest) er
 		}
 		return s.patiently(ctx, c, func() error {
 			for name := range missing {
-				if _, err := c.ExecContext(ctx, s.q.pinNew, name); err != nil {
+				if _, err := c.ExecContext(ctx, s.texts["make_pin"], name); err != nil {
 					return err
 				}
 			}
@@ -116,13 +116,13 @@ func (s *sessions) patiently(ctx context.Context, c session, insert func() error
 // the lock.
 func (s *forUpdateStore) TryTx(ctx context.Context, tx *sql.Tx, req driver.TxRequest) (driver.TxStatus, error) {
 	var h host
-	known, err := lockPin(ctx, tx, s.q.identity, s.identity(), h.into()...)
+	known, err := lockPin(ctx, tx, s.texts["pin_server"], s.identity(), h.into()...)
 	switch {
 	case isTooOld(err):
 		return driver.TxTooOld, nil
 	case err != nil:
 		return 0, err
-	case known && !isWritable(h.readOnly):
+	case known && !h.writable:
 		return 0, errReadOnlyTx
 	case !known:
 		return driver.TxForeign, nil
@@ -161,13 +161,13 @@ func (s *sessions) reach(ctx context.Context, h *host) error {
 func (s *forUpdateStore) pinText(shared, now bool) string {
 	switch {
 	case shared && now:
-		return s.q.pinSharedNow
+		return s.texts["pin_shared_now"]
 	case shared:
-		return s.q.pinShared
+		return s.texts["pin_shared"]
 	case now:
-		return s.q.pinNow
+		return s.texts["pin_now"]
 	}
-	return s.q.pin
+	return s.texts["pin"]
 }
 
 // pinTextTx is what locks a pin in a transaction of the application. With NOWAIT the
@@ -177,13 +177,13 @@ func (s *forUpdateStore) pinText(shared, now bool) string {
 func (s *forUpdateStore) pinTextTx(shared bool) string {
 	switch {
 	case shared && s.mortal:
-		return s.q.pinSharedSkip
+		return s.texts["pin_shared_skip"]
 	case shared:
-		return s.q.pinSharedNow
+		return s.texts["pin_shared_now"]
 	case s.mortal:
-		return s.q.pinSkip
+		return s.texts["pin_skip"]
 	}
-	return s.q.pinNow
+	return s.texts["pin_now"]
 }
 
 func lockPin(ctx context.Context, tx *sql.Tx, text, name string, into ...any) (found bool, err error) {
@@ -212,7 +212,7 @@ func (s *forUpdateStore) Draw(ctx context.Context, req driver.AcquireRequest) (r
 		if err != nil {
 			return err
 		}
-		all, err := s.draw(ctx, c, []driver.AcquireRequest{req}, terms, nil)
+		all, err := s.draw(ctx, s.on(c), []driver.AcquireRequest{req}, terms, nil)
 		if err == nil {
 			res = all[0]
 		}
