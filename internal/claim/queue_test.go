@@ -13,8 +13,8 @@ func waitsAt(seq int64, acq, locker int8, k claim.Kind) claim.Claim {
 	return claim.Claim{Party: party(acq, locker), Limits: limits(10), Kind: k, State: claim.Waiting, Seq: seq, Since: seq}
 }
 
-// holds is a claim that holds.
-func holds(acq, locker int8, k claim.Kind, seq, token, expires int64) claim.Claim {
+// termOf is a claim that holds.
+func termOf(acq, locker int8, k claim.Kind, seq, token, expires int64) claim.Claim {
 	return claim.Claim{Party: party(acq, locker), Limits: limits(10), Kind: k, State: claim.Holding, Seq: seq, Token: token, Holds: 1,
 		Since: seq, Expires: expires}
 }
@@ -121,7 +121,7 @@ func TestAClaimWhoseLockerIsNotHeardOfIsPassedOver(t *testing.T) {
 }
 
 func TestASweepDeletesOnlyClaimsOfLockersThatAreGone(t *testing.T) {
-	claims := []claim.Claim{waitsAt(2, 4, 1, claim.Exclusive), holds(1, 0, claim.Shared, 3, 5, 100)}
+	claims := []claim.Claim{waitsAt(2, 4, 1, claim.Exclusive), termOf(1, 0, claim.Shared, 3, 5, 100)}
 	for name, gone := range map[string]bool{"gone": true, "not heard of": false} {
 		t.Run(name, func(t *testing.T) {
 			v := at(50, free(claims...), claims...)
@@ -138,7 +138,7 @@ func TestASweepDeletesOnlyClaimsOfLockersThatAreGone(t *testing.T) {
 }
 
 func TestASweepCountsAnew(t *testing.T) {
-	claims := []claim.Claim{waitsAt(2, 4, 1, claim.Exclusive), holds(1, 0, claim.Shared, 3, 5, 100)}
+	claims := []claim.Claim{waitsAt(2, 4, 1, claim.Exclusive), termOf(1, 0, claim.Shared, 3, 5, 100)}
 	for _, counted := range [][2]int{{0, 0}, {1, 1}, {7, 3}} {
 		row := free(claims...)
 		row.Waiting, row.Holding = counted[0], counted[1]
@@ -172,9 +172,9 @@ func TestASweepEndsWhatHasExpired(t *testing.T) {
 		"a term":                             {row, nil, false, 1, false},
 		"a detached term":                    {heldRow(func(r *claim.Row) { r.Party = claim.Party{Acq: idOf(key)} }), nil, false, 0, false},
 		"not a term that goes on":            {heldRow(func(r *claim.Row) { r.Expires = 51 }), nil, false, 0, true},
-		"a reader":                           {free(holds(0, 0, claim.Shared, 3, 5, 50)), []claim.Claim{holds(0, 0, claim.Shared, 3, 5, 50)}, true, 1, false},
-		"not a reader that goes on":          {free(holds(0, 0, claim.Shared, 3, 5, 51)), []claim.Claim{holds(0, 0, claim.Shared, 3, 5, 51)}, true, 0, true},
-		"not a reader that cannot be locked": {free(holds(0, 0, claim.Shared, 3, 5, 50)), []claim.Claim{holds(0, 0, claim.Shared, 3, 5, 50)}, false, 0, true},
+		"a reader":                           {free(termOf(0, 0, claim.Shared, 3, 5, 50)), []claim.Claim{termOf(0, 0, claim.Shared, 3, 5, 50)}, true, 1, false},
+		"not a reader that goes on":          {free(termOf(0, 0, claim.Shared, 3, 5, 51)), []claim.Claim{termOf(0, 0, claim.Shared, 3, 5, 51)}, true, 0, true},
+		"not a reader that cannot be locked": {free(termOf(0, 0, claim.Shared, 3, 5, 50)), []claim.Claim{termOf(0, 0, claim.Shared, 3, 5, 50)}, false, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := at(50, c.row, c.claims...)
@@ -200,8 +200,8 @@ func TestTheHeadIsToldNothingWhileTheNameIsHeldAlone(t *testing.T) {
 }
 
 func TestATermThatGoesOnIsInTheWay(t *testing.T) {
-	dead := holds(0, 0, claim.Shared, 3, 5, 50)
-	alive := holds(1, 0, claim.Shared, 4, 5, 100)
+	dead := termOf(0, 0, claim.Shared, 3, 5, 50)
+	alive := termOf(1, 0, claim.Shared, 4, 5, 100)
 	for name, c := range map[string]struct {
 		claims  []claim.Claim
 		locked  bool
@@ -212,7 +212,7 @@ func TestATermThatGoesOnIsInTheWay(t *testing.T) {
 		"a reader joins readers":     {[]claim.Claim{alive}, true, tries(4, 1, claim.Shared), claim.Answer{Outcome: claim.Granted, Token: 5, Expires: 60}, true},
 		"a reader passes no waiter":  {[]claim.Claim{alive, waitsAt(9, 2, 0, claim.Exclusive)}, true, tries(4, 1, claim.Shared), claim.Answer{}, false},
 		"a permit waits for readers": {[]claim.Claim{alive}, true, tries(4, 1, claim.Permit), claim.Answer{}, false},
-		"a reader waits for permits": {[]claim.Claim{holds(0, 0, claim.Permit, 3, 5, 100)}, true, tries(4, 1, claim.Shared),
+		"a reader waits for permits": {[]claim.Claim{termOf(0, 0, claim.Permit, 3, 5, 100)}, true, tries(4, 1, claim.Shared),
 			claim.Answer{Permits: 2}, false},
 		"its own term is over, and cannot be locked": {[]claim.Claim{dead}, false, tries(0, 0, claim.Shared), claim.Answer{}, false},
 		"it waits until its own can be locked": {[]claim.Claim{dead}, false, wants(0, 0, claim.Shared),
@@ -235,7 +235,7 @@ func TestATermThatGoesOnIsInTheWay(t *testing.T) {
 func TestAClaimThatWaitsHoldsNothingWhateverItsColumnsSay(t *testing.T) {
 	odd := waitsAt(9, 2, 0, claim.Exclusive)
 	odd.Expires, odd.Token = 100, 5
-	claims := []claim.Claim{holds(1, 0, claim.Shared, 4, 5, 100), odd}
+	claims := []claim.Claim{termOf(1, 0, claim.Shared, 4, 5, 100), odd}
 	v := at(50, free(claims...), claims...)
 	if a := v.Acquire(wants(2, 0, claim.Exclusive)); a.Outcome != claim.Queued || !a.First {
 		t.Errorf("%+v", a)
@@ -247,8 +247,8 @@ func TestAClaimThatWaitsHoldsNothingWhateverItsColumnsSay(t *testing.T) {
 
 func TestPermitsHaveTheLowestFreeSlot(t *testing.T) {
 	slot := func(s int, c claim.Claim) claim.Claim { c.Slot = s; return c }
-	first, second := slot(0, holds(0, 0, claim.Permit, 3, 5, 100)), slot(1, holds(1, 0, claim.Permit, 4, 6, 100))
-	expired := slot(0, holds(0, 0, claim.Permit, 3, 5, 50))
+	first, second := slot(0, termOf(0, 0, claim.Permit, 3, 5, 100)), slot(1, termOf(1, 0, claim.Permit, 4, 6, 100))
+	expired := slot(0, termOf(0, 0, claim.Permit, 3, 5, 50))
 	for name, c := range map[string]struct {
 		claims []claim.Claim
 		slot   int // -1: none
@@ -273,7 +273,7 @@ func TestPermitsHaveTheLowestFreeSlot(t *testing.T) {
 
 func TestAGrantCountsThoseWhoHold(t *testing.T) {
 	for _, counted := range []int{0, 1, 4} {
-		claims := []claim.Claim{holds(1, 0, claim.Shared, 4, 5, 100)}
+		claims := []claim.Claim{termOf(1, 0, claim.Shared, 4, 5, 100)}
 		row := free(claims...)
 		row.Holding = counted
 		v := at(50, row, claims...)

@@ -59,7 +59,7 @@ func TestAClaimIsRenewedOnlyWhileItHolds(t *testing.T) {
 		"after the end": {func(c *claim.Claim) { c.Expires = 8 }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := holds(0, 0, claim.Shared, 3, 5, 10)
+			w := termOf(0, 0, claim.Shared, 3, 5, 10)
 			c.change(&w)
 			if ok := w.Renew(5, 20, 3, 9); ok != (c.until != 0) || ok && (w.Expires != c.until || w.Holds != 3) {
 				t.Errorf("%v: %+v", ok, w)

@@ -8,7 +8,7 @@ import (
 )
 
 func TestATermIsReleasedOnlyWithItsToken(t *testing.T) {
-	reads := holds(0, 0, claim.Shared, 3, 5, 100)
+	reads := termOf(0, 0, claim.Shared, 3, 5, 100)
 	for name, c := range map[string]struct {
 		row      claim.Row
 		claims   []claim.Claim
@@ -46,7 +46,7 @@ func TestATermIsReleasedOnlyWithItsToken(t *testing.T) {
 }
 
 func TestAWithdrawalEndsWhateverThereIs(t *testing.T) {
-	reads, queued := holds(0, 0, claim.Shared, 3, 5, 100), waitsAt(3, 0, 0, claim.Shared)
+	reads, queued := termOf(0, 0, claim.Shared, 3, 5, 100), waitsAt(3, 0, 0, claim.Shared)
 	for name, c := range map[string]struct {
 		row       claim.Row
 		claims    []claim.Claim
@@ -90,7 +90,7 @@ func TestAWaitingClaimIsWithdrawnWithoutAMinimumHoldTime(t *testing.T) {
 }
 
 func TestANameIsKeptAsLongAsAnyTermAsked(t *testing.T) {
-	claims := []claim.Claim{holds(0, 0, claim.Shared, 3, 5, 100), holds(1, 0, claim.Shared, 45, 5, 100)}
+	claims := []claim.Claim{termOf(0, 0, claim.Shared, 3, 5, 100), termOf(1, 0, claim.Shared, 45, 5, 100)}
 	v := at(50, free(claims...), claims...)
 	v.Release(idOf(1), 5, 40, false)
 	v.Release(idOf(0), 5, 60, false)
@@ -197,7 +197,7 @@ func TestATermIsResumedOnceWithAHigherToken(t *testing.T) {
 }
 
 func TestATermThatIsTakenOverHasANewTokenWhoeverReads(t *testing.T) {
-	stray := holds(2, 0, claim.Shared, 3, 5, 100) // it should not be there
+	stray := termOf(2, 0, claim.Shared, 3, 5, 100) // it should not be there
 	v := at(8, heldRow(func(r *claim.Row) { r.Party, r.Holding = claim.Party{Acq: idOf(key)}, 1 }), stray)
 	if a := v.Adopt(idOf(key), tries(4, 1, claim.Exclusive)); a.Token <= 5 {
 		t.Errorf("%+v", a)
