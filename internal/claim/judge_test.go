@@ -189,7 +189,7 @@ func (e *effect) judgeQueue() wrong {
 // granted reports that a term of an acquisition has begun, and whether it is held alone.
 func (e *effect) granted(acq int8) (ok, alone bool) {
 	if e.after.acq == acq {
-		return e.after.version != e.before.version, true
+		return e.before.acq != acq || e.after.version != e.before.version, true
 	}
 	return e.after.claims[acq].state == hasTerm && !e.sameTogether(acq), false
 }

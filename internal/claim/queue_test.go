@@ -2,6 +2,7 @@ package claim_test
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/sqllock/sqllock/driver"
@@ -209,8 +210,14 @@ func TestATermThatGoesOnIsInTheWay(t *testing.T) {
 		answer  claim.Answer
 		changed bool
 	}{
-		"a reader joins readers":     {[]claim.Claim{alive}, true, tries(4, 1, claim.Shared), claim.Answer{Outcome: claim.Granted, Token: 5, Expires: 60}, true},
-		"a reader passes no waiter":  {[]claim.Claim{alive, waitsAt(9, 2, 0, claim.Exclusive)}, true, tries(4, 1, claim.Shared), claim.Answer{}, false},
+		"a reader joins readers":    {[]claim.Claim{alive}, true, tries(4, 1, claim.Shared), claim.Answer{Outcome: claim.Granted, Token: 5, Expires: 60}, true},
+		"a reader passes no waiter": {[]claim.Claim{alive, waitsAt(9, 2, 0, claim.Exclusive)}, true, tries(4, 1, claim.Shared), claim.Answer{}, false},
+		"an exclusive joins nobody": {[]claim.Claim{alive}, true, tries(4, 1, claim.Exclusive), claim.Answer{}, false},
+		"a permit is in the way": {[]claim.Claim{termOf(5, 1, claim.Permit, 3, 5, 100)}, true, tries(2, 0, claim.Exclusive),
+			claim.Answer{Permits: 2}, false},
+		"a reader of another Locker": {[]claim.Claim{termOf(5, 1, claim.Shared, 3, 5, 100)}, true, tries(2, 0, claim.Exclusive), claim.Answer{}, false},
+		"a permit has its own token": {[]claim.Claim{termOf(5, 1, claim.Permit, 3, 5, 100)}, true, tries(2, 0, claim.Permit),
+			claim.Answer{Outcome: claim.Granted, Token: 50, Slot: 1, Expires: 60, Permits: 2}, true},
 		"a permit waits for readers": {[]claim.Claim{alive}, true, tries(4, 1, claim.Permit), claim.Answer{}, false},
 		"a reader waits for permits": {[]claim.Claim{termOf(0, 0, claim.Permit, 3, 5, 100)}, true, tries(4, 1, claim.Shared),
 			claim.Answer{Permits: 2}, false},
@@ -227,6 +234,120 @@ func TestATermThatGoesOnIsInTheWay(t *testing.T) {
 			a := v.Acquire(c.request)
 			if done := v.Changes(); !reflect.DeepEqual(a, c.answer) || done.Changed != c.changed {
 				t.Errorf("%+v, want %+v; changed: %v", a, c.answer, done.Changed)
+			}
+		})
+	}
+}
+
+func TestNobodyIsGrantedANameThatAStrangerGuards(t *testing.T) {
+	v := at(50, claim.Row{Version: 5})
+	v.Pinned = true
+	if a := v.Acquire(tries(0, 0, claim.Exclusive)); a.Outcome != claim.Refused || v.Changes().Changed {
+		t.Errorf("%+v", a)
+	}
+}
+
+func TestAClaimThatIsGrantedAnewIsReplaced(t *testing.T) {
+	dead := termOf(0, 0, claim.Shared, 3, 5, 50)
+	v := lockable(50, free(dead), dead)
+	v.Acquire(tries(0, 0, claim.Shared))
+	done := v.Changes()
+	if !slices.Equal(done.Delete, []driver.ID{idOf(0)}) || len(done.Insert) != 1 || done.Insert[0].Expires != 60 || done.Row.Holding != 1 {
+		t.Errorf("%+v", done)
+	}
+}
+
+func TestReadersFollowATermThatHasExpired(t *testing.T) {
+	v := at(50, heldRow(func(r *claim.Row) { r.Limit, r.Delay = 20, 1 }))
+	v.Acquire(tries(2, 0, claim.Shared))
+	v.Acquire(tries(4, 1, claim.Shared))
+	done := v.Changes()
+	if r := done.Row; r.Acq != (driver.ID{}) || r.Ended != claim.NotEnded || r.Expires != 10 || r.Limit != 0 || r.Holding != 2 || len(done.Crashed) != 1 {
+		t.Errorf("%+v", done)
+	}
+	if until := v.SharedUntil(); until != 60 {
+		t.Errorf("shared until %d", until)
+	}
+}
+
+func TestTheLastOfThoseWhoHoldTogetherSaysUntilWhen(t *testing.T) {
+	claims := []claim.Claim{termOf(0, 0, claim.Shared, 3, 5, 70), termOf(1, 0, claim.Shared, 4, 5, 90), termOf(2, 0, claim.Shared, 6, 5, 80),
+		termOf(4, 1, claim.Shared, 7, 5, 40), waitsAt(9, 5, 1, claim.Exclusive)}
+	if until := lockable(50, free(claims...), claims...).SharedUntil(); until != 90 {
+		t.Errorf("until %d", until)
+	}
+	if until := at(50, free(claims[3]), claims[3]).SharedUntil(); until != 40 { // it cannot be locked
+		t.Errorf("until %d", until)
+	}
+	if until := lockable(50, free(claims[3:]...), claims[3:]...).SharedUntil(); until != 0 {
+		t.Errorf("until %d", until)
+	}
+}
+
+func TestThePlaceInTheQueueRisesAboveTheClock(t *testing.T) {
+	for name, c := range map[string]struct{ seq, want int64 }{"before the clock": {20, 50}, "after the clock": {80, 81}} {
+		for _, request := range []claim.Request{tries(2, 0, claim.Shared), wants(2, 0, claim.Exclusive)} {
+			reads := termOf(0, 0, claim.Shared, 3, 5, 100)
+			row := free(reads)
+			row.Seq = c.seq
+			v := at(50, row, reads)
+			v.Acquire(request)
+			if done := v.Changes(); done.Row.Seq != c.want || len(done.Insert) != 1 || done.Insert[0].Seq != c.want {
+				t.Errorf("%s: %+v", name, done)
+			}
+		}
+	}
+}
+
+func TestWhoeverWaitsForAPermitSaysHowManyThereAre(t *testing.T) {
+	v := at(50, claim.Row{Version: 5, NotBefore: 60})
+	v.Acquire(wants(2, 0, claim.Exclusive))
+	if v.Row().Permits != 0 {
+		t.Errorf("%+v", v.Row())
+	}
+	v.Acquire(wants(0, 0, claim.Permit))
+	if r := v.Changes().Row; r.Permits != 2 || r.Waiting != 2 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestATermIsAsLongAsItsLimitsSay(t *testing.T) {
+	limited := claim.Limits{TTL: 20, Handed: 8, MaxHold: 9, Delay: 2}
+	for name, c := range map[string]struct {
+		kind         claim.Kind
+		limits       claim.Limits
+		waits        bool // and is handed the name by another Locker
+		until, limit int64
+	}{
+		"exclusive":                  {claim.Exclusive, limited, false, 61, 61},
+		"shared":                     {claim.Shared, limited, false, 61, 61},
+		"exclusive, without a bound": {claim.Exclusive, claim.Limits{TTL: 20, Delay: 2}, false, 70, 0},
+		"exclusive, far bound":       {claim.Exclusive, claim.Limits{TTL: 20, MaxHold: 30, Delay: 2}, false, 70, 82},
+		"handed over":                {claim.Exclusive, limited, true, 58, 61},
+		"handed over, shared":        {claim.Shared, limited, true, 58, 61},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := tries(4, 1, c.kind)
+			r.Limits = c.limits
+			row, claims := claim.Row{Version: 5}, []claim.Claim(nil)
+			if c.waits {
+				w := waitsAt(3, 4, 1, c.kind)
+				w.Limits = c.limits
+				row, claims = free(w), []claim.Claim{w}
+			}
+			v := at(50, row, claims...)
+			if c.waits {
+				v.Advance()
+			} else {
+				v.Acquire(r)
+			}
+			done := v.Changes()
+			until, limit := done.Row.Expires, done.Row.Limit
+			if c.kind != claim.Exclusive {
+				until, limit = done.Insert[0].Expires, done.Insert[0].Limit
+			}
+			if until != c.until || limit != c.limit || c.kind == claim.Exclusive && done.Row.Delay != 2 {
+				t.Errorf("until %d, at most %d; %+v", until, limit, done.Row)
 			}
 		})
 	}

@@ -130,3 +130,17 @@ func TestARowIsGrantedOnlyIfNothingIsInTheWay(t *testing.T) {
 		})
 	}
 }
+
+func TestAFastGrantIsBoundByMaxHoldAndLockDelay(t *testing.T) {
+	for name, c := range map[string]struct{ maxHold, until, limit int64 }{
+		"none":          {0, 29, 0},
+		"below the TTL": {5, 17, 17},
+		"above the TTL": {30, 29, 42},
+	} {
+		row := claim.Row{Version: 5}
+		request := claim.Request{Party: party(1, 0), Limits: claim.Limits{TTL: 20, MaxHold: c.maxHold, Delay: 3}}
+		if !row.Grant(&request, 9) || row.Expires != c.until || row.Limit != c.limit || row.Delay != 3 {
+			t.Errorf("%s: %+v", name, row)
+		}
+	}
+}

@@ -79,6 +79,15 @@ func TestAWithdrawalEndsWhateverThereIs(t *testing.T) {
 	}
 }
 
+func TestAClaimIsWithdrawnBesideATermThatIsGuarded(t *testing.T) {
+	queued := waitsAt(3, 4, 1, claim.Exclusive)
+	v := at(9, heldRow(func(r *claim.Row) { r.Waiting = 1 }), queued)
+	v.Pinned = true
+	if guarded := v.Withdraw(idOf(4), 0, true); guarded || v.Changes().Row.Waiting != 0 {
+		t.Errorf("guarded: %v, %+v", guarded, v.Changes())
+	}
+}
+
 func TestAWaitingClaimIsWithdrawnWithoutAMinimumHoldTime(t *testing.T) {
 	queued := waitsAt(48, 0, 0, claim.Exclusive)
 	v := at(50, free(queued), queued)
@@ -86,6 +95,23 @@ func TestAWaitingClaimIsWithdrawnWithoutAMinimumHoldTime(t *testing.T) {
 	v.Withdraw(idOf(0), 100, false)
 	if r := v.Changes().Row; r.NotBefore != 0 || r.Waiting != 0 {
 		t.Errorf("%+v", r)
+	}
+}
+
+func TestATermIsKeptOnlyForAMinimumHoldTime(t *testing.T) {
+	for name, c := range map[string]struct{ since, minHold, notBefore int64 }{
+		"none, and the clock went back": {70, 0, 0},
+		"some, and the clock went back": {70, 5, 75},
+		"just over":                     {45, 5, 0},
+		"not over":                      {46, 5, 51},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := at(50, heldRow(func(r *claim.Row) { r.Since = c.since }))
+			v.Release(idOf(0), 5, c.minHold, false)
+			if r := v.Changes().Row; r.NotBefore != c.notBefore {
+				t.Errorf("kept until %d", r.NotBefore)
+			}
+		})
 	}
 }
 
@@ -128,10 +154,35 @@ func TestARevocationServesWhoeverIsNext(t *testing.T) {
 	}
 }
 
-func TestARevocationRaisesTheVersionToTheClock(t *testing.T) {
+func TestARevocationRaisesTheVersionToTheClockAndIsFlushed(t *testing.T) {
 	v := at(50, heldRow(func(r *claim.Row) { r.Expires = 100 }))
-	if revoked, _ := v.Revoke(); !revoked || v.Row().Version != 50 {
-		t.Errorf("%v: %+v", revoked, v.Row())
+	if revoked, _ := v.Revoke(); !revoked || v.Row().Version != 50 || !v.Changes().Durable {
+		t.Errorf("%v: %+v", revoked, v.Changes())
+	}
+}
+
+func TestThereMayBeNothingToRevoke(t *testing.T) {
+	reads := termOf(0, 0, claim.Shared, 3, 5, 100)
+	for name, c := range map[string]struct {
+		row              claim.Row
+		claims           []claim.Claim
+		pinned           bool
+		revoked, guarded bool
+	}{
+		"kept until now":      {claim.Row{Version: 5, NotBefore: 50}, nil, false, false, false},
+		"kept":                {claim.Row{Version: 5, NotBefore: 51}, nil, false, true, false},
+		"a reader guards":     {free(reads), []claim.Claim{reads}, false, false, true},
+		"a stranger guards":   {heldRow(func(*claim.Row) {}), nil, true, false, true},
+		"nothing to guard it": {claim.Row{Version: 5}, nil, true, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := at(50, c.row, c.claims...)
+			v.Pinned = c.pinned
+			revoked, guarded := v.Revoke()
+			if revoked != c.revoked || guarded != c.guarded || v.Changes().Changed != c.revoked {
+				t.Errorf("revoked: %v, guarded: %v, %+v", revoked, guarded, v.Changes())
+			}
+		})
 	}
 }
 
@@ -179,6 +230,42 @@ func TestADetachedTermIsAdoptedOnceWithAHigherToken(t *testing.T) {
 	}
 	if other := v.Adopt(idOf(key), tries(2, 0, claim.Exclusive)); other.Outcome != claim.Refused {
 		t.Errorf("adopted twice: %+v", other)
+	}
+}
+
+func TestATermIsTakenOverOnlyWhileItGoesOn(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(r *claim.Row)
+		pinned  bool
+		adopts  bool
+		resumes bool
+		guarded bool // says who resumes
+	}{
+		"detached":                  {func(r *claim.Row) { r.Acq, r.Locker = idOf(key), driver.ID{} }, false, true, true, false},
+		"detached, over":            {func(r *claim.Row) { r.Acq, r.Expires = idOf(key), 8 }, false, false, false, false},
+		"detached, guarded":         {func(r *claim.Row) { r.Acq = idOf(key) }, true, false, false, true},
+		"held":                      {func(*claim.Row) {}, false, false, true, false},
+		"over":                      {func(r *claim.Row) { r.Expires = 8 }, false, false, false, false},
+		"with another token":        {func(r *claim.Row) { r.Version = 6 }, false, false, false, false},
+		"of another owner":          {func(r *claim.Row) { r.Owner = "b" }, false, false, false, false},
+		"guarded":                   {func(*claim.Row) {}, true, false, false, true},
+		"of another owner, guarded": {func(r *claim.Row) { r.Owner = "b" }, true, false, false, false},
+		"although somebody waits":   {func(r *claim.Row) { r.Waiting = 1 }, false, false, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			row := heldRow(func(r *claim.Row) { r.Owner = "a" })
+			c.change(&row)
+			r := tries(4, 1, claim.Exclusive)
+			r.Owner = "a"
+			adopter, resumer := at(8, row), at(8, row)
+			adopter.Pinned, resumer.Pinned = c.pinned, c.pinned
+			if a := adopter.Adopt(idOf(key), r); (a.Outcome == claim.Granted) != c.adopts || adopter.Changes().Changed != c.adopts {
+				t.Errorf("adopts: %+v", a)
+			}
+			if a, guarded := resumer.Resume(5, r); (a.Outcome == claim.Granted) != c.resumes || guarded != c.guarded || resumer.Changes().Changed != c.resumes {
+				t.Errorf("resumes: %+v, guarded: %v", a, guarded)
+			}
+		})
 	}
 }
 
