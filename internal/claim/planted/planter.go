@@ -209,7 +209,7 @@ func (p *planter) plant(ctx context.Context, b bug) (v verdict) {
 	ctx, cancel := context.WithTimeout(ctx, tooLong)
 	defer cancel()
 	if !*explores {
-		v = test(ctx, program, b, "-test.skip="+exploration, "-test.failfast", "-test.timeout=1m")
+		v = test(ctx, program, b, "-test.skip="+exploration, "-test.failfast", "-test.timeout=30s")
 	}
 	if v.why == "" && v.err == nil {
 		v = test(ctx, program, b, "-test.run="+exploration, "-explore.weight="+*weight, "-explore.timeout=20s")
