@@ -41,9 +41,14 @@ func (l *Lease) Guard(ctx context.Context, tx *sql.Tx) error {
 	if tx == nil {
 		return driver.NilError("*sql.Tx")
 	}
-	return l.GuardBy(ctx, func(ctx context.Context, store driver.GuardStore, req driver.GuardRequest) (driver.GuardStatus, error) {
+	return l.GuardBy(ctx, guardIn(tx))
+}
+
+// guardIn guards leases in a transaction.
+func guardIn(tx *sql.Tx) driver.GuardFunc {
+	return func(ctx context.Context, store driver.GuardStore, req driver.GuardRequest) (driver.GuardStatus, error) {
 		return store.Guard(ctx, tx, req)
-	})
+	}
 }
 
 // InTx begins a transaction on the Locker's handle, guards the lease in it, calls fn, and
@@ -56,6 +61,16 @@ func (l *Lease) Guard(ctx context.Context, tx *sql.Tx) error {
 // of a lost lease. If the connection breaks during the commit, only the database knows
 // whether the transaction was committed.
 func (l *Lease) InTx(ctx context.Context, opts *sql.TxOptions, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	return l.inTx(ctx, opts, fn, func(ctx context.Context, tx *sql.Tx) error {
+		if err := tx.Commit(); err != nil {
+			return l.commitError(ctx, err)
+		}
+		return nil
+	})
+}
+
+// inTx is InTx with a function that commits.
+func (l *Lease) inTx(ctx context.Context, opts *sql.TxOptions, fn, commit func(ctx context.Context, tx *sql.Tx) error) error {
 	if fn == nil {
 		return driver.NilError("function")
 	}
@@ -78,10 +93,12 @@ func (l *Lease) InTx(ctx context.Context, opts *sql.TxOptions, fn func(ctx conte
 	if err := fn(bound, tx); err != nil {
 		return l.explain(bound, err)
 	}
-	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("sqllock: commit under %q: %w", l.Name(), l.explain(bound, err))
-	}
-	return nil
+	return commit(bound, tx)
+}
+
+// commitError is the error of a commit in a context.
+func (l *Lease) commitError(ctx context.Context, err error) error {
+	return fmt.Errorf("sqllock: commit under %q: %w", l.Name(), l.explain(ctx, err))
 }
 
 // explain adds the cause of ctx's end, if it has ended, to the error of a statement.

@@ -312,7 +312,7 @@ func (k *keeper) noteResult(t *term, before time.Duration, status driver.RenewSt
 	switch status {
 	case driver.Renewed:
 		ttl, atLimit := t.nextTTL(before)
-		t.extend(before+clock.Trust(ttl), atLimit)
+		t.renewed(before, before+clock.Trust(ttl), atLimit)
 		due := before + k.mode.renewInterval(t.ttl/3)
 		if atLimit {
 			due = never
@@ -325,9 +325,16 @@ func (k *keeper) noteResult(t *term, before time.Duration, status driver.RenewSt
 	case driver.Ended:
 		t.lose(LostSession, nil)
 	default:
+		if t.isCommitting() { // the reply to the commit may be under way
+			k.reschedule(t, func(r *renewal) { *r = renewal{due: k.clock.Now() + commitPause} })
+			return
+		}
 		t.lose(LostTaken, why)
 	}
 }
+
+// commitPause is when to renew again a term that UnlockInTx is committing the end of.
+const commitPause = 100 * time.Millisecond
 
 // reschedule changes the renewal of a term, unless the term was dropped.
 func (k *keeper) reschedule(t *term, change func(*renewal)) {

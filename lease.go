@@ -2,6 +2,7 @@ package sqllock
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,8 @@ type Lease struct {
 	term     *term
 	ctx      leaseContext
 	unlocked atomic.Bool
+	// unlockedInTx says that UnlockInTx has unlocked the lease, and no Unlock came after it.
+	unlockedInTx atomic.Bool
 }
 
 // init makes l a lease of term t whose context carries the values of ctx. The caller holds
@@ -156,7 +159,11 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	if l.isZero() {
 		return ErrNotHeld
 	}
-	return join(driver.CheckContext(ctx), l.term.locker.unlock(ctx, l))
+	err := l.term.locker.unlock(ctx, l)
+	if errors.Is(err, ErrNotHeld) && l.unlockedInTx.Swap(false) {
+		err = nil
+	}
+	return join(driver.CheckContext(ctx), err)
 }
 
 // leaseKey finds the lease that a context carries for one name of one Locker.

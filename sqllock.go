@@ -242,6 +242,14 @@ func (l *Locker) termLost(t *term) {
 	l.events.lost(LostEvent{LeaseInfo: t.info(), Err: t.lost, Held: l.clock.Now() - t.granted})
 }
 
+// termLeft is called once for each term that a transaction has ended, when that is known
+// before the last Unlock.
+func (l *Locker) termLeft(t *term) {
+	l.keeper.drop(t)
+	l.queue.ended(t)
+	l.claims.recheck(t.name)
+}
+
 // sessionEnded is called with the acquisitions that ended with a session of the database.
 func (l *Locker) sessionEnded(acqs map[driver.ID]struct{}) {
 	for _, t := range l.keeper.all() {

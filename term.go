@@ -48,6 +48,11 @@ type term struct {
 
 	guarded bool // a Guard was called, and its transaction may be open
 
+	// leaving is set when a transaction has ended the term, until it is known what became
+	// of that transaction. What a renewal says that was sent before leavingSince is older.
+	leaving      bool
+	leavingSince time.Duration
+
 	renewal renewal // the keeper's
 }
 
@@ -55,6 +60,7 @@ type termState uint8
 
 const (
 	termLive     termState = iota
+	termLeft               // ended by a transaction, and not unlocked by all
 	termUnlocked           // unlocked by all
 	termLost
 )
@@ -87,22 +93,21 @@ func (t *term) addLease(ctx context.Context) *Lease {
 }
 
 // reenter adds a lease to the term. It returns the LostError of a lost term, neither a
-// lease nor an error if the term was unlocked, and ErrUpgrade if the term is shared and
-// the caller wants it exclusively.
+// lease nor an error if the term was unlocked or a transaction has ended it, and ErrUpgrade
+// if the term is shared and the caller wants it exclusively.
 func (t *term) reenter(ctx context.Context, shared bool) (*Lease, error) {
 	t.expire()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch t.state {
-	case termLive:
-		if t.shared && !shared {
-			return nil, fmt.Errorf("%w: the owner holds %q shared", ErrUpgrade, t.name)
-		}
-		return t.addLease(ctx), nil
-	case termLost:
+	switch {
+	case t.state == termLost:
 		return nil, t.lost
+	case t.state != termLive || t.leaving:
+		return nil, nil
+	case t.shared && !shared:
+		return nil, fmt.Errorf("%w: the owner holds %q shared", ErrUpgrade, t.name)
 	}
-	return nil, nil
+	return t.addLease(ctx), nil
 }
 
 // removeLease takes a lease out of the term and reports whether it was the last. The
@@ -156,16 +161,23 @@ func (t *term) lossReasonLocked() Reason {
 	return LostDeadline
 }
 
-// lose makes a live term lost, for a reason that is certain.
+// lose makes a live term lost, for a reason that is certain. A term that a transaction has
+// ended is not lost because it is over.
 func (t *term) lose(reason Reason, err error) {
 	t.mu.Lock()
 	if t.state != termLive {
 		t.mu.Unlock()
 		return
 	}
-	t.loseLocked(reason, err)
+	over := t.locker.termLost
+	if t.leaving && reason == LostTaken {
+		t.leaveLocked()
+		over = t.locker.termLeft
+	} else {
+		t.loseLocked(reason, err)
+	}
 	t.mu.Unlock()
-	t.locker.termLost(t)
+	over(t)
 }
 
 // loseLocked is lose; the caller holds mu and calls Locker.termLost after it.
@@ -200,6 +212,17 @@ func (t *term) extend(deadline time.Duration, atLimit bool) {
 	t.mu.Unlock()
 	if late {
 		t.expire()
+	}
+}
+
+// renewed is extend for a renewal that was sent at a time. If a transaction has ended the
+// term before, it was rolled back.
+func (t *term) renewed(sent, deadline time.Duration, atLimit bool) {
+	t.extend(deadline, atLimit)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if sent > t.leavingSince {
+		t.leaving = false
 	}
 }
 

@@ -27,10 +27,14 @@ func (l *Locker) unlock(ctx context.Context, lease *Lease) error {
 		return err
 	}
 	err = l.endTerm(ctx, t)
+	l.unlockedEvent(t, err)
+	return err
+}
+
+func (l *Locker) unlockedEvent(t *term, err error) {
 	if l.events.verbose {
 		l.events.unlocked(UnlockedEvent{LeaseInfo: t.info(), Err: err, Held: l.clock.Now() - t.granted})
 	}
-	return err
 }
 
 // endTerm releases the name in the database and forgets the term. If a driver panics, the
@@ -62,7 +66,11 @@ func (l *Locker) release(ctx context.Context, t *term) error {
 		base = context.Background()
 	}
 	until := unlockUntil(ctx, t.timeout)
-	a, answered := l.releases.TryDirect(l.releaseRequest(t), min(t.timeout, time.Until(until)))
+	var a batch.Reply[driver.ReleaseResult]
+	answered := false
+	if !t.isLeaving() {
+		a, answered = l.releases.TryDirect(l.releaseRequest(t), min(t.timeout, time.Until(until)))
+	}
 	if answered && a.Err == nil && a.Result.Freed {
 		return nil
 	}
@@ -168,6 +176,10 @@ func (l *Locker) releaseRequest(t *term) driver.ReleaseRequest {
 
 // releaseOnce sends one release.
 func (l *Locker) releaseOnce(ctx context.Context, t *term, isolated bool) (freed, sharedBatch bool, err error) {
+	if t.isLeaving() {
+		err := l.releaseLeaving(ctx, t)
+		return err == nil, false, err
+	}
 	req := l.releaseRequest(t)
 	a, ok := l.releases.Do(ctx, nil, req, releaseKind(t, &req, isolated), t.timeout)
 	if !ok {

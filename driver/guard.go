@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"database/sql"
+	"time"
 )
 
 // GuardStore is the part of a store that works in transactions of the
@@ -10,7 +11,8 @@ import (
 type GuardStore interface {
 	// Guard checks in the caller's transaction that a term is still the current
 	// one, and keeps everybody else from becoming the holder until the transaction
-	// ends. Renewals must not wait for that, where the database can do so.
+	// ends. Renewals must not wait for that, where the database can do so. If the request
+	// says so, it also ends the term in the transaction.
 	Guard(ctx context.Context, tx *sql.Tx, req GuardRequest) (GuardStatus, error)
 
 	// Begin begins a transaction on the application's handle.
@@ -23,6 +25,12 @@ type GuardRequest struct {
 	Acq     ID
 	Version int64
 	Session string // that holds the lock, in the modes that keep locks in sessions
+
+	// Ends says that the transaction ends the term, see claim.Row.End. It does not wait for
+	// what other transactions have locked. The modes that keep locks in sessions are not
+	// asked for it.
+	Ends    bool
+	MinHold time.Duration // as in ReleaseRequest, if Ends
 }
 
 // GuardStatus is what Guard found.
@@ -35,10 +43,24 @@ const (
 	Guarded
 	// Foreign: the transaction is one of another database.
 	Foreign
+	// PassedOver: another transaction guards the term, or has locked its row. Nothing was
+	// changed. It answers a request that Ends only.
+	PassedOver
+	// Awaited is Guarded if the request Ends and somebody waits for the name: after the commit
+	// a visit has to serve the queue.
+	Awaited
 )
 
 // GuardFunc guards a lease in a transaction that it knows.
 type GuardFunc func(ctx context.Context, store GuardStore, req GuardRequest) (GuardStatus, error)
+
+// Unlockable is a lease whose term a transaction can end: a *sqllock.Lease.
+type Unlockable interface {
+	Guardable
+	// UnlockBy ends the term by f, as Lease.UnlockTx does. If commit is not nil, it then
+	// calls commit, which commits that transaction, and unlocks the lease.
+	UnlockBy(ctx context.Context, f GuardFunc, commit func(ctx context.Context) error) error
+}
 
 // Guardable is a lease that can be guarded: a *sqllock.Lease.
 type Guardable interface {

@@ -17,6 +17,10 @@ func (s *store) Guard(ctx context.Context, tx *sql.Tx, req driver.GuardRequest) 
 	q := s.engine.queries
 	var row *sql.Row
 	switch {
+	case req.Ends && alone:
+		return s.endTerm(ctx, tx, &req)
+	case req.Ends:
+		return driver.Fenced, nil
 	case alone:
 		row = tx.QueryRowContext(ctx, q.texts["guard"], digits(req.Name), req.Version)
 	case shared:
@@ -35,6 +39,44 @@ func (s *store) Guard(ctx context.Context, tx *sql.Tx, req driver.GuardRequest) 
 		status = driver.Foreign
 	}
 	return status, err
+}
+
+// endTerm ends a term in the caller's transaction. It locks before it changes anything, so
+// that it never waits.
+func (s *store) endTerm(ctx context.Context, tx *sql.Tx, req *driver.GuardRequest) (driver.GuardStatus, error) {
+	texts := s.engine.queries.texts
+	term := []any{digits(req.Name), req.Acq.String(), req.Version}
+	var waiting int64
+	err := tx.QueryRowContext(ctx, texts["lock_term"], term...).Scan(&waiting)
+	if errors.Is(err, sql.ErrNoRows) {
+		return s.notEnded(ctx, tx, req)
+	}
+	if err != nil {
+		return 0, err
+	}
+	kept := req.MinHold.Microseconds()
+	if _, err := tx.ExecContext(ctx, texts["end_term"], append([]any{kept, kept, kept}, term...)...); err != nil {
+		return 0, err
+	}
+	if waiting > 0 {
+		return driver.Awaited, nil
+	}
+	return driver.Guarded, nil
+}
+
+// notEnded tells why a term could not be locked.
+func (s *store) notEnded(ctx context.Context, tx *sql.Tx, req *driver.GuardRequest) (driver.GuardStatus, error) {
+	var id string
+	if err := tx.QueryRowContext(ctx, s.engine.queries.texts["database"]).Scan(&id); err != nil {
+		return 0, err
+	}
+	if id != s.engine.database {
+		return driver.Foreign, nil
+	}
+	if alone, _ := s.lookAt(ctx, req); alone {
+		return driver.PassedOver, nil
+	}
+	return driver.Fenced, nil
 }
 
 // lookAt tells whether a term is that of one who has the name alone, or shares it, or certainly

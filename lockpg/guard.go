@@ -22,13 +22,30 @@ func Guard(ctx context.Context, tx pgx.Tx, lease driver.Guardable) error {
 	if lease == nil {
 		return driver.NilError("lease")
 	}
-	return lease.GuardBy(ctx, func(ctx context.Context, ls driver.GuardStore, req driver.GuardRequest) (driver.GuardStatus, error) {
+	return lease.GuardBy(ctx, guardIn(tx))
+}
+
+// guardIn guards leases in a transaction.
+func guardIn(tx pgx.Tx) driver.GuardFunc {
+	return func(ctx context.Context, ls driver.GuardStore, req driver.GuardRequest) (driver.GuardStatus, error) {
 		s, ok := ls.(guarding)
 		if !ok {
 			return driver.Foreign, nil
 		}
 		return s.guardIn(ctx, ofPgx(tx), req)
-	})
+	}
+}
+
+// UnlockTx is the UnlockTx of a *sqllock.Lease for a transaction of pgx: it ends the term
+// in tx, and the lease is unlocked after tx. See there for what it promises and returns.
+func UnlockTx(ctx context.Context, tx pgx.Tx, lease driver.Unlockable) error {
+	if tx == nil {
+		return driver.NilError("pgx.Tx")
+	}
+	if lease == nil {
+		return driver.NilError("lease")
+	}
+	return lease.UnlockBy(ctx, guardIn(tx), nil)
 }
 
 // guarding is a store that guards leases in transactions of any kind.
@@ -50,6 +67,27 @@ var (
 func InTx(ctx context.Context, db interface {
 	BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
 }, lease driver.Guardable, opts pgx.TxOptions, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	return beginAndCommit(ctx, db, lease, opts, fn, func(tx pgx.Tx) error { return tx.Commit(ctx) })
+}
+
+// UnlockInTx is the UnlockInTx of a *sqllock.Lease on a pool of pgx: it does what [InTx]
+// does, but ends the term in the transaction and unlocks the lease after the commit.
+func UnlockInTx(ctx context.Context, db interface {
+	BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
+}, lease driver.Unlockable, opts pgx.TxOptions, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	return beginAndCommit(ctx, db, lease, opts, fn, func(tx pgx.Tx) error { return lease.UnlockBy(ctx, guardIn(tx), tx.Commit) })
+}
+
+// beginner is a pool or a connection of pgx.
+type beginner interface {
+	BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
+}
+
+// beginAndCommit is InTx with a function that commits.
+func beginAndCommit(
+	ctx context.Context, db beginner, lease driver.Guardable, opts pgx.TxOptions,
+	fn func(ctx context.Context, tx pgx.Tx) error, commit func(tx pgx.Tx) error,
+) error {
 	if err := driver.CheckContext(ctx); err != nil {
 		return err
 	}
@@ -63,16 +101,30 @@ func InTx(ctx context.Context, db interface {
 	case fn == nil:
 		return driver.NilError("function")
 	}
-	err := pgx.BeginTxFunc(ctx, db, opts, func(tx pgx.Tx) error {
-		if err := Guard(ctx, tx, lease); err != nil {
-			return err
-		}
-		return fn(ctx, tx)
-	})
+	err := guarded(ctx, db, lease, opts, fn, commit)
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", cause, err)
 	}
 	return err
+}
+
+// guarded is beginAndCommit with arguments that are checked.
+func guarded(
+	ctx context.Context, db beginner, lease driver.Guardable, opts pgx.TxOptions,
+	fn func(ctx context.Context, tx pgx.Tx) error, commit func(tx pgx.Tx) error,
+) error {
+	tx, err := db.BeginTx(ctx, opts)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(ctx) }() // does nothing after a commit
+	if err := Guard(ctx, tx, lease); err != nil {
+		return err
+	}
+	if err := fn(ctx, tx); err != nil {
+		return err
+	}
+	return commit(tx)
 }
 
 // Guard implements driver.GuardStore.
@@ -82,6 +134,12 @@ func (s *store) Guard(ctx context.Context, tx *sql.Tx, req driver.GuardRequest) 
 
 func (s *store) guardIn(ctx context.Context, run inTx, req driver.GuardRequest) (driver.GuardStatus, error) {
 	var same, current bool
+	if req.Ends {
+		var waiting int64
+		args := []any{req.Name, req.Acq.String(), req.Version, req.MinHold.Microseconds(), s.id}
+		err := run(ctx, s.engine.texts["end_term"], args, &same, &waiting, &current)
+		return endStatus(same, waiting, current), err
+	}
 	err := run(ctx, s.engine.texts["guard"], []any{req.Name, req.Acq.String(), req.Version, s.id}, &same, &current)
 	return guardStatus(same, current), err
 }
@@ -89,6 +147,21 @@ func (s *store) guardIn(ctx context.Context, run inTx, req driver.GuardRequest) 
 // Begin implements driver.GuardStore.
 func (s *store) Begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error) {
 	return s.pool.DB.BeginTx(ctx, opts)
+}
+
+// endStatus is guardStatus for a request that ends the term. waiting is -1 if it has not.
+func endStatus(same bool, waiting int64, current bool) driver.GuardStatus {
+	switch {
+	case !same:
+		return driver.Foreign
+	case waiting > 0:
+		return driver.Awaited
+	case waiting == 0:
+		return driver.Guarded
+	case current:
+		return driver.PassedOver
+	}
+	return driver.Fenced
 }
 
 func guardStatus(same, current bool) driver.GuardStatus {

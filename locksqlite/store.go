@@ -34,15 +34,21 @@ func (s *store) Renew(ctx context.Context, reqs []driver.RenewRequest, wait bool
 // Guard implements [driver.GuardStore]. It takes the write lock on the database,
 // which the transaction keeps until it ends: nobody else changes anything before.
 func (s *store) Guard(ctx context.Context, tx *sql.Tx, req driver.GuardRequest) (driver.GuardStatus, error) {
-	var version int64
-	// It comes first: a transaction that has read cannot always write afterwards.
-	err := tx.QueryRowContext(ctx, s.engine.texts["guard"], req.Name, req.Acq[:], req.Version).Scan(&version)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return 0, err
+	text, args := "guard", []any{req.Name, req.Acq[:], req.Version}
+	if req.Ends {
+		text, args = "end_term", append(args, req.MinHold.Microseconds())
 	}
+	var n int64 // the version, or how many wait
+	// It comes first: a transaction that has read cannot always write afterwards.
+	err := tx.QueryRowContext(ctx, s.engine.texts[text], args...).Scan(&n)
 	status := driver.Guarded
-	if err != nil {
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
 		status = driver.Fenced
+	case err != nil:
+		return 0, err
+	case req.Ends && n > 0:
+		status = driver.Awaited
 	}
 	if err := s.engine.file.checkPath(); err != nil {
 		return 0, err

@@ -24,7 +24,15 @@ func (r *Row) Grant(q *Request, now int64) bool {
 // Free ends an exclusive term that nobody waits for and no transaction may guard. It
 // reports false, and changes nothing, if the term is over or needs a [Visit].
 func (r *Row) Free(acq driver.ID, token, minHold, now int64) bool {
-	if r.Acq != acq || r.Version != token || r.Waiting != 0 {
+	return r.Waiting == 0 && r.End(acq, token, minHold, now)
+}
+
+// End ends an exclusive term that no other transaction guards. It is for a transaction of
+// the application, which may see the claims as they were long before: it asks nothing of
+// them and changes no count. If somebody waits, the next visit serves the queue. End reports
+// false, and changes nothing, if the term is over.
+func (r *Row) End(acq driver.ID, token, minHold, now int64) bool {
+	if r.Acq != acq || r.Version != token {
 		return false
 	}
 	if kept := r.Since + minHold; minHold > 0 && kept > now { // Since lies ahead if the clock went back

@@ -86,5 +86,5 @@
 //
 // In transactions of the application:
 //
-//	guard            see the drivers
+//	guard, end_term  see the drivers
 package rowstore

@@ -586,6 +586,23 @@ SELECT HEX((SELECT m.id FROM {meta} m))
 FROM {claim} c FORCE INDEX (sqllock_claim_acq)
 WHERE c.acq = UNHEX(?) AND c.name = UNHEX(?) AND c.state = 1 LOCK IN SHARE MODE;
 
+-- name: lock_term
+-- It comes before end_term, in a transaction of the application. It locks the row of the term
+-- and the entry that guards lock, and passes over what another transaction has locked.
+SELECT l.waiting
+FROM {lock} l FORCE INDEX (PRIMARY)
+STRAIGHT_JOIN {lock} g FORCE INDEX (sqllock_guard) ON g.name = l.name AND g.version = l.version + 0
+WHERE l.name = UNHEX(?) AND l.acq = UNHEX(?) AND l.version = ?
+FOR UPDATE /*!80000 OF l, g */ SKIP LOCKED;
+
+-- name: end_term
+-- It asks nothing of the claims, which the transaction may see as they were before.
+UPDATE {lock} l FORCE INDEX (PRIMARY)
+SET l.acq = NULL, l.owner = NULL, l.locker = NULL, l.label = NULL, l.value = NULL, l.holds = 0,
+	l.ended = 1, l.expires_at = LEAST(l.expires_at, {now}), l.limit_at = 0, l.delay = 0,
+	l.not_before = IF(? > 0 AND l.since + ? > {now}, GREATEST(l.not_before, l.since + ?), l.not_before)
+WHERE l.name = UNHEX(?) AND l.acq = UNHEX(?) AND l.version = ?;
+
 -- name: database
 SELECT HEX(id) FROM {meta};
 

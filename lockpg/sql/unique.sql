@@ -576,6 +576,31 @@ LEFT JOIN LATERAL (
 	FOR KEY SHARE
 ) g ON true;
 
+-- name: end_term
+-- It runs in a transaction of the application, like guard, and ends the term in it. What
+-- another transaction has locked is passed over. It says how many wait, -1 if it has ended
+-- nothing, and whether the term was to be seen. It asks nothing of the claims, which the
+-- transaction may see as they were before. The row leaves its holder as in free_guarded.
+WITH mine AS MATERIALIZED (
+	SELECT l.name FROM {lock} l
+	WHERE l.name = $1::text AND l.acq = $2::uuid AND l.version = $3::bigint
+	FOR UPDATE SKIP LOCKED
+), done AS (
+	UPDATE {lock} l
+	SET acq = NULL, owner = NULL, locker = NULL, label = NULL, value = NULL, holds = 0,
+	    limit_at = 0, delay = 0, ended = 1, (expires_at, not_before) = (
+		SELECT least(l.expires_at, t.now),
+		       CASE WHEN $4::bigint > 0 AND l.since + $4::bigint > t.now
+		       THEN greatest(l.not_before, l.since + $4::bigint) ELSE l.not_before END
+		FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) t)
+	FROM mine m
+	WHERE l.name = m.name AND l.acq = $2::uuid AND l.version = $3::bigint
+	RETURNING l.waiting
+)
+SELECT m.id = $5::uuid, coalesce((SELECT d.waiting FROM done d), -1), EXISTS (
+	SELECT FROM {lock} l WHERE l.name = $1::text AND l.acq = $2::uuid AND l.version = $3::bigint)
+FROM {meta} m;
+
 -- name: fence
 -- It changes no row if the resource has seen a higher token.
 INSERT INTO {fence} AS f (resource, token) VALUES ($1::text, $2::bigint)

@@ -350,6 +350,22 @@ UPDATE {lock} SET version = version
 WHERE name = ?1 AND acq = ?2 AND version = ?3
 RETURNING version;
 
+-- name: end_term
+-- It takes the write lock as guard does, and ends the term in the caller's transaction. It
+-- asks nothing of the claims.
+UPDATE {lock}
+SET acq = NULL, owner = NULL, locker = NULL, label = NULL, value = NULL,
+    holds = 0, limit_at = 0, delay = 0, ended = 1,
+    expires_at = min(expires_at,
+                     CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000),
+    not_before = iif(
+	    ?4 > 0 AND since + ?4
+	        > CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000,
+	    max(not_before, since + ?4),
+	    not_before)
+WHERE name = ?1 AND acq = ?2 AND version = ?3
+RETURNING waiting;
+
 -- name: database
 SELECT id FROM {meta};
 
