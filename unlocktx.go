@@ -178,7 +178,7 @@ func (l *Locker) serveQueue(ctx context.Context, t *term) {
 func (l *Locker) releaseLeaving(ctx context.Context, t *term) error {
 	req, _ := t.cleanupRequest()
 	err := l.withTimeout(ctx, t.timeout, func(ctx context.Context) error {
-		return l.mode.Abandon(ctx, []driver.AbandonRequest{req})
+		return l.mode.Abandon(ctx, []driver.ReleaseRequest{req})
 	})
 	if err == nil {
 		l.claims.recheck(t.name)

@@ -83,7 +83,7 @@ func themes() []theme {
 		{poolPromises, false}, {openPromises, false}, {tracePromises, true},
 		{processPromises, false}, {pausePromises, false}, {deadlinePromises, false},
 		{replyPromises, false}, {networkPromises, false}, {manyPromises, false}, {contentionPromises, true},
-		{termOptionPromises, false}, {inspectPromises, true}, {reapPromises, false}, {guardPromises, true},
+		{termOptionPromises, false}, {inspectPromises, true}, {reapPromises, false}, {guardPromises, true}, {unlockTxPromises, true},
 		{sharedPromises, true}, {upgradePromises, false}, {queuePromises, true},
 		{txPromises, true}, {txWaitPromises, true}, {txCrashPromises, false},
 		{sessionPromises, true}, {sessionFaultPromises, false}, {sessionConnPromises, false},
