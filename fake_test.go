@@ -205,7 +205,11 @@ func (f *fake) Release(ctx context.Context, reqs []driver.ReleaseRequest) (res [
 			x := f.rows[r.Name]
 			switch ok := x != nil && x.acq == r.Acq && x.version == r.Version; {
 			case r.Shared && !f.leaveShared(r.Name, r.Acq), !r.Shared && !ok:
-				res = append(res, driver.ReleaseResult{})
+				none := driver.ReleaseResult{}
+				if x != nil && r.Awaited {
+					none.Next = f.handOver(r.Name)
+				}
+				res = append(res, none)
 				continue
 			case !r.Shared:
 				x.release(f.now(), r.MinHold)

@@ -231,6 +231,10 @@ func TestNothingIsRefusedByFunctions(t *testing.T) {
 	_, err := migrations.FS(nil)
 	refused("migrations.FS", err)
 	refused("lockpg.Guard", lockpg.Guard(nobody, ptx, lease), lockpg.Guard(ctx, nil, lease), lockpg.Guard(ctx, ptx, nil))
+	refused("lockpg.UnlockTx", lockpg.UnlockTx(nobody, ptx, lease), lockpg.UnlockTx(ctx, nil, lease), lockpg.UnlockTx(ctx, ptx, nil))
+	refused("lockpg.UnlockInTx", lockpg.UnlockInTx(nobody, conn, lease, pgx.TxOptions{}, fn), lockpg.UnlockInTx(ctx, nil, lease, pgx.TxOptions{}, fn),
+		lockpg.UnlockInTx(ctx, (*pgxpool.Pool)(nil), lease, pgx.TxOptions{}, fn), lockpg.UnlockInTx(ctx, conn, lease, pgx.TxOptions{}, fn),
+		lockpg.UnlockInTx(ctx, new(pgx.Conn), nil, pgx.TxOptions{}, fn), lockpg.UnlockInTx(ctx, new(pgx.Conn), lease, pgx.TxOptions{}, nil))
 	refused("lockpg.InTx", lockpg.InTx(nobody, conn, lease, pgx.TxOptions{}, fn), lockpg.InTx(ctx, nil, lease, pgx.TxOptions{}, fn),
 		lockpg.InTx(ctx, (*pgxpool.Pool)(nil), lease, pgx.TxOptions{}, fn), lockpg.InTx(ctx, conn, lease, pgx.TxOptions{}, fn),
 		lockpg.InTx(ctx, new(pgx.Conn), nil, pgx.TxOptions{}, fn), lockpg.InTx(ctx, new(pgx.Conn), lease, pgx.TxOptions{}, nil))
@@ -297,17 +301,23 @@ func functionsWithContext(t *testing.T, dirs ...string) (names []string) {
 	return names
 }
 
+func guardNothing(context.Context, driver.GuardStore, driver.GuardRequest) (driver.GuardStatus, error) {
+	return 0, nil
+}
+
 func TestALeaseThatNoLockerMadeIsNotHeld(t *testing.T) {
 	ctx := t.Context()
 	for what, l := range map[string]*sqllock.Lease{"the zero lease": {}, "nil": nil} {
 		for method, err := range map[string]error{
-			"Unlock": l.Unlock(ctx),
-			"Guard":  l.Guard(ctx, new(sql.Tx)),
-			"GuardBy": l.GuardBy(ctx, func(context.Context, driver.GuardStore, driver.GuardRequest) (driver.GuardStatus, error) {
-				return 0, nil
-			}),
-			"InTx":    l.InTx(ctx, nil, func(context.Context, *sql.Tx) error { return nil }),
-			"Context": context.Cause(l.Context()),
+			"Unlock":       l.Unlock(ctx),
+			"Guard":        l.Guard(ctx, new(sql.Tx)),
+			"GuardBy":      l.GuardBy(ctx, guardNothing),
+			"UnlockTx":     l.UnlockTx(ctx, new(sql.Tx)),
+			"UnlockTxBy":   l.UnlockTxBy(ctx, guardNothing),
+			"UnlockInTx":   l.UnlockInTx(ctx, nil, func(context.Context, *sql.Tx) error { return nil }),
+			"UnlockInTxBy": l.UnlockInTxBy(ctx, guardNothing, func(context.Context) error { return nil }),
+			"InTx":         l.InTx(ctx, nil, func(context.Context, *sql.Tx) error { return nil }),
+			"Context":      context.Cause(l.Context()),
 		} {
 			if !errors.Is(err, sqllock.ErrNotHeld) {
 				t.Errorf("%s of %s: %v, want ErrNotHeld", method, what, err)

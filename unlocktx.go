@@ -43,7 +43,7 @@ func (l *Lease) UnlockTx(ctx context.Context, tx *sql.Tx) error {
 	if tx == nil {
 		return driver.NilError("*sql.Tx")
 	}
-	return l.UnlockBy(ctx, guardIn(tx), nil)
+	return l.UnlockTxBy(ctx, guardIn(tx))
 }
 
 // UnlockInTx is [Lease.InTx] and Unlock in one: it begins a transaction on the Locker's
@@ -62,7 +62,7 @@ func (l *Lease) UnlockInTx(ctx context.Context, opts *sql.TxOptions, fn func(ctx
 		}
 	}
 	return l.inTx(ctx, opts, fn, func(ctx context.Context, tx *sql.Tx) error {
-		err := l.UnlockBy(ctx, guardIn(tx), func(context.Context) error { return tx.Commit() })
+		err := l.UnlockInTxBy(ctx, guardIn(tx), func(context.Context) error { return tx.Commit() })
 		if err != nil {
 			return l.explain(ctx, err)
 		}
@@ -70,10 +70,9 @@ func (l *Lease) UnlockInTx(ctx context.Context, opts *sql.TxOptions, fn func(ctx
 	})
 }
 
-// UnlockBy is [Lease.UnlockTx] by f and, if commit is not nil, the end of
-// [Lease.UnlockInTx]. It is for packages that know other kinds of transactions, such as
-// lockpg, and implements [driver.Unlockable].
-func (l *Lease) UnlockBy(ctx context.Context, f driver.GuardFunc, commit func(ctx context.Context) error) error {
+// UnlockTxBy is [Lease.UnlockTx] by f. It is for packages that know other kinds of
+// transactions, such as lockpg, and implements [driver.Unlockable].
+func (l *Lease) UnlockTxBy(ctx context.Context, f driver.GuardFunc) error {
 	if f == nil {
 		return driver.NilError("function")
 	}
@@ -83,17 +82,32 @@ func (l *Lease) UnlockBy(ctx context.Context, f driver.GuardFunc, commit func(ct
 	if l.isZero() {
 		return ErrNotHeld
 	}
-	t := l.term
-	awaited, err := t.endBy(ctx, l, f, commit != nil)
-	if err != nil || commit == nil {
+	_, err := l.term.endBy(ctx, l, f, false)
+	return err
+}
+
+// UnlockInTxBy is the end of [Lease.UnlockInTx] in a transaction that f knows and commit
+// commits. It implements [driver.Unlockable].
+func (l *Lease) UnlockInTxBy(ctx context.Context, f driver.GuardFunc, commit func(ctx context.Context) error) error {
+	if f == nil || commit == nil {
+		return driver.NilError("function")
+	}
+	if err := driver.CheckContext(ctx); err != nil {
+		return err
+	}
+	if l.isZero() {
+		return ErrNotHeld
+	}
+	awaited, err := l.term.endBy(ctx, l, f, true)
+	if err != nil {
 		return err
 	}
 	err = commit(ctx)
-	t.committed()
+	l.term.committed()
 	if err != nil {
 		return l.commitError(ctx, err)
 	}
-	t.locker.unlockEnded(ctx, l, awaited)
+	l.term.locker.unlockEnded(ctx, l, awaited)
 	return nil
 }
 

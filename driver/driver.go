@@ -107,7 +107,8 @@ type Store interface {
 
 	// Release frees each lease that is still held (name, acq and version match)
 	// and keeps its row. It reports for each request whether it freed the name. If
-	// somebody waits for it, it is handed over. Requests are sorted by name, and
+	// somebody waits for it, it is handed over, also by a request that is Awaited and finds
+	// the name free: a transaction has ended the term. Requests are sorted by name, and
 	// distinct by name, those that are shared by name and acq.
 	Release(ctx context.Context, reqs []ReleaseRequest) ([]ReleaseResult, error)
 

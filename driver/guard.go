@@ -57,9 +57,11 @@ type GuardFunc func(ctx context.Context, store GuardStore, req GuardRequest) (Gu
 // Unlockable is a lease whose term a transaction can end: a *sqllock.Lease.
 type Unlockable interface {
 	Guardable
-	// UnlockBy ends the term by f, as Lease.UnlockTx does. If commit is not nil, it then
-	// calls commit, which commits that transaction, and unlocks the lease.
-	UnlockBy(ctx context.Context, f GuardFunc, commit func(ctx context.Context) error) error
+	// UnlockTxBy ends the term by f, as Lease.UnlockTx does.
+	UnlockTxBy(ctx context.Context, f GuardFunc) error
+	// UnlockInTxBy does that, then calls commit, which commits the transaction, and then
+	// unlocks the lease.
+	UnlockInTxBy(ctx context.Context, f GuardFunc, commit func(ctx context.Context) error) error
 }
 
 // Guardable is a lease that can be guarded: a *sqllock.Lease.

@@ -45,7 +45,7 @@ func UnlockTx(ctx context.Context, tx pgx.Tx, lease driver.Unlockable) error {
 	if lease == nil {
 		return driver.NilError("lease")
 	}
-	return lease.UnlockBy(ctx, guardIn(tx), nil)
+	return lease.UnlockTxBy(ctx, guardIn(tx))
 }
 
 // guarding is a store that guards leases in transactions of any kind.
@@ -75,7 +75,7 @@ func InTx(ctx context.Context, db interface {
 func UnlockInTx(ctx context.Context, db interface {
 	BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
 }, lease driver.Unlockable, opts pgx.TxOptions, fn func(ctx context.Context, tx pgx.Tx) error) error {
-	return beginAndCommit(ctx, db, lease, opts, fn, func(tx pgx.Tx) error { return lease.UnlockBy(ctx, guardIn(tx), tx.Commit) })
+	return beginAndCommit(ctx, db, lease, opts, fn, func(tx pgx.Tx) error { return lease.UnlockInTxBy(ctx, guardIn(tx), tx.Commit) })
 }
 
 // beginner is a pool or a connection of pgx.
