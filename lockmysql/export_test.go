@@ -65,7 +65,7 @@ func (e *interrupted) Run(ctx context.Context, statements ...rowstore.Statement)
 }
 
 func (e *interrupted) Grant(
-	ctx context.Context, look rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
+	ctx context.Context, look func() rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
 ) error {
 	return e.engine.Grant(ctx, look, func() []driver.AcquireRequest {
 		e.happens()

@@ -13,10 +13,10 @@ import (
 // Grant implements [rowstore.Engine]. It looks first, and changes only what nobody keeps: a
 // losing attempt reads. So a name that is free takes two statements, and so do many.
 func (e *engine) Grant(
-	ctx context.Context, look rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
+	ctx context.Context, look func() rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
 ) error {
 	g := granting{e: e, granted: granted, fresh: make(map[string]bool)}
-	if err := e.do(ctx, func(ctx context.Context, c session) error { return g.look(ctx, c, look) }); err != nil {
+	if err := e.do(ctx, func(ctx context.Context, c session) error { return g.look(ctx, c, look()) }); err != nil {
 		return err
 	}
 	g.reqs = free()

@@ -18,8 +18,11 @@ import (
 // need no answer in between; through another driver they go one after the other.
 type engine struct {
 	conns
-	texts  map[string]string
-	client driver.Client
+	texts    map[string]string
+	client   driver.Client
+	locker   any       // the ID of the client, as an argument
+	label    any       // and its label
+	settings *settings // of the session that it keeps; nil if each call has another one
 }
 
 var _ rowstore.Engine = (*engine)(nil)
@@ -60,12 +63,14 @@ func (e *engine) Run(ctx context.Context, statements ...rowstore.Statement) erro
 // commit runs one step by itself, or several that only read.
 func (e *engine) commit(ctx context.Context, steps ...step) error {
 	return e.do(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		all := append([]step{e.step("plans")}, steps...)
-		if e.isolate {
+		all, err := e.plans(ctx, conn)
+		if err != nil {
+			return err
+		}
+		if all = append(all, steps...); e.isolate {
 			all = append(append([]step{{text: queryBegin}}, all...), step{text: queryCommit})
 		}
-		_, err := pipeline(ctx, conn, all)
-		if err != nil {
+		if _, err = pipeline(ctx, conn, all); err != nil {
 			_ = undo(conn)
 		}
 		return err
@@ -139,7 +144,11 @@ func (e *engine) Tx(ctx context.Context, read func() []rowstore.Statement, decid
 func (e *engine) visitTogether(
 	ctx context.Context, conn *pgx.Conn, read func() []rowstore.Statement, decide func() (rowstore.Writes, error),
 ) error {
-	before := []step{{text: queryBegin}, e.step("plans"), e.step("visit", silenceIn(ctx))}
+	plans, err := e.plans(ctx, conn)
+	if err != nil {
+		return err
+	}
+	before := append(append([]step{{text: queryBegin}}, plans...), e.step("visit", silenceIn(ctx)))
 	if _, err := pipeline(ctx, conn, append(before, e.steps(read())...)); err != nil {
 		_ = undo(conn)
 		if conn.IsClosed() && ctx.Err() == nil { // so it was not committed
@@ -214,22 +223,22 @@ var errNothing = errors.New("nothing to write")
 // Grant implements [rowstore.Engine]. An attempt that loses locks nothing: there is no need to
 // look before.
 func (e *engine) Grant(
-	ctx context.Context, _ rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
+	ctx context.Context, _ func() rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
 ) error {
 	reqs := free()
 	var s step
 	if n := len(reqs); n == 1 {
 		r := &reqs[0]
-		s = e.step("grant_one", r.Name, r.Acq, r.Owner, r.TTL.Microseconds(), r.Value)
+		s = e.step("grant_one", r.Name, r.Acq, r.Owner, r.TTL.Microseconds(), r.Value, e.locker, e.label)
 	} else {
 		s = e.step("grant",
 			column(n, func(i int) string { return reqs[i].Name }),
 			column(n, func(i int) driver.ID { return reqs[i].Acq }),
 			column(n, func(i int) string { return reqs[i].Owner }),
 			column(n, func(i int) int64 { return reqs[i].TTL.Microseconds() }),
-			column(n, func(i int) []byte { return reqs[i].Value }))
+			column(n, func(i int) []byte { return reqs[i].Value }),
+			e.locker, e.label)
 	}
-	s.args = append(s.args, e.client.Instance, e.client.Label)
 	find := finder(len(reqs), func(i int) string { return reqs[i].Name })
 	var name []byte
 	var g rowstore.Granted

@@ -56,6 +56,9 @@ func stateOf(err error) (state string, ok bool) {
 // before, because it was idle (idle_session_timeout): it says so when the next statement
 // comes, without looking at it.
 func unsent(err error) error {
+	if err == nil {
+		return nil
+	}
 	if state, _ := stateOf(err); state == "57P05" && !errors.Is(err, sqldriver.ErrBadConn) {
 		return sqlconn.Repeatable(err)
 	}

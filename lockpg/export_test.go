@@ -36,3 +36,6 @@ func Draw(ctx context.Context, store driver.SessionStore, r driver.AcquireReques
 	s := store.(*forUpdateStore)
 	return s.draw(ctx, &drawing{req: &r, named: !r.Shared, pid: 1, started: 1, run: s.queryKept})
 }
+
+// Changed returns the settings that a store that is reserved has changed.
+func Changed(s driver.Store) []string { return s.(*store).engine.settings.names }

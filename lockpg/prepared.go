@@ -64,6 +64,9 @@ func (p *prepared) run(ctx context.Context, conn *pgconn.PgConn, steps []step) (
 // isOutdated reports that somebody has deallocated a statement that was prepared, or has
 // changed the columns of its result.
 func isOutdated(err error) bool {
+	if err == nil {
+		return false
+	}
 	var refused *pgconn.PgError
 	return errors.As(err, &refused) &&
 		(refused.Code == "26000" || refused.Code == "0A000" && refused.Routine == "RevalidateCachedQuery")

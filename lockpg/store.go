@@ -29,9 +29,10 @@ func (s *store) Reserve(ctx context.Context) (driver.Store, error) {
 		return nil, err
 	}
 	e := *s.engine
-	e.source = conn
+	e.source, e.settings = conn, new(settings)
 	reserved := *s
-	reserved.engine, reserved.Store, reserved.close = &e, s.On(&e), conn.Close
+	reserved.engine, reserved.Store = &e, s.On(&e)
+	reserved.close = func() error { return conn.CloseAfter(e.restore) }
 	return &reserved, nil
 }
 

@@ -100,10 +100,11 @@ func (e *engine) runAll(ctx context.Context, conn *sql.Conn, statements []rowsto
 
 // Grant implements [rowstore.Engine]. It looks without the write lock.
 func (e *engine) Grant(
-	ctx context.Context, look rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
+	ctx context.Context, look func() rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
 ) error {
 	return e.call(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		if err := e.run(ctx, conn, &look); err != nil {
+		rows := look()
+		if err := e.run(ctx, conn, &rows); err != nil {
 			return err
 		}
 		reqs := free()

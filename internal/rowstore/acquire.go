@@ -50,16 +50,16 @@ func (s *Store) grantFree(ctx context.Context, reqs []driver.AcquireRequest, res
 	if len(alone) == 0 {
 		return nil, false, nil
 	}
-	names, _ := distinct(len(reqs), func(i int) string { return reqs[i].Name })
-	v := newViews(names)
+	var v *views
+	look := func() Statement {
+		names, _ := distinct(len(reqs), func(i int) string { return reqs[i].Name })
+		v = newViews(names)
+		return v.read()
+	}
 	var tried []int
 	all, lost := len(alone), 0
-	err = s.engine.Grant(ctx, v.read(), func() []driver.AcquireRequest {
-		tried = slices.DeleteFunc(alone, func(i int) bool {
-			w, q := v.byName[reqs[i].Name], s.request(&reqs[i])
-			row := w.row
-			return !row.Grant(&q, w.now)
-		})
+	err = s.engine.Grant(ctx, look, func() []driver.AcquireRequest {
+		tried = slices.DeleteFunc(alone, func(i int) bool { return v != nil && !v.mayGrant(s.request(&reqs[i]), reqs[i].Name) })
 		lost = len(tried)
 		free := make([]driver.AcquireRequest, len(tried))
 		for k, i := range tried {
@@ -74,6 +74,13 @@ func (s *Store) grantFree(ctx context.Context, reqs []driver.AcquireRequest, res
 		seen = v
 	}
 	return seen, lost < len(tried), err
+}
+
+// mayGrant reports that the row of a name lets a request have it.
+func (v *views) mayGrant(r claim.Request, name string) bool {
+	w := v.byName[name]
+	row := w.row
+	return row.Grant(&r, w.now)
 }
 
 // request is what the state machine knows of a request.

@@ -256,6 +256,15 @@ func (r *Reserved) Close() error {
 	return r.conn.Close()
 }
 
+// CloseAfter is Close after restore, which is not called for a connection in doubt. An error
+// of restore puts the connection in doubt.
+func (r *Reserved) CloseAfter(restore func(*sql.Conn) error) error {
+	r.mu.Lock()
+	r.inDoubt = r.inDoubt || restore(r.conn) != nil
+	r.mu.Unlock()
+	return r.Close()
+}
+
 // Destroy ends a connection for good, so that neither what the session holds
 // nor what was set on it reaches the pool. What end means see Pool.
 func Destroy(conn *sql.Conn, end func(driverConn any)) {

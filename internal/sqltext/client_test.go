@@ -94,7 +94,7 @@ var exceptions = []struct {
 	names, on, why string
 }{
 	{"wake", "postgres", "the others cannot push"},
-	{"plans visit unflushed", "postgres", "its transactions carry settings of their own; the others have them per session or per statement"},
+	{"plans keep_plans restore visit unflushed", "postgres", "its transactions carry settings of their own; the others have them per session or per statement"},
 	{"free_guarded renew_wait renew_shared_wait", "postgres", "how long a lock is waited for, and which, stands in the statement"},
 	{"grant_one free_one", "postgres mariadb", "the fast path of one name"},
 	{"rows_one claims_one", "mariadb", "the fast path of one name: JSON_TABLE costs more than the rest"},
@@ -282,6 +282,8 @@ func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", "''
 // postgresExamples are those of Postgres alone.
 var postgresExamples = map[string]example{
 	"plans":             {},
+	"keep_plans":        example{}.and(1),
+	"restore":           batch("jit", "off"),
 	"visit":             example{}.and(1000),
 	"unflushed":         {},
 	"wake":              batch(locker, acq),
