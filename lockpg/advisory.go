@@ -38,12 +38,6 @@ func (s *advisoryStore) Key(name string) string { return keyText(s.key(name)) }
 // guard is the key of those who guard a lease of a name.
 func (s *advisoryStore) guard(name string) int64 { return guardKey(s.id, name) }
 
-// runner runs a statement on one connection.
-type runner func(ctx context.Context, query string, args []any, scan func(*sql.Rows) error) error
-
-// ignore is for a result that tells nothing.
-func ignore(*sql.Rows) error { return nil }
-
 // alone is a Source that has one connection, which is somebody else's.
 type alone struct{ conn *sql.Conn }
 
@@ -78,7 +72,7 @@ func (s *advisoryStore) liftOnce(ctx context.Context, conn *sql.Conn, run runner
 	if s.lifted == conn {
 		return nil
 	}
-	err := run(ctx, s.q.lift, []any{s.lift}, ignore)
+	err := run(ctx, s.texts["lift"], []any{s.lift}, ignore)
 	if err == nil {
 		s.lifted = conn
 	}
@@ -91,7 +85,7 @@ func (s *advisoryStore) liftOnce(ctx context.Context, conn *sql.Conn, run runner
 func (s *advisoryStore) checkGuards(ctx context.Context, run runner, names []string) (free bool, err error) {
 	args := []any{integers(len(names), func(i int) int64 { return s.guard(names[i]) })}
 	err = insist(ctx, false, func() (bool, error) {
-		err := run(ctx, s.q.checkGuards, args, func(rows *sql.Rows) error { return rows.Scan(&free) })
+		err := run(ctx, s.texts["check_guards"], args, func(rows *sql.Rows) error { return rows.Scan(&free) })
 		return free, err
 	})
 	return free, err
@@ -112,7 +106,7 @@ func (s *advisoryStore) pass(ctx context.Context, run runner, reqs []driver.Acqu
 		s.lift,
 	}
 	all := make([]passed, 0, n)
-	err := run(ctx, s.q.pass, args, func(rows *sql.Rows) error {
+	err := run(ctx, s.texts["pass"], args, func(rows *sql.Rows) error {
 		var p passed
 		err := rows.Scan(&p.token, &p.named, &p.gate, &p.now)
 		all = append(all, p)

@@ -12,7 +12,7 @@ import (
 // Grant implements [driver.Session].
 func (s *advisorySession) Grant(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
 	if !s.lifted {
-		if err := s.query(ctx, s.store.q.lift, []any{s.store.lift}, ignore); err != nil {
+		if err := s.query(ctx, s.store.texts["lift"], []any{s.store.lift}, ignore); err != nil {
 			return nil, err
 		}
 		s.lifted = true
@@ -113,7 +113,7 @@ func (g *granting) tryKeys(ctx context.Context, which []int) (again []int, err e
 	}
 	var now int64
 	var tokens, gates list
-	err = g.s.query(ctx, g.s.store.q.try, args, func(rows *sql.Rows) error { return rows.Scan(&now, &tokens, &gates) })
+	err = g.s.query(ctx, g.s.store.texts["try"], args, func(rows *sql.Rows) error { return rows.Scan(&now, &tokens, &gates) })
 	if err == nil && len(tokens) != n {
 		err = fmt.Errorf("sqllock: %d answers to %d requests", len(tokens), n)
 	}
@@ -141,7 +141,7 @@ func (g *granting) tryKeys(ctx context.Context, which []int) (again []int, err e
 	return again, nil
 }
 
-// What queryTry answers for a lock of which it has drawn no token, unless it is locked.
+// What the statement try answers for a lock of which it has drawn no token, unless it is locked.
 const (
 	tokenOthers  = 0  // have it
 	tokenGuarded = -1 // by a transaction
@@ -184,7 +184,7 @@ func (g *granting) draw(ctx context.Context) error {
 	}
 	for _, i := range alone {
 		var err error
-		d := &drawing{req: &g.reqs[i], named: !g.reqs[i].Shared, pid: g.s.pid, started: g.s.started, run: g.s.query, lift: []any{g.s.store.lift}}
+		d := &drawing{req: &g.reqs[i], named: !g.reqs[i].Shared, pid: g.s.pid, started: g.s.started, run: g.s.query, lift: g.s.store.lift}
 		if g.res[i], err = g.s.store.draw(ctx, d); err != nil {
 			return err
 		}
@@ -220,20 +220,12 @@ func (g *granting) tell(ctx context.Context, losers []int) error {
 	for k, i := range losers {
 		names[k] = g.reqs[i].Name
 	}
-	k := 0
-	return g.s.query(ctx, g.s.store.q.look, g.s.store.keyArgs(names), func(rows *sql.Rows) error {
-		i := losers[k]
-		k++
-		var live bool
-		var readers int
-		r, err := scanRow(rows, &live, &readers)
-		g.res[i].Now = r.Now
-		switch {
-		case r.Holder.Acq != (driver.ID{}) && live:
-			g.res[i].Holder = r.Holder
-		case readers > 0:
-			g.res[i].Holder = driver.Holder{Shared: true}
-		}
+	terms, err := g.s.store.Terms(ctx, g.s.store.on(g.s.query), names...)
+	if err != nil {
 		return err
-	})
+	}
+	for k, i := range losers {
+		g.res[i].Now, g.res[i].Holder = terms[k].Now, terms[k].Known()
+	}
+	return nil
 }

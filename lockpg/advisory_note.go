@@ -33,7 +33,7 @@ func (s *advisorySession) note(ctx context.Context, reqs []driver.RenewRequest) 
 	if len(counts) == 0 {
 		return nil
 	}
-	return s.query(ctx, s.store.q.holds, []any{
+	return s.query(ctx, s.store.texts["set_holds"], []any{
 		array(len(counts), func(i int) string { return counts[i].req.Name }),
 		array(len(counts), func(i int) string { return counts[i].req.Acq.String() }),
 		integers(len(counts), func(i int) int64 { return int64(counts[i].holds) }),
@@ -54,7 +54,7 @@ func (s *advisorySession) noteAlone(ctx context.Context, news []*grip) error {
 	if n == 0 {
 		return nil
 	}
-	err := s.query(ctx, s.store.q.note, []any{
+	err := s.query(ctx, s.store.texts["note"], []any{
 		array(n, func(i int) string { return news[i].req.Name }),
 		integers(n, func(i int) int64 { return news[i].key }),
 		array(n, func(i int) string { return news[i].req.Acq.String() }),
@@ -85,7 +85,7 @@ func (s *advisorySession) noteShared(ctx context.Context, news []*grip) error {
 	}
 	all := slices.Collect(maps.Values(latest))
 	n := len(all)
-	err := s.query(ctx, s.store.q.noteShared, []any{
+	err := s.query(ctx, s.store.texts["note_shared"], []any{
 		array(n, func(i int) string { return all[i].req.Name }),
 		integers(n, func(i int) int64 { return all[i].key }),
 		integers(n, func(i int) int64 { return all[i].version }),
@@ -111,9 +111,5 @@ func (s *advisorySession) forget(ctx context.Context, reqs []driver.ReleaseReque
 	if over == nil {
 		return nil
 	}
-	locked, err := s.store.endTerm(ctx, s.query, over)
-	if err == nil && locked { // for a moment: guards lock no row
-		err = errLocked
-	}
-	return err
+	return s.store.EndTerms(ctx, s.store.on(s.query), over)
 }

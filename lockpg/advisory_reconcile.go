@@ -42,7 +42,7 @@ func (s *advisorySession) reconcile(ctx context.Context, reqs []driver.AcquireRe
 // shares them.
 func (s *advisorySession) ownLocks(ctx context.Context) (map[int64]bool, error) {
 	has := make(map[int64]bool)
-	err := s.query(ctx, s.store.q.ownLocks, nil, func(rows *sql.Rows) error {
+	err := s.query(ctx, s.store.texts["own_locks"], nil, func(rows *sql.Rows) error {
 		var key int64
 		var shared bool
 		err := rows.Scan(&key, &shared)

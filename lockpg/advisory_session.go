@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/rowstore"
 )
 
 // advisorySession is a connection that has any number of locks, and one that is its
@@ -66,7 +67,7 @@ func (s *advisorySession) prepare(ctx context.Context, c *sessionConn) error {
 	}
 	s.was = nil
 	locked, writable := false, false
-	err := c.query(ctx, querySession, args, func(rows *sql.Rows) error {
+	err := c.query(ctx, s.store.texts["session"], args, func(rows *sql.Rows) error {
 		var name, value sql.NullString
 		var chosen sql.NullBool
 		if err := rows.Scan(&locked, &s.pid, &s.started, &s.server, &writable, &name, &value, &chosen); err != nil {
@@ -90,7 +91,7 @@ func (s *advisorySession) prepare(ctx context.Context, c *sessionConn) error {
 func (s *advisorySession) restore(ctx context.Context) error {
 	for _, was := range s.was {
 		if was.chosen {
-			if err := s.query(ctx, queryRestore, []any{was.name, was.value}, ignore); err != nil {
+			if err := s.query(ctx, s.store.texts["restore"], []any{was.name, was.value}, ignore); err != nil {
 				return err
 			}
 		} else if err := s.exec(ctx, "RESET "+was.name); err != nil { // one of those in prepare
@@ -109,22 +110,18 @@ func (s *advisorySession) ID() string { return fmt.Sprintf("%d of %d", s.key, s.
 
 // Renew implements [driver.Session].
 func (s *advisorySession) Renew(ctx context.Context, reqs []driver.RenewRequest) (driver.RenewResults, error) {
-	var asked revocations
-	err := s.query(ctx, s.store.q.asked, []any{s.store.client.Instance.String()}, asked.scan)
-	if err == nil {
-		err = s.store.stays(s.server, asked.primary)
-	}
+	asked, err := s.store.revocations(ctx, s.query, s.server)
 	if err != nil {
 		if !isAnswer(err) {
 			s.end()
 		}
 		return driver.RenewResults{}, err
 	}
-	res := driver.RenewResults{Now: asked.now, Status: make([]driver.RenewStatus, len(reqs))}
+	res := driver.RenewResults{Now: asked.Now, Status: make([]driver.RenewStatus, len(reqs))}
 	for i := range reqs {
 		res.Status[i] = driver.Ended
 		if g := s.grips[reqs[i].Acq]; g != nil {
-			res.Status[i] = asked.status(&reqs[i])
+			res.Status[i] = asked.Status(&reqs[i])
 		}
 	}
 	if err := s.note(ctx, reqs); err != nil && (s.over || !isAnswer(err)) {
@@ -148,7 +145,7 @@ func (s *advisorySession) Release(ctx context.Context, reqs []driver.ReleaseRequ
 			return nil, s.reconcile(ctx, asked, err)
 		}
 		if !free {
-			return nil, errLocked
+			return nil, rowstore.ErrLocked
 		}
 	}
 	if err := s.forget(ctx, reqs); err != nil {
@@ -194,7 +191,7 @@ func (s *advisorySession) letGo(ctx context.Context, keys []int64, shared []bool
 		integers(len(keys), func(i int) int64 { return keys[i] }),
 		booleans(len(keys), func(i int) bool { return shared[i] }),
 	}
-	err = s.query(ctx, s.store.q.unlock, args, func(rows *sql.Rows) error { return rows.Scan(&missing) })
+	err = s.query(ctx, s.store.texts["unlock"], args, func(rows *sql.Rows) error { return rows.Scan(&missing) })
 	return missing, err
 }
 

@@ -16,7 +16,7 @@ type drawing struct {
 	pid     int64 // of the session, if named
 	started int64
 	run     runner
-	lift    []any // the key under which the sequence is lifted, in advisory mode
+	lift    int64 // the key under which the sequence is lifted, in advisory mode
 }
 
 // draw draws a token. It is not granted while something other than a holder keeps the
@@ -58,11 +58,11 @@ func insist(ctx context.Context, flushing bool, f func() (done bool, err error))
 }
 
 func (s *sessions) drawOnce(ctx context.Context, d *drawing) (res driver.AcquireResult, gate int64, err error) {
-	args := append([]any{
+	args := []any{
 		d.req.Name, d.req.Acq.String(), d.req.Owner, s.client.Instance.String(), s.client.Label, d.req.Delay.Microseconds(),
-		d.req.MinHold.Microseconds(), bytea(d.req.Value), d.pid, d.started, d.named, s.lockKey(d.req.Name),
-	}, d.lift...)
-	err = d.run(ctx, s.q.draw, args, func(rows *sql.Rows) error {
+		d.req.MinHold.Microseconds(), bytea(d.req.Value), d.pid, d.started, d.named, s.lockKey(d.req.Name), d.lift,
+	}
+	err = d.run(ctx, s.texts["draw"], args, func(rows *sql.Rows) error {
 		var crashed bool
 		var h nullHolder
 		res = driver.AcquireResult{}

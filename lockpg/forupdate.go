@@ -126,10 +126,10 @@ func (s *forUpdateSession) lock(ctx context.Context, req *driver.AcquireRequest)
 		}
 		s.begun = true
 	}
-	query, args := s.pinQuery(ctx, req)
+	args := s.pinArgs(ctx, req)
 	for range maxPins { // it may be deleted before it is locked
 		var known, writable bool
-		err = s.query(ctx, query, args, func(rows *sql.Rows) error {
+		err = s.query(ctx, s.store.texts["pin"], args, func(rows *sql.Rows) error {
 			var h nullHolder
 			if err := rows.Scan(h.into(&locked, &known, &s.pid, &s.started, &s.server, &writable, &res.Now)...); err != nil {
 				return err
@@ -148,46 +148,27 @@ func (s *forUpdateSession) lock(ctx context.Context, req *driver.AcquireRequest)
 			break
 		}
 	}
-	if res.Holder.Acq == (driver.ID{}) {
-		res.Holder = driver.Holder{}
-	}
 	return locked, res, err
 }
 
-// pinQuery is the statement that locks the pin, and its settings.
-func (s *forUpdateSession) pinQuery(ctx context.Context, req *driver.AcquireRequest) (string, []any) {
-	q := &s.store.q
+// pinArgs are the parameters of the statement that locks the pin.
+func (s *forUpdateSession) pinArgs(ctx context.Context, req *driver.AcquireRequest) []any {
 	wait := min(req.Wait, longestWait)
 	if end, ok := ctx.Deadline(); ok && wait > 0 { // a context that ends during the statement ends the session
 		wait = max(0, min(wait, time.Until(end)/2))
 	}
-	query := q.pin
-	switch {
-	case wait >= time.Millisecond && req.Shared:
-		query = q.pinSharedWait
-	case wait >= time.Millisecond:
-		query = q.pinWait
-	case req.Shared:
-		query = q.pinShared
-	}
 	set := silence(s.store.ttl)
-	return query, []any{req.Name, milliseconds(max(wait, time.Millisecond)), milliseconds(s.store.ttl), set.userTimeout, set.idle, set.interval, set.count, set.check}
+	return []any{req.Name, milliseconds(max(wait, time.Millisecond)), milliseconds(s.store.ttl), set.userTimeout, set.idle, set.interval,
+		set.count, set.check, req.Shared, wait >= time.Millisecond}
 }
 
 // loser tells who holds a name that somebody else has kept until the time to wait for
 // it was over.
 func (s *forUpdateSession) loser(ctx context.Context, req *driver.AcquireRequest) (res driver.AcquireResult, err error) {
-	err = s.query(ctx, s.store.q.termHolder, []any{req.Name}, func(rows *sql.Rows) error {
-		var h nullHolder
-		if err := rows.Scan(h.into(&res.Now)...); err != nil {
-			return err
-		}
-		var err error
-		if res.Holder, err = h.holder(); res.Holder.Acq == (driver.ID{}) {
-			res.Holder = driver.Holder{}
-		}
-		return err
-	})
+	terms, err := s.store.Terms(ctx, s.store.on(s.query), req.Name)
+	if err == nil {
+		res = driver.AcquireResult{Now: terms[0].Now, Holder: terms[0].Known()}
+	}
 	return res, err
 }
 

@@ -5,15 +5,12 @@ import (
 	"database/sql"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/rowstore"
 )
 
 // Renew implements [driver.Session].
 func (s *forUpdateSession) Renew(ctx context.Context, reqs []driver.RenewRequest) (driver.RenewResults, error) {
-	var asked revocations
-	err := s.query(ctx, s.store.q.asked, []any{s.store.client.Instance.String()}, asked.scan)
-	if err == nil {
-		err = s.store.stays(s.server, asked.primary)
-	}
+	asked, err := s.store.revocations(ctx, s.query, s.server)
 	if err == nil {
 		err = s.exec(ctx, queryRest)
 	}
@@ -21,11 +18,11 @@ func (s *forUpdateSession) Renew(ctx context.Context, reqs []driver.RenewRequest
 		s.end() // the transaction is over
 		return driver.RenewResults{}, err
 	}
-	res := driver.RenewResults{Now: asked.now, Status: make([]driver.RenewStatus, len(reqs))}
+	res := driver.RenewResults{Now: asked.Now, Status: make([]driver.RenewStatus, len(reqs))}
 	for i := range reqs {
 		res.Status[i] = driver.Ended
 		if s.held != nil && s.held.Acq == reqs[i].Acq {
-			res.Status[i] = asked.status(&reqs[i])
+			res.Status[i] = asked.Status(&reqs[i])
 			s.count(ctx, &reqs[i])
 		}
 	}
@@ -38,7 +35,7 @@ func (s *forUpdateSession) count(ctx context.Context, req *driver.RenewRequest) 
 		return
 	}
 	args := []any{array(1, func(int) string { return req.Name }), array(1, func(int) string { return req.Acq.String() }), integers(1, func(int) int64 { return int64(req.Holds) })}
-	if s.store.queryKept(ctx, s.store.q.holds, args, nil) == nil {
+	if s.store.queryKept(ctx, s.store.texts["set_holds"], args, nil) == nil {
 		s.holds = req.Holds
 	}
 }
@@ -65,13 +62,13 @@ func (s *forUpdateSession) Release(ctx context.Context, reqs []driver.ReleaseReq
 
 func (s *forUpdateSession) release(ctx context.Context, req *driver.ReleaseRequest) error {
 	if !s.held.Shared {
-		locked, err := s.store.endTerm(ctx, s.query, []driver.ReleaseRequest{*req})
+		err := s.store.EndTerms(ctx, s.store.on(s.query), []driver.ReleaseRequest{*req})
+		if err == rowstore.ErrLocked {
+			return s.keep(ctx)
+		}
 		if err != nil {
 			s.end() // the transaction is over
 			return err
-		}
-		if locked {
-			return s.keep(ctx)
 		}
 	}
 	if err := s.exec(ctx, queryCommit); err != nil {
@@ -87,7 +84,7 @@ func (s *forUpdateSession) release(ctx context.Context, req *driver.ReleaseReque
 func (s *forUpdateSession) leave(ctx context.Context, req *driver.ReleaseRequest) error {
 	guarded := false
 	if req.Guarded {
-		err := s.query(ctx, s.store.q.guarded, []any{req.Name, req.Acq.String()}, func(rows *sql.Rows) error { return rows.Scan(&guarded) })
+		err := s.query(ctx, s.store.texts["guarded"], []any{req.Name, req.Acq.String()}, func(rows *sql.Rows) error { return rows.Scan(&guarded) })
 		if err == nil && guarded {
 			return s.keep(ctx)
 		}
@@ -103,5 +100,5 @@ func (s *forUpdateSession) keep(ctx context.Context) error {
 		s.end()
 		return err
 	}
-	return errLocked
+	return rowstore.ErrLocked
 }

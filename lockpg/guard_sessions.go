@@ -17,7 +17,7 @@ func (s *forUpdateStore) Guard(ctx context.Context, tx *sql.Tx, req driver.Guard
 // alone.
 func (s *forUpdateStore) guardIn(ctx context.Context, run inTx, req driver.GuardRequest) (driver.GuardStatus, error) {
 	var same, current bool
-	err := run(ctx, s.q.guard, []any{req.Name, req.Acq.String(), req.Version, s.tables.id}, &same, &current)
+	err := run(ctx, s.texts["guard"], []any{req.Name, req.Acq.String(), req.Version, s.tables.id}, &same, &current)
 	return guardStatus(same, current), err
 }
 
@@ -37,7 +37,7 @@ func (s *advisoryStore) guardIn(ctx context.Context, run inTx, req driver.GuardR
 	status := driver.Fenced
 	err := insist(ctx, false, func() (bool, error) {
 		var found int
-		err := run(ctx, s.q.guardLock, []any{s.tables.id, s.guard(req.Name), session, pid, s.key(req.Name)}, &found)
+		err := run(ctx, s.texts["guard_lock"], []any{s.tables.id, s.guard(req.Name), session, pid, s.key(req.Name)}, &found)
 		switch found {
 		case 0:
 			status = driver.Foreign

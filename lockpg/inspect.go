@@ -32,7 +32,7 @@ type server struct {
 // their isolation level themselves.
 func (d *Database) inspect(ctx context.Context, conn *sql.Conn, t *tables, functions string) (info driver.Info, isolate bool, err error) {
 	var s server
-	if err := conn.QueryRowContext(ctx, queryVersion).Scan(&s.version); err != nil {
+	if err := conn.QueryRowContext(ctx, openTexts["version"]).Scan(&s.version); err != nil {
 		if strings.Contains(err.Error(), "no such function") { // so says SQLite
 			err = fmt.Errorf("%w: the handle is not of Postgres: %w", driver.ErrInvalidOption, err)
 		}
@@ -42,7 +42,7 @@ func (d *Database) inspect(ctx context.Context, conn *sql.Conn, t *tables, funct
 		return info, false, fmt.Errorf("%w: the handle is not of Postgres but of %q", driver.ErrInvalidOption, s.version)
 	}
 	names := []string{t.prefix + "lock", t.prefix + "claim", t.prefix + "waiter"}
-	err = conn.QueryRowContext(ctx, queryCheck, t.name("meta"), textOf(names)).Scan(&s.number, &s.recovery, &s.readOnly,
+	err = conn.QueryRowContext(ctx, openTexts["tables"], t.name("meta"), textOf(names)).Scan(&s.number, &s.recovery, &s.readOnly,
 		&s.fsync, &s.fullPageWrites, &s.readCommitted, &s.home, &s.missing, &s.unlogged)
 	if err != nil {
 		return info, false, err
@@ -92,7 +92,7 @@ func (d *Database) refuse(s *server, info *driver.Info) error {
 // checkMeta returns the id of the database.
 func checkMeta(ctx context.Context, conn *sql.Conn, t *tables) (id string, err error) {
 	var version, compatible int64
-	if err := conn.QueryRowContext(ctx, t.fill(queryMeta)).Scan(&version, &compatible, &id); err != nil {
+	if err := conn.QueryRowContext(ctx, t.fill(openTexts["meta"])).Scan(&version, &compatible, &id); err != nil {
 		return "", fmt.Errorf("%w: table %s cannot be read: %w", driver.ErrSchema, t.name("meta"), err)
 	}
 	return id, driver.CheckSchema(version, compatible, SchemaVersion)
@@ -104,7 +104,7 @@ func checkFunctions(ctx context.Context, conn *sql.Conn, t *tables, functions st
 	var unfit string
 	mark := `"` + t.prefix
 	there := strings.TrimSuffix(quote(t.schema, t.prefix), `"`)
-	if err := conn.QueryRowContext(ctx, queryUnfit, t.schema, t.prefix, functions, there, mark).Scan(&unfit); err != nil {
+	if err := conn.QueryRowContext(ctx, openTexts["functions"], t.schema, t.prefix, functions, there, mark).Scan(&unfit); err != nil {
 		return err
 	}
 	if unfit == "" {

@@ -16,7 +16,7 @@ import (
 // reports whether statements must choose their isolation level themselves.
 func (d *Database) inspectSessions(ctx context.Context, conn *sql.Conn, s *sessions, mode string) (info driver.Info, isolate bool, err error) {
 	var version string
-	if err := conn.QueryRowContext(ctx, queryVersion).Scan(&version); err == nil {
+	if err := conn.QueryRowContext(ctx, openTexts["version"]).Scan(&version); err == nil {
 		if d.version != nil {
 			version = d.version(version)
 		}
@@ -32,7 +32,7 @@ func (d *Database) inspectSessions(ctx context.Context, conn *sql.Conn, s *sessi
 	if err != nil {
 		return info, false, err
 	}
-	s.q = newSessionQueries(s.tables.schema, d.prefix, mode)
+	s.texts = s.tables.sessions(mode)
 	if err := checkSessionTables(ctx, conn, s, mode, &info); err != nil {
 		return info, false, err
 	}
@@ -68,12 +68,13 @@ func checkSessionTables(ctx context.Context, conn *sql.Conn, s *sessions, mode s
 	var term, pin, token string
 	var locks int64
 	var idle bool
-	err := conn.QueryRowContext(ctx, querySessionCheck, s.q.termTable, s.q.pinTable, s.q.tokenSequence).Scan(&term, &pin, &token, &locks, &idle)
+	terms, pins, tokens := s.tables.name("term"), s.tables.name("pin"), s.tables.name("token")
+	err := conn.QueryRowContext(ctx, openTexts["session_tables"], terms, pins, tokens).Scan(&term, &pin, &token, &locks, &idle)
 	if err != nil {
 		return err
 	}
 	for _, t := range []struct{ what, name, persistence string }{
-		{"table", s.q.termTable, term}, {"table", s.q.pinTable, pin}, {"sequence", s.q.tokenSequence, token},
+		{"table", terms, term}, {"table", pins, pin}, {"sequence", tokens, token},
 	} {
 		switch t.persistence {
 		case "p":
@@ -131,7 +132,7 @@ func checkKept(ctx context.Context, conn *sql.Conn, pool *sqlconn.Pool, pid int6
 	return other.Do(ctx, func(ctx context.Context, other *sql.Conn) error {
 		return inOwnTx(ctx, other, queryBound, func() error {
 			var theirs int64
-			if err := other.QueryRowContext(ctx, queryBackend).Scan(&theirs); err != nil {
+			if err := other.QueryRowContext(ctx, openTexts["backend"]).Scan(&theirs); err != nil {
 				return err
 			}
 			if theirs == pid {
@@ -152,7 +153,7 @@ func pooled(why string) error {
 }
 
 func backend(ctx context.Context, conn *sql.Conn) (pid int64, err error) {
-	err = conn.QueryRowContext(ctx, queryBackend).Scan(&pid)
+	err = conn.QueryRowContext(ctx, openTexts["backend"]).Scan(&pid)
 	return pid, err
 }
 

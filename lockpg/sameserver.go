@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/termstore"
 )
 
 // A term is kept by one server. The session that has the lock, the connection that draws
@@ -32,7 +33,7 @@ func (s *sessions) enter(ctx context.Context, conn *sql.Conn) error {
 func (s *sessions) meet(ctx context.Context, conn *sql.Conn) error {
 	var at int64
 	var writable bool
-	err := queryOn(ctx, conn, queryServer, nil, func(rows *sql.Rows) error { return rows.Scan(&at, &writable) })
+	err := queryOn(ctx, conn, s.texts["server"], nil, func(rows *sql.Rows) error { return rows.Scan(&at, &writable) })
 	if err == nil && !writable {
 		err = errNotPrimary
 	}
@@ -52,19 +53,17 @@ func (s *sessions) checkServer(ctx context.Context, at int64, writable bool) err
 	case s.server.Load() == at:
 		return nil
 	}
-	return s.queryKeptAt(at)(ctx, queryServer, nil, ignore)
+	return s.queryKeptAt(at)(ctx, s.texts["server"], nil, ignore)
 }
 
-// stays reports, without asking, whether a session is still on the server that the Locker
-// works with, and that this one takes writes.
-func (s *sessions) stays(at int64, writable bool) error {
-	switch {
-	case !writable:
-		return errNotPrimary
-	case s.server.Load() != at:
-		return errOtherServer
+// revocations asks for what the Locker is to give up, on a session that is still on the
+// server that the Locker works with.
+func (s *sessions) revocations(ctx context.Context, run runner, at int64) (termstore.Revocations, error) {
+	asked, err := s.Revocations(ctx, s.on(run))
+	if err == nil && s.server.Load() != at {
+		err = errOtherServer
 	}
-	return nil
+	return asked, err
 }
 
 // queryKeptAt is queryKept on one server alone: nothing is run on another.

@@ -8,16 +8,19 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/rowstore"
 	"github.com/sqllock/sqllock/internal/sqlconn"
+	"github.com/sqllock/sqllock/internal/termstore"
 )
 
 // sessions is what the modes have in common that keep locks in sessions: the table
 // of terms, and a connection for what must not wait for one of the application.
 type sessions struct {
+	termstore.Store
 	pool    *sqlconn.Pool
 	close   func() error
 	tables  tables
-	q       sessionQueries
+	texts   map[string]string
 	client  driver.Client
 	ttl     time.Duration
 	silent  bool // a server may be unable to end a silent session
@@ -26,7 +29,7 @@ type sessions struct {
 	onPool  *conns // runs statements on a connection of the pool
 	control *conns // runs them on the connection that is kept
 	id      driver.ID
-	server  atomic.Int64            // of the connection that is kept, see queryServer
+	server  atomic.Int64            // of the connection that is kept, see the statement server
 	key     func(name string) int64 // of pg_locks, nil in the mode for update
 }
 
@@ -49,6 +52,8 @@ func (d *Database) openSessions(ctx context.Context, client driver.Client, opts 
 		pool: &p.Pool, close: p.close, client: client, ttl: opts.TTL, silent: opts.AllowSilentHolders,
 		tables: tables{schema: d.schema, prefix: d.prefix},
 	}
+	s.Store = termstore.Store{Pool: s.on(s.query), Kept: s.on(s.queryKept), Exhausted: s.pool.Exhausted,
+		Instance: client.Instance, Keys: s.keys, Pins: mode == modeForUpdate, ErrReadOnly: errNotPrimary}
 	s.kept = p.Keep(s.enter)
 	var isolate bool
 	err = s.kept.Do(ctx, func(ctx context.Context, conn *sql.Conn) (err error) {
@@ -142,14 +147,13 @@ func (s *sessions) lockKey(name string) any {
 	return s.key(name)
 }
 
-// errLocked is returned by a call that finds a row or a lock in use, be it by a
-// transaction that guards the lease. It has the code of a lock that is not
-// available, so that it classifies as [driver.Again].
-var errLocked error = lockedError{}
-
-type lockedError struct{}
-
-func (lockedError) Error() string {
-	return "sqllock: a transaction guards the lease, or has locked what is known of it"
+// keys are the columns lock_key of names.
+func (s *sessions) keys(names []string) rowstore.Column {
+	keys := make([]int64, len(names))
+	for i, name := range names {
+		if s.key != nil {
+			keys[i] = s.key(name)
+		}
+	}
+	return keys
 }
-func (lockedError) SQLState() string { return "55P03" }

@@ -7,12 +7,33 @@ import (
 	"github.com/sqllock/sqllock/internal/sqltext"
 )
 
-//go:embed sql/unique.sql
-var uniqueFile string
+// The SQL of this package, but for the ends of transactions. Every value is a parameter.
+// Requests come as arrays, one per column, so that a statement is the same for any number
+// of them.
+var (
+	//go:embed sql/open.sql
+	openFile string
+	//go:embed sql/unique.sql
+	uniqueFile string
+	//go:embed sql/sessions.sql
+	sessionsFile string
 
-// uniqueTexts are the statements of the unique mode by their names. The names of the tables
-// are not filled in.
-var uniqueTexts = sqltext.Parse(uniqueFile, strings.NewReplacer())
+	openTexts   = sqltext.Parse(openFile, strings.NewReplacer())
+	uniqueTexts = sqltext.Parse(uniqueFile, strings.NewReplacer())
+)
+
+const (
+	// queryBegin chooses what the default may not be. Between statements such a
+	// transaction holds no snapshot.
+	queryBegin    = `BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE`
+	queryCommit   = `COMMIT`
+	queryRollback = `ROLLBACK`
+
+	// queryRest has the server forget the statement before it, whose snapshot it would
+	// keep for as long as the transaction goes on: drivers do not close their portals.
+	// It has no snapshot itself, even as a prepared statement.
+	queryRest = `SET LOCAL lock_timeout = '1s'`
+)
 
 // tables are the tables of one schema and prefix.
 type tables struct {
@@ -23,18 +44,28 @@ type tables struct {
 // name is the quoted name of a table.
 func (t *tables) name(table string) string { return quote(t.schema, t.prefix+table) }
 
-// fill fills the names of the tables in a text.
-func (t *tables) fill(text string) string {
-	return strings.NewReplacer("{lock}", t.name("lock"), "{claim}", t.name("claim"), "{waiter}", t.name("waiter"),
-		"{meta}", t.name("meta"), "{fence}", t.name("fence")).Replace(text)
+// words are what stands in a statement for the names of the tables, for the clock, and for
+// a mode.
+func (t *tables) words(mode string) *strings.Replacer {
+	words := []string{"{mode}", mode, "{now}", `(date_part('epoch', clock_timestamp()) * 1000000)::bigint`, "{try}", t.name("try_1"),
+		"{token}", strings.ReplaceAll(t.name("token"), "'", "''")} // it stands in a string
+	for _, table := range []string{"lock", "claim", "waiter", "meta", "fence", "term", "pin"} {
+		words = append(words, "{"+table+"}", t.name(table))
+	}
+	return strings.NewReplacer(words...)
 }
 
+// fill fills the names of the tables in a text.
+func (t *tables) fill(text string) string { return t.words("").Replace(text) }
+
 // unique are the statements of the unique mode by their names.
-func (t *tables) unique() map[string]string {
-	texts := make(map[string]string, len(uniqueTexts))
-	for name, text := range uniqueTexts {
-		texts[name] = t.fill(text)
-	}
+func (t *tables) unique() map[string]string { return sqltext.Parse(uniqueFile, t.words("")) }
+
+// sessions are the statements of a mode that keeps locks in sessions. To read a value costs
+// nothing more.
+func (t *tables) sessions(mode string) map[string]string {
+	texts := sqltext.Parse(sessionsFile, t.words(mode))
+	texts["look"] = texts["look_values"]
 	return texts
 }
 

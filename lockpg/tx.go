@@ -74,7 +74,7 @@ func (s *forUpdateStore) PrepareTx(ctx context.Context, req driver.TxRequest) er
 }
 
 func (s *forUpdateStore) newPin(ctx context.Context, name string) error {
-	return s.queryKept(ctx, s.q.newPin, []any{name}, nil)
+	return s.queryKept(ctx, s.texts["make_pin"], []any{name}, nil)
 }
 
 // TryTx implements [driver.TxStore].
@@ -83,13 +83,9 @@ func (s *forUpdateStore) TryTx(ctx context.Context, tx *sql.Tx, req driver.TxReq
 }
 
 func (s *forUpdateStore) tryTx(ctx context.Context, run inTx, req driver.TxRequest) (driver.TxStatus, error) {
-	query := s.q.tryTx
-	if req.Shared {
-		query = s.q.tryTxShared
-	}
 	var same, known, locked bool
 	here, err := s.tryHere(ctx, func(at int64) (ran int64, err error) {
-		if err = run(ctx, query, []any{req.Name, s.tables.id, at}, &same, &ran, &known, &locked); !same {
+		if err = run(ctx, s.texts["try_pin"], []any{req.Name, s.tables.id, at, req.Shared}, &same, &ran, &known, &locked); !same {
 			ran = at // whichever server another database is on
 		}
 		return ran, err
@@ -121,13 +117,9 @@ func (s *advisoryStore) TryTx(ctx context.Context, tx *sql.Tx, req driver.TxRequ
 }
 
 func (s *advisoryStore) tryTx(ctx context.Context, run inTx, req driver.TxRequest) (driver.TxStatus, error) {
-	query := s.q.tryLockTx
-	if req.Shared {
-		query = s.q.tryLockTxShared
-	}
 	var same, locked bool
 	here, err := s.tryHere(ctx, func(at int64) (ran int64, err error) {
-		if err = run(ctx, query, []any{s.key(req.Name), s.tables.id, at}, &same, &ran, &locked); !same {
+		if err = run(ctx, s.texts["try_lock"], []any{s.key(req.Name), s.tables.id, at, req.Shared}, &same, &ran, &locked); !same {
 			ran = at // whichever server another database is on
 		}
 		return ran, err
@@ -161,7 +153,7 @@ func (s *advisoryStore) Draw(ctx context.Context, req driver.AcquireRequest) (re
 		if res = passes[0].result(s.ttl); res.Granted || !passes[0].named {
 			return nil
 		}
-		res, err = s.draw(ctx, &drawing{req: &req, run: run, lift: []any{s.lift}})
+		res, err = s.draw(ctx, &drawing{req: &req, run: run, lift: s.lift})
 		return err
 	})
 	return res, err

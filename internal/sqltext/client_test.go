@@ -73,7 +73,7 @@ func (p *product) statements(t *testing.T) map[string]string {
 		t.Fatal(err)
 	}
 	words := p.words
-	for _, table := range []string{"lock", "claim", "waiter", "meta", "fence"} {
+	for _, table := range []string{"lock", "claim", "waiter", "meta", "fence", "term", "pin"} {
 		words = append(words, "{"+table+"}", p.quote+driver.DefaultPrefix+table+p.quote)
 	}
 	return sqltext.Parse(string(text), strings.NewReplacer(words...))
@@ -89,10 +89,22 @@ func (p *product) client() string {
 	return ""
 }
 
-// exceptions are the statements that not every database has.
-var exceptions = []struct {
-	names, on, why string
+// kinds are the kinds of .sql files: for the unique mode, and for the others.
+var kinds = []struct {
+	name       string
+	products   []product
+	exceptions []exception
+	on         string // the databases that have the rest
 }{
+	{"unique", products, exceptions, "postgres mariadb sqlite"},
+	{"for update", sessionProducts("2"), sessionExceptions, "postgres mariadb"},
+	{"advisory", sessionProducts("3"), sessionExceptions, "postgres mariadb"},
+}
+
+// exception are statements that not every database has.
+type exception struct{ names, on, why string }
+
+var exceptions = []exception{
 	{"wake", "postgres", "the others cannot push"},
 	{"plans keep_plans restore visit unflushed", "postgres", "its transactions carry settings of their own; the others have them per session or per statement"},
 	{"free_guarded renew_wait renew_shared_wait", "postgres", "how long a lock is waited for, and which, stands in the statement"},
@@ -112,56 +124,62 @@ var exceptions = []struct {
 }
 
 func TestTheSameStatementsStandInEachFile(t *testing.T) {
-	on := make(map[string]string) // databases by statement
-	for i := range products {
-		for name := range products[i].statements(t) {
-			on[name] = strings.TrimSpace(on[name] + " " + products[i].database)
+	for _, k := range kinds {
+		on := make(map[string]string) // databases by statement
+		for i := range k.products {
+			for name := range k.products[i].statements(t) {
+				on[name] = strings.TrimSpace(on[name] + " " + k.products[i].database)
+			}
 		}
-	}
-	want := make(map[string]string)
-	for _, e := range exceptions {
-		for name := range strings.FieldsSeq(e.names) {
-			want[name] = e.on
+		want := make(map[string]string)
+		for _, e := range k.exceptions {
+			for name := range strings.FieldsSeq(e.names) {
+				want[name] = e.on
+			}
 		}
-	}
-	for name := range on {
-		if want[name] == "" {
-			want[name] = "postgres mariadb sqlite"
+		for name := range on {
+			if want[name] == "" {
+				want[name] = k.on
+			}
 		}
-	}
-	for name, databases := range want {
-		if on[name] != databases {
-			t.Errorf("%s is there on %q, want %q", name, on[name], databases)
+		for name, databases := range want {
+			if on[name] != databases {
+				t.Errorf("%s: %s is there on %q, want %q", k.name, name, on[name], databases)
+			}
 		}
 	}
 }
 
 func TestEachStatementRunsInTheClientOfItsDatabase(t *testing.T) {
-	const mode = "statements in its client"
 	here := testdb.All()
-	for i := range products {
-		p := &products[i]
-		testdb.Expect(mode, p.database)
-		if !slices.Contains(here, p.database) {
-			continue
+	for _, k := range kinds {
+		mode := "statements of " + k.name + " in the client"
+		for i := range k.products {
+			p := &k.products[i]
+			testdb.Expect(mode, p.database)
+			if !slices.Contains(here, p.database) {
+				continue
+			}
+			t.Run(k.name+" "+p.database, func(t *testing.T) { p.pasteAll(t, mode) })
 		}
-		t.Run(p.database, func(t *testing.T) {
-			client := p.client()
-			if client == "" { // which the report of what was covered shows
-				t.Logf("none of %q is installed: scripts/setup.sh does that", p.programs)
-				return
-			}
-			d := testdb.New(t, p.database)
-			db := d.Open(t)
-			if err := migrations.Up(t.Context(), p.open(db)); err != nil {
-				t.Fatal(err)
-			}
-			for _, name := range p.order(t) {
-				t.Run(name, func(t *testing.T) { p.paste(t, client, d, name) })
-			}
-			testdb.Cover(mode, p.database)
-		})
 	}
+}
+
+func (p *product) pasteAll(t *testing.T, mode string) {
+	client := p.client()
+	if client == "" { // which the report of what was covered shows
+		t.Logf("none of %q is installed: scripts/setup.sh does that", p.programs)
+		return
+	}
+	d := testdb.New(t, p.database)
+	db := d.Open(t)
+	if err := migrations.Up(t.Context(), p.open(db)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range p.order(t) {
+		t.Run(name, func(t *testing.T) { p.paste(t, client, d, name) })
+	}
+	testdb.Cover(mode, p.database)
 }
 
 // first are the statements that make what the others find.
