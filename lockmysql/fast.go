@@ -67,7 +67,7 @@ func (g *granting) look(ctx context.Context, c session, look rowstore.Statement)
 		found++
 		return scan(s)
 	}
-	err := (&run{e: g.e, c: c, read: g.e.read}).one(ctx, &look)
+	err := (&run{e: g.e, c: c}).one(ctx, &look)
 	if len(names) == 1 && found == 0 {
 		g.fresh[names[0]] = true
 	}
@@ -77,7 +77,7 @@ func (g *granting) look(ctx context.Context, c session, look rowstore.Statement)
 // lookMany returns the names that have rows and are not simply free.
 func (g *granting) lookMany(ctx context.Context, c session, names []rowstore.Column) (kept []string, err error) {
 	clear(g.fresh)
-	err = (&run{e: g.e, c: c, read: g.e.read}).one(ctx, &rowstore.Statement{Name: "look_many", Batch: names,
+	err = (&run{e: g.e, c: c}).one(ctx, &rowstore.Statement{Name: "look_many", Batch: names,
 		Scan: func(scan rowstore.Scanner) error {
 			var name string
 			var absent bool

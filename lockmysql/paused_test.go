@@ -38,7 +38,7 @@ func TestAClientThatIsPausedBeforeItsCommitKeepsNothing(t *testing.T) {
 		frozen := make(chan struct{})
 		freeze := sync.OnceFunc(func() { proxy.Freeze(); close(frozen) })
 		proxy.OnUp(func(_ int, b []byte) netproxy.Action {
-			if bytes.HasSuffix(b, []byte("COMMIT")) {
+			if bytes.Contains(b, []byte("COMMIT")) {
 				freeze()
 			}
 			return netproxy.Pass

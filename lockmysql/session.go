@@ -1,16 +1,95 @@
 package lockmysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
+	"strings"
 )
 
 // session is a connection. All statements go through it.
 type session struct {
 	*sql.Conn
 	prepared *prepared // nil if none are kept
+	blocks   bool      // the server takes several statements in a block
+}
+
+// step is a statement as it is sent.
+type step struct {
+	text string
+	args []any
+	scan func(*sql.Rows) error // nil if there is no result
+}
+
+// send runs steps, one after the other, or as a block in one round trip.
+func (c session) send(ctx context.Context, steps ...step) error {
+	if c.blocks && len(steps) > 1 {
+		return c.sendBlock(ctx, steps)
+	}
+	for i := range steps {
+		if err := c.sendOne(ctx, &steps[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c session) sendOne(ctx context.Context, s *step) error {
+	if s.scan != nil {
+		return query(ctx, c, s.text, s.args, s.scan)
+	}
+	_, err := c.ExecContext(ctx, s.text, s.args...)
+	return err
+}
+
+// sendBlock runs steps as a block. Each of them is a statement by itself: it sees what is
+// committed when it begins, and has a clock of its own. One that fails ends the block.
+func (c session) sendBlock(ctx context.Context, steps []step) error {
+	text, args := block(steps)
+	rows, err := c.QueryContext(ctx, text, args...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	first := true
+	for i := range steps {
+		if steps[i].scan == nil {
+			continue
+		}
+		if !first && !rows.NextResultSet() {
+			return cmp.Or(rows.Err(), errNoResult)
+		}
+		first = false
+		for rows.Next() {
+			if err := steps[i].scan(rows); err != nil {
+				return err
+			}
+		}
+		if err := rows.Err(); err != nil {
+			return err
+		}
+	}
+	for rows.NextResultSet() { // a statement behind the last result may have failed
+	}
+	return rows.Err()
+}
+
+// errNoResult says that a connection does not hand on all results of a block.
+var errNoResult = errors.New("lockmysql: the result of a statement is missing")
+
+// block puts steps into a block. It depends on nothing but which statements they are.
+func block(steps []step) (text string, args []any) {
+	var b strings.Builder
+	b.WriteString(bounded + "BEGIN NOT ATOMIC ")
+	for i := range steps {
+		b.WriteString(strings.TrimPrefix(steps[i].text, bounded))
+		b.WriteString("; ")
+		args = append(args, steps[i].args...)
+	}
+	b.WriteString("END")
+	return b.String(), args
 }
 
 // ExecContext takes the place of the method of the connection.

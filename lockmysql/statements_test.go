@@ -58,7 +58,15 @@ func TestStatementsPerOperation(t *testing.T) {
 	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t, "interpolateParams=true")
+		// MariaDB takes those of a transaction in blocks, but what is large is sent by itself.
+		inBlocks := func(statements, blocks, large int) int {
+			if f.Engine() == testdb.MariaDB {
+				return blocks + large
+			}
+			return statements
+		}
 		for _, n := range []int{1, 100} {
+			large := min(n-1, 1)
 			reqs := requests(n, fmt.Sprintf("count %d %%03d", n))
 			rivals := make([]driver.AcquireRequest, n)
 			for i := range rivals {
@@ -82,23 +90,23 @@ func TestStatementsPerOperation(t *testing.T) {
 			expect("renewal", 1, func() { renew(t, s, false, renewals(reqs, res, 2*minute)...) })
 			expect("release", 1, func() { release(t, s, releases(reqs, res)...) })
 			expect("grant of known names", 2, func() { res = take(t, s, reqs...) })
-			// What was tried, the rows and what guards them, and the transaction around that.
-			expect("release of others' leases", 7, func() { release(t, s, releases(rivals, res)...) })
+			// What was tried, the rows, and the transaction around that.
+			expect("release of others' leases", inBlocks(6, 3, 0), func() { release(t, s, releases(rivals, res)...) })
 
 			names := make([]string, n)
 			for i := range names {
 				names[i] = reqs[i].Name
 			}
 			expect("look", 1, func() { look(t, s, names...) })
-			expect("list", 2, func() { list(t, s, driver.ListRequest{Limit: n}) })
+			expect("list", inBlocks(2, 1, 0), func() { list(t, s, driver.ListRequest{Limit: n}) })
 			// A look, three statements, and the transaction around them.
-			expect("revocation", 8, func() { revoke(t, s, names...) })
+			expect("revocation", inBlocks(8, 4, large), func() { revoke(t, s, names...) })
 			expect("revocation of nothing", 1, func() { revoke(t, s, names...) })
 			expect("sweep of nothing", 2, func() { sweep(t, s, time.Hour) })
 			take(t, s, rivals...)
 			expire(t, f.Open(t), names...)
 			// Two looks, four statements, and the transaction around them.
-			expect("sweep of crashed holders", 10, func() { sweep(t, s, time.Hour) })
+			expect("sweep of crashed holders", inBlocks(10, 5, large), func() { sweep(t, s, time.Hour) })
 			exec(t, f.Open(t), "UPDATE `sqllock_lock` SET version = 1")
 			expect("sweep of idle rows", 3, func() { sweep(t, s, time.Hour) })
 			expect("turn", 2, func() { turn(t, s, time.Nanosecond) })

@@ -289,7 +289,8 @@ func (s *Store) locks(e *plan, v *views) []Statement {
 	}
 	reads = append(reads,
 		Statement{Name: lock, Batch: names, Scan: v.addRow},
-		Statement{Name: "unpinned", Batch: names, Args: []any{number(e.ends)}, Scan: v.addUnpinned},
+		Statement{Name: "unpinned", Batch: names, Args: []any{number(e.ends)}, Scan: v.addUnpinned,
+			Needless: func() bool { return !e.ends && v.allHeld() }},
 		Statement{Name: "lock_claims", Batch: names, Args: []any{number(e.lockAll)}, Scan: v.addLocked, Needless: v.noHolders})
 	return append(reads, s.claims(e, v)...) // what was locked is read after it was locked
 }

@@ -109,7 +109,8 @@ var exceptions = []exception{
 	{"plans keep_plans restore visit unflushed", "postgres", "its transactions carry settings of their own; the others have them per session or per statement"},
 	{"free_guarded renew_wait renew_shared_wait", "postgres", "how long a lock is waited for, and which, stands in the statement"},
 	{"grant_one free_one", "postgres mariadb", "the fast path of one name"},
-	{"rows_one claims_one", "mariadb", "the fast path of one name: JSON_TABLE costs more than the rest"},
+	{"rows_one claims_one claims_of_one lock_rows_one write_rows_one delete_claims_one insert_claims_one", "mariadb",
+		"a visit of one name: JSON_TABLE costs more than the rest"},
 	{"claims_that_wait_one", "sqlite", "the fast path of one name"},
 	{"claims", "postgres mariadb", "on SQLite the next two are in its place"},
 	{"claims_that_hold claims_that_wait", "sqlite", "a statement costs less than a UNION, and one of the two is needless as a rule"},
@@ -338,9 +339,15 @@ func postgresScript(text string, params []string) string {
 
 // mysqlExamples are those of MariaDB and MySQL alone.
 var mysqlExamples = map[string]example{
-	"rows_one":       example{}.and(exampleName),
-	"claims":         batch(exampleName).and(4, locker),
-	"claims_one":     example{}.and(exampleName, exampleName, locker, 4),
+	"rows_one":          example{}.and(exampleName),
+	"claims":            batch(exampleName).and(4, locker),
+	"claims_one":        example{}.and(exampleName, exampleName, locker, 4),
+	"claims_of_one":     example{}.and(other, exampleName),
+	"lock_rows_one":     example{}.and(exampleName),
+	"write_rows_one":    example{}.and(1, acq, "owner", "label", locker, string(value), 1, 2, 3, 0, 0, 0, 0, 1, 0, 4, 0, 0, exampleName),
+	"delete_claims_one": example{}.and(other, exampleName),
+	"insert_claims_one": example{}.and(exampleName, driver.ID{4}, 0, 1, 0, 5, 0, 0, 5, 6, 0, 7, 0, 0, 0, locker, "owner", "label", "value",
+		string(acq[:])),
 	"count_rows":     batch(exampleName),
 	"look_many":      batch(exampleName),
 	"grant_new":      batch("another example", acq, "owner", value, 60*second).and(locker, "label"),

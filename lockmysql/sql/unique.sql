@@ -92,6 +92,14 @@ STRAIGHT_JOIN {claim} c FORCE INDEX (sqllock_claim_acq)
 LEFT JOIN {waiter} w ON w.locker = c.locker
 LIMIT 1000000;
 
+-- name: claims_of_one
+-- It is claims_of for one claim.
+SELECT c.name, {now}, LOWER(HEX(c.acq)), c.state, c.kind, c.slot, c.seq, c.token, c.holds,
+	c.ttl, c.handed, c.max_hold, c.since, c.expires_at, c.limit_at, c.delay,
+	LOWER(HEX(c.locker)), c.owner, c.label, c.value, COALESCE(w.expires_at > {now}, 0)
+FROM {claim} c FORCE INDEX (sqllock_claim_acq) LEFT JOIN {waiter} w ON w.locker = c.locker
+WHERE c.acq = UNHEX(?) AND c.name = UNHEX(?);
+
 -- name: all_claims
 SELECT c.name, {now}, LOWER(HEX(c.acq)), c.state, c.kind, c.slot, c.seq, c.token, c.holds,
 	c.ttl, c.handed, c.max_hold, c.since, c.expires_at, c.limit_at, c.delay,
@@ -159,6 +167,15 @@ SELECT l.name, {now}, l.version, LOWER(HEX(l.acq)), COALESCE(l.owner, ''), COALE
 FROM JSON_TABLE(?, '$[*]' COLUMNS (name VARCHAR(510) CHARACTER SET ascii PATH '$[0]')) r
 STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = UNHEX(r.name)
 LIMIT 1000000 FOR UPDATE /*!80000 OF l */ SKIP LOCKED;
+
+-- name: lock_rows_one
+-- It is lock_rows for one name.
+SELECT l.name, {now}, l.version, LOWER(HEX(l.acq)), COALESCE(l.owner, ''), COALESCE(l.label, ''),
+	LOWER(HEX(l.locker)), l.value, l.holds, l.since, l.expires_at, l.limit_at, l.delay,
+	l.not_before, l.permits, l.waiting, l.holding, l.seq, l.ended, l.revoked
+FROM {lock} l FORCE INDEX (PRIMARY)
+WHERE l.name = UNHEX(?)
+FOR UPDATE SKIP LOCKED;
 
 -- name: lock_free_rows
 SELECT l.name, {now}, l.version, LOWER(HEX(l.acq)), COALESCE(l.owner, ''), COALESCE(l.label, ''),
@@ -235,6 +252,17 @@ SET
 	l.not_before = d.not_before, l.permits = d.permits, l.waiting = d.waiting,
 	l.holding = d.holding, l.seq = d.seq, l.ended = d.ended, l.revoked = d.revoked;
 
+-- name: write_rows_one
+-- It is write_rows for one row.
+UPDATE {lock} l FORCE INDEX (PRIMARY)
+SET
+	l.version = ?, l.acq = UNHEX(NULLIF(?, x'')), l.owner = UNHEX(NULLIF(?, x'')),
+	l.label = UNHEX(NULLIF(?, x'')), l.locker = UNHEX(NULLIF(?, x'')),
+	l.value = UNHEX(NULLIF(?, x'')), l.holds = ?, l.since = ?, l.expires_at = ?, l.limit_at = ?,
+	l.delay = ?, l.not_before = ?, l.permits = ?, l.waiting = ?, l.holding = ?, l.seq = ?,
+	l.ended = ?, l.revoked = ?
+WHERE l.name = UNHEX(?);
+
 -- name: delete_claims
 DELETE c FROM (
 	SELECT UNHEX(r.name) AS name, UNHEX(r.acq) AS acq
@@ -243,6 +271,11 @@ DELETE c FROM (
 		acq CHAR(32) CHARACTER SET ascii PATH '$[1]')) r
 	LIMIT 1000000
 ) d STRAIGHT_JOIN {claim} c FORCE INDEX (sqllock_claim_acq) ON c.acq = d.acq AND c.name = d.name;
+
+-- name: delete_claims_one
+-- It is delete_claims for one claim.
+DELETE c FROM {claim} c FORCE INDEX (sqllock_claim_acq)
+WHERE c.acq = UNHEX(?) AND c.name = UNHEX(?);
 
 -- name: insert_claims
 INSERT INTO {claim} (
@@ -276,6 +309,15 @@ FROM JSON_TABLE(?, '$[*]' COLUMNS (
 	value MEDIUMTEXT CHARACTER SET ascii PATH '$[18]',
 	carries MEDIUMTEXT CHARACTER SET ascii PATH '$[19]',
 	label VARCHAR(510) CHARACTER SET ascii PATH '$[17]')) r;
+
+-- name: insert_claims_one
+-- It is insert_claims for one claim.
+INSERT INTO {claim} (
+	name, acq, state, kind, slot, seq, token, holds, ttl, handed, max_hold, since, expires_at,
+	limit_at, delay, locker, owner, label, value, carries)
+VALUES (
+	UNHEX(?), UNHEX(?), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+	UNHEX(?), UNHEX(?), UNHEX(?), UNHEX(NULLIF(?, x'')), UNHEX(NULLIF(?, x'')));
 
 -- name: beat
 INSERT INTO {waiter} (locker, expires_at) VALUES (UNHEX(?), {now} + ?)
