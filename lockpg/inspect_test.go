@@ -277,3 +277,16 @@ func TestNothingIsRevokedPastAGuard(t *testing.T) {
 		t.Errorf("Revoke after the guard = %+v, %v", res, err)
 	}
 }
+
+// The first statement that is prepared on a connection has an empty text as its first parameter.
+func TestAPageIsReadOnAConnectionThatHasRunNothingElse(t *testing.T) {
+	t.Parallel()
+	db := migrated(t)
+	store := open(t, db)
+	grant(t, store, request("k", 1, time.Minute))
+	db.SetMaxIdleConns(-1) // each call has a connection of its own
+	page, err := store.List(t.Context(), driver.ListRequest{Limit: 10})
+	if err != nil || len(page.Rows) != 1 {
+		t.Errorf("%v, %v", page.Rows, err)
+	}
+}

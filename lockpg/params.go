@@ -24,8 +24,8 @@ func (p *params) set(args []any, types []uint32) error {
 	if len(args) != len(types) {
 		return fmt.Errorf("bug: %d arguments for %d parameters", len(args), len(types))
 	}
-	if cap(p.buf) > maxKept {
-		p.buf = nil
+	if p.buf == nil || cap(p.buf) > maxKept {
+		p.buf = make([]byte, 0, 256) // not nil, which would make NULL of an empty text
 	}
 	p.values, p.buf = p.values[:0], p.buf[:0]
 	for i, arg := range args {
