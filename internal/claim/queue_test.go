@@ -151,6 +151,33 @@ func TestASweepCountsAnew(t *testing.T) {
 	}
 }
 
+func TestASweepServesWhoeverIsNext(t *testing.T) {
+	claims := []claim.Claim{waitsAt(2, 4, 1, claim.Exclusive)}
+	v := at(50, free(claims...), claims...)
+	v.Sweep(func(driver.ID) bool { return false })
+	if done := v.Changes(); done.Row.Acq != idOf(4) || len(done.Wakes) != 1 {
+		t.Errorf("%+v", done)
+	}
+}
+
+func TestASweepLeavesANameThatWasReleased(t *testing.T) {
+	row := heldRow(func(*claim.Row) {})
+	row.Free(idOf(0), 5, 0, 9)
+	v := at(50, row)
+	v.Sweep(func(driver.ID) bool { return false })
+	if done := v.Changes(); done.Changed || done.Row.Ended != claim.Released {
+		t.Errorf("%+v", done)
+	}
+}
+
+func TestANameThatSomebodyWaitsForIsNotIdle(t *testing.T) {
+	for _, c := range []claim.Claim{waitsAt(2, 4, 1, claim.Exclusive), termOf(4, 1, claim.Shared, 2, 5, 40)} {
+		if at(50, free(), c).IsIdle() {
+			t.Errorf("idle beside %+v", c)
+		}
+	}
+}
+
 func TestAClaimThatNobodyCountedIsDeleted(t *testing.T) {
 	claims := []claim.Claim{waitsAt(2, 4, 1, claim.Exclusive)}
 	v := at(50, claim.Row{Version: 5, Seq: 20}, claims...)

@@ -99,6 +99,19 @@ func TestARowIsFreedOnlyByWhoeverHoldsIt(t *testing.T) {
 	}
 }
 
+func TestAFreedRowSaysWhenItsTermEnded(t *testing.T) {
+	for name, c := range map[string]struct{ since, expires, minHold, now, want, notBefore int64 }{
+		"before it expires":                    {1, 10, 0, 9, 9, 0},
+		"after it has expired":                 {1, 10, 0, 12, 10, 0},
+		"the clock went back, nothing is kept": {70, 90, 0, 9, 9, 0},
+	} {
+		row := heldRow(func(r *claim.Row) { r.Since, r.Expires = c.since, c.expires })
+		if !row.Free(idOf(0), 5, c.minHold, c.now) || row.Expires != c.want || row.NotBefore != c.notBefore {
+			t.Errorf("%s: %+v", name, row)
+		}
+	}
+}
+
 func TestARowIsGrantedOnlyIfNothingIsInTheWay(t *testing.T) {
 	request := claim.Request{Party: party(1, 0), Limits: limits(20)}
 	for name, c := range map[string]struct {
