@@ -13,6 +13,7 @@ package claim
 
 import (
 	"cmp"
+	"errors"
 	"reflect"
 	"slices"
 
@@ -197,9 +198,14 @@ type HandOver struct {
 	Expires int64
 }
 
+// ErrExhausted says that a row has the highest version or Seq that there is. Nobody can be granted
+// such a name, or wait for it. No clock leads there: somebody has written the row by hand.
+var ErrExhausted = errors.New("the lock row has the highest version or seq that there is")
+
 // Changes is what a visit has to write, and whom to tell after the commit.
 type Changes struct {
-	Changed   bool // there is something to write
+	Err       error // ErrExhausted: nothing may be written
+	Changed   bool  // there is something to write
 	Row       Row
 	Delete    []driver.ID // acqs of claims; what is inserted is deleted first if it was there
 	Insert    []Claim
@@ -252,6 +258,9 @@ func (v *Visit) Changes() Changes {
 		case v.before[j].Seq != v.claims[i].Seq: // no operation changes a claim but by a new one
 			c.Delete, c.Insert = append(c.Delete, v.claims[i].Acq), append(c.Insert, v.claims[i])
 		}
+	}
+	if v.row.Version < v.first.Version || v.row.Seq < v.first.Seq {
+		c.Err = ErrExhausted
 	}
 	c.Changed = len(c.Delete) > 0 || !reflect.DeepEqual(&v.row, &v.first) // what is inserted raises Seq
 	return c

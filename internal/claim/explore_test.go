@@ -21,6 +21,7 @@ import (
 
 var (
 	exploreWeight  = flag.Float64("explore.weight", 15.5, "size up to which configurations are explored, as a power of two, roughly")
+	exploreLeast   = flag.Int("explore.least", 5_000_000, "how many transitions are too few")
 	exploreTimeout = flag.Duration("explore.timeout", 2*time.Minute, "how long one step may take")
 	exploreMemory  = flag.Int("explore.memory", 1500, "megabytes that all explorations take at most")
 )
@@ -246,6 +247,9 @@ func TestNoInterleavingBreaksAName(t *testing.T) {
 	fmt.Printf("explored: %d configurations, %d worlds, %d transitions, %.0f s; each pair of levels but %d that are too large for the weight %.1f; "+
 		"%d MB at most; the probability that a hash hides a world is %.1g\n",
 		len(all), states, transitions, time.Since(began).Seconds(), len(left), *exploreWeight, *exploreMemory, collision)
+	if transitions < *exploreLeast {
+		t.Errorf("%d transitions are too few, %d are wanted", transitions, *exploreLeast)
+	}
 }
 
 func TestAWithdrawalIsNotAnsweredFromARowThatWasReadBeforeTheClaims(t *testing.T) {

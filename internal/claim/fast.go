@@ -1,6 +1,10 @@
 package claim
 
-import "github.com/sqllock/sqllock/driver"
+import (
+	"math"
+
+	"github.com/sqllock/sqllock/driver"
+)
 
 // The operations below look at one row only, so that a driver runs each of them as one
 // statement: an UPDATE whose WHERE is the condition.
@@ -8,7 +12,7 @@ import "github.com/sqllock/sqllock/driver"
 // Grant grants a name alone if nobody holds it or waits for it. It reports false, and
 // changes nothing, if the name needs a [Visit].
 func (r *Row) Grant(q *Request, now int64) bool {
-	if r.Acq != (driver.ID{}) || r.Waiting != 0 || r.Holding != 0 || r.NotBefore > now {
+	if r.Acq != (driver.ID{}) || r.Waiting != 0 || r.Holding != 0 || r.NotBefore > now || r.Version == math.MaxInt64 {
 		return false
 	}
 	r.Version = max(r.Version+1, now)

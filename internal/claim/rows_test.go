@@ -1,6 +1,7 @@
 package claim_test
 
 import (
+	"math"
 	"reflect"
 	"testing"
 
@@ -127,6 +128,8 @@ func TestARowIsGrantedOnlyIfNothingIsInTheWay(t *testing.T) {
 		"kept until now":    {claim.Row{Version: 5, NotBefore: 9}, true},
 		"with an old limit": {claim.Row{Version: 5, Limit: 7, Delay: 3}, true},
 		"after the clock":   {claim.Row{Version: 50}, true},
+		"almost exhausted":  {claim.Row{Version: math.MaxInt64 - 1}, true},
+		"exhausted":         {claim.Row{Version: math.MaxInt64}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			row := c.row

@@ -1,6 +1,7 @@
 package claim_test
 
 import (
+	"math"
 	"testing"
 
 	"github.com/sqllock/sqllock/driver"
@@ -288,5 +289,42 @@ func TestATermThatIsTakenOverHasANewTokenWhoeverReads(t *testing.T) {
 	v := at(8, heldRow(func(r *claim.Row) { r.Party, r.Holding = claim.Party{Acq: idOf(key)}, 1 }), stray)
 	if a := v.Adopt(idOf(key), tries(4, 1, claim.Exclusive)); a.Token <= 5 {
 		t.Errorf("%+v", a)
+	}
+}
+
+func TestARowWhoseNumbersAreExhaustedIsAnError(t *testing.T) {
+	const last = math.MaxInt64
+	reads := termOf(0, 0, claim.Shared, 3, 5, 100)
+	alone := heldRow(func(r *claim.Row) { r.Expires = 100 })
+	for name, c := range map[string]struct {
+		row          claim.Row
+		claims       []claim.Claim
+		version, seq int64
+		do           func(v *claim.Visit)
+		err          error
+	}{
+		"a grant":        {free(), nil, last, 20, func(v *claim.Visit) { v.Acquire(tries(4, 1, claim.Exclusive)) }, claim.ErrExhausted},
+		"the last grant": {free(), nil, last - 1, 20, func(v *claim.Visit) { v.Acquire(tries(4, 1, claim.Exclusive)) }, nil},
+		"a revocation":   {alone, nil, last, 20, func(v *claim.Visit) { v.Revoke() }, claim.ErrExhausted},
+		"a reader":       {free(reads), []claim.Claim{reads}, 5, last, func(v *claim.Visit) { v.Acquire(tries(4, 1, claim.Shared)) }, claim.ErrExhausted},
+		"a claim":        {alone, nil, 5, last, func(v *claim.Visit) { v.Acquire(wants(4, 1, claim.Exclusive)) }, claim.ErrExhausted},
+		"the last claim": {alone, nil, 5, last - 1, func(v *claim.Visit) { v.Acquire(wants(4, 1, claim.Exclusive)) }, nil},
+		"the first two of it": {alone, nil, 5, last - 1, func(v *claim.Visit) {
+			v.Acquire(wants(4, 1, claim.Exclusive))
+			v.Acquire(wants(5, 1, claim.Exclusive))
+		}, claim.ErrExhausted},
+		"a release":    {alone, nil, last, last, func(v *claim.Visit) { v.Release(idOf(0), last, 0, false) }, nil},
+		"a withdrawal": {free(reads), []claim.Claim{reads}, last, last, func(v *claim.Visit) { v.Withdraw(idOf(0), 0, false) }, nil},
+		"a refusal":    {alone, nil, last, last, func(v *claim.Visit) { v.Acquire(tries(4, 1, claim.Exclusive)) }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			row := c.row
+			row.Version, row.Seq = c.version, c.seq
+			v := at(50, row, c.claims...)
+			c.do(v)
+			if done := v.Changes(); done.Err != c.err || c.err == nil && name != "a refusal" && !done.Changed {
+				t.Errorf("%+v", done)
+			}
+		})
 	}
 }

@@ -3,6 +3,7 @@ package rowstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/sqllock/sqllock/driver"
@@ -256,6 +257,8 @@ func (s *Store) decide(e *plan, w *view, c *changes) (usedUp bool, err error) {
 	}
 	done := visit.Changes()
 	switch {
+	case done.Err != nil:
+		return false, fmt.Errorf("%q: %w", w.name, done.Err)
 	case !w.exists && done.Changed && e.make: // it was deleted between two statements
 		return false, ErrLocked
 	case !w.exists && done.Changed:

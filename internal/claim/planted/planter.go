@@ -215,7 +215,7 @@ func (p *planter) plant(ctx context.Context, b bug) (v verdict) {
 		v = test(ctx, program, b, "-test.skip="+slow, "-test.failfast", "-test.timeout=30s")
 	}
 	if v.why == "" && v.err == nil {
-		v = test(ctx, program, b, "-test.run="+exploration, "-explore.weight="+*weight, "-explore.timeout=20s")
+		v = test(ctx, program, b, "-test.run="+exploration, "-explore.weight="+*weight, "-explore.least=0", "-explore.timeout=20s")
 	}
 	v.equal = equivalent[b.what]
 	return v
