@@ -22,11 +22,11 @@ test-loaded: ## make test while something else takes 40 % of each processor
 test-containers: ## the same on Postgres and MySQL in containers, see containers/README.md
 	@GOWORK=off go build -C containers -o ../bin/containers . && exec bin/containers $(or $(RUN),scripts/test.sh)
 
-bench: ## measure beside other locks, about half an hour, see bench/README.md
+bench: ## measure beside other locks, about an hour, see bench/README.md
 	@bench/setup.sh
 	@cd bench && GOWORK=off go run . $(ARGS)
 
-bench-quick: ## the same in short, below five minutes
+bench-quick: ## the same in short, below ten minutes
 	@bench/setup.sh
 	@cd bench && GOWORK=off go run . -quick $(ARGS)
 

@@ -19,6 +19,8 @@ type Site struct {
 	Prefix   string            // of the tables, "" for the default
 	Count    bool              // sessions of Postgres have their statements counted
 	Shrink   bool              // idle connections are closed after a second
+	Conns    int               // of the pool at most, 0 for the usual number
+	Flush    time.Duration     // by which each flush of Postgres takes longer
 }
 
 // Lock is one that is held. Unlock is called once.
@@ -48,6 +50,9 @@ type Contender struct {
 	// Prepare prepares the server for the clients, once. It may be nil.
 	Prepare func(ctx context.Context, s Site) error
 	Open    func(ctx context.Context, s Site) (Client, error)
+	// OpenMany opens clients that share their connections, as far as they can. It is nil
+	// for others' locks.
+	OpenMany func(ctx context.Context, s Site, n int) ([]Client, error)
 }
 
 // All returns the contenders in the order in which they take turns.

@@ -8,11 +8,12 @@ import (
 	"github.com/sqllock/sqllock/bench/internal/server"
 )
 
-// The floors by name. A floor is the shortest time that a cycle can take.
+// The floors by name: what a database can do with bare statements.
 const (
 	FloorSelect = "select1" // one SELECT 1
 	FloorUpdate = "update"  // one durable UPDATE of a row
-	FloorCycle  = "cycle"   // two of them, as a cycle has
+	FloorCycle  = "cycle"   // two of them, as a cycle has; on Postgres the second is not flushed
+	FloorNotify = "notify"  // one NOTIFY, of Postgres only
 )
 
 // floors returns the bare statements.
@@ -23,7 +24,7 @@ func floors() []Contender {
 			all = append(all, floor(engine, what))
 		}
 	}
-	return all
+	return append(all, floor(server.Postgres, FloorNotify))
 }
 
 // exec runs a statement with the name as its only parameter, if it has one.
@@ -98,8 +99,11 @@ func mariadbFloor(_ context.Context, s Site) (*floorClient, error) {
 }
 
 func (c *floorClient) Lock(ctx context.Context, _ int, name string) (Lock, error) {
-	if c.what == FloorSelect {
+	switch c.what {
+	case FloorSelect:
 		return noLock{}, c.exec(ctx, selectOne)
+	case FloorNotify:
+		return noLock{}, c.exec(ctx, notify)
 	}
 	if _, there := c.rows.Load(name); !there {
 		if err := c.exec(ctx, c.insert, name); err != nil {

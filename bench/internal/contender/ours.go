@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -65,7 +66,35 @@ func our(engine, mode string, durable bool, open func(context.Context, Site) (Ha
 			}
 			return &ourClient{locks, h.Close}, nil
 		},
+		OpenMany: func(ctx context.Context, s Site, n int) ([]Client, error) {
+			h, err := open(ctx, s)
+			if err != nil {
+				return nil, err
+			}
+			return newLockers(ctx, mode, h, n)
+		},
 	}
+}
+
+// newLockers returns Lockers with one handle. The last to be closed closes it.
+func newLockers(ctx context.Context, mode string, h Handle, n int) ([]Client, error) {
+	var left atomic.Int64
+	closeLast := func() error {
+		if left.Add(-1) > 0 {
+			return nil
+		}
+		return h.Close()
+	}
+	var list []Client
+	for range n {
+		locks, err := newLocker(ctx, mode, h)
+		if err != nil {
+			return list, err
+		}
+		left.Add(1)
+		list = append(list, &ourClient{locks, closeLast})
+	}
+	return list, nil
 }
 
 func newLocker(ctx context.Context, mode string, h Handle) (*sqllock.Locker, error) {

@@ -1,10 +1,12 @@
 package contender
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,6 +21,9 @@ import (
 // shrinkAfter is the idle time after which [Site.Shrink] closes a connection.
 const shrinkAfter = time.Second
 
+// conns is how many connections a pool opens at most.
+func (s Site) conns() int { return cmp.Or(s.Conns, sqlConns) }
+
 // OpenPostgres opens a pool as all contenders on Postgres have it. It gets larger
 // as it is used, and keeps its connections.
 func OpenPostgres(ctx context.Context, s Site) (*pgxpool.Pool, error) {
@@ -26,10 +31,14 @@ func OpenPostgres(ctx context.Context, s Site) (*pgxpool.Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.MaxConns = sqlConns
+	config.MaxConns = int32(s.conns())
 	config.ConnConfig.DialFunc = delay.Dialer(s.Delay)
 	if s.Count {
 		config.ConnConfig.RuntimeParams["options"] = "-c pg_stat_statements.track=top"
+	}
+	if s.Flush > 0 { // who flushes for a group of commits sleeps first, also without a group
+		config.ConnConfig.RuntimeParams["commit_siblings"] = "0"
+		config.ConnConfig.RuntimeParams["commit_delay"] = strconv.FormatInt(s.Flush.Microseconds(), 10)
 	}
 	if s.Shrink {
 		config.MaxConnIdleTime, config.HealthCheckPeriod = shrinkAfter, shrinkAfter/2
@@ -63,8 +72,8 @@ func OpenSQLite(s Site) (*sql.DB, error) {
 }
 
 func pooled(db *sql.DB, s Site) *sql.DB {
-	db.SetMaxOpenConns(sqlConns)
-	db.SetMaxIdleConns(sqlConns)
+	db.SetMaxOpenConns(s.conns())
+	db.SetMaxIdleConns(s.conns())
 	if s.Shrink {
 		db.SetConnMaxIdleTime(shrinkAfter)
 	}

@@ -3,7 +3,11 @@
 package platform
 
 import (
+	"bytes"
 	"fmt"
+	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,6 +26,42 @@ func CPUTime() time.Duration {
 	var r unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &r) // fails for bad arguments only
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
+// clockTick is the unit of processor times in /proc, on all machines that Go runs on.
+const clockTick = 10 * time.Millisecond
+
+// ProcessTime returns how much processor time a process and its children have used,
+// including children that have ended. It is 0 if that is not known.
+func ProcessTime(pid int) time.Duration {
+	if pid == 0 {
+		return 0
+	}
+	own, ended := processTimes(pid)
+	sum := own + ended
+	list, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	for _, word := range strings.Fields(string(list)) {
+		if child, err := strconv.Atoi(word); err == nil {
+			own, _ := processTimes(child)
+			sum += own
+		}
+	}
+	return sum
+}
+
+// processTimes returns the times of a process and of its children that have ended.
+func processTimes(pid int) (own, ended time.Duration) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, 0 // it has ended
+	}
+	// The name of the program, in parentheses, may contain anything.
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	ticks := func(field int) time.Duration { // as proc(5) numbers them
+		n, _ := strconv.ParseInt(fields[field-3], 10, 64)
+		return time.Duration(n) * clockTick
+	}
+	return ticks(14) + ticks(15), ticks(16) + ticks(17)
 }
 
 // FineTimer makes sleeps of the calling thread as exact as they can be. The

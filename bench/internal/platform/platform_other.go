@@ -13,6 +13,9 @@ func Monotonic() int64 { return time.Now().UnixNano() }
 // CPUTime returns 0: not known.
 func CPUTime() time.Duration { return 0 }
 
+// ProcessTime returns 0: not known.
+func ProcessTime(int) time.Duration { return 0 }
+
 // FineTimer does nothing here.
 func FineTimer() {}
 

@@ -16,10 +16,16 @@ type row struct {
 	Cycles     float64 `json:"cycles_per_s"`
 	P50        float64 `json:"p50_us"`
 	P99        float64 `json:"p99_us"`
+	Across     float64 `json:"across_us"`
 	Jain       float64 `json:"jain"`
 	Statements float64 `json:"statements_per_handover"`
 	Rate       float64 `json:"statements_per_s"`
+	RowRate    float64 `json:"rows_per_s"`
+	LogRate    float64 `json:"log_bytes_per_s"`
 	Conns      float64 `json:"connections"`
+	Allocs     float64 `json:"allocs"`
+	CPU        float64 `json:"client_cpu_us"`
+	ServerCPU  float64 `json:"server_cpu_us"`
 }
 
 type document struct {
@@ -31,11 +37,12 @@ type document struct {
 func (r *Results) WriteJSON(path string, m Machine) error {
 	d := document{Machine: m, Rows: []row{}}
 	for _, s := range r.All() {
+		m := func(figure func(Sample) float64) float64 { return round(s.Median(figure)) }
 		d.Rows = append(d.Rows, row{
 			Workload: s.Workload, Contender: s.Contender, Callers: s.Callers, Durable: s.Durable,
-			Cycles: round(s.Median(Cycles)), P50: round(s.Median(P50)), P99: round(s.Median(P99)),
-			Jain: round(s.Median(Jain)), Statements: round(s.Median(Statements)),
-			Rate: round(s.Median(Rate)), Conns: round(s.Median(Conns)),
+			Cycles: m(Cycles), P50: m(P50), P99: m(P99), Across: m(Across), Jain: m(Jain),
+			Statements: m(Statements), Rate: m(Rate), RowRate: m(RowRate), LogRate: m(LogRate),
+			Conns: m(Conns), Allocs: m(Allocs), CPU: m(CPU), ServerCPU: m(ServerCPU),
 		})
 	}
 	text, err := json.MarshalIndent(d, "", "  ")

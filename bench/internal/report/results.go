@@ -12,10 +12,13 @@ import (
 // The workloads, as the JSON names them.
 const (
 	Distinct = "distinct" // a different name for each caller
-	Hot      = "hot"      // one name, several processes
+	Hot      = "hot"      // one name, several processes with several callers
+	Handover = "handover" // one name, two processes with a caller each
+	Names    = "names"    // some or many names, many Lockers
+	Waiters  = "waiters"  // one name, few or very many waiters; Lockers that wait in vain
 	Herd     = "herd"     // many waiters on one name
 	Idle     = "idle"     // many locks that are held, and nothing else
-	Rows     = "rows"     // a large table, an old transaction
+	Rows     = "rows"     // a large table, an old transaction, an old snapshot
 	Floor    = "floor"    // bare statements
 )
 
@@ -29,10 +32,14 @@ type Sample struct {
 	Longest    float64 // wait for a lock, in ms
 	Statements float64 // of the server per hand-over
 	Rate       float64 // statements per second
+	RowRate    float64 // rows that the server writes per second
+	LogRate    float64 // bytes of the server's log per second
 	Conns      float64 // connections to the server
+	Noticed    float64 // how long the loss of a session was not noticed, in ms
 	Allocs     float64 // of memory in the client, per cycle
 	Bytes      float64 // of them
-	CPU        float64 // time of the client's process per cycle, in µs
+	CPU        float64 // time of the clients' processes per cycle, in µs
+	ServerCPU  float64 // time of the server's processes per cycle, in µs
 	Heap       float64 // bytes of the client's memory per lock that is held
 	Failures   int     // calls that returned an error
 }
@@ -108,13 +115,18 @@ func (s *Series) Failures() int {
 // disturbance of the machine affects both sides of a ratio. It returns false if either
 // was not measured.
 func (r *Results) Ratio(a, b Key, figure func(Sample) float64) (float64, bool) {
+	return r.Quotient(a, figure, b, figure)
+}
+
+// Quotient is Ratio of different figures.
+func (r *Results) Quotient(a Key, figureA func(Sample) float64, b Key, figureB func(Sample) float64) (float64, bool) {
 	sa, sb := r.series[a], r.series[b]
 	if sa == nil || sb == nil {
 		return 0, false
 	}
 	var ratios []float64
 	for i := range min(len(sa.Samples), len(sb.Samples)) {
-		if x, y := figure(sa.Samples[i]), figure(sb.Samples[i]); x > 0 && y > 0 {
+		if x, y := figureA(sa.Samples[i]), figureB(sb.Samples[i]); x > 0 && y > 0 {
 			ratios = append(ratios, x/y)
 		}
 	}
@@ -130,8 +142,12 @@ func Jain(s Sample) float64       { return s.Jain }
 func Longest(s Sample) float64    { return s.Longest }
 func Statements(s Sample) float64 { return s.Statements }
 func Rate(s Sample) float64       { return s.Rate }
+func RowRate(s Sample) float64    { return s.RowRate }
+func LogRate(s Sample) float64    { return s.LogRate }
 func Conns(s Sample) float64      { return s.Conns }
+func Noticed(s Sample) float64    { return s.Noticed }
 func Allocs(s Sample) float64     { return s.Allocs }
 func Bytes(s Sample) float64      { return s.Bytes }
 func CPU(s Sample) float64        { return s.CPU }
+func ServerCPU(s Sample) float64  { return s.ServerCPU }
 func Heap(s Sample) float64       { return s.Heap }

@@ -36,6 +36,7 @@ type Server struct {
 	Addr     string // host:port; of SQLite the directory
 	Version  string
 	Settings string // the settings for durability, as the server reports them
+	PID      int    // its process, the parent of its others; 0 for SQLite
 }
 
 // kind is how to run a server.
@@ -146,7 +147,7 @@ func (f *Fleet) boot(k kind, programs []string, dir string, run func([]string) (
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Name: k.name, Addr: address(port)}
+	s := &Server{Name: k.name, Addr: address(port), PID: pid}
 	for deadline := time.Now().Add(stepTimeout); ; {
 		ended, status, err := f.supervisor.Wait(pid, 50*time.Millisecond)
 		if err != nil || ended {

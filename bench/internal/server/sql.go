@@ -21,6 +21,9 @@ func PostgresDSN(addr, database string) string {
 // github.com/go-sql-driver/mysql.
 func MariaDBDSN(addr, database string) string { return "root@tcp(" + addr + ")/" + database }
 
+// maxConnections is enough for a thousand Lockers that listen.
+const maxConnections = "1500"
+
 // postgresKind uses the settings of the distribution, except for the number of
 // connections. The module pg_stat_statements is loaded. It counts only in sessions that
 // enable it.
@@ -39,7 +42,7 @@ var postgresKind = kind{
 		return []string{
 			p[1], "-D", filepath.Join(dir, "data"), "-p", strconv.Itoa(port),
 			"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=",
-			"-c", "dynamic_shared_memory_type=mmap", "-c", "max_connections=600",
+			"-c", "dynamic_shared_memory_type=mmap", "-c", "max_connections=" + maxConnections,
 			"-c", "shared_preload_libraries=pg_stat_statements", "-c", "pg_stat_statements.track=none",
 		}, nil
 	},
@@ -69,7 +72,7 @@ var mariadbKind = kind{
 			p[1], "--no-defaults", "--datadir=" + filepath.Join(dir, "data"),
 			"--socket=" + filepath.Join(dir, "socket"), "--pid-file=" + filepath.Join(dir, "pid"),
 			"--tmpdir=" + dir, "--port=" + strconv.Itoa(port), "--bind-address=127.0.0.1",
-			"--skip-name-resolve", "--max-connections=600",
+			"--skip-name-resolve", "--max-connections=" + maxConnections,
 		}, nil
 	},
 	probe: func(addr string) (string, string, error) {

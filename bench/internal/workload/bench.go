@@ -40,6 +40,9 @@ var Workloads = []struct {
 }{
 	{"distinct", (*Bench).distinct},
 	{"hot", (*Bench).hot},
+	{"handover", (*Bench).handover},
+	{"names", (*Bench).names},
+	{"waiters", (*Bench).waiters},
 	{"herd", (*Bench).herd},
 	{"idle", (*Bench).idle},
 	{"rows", (*Bench).rows},
@@ -52,6 +55,7 @@ type entry struct {
 	label  string // of its results
 	site   contender.Site
 	client contender.Client // nil where other processes have theirs
+	pid    int              // of the server, 0 if there is none
 }
 
 // key names the entry's results. Bare statements have a workload of their own.
@@ -81,7 +85,7 @@ func (b *Bench) entries(ctx context.Context, want func(contender.Contender) bool
 			continue
 		}
 		b.Machine.Servers[c.Server], b.Machine.Settings[c.Server] = s.Version, s.Settings
-		e := &entry{Contender: c, label: c.Name, site: contender.Site{
+		e := &entry{Contender: c, label: c.Name, pid: s.PID, site: contender.Site{
 			Addrs:    map[string]string{c.Server: s.Addr},
 			Database: "bench_" + strings.NewReplacer("/", "_", "-", "_").Replace(c.Name),
 		}}
@@ -141,15 +145,15 @@ func (b *Bench) close(list []*entry) {
 	}
 }
 
-// eachRound calls measure for each entry in each round. Every round begins with another
-// entry, so that the neighbours in time change.
-func (b *Bench) eachRound(ctx context.Context, list []*entry, measure func(round int, e *entry)) error {
+// eachRound calls measure for each item of the list in each round. Every round begins with
+// another item, so that the neighbours in time change.
+func eachRound[T any](ctx context.Context, b *Bench, list []T, measure func(T)) error {
 	for round := range b.Rounds {
 		for i := range list {
 			if err := ctx.Err(); err != nil {
 				return context.Cause(ctx)
 			}
-			measure(round, list[(i+round)%len(list)])
+			measure(list[(i+round)%len(list)])
 		}
 		b.Say("round %d of %d", round+1, b.Rounds)
 	}

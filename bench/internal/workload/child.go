@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,22 +33,35 @@ func Child() {
 	os.Exit(0)
 }
 
-// setup is the first line for a child: the client to open.
+// setup is the first line for a child: the clients to open.
 type setup struct {
 	Contender string
 	Site      contender.Site
+	Clients   int
+	Share     bool // their connections
 }
 
-// order is each later line: callers that lock and unlock one name.
+// order is each later line: callers that lock and unlock a name each.
 type order struct {
-	Name    string
-	Callers int
+	Callers []caller
 	For     time.Duration // 0: each caller once
+	Until   bool          // the next line, whatever it says; callers that wait then give up
+	Spread  time.Duration // over which the callers begin
 }
+
+// caller is one that locks and unlocks a name through one of the process's clients.
+type caller struct {
+	Client int
+	Name   string
+}
+
+// ofOneName returns callers through the first client.
+func ofOneName(name string, n int) []caller { return slices.Repeat([]caller{{Name: name}}, n) }
 
 // grant is a lock that a caller had. Times are of the machine's monotonic clock,
 // in ns, which is one for all processes.
 type grant struct {
+	Name    string
 	Process int // the parent's number of it
 	Caller  int
 	Called  int64 // when Lock was called
@@ -77,9 +91,9 @@ func serve(in io.Reader, out io.Writer) error {
 	if !ok {
 		return fmt.Errorf("no contender is named %q", o.Contender)
 	}
-	client, err := c.Open(context.Background(), o.Site)
+	clients, err := openAll(c, o)
 	if err != nil {
-		return errors.Join(err, answers.Encode(answer{Err: err.Error()}))
+		return errors.Join(err, closeAll(clients), answers.Encode(answer{Err: err.Error()}))
 	}
 	if err := answers.Encode(answer{}); err != nil {
 		return err
@@ -88,61 +102,106 @@ func serve(in io.Reader, out io.Writer) error {
 		var o order
 		err := orders.Decode(&o)
 		if errors.Is(err, io.EOF) {
-			return client.Close()
+			return closeAll(clients)
 		}
 		if err != nil {
 			return err
 		}
-		if err := answers.Encode(runOrder(client, o)); err != nil {
+		if err := answers.Encode(newCallGroup(clients, o).run(orders)); err != nil {
 			return err
 		}
 	}
 }
 
+// openAll returns the clients that it could open also with an error.
+func openAll(c contender.Contender, o setup) ([]contender.Client, error) {
+	if o.Share {
+		return c.OpenMany(context.Background(), o.Site, o.Clients)
+	}
+	clients := make([]contender.Client, max(1, o.Clients))
+	err := each(len(clients), openers, func(i int) (err error) {
+		clients[i], err = c.Open(context.Background(), o.Site)
+		return err
+	})
+	return clients, err
+}
+
+// openers is how many clients are opened or closed at a time.
+const openers = 8
+
+func closeAll(clients []contender.Client) error {
+	return each(len(clients), openers, func(i int) error {
+		if clients[i] == nil {
+			return nil
+		}
+		return clients[i].Close()
+	})
+}
+
 // A callGroup is the callers of one order.
 type callGroup struct {
-	client contender.Client
-	name   string
-	stop   atomic.Bool
-	once   bool
+	clients []contender.Client
+	order   order
+	stop    atomic.Bool
 
 	mu     sync.Mutex
 	answer answer
 }
 
-func runOrder(client contender.Client, o order) answer {
-	bound := roundGrace
-	if o.For > 0 {
-		bound = o.For + tail
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), bound)
+func newCallGroup(clients []contender.Client, o order) *callGroup {
+	return &callGroup{clients: clients, order: o}
+}
+
+// run returns when all callers are done. The next line may be what ends them.
+func (c *callGroup) run(orders *json.Decoder) answer {
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	c := &callGroup{client: client, name: o.Name, once: o.For == 0}
-	if !c.once {
-		timer := time.AfterFunc(o.For, func() { c.stop.Store(true) })
-		defer timer.Stop()
-	}
 	var wg sync.WaitGroup
-	for caller := range o.Callers {
-		wg.Go(func() { c.call(ctx, caller) })
+	if c.order.Until {
+		wg.Go(func() {
+			var end order
+			_ = orders.Decode(&end) // without a parent they end too
+			c.stop.Store(true)
+			cancel()
+		})
+	} else {
+		defer c.stopInTime(cancel)()
+	}
+	for i, one := range c.order.Callers {
+		wg.Go(func() { c.call(ctx, i, one) })
 	}
 	wg.Wait()
 	return c.answer
 }
 
-func (c *callGroup) call(ctx context.Context, caller int) {
+// stopInTime stops the callers when their time is over, and cancels their calls when no
+// call should take any longer.
+func (c *callGroup) stopInTime(cancel func()) (end func()) {
+	if c.order.For == 0 {
+		timer := time.AfterFunc(roundGrace, cancel)
+		return func() { timer.Stop() }
+	}
+	stop := time.AfterFunc(c.order.For, func() { c.stop.Store(true) })
+	late := time.AfterFunc(c.order.For+tail, cancel)
+	return func() { stop.Stop(); late.Stop() }
+}
+
+func (c *callGroup) call(ctx context.Context, number int, one caller) {
+	time.Sleep(c.order.Spread / time.Duration(len(c.order.Callers)) * time.Duration(number))
 	var grants []grant
 	var failures int
 	var first error
 	for {
-		g, err := c.cycle(ctx, caller)
-		if err == nil {
+		g, err := c.cycle(ctx, number, one)
+		switch {
+		case err == nil:
 			grants = append(grants, g)
-		} else {
+		case c.order.Until && ctx.Err() != nil: // it gave up
+		default:
 			failures++
 			first = firstError(first, err)
 		}
-		if c.once || c.stop.Load() || ctx.Err() != nil {
+		if c.isOver(ctx) {
 			break
 		}
 	}
@@ -155,9 +214,15 @@ func (c *callGroup) call(ctx context.Context, caller int) {
 	}
 }
 
-func (c *callGroup) cycle(ctx context.Context, caller int) (grant, error) {
-	g := grant{Caller: caller, Called: platform.Monotonic()}
-	lock, err := c.client.Lock(ctx, caller, c.name)
+// isOver reports whether callers begin no further cycle.
+func (c *callGroup) isOver(ctx context.Context) bool {
+	once := c.order.For == 0 && !c.order.Until
+	return once || c.stop.Load() || ctx.Err() != nil
+}
+
+func (c *callGroup) cycle(ctx context.Context, number int, one caller) (grant, error) {
+	g := grant{Name: one.Name, Caller: number, Called: platform.Monotonic()}
+	lock, err := c.clients[one.Client].Lock(ctx, number, one.Name)
 	if err != nil {
 		return g, err
 	}

@@ -3,23 +3,42 @@ package workload
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/sqllock/sqllock/bench/internal/contender"
+	"github.com/sqllock/sqllock/bench/internal/report"
 	"github.com/sqllock/sqllock/bench/internal/server"
 )
 
-// counter asks a server how many statements it has got, and how many connections
-// it has.
+// counter asks a server what it has done so far for an entry, and how many connections it
+// has.
 type counter struct {
-	statements func(ctx context.Context) (float64, error)
-	conns      func(ctx context.Context) (float64, error)
-	own        float64 // statements that counting costs
-	close      func() error
+	load  func(ctx context.Context) (load, error)
+	conns func(ctx context.Context) (float64, error)
+	own   float64 // statements that counting costs
+	close func() error
+
+	// Redis has none of these.
+	countRows func(ctx context.Context, on bool) error // switches the counting of rows
+	kill      func(ctx context.Context) error          // ends the entry's sessions
+}
+
+// load is what a server has done.
+type load struct {
+	statements float64
+	rows       float64 // written
+	log        float64 // bytes of it
+}
+
+// perSecond sets the rates of a sample.
+func (l load) perSecond(s *report.Sample, d time.Duration) {
+	s.Rate, s.RowRate, s.LogRate = l.statements/d.Seconds(), l.rows/d.Seconds(), l.log/d.Seconds()
 }
 
 // newCounter returns the counter of an entry, or nil if its server has no counter.
@@ -28,74 +47,130 @@ func newCounter(ctx context.Context, e *entry) (*counter, error) {
 	case server.Postgres:
 		admin := e.site
 		admin.Database = "postgres"
-		return sqlCounter(ctx, e, admin, postgresExtension, postgresStatements, postgresConns)
+		return sqlCounter(ctx, e, admin, postgresTexts)
 	case server.MariaDB:
 		admin := e.site
 		admin.Database = ""
-		return sqlCounter(ctx, e, admin, "", mariadbStatements, mariadbConns)
+		return sqlCounter(ctx, e, admin, mariadbTexts)
 	case server.Redis, server.RedisAlways:
 		return redisCounter(e), nil
 	}
 	return nil, nil
 }
 
-func sqlCounter(ctx context.Context, e *entry, admin contender.Site, setup, statements, conns string) (*counter, error) {
+// countTexts are the statements of a counter. The database is the parameter of load, conns
+// and sessions. MariaDB counts rows only between rowsOn and rowsOff.
+type countTexts struct{ setup, load, conns, rowsOn, rowsOff, sessions, kill string }
+
+func sqlCounter(ctx context.Context, e *entry, admin contender.Site, texts countTexts) (*counter, error) {
 	db, err := contender.SQL(ctx, e.Server, admin)
 	if err != nil {
 		return nil, err
 	}
 	db.SetMaxOpenConns(1)
-	if setup != "" {
-		if _, err := db.ExecContext(ctx, setup); err != nil {
-			return nil, fmt.Errorf("%s: %w", setup, err)
+	run := func(ctx context.Context, text string) error {
+		if text == "" {
+			return nil
 		}
+		if _, err := db.ExecContext(ctx, text); err != nil {
+			return fmt.Errorf("%s: %w", text, err)
+		}
+		return nil
 	}
-	c := &counter{conns: queryFloat(db, conns, e.site.Database), close: db.Close}
+	if err := run(ctx, texts.setup); err != nil {
+		return nil, err
+	}
+	c := &counter{close: db.Close}
+	c.countRows = func(ctx context.Context, on bool) error {
+		if on {
+			return run(ctx, texts.rowsOn)
+		}
+		return run(ctx, texts.rowsOff)
+	}
+	c.conns = func(ctx context.Context) (n float64, err error) {
+		err = db.QueryRowContext(ctx, texts.conns, e.site.Database).Scan(&n)
+		return n, err
+	}
 	if e.Server == server.MariaDB {
-		c.statements, c.own = queryFloat(db, statements), 1
-	} else {
-		c.statements = queryFloat(db, statements, e.site.Database)
+		c.own = 1
 	}
+	c.load = func(ctx context.Context) (l load, err error) {
+		err = db.QueryRowContext(ctx, texts.load, e.site.Database).Scan(&l.statements, &l.rows, &l.log)
+		return l, err
+	}
+	c.kill = func(ctx context.Context) error { return killSessions(ctx, db, texts, e.site.Database) }
 	return c, nil
 }
 
-func queryFloat(db *sql.DB, query string, args ...any) func(context.Context) (float64, error) {
-	return func(ctx context.Context) (n float64, err error) {
-		err = db.QueryRowContext(ctx, query, args...).Scan(&n)
-		return n, err
+// killSessions ends all sessions of a database.
+func killSessions(ctx context.Context, db *sql.DB, texts countTexts, database string) error {
+	rows, err := db.QueryContext(ctx, texts.sessions, database)
+	if err != nil {
+		return err
 	}
+	defer func() { _ = rows.Close() }()
+	var ids []int64
+	for rows.Next() {
+		var id int64
+		if err := rows.Scan(&id); err != nil {
+			return err
+		}
+		ids = append(ids, id)
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if _, err := db.ExecContext(ctx, texts.kill, id); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func redisCounter(e *entry) *counter {
 	client := goredis.NewClient(&goredis.Options{Addr: e.site.Addrs[e.Server], PoolSize: 1})
-	info := func(section, name string) func(context.Context) (float64, error) {
-		return func(ctx context.Context) (float64, error) {
-			text, err := client.Info(ctx, section).Result()
-			if err != nil {
-				return 0, err
-			}
-			_, after, _ := strings.Cut(text, name+":")
-			value, _, _ := strings.Cut(after, "\r")
-			return strconv.ParseFloat(value, 64)
+	info := func(ctx context.Context, section, name string) (float64, error) {
+		text, err := client.Info(ctx, section).Result()
+		if err != nil {
+			return 0, err
 		}
+		_, after, _ := strings.Cut(text, name+":")
+		value, _, _ := strings.Cut(after, "\r")
+		return strconv.ParseFloat(value, 64)
 	}
 	return &counter{
-		statements: info("stats", "total_commands_processed"), own: 1,
-		conns: info("clients", "connected_clients"), close: client.Close,
+		load: func(ctx context.Context) (l load, err error) {
+			l.statements, err = info(ctx, "stats", "total_commands_processed")
+			return l, err
+		},
+		own:   1,
+		conns: func(ctx context.Context) (float64, error) { return info(ctx, "clients", "connected_clients") },
+		close: client.Close,
 	}
 }
 
-// during returns how many statements the server got while f ran.
-func (c *counter) during(ctx context.Context, f func()) (float64, error) {
+// count returns what a database server did in a time, rows included.
+func (c *counter) count(ctx context.Context, d time.Duration) (load, error) {
+	on := c.countRows(ctx, true)
+	did, err := c.during(ctx, func() { time.Sleep(d) })
+	return did, errors.Join(on, err, c.countRows(ctx, false))
+}
+
+// during returns what the server did while f ran, without rows of MariaDB.
+func (c *counter) during(ctx context.Context, f func()) (load, error) {
 	if c == nil {
 		f()
-		return 0, nil
+		return load{}, nil
 	}
-	before, err := c.statements(ctx)
+	before, err := c.load(ctx)
 	if err != nil {
-		return 0, err
+		return load{}, err
 	}
 	f()
-	after, err := c.statements(ctx)
-	return max(0, after-before-c.own), err
+	after, err := c.load(ctx)
+	return load{
+		statements: max(0, after.statements-before.statements-c.own),
+		rows:       after.rows - before.rows, log: after.log - before.log,
+	}, err
 }

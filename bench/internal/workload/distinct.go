@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/sqllock/sqllock/bench/internal/contender"
 	"github.com/sqllock/sqllock/bench/internal/report"
@@ -11,7 +12,9 @@ import (
 
 // distinct makes each caller lock and unlock its own name.
 func (b *Bench) distinct(ctx context.Context) error {
-	list, err := b.entries(ctx, func(c contender.Contender) bool { return !c.OnlyWaits })
+	list, err := b.entries(ctx, func(c contender.Contender) bool {
+		return !c.OnlyWaits && !strings.HasSuffix(c.Name, "/"+contender.FloorNotify)
+	})
 	if err != nil {
 		return err
 	}
@@ -21,8 +24,8 @@ func (b *Bench) distinct(ctx context.Context) error {
 		b.Say("distinct names, %d callers", callers)
 		now := slices.DeleteFunc(slices.Clone(list), func(e *entry) bool { return e.Floor && !b.hasFloor(callers) })
 		warmUp(ctx, now, callers)
-		if err := b.eachRound(ctx, now, func(_ int, e *entry) {
-			s, err := (&loop{client: e.client, callers: callers, name: ownNames(callers)}).run(ctx, b.Round)
+		if err := eachRound(ctx, b, now, func(e *entry) {
+			s, err := newLoop(e, callers, ownNames(callers)).run(ctx, b.Round)
 			b.note(e.key(report.Distinct, callers), e.Durable, s, err)
 		}); err != nil {
 			return err

@@ -32,7 +32,7 @@ func (b *Bench) herd(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	all, err := b.teams(ctx, list, herdProcesses)
+	all, err := b.teams(ctx, counted(list), herdProcesses, 1)
 	defer func() { b.endTeams(all) }()
 	if err != nil {
 		return err
@@ -52,7 +52,7 @@ func (b *Bench) herd(ctx context.Context) error {
 	}
 	for _, waiters := range herds {
 		b.Say("a herd of %d waiters in %d processes", waiters, herdProcesses)
-		if err := few.eachRound(ctx, entries, func(_ int, e *entry) {
+		if err := eachRound(ctx, &few, entries, func(e *entry) {
 			s, err := herdRound(ctx, byEntry[e], waiters)
 			b.note(e.key(report.Herd, waiters), e.Durable, s, err)
 		}); err != nil {
@@ -70,12 +70,12 @@ func herdRound(ctx context.Context, t *team, waiters int) (report.Sample, error)
 	if err != nil {
 		return report.Sample{Failures: 1}, err
 	}
-	first := grant{Process: -1, Caller: waiters, Called: platform.Monotonic(), Got: platform.Monotonic()}
-	sent := tell(t.processes, order{Name: "herd", Callers: each})
+	first := grant{Name: "herd", Process: -1, Caller: waiters, Called: platform.Monotonic(), Got: platform.Monotonic()}
+	sent := tell(t.processes, order{Callers: ofOneName("herd", each)})
 	time.Sleep(gather)
 	var a answer
 	var gone error
-	statements, err := t.counter.during(ctx, func() {
+	did, err := t.counter.during(ctx, func() {
 		first.Freed = platform.Monotonic()
 		gone = lock.Unlock(ctx)
 		var lost error
@@ -83,7 +83,7 @@ func herdRound(ctx context.Context, t *team, waiters int) (report.Sample, error)
 		gone = errors.Join(gone, lost)
 	})
 	s, count, overlaps := handovers(append(a.Grants, first), waiters+1, first.Freed, platform.Monotonic())
-	s.Statements = statements / float64(max(1, count))
+	s.Statements = did.statements / float64(max(1, count))
 	s.Jain = 0 // each has it once
 	s.Failures = a.Failures + overlaps
 	return s, errors.Join(err, sent, gone, failure(a, overlaps))

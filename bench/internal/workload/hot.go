@@ -18,6 +18,14 @@ const (
 	hotCallers   = 8
 )
 
+// counted has the statements of these entries counted.
+func counted(list []*entry) []*entry {
+	for _, e := range list {
+		e.site.Count = true
+	}
+	return list
+}
+
 // team is an entry with its processes and the counter of its server.
 type team struct {
 	*entry
@@ -25,18 +33,22 @@ type team struct {
 	counter   *counter
 }
 
-// teams starts processes for each entry. It reports and leaves out the entries that do
-// not start.
-func (b *Bench) teams(ctx context.Context, list []*entry, n int) ([]*team, error) {
+// teams starts processes for each entry, with so many clients each. It reports and leaves
+// out the entries that do not start.
+func (b *Bench) teams(ctx context.Context, list []*entry, n, clients int) ([]*team, error) {
+	return b.teamsOf(ctx, list, n, setup{Clients: clients})
+}
+
+func (b *Bench) teamsOf(ctx context.Context, list []*entry, n int, o setup) ([]*team, error) {
 	var all []*team
 	for _, e := range list {
-		e.site.Count = true
 		t := &team{entry: e}
+		o.Contender, o.Site = e.Name, e.site
 		var err error
 		if t.counter, err = newCounter(ctx, e); err != nil {
 			return all, err
 		}
-		if t.processes, err = spawn(e, n); err != nil {
+		if t.processes, err = spawn(n, o); err != nil {
 			b.Say("%s: %v", e.label, err)
 			continue
 		}
@@ -57,9 +69,17 @@ func (b *Bench) endTeams(all []*team) {
 	}
 }
 
-// hot has callers of two processes lock one name, and measures the hand-overs
-// between them. A durable UPDATE of a row takes turns with them.
-func (b *Bench) hot(ctx context.Context) error {
+// hot has callers of two processes lock one name, and measures the hand-overs.
+func (b *Bench) hot(ctx context.Context) error { return b.oneNameOfTwo(ctx, report.Hot, hotCallers) }
+
+// handover is hot with one caller in each process: between them is nobody.
+func (b *Bench) handover(ctx context.Context) error {
+	return b.oneNameOfTwo(ctx, report.Handover, 1)
+}
+
+// oneNameOfTwo has callers of two processes lock one name. A durable UPDATE of a row takes
+// turns with them.
+func (b *Bench) oneNameOfTwo(ctx context.Context, workload string, callers int) error {
 	list, err := b.entries(ctx, func(c contender.Contender) bool {
 		return c.Waits || strings.HasSuffix(c.Name, "/"+contender.FloorUpdate)
 	})
@@ -69,32 +89,33 @@ func (b *Bench) hot(ctx context.Context) error {
 	waiting, floors := split(list)
 	floors = b.open(ctx, floors)
 	defer b.close(floors)
-	all, err := b.teams(ctx, waiting, hotProcesses)
+	all, err := b.teams(ctx, counted(waiting), hotProcesses, 1)
 	defer func() { b.endTeams(all) }()
 	if err != nil {
 		return err
 	}
-	b.Say("one hot name, %d processes with %d callers", hotProcesses, hotCallers)
+	b.Say("one name, %d processes with %d callers", hotProcesses, callers)
 	byEntry := make(map[*entry]*team)
 	for _, t := range all {
 		byEntry[t.entry] = t
 		floors = append(floors, t.entry)
 	}
-	return b.eachRound(ctx, floors, func(_ int, e *entry) {
+	return eachRound(ctx, b, floors, func(e *entry) {
 		if t := byEntry[e]; t != nil {
-			s, err := b.hotRound(ctx, t)
-			b.note(e.key(report.Hot, hotProcesses*hotCallers), e.Durable, s, err)
+			all := func(int) []caller { return ofOneName("hot", callers) }
+			s, err := b.teamRound(ctx, t, b.Round/4, all)
+			b.note(e.key(workload, hotProcesses*callers), e.Durable, s, err)
 			return
 		}
-		s, err := (&loop{client: e.client, callers: 1, name: ownNames(1)}).run(ctx, b.Round)
-		b.note(handoverFloor(e.Server), e.Durable, s, err)
+		s, err := newLoop(e, 1, ownNames(1)).run(ctx, b.Round)
+		b.note(updateBeside(e, workload, 1), e.Durable, s, err)
 	})
 }
 
-// handoverFloor is the key of the floor of hand-overs: a durable UPDATE of a row,
-// measured between the hand-overs.
-func handoverFloor(engine string) report.Key {
-	return report.Key{Workload: report.Floor, Contender: engine + "/update@hot", Callers: 1}
+// updateBeside is the key of durable UPDATEs that were measured between the rounds of a
+// workload.
+func updateBeside(e *entry, workload string, callers int) report.Key {
+	return report.Key{Workload: report.Floor, Contender: e.Server + "/update@" + workload, Callers: callers}
 }
 
 func split(list []*entry) (waiting, floors []*entry) {
@@ -108,24 +129,57 @@ func split(list []*entry) (waiting, floors []*entry) {
 	return waiting, floors
 }
 
-// hotRound measures between a quarter of the round and its end, as a loop does.
-func (b *Bench) hotRound(ctx context.Context, t *team) (report.Sample, error) {
-	warm := b.Round / 4
-	if err := tell(t.processes, order{Name: "hot", Callers: hotCallers, For: warm + b.Round}); err != nil {
+// teamRound has each process work for its callers, as many in each. It measures from the end
+// of the warm-up on.
+func (b *Bench) teamRound(ctx context.Context, t *team, warm time.Duration, callers func(process int) []caller) (report.Sample, error) {
+	each := len(callers(0))
+	if err := tellEach(t.processes, func(p int) order {
+		return order{Callers: callers(p), For: warm + b.Round}
+	}); err != nil {
 		return report.Sample{}, err
 	}
 	time.Sleep(warm)
-	var from, to int64
-	statements, err := t.counter.during(ctx, func() {
-		from = platform.Monotonic()
-		time.Sleep(b.Round)
-		to = platform.Monotonic()
-	})
-	a, gone := collect(t.processes, hotCallers)
-	s, count, overlaps := handovers(a.Grants, hotProcesses*hotCallers, from, to)
-	s.Statements = statements / float64(max(1, count))
+	var w window
+	err := w.measure(ctx, t, b.Round)
+	a, gone := collect(t.processes, each)
+	s, overlaps := w.sample(a.Grants, each*len(t.processes))
 	s.Failures = a.Failures + overlaps
 	return s, errors.Join(err, gone, failure(a, overlaps))
+}
+
+// window is the part of a round that counts.
+type window struct {
+	from, to       int64 // of the monotonic clock
+	did            load
+	client, server time.Duration // processor time
+}
+
+func (w *window) measure(ctx context.Context, t *team, d time.Duration) error {
+	client, server := t.clientTime(), platform.ProcessTime(t.pid)
+	var err error
+	w.did, err = t.counter.during(ctx, func() {
+		w.from = platform.Monotonic()
+		time.Sleep(d)
+		w.to = platform.Monotonic()
+	})
+	w.client, w.server = t.clientTime()-client, platform.ProcessTime(t.pid)-server
+	return err
+}
+
+func (w *window) sample(grants []grant, callers int) (report.Sample, int) {
+	s, count, overlaps := handovers(grants, callers, w.from, w.to)
+	n := float64(max(1, count))
+	s.Statements = w.did.statements / n
+	s.CPU, s.ServerCPU = w.client.Seconds()*1e6/n, w.server.Seconds()*1e6/n
+	return s, overlaps
+}
+
+// clientTime is the processor time of the processes.
+func (t *team) clientTime() (sum time.Duration) {
+	for _, p := range t.processes {
+		sum += platform.ProcessTime(p.cmd.Process.Pid)
+	}
+	return sum
 }
 
 func failure(a answer, overlaps int) error {

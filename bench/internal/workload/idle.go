@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"slices"
 	"strings"
@@ -26,7 +27,8 @@ const (
 	waitingLabel = "@waiting"
 )
 
-// idle holds many locks and does nothing else. Then many callers wait for one name.
+// idle holds many locks and does nothing else. Then many callers wait for one name. At last
+// the sessions of advisory locks are ended, and how soon their loss is noticed is measured.
 // Contenders whose server cannot distinguish them are measured one after the other, all
 // others together.
 func (b *Bench) idle(ctx context.Context) error {
@@ -36,8 +38,8 @@ func (b *Bench) idle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, e := range list {
-		e.site.Count, e.site.Shrink = true, true
+	for _, e := range counted(list) {
+		e.site.Shrink = true
 	}
 	for _, group := range groups(list) {
 		if err := b.idleGroup(ctx, group); err != nil {
@@ -97,10 +99,13 @@ func (b *Bench) idleGroup(ctx context.Context, list []*entry) error {
 	if err := b.watch(ctx, all); err != nil {
 		return err
 	}
+	b.wait(ctx, slices.DeleteFunc(slices.Clone(all), func(h *idleLocker) bool { return h.counter == nil }))
 	for _, h := range all {
+		if err := h.endSessions(ctx); err != nil {
+			b.Say("%s: %v", h.label, err)
+		}
 		b.Results.Add(h.key(report.Idle, idleLocks), h.Durable, h.sample)
 	}
-	b.wait(ctx, slices.DeleteFunc(slices.Clone(all), func(h *idleLocker) bool { return h.counter == nil }))
 	return nil
 }
 
@@ -130,7 +135,7 @@ func lockAll(ctx context.Context, e *entry) (*idleLocker, error) {
 	if h.client, err = e.Open(ctx, e.site); err != nil {
 		return nil, err
 	}
-	err = each(idleLocks, func(i int) (err error) {
+	err = each(idleLocks, idleCallers, func(i int) (err error) {
 		h.locks[i], err = h.client.Lock(ctx, i%idleCallers, fmt.Sprintf("held-%d", i))
 		return err
 	})
@@ -146,7 +151,7 @@ func lockAll(ctx context.Context, e *entry) (*idleLocker, error) {
 
 // end frees the locks.
 func (h *idleLocker) end() error {
-	err := each(len(h.locks), func(i int) error {
+	err := each(len(h.locks), idleCallers, func(i int) error {
 		if h.locks[i] == nil {
 			return nil
 		}
@@ -158,14 +163,13 @@ func (h *idleLocker) end() error {
 	return errors.Join(err, h.client.Close())
 }
 
-// each calls f for 0 to n-1 from a number of goroutines and returns the first
-// error of each.
-func each(n int, f func(i int) error) error {
-	errs := make([]error, idleCallers)
+// each calls f for 0 to n-1 from so many goroutines and returns the first error of each.
+func each(n, goroutines int, f func(i int) error) error {
+	errs := make([]error, goroutines)
 	var wg sync.WaitGroup
-	for c := range idleCallers {
+	for c := range goroutines {
 		wg.Go(func() {
-			for i := c; i < n && errs[c] == nil; i += idleCallers {
+			for i := c; i < n && errs[c] == nil; i += goroutines {
 				errs[c] = f(i)
 			}
 		})
@@ -196,9 +200,10 @@ func (b *Bench) watch(ctx context.Context, all []*idleLocker) error {
 			continue
 		}
 		wg.Go(func() {
-			statements, err := h.counter.during(ctx, func() { time.Sleep(window) })
+			did, err := h.counter.count(ctx, window)
 			conns, err2 := h.counter.conns(ctx)
-			h.sample.Rate, h.sample.Conns = statements/window.Seconds(), conns
+			did.perSecond(&h.sample, window)
+			h.sample.Conns = conns
 			errs[i] = errors.Join(err, err2)
 		})
 	}
@@ -224,6 +229,11 @@ func (h *idleLocker) waiting(ctx context.Context) (s report.Sample, err error) {
 		return s, err
 	}
 	defer func() { _ = own.Unlock(context.Background()) }()
+	return h.countWaiting(ctx, client)
+}
+
+// countWaiting has callers of a client wait, and counts meanwhile.
+func (h *idleLocker) countWaiting(ctx context.Context, client contender.Client) (s report.Sample, err error) {
 	time.Sleep(settle)
 	base, err := h.counter.conns(ctx)
 	if err != nil {
@@ -243,8 +253,41 @@ func (h *idleLocker) waiting(ctx context.Context) (s report.Sample, err error) {
 	defer cancel()
 	time.Sleep(settle)
 	const window = 5 * time.Second
-	statements, err := h.counter.during(ctx, func() { time.Sleep(window) })
+	did, err := h.counter.during(ctx, func() { time.Sleep(window) })
 	conns, err2 := h.counter.conns(ctx)
-	s.Rate, s.Conns, s.Failures = statements/window.Seconds(), conns-base, int(granted.Load())
+	s.Rate = did.statements / window.Seconds() // rows are renewed, too
+	s.Conns, s.Failures = conns-base, int(granted.Load())
 	return s, errors.Join(err, err2)
+}
+
+// noticeTime is how long the loss of a session may take to be noticed.
+const noticeTime = 10 * time.Second
+
+// endSessions ends the sessions of an entry whose locks end with them, and notes how long
+// the holder of one of its locks did not know.
+func (h *idleLocker) endSessions(ctx context.Context) error {
+	if h.Durable || h.counter == nil {
+		return nil
+	}
+	lease, ok := h.locks[0].(interface{ Context() context.Context })
+	if !ok {
+		return nil
+	}
+	h.locks = nil // they cannot be unlocked
+	logger := slog.Default()
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // each loss is an error
+	defer slog.SetDefault(logger)
+	ctx, cancel := context.WithTimeout(ctx, noticeTime)
+	defer cancel()
+	began := time.Now()
+	if err := h.counter.kill(ctx); err != nil {
+		return err
+	}
+	select {
+	case <-lease.Context().Done():
+		h.sample.Noticed = time.Since(began).Seconds() * 1000
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("nobody noticed in %v that the session was gone", noticeTime)
+	}
 }

@@ -32,11 +32,18 @@ type loop struct {
 	client  contender.Client
 	callers int
 	name    func(caller, cycle int) string
+	pid     int           // of the server
+	pause   time.Duration // after each cycle
 
 	base     time.Time // of the spans
 	phase    atomic.Int32
 	failures atomic.Int64
 	firstErr atomic.Pointer[error]
+}
+
+// newLoop returns a loop of callers with an entry's client.
+func newLoop(e *entry, callers int, name func(caller, cycle int) string) *loop {
+	return &loop{client: e.client, callers: callers, name: name, pid: e.pid}
 }
 
 // run works for a quarter of d unmeasured and then for d. The error is the first
@@ -53,17 +60,19 @@ func (l *loop) run(ctx context.Context, d time.Duration) (report.Sample, error) 
 		wg.Go(func() { l.call(ctx, c, &spans[c]) })
 	}
 	time.Sleep(d / 4)
-	before := usageNow()
+	atServer, before := platform.ProcessTime(l.pid), usageNow()
 	window := span{began: time.Since(l.base)}
 	l.phase.Store(counting)
 	time.Sleep(d)
 	l.phase.Store(stopping)
 	window.ended = time.Since(l.base)
 	used := usageNow().since(before)
+	atServer = platform.ProcessTime(l.pid) - atServer
 	wg.Wait()
 	s := sample(spans, window)
 	n := max(1, s.Cycles*(window.ended-window.began).Seconds())
 	s.Allocs, s.Bytes, s.CPU = float64(used.allocs)/n, float64(used.bytes)/n, used.cpu.Seconds()*1e6/n
+	s.ServerCPU = atServer.Seconds() * 1e6 / n
 	s.Failures = int(l.failures.Load())
 	if err := l.firstErr.Load(); err != nil {
 		return s, *err
@@ -89,6 +98,9 @@ func (l *loop) call(ctx context.Context, caller int, spans *[]span) {
 		}
 		if l.phase.Load() == stopping {
 			return
+		}
+		if l.pause > 0 {
+			time.Sleep(l.pause)
 		}
 	}
 }

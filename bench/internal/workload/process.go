@@ -18,15 +18,15 @@ type process struct {
 	answers *json.Decoder
 }
 
-// spawn starts processes that open an entry's client each.
-func spawn(e *entry, n int) ([]*process, error) {
+// spawn starts processes.
+func spawn(n int, o setup) ([]*process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	var list []*process
 	for range n {
-		p, err := start(self, setup{Contender: e.Name, Site: e.site})
+		p, err := start(self, o)
 		if err != nil {
 			return nil, errors.Join(err, end(list))
 		}
@@ -82,14 +82,20 @@ func end(list []*process) error {
 
 // tell sends an order to all processes.
 func tell(list []*process, o order) error {
+	return tellEach(list, func(int) order { return o })
+}
+
+// tellEach sends each process an order of its own.
+func tellEach(list []*process, of func(process int) order) error {
 	var errs []error
-	for _, p := range list {
-		errs = append(errs, p.orders.Encode(o))
+	for i, p := range list {
+		errs = append(errs, p.orders.Encode(of(i)))
 	}
 	return errors.Join(errs...)
 }
 
-// collect waits for the answers. Callers are numbered on, process by process.
+// collect waits for the answers. Callers are numbered on, process by process: each has as
+// many.
 func collect(list []*process, callers int) (answer, error) {
 	var all answer
 	for i, p := range list {

@@ -6,18 +6,37 @@ import (
 	"github.com/sqllock/sqllock/bench/internal/server"
 )
 
-// Statements that the workloads run themselves. Postgres counts those of sessions
-// that asked for it, see contender.Site; MariaDB counts all, SHOW itself too.
-const (
-	postgresExtension  = `CREATE EXTENSION IF NOT EXISTS pg_stat_statements`
-	postgresStatements = `SELECT coalesce(sum(s.calls), 0) FROM pg_stat_statements s JOIN pg_database d ON d.oid = s.dbid WHERE d.datname = $1`
-	postgresConns      = `SELECT count(*) FROM pg_stat_activity WHERE datname = $1`
-
-	mariadbStatements = `SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'QUESTIONS'`
-	mariadbConns      = `SELECT count(*) FROM information_schema.processlist WHERE db = ?`
-
-	countLocks = `SELECT count(*) FROM sqllock_lock`
+// Statements that count. Postgres counts those of sessions that asked for it, see
+// contender.Site; MariaDB counts all, SHOW itself too.
+//
+// What Postgres has logged is that of the counted statements, without the records of
+// commits: the log has no part of its own for a database.
+var (
+	postgresTexts = countTexts{
+		setup: `CREATE EXTENSION IF NOT EXISTS pg_stat_statements`,
+		load: `SELECT coalesce(sum(s.calls), 0), coalesce(max(d.tup_inserted + d.tup_updated + d.tup_deleted), 0), coalesce(sum(s.wal_bytes), 0)
+			FROM pg_stat_database d LEFT JOIN pg_stat_statements s ON s.dbid = d.datid WHERE d.datname = $1`,
+		conns:    `SELECT count(*) FROM pg_stat_activity WHERE datname = $1`,
+		sessions: `SELECT pid FROM pg_stat_activity WHERE datname = $1`,
+		kill:     `SELECT pg_terminate_backend($1)`,
+	}
+	mariadbTexts = countTexts{
+		load: `SELECT coalesce(sum(CASE WHEN variable_name = 'QUESTIONS' THEN variable_value END), 0),
+			(SELECT coalesce(sum(rows_changed), 0) FROM information_schema.table_statistics WHERE table_schema = ?),
+			coalesce(sum(CASE WHEN variable_name = 'INNODB_LSN_CURRENT' THEN variable_value END), 0)
+			FROM information_schema.global_status WHERE variable_name IN ('QUESTIONS', 'INNODB_LSN_CURRENT')`,
+		rowsOn:   `SET GLOBAL userstat = 1`,
+		rowsOff:  `SET GLOBAL userstat = 0`,
+		conns:    `SELECT count(*) FROM information_schema.processlist WHERE db = ?`,
+		sessions: `SELECT id FROM information_schema.processlist WHERE db = ?`,
+		kill:     `KILL ?`,
+	}
 )
+
+const countLocks = `SELECT count(*) FROM sqllock_lock`
+
+// countWaiting counts those who wait for any name.
+const countWaiting = `SELECT coalesce(sum(waiting), 0) FROM sqllock_lock`
 
 // fillStatements insert idle rows named 1 to n. The table is named by this
 // program, not by a user.

@@ -31,12 +31,13 @@ const (
 	oldTx   = "@oldtx"   // one hot name beside an old open transaction
 )
 
+func rowsPrefix(size int) string { return fmt.Sprintf("t%d_", size) }
+
 func rowsLabel(name string, size int) string { return fmt.Sprintf("%s@%drows", name, size) }
 
 // rows locks as many names that are all over a large table as in a small one, and any
-// names of the large one; and one name
-// again and again, without and with a transaction open that is older than all of
-// its versions.
+// names of the large one; one name again and again, without and with a transaction open
+// that is older than all of its versions; and all names of a large table beside a snapshot.
 func (b *Bench) rows(ctx context.Context) error {
 	list, err := b.entries(ctx, func(c contender.Contender) bool {
 		return strings.HasPrefix(c.Name, "sqllock/") && strings.HasSuffix(c.Name, "/unique")
@@ -47,7 +48,10 @@ func (b *Bench) rows(ctx context.Context) error {
 	if err := b.tableSizes(ctx, list); err != nil {
 		return err
 	}
-	return b.oldTransaction(ctx, list)
+	if err := b.oldTransaction(ctx, list); err != nil {
+		return err
+	}
+	return b.besideSnapshot(ctx, list)
 }
 
 func (b *Bench) tableSizes(ctx context.Context, list []*entry) error {
@@ -56,7 +60,7 @@ func (b *Bench) tableSizes(ctx context.Context, list []*entry) error {
 	var tables []*entry
 	for _, e := range list {
 		for _, n := range rowsSizes {
-			v := e.variant(rowsLabel(e.label, n), func(s *contender.Site) { s.Prefix = fmt.Sprintf("t%d_", n) })
+			v := e.variant(rowsLabel(e.label, n), func(s *contender.Site) { s.Prefix = rowsPrefix(n) })
 			b.Say("%d rows for %s", n, e.label)
 			if err := errors.Join(b.prepare(ctx, v), fill(ctx, v, n)); err != nil {
 				return err
@@ -76,9 +80,8 @@ func (b *Bench) tableSizes(ctx context.Context, list []*entry) error {
 			continue
 		}
 		b.Say("small and large tables, %d callers", callers)
-		if err := b.eachRound(ctx, tables, func(_ int, e *entry) {
-			l := &loop{client: e.client, callers: callers, name: spreadNames(pick[e].rows, pick[e].names, callers)}
-			s, err := l.run(ctx, b.Round)
+		if err := eachRound(ctx, b, tables, func(e *entry) {
+			s, err := newLoop(e, callers, spreadNames(pick[e].rows, pick[e].names, callers)).run(ctx, b.Round)
 			b.note(e.key(report.Rows, callers), e.Durable, s, err)
 		}); err != nil {
 			return err
@@ -141,8 +144,8 @@ func (b *Bench) oldTransaction(ctx context.Context, list []*entry) error {
 func (b *Bench) oneName(ctx context.Context, list []*entry) error {
 	list = b.open(ctx, list)
 	defer b.close(list)
-	return b.eachRound(ctx, list, func(_ int, e *entry) {
-		s, err := (&loop{client: e.client, callers: 1, name: ownNames(1)}).run(ctx, b.Round)
+	return eachRound(ctx, b, list, func(e *entry) {
+		s, err := newLoop(e, 1, ownNames(1)).run(ctx, b.Round)
 		b.note(e.key(report.Rows, 1), e.Durable, s, err)
 	})
 }

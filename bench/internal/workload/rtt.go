@@ -41,8 +41,8 @@ func (b *Bench) rtt(ctx context.Context) error {
 		}
 		b.Say("distinct names, 1 ms further away, %d callers", callers)
 		warmUp(ctx, list, callers)
-		if err := few.eachRound(ctx, list, func(_ int, e *entry) {
-			s, err := (&loop{client: e.client, callers: callers, name: ownNames(callers)}).run(ctx, b.Round)
+		if err := eachRound(ctx, &few, list, func(e *entry) {
+			s, err := newLoop(e, callers, ownNames(callers)).run(ctx, b.Round)
 			b.note(e.key(report.Distinct, callers), e.Durable, s, err)
 		}); err != nil {
 			return err

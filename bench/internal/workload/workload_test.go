@@ -1,12 +1,15 @@
 package workload_test
 
 import (
+	"context"
+	"errors"
 	"io"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/sqllock/sqllock/bench/internal/contender"
 	"github.com/sqllock/sqllock/bench/internal/workload"
 )
 
@@ -71,5 +74,73 @@ func TestACycleCountsByItsShareOfTheWindow(t *testing.T) {
 	}, 100*ms, 300*ms)
 	if s.Cycles != 10 || s.Jain != 1 || s.P50 != 200_000 {
 		t.Errorf("the sample is %+v, want 2 cycles in 0.2 s, one for each caller", s)
+	}
+}
+
+func TestEachNameHasLockersOfTwoProcesses(t *testing.T) {
+	for _, c := range workload.NameCells {
+		names, lockers := c.Size()
+		processes := make(map[string]map[int]bool)
+		used := make(map[[2]int]bool)
+		perProcess := 0
+		for p := range workload.Processes {
+			of, list := c.Callers(p)
+			if p > 0 && len(list) != perProcess {
+				t.Errorf("%d names, %d Lockers: process %d has %d callers, another %d", names, lockers, p, len(list), perProcess)
+			}
+			perProcess = len(list)
+			for i, name := range list {
+				if processes[name] == nil {
+					processes[name] = make(map[int]bool)
+				}
+				processes[name][p] = true
+				used[[2]int{p, of[i]}] = true
+			}
+		}
+		if len(processes) != names || len(used) != lockers {
+			t.Errorf("%d names, %d Lockers: %d and %d are used", names, lockers, len(processes), len(used))
+		}
+		for name, list := range processes {
+			if len(list) < 2 {
+				t.Errorf("%d names, %d Lockers: %s is locked by one process only", names, lockers, name)
+			}
+		}
+	}
+}
+
+// waitingClient grants nothing.
+type waitingClient struct{ err error }
+
+func (c waitingClient) Lock(ctx context.Context, _ int, _ string) (contender.Lock, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+func (waitingClient) Close() error { return nil }
+
+func TestCallersThatGiveUpHaveNotFailed(t *testing.T) {
+	if n := workload.RunUntil(waitingClient{}, 3, strings.NewReader("{}")); n != 0 {
+		t.Errorf("%d failed, want 0", n)
+	}
+}
+
+func TestCallersThatAreRefusedHaveFailed(t *testing.T) {
+	in, out := io.Pipe()
+	time.AfterFunc(50*time.Millisecond, func() { _ = out.Close() })
+	if n := workload.RunUntil(waitingClient{errors.New("no")}, 3, in); n < 3 {
+		t.Errorf("%d failed, want 3 at least", n)
+	}
+}
+
+func TestHandoversOfNamesAreNotMixed(t *testing.T) {
+	s, count, overlaps := workload.Handovers([]workload.Times{
+		{Name: "a", Got: 1_000, Freed: 9_000}, {Name: "b", Process: 1, Got: 2_000, Freed: 3_000},
+		{Name: "b", Process: 0, Got: 7_000, Freed: 8_000}, {Name: "a", Process: 1, Got: 10_000, Freed: 11_000},
+	}, 1, 0, 20_000)
+	if count != 4 || overlaps != 0 || s.P50 != 1 || s.P99 != 4 {
+		t.Errorf("%d hand-overs, %d overlaps, %+v; want 4, 0, of 1 and 4 µs", count, overlaps, s)
 	}
 }
