@@ -37,6 +37,9 @@ var (
 	// by Resign of an Election.
 	ErrGuarded = errors.New("sqllock: guarded")
 
+	// ErrDone says that the key of a [Run] is complete already. Returned by Run.InTx.
+	ErrDone = errors.New("sqllock: done already")
+
 	// ErrCampaigning says that a Campaign or a Run of the same Election is in progress.
 	// Returned by both, before any SQL.
 	ErrCampaigning = errors.New("sqllock: campaigning already")
@@ -101,8 +104,8 @@ var (
 
 	// ErrUnsupported says that the server cannot give the guarantees of the mode: it is
 	// read-only, in recovery, or does not flush. Returned by constructors. Also returned
-	// by Guard for a shared lease, and by LockTx in a mode that has no locks in
-	// transactions.
+	// by Guard for a shared lease, by LockTx in a mode that has no locks in transactions,
+	// and by Once in a mode that keeps no keys.
 	ErrUnsupported = driver.ErrUnsupported
 
 	// ErrPoolExhausted says that the pool had no free connection in time. Returned,

@@ -74,8 +74,19 @@ type Info struct {
 	// because its last holder used [MinHold]. It is zero if there is no such time.
 	KeptUntil time.Time
 
+	// LastDone is the key of [Locker.Once] that was completed last. It is zero if there is
+	// none, and after ForceUnlock and Watch, which do not read it.
+	LastDone Completion
+
 	// Now is the database's clock at the time of the reading.
 	Now time.Time
+}
+
+// Completion is a key of [Locker.Once] that is complete.
+type Completion struct {
+	Key     string
+	Attempt int       // how often it was begun
+	At      time.Time // when it was completed
 }
 
 func newInfo(r *driver.Row) Info {
@@ -128,7 +139,35 @@ func (l *Locker) Inspect(ctx context.Context, name string) (Info, error) {
 	if err != nil {
 		return Info{}, operatorError("inspect", name, err)
 	}
-	return newInfo(&row), nil
+	infos := []Info{newInfo(&row)}
+	if err := l.readLastDone(ctx, infos); err != nil {
+		return Info{}, operatorError("inspect", name, err)
+	}
+	return infos[0], nil
+}
+
+// readLastDone reads which keys of the names were completed last.
+func (l *Locker) readLastDone(ctx context.Context, infos []Info) error {
+	if l.mode.keys == nil || len(infos) == 0 {
+		return nil
+	}
+	names := make([]string, len(infos))
+	for i := range infos {
+		names[i] = infos[i].Name
+	}
+	var last map[string]driver.KeyState
+	err := l.retryRead(ctx, func(ctx context.Context) error {
+		return l.mode.keys.Keys(ctx, func(s driver.OnceStore) (err error) {
+			last, err = s.LastKeys(ctx, names)
+			return err
+		})
+	})
+	for i := range infos {
+		if k, ok := last[infos[i].Name]; ok {
+			infos[i].LastDone = Completion{Key: k.Key, Attempt: k.Attempt, At: time.UnixMicro(k.At)}
+		}
+	}
+	return err
 }
 
 func (l *Locker) readRow(ctx context.Context, name string) (row driver.Row, err error) {
@@ -172,23 +211,35 @@ func (l *Locker) List(ctx context.Context, opts ...ListOption) iter.Seq2[Info, e
 			return
 		}
 		for more := true; more; {
-			var page driver.Page
-			err := l.retryRead(ctx, func(ctx context.Context) (err error) {
-				page, err = l.mode.List(ctx, req)
-				return err
-			})
+			infos, page, err := l.readPage(ctx, req)
 			if err != nil {
 				yield(Info{}, operatorError("list", "", err))
 				return
 			}
-			for i := range page.Rows {
-				if !yield(newInfo(&page.Rows[i]), nil) {
+			for i := range infos {
+				if !yield(infos[i], nil) {
 					return
 				}
 			}
 			req.After, more = page.Last, page.More
 		}
 	}
+}
+
+// readPage reads one piece of the table.
+func (l *Locker) readPage(ctx context.Context, req driver.ListRequest) (infos []Info, page driver.Page, err error) {
+	err = l.retryRead(ctx, func(ctx context.Context) (err error) {
+		page, err = l.mode.List(ctx, req)
+		return err
+	})
+	if err != nil {
+		return nil, page, err
+	}
+	infos = make([]Info, len(page.Rows))
+	for i := range page.Rows {
+		infos[i] = newInfo(&page.Rows[i])
+	}
+	return infos, page, l.readLastDone(ctx, infos)
 }
 
 // ForceUnlock ends the lease of name, whoever holds it, and a time for which [MinHold]

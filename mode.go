@@ -54,6 +54,8 @@ type capabilities struct {
 	sessions sessionLocks
 	// queue is set if waiters queue in the database.
 	queue queueStore
+	// keys is set if the database keeps which keys are complete.
+	keys keyStore
 	// tx is set if transactions of the caller can take locks.
 	tx driver.TxStore
 
@@ -76,6 +78,14 @@ type queueStore interface {
 	Waits(ctx context.Context) ([]driver.Waiter, error)
 	Look(ctx context.Context, names []string) ([]driver.Row, error)
 	Listen(ctx context.Context, heard func(driver.ID)) error
+}
+
+// keyStore keeps which keys are complete.
+type keyStore interface {
+	// Keys calls f with the store on a connection.
+	Keys(ctx context.Context, f func(driver.OnceStore) error) error
+	// KeysTx returns the store for transactions of the application.
+	KeysTx() driver.OnceStore
 }
 
 // maxSessionInterval is the longest time between two renewals of a lock that a session

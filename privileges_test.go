@@ -58,6 +58,17 @@ func (r *roles) life(t *testing.T, db *sql.DB, o sqllock.UniqueOptions) error {
 	if err := r.enqueue(ctx, t, l, other, name); err != nil {
 		return err
 	}
+	for _, key := range []string{"plain", "in a transaction"} {
+		ran, err := l.Once(ctx, name, key, func(ctx context.Context, run *sqllock.Run) error {
+			if key == "plain" {
+				return nil
+			}
+			return run.InTx(ctx, nil, func(context.Context, *sql.Tx) error { return nil })
+		})
+		if err != nil || !ran {
+			return fmt.Errorf("Once = %v, %w", ran, err)
+		}
+	}
 	return r.surroundings(ctx, t, l, other, name)
 }
 
@@ -184,13 +195,15 @@ func (r *roles) reap(t *testing.T, db *sql.DB) error {
 	mustTry(t, newLocks(t, r.e.open(r.admin), sqllock.UniqueOptions{TTL: time.Hour}), "crashed")
 	mustExec(t, r.admin, `UPDATE sqllock_lock SET expires_at = 1`)
 	mustExec(t, r.admin, `INSERT INTO sqllock_waiter (locker, expires_at) SELECT acq, 1 FROM sqllock_lock WHERE acq IS NOT NULL`) // of a dead Locker
+	mustExec(t, r.admin, `DELETE FROM sqllock_done`)
+	mustExec(t, r.admin, `INSERT INTO sqllock_done VALUES ('k', 'old', 1, 1, 1), ('k', '`+sqllock.TimeKey(time.Now())+`', 1, 1, 1)`)
 	l, err := sqllock.NewUnique(t.Context(), r.e.open(db), &sqllock.UniqueOptions{Reaper: &sqllock.ReaperOptions{Off: true}})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = l.Close(t.Context()) }()
 	report, err := l.Reaper().Reap(t.Context())
-	if err == nil && (report.Purged != 1 || len(report.Crashed) != 1) {
+	if err == nil && (report.Purged != 1 || report.PurgedKeys != 1 || len(report.Crashed) != 1) {
 		err = fmt.Errorf("Reap = %+v", report)
 	}
 	return err

@@ -18,6 +18,8 @@ const (
 	DefaultRetention    = 24 * time.Hour
 	DefaultReapBatch    = 5000
 
+	DefaultKeyRetention = 90 * 24 * time.Hour
+
 	minRetention = time.Second
 	maxReapBatch = 10_000
 )
@@ -40,6 +42,11 @@ type ReaperOptions struct {
 	// being repeated.
 	Retention time.Duration
 
+	// KeyRetention is for how long a key of [Locker.Once] stays complete; at least 1 s,
+	// default 90 days. Keys that were begun and not completed are forgotten after the same
+	// time. The shortest one of all Lockers on the same tables applies.
+	KeyRetention time.Duration
+
 	// Batch is how many rows one statement reads at most; up to 10,000, default 5,000.
 	Batch int
 }
@@ -51,6 +58,7 @@ func (o *ReaperOptions) config() (ReaperOptions, error) {
 	c := *o
 	c.Interval = min(orDefault(o.Interval, DefaultReapInterval), forever)
 	c.Retention = orDefault(o.Retention, DefaultRetention)
+	c.KeyRetention = orDefault(o.KeyRetention, DefaultKeyRetention)
 	if c.Batch == 0 {
 		c.Batch = DefaultReapBatch
 	}
@@ -59,6 +67,8 @@ func (o *ReaperOptions) config() (ReaperOptions, error) {
 		return c, fmt.Errorf("%w: Reaper.Interval %v: must be at least 10ms", ErrInvalidOption, o.Interval)
 	case c.Retention < minRetention:
 		return c, fmt.Errorf("%w: Reaper.Retention %v: must be at least %v", ErrInvalidOption, o.Retention, minRetention)
+	case c.KeyRetention < minRetention:
+		return c, fmt.Errorf("%w: Reaper.KeyRetention %v: must be at least %v", ErrInvalidOption, o.KeyRetention, minRetention)
 	case c.Batch < 0 || c.Batch > maxReapBatch:
 		return c, fmt.Errorf("%w: Reaper.Batch %d: must be from 1 to %d", ErrInvalidOption, o.Batch, maxReapBatch)
 	}
@@ -67,7 +77,7 @@ func (o *ReaperOptions) config() (ReaperOptions, error) {
 
 // Reaper cleans up the table of a Locker. It ends the terms of crashed holders and calls
 // the hook Crashed for them, and it deletes rows that were idle for longer than the
-// retention. A name whose holder crashed can be acquired without a reaper; the reaper
+// retention, and keys that are older than theirs. A name whose holder crashed can be acquired without a reaper; the reaper
 // handles the names that no caller wants any more.
 //
 // Any number of reapers may work at the same time. A reaper skips locked rows. It reads
@@ -81,10 +91,11 @@ type Reaper struct {
 
 // ReapReport is what one pass has done.
 type ReapReport struct {
-	Seen    int            // rows
-	Crashed []CrashedEvent // expired terms that the pass has ended
-	Purged  int            // idle rows that were deleted
-	Took    time.Duration
+	Seen       int            // rows
+	Crashed    []CrashedEvent // expired terms that the pass has ended
+	Purged     int            // idle rows that were deleted
+	PurgedKeys int            // keys that were deleted
+	Took       time.Duration
 }
 
 // Reaper returns the reaper of the Locker, with the options of its constructor.
@@ -135,29 +146,64 @@ func (r *Reaper) Reap(ctx context.Context) (ReapReport, error) {
 		return ReapReport{}, err
 	}
 	var rep ReapReport
-	var cost time.Duration
 	start := r.locker.clock.Now()
+	cost, err := r.reapNames(ctx, &rep)
+	if err == nil && r.locker.mode.keys != nil {
+		var more time.Duration
+		more, err = r.purgeKeys(ctx, &rep)
+		cost += more
+	}
+	rep.Took = r.locker.clock.Now() - start
+	if err != nil {
+		return rep, operatorError("reap", "", err)
+	}
+	r.cost.Store(int64(cost))
+	return rep, nil
+}
+
+// reapNames sweeps all names, and returns how long its statements took.
+func (r *Reaper) reapNames(ctx context.Context, rep *ReapReport) (cost time.Duration, err error) {
 	req := driver.SweepRequest{Limit: r.opts.Batch, Retention: r.opts.Retention}
 	for {
 		res, took, err := r.sweep(ctx, req)
 		if err != nil {
-			rep.Took = r.locker.clock.Now() - start
-			return rep, operatorError("reap", "", err)
+			return cost, err
 		}
 		rep.Seen += res.Seen
 		rep.Purged += res.Purged
 		for _, c := range res.Crashed {
 			rep.Crashed = append(rep.Crashed, r.locker.crashed(c.Name, c.Holder))
 		}
-		rep.Took = r.locker.clock.Now() - start
 		cost += took
 		if !res.More {
-			r.cost.Store(int64(cost))
-			return rep, nil
+			return cost, nil
 		}
 		req.After = res.Last
 		if err := r.locker.sleep(ctx, nil, took); err != nil {
-			return rep, operatorError("reap", "", err)
+			return cost, err
+		}
+	}
+}
+
+// purgeKeys deletes keys that are too old, and returns how long its statements took.
+func (r *Reaper) purgeKeys(ctx context.Context, rep *ReapReport) (cost time.Duration, err error) {
+	for {
+		start := r.locker.clock.Now()
+		purged, more := 0, false
+		err := r.locker.retry(ctx, func(ctx context.Context) error {
+			return r.locker.mode.keys.Keys(ctx, func(s driver.OnceStore) (err error) {
+				purged, more, err = s.PurgeKeys(ctx, r.opts.KeyRetention, r.opts.Batch)
+				return err
+			})
+		})
+		rep.PurgedKeys += purged
+		took := r.locker.clock.Now() - start
+		cost += took
+		if err != nil || !more {
+			return cost, err
+		}
+		if err := r.locker.sleep(ctx, nil, took); err != nil {
+			return cost, err
 		}
 	}
 }

@@ -62,7 +62,11 @@ func opened[S any](ctx context.Context, cfg *config, classify func(error) driver
 
 func newUniqueMode(store driver.Store) mode {
 	b := unique.New(store)
-	return mode{b, capabilities{queue: b}}
+	can := capabilities{queue: b}
+	if b.KeysTx() != nil {
+		can.keys = b
+	}
+	return mode{b, can}
 }
 
 // warn passes on the warnings of the driver, once, at construction.

@@ -29,7 +29,9 @@ func Statements(prefix string) map[string]string {
 }
 
 // File returns the statements of the .sql file as they stand there.
-func File(prefix string) map[string]string { return sqltext.Parse(uniqueFile, newWords(prefix, "")) }
+func File(prefix string) map[string]string {
+	return sqltext.Parse(uniqueFile+onceFile, newWords(prefix, ""))
+}
 
 // OnConn is a store whose statements run on a connection, as on one that was reserved.
 func OnConn(st driver.Store, conn *sql.Conn) driver.Store {

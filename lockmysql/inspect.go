@@ -223,7 +223,7 @@ func (e *engine) checkTables(ctx context.Context, c session) error {
 // checkClaims refuses tables that are missing or do not fit, of those that unique mode alone
 // needs: an account of the session modes does not see them.
 func (e *engine) checkClaims(ctx context.Context, c session) error {
-	for _, table := range []string{"claim", "waiter"} {
+	for _, table := range []string{"claim", "waiter", "done"} {
 		if err := checkEngine(ctx, c, e.queries.prefix+table); err != nil {
 			return err
 		}

@@ -172,6 +172,7 @@ func TestARoleNeedsNoMoreThanTheTables(t *testing.T) {
 		exec(t, admin, "GRANT SELECT, INSERT, UPDATE, DELETE ON `sqllock_lock` TO "+cfg.User)
 		exec(t, admin, "GRANT SELECT, INSERT, UPDATE, DELETE ON `sqllock_claim` TO "+cfg.User)
 		exec(t, admin, "GRANT SELECT, INSERT, UPDATE, DELETE ON `sqllock_waiter` TO "+cfg.User)
+		exec(t, admin, "GRANT SELECT ON `sqllock_done` TO "+cfg.User)
 		exec(t, admin, "GRANT SELECT, UPDATE ON `sqllock_meta` TO "+cfg.User)
 		connector, err := mysql.NewConnector(cfg)
 		if err != nil {

@@ -42,6 +42,9 @@ const (
 //go:embed sql/unique.sql
 var uniqueFile string
 
+//go:embed sql/once.sql
+var onceFile string
+
 //go:embed sql/sessions.sql
 var sessionsFile string
 
@@ -55,7 +58,7 @@ type queries struct {
 // unbounded are the statements that run in transactions of the application, whose settings
 // are its own, and those that read no table.
 var unbounded = map[string]bool{"guard": true, "guard_shared": true, "database": true, "fence": true, "fence_token": true,
-	"server": true, "settings": true, "writable": true, "mark": true, "marked": true, "unmark": true}
+	"complete": true, "completed": true, "server": true, "settings": true, "writable": true, "mark": true, "marked": true, "unmark": true}
 
 var (
 	verb    = regexp.MustCompile(`(?m)^\(?(SELECT|INSERT|UPDATE|DELETE)`)
@@ -68,7 +71,7 @@ func newQueries(prefix string) *queries {
 	if q, ok := byTable.Load(prefix); ok {
 		return q.(*queries)
 	}
-	q := &queries{prefix: prefix, texts: parseFile(uniqueFile, newWords(prefix, "")), short: make(map[string]string)}
+	q := &queries{prefix: prefix, texts: parseFile(uniqueFile+onceFile, newWords(prefix, "")), short: make(map[string]string)}
 	for _, name := range []string{"insert_claims", "write_rows", "grant_new", "grant"} {
 		q.short[name] = valued.ReplaceAllString(q.texts[name], "")
 	}
@@ -95,7 +98,7 @@ func parseFile(file string, words *strings.Replacer) map[string]string {
 // newWords fills in what the statements leave open.
 func newWords(prefix, mode string) *strings.Replacer {
 	words := []string{"{now}", now, "{mode}", mode}
-	for _, table := range []string{"lock", "claim", "waiter", "meta", "fence", "term", "pin"} {
+	for _, table := range []string{"lock", "claim", "waiter", "meta", "fence", "done", "term", "pin"} {
 		words = append(words, "{"+table+"}", "`"+prefix+table+"`")
 	}
 	return strings.NewReplacer(words...)

@@ -98,7 +98,7 @@ const largestStep = 8 << 10
 
 // step returns a statement that can be sent together with others, or false.
 func (r *run) step(s *rowstore.Statement) (next step, ok bool, err error) {
-	if s.Changed != nil || finds[s.Name] != "" || r.e.isolate && !r.tx {
+	if s.Changed != nil || finds[s.Name] != "" || s.Name == "lock_keys" || r.e.isolate && !r.tx { // a block has no NOWAIT
 		return step{}, false, nil
 	}
 	text, args := r.e.queries.one(s)

@@ -41,7 +41,7 @@ func (d *Database) inspect(ctx context.Context, conn *sql.Conn, t *tables, funct
 	if !strings.HasPrefix(s.version, "PostgreSQL ") {
 		return info, false, fmt.Errorf("%w: the handle is not of Postgres but of %q", driver.ErrInvalidOption, s.version)
 	}
-	names := []string{t.prefix + "lock", t.prefix + "claim", t.prefix + "waiter"}
+	names := []string{t.prefix + "lock", t.prefix + "claim", t.prefix + "waiter", t.prefix + "done"}
 	err = conn.QueryRowContext(ctx, openTexts["tables"], t.name("meta"), textOf(names)).Scan(&s.number, &s.recovery, &s.readOnly,
 		&s.fsync, &s.fullPageWrites, &s.readCommitted, &s.home, &s.missing, &s.unlogged)
 	if err != nil {

@@ -119,6 +119,7 @@ func TestForeignTablesEarlierInTheSearchPathAreNotUsed(t *testing.T) {
 			CREATE TABLE foreigners.sqllock_lock (id integer);
 			CREATE TABLE foreigners.sqllock_claim (id integer);
 			CREATE TABLE foreigners.sqllock_waiter (id integer);
+			CREATE TABLE foreigners.sqllock_done (id integer);
 			CREATE TABLE foreigners.sqllock_term (id integer);
 			CREATE TABLE foreigners.sqllock_pin (id integer);
 			CREATE SEQUENCE foreigners.sqllock_token`)

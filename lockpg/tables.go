@@ -15,11 +15,13 @@ var (
 	openFile string
 	//go:embed sql/unique.sql
 	uniqueFile string
+	//go:embed sql/once.sql
+	onceFile string
 	//go:embed sql/sessions.sql
 	sessionsFile string
 
 	openTexts   = sqltext.Parse(openFile, strings.NewReplacer())
-	uniqueTexts = sqltext.Parse(uniqueFile, strings.NewReplacer())
+	uniqueTexts = sqltext.Parse(uniqueFile+onceFile, strings.NewReplacer())
 )
 
 const (
@@ -49,7 +51,7 @@ func (t *tables) name(table string) string { return quote(t.schema, t.prefix+tab
 func (t *tables) words(mode string) *strings.Replacer {
 	words := []string{"{mode}", mode, "{now}", `(date_part('epoch', clock_timestamp()) * 1000000)::bigint`, "{try}", t.name("try_1"),
 		"{token}", strings.ReplaceAll(t.name("token"), "'", "''")} // it stands in a string
-	for _, table := range []string{"lock", "claim", "waiter", "meta", "fence", "term", "pin"} {
+	for _, table := range []string{"lock", "claim", "waiter", "meta", "fence", "done", "term", "pin"} {
 		words = append(words, "{"+table+"}", t.name(table))
 	}
 	return strings.NewReplacer(words...)
@@ -59,7 +61,7 @@ func (t *tables) words(mode string) *strings.Replacer {
 func (t *tables) fill(text string) string { return t.words("").Replace(text) }
 
 // unique are the statements of the unique mode by their names.
-func (t *tables) unique() map[string]string { return sqltext.Parse(uniqueFile, t.words("")) }
+func (t *tables) unique() map[string]string { return sqltext.Parse(uniqueFile+onceFile, t.words("")) }
 
 // sessions are the statements of a mode that keeps locks in sessions. To read a value costs
 // nothing more.

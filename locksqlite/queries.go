@@ -14,6 +14,9 @@ var openSQL string
 //go:embed sql/unique.sql
 var uniqueSQL string
 
+//go:embed sql/once.sql
+var onceSQL string
+
 // A PRAGMA takes no parameters.
 const (
 	queryJournal  = `PRAGMA journal_mode`
@@ -24,14 +27,15 @@ const (
 	queryRollback = `ROLLBACK`
 )
 
-// texts returns the statements of both files by their names. The tables have a prefix.
+// texts returns the statements of all files by their names. The tables have a prefix.
 func texts(prefix string) map[string]string {
 	var names []string
-	for _, table := range []string{"lock", "claim", "waiter", "meta", "fence"} {
+	for _, table := range []string{"lock", "claim", "waiter", "meta", "fence", "done"} {
 		names = append(names, "{"+table+"}", `"`+prefix+table+`"`)
 	}
 	tables := strings.NewReplacer(names...)
 	all := sqltext.Parse(openSQL, tables)
 	maps.Copy(all, sqltext.Parse(uniqueSQL, tables))
+	maps.Copy(all, sqltext.Parse(onceSQL, tables))
 	return all
 }

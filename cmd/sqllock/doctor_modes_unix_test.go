@@ -27,7 +27,7 @@ func TestDoctorTellsOfEachMode(t *testing.T) {
 func TestDoctorLooksAtTheTablesOfOtherModes(t *testing.T) {
 	t.Parallel()
 	onEachDB(t, func(t *testing.T, s *clientDB) {
-		tables := []string{"claim", "waiter"}
+		tables := []string{"claim", "waiter", "done"}
 		if s.d.Engine() != testdb.SQLite {
 			tables = append(tables, "term", "pin")
 		}
@@ -57,12 +57,13 @@ func TestDoctorTellsWhatOtherModesLack(t *testing.T) {
 	t.Parallel()
 	onEachServer(t, func(t *testing.T, s *clientDB) {
 		u := s.account(t, "SELECT, INSERT, UPDATE, DELETE ON sqllock_lock", "SELECT, UPDATE ON sqllock_meta", "SELECT ON sqllock_term",
-			"SELECT, INSERT, UPDATE, DELETE ON sqllock_claim", "SELECT, INSERT, UPDATE, DELETE ON sqllock_waiter")
+			"SELECT, INSERT, UPDATE, DELETE ON sqllock_claim", "SELECT, INSERT, UPDATE, DELETE ON sqllock_waiter", "SELECT, DELETE ON sqllock_done")
 		out := u.finds(t, 0, "warn", "privileges", "lacks INSERT, UPDATE, DELETE on", "sqllock_term", "forupdate, advisory", "GRANT INSERT, UPDATE, DELETE ON")
 		if !strings.Contains(out, "ok    locks         unique: ") {
 			t.Error("the mode unique is usable")
 		}
 		u.finds(t, 0, "warn", "privileges", "sqllock_pin", "forupdate")
+		u.finds(t, 0, "warn", "privileges", "lacks INSERT, UPDATE on", "sqllock_done", "which only Once takes", "GRANT INSERT, UPDATE ON")
 		u.finds(t, 0, "warn", "locks", "forupdate: the account lacks privileges")
 		u.finds(t, 0, "warn", "locks", "advisory: the account lacks privileges")
 		if s.d.Engine() == testdb.Postgres {
@@ -71,7 +72,7 @@ func TestDoctorTellsWhatOtherModesLack(t *testing.T) {
 		s.account(t, "SELECT, INSERT, UPDATE, DELETE ON sqllock_lock", "SELECT, UPDATE ON sqllock_meta").
 			finds(t, exitNo, "bad", "privileges", "SELECT", "sqllock_waiter", "GRANT")
 		for table, required := range map[string][]string{
-			"sqllock_claim": {"SELECT", "INSERT", "UPDATE", "DELETE"}, "sqllock_waiter": {"SELECT", "INSERT", "UPDATE"},
+			"sqllock_claim": {"SELECT", "INSERT", "UPDATE", "DELETE"}, "sqllock_waiter": {"SELECT", "INSERT", "UPDATE"}, "sqllock_done": {"SELECT"},
 		} {
 			for _, lacks := range required {
 				rest := strings.ReplaceAll(strings.ReplaceAll("SELECT, INSERT, UPDATE, DELETE", lacks+", ", ""), ", "+lacks, "")

@@ -65,7 +65,7 @@ func TestAModeThatIsRefusedIsLeftOutOfTheListAndSaidOnce(t *testing.T) {
 	t.Parallel()
 	onEachServer(t, func(t *testing.T, s *clientDB) {
 		u := s.account(t, "SELECT, INSERT, UPDATE, DELETE ON sqllock_lock", "SELECT, INSERT, UPDATE, DELETE ON sqllock_claim",
-			"SELECT, INSERT, UPDATE, DELETE ON sqllock_waiter", "SELECT, UPDATE ON sqllock_meta")
+			"SELECT, INSERT, UPDATE, DELETE ON sqllock_waiter", "SELECT, DELETE ON sqllock_done", "SELECT, UPDATE ON sqllock_meta")
 		s.put(t, "n", "l", time.Now().Add(time.Hour))
 		lines := func(r result) {
 			t.Helper()

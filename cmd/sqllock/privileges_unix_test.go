@@ -62,7 +62,7 @@ func onServers(t *testing.T, test func(t *testing.T, s *clientDB), engines ...st
 // all are the privileges of somebody who may do everything but migrate.
 func (s *clientDB) all() []string {
 	grants := []string{"SELECT, UPDATE ON sqllock_meta"}
-	for _, table := range []string{"lock", "claim", "waiter", "term", "pin"} {
+	for _, table := range []string{"lock", "claim", "waiter", "done", "term", "pin"} {
 		grants = append(grants, "SELECT, INSERT, UPDATE, DELETE ON sqllock_"+table)
 	}
 	if s.d.Engine() == testdb.Postgres {

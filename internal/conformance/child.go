@@ -28,13 +28,14 @@ type childConfig struct {
 // order is one line on the standard input of a child, and answer the one that it
 // writes for it.
 type order struct {
-	Do   string // lock, try, rlock, tryrlock, locktx, unlock, remaining, watch, write, work, wait, tokens, campaign
+	Do   string // lock, try, rlock, tryrlock, locktx, unlock, remaining, watch, write, work, wait, tokens, campaign, once
 	Name string
 	What string        `json:",omitempty"` // watch: what to look at; write: what to write; campaign: the identity, and the value
 	Gap  time.Duration `json:",omitempty"` // watch: how long the pause will be at least; wait: for how long to hold
 	Work *work         `json:",omitempty"`
 
-	Table string `json:",omitempty"` // write: of the ledger
+	Table string `json:",omitempty"` // write and once: of the ledger
+	Keys  int    `json:",omitempty"` // once: how many
 	Guard bool   `json:",omitempty"` // write: under a Guard
 }
 
@@ -146,6 +147,8 @@ func (c *child) obey(o order) answer {
 		return answer{}
 	case "tokens":
 		return c.tokens()
+	case "once":
+		return c.once(o)
 	}
 	return failure(errors.New("no such order: " + o.Do))
 }

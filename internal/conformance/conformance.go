@@ -88,6 +88,7 @@ func themes() []theme {
 		{txPromises, true}, {txWaitPromises, true}, {txCrashPromises, false},
 		{sessionPromises, true}, {sessionFaultPromises, false}, {sessionConnPromises, false},
 		{sequencerPromises, false}, {electionPromises, true}, {electionFaultPromises, false},
+		{oncePromises, true}, {onceFaultPromises, false},
 	}
 }
 

@@ -25,7 +25,7 @@ const (
 	myNow = `SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
 
 	myTables = `SELECT TABLE_NAME, coalesce(ENGINE, '') FROM information_schema.TABLES
-WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN (?, ?, ?, ?, ?, ?) AND TABLE_TYPE = 'BASE TABLE'`
+WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN (?, ?, ?, ?, ?, ?, ?) AND TABLE_TYPE = 'BASE TABLE'`
 
 	myIndexes = `SELECT INDEX_NAME, GROUP_CONCAT(COLUMN_NAME ORDER BY SEQ_IN_INDEX) FROM information_schema.STATISTICS
 WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? AND NON_UNIQUE = 0 GROUP BY INDEX_NAME`
@@ -307,6 +307,7 @@ func (m *mysqlChecker) privilegeChecks() []privilegeCheck {
 		m.prefix + "claim": " (name, state, seq, acq, kind, slot, token, holds, ttl, handed, max_hold, since, expires_at, limit_at, delay," +
 			" locker, owner, label) VALUES ('', 0, 0, '', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, '', '', '')",
 		m.prefix + "waiter": " (locker, expires_at) VALUES ('', 0)",
+		m.prefix + "done":   " (name, `key`, attempt, since, at) VALUES ('', '', 0, 0, 0)",
 		m.prefix + "term":   " (mode, name) VALUES (0, '')",
 		m.prefix + "pin":    " (name) VALUES ('')",
 	}

@@ -31,6 +31,8 @@ func (r *relation) purpose(names string) string {
 	switch {
 	case names == "DELETE":
 		return "reaping takes"
+	case len(r.modes) == 0:
+		return "Once takes"
 	case len(r.modes) == 1:
 		return "the mode " + r.modes[0] + " takes"
 	}
@@ -55,6 +57,7 @@ func tableNames(m driver.Migration) tables {
 	}
 	add("claim", "TABLE", "SELECT, INSERT, UPDATE, DELETE")
 	add("waiter", "TABLE", "SELECT, INSERT, UPDATE")
+	add("done", "TABLE", "SELECT")
 	if m.Dialect != "sqlite" {
 		add("term", "TABLE", "", forUpdate, advisory)
 		add("pin", "TABLE", "", forUpdate)

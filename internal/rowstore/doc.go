@@ -84,7 +84,22 @@
 //	sweep_due        every                     changes the row of meta (swept_at) if it has not done so for every
 //	                                             microseconds
 //
+// About keys; they are in a file of their own. A key, in results, is name, key, attempt, since, at:
+//
+//	keys             b(name, key)              → keys that have a row
+//	floors           b(name)                   → name, key: the highest key whose since is 0, or ''
+//	lock_keys        b(name, key)              → keys, locked; in a transaction, and not of a [Sole]
+//	write_keys       b(name, key, attempt, since, at)  in a transaction
+//	last_keys        b(name)                   → of each name the key that was completed last; it may be several
+//	old_keys         retention, limit          → name, key, at, floor: keys with a since, whose since and at are
+//	                                             before now - retention. floor is that of the name, or ''
+//	raise_floors     b(name, key)              sets since to 0, of keys that are complete
+//	purge_keys       b(name, key), retention   deletes keys whose since and at are before now - retention. Rows that
+//	                                             others have locked are passed over
+//
 // In transactions of the application:
 //
 //	guard, end_term  see the drivers
+//	complete         name, key                 sets at of a key that is not complete
+//	completed        name, key                 → at, or 0
 package rowstore

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -31,7 +32,7 @@ func TestMain(m *testing.M) { testdb.Main(m) }
 // product is a database and its own client.
 type product struct {
 	database string // of package testdb
-	file     string
+	files    []string
 	words    []string // what is filled in, but the tables
 	quote    string   // of the name of a table
 	programs []string // the client, by any of these names
@@ -44,7 +45,7 @@ type product struct {
 
 var products = []product{
 	{
-		database: testdb.Postgres, file: "../../lockpg/sql/unique.sql", quote: `"`, programs: []string{"psql"},
+		database: testdb.Postgres, files: filesOf("../../lockpg/sql"), quote: `"`, programs: []string{"psql"},
 		open: func(db *sql.DB) driver.Migratable { return lockpg.DB(db) },
 		command: func(d *testdb.Database) []string {
 			return []string{"-X", "-At", "-v", "ON_ERROR_STOP=1", "-d", d.DSN()}
@@ -52,28 +53,37 @@ var products = []product{
 		script: postgresScript, encode: postgresLiterals, own: postgresExamples,
 	},
 	{
-		database: testdb.MariaDB, file: "../../lockmysql/sql/unique.sql", quote: "`", programs: []string{"mariadb", "mysql"},
+		database: testdb.MariaDB, files: filesOf("../../lockmysql/sql"), quote: "`", programs: []string{"mariadb", "mysql"},
 		words:   []string{"{now}", "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"},
 		open:    func(db *sql.DB) driver.Migratable { return lockmysql.DB(db) },
 		command: mysqlCommand, script: mysqlScript, encode: mysqlLiterals, own: mysqlExamples,
 	},
 	{
-		database: testdb.SQLite, file: "../../locksqlite/sql/unique.sql", quote: `"`, programs: []string{"sqlite3"},
+		database: testdb.SQLite, files: filesOf("../../locksqlite/sql"), quote: `"`, programs: []string{"sqlite3"},
 		open:    func(db *sql.DB) driver.Migratable { return locksqlite.DB(db) },
 		command: func(d *testdb.Database) []string { return []string{"-bail", d.Path()} },
 		script:  sqliteScript, encode: sqliteLiterals, own: sqliteExamples,
 	},
 }
 
-// statements are those of the file, by name.
+// filesOf are the files of unique mode.
+func filesOf(dir string) []string {
+	return []string{filepath.Join(dir, "unique.sql"), filepath.Join(dir, "once.sql")}
+}
+
+// statements are those of the files, by name.
 func (p *product) statements(t *testing.T) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile(p.file)
-	if err != nil {
-		t.Fatal(err)
+	var text []byte
+	for _, file := range p.files {
+		part, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(text, part...)
 	}
 	words := p.words
-	for _, table := range []string{"lock", "claim", "waiter", "meta", "fence", "term", "pin"} {
+	for _, table := range []string{"lock", "claim", "waiter", "meta", "fence", "done", "term", "pin"} {
 		words = append(words, "{"+table+"}", p.quote+driver.DefaultPrefix+table+p.quote)
 	}
 	return sqltext.Parse(string(text), strings.NewReplacer(words...))
@@ -114,7 +124,7 @@ var exceptions = []exception{
 	{"claims_that_wait_one", "sqlite", "the fast path of one name"},
 	{"claims", "postgres mariadb", "on SQLite the next two are in its place"},
 	{"claims_that_hold claims_that_wait", "sqlite", "a statement costs less than a UNION, and one of the two is needless as a rule"},
-	{"lock_rows lock_free_rows unpinned lock_claims", "postgres mariadb", "on SQLite a transaction has locked all rows"},
+	{"lock_rows lock_free_rows unpinned lock_claims lock_keys", "postgres mariadb", "on SQLite a transaction has locked all rows"},
 	{"find_sweep find_waiters", "mariadb sqlite", "the statement that changes something would lock although there is nothing to do"},
 	{"count_rows look_many grant_new grant_quickly granted free_quickly renewed renewed_shared", "mariadb",
 		"it has no RETURNING, and cannot grant rows and make them in one statement"},
@@ -184,7 +194,7 @@ func (p *product) pasteAll(t *testing.T, mode string) {
 }
 
 // first are the statements that make what the others find.
-var first = []string{"make_rows", "beat", "insert_claims", "grant_new", "grant"}
+var first = []string{"make_rows", "beat", "insert_claims", "grant_new", "grant", "write_keys"}
 
 // order returns the names of the statements in the order in which they run.
 func (p *product) order(t *testing.T) []string {
@@ -229,7 +239,7 @@ func (p *product) paste(t *testing.T, client string, d *testdb.Database, name st
 	if err != nil || e.refused != "" {
 		t.Fatalf("%v: %s\n%s", err, &out, script)
 	}
-	if name == "rows" && !strings.Contains(out.String(), exampleName) {
+	if (name == "rows" || name == "keys") && !strings.Contains(out.String(), exampleName) {
 		t.Errorf("it does not find %q: %s", exampleName, &out)
 	}
 }
@@ -294,6 +304,16 @@ var examples = map[string]example{
 	"renew_shared":     batch(exampleName, acq, 1, 60*second, 1),
 	"fence":            example{}.and("a resource", 1),
 	"database":         {},
+	"keys":             batch(exampleName, "a key"),
+	"floors":           batch(exampleName),
+	"lock_keys":        batch(exampleName, "a key"),
+	"write_keys":       batch(exampleName, "a key", 1, 4_000_000_000*second, 4_000_000_000*second), // in the year 2096
+	"last_keys":        batch(exampleName),
+	"old_keys":         example{}.and(60*second, 10),
+	"raise_floors":     batch(exampleName, "a key"),
+	"purge_keys":       batch(exampleName, "a key").and(60 * second),
+	"complete":         example{}.and(exampleName, "a key"),
+	"completed":        example{}.and(exampleName, "a key"),
 }
 
 func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }

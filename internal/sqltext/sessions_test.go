@@ -5,8 +5,8 @@ import "slices"
 // sessionProducts are the databases that have the modes that keep locks in sessions.
 func sessionProducts(mode string) []product {
 	own := []product{products[0], products[1]}
-	own[0].file, own[0].own = "../../lockpg/sql/sessions.sql", postgresSessionExamples
-	own[1].file, own[1].own = "../../lockmysql/sql/sessions.sql", mysqlSessionExamples
+	own[0].files, own[0].own = []string{"../../lockpg/sql/sessions.sql"}, postgresSessionExamples
+	own[1].files, own[1].own = []string{"../../lockmysql/sql/sessions.sql"}, mysqlSessionExamples
 	own[0].words = []string{"{mode}", mode, "{now}", "(date_part('epoch', clock_timestamp()) * 1000000)::bigint",
 		"{try}", `"sqllock_try_1"`, "{token}", `"sqllock_token"`}
 	own[1].words = append(slices.Clone(own[1].words), "{mode}", mode)

@@ -150,6 +150,18 @@ func (b *Backend) Waits(ctx context.Context) (waits []driver.Waiter, err error) 
 	return waits, err
 }
 
+// Keys calls f with the store of keys on a connection.
+func (b *Backend) Keys(ctx context.Context, f func(driver.OnceStore) error) error {
+	return b.conns.Pool(ctx, func(s driver.Store) error { return f(s.(driver.OnceStore)) })
+}
+
+// KeysTx returns the store of keys, for transactions of the application. It is nil if the
+// database has none: then do not call Keys.
+func (b *Backend) KeysTx() driver.OnceStore {
+	keys, _ := b.store.(driver.OnceStore)
+	return keys
+}
+
 // Listen calls heard for each waiter of this process whose turn has come, until ctx ends or
 // the connection breaks. It returns driver.ErrUnsupported if the database cannot push, or if
 // the pool is too small.

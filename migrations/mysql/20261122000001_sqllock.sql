@@ -76,6 +76,21 @@ CREATE TABLE IF NOT EXISTS `sqllock_waiter` (
 	expires_at BIGINT NOT NULL
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4;
 
+-- Which keys of a name are complete: what ran under the name with that key ran to its end.
+-- attempt counts how often it was begun, since is when that was last, at when it was
+-- completed, or 0. Rows are deleted some time after that. Of keys that are times, the
+-- highest that would be deleted stays, with a since of 0: all keys up to it are complete.
+CREATE TABLE IF NOT EXISTS `sqllock_done` (
+	name    VARBINARY(255) NOT NULL,
+	`key`   VARBINARY(255) NOT NULL,
+	attempt BIGINT NOT NULL,
+	since   BIGINT NOT NULL,
+	at      BIGINT NOT NULL,
+	PRIMARY KEY (name, `key`),
+	INDEX sqllock_done_since (since, name),
+	INDEX sqllock_done_at (name, at)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4;
+
 -- The highest token that each resource has seen, for writes under a lock of another
 -- database.
 CREATE TABLE IF NOT EXISTS `sqllock_fence` (
@@ -170,6 +185,7 @@ DROP VIEW IF EXISTS `sqllock_locks`;
 DROP TABLE IF EXISTS `sqllock_pin`;
 DROP TABLE IF EXISTS `sqllock_term`;
 DROP TABLE IF EXISTS `sqllock_fence`;
+DROP TABLE IF EXISTS `sqllock_done`;
 DROP TABLE IF EXISTS `sqllock_waiter`;
 DROP TABLE IF EXISTS `sqllock_claim`;
 DROP TABLE IF EXISTS `sqllock_lock`;

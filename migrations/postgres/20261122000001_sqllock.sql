@@ -69,6 +69,22 @@ CREATE TABLE "sqllock_waiter" (
 	expires_at bigint NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
 
+-- Which keys of a name are complete: what ran under the name with that key ran to its end.
+-- attempt counts how often it was begun, since is when that was last, at when it was
+-- completed, or 0. Rows are deleted some time after that. Of keys that are times, the
+-- highest that would be deleted stays, with a since of 0: all keys up to it are complete.
+CREATE TABLE "sqllock_done" (
+	name    text COLLATE "C" NOT NULL,
+	key     text COLLATE "C" NOT NULL,
+	attempt bigint NOT NULL,
+	since   bigint NOT NULL,
+	at      bigint NOT NULL,
+	PRIMARY KEY (name, key)
+) WITH (autovacuum_vacuum_scale_factor = 0.02);
+
+CREATE INDEX ON "sqllock_done" (since, name);
+CREATE INDEX ON "sqllock_done" (name, at);
+
 -- The highest token that each resource has seen, for writes under a lock of another
 -- database.
 CREATE TABLE "sqllock_fence" (
@@ -243,6 +259,7 @@ DROP SEQUENCE IF EXISTS "sqllock_token";
 DROP TABLE IF EXISTS "sqllock_pin";
 DROP TABLE IF EXISTS "sqllock_term";
 DROP TABLE IF EXISTS "sqllock_fence";
+DROP TABLE IF EXISTS "sqllock_done";
 DROP TABLE IF EXISTS "sqllock_waiter";
 DROP TABLE IF EXISTS "sqllock_claim";
 DROP TABLE IF EXISTS "sqllock_lock";

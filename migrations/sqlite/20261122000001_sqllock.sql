@@ -68,6 +68,22 @@ CREATE TABLE "sqllock_waiter" (
 	expires_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- Which keys of a name are complete: what ran under the name with that key ran to its end.
+-- attempt counts how often it was begun, since is when that was last, at when it was
+-- completed, or 0. Rows are deleted some time after that. Of keys that are times, the
+-- highest that would be deleted stays, with a since of 0: all keys up to it are complete.
+CREATE TABLE "sqllock_done" (
+	name    TEXT NOT NULL COLLATE BINARY,
+	key     TEXT NOT NULL COLLATE BINARY,
+	attempt INTEGER NOT NULL,
+	since   INTEGER NOT NULL,
+	at      INTEGER NOT NULL,
+	PRIMARY KEY (name, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX "sqllock_done_since" ON "sqllock_done" (since, name);
+CREATE INDEX "sqllock_done_at" ON "sqllock_done" (name, at);
+
 -- The highest token that each resource has seen, for writes under a lock of another
 -- database.
 CREATE TABLE "sqllock_fence" (
@@ -118,6 +134,7 @@ VALUES (randomblob(16), 20261122000001, 20261122000001);
 DROP TABLE IF EXISTS "sqllock_meta";
 DROP VIEW IF EXISTS "sqllock_locks";
 DROP TABLE IF EXISTS "sqllock_fence";
+DROP TABLE IF EXISTS "sqllock_done";
 DROP TABLE IF EXISTS "sqllock_waiter";
 DROP TABLE IF EXISTS "sqllock_claim";
 DROP TABLE IF EXISTS "sqllock_lock";
