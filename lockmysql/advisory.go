@@ -3,6 +3,8 @@ package lockmysql
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"strconv"
 
 	"github.com/sqllock/sqllock/driver"
@@ -19,6 +21,13 @@ func (d *Database) OpenAdvisory(ctx context.Context, client driver.Client, opts 
 	s, err := d.openSessions(ctx, client, opts, modeAdvisory)
 	if err != nil {
 		return nil, err
+	}
+	var database driver.ID
+	if err := database.UnmarshalText([]byte(s.base.database)); err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: the id of the database: %w", driver.ErrSchema, err), s.Close())
+	}
+	if s.hash = d.hash; s.hash == nil {
+		s.hash = func(name string) [16]byte { return hashName(database, name) }
 	}
 	s.Readers = true
 	s.Keys = func(names []string) rowstore.Column {
@@ -44,7 +53,7 @@ func (s *advisoryStore) Key(name string) string { return keyText(s.hash(name)) }
 
 // Session implements [driver.SessionStore].
 func (s *advisoryStore) Session(ctx context.Context) (driver.Session, error) {
-	l, err := s.freshLine(ctx)
+	l, err := s.openLine(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +88,7 @@ func (a *advisorySession) run() runner { return runner{a.s.sessions, a.line.do} 
 func (a *advisorySession) ID() string { return strconv.FormatInt(a.line.pid, 10) }
 
 // Gone implements [driver.Session].
-func (a *advisorySession) Gone() <-chan struct{} { return a.line.gone }
+func (a *advisorySession) Gone() <-chan struct{} { return a.line.Gone() }
 
 // Grant implements [driver.Session]. It takes all locks in one statement, which also
 // looks at the terms, and then draws the tokens. What cannot be drawn is let go.
@@ -145,7 +154,7 @@ func (a *advisorySession) Release(ctx context.Context, reqs []driver.ReleaseRequ
 	}
 	had, err := a.unlock(ctx, locks)
 	if err != nil { // what the session holds is not known any more
-		a.line.end()
+		a.line.End()
 		return nil, err
 	}
 	for k, i := range which {

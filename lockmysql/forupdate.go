@@ -40,7 +40,7 @@ func (s *forUpdateStore) Key(name string) string { return name }
 
 // Session implements [driver.SessionStore].
 func (s *forUpdateStore) Session(ctx context.Context) (driver.Session, error) {
-	l, err := s.freshLine(ctx)
+	l, err := s.openLine(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ type forUpdateSession struct {
 func (f *forUpdateSession) ID() string { return f.mark }
 
 // Gone implements [driver.Session].
-func (f *forUpdateSession) Gone() <-chan struct{} { return f.line.gone }
+func (f *forUpdateSession) Gone() <-chan struct{} { return f.line.Gone() }
 
 var errOneLock = errors.New("lockmysql: a session of the mode for update takes one lock")
 
@@ -104,24 +104,13 @@ func (f *forUpdateSession) Grant(ctx context.Context, reqs []driver.AcquireReque
 	if !got {
 		return []driver.AcquireResult{f.lost(ctx, r)}, nil
 	}
-	var res []driver.AcquireResult
-	err = f.s.onServer(ctx, &f.line.host, func(ctx context.Context, c session) error {
-		terms, err := f.s.lookFirst(ctx, c, r.Name)
-		if err != nil {
-			return err
-		}
-		res, err = f.s.draw(ctx, f.s.on(c), reqs, terms, &mark{key: func(string) string { return f.mark }, pid: f.line.pid})
-		return err
-	})
-	if err != nil {
-		f.s.undraw(ctx, reqs)
-	}
+	res, err := f.draw(ctx, reqs)
 	if err != nil || !res[0].Granted {
 		if end := f.rollback(ctx); end != nil && err == nil {
 			err = end
 		}
 		if errors.Is(err, errOtherServer) { // which of the two is the right one is not known
-			f.line.end()
+			f.line.End()
 		}
 		return res, err
 	}
@@ -131,6 +120,22 @@ func (f *forUpdateSession) Grant(ctx context.Context, reqs []driver.AcquireReque
 	}
 	f.held, f.acq, f.res = true, r.Acq, res[0]
 	return res, nil
+}
+
+// draw draws the token of the one request, on the server of the session.
+func (f *forUpdateSession) draw(ctx context.Context, reqs []driver.AcquireRequest) (res []driver.AcquireResult, err error) {
+	err = f.s.onServer(ctx, &f.line.host, func(ctx context.Context, c session) error {
+		terms, err := f.s.lookFirst(ctx, c, reqs[0].Name)
+		if err != nil {
+			return err
+		}
+		res, err = f.s.draw(ctx, f.s.on(c), reqs, terms, &mark{key: func(string) string { return f.mark }, pid: f.line.pid})
+		return err
+	})
+	if err != nil {
+		f.s.undraw(ctx, reqs)
+	}
+	return res, err
 }
 
 // lost tells who has the lock, as far as that can be found out.
@@ -147,7 +152,11 @@ func (f *forUpdateSession) lost(ctx context.Context, r *driver.AcquireRequest) (
 
 // lock locks the pin, and leaves no transaction if it does not.
 func (f *forUpdateSession) lock(ctx context.Context, r *driver.AcquireRequest) (bool, error) {
-	text := f.s.pinText(r.Shared, r.Wait < time.Second)
+	how := "" // the server waits
+	if r.Wait < time.Second {
+		how = "_now"
+	}
+	text := f.s.pinText(r.Shared, how)
 	patience := rowstore.NewPatience(min(r.Wait, time.Second))
 	for made := 0; ; {
 		found, err := f.tryLock(ctx, text, r.Name)
@@ -191,7 +200,7 @@ func (f *forUpdateSession) tryLock(ctx context.Context, text, name string) (foun
 	if found && err == nil {
 		return true, nil
 	}
-	if f.line.over() {
+	if f.line.Over() {
 		return false, err
 	}
 	if end := f.rollback(ctx); end != nil {
@@ -213,7 +222,7 @@ func (f *forUpdateSession) rollback(ctx context.Context) error {
 	defer cancel()
 	err := f.line.exec(ctx, queryRollback)
 	if err != nil {
-		f.line.end()
+		f.line.End()
 		return err
 	}
 	f.busy = false

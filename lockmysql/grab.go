@@ -163,7 +163,7 @@ func (g *grabbing) draw(ctx context.Context, which []int) error {
 		a.leases[g.reqs[i].Acq] = &advisoryLease{key: key, res: res[k]}
 	}
 	if _, err = a.unlock(ctx, back); err != nil {
-		a.line.end()
+		a.line.End()
 	}
 	return err
 }
@@ -211,6 +211,6 @@ func (g *grabbing) undo(ctx context.Context) {
 		a.s.undraw(ctx, over)
 	}
 	if _, err := a.unlock(ctx, locks); err != nil {
-		a.line.end()
+		a.line.End()
 	}
 }

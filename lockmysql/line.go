@@ -3,28 +3,23 @@ package lockmysql
 import (
 	"context"
 	"database/sql"
-	sqldriver "database/sql/driver"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/sqllock/sqllock/internal/sqlconn"
 )
 
-// line is a connection that holds locks. Its settings make the server end it when it
-// has been silent for too long. One call runs at a time, but for over.
+// line is a connection that holds locks. Its settings make the server end it when it has
+// been silent for too long.
 //
 // Nobody learns that the connection is broken before it is used: go-sql-driver reads
 // nothing meanwhile. So who holds something asks every second.
 type line struct {
-	conn *sqlconn.Reserved
+	*sqlconn.Session
 	pid  int64
 	host host
 	set  string // puts settings back to was
 	was  []any
-
-	once sync.Once
-	gone chan struct{} // closed when the connection is ended, or given back
 }
 
 // closeTimeout bounds how long a connection may take to get its settings back.
@@ -32,70 +27,55 @@ const closeTimeout = time.Second
 
 // openLine takes a connection out of the pool.
 func (s *sessions) openLine(ctx context.Context) (*line, error) {
-	conn, err := s.base.pool.Reserve(ctx)
+	l := new(line)
+	var err error
+	answered := func(_ context.Context, err error) bool { return isAnswer(err) }
+	l.Session, err = s.base.pool.Session(ctx, answered, func(c *sqlconn.Session) error {
+		return c.Do(ctx, func(ctx context.Context, conn *sql.Conn) error { return l.prepare(ctx, s, conn) })
+	})
 	if err != nil {
 		return nil, err
 	}
+	return l, nil
+}
+
+// prepare changes the settings of a connection.
+func (l *line) prepare(ctx context.Context, s *sessions, conn *sql.Conn) error {
 	names := settingsMySQL
 	if s.mariaDB {
 		names = settingsMariaDB
 	}
-	l := &line{conn: conn, set: querySet(names), was: make([]any, len(names)), gone: make(chan struct{})}
-	err = conn.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		values := make([]int64, len(names))
-		into := l.host.into(&l.pid)
-		for i := range values {
-			into = append(into, &values[i])
-		}
-		if err := conn.QueryRowContext(ctx, s.texts["settings"]).Scan(into...); err != nil {
-			return err
-		}
-		if !l.host.writable {
-			return errDemoted
-		}
-		silence := make([]any, len(names))
-		for i, name := range names {
-			l.was[i] = values[i]
-			silence[i] = seconds(s.ttl)
-			if name == "innodb_lock_wait_timeout" {
-				silence[i] = 1
-			}
-		}
-		_, err := conn.ExecContext(ctx, l.set, silence...)
-		return err
-	})
-	if err != nil {
-		_ = conn.Close() // which ends it
-		return nil, err
+	values := make([]int64, len(names))
+	into := l.host.into(&l.pid)
+	for i := range values {
+		into = append(into, &values[i])
 	}
-	return l, nil
+	if err := conn.QueryRowContext(ctx, s.texts["settings"]).Scan(into...); err != nil {
+		return err
+	}
+	if !l.host.writable {
+		return errDemoted
+	}
+	silence := make([]any, len(names))
+	l.set, l.was = querySet(names), make([]any, len(names))
+	for i, name := range names {
+		l.was[i] = values[i]
+		silence[i] = seconds(s.ttl)
+		if name == "innodb_lock_wait_timeout" {
+			silence[i] = 1
+		}
+	}
+	_, err := conn.ExecContext(ctx, l.set, silence...)
+	return err
 }
 
 // seconds is a TTL as the server counts it: it may end a session later than that,
 // but not earlier.
 func seconds(ttl time.Duration) int64 { return int64((ttl + time.Second - 1) / time.Second) }
 
-// do calls fn with the connection. An error by which the server says that a
-// statement did not run, or was undone, leaves the connection as it is. Any other
-// ends it.
+// do calls fn with the connection, see [sqlconn.Session.Do].
 func (l *line) do(ctx context.Context, fn func(context.Context, session) error) error {
-	if l.over() {
-		return sql.ErrConnDone
-	}
-	var answer error
-	err := l.conn.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		err := fn(ctx, session{Conn: conn})
-		if isAnswer(err) {
-			answer = err
-			return nil
-		}
-		return err
-	})
-	if err != nil {
-		l.end()
-		return err
-	}
-	return answer
+	return l.Do(ctx, func(ctx context.Context, conn *sql.Conn) error { return fn(ctx, session{Conn: conn}) })
 }
 
 // ask is do for a statement that answers with a row.
@@ -130,48 +110,16 @@ func isAnswer(err error) bool {
 // session that was silent, before the statement arrived.
 const errInactive = 4031
 
-// end ends the connection, if it is not ended: the server lets go as soon as it hears
-// of it. It is called where do could be.
-func (l *line) end() {
-	l.once.Do(func() {
-		_ = l.conn.Do(context.Background(), func(context.Context, *sql.Conn) error { return errInDoubt })
-		_ = l.conn.Close()
-		close(l.gone)
-	})
-}
-
-func (l *line) over() bool {
-	select {
-	case <-l.gone:
-		return true
-	default:
-		return false
-	}
-}
-
 // close gives the connection back as it was, if clean says that it holds nothing, or
 // ends it. let gives back what it has for itself.
-func (l *line) close(clean bool, let func(context.Context) error) (err error) {
+func (l *line) close(clean bool, let func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	if clean && !l.over() && let(ctx) == nil && l.exec(ctx, l.set, l.was...) == nil {
-		l.once.Do(func() {
-			err = l.conn.Close()
-			close(l.gone)
-		})
+	if clean && !l.Over() && let(ctx) == nil && l.exec(ctx, l.set, l.was...) == nil {
+		return l.Close()
 	}
-	l.end()
-	return err
+	l.End()
+	return nil
 }
 
 var errInDoubt = errors.New("lockmysql: the connection holds what it should not")
-
-// freshLine is openLine past connections that turn out to have died in the pool.
-func (s *sessions) freshLine(ctx context.Context) (l *line, err error) {
-	for range sqlconn.MaxStale {
-		if l, err = s.openLine(ctx); !errors.Is(err, sqldriver.ErrBadConn) {
-			break
-		}
-	}
-	return l, err
-}

@@ -73,15 +73,6 @@ func (d *Database) openSessions(ctx context.Context, client driver.Client, opts 
 		return nil, closedHandle(err)
 	}
 	s.base.info.MaxConns = most
-	var database driver.ID
-	if err := database.UnmarshalText([]byte(s.base.database)); err != nil {
-		_ = s.control.Close()
-		return nil, fmt.Errorf("%w: the id of the database: %w", driver.ErrSchema, err)
-	}
-	s.hash = d.hash
-	if s.hash == nil {
-		s.hash = func(name string) [16]byte { return hashName(database, name) }
-	}
 	return s, nil
 }
 

@@ -3,9 +3,9 @@ package lockmysql
 import (
 	"context"
 	"database/sql"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/sqllock/sqllock/driver"
 )
@@ -54,11 +54,7 @@ func (s *forUpdateStore) PrepareTx(ctx context.Context, req driver.TxRequest) er
 		err := s.base.read(ctx, c, s.texts["find_pins"], []any{s.identity(), digits(req.Name)}, func(rows *sql.Rows) error {
 			var pin string
 			err := rows.Scan(&pin)
-			for name := range missing {
-				if equalDigits(name, pin) {
-					delete(missing, name)
-				}
-			}
+			delete(missing, pin)
 			return err
 		})
 		if err != nil || len(missing) == 0 {
@@ -79,14 +75,7 @@ func (s *forUpdateStore) PrepareTx(ctx context.Context, req driver.TxRequest) er
 // others. No lock has such a name. A lock on the row of metadata would do as well, but
 // keep others from writing there; and to read without a lock would fix what the
 // transaction sees, before it has the lock that it asks for.
-func (s *forUpdateStore) identity() string { return "00" + s.base.database }
-
-// equalDigits compares digits, whose case is the server's or ours.
-func equalDigits(a, b string) bool {
-	x, err1 := hex.DecodeString(a)
-	y, err2 := hex.DecodeString(b)
-	return err1 == nil && err2 == nil && string(x) == string(y)
-}
+func (s *forUpdateStore) identity() string { return "00" + strings.ToLower(s.base.database) }
 
 // patiently calls insert, which meets a locked row if somebody else is quicker. Then
 // it fails after a second, for which MySQL needs a setting of the session.
@@ -132,7 +121,14 @@ func (s *forUpdateStore) TryTx(ctx context.Context, tx *sql.Tx, req driver.TxReq
 	} else if err != nil {
 		return driver.TxForeign, nil
 	}
-	found, err := lockPin(ctx, tx, s.pinTextTx(req.Shared), digits(req.Name), new(int))
+	// With NOWAIT the statement fails and leaves the transaction as it was; with SKIP LOCKED it
+	// would lock the gap behind a pin that somebody has, in REPEATABLE READ. But where
+	// innodb_rollback_on_timeout is set, MariaDB would undo the transaction.
+	how := "_now"
+	if s.mortal {
+		how = "_skip"
+	}
+	found, err := lockPin(ctx, tx, s.pinText(req.Shared, how), digits(req.Name), new(int))
 	switch {
 	case found && err == nil:
 		return driver.TxTaken, nil
@@ -157,33 +153,12 @@ func (s *sessions) reach(ctx context.Context, h *host) error {
 	return s.onServer(ctx, h, func(context.Context, session) error { return nil })
 }
 
-// pinText is what locks a pin in a session of ours.
-func (s *forUpdateStore) pinText(shared, now bool) string {
-	switch {
-	case shared && now:
-		return s.texts["pin_shared_now"]
-	case shared:
-		return s.texts["pin_shared"]
-	case now:
-		return s.texts["pin_now"]
+// pinText is what locks a pin: how is what the statement does if it is locked.
+func (s *forUpdateStore) pinText(shared bool, how string) string {
+	if shared {
+		return s.texts["pin_shared"+how]
 	}
-	return s.texts["pin"]
-}
-
-// pinTextTx is what locks a pin in a transaction of the application. With NOWAIT the
-// statement fails and leaves the transaction as it was; with SKIP LOCKED it would
-// lock the gap behind a pin that somebody has, in REPEATABLE READ. But where
-// innodb_rollback_on_timeout is set, MariaDB would undo the transaction.
-func (s *forUpdateStore) pinTextTx(shared bool) string {
-	switch {
-	case shared && s.mortal:
-		return s.texts["pin_shared_skip"]
-	case shared:
-		return s.texts["pin_shared_now"]
-	case s.mortal:
-		return s.texts["pin_skip"]
-	}
-	return s.texts["pin_now"]
+	return s.texts["pin"+how]
 }
 
 func lockPin(ctx context.Context, tx *sql.Tx, text, name string, into ...any) (found bool, err error) {

@@ -50,22 +50,14 @@ func (a alone) Do(ctx context.Context, fn func(context.Context, *sql.Conn) error
 func (a alone) Close() error { return nil }
 
 // onControl calls fn with the connection that is kept, for statements that may be
-// repeated: see queryKept. The sequence was lifted on it.
+// repeated: see onKept. The sequence was lifted on it.
 func (s *advisoryStore) onControl(ctx context.Context, fn func(runner) error) error {
-	do := func() error {
-		return s.control.source.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
-			run := (&conns{source: alone{conn}, isolate: s.control.isolate}).query
-			if err := s.liftOnce(ctx, conn, run); err != nil {
-				return err
-			}
-			return fn(run)
-		})
-	}
-	err := do()
-	if err != nil && !isAnswer(err) && ctx.Err() == nil {
-		err = do()
-	}
-	return tooMany(err)
+	return tooMany(s.onKept(ctx, func(ctx context.Context, conn *sql.Conn, run runner) error {
+		if err := s.liftOnce(ctx, conn, run); err != nil {
+			return err
+		}
+		return fn(run)
+	}))
 }
 
 func (s *advisoryStore) liftOnce(ctx context.Context, conn *sql.Conn, run runner) error {

@@ -33,11 +33,24 @@ func (s *advisorySession) note(ctx context.Context, reqs []driver.RenewRequest) 
 	if len(counts) == 0 {
 		return nil
 	}
-	return s.query(ctx, s.store.texts["set_holds"], []any{
-		array(len(counts), func(i int) string { return counts[i].req.Name }),
-		array(len(counts), func(i int) string { return counts[i].req.Acq.String() }),
-		integers(len(counts), func(i int) int64 { return int64(counts[i].holds) }),
-	}, nil)
+	c := columnsOf(counts)
+	return s.query(ctx, s.store.texts["set_holds"], texts([]any{c.names, c.acqs, c.holds}), nil)
+}
+
+// columns are the columns of some locks.
+type columns struct {
+	names, owners                []string
+	acqs                         []driver.ID
+	keys, versions, holds, since []int64
+}
+
+func columnsOf(all []*grip) (c columns) {
+	for _, g := range all {
+		c.names, c.owners, c.acqs = append(c.names, g.req.Name), append(c.owners, g.req.Owner), append(c.acqs, g.req.Acq)
+		c.keys, c.versions = append(c.keys, g.key), append(c.versions, g.version)
+		c.holds, c.since = append(c.holds, int64(g.holds)), append(c.since, g.since)
+	}
+	return c
 }
 
 func only(all []*grip, shared bool) (some []*grip) {
@@ -50,24 +63,18 @@ func only(all []*grip, shared bool) (some []*grip) {
 }
 
 func (s *advisorySession) noteAlone(ctx context.Context, news []*grip) error {
-	n := len(news)
-	if n == 0 {
+	if len(news) == 0 {
 		return nil
 	}
-	err := s.query(ctx, s.store.texts["note"], []any{
-		array(n, func(i int) string { return news[i].req.Name }),
-		integers(n, func(i int) int64 { return news[i].key }),
-		array(n, func(i int) string { return news[i].req.Acq.String() }),
-		array(n, func(i int) string { return news[i].req.Owner }),
-		integers(n, func(i int) int64 { return news[i].version }),
-		integers(n, func(i int) int64 { return int64(news[i].holds) }),
-		integers(n, func(i int) int64 { return news[i].since }),
-		s.store.client.Instance.String(), s.store.client.Label, s.pid, s.started,
-	}, nil)
-	if err == nil {
-		for _, g := range news {
-			g.noted = true
-		}
+	c := columnsOf(news)
+	return noted(news, s.query(ctx, s.store.texts["note"], texts([]any{c.names, c.keys, c.acqs, c.owners, c.versions, c.holds, c.since,
+		s.store.client.Instance, s.store.client.Label, s.pid, s.started}), nil))
+}
+
+// noted notes that locks were written down, unless that has failed.
+func noted(news []*grip, err error) error {
+	for _, g := range news {
+		g.noted = g.noted || err == nil
 	}
 	return err
 }
@@ -83,20 +90,8 @@ func (s *advisorySession) noteShared(ctx context.Context, news []*grip) error {
 			latest[g.req.Name] = g
 		}
 	}
-	all := slices.Collect(maps.Values(latest))
-	n := len(all)
-	err := s.query(ctx, s.store.texts["note_shared"], []any{
-		array(n, func(i int) string { return all[i].req.Name }),
-		integers(n, func(i int) int64 { return all[i].key }),
-		integers(n, func(i int) int64 { return all[i].version }),
-		integers(n, func(i int) int64 { return all[i].since }),
-	}, nil)
-	if err == nil {
-		for _, g := range news {
-			g.noted = true
-		}
-	}
-	return err
+	c := columnsOf(slices.Collect(maps.Values(latest)))
+	return noted(news, s.query(ctx, s.store.texts["note_shared"], texts([]any{c.names, c.keys, c.versions, c.since}), nil))
 }
 
 // forget ends the terms of locks that the table of terms knows of, before they are let

@@ -14,7 +14,7 @@ import (
 // requests has failed on the way: the locks of a session outlive the statement that
 // took them. If that cannot be done, the session ends. It returns err.
 func (s *advisorySession) reconcile(ctx context.Context, reqs []driver.AcquireRequest, err error) error {
-	if s.over {
+	if s.Over() {
 		return err
 	}
 	has, failed := s.ownLocks(ctx)
@@ -32,7 +32,7 @@ func (s *advisorySession) reconcile(ctx context.Context, reqs []driver.AcquireRe
 		}
 	}
 	if failed != nil {
-		s.end()
+		s.End()
 		return errors.Join(err, failed)
 	}
 	return err

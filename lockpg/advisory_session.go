@@ -13,7 +13,7 @@ import (
 // advisorySession is a connection that has any number of locks, and one that is its
 // own, by which others see that it lives.
 type advisorySession struct {
-	*sessionConn
+	sessionConn
 	store *advisoryStore
 	key   int64 // of its own lock
 
@@ -45,7 +45,7 @@ type setting struct {
 // Session implements [driver.SessionStore].
 func (s *advisoryStore) Session(ctx context.Context) (driver.Session, error) {
 	a := &advisorySession{store: s, key: rand.Int64(), grips: make(map[driver.ID]*grip), keys: make(map[int64]int)}
-	c, err := s.take(ctx, func(c *sessionConn) error { return a.prepare(ctx, c) })
+	c, err := s.take(ctx, func(c sessionConn) error { return a.prepare(ctx, c) })
 	if err != nil {
 		return nil, tooMany(err)
 	}
@@ -54,7 +54,7 @@ func (s *advisoryStore) Session(ctx context.Context) (driver.Session, error) {
 }
 
 // prepare changes the settings of a connection and takes the session's own lock.
-func (s *advisorySession) prepare(ctx context.Context, c *sessionConn) error {
+func (s *advisorySession) prepare(ctx context.Context, c sessionConn) error {
 	set := silence(s.store.ttl)
 	names := []string{
 		"idle_session_timeout", milliseconds(s.store.ttl), "tcp_user_timeout", set.userTimeout, "tcp_keepalives_idle", set.idle,
@@ -100,7 +100,7 @@ func (s *advisorySession) restore(ctx context.Context) error {
 	}
 	missing, err := s.letGo(ctx, []int64{s.key}, []bool{false})
 	if err == nil && len(missing) > 0 {
-		err = errOver
+		err = sql.ErrConnDone
 	}
 	return err
 }
@@ -113,7 +113,7 @@ func (s *advisorySession) Renew(ctx context.Context, reqs []driver.RenewRequest)
 	asked, err := s.store.revocations(ctx, s.query, s.server)
 	if err != nil {
 		if !isAnswer(err) {
-			s.end()
+			s.End()
 		}
 		return driver.RenewResults{}, err
 	}
@@ -124,7 +124,7 @@ func (s *advisorySession) Renew(ctx context.Context, reqs []driver.RenewRequest)
 			res.Status[i] = asked.Status(&reqs[i])
 		}
 	}
-	if err := s.note(ctx, reqs); err != nil && (s.over || !isAnswer(err)) {
+	if err := s.note(ctx, reqs); err != nil && (s.Over() || !isAnswer(err)) {
 		return driver.RenewResults{}, err
 	}
 	return res, nil
@@ -176,7 +176,7 @@ func (s *advisorySession) release(ctx context.Context, reqs []driver.ReleaseRequ
 		err = fmt.Errorf("sqllock: the server does not know of the advisory lock %d of the session, which is ended", keys[missing[0]-1])
 	}
 	if err != nil {
-		s.end() // which lets go
+		s.End() // which lets go
 		return nil, err
 	}
 	return res, nil
@@ -199,9 +199,9 @@ func (s *advisorySession) letGo(ctx context.Context, keys []int64, shared []bool
 func (s *advisorySession) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	if len(s.grips) > 0 || s.over || s.restore(ctx) != nil {
-		s.end()
+	if len(s.grips) > 0 || s.Over() || s.restore(ctx) != nil {
+		s.End()
 		return nil
 	}
-	return s.giveBack()
+	return s.sessionConn.Close()
 }

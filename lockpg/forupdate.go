@@ -30,7 +30,7 @@ func (s *forUpdateStore) Key(name string) string { return name }
 
 // Session implements [driver.SessionStore].
 func (s *forUpdateStore) Session(ctx context.Context) (driver.Session, error) {
-	c, err := s.take(ctx, func(c *sessionConn) error {
+	c, err := s.take(ctx, func(c sessionConn) error {
 		err := c.exec(ctx, queryBegin)
 		if state, _ := stateOf(err); state == "0A000" { // a standby does not begin to write
 			err = errors.Join(errNotPrimary, errors.New(err.Error()))
@@ -45,7 +45,7 @@ func (s *forUpdateStore) Session(ctx context.Context) (driver.Session, error) {
 
 // forUpdateSession is a transaction that has one lock.
 type forUpdateSession struct {
-	*sessionConn
+	sessionConn
 	store *forUpdateStore
 	begun bool
 	held  *driver.AcquireRequest
@@ -86,7 +86,7 @@ func (s *forUpdateSession) grant(ctx context.Context, req *driver.AcquireRequest
 	locked, res, err := s.lock(ctx, req)
 	if err != nil {
 		if !isAnswer(err) {
-			s.end()
+			s.End()
 		}
 		if !isLockTimeout(err) {
 			return res, s.undo(ctx, err)
@@ -109,7 +109,7 @@ func (s *forUpdateSession) grant(ctx context.Context, req *driver.AcquireRequest
 		err = s.exec(ctx, queryRest)
 	}
 	if err != nil { // it may have been drawn: the term is over when the session is
-		s.end()
+		s.End()
 		return driver.AcquireResult{}, err
 	}
 	held := *req
@@ -175,9 +175,9 @@ func (s *forUpdateSession) loser(ctx context.Context, req *driver.AcquireRequest
 // undo ends the transaction, and returns err if it can.
 func (s *forUpdateSession) undo(ctx context.Context, err error) error {
 	s.held = nil
-	if s.begun && !s.over {
+	if s.begun && !s.Over() {
 		if end := s.exec(ctx, queryRollback); end != nil {
-			s.end()
+			s.End()
 			if err == nil {
 				err = end
 			}
@@ -196,9 +196,9 @@ func isLockTimeout(err error) bool {
 
 // Close implements [driver.Session].
 func (s *forUpdateSession) Close() error {
-	if s.held != nil || s.over {
+	if s.held != nil || s.Over() {
 		s.held = nil
-		s.end()
+		s.End()
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
@@ -206,7 +206,7 @@ func (s *forUpdateSession) Close() error {
 	if s.undo(ctx, nil) != nil {
 		return nil // it has ended
 	}
-	return s.giveBack()
+	return s.sessionConn.Close()
 }
 
 // closeTimeout bounds how long a session may take to be given back.

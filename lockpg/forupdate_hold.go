@@ -15,7 +15,7 @@ func (s *forUpdateSession) Renew(ctx context.Context, reqs []driver.RenewRequest
 		err = s.exec(ctx, queryRest)
 	}
 	if err != nil {
-		s.end() // the transaction is over
+		s.End() // the transaction is over
 		return driver.RenewResults{}, err
 	}
 	res := driver.RenewResults{Now: asked.Now, Status: make([]driver.RenewStatus, len(reqs))}
@@ -34,7 +34,7 @@ func (s *forUpdateSession) count(ctx context.Context, req *driver.RenewRequest) 
 	if req.Holds == s.holds || req.Holds < 1 || s.held.Shared {
 		return
 	}
-	args := []any{array(1, func(int) string { return req.Name }), array(1, func(int) string { return req.Acq.String() }), integers(1, func(int) int64 { return int64(req.Holds) })}
+	args := texts([]any{[]string{req.Name}, []driver.ID{req.Acq}, []int64{int64(req.Holds)}})
 	if s.store.queryKept(ctx, s.store.texts["set_holds"], args, nil) == nil {
 		s.holds = req.Holds
 	}
@@ -67,12 +67,12 @@ func (s *forUpdateSession) release(ctx context.Context, req *driver.ReleaseReque
 			return s.keep(ctx)
 		}
 		if err != nil {
-			s.end() // the transaction is over
+			s.End() // the transaction is over
 			return err
 		}
 	}
 	if err := s.exec(ctx, queryCommit); err != nil {
-		s.end()
+		s.End()
 		return err
 	}
 	s.begun, s.held = false, nil
@@ -89,7 +89,7 @@ func (s *forUpdateSession) leave(ctx context.Context, req *driver.ReleaseRequest
 			return s.keep(ctx)
 		}
 	}
-	s.end()
+	s.End()
 	s.held = nil
 	return nil
 }
@@ -97,7 +97,7 @@ func (s *forUpdateSession) leave(ctx context.Context, req *driver.ReleaseRequest
 // keep goes on with a transaction whose lock cannot be let go now.
 func (s *forUpdateSession) keep(ctx context.Context) error {
 	if err := s.exec(ctx, queryRest); err != nil {
-		s.end()
+		s.End()
 		return err
 	}
 	return rowstore.ErrLocked

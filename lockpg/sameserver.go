@@ -69,19 +69,12 @@ func (s *sessions) revocations(ctx context.Context, run runner, at int64) (terms
 // queryKeptAt is queryKept on one server alone: nothing is run on another.
 func (s *sessions) queryKeptAt(at int64) runner {
 	return func(ctx context.Context, query string, args []any, scan func(*sql.Rows) error) error {
-		run := func() error {
-			return s.control.source.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
-				if s.server.Load() != at {
-					return errOtherServer
-				}
-				return (&conns{source: alone{conn}, isolate: s.control.isolate}).query(ctx, query, args, scan)
-			})
-		}
-		err := run()
-		if err != nil && !isAnswer(err) && ctx.Err() == nil {
-			err = run()
-		}
-		return err
+		return s.onKept(ctx, func(ctx context.Context, _ *sql.Conn, run runner) error {
+			if s.server.Load() != at {
+				return errOtherServer
+			}
+			return run(ctx, query, args, scan)
+		})
 	}
 }
 

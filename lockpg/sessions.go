@@ -139,6 +139,20 @@ func (s *sessions) queryKept(ctx context.Context, query string, args []any, scan
 	return err
 }
 
+// onKept calls fn with the connection that is kept, for statements that may be repeated.
+func (s *sessions) onKept(ctx context.Context, fn func(ctx context.Context, conn *sql.Conn, run runner) error) error {
+	do := func() error {
+		return s.control.source.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
+			return fn(ctx, conn, (&conns{source: alone{conn}, isolate: s.control.isolate}).query)
+		})
+	}
+	err := do()
+	if err != nil && !isAnswer(err) && ctx.Err() == nil {
+		err = do()
+	}
+	return err
+}
+
 // lockKey is the column lock_key of a name.
 func (s *sessions) lockKey(name string) any {
 	if s.key == nil {

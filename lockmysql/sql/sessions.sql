@@ -218,7 +218,7 @@ WHERE l.mode = {mode} AND l.name = UNHEX(?) AND l.version = ? AND l.acq = UNHEX(
 SELECT HEX(id) FROM {meta};
 
 -- name: find_pins
-SELECT HEX(p.name)
+SELECT LOWER(HEX(p.name))
 FROM {pin} p FORCE INDEX (PRIMARY)
 WHERE p.name IN (UNHEX(?), UNHEX(?))
 LIMIT 1000000;
