@@ -50,9 +50,8 @@ mutants: ## change the library in small ways, one at a time, and show which test
 	@scripts/setup.sh
 	@GOWORK=off go build -C faults -o ../bin/mutants ./mutants && exec bin/mutants $(ARGS)
 
-explore: ## explore many more worlds of the rules of a name than make test does, and plant all bugs, about an hour
-	@go test -count=1 -timeout 12h -v -run TestNoInterleavingBreaksAName ./internal/claim -args -explore.weight $(or $(WEIGHT),20) -explore.memory 6000
-	@go run ./internal/claim/planted
+explore: ## explore many more worlds of the rules of a name than make test does, plant all bugs, compare each database for long, hours
+	@scripts/explore.sh
 
 setup: ## install, or name, what the tests need
 	@scripts/setup.sh

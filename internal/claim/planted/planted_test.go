@@ -12,7 +12,7 @@ import (
 // sampleSize is how many planted bugs a run of the tests tries.
 const sampleSize = 12
 
-func TestTheExplorationFindsASampleOfPlantedBugs(t *testing.T) {
+func TestASampleOfPlantedBugsIsFound(t *testing.T) {
 	p, err := newPlanter("..")
 	if err != nil {
 		t.Fatal(err)
