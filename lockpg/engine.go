@@ -22,6 +22,7 @@ type engine struct {
 	client   driver.Client
 	locker   any       // the ID of the client, as an argument
 	label    any       // and its label
+	quick    bool      // the driver is pgx, which sends "plans" with each batch
 	settings *settings // of the session that it keeps; nil if each call has another one
 }
 
@@ -219,90 +220,6 @@ func (e *engine) visitApart(
 
 // errNothing ends a transaction that has nothing to write.
 var errNothing = errors.New("nothing to write")
-
-// Grant implements [rowstore.Engine]. An attempt that loses locks nothing: there is no need to
-// look before.
-func (e *engine) Grant(
-	ctx context.Context, _ func() rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
-) error {
-	reqs := free()
-	var s step
-	if n := len(reqs); n == 1 {
-		r := &reqs[0]
-		s = e.step("grant_one", r.Name, r.Acq, r.Owner, r.TTL.Microseconds(), r.Value, e.locker, e.label)
-	} else {
-		s = e.step("grant",
-			column(n, func(i int) string { return reqs[i].Name }),
-			column(n, func(i int) driver.ID { return reqs[i].Acq }),
-			column(n, func(i int) string { return reqs[i].Owner }),
-			column(n, func(i int) int64 { return reqs[i].TTL.Microseconds() }),
-			column(n, func(i int) []byte { return reqs[i].Value }),
-			e.locker, e.label)
-	}
-	find := finder(len(reqs), func(i int) string { return reqs[i].Name })
-	var name []byte
-	var g rowstore.Granted
-	targets := []any{&name, &g.Version, &g.Now, &g.Expires}
-	s.scan = func(scan rowstore.Scanner) error {
-		err := scan(targets...)
-		if err == nil {
-			granted(find(name), g)
-		}
-		return err
-	}
-	return e.commit(ctx, s)
-}
-
-// Free implements [rowstore.Engine]. Those that were guarded take another lock.
-func (e *engine) Free(ctx context.Context, reqs []driver.ReleaseRequest, freed func(i int)) error {
-	var plain, guarded []int
-	for i := range reqs {
-		if reqs[i].Guarded {
-			guarded = append(guarded, i)
-		} else {
-			plain = append(plain, i)
-		}
-	}
-	if len(plain) > 0 {
-		if err := e.commit(ctx, e.free("free", reqs, plain, freed)); err != nil {
-			return err
-		}
-	}
-	if len(guarded) == 0 {
-		return nil
-	}
-	err := e.commit(ctx, e.free("free_guarded", reqs, guarded, freed))
-	if err != nil && len(plain) > 0 {
-		return &rowstore.PartlyError{Err: err}
-	}
-	return err
-}
-
-// free is the step that frees the requests at which.
-func (e *engine) free(name string, reqs []driver.ReleaseRequest, which []int, freed func(i int)) step {
-	var s step
-	if n := len(which); n == 1 && name == "free" {
-		r := &reqs[which[0]]
-		s = e.step("free_one", r.Name, r.Acq, r.Version, r.MinHold.Microseconds())
-	} else {
-		s = e.step(name,
-			column(n, func(i int) string { return reqs[which[i]].Name }),
-			column(n, func(i int) driver.ID { return reqs[which[i]].Acq }),
-			column(n, func(i int) int64 { return reqs[which[i]].Version }),
-			column(n, func(i int) int64 { return reqs[which[i]].MinHold.Microseconds() }))
-	}
-	find := finder(len(which), func(i int) string { return reqs[which[i]].Name })
-	var row []byte
-	targets := []any{&row}
-	s.scan = func(scan rowstore.Scanner) error {
-		err := scan(targets...)
-		if err == nil {
-			freed(which[find(row)])
-		}
-		return err
-	}
-	return s
-}
 
 // Renew implements [rowstore.Engine].
 func (e *engine) Renew(ctx context.Context, shared bool, reqs []driver.RenewRequest, wait bool, renewed func(i int, now int64)) error {

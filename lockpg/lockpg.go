@@ -176,7 +176,7 @@ func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver
 		return nil, err
 	}
 	t := tables{schema: d.schema, prefix: d.prefix}
-	e := &engine{conns: conns{source: &p.Pool}, client: client, locker: client.Instance, label: client.Label}
+	e := &engine{conns: conns{source: &p.Pool}, client: client, locker: client.Instance, label: client.Label, quick: !p.Unsure}
 	s := &store{engine: e, pool: &p.Pool, close: p.close, sessionPooler: d.sessionPooler}
 	err = e.source.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
 		s.info, e.isolate, err = d.inspect(ctx, conn, &t, "")

@@ -399,6 +399,27 @@ WHERE l.acq IS NULL AND l.waiting = 0 AND l.holding = 0
   AND l.not_before <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint
 RETURNING l.name, l.version, l.since, l.expires_at;
 
+-- name: grant_quickly
+-- It is grant for names that have a row, and takes two thirds of the time: no row is locked
+-- before it is changed. Where the settings of "plans" are, it finds the rows in the order of
+-- the names, by their key. With other plans two batches could lock rows in different orders.
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), CASE current_setting('synchronous_commit')
+	       WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END
+)
+UPDATE {lock} l
+SET (acq, owner, locker, label, value, version, holds, since, expires_at, ended) = (
+	SELECT r.acq, r.owner, $6::uuid, $7::text, nullif(r.value, ''), greatest(l.version + 1, t.now),
+	       1, t.now, t.now + r.ttl, 0
+	FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) t)
+FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bigint[], $5::bytea[])
+     WITH ORDINALITY AS r(name, acq, owner, ttl, value, place)
+CROSS JOIN settings
+WHERE l.name = r.name AND l.name = ANY ($1::text[])
+  AND l.acq IS NULL AND l.waiting = 0 AND l.holding = 0
+  AND l.not_before <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+RETURNING r.place, l.version, l.since, l.expires_at;
+
 -- name: grant_one
 -- It is grant for one name. Settings in a WHERE cost less than those in a WITH.
 INSERT INTO {lock} AS l (name, acq, owner, locker, label, value, version, holds, since, expires_at)
@@ -447,6 +468,24 @@ FROM mine m
 WHERE l.name = m.name AND l.name = ANY ($1::text[])
   AND l.acq = m.acq AND l.version = m.version AND l.waiting = 0
 RETURNING l.name;
+
+-- name: free_quickly
+-- It is free without a lock before the change, see grant_quickly.
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 'off', true)
+)
+UPDATE {lock} l
+SET acq = NULL, owner = NULL, locker = NULL, label = NULL, value = NULL, holds = 0, limit_at = 0,
+    delay = 0, ended = 1, (expires_at, not_before) = (
+	SELECT least(l.expires_at, t.now), CASE WHEN r.min_hold > 0 AND l.since + r.min_hold > t.now
+	       THEN greatest(l.not_before, l.since + r.min_hold) ELSE l.not_before END
+	FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) t)
+FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[])
+     WITH ORDINALITY AS r(name, acq, version, min_hold, place)
+CROSS JOIN settings
+WHERE l.name = r.name AND l.name = ANY ($1::text[])
+  AND l.acq = r.acq AND l.version = r.version AND l.waiting = 0
+RETURNING r.place;
 
 -- name: free_one
 -- It is free for one name. The settings are made when the row is found, before it is locked.
