@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/sqllock/sqllock/driver"
 )
@@ -31,7 +32,7 @@ var _ driver.Unlockable = (*Lease)(nil)
 //
 //   - what [Lease.Guard] returns;
 //   - [ErrGuarded] if another transaction guards the lease or has locked the row of the
-//     name. UnlockTx waits for that for 200 ms at most;
+//     name. UnlockTx waits for that for a second at most;
 //   - [ErrUnsupported] also in the modes that keep locks in sessions;
 //   - [ErrInvalidOption] also if the lease was re-entered and not unlocked as often.
 //
@@ -131,11 +132,15 @@ func (t *term) endBy(ctx context.Context, l *Lease, f driver.GuardFunc, commits 
 	return false, t.fencedError(ctx)
 }
 
-// endBy has f try to end a term until no renewal in flight is in the way.
+// endTimeout is how long UnlockTx tries to end a term whose row is locked. Those who wait
+// for the name, and renewals, lock the row for a moment each.
+const endTimeout = time.Second
+
+// endBy has f try to end a term until none of them is in the way.
 func (l *Locker) endBy(ctx context.Context, t *term, f driver.GuardFunc) (driver.GuardStatus, error) {
 	req := driver.GuardRequest{Name: t.name, Acq: t.acq, Version: t.token, Ends: true, MinHold: t.minHold}
-	until := l.clock.Now() + guardTimeout
-	for pause := newBackoff(&l.cfg); ; {
+	until := l.clock.Now() + endTimeout
+	for pause := (&backoff{time.Millisecond, 20 * time.Millisecond}); ; {
 		status, err := l.mode.Guard(ctx, f, req)
 		if err != nil || status != driver.PassedOver || l.clock.Now() >= until || sleep(ctx, pause.next()) != nil {
 			return status, err

@@ -1,5 +1,7 @@
 package claim_test
 
+import "github.com/sqllock/sqllock/internal/claim"
+
 // clientSteps are those that a client takes by itself.
 func (s *successors) clientSteps(w *world, i int8) {
 	c, acq := &w.clients[i], w.acq(i)
@@ -147,6 +149,36 @@ func (w *world) guard(acq, token int8) {
 	if c := &w.db.claims[acq]; c.state == hasTerm && c.token == token && c.expires > now && (!w.visit.open || w.visit.locks>>acq&1 == 0) {
 		w.guards |= 1 << acq
 	}
+}
+
+// endInTx lets the transaction that guards a term end it and commit. It reports false if
+// the transaction cannot: it passes over a row that is locked. What the client does next is
+// what it does after a commit without a reply.
+func (w *world) endInTx(o *options, acq int8) bool {
+	c := &w.clients[acq/slots]
+	if w.visit.open || w.otherPin || w.acq(acq/slots) != acq || c.phase != holding || o.kind(acq) != claim.Exclusive {
+		return false
+	}
+	row, x := w.db.row(o), w.db
+	mine := x.acq == acq && x.version == c.token
+	kept := x.since + o.minHold[acq/slots]
+	if row.End(idOf(acq), int64(c.token), int64(o.minHold[acq/slots]), int64(now)) != mine {
+		w.fail(fastDiffers)
+	}
+	if !mine {
+		return false
+	}
+	w.db.set(&row)
+	x.acq, x.expires, x.limit, x.delay, x.ended = nobody, min(x.expires, now), 0, 0, claim.Released
+	if o.minHold[acq/slots] > 0 && kept > now {
+		x.notBefore = max(x.notBefore, kept)
+	}
+	if w.db != x || row.Locker != idOf(nobody) || row.Holds != 0 { // what is counted is as it was
+		w.fail(badRow)
+	}
+	w.guards &^= 1 << acq
+	c.phase, c.unknown = cleaning, true
+	return true
 }
 
 // restart lets a client forget its term, and resume that of whoever holds the name.

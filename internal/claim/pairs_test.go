@@ -86,8 +86,8 @@ var factors = []factor{
 	}, false},
 	{"guards", []level{
 		{"", 0, func(*options) {}},
-		{"client 0", 1.4, func(o *options) { o.guards = 1 }},
-		{"client 2", 1.3, func(o *options) { o.guards = 4 }},
+		{"client 0", 1.5, func(o *options) { o.guards = 1 }},
+		{"client 2", 1.4, func(o *options) { o.guards = 4 }},
 		{"a stranger", 2, func(o *options) { o.otherPin = true }},
 	}, false},
 	{"reads first", []level{

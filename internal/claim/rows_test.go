@@ -69,6 +69,7 @@ func TestAClaimIsRenewedOnlyWhileItHolds(t *testing.T) {
 	}
 }
 
+// A transaction of the application asks nothing of those who wait.
 func TestARowIsFreedOnlyByWhoeverHoldsIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		change    func(r *claim.Row)
@@ -86,13 +87,18 @@ func TestARowIsFreedOnlyByWhoeverHoldsIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			row := heldRow(c.change)
-			was := row
+			was, ended := row, row
 			if freed := row.Free(idOf(0), 5, 5, 9); freed != c.freed {
 				t.Fatalf("freed: %v", freed)
+			}
+			if ends := ended.End(idOf(0), 5, 5, 9); ends != (c.freed || was.Waiting > 0) {
+				t.Fatalf("ended in a transaction: %v", ends)
 			}
 			switch {
 			case !c.freed && !reflect.DeepEqual(row, was):
 				t.Errorf("changed: %+v", row)
+			case c.freed && !reflect.DeepEqual(row, ended), was.Waiting > 0 && (ended.Acq != claim.Row{}.Acq || ended.Waiting != was.Waiting):
+				t.Errorf("a transaction ends it as %+v, a release as %+v", ended, row)
 			case c.freed && (row.Acq != claim.Row{}.Acq || row.NotBefore != c.notBefore || row.Version != 5 || row.Expires != 9 || row.Ended != claim.Released):
 				t.Errorf("%+v", row)
 			}

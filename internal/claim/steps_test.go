@@ -76,6 +76,9 @@ func (s *successors) databaseSteps(w *world) {
 			x := *w
 			x.guards &^= 1 << acq
 			s.add("the transaction that guards %d ends", opNone, acq, &x)
+			if x := *w; x.endInTx(s.o, acq) {
+				s.add("a transaction ends the term of %d", opNone, acq, &x)
+			}
 		}
 	}
 	if s.o.otherPin && !w.visit.open {

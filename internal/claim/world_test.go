@@ -45,7 +45,7 @@ type options struct {
 	permits  [clients]int8
 	handed   int8  // how long a hand-over lasts
 	requests int8  // of each client; 0: any number
-	guards   uint8 // clients that guard
+	guards   uint8 // clients that guard, and may end their terms in the transactions that do
 	otherPin bool  // somebody who has nothing to do with the term may pin the row
 	detach   bool  // client 0 detaches, client 2 adopts
 	resume   bool  // client 0 is restarted, or client 2 follows it, and resumes its term

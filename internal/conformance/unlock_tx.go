@@ -5,7 +5,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/sqllock/sqllock"
@@ -33,6 +36,7 @@ var unlockTxPromises = []promise{
 	{sentence: "UnlockTx does not pass another transaction that guards the lease or ends it", test: testUnlockTxGuarded, needs: needRowLocks},
 	{sentence: "MinHold, MaxHold and LockDelay mean for UnlockInTx what they mean for Unlock", test: testUnlockInTxOptions, needs: needTable},
 	{sentence: "UnlockTx holds in every isolation level, and nobody guards what it has ended", test: testUnlockTxIsolation, needs: needTable | needRowLocks},
+	{sentence: "those who end their terms in transactions exclude each other, and none of them fails", test: testUnlockTxStorm, needs: needTable},
 	{sentence: "UnlockTx in a transaction of another database is refused", test: testUnlockTxForeign, needs: needLeases},
 }
 
@@ -565,4 +569,74 @@ func testUnlockTxForeign(e *env) {
 	e.wantError("UnlockTx without a transaction", lease.UnlockTx(e.ctx(), nil), sqllock.ErrInvalidOption)
 	e.live(lease)
 	e.unlock(lease)
+}
+
+// testUnlockTxStorm has many end their terms in all ways. The counter that they write would
+// lose an update if two of them held.
+func testUnlockTxStorm(e *env) {
+	book := e.ledger()
+	name := e.name("k")
+	lockers := []*sqllock.Locker{e.locker(&Options{TTL: e.ttl(2 * time.Second)}), e.locker(&Options{TTL: long})}
+	rounds := 15
+	if e.h.slow() {
+		rounds = 3
+	}
+	var inside, written atomic.Int32
+	done := make(chan error)
+	const callers = 8
+	for i := range callers {
+		go func() {
+			for n := range rounds {
+				err := e.endSomehow(lockers[i%2], book, name, n%4, &inside, &written)
+				if err != nil {
+					done <- fmt.Errorf("round %d of caller %d: %w", n, i, err)
+					return
+				}
+			}
+			done <- nil
+		}()
+	}
+	for range callers {
+		if err := receive(e, done, "a caller is done"); err != nil {
+			e.Error(err)
+		}
+	}
+	e.wantFree(lockers[0], name, timeLimit)
+	book.want(strings.Repeat("x;", int(written.Load())))
+}
+
+// endSomehow holds a name and ends the term in one of four ways.
+func (e *env) endSomehow(l *sqllock.Locker, book ledger, name string, how int, inside, written *atomic.Int32) error {
+	ctx := context.Background()
+	lease, err := l.Lock(ctx, name)
+	if err != nil {
+		return err
+	}
+	work := func(_ context.Context, tx *sql.Tx) error {
+		if n := inside.Add(1); n != 1 {
+			e.Errorf("%d hold the name", n)
+		}
+		book.write(tx, "x")
+		inside.Add(-1)
+		return nil
+	}
+	if how == 0 {
+		err := lease.UnlockInTx(ctx, e.txOptions(), work)
+		if err == nil {
+			written.Add(1)
+		}
+		return errors.Join(err, lease.Unlock(ctx))
+	}
+	tx, err := e.handle().BeginTx(ctx, e.txOptions())
+	if err != nil {
+		return err
+	}
+	if err = errors.Join(work(ctx, tx), lease.UnlockTx(ctx, tx)); err != nil {
+		return errors.Join(err, tx.Rollback(), lease.Unlock(ctx))
+	}
+	if how == 1 {
+		return errors.Join(tx.Rollback(), lease.Unlock(ctx))
+	}
+	written.Add(1)
+	return errors.Join(tx.Commit(), lease.Unlock(ctx))
 }

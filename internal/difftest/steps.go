@@ -41,6 +41,8 @@ func (r *run) step() {
 		r.look(locker)
 	case n < 90:
 		r.die(locker)
+	case n < 94:
+		r.end(locker)
 	default:
 		r.tick(time.Duration(r.rnd.IntN(5)) * unit)
 	}
@@ -201,6 +203,51 @@ func (r *run) release(locker int) {
 		return
 	}
 	same(r, "Release", got, want, err)
+}
+
+// end ends a term in a transaction of the application, which commits or not.
+func (r *run) end(locker int) {
+	terms := r.terms(locker)
+	if len(terms) == 0 || terms[0].Shared {
+		return
+	}
+	m := terms[0]
+	req := driver.GuardRequest{Name: m.Name, Acq: m.Acq, Version: m.Version, Ends: true, MinHold: time.Duration(r.rnd.IntN(2)*r.rnd.IntN(20)) * unit}
+	before, want := claim.Row{}, driver.Fenced
+	s := r.model.names[m.Name]
+	if s != nil {
+		before = s.Row
+		if s.End(req.Acq, req.Version, req.MinHold.Microseconds(), r.model.now) {
+			want = driver.Guarded
+		}
+		if want == driver.Guarded && s.Waiting > 0 {
+			want = driver.Awaited
+		}
+	}
+	commits := r.rnd.IntN(4) > 0
+	if !commits && s != nil {
+		s.Row = before
+	}
+	r.note("end", "%d: %+v, commits: %v", locker, req, commits)
+	got, err := r.endTerm(r.stores[locker], req, commits)
+	if got == driver.PassedOver { // who cannot look beside the transaction does not know more
+		got = driver.Fenced
+	}
+	same(r, "Guard that ends", got, want, err)
+}
+
+// endTerm has a store end a term in a transaction.
+func (r *run) endTerm(s driver.Store, req driver.GuardRequest, commits bool) (driver.GuardStatus, error) {
+	tx, err := r.DB.BeginTx(r.Context(), nil)
+	if err != nil {
+		return 0, err
+	}
+	status, err := s.Guard(r.Context(), tx, req)
+	if err != nil || !commits {
+		_ = tx.Rollback()
+		return status, err
+	}
+	return status, tx.Commit()
 }
 
 func (r *run) renew(locker int) {

@@ -36,7 +36,7 @@ func Run(t *testing.T, f Fixture) {
 	s.store, s.other = s.open(t), s.open(t)
 	parts := []map[string]func(*testing.T, *suite, string){
 		sharedTermTests, renewTests, lookTests, sweepTests,
-		orderTests, enqueueTests, readerTests, expiryTests, revokeTests, resumeTests, beatTests, reportTests,
+		orderTests, enqueueTests, readerTests, expiryTests, revokeTests, resumeTests, beatTests, reportTests, endTermTests,
 	}
 	if !f.Short {
 		parts = append(parts, longTests, raceTests, stormTests)
@@ -45,7 +45,7 @@ func Run(t *testing.T, f Fixture) {
 		parts = append(parts, pushTests)
 	}
 	if f.Rows {
-		parts = append(parts, lockedRowTests)
+		parts = append(parts, lockedRowTests, endTermRowTests)
 	}
 	for _, part := range parts {
 		for name, test := range part {
