@@ -37,7 +37,7 @@ func (r *roles) life(t *testing.T, db *sql.DB, o sqllock.UniqueOptions) error {
 	}
 	defer closeSoon(other)
 	name := rand.Text()
-	for range 2 { // a name without a row, and one with a row
+	for _, inTx := range []bool{false, true} { // a name without a row, and one with a row
 		lease, err := l.Lock(ctx, name, sqllock.Value([]byte("value")))
 		if err != nil {
 			return err
@@ -50,6 +50,11 @@ func (r *roles) life(t *testing.T, db *sql.DB, o sqllock.UniqueOptions) error {
 		}
 		if err := lease.InTx(ctx, nil, func(context.Context, *sql.Tx) error { return nil }); err != nil {
 			return err
+		}
+		if inTx {
+			if err := lease.UnlockInTx(ctx, nil, func(context.Context, *sql.Tx) error { return nil }); err != nil {
+				return err
+			}
 		}
 		if err := lease.Unlock(ctx); err != nil {
 			return err

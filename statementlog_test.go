@@ -115,6 +115,12 @@ func (r *round) mode(ctx context.Context, a, b *sqllock.Locker) {
 	r.check("CheckSequencer", err)
 	r.check("Unlock", lease.Unlock(ctx))
 	r.check("the waiter", <-next)
+	ending, err := a.Lock(ctx, r.input("name"), value())
+	r.check("Lock", err)
+	if err := ending.UnlockInTx(ctx, nil, func(context.Context, *sql.Tx) error { return nil }); !errors.Is(err, sqllock.ErrUnsupported) {
+		r.check("UnlockInTx", err)
+	}
+	r.check("Unlock", ending.Unlock(ctx))
 	reader, err := a.RLock(ctx, r.input("name"))
 	r.check("RLock", err)
 	r.check("Unlock", reader.Unlock(ctx))

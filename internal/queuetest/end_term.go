@@ -132,7 +132,7 @@ func commit(t *testing.T, tx *sql.Tx) {
 // endTermRowTests are for databases that lock rows.
 var endTermRowTests = map[string]func(*testing.T, *suite, string){
 	"who ends a term in a transaction waits for nobody, and nobody parks behind him": func(t *testing.T, s *suite, name string) {
-		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
+		for _, level := range []sql.IsolationLevel{sql.LevelRepeatableRead, sql.LevelSerializable} {
 			w, beside := s.take(t, writer(fmt.Sprintf("%s-%s", name, level))), s.take(t, writer(fmt.Sprintf("%s-%s-beside", name, level)))
 			tx := s.beginLevel(t, level)
 			if status, err := s.store.Guard(t.Context(), tx, driver.GuardRequest{Name: w.Name, Acq: w.Acq, Version: w.Version}); status != driver.Guarded {
