@@ -47,37 +47,37 @@ func (s *server) on(variable string) bool { return !s.is(variable, "", "OFF", "0
 
 // inspect refuses a server that cannot keep the promises, and tells the store what
 // to know of it.
-func (d *Database) inspect(ctx context.Context, c session, e *engine) error {
+func (d *Database) inspect(ctx context.Context, c session, e *engine) (*server, error) {
 	s, err := identify(ctx, c)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if s.variables, err = pairs(ctx, c, queryCheck); err != nil {
-		return err
+	if s.variables, err = pairs(ctx, c, openTexts["variables"]); err != nil {
+		return nil, err
 	}
-	redo, err := pairs(ctx, c, queryRedo)
+	redo, err := pairs(ctx, c, openTexts["redo"])
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s.noRedo = strings.EqualFold(redo["Innodb_redo_log_enabled"], "OFF")
 	if s.variables["autocommit"] == "" || s.variables["sync_binlog"] == "" { // the first and one of the last
-		return fmt.Errorf("%w: the server does not tell its variables; is sql_select_limit set for this session?", driver.ErrUnsupported)
+		return nil, fmt.Errorf("%w: the server does not tell its variables; is sql_select_limit set for this session?", driver.ErrUnsupported)
 	}
 	e.info = driver.Info{Server: s.name}
 	if err := d.refuse(s, &e.info); err != nil {
-		return err
+		return nil, err
 	}
 	e.mariaDB = s.mariaDB
-	e.bound, e.unbound = s.bounds()
+	e.bound, e.unbound = s.bound(), openTexts["unbound"]
 	e.isolate = s.is(s.isolation(), uncommitted)
 	e.maxPacket, _ = strconv.Atoi(s.variables["max_allowed_packet"]) // 0 if it is not known
 	if err := e.checkTables(ctx, c); err != nil || d.readOnly {
-		return err
+		return s, err
 	}
 	// What the server does not understand, or the account may not do, should show
 	// here and not at the first renewal. It finds no row and changes none.
 	_, _, err = c.exec(ctx, e.queries.texts["renew"], newBatch(0).String())
-	return err
+	return s, err
 }
 
 // isolation is the name of a variable.
@@ -88,16 +88,13 @@ func (s *server) isolation() string {
 	return "transaction_isolation"
 }
 
-// bounds are the settings of a session around a transaction of the library's own.
-func (s *server) bounds() (before, behind string) {
-	settings, level := silentMySQL, "READ-COMMITTED"
-	if s.mariaDB {
-		settings = silentMariaDB
-	}
+// bound is what sets a session before a transaction of the library's own.
+func (s *server) bound() string {
+	level := "READ-COMMITTED"
 	if s.on("log_bin") && s.is("binlog_format", "STATEMENT") {
 		level = "REPEATABLE-READ"
 	}
-	return queryBound(settings, s.isolation(), level), queryUnbound(settings)
+	return strings.NewReplacer("{isolation}", s.isolation(), "{level}", level).Replace(openTexts["bound"])
 }
 
 const uncommitted = "READ-UNCOMMITTED"
@@ -107,7 +104,7 @@ var versionText = regexp.MustCompile(`^(?:5\.5\.5-)?(\d+)\.(\d+)\.`) // some Mar
 // identify finds out whose server it is.
 func identify(ctx context.Context, c session) (*server, error) {
 	var version string
-	if err := c.QueryRowContext(ctx, queryVersion).Scan(&version); err != nil {
+	if err := c.QueryRowContext(ctx, openTexts["version"]).Scan(&version); err != nil {
 		if strings.Contains(err.Error(), "no such function") { // SQLite behind a driver that hides its name
 			return nil, fmt.Errorf("%w: the handle is not of MySQL or MariaDB: %w", driver.ErrInvalidOption, err)
 		}
@@ -234,7 +231,7 @@ func (e *engine) checkClaims(ctx context.Context, c session) error {
 // checkEngine refuses a table that is missing or does not fit.
 func checkEngine(ctx context.Context, c session, table string) error {
 	var database, engine sql.NullString
-	if err := c.QueryRowContext(ctx, queryEngine, table).Scan(&database, &engine); err != nil {
+	if err := c.QueryRowContext(ctx, openTexts["table"], table).Scan(&database, &engine); err != nil {
 		return err
 	}
 	switch {

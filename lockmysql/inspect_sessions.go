@@ -11,20 +11,16 @@ import (
 )
 
 // inspect refuses a server that cannot keep locks in sessions.
-func (s *sessions) inspect(ctx context.Context, c session, readOnly bool) error {
-	server, err := identify(ctx, c)
+func (s *sessions) inspect(ctx context.Context, c session, d *Database) error {
+	server, err := d.inspect(ctx, c, s.base)
 	if err != nil {
-		return err
-	}
-	s.mariaDB = server.mariaDB
-	if server.variables, err = pairs(ctx, c, queryNodes); err != nil {
 		return err
 	}
 	if err := server.refuseNodes(); err != nil {
 		return err
 	}
 	s.mortal = server.mariaDB && server.on("innodb_rollback_on_timeout")
-	if readOnly {
+	if d.readOnly {
 		return checkEngine(ctx, c, s.base.queries.prefix+"term")
 	}
 	for _, table := range []string{s.base.queries.prefix + "term", s.base.queries.prefix + "pin"} {

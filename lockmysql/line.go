@@ -42,7 +42,7 @@ func (s *sessions) openLine(ctx context.Context) (*line, error) {
 // prepare changes the settings of a connection.
 func (l *line) prepare(ctx context.Context, s *sessions, conn *sql.Conn) error {
 	names := settingsMySQL
-	if s.mariaDB {
+	if s.base.mariaDB {
 		names = settingsMariaDB
 	}
 	values := make([]int64, len(names))

@@ -156,7 +156,7 @@ func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver
 	pool := d.newPool()
 	e := &engine{pool: pool, source: pool, queries: newQueries(d.prefix), client: client}
 	err := pool.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		if err := d.inspect(ctx, session{Conn: conn}, e); err != nil {
+		if _, err := d.inspect(ctx, session{Conn: conn}, e); err != nil {
 			return err
 		}
 		return e.checkClaims(ctx, session{Conn: conn})

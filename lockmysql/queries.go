@@ -13,8 +13,7 @@ import (
 
 // The SQL of this package. Every value is a parameter; what varies is the name of
 // the tables, which is checked and quoted. Texts and ids travel as hexadecimal
-// digits, so that no character set of a connection can bend them. The statements are in
-// sql/unique.sql and sql/sessions.sql, but for settings of a session.
+// digits, so that no character set of a connection can bend them.
 //
 // A statement that runs by itself, with autocommit, reads what is committed and locks what
 // it finds, whatever the session's isolation level. The exception is a look in a session
@@ -39,14 +38,18 @@ const (
 	hint = ` /*+ SET_VAR(lock_wait_timeout = 1) */ `
 )
 
-//go:embed sql/unique.sql
-var uniqueFile string
+var (
+	//go:embed sql/open.sql
+	openFile string
+	//go:embed sql/unique.sql
+	uniqueFile string
+	//go:embed sql/once.sql
+	onceFile string
+	//go:embed sql/sessions.sql
+	sessionsFile string
 
-//go:embed sql/once.sql
-var onceFile string
-
-//go:embed sql/sessions.sql
-var sessionsFile string
+	openTexts = sqltext.Parse(openFile, strings.NewReplacer())
+)
 
 // queries are the statements of the unique mode for one table prefix.
 type queries struct {
@@ -126,19 +129,6 @@ func (q *queries) text(s *rowstore.Statement) string {
 }
 
 const (
-	queryVersion = `SELECT VERSION()`
-
-	queryCheck = `SHOW SESSION VARIABLES WHERE Variable_name IN ('autocommit', 'binlog_format', 'character_set_connection', 'completion_type',
-	'innodb_flush_log_at_trx_commit', 'innodb_read_only', 'log_bin', 'max_allowed_packet', 'read_only', 'sql_mode', 'super_read_only', 'sync_binlog',
-	'transaction_isolation', 'transaction_read_only', 'tx_isolation', 'tx_read_only', 'wsrep_on')`
-
-	queryRedo = `SHOW GLOBAL STATUS LIKE 'Innodb_redo_log_enabled'`
-
-	queryEngine = `SELECT DATABASE(), (SELECT ENGINE FROM information_schema.TABLES
-	WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?)`
-
-	queryNodes = `SHOW SESSION VARIABLES WHERE Variable_name IN ('autocommit', 'wsrep_on', 'group_replication_single_primary_mode', 'innodb_rollback_on_timeout')`
-
 	queryBegin    = `START TRANSACTION`
 	queryCommit   = `COMMIT`
 	queryRollback = `ROLLBACK`
@@ -146,34 +136,6 @@ const (
 	queryWaitTimeout = `SELECT @@SESSION.innodb_lock_wait_timeout`
 	querySetTimeout  = `SET @@SESSION.innodb_lock_wait_timeout = ?`
 )
-
-// What bounds, in seconds, how long the server waits for a client in the middle of a
-// transaction. MySQL knows no other bound than that of a session.
-var (
-	silentMySQL   = []string{"wait_timeout"}
-	silentMariaDB = []string{"wait_timeout", "idle_transaction_timeout", "idle_readonly_transaction_timeout", "idle_write_transaction_timeout"}
-)
-
-// queryBound has the server end a session that is silent for a second, and remembers
-// what was set. The isolation level is that of the next transaction alone. A server that
-// logs statements takes no writes in READ COMMITTED. In REPEATABLE READ time stands still
-// when the first thing is read without a lock, which is after the rows were locked.
-func queryBound(settings []string, isolation, level string) string {
-	return setEach(settings, `@sqllock_%[1]s = @@SESSION.%[1]s, @@SESSION.%[1]s = 1`) + `, @@` + isolation + ` = '` + level + `'`
-}
-
-// queryUnbound undoes queryBound.
-func queryUnbound(settings []string) string {
-	return setEach(settings, `@@SESSION.%[1]s = @sqllock_%[1]s`)
-}
-
-func setEach(settings []string, format string) string {
-	parts := make([]string, len(settings))
-	for i, name := range settings {
-		parts[i] = fmt.Sprintf(format, name)
-	}
-	return `SET ` + strings.Join(parts, ", ")
-}
 
 // What is set on a session that holds locks. The server ends it when it has been
 // silent for so many seconds, also in the middle of a packet (net_read_timeout is for

@@ -26,9 +26,8 @@ type sessions struct {
 	ttl     time.Duration
 	timeout time.Duration // of a renewal
 
-	mariaDB bool
-	mortal  bool // a row that cannot be locked ends the whole transaction
-	hash    func(name string) [16]byte
+	mortal bool // a row that cannot be locked ends the whole transaction
+	hash   func(name string) [16]byte
 }
 
 // The numbers of the modes in the table of terms.
@@ -63,10 +62,7 @@ func (d *Database) openSessions(ctx context.Context, client driver.Client, opts 
 		Instance: client.Instance, ErrReadOnly: errDemoted}
 	s.control = pool.Keep(s.setHost)
 	err := s.control.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		if err := d.inspect(ctx, session{Conn: conn}, s.base); err != nil {
-			return err
-		}
-		return s.inspect(ctx, session{Conn: conn}, d.readOnly)
+		return s.inspect(ctx, session{Conn: conn}, d)
 	})
 	if err != nil {
 		_ = s.control.Close()

@@ -80,7 +80,7 @@ func (s *forUpdateStore) identity() string { return "00" + strings.ToLower(s.bas
 // patiently calls insert, which meets a locked row if somebody else is quicker. Then
 // it fails after a second, for which MySQL needs a setting of the session.
 func (s *sessions) patiently(ctx context.Context, c session, insert func() error) error {
-	if s.mariaDB {
+	if s.base.mariaDB {
 		return insert()
 	}
 	var was int64

@@ -109,6 +109,7 @@ var kinds = []struct {
 	{"unique", products, exceptions, "postgres mariadb sqlite"},
 	{"for update", sessionProducts("2"), sessionExceptions, "postgres mariadb"},
 	{"advisory", sessionProducts("3"), sessionExceptions, "postgres mariadb"},
+	{"opening", openProducts(), openExceptions, "postgres mariadb sqlite"},
 }
 
 // exception are statements that not every database has.
@@ -129,9 +130,9 @@ var exceptions = []exception{
 	{"find_sweep find_waiters", "mariadb sqlite", "the statement that changes something would lock although there is nothing to do"},
 	{"count_rows look_many grant_new granted renewed renewed_shared", "mariadb",
 		"it has no RETURNING, and cannot grant rows and make them in one statement"},
-	{"look_guard guard_shared", "mariadb", "a guard locks entries of indexes"},
+	{"look_guard guard_shared lock_term", "mariadb", "a guard locks entries of indexes"},
 	{"database", "mariadb sqlite", "Postgres compares the database in guard"},
-	{"meta", "mariadb", "SQLite has it among what it asks when it is opened, Postgres in Go"},
+	{"meta", "mariadb", "the others have it among what is asked when a mode is opened"},
 	{"fence_token", "mariadb", "how many rows an INSERT has changed cannot be told"},
 }
 
@@ -321,6 +322,7 @@ func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", "''
 
 // postgresExamples are those of Postgres alone.
 var postgresExamples = map[string]example{
+	"end_term":          example{}.and(exampleName, acq, 1, 0, other),
 	"plans":             {},
 	"keep_plans":        example{}.and(1),
 	"restore":           batch("jit", "off"),
@@ -362,6 +364,8 @@ func postgresScript(text string, params []string) string {
 
 // mysqlExamples are those of MariaDB and MySQL alone.
 var mysqlExamples = map[string]example{
+	"lock_term":         example{}.and(exampleName, acq, 1),
+	"end_term":          example{}.and(0, 0, 0, exampleName, acq, 1),
 	"rows_one":          example{}.and(exampleName),
 	"claims":            batch(exampleName).and(4, locker),
 	"claims_one":        example{}.and(exampleName, exampleName, locker, 4),
@@ -449,6 +453,7 @@ func mysqlCommand(d *testdb.Database) []string {
 
 // sqliteExamples are those of SQLite alone.
 var sqliteExamples = map[string]example{
+	"end_term":             example{}.and(exampleName, acq, 1, 0),
 	"claims_that_hold":     batch(exampleName),
 	"claims_that_wait":     batch(exampleName).and(4, locker.String()),
 	"claims_that_wait_one": example{}.and(exampleName, 4, locker.String()),
