@@ -32,7 +32,7 @@ func isFree(i *sqllock.Info) bool { return i.State != sqllock.StateHeld && i.Kep
 
 // rowHeading is the heading of a table of names. The label of the holder is last, so that
 // nothing on its line follows a text that may be written from right to left.
-var rowHeading = []string{"NAME", "MODE", "STATE", "TOKEN", "SINCE", "UNTIL", "HOLDER"}
+var rowHeading = []string{"NAME", "MODE", "STATE", "TOKEN", "SINCE", "UNTIL", "DONE", "HOLDER"}
 
 // row returns the cells of a name in such a table.
 func (i *lockInfo) row() []string {
@@ -40,7 +40,7 @@ func (i *lockInfo) row() []string {
 	if i.State == sqllock.StateHeld {
 		since = output.Relative(i.Since, i.Now)
 	}
-	return []string{output.Word(i.Name), string(i.mode), state(&i.Info), strconv.FormatInt(i.Token, 10), since, until(&i.Info), holder(&i.Info)}
+	return []string{output.Word(i.Name), string(i.mode), state(&i.Info), strconv.FormatInt(i.Token, 10), since, until(&i.Info), done(&i.Info), holder(&i.Info)}
 }
 
 // until tells when a name becomes free if nothing happens.
@@ -52,6 +52,14 @@ func until(i *sqllock.Info) string {
 		return output.Relative(i.KeptUntil, i.Now)
 	}
 	return output.Relative(i.Until, i.Now)
+}
+
+// done tells when a key of the name was completed last.
+func done(i *sqllock.Info) string {
+	if i.LastDone.At.IsZero() {
+		return "-"
+	}
+	return output.Relative(i.LastDone.At, i.Now)
 }
 
 // holder tells in a word or two who holds a name. A label of two words is quoted.
@@ -95,6 +103,11 @@ func (i *lockInfo) fields() []byte {
 		f.Add("until", "its session ends")
 	}
 	addTime("kept until", i.KeptUntil)
+	if k := i.LastDone; k.Key != "" {
+		f.AddWord("done key", k.Key)
+		f.Add("attempt", strconv.Itoa(k.Attempt))
+		addTime("done", k.At)
+	}
 	f.AddValue(i.Value)
 	return f.Bytes()
 }
@@ -113,11 +126,15 @@ func (i *lockInfo) json() []byte {
 		Since     string `json:"since,omitempty"`
 		Until     string `json:"until,omitempty"`
 		KeptUntil string `json:"kept_until,omitempty"`
+		DoneKey   string `json:"done_key,omitempty"`
+		Attempt   int    `json:"done_attempt,omitempty"`
+		Done      string `json:"done,omitempty"`
 		output.Value
 		Now string `json:"now,omitempty"`
 	}{
 		Name: i.Name, Mode: string(i.mode), State: i.State.String(), Label: i.Label, Owner: i.Owner, Holds: i.Holds, Readers: i.Readers,
 		Since: output.Time(i.Since), Until: output.Time(i.Until), KeptUntil: output.Time(i.KeptUntil),
+		DoneKey: i.LastDone.Key, Attempt: i.LastDone.Attempt, Done: output.Time(i.LastDone.At),
 		Value: output.NewValue(i.Info.Value), Now: output.Time(i.Now),
 	}
 	if i.State != sqllock.StateUnknown {

@@ -51,7 +51,8 @@ func inspect(ctx context.Context, o *action) error {
 }
 
 const inspectDescription = `inspect shows who holds NAME, or held it last, with the fencing token, the times by
-the clock of the database, and the value of the holder (--value of run). Texts that
+the clock of the database, the value of the holder (--value of run), and the key that was
+completed last (--once of run). Texts that
 could do harm on a terminal are quoted, with escapes as in Go; a value that is no text
 is shown as hexadecimal digits. If NAME is shared, inspect shows the number of readers,
 as far as the database knows it.

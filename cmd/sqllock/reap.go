@@ -21,6 +21,7 @@ func (a *app) reapCommand() *cli.Command {
 		HideHelpCommand: true,
 		Flags: []cli.Flag{
 			&cli.DurationFlag{Name: "retention", Value: sqllock.DefaultRetention, Usage: "delete names that were not used for `DURATION`; at least 1s"},
+			&cli.DurationFlag{Name: "key-retention", Value: sqllock.DefaultKeyRetention, Usage: "forget keys of Once and of run --once that were completed, or failed, `DURATION` ago; at least 1s"},
 			&cli.IntFlag{Name: "batch", Value: sqllock.DefaultReapBatch, Usage: "look at `N` names in one statement, 10000 at most"},
 			&cli.BoolFlag{Name: "json", Usage: "write the report as a JSON object"},
 		},
@@ -34,8 +35,9 @@ func reap(ctx context.Context, o *action) error {
 	}
 	reaper := o.opts.Reaper
 	reaper.Retention, reaper.Batch = o.cmd.Duration("retention"), o.cmd.Int("batch")
-	if reaper.Retention <= 0 || reaper.Batch <= 0 { // 0 would mean the default
-		return o.usageError("--retention and --batch must be positive")
+	reaper.KeyRetention = o.cmd.Duration("key-retention")
+	if reaper.Retention <= 0 || reaper.KeyRetention <= 0 || reaper.Batch <= 0 { // 0 would mean the default
+		return o.usageError("--retention, --key-retention and --batch must be positive")
 	}
 	if err := o.open(ctx); err != nil {
 		return err
@@ -54,9 +56,9 @@ func reap(ctx context.Context, o *action) error {
 
 // report is what was done in the modes.
 type report struct {
-	seen, purged int
-	took         time.Duration
-	crashed      []crash
+	seen, purged, keys int
+	took               time.Duration
+	crashed            []crash
 }
 
 // crash is a holder that crashed.
@@ -83,6 +85,7 @@ func (o *action) reapAll(ctx context.Context) (r report, err error) {
 func (r *report) add(m mode, part *sqllock.ReapReport) {
 	r.seen += part.Seen
 	r.purged += part.Purged
+	r.keys += part.PurgedKeys
 	r.took += part.Took
 	for _, c := range part.Crashed {
 		r.crashed = append(r.crashed, crash{m, c})
@@ -99,7 +102,7 @@ func (r *report) text() []byte {
 		}
 		b.WriteByte('\n')
 	}
-	_, _ = fmt.Fprintf(&b, "%d seen, %d crashed, %d purged, in %v\n", r.seen, len(r.crashed), r.purged, r.took.Round(time.Millisecond))
+	_, _ = fmt.Fprintf(&b, "%d seen, %d crashed, %d purged, %d keys purged, in %v\n", r.seen, len(r.crashed), r.purged, r.keys, r.took.Round(time.Millisecond))
 	return []byte(b.String())
 }
 
@@ -120,14 +123,16 @@ func (r *report) json() []byte {
 	return output.JSON(struct {
 		Seen    int         `json:"seen"`
 		Purged  int         `json:"purged"`
+		Keys    int         `json:"purged_keys"`
 		TookMS  int64       `json:"took_ms"`
 		Crashed []crashJSON `json:"crashed"`
-	}{r.seen, r.purged, r.took.Milliseconds(), crashed})
+	}{r.seen, r.purged, r.keys, r.took.Milliseconds(), crashed})
 }
 
 const reapDescription = `reap sweeps the tables once, those of all modes that the database offers. It ends and
 reports leases that have expired, because their holders crashed or lost the database, and
-deletes names that were free for longer than --retention. It does not touch names that
+deletes names that were free for longer than --retention, and keys that were done for
+longer than --key-retention. It does not touch names that
 are held. It works in small statements with pauses in between and skips rows that others
 have locked, so it can run at any time, also several times at once. It leaves out a mode
 that the server refuses, or in which the account may not reap, and says so on stderr.
@@ -137,7 +142,7 @@ that use the library reap in the background, but "sqllock run" does not. Use rea
 such program runs, or to reap now. The retention is also the time by which the clock of
 the database can be set back without a repeated fencing token.
 
-The fields of --json are seen, purged, took_ms and crashed, a list of objects with
+The fields of --json are seen, purged, purged_keys, took_ms and crashed, a list of objects with
 name, mode, label, owner, token, since and expired.
 
 Exit codes: 0 the pass is complete,

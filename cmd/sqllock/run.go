@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/output"
 	"github.com/sqllock/sqllock/internal/supervise"
 )
 
@@ -24,6 +25,7 @@ func (a *app) runCommand() *cli.Command {
 		Flags: []cli.Flag{
 			modeFlag("take the lock of `MODE`: unique, forupdate or advisory", unique),
 			&cli.BoolFlag{Name: "shared", Aliases: []string{"s"}, Usage: "share the name with other --shared holders; a caller without --shared waits for all of them"},
+			&cli.StringFlag{Name: "once", Usage: "run CMD to its end once for each `KEY` of the name: not at all if that was done already"},
 			&cli.BoolFlag{Name: "try", Usage: "do not wait if the name is held"},
 			&cli.DurationFlag{Name: "wait", HideDefault: true, Usage: "wait no longer than `DURATION` for the name, 10s or 5m; 0 is --try (default: for ever)"},
 			&cli.DurationFlag{Name: "ttl", Value: sqllock.DefaultTTL, Usage: "free the name if the database hears nothing of run for `DURATION`"},
@@ -51,6 +53,9 @@ func (a *app) lockRunner(cmd *cli.Command) (*runner, error) {
 	r := a.newRunner(cmd)
 	r.acquire = r.waitForLock
 	r.shared = cmd.Bool("shared")
+	if cmd.IsSet("once") {
+		r.key = &keyRun{key: cmd.String("once")}
+	}
 	r.try = cmd.Bool("try")
 	r.wait = cmd.Duration("wait")
 	r.options = lockOptions(cmd)
@@ -59,6 +64,10 @@ func (a *app) lockRunner(cmd *cli.Command) (*runner, error) {
 	switch {
 	case r.try && cmd.IsSet("wait"):
 		return nil, fail(exitUsage, "run: --try and --wait exclude each other")
+	case r.key != nil && r.shared:
+		return nil, fail(exitUsage, "run: --once and --shared exclude each other")
+	case r.key != nil && mode(cmd.String("mode")).sessions():
+		return nil, fail(exitUsage, "run: --once needs --mode unique")
 	case r.shared && (cmd.IsSet("min-hold") || cmd.IsSet("value")):
 		return nil, fail(exitUsage, "run: --min-hold and --value do not apply to a lock that is --shared")
 	case r.wait < 0:
@@ -94,8 +103,16 @@ func (r *runner) run(ctx context.Context, cmd *cli.Command) (err error) {
 	defer sigs.Stop()
 	defer r.close()
 	lost, _, err := r.runOnce(ctx, sigs)
-	if lost {
+	switch {
+	case lost:
 		return exit(exitLost)
+	case errors.Is(err, sqllock.ErrDone):
+		if !r.quiet {
+			r.say("%s was run already", output.Word(r.key.key))
+		}
+		return nil
+	case err == nil && r.key != nil && !r.key.complete:
+		return exit(exitUnavailable) // the user has been told
 	}
 	return err
 }
@@ -106,6 +123,9 @@ func (r *runner) waitForLock(ctx context.Context) (*sqllock.Lease, error) {
 	lock, try := r.locker.Lock, r.locker.TryLock
 	if r.shared {
 		lock, try = r.locker.RLock, r.locker.TryRLock
+	}
+	if r.key != nil {
+		lock, try = r.lockKey, r.tryKey
 	}
 	if r.try {
 		return try(ctx, r.name, r.options...)
@@ -152,6 +172,13 @@ is no order: readers can keep a writer waiting.
 The last two need Postgres or MySQL. They use three connections instead of two. On
 MySQL, --ttl must be 2s or more.
 
+With --once, run remembers KEY when CMD has ended with 0, and from then on a run of NAME
+with the same KEY does not run CMD. It waits for NAME first, unless KEY is known already.
+If CMD fails, or run is killed, the next run with KEY runs CMD. If run is killed after
+CMD has ended, CMD runs again. KEY is 1 to 255 bytes of UTF-8, such as a date. CMD finds
+it in SQLLOCK_KEY, and in SQLLOCK_ATTEMPT how often it was begun. Keys are kept for 90
+days (see "sqllock reap"). --once needs unique mode.
+
 CMD finds NAME in SQLLOCK_NAME and the fencing token in SQLLOCK_TOKEN. The token is a
 number that is higher with each grant. A service to which CMD writes can use it to
 refuse a late write of a former holder.
@@ -189,12 +216,14 @@ Examples:
    sqllock run --mode advisory --try nightly -- ./backup.sh
    sqllock run --shared data -- ./report.sh            (many at a time, but not
    sqllock run data -- ./import.sh                      while this runs)
+   sqllock run --once "$(date +%F)" nightly -- ./backup.sh     (once a day)
    sqllock run deploy -- sh -c 'echo $SQLLOCK_NAME $SQLLOCK_TOKEN'
 
 Exit codes: that of CMD, 128+n if signal n ended it, or
    1    the name is held by somebody else (--try, --wait); -E chooses another
    64   wrong usage
-   69   the database is unreachable or not usable; CMD was not run
+   69   the database is unreachable or not usable; CMD was not run, or with --once
+        it was run and KEY could not be remembered
    71   the operating system refused something
    75   the lock was lost, or --max-hold was over; CMD was ended
    126  CMD cannot be executed

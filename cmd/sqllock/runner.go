@@ -46,6 +46,7 @@ type runner struct {
 	options  []sqllock.LockOption
 	heldCode int
 	quiet    bool
+	key      *keyRun // of --once, or nil
 
 	acquire func(context.Context) (*sqllock.Lease, error) // waits for the lock, on the open database
 	db      *database
@@ -112,6 +113,9 @@ func (r *runner) runOnce(ctx context.Context, sigs *supervise.Signals) (lost, en
 	}
 	endRequested, err = r.runCommand(lease, watchdog, sigs)
 	watchdog.Close() // processes that CMD has left in the background may go on
+	if r.key != nil {
+		r.key.end(err)
+	}
 	return r.unlock(lease), endRequested, err
 }
 
@@ -145,9 +149,14 @@ func (r *runner) runCommand(lease *sqllock.Lease, watchdog *supervise.Watchdog, 
 // variables go: programs differ in which of two they find.
 func (r *runner) commandEnv(token int64) []string {
 	env := slices.DeleteFunc(slices.Clone(r.environ), func(kv string) bool {
-		return strings.HasPrefix(kv, "SQLLOCK_NAME=") || strings.HasPrefix(kv, "SQLLOCK_TOKEN=")
+		name, _, _ := strings.Cut(kv, "=")
+		return slices.Contains([]string{"SQLLOCK_NAME", "SQLLOCK_TOKEN", "SQLLOCK_KEY", "SQLLOCK_ATTEMPT"}, name)
 	})
-	return append(env, "SQLLOCK_NAME="+r.name, "SQLLOCK_TOKEN="+strconv.FormatInt(token, 10))
+	env = append(env, "SQLLOCK_NAME="+r.name, "SQLLOCK_TOKEN="+strconv.FormatInt(token, 10))
+	if r.key != nil {
+		env = append(env, "SQLLOCK_KEY="+r.key.key, "SQLLOCK_ATTEMPT="+strconv.Itoa(r.key.run.Attempt()))
+	}
+	return env
 }
 
 // lockUnlessSignalled takes the lock unless a signal comes first.
@@ -190,6 +199,8 @@ func (r *runner) openAndAcquire(ctx context.Context) (*sqllock.Lease, error) {
 	lease, err := r.acquire(ctx)
 	r.granted = err == nil
 	switch {
+	case errors.Is(err, sqllock.ErrDone):
+		return nil, err
 	case errors.Is(err, sqllock.ErrHeld) && r.quiet:
 		return nil, &failure{code: r.heldCode}
 	case errors.Is(err, sqllock.ErrHeld):
@@ -233,7 +244,7 @@ func (r *runner) unlock(lease *sqllock.Lease) (lost bool) {
 	lost = errors.As(context.Cause(lease.Context()), &cause) // the user has been told
 	ctx, cancel := context.WithTimeout(context.Background(), unlockTimeout)
 	defer cancel()
-	err := lease.Unlock(ctx)
+	err := r.giveBack(ctx, lease)
 	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, sqllock.ErrLost) {
 		err = fmt.Errorf("the database did not answer; %q becomes free when its time is over", r.name)
 	}

@@ -1,0 +1,81 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestRunOnceRunsTheCommandOnceForEachKey(t *testing.T) {
+	t.Parallel()
+	onEachDB(t, func(t *testing.T, s *clientDB) {
+		show := []string{"--", "sh", "-c", "echo $SQLLOCK_NAME $SQLLOCK_KEY $SQLLOCK_ATTEMPT"}
+		once := func(key string, command []string, flags ...string) result {
+			t.Helper()
+			return s.run(t, append(append(append([]string{"run", "--once", key}, flags...), "n"), command...)...)
+		}
+		once("a", show).want(t, 0, "n a 1\n", "")
+		once("a", show).want(t, 0, "", "a was run already")
+		once("a", show, "-q").want(t, 0, "", "")
+		once("b", []string{"--", "sh", "-c", "exit 3"}).want(t, 3, "", "")
+		once("b", show, "--try").want(t, 0, "n b 2\n", "")
+		s.run(t, "run", "--once", "b", "other", "--", "echo", "ran").want(t, 0, "ran", "")
+		s.run(t, "inspect", "n").want(t, 0, "done key", "")
+		if out := s.run(t, "inspect", "--json", "n").out; !strings.Contains(out, `"done_key":"b","done_attempt":2,"done":"2`) {
+			t.Errorf("inspect says %s", out)
+		}
+		if out := s.run(t, "ls", "-a", "n").out; !strings.Contains(out, "DONE") || !strings.Contains(out, " ago") {
+			t.Errorf("ls says %s", out)
+		}
+		s.run(t, "reap", "--key-retention", "1h").want(t, 0, "0 keys purged", "")
+		s.exec(t, "UPDATE sqllock_done SET since = 1, at = 1")
+		s.run(t, "reap", "--key-retention", "1h").want(t, 0, "3 keys purged", "")
+		once("a", show).want(t, 0, "n a 1\n", "")
+	})
+}
+
+func TestRunOnceWaitsForTheRunOfAnother(t *testing.T) {
+	t.Parallel()
+	onEachDB(t, func(t *testing.T, s *clientDB) {
+		path := filepath.Join(t.TempDir(), "continue")
+		first := s.shell(t, "@UP; while ! test -e "+path+"; do sleep 0.05; done", "--once", "a", "n")
+		s.run(t, "run", "--once", "a", "--try", "n", "--", "echo", "ran").want(t, exitHeld, "", "held")
+		s.run(t, "run", "--once", "a", "--wait", "100ms", "-E", "9", "n", "--", "echo", "ran").want(t, 9, "", "held")
+		second := s.start(t, "run", "--once", "a", "n", "--", "echo", "ran")
+		eventually(t, "a caller waits in the queue", func() bool { return s.waitingFor(t, "n") == 1 })
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		first.wait().want(t, 0, "", "")
+		second.wait().want(t, 0, "", "a was run already")
+	})
+}
+
+func TestRunOnceRunsAgainWhatWasKilledOrLost(t *testing.T) {
+	t.Parallel()
+	onEachDB(t, func(t *testing.T, s *clientDB) {
+		killed := s.shell(t, "@UP; sleep 60", "--once", "a", "--ttl", "1s", "n")
+		killed.signal(syscall.SIGKILL)
+		killed.wait()
+		lost := s.shell(t, "@UP; sleep 60", "--once", "a", "--ttl", "2s", "n")
+		s.run(t, "unlock", "n", "--force").want(t, 0, "unlocked n", "")
+		lost.wait().want(t, exitLost, "", "revoked")
+		ended := s.shell(t, "@UP; sleep 60", "--once", "a", "n")
+		ended.end(t)
+		s.run(t, "run", "--once", "a", "n", "--", "sh", "-c", "echo $SQLLOCK_ATTEMPT").want(t, 0, "4", "")
+	})
+}
+
+func TestRunOnceRefusesWhatItCannot(t *testing.T) {
+	t.Parallel()
+	onEachDB(t, func(t *testing.T, s *clientDB) {
+		s.run(t, "run", "--once", "a", "--shared", "n", "--", "true").want(t, exitUsage, "", "--shared")
+		s.run(t, "run", "--once", "a", "--mode", "advisory", "n", "--", "true").want(t, exitUsage, "", "--mode unique")
+		s.run(t, "run", "--once", "", "n", "--", "true").want(t, exitUsage, "", "the key")
+		s.run(t, "reap", "--key-retention", "0s").want(t, exitUsage, "", "--key-retention")
+	})
+}
