@@ -84,13 +84,10 @@ func (l *Locker) checkOnce(ctx context.Context, name, key string, opts []LockOpt
 	if err := checkCall(ctx, name); err != nil {
 		return err
 	}
-	if err := driver.CheckKey(key); err != nil {
-		return err
-	}
 	if l.mode.keys == nil {
 		return fmt.Errorf("%w: run %q once: this mode cannot; use NewUnique", ErrUnsupported, name)
 	}
-	return nil
+	return driver.CheckKey(key)
 }
 
 // lookKey reads what is known of a key.

@@ -66,8 +66,29 @@ func readmeLocker(locks *sqllock.Locker, report func(context.Context) error) (go
 	return s, err
 }
 
+func readmeOnce(
+	locks *sqllock.Locker, s gocron.Scheduler, writeReport func(ctx context.Context, tx *sql.Tx, at time.Time) error,
+) (gocron.Scheduler, error) {
+	everyHour, err := gocronlock.Cron("0 * * * *", false, time.UTC)
+	if err != nil {
+		return nil, err
+	}
+	task, err := gocronlock.OnceTask(locks, "jobs/report", everyHour,
+		func(ctx context.Context, run *sqllock.Run, at time.Time) error {
+			return run.InTx(ctx, nil, func(ctx context.Context, tx *sql.Tx) error {
+				return writeReport(ctx, tx, at)
+			})
+		})
+	if err != nil {
+		return nil, err
+	}
+	_, err = s.NewJob(gocron.CronJob("0 * * * *", false), task,
+		gocron.WithStartAt(gocron.WithStartImmediately())) // catches up
+	return s, err
+}
+
 // They are compiled here, and run in the example of this module.
-var _, _ = readmeElector, readmeLocker
+var _, _, _ = readmeElector, readmeLocker, readmeOnce
 
 func TestTheReadmeShowsCodeThatCompiles(t *testing.T) {
 	source, err := os.ReadFile("example_test.go")
@@ -79,7 +100,7 @@ func TestTheReadmeShowsCodeThatCompiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := regexp.MustCompile("(?ms)^```go\n(.*?)\n```$").FindAllStringSubmatch(string(readme), -1)
-	if len(blocks) != 2 {
+	if len(blocks) != 3 {
 		t.Errorf("there are %d blocks", len(blocks))
 	}
 	for _, b := range blocks {

@@ -10,6 +10,9 @@
 //     process runs it. Jobs are spread over the processes. If a process crashes, only the
 //     jobs that it was running are lost.
 //
+// An [OnceTask] needs neither. Each scheduled time of its job runs to its end once, and can be
+// caught up when it was missed.
+//
 // Each due job runs at most once if the clocks of the processes differ by less than
 // [Settle], or [sqllock.MinHold], allows. If a process is paused during a job, it continues
 // the job later, when another process may be running it too. [sqllock.Lease] describes how
