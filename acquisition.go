@@ -159,7 +159,7 @@ func (l *Locker) grantKind(a *acquisition) batch.Kind {
 // sendGrants runs the statement of one batch of grants.
 func (l *Locker) sendGrants(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
 	defer l.keeper.noteUse()
-	res, err := l.mode.Grant(ctx, reqs)
+	res, err := l.mode.Acquire(ctx, reqs)
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +224,7 @@ func (l *Locker) confirmGrant(req driver.AcquireRequest, version int64, timeout 
 	defer cancel()
 	r.Before = l.clock.Now()
 	defer func() { r.After = l.clock.Now() }()
-	res, err := l.mode.Renew(ctx, []driver.RenewRequest{{Name: req.Name, Acq: req.Acq, Version: version, TTL: req.TTL, Holds: 1, Shared: req.Shared}}, true, 0)
+	res, err := l.mode.Renew(ctx, []driver.RenewRequest{{Name: req.Name, Acq: req.Acq, Version: version, TTL: req.TTL, Holds: 1, Shared: req.Shared}}, true)
 	switch {
 	case err != nil:
 		r.Err = err

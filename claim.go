@@ -16,7 +16,6 @@ import (
 // of the database, or by polling all names at once.
 type claims struct {
 	locker   *Locker
-	mode     queueStore // nil if the mode has no queues
 	requests *batch.Batcher[driver.AcquireRequest, driver.AcquireResult]
 
 	mu        sync.Mutex
@@ -69,10 +68,11 @@ const (
 	maxClaimLife = 5 * time.Second
 )
 
-func newClaims(l *Locker, m queueStore) *claims {
-	cs := &claims{locker: l, mode: m, byAcq: make(map[driver.ID]*claim), byName: make(map[string][]*claim), wake: make(chan struct{}, 1)}
+func newClaims(l *Locker) *claims {
+	cs := &claims{locker: l, byAcq: make(map[driver.ID]*claim), byName: make(map[string][]*claim), wake: make(chan struct{}, 1)}
 	cs.poll.next = never
-	if m != nil {
+	cs.listener.noPush = l.mode.listener == nil
+	if l.mode.queues {
 		cs.requests = newBatcher(l, batch.Options[driver.AcquireRequest, driver.AcquireResult]{
 			Send:        cs.send,
 			SortKey:     func(r *driver.AcquireRequest) string { return r.Name },
@@ -84,7 +84,7 @@ func newClaims(l *Locker, m queueStore) *claims {
 }
 
 // available reports whether waiters have claims in the database.
-func (cs *claims) available() bool { return cs.mode != nil && !cs.locker.cfg.barging }
+func (cs *claims) available() bool { return cs.locker.mode.queues && !cs.locker.cfg.barging }
 
 // hasWaiter reports whether a waiter of this Locker has a claim on name.
 func (cs *claims) hasWaiter(name string) bool {
@@ -95,7 +95,7 @@ func (cs *claims) hasWaiter(name string) bool {
 
 func (cs *claims) send(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
 	defer cs.locker.keeper.noteUse()
-	res, err := cs.mode.Queue(ctx, reqs)
+	res, err := cs.locker.mode.Acquire(ctx, reqs)
 	if err != nil {
 		return nil, err
 	}

@@ -228,7 +228,8 @@ func (c *cleanup) send(batch []*cleanupItem) error {
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, timeout)
 	defer cancel()
-	return c.mode.Abandon(ctx, reqs)
+	_, err := c.mode.Release(ctx, reqs)
+	return err
 }
 
 // noteResult notes the outcome of one item and schedules its next try.

@@ -55,10 +55,10 @@ func (d *deadlockCheck) runDue(cs *claims, now time.Duration) (at time.Duration)
 func (cs *claims) breakDeadlocks() {
 	ctx, cancel := context.WithTimeout(cs.locker.base, cs.locker.cfg.timeout(cs.locker.cfg.ttl))
 	defer cancel()
-	waits, err := cs.mode.Waits(ctx)
+	read, err := cs.locker.mode.Read(ctx, driver.ReadRequest{Waiters: true})
 	var found []deadlock.Deadlock
 	if err == nil { // else the next look may get through
-		found, _ = deadlock.Find(waits, cs.waiting)
+		found, _ = deadlock.Find(read.Waiters, cs.waiting)
 	}
 	cs.mu.Lock()
 	defer cs.mu.Unlock()

@@ -392,8 +392,8 @@ func (a *acquisition) takeOver(ctx context.Context, version int64) (*term, error
 	a.requests++
 	before := l.clock.Now()
 	r, err := l.await(ctx, func() reply {
-		return l.resume(driver.ResumeRequest{
-			Name: a.req.Name, Acq: a.req.Acq, Owner: a.req.Owner, Version: version, TTL: a.req.TTL, Value: bytes.Clone(a.req.Value),
+		return l.resume(driver.AcquireRequest{
+			Name: a.req.Name, Acq: a.req.Acq, Owner: a.req.Owner, Resumes: version, TTL: a.req.TTL, Value: bytes.Clone(a.req.Value),
 		}, l.cfg.timeout(a.opts.ttl))
 	})
 	switch {
@@ -411,12 +411,15 @@ func (a *acquisition) takeOver(ctx context.Context, version int64) (*term, error
 }
 
 // resume runs one statement, and what it takes to get to it.
-func (l *Locker) resume(req driver.ResumeRequest, timeout time.Duration) (r reply) {
+func (l *Locker) resume(req driver.AcquireRequest, timeout time.Duration) (r reply) {
 	ctx, cancel := context.WithTimeout(l.base, timeout)
 	defer cancel()
 	defer l.keeper.noteUse()
 	r.Before = l.clock.Now()
-	r.Result, r.Err = l.mode.Resume(ctx, req)
+	res, err := l.mode.Acquire(ctx, []driver.AcquireRequest{req})
+	if r.Err = err; err == nil {
+		r.Result = res[0]
+	}
 	r.After = l.clock.Now()
 	return r
 }

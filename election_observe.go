@@ -106,7 +106,7 @@ func (e *Election) Proclaim(ctx context.Context, value []byte) error {
 	}
 	t, done := lease.term, false
 	err = e.locker.retry(ctx, func(ctx context.Context) (err error) {
-		done, err = e.locker.mode.Proclaim(ctx, t.proclaimRequest(value))
+		done, err = e.locker.mode.SetValue(ctx, t.valueRequest(value))
 		return err
 	})
 	switch {

@@ -13,14 +13,20 @@ var Trust = clock.Trust
 // SystemNow reads the clock that Lockers use outside of tests.
 func SystemNow() time.Duration { return clock.System{}.Now() }
 
+// ClassifyingStore is a store that knows its errors.
+type ClassifyingStore interface {
+	driver.Store
+	Classify(err error) driver.Fault
+}
+
 // NewWithClock returns a Locker of the unique mode on a store, with a clock of
 // the test's.
-func NewWithClock(store driver.Store, now func() time.Duration, opts *UniqueOptions) (*Locker, error) {
+func NewWithClock(store ClassifyingStore, now func() time.Duration, opts *UniqueOptions) (*Locker, error) {
 	cfg, err := opts.config()
 	if err != nil {
 		return nil, err
 	}
-	return newLocker(newID(), cfg, newUniqueMode(store), clock.Func(now)), nil
+	return newLocker(newID(), cfg, newUniqueMode(store, store.Classify), clock.Func(now)), nil
 }
 
 // SetTables makes the number of names that the Locker keeps in memory visible.

@@ -28,7 +28,7 @@ func (x *row) takeAway(acq driver.ID) {
 	x.claims = slices.DeleteFunc(x.claims, func(p *fakeClaim) bool { return p.Acq == acq })
 }
 
-func (f *fake) Line(ctx context.Context, reqs []driver.AcquireRequest) (res []driver.AcquireResult, err error) {
+func (f *fake) enqueue(ctx context.Context, reqs []driver.AcquireRequest) (res []driver.AcquireResult, err error) {
 	err = f.statement(ctx, "line", func() {
 		for _, r := range reqs {
 			res = append(res, f.queue(r))
@@ -91,7 +91,7 @@ func (f *fake) handOver(name string) (next []driver.HandOver) {
 	return next
 }
 
-func (f *fake) Waits(ctx context.Context) (waits []driver.Waiter, err error) {
+func (f *fake) waitersThatHold(ctx context.Context) (waits []driver.Waiter, err error) {
 	err = f.statement(ctx, "waits", func() {
 		for name, x := range f.rows {
 			for _, p := range x.waiting(f.now()) {

@@ -8,22 +8,23 @@ import (
 
 // What the fake databases have for elections.
 
-func (f *fake) Resume(ctx context.Context, r driver.ResumeRequest) (res driver.AcquireResult, err error) {
+func (f *fake) resumeTerm(ctx context.Context, r driver.AcquireRequest) ([]driver.AcquireResult, error) {
+	var res driver.AcquireResult
 	f.set(func(f *fake) { f.last = r.Acq })
-	err = f.statement(ctx, "resume", func() {
+	err := f.statement(ctx, "resume", func() {
 		x, now := f.rows[r.Name], f.now()
 		res.Now = now
-		if x == nil || x.acq == (driver.ID{}) || x.until <= now || x.owner != r.Owner || x.version != r.Version {
+		if x == nil || x.acq == (driver.ID{}) || x.until <= now || x.owner != r.Owner || x.version != r.Resumes {
 			return
 		}
 		res.Granted, res.Version, res.Remaining = true, max(x.version+1, now), r.TTL
 		x.acq, x.version, x.leaseCount, x.value = r.Acq, res.Version, 1, r.Value
 		x.since, x.until = now, now+r.TTL.Microseconds()
 	})
-	return res, err
+	return []driver.AcquireResult{res}, err
 }
 
-func (f *fake) Proclaim(ctx context.Context, r driver.SetValueRequest) (done bool, err error) {
+func (f *fake) SetValue(ctx context.Context, r driver.SetValueRequest) (done bool, err error) {
 	err = f.statement(ctx, "proclaim", func() {
 		x := f.rows[r.Name]
 		if done = x != nil && x.acq == r.Acq && x.version == r.Version && x.until > f.now(); done {
@@ -54,6 +55,6 @@ func (f *fakeSessions) Revoke(_ context.Context, reqs []driver.RevokeRequest) ([
 	return res, nil
 }
 
-func (f *fakeSessions) Proclaim(context.Context, driver.SetValueRequest) (bool, error) {
+func (f *fakeSessions) SetValue(context.Context, driver.SetValueRequest) (bool, error) {
 	return false, nil
 }

@@ -34,7 +34,19 @@ func (f *fake) look(name string) driver.Row {
 	return r
 }
 
-func (f *fake) Look(ctx context.Context, names []string) (rows []driver.Row, err error) {
+func (f *fake) Read(ctx context.Context, req driver.ReadRequest) (res driver.ReadResult, err error) {
+	switch {
+	case req.Waiters:
+		res.Waiters, err = f.waitersThatHold(ctx)
+	case req.List.Limit > 0:
+		res.Page, err = f.list(ctx, req.List)
+	default:
+		res.Rows, err = f.lookAll(ctx, req.Names)
+	}
+	return res, err
+}
+
+func (f *fake) lookAll(ctx context.Context, names []string) (rows []driver.Row, err error) {
 	err = f.statement(ctx, "look", func() {
 		for _, name := range names {
 			rows = append(rows, f.look(name))
@@ -56,7 +68,7 @@ func (f *fake) namesAfter(name string, limit int) (names []string, more bool) {
 	return names, false
 }
 
-func (f *fake) List(ctx context.Context, req driver.ListRequest) (page driver.Page, err error) {
+func (f *fake) list(ctx context.Context, req driver.ListRequest) (page driver.Page, err error) {
 	err = f.statement(ctx, "list", func() {
 		names, more := f.namesAfter(req.After, req.Limit)
 		for _, name := range names {
@@ -92,6 +104,10 @@ func (f *fake) Revoke(ctx context.Context, reqs []driver.RevokeRequest) (res []d
 }
 
 func (f *fake) Sweep(ctx context.Context, req driver.SweepRequest) (res driver.SweepResult, err error) {
+	if req.Every > 0 {
+		res.Due, err = f.sweepDue(ctx, req.Every)
+		return res, err
+	}
 	err = f.statement(ctx, "sweep", func() {
 		names, more := f.namesAfter(req.After, req.Limit)
 		for _, name := range names {
@@ -112,7 +128,7 @@ func (f *fake) Sweep(ctx context.Context, req driver.SweepRequest) (res driver.S
 	return res, err
 }
 
-func (f *fake) Turn(ctx context.Context, every time.Duration) (mine bool, err error) {
+func (f *fake) sweepDue(ctx context.Context, every time.Duration) (mine bool, err error) {
 	err = f.statement(ctx, "turn", func() {
 		if now := f.now(); f.swept <= now-every.Microseconds() {
 			f.swept, mine = now, true

@@ -265,7 +265,7 @@ func (f *fakeSessions) Sweep(context.Context, driver.SweepRequest) (driver.Sweep
 	return driver.SweepResult{}, nil
 }
 
-func (f *fakeSessions) Turn(context.Context, time.Duration) (bool, error) { return false, nil }
+func (f *fakeSessions) SweepDue(context.Context, time.Duration) (bool, error) { return false, nil }
 
 func (f *fakeSessions) Guard(context.Context, *sql.Tx, driver.GuardRequest) (driver.GuardStatus, error) {
 	return driver.Fenced, nil

@@ -102,7 +102,18 @@ func (f *fake) spoiled(kind string, n int, name func(i int) string) error {
 	return nil
 }
 
-func (f *fake) Grant(ctx context.Context, reqs []driver.AcquireRequest) (res []driver.AcquireResult, err error) {
+// Acquire dispatches to the statements of the three kinds of requests.
+func (f *fake) Acquire(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
+	switch {
+	case reqs[0].Resumes != 0:
+		return f.resumeTerm(ctx, reqs[0])
+	case reqs[0].Life > 0:
+		return f.enqueue(ctx, reqs)
+	}
+	return f.grants(ctx, reqs)
+}
+
+func (f *fake) grants(ctx context.Context, reqs []driver.AcquireRequest) (res []driver.AcquireResult, err error) {
 	f.set(func(f *fake) {
 		f.last = reqs[0].Acq
 		for _, r := range reqs {
@@ -197,6 +208,9 @@ func (f *fake) renew(r driver.RenewRequest, wait bool) driver.RenewStatus {
 }
 
 func (f *fake) Release(ctx context.Context, reqs []driver.ReleaseRequest) (res []driver.ReleaseResult, err error) {
+	if reqs[0].Version == 0 {
+		return make([]driver.ReleaseResult, len(reqs)), f.abandon(ctx, reqs)
+	}
 	if err := f.spoiled("release", len(reqs), func(i int) string { return reqs[i].Name }); err != nil {
 		return nil, err
 	}
@@ -220,7 +234,7 @@ func (f *fake) Release(ctx context.Context, reqs []driver.ReleaseRequest) (res [
 	return res, err
 }
 
-func (f *fake) Abandon(ctx context.Context, reqs []driver.ReleaseRequest) error {
+func (f *fake) abandon(ctx context.Context, reqs []driver.ReleaseRequest) error {
 	if err := f.spoiled("abandon", len(reqs), func(i int) string { return reqs[i].Name }); err != nil {
 		return err
 	}
@@ -238,10 +252,9 @@ func (f *fake) Abandon(ctx context.Context, reqs []driver.ReleaseRequest) error 
 	})
 }
 
-func (f *fake) Reserve(context.Context) (driver.Store, error) { return f, nil }
-func (f *fake) Exhausted() bool                               { return false }
-func (f *fake) Info() driver.Info                             { return driver.Info{Server: "fake"} }
-func (f *fake) Close() error                                  { return nil }
+func (f *fake) CloseIdle() bool   { return true }
+func (f *fake) Info() driver.Info { return driver.Info{Server: "fake"} }
+func (f *fake) Close() error      { return nil }
 
 func (f *fake) Classify(err error) driver.Fault {
 	switch {
@@ -300,7 +313,7 @@ func newBench(t *testing.T, db *fake, opts *sqllock.UniqueOptions) *bench {
 }
 
 // newBenchOn is newBench for a store that stands before db.
-func newBenchOn(t *testing.T, store driver.Store, db *fake, opts *sqllock.UniqueOptions) *bench {
+func newBenchOn(t *testing.T, store sqllock.ClassifyingStore, db *fake, opts *sqllock.UniqueOptions) *bench {
 	t.Helper()
 	b := &bench{t: t, db: db, start: time.Now()}
 	l, err := sqllock.NewWithClock(store, b.now, opts)

@@ -120,5 +120,8 @@ func newSessionLocker(ctx context.Context, cfg config, classify func(error) driv
 
 func newSessionMode(store driver.SessionStore, cfg *config, maxConns int) mode {
 	b := session.New(store, session.Options{TTL: cfg.ttl, Label: cfg.label, MaxConns: maxConns, ErrClosed: ErrClosed})
-	return mode{b, capabilities{sessions: b, tx: store, isolated: maxConns > 0, waitsInDB: maxConns > 0}}
+	return mode{
+		backend: b, capabilities: capabilities{sessions: b, tx: store, isolated: maxConns > 0, waitsInDB: maxConns > 0},
+		Classify: b.Classify, Guard: b.Guard,
+	}
 }

@@ -156,11 +156,9 @@ func (l *Locker) readLastDone(ctx context.Context, infos []Info) error {
 		names[i] = infos[i].Name
 	}
 	var last map[string]driver.KeyState
-	err := l.retryRead(ctx, func(ctx context.Context) error {
-		return l.mode.keys.Keys(ctx, func(s driver.OnceStore) (err error) {
-			last, err = s.LastKeys(ctx, names)
-			return err
-		})
+	err := l.retryRead(ctx, func(ctx context.Context) (err error) {
+		last, err = l.mode.keys.LastKeys(ctx, names)
+		return err
 	})
 	for i := range infos {
 		if k, ok := last[infos[i].Name]; ok {
@@ -172,7 +170,7 @@ func (l *Locker) readLastDone(ctx context.Context, infos []Info) error {
 
 func (l *Locker) readRow(ctx context.Context, name string) (row driver.Row, err error) {
 	err = l.retryRead(ctx, func(ctx context.Context) error {
-		rows, err := l.mode.Look(ctx, []string{name})
+		rows, err := l.mode.readRows(ctx, []string{name})
 		if err == nil {
 			row = rows[0]
 		}
@@ -227,9 +225,9 @@ func (l *Locker) List(ctx context.Context, opts ...ListOption) iter.Seq2[Info, e
 }
 
 // readPage reads one piece of the table.
-func (l *Locker) readPage(ctx context.Context, req driver.ListRequest) (infos []Info, page driver.Page, err error) {
+func (l *Locker) readPage(ctx context.Context, req driver.ListRequest) (infos []Info, page driver.ReadResult, err error) {
 	err = l.retryRead(ctx, func(ctx context.Context) (err error) {
-		page, err = l.mode.List(ctx, req)
+		page, err = l.mode.Read(ctx, driver.ReadRequest{List: req})
 		return err
 	})
 	if err != nil {

@@ -287,7 +287,7 @@ func (k *keeper) renew(batch []*term, wait bool) {
 	ctx, cancel := context.WithTimeout(k.ctx, timeout)
 	defer cancel()
 
-	res, err := k.mode.Renew(ctx, reqs, wait, timeout/2)
+	res, err := k.mode.Renew(ctx, reqs, wait)
 	if err != nil {
 		k.noteFailures(batch, err, false)
 		return

@@ -12,32 +12,27 @@ import (
 type mode struct {
 	backend
 	capabilities
+
+	// Classify tells what an error of a method means.
+	Classify func(err error) driver.Fault
+	// Guard runs f for a lease in a transaction of the application that f knows.
+	Guard func(ctx context.Context, f driver.GuardFunc, req driver.GuardRequest) (driver.GuardStatus, error)
 }
 
 // backend runs the statements of a mode. Its methods mean what those of
 // [driver.Store] mean, and are safe for concurrent use. A backend chooses the
 // connection for each statement. It may have more than one database.
 type backend interface {
-	Grant(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error)
-	// Renew waits for a connection no longer than maxWait, if there is another one. With
-	// wait, Renew is not urgent: it may wait for rows that somebody has locked.
-	Renew(ctx context.Context, reqs []driver.RenewRequest, wait bool, maxWait time.Duration) (driver.RenewResults, error)
+	// Acquire grants nothing to a request that resumes if sessions keep the locks: it asks
+	// the holder to release the name.
+	Acquire(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error)
+	Renew(ctx context.Context, reqs []driver.RenewRequest, wait bool) (driver.RenewResults, error)
 	Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error)
-	Abandon(ctx context.Context, reqs []driver.ReleaseRequest) error
-
-	Look(ctx context.Context, names []string) ([]driver.Row, error)
-	List(ctx context.Context, req driver.ListRequest) (driver.Page, error)
+	Read(ctx context.Context, req driver.ReadRequest) (driver.ReadResult, error)
 	Revoke(ctx context.Context, reqs []driver.RevokeRequest) ([]driver.RevokeResult, error)
 	Sweep(ctx context.Context, req driver.SweepRequest) (driver.SweepResult, error)
-	SweepDue(ctx context.Context, every time.Duration) (bool, error)
-
-	// Resume grants nothing if sessions keep the locks: it asks the holder to let go.
-	Resume(ctx context.Context, req driver.ResumeRequest) (driver.AcquireResult, error)
-	Proclaim(ctx context.Context, req driver.SetValueRequest) (bool, error)
-
-	Guard(ctx context.Context, f driver.GuardFunc, req driver.GuardRequest) (driver.GuardStatus, error)
+	SetValue(ctx context.Context, req driver.SetValueRequest) (bool, error)
 	Begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
-	Classify(err error) driver.Fault
 
 	// CloseIdle gives back the connection that is kept for renewals, until the next grant.
 	// It is called when no lease has been held for a while. It does not block. It reports
@@ -46,16 +41,25 @@ type backend interface {
 	Close() error
 }
 
+// readRows reads the rows of names.
+func (m *mode) readRows(ctx context.Context, names []string) ([]driver.Row, error) {
+	res, err := m.Read(ctx, driver.ReadRequest{Names: names})
+	return res.Rows, err
+}
+
 // capabilities say what a mode can do. A nil field says that the mode cannot do it.
 type capabilities struct {
 	// sessions is set if sessions of the database keep the locks. Then the TTL is the same
 	// for the whole Locker, and a name is free as soon as its session has ended. Otherwise
 	// a lock is a row that expires.
 	sessions sessionLocks
-	// queue is set if waiters queue in the database.
-	queue queueStore
+	// queues says that waiters queue in the database.
+	queues bool
+	// listener is set if the database tells waiters of this process that they were granted
+	// a name.
+	listener driver.Listener
 	// keys is set if the database keeps which keys are complete.
-	keys keyStore
+	keys driver.OnceStore
 	// tx is set if transactions of the caller can take locks.
 	tx driver.TxStore
 
@@ -70,22 +74,6 @@ type sessionLocks interface {
 	// OnEnd has f called when a session has ended, with the acquisitions that it held,
 	// until the mode is closed.
 	OnEnd(f func(acqs map[driver.ID]struct{}))
-}
-
-// queueStore keeps the queues of waiters in the database.
-type queueStore interface {
-	Queue(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error)
-	Waits(ctx context.Context) ([]driver.Waiter, error)
-	Look(ctx context.Context, names []string) ([]driver.Row, error)
-	Listen(ctx context.Context, heard func(driver.ID)) error
-}
-
-// keyStore keeps which keys are complete.
-type keyStore interface {
-	// Keys calls f with the store on a connection.
-	Keys(ctx context.Context, f func(driver.OnceStore) error) error
-	// KeysTx returns the store for transactions of the application.
-	KeysTx() driver.OnceStore
 }
 
 // maxSessionInterval is the longest time between two renewals of a lock that a session
@@ -107,7 +95,7 @@ func (m *mode) endReason(ctx context.Context, name string, acq driver.ID, token 
 	if m.sessions != nil {
 		return m.sessionEndReason(ctx, name, acq, token, ttl)
 	}
-	rows, err := m.Look(ctx, []string{name})
+	rows, err := m.readRows(ctx, []string{name})
 	switch {
 	case err != nil:
 		return 0, err
@@ -121,7 +109,7 @@ func (m *mode) endReason(ctx context.Context, name string, acq driver.ID, token 
 
 // sessionEndReason asks the session itself, which may have ended unnoticed.
 func (m *mode) sessionEndReason(ctx context.Context, name string, acq driver.ID, token int64, ttl time.Duration) (Reason, error) {
-	res, err := m.Renew(ctx, []driver.RenewRequest{{Name: name, Acq: acq, Version: token, TTL: ttl, Holds: 1}}, false, 0)
+	res, err := m.Renew(ctx, []driver.RenewRequest{{Name: name, Acq: acq, Version: token, TTL: ttl, Holds: 1}}, false)
 	switch {
 	case err != nil && m.sessions.Holds(acq):
 		return 0, err

@@ -92,11 +92,9 @@ func (l *Locker) checkOnce(ctx context.Context, name, key string, opts []LockOpt
 
 // lookKey reads what is known of a key.
 func (l *Locker) lookKey(ctx context.Context, name, key string) (state driver.KeyState, err error) {
-	err = l.retryRead(ctx, func(ctx context.Context) error {
-		return l.mode.keys.Keys(ctx, func(s driver.OnceStore) (err error) {
-			state, err = s.LookKey(ctx, name, key, false)
-			return err
-		})
+	err = l.retryRead(ctx, func(ctx context.Context) (err error) {
+		state, err = l.mode.keys.LookKey(ctx, name, key, false)
+		return err
 	})
 	if err != nil {
 		err = onceError(name, key, err)
@@ -109,11 +107,9 @@ func (l *Locker) lookKey(ctx context.Context, name, key string) (state driver.Ke
 func (l *Locker) startRun(ctx context.Context, lease *Lease, key string) (*Run, error) {
 	r := &Run{lease: lease, key: key}
 	var state driver.KeyState
-	err := l.retryRead(ctx, func(ctx context.Context) error {
-		return l.mode.keys.Keys(ctx, func(s driver.OnceStore) (err error) {
-			state, err = s.StartKey(ctx, r.request())
-			return err
-		})
+	err := l.retryRead(ctx, func(ctx context.Context) (err error) {
+		state, err = l.mode.keys.StartKey(ctx, r.request())
+		return err
 	})
 	switch {
 	case err != nil:
@@ -247,7 +243,7 @@ func (r *Run) endTx(err error) {
 // the commit it looks again. After a deadlock MySQL, and after some errors SQLite, has undone
 // everything and goes on without a transaction.
 func (r *Run) inTx(ctx context.Context, opts *sql.TxOptions, fn func(ctx context.Context, tx *sql.Tx) error) error {
-	keys, name, committing := r.lease.term.locker.mode.keys.KeysTx(), r.lease.Name(), false
+	keys, name, committing := r.lease.term.locker.mode.keys, r.lease.Name(), false
 	err := r.lease.InTx(ctx, opts, func(ctx context.Context, tx *sql.Tx) error {
 		completed, err := keys.CompleteKeyTx(ctx, tx, name, r.key)
 		switch {
@@ -337,7 +333,7 @@ func (r *Run) repeat(ctx context.Context, f func(context.Context, driver.OnceSto
 	defer cancel()
 	for pause := newBackoff(&l.cfg); ; {
 		err := l.withTimeout(ctx, timeout, func(ctx context.Context) error {
-			return l.mode.keys.Keys(ctx, func(s driver.OnceStore) error { return f(ctx, s) })
+			return f(ctx, l.mode.keys)
 		})
 		if err == nil || l.mode.Classify(err) == driver.Refused || l.base.Err() != nil || sleep(ctx, pause.next()) != nil {
 			return err

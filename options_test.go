@@ -205,7 +205,7 @@ func TestALatePacketDoesNotRepeatTheMinimumHold(t *testing.T) {
 		b.unlock(lease)
 		time.Sleep(minHold - 500*time.Millisecond)
 		late := db.row("a")
-		if _, err := db.Grant(t.Context(), []driverGrant{{Name: "a", Acq: db.last, Owner: late.owner, TTL: ttl}}); err != nil || !db.held("a") {
+		if _, err := db.Acquire(t.Context(), []driverGrant{{Name: "a", Acq: db.last, Owner: late.owner, TTL: ttl}}); err != nil || !db.held("a") {
 			t.Fatalf("the late packet took nothing: %v", err)
 		}
 		time.Sleep(time.Second)

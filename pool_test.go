@@ -60,31 +60,30 @@ func TestCloseWaitsUntilWhatNobodyWaitedForIsGivenBack(t *testing.T) {
 	})
 }
 
-// small is a pool of which the application has everything but the reserved
-// connection.
-type small struct{ *fake }
+// usedUpPool is a pool of which the application has everything but the reserved connection.
+type usedUpPool struct{ *fake }
 
-func (s *small) Exhausted() bool   { return true }
-func (s *small) Info() driver.Info { return driver.Info{Server: "small", MaxConns: 5} }
-func (s *small) block(ctx context.Context) error {
+func (p usedUpPool) block(ctx context.Context) error {
 	<-ctx.Done()
 	return fmt.Errorf("%w: %w", driver.ErrNoConnection, ctx.Err())
 }
-func (s *small) Grant(ctx context.Context, r []driver.AcquireRequest) ([]driver.AcquireResult, error) {
-	return nil, s.block(ctx)
+
+func (p usedUpPool) Acquire(ctx context.Context, _ []driver.AcquireRequest) ([]driver.AcquireResult, error) {
+	return nil, p.block(ctx)
 }
-func (s *small) Renew(ctx context.Context, r []driver.RenewRequest, w bool) (driver.RenewResults, error) {
-	return driver.RenewResults{}, s.block(ctx)
+
+func (p usedUpPool) Renew(ctx context.Context, _ []driver.RenewRequest, _ bool) (driver.RenewResults, error) {
+	return driver.RenewResults{}, p.block(ctx)
 }
-func (s *small) Release(ctx context.Context, r []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
-	return nil, s.block(ctx)
+
+func (p usedUpPool) Release(ctx context.Context, _ []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
+	return nil, p.block(ctx)
 }
-func (s *small) Abandon(ctx context.Context, r []driver.ReleaseRequest) error { return s.block(ctx) }
 
 func TestWaitersDoNotStarveRenewalsWhenThePoolIsUsedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		s := &small{f}
+		s := newPooled(f, usedUpPool{f}, f, always)
 		start := time.Now()
 		l, err := sqllock.NewWithClock(s, func() time.Duration { return time.Since(start) }, &sqllock.UniqueOptions{TTL: 9 * time.Second})
 		if err != nil {
@@ -115,7 +114,7 @@ func TestWaitersDoNotStarveRenewalsWhenThePoolIsUsedUp(t *testing.T) {
 func TestLockedRowsDoNotStarveRenewalsWhenThePoolIsUsedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		s := &small{f}
+		s := newPooled(f, usedUpPool{f}, f, always)
 		start := time.Now()
 		l, err := sqllock.NewWithClock(s, func() time.Duration { return time.Since(start) }, &sqllock.UniqueOptions{TTL: 9 * time.Second})
 		if err != nil {
@@ -220,31 +219,28 @@ func TestACancelledContextDoesNotReenter(t *testing.T) {
 	})
 }
 
-// usedUp is a database whose pool gives nothing but the connection that was reserved
-// in time.
-type usedUp struct {
-	*reservingFake
-	full *atomic.Bool
+// filling is a pool that releases nothing while it is full.
+type filling struct {
+	*fake
+	full atomic.Bool
 }
 
-func (s *usedUp) Exhausted() bool { return s.full.Load() }
-
-func (s *usedUp) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
-	if s.full.Load() {
+func (p *filling) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
+	if p.full.Load() {
 		<-ctx.Done()
 		return nil, driver.ErrNoConnection
 	}
-	return s.reservingFake.Release(ctx, reqs)
+	return p.fake.Release(ctx, reqs)
 }
 
 func TestAnUnlockThatFindsThePoolUsedUpWaitsForTheReservedConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
-		store := &usedUp{&reservingFake{db, new(atomic.Bool)}, new(atomic.Bool)}
-		b := newBenchOn(t, store, db, nil)
+		pool := &filling{fake: db}
+		b := newBenchOn(t, newPooled(db, pool, db, pool.full.Load), db, nil)
 		defer b.close()
 		lease := b.lock("held")
-		store.full.Store(true)
+		pool.full.Store(true)
 		db.set(func(f *fake) { f.before = after("grant", 100*time.Millisecond) })
 		other := make(chan *sqllock.Lease)
 		go func() { other <- b.lock("other") }() // has the reserved connection for 100 ms

@@ -127,13 +127,9 @@ const reapShare = 25
 // runIfDue makes a pass if one is due. A pass of another Locker counts from its beginning,
 // so half an interval keeps two Lockers apart that would follow each other.
 func (r *Reaper) runIfDue(ctx context.Context) error {
-	var mine bool
-	every := max(r.opts.Interval/2, reapShare*time.Duration(r.cost.Load()))
-	err := r.locker.retry(ctx, func(ctx context.Context) (err error) {
-		mine, err = r.locker.mode.SweepDue(ctx, every)
-		return err
-	})
-	if err == nil && mine {
+	every := max(r.opts.Interval/2, reapShare*time.Duration(r.cost.Load()), 1)
+	res, _, err := r.sweep(ctx, driver.SweepRequest{Every: every})
+	if err == nil && res.Due {
 		_, err = r.Reap(ctx)
 	}
 	return err
@@ -190,11 +186,9 @@ func (r *Reaper) purgeKeys(ctx context.Context, rep *ReapReport) (cost time.Dura
 	for {
 		start := r.locker.clock.Now()
 		purged, more := 0, false
-		err := r.locker.retry(ctx, func(ctx context.Context) error {
-			return r.locker.mode.keys.Keys(ctx, func(s driver.OnceStore) (err error) {
-				purged, more, err = s.PurgeKeys(ctx, r.opts.KeyRetention, r.opts.Batch)
-				return err
-			})
+		err := r.locker.retry(ctx, func(ctx context.Context) (err error) {
+			purged, more, err = r.locker.mode.keys.PurgeKeys(ctx, r.opts.KeyRetention, r.opts.Batch)
+			return err
 		})
 		rep.PurgedKeys += purged
 		took := r.locker.clock.Now() - start

@@ -15,7 +15,7 @@ import (
 func crash(t *testing.T, db *fake, names ...string) {
 	t.Helper()
 	for i, name := range names {
-		_, err := db.Grant(context.Background(), []driverGrant{{Name: name, Acq: driverID{99, byte(i >> 8), byte(i)}, Owner: "gone", TTL: time.Second}})
+		_, err := db.Acquire(context.Background(), []driverGrant{{Name: name, Acq: driverID{99, byte(i >> 8), byte(i)}, Owner: "gone", TTL: time.Second}})
 		if err != nil {
 			t.Fatal(err)
 		}

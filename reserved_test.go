@@ -12,30 +12,18 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// reservingFake is a fake database with a pool, so that a connection is reserved of which
-// the next grant can be made to hang.
-type reservingFake struct {
+// hanging is a connection of which the next grant can be made to hang.
+type hanging struct {
 	*fake
-	hang *atomic.Bool
+	hang atomic.Bool
 }
 
-func (s *reservingFake) Info() driver.Info { return driver.Info{Server: "fake", MaxConns: 5} }
-
-func (s *reservingFake) Reserve(context.Context) (driver.Store, error) {
-	return &reservedFake{s.fake, s.hang}, nil
-}
-
-type reservedFake struct {
-	*fake
-	hang *atomic.Bool
-}
-
-func (s *reservedFake) Grant(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
+func (s *hanging) Acquire(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
 	if s.hang.CompareAndSwap(true, false) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	return s.fake.Grant(ctx, reqs)
+	return s.fake.Acquire(ctx, reqs)
 }
 
 // The grant for a lease of 30 s may take 5 s, and the reserved connection with it.
@@ -49,8 +37,8 @@ func TestAGrantThatHangsCostsNoShorterLease(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				db := newFake()
 				start := time.Now()
-				store := &reservingFake{db, new(atomic.Bool)}
-				l, err := sqllock.NewWithClock(store, func() time.Duration { return time.Since(start) }, nil)
+				conn := &hanging{fake: db}
+				l, err := sqllock.NewWithClock(newPooled(db, db, conn, never), func() time.Duration { return time.Since(start) }, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -59,7 +47,7 @@ func TestAGrantThatHangsCostsNoShorterLease(t *testing.T) {
 					t.Fatal(err)
 				}
 				db.set(func(f *fake) { f.before = func(ctx context.Context, _ string) error { return ctx.Err() } })
-				store.hang.Store(true)
+				conn.hang.Store(true)
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
@@ -93,22 +81,13 @@ func TestCloseDoesNotWaitForItsOwnReaper(t *testing.T) {
 	})
 }
 
-// idled is reservingFake whose reserved connection has died while nobody used it.
-type idled struct {
-	*reservingFake
-	died *atomic.Bool
-}
-
-func (s *idled) Reserve(context.Context) (driver.Store, error) {
-	return &idleReserved{s.fake, s.died}, nil
-}
-
-type idleReserved struct {
+// dying is a connection that can die while nobody uses it.
+type dying struct {
 	*fake
-	died *atomic.Bool
+	died atomic.Bool
 }
 
-func (s *idleReserved) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
+func (s *dying) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
 	if s.died.CompareAndSwap(true, false) {
 		return nil, sqldriver.ErrBadConn
 	}
@@ -118,12 +97,12 @@ func (s *idleReserved) Release(ctx context.Context, reqs []driver.ReleaseRequest
 func TestAReservedConnectionThatHasDiedIsReplacedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
-		store := &idled{&reservingFake{db, new(atomic.Bool)}, new(atomic.Bool)}
-		b := newBenchOn(t, store, db, nil)
+		conn := &dying{fake: db}
+		b := newBenchOn(t, newPooled(db, db, conn, never), db, nil)
 		defer b.close()
 		lease := b.lock("a")
 		time.Sleep(time.Minute)
-		store.died.Store(true)
+		conn.died.Store(true)
 		began := time.Now()
 		b.unlock(lease)
 		if took := time.Since(began); took > 0 {

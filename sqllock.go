@@ -77,7 +77,7 @@ func newLocker(id driver.ID, cfg config, m mode, c clock.Clock) *Locker {
 	l.base, l.stop = context.WithCancel(context.Background())
 	l.keeper = newKeeper(m, c, &l.cfg, l.events)
 	l.newBatchers()
-	l.claims = newClaims(l, m.queue)
+	l.claims = newClaims(l)
 	l.cleanup = newCleanup(m, m.sessions != nil, c, l.events, l.claims.recheck)
 	if m.sessions != nil {
 		m.sessions.OnEnd(l.sessionEnded)

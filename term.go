@@ -314,6 +314,6 @@ func (t *term) isGuarded() bool {
 	return t.guarded
 }
 
-func (t *term) proclaimRequest(value []byte) driver.SetValueRequest {
+func (t *term) valueRequest(value []byte) driver.SetValueRequest {
 	return driver.SetValueRequest{Name: t.name, Acq: t.acq, Version: t.token, Value: value}
 }

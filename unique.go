@@ -8,7 +8,6 @@ import (
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/clock"
-	"github.com/sqllock/sqllock/internal/unique"
 )
 
 // NewUnique returns a Locker of the unique mode: a lease is a row under a unique index,
@@ -44,7 +43,7 @@ func NewUnique(ctx context.Context, db driver.UniqueDatabase, opts *UniqueOption
 	if err != nil {
 		return nil, openError(err)
 	}
-	l := newLocker(client.Instance, cfg, newUniqueMode(store), clock.System{})
+	l := newLocker(client.Instance, cfg, newUniqueMode(store, db.Classify), clock.System{})
 	locker.Store(l)
 	l.warn(store.Info())
 	return l, nil
@@ -60,13 +59,22 @@ func opened[S any](ctx context.Context, cfg *config, classify func(error) driver
 	}
 }
 
-func newUniqueMode(store driver.Store) mode {
-	b := unique.New(store)
-	can := capabilities{queue: b}
-	if b.KeysTx() != nil {
-		can.keys = b
+// minPushConns is how many connections a pool must be able to open before one of them is
+// used to listen.
+const minPushConns = 4
+
+func newUniqueMode(store driver.Store, classify func(error) driver.Fault) mode {
+	m := mode{
+		backend: store, capabilities: capabilities{queues: true}, Classify: classify,
+		Guard: func(ctx context.Context, f driver.GuardFunc, req driver.GuardRequest) (driver.GuardStatus, error) {
+			return f(ctx, store, req)
+		},
 	}
-	return mode{b, can}
+	if conns := store.Info().MaxConns; conns == 0 || conns >= minPushConns {
+		m.listener, _ = store.(driver.Listener)
+	}
+	m.keys, _ = store.(driver.OnceStore)
+	return m
 }
 
 // warn passes on the warnings of the driver, once, at construction.

@@ -197,7 +197,8 @@ func (l *Locker) serveQueue(ctx context.Context, t *term) {
 func (l *Locker) releaseLeaving(ctx context.Context, t *term) error {
 	req, _ := t.cleanupRequest()
 	err := l.withTimeout(ctx, t.timeout, func(ctx context.Context) error {
-		return l.mode.Abandon(ctx, []driver.ReleaseRequest{req})
+		_, err := l.mode.Release(ctx, []driver.ReleaseRequest{req})
+		return err
 	})
 	if err == nil {
 		l.claims.recheck(t.name)

@@ -62,7 +62,7 @@ func (l *listener) keepOpen(now time.Duration) bool {
 func (cs *claims) listen(ctx context.Context) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, maxListenPause) {
 		began := cs.locker.clock.Now()
-		err := cs.mode.Listen(ctx, func(acq driver.ID) { cs.pushed(ctx, acq) })
+		err := cs.locker.mode.listener.Listen(ctx, func(acq driver.ID) { cs.pushed(ctx, acq) })
 		if !cs.listenEnded(ctx, err) || sleep(ctx, pause) != nil {
 			return
 		}
@@ -203,7 +203,7 @@ func (cs *claims) pollNames(names []string) (changed bool) {
 	ctx, cancel := context.WithTimeout(cs.locker.base, cs.locker.cfg.timeout(cs.locker.cfg.ttl))
 	defer cancel()
 	before := cs.locker.clock.Now()
-	rows, err := cs.mode.Look(ctx, names)
+	rows, err := cs.locker.mode.readRows(ctx, names)
 	if err != nil { // the next look may get through
 		return false
 	}

@@ -33,7 +33,33 @@ const (
 	EndedRevoked  Ending = 3 // by Revoke
 )
 
-// ListRequest asks for rows after a name.
+// ReadRequest asks for one of three things.
+type ReadRequest struct {
+	Names   []string    // the rows of these names, in their order
+	List    ListRequest // if it has a Limit: the rows that follow a name
+	Waiters bool        // the claims of those who hold something while they wait
+}
+
+// ReadResult answers a ReadRequest.
+type ReadResult struct {
+	Page    // of names: Rows only
+	Waiters []Waiter
+}
+
+// Waiter is the claim of a waiter that holds something while it waits.
+type Waiter struct {
+	Name    string
+	Acq     ID
+	Label   string
+	Seq     int64 // the place in the queue of the name; lower is before higher
+	Since   int64 // when it entered, microseconds since the epoch
+	Shared  bool
+	Carries []ID
+	Holders []ID // who holds the name, unless expired
+}
+
+// ListRequest asks for rows after a name, in the byte order of the names. One call looks at
+// Limit rows at most, however few of them it returns.
 type ListRequest struct {
 	After string // "" is before all names
 	Limit int
@@ -64,10 +90,15 @@ type SweepRequest struct {
 	After     string // "" is before all names
 	Limit     int
 	Retention time.Duration
+
+	// Every, if it is not 0, asks only whether a pass over the table is due, and takes it on:
+	// of any number of Lockers one is told to go.
+	Every time.Duration
 }
 
 // SweepResult answers a SweepRequest.
 type SweepResult struct {
+	Due     bool // no request has been told so for Every, on the database's clock
 	Crashed []Crash
 	Purged  int
 	Seen    int    // rows

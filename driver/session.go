@@ -86,11 +86,14 @@ type SessionStore interface {
 	// session is gone, if that can be told, and deletes what was idle for longer than
 	// the retention.
 	Sweep(ctx context.Context, req SweepRequest) (SweepResult, error)
-	Turn(ctx context.Context, every time.Duration) (bool, error)
+	// SweepDue is Sweep of a request with Every.
+	SweepDue(ctx context.Context, every time.Duration) (bool, error)
+
+	// SetValue is Store.SetValue.
+	SetValue(ctx context.Context, req SetValueRequest) (bool, error)
 
 	GuardStore
 	TxStore
-	Proclaimer
 
 	Classify(err error) Fault
 	Info() Info

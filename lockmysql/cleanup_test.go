@@ -57,7 +57,7 @@ func cleanUp(t *testing.T, s driver.Store, admin *sql.DB, prefix string) {
 	if rows := look(t, s, names...); rows[0].Holder.Version != 0 || rows[4].Holder.Version != res[4].Version {
 		t.Errorf("%+v", rows)
 	}
-	if first, second := turn(t, s, time.Hour), turn(t, s, time.Hour); !first || second {
+	if first, second := sweepDue(t, s, time.Hour), sweepDue(t, s, time.Hour); !first || second {
 		t.Errorf("turns: %v, %v", first, second)
 	}
 }

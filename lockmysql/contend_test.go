@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/lockmysql"
 )
 
 // innodb is what the engine counts.
@@ -121,9 +122,9 @@ func (m *monitor) abandon(t *testing.T, s driver.Store, reqs []driver.AcquireReq
 	for i, r := range reqs {
 		all[i] = driver.ReleaseRequest{Name: r.Name, Acq: r.Acq}
 	}
-	err := s.Abandon(t.Context(), all)
-	for try := 0; err != nil && s.Classify(err) == driver.Again && try < 20; try++ {
-		err = s.Abandon(t.Context(), all)
+	_, err := s.Release(t.Context(), all)
+	for try := 0; err != nil && lockmysql.Classify(err) == driver.Again && try < 20; try++ {
+		_, err = s.Release(t.Context(), all)
 	}
 	if err != nil {
 		t.Error(err)
@@ -133,7 +134,7 @@ func (m *monitor) abandon(t *testing.T, s driver.Store, reqs []driver.AcquireReq
 // contend asks once, holds for a moment what it gets, and gives it back. It reports
 // false if rows were locked for too long, and it is not known what it got.
 func (m *monitor) contend(t *testing.T, s driver.Store, reqs []driver.AcquireRequest) bool {
-	res, err := s.Grant(t.Context(), reqs)
+	res, err := s.Acquire(t.Context(), reqs)
 	if err != nil {
 		m.abandon(t, s, reqs)
 		return false

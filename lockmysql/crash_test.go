@@ -58,13 +58,13 @@ func TestAGrantTellsNoCrashOfATermThatEndedMeanwhile(t *testing.T) {
 					expire(t, db, reqs[i].Name)
 					reqs[i].Acq = newID()
 				}
-				res, err := lockmysql.With(s, func() {
+				res, err := lockmysql.With(t, s, func() {
 					if !swept {
 						release(t, other, free...)
 					} else if told := sweep(t, other, time.Hour).Crashed; len(told) != n {
 						t.Errorf("%+v", told)
 					}
-				}).Grant(t.Context(), reqs)
+				}).Acquire(t.Context(), reqs)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -122,7 +122,7 @@ func TestEachCrashIsToldOnceWhoeverComesFirst(t *testing.T) {
 					for n := range k + 1 {
 						batch = append(batch, request(fmt.Sprintf("%03d", i*(k+1)+n)))
 					}
-					res, err := s.Grant(context.Background(), batch)
+					res, err := s.Acquire(context.Background(), batch)
 					if err != nil {
 						t.Error(err)
 						return

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/lockmysql"
 )
 
 // A row that somebody has locked says nothing of the term.
@@ -14,9 +15,8 @@ func TestAResumptionAndAProclamationOfALockedRowAreToBeTriedAgain(t *testing.T) 
 		s, _ := f.store(t)
 		req := request("k")
 		version := take(t, s, req)[0].Version
-		election := s.(driver.ElectionStore)
-		proclaim := driver.SetValueRequest{Name: req.Name, Acq: req.Acq, Version: version, Value: []byte("x")}
-		resume := driver.ResumeRequest{Name: req.Name, Acq: newID(), Owner: req.Owner, Version: version, TTL: time.Minute}
+		value := driver.SetValueRequest{Name: req.Name, Acq: req.Acq, Version: version, Value: []byte("x")}
+		resume := []driver.AcquireRequest{{Name: req.Name, Acq: newID(), Owner: req.Owner, Resumes: version, TTL: time.Minute}}
 		tx, err := f.Open(t).Begin()
 		if err != nil {
 			t.Fatal(err)
@@ -25,21 +25,21 @@ func TestAResumptionAndAProclamationOfALockedRowAreToBeTriedAgain(t *testing.T) 
 		if err := tx.QueryRow("SELECT version FROM `sqllock_lock` WHERE name = ? FOR UPDATE", req.Name).Scan(new(int64)); err != nil {
 			t.Fatal(err)
 		}
-		if done, err := election.Proclaim(t.Context(), proclaim); done || s.Classify(err) != driver.Again {
-			t.Errorf("Proclaim = %v, %v", done, err)
+		if done, err := s.SetValue(t.Context(), value); done || lockmysql.Classify(err) != driver.Again {
+			t.Errorf("SetValue = %v, %v", done, err)
 		}
-		if res, err := election.Resume(t.Context(), resume); res.Granted || s.Classify(err) != driver.Again {
-			t.Errorf("Resume = %+v, %v", res, err)
+		if res, err := s.Acquire(t.Context(), resume); lockmysql.Classify(err) != driver.Again {
+			t.Errorf("Acquire = %+v, %v", res, err)
 		}
 		_ = tx.Rollback()
-		if done, err := election.Proclaim(t.Context(), proclaim); !done || err != nil {
-			t.Errorf("when the row is free: Proclaim = %v, %v", done, err)
+		if done, err := s.SetValue(t.Context(), value); !done || err != nil {
+			t.Errorf("when the row is free: SetValue = %v, %v", done, err)
 		}
-		if res, err := election.Resume(t.Context(), resume); !res.Granted || err != nil {
-			t.Errorf("when the row is free: Resume = %+v, %v", res, err)
+		if res, err := s.Acquire(t.Context(), resume); err != nil || !res[0].Granted {
+			t.Errorf("when the row is free: Acquire = %+v, %v", res, err)
 		}
-		if done, err := election.Proclaim(t.Context(), proclaim); done || err != nil {
-			t.Errorf("of a term that is over: Proclaim = %v, %v", done, err)
+		if done, err := s.SetValue(t.Context(), value); done || err != nil {
+			t.Errorf("of a term that is over: SetValue = %v, %v", done, err)
 		}
 	})
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/sqllock/sqllock/internal/sqlconn"
 )
 
-// engine runs statements on connections of the pool or, if it was reserved, always on the
-// same one.
+// engine runs statements on connections of a source.
 type engine struct {
 	pool    *sqlconn.Pool
 	source  sqlconn.Source // the pool, or a connection reserved from it
@@ -29,7 +28,23 @@ type engine struct {
 	bound, unbound string // settings of a session around a transaction
 }
 
-var _ rowstore.Engine = (*engine)(nil)
+var _ rowstore.Restorer = (*engine)(nil)
+
+// on returns the same engine on another source of connections.
+func (e *engine) on(source sqlconn.Source) rowstore.Engine {
+	other := *e
+	other.source = source
+	if source != e.pool {
+		other.prepared = newPrepared()
+	}
+	return &other
+}
+
+// Restore implements [rowstore.Restorer]: it ends the statements that are prepared.
+func (e *engine) Restore(*sql.Conn) error {
+	e.prepared.close()
+	return nil
+}
 
 // do calls fn with a connection. That a row is locked puts no doubt on the
 // connection.

@@ -21,29 +21,25 @@ import (
 func TestAKilledConnectionIsUnclearAndNotGivenBack(t *testing.T) {
 	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
-		s, db := f.store(t)
+		db := f.Open(t)
+		db.SetMaxOpenConns(1)
 		admin := f.Open(t)
 		var id int
 		if err := db.QueryRow(`SELECT CONNECTION_ID()`).Scan(&id); err != nil {
 			t.Fatal(err)
 		}
-		own, err := s.Reserve(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		db.SetMaxOpenConns(2) // or none is reserved
+		s := open(t, db)
 		reqs := requests(1, "%d")
-		take(t, own, reqs...)
+		take(t, s, reqs...)
 		exec(t, admin, fmt.Sprintf("KILL %d", id))
 		time.Sleep(100 * time.Millisecond)
-		_, err = own.Grant(t.Context(), reqs)
-		if fault := s.Classify(err); err == nil || fault != driver.Unclear && fault != driver.Unreachable {
+		_, err := s.Acquire(t.Context(), reqs)
+		if fault := lockmysql.Classify(err); err != nil && fault != driver.Unclear && fault != driver.Unreachable {
 			t.Errorf("%v is %v", err, fault)
 		}
-		if err := own.Close(); err != nil {
-			t.Fatal(err)
-		}
 		take(t, s, reqs...)
-		if db.Stats().OpenConnections != 1 {
+		if n := db.Stats().OpenConnections; n != 1 {
 			t.Errorf("%+v", db.Stats())
 		}
 	})

@@ -5,9 +5,11 @@ import (
 	"database/sql"
 	"maps"
 	"sync"
+	"testing"
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/rowstore"
+	"github.com/sqllock/sqllock/internal/sqlconn"
 	"github.com/sqllock/sqllock/internal/sqltext"
 	"github.com/sqllock/sqllock/internal/termstore"
 )
@@ -35,10 +37,28 @@ func File(prefix string) map[string]string {
 
 // OnConn is a store whose statements run on a connection, as on one that was reserved.
 func OnConn(st driver.Store, conn *sql.Conn) driver.Store {
-	s := st.(*store)
-	e := *s.engine
-	e.source, e.prepared = onConn{conn}, newPrepared()
-	return &store{s.On(&e), &e}
+	return onSource(st, onConn{conn}, func(*engine) error { return nil })
+}
+
+// Reserve is OnConn for a connection of the pool, which Close gives back.
+func Reserve(ctx context.Context, st driver.Store) (driver.Store, error) {
+	conn, err := st.(*store).engine.pool.Reserve(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return onSource(st, conn, func(e *engine) error { return conn.CloseAfter(e.Restore) }), nil
+}
+
+func onSource(st driver.Store, source sqlconn.Source, end func(*engine) error) driver.Store {
+	e := st.(*store).engine.on(source).(*engine)
+	e.info.MaxConns = 1 // none is reserved
+	return newStore(e, func(sqlconn.Source) rowstore.Engine { return e }, func() error { return end(e) })
+}
+
+func newStore(e *engine, on func(sqlconn.Source) rowstore.Engine, end func() error) driver.Store {
+	return &store{engine: e, Store: rowstore.New(rowstore.Options{
+		Client: e.client, Info: e.info, Pool: e.pool, Engine: on, Classify: classify, Close: end,
+	})}
 }
 
 type onConn struct{ conn *sql.Conn }
@@ -50,9 +70,13 @@ func (c onConn) Do(ctx context.Context, fn func(context.Context, *sql.Conn) erro
 func (c onConn) Close() error { return nil }
 
 // With is a store whose next call is interrupted when it has looked.
-func With(st driver.Store, happens func()) *rowstore.Store {
-	s := st.(*store)
-	return s.On(&interrupted{engine: s.engine, happens: sync.OnceFunc(happens)})
+func With(tb testing.TB, st driver.Store, happens func()) driver.Store {
+	e, happens := st.(*store).engine, sync.OnceFunc(happens)
+	s := newStore(e, func(source sqlconn.Source) rowstore.Engine {
+		return &interrupted{engine: e.on(source).(*engine), happens: happens}
+	}, nil)
+	tb.Cleanup(func() { _ = s.Close() })
+	return s
 }
 
 type interrupted struct {

@@ -73,7 +73,7 @@ func TestAConnectionThatCameBackInsideATransactionIsNotUsed(t *testing.T) {
 					}
 					_ = conn.Close()
 					r := request(what + name)
-					if res, err := s.Grant(t.Context(), []driver.AcquireRequest{r}); err != nil || !res[0].Granted {
+					if res, err := s.Acquire(t.Context(), []driver.AcquireRequest{r}); err != nil || !res[0].Granted {
 						t.Fatalf("Grant: %v, %v", res, err)
 					}
 					var granted, work int

@@ -83,7 +83,7 @@ func (s *store) notEnded(ctx context.Context, tx *sql.Tx, req *driver.GuardReque
 // neither. If it does not know it, it says the first. Who has used up the pool is not made
 // to wait for a connection.
 func (s *store) lookAt(ctx context.Context, req *driver.GuardRequest) (alone, shared bool) {
-	if s.Exhausted() {
+	if s.engine.pool.Exhausted() {
 		return true, false
 	}
 	ctx, cancel := context.WithTimeout(ctx, glance)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/lockmysql"
 )
 
 // guard guards leases in a transaction of the application that stays open.
@@ -109,7 +110,7 @@ func TestNobodyParksBehindAGuard(t *testing.T) {
 					}
 				})
 				quickly("a revocation", 3*time.Second, func() {
-					if _, err := s.Revoke(t.Context(), []driver.RevokeRequest{{Name: reqs[0].Name}, {Name: reqs[1].Name}}); s.Classify(err) != driver.Again {
+					if _, err := s.Revoke(t.Context(), []driver.RevokeRequest{{Name: reqs[0].Name}, {Name: reqs[1].Name}}); lockmysql.Classify(err) != driver.Again {
 						t.Errorf("Revoke: %v", err)
 					}
 				})

@@ -24,7 +24,8 @@ func expire(t *testing.T, db *sql.DB, names ...string) {
 
 func look(t *testing.T, s driver.Store, names ...string) []driver.Row {
 	t.Helper()
-	rows, err := s.Look(t.Context(), names)
+	read, err := s.Read(t.Context(), driver.ReadRequest{Names: names})
+	rows := read.Rows
 	if err != nil || len(rows) != len(names) {
 		t.Fatalf("Look: %d rows for %d names, %v", len(rows), len(names), err)
 	}
@@ -38,11 +39,11 @@ func look(t *testing.T, s driver.Store, names ...string) []driver.Row {
 
 func list(t *testing.T, s driver.Store, req driver.ListRequest) driver.Page {
 	t.Helper()
-	page, err := s.List(t.Context(), req)
+	page, err := s.Read(t.Context(), driver.ReadRequest{List: req})
 	if err != nil {
 		t.Fatalf("List: %v", err)
 	}
-	return page
+	return page.Page
 }
 
 // revocations are requests to end whichever terms there are.
@@ -110,7 +111,7 @@ func TestTheMinimumHoldKeepsTheName(t *testing.T) {
 						if freed := release(t, s, free...); slices.Contains(freed, false) {
 							t.Errorf("%v", freed)
 						}
-					} else if err := s.Abandon(t.Context(), abandon); err != nil {
+					} else if _, err := s.Release(t.Context(), abandon); err != nil {
 						t.Error(err)
 					}
 				}

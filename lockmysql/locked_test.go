@@ -32,7 +32,7 @@ func TestALockedRowIsPassedOver(t *testing.T) {
 		// Patience ends after a second, with nothing done and the connection sound.
 		began = time.Now()
 		_, err := s.Renew(t.Context(), renewals(reqs, res, 2*minute)[49:52], true)
-		if took := time.Since(began); !errors.Is(err, lockmysql.ErrLocked) || s.Classify(err) != driver.Again || took < 900*time.Millisecond || took > 2*time.Second {
+		if took := time.Since(began); !errors.Is(err, lockmysql.ErrLocked) || lockmysql.Classify(err) != driver.Again || took < 900*time.Millisecond || took > 2*time.Second {
 			t.Errorf("a renewal that waits returned %v after %v", err, took)
 		}
 		began = time.Now()
@@ -47,8 +47,8 @@ func TestALockedRowIsPassedOver(t *testing.T) {
 				t.Errorf("a Release that failed has freed %d", i)
 			}
 		}
-		if err := s.Abandon(t.Context(), []driver.ReleaseRequest{{Name: reqs[50].Name, Acq: reqs[50].Acq}}); !errors.Is(err, lockmysql.ErrLocked) {
-			t.Errorf("Abandon: %v", err)
+		if _, err := s.Release(t.Context(), []driver.ReleaseRequest{{Name: reqs[50].Name, Acq: reqs[50].Acq}}); !errors.Is(err, lockmysql.ErrLocked) {
+			t.Errorf("Release: %v", err)
 		}
 		if took := time.Since(began); took < 2700*time.Millisecond || took > 5*time.Second {
 			t.Errorf("three calls that wait for a second took %v", took)
@@ -64,7 +64,7 @@ func TestALockedRowIsPassedOver(t *testing.T) {
 
 		// Others are granted all the same, though it is not known then.
 		unlock = lockRow(t, locker, reqs[50].Name)
-		if _, err := s.Grant(t.Context(), reqs); s.Classify(err) != driver.Unclear {
+		if _, err := s.Acquire(t.Context(), reqs); lockmysql.Classify(err) != driver.Unclear {
 			t.Errorf("grants beside a locked row: %v", err)
 		}
 		for i, r := range take(t, s, reqs[:50]...) {
@@ -72,7 +72,7 @@ func TestALockedRowIsPassedOver(t *testing.T) {
 				t.Errorf("grant %d: %+v", i, r)
 			}
 		}
-		if _, err := s.Grant(t.Context(), reqs[50:51]); s.Classify(err) != driver.Again {
+		if _, err := s.Acquire(t.Context(), reqs[50:51]); lockmysql.Classify(err) != driver.Again {
 			t.Errorf("grant of one: %v", err)
 		}
 		unlock()
@@ -97,7 +97,7 @@ func TestWhatIsNotCommittedIsNotBelieved(t *testing.T) {
 			exec(t, tx, "UPDATE `sqllock_lock` SET acq = ?, expires_at = ? WHERE name = ?", r.Acq[:], time.Now().Add(minute).UnixMicro(), r.Name)
 		}
 		for _, reqs := range [][]driver.AcquireRequest{mine, mine[:1]} {
-			if res, err := s.Grant(t.Context(), reqs); s.Classify(err) != driver.Again {
+			if res, err := s.Acquire(t.Context(), reqs); lockmysql.Classify(err) != driver.Again {
 				t.Errorf("before a rollback: %+v, %v", res, err)
 			}
 		}
@@ -125,8 +125,8 @@ func TestALockedTableIsWaitedForASecond(t *testing.T) {
 		defer func() { _ = conn.Close() }()
 		exec(t, conn, "LOCK TABLES `sqllock_lock` WRITE")
 		calls := map[string]func(context.Context) error{
-			"Grant":  func(ctx context.Context) error { _, err := s.Grant(ctx, requests(1, "%d")); return err },
-			"Grants": func(ctx context.Context) error { _, err := s.Grant(ctx, requests(2, "%d")); return err },
+			"Grant":  func(ctx context.Context) error { _, err := s.Acquire(ctx, requests(1, "%d")); return err },
+			"Grants": func(ctx context.Context) error { _, err := s.Acquire(ctx, requests(2, "%d")); return err },
 			"Renew": func(ctx context.Context) error {
 				_, err := s.Renew(ctx, renewals([]driver.AcquireRequest{known}, res, minute), false)
 				return err
@@ -138,7 +138,7 @@ func TestALockedTableIsWaitedForASecond(t *testing.T) {
 		}
 		for name, call := range calls {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-			if err := call(ctx); s.Classify(err) != driver.Again {
+			if err := call(ctx); lockmysql.Classify(err) != driver.Again {
 				t.Errorf("%s: %v", name, err)
 			}
 			cancel()

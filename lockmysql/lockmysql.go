@@ -165,7 +165,9 @@ func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver
 		return nil, closedHandle(err)
 	}
 	e.info.MaxConns = d.db.Stats().MaxOpenConnections
-	return &store{rowstore.New(e, client), e}, nil
+	return &store{engine: e, Store: rowstore.New(rowstore.Options{
+		Client: client, Info: e.info, Pool: pool, Engine: e.on, Classify: classify,
+	})}, nil
 }
 
 // newPool knows of go-sql-driver that it returns when a context ends, and driver.ErrBadConn

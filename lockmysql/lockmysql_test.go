@@ -149,7 +149,7 @@ func life(t *testing.T, s driver.Store, reqs []driver.AcquireRequest) {
 				abandon[i].Acq = reqs[i].Acq
 			}
 		}
-		if err := s.Abandon(t.Context(), abandon); err != nil {
+		if _, err := s.Release(t.Context(), abandon); err != nil {
 			t.Fatal(err)
 		}
 		if status := renew(t, s, false, renewals(reqs, third, minute)...).Status[0]; mine != (status == driver.Gone) {
@@ -187,7 +187,7 @@ func TestARoleNeedsNoMoreThanTheTables(t *testing.T) {
 		queue(t, s, "role")
 
 		exec(t, admin, "REVOKE UPDATE ON `sqllock_lock` FROM "+cfg.User)
-		if _, err := s.Renew(t.Context(), []driver.RenewRequest{{Name: "0", TTL: minute}}, false); s.Classify(err) != driver.Refused {
+		if _, err := s.Renew(t.Context(), []driver.RenewRequest{{Name: "0", TTL: minute}}, false); lockmysql.Classify(err) != driver.Refused {
 			t.Errorf("without UPDATE: %v", err)
 		}
 		if err := openErr(t, lockmysql.DB(db)); err == nil {

@@ -233,30 +233,35 @@ func TestInfoTellsServerAndPool(t *testing.T) {
 	})
 }
 
-func TestAReservedConnectionIsTheStoresOwn(t *testing.T) {
+func TestAStoreKeepsAConnectionUntilItIsIdle(t *testing.T) {
 	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
-		s, db := f.store(t)
-		own, err := s.Reserve(t.Context())
+		db := f.Open(t)
+		db.SetMaxOpenConns(2)
+		s := open(t, db)
+		reqs := requests(2, "%d")
+		res := take(t, s, reqs...)
+		application, err := db.Conn(t.Context()) // the other one
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !s.Exhausted() || own.Exhausted() {
-			t.Errorf("exhausted: %v, reserved %v", s.Exhausted(), own.Exhausted())
+		defer func() { _ = application.Close() }()
+		release(t, s, releases(reqs, res)...)
+		if n := db.Stats().InUse; n != 2 {
+			t.Errorf("%d connections are in use", n)
 		}
-		reqs := requests(2, "%d")
-		res := take(t, own, reqs...)
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		if _, err := s.Grant(ctx, reqs); !errors.Is(err, driver.ErrNoConnection) || s.Classify(err) != driver.Unreachable {
-			t.Errorf("Grant without a connection: %v", err)
+		if !s.CloseIdle() || db.Stats().InUse != 1 {
+			t.Errorf("%d connections are in use after CloseIdle", db.Stats().InUse)
 		}
-		if err := own.Close(); err != nil {
+		last, err := db.Conn(t.Context())
+		if err != nil {
 			t.Fatal(err)
 		}
-		release(t, s, releases(reqs, res)...)
-		if db.Stats().OpenConnections != 1 {
-			t.Errorf("%+v", db.Stats())
+		defer func() { _ = last.Close() }()
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := s.Acquire(ctx, reqs); !errors.Is(err, driver.ErrNoConnection) || lockmysql.Classify(err) != driver.Unreachable {
+			t.Errorf("without a connection: %v", err)
 		}
 	})
 }

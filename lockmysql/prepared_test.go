@@ -9,6 +9,7 @@ import (
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/testdb"
+	"github.com/sqllock/sqllock/lockmysql"
 )
 
 // statementCount is what the server says of a session, or of all sessions.
@@ -43,7 +44,7 @@ func TestStatementsOfTheReservedConnectionArePreparedOnce(t *testing.T) {
 			for _, params := range []string{"interpolateParams=false", "interpolateParams=true"} {
 				s, db := f.store(t, params)
 				db.SetMaxOpenConns(2)
-				own, err := s.Reserve(t.Context())
+				own, err := lockmysql.Reserve(t.Context(), s)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -104,11 +105,11 @@ func TestAPreparedStatementOnADeadConnectionWasNotSent(t *testing.T) {
 			for _, id := range ids {
 				_, _ = admin.Exec("KILL CONNECTION ?", id)
 			}
-			if _, err := own.Grant(t.Context(), requests(1, "a name %d")); err == nil {
+			if _, err := own.Acquire(t.Context(), requests(1, "a name %d")); err == nil {
 				t.Error("a grant on a session that was ended")
 			}
-			_, err = own.Grant(t.Context(), requests(1, "a name %d"))
-			if !errors.Is(err, sqldriver.ErrBadConn) || s.Classify(err) != driver.Unreachable {
+			_, err = own.Acquire(t.Context(), requests(1, "a name %d"))
+			if !errors.Is(err, sqldriver.ErrBadConn) || lockmysql.Classify(err) != driver.Unreachable {
 				t.Errorf("after %d cycles: %v", runs, err)
 			}
 		}

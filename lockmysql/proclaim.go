@@ -8,21 +8,22 @@ import (
 	"github.com/sqllock/sqllock/internal/rowstore"
 )
 
-// Proclaim implements [driver.Proclaimer].
-func (s *store) Proclaim(ctx context.Context, req driver.SetValueRequest) (done bool, err error) {
+// SetValue implements [driver.Store].
+func (s *store) SetValue(ctx context.Context, req driver.SetValueRequest) (done bool, err error) {
 	if err := s.engine.checkValues([]driver.AcquireRequest{{Name: req.Name, Value: req.Value}}); err != nil {
 		return false, err
 	}
 	patience := rowstore.NewPatience(longWait)
 	for {
-		if done, err = s.Store.Proclaim(ctx, req); err != nil || done {
+		if done, err = s.Store.SetValue(ctx, req); err != nil || done {
 			return done, err
 		}
-		rows, err := s.Look(ctx, []string{req.Name})
+		read, err := s.Read(ctx, driver.ReadRequest{Names: []string{req.Name}})
 		if err != nil {
 			return false, err
 		}
-		if done, over := proclaimed(&rows[0], req, rows[0].Holder.Until > rows[0].Now); over {
+		row := &read.Rows[0]
+		if done, over := notSet(row, req, row.Holder.Until > row.Now); over {
 			return done, nil
 		}
 		if err := patience.Wait(ctx); err != nil {
@@ -31,17 +32,17 @@ func (s *store) Proclaim(ctx context.Context, req driver.SetValueRequest) (done 
 	}
 }
 
-// Proclaim implements [driver.Proclaimer].
-func (s *sessions) Proclaim(ctx context.Context, req driver.SetValueRequest) (done bool, err error) {
+// SetValue implements [driver.SessionStore].
+func (s *sessions) SetValue(ctx context.Context, req driver.SetValueRequest) (done bool, err error) {
 	if err := s.base.checkValues([]driver.AcquireRequest{{Name: req.Name, Value: req.Value}}); err != nil {
 		return false, err
 	}
-	return s.Store.Proclaim(ctx, req)
+	return s.Store.SetValue(ctx, req)
 }
 
-// proclaimed tells why a proclamation changed nothing: the term is over, or the value was
-// the same, which the server does not count. Else the row is locked: it is not over.
-func proclaimed(row *driver.Row, req driver.SetValueRequest, live bool) (done, over bool) {
+// notSet tells why SetValue changed nothing: the term is over, or the value was the same,
+// which the server does not count. Else the row is locked: it is not over.
+func notSet(row *driver.Row, req driver.SetValueRequest, live bool) (done, over bool) {
 	switch {
 	case !live || row.Holder.Acq != req.Acq || row.Holder.Version != req.Version:
 		return false, true

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/lockmysql"
 )
 
 func TestAGuardKeepsANameFromTheLine(t *testing.T) {
@@ -25,10 +26,10 @@ func TestAGuardKeepsANameFromTheLine(t *testing.T) {
 				if res, err := s.Release(t.Context(), []driver.ReleaseRequest{r}); err != nil || res[0].Freed {
 					t.Errorf("Release: %+v, %v", res, err)
 				}
-				if err := s.Abandon(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: first.Acq, Guarded: true}}); s.Classify(err) != driver.Again {
-					t.Errorf("Abandon: %v", err)
+				if _, err := s.Release(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: first.Acq, Guarded: true}}); lockmysql.Classify(err) != driver.Again {
+					t.Errorf("Release: %v", err)
 				}
-				if _, err := s.Revoke(t.Context(), []driver.RevokeRequest{{Name: "a"}}); s.Classify(err) != driver.Again {
+				if _, err := s.Revoke(t.Context(), []driver.RevokeRequest{{Name: "a"}}); lockmysql.Classify(err) != driver.Again {
 					t.Errorf("Revoke: %v", err)
 				}
 				if r := line(t, s, a)[0]; r.Granted || r.Holder.Acq != first.Acq {
@@ -41,7 +42,7 @@ func TestAGuardKeepsANameFromTheLine(t *testing.T) {
 					t.Errorf("past a guard: %+v", r)
 				}
 				if took := time.Since(began); took > time.Second/2 {
-					t.Errorf("Line waited for a guard: %v", took)
+					t.Errorf("Acquire waited for a guard: %v", took)
 				}
 				_ = tx.Rollback()
 				if r := line(t, s, a)[0]; !r.Granted || r.Crashed.Acq != first.Acq {

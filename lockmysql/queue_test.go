@@ -25,16 +25,16 @@ func sharing(name string) driver.AcquireRequest {
 
 func line(t *testing.T, s driver.Store, reqs ...driver.AcquireRequest) []driver.AcquireResult {
 	t.Helper()
-	res, err := s.Line(t.Context(), reqs)
+	res, err := s.Acquire(t.Context(), reqs)
 	if err != nil || len(res) != len(reqs) {
-		t.Fatalf("Line = %+v, %v", res, err)
+		t.Fatalf("Acquire = %+v, %v", res, err)
 	}
 	return res
 }
 
 func abandon(t *testing.T, s driver.Store, r driver.AcquireRequest) {
 	t.Helper()
-	if err := s.Abandon(t.Context(), []driver.ReleaseRequest{{Name: r.Name, Acq: r.Acq, Shared: r.Shared}}); err != nil {
+	if _, err := s.Release(t.Context(), []driver.ReleaseRequest{{Name: r.Name, Acq: r.Acq, Shared: r.Shared}}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -78,8 +78,8 @@ func queue(t *testing.T, s driver.Store, name string) {
 		t.Errorf("%+v", r)
 	}
 	abandon(t, s, c)
-	if waits, err := s.Waits(t.Context()); err != nil || len(waits) > 0 {
-		t.Error(waits, err)
+	if res, err := s.Read(t.Context(), driver.ReadRequest{Waiters: true}); err != nil || len(res.Waiters) > 0 {
+		t.Error(res.Waiters, err)
 	}
 	sweep(t, s, time.Hour)
 }
@@ -107,7 +107,7 @@ func TestStatementsInLine(t *testing.T) {
 			for i := range all {
 				all[i] = driver.ReleaseRequest{Name: a[i].Name, Acq: newID(), Shared: i%2 == 1}
 			}
-			expect("nothing to abandon", 1, func() { _ = s.Abandon(t.Context(), all) })
+			expect("nothing to abandon", 1, func() { _, _ = s.Release(t.Context(), all) })
 			// Four statements, or the claims of the name too, and the transaction around them. The
 			// first is behind a beat.
 			entry := 8
@@ -118,7 +118,7 @@ func TestStatementsInLine(t *testing.T) {
 			expect("entry of the second", 10, func() { line(t, s, b...) })
 			// The rows, the claims in two ways, and the rows once more: one may have been served
 			// meanwhile.
-			expect("nothing to abandon, again", 4, func() { _ = s.Abandon(t.Context(), all) })
+			expect("nothing to abandon, again", 4, func() { _, _ = s.Release(t.Context(), all) })
 			expect("staying", 3, func() { line(t, s, slices.Concat(a, b)...) })
 			for i := range held {
 				held[i].Awaited = true
@@ -189,7 +189,7 @@ func TestWhoseTurnComesMeanwhile(t *testing.T) {
 			first := request("k")
 			r := lease(first, take(t, other, first)[0].Version)
 			line(t, s, a)
-			if _, err := lockmysql.With(s, func() { next(t, other, r) }).Line(t.Context(), []driver.AcquireRequest{a}); err != nil {
+			if _, err := lockmysql.With(t, s, func() { next(t, other, r) }).Acquire(t.Context(), []driver.AcquireRequest{a}); err != nil {
 				t.Error(err)
 			}
 			if res := line(t, s, a)[0]; !res.Granted || !res.Found {
@@ -200,7 +200,7 @@ func TestWhoseTurnComesMeanwhile(t *testing.T) {
 			r = lease(first, take(t, other, first)[0].Version)
 			line(t, s, a)
 			gone := []driver.ReleaseRequest{{Name: "k", Acq: a.Acq, Shared: shared}}
-			if err := lockmysql.With(s, func() { next(t, other, r) }).Abandon(t.Context(), gone); err != nil {
+			if _, err := lockmysql.With(t, s, func() { next(t, other, r) }).Release(t.Context(), gone); err != nil {
 				t.Fatal(err)
 			}
 			if row := look(t, s, "k")[0]; row.Held() {
@@ -240,7 +240,7 @@ func TestAGrantSeesWhoCameAfterItsLook(t *testing.T) {
 						reqs[k].Value = []byte("value")
 					}
 				}
-				res, err := lockmysql.With(s, func() { comes(theirs) }).Grant(t.Context(), reqs)
+				res, err := lockmysql.With(t, s, func() { comes(theirs) }).Acquire(t.Context(), reqs)
 				if err != nil || slices.ContainsFunc(res, func(r driver.AcquireResult) bool { return r.Granted }) {
 					t.Errorf("%s came to %d names: %+v, %v", who, n, res, err)
 				}
@@ -264,16 +264,16 @@ func TestALockedRowKeepsALineWaitingForASecond(t *testing.T) {
 		if _, err := s.Release(t.Context(), []driver.ReleaseRequest{r}); !errors.Is(err, lockmysql.ErrLocked) {
 			t.Errorf("Release: %v", err)
 		}
-		if err := s.Abandon(t.Context(), []driver.ReleaseRequest{{Name: "b", Acq: a.Acq}}); !errors.Is(err, lockmysql.ErrLocked) {
-			t.Errorf("Abandon: %v", err)
+		if _, err := s.Release(t.Context(), []driver.ReleaseRequest{{Name: "b", Acq: a.Acq}}); !errors.Is(err, lockmysql.ErrLocked) {
+			t.Errorf("Release: %v", err)
 		}
 		if took := time.Since(began); took < 900*time.Millisecond || took > 4*time.Second {
 			t.Errorf("calls that wait for a second took %v", took)
 		}
 		began = time.Now()
-		_, err := s.Line(t.Context(), []driver.AcquireRequest{waiter("a"), waiter("b"), waiter("c")})
-		if took := time.Since(began); !errors.Is(err, lockmysql.ErrLocked) || s.Classify(err) != driver.Again || took > 2*time.Second {
-			t.Errorf("Line: %v after %v", err, took)
+		_, err := s.Acquire(t.Context(), []driver.AcquireRequest{waiter("a"), waiter("b"), waiter("c")})
+		if took := time.Since(began); !errors.Is(err, lockmysql.ErrLocked) || lockmysql.Classify(err) != driver.Again || took > 2*time.Second {
+			t.Errorf("Acquire: %v after %v", err, took)
 		}
 		if rows := look(t, s, "a", "c"); rows[0].Held() || rows[1].Held() {
 			t.Errorf("%+v", rows)

@@ -6,6 +6,7 @@ import (
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/queuetest"
 	"github.com/sqllock/sqllock/internal/testdb"
+	"github.com/sqllock/sqllock/lockmysql"
 )
 
 func TestQueueAndSharedTermsInEverySession(t *testing.T) {
@@ -67,8 +68,9 @@ func (f *fixture) queue(t *testing.T, short bool, params ...string) {
 		Open: func(tb testing.TB, client driver.Client) driver.Store {
 			return openClient(tb, f.Open(tb, params...), client)
 		},
-		Clock: clock,
-		Rows:  true,
-		Short: short,
+		Clock:    clock,
+		Classify: new(lockmysql.Database).Classify,
+		Rows:     true,
+		Short:    short,
 	})
 }

@@ -73,7 +73,7 @@ func open(t *testing.T, db *sql.DB) driver.Store {
 // reserve returns a store on a connection of its own.
 func reserve(t *testing.T, s driver.Store) driver.Store {
 	t.Helper()
-	own, err := s.Reserve(t.Context())
+	own, err := lockmysql.Reserve(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func requests(n int, format string) []driver.AcquireRequest {
 
 func grant(t *testing.T, s driver.Store, reqs ...driver.AcquireRequest) []driver.AcquireResult {
 	t.Helper()
-	res, err := s.Grant(t.Context(), reqs)
+	res, err := s.Acquire(t.Context(), reqs)
 	if err != nil {
 		t.Fatalf("Grant: %v", err)
 	}
@@ -188,7 +188,7 @@ func releases(reqs []driver.AcquireRequest, res []driver.AcquireResult) []driver
 func release(t *testing.T, s driver.Store, reqs ...driver.ReleaseRequest) []bool {
 	t.Helper()
 	res, err := s.Release(t.Context(), reqs)
-	for try := 0; err != nil && s.Classify(err) == driver.Again && try < 20; try++ {
+	for try := 0; err != nil && lockmysql.Classify(err) == driver.Again && try < 20; try++ {
 		res, err = s.Release(t.Context(), reqs)
 	}
 	if err != nil {

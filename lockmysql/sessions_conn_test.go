@@ -195,8 +195,8 @@ func TestASessionNeedsNoMoreThanTheTables(t *testing.T) {
 		if err := tx.Commit(); err != nil {
 			t.Error(err)
 		}
-		if mine, err := c.Turn(t.Context(), time.Minute); err != nil || !mine {
-			t.Errorf("Turn: %v, %v", mine, err)
+		if mine, err := c.SweepDue(t.Context(), time.Minute); err != nil || !mine {
+			t.Errorf("SweepDue: %v, %v", mine, err)
 		}
 		unlock(t, s, r, res)
 		age(t, admin)

@@ -102,7 +102,7 @@ func TestAListOfSessionsGoesThroughTheTableInWindows(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		c := m.client(t, f)
-		if mine, err := c.Turn(t.Context(), time.Minute); err != nil || !mine { // whose row is not to be seen
+		if mine, err := c.SweepDue(t.Context(), time.Minute); err != nil || !mine { // whose row is not to be seen
 			t.Errorf("the first turn: %v, %v", mine, err)
 		}
 		want := map[bool]int{}

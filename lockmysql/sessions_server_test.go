@@ -43,8 +43,8 @@ func TestSessionsWorkOnAServerThatLogsStatements(t *testing.T) {
 		}
 		unlock(t, s, r, res)
 		c.dies(t, dead)
-		if mine, err := c.Turn(t.Context(), time.Minute); err != nil || !mine {
-			t.Errorf("Turn: %v, %v", mine, err)
+		if mine, err := c.SweepDue(t.Context(), time.Minute); err != nil || !mine {
+			t.Errorf("SweepDue: %v, %v", mine, err)
 		}
 		age(t, f.Open(t))
 		if got, err := c.Sweep(t.Context(), driver.SweepRequest{Limit: 10, Retention: time.Hour}); err != nil || got.Purged != 1 || len(got.Crashed) != 1 {

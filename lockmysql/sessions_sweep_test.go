@@ -171,12 +171,12 @@ func TestOneOfManyIsToldToSweep(t *testing.T) {
 			{a, time.Minute, true}, {a, time.Minute, false}, {b, time.Minute, false},
 			{other, time.Minute, true}, {b, time.Nanosecond, true}, {a, time.Minute, false},
 		} {
-			if mine, err := step.c.Turn(t.Context(), step.every); err != nil || mine != step.want {
+			if mine, err := step.c.SweepDue(t.Context(), step.every); err != nil || mine != step.want {
 				t.Errorf("%+v: %v, %v", step, mine, err)
 			}
 		}
 		exec(t, f.Open(t), "UPDATE `sqllock_term` SET version = 9000000000000000 WHERE name = ''")
-		if mine, err := a.Turn(t.Context(), time.Minute); err != nil || !mine {
+		if mine, err := a.SweepDue(t.Context(), time.Minute); err != nil || !mine {
 			t.Errorf("after the clock was set back: %v, %v", mine, err)
 		}
 	})

@@ -14,15 +14,15 @@ func (f *fixture) works(t *testing.T, params ...string) {
 	t.Helper()
 	s, _ := f.store(t, params...)
 	one, two := request("one"), request("two")
-	res, err := s.Grant(t.Context(), []driver.AcquireRequest{one, two})
+	res, err := s.Acquire(t.Context(), []driver.AcquireRequest{one, two})
 	if err != nil || !res[0].Granted || !res[1].Granted {
 		t.Fatalf("Grant: %+v, %v", res, err)
 	}
-	other, err := s.Grant(t.Context(), []driver.AcquireRequest{request("one"), request("three")})
+	other, err := s.Acquire(t.Context(), []driver.AcquireRequest{request("one"), request("three")})
 	if err != nil || other[0].Granted || other[0].Holder.Acq != one.Acq || !other[1].Granted {
 		t.Errorf("of a name that is held and one that is not: %+v, %v", other, err)
 	}
-	if page, err := s.List(t.Context(), driver.ListRequest{Limit: 10}); err != nil || len(page.Rows) != 3 {
+	if page, err := s.Read(t.Context(), driver.ReadRequest{List: driver.ListRequest{Limit: 10}}); err != nil || len(page.Rows) != 3 {
 		t.Errorf("List: %+v, %v", page, err)
 	}
 	freed, err := s.Release(t.Context(), []driver.ReleaseRequest{{Name: "one", Acq: one.Acq, Version: res[0].Version}, {Name: "two", Acq: two.Acq, Version: res[1].Version}})

@@ -51,7 +51,7 @@ func TestALockedRowKeepsNoReaderFromRenewing(t *testing.T) {
 		if took := time.Since(began); took > 500*time.Millisecond {
 			t.Errorf("a renewal took %v", took)
 		}
-		if _, err := s.Grant(t.Context(), readers(1, "b")); s.Classify(err) != driver.Again {
+		if _, err := s.Acquire(t.Context(), readers(1, "b")); lockmysql.Classify(err) != driver.Again {
 			t.Errorf("Grant: %v", err)
 		}
 		if _, err := s.Release(t.Context(), leave); !errors.Is(err, lockmysql.ErrLocked) {
@@ -112,11 +112,11 @@ func TestOneRequestThatRunsTwiceAtATimeIsCountedOnce(t *testing.T) {
 			for range 4 {
 				wg.Go(func() {
 					for {
-						res, err := s.Grant(context.Background(), req)
+						res, err := s.Acquire(context.Background(), req)
 						if err == nil && res[0].Granted {
 							return
 						}
-						if err != nil && s.Classify(err) != driver.Again {
+						if err != nil && lockmysql.Classify(err) != driver.Again {
 							t.Errorf("Grant = %v, %v", res, err)
 							return
 						}
@@ -155,8 +155,8 @@ func TestManyWhoShareTogetherAllGetIt(t *testing.T) {
 			wg.Go(func() {
 				for range 10 {
 					for {
-						res, err := s.Grant(context.Background(), readers(1, "a"))
-						if err != nil && s.Classify(err) != driver.Again {
+						res, err := s.Acquire(context.Background(), readers(1, "a"))
+						if err != nil && lockmysql.Classify(err) != driver.Again {
 							t.Error(err)
 							return
 						}

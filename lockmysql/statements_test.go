@@ -109,8 +109,8 @@ func TestStatementsPerOperation(t *testing.T) {
 			expect("sweep of crashed holders", inBlocks(10, 5, large), func() { sweep(t, s, time.Hour) })
 			exec(t, f.Open(t), "UPDATE `sqllock_lock` SET version = 1")
 			expect("sweep of idle rows", 3, func() { sweep(t, s, time.Hour) })
-			expect("turn", 2, func() { turn(t, s, time.Nanosecond) })
-			expect("turn of nobody", 1, func() { turn(t, s, time.Hour) })
+			expect("turn", 2, func() { sweepDue(t, s, time.Nanosecond) })
+			expect("turn of nobody", 1, func() { sweepDue(t, s, time.Hour) })
 		}
 	})
 }

@@ -22,13 +22,13 @@ func sweep(t *testing.T, s driver.Store, retention time.Duration) driver.SweepRe
 	return res
 }
 
-func turn(t *testing.T, s driver.Store, every time.Duration) bool {
+func sweepDue(t *testing.T, s driver.Store, every time.Duration) bool {
 	t.Helper()
-	mine, err := s.Turn(t.Context(), every)
+	res, err := s.Sweep(t.Context(), driver.SweepRequest{Every: every})
 	if err != nil {
-		t.Fatalf("Turn: %v", err)
+		t.Fatalf("Sweep: %v", err)
 	}
-	return mine
+	return res.Due
 }
 
 // left are the names in the table.
@@ -135,7 +135,7 @@ func TestASweepActsOnWhatIsSoWhenItActs(t *testing.T) {
 				for _, name := range []string{"idle, kept", "idle, purged", "idle, still", "idle, taken"} {
 					exec(t, otherDB, "INSERT INTO `sqllock_lock` (name, version, expires_at) VALUES (?, 1, 1)", name)
 				}
-				res, err := lockmysql.With(s, func() {
+				res, err := lockmysql.With(t, s, func() {
 					release(t, other, free[0])
 					revoke(t, other, "crashed, revoked")
 					took := take(t, other, request("crashed, taken"), request("idle, taken"))
@@ -192,7 +192,7 @@ func TestLookingInsideAndIdleSweepsLeaveNoTrace(t *testing.T) {
 		other, admin := f.store(t)
 		reqs := requests(50, "name %02d")
 		take(t, other, reqs...)
-		if !turn(t, other, time.Nanosecond) {
+		if !sweepDue(t, other, time.Nanosecond) {
 			t.Error("no turn")
 		}
 		for _, level := range []string{"READ-COMMITTED", "REPEATABLE-READ", "SERIALIZABLE"} {
@@ -205,7 +205,7 @@ func TestLookingInsideAndIdleSweepsLeaveNoTrace(t *testing.T) {
 					list(t, s, driver.ListRequest{Limit: 20})
 					sweep(t, s, time.Hour)
 					revoke(t, s, "unknown")
-					if turn(t, s, time.Hour) {
+					if sweepDue(t, s, time.Hour) {
 						t.Error("told to go")
 					}
 				}
@@ -229,11 +229,11 @@ func TestOfManyReapersOneIsToldToGo(t *testing.T) {
 			var wg sync.WaitGroup
 			for range 8 {
 				wg.Go(func() {
-					mine, err := s.Turn(context.Background(), every)
+					res, err := s.Sweep(context.Background(), driver.SweepRequest{Every: every})
 					if err != nil {
 						t.Error(err)
 					}
-					if mine {
+					if res.Due {
 						n.Add(1)
 					}
 				})

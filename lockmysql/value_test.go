@@ -8,6 +8,7 @@ import (
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/testdb"
+	"github.com/sqllock/sqllock/lockmysql"
 )
 
 // long is a value of 64 KiB with every byte in it.
@@ -124,7 +125,7 @@ func TestValuesFitIntoWhatTheServerTakesAtOnce(t *testing.T) {
 				s, _ := f.store(t, params)
 				req := request(params)
 				req.Value = make([]byte, 600<<10)
-				if _, err := s.Grant(t.Context(), []driver.AcquireRequest{req}); s.Classify(err) != driver.Refused {
+				if _, err := s.Acquire(t.Context(), []driver.AcquireRequest{req}); lockmysql.Classify(err) != driver.Refused {
 					t.Errorf("%s: a value that is too long: %v", params, err)
 				}
 				take(t, s, request(params))

@@ -29,7 +29,7 @@ func BenchmarkUniqueBatch(b *testing.B) {
 			}
 			grants, releases := batch(n)
 			measure(b, n, func() {
-				res, err := store.Grant(b.Context(), grants)
+				res, err := store.Acquire(b.Context(), grants)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -17,17 +17,17 @@ func TestAResumptionAndAProclamationAreFlushedOnAServerOfItsOwn(t *testing.T) {
 	req := request("a", 1, time.Minute)
 	version := grant(t, store, req)[0].Version
 	for i := range 20 {
-		res, err := store.Resume(t.Context(), driver.ResumeRequest{Name: "a", Acq: acq(i + 2), Owner: req.Owner, Version: version, TTL: time.Minute})
+		res, err := resume(t, store, req, acq(i+2), version)
 		if err != nil || !res.Granted {
-			t.Fatalf("Resume = %+v, %v", res, err)
+			t.Fatalf("Acquire = %+v, %v", res, err)
 		}
 		version = res.Version
 		if !get[bool](t, db, flushed) {
 			t.Fatal("a resumption was not flushed although the server is set to synchronous_commit=off")
 		}
-		done, err := store.Proclaim(t.Context(), driver.SetValueRequest{Name: "a", Acq: acq(i + 2), Version: version, Value: []byte("x")})
+		done, err := store.SetValue(t.Context(), driver.SetValueRequest{Name: "a", Acq: acq(i + 2), Version: version, Value: []byte("x")})
 		if err != nil || !done {
-			t.Fatalf("Proclaim = %v, %v", done, err)
+			t.Fatalf("SetValue = %v, %v", done, err)
 		}
 		if !get[bool](t, db, flushed) {
 			t.Fatal("a proclamation was not flushed")
@@ -44,16 +44,26 @@ func TestAProclamationPassesThoseWhoGuardAndAResumptionDoesNot(t *testing.T) {
 	unlock := lockRow(t, db, `SELECT name FROM sqllock_lock WHERE name = 'a' FOR KEY SHARE`)
 	defer unlock()
 	start := time.Now()
-	done, err := store.Proclaim(t.Context(), driver.SetValueRequest{Name: "a", Acq: req.Acq, Version: r.Version, Value: []byte("x")})
+	done, err := store.SetValue(t.Context(), driver.SetValueRequest{Name: "a", Acq: req.Acq, Version: r.Version, Value: []byte("x")})
 	if err != nil || !done || time.Since(start) > time.Second {
-		t.Errorf("Proclaim = %v, %v, after %v", done, err, time.Since(start))
+		t.Errorf("SetValue = %v, %v, after %v", done, err, time.Since(start))
 	}
-	resume := driver.ResumeRequest{Name: "a", Acq: acq(2), Owner: req.Owner, Version: r.Version, TTL: time.Minute}
-	if res, err := store.Resume(t.Context(), resume); res.Granted || store.Classify(err) != driver.Again {
-		t.Errorf("Resume = %+v, %v", res, err)
+	if res, err := resume(t, store, req, acq(2), r.Version); res.Granted || classify(err) != driver.Again {
+		t.Errorf("Acquire = %+v, %v", res, err)
 	}
 	unlock()
-	if res, err := store.Resume(t.Context(), resume); err != nil || !res.Granted {
-		t.Errorf("Resume = %+v, %v", res, err)
+	if res, err := resume(t, store, req, acq(2), r.Version); err != nil || !res.Granted {
+		t.Errorf("Acquire = %+v, %v", res, err)
 	}
+}
+
+// resume ends the term of a request for the next one of the same owner.
+func resume(t *testing.T, store driver.Store, of driver.AcquireRequest, acq driver.ID, version int64) (driver.AcquireResult, error) {
+	t.Helper()
+	of.Acq, of.Resumes = acq, version
+	res, err := store.Acquire(t.Context(), []driver.AcquireRequest{of})
+	if err != nil {
+		return driver.AcquireResult{}, err
+	}
+	return res[0], nil
 }

@@ -26,7 +26,17 @@ type engine struct {
 	settings *settings // of the session that it keeps; nil if each call has another one
 }
 
-var _ rowstore.Engine = (*engine)(nil)
+var _ rowstore.Restorer = (*engine)(nil)
+
+// on returns the same engine on another source of connections.
+func (e *engine) on(source sqlconn.Source) rowstore.Engine {
+	other := *e
+	other.source = source
+	if _, kept := source.(*sqlconn.Reserved); kept {
+		other.settings = new(settings)
+	}
+	return &other
+}
 
 // step is a statement of the .sql file.
 func (e *engine) step(name string, args ...any) step { return step{text: e.texts[name], args: args} }

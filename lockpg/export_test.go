@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/rowstore"
+	"github.com/sqllock/sqllock/internal/sqlconn"
 )
 
 // Keys replaces the hash of the mode advisory.
@@ -35,6 +37,23 @@ func Silence(ttl time.Duration) (unconfirmed, idle, interval time.Duration, coun
 func Draw(ctx context.Context, store driver.SessionStore, r driver.AcquireRequest) (driver.AcquireResult, error) {
 	s := store.(*forUpdateStore)
 	return s.draw(ctx, &drawing{req: &r, named: !r.Shared, pid: 1, started: 1, run: s.queryKept})
+}
+
+// Reserve is a store whose statements run on a connection of the pool of another, as on one
+// that was reserved. Close gives it back.
+func Reserve(ctx context.Context, st driver.Store) (driver.Store, error) {
+	s := *st.(*store)
+	conn, err := s.pool.Reserve(ctx)
+	if err != nil {
+		return nil, err
+	}
+	e := s.engine.on(conn).(*engine)
+	s.engine, s.Store = e, rowstore.New(rowstore.Options{
+		Client: e.client, Info: driver.Info{MaxConns: 1}, Pool: s.pool, Classify: classify,
+		Engine: func(sqlconn.Source) rowstore.Engine { return e },
+		Close:  func() error { return conn.CloseAfter(e.Restore) },
+	})
+	return &s, nil
 }
 
 // Changed returns the settings that a store that is reserved has changed.

@@ -144,11 +144,6 @@ func (s *store) guardIn(ctx context.Context, run inTx, req driver.GuardRequest) 
 	return guardStatus(same, current), err
 }
 
-// Begin implements driver.GuardStore.
-func (s *store) Begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error) {
-	return s.pool.DB.BeginTx(ctx, opts)
-}
-
 // endStatus is guardStatus for a request that ends the term. waiting is -1 if it has not.
 func endStatus(same bool, waiting int64, current bool) driver.GuardStatus {
 	switch {

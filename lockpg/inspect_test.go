@@ -16,7 +16,8 @@ const pgNow = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
 
 func look(t *testing.T, store driver.Store, name string) driver.Row {
 	t.Helper()
-	rows, err := store.Look(t.Context(), []string{name})
+	read, err := store.Read(t.Context(), driver.ReadRequest{Names: []string{name}})
+	rows := read.Rows
 	if err != nil || len(rows) != 1 || rows[0].Name != name || rows[0].Now == 0 {
 		t.Fatalf("Look(%q) = %+v, %v", name, rows, err)
 	}
@@ -119,7 +120,7 @@ func TestTheMinimumHoldKeepsTheNameAfterTheRelease(t *testing.T) {
 	}
 	mustExec(t, db, `UPDATE sqllock_lock SET not_before = 0`)
 	grant(t, store, request("a", 3, time.Minute))
-	if err := store.Abandon(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: acq(3), MinHold: time.Minute}}); err != nil {
+	if _, err := store.Release(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: acq(3), MinHold: time.Minute}}); err != nil {
 		t.Fatal(err)
 	}
 	r = look(t, store, "a")
@@ -139,7 +140,7 @@ func TestAListGoesThroughTheTableInWindows(t *testing.T) {
 		var names []string
 		req := driver.ListRequest{Limit: 20, Free: free}
 		for calls := 1; ; calls++ {
-			page, err := store.List(t.Context(), req)
+			page, err := store.Read(t.Context(), driver.ReadRequest{List: req})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -160,7 +161,7 @@ func TestAListGoesThroughTheTableInWindows(t *testing.T) {
 			t.Errorf("listed %s", got)
 		}
 	}
-	if page, err := store.List(t.Context(), driver.ListRequest{After: "095", Limit: 20}); err != nil || page.More || len(page.Rows) > 0 {
+	if page, err := store.Read(t.Context(), driver.ReadRequest{List: driver.ListRequest{After: "095", Limit: 20}}); err != nil || page.More || len(page.Rows) > 0 {
 		t.Errorf("after the last: %+v, %v", page, err)
 	}
 }
@@ -266,7 +267,7 @@ func TestNothingIsRevokedPastAGuard(t *testing.T) {
 	defer unlock()
 	began := time.Now()
 	_, err := store.Revoke(t.Context(), []driver.RevokeRequest{{Name: "a"}, {Name: "b"}})
-	if store.Classify(err) != driver.Again || time.Since(began) > 5*time.Second {
+	if classify(err) != driver.Again || time.Since(began) > 5*time.Second {
 		t.Errorf("Revoke past a guard = %v after %v, want to be told to try again", err, time.Since(began))
 	}
 	if !look(t, store, "a").Held() || !look(t, store, "b").Held() {
@@ -285,7 +286,7 @@ func TestAPageIsReadOnAConnectionThatHasRunNothingElse(t *testing.T) {
 	store := open(t, db)
 	grant(t, store, request("k", 1, time.Minute))
 	db.SetMaxIdleConns(-1) // each call has a connection of its own
-	page, err := store.List(t.Context(), driver.ListRequest{Limit: 10})
+	page, err := store.Read(t.Context(), driver.ReadRequest{List: driver.ListRequest{Limit: 10}})
 	if err != nil || len(page.Rows) != 1 {
 		t.Errorf("%v, %v", page.Rows, err)
 	}

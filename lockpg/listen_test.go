@@ -101,7 +101,7 @@ func TestThoseOfOthersAreToldWhenTheNameIsHandedOver(t *testing.T) {
 	if !got.Found || got.Remaining > 5*time.Second {
 		t.Errorf("%+v", got)
 	}
-	if err := b.Abandon(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: acq(2)}}); err != nil {
+	if _, err := b.Release(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: acq(2)}}); err != nil {
 		t.Fatal(err)
 	}
 	a.hears(t, acq(3))
@@ -116,7 +116,7 @@ func TestThoseOfOthersAreToldWhenTheNameIsHandedOver(t *testing.T) {
 		let(t, c, r)
 	}
 	b.hears(t, acq(6)) // from the last of them, who is another's
-	if err := b.Abandon(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: acq(6)}}); err != nil {
+	if _, err := b.Release(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: acq(6)}}); err != nil {
 		t.Fatal(err)
 	}
 	b.hearsNothing(t, db, 2)
@@ -128,7 +128,7 @@ func TestOnesOwnAreToldOfWhatNoReplyTells(t *testing.T) {
 	l := listen(t, openAs(t, lockpg.DB(db), 1))
 	v := grant(t, l, request("a", 1, time.Minute), request("b", 2, time.Minute), request("c", 3, time.Minute))
 	line(t, l, waiter("a", 4), waiter("b", 5), waiter("c", 6), waiter("c", 7))
-	if err := l.Abandon(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: acq(1)}}); err != nil {
+	if _, err := l.Release(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: acq(1)}}); err != nil {
 		t.Fatal(err)
 	}
 	l.hears(t, acq(4))
@@ -146,7 +146,7 @@ func TestOnesOwnAreToldOfWhatNoReplyTells(t *testing.T) {
 	if r := line(t, l, waiter("c", 6))[0]; r.Granted || r.Holder != (driver.Holder{Until: until}) {
 		t.Errorf("%+v", r)
 	}
-	if err := l.Abandon(t.Context(), []driver.ReleaseRequest{{Name: "c", Acq: acq(6)}}); err != nil {
+	if _, err := l.Release(t.Context(), []driver.ReleaseRequest{{Name: "c", Acq: acq(6)}}); err != nil {
 		t.Fatal(err)
 	}
 	l.hears(t, acq(7))

@@ -177,18 +177,20 @@ func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver
 	}
 	t := tables{schema: d.schema, prefix: d.prefix}
 	e := &engine{conns: conns{source: &p.Pool}, client: client, locker: client.Instance, label: client.Label, quick: !p.Unsure}
-	s := &store{engine: e, pool: &p.Pool, close: p.close, sessionPooler: d.sessionPooler}
-	err = e.source.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		s.info, e.isolate, err = d.inspect(ctx, conn, &t, "")
+	var info driver.Info
+	err = p.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		info, e.isolate, err = d.inspect(ctx, conn, &t, "")
 		return err
 	})
 	if err != nil {
 		return nil, errors.Join(closedHandle(err), p.close())
 	}
-	e.texts, s.id = t.unique(), t.id
-	s.Store = rowstore.New(e, client)
-	s.info.MaxConns = p.maxConns
-	return s, nil
+	e.texts = t.unique()
+	info.MaxConns = p.maxConns
+	rows := rowstore.New(rowstore.Options{
+		Client: client, Info: info, Pool: &p.Pool, Engine: e.on, Classify: classify, Close: p.close,
+	})
+	return &store{Store: rows, engine: e, pool: &p.Pool, id: t.id, sessionPooler: d.sessionPooler}, nil
 }
 
 // handle is what a Database opens for one user of it.

@@ -14,6 +14,9 @@ import (
 	"github.com/sqllock/sqllock/migrations"
 )
 
+// classify tells what an error means.
+var classify = new(lockpg.Database).Classify
+
 func TestMain(m *testing.M) {
 	testdb.Expect("lockpg", testdb.Postgres)
 	testdb.Expect("lockpg on a server of its own", testdb.Postgres)

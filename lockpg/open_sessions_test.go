@@ -190,7 +190,7 @@ func TestSessionsKeepLocksInASchemaOfTheirOwnToo(t *testing.T) {
 		if _, err := c.List(t.Context(), driver.ListRequest{Limit: 10}); err != nil {
 			t.Error(err)
 		}
-		if _, err := c.Turn(t.Context(), time.Hour); err != nil {
+		if _, err := c.SweepDue(t.Context(), time.Hour); err != nil {
 			t.Error(err)
 		}
 	}

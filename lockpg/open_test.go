@@ -210,7 +210,7 @@ func TestUnderADefaultIsolationOfSerializableNothingFails(t *testing.T) {
 		go func() {
 			for r := range 50 {
 				req := request("hot", 1+c+8*r, time.Minute)
-				res, err := store.Grant(t.Context(), []driver.AcquireRequest{req})
+				res, err := store.Acquire(t.Context(), []driver.AcquireRequest{req})
 				if err == nil && res[0].Granted {
 					_, err = store.Release(t.Context(), []driver.ReleaseRequest{{Name: "hot", Acq: req.Acq, Version: res[0].Version}})
 				}
@@ -304,15 +304,14 @@ func TestAConnectionInDoubtIsEndedAndNotGivenBackToAPool(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := store.Reserve(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	grant(t, store, request("a", 1, time.Minute)) // reserves a connection
 	mustExec(t, db, `DROP TABLE sqllock_lock CASCADE`)
-	if _, err := own.Grant(t.Context(), []driver.AcquireRequest{request("a", 1, time.Minute)}); own.Classify(err) != driver.Refused {
-		t.Fatalf("Grant without a table = %v", err)
+	if _, err := store.Acquire(t.Context(), []driver.AcquireRequest{request("a", 1, time.Minute)}); classify(err) != driver.Refused {
+		t.Fatalf("Acquire without a table = %v", err)
 	}
-	_ = own.Close()
+	if !store.CloseIdle() {
+		t.Error("the reserved connection is in use")
+	}
 	for began := time.Now(); pool.Stat().TotalConns() > 0; time.Sleep(time.Millisecond) {
 		if time.Since(began) > 5*time.Second {
 			t.Fatal("the connection is back in the pool")

@@ -28,7 +28,7 @@ func TestAClientThatIsPausedBeforeItsCommitKeepsNothing(t *testing.T) {
 	free := func(driver.Store, string) int64 { return 0 }
 	held := func(s driver.Store, name string) int64 { return grant(t, s, request(name, 1, short))[0].Version }
 	enter := func(s driver.Store, name string, _ int64) error {
-		_, err := s.Line(t.Context(), []driver.AcquireRequest{waiter(name, 1)})
+		_, err := s.Acquire(t.Context(), []driver.AcquireRequest{waiter(name, 1)})
 		return err
 	}
 	for name, c := range map[string]struct {
@@ -40,7 +40,7 @@ func TestAClientThatIsPausedBeforeItsCommitKeepsNothing(t *testing.T) {
 		"a visit":                        {pgx, decided, free, enter},
 		"a visit through another driver": {other, commit, free, enter},
 		"grant": {isolated, commit, free, func(s driver.Store, name string, _ int64) error {
-			_, err := s.Grant(t.Context(), []driver.AcquireRequest{request(name, 1, short)})
+			_, err := s.Acquire(t.Context(), []driver.AcquireRequest{request(name, 1, short)})
 			return err
 		}},
 		"renew": {isolated, commit, held, func(s driver.Store, name string, version int64) error {
@@ -79,7 +79,7 @@ func TestAClientThatIsPausedBeforeItsCommitKeepsNothing(t *testing.T) {
 				t.Fatalf("the call ended without a commit: %v", err)
 			}
 			for end := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-				res, err := other.Grant(t.Context(), []driver.AcquireRequest{request(name, 4, time.Minute)})
+				res, err := other.Acquire(t.Context(), []driver.AcquireRequest{request(name, 4, time.Minute)})
 				if err == nil && res[0].Granted {
 					break
 				}
@@ -90,7 +90,7 @@ func TestAClientThatIsPausedBeforeItsCommitKeepsNothing(t *testing.T) {
 			proxy.Thaw()
 			if err := <-done; err == nil {
 				t.Error("the paused client was told that its transaction was committed")
-			} else if paused.Classify(err) != driver.Unclear {
+			} else if classify(err) != driver.Unclear {
 				t.Errorf("the paused client was told %v", err)
 			}
 		})

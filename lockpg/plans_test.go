@@ -39,12 +39,12 @@ func TestAPlanThatWasMadeOnEmptyTablesLooksUpRowsByTheirKey(t *testing.T) {
 			}
 		}
 		look(t, store, name)
-		if _, err := store.List(t.Context(), driver.ListRequest{Limit: 2}); err != nil {
+		if _, err := store.Read(t.Context(), driver.ReadRequest{List: driver.ListRequest{Limit: 2}}); err != nil {
 			t.Fatal(err)
 		}
 		isNext(t, let(t, store, releasing(name, 10*n, v))[0], 10*n+3, v)
 		let(t, store, releasing(name, 10*n, v), releasing(other, 10*n+1, w))
-		err := store.Abandon(t.Context(), []driver.ReleaseRequest{{Name: name, Acq: acq(10*n + 3)}, {Name: "read", Acq: acq(10*n + 2), Shared: true},
+		_, err := store.Release(t.Context(), []driver.ReleaseRequest{{Name: name, Acq: acq(10*n + 3)}, {Name: "read", Acq: acq(10*n + 2), Shared: true},
 			{Name: "hot", Acq: acq(10*n + 4)}})
 		if err != nil {
 			t.Fatal(err)
@@ -190,7 +190,7 @@ func TestABatchLocksItsRowsInTheOrderOfTheNames(t *testing.T) {
 		}
 	}
 	grant := func() error {
-		res, err := store.Grant(t.Context(), reqs)
+		res, err := store.Acquire(t.Context(), reqs)
 		for i := range res {
 			if releases[i].Version = res[i].Version; !res[i].Granted {
 				t.Errorf("%q: %+v", reqs[i].Name, res[i])
@@ -222,7 +222,7 @@ func TestABatchOfAllKindsIsAnsweredOneByOne(t *testing.T) {
 	one := func(name string, id int) driver.AcquireRequest {
 		return driver.AcquireRequest{Name: name, Acq: acq(id), Owner: fmt.Sprint("owner ", id), TTL: time.Minute}
 	}
-	before, err := store.Grant(t.Context(), []driver.AcquireRequest{one("b free", 1), one("c held", 2), one("d mine", 3), one("e gate", 4)})
+	before, err := store.Acquire(t.Context(), []driver.AcquireRequest{one("b free", 1), one("c held", 2), one("d mine", 3), one("e gate", 4)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func TestABatchOfAllKindsIsAnsweredOneByOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := store.Grant(t.Context(), []driver.AcquireRequest{
+	res, err := store.Acquire(t.Context(), []driver.AcquireRequest{
 		one("a new", 11), one("b free", 12), one("c held", 13), one("d mine", 3), one("e gate", 14), one("f new", 15),
 	})
 	if err != nil {
@@ -288,7 +288,7 @@ func TestALosingAttemptWaitsForNobody(t *testing.T) {
 	if _, err := tx.ExecContext(t.Context(), `UPDATE sqllock_lock SET holds = 2`); err != nil {
 		t.Fatal(err)
 	}
-	res, err := store.Grant(t.Context(), []driver.AcquireRequest{request("k", 2, time.Minute)})
+	res, err := store.Acquire(t.Context(), []driver.AcquireRequest{request("k", 2, time.Minute)})
 	if err != nil || res[0].Granted || res[0].Holder.Acq != acq(1) {
 		t.Errorf("%+v, %v", res, err)
 	}

@@ -32,7 +32,7 @@ func cycleOn(t *testing.T, store driver.Store, name string) {
 
 func abandon(t *testing.T, store driver.Store, name string, id int) {
 	t.Helper()
-	if err := store.Abandon(t.Context(), []driver.ReleaseRequest{{Name: name, Acq: acq(id)}}); err != nil {
+	if _, err := store.Release(t.Context(), []driver.ReleaseRequest{{Name: name, Acq: acq(id)}}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -28,7 +28,7 @@ func BenchmarkHandOver(b *testing.B) {
 			for i := range reqs {
 				reqs[i] = waiter("a", 1+i)
 			}
-			res, err := store.Line(b.Context(), reqs)
+			res, err := store.Acquire(b.Context(), reqs)
 			if err != nil || !res[0].Granted {
 				b.Fatal(res, err)
 			}
@@ -43,7 +43,7 @@ func BenchmarkHandOver(b *testing.B) {
 				}
 				version = res[0].Next[0].Version
 				between := time.Now()
-				if res, err := store.Line(b.Context(), []driver.AcquireRequest{mine}); err != nil || res[0].Granted {
+				if res, err := store.Acquire(b.Context(), []driver.AcquireRequest{mine}); err != nil || res[0].Granted {
 					b.Fatal(res, err)
 				}
 				release, enter = release+between.Sub(began), enter+time.Since(between)

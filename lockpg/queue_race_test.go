@@ -83,7 +83,7 @@ func TestAReleaseUnderWayIsSeenByWhoEnters(t *testing.T) {
 	}
 	done := make(chan driver.AcquireResult, 1)
 	go func() {
-		res, err := store.Line(context.Background(), []driver.AcquireRequest{waiter("a", 2)})
+		res, err := store.Acquire(context.Background(), []driver.AcquireRequest{waiter("a", 2)})
 		if err != nil {
 			t.Error(err)
 			res = make([]driver.AcquireResult, 1)
@@ -109,8 +109,8 @@ func TestARequestThatRunsTwiceAtATimeHasOneClaim(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 4 {
 			wg.Go(func() {
-				if _, err := store.Line(context.Background(), []driver.AcquireRequest{waiter("a", 2+i)}); err != nil {
-					t.Errorf("Line = %v", err)
+				if _, err := store.Acquire(context.Background(), []driver.AcquireRequest{waiter("a", 2+i)}); err != nil {
+					t.Errorf("Acquire = %v", err)
 				}
 			})
 		}
@@ -164,9 +164,9 @@ func TestNobodyIsHandedTheNamePastAGuard(t *testing.T) {
 			t.Errorf("released past the guard: %+v", res)
 		}
 	}
-	err := store.Abandon(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: acq(1), Guarded: true}})
-	if err == nil || store.Classify(err) != driver.Again {
-		t.Errorf("Abandon = %v", err)
+	_, err := store.Release(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: acq(1), Guarded: true}})
+	if err == nil || classify(err) != driver.Again {
+		t.Errorf("Release = %v", err)
 	}
 	expire(t, db, "a")
 	began := time.Now()
@@ -195,7 +195,7 @@ func TestThoseWhoComeAndGoTurnNoGuardWithAnOldSnapshotAway(t *testing.T) {
 			t.Fatal(err)
 		}
 		line(t, other, waiter("a", 2), waitingReader("a", 3))
-		if err := other.Abandon(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: acq(2)}}); err != nil {
+		if _, err := other.Release(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: acq(2)}}); err != nil {
 			t.Fatal(err)
 		}
 		status, err := store.Guard(t.Context(), tx, driver.GuardRequest{Name: "a", Acq: acq(1), Version: v})
@@ -270,7 +270,7 @@ func (s *storm) again(store driver.Store, f func(context.Context) error) {
 		if err == nil {
 			return
 		}
-		if store.Classify(err) != driver.Again {
+		if classify(err) != driver.Again {
 			s.t.Error(err)
 			return
 		}
@@ -287,7 +287,7 @@ func (s *storm) run(store driver.Store, client int, end time.Time) {
 		var got driver.AcquireResult
 		if rnd.IntN(2) == 0 {
 			s.again(store, func(ctx context.Context) error {
-				res, err := store.Grant(ctx, []driver.AcquireRequest{req})
+				res, err := store.Acquire(ctx, []driver.AcquireRequest{req})
 				if err == nil {
 					got = res[0]
 				}
@@ -296,7 +296,7 @@ func (s *storm) run(store driver.Store, client int, end time.Time) {
 		}
 		for try := 0; !got.Granted && try < 1+rnd.IntN(40); try++ {
 			s.again(store, func(ctx context.Context) error {
-				res, err := store.Line(ctx, []driver.AcquireRequest{req})
+				res, err := store.Acquire(ctx, []driver.AcquireRequest{req})
 				if err == nil {
 					got = res[0]
 				}
@@ -308,7 +308,8 @@ func (s *storm) run(store driver.Store, client int, end time.Time) {
 			continue
 		}
 		s.again(store, func(ctx context.Context) error {
-			return store.Abandon(ctx, []driver.ReleaseRequest{{Name: req.Name, Acq: req.Acq, Shared: req.Shared}})
+			_, err := store.Release(ctx, []driver.ReleaseRequest{{Name: req.Name, Acq: req.Acq, Shared: req.Shared}})
+			return err
 		})
 	}
 }

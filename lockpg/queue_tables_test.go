@@ -85,7 +85,8 @@ func TestThoseWhoWaitWithSomethingInHandAreTold(t *testing.T) {
 	a.Carries, b.Carries, c.Carries = []driver.ID{acq(2), acq(4)}, []driver.ID{acq(1)}, []driver.ID{acq(3)}
 	line(t, store, a, none, writer, b, c)
 	expire(t, db, "c")
-	waits, err := store.Waits(t.Context())
+	read, err := store.Read(t.Context(), driver.ReadRequest{Waiters: true})
+	waits := read.Waiters
 	if err != nil || len(waits) != 3 {
 		t.Fatalf("Waits = %+v, %v", waits, err)
 	}

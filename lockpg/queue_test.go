@@ -47,9 +47,9 @@ func waitingReader(name string, n int) driver.AcquireRequest {
 
 func line(t *testing.T, store driver.Store, reqs ...driver.AcquireRequest) []driver.AcquireResult {
 	t.Helper()
-	res, err := store.Line(t.Context(), reqs)
+	res, err := store.Acquire(t.Context(), reqs)
 	if err != nil || len(res) != len(reqs) {
-		t.Fatalf("Line = %+v, %v", res, err)
+		t.Fatalf("Acquire = %+v, %v", res, err)
 	}
 	return res
 }
@@ -85,9 +85,10 @@ func TestQueueAndSharedTerms(t *testing.T) {
 		Open: func(tb testing.TB, client driver.Client) driver.Store {
 			return openClient(tb, lockpg.DB(db), client)
 		},
-		Clock: pgNow,
-		Rows:  true,
-		Push:  true,
+		Clock:    pgNow,
+		Classify: new(lockpg.Database).Classify,
+		Rows:     true,
+		Push:     true,
 	})
 }
 
@@ -105,7 +106,7 @@ func TestAQueueIsAsGoodInASchemaOfItsOwn(t *testing.T) {
 	line(t, store, waiter("a", 2), waitingReader("a", 3))
 	v = isNext(t, let(t, store, releasing("a", 1, v))[0], 2, v)
 	v = isNext(t, let(t, store, releasing("a", 2, v))[0], 3, v)
-	if err := store.Abandon(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: acq(3), Shared: true}}); err != nil {
+	if _, err := store.Release(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: acq(3), Shared: true}}); err != nil {
 		t.Fatal(err)
 	}
 	sweep(t, store, time.Hour)
@@ -193,7 +194,7 @@ func TestWhoLearnsThatItHasTheNameLeavesNoTraceOnAServerOfItsOwn(t *testing.T) {
 					t.Fatalf("%+v", r)
 				}
 			}
-			err := store.Abandon(t.Context(), []driver.ReleaseRequest{
+			_, err := store.Release(t.Context(), []driver.ReleaseRequest{
 				{Name: "alone", Acq: acq(9)}, {Name: "free", Acq: acq(9), Guarded: true}, {Name: "together", Acq: acq(9), Shared: true}, {Name: "unknown", Acq: acq(9)},
 			})
 			if err != nil {
@@ -291,8 +292,8 @@ func TestABatchThatMeetsALockedRowChangesNothing(t *testing.T) {
 	const all = `SELECT coalesce((SELECT string_agg(l::text, ' ' ORDER BY name) FROM sqllock_lock l), '') || (SELECT count(*) FROM sqllock_claim)`
 	before := get[string](t, db, all)
 	calls := map[string]func() error{
-		"Line": func() error {
-			_, err := store.Line(t.Context(), []driver.AcquireRequest{waiter("a", 4), waiter("b", 5), waiter("c", 6), waiter("new", 7)})
+		"Acquire": func() error {
+			_, err := store.Acquire(t.Context(), []driver.AcquireRequest{waiter("a", 4), waiter("b", 5), waiter("c", 6), waiter("new", 7)})
 			return err
 		},
 		"Release": func() error {
@@ -305,13 +306,14 @@ func TestABatchThatMeetsALockedRowChangesNothing(t *testing.T) {
 			_, err := store.Release(t.Context(), reqs)
 			return err
 		},
-		"Abandon": func() error {
-			return store.Abandon(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: acq(1)}, {Name: "b", Acq: acq(2)}})
+		"Release by acquisition": func() error {
+			_, err := store.Release(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: acq(1)}, {Name: "b", Acq: acq(2)}})
+			return err
 		},
 	}
 	for what, call := range calls {
 		began := time.Now()
-		if err := call(); store.Classify(err) != driver.Again || err == nil || time.Since(began) > 5*time.Second {
+		if err := call(); classify(err) != driver.Again || err == nil || time.Since(began) > 5*time.Second {
 			t.Errorf("%s = %v after %v, want to be told to try again", what, err, time.Since(began))
 		}
 		if after := get[string](t, db, all); after != before {

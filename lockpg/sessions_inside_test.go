@@ -140,8 +140,8 @@ func TestAListNamesWhatIsHeldForLongerThanARenewalAndWhatIsKept(t *testing.T) {
 		if m.name == advisory.name { // the mode for update does not know of those who share
 			want = append(want, "shared")
 		}
-		if mine, err := b.Turn(t.Context(), time.Hour); err != nil || !mine {
-			t.Errorf("Turn: %v, %v", mine, err)
+		if mine, err := b.SweepDue(t.Context(), time.Hour); err != nil || !mine {
+			t.Errorf("SweepDue: %v, %v", mine, err)
 		}
 		for _, free := range []bool{false, true} {
 			var got []string
@@ -254,12 +254,12 @@ func TestOfManyOneTakesTheTurnToCleanUp(t *testing.T) {
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		a, b := m.client(t, d), m.client(t, d)
 		for i, want := range []bool{true, false, false} {
-			mine, err := []*client{a, b, a}[i].Turn(t.Context(), time.Hour)
+			mine, err := []*client{a, b, a}[i].SweepDue(t.Context(), time.Hour)
 			if err != nil || mine != want {
 				t.Errorf("%d: %v, %v", i, mine, err)
 			}
 		}
-		if mine, err := b.Turn(t.Context(), 0); err != nil || !mine {
+		if mine, err := b.SweepDue(t.Context(), 0); err != nil || !mine {
 			t.Errorf("%v, %v", mine, err)
 		}
 	})

@@ -57,8 +57,8 @@ func (e *engine) settle(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// restore gives the session its settings back.
-func (e *engine) restore(conn *sql.Conn) error {
+// Restore implements [rowstore.Restorer]: it gives the session its settings back.
+func (e *engine) Restore(conn *sql.Conn) error {
 	s := e.settings
 	if len(s.names) == 0 {
 		return nil

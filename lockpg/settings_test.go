@@ -19,7 +19,7 @@ func TestASessionThatIsKeptGivesItsSettingsBack(t *testing.T) {
 	const own = "force_custom_plan on off on on"
 	db := database.Open(t, "plan_cache_mode=force_custom_plan", "enable_bitmapscan=off", "jit=on")
 	db.SetMaxOpenConns(1)
-	store, err := open(t, db).Reserve(t.Context())
+	store, err := lockpg.Reserve(t.Context(), open(t, db))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestASessionThatDoesNotGetItsSettingsBackEnds(t *testing.T) {
 	mustExec(t, admin, fmt.Sprintf(setConfig, `pg_catalog.set_config(name, value, local)`))
 	db := database.Open(t, "search_path=fake,pg_catalog,public")
 	db.SetMaxOpenConns(1)
-	store, err := open(t, db).Reserve(t.Context())
+	store, err := lockpg.Reserve(t.Context(), open(t, db))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestASessionThatAnotherProcessServesKeepsItsSettings(t *testing.T) {
 	mustExec(t, admin, `CREATE SCHEMA fake; CREATE FUNCTION fake.pg_backend_pid() RETURNS integer LANGUAGE sql AS 'SELECT 1'`)
 	db := database.Open(t, "search_path=fake,pg_catalog,public")
 	db.SetMaxOpenConns(1)
-	store, err := open(t, db).Reserve(t.Context())
+	store, err := lockpg.Reserve(t.Context(), open(t, db))
 	if err != nil {
 		t.Fatal(err)
 	}

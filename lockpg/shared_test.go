@@ -77,7 +77,7 @@ func TestARowThatSomebodyHasLockedHoldsUpNoOtherReader(t *testing.T) {
 	if want := []driver.RenewStatus{driver.Renewed, driver.Busy, driver.Busy, driver.Renewed}; err != nil || fmt.Sprint(res.Status) != fmt.Sprint(want) {
 		t.Errorf("Renew = %v, %v; want %v", res.Status, err, want)
 	}
-	if _, err = store.Renew(t.Context(), reqs, true); store.Classify(err) != driver.Again {
+	if _, err = store.Renew(t.Context(), reqs, true); classify(err) != driver.Again {
 		t.Errorf("Renew that waits = %v", err)
 	}
 	// A claim that is locked is alive, whatever it says: it is lost to, and not waited for.
@@ -109,11 +109,11 @@ func TestOneRequestThatRunsTwiceAtATimeIsCountedOnce(t *testing.T) {
 		for range 4 {
 			wg.Go(func() {
 				for {
-					res, err := store.Grant(context.Background(), []driver.AcquireRequest{reader("a", 2+i)})
+					res, err := store.Acquire(context.Background(), []driver.AcquireRequest{reader("a", 2+i)})
 					if err == nil && res[0].Granted {
 						return
 					}
-					if err != nil && store.Classify(err) != driver.Again {
+					if err != nil && classify(err) != driver.Again {
 						t.Errorf("Grant = %v, %v", res, err)
 						return
 					}

@@ -36,7 +36,7 @@ func request(name string, n int, ttl time.Duration) driver.AcquireRequest {
 
 func grant(t *testing.T, store driver.Store, reqs ...driver.AcquireRequest) []driver.AcquireResult {
 	t.Helper()
-	res, err := store.Grant(t.Context(), reqs)
+	res, err := store.Acquire(t.Context(), reqs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestTheVersionRisesFromTheRowOrFromTheClock(t *testing.T) {
 	if got := grant(t, store, request("a", 2, time.Minute))[0].Version; got != ahead+1 {
 		t.Errorf("taken over with version %d, want %d", got, ahead+1)
 	}
-	if err := store.Abandon(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: acq(2)}}); err != nil {
+	if _, err := store.Release(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: acq(2)}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := grant(t, store, request("a", 3, time.Minute))[0].Version; got != ahead+2 {
@@ -256,7 +256,7 @@ func TestARowThatSomebodyHasLockedHoldsUpNoOtherRenewal(t *testing.T) {
 	}
 	began := time.Now()
 	_, err = store.Renew(t.Context(), reqs[1:2], true)
-	if store.Classify(err) != driver.Again || time.Since(began) > 5*time.Second {
+	if classify(err) != driver.Again || time.Since(began) > 5*time.Second {
 		t.Errorf("Renew of the locked row = %v after %v, want to be told to try again after a second", err, time.Since(began))
 	}
 	time.AfterFunc(200*time.Millisecond, func() { _ = tx.Rollback() })
@@ -329,7 +329,7 @@ func TestConcurrentBatchesOfTheSameNamesNeverDeadlockOrGrantTwice(t *testing.T) 
 				for i := range reqs {
 					reqs[i] = request(fmt.Sprintf("%03d", i), 1+c+clients*(r+rounds*i), time.Minute)
 				}
-				res, err := store.Grant(context.Background(), reqs)
+				res, err := store.Acquire(context.Background(), reqs)
 				if err != nil {
 					t.Errorf("Grant: %v", err)
 					return
@@ -381,7 +381,7 @@ func TestOnlyTheRightAcquisitionIsRenewedReleasedOrAbandoned(t *testing.T) {
 		}
 	}
 	for _, r := range []driver.ReleaseRequest{{Name: "a", Acq: acq(1)}, {Name: "b", Acq: acq(2)}} {
-		if err := store.Abandon(t.Context(), []driver.ReleaseRequest{r}); err != nil {
+		if _, err := store.Release(t.Context(), []driver.ReleaseRequest{r}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -157,7 +157,7 @@ func TestEachCrashIsToldOnceWhoeverComesFirst(t *testing.T) {
 		wg.Go(func() {
 			for i := range names {
 				n := (i*7 + k*100) % names
-				res, err := store.Grant(context.Background(), []driver.AcquireRequest{request(fmt.Sprintf("%03d", n), 1000+k*names+i, time.Minute)})
+				res, err := store.Acquire(context.Background(), []driver.AcquireRequest{request(fmt.Sprintf("%03d", n), 1000+k*names+i, time.Minute)})
 				if err != nil {
 					t.Error(err)
 					return
@@ -184,8 +184,8 @@ func TestAReaperThatCannotAskForItsTurnIsTold(t *testing.T) {
 	store := open(t, migrated(t))
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if mine, err := store.Turn(ended, time.Hour); mine || !errors.Is(err, context.Canceled) {
-		t.Errorf("Turn = %v, %v", mine, err)
+	if mine, err := sweepDue(ended, store, time.Hour); mine || !errors.Is(err, context.Canceled) {
+		t.Errorf("Sweep = %v, %v", mine, err)
 	}
 }
 
@@ -198,7 +198,7 @@ func TestOfManyReapersOneIsToldToGo(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
-				mine, err := store.Turn(context.Background(), every)
+				mine, err := sweepDue(context.Background(), store, every)
 				if err != nil {
 					t.Error(err)
 				}
@@ -294,4 +294,10 @@ func TestASweepTakesInProportionToThoseWhoHaveCrashed(t *testing.T) {
 
 type sweeper interface {
 	Sweep(context.Context, driver.SweepRequest) (driver.SweepResult, error)
+}
+
+// sweepDue asks whether a pass is due.
+func sweepDue(ctx context.Context, s driver.Store, every time.Duration) (bool, error) {
+	res, err := s.Sweep(ctx, driver.SweepRequest{Every: every})
+	return res.Due, err
 }

@@ -35,7 +35,7 @@ func TestALosingAttemptNeedsNoWriteLock(t *testing.T) {
 	if r := grant(t, s, ask("held"))[0]; r.Granted || r.Holder.Label != "test" {
 		t.Errorf("%+v", r)
 	}
-	if _, err := s.Grant(t.Context(), ask("free")); s.Classify(err) != driver.Again {
+	if _, err := s.Acquire(t.Context(), ask("free")); classify(err) != driver.Again {
 		t.Errorf("control: a winning attempt got by the lock, %v", err)
 	}
 }
@@ -47,13 +47,13 @@ func TestABusyDatabaseIsTriedAgain(t *testing.T) {
 	version := grant(t, s, reqs)[0].Version
 	free := hog(t, open(t, path))
 	ctx := t.Context()
-	_, errGrant := s.Grant(ctx, ask("other"))
+	_, errGrant := s.Acquire(ctx, ask("other"))
 	_, errRenew := s.Renew(ctx, []driver.RenewRequest{{Name: "k", Acq: reqs[0].Acq, Version: version, TTL: time.Minute, Holds: 1}}, true)
 	_, errRelease := s.Release(ctx, []driver.ReleaseRequest{{Name: "k", Acq: reqs[0].Acq, Version: version}})
-	errAbandon := s.Abandon(ctx, []driver.ReleaseRequest{{Name: "k", Acq: reqs[0].Acq}})
+	_, errAbandon := s.Release(ctx, []driver.ReleaseRequest{{Name: "k", Acq: reqs[0].Acq}})
 	for i, err := range []error{errGrant, errRenew, errRelease, errAbandon} {
-		if err == nil || s.Classify(err) != driver.Again {
-			t.Errorf("call %d: %v is %d", i, err, s.Classify(err))
+		if err == nil || classify(err) != driver.Again {
+			t.Errorf("call %d: %v is %d", i, err, classify(err))
 		}
 	}
 	free()
@@ -71,12 +71,12 @@ func TestALongBusyTimeoutDoesNotHoldUpACancelledCall(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	start := time.Now()
-	_, err := s.Grant(ctx, ask("k"))
-	if f := s.Classify(err); err == nil || f != driver.Unclear && f != driver.Again || time.Since(start) > time.Second {
+	_, err := s.Acquire(ctx, ask("k"))
+	if f := classify(err); err == nil || f != driver.Unclear && f != driver.Again || time.Since(start) > time.Second {
 		t.Errorf("%v after %v", err, time.Since(start))
 	}
 	start = time.Now()
-	if _, err = s.Grant(t.Context(), ask("k")); s.Classify(err) != driver.Again || time.Since(start) > 2*time.Second {
+	if _, err = s.Acquire(t.Context(), ask("k")); classify(err) != driver.Again || time.Since(start) > 2*time.Second {
 		t.Errorf("%v after %v", err, time.Since(start))
 	}
 	free()
@@ -100,7 +100,7 @@ func TestTheClockIsReadAfterTheWaitForTheWriteLock(t *testing.T) {
 		free()
 		freed <- before
 	}()
-	r, err := s.Grant(t.Context(), ask("k"))
+	r, err := s.Acquire(t.Context(), ask("k"))
 	before := <-freed
 	if err != nil || !r[0].Granted {
 		t.Fatal(r, err)
@@ -112,11 +112,6 @@ func TestTheClockIsReadAfterTheWaitForTheWriteLock(t *testing.T) {
 
 func TestTheWritesOfOneStoreDoNotGetInEachOthersWay(t *testing.T) {
 	s := openStore(t, open(t, migrated(t), "_pragma=busy_timeout(0)"))
-	reserved, err := s.Reserve(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = reserved.Close() }()
 	held := ask("held")
 	version := grant(t, s, held)[0].Version
 	var wg sync.WaitGroup
@@ -128,7 +123,7 @@ func TestTheWritesOfOneStoreDoNotGetInEachOthersWay(t *testing.T) {
 					names[n] = fmt.Sprint("k", i, ".", n)
 				}
 				reqs := ask(names...)
-				res, err := s.Grant(t.Context(), reqs)
+				res, err := s.Acquire(t.Context(), reqs)
 				if err == nil {
 					free := make([]driver.ReleaseRequest, len(reqs))
 					for n, r := range res {
@@ -137,7 +132,7 @@ func TestTheWritesOfOneStoreDoNotGetInEachOthersWay(t *testing.T) {
 					_, err = s.Release(t.Context(), free)
 				}
 				if err == nil {
-					_, err = reserved.Renew(t.Context(), []driver.RenewRequest{{Name: "held", Acq: held[0].Acq, Version: version, TTL: time.Minute, Holds: 1}}, true)
+					_, err = s.Renew(t.Context(), []driver.RenewRequest{{Name: "held", Acq: held[0].Acq, Version: version, TTL: time.Minute, Holds: 1}}, true)
 				}
 				if err != nil {
 					t.Error(err)
@@ -155,43 +150,48 @@ func TestAWriteThatWaitsForAnotherOfItsStoreEndsWithItsContext(t *testing.T) {
 	free := hog(t, open(t, path))
 	first := make(chan error)
 	go func() {
-		_, err := s.Grant(t.Context(), ask("first"))
+		_, err := s.Acquire(t.Context(), ask("first"))
 		first <- err
 	}()
 	time.Sleep(50 * time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err := s.Grant(ctx, ask("second"))
-	if f := s.Classify(err); err == nil || f != driver.Again {
+	_, err := s.Acquire(ctx, ask("second"))
+	if f := classify(err); err == nil || f != driver.Again {
 		t.Errorf("%v is %d", err, f)
 	}
 	<-first
 	free()
 }
 
-func TestAReservedStoreHasAConnectionOfItsOwn(t *testing.T) {
+func TestAStoreKeepsAConnectionUntilItIsIdle(t *testing.T) {
 	db := open(t, migrated(t))
-	db.SetMaxOpenConns(1)
+	db.SetMaxOpenConns(2)
 	s := openStore(t, db)
-	reserved, err := s.Reserve(t.Context())
+	first, other := ask("k"), ask("other")
+	grant(t, s, first)
+	application, err := db.Conn(t.Context()) // the other one
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !s.Exhausted() || reserved.Exhausted() {
-		t.Error("the pool of one is not exhausted, or the reserved store is")
+	defer func() { _ = application.Close() }()
+	if r := grant(t, s, other)[0]; !r.Granted {
+		t.Errorf("not granted on the reserved connection: %+v", r)
 	}
-	if !grant(t, reserved, ask("k"))[0].Granted {
-		t.Error("not granted")
+	if n := db.Stats().InUse; n != 2 {
+		t.Errorf("%d connections are in use", n)
 	}
+	if !s.CloseIdle() || db.Stats().InUse != 1 {
+		t.Errorf("%d connections are in use after CloseIdle", db.Stats().InUse)
+	}
+	last, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = last.Close() }()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if _, err := s.Reserve(ctx); !errors.Is(err, driver.ErrNoConnection) || s.Classify(err) != driver.Unreachable {
-		t.Errorf("a second connection: %v", err)
-	}
-	if err := reserved.Close(); err != nil {
-		t.Error(err)
-	}
-	if grant(t, s, ask("k"))[0].Granted {
-		t.Error("granted twice")
+	if _, err := s.Acquire(ctx, ask("late")); !errors.Is(err, driver.ErrNoConnection) || classify(err) != driver.Unreachable {
+		t.Errorf("without a connection: %v", err)
 	}
 }

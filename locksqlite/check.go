@@ -44,20 +44,20 @@ func closedHandle(err error) error {
 }
 
 // inspect finds out whether the database can be trusted with locks.
-func (s *store) inspect(ctx context.Context, conn *sql.Conn, d *Database) error {
-	texts := s.engine.texts
-	s.info = driver.Info{MaxConns: d.db.Stats().MaxOpenConnections}
+func (e *engine) inspect(ctx context.Context, conn *sql.Conn, d *Database) error {
+	texts := e.texts
+	e.info = driver.Info{MaxConns: d.db.Stats().MaxOpenConnections}
 	version, err := serverVersion(ctx, conn, texts)
 	if err != nil {
 		return err
 	}
-	s.info.Server = "SQLite " + version
-	f, err := checkShared(ctx, conn, texts, s.info.MaxConns)
+	e.info.Server = "SQLite " + version
+	f, err := checkShared(ctx, conn, texts, e.info.MaxConns)
 	if err != nil {
 		return err
 	}
-	s.engine.file = f
-	if s.database, err = checkTables(ctx, conn, texts, d.prefix); err != nil {
+	e.file = f
+	if e.database, err = checkTables(ctx, conn, texts, d.prefix); err != nil {
 		return err
 	}
 	if err := impatient(ctx, conn, func(ctx context.Context, conn *sql.Conn) error {
@@ -66,13 +66,13 @@ func (s *store) inspect(ctx context.Context, conn *sql.Conn, d *Database) error 
 		return err
 	}
 	if f.path == "" {
-		s.info.Warnings = []string{"the database is in memory or temporary: its locks hold within this process and end with its connection"}
+		e.info.Warnings = []string{"the database is in memory or temporary: its locks hold within this process and end with its connection"}
 		return nil
 	}
 	if err := f.check(ctx, conn); err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrUnsupported, err)
 	}
-	s.info.Warnings, err = warnings(ctx, conn, texts)
+	e.info.Warnings, err = warnings(ctx, conn, texts)
 	return err
 }
 

@@ -40,7 +40,7 @@ func contend(path string) {
 		count(path+".count", version)
 		for {
 			freed, err := s.Release(ctx, []driver.ReleaseRequest{{Name: "counter", Acq: acq, Version: version}})
-			if err != nil && s.Classify(err) == driver.Again {
+			if err != nil && classify(err) == driver.Again {
 				time.Sleep(time.Millisecond)
 				continue
 			}
@@ -56,8 +56,8 @@ func contend(path string) {
 func take(ctx context.Context, s driver.Store, name string) (driver.ID, int64) {
 	req := driver.AcquireRequest{Name: name, Acq: id(), TTL: time.Minute}
 	for {
-		r, err := s.Grant(ctx, []driver.AcquireRequest{req})
-		if err != nil && s.Classify(err) != driver.Again {
+		r, err := s.Acquire(ctx, []driver.AcquireRequest{req})
+		if err != nil && classify(err) != driver.Again {
 			must(err)
 		}
 		if err == nil && r[0].Granted {
@@ -128,7 +128,10 @@ func TestGoroutinesWithHandlesOfTheirOwnExcludeEachOther(t *testing.T) {
 				name := strconv.Itoa(i % len(held))
 				acq, _ := take(t.Context(), s, name)
 				held[i%len(held)]++
-				for s.Abandon(t.Context(), []driver.ReleaseRequest{{Name: name, Acq: acq}}) != nil {
+				for {
+					if _, err := s.Release(t.Context(), []driver.ReleaseRequest{{Name: name, Acq: acq}}); err == nil {
+						break
+					}
 					time.Sleep(time.Millisecond)
 				}
 			}
@@ -169,7 +172,7 @@ func TestEachCrashIsReportedOnce(t *testing.T) {
 					crashed, err := endSome(t.Context(), s, names[10*todo[0]:10*todo[0]+10], i%2 == 0)
 					if err == nil {
 						todo = todo[1:]
-					} else if s.Classify(err) != driver.Again {
+					} else if classify(err) != driver.Again {
 						t.Error(err)
 						return
 					}
@@ -210,7 +213,7 @@ func endSome(ctx context.Context, s driver.Store, names []string, bySweep bool) 
 		}
 		return crashed, err
 	}
-	results, err := s.Grant(ctx, ask(names...))
+	results, err := s.Acquire(ctx, ask(names...))
 	for _, r := range results {
 		if r.Crashed != (driver.Holder{}) {
 			crashed = append(crashed, r.Crashed)

@@ -11,8 +11,7 @@ import (
 	"github.com/sqllock/sqllock/internal/sqlconn"
 )
 
-// engine runs the statements of the unique mode on connections of the pool or, if it was
-// reserved, always on the same one.
+// engine runs the statements of the unique mode.
 //
 // SQLite has one writer at a time, which locks the whole database. So there is nothing to
 // pass over, and nobody to wait for but with the whole database.
@@ -22,12 +21,22 @@ type engine struct {
 	client driver.Client
 	file   *file
 	writer chan struct{} // has an element while nobody writes; all engines of one Open share it
+
+	database string // its id
+	info     driver.Info
 }
 
 var _ rowstore.Sole = (*engine)(nil)
 
 // Sole implements [rowstore.Sole].
 func (e *engine) Sole() {}
+
+// on returns the same engine on another source of connections.
+func (e *engine) on(source sqlconn.Source) rowstore.Engine {
+	other := *e
+	other.conns = source
+	return &other
+}
 
 // finds are the statements that tell, without the write lock, whether another one would
 // change anything.

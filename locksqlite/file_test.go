@@ -71,21 +71,17 @@ func TestALeaseIsGoneWhenTheFileIsReplaced(t *testing.T) {
 			}
 			defer func() { _ = db.Close() }()
 			s := openStore(t, db)
-			reserved, err := s.Reserve(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = reserved.Close() }()
-			renew := renewal(t, reserved)
+			renew := renewal(t, s)
 			if res := renew(); res.Status[0] != driver.Renewed {
 				t.Fatalf("control: %+v", res)
 			}
 			replace(t, db, path)
 			wantGone(t, renew(), path, "replaced", "open it anew")
-			for _, s := range []driver.Store{s, reserved} {
-				if _, err := s.Grant(t.Context(), ask("other")); err == nil || s.Classify(err) != driver.Refused {
-					t.Errorf("a name was granted in a file that nobody sees: %v is %d", err, s.Classify(err))
-				}
+			if _, err := s.Acquire(t.Context(), ask("other")); err == nil || classify(err) != driver.Refused {
+				t.Errorf("a name was granted in a file that nobody sees: %v is %d", err, classify(err))
+			}
+			if _, err := s.Revoke(t.Context(), []driver.RevokeRequest{{Name: "k"}}); err == nil || classify(err) != driver.Refused {
+				t.Errorf("a term was ended in a file that nobody sees: %v is %d", err, classify(err))
 			}
 			if r := grant(t, openStore(t, open(t, path)), ask("other"))[0]; !r.Granted {
 				t.Errorf("a handle that was opened since: %+v", r)
@@ -99,6 +95,7 @@ func TestALeaseIsGoneWhenTheLogIsRemovedOrReplaced(t *testing.T) {
 		t.Run(map[bool]string{false: "removed", true: "replaced"}[again], func(t *testing.T) {
 			path := migrated(t)
 			db := open(t, path)
+			db.SetMaxOpenConns(1)
 			s := openStore(t, db)
 			renew := renewal(t, s)
 			if err := os.Remove(path + "-wal"); err != nil {
@@ -121,6 +118,7 @@ func TestALeaseIsGoneWhenTheLogIsRemovedOrReplaced(t *testing.T) {
 
 func TestALeaseSurvivesThatItsConnectionIsOpenedAnew(t *testing.T) {
 	db := open(t, migrated(t))
+	db.SetMaxOpenConns(1)  // so that none is reserved
 	db.SetMaxIdleConns(-1) // the log goes with the last connection
 	renew := renewal(t, openStore(t, db))
 	for range 3 {

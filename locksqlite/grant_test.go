@@ -14,7 +14,8 @@ const soon = "(unixepoch() + 60) * 1000000"
 
 func look(tb testing.TB, s driver.Store, names ...string) []driver.Row {
 	tb.Helper()
-	rows, err := s.Look(tb.Context(), names)
+	read, err := s.Read(tb.Context(), driver.ReadRequest{Names: names})
+	rows := read.Rows
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -229,7 +230,7 @@ func TestAValueIsKeptWhileTheNameIsHeld(t *testing.T) {
 		t.Errorf("%s have a value: an empty one is none", n)
 	}
 	release(t, s, reqs[0], 0)
-	if err := s.Abandon(t.Context(), []driver.ReleaseRequest{{Name: "c", Acq: reqs[2].Acq}}); err != nil {
+	if _, err := s.Release(t.Context(), []driver.ReleaseRequest{{Name: "c", Acq: reqs[2].Acq}}); err != nil {
 		t.Error(err)
 	}
 	expire(t, db, "e")

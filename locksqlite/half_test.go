@@ -25,19 +25,19 @@ func TestABusyDatabaseLeavesNothingHalfDone(t *testing.T) {
 			before := litter(t, s, db)
 
 			free := keepBusy(t, other)
-			_, errGrant := s.Grant(t.Context(), ask("expired", "new"))
+			_, errGrant := s.Acquire(t.Context(), ask("expired", "new"))
 			_, errRevoke := s.Revoke(t.Context(), []driver.RevokeRequest{{Name: "expired"}, {Name: "held"}})
 			_, errSweep := s.Sweep(t.Context(), driver.SweepRequest{Limit: 9, Retention: time.Hour})
-			_, errTurn := s.Turn(t.Context(), time.Minute)
-			for i, err := range []error{errGrant, errRevoke, errSweep, errTurn} {
-				if err == nil || s.Classify(err) != driver.Again {
-					t.Errorf("call %d: %v is %d", i, err, s.Classify(err))
+			_, errDue := sweepDue(t.Context(), s, time.Minute)
+			for i, err := range []error{errGrant, errRevoke, errSweep, errDue} {
+				if err == nil || classify(err) != driver.Again {
+					t.Errorf("call %d: %v is %d", i, err, classify(err))
 				}
 			}
 			if r := look(t, s, "held")[0]; !r.Held() {
 				t.Errorf("%+v", r)
 			}
-			if page, err := s.List(t.Context(), driver.ListRequest{Limit: 9}); err != nil || len(page.Rows) != 2 {
+			if page, err := s.Read(t.Context(), driver.ReadRequest{List: driver.ListRequest{Limit: 9}}); err != nil || len(page.Rows) != 2 {
 				t.Errorf("%+v, %v", page, err)
 			}
 			free()
@@ -106,7 +106,7 @@ func TestACallThatIsCancelledHalfWayLeavesNothingHalfDone(t *testing.T) {
 		do           func(context.Context, driver.Store) error
 	}{
 		{"grant", "INSERT", func(ctx context.Context, s driver.Store) error {
-			_, err := s.Grant(ctx, ask("expired", "new"))
+			_, err := s.Acquire(ctx, ask("expired", "new"))
 			return err
 		}},
 		{"revoke", "UPDATE", func(ctx context.Context, s driver.Store) error {
@@ -127,7 +127,7 @@ func TestACallThatIsCancelledHalfWayLeavesNothingHalfDone(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			hook.do = cancel
-			if err := c.do(ctx, s); !errors.Is(err, context.Canceled) || s.Classify(err) != driver.Unclear || hook.do != nil {
+			if err := c.do(ctx, s); !errors.Is(err, context.Canceled) || classify(err) != driver.Unclear || hook.do != nil {
 				t.Errorf("%v", err)
 			}
 			if after := dump(t, db); after != before {
@@ -170,7 +170,7 @@ func TestAConnectionIsNeverLeftInATransaction(t *testing.T) {
 			if c.lost == "ROLLBACK" {
 				fail.lose = errors.New("failed")
 			}
-			if _, err := s.Revoke(t.Context(), []driver.RevokeRequest{{Name: "k"}}); err == nil || s.Classify(err) != driver.Unclear || hook.lose != nil {
+			if _, err := s.Revoke(t.Context(), []driver.RevokeRequest{{Name: "k"}}); err == nil || classify(err) != driver.Unclear || hook.lose != nil {
 				t.Errorf("%v", err)
 			}
 			if _, err := other.Revoke(t.Context(), []driver.RevokeRequest{{Name: "never seen"}}); err != nil {
@@ -195,7 +195,7 @@ func TestWhatATransactionHasReadNobodyChangesBeforeItWrites(t *testing.T) {
 	s := openStore(t, spied(t, path, func(text string) error { return errors.Join(hook.before(text), begun.before(text)) }))
 	grant(t, other, ask("k"))
 	between := func() {
-		if r, err := other.Revoke(t.Context(), []driver.RevokeRequest{{Name: "k"}}); other.Classify(err) != driver.Again {
+		if r, err := other.Revoke(t.Context(), []driver.RevokeRequest{{Name: "k"}}); classify(err) != driver.Again {
 			t.Errorf("somebody else could write: %+v, %v", r, err)
 		}
 	}

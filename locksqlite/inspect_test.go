@@ -93,7 +93,7 @@ func TestAListIsReadInWindowsOfTheNamesInByteOrder(t *testing.T) {
 			}
 		}
 	}
-	page, err := s.List(t.Context(), driver.ListRequest{After: names[39], Limit: 5, Free: true})
+	page, err := s.Read(t.Context(), driver.ReadRequest{List: driver.ListRequest{After: names[39], Limit: 5, Free: true}})
 	if err != nil || len(page.Rows) > 0 || page.More {
 		t.Errorf("after the last name: %+v, %v", page, err)
 	}
@@ -118,7 +118,7 @@ func TestTheValueStandsLastSoThatAListDoesNotReadIt(t *testing.T) {
 func list(t *testing.T, s driver.Store, limit int, free bool) (rows []driver.Row, windows int) {
 	t.Helper()
 	for req := (driver.ListRequest{Limit: limit, Free: free}); ; {
-		page, err := s.List(t.Context(), req)
+		page, err := s.Read(t.Context(), driver.ReadRequest{List: req})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -277,7 +277,7 @@ func TestAMinimumHoldKeepsAReleasedNameFromOthers(t *testing.T) {
 	release(t, s, reqs[4], 0)
 	release(t, s, reqs[5], time.Minute)
 	release(t, s, reqs[6], time.Minute)
-	if err := s.Abandon(t.Context(), []driver.ReleaseRequest{
+	if _, err := s.Release(t.Context(), []driver.ReleaseRequest{
 		{Name: "abandoned", Acq: reqs[0].Acq, MinHold: time.Minute}, {Name: "abandoned, none", Acq: reqs[1].Acq},
 	}); err != nil {
 		t.Fatal(err)

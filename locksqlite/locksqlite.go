@@ -92,14 +92,14 @@ func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver
 	pool := &sqlconn.Pool{DB: d.db, Unsure: !known}
 	e := &engine{conns: pool, texts: texts(d.prefix), client: client, writer: make(chan struct{}, 1)}
 	e.writer <- struct{}{}
-	s := &store{Store: rowstore.New(e, client), engine: e, pool: pool}
 	err := whileBusy(ctx, func() error {
-		return pool.Do(ctx, func(ctx context.Context, conn *sql.Conn) error { return s.inspect(ctx, conn, d) })
+		return pool.Do(ctx, func(ctx context.Context, conn *sql.Conn) error { return e.inspect(ctx, conn, d) })
 	})
 	if err != nil {
 		return nil, closedHandle(err)
 	}
-	return s, nil
+	rows := rowstore.New(rowstore.Options{Client: client, Info: e.info, Pool: pool, Engine: e.on, Classify: classify})
+	return &store{Store: rows, engine: e}, nil
 }
 
 // Migration implements [driver.Migratable].

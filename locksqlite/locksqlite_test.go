@@ -80,7 +80,7 @@ func ask(names ...string) []driver.AcquireRequest {
 
 func grant(tb testing.TB, s driver.Store, reqs []driver.AcquireRequest) []driver.AcquireResult {
 	tb.Helper()
-	results, err := s.Grant(tb.Context(), reqs)
+	results, err := s.Acquire(tb.Context(), reqs)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func TestReleaseAndAbandonFreeTheirOwnAndKeepTheRow(t *testing.T) {
 	if err != nil || !slices.Equal(freedOf(freed), []bool{true, false, false}) {
 		t.Error(freed, err)
 	}
-	err = s.Abandon(t.Context(), []driver.ReleaseRequest{
+	_, err = s.Release(t.Context(), []driver.ReleaseRequest{
 		{Name: "abandoned", Acq: reqs[0].Acq}, {Name: "abandoned by another", Acq: id()}, {Name: "never seen", Acq: id()},
 	})
 	if err != nil {
@@ -271,7 +271,7 @@ func TestReleaseAndAbandonFreeTheirOwnAndKeepTheRow(t *testing.T) {
 
 func TestAnEmptyBatchIsNothing(t *testing.T) {
 	s := openStore(t, open(t, migrated(t)))
-	if r, err := s.Grant(t.Context(), nil); len(r) != 0 || err != nil {
+	if r, err := s.Acquire(t.Context(), nil); len(r) != 0 || err != nil {
 		t.Error(r, err)
 	}
 	if r, err := s.Renew(t.Context(), nil, true); len(r.Status) != 0 || err != nil {
@@ -280,10 +280,10 @@ func TestAnEmptyBatchIsNothing(t *testing.T) {
 	if r, err := s.Release(t.Context(), nil); len(r) != 0 || err != nil {
 		t.Error(r, err)
 	}
-	if err := s.Abandon(t.Context(), nil); err != nil {
+	if _, err := s.Release(t.Context(), nil); err != nil {
 		t.Error(err)
 	}
-	if r, err := s.Look(t.Context(), nil); len(r) != 0 || err != nil {
+	if r, err := s.Read(t.Context(), driver.ReadRequest{}); len(r.Rows) != 0 || err != nil {
 		t.Error(r, err)
 	}
 	if r, err := s.Revoke(t.Context(), nil); len(r) != 0 || err != nil {

@@ -217,7 +217,6 @@ func (e *methodCode) As(target any) bool   { return false }
 func (e *methodCode) Temporary() bool      { return false }
 
 func TestErrorsOfEachDriverAreUnderstood(t *testing.T) {
-	s := openStore(t, open(t, migrated(t)))
 	for _, c := range []struct {
 		err  error
 		want driver.Fault
@@ -242,7 +241,7 @@ func TestErrorsOfEachDriverAreUnderstood(t *testing.T) {
 		{sql.ErrConnDone, driver.Unreachable},
 		{nil, driver.Unclear},
 	} {
-		if got := s.Classify(c.err); got != c.want {
+		if got := classify(c.err); got != c.want {
 			t.Errorf("%v: %d, want %d", c.err, got, c.want)
 		}
 	}
@@ -253,18 +252,18 @@ func TestRealErrorsAreUnderstood(t *testing.T) {
 	db := open(t, path)
 	s := openStore(t, db)
 	exec(t, db, "ALTER TABLE sqllock_lock RENAME TO elsewhere")
-	if _, err := s.Grant(t.Context(), ask("k")); s.Classify(err) != driver.Refused {
-		t.Errorf("a missing table: %v is %d", err, s.Classify(err))
+	if _, err := s.Acquire(t.Context(), ask("k")); classify(err) != driver.Refused {
+		t.Errorf("a missing table: %v is %d", err, classify(err))
 	}
 	exec(t, db, "ALTER TABLE elsewhere RENAME TO sqllock_lock")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.Grant(ctx, ask("k")); !errors.Is(err, context.Canceled) || s.Classify(err) != driver.Unclear {
-		t.Errorf("a cancelled context: %v is %d", err, s.Classify(err))
+	if _, err := s.Acquire(ctx, ask("k")); !errors.Is(err, context.Canceled) || classify(err) != driver.Unclear {
+		t.Errorf("a cancelled context: %v is %d", err, classify(err))
 	}
 	_ = db.Close()
-	if _, err := s.Grant(t.Context(), ask("k")); s.Classify(err) != driver.Refused {
-		t.Errorf("a closed handle: %v is %d", err, s.Classify(err))
+	if _, err := s.Acquire(t.Context(), ask("k")); classify(err) != driver.Refused {
+		t.Errorf("a closed handle: %v is %d", err, classify(err))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/queuetest"
+	"github.com/sqllock/sqllock/locksqlite"
 )
 
 func TestQueueAndSharedTerms(t *testing.T) {
@@ -18,7 +19,8 @@ func TestQueueAndSharedTerms(t *testing.T) {
 		Open: func(tb testing.TB, client driver.Client) driver.Store {
 			return openClient(tb, open(tb, path, "_pragma=busy_timeout(5000)"), client)
 		},
-		Clock: `(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)`,
+		Clock:    `(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)`,
+		Classify: new(locksqlite.Database).Classify,
 	})
 }
 
@@ -30,7 +32,7 @@ func waiter(name string) driver.AcquireRequest {
 
 func line(tb testing.TB, s driver.Store, reqs ...driver.AcquireRequest) []driver.AcquireResult {
 	tb.Helper()
-	res, err := s.Line(tb.Context(), reqs)
+	res, err := s.Acquire(tb.Context(), reqs)
 	if err != nil || len(res) != len(reqs) {
 		tb.Fatal(res, err)
 	}
@@ -53,17 +55,17 @@ func TestAWaiterAndAHolderThatAskAgainNeedNoWriteLock(t *testing.T) {
 	if !res[0].Found || res[0].Version != granted[0].Version || res[1].Granted || res[1].Holder.Acq != first.Acq || !res[2].Found {
 		t.Errorf("%+v", res)
 	}
-	if waits, err := s.Waits(t.Context()); err != nil || len(waits) > 0 {
-		t.Error(waits, err)
+	if res, err := s.Read(t.Context(), driver.ReadRequest{Waiters: true}); err != nil || len(res.Waiters) > 0 {
+		t.Error(res.Waiters, err)
 	}
 	gone := []driver.ReleaseRequest{{Name: "k", Acq: id()}, {Name: "never seen", Acq: id(), Shared: true}, {Name: "shared", Acq: id(), Shared: true}}
-	if err := s.Abandon(t.Context(), gone); err != nil {
+	if _, err := s.Release(t.Context(), gone); err != nil {
 		t.Error(err)
 	}
 	newcomer, longer := waiter("k"), second
 	longer.Life = time.Hour
 	for _, r := range []driver.AcquireRequest{newcomer, longer, waiter("free")} {
-		if _, err := s.Line(t.Context(), []driver.AcquireRequest{r}); s.Classify(err) != driver.Again {
+		if _, err := s.Acquire(t.Context(), []driver.AcquireRequest{r}); classify(err) != driver.Again {
 			t.Errorf("control: a claim was written past the lock: %v", err)
 		}
 	}
@@ -90,7 +92,7 @@ func TestAReleaseOfWhatNobodyWaitsForIsOneStatement(t *testing.T) {
 		t.Error(res, err, texts)
 	}
 	texts = nil
-	if err := s.Abandon(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: reqs[0].Acq}}); err != nil || strings.Join(texts, " ") != "SELECT" {
+	if _, err := s.Release(t.Context(), []driver.ReleaseRequest{{Name: "a", Acq: reqs[0].Acq}}); err != nil || strings.Join(texts, " ") != "SELECT" {
 		t.Error(err, texts)
 	}
 }
@@ -109,7 +111,7 @@ func TestAClaimThatIsWrittenWhileANameIsReleasedIsNotMissed(t *testing.T) {
 			}
 			hook = once{verb: before, do: func() {
 				if before == "BEGIN" {
-					if err := other.Abandon(t.Context(), []driver.ReleaseRequest{{Name: "k", Acq: second.Acq}}); err != nil {
+					if _, err := other.Release(t.Context(), []driver.ReleaseRequest{{Name: "k", Acq: second.Acq}}); err != nil {
 						t.Error(err)
 					}
 				}
@@ -155,10 +157,10 @@ func TestWhatAVisitHasSeenNobodyChangesBeforeItWrites(t *testing.T) {
 	expire(t, db, "k")
 	hook = once{verb: "BEGIN", do: func() {
 		inside = once{verb: "UPDATE", do: func() {
-			if res, err := other.Grant(t.Context(), []driver.AcquireRequest{first}); err == nil && res[0].Granted {
+			if res, err := other.Acquire(t.Context(), []driver.AcquireRequest{first}); err == nil && res[0].Granted {
 				t.Errorf("somebody else was granted: %+v", res)
 			}
-			if _, err := other.Sweep(t.Context(), driver.SweepRequest{Limit: 9}); other.Classify(err) != driver.Again {
+			if _, err := other.Sweep(t.Context(), driver.SweepRequest{Limit: 9}); classify(err) != driver.Again {
 				t.Errorf("somebody else could write: %v", err)
 			}
 		}}
@@ -177,7 +179,7 @@ func TestAnAnswerThatIsLostIsFoundWhenAskedAgain(t *testing.T) {
 	lost := errors.New("lost")
 	for _, req := range []driver.AcquireRequest{first, second} {
 		hook = once{verb: "COMMIT", lose: lost}
-		if res, err := s.Line(t.Context(), []driver.AcquireRequest{req}); !errors.Is(err, lost) || s.Classify(err) != driver.Unclear {
+		if res, err := s.Acquire(t.Context(), []driver.AcquireRequest{req}); !errors.Is(err, lost) || classify(err) != driver.Unclear {
 			t.Fatal(res, err)
 		}
 	}
@@ -190,7 +192,7 @@ func TestAnAnswerThatIsLostIsFoundWhenAskedAgain(t *testing.T) {
 		t.Errorf("%d claims, %v", claims, err)
 	}
 	hook = once{verb: "COMMIT", lose: lost}
-	if res, err := s.Release(t.Context(), []driver.ReleaseRequest{releaseOf(first, one.Version)}); s.Classify(err) != driver.Unclear {
+	if res, err := s.Release(t.Context(), []driver.ReleaseRequest{releaseOf(first, one.Version)}); classify(err) != driver.Unclear {
 		t.Fatal(res, err)
 	}
 	if r := line(t, s, second)[0]; !r.Found || r.Version <= one.Version {
@@ -220,8 +222,8 @@ func TestABatchOfReleasesOfWhichAPartWasDoneIsUnclear(t *testing.T) {
 		var free func()
 		hook = once{verb: "BEGIN", do: func() { free = hog(t, open(t, path)) }}
 		res, err := s.Release(t.Context(), c.reqs)
-		if err == nil || s.Classify(err) != c.want {
-			t.Errorf("%+v, %v is %d", res, err, s.Classify(err))
+		if err == nil || classify(err) != c.want {
+			t.Errorf("%+v, %v is %d", res, err, classify(err))
 		}
 		free()
 		if r := line(t, other, second)[0]; r.Granted {
@@ -270,10 +272,11 @@ func TestNobodyIsGrantedANamePastAGuard(t *testing.T) {
 			return err
 		},
 		func(ctx context.Context) error {
-			return other.Abandon(ctx, []driver.ReleaseRequest{{Name: "k", Acq: first.Acq, Guarded: true}})
+			_, err := other.Release(ctx, []driver.ReleaseRequest{{Name: "k", Acq: first.Acq, Guarded: true}})
+			return err
 		},
 	} {
-		if err := call(t.Context()); other.Classify(err) != driver.Again {
+		if err := call(t.Context()); classify(err) != driver.Again {
 			t.Errorf("call %d: %v", i, err)
 		}
 	}
@@ -286,7 +289,7 @@ func TestNobodyIsGrantedANamePastAGuard(t *testing.T) {
 		t.Fatal(err)
 	}
 	exec(t, tx, `UPDATE sqllock_lock SET version = version`) // what a guard does
-	if res, err := other.Line(t.Context(), []driver.AcquireRequest{second}); other.Classify(err) != driver.Again {
+	if res, err := other.Acquire(t.Context(), []driver.AcquireRequest{second}); classify(err) != driver.Again {
 		t.Errorf("the name of an expired holder that is guarded was granted: %+v, %v", res, err)
 	}
 	if err := tx.Rollback(); err != nil {

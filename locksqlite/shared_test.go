@@ -26,7 +26,7 @@ func TestWhoLosesToReadersOrAsOneNeedsNoWriteLock(t *testing.T) {
 	if r := grant(t, s, []driver.AcquireRequest{first})[0]; !r.Found {
 		t.Errorf("%+v", r)
 	}
-	if _, err := s.Grant(t.Context(), []driver.AcquireRequest{reader("read")}); s.Classify(err) != driver.Again {
+	if _, err := s.Acquire(t.Context(), []driver.AcquireRequest{reader("read")}); classify(err) != driver.Again {
 		t.Errorf("control: a reader that can have the name got by the lock, %v", err)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	sqldriver "database/sql/driver"
 	"strings"
 	"testing"
+
+	"github.com/sqllock/sqllock/locksqlite"
 )
 
 // once does something before the next statement with a verb runs, or loses its reply. The zero once does nothing.
@@ -98,3 +100,6 @@ func (c *spyConn) QueryContext(ctx context.Context, text string, args []sqldrive
 	}
 	return rows, err
 }
+
+// classify tells what an error means.
+var classify = new(locksqlite.Database).Classify

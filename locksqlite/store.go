@@ -7,16 +7,12 @@ import (
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/rowstore"
-	"github.com/sqllock/sqllock/internal/sqlconn"
 )
 
-// store is the lease store on one database.
+// store is the unique mode.
 type store struct {
 	*rowstore.Store
-	engine   *engine
-	pool     *sqlconn.Pool // nil if reserved
-	database string        // its id
-	info     driver.Info
+	engine *engine
 }
 
 var _ driver.Store = (*store)(nil)
@@ -57,39 +53,8 @@ func (s *store) Guard(ctx context.Context, tx *sql.Tx, req driver.GuardRequest) 
 	if err := tx.QueryRowContext(ctx, s.engine.texts["database"]).Scan(&id); err != nil {
 		return 0, err
 	}
-	if string(id) != s.database {
+	if string(id) != s.engine.database {
 		status = driver.Foreign
 	}
 	return status, nil
 }
-
-// Begin implements [driver.GuardStore].
-func (s *store) Begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error) {
-	return s.pool.DB.BeginTx(ctx, opts)
-}
-
-// Reserve implements [driver.Store].
-func (s *store) Reserve(ctx context.Context) (driver.Store, error) {
-	if s.pool == nil {
-		return nil, errors.New("bug: Reserve of a reserved store")
-	}
-	conns, err := s.pool.Reserve(ctx)
-	if err != nil {
-		return nil, err
-	}
-	e := *s.engine
-	e.conns = conns
-	return &store{Store: s.On(&e), engine: &e, database: s.database, info: s.info}, nil
-}
-
-// Exhausted implements [driver.Store].
-func (s *store) Exhausted() bool { return s.pool != nil && s.pool.Exhausted() }
-
-// Classify implements [driver.Store].
-func (s *store) Classify(err error) driver.Fault { return classify(err) }
-
-// Info implements [driver.Store].
-func (s *store) Info() driver.Info { return s.info }
-
-// Close implements [driver.Store].
-func (s *store) Close() error { return s.engine.conns.Close() }

@@ -138,7 +138,7 @@ func TestASweepWithNothingToDoNeedsNoWriteLock(t *testing.T) {
 	free()
 	expire(t, db)
 	defer hog(t, open(t, path))()
-	if _, err := s.Sweep(t.Context(), driver.SweepRequest{Limit: 9, Retention: time.Hour}); err == nil || s.Classify(err) != driver.Again {
+	if _, err := s.Sweep(t.Context(), driver.SweepRequest{Limit: 9, Retention: time.Hour}); err == nil || classify(err) != driver.Again {
 		t.Errorf("control: a sweep with something to do got by the lock, %v", err)
 	}
 }
@@ -189,14 +189,14 @@ func TestOfAllWhoAskOneHasItsTurn(t *testing.T) {
 			s := openStore(t, open(t, path, "_pragma=busy_timeout(100)"))
 			wg.Go(func() {
 				for {
-					mine, err := s.Turn(t.Context(), time.Minute)
+					mine, err := sweepDue(t.Context(), s, time.Minute)
 					if mine && err == nil {
 						turns.Add(1)
 					}
 					if err == nil {
 						return
 					}
-					if s.Classify(err) != driver.Again {
+					if classify(err) != driver.Again {
 						t.Error(err)
 						return
 					}
@@ -226,14 +226,14 @@ func TestOfAllWhoAskOneHasItsTurn(t *testing.T) {
 func TestWhoComesTooEarlyForATurnNeedsNoWriteLock(t *testing.T) {
 	path := migrated(t)
 	s := openStore(t, open(t, path))
-	if mine, err := s.Turn(t.Context(), time.Minute); !mine || err != nil {
+	if mine, err := sweepDue(t.Context(), s, time.Minute); !mine || err != nil {
 		t.Fatal(mine, err)
 	}
 	defer hog(t, open(t, path))()
-	if mine, err := s.Turn(t.Context(), time.Minute); mine || err != nil {
+	if mine, err := sweepDue(t.Context(), s, time.Minute); mine || err != nil {
 		t.Error(mine, err)
 	}
-	if mine, err := s.Turn(t.Context(), 0); mine || s.Classify(err) != driver.Again {
+	if mine, err := sweepDue(t.Context(), s, time.Nanosecond); mine || classify(err) != driver.Again {
 		t.Errorf("control: a turn that is due got by the lock, %v", err)
 	}
 }
@@ -244,11 +244,17 @@ func TestATurnThatSomebodyTookMeanwhileIsNotOurs(t *testing.T) {
 	hook := once{verb: "UPDATE"}
 	s := openStore(t, spied(t, path, hook.before))
 	hook.do = func() {
-		if mine, err := other.Turn(context.Background(), time.Minute); !mine || err != nil {
+		if mine, err := sweepDue(context.Background(), other, time.Minute); !mine || err != nil {
 			t.Error(mine, err)
 		}
 	}
-	if mine, err := s.Turn(t.Context(), time.Minute); mine || err != nil || hook.do != nil {
+	if mine, err := sweepDue(t.Context(), s, time.Minute); mine || err != nil || hook.do != nil {
 		t.Error(mine, err)
 	}
+}
+
+// sweepDue asks whether a pass is due.
+func sweepDue(ctx context.Context, s driver.Store, every time.Duration) (bool, error) {
+	res, err := s.Sweep(ctx, driver.SweepRequest{Every: every})
+	return res.Due, err
 }

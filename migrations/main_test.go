@@ -225,11 +225,11 @@ func checkUsable(t *testing.T, d database) {
 // take takes a name and gives it back.
 func take(t *testing.T, s driver.Store) {
 	t.Helper()
-	r, err := s.Grant(t.Context(), []driver.AcquireRequest{{Name: "k", Acq: driver.ID{1}, Owner: "o", TTL: time.Minute}})
+	r, err := s.Acquire(t.Context(), []driver.AcquireRequest{{Name: "k", Acq: driver.ID{1}, Owner: "o", TTL: time.Minute}})
 	if err != nil || !r[0].Granted {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if err := s.Abandon(t.Context(), []driver.ReleaseRequest{{Name: "k", Acq: driver.ID{1}}}); err != nil {
+	if _, err := s.Release(t.Context(), []driver.ReleaseRequest{{Name: "k", Acq: driver.ID{1}}}); err != nil {
 		t.Error(err)
 	}
 }

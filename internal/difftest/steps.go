@@ -36,7 +36,7 @@ func (r *run) step() {
 	case n < 84:
 		r.resume(locker)
 	case n < 86:
-		r.proclaim(locker)
+		r.setValue(locker)
 	case n < 88:
 		r.look(locker)
 	case n < 90:
@@ -120,6 +120,7 @@ func (r *run) grant(locker int) {
 	done := make([]bool, len(reqs))
 	for i := range reqs {
 		plain[i] = reqs[i]
+		plain[i].Life, plain[i].Handed, plain[i].Carries = 0, 0, nil
 		want[i], done[i] = r.model.grant(r.clients[locker], &reqs[i])
 	}
 	for i := range reqs {
@@ -128,18 +129,18 @@ func (r *run) grant(locker int) {
 		}
 	}
 	r.note("grant", "%d: %v", locker, names(reqs))
-	got, err := r.stores[locker].Grant(r.Context(), plain)
+	got, err := r.stores[locker].Acquire(r.Context(), plain)
 	for i := range got {
 		got[i].Holder = driver.Holder{} // for people
 	}
-	same(r, "Grant", got, want, err)
+	same(r, "Acquire", got, want, err)
 }
 
 func (r *run) enqueue(locker int) {
 	reqs := r.batch(locker, false)
 	// A store that has a beat is alive.
 	r.note("line", "%d: %v", locker, names(reqs))
-	got, err := r.stores[locker].Line(r.Context(), reqs)
+	got, err := r.stores[locker].Acquire(r.Context(), reqs)
 	r.lives()
 	want := make([]driver.AcquireResult, len(reqs))
 	for _, known := range []bool{false, true} { // new claims are entered first
@@ -155,7 +156,7 @@ func (r *run) enqueue(locker int) {
 	for i := range got {
 		got[i].Holder = driver.Holder{}
 	}
-	same(r, "Line", got, want, err)
+	same(r, "Acquire", got, want, err)
 }
 
 // terms returns the terms of a locker that the model knows, and some that are over.
@@ -173,6 +174,7 @@ func (r *run) terms(locker int) (terms []driver.ReleaseRequest) {
 					q.Version = s.claims[i].Token
 				}
 			}
+			q.Version = max(q.Version, 1) // one without a version is another request
 		}
 		if !slices.ContainsFunc(terms, func(o driver.ReleaseRequest) bool {
 			return o.Acq == q.Acq || o.Name == q.Name && (!o.Shared || !q.Shared)
@@ -275,8 +277,8 @@ func (r *run) abandon(locker int) {
 	for i := range reqs {
 		r.model.visit(r.clients[locker], reqs[i].Name, func(v *claim.Visit) { v.Withdraw(reqs[i].Acq, reqs[i].MinHold.Microseconds(), false) })
 	}
-	if err := r.stores[locker].Abandon(r.Context(), reqs); err != nil {
-		r.Errorf("Abandon: %v", err)
+	if _, err := r.stores[locker].Release(r.Context(), reqs); err != nil {
+		r.Errorf("Release: %v", err)
 	}
 }
 
@@ -317,26 +319,26 @@ func (r *run) sweep(locker int) {
 func (r *run) resume(locker int) {
 	q := r.request(locker)
 	s := r.model.names[q.Name]
-	if s == nil {
+	if s == nil || s.Version <= 1 { // a request that resumes nothing is another one
 		return
 	}
 	if s.Acq != (driver.ID{}) && r.rnd.IntN(4) > 0 {
 		q.Owner = s.Owner
 	}
-	req := driver.ResumeRequest{Name: q.Name, Acq: q.Acq, Owner: q.Owner, Version: s.Version - int64(r.rnd.IntN(5)/4), TTL: q.TTL, Value: q.Value}
+	req := driver.AcquireRequest{Name: q.Name, Acq: q.Acq, Owner: q.Owner, Resumes: s.Version - int64(r.rnd.IntN(5)/4), TTL: q.TTL, Value: q.Value}
 	q.Shared, q.Carries = false, nil
 	var a claim.Answer
 	r.model.visit(r.clients[locker], q.Name, func(v *claim.Visit) {
-		a, _ = v.Resume(req.Version, request(r.clients[locker], &q, false))
+		a, _ = v.Resume(req.Resumes, request(r.clients[locker], &q, false))
 	})
 	r.note("resume", "%d: %+v", locker, req)
-	got, err := r.stores[locker].Resume(r.Context(), req)
-	if err != nil || got.Granted != (a.Outcome == claim.Granted) || got.Version != a.Token {
-		r.Errorf("Resume: %+v, %v, want %+v", got, err, a)
+	got, err := r.stores[locker].Acquire(r.Context(), []driver.AcquireRequest{req})
+	if err != nil || got[0].Granted != (a.Outcome == claim.Granted) || got[0].Version != a.Token {
+		r.Errorf("Acquire: %+v, %v, want %+v", got, err, a)
 	}
 }
 
-func (r *run) proclaim(locker int) {
+func (r *run) setValue(locker int) {
 	m, ok := r.earlier(locker)
 	s := r.model.names[m.Name]
 	if !ok || s == nil {
@@ -347,9 +349,9 @@ func (r *run) proclaim(locker int) {
 	if want {
 		s.Value = req.Value
 	}
-	r.note("proclaim", "%+v", req)
-	got, err := r.stores[locker].Proclaim(r.Context(), req)
-	same(r, "Proclaim", got, want, err)
+	r.note("value", "%+v", req)
+	got, err := r.stores[locker].SetValue(r.Context(), req)
+	same(r, "SetValue", got, want, err)
 }
 
 // look compares what is told of names.
@@ -359,9 +361,9 @@ func (r *run) look(locker int) {
 		all = append(all, fmt.Sprintf("name %c", c))
 	}
 	r.note("look", "")
-	got, err := r.stores[locker].Look(r.Context(), all)
+	res, err := r.stores[locker].Read(r.Context(), driver.ReadRequest{Names: all})
 	if err != nil {
-		r.Errorf("Look: %v", err)
+		r.Errorf("Read: %v", err)
 		return
 	}
 	for i, name := range all {
@@ -375,10 +377,10 @@ func (r *run) look(locker int) {
 				readers++
 			}
 		}
-		g := &got[i]
+		g := &res.Rows[i]
 		if g.Name != name || g.Readers != readers || readers == 0 && g.Holder.Acq != s.Acq || g.Holder.Version != s.Version || g.Gate != s.NotBefore ||
 			g.Revoked != s.Revoked || g.Now != r.model.now {
-			r.Errorf("Look of %s: %+v, want %+v", name, g, s)
+			r.Errorf("Read of %s: %+v, want %+v", name, g, s)
 		}
 	}
 }

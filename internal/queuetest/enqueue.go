@@ -147,7 +147,7 @@ var enqueueTests = map[string]func(*testing.T, *suite, string){
 		enqueue(t, third, d)
 		check := func(req driver.AcquireRequest, holders ...driver.ID) {
 			t.Helper()
-			waits, err := s.store.Waits(t.Context())
+			waits, err := s.waiters(t)
 			waits = slices.DeleteFunc(waits, func(w driver.Waiter) bool { return w.Acq != req.Acq })
 			if err != nil || len(waits) != 1 {
 				t.Fatalf("%+v, %v", waits, err)
@@ -162,7 +162,7 @@ var enqueueTests = map[string]func(*testing.T, *suite, string){
 		}
 		none := func(reqs ...driver.AcquireRequest) {
 			t.Helper()
-			waits, err := s.store.Waits(t.Context())
+			waits, err := s.waiters(t)
 			for _, req := range reqs {
 				if err != nil || slices.ContainsFunc(waits, func(w driver.Waiter) bool { return w.Acq == req.Acq }) {
 					t.Errorf("%+v, %v", waits, err)
@@ -186,7 +186,7 @@ var enqueueTests = map[string]func(*testing.T, *suite, string){
 			a := writer(name)
 			a.Carries = []driver.ID{newID()}
 			wait(t, s.store, a, 0)
-			waits, err := s.store.Waits(t.Context())
+			waits, err := s.waiters(t)
 			at := slices.IndexFunc(waits, func(w driver.Waiter) bool { return w.Acq == a.Acq })
 			if err != nil || at < 0 || waits[at].Seq <= last {
 				t.Fatalf("%+v, %v, after %d", waits, err, last)
@@ -197,7 +197,7 @@ var enqueueTests = map[string]func(*testing.T, *suite, string){
 	},
 
 	"an empty batch requests nothing": func(t *testing.T, s *suite, _ string) {
-		if res, err := s.store.Line(t.Context(), nil); len(res) > 0 || err != nil {
+		if res, err := s.store.Acquire(t.Context(), nil); len(res) > 0 || err != nil {
 			t.Error(res, err)
 		}
 	},

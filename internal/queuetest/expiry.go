@@ -123,7 +123,7 @@ var expiryTests = map[string]func(*testing.T, *suite, string){
 		s.die(t, a)
 		end(t, s.store, first)
 		s.sweep(t)
-		page, err := s.store.List(t.Context(), driver.ListRequest{After: name[:len(name)-1], Limit: 1, Free: true})
+		page, err := s.store.Read(t.Context(), driver.ReadRequest{List: driver.ListRequest{After: name[:len(name)-1], Limit: 1, Free: true}})
 		if err != nil || len(page.Rows) != 1 || page.Rows[0].Name != name || page.Rows[0].Gate > page.Rows[0].Now {
 			t.Errorf("%+v, %v", page, err)
 		}

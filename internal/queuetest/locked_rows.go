@@ -89,7 +89,7 @@ var lockedRowTests = map[string]func(*testing.T, *suite, string){
 		a, b := s.take(t, reader(name)), s.take(t, reader(name))
 		unlock := s.lock(t, `SELECT token FROM {claim} WHERE name = '`+name+`' AND state = 1 FOR UPDATE`)
 		s.leavesNoTrace(t, name, func() {
-			if res, err := s.store.Revoke(t.Context(), []driver.RevokeRequest{{Name: name}}); s.store.Classify(err) != driver.Again || err == nil {
+			if res, err := s.store.Revoke(t.Context(), []driver.RevokeRequest{{Name: name}}); s.Classify(err) != driver.Again || err == nil {
 				t.Errorf("%+v, %v", res, err)
 			}
 		})
@@ -105,7 +105,7 @@ func (s *suite) comeMeanwhile(t *testing.T, reqs []driver.AcquireRequest, waits 
 	var grants []driver.AcquireRequest
 	var moves []string
 	for _, r := range reqs {
-		grants = append(grants, r)
+		grants = append(grants, atOnce(r))
 		moves = append(moves, s.claimElsewhere(t, r.Name, waits)...)
 	}
 	tx, err := s.DB.BeginTx(t.Context(), nil)
@@ -121,8 +121,8 @@ func (s *suite) comeMeanwhile(t *testing.T, reqs []driver.AcquireRequest, waits 
 	var res []driver.AcquireResult
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		retry(t, s.store, rand.New(rand.NewPCG(1, 1)), func(ctx context.Context) (err error) {
-			res, err = s.store.Grant(ctx, grants)
+		s.retry(t, rand.New(rand.NewPCG(1, 1)), func(ctx context.Context) (err error) {
+			res, err = s.store.Acquire(ctx, grants)
 			return err
 		})
 	})

@@ -18,7 +18,7 @@ var lookTests = map[string]func(*testing.T, *suite, string){
 			t.Errorf("%+v, want %+v", r, want)
 		}
 		listed := func() (rows []driver.Row) {
-			page, err := s.store.List(t.Context(), driver.ListRequest{Limit: 10_000})
+			page, err := s.store.Read(t.Context(), driver.ReadRequest{List: driver.ListRequest{Limit: 10_000}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -25,7 +25,7 @@ const (
 )
 
 func queueStorm(t *testing.T, s *suite, name string) {
-	w := queueWatch{t: t, names: []string{name + "1", name + "2", name + "3"}, terms: make(map[string]*term), began: time.Now()}
+	w := queueWatch{Fixture: &s.Fixture, t: t, names: []string{name + "1", name + "2", name + "3"}, terms: make(map[string]*term), began: time.Now()}
 	for _, n := range w.names {
 		w.terms[n] = &term{}
 	}
@@ -58,7 +58,7 @@ func (s *suite) drain(t *testing.T, name string) {
 	t.Helper()
 	last := writer(name)
 	for began := time.Now(); ; time.Sleep(short) {
-		res, err := s.store.Line(t.Context(), []driver.AcquireRequest{last})
+		res, err := s.store.Acquire(t.Context(), []driver.AcquireRequest{last})
 		if err == nil && res[0].Granted {
 			break
 		}
@@ -78,6 +78,7 @@ func (s *suite) drain(t *testing.T, name string) {
 
 // queueWatch checks that nobody holds a name beside a writer.
 type queueWatch struct {
+	*Fixture
 	t     *testing.T
 	names []string
 	began time.Time
@@ -200,10 +201,10 @@ func (c *queueClient) keep(h held) {
 	}
 }
 
-// enqueue is Line of one request, repeated until its outcome is known.
+// enqueue is Acquire of one request, repeated until its outcome is known.
 func (c *queueClient) enqueue(req driver.AcquireRequest) (h held, ok bool) {
 	c.call(func(ctx context.Context) error {
-		res, err := c.store.Line(ctx, []driver.AcquireRequest{req})
+		res, err := c.store.Acquire(ctx, []driver.AcquireRequest{req})
 		if err == nil {
 			h, ok = held{req, res[0]}, res[0].Granted
 		}
@@ -214,7 +215,7 @@ func (c *queueClient) enqueue(req driver.AcquireRequest) (h held, ok bool) {
 
 func (c *queueClient) try(req driver.AcquireRequest) (h held, ok bool) {
 	c.call(func(ctx context.Context) error {
-		res, err := c.store.Grant(ctx, []driver.AcquireRequest{req})
+		res, err := c.store.Acquire(ctx, []driver.AcquireRequest{atOnce(req)})
 		if err == nil {
 			h, ok = held{req, res[0]}, res[0].Granted
 		}
@@ -225,24 +226,25 @@ func (c *queueClient) try(req driver.AcquireRequest) (h held, ok bool) {
 
 func (c *queueClient) abandon(req driver.AcquireRequest) {
 	c.call(func(ctx context.Context) error {
-		return c.store.Abandon(ctx, []driver.ReleaseRequest{{Name: req.Name, Acq: req.Acq, Shared: req.Shared}})
+		_, err := c.store.Release(ctx, []driver.ReleaseRequest{{Name: req.Name, Acq: req.Acq, Shared: req.Shared}})
+		return err
 	})
 }
 
 // call is retry.
 func (c *queueClient) call(f func(context.Context) error) (unknown bool) {
-	return retry(c.t, c.store, c.rnd, f)
+	return c.retry(c.t, c.rnd, f)
 }
 
-// retry repeats f as long as the database says that it may. It reports whether it gave up,
+// retry repeats a call as long as the database says that it may. It reports whether it gave up,
 // because the outcome is unknown.
-func retry(t *testing.T, store driver.Store, rnd *rand.Rand, f func(context.Context) error) (unknown bool) {
+func (f *Fixture) retry(t *testing.T, rnd *rand.Rand, call func(context.Context) error) (unknown bool) {
 	for tries := 0; ; tries++ {
-		err := f(context.Background())
+		err := call(context.Background())
 		if err == nil {
 			return false
 		}
-		if fault := store.Classify(err); fault != driver.Again || tries == 200 {
+		if fault := f.Classify(err); fault != driver.Again || tries == 200 {
 			t.Error(fmt.Errorf("after %d tries, fault %d: %w", tries, fault, err))
 			return true
 		}

@@ -22,6 +22,8 @@ type Fixture struct {
 	DB    *sql.DB
 	Open  func(tb testing.TB, client driver.Client) driver.Store
 	Clock string // the SQL of the clock, in microseconds
+	// Classify is that of the database.
+	Classify func(error) driver.Fault
 	// Rows says that rows are locked, and not the whole database.
 	Rows bool
 	// Push says that the database tells waiters of their turn.
@@ -88,6 +90,12 @@ func writer(name string) driver.AcquireRequest {
 	}
 }
 
+// atOnce is a request that does not wait.
+func atOnce(r driver.AcquireRequest) driver.AcquireRequest {
+	r.Life, r.Handed, r.Carries = 0, 0, nil
+	return r
+}
+
 // reader is a request for a name, shared.
 func reader(name string) driver.AcquireRequest {
 	r := writer(name)
@@ -114,11 +122,11 @@ func (s *suite) grants(t *testing.T, reqs ...driver.AcquireRequest) []driver.Acq
 	t.Helper()
 	all := make([]driver.AcquireRequest, len(reqs))
 	for i, r := range reqs {
-		all[i] = r
+		all[i] = atOnce(r)
 	}
-	res, err := s.store.Grant(t.Context(), all)
+	res, err := s.store.Acquire(t.Context(), all)
 	if err != nil || len(res) != len(reqs) {
-		t.Fatalf("Grant = %+v, %v", res, err)
+		t.Fatalf("Acquire = %+v, %v", res, err)
 	}
 	return res
 }
@@ -189,9 +197,9 @@ func (s *suite) renew(t *testing.T, want driver.RenewStatus, reqs ...driver.Rene
 
 func enqueue(t *testing.T, store driver.Store, reqs ...driver.AcquireRequest) []driver.AcquireResult {
 	t.Helper()
-	res, err := store.Line(t.Context(), reqs)
+	res, err := store.Acquire(t.Context(), reqs)
 	if err != nil || len(res) != len(reqs) {
-		t.Fatalf("Line = %+v, %v", res, err)
+		t.Fatalf("Acquire = %+v, %v", res, err)
 	}
 	for i, r := range res {
 		if r.Now <= 0 || r.Granted && (r.Version <= 0 || r.Remaining <= 0 || r.Ahead != 0) || !r.Granted && (r.Found || r.Version != 0) {
@@ -278,18 +286,24 @@ func abandon(t *testing.T, store driver.Store, reqs ...driver.AcquireRequest) {
 	for i, r := range reqs {
 		all[i] = driver.ReleaseRequest{Name: r.Name, Acq: r.Acq, Shared: r.Shared}
 	}
-	if err := store.Abandon(t.Context(), all); err != nil {
+	if _, err := store.Release(t.Context(), all); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func (s *suite) look(t *testing.T, name string) driver.Row {
 	t.Helper()
-	rows, err := s.store.Look(t.Context(), []string{name})
-	if err != nil || len(rows) != 1 {
-		t.Fatal(rows, err)
+	res, err := s.store.Read(t.Context(), driver.ReadRequest{Names: []string{name}})
+	if err != nil || len(res.Rows) != 1 {
+		t.Fatal(res, err)
 	}
-	return rows[0]
+	return res.Rows[0]
+}
+
+func (s *suite) waiters(t *testing.T) ([]driver.Waiter, error) {
+	t.Helper()
+	res, err := s.store.Read(t.Context(), driver.ReadRequest{Waiters: true})
+	return res.Waiters, err
 }
 
 // quiet checks that nobody holds a name or waits for it, and that newcomers get it.

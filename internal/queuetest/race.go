@@ -85,7 +85,7 @@ var raceTests = map[string]func(*testing.T, *suite, string){
 			wait(t, s.store, a, 0)
 			wait(t, s.other, b, 1)
 			s.expire(t, h)
-			r.call(s.store, func(ctx context.Context) error {
+			r.call(func(ctx context.Context) error {
 				_, err := s.store.Sweep(ctx, driver.SweepRequest{After: r.name[:len(r.name)-1], Limit: 10, Retention: hour})
 				return err
 			})
@@ -123,15 +123,15 @@ func (r *round) first(store driver.Store, shared bool) held {
 }
 
 // call adds a call to the round.
-func (r *round) call(store driver.Store, f func(context.Context) error) {
+func (r *round) call(f func(context.Context) error) {
 	rnd := rand.New(rand.NewPCG(uint64(len(r.calls)), 3))
-	r.calls = append(r.calls, func() { retry(r.t, store, rnd, f) })
+	r.calls = append(r.calls, func() { r.retry(r.t, rnd, f) })
 }
 
 func (r *round) grant(store driver.Store, req driver.AcquireRequest) *driver.AcquireResult {
 	var res driver.AcquireResult
-	r.call(store, func(ctx context.Context) error {
-		all, err := store.Grant(ctx, []driver.AcquireRequest{req})
+	r.call(func(ctx context.Context) error {
+		all, err := store.Acquire(ctx, []driver.AcquireRequest{atOnce(req)})
 		if err == nil {
 			res = all[0]
 		}
@@ -142,8 +142,8 @@ func (r *round) grant(store driver.Store, req driver.AcquireRequest) *driver.Acq
 
 func (r *round) enqueue(store driver.Store, req driver.AcquireRequest) *driver.AcquireResult {
 	var res driver.AcquireResult
-	r.call(store, func(ctx context.Context) error {
-		all, err := store.Line(ctx, []driver.AcquireRequest{req})
+	r.call(func(ctx context.Context) error {
+		all, err := store.Acquire(ctx, []driver.AcquireRequest{req})
 		if err == nil {
 			res = all[0]
 		}
@@ -153,15 +153,16 @@ func (r *round) enqueue(store driver.Store, req driver.AcquireRequest) *driver.A
 }
 
 func (r *round) release(store driver.Store, h held) {
-	r.call(store, func(ctx context.Context) error {
+	r.call(func(ctx context.Context) error {
 		_, err := store.Release(ctx, []driver.ReleaseRequest{h.release()})
 		return err
 	})
 }
 
 func (r *round) abandon(store driver.Store, req driver.AcquireRequest) {
-	r.call(store, func(ctx context.Context) error {
-		return store.Abandon(ctx, []driver.ReleaseRequest{{Name: req.Name, Acq: req.Acq, Shared: req.Shared}})
+	r.call(func(ctx context.Context) error {
+		_, err := store.Release(ctx, []driver.ReleaseRequest{{Name: req.Name, Acq: req.Acq, Shared: req.Shared}})
+		return err
 	})
 }
 

@@ -166,7 +166,7 @@ var renewTests = map[string]func(*testing.T, *suite, string){
 		for i, req := range []driver.AcquireRequest{writer(name), reader(name + "2")} {
 			a := s.take(t, req)
 			r := driver.ReleaseRequest{Name: a.Name, Acq: a.Acq, Shared: a.Shared, MinHold: 30 * time.Second}
-			if err := s.store.Abandon(t.Context(), []driver.ReleaseRequest{r}); err != nil {
+			if _, err := s.store.Release(t.Context(), []driver.ReleaseRequest{r}); err != nil {
 				t.Fatal(err)
 			}
 			h := s.lose(t, writer(a.Name)).Holder
@@ -210,7 +210,7 @@ var renewTests = map[string]func(*testing.T, *suite, string){
 		s.counts(t, name+"3", 0)
 		a, b := s.take(t, reader(name+"1")), s.take(t, reader(name+"1"))
 		w := s.take(t, writer(name+"2"))
-		err = s.store.Abandon(t.Context(), []driver.ReleaseRequest{
+		_, err = s.store.Release(t.Context(), []driver.ReleaseRequest{
 			{Name: name + "1", Acq: a.Acq, Shared: true}, {Name: name + "1", Acq: b.Acq, Shared: true}, {Name: name + "2", Acq: w.Acq}})
 		if err != nil || s.look(t, name+"1").Held() || s.look(t, name+"2").Held() {
 			t.Errorf("abandoned: %v", err)

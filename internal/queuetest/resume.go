@@ -41,32 +41,32 @@ var resumeTests = map[string]func(*testing.T, *suite, string){
 
 	"only the term that was seen is resumed": func(t *testing.T, s *suite, name string) {
 		first := s.take(t, writer(name))
-		right := driver.ResumeRequest{Name: name, Acq: newID(), Owner: first.Owner, Version: first.Version, TTL: minute}
-		refused := func(what string, change func(*driver.ResumeRequest)) {
+		right := driver.AcquireRequest{Name: name, Acq: newID(), Owner: first.Owner, Resumes: first.Version, TTL: minute}
+		refused := func(what string, change func(*driver.AcquireRequest)) {
 			t.Helper()
 			r := right
 			change(&r)
 			s.leavesNoTrace(t, name, func() {
-				if res, err := s.store.Resume(t.Context(), r); err != nil || res.Granted || res.Version != 0 {
+				if res, err := s.store.Acquire(t.Context(), []driver.AcquireRequest{r}); err != nil || res[0].Granted || res[0].Version != 0 {
 					t.Errorf("%s: %+v, %v", what, res, err)
 				}
 			})
 		}
-		refused("another version", func(r *driver.ResumeRequest) { r.Version++ })
-		refused("the version before", func(r *driver.ResumeRequest) { r.Version-- })
-		refused("another owner", func(r *driver.ResumeRequest) { r.Owner += "x" })
-		refused("an owner in capitals", func(r *driver.ResumeRequest) { r.Owner = "O" + r.Owner[1:] })
-		refused("another name", func(r *driver.ResumeRequest) { r.Name += "x" })
+		refused("another version", func(r *driver.AcquireRequest) { r.Resumes++ })
+		refused("the version before", func(r *driver.AcquireRequest) { r.Resumes-- })
+		refused("another owner", func(r *driver.AcquireRequest) { r.Owner += "x" })
+		refused("an owner in capitals", func(r *driver.AcquireRequest) { r.Owner = "O" + r.Owner[1:] })
+		refused("another name", func(r *driver.AcquireRequest) { r.Name += "x" })
 		s.resume(t, s.store, first, "")
-		refused("a term that was resumed", func(*driver.ResumeRequest) {})
+		refused("a term that was resumed", func(*driver.AcquireRequest) {})
 		other := s.take(t, writer(name+"2"))
-		right = driver.ResumeRequest{Name: other.Name, Acq: newID(), Owner: other.Owner, Version: other.Version, TTL: minute}
+		right = driver.AcquireRequest{Name: other.Name, Acq: newID(), Owner: other.Owner, Resumes: other.Version, TTL: minute}
 		end(t, s.store, other)
-		refused("a term that has ended", func(*driver.ResumeRequest) {})
+		refused("a term that has ended", func(*driver.AcquireRequest) {})
 		crashed := s.take(t, writer(name+"3"))
-		right = driver.ResumeRequest{Name: crashed.Name, Acq: newID(), Owner: crashed.Owner, Version: crashed.Version, TTL: minute}
+		right = driver.AcquireRequest{Name: crashed.Name, Acq: newID(), Owner: crashed.Owner, Resumes: crashed.Version, TTL: minute}
 		s.expire(t, crashed)
-		refused("a term that has expired", func(*driver.ResumeRequest) {})
+		refused("a term that has expired", func(*driver.AcquireRequest) {})
 	},
 
 	"a token rises with a resumption though the clock went back": func(t *testing.T, s *suite, name string) {
@@ -82,14 +82,14 @@ var resumeTests = map[string]func(*testing.T, *suite, string){
 		first := s.take(t, writer(name))
 		before := s.look(t, name)
 		right := driver.SetValueRequest{Name: name, Acq: first.Acq, Version: first.Version, Value: []byte{0, '\'', '\\', 0xff}}
-		proclaims := func(what string, r driver.SetValueRequest, want bool) {
+		sets := func(what string, r driver.SetValueRequest, want bool) {
 			t.Helper()
-			if done, err := s.other.Proclaim(t.Context(), r); err != nil || done != want {
+			if done, err := s.other.SetValue(t.Context(), r); err != nil || done != want {
 				t.Errorf("%s: %v, %v", what, done, err)
 			}
 		}
 		for range 2 { // the same again is no loss
-			proclaims("the holder", right, true)
+			sets("the holder", right, true)
 		}
 		row := s.look(t, name)
 		if string(row.Value) != string(right.Value) || row.Holder != before.Holder {
@@ -103,31 +103,35 @@ var resumeTests = map[string]func(*testing.T, *suite, string){
 			r := right
 			r.Value = []byte("wrong")
 			change(&r)
-			s.leavesNoTrace(t, name, func() { proclaims(what, r, false) })
+			s.leavesNoTrace(t, name, func() { sets(what, r, false) })
 		}
 		right.Value = nil
 		for range 2 {
-			proclaims("nothing", right, true)
+			sets("nothing", right, true)
 		}
 		if row := s.look(t, name); len(row.Value) != 0 {
 			t.Errorf("%+v", row)
 		}
 		s.expire(t, first)
 		right.Value = []byte("late")
-		s.leavesNoTrace(t, name, func() { proclaims("a holder who has expired", right, false) })
+		s.leavesNoTrace(t, name, func() { sets("a holder who has expired", right, false) })
 	},
 }
 
-// resume is Resume of a term by another acquisition of its owner.
+// resume resumes a term by another acquisition of its owner.
 func (s *suite) resume(t *testing.T, store driver.Store, was held, value string) held {
 	t.Helper()
 	next := was
 	next.Acq = newID()
-	res, err := store.Resume(t.Context(), driver.ResumeRequest{
-		Name: was.Name, Acq: next.Acq, Owner: was.Owner, Version: was.Version, TTL: minute, Value: []byte(value),
-	})
-	if err != nil || !res.Granted || res.Found || res.Version <= was.Version || res.Remaining != minute || res.Now < was.Now || res.Crashed != (driver.Holder{}) {
-		t.Fatalf("Resume = %+v, %v, after %+v", res, err, was.AcquireResult)
+	all, err := store.Acquire(t.Context(), []driver.AcquireRequest{{
+		Name: was.Name, Acq: next.Acq, Owner: was.Owner, Resumes: was.Version, TTL: minute, Value: []byte(value),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res := all[0]
+	if !res.Granted || res.Found || res.Version <= was.Version || res.Remaining != minute || res.Now < was.Now || res.Crashed != (driver.Holder{}) {
+		t.Fatalf("Acquire = %+v, after %+v", res, was.AcquireResult)
 	}
 	next.AcquireResult = res
 	return next

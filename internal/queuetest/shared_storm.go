@@ -17,7 +17,7 @@ const (
 )
 
 func sharedStorm(t *testing.T, s *suite, name string) {
-	w := sharedWatch{t: t, names: []string{name + "1", name + "2", name + "3"}, holders: make(map[string]*holders)}
+	w := sharedWatch{Fixture: &s.Fixture, t: t, names: []string{name + "1", name + "2", name + "3"}, holders: make(map[string]*holders)}
 	for _, n := range w.names {
 		w.holders[n] = &holders{shared: make(map[int64]bool), exclusive: make(map[int64]bool)}
 	}
@@ -50,6 +50,7 @@ const neverReleased = 30 * time.Millisecond
 
 // sharedWatch checks that nobody holds a name beside a writer.
 type sharedWatch struct {
+	*Fixture
 	t     *testing.T
 	names []string
 
@@ -130,7 +131,7 @@ func (c *sharedClient) try() {
 	}
 	var res []driver.AcquireResult
 	c.call(func(ctx context.Context) (err error) {
-		res, err = c.store.Grant(ctx, []driver.AcquireRequest{req})
+		res, err = c.store.Acquire(ctx, []driver.AcquireRequest{atOnce(req)})
 		return err
 	})
 	if len(res) == 0 || !res[0].Granted {
@@ -179,4 +180,4 @@ func (c *sharedClient) end() {
 }
 
 // call is retry.
-func (c *sharedClient) call(f func(context.Context) error) { retry(c.t, c.store, c.rnd, f) }
+func (c *sharedClient) call(f func(context.Context) error) { c.retry(c.t, c.rnd, f) }

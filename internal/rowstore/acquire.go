@@ -9,13 +9,34 @@ import (
 	"github.com/sqllock/sqllock/internal/claim"
 )
 
-// Grant implements the method of [driver.Store]. What is free is granted by one
-// statement. Only what might be granted although it is not free is visited.
-func (s *Store) Grant(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
-	res := make([]driver.AcquireResult, len(reqs))
-	seen, granted, err := s.grantFree(ctx, reqs, res)
+// acquire does the work of [driver.Store.Acquire]. All requests are of the kind of the first.
+func (s *rows) acquire(ctx context.Context, reqs []driver.AcquireRequest) (res []driver.AcquireResult, err error) {
+	res = make([]driver.AcquireResult, len(reqs))
+	switch {
+	case len(reqs) == 0:
+	case reqs[0].Resumes != 0:
+		for i := range reqs {
+			if res[i], err = s.resume(ctx, &reqs[i]); err != nil {
+				return nil, after(i > 0, err)
+			}
+		}
+	case reqs[0].Life > 0:
+		err = s.wait(ctx, reqs, res)
+	default:
+		err = s.grant(ctx, reqs, res)
+	}
 	if err != nil {
 		return nil, err
+	}
+	return res, nil
+}
+
+// grant acquires names for those who do not wait. What is free is granted by one statement.
+// Only what might be granted although it is not free is visited.
+func (s *rows) grant(ctx context.Context, reqs []driver.AcquireRequest, res []driver.AcquireResult) error {
+	seen, granted, err := s.grantFree(ctx, reqs, res)
+	if err != nil {
+		return err
 	}
 	rest := make([]int, 0, len(reqs))
 	for i := range res {
@@ -24,23 +45,18 @@ func (s *Store) Grant(ctx context.Context, reqs []driver.AcquireRequest) ([]driv
 		}
 	}
 	if len(rest) == 0 {
-		return res, nil
+		return nil
 	}
-	err = inParts(rest, granted, func(part []int) error {
-		e := s.acquisition(part, func(i int) (string, claim.Request) { return reqs[i].Name, s.request(&reqs[i]) },
-			func(i int, r driver.AcquireResult, _ claim.Answer) { res[i] = r })
+	return inParts(rest, granted, func(part []int) error {
+		e := s.acquisition(reqs, part, res)
 		e.seen, e.tries = seen, true
 		return s.lookAndVisit(ctx, e)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return res, nil
 }
 
 // grantFree grants what is free to those who want it alone. It reports whether it granted
 // anything, and returns the rows if it has read them and lost nothing to others since.
-func (s *Store) grantFree(ctx context.Context, reqs []driver.AcquireRequest, res []driver.AcquireResult) (seen *views, granted bool, err error) {
+func (s *rows) grantFree(ctx context.Context, reqs []driver.AcquireRequest, res []driver.AcquireResult) (seen *views, granted bool, err error) {
 	var alone []int
 	for i := range reqs {
 		if !reqs[i].Shared && (len(alone) == 0 || reqs[alone[len(alone)-1]].Name != reqs[i].Name) {
@@ -84,38 +100,37 @@ func (v *views) mayGrant(r claim.Request, name string) bool {
 }
 
 // request is what the state machine knows of a request.
-func (s *Store) request(r *driver.AcquireRequest) claim.Request {
+func (s *rows) request(r *driver.AcquireRequest) claim.Request {
 	kind := claim.Exclusive
 	if r.Shared {
 		kind = claim.Shared
 	}
+	handed := r.TTL
+	if r.Life > 0 {
+		handed = r.Handed
+	}
 	return claim.Request{
 		Party:  claim.Party{Acq: r.Acq, Locker: s.client.Instance, Owner: r.Owner, Label: s.client.Label, Value: r.Value},
-		Limits: claim.Limits{TTL: r.TTL.Microseconds(), Handed: r.TTL.Microseconds()},
-		Kind:   kind,
+		Limits: claim.Limits{TTL: r.TTL.Microseconds(), Handed: handed.Microseconds()},
+		Kind:   kind, Waits: r.Life > 0, Carries: r.Carries,
 	}
 }
 
-// acquisition is the plan of those of the requests at which that ask for a name.
-func (s *Store) acquisition(
-	which []int, req func(i int) (string, claim.Request), answer func(i int, r driver.AcquireResult, a claim.Answer),
-) *plan {
-	names, of := distinct(len(which), func(k int) string {
-		name, _ := req(which[k])
-		return name
-	})
+// acquisition is the plan of the requests at which.
+func (s *rows) acquisition(reqs []driver.AcquireRequest, which []int, res []driver.AcquireResult) *plan {
+	names, of := distinct(len(which), func(k int) string { return reqs[which[k]].Name })
 	e := &plan{names: names, window: smallWindow}
 	for _, i := range which {
-		if name, r := req(i); r.Waits {
-			e.ofNames, e.acqs = append(e.ofNames, name), append(e.acqs, r.Acq)
+		if r := &reqs[i]; r.Life > 0 {
+			e.ofNames, e.acqs = append(e.ofNames, r.Name), append(e.acqs, r.Acq)
 		}
 	}
 	e.decide = func(w *view, visit *claim.Visit) error {
 		for _, k := range of[w.name] {
-			_, r := req(which[k])
+			i := which[k]
 			before := len(visit.Crashed())
-			a := visit.Acquire(r)
-			answer(which[k], w.result(&a, visit, before), a)
+			a := visit.Acquire(s.request(&reqs[i]))
+			res[i] = w.result(&a, visit, before)
 		}
 		return nil
 	}
@@ -130,6 +145,9 @@ func (w *view) result(a *claim.Answer, visit *claim.Visit, before int) driver.Ac
 		t := &crashed[len(crashed)-1]
 		r.Crashed = holderOf(t)
 		mark(&w.reported, t.Acq)
+	}
+	if a.Outcome == claim.Queued && !a.First {
+		r.Ahead = 1
 	}
 	if a.Outcome != claim.Granted {
 		r.Holder = w.holder(visit)
@@ -158,72 +176,48 @@ func (w *view) holder(visit *claim.Visit) driver.Holder {
 	return driver.Holder{}
 }
 
-// Line implements the method of [driver.LineStore]. The claims of this Locker live as long as
-// its beat goes on. A claim that waits already is read, unless its name can be moved on. A new
-// one is entered without a look.
-func (s *Store) Line(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
-	if len(reqs) == 0 {
-		return nil, nil
-	}
+// wait acquires names for those who wait. The claims of this Locker live as long as its beat
+// goes on. A claim that waits already is read, unless its name can be moved on. A new one is
+// entered without a look.
+func (s *rows) wait(ctx context.Context, reqs []driver.AcquireRequest, res []driver.AcquireResult) error {
 	life := time.Duration(0)
 	for i := range reqs {
 		life = max(life, reqs[i].Life)
 	}
 	fresh, known, err := s.keepAlive(ctx, life, reqs)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	res := make([]driver.AcquireResult, len(reqs))
 	// What is granted now is told with the next call if this one fails.
-	err = inParts(fresh, false, func(part []int) error { return s.visit(ctx, s.claimsFor(reqs, part, res)) })
-	if err == nil {
-		err = inParts(known, len(fresh) > 0, func(part []int) error { return s.lookAndVisit(ctx, s.claimsFor(reqs, part, res)) })
-	}
+	err = inParts(fresh, false, func(part []int) error { return s.visit(ctx, s.acquisition(reqs, part, res)) })
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return res, nil
+	return inParts(known, len(fresh) > 0, func(part []int) error { return s.lookAndVisit(ctx, s.acquisition(reqs, part, res)) })
 }
 
-// claimsFor is the plan of those of the requests at which that wait.
-func (s *Store) claimsFor(reqs []driver.AcquireRequest, which []int, res []driver.AcquireResult) *plan {
-	return s.acquisition(which, func(i int) (string, claim.Request) {
-		r := s.request(&reqs[i])
-		r.Waits, r.Handed, r.Carries = true, reqs[i].Handed.Microseconds(), reqs[i].Carries
-		return reqs[i].Name, r
-	}, func(i int, r driver.AcquireResult, a claim.Answer) {
-		if a.Outcome == claim.Queued && !a.First {
-			r.Ahead = 1
-		}
-		res[i] = r
-	})
-}
-
-// Resume implements the method of [driver.ElectionStore].
-func (s *Store) Resume(ctx context.Context, req driver.ResumeRequest) (driver.AcquireResult, error) {
-	var res driver.AcquireResult
-	r := s.request(&driver.AcquireRequest{Name: req.Name, Acq: req.Acq, Owner: req.Owner, TTL: req.TTL, Value: req.Value})
+// resume ends a term for the next one of the same owner.
+func (s *rows) resume(ctx context.Context, req *driver.AcquireRequest) (res driver.AcquireResult, err error) {
 	e := &plan{names: []string{req.Name}, window: smallWindow, ends: true}
 	e.decide = func(w *view, visit *claim.Visit) error {
-		a, guarded := visit.Resume(req.Version, r)
+		a, guarded := visit.Resume(req.Resumes, s.request(req))
 		if guarded {
 			return ErrLocked
 		}
 		res = w.result(&a, visit, 0)
 		return nil
 	}
-	err := s.lookAndVisit(ctx, e)
-	if err == nil && res.Now == 0 {
-		res.Now, err = s.clock(ctx)
-	}
-	if err != nil {
+	if err := s.lookAndVisit(ctx, e); err != nil {
 		return driver.AcquireResult{}, err
 	}
-	return res, nil
+	if res.Now == 0 {
+		res.Now, err = s.clock(ctx)
+	}
+	return res, err
 }
 
-// Proclaim implements the method of [driver.Proclaimer].
-func (s *Store) Proclaim(ctx context.Context, req driver.SetValueRequest) (bool, error) {
+// setValue does the work of [driver.Store.SetValue].
+func (s *rows) setValue(ctx context.Context, req driver.SetValueRequest) (bool, error) {
 	var changed int64
 	err := s.engine.Run(ctx, Statement{Name: "set_value", Batch: []Column{
 		[]string{req.Name}, []driver.ID{req.Acq}, []int64{req.Version}, [][]byte{req.Value},

@@ -33,14 +33,14 @@ const forgottenLives = 3
 // time to time it reads the claims of the Locker back, and withdraws those that nobody asks
 // for any more: their requests came late, or could not be withdrawn. It returns which requests
 // are new, and which were made before.
-func (s *Store) keepAlive(ctx context.Context, life time.Duration, reqs []driver.AcquireRequest) (fresh, known []int, err error) {
+func (s *rows) keepAlive(ctx context.Context, life time.Duration, reqs []driver.AcquireRequest) (fresh, known []int, err error) {
 	now := time.Now()
 	fresh, known = s.beat.note(reqs, now)
 	return fresh, known, s.send(ctx, life, now)
 }
 
 // send sends the beat if it is due.
-func (s *Store) send(ctx context.Context, life time.Duration, now time.Time) error {
+func (s *rows) send(ctx context.Context, life time.Duration, now time.Time) error {
 	b := s.beat
 	select {
 	case b.sending <- struct{}{}:
@@ -82,7 +82,7 @@ func (b *beat) note(reqs []driver.AcquireRequest, now time.Time) (fresh, known [
 }
 
 // withdrawForgotten withdraws claims that wait although nobody asks for them.
-func (s *Store) withdrawForgotten(ctx context.Context, life time.Duration) error {
+func (s *rows) withdrawForgotten(ctx context.Context, life time.Duration) error {
 	var waiting []driver.ReleaseRequest
 	err := s.engine.Run(ctx, Statement{Name: "claims_of_locker",
 		Args: []any{s.client.Instance.String(), (forgottenLives * life).Microseconds()},
@@ -95,7 +95,7 @@ func (s *Store) withdrawForgotten(ctx context.Context, life time.Duration) error
 	if err != nil {
 		return err
 	}
-	return s.Abandon(ctx, s.beat.forgotten(waiting, time.Now()))
+	return s.withdraw(ctx, s.beat.forgotten(waiting, time.Now()))
 }
 
 // forgotten returns those claims that nobody asks for.

@@ -2,6 +2,7 @@ package rowstore
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"time"
 
@@ -51,6 +52,13 @@ type Engine interface {
 type Sole interface {
 	Engine
 	Sole()
+}
+
+// Restorer is an [Engine] that changes a reserved connection.
+type Restorer interface {
+	Engine
+	// Restore makes the connection what it was, before it is given back, unless it is in doubt.
+	Restore(conn *sql.Conn) error
 }
 
 // Granted is a grant by [Engine.Grant].

@@ -27,11 +27,21 @@ func (w *view) state() driver.Row {
 	return state
 }
 
-// Look implements the method of [driver.Store].
-func (s *Store) Look(ctx context.Context, names []string) ([]driver.Row, error) {
-	if len(names) == 0 {
-		return nil, nil
+// read does the work of [driver.Store.Read].
+func (s *rows) read(ctx context.Context, req *driver.ReadRequest) (res driver.ReadResult, err error) {
+	switch {
+	case req.Waiters:
+		res.Waiters, err = s.waiters(ctx)
+	case req.List.Limit > 0:
+		res.Page, err = s.list(ctx, req.List)
+	case len(req.Names) > 0:
+		res.Rows, err = s.look(ctx, req.Names)
 	}
+	return res, err
+}
+
+// look reads the rows of names.
+func (s *rows) look(ctx context.Context, names []string) ([]driver.Row, error) {
 	v := newViews(names)
 	if err := s.engine.Run(ctx,
 		Statement{Name: "rows", Batch: []Column{names}, Scan: v.addRow},
@@ -68,8 +78,8 @@ func (v *views) addReaders(scan Scanner) error {
 	return nil
 }
 
-// List implements the method of [driver.Store].
-func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.Page, error) {
+// list reads a page of the table.
+func (s *rows) list(ctx context.Context, req driver.ListRequest) (driver.Page, error) {
 	page, v, seen := driver.Page{}, newViews(nil), 0
 	free := int64(0)
 	if req.Free {
@@ -104,7 +114,7 @@ func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.Page, 
 }
 
 // readers reads how many hold names together, of which somebody does.
-func (s *Store) readers(ctx context.Context, v *views) error {
+func (s *rows) readers(ctx context.Context, v *views) error {
 	var names []string
 	for _, w := range v.list {
 		if w.row.Holding > 0 {
@@ -117,8 +127,8 @@ func (s *Store) readers(ctx context.Context, v *views) error {
 	return s.engine.Run(ctx, Statement{Name: "readers", Batch: []Column{names}, Scan: v.addReaders})
 }
 
-// Waits implements the method of [driver.LineStore].
-func (s *Store) Waits(ctx context.Context) ([]driver.Waiter, error) {
+// waiters reads who holds something while it waits.
+func (s *rows) waiters(ctx context.Context) ([]driver.Waiter, error) {
 	var waits []driver.Waiter
 	err := s.engine.Run(ctx, Statement{Name: "waits", Args: []any{s.client.Instance.String()}, Scan: func(scan Scanner) error {
 		var w driver.Waiter

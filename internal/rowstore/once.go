@@ -38,7 +38,7 @@ func (k *keyVisit) addFloor(scan Scanner) error {
 }
 
 // reads are the statements that read the key. lock is set in a transaction that may write.
-func (s *Store) reads(k *keyVisit, lock bool) []Statement {
+func (s *rows) reads(k *keyVisit, lock bool) []Statement {
 	read := "keys"
 	if lock && !s.sole {
 		read = "lock_keys"
@@ -50,8 +50,8 @@ func (s *Store) reads(k *keyVisit, lock bool) []Statement {
 	return reads
 }
 
-// LookKey implements the method of [driver.OnceStore].
-func (s *Store) LookKey(ctx context.Context, name, key string, settle bool) (driver.KeyState, error) {
+// lookKey does the work of [driver.OnceStore.LookKey].
+func (s *rows) lookKey(ctx context.Context, name, key string, settle bool) (driver.KeyState, error) {
 	k := newKeyVisit(name, key)
 	var err error
 	if settle {
@@ -65,16 +65,16 @@ func (s *Store) LookKey(ctx context.Context, name, key string, settle bool) (dri
 	return k.state, err
 }
 
-// StartKey implements the method of [driver.OnceStore].
-func (s *Store) StartKey(ctx context.Context, req driver.KeyRequest) (driver.KeyState, error) {
+// startKey does the work of [driver.OnceStore.StartKey].
+func (s *rows) startKey(ctx context.Context, req driver.KeyRequest) (driver.KeyState, error) {
 	return s.visitKey(ctx, req, func(state *driver.KeyState, now int64) {
 		state.Attempt++
 		state.Since = now
 	})
 }
 
-// CompleteKey implements the method of [driver.OnceStore].
-func (s *Store) CompleteKey(ctx context.Context, req driver.KeyRequest) (driver.KeyState, error) {
+// completeKey does the work of [driver.OnceStore.CompleteKey].
+func (s *rows) completeKey(ctx context.Context, req driver.KeyRequest) (driver.KeyState, error) {
 	return s.visitKey(ctx, req, func(state *driver.KeyState, now int64) {
 		if state.Attempt == 0 { // it took so long that the row was deleted
 			state.Attempt, state.Since = 1, now
@@ -85,7 +85,7 @@ func (s *Store) CompleteKey(ctx context.Context, req driver.KeyRequest) (driver.
 
 // visitKey calls change if the term is the current one and the key is not complete, and
 // writes what it has changed.
-func (s *Store) visitKey(
+func (s *rows) visitKey(
 	ctx context.Context, req driver.KeyRequest, change func(state *driver.KeyState, now int64),
 ) (driver.KeyState, error) {
 	var k *keyVisit
@@ -113,8 +113,8 @@ func (s *Store) visitKey(
 	return after, err
 }
 
-// LastKeys implements the method of [driver.OnceStore].
-func (s *Store) LastKeys(ctx context.Context, names []string) (map[string]driver.KeyState, error) {
+// lastKeys does the work of [driver.OnceStore.LastKeys].
+func (s *rows) lastKeys(ctx context.Context, names []string) (map[string]driver.KeyState, error) {
 	last := make(map[string]driver.KeyState)
 	if len(names) == 0 {
 		return last, nil
@@ -131,9 +131,9 @@ func (s *Store) LastKeys(ctx context.Context, names []string) (map[string]driver
 	return last, err
 }
 
-// PurgeKeys implements the method of [driver.OnceStore]. A floor is raised before the keys
+// purgeKeys does the work of [driver.OnceStore.PurgeKeys]. A floor is raised before the keys
 // below it are deleted.
-func (s *Store) PurgeKeys(ctx context.Context, retention time.Duration, limit int) (purged int, more bool, err error) {
+func (s *rows) purgeKeys(ctx context.Context, retention time.Duration, limit int) (purged int, more bool, err error) {
 	old, err := s.oldKeys(ctx, retention, limit)
 	if err != nil || len(old.keys) == 0 {
 		return 0, false, err
@@ -165,7 +165,7 @@ type oldKeys struct {
 }
 
 // oldKeys reads them.
-func (s *Store) oldKeys(ctx context.Context, retention time.Duration, limit int) (*oldKeys, error) {
+func (s *rows) oldKeys(ctx context.Context, retention time.Duration, limit int) (*oldKeys, error) {
 	old := &oldKeys{floors: make(map[string]string)}
 	args := []any{retention.Microseconds(), int64(limit)}
 	err := s.engine.Run(ctx, Statement{Name: "old_keys", Args: args, Scan: func(scan Scanner) error {

@@ -8,9 +8,8 @@ import (
 	"github.com/sqllock/sqllock/internal/claim"
 )
 
-// Release implements the method of [driver.Store]. What nobody waits for is freed by one
-// statement; the rest is visited.
-func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
+// release frees terms. What nobody waits for is freed by one statement; the rest is visited.
+func (s *rows) release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
 	res := make([]driver.ReleaseResult, len(reqs))
 	freed, err := s.freePlain(ctx, reqs, res)
 	if err != nil {
@@ -30,7 +29,7 @@ func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]dr
 
 // freePlain frees the requests that do not share and for which nobody is known to wait. It
 // reports whether it has freed any.
-func (s *Store) freePlain(ctx context.Context, reqs []driver.ReleaseRequest, res []driver.ReleaseResult) (freed bool, err error) {
+func (s *rows) freePlain(ctx context.Context, reqs []driver.ReleaseRequest, res []driver.ReleaseResult) (freed bool, err error) {
 	plain := make([]driver.ReleaseRequest, 0, len(reqs))
 	index := make([]int, 0, len(reqs))
 	for i := range reqs {
@@ -49,7 +48,7 @@ func (s *Store) freePlain(ctx context.Context, reqs []driver.ReleaseRequest, res
 }
 
 // releases is the plan of the requests at which.
-func (s *Store) releases(reqs []driver.ReleaseRequest, which []int, res []driver.ReleaseResult) *plan {
+func (s *rows) releases(reqs []driver.ReleaseRequest, which []int, res []driver.ReleaseResult) *plan {
 	names, of := distinct(len(which), func(k int) string { return reqs[which[k]].Name })
 	e := &plan{names: names, window: smallWindow, tellsHandOvers: true}
 	e.ends = slices.ContainsFunc(which, func(i int) bool { return !reqs[i].Shared && reqs[i].Guarded })
@@ -70,12 +69,9 @@ func (s *Store) releases(reqs []driver.ReleaseRequest, which []int, res []driver
 	return e
 }
 
-// Abandon implements the method of [driver.Store]. It is called again and again for what
-// is long gone: then it only reads.
-func (s *Store) Abandon(ctx context.Context, reqs []driver.ReleaseRequest) error {
-	if len(reqs) == 0 {
-		return nil
-	}
+// withdraw frees what acquisitions have. It is called again and again for what is long gone:
+// then it only reads.
+func (s *rows) withdraw(ctx context.Context, reqs []driver.ReleaseRequest) error {
 	names, of := distinct(len(reqs), func(i int) string { return reqs[i].Name })
 	e := &plan{names: names, window: smallWindow}
 	for i := range reqs {
@@ -94,8 +90,8 @@ func (s *Store) Abandon(ctx context.Context, reqs []driver.ReleaseRequest) error
 	return s.lookAndVisit(ctx, e)
 }
 
-// Revoke implements the method of [driver.Store].
-func (s *Store) Revoke(ctx context.Context, reqs []driver.RevokeRequest) ([]driver.RevokeResult, error) {
+// revoke does the work of [driver.Store.Revoke].
+func (s *rows) revoke(ctx context.Context, reqs []driver.RevokeRequest) ([]driver.RevokeResult, error) {
 	if len(reqs) == 0 {
 		return nil, nil
 	}

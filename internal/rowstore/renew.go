@@ -7,8 +7,8 @@ import (
 	"github.com/sqllock/sqllock/internal/claim"
 )
 
-// Renew implements the method of [driver.Store].
-func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest, wait bool) (driver.RenewResults, error) {
+// renew does the work of [driver.Store.Renew].
+func (s *rows) renew(ctx context.Context, reqs []driver.RenewRequest, wait bool) (driver.RenewResults, error) {
 	res := driver.RenewResults{Status: make([]driver.RenewStatus, len(reqs))}
 	var parts [2][]int // alone, shared
 	for i := range reqs {
@@ -41,7 +41,7 @@ func (s *Store) Renew(ctx context.Context, reqs []driver.RenewRequest, wait bool
 }
 
 // explain finds out why leases were not renewed.
-func (s *Store) explain(ctx context.Context, reqs []driver.RenewRequest, res *driver.RenewResults) error {
+func (s *rows) explain(ctx context.Context, reqs []driver.RenewRequest, res *driver.RenewResults) error {
 	var names, ofNames []string
 	var acqs []driver.ID
 	for i := range reqs {

@@ -17,8 +17,12 @@ const forgetAfter = time.Minute
 // sweepBatch is how many names one transaction of a sweep locks.
 const sweepBatch = 256
 
-// Sweep implements the method of [driver.Store].
-func (s *Store) Sweep(ctx context.Context, req driver.SweepRequest) (driver.SweepResult, error) {
+// sweep does the work of [driver.Store.Sweep].
+func (s *rows) sweep(ctx context.Context, req driver.SweepRequest) (driver.SweepResult, error) {
+	if req.Every > 0 {
+		due, err := s.sweepDue(ctx, req.Every)
+		return driver.SweepResult{Due: due}, err
+	}
 	var res driver.SweepResult
 	var expired, idle []string
 	gone, retention := forgetAfter.Microseconds(), req.Retention.Microseconds()
@@ -42,7 +46,7 @@ func (s *Store) Sweep(ctx context.Context, req driver.SweepRequest) (driver.Swee
 	}
 	res.More = res.Seen == req.Limit
 	for names := range slices.Chunk(expired, sweepBatch) {
-		crashed, err := s.sweep(ctx, names)
+		crashed, err := s.sweepNames(ctx, names)
 		if err != nil {
 			return driver.SweepResult{}, err
 		}
@@ -59,8 +63,8 @@ func (s *Store) Sweep(ctx context.Context, req driver.SweepRequest) (driver.Swee
 	return res, err
 }
 
-// sweep ends what has expired of names, and returns whose terms those were.
-func (s *Store) sweep(ctx context.Context, names []string) (crashed []driver.Crash, err error) {
+// sweepNames ends what has expired of names, and returns whose terms those were.
+func (s *rows) sweepNames(ctx context.Context, names []string) (crashed []driver.Crash, err error) {
 	ended := make(map[string][]claim.Term)
 	e := &plan{names: names, all: true, pass: true, tellsCrashes: true}
 	e.decide = func(w *view, visit *claim.Visit) error {
@@ -79,8 +83,8 @@ func (s *Store) sweep(ctx context.Context, names []string) (crashed []driver.Cra
 	return crashed, nil
 }
 
-// Turn implements the method of [driver.Store].
-func (s *Store) Turn(ctx context.Context, every time.Duration) (bool, error) {
+// sweepDue reports whether a pass is due, and takes it on.
+func (s *rows) sweepDue(ctx context.Context, every time.Duration) (bool, error) {
 	var changed int64
 	err := s.engine.Run(ctx, Statement{Name: "sweep_due", Args: []any{every.Microseconds()}, Changed: &changed})
 	return changed > 0 && err == nil, err

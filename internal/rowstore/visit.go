@@ -46,9 +46,9 @@ func distinct(n int, name func(i int) string) (names []string, of map[string][]i
 	return names, of
 }
 
-// look does a plan on what it reads without locks, and returns the names on which it
+// tryPlan does a plan on what it reads without locks, and returns the names on which it
 // would change something. It has written nothing.
-func (s *Store) look(ctx context.Context, e *plan) ([]string, error) {
+func (s *rows) tryPlan(ctx context.Context, e *plan) ([]string, error) {
 	if len(e.names) == 0 {
 		return nil, nil
 	}
@@ -72,7 +72,7 @@ func (s *Store) look(ctx context.Context, e *plan) ([]string, error) {
 }
 
 // readViews reads what a plan is about.
-func (s *Store) readViews(ctx context.Context, e *plan, v *views) error {
+func (s *rows) readViews(ctx context.Context, e *plan, v *views) error {
 	if e.seen == nil {
 		reads := append([]Statement{v.read()}, s.claims(e, v)...)
 		if len(e.acqs) > 0 {
@@ -91,7 +91,7 @@ func (s *Store) readViews(ctx context.Context, e *plan, v *views) error {
 }
 
 // claims are the statements that read the claims that a plan is about.
-func (s *Store) claims(e *plan, v *views) []Statement {
+func (s *rows) claims(e *plan, v *views) []Statement {
 	if e.all {
 		return []Statement{{Name: "all_claims", Batch: []Column{e.names}, Args: []any{forgetAfter.Microseconds()}, Scan: v.addClaim}}
 	}
@@ -138,7 +138,7 @@ func (v *views) noHolders() bool {
 	return !slices.ContainsFunc(v.list, func(w *view) bool { return w.row.Holding > 0 })
 }
 
-func (s *Store) newVisit(w *view, e *plan) *claim.Visit {
+func (s *rows) newVisit(w *view, e *plan) *claim.Visit {
 	visit := claim.NewVisit(w.row, w.claims)
 	visit.Now, visit.By = w.now, s.client.Instance
 	if !e.all && w.waiting >= e.window {
@@ -151,8 +151,8 @@ func (s *Store) newVisit(w *view, e *plan) *claim.Visit {
 
 // lookAndVisit does a plan, and takes locks only for names on which there is something to
 // change.
-func (s *Store) lookAndVisit(ctx context.Context, e *plan) error {
-	names, err := s.look(ctx, e)
+func (s *rows) lookAndVisit(ctx context.Context, e *plan) error {
+	names, err := s.tryPlan(ctx, e)
 	if err != nil || len(names) == 0 {
 		return err
 	}
@@ -175,7 +175,7 @@ func (e *plan) keep(names []string) {
 
 // visit does a plan in a transaction. Then it serves the queues of those names whose
 // window it has used up.
-func (s *Store) visit(ctx context.Context, e *plan) error {
+func (s *rows) visit(ctx context.Context, e *plan) error {
 	if len(e.names) == 0 {
 		return nil
 	}
@@ -198,7 +198,7 @@ func advance(_ *view, visit *claim.Visit) error {
 }
 
 // visitOnce is visit with one window. It returns the names whose window was used up.
-func (s *Store) visitOnce(ctx context.Context, e *plan) (more []string, err error) {
+func (s *rows) visitOnce(ctx context.Context, e *plan) (more []string, err error) {
 	var v *views
 	var c changes
 	read := func() []Statement {
@@ -233,7 +233,7 @@ func (s *Store) visitOnce(ctx context.Context, e *plan) (more []string, err erro
 }
 
 // report reports crashes that no result tells of.
-func (s *Store) report(crashed []driver.Crash) {
+func (s *rows) report(crashed []driver.Crash) {
 	if s.client.Crashed == nil {
 		return
 	}
@@ -244,7 +244,7 @@ func (s *Store) report(crashed []driver.Crash) {
 
 // decide does a plan with one name, whose row is locked, and gathers what has changed. It
 // reports that the window was used up.
-func (s *Store) decide(e *plan, w *view, c *changes) (usedUp bool, err error) {
+func (s *rows) decide(e *plan, w *view, c *changes) (usedUp bool, err error) {
 	if !w.exists && e.pass {
 		return false, nil
 	}
@@ -277,7 +277,7 @@ var errSmallWindow = errors.New("the window is too small")
 var errNoRow = errors.New("the name has no row")
 
 // locks are the statements that lock the rows of a plan and read its claims.
-func (s *Store) locks(e *plan, v *views) []Statement {
+func (s *rows) locks(e *plan, v *views) []Statement {
 	names := []Column{e.names}
 	var reads []Statement
 	if e.make {

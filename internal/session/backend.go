@@ -107,6 +107,9 @@ func (b *Backend) Holds(acq driver.ID) bool {
 // Release implements the method of [driver.Store].
 func (b *Backend) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
 	res := make([]driver.ReleaseResult, len(reqs))
+	if len(reqs) > 0 && reqs[0].Version == 0 {
+		return res, b.withdraw(ctx, reqs)
+	}
 	at := make(map[*sessionConn][]int)
 	locks := make([]*sessionLock, len(reqs))
 	for i := range reqs {
@@ -173,8 +176,8 @@ func (b *Backend) releaseOne(ctx context.Context, c *sessionConn, l *sessionLock
 	return err
 }
 
-// Abandon implements the method of [driver.Store].
-func (b *Backend) Abandon(ctx context.Context, reqs []driver.ReleaseRequest) error {
+// withdraw releases what acquisitions hold, if anything.
+func (b *Backend) withdraw(ctx context.Context, reqs []driver.ReleaseRequest) error {
 	var errs error
 	for _, r := range reqs {
 		l, c := b.abandon(r.Acq)
@@ -207,14 +210,14 @@ func (b *Backend) Begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, erro
 	return b.store.Begin(ctx, opts)
 }
 
-// Look implements the method of [driver.SessionStore].
-func (b *Backend) Look(ctx context.Context, names []string) ([]driver.Row, error) {
-	return b.store.Look(ctx, names)
-}
-
-// List implements the method of [driver.SessionStore].
-func (b *Backend) List(ctx context.Context, req driver.ListRequest) (driver.Page, error) {
-	return b.store.List(ctx, req)
+// Read implements the method of [driver.Store]. There are no claims of waiters.
+func (b *Backend) Read(ctx context.Context, req driver.ReadRequest) (res driver.ReadResult, err error) {
+	if req.List.Limit > 0 {
+		res.Page, err = b.store.List(ctx, req.List)
+	} else {
+		res.Rows, err = b.store.Look(ctx, req.Names)
+	}
+	return res, err
 }
 
 // Revoke implements the method of [driver.SessionStore].
@@ -222,26 +225,18 @@ func (b *Backend) Revoke(ctx context.Context, reqs []driver.RevokeRequest) ([]dr
 	return b.store.Revoke(ctx, reqs)
 }
 
-// Resume asks the holder to release the name, and grants nothing. The server decides who
-// gets the lock next.
-func (b *Backend) Resume(ctx context.Context, req driver.ResumeRequest) (driver.AcquireResult, error) {
-	_, err := b.store.Revoke(ctx, []driver.RevokeRequest{{Name: req.Name}})
-	return driver.AcquireResult{}, err
-}
-
-// Proclaim implements the method of [driver.Proclaimer].
-func (b *Backend) Proclaim(ctx context.Context, req driver.SetValueRequest) (bool, error) {
-	return b.store.Proclaim(ctx, req)
+// SetValue implements the method of [driver.SessionStore].
+func (b *Backend) SetValue(ctx context.Context, req driver.SetValueRequest) (bool, error) {
+	return b.store.SetValue(ctx, req)
 }
 
 // Sweep implements the method of [driver.SessionStore].
 func (b *Backend) Sweep(ctx context.Context, req driver.SweepRequest) (driver.SweepResult, error) {
+	if req.Every > 0 {
+		due, err := b.store.SweepDue(ctx, req.Every)
+		return driver.SweepResult{Due: due}, err
+	}
 	return b.store.Sweep(ctx, req)
-}
-
-// SweepDue reports whether this process has to sweep now.
-func (b *Backend) SweepDue(ctx context.Context, every time.Duration) (bool, error) {
-	return b.store.Turn(ctx, every)
 }
 
 // CloseIdle closes the shared session if it holds nothing. It does not block. It reports

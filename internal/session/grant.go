@@ -6,8 +6,21 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// Grant implements the method of [driver.Store].
-func (b *Backend) Grant(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
+// Acquire implements the method of [driver.Store]. If a request resumes, it asks the holder to
+// release the name, and grants nothing: the server decides who gets the lock next.
+func (b *Backend) Acquire(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
+	if len(reqs) == 0 || reqs[0].Resumes == 0 {
+		return b.grant(ctx, reqs)
+	}
+	names := make([]driver.RevokeRequest, len(reqs))
+	for i := range reqs {
+		names[i] = driver.RevokeRequest{Name: reqs[i].Name}
+	}
+	_, err := b.store.Revoke(ctx, names)
+	return make([]driver.AcquireResult, len(reqs)), err
+}
+
+func (b *Backend) grant(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
 	r := &batchRequest{b: b, reqs: reqs, res: make([]driver.AcquireResult, len(reqs))}
 	if err := r.reserve(); err != nil {
 		return nil, err

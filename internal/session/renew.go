@@ -3,13 +3,12 @@ package session
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/sqllock/sqllock/driver"
 )
 
 // Renew proves that the sessions of the leases live. It asks all of them at one time.
-func (b *Backend) Renew(ctx context.Context, reqs []driver.RenewRequest, _ bool, _ time.Duration) (driver.RenewResults, error) {
+func (b *Backend) Renew(ctx context.Context, reqs []driver.RenewRequest, _ bool) (driver.RenewResults, error) {
 	res := driver.RenewResults{Status: make([]driver.RenewStatus, len(reqs))}
 	at := make(map[*sessionConn][]int)
 	b.mu.Lock()

@@ -59,9 +59,9 @@ func (s *Store) purge(ctx context.Context, names []string, retention time.Durati
 	return int(n), err
 }
 
-// Turn implements [driver.SessionStore]. It reads before it writes: a statement that changes
+// SweepDue implements [driver.SessionStore]. It reads before it writes: a statement that changes
 // nothing leaves a trace all the same.
-func (s *Store) Turn(ctx context.Context, every time.Duration) (bool, error) {
+func (s *Store) SweepDue(ctx context.Context, every time.Duration) (bool, error) {
 	due, exists, age := true, false, []any{every.Microseconds()}
 	err := s.Pool.Read(ctx, Statement{Name: "find_sweep", Args: age}, func(scan rowstore.Scanner) error {
 		exists = true

@@ -183,8 +183,8 @@ func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.Page, 
 	return page, nil
 }
 
-// Proclaim implements [driver.Proclaimer].
-func (s *Store) Proclaim(ctx context.Context, req driver.SetValueRequest) (done bool, err error) {
+// SetValue implements [driver.SessionStore].
+func (s *Store) SetValue(ctx context.Context, req driver.SetValueRequest) (done bool, err error) {
 	run := s.aside()
 	for patience := rowstore.NewPatience(time.Second); ; {
 		changed, _, err := run.Write(ctx, Statement{Name: "set_value", Args: []any{req.Name, req.Version, req.Acq, req.Value}})

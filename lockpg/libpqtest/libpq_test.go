@@ -155,7 +155,7 @@ func TestAStatementWhoseSessionIsEndedIsUnclearAndNotRepeated(t *testing.T) {
 	}
 	returned := make(chan error, 1)
 	go func() {
-		_, err := store.Look(t.Context(), []string{"k"})
+		_, err := store.Read(t.Context(), driver.ReadRequest{Names: []string{"k"}})
 		returned <- err
 	}()
 	for ended := 0; ended == 0; time.Sleep(5 * time.Millisecond) {
@@ -171,8 +171,8 @@ func TestAStatementWhoseSessionIsEndedIsUnclearAndNotRepeated(t *testing.T) {
 		_ = tx.Rollback()
 		err = <-returned
 	}
-	if err == nil || store.Classify(err) != driver.Unclear {
-		t.Errorf("%v is %d", err, store.Classify(err))
+	if err == nil || new(lockpg.Database).Classify(err) != driver.Unclear {
+		t.Errorf("%v is %d", err, new(lockpg.Database).Classify(err))
 	}
 }
 
@@ -203,13 +203,13 @@ func TestACallReturnsWhenTheNetworkIsFrozen(t *testing.T) {
 	defer cancel()
 	returned := make(chan error, 1)
 	go func() {
-		_, err := store.Look(ctx, []string{"k"})
+		_, err := store.Read(ctx, driver.ReadRequest{Names: []string{"k"}})
 		returned <- err
 	}()
 	select {
 	case err := <-returned:
-		if err == nil || store.Classify(err) != driver.Unclear {
-			t.Errorf("%v is %d", err, store.Classify(err))
+		if err == nil || new(lockpg.Database).Classify(err) != driver.Unclear {
+			t.Errorf("%v is %d", err, new(lockpg.Database).Classify(err))
 		}
 	case <-time.After(20 * time.Second):
 		t.Error("it has not returned 20 s after its context ended")

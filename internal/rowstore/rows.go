@@ -8,24 +8,22 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// Store implements the methods of [driver.Store] that are about rows, and not about
-// connections. It is safe for concurrent use.
-type Store struct {
+// rows does the work of a [Store] on one engine. It is safe for concurrent use.
+type rows struct {
 	engine Engine
 	sole   bool // the engine is a Sole
 	client driver.Client
 	beat   *beat
 }
 
-// New returns a Store.
-func New(engine Engine, client driver.Client) *Store {
+func newRows(engine Engine, client driver.Client) *rows {
 	_, sole := engine.(Sole)
-	return &Store{engine: engine, sole: sole, client: client, beat: newBeat()}
+	return &rows{engine: engine, sole: sole, client: client, beat: newBeat()}
 }
 
-// On returns the same store on another engine, which runs its statements elsewhere.
-func (s *Store) On(engine Engine) *Store {
-	return &Store{engine: engine, sole: s.sole, client: s.client, beat: s.beat}
+// on returns the same rows on another engine, which runs its statements elsewhere.
+func (s *rows) on(engine Engine) *rows {
+	return &rows{engine: engine, sole: s.sole, client: s.client, beat: s.beat}
 }
 
 // ErrLocked says that a guard, or another transaction, keeps what a call would change.
@@ -70,7 +68,7 @@ const (
 )
 
 // clock reads the clock of the database.
-func (s *Store) clock(ctx context.Context) (now int64, err error) {
+func (s *rows) clock(ctx context.Context) (now int64, err error) {
 	err = s.engine.Run(ctx, Statement{Name: "clock", Scan: func(scan Scanner) error { return scan(&now) }})
 	return now, err
 }

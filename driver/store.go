@@ -1,0 +1,264 @@
+package driver
+
+import (
+	"context"
+	"time"
+)
+
+// Store is the unique mode on one database: leases kept in rows, and the queues of those who
+// wait for them. Package rowstore implements it, but for Guard. What some databases can do
+// besides is found by assertion, see [Listener]. All methods are safe for concurrent use.
+//
+// Waiters queue: each has a claim, a row that says which name it waits for. The claims of a
+// client count as long as the client is alive, which it shows by a beat. Whoever ends a term
+// while somebody waits makes the head of the queue the next holder, in the same transaction:
+// it hands the name over. Until then nobody else gets the name.
+//
+// A store chooses the connection of each call. It keeps one connection of the pool for
+// renewals if the pool may open two or more, from the first Acquire on until CloseIdle.
+//
+// Results stand in the order of the requests. A non-nil error of a call says that no result is
+// known; [UniqueDatabase.Classify] tells what that means. Cancelling ctx ends the call within a
+// short time; whether the statement ran is then unclear.
+type Store interface {
+	// Acquire asks once for each name. All requests of a call are of one kind.
+	//
+	// A request that does not wait gets a name that is free or whose holder has expired.
+	// If it loses it leaves no trace in the database. Requests are sorted by name, and
+	// distinct by name, those that are shared by name and acq.
+	//
+	// A request that waits, with a Life, either gets the name in the end or has a claim. So
+	// Acquire is called to queue, to keep the places, and to learn that the name was handed
+	// over. A claim may have been deleted when the client was silent for long; then the
+	// request gets a new one, at the end. A name goes to such a request if nobody holds it,
+	// nothing but the queue keeps it, and no claim of a live client is before it. Those who
+	// share are in nobody's way who shares, and enter together with those who share it now.
+	// A grant deletes the claim. While a transaction guards the lease of a holder who has
+	// expired, nobody gets the name. Requests are distinct by name and acq, and sorted by
+	// name. Those of one name enter the queue in their order.
+	//
+	// A request that resumes, see Resumes, goes past the queue, and past what the former
+	// term had asked for to be waited out after its end. If the name has another holder by
+	// now, or none, it is not granted, and nothing was changed. It waits for a row that
+	// somebody has locked, be it to guard the term that it would end, for a second at most;
+	// the error then classifies as [Again].
+	//
+	// Acquire may be repeated with the same Acq after an unclear outcome: a name that Acq
+	// already holds is reported as granted and found, with its version and what remains.
+	Acquire(ctx context.Context, reqs []AcquireRequest) ([]AcquireResult, error)
+
+	// Renew extends each lease that is still held: name, acq and version match and
+	// the row has not expired. It never shortens a lease. Requests are distinct by
+	// name and sorted by name.
+	//
+	// With wait false Renew is urgent: it waits for a connection no longer than half of the
+	// time that ctx leaves, if there is another one. A row that somebody else has locked is
+	// skipped and reported as [Busy]; with wait true the call waits for it, for a second at
+	// most.
+	Renew(ctx context.Context, reqs []RenewRequest, wait bool) (RenewResults, error)
+
+	// Release frees each lease that is still held (name, acq and version match)
+	// and keeps its row. It reports for each request whether it freed the name. If
+	// somebody waits for it, it is handed over, also by a request that is Awaited and finds
+	// the name free: a transaction has ended the term. Requests are sorted by name, and
+	// distinct by name, those that are shared by name and acq.
+	//
+	// Requests without a version, which all requests of a call are or none, free whatever
+	// the acquisitions hold, if anything, and take them out of the queue; the results say
+	// nothing. What becomes free is handed over, and waiters of this store hear of it as
+	// those of others do. This cleans up after requests whose outcome stayed unclear, and
+	// after waiters who have gone.
+	Release(ctx context.Context, reqs []ReleaseRequest) ([]ReleaseResult, error)
+
+	// Read reads what is known of names, or of waiters. It locks nothing.
+	Read(ctx context.Context, req ReadRequest) (ReadResult, error)
+
+	// Revoke ends the terms of names, whoever holds them, and what keeps them. It
+	// raises the versions, so that the former holders can tell. A name that nobody
+	// holds and nothing keeps is left as it is, and so is one of another version than
+	// the request's. It waits for rows that somebody has locked, for a second at most;
+	// the error then classifies as [Again], and no name was changed. Requests are
+	// distinct by name and sorted by name.
+	Revoke(ctx context.Context, reqs []RevokeRequest) ([]RevokeResult, error)
+
+	// Sweep looks at the next rows of the table, in the byte order of the names.
+	// It ends the terms of those whose holder has expired, deletes the claims of clients
+	// that have been silent for long, and deletes rows that have been idle for longer than
+	// the retention. Rows that somebody has locked are passed over. If there is nothing to
+	// do it writes nothing. A request with Every only asks whether to do all this.
+	Sweep(ctx context.Context, req SweepRequest) (SweepResult, error)
+
+	// SetValue changes the value of a term that is held: name, acq and version match,
+	// and it has not expired. It reports whether it did. It waits for a row that
+	// somebody has locked, for a second at most; the error then classifies as [Again].
+	SetValue(ctx context.Context, req SetValueRequest) (bool, error)
+
+	GuardStore
+
+	// CloseIdle gives the connection that is kept for renewals back until the next Acquire.
+	// It does not block. It reports false if the connection is in use.
+	CloseIdle() bool
+
+	// Info tells what OpenUnique found out.
+	Info() Info
+
+	// Close gives back what the store opened, never the application's handle.
+	Close() error
+}
+
+// Listener is a Store whose database can tell the store that a name was handed
+// over to one of its waiters.
+type Listener interface {
+	// Listen calls heard with the acquisition of each waiter of this store to whom a
+	// name was handed over by another, or whose turn it may be, from the moment when
+	// it calls heard with the zero ID. It takes a connection out of the pool and
+	// returns, always with an error, when ctx ends or the connection breaks; what is
+	// said meanwhile is not repeated. The error wraps ErrUnsupported if the driver of
+	// the database, or what stands between, cannot do it.
+	Listen(ctx context.Context, heard func(ID)) error
+}
+
+// Info is what a driver found out about its database when it was opened.
+type Info struct {
+	Server   string   // product and version, for logs
+	MaxConns int      // connections that the pool may open; 0 means no limit
+	MaxLocks int      // locks that one client should take at most; 0 means no limit
+	Warnings []string // what is not refused but should be known
+}
+
+// AcquireRequest asks for one name.
+type AcquireRequest struct {
+	Name  string
+	Acq   ID
+	Owner string
+	TTL   time.Duration // for how long the row keeps the name, unless it is renewed
+	Value []byte        // kept while the name is held; empty is none
+
+	// Shared asks for the name together with others who do.
+	Shared bool
+	// Named asks that it is known as soon as the name is granted who holds it. In a
+	// Store it always is.
+	Named bool
+
+	// The next three are of a request that waits.
+
+	// Life is how long the client counts as alive after this call. The request does not wait
+	// if it is 0.
+	Life time.Duration
+	// Handed is in the place of TTL if the client of another store hands the name
+	// over: for so long the row keeps the name for a waiter that may have died.
+	Handed time.Duration
+	// Carries are the acquisitions that cannot end before this one has.
+	Carries []ID
+
+	// Resumes is the version of a term of the same owner that is to end, if the request
+	// makes the next term of that owner.
+	Resumes int64
+
+	// The rest is for the modes that keep locks in sessions; in a Store it is
+	// part of TTL.
+
+	MinHold time.Duration // from the grant on, the name is kept from others
+	Delay   time.Duration // for this long it is kept after a term that did not end by a release
+	Wait    time.Duration // how long the server may wait for the lock, not at all if 0
+}
+
+// AcquireResult answers an AcquireRequest.
+type AcquireResult struct {
+	Granted   bool
+	Found     bool          // it was granted before: this request has only read it
+	Version   int64         // the fencing token, if granted
+	Remaining time.Duration // from Now until the row expires, if granted
+	Now       int64         // the database's clock, microseconds since the epoch
+	Holder    Holder        // who holds the name, as far as known, if not granted
+	Crashed   Holder        // whose expired term the request has ended, if it has
+	// Ahead is not 0 if the request waits, is not granted, and a live claim is before its own.
+	Ahead int
+}
+
+// Holder tells who holds a name. Times are microseconds since the epoch on the
+// clock of the database. The zero Holder means that nobody was seen to hold it;
+// with nothing but Until, the name is kept until then.
+type Holder struct {
+	Acq     ID
+	Owner   string
+	Label   string
+	Version int64
+	Since   int64
+	Until   int64 // 0 if the session decides
+	Shared  bool  // one or more hold it together; then Acq, Owner and Label may be zero
+}
+
+// RenewRequest asks to extend one lease to TTL from now.
+type RenewRequest struct {
+	Name    string
+	Acq     ID
+	Version int64
+	TTL     time.Duration
+	Holds   int // how often the owner holds the lease, written as it stands
+	Shared  bool
+}
+
+// RenewResults answers the requests of one call of Renew.
+type RenewResults struct {
+	Now    int64 // the database's clock, microseconds since the epoch
+	Status []RenewStatus
+	Why    error // why leases are Gone, if the driver knows more of it
+	// Errs are of requests whose session did not answer, where there are several
+	// sessions; nil if all did. The Status of such a request says nothing.
+	Errs []error
+}
+
+// RenewStatus is the outcome of one RenewRequest.
+type RenewStatus uint8
+
+const (
+	// Gone: the row is not held by this acquisition any more, or has expired.
+	Gone RenewStatus = iota
+	// Renewed: the lease is extended.
+	Renewed
+	// Busy: somebody has locked the row; nothing was changed. Ask again with wait.
+	Busy
+	// Revoked is Gone for a term that Revoke has ended, as long as it was the last
+	// that Revoke has ended of this name.
+	Revoked
+	// Ended: the session that held it is gone.
+	Ended
+)
+
+// ReleaseRequest asks to free one lease.
+type ReleaseRequest struct {
+	Name    string
+	Acq     ID
+	Version int64         // 0 is whichever there is
+	MinHold time.Duration // from the grant on, the name is kept from others
+	Guarded bool          // the lease was guarded: free it only if no transaction guards it now
+	Shared  bool
+	Awaited bool // somebody is known to wait for the name: it saves the attempt to free it plainly
+	Lost    bool // the holder has lost it: a session lets go without a word, as in a crash
+}
+
+// ReleaseResult answers a ReleaseRequest.
+type ReleaseResult struct {
+	Freed bool // the lease was held until now
+
+	// Next are the new holders, if the name was handed over to waiters of this same
+	// store. They need not be told by other means.
+	Next []HandOver
+}
+
+// HandOver is a name that was handed over to a waiter.
+type HandOver struct {
+	Acq       ID
+	Version   int64
+	Remaining time.Duration // from Now until the row expires
+	Now       int64         // the database's clock, microseconds since the epoch
+}
+
+// SetValueRequest asks for another value of one term; empty is none.
+type SetValueRequest struct {
+	Name    string
+	Acq     ID
+	Version int64
+	Value   []byte
+}

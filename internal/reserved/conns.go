@@ -1,0 +1,222 @@
+// Package reserved keeps one connection of a pool for renewals.
+//
+// It differs from the connections that package sqlconn keeps: renewals go first, and the
+// connection is given back when no lease is held.
+package reserved
+
+import (
+	"context"
+	sqldriver "database/sql/driver"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+)
+
+// Conns chooses the connection for each call: the reserved one, or one of the pool. A C makes
+// the calls, on one connection or on any of the pool. The reserved connection keeps leases
+// alive while the application uses the whole pool. While it is idle, other calls may use it,
+// so that a lock also works when the application has the last connection of the pool. It is
+// safe for concurrent use.
+//
+// The reserved connection is taken from the pool with the first call on it. A connection that
+// seems broken is given up, and the next call takes another one.
+type Conns[C any] struct {
+	opts Options[C]
+	free chan struct{} // has an element while nobody uses the connection; nil if none is reserved
+
+	urgent atomic.Int32 // renewals that wait for the connection
+
+	// Whoever has emptied free owns the fields below.
+	conn   C
+	close  func() error // gives conn back; nil while there is none
+	closed bool         // nothing is reserved any more
+}
+
+// Options say what Conns choose from.
+type Options[C any] struct {
+	Pool     C
+	MaxConns int // connections that the pool may open; 0 means no limit
+	// Exhausted reports that a call would have to wait for a connection of the pool.
+	Exhausted func() bool
+	// Reserve takes a connection from the pool until close is called, which destroys the
+	// connection if it is in doubt.
+	Reserve func(ctx context.Context) (conn C, close func() error, err error)
+	// Classify tells what an error of a call means.
+	Classify func(err error) driver.Fault
+}
+
+// New returns Conns that reserve nothing if the pool has one connection only.
+func New[C any](o Options[C]) *Conns[C] {
+	c := &Conns[C]{opts: o}
+	if o.MaxConns != 1 {
+		c.free = make(chan struct{}, 1)
+		c.free <- struct{}{}
+	}
+	return c
+}
+
+// Any runs f on the reserved connection if that is idle, or if the pool is exhausted, and
+// on the pool otherwise.
+func (c *Conns[C]) Any(ctx context.Context, f func(C) error) error {
+	if c.urgent.Load() == 0 {
+		select {
+		case <-c.free:
+			return c.run(ctx, f)
+		default:
+		}
+	}
+	return c.Pool(ctx, f)
+}
+
+// Pool runs f on the pool, or on the reserved connection if the pool is exhausted.
+func (c *Conns[C]) Pool(ctx context.Context, f func(C) error) error {
+	if c.free != nil && c.opts.Exhausted() {
+		if done, err := c.share(ctx, f); done {
+			return err
+		}
+	}
+	return f(c.opts.Pool)
+}
+
+// Urgent runs f on the reserved connection, before all that is not urgent. If the
+// connection is in use for longer than half of the time that ctx leaves, and the pool is not
+// exhausted, it runs f on the pool: a statement that hangs on the reserved connection must not
+// cost a lease.
+func (c *Conns[C]) Urgent(ctx context.Context, f func(C) error) error {
+	if c.free == nil {
+		return f(c.opts.Pool)
+	}
+	wait, cancel := halfOf(ctx)
+	defer cancel()
+	if done, err := c.first(wait, ctx, f); done {
+		return err
+	}
+	if c.opts.Exhausted() {
+		if done, err := c.first(ctx, ctx, f); done {
+			return err
+		}
+	}
+	return f(c.opts.Pool)
+}
+
+// halfOf returns a context that ends when half of the time is over that ctx leaves.
+func halfOf(ctx context.Context) (context.Context, context.CancelFunc) {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, time.Until(end)/2)
+}
+
+// first runs f before all that only share the connection. It reports false, and has not
+// run f, if the connection was in use until wait ended.
+func (c *Conns[C]) first(wait, work context.Context, f func(C) error) (done bool, err error) {
+	c.urgent.Add(1)
+	select {
+	case <-c.free:
+		c.urgent.Add(-1)
+		return true, c.run(work, f)
+	case <-wait.Done():
+		c.urgent.Add(-1)
+		return false, nil
+	}
+}
+
+// share runs f when nothing urgent waits for the connection. It reports false, and has not
+// run f, if that was not so before ctx ended.
+func (c *Conns[C]) share(ctx context.Context, f func(C) error) (done bool, err error) {
+	for {
+		select {
+		case <-c.free:
+		case <-ctx.Done():
+			return false, nil
+		}
+		if c.urgent.Load() == 0 {
+			return true, c.run(ctx, f)
+		}
+		c.free <- struct{}{}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+			return false, nil
+		}
+	}
+}
+
+// run runs f on the connection, which the caller has to itself and which run frees. A
+// connection that died while it was idle is replaced: nothing was sent on it.
+func (c *Conns[C]) run(ctx context.Context, f func(C) error) error {
+	defer func() { c.free <- struct{}{} }()
+	if c.closed {
+		return f(c.opts.Pool)
+	}
+	if c.close == nil {
+		if err := c.reserve(ctx); err != nil {
+			return err
+		}
+	}
+	err := f(c.conn)
+	if errors.Is(err, sqldriver.ErrBadConn) {
+		c.giveBack()
+		if err := c.reserve(ctx); err != nil {
+			return err
+		}
+		err = f(c.conn)
+	}
+	if err != nil {
+		switch c.opts.Classify(err) {
+		case driver.Unclear, driver.Unreachable:
+			c.giveBack()
+		}
+	}
+	return err
+}
+
+func (c *Conns[C]) reserve(ctx context.Context) error {
+	conn, closeConn, err := c.opts.Reserve(ctx)
+	if err == nil {
+		c.conn, c.close = conn, closeConn
+	}
+	return err
+}
+
+// giveBack closes the connection, if there is one. One in doubt is destroyed, so there is
+// nothing to do about an error.
+func (c *Conns[C]) giveBack() {
+	if c.close == nil {
+		return
+	}
+	_ = c.close()
+	var none C
+	c.conn, c.close = none, nil
+}
+
+// CloseIdle gives the connection back until it is needed again. It does not block. It
+// reports false if the connection is in use.
+func (c *Conns[C]) CloseIdle() bool {
+	if c.free == nil {
+		return true
+	}
+	select {
+	case <-c.free:
+	default:
+		return false
+	}
+	defer func() { c.free <- struct{}{} }()
+	c.giveBack()
+	return true
+}
+
+// Close gives the connection back and reserves none any more. It waits for a call that is in
+// flight on it. It does not close the pool.
+func (c *Conns[C]) Close() {
+	if c.free == nil {
+		return
+	}
+	<-c.free
+	defer func() { c.free <- struct{}{} }()
+	c.closed = true
+	c.giveBack()
+}
