@@ -91,7 +91,7 @@ func (f *fake) handOver(name string) (next []driver.HandOver) {
 	return next
 }
 
-func (f *fake) waitersThatHold(ctx context.Context) (waits []driver.Waiter, err error) {
+func (f *fake) claimsThatCarry(ctx context.Context) (waits []driver.Waiter, err error) {
 	err = f.statement(ctx, "waits", func() {
 		for name, x := range f.rows {
 			for _, p := range x.waiting(f.now()) {

@@ -37,7 +37,7 @@ func (f *fake) look(name string) driver.Row {
 func (f *fake) Read(ctx context.Context, req driver.ReadRequest) (res driver.ReadResult, err error) {
 	switch {
 	case req.Waiters:
-		res.Waiters, err = f.waitersThatHold(ctx)
+		res.Waiters, err = f.claimsThatCarry(ctx)
 	case req.List.Limit > 0:
 		res.Page, err = f.list(ctx, req.List)
 	default:

@@ -219,13 +219,13 @@ func TestACancelledContextDoesNotReenter(t *testing.T) {
 	})
 }
 
-// filling is a pool that releases nothing while it is full.
-type filling struct {
+// fullPool is a pool that releases nothing while it is full.
+type fullPool struct {
 	*fake
 	full atomic.Bool
 }
 
-func (p *filling) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
+func (p *fullPool) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
 	if p.full.Load() {
 		<-ctx.Done()
 		return nil, driver.ErrNoConnection
@@ -236,7 +236,7 @@ func (p *filling) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]
 func TestAnUnlockThatFindsThePoolUsedUpWaitsForTheReservedConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
-		pool := &filling{fake: db}
+		pool := &fullPool{fake: db}
 		b := newBenchOn(t, newPooled(db, pool, db, pool.full.Load), db, nil)
 		defer b.close()
 		lease := b.lock("held")

@@ -12,13 +12,13 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// hanging is a connection of which the next grant can be made to hang.
-type hanging struct {
+// frozenConn is a connection of which the next grant can be made to hang.
+type frozenConn struct {
 	*fake
 	hang atomic.Bool
 }
 
-func (s *hanging) Acquire(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
+func (s *frozenConn) Acquire(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
 	if s.hang.CompareAndSwap(true, false) {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -37,7 +37,7 @@ func TestAGrantThatHangsCostsNoShorterLease(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				db := newFake()
 				start := time.Now()
-				conn := &hanging{fake: db}
+				conn := &frozenConn{fake: db}
 				l, err := sqllock.NewWithClock(newPooled(db, db, conn, never), func() time.Duration { return time.Since(start) }, nil)
 				if err != nil {
 					t.Fatal(err)
@@ -81,13 +81,13 @@ func TestCloseDoesNotWaitForItsOwnReaper(t *testing.T) {
 	})
 }
 
-// dying is a connection that can die while nobody uses it.
-type dying struct {
+// deadConn is a connection that can die while nobody uses it.
+type deadConn struct {
 	*fake
 	died atomic.Bool
 }
 
-func (s *dying) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
+func (s *deadConn) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
 	if s.died.CompareAndSwap(true, false) {
 		return nil, sqldriver.ErrBadConn
 	}
@@ -97,7 +97,7 @@ func (s *dying) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]dr
 func TestAReservedConnectionThatHasDiedIsReplacedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
-		conn := &dying{fake: db}
+		conn := &deadConn{fake: db}
 		b := newBenchOn(t, newPooled(db, db, conn, never), db, nil)
 		defer b.close()
 		lease := b.lock("a")

@@ -18,7 +18,7 @@ type target struct {
 }
 
 var targets = []target{
-	{"engine", []string{"internal/batch/*.go", "internal/reserved/*.go", "internal/unique/*.go", "acquisition.go", "sqllock.go"}},
+	{"engine", []string{"internal/batch/*.go", "internal/reserved/*.go", "internal/rowstore/store.go", "acquisition.go", "sqllock.go"}},
 	{"keeper", []string{"keeper.go", "lease.go", "term.go", "internal/clock/*.go"}},
 	{"queue", []string{"waiter.go", "claim.go", "wakeup.go", "inspect.go", "deadlock.go", "internal/deadlock/*.go"}},
 	{"cleanup", []string{"cleanup.go", "unlock.go", "unique.go"}},
