@@ -11,7 +11,7 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// The oldest servers that know all that queries.go needs: JSON_TABLE, SKIP
+// The oldest servers that know all that the statements need: JSON_TABLE, SKIP
 // LOCKED and window functions.
 var (
 	oldestMySQL   = versionNumber{8, 0}
@@ -160,7 +160,7 @@ func (d *Database) refuse(s *server, info *driver.Info) error {
 }
 
 // refuseLanguage refuses settings by which the server understands other than what is
-// written in queries.go.
+// written in the .sql files.
 func (s *server) refuseLanguage() error {
 	for mode := range strings.SplitSeq(s.variables["sql_mode"], ",") {
 		if mode == "ORACLE" || mode == "EMPTY_STRING_IS_NULL" {

@@ -22,7 +22,7 @@ var targets = []target{
 	{"keeper", []string{"keeper.go", "lease.go", "term.go", "internal/clock/*.go"}},
 	{"queue", []string{"waiter.go", "claim.go", "wakeup.go", "inspect.go", "deadlock.go", "internal/deadlock/*.go"}},
 	{"cleanup", []string{"cleanup.go", "unlock.go", "unique.go"}},
-	{"sessions", []string{"internal/session/*.go"}},
+	{"sessions", []string{"internal/session/*.go", "internal/termstore/*.go"}},
 	{"locksqlite", []string{"locksqlite/*.go"}},
 	{"lockpg", []string{"lockpg/*.go"}},
 	{"lockmysql", []string{"lockmysql/*.go"}},

@@ -41,7 +41,7 @@ const (
 const steps = "TestGeneratedStepsDoWhatTheStateMachineSays"
 
 // lateDraws lets a session draw a token although another one has the lock.
-var lateDraws = edit{"lockpg/queries_sessions.go", "\"{standing}\", standing}", "\"{standing}\", \"false\"}"}
+var lateDraws = edit{"lockpg/sql/sessions.sql", "WHEN {mode} = 2 AND t.pid BETWEEN", "WHEN false AND t.pid BETWEEN"}
 
 var bugs = []bug{
 	{"release without acq", []edit{
@@ -90,7 +90,7 @@ var bugs = []bug{
 		{"term.go", "	for _, l := range t.leases {\n		l.ctx.cancel(t.lost)\n	}\n", ""},
 	}, test(".", "TestADefiniteLossIsToldAtOnce|TestAnUnreachableDatabaseIsJeopardy")},
 	{"a connection goes back to the pool with a lock on it", []edit{
-		{"lockpg/sessionconn.go", "	_ = c.conn.Do(context.Background(), func(context.Context, *sql.Conn) error { return errOver }) // it is in doubt\n", ""},
+		{"internal/sqlconn/session.go", "		_ = s.conn.Do(context.Background(), func(context.Context, *sql.Conn) error { return errInDoubt })\n", ""},
 	}, test("./lockpg", "TestAConnectionWhoseLocksAreInDoubt")},
 	{"what is not known is taken for a failure", []edit{
 		{"cleanup.go", "	if c.ctx.Err() != nil { // closed", "	if true { // closed"},
