@@ -27,14 +27,15 @@ var (
 	ErrLost = errors.New("sqllock: lost")
 
 	// ErrFenced says that a lease, or a token, is no longer the current one. Returned by
-	// Guard and InTx, by lockpg.Guard, and by the functions named Fence. It is the same
+	// Guard, InTx, UnlockTx and UnlockInTx, by their twins in lockpg, and by the functions named Fence. It is the same
 	// error as [driver.ErrFenced].
 	ErrFenced = driver.ErrFenced
 
 	// ErrGuarded says that the name is not free yet, because a transaction that guards the
 	// lease is still open or, on SQLite, because another connection writes. The name is
 	// released in the background when that has ended. Returned by Unlock, Do and TryDo, and
-	// by Resign of an Election.
+	// by Resign of an Election. UnlockTx and UnlockInTx return it if they have ended nothing,
+	// because another transaction guards the lease or has locked the row of the name.
 	ErrGuarded = errors.New("sqllock: guarded")
 
 	// ErrDone says that the key of a [Run] is complete already. Returned by Run.InTx.

@@ -215,3 +215,65 @@ func TestInTxTellsOfALossThatEndedItsContext(t *testing.T) {
 		return err
 	}))
 }
+
+func TestATransactionOfPgxEndsATerm(t *testing.T) {
+	t.Parallel()
+	pool, locks := pooled(t)
+	entries := func(want int) {
+		t.Helper()
+		var n int
+		if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM ledger`).Scan(&n); err != nil || n != want {
+			t.Errorf("%d entries, %v; want %d", n, err, want)
+		}
+	}
+	write := func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `INSERT INTO ledger VALUES ('ended')`)
+		return err
+	}
+	lease := lock(t, locks, "a")
+	failure := errors.New("a failure of the application")
+	err := lockpg.UnlockInTx(t.Context(), pool, lease, pgx.TxOptions{}, func(ctx context.Context, tx pgx.Tx) error {
+		return errors.Join(write(ctx, tx), failure)
+	})
+	if !errors.Is(err, failure) || lease.Context().Err() != nil {
+		t.Errorf("UnlockInTx whose function fails = %v, and the lease ended because of %v", err, context.Cause(lease.Context()))
+	}
+	entries(0)
+	if err := lockpg.UnlockInTx(t.Context(), pool, lease, pgx.TxOptions{}, write); err != nil {
+		t.Errorf("UnlockInTx = %v", err)
+	}
+	entries(1)
+	next, err := locks.TryLock(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Errorf("Unlock after UnlockInTx = %v", err)
+	}
+
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if err := errors.Join(write(t.Context(), tx), lockpg.UnlockTx(t.Context(), tx, next)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := locks.TryLock(t.Context(), "a"); !errors.Is(err, sqllock.ErrHeld) {
+		t.Errorf("TryLock before the commit = %v", err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	entries(2)
+	if err := next.Unlock(t.Context()); err != nil {
+		t.Errorf("Unlock after UnlockTx = %v", err)
+	}
+	last, err := locks.TryLock(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := last.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
