@@ -18,6 +18,7 @@ const (
 	Waiters  = "waiters"  // one name, few or very many waiters; Lockers that wait in vain
 	Herd     = "herd"     // many waiters on one name
 	Idle     = "idle"     // many locks that are held, and nothing else
+	Tx       = "tx"       // a write under a lock
 	Rows     = "rows"     // a large table, an old transaction, an old snapshot
 	Floor    = "floor"    // bare statements
 )

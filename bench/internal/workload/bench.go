@@ -45,6 +45,7 @@ var Workloads = []struct {
 	{"waiters", (*Bench).waiters},
 	{"herd", (*Bench).herd},
 	{"idle", (*Bench).idle},
+	{"tx", (*Bench).tx},
 	{"rows", (*Bench).rows},
 	{"rtt", (*Bench).rtt},
 }
