@@ -1,6 +1,7 @@
 // Planted puts one bug at a time into package claim and shows whether the tests of the package,
 // and then its exploration, find it: bugs of a list, and each condition, each bound and each
-// statement of the package negated or left out. It exits with 1 if one is not found that should be.
+// statement of the package negated or left out. It exits with 1 if one is not found. There is no
+// list of exceptions: a condition whose absence changes nothing does not belong there.
 package main
 
 import (

@@ -18,14 +18,7 @@ func TestASampleOfPlantedBugsIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.close()
-	all := p.bugs(regexp.MustCompile(""))
-	var real []bug
-	for _, b := range all {
-		if equivalent[b.what] == "" {
-			real = append(real, b)
-		}
-	}
-	missed, err := p.plantAll(t.Context(), choose(real, sampleSize, commit()))
+	missed, err := p.plantAll(t.Context(), choose(p.bugs(regexp.MustCompile("")), sampleSize, commit()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,20 +37,4 @@ func commit() string {
 		return time.Now().Format(time.DateOnly)
 	}
 	return strings.TrimSpace(string(out))
-}
-
-func TestWhatIsSaidToChangeNothingIsAMutant(t *testing.T) {
-	_, mutants, err := mutate([]string{"../claim.go", "../fast.go"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	known := make(map[string]bool)
-	for _, m := range mutants {
-		known[m.String()] = true
-	}
-	for what := range equivalent {
-		if !known[what] {
-			t.Errorf("no mutant is called %q", what)
-		}
-	}
 }

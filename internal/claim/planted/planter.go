@@ -129,18 +129,17 @@ func choose(all []bug, n int, by string) []bug {
 
 // verdict is what became of a bug.
 type verdict struct {
-	why   string // why it was found; empty: it was not
-	equal string // why it need not be found
-	way   string
-	took  time.Duration
-	err   error
+	why  string // why it was found; empty: it was not
+	way  string
+	took time.Duration
+	err  error
 }
 
 // tally counts verdicts.
 type tally struct {
-	mu                  sync.Mutex
-	found, same, missed int
-	err                 error
+	mu            sync.Mutex
+	found, missed int
+	err           error
 }
 
 // plantAll plants bugs and prints what becomes of each. It returns how many should have been
@@ -157,7 +156,7 @@ func (p *planter) plantAll(ctx context.Context, all []bug) (missed int, err erro
 		})
 	}
 	wg.Wait()
-	fmt.Printf("%d of %d bugs found, %d change nothing that matters, %d missed\n", n.found, len(all), n.same, n.missed)
+	fmt.Printf("%d of %d bugs found, %d missed\n", n.found, len(all), n.missed)
 	return n.missed, n.err
 }
 
@@ -170,15 +169,9 @@ func (n *tally) add(b bug, v verdict) {
 	case v.err != nil:
 		n.err = fmt.Errorf("%s: %w", b.what, v.err)
 		outcome = v.err.Error()
-	case v.why == "" && v.equal != "":
-		n.same++
-		outcome = "changes nothing: " + v.equal
 	case v.why == "":
 		n.missed++
 		outcome = "NOT FOUND"
-	case v.equal != "":
-		n.missed++
-		outcome = "FOUND although it is said to change nothing: " + v.why
 	default:
 		n.found++
 	}
@@ -217,7 +210,6 @@ func (p *planter) plant(ctx context.Context, b bug) (v verdict) {
 	if v.why == "" && v.err == nil {
 		v = test(ctx, program, b, "-test.run="+exploration, "-explore.weight="+*weight, "-explore.least=0", "-explore.timeout=20s")
 	}
-	v.equal = equivalent[b.what]
 	return v
 }
 
