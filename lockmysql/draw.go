@@ -128,7 +128,7 @@ func (d *drawing) once(ctx context.Context, todo []int) (rest []int, err error) 
 			if !done {
 				rest = append(rest, i)
 			}
-		case t.Gated(acq):
+		case t.KeptFrom(acq):
 			d.res[i] = driver.AcquireResult{Now: t.Now, Holder: driver.Holder{Until: t.NotBefore}}
 		default:
 			take = append(take, i)

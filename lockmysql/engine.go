@@ -113,7 +113,7 @@ const longWait = time.Second
 // such a statement cannot be told to stop. Nor does anybody keep a connection meanwhile,
 // which renewals may need.
 func (e *engine) patiently(ctx context.Context, try func(context.Context, session) (done bool, err error)) error {
-	patience := rowstore.NewPatience(longWait)
+	wait := rowstore.NewLockWait(longWait)
 	for {
 		done := false
 		err := e.do(ctx, func(ctx context.Context, c session) (err error) {
@@ -123,7 +123,7 @@ func (e *engine) patiently(ctx context.Context, try func(context.Context, sessio
 		if err != nil || done {
 			return err
 		}
-		if err := patience.Wait(ctx); err != nil {
+		if err := wait.Pause(ctx); err != nil {
 			return err
 		}
 	}

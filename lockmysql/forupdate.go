@@ -157,7 +157,7 @@ func (f *forUpdateSession) lock(ctx context.Context, r *driver.AcquireRequest) (
 		how = "_now"
 	}
 	text := f.s.pinText(r.Shared, how)
-	patience := rowstore.NewPatience(min(r.Wait, time.Second))
+	wait := rowstore.NewLockWait(min(r.Wait, time.Second))
 	for made := 0; ; {
 		found, err := f.tryLock(ctx, text, r.Name)
 		if found {
@@ -175,7 +175,7 @@ func (f *forUpdateSession) lock(ctx context.Context, r *driver.AcquireRequest) (
 			}
 			continue
 		}
-		if r.Wait >= time.Second || patience.Wait(ctx) != nil {
+		if r.Wait >= time.Second || wait.Pause(ctx) != nil {
 			return false, nil
 		}
 	}

@@ -13,7 +13,7 @@ func (s *store) SetValue(ctx context.Context, req driver.SetValueRequest) (done 
 	if err := s.engine.checkValues([]driver.AcquireRequest{{Name: req.Name, Value: req.Value}}); err != nil {
 		return false, err
 	}
-	patience := rowstore.NewPatience(longWait)
+	wait := rowstore.NewLockWait(longWait)
 	for {
 		if done, err = s.Store.SetValue(ctx, req); err != nil || done {
 			return done, err
@@ -26,7 +26,7 @@ func (s *store) SetValue(ctx context.Context, req driver.SetValueRequest) (done 
 		if done, over := notSet(row, req, row.Holder.Until > row.Now); over {
 			return done, nil
 		}
-		if err := patience.Wait(ctx); err != nil {
+		if err := wait.Pause(ctx); err != nil {
 			return false, err
 		}
 	}

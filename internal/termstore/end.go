@@ -34,7 +34,7 @@ func (s *Store) EndTerm(ctx context.Context, run Runner, t *Term) (ended bool, n
 // current ones or, if an error is returned, none. [rowstore.ErrLocked] says that a
 // transaction guards one.
 func (s *Store) EndTerms(ctx context.Context, run Runner, reqs []driver.ReleaseRequest) error {
-	patience := rowstore.NewPatience(shortly)
+	wait := rowstore.NewLockWait(shortly)
 	for len(reqs) > 0 {
 		names, acqs := make([]string, len(reqs)), make([]driver.ID, len(reqs))
 		versions, keep := make([]int64, len(reqs)), make([]int64, len(reqs))
@@ -56,7 +56,7 @@ func (s *Store) EndTerms(ctx context.Context, run Runner, reqs []driver.ReleaseR
 			}
 		}
 		if len(current) == len(reqs) {
-			if err := patience.Wait(ctx); err != nil {
+			if err := wait.Pause(ctx); err != nil {
 				return err
 			}
 		}
@@ -122,7 +122,7 @@ func (s *Store) Revoke(ctx context.Context, reqs []driver.RevokeRequest) ([]driv
 }
 
 func (s *Store) revoke(ctx context.Context, req driver.RevokeRequest) (driver.RevokeResult, error) {
-	patience := rowstore.NewPatience(shortly)
+	wait := rowstore.NewLockWait(shortly)
 	for {
 		terms, err := s.look(ctx, s.Pool, "look_values", []string{req.Name})
 		if err != nil {
@@ -137,12 +137,12 @@ func (s *Store) revoke(ctx context.Context, req driver.RevokeRequest) (driver.Re
 			if res.Revoked = meant; t.Revoking || !meant {
 				return res, nil
 			}
-			done, _, err = s.change(ctx, s.Pool, "ask", t)
+			done, _, err = s.change(ctx, s.Pool, "revoke_holder", t)
 		case !t.Held() && t.Locked:
 			if res.Revoked = req.Version == 0; !res.Revoked {
 				return res, nil
 			}
-			done, err = s.askAnybody(ctx, req.Name)
+			done, err = s.revokeAnybody(ctx, req.Name)
 		case t.Held() || t.NotBefore > t.Now:
 			if res.Revoked = meant; !meant {
 				return res, nil
@@ -154,14 +154,14 @@ func (s *Store) revoke(ctx context.Context, req driver.RevokeRequest) (driver.Re
 		if done || err != nil {
 			return res, err
 		}
-		if err := patience.Wait(ctx); err != nil {
+		if err := wait.Pause(ctx); err != nil {
 			return driver.RevokeResult{}, err
 		}
 	}
 }
 
-// askAnybody asks whoever has the lock of a name, of whom no row tells.
-func (s *Store) askAnybody(ctx context.Context, name string) (done bool, err error) {
-	n, _, err := s.Pool.Write(ctx, Statement{Name: "ask_anybody", Batch: s.batch([]string{name})})
+// revokeAnybody asks whoever has the lock of a name, of whom no row tells.
+func (s *Store) revokeAnybody(ctx context.Context, name string) (done bool, err error) {
+	n, _, err := s.Pool.Write(ctx, Statement{Name: "revoke_anybody", Batch: s.batch([]string{name})})
 	return n == 1, err
 }

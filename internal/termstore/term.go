@@ -58,8 +58,8 @@ func (t *Term) Held() bool { return t.Holder.Acq != driver.ID{} }
 // Other reports that the row names a holder other than acq.
 func (t *Term) Other(acq driver.ID) bool { return t.Held() && t.Holder.Acq != acq }
 
-// Gated reports that something other than a holder keeps the name from acq.
-func (t *Term) Gated(acq driver.ID) bool { return t.NotBefore > t.Now && t.Holder.Acq != acq }
+// KeptFrom reports that something other than a holder keeps the name from acq.
+func (t *Term) KeptFrom(acq driver.ID) bool { return t.NotBefore > t.Now && t.Holder.Acq != acq }
 
 // Crashed is the holder, whose term is over now.
 func (t *Term) Crashed(now int64) driver.Holder {

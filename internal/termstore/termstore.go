@@ -23,8 +23,8 @@
 //	make_rows     b(name)                  makes rows for names that have none
 //	end_term      term                     ends a term that crashed, and begins its lock delay
 //	release       b(term, min_hold), count ends all of the terms or none; no min_hold takes back what the draw wrote
-//	ask           term                     asks the holder to give the name up
-//	ask_anybody   name, key                asks whoever has the lock, where no row says who that is
+//	revoke_holder term                     asks the holder to give the name up
+//	revoke_anybody b(name, key)            asks whoever has the lock, where no row says who that is
 //	revoke        term                     ends what keeps a name that no session has
 //	revocations   locker                   → now, writable, name, acq, version: the terms that a Locker is asked to give
 //	                                         up, by acq, or if version is not 0 those of the name up to it
@@ -186,7 +186,7 @@ func (s *Store) List(ctx context.Context, req driver.ListRequest) (driver.Page, 
 // SetValue implements [driver.SessionStore].
 func (s *Store) SetValue(ctx context.Context, req driver.SetValueRequest) (done bool, err error) {
 	run := s.aside()
-	for patience := rowstore.NewPatience(time.Second); ; {
+	for wait := rowstore.NewLockWait(time.Second); ; {
 		changed, _, err := run.Write(ctx, Statement{Name: "set_value", Args: []any{req.Name, req.Version, req.Acq, req.Value}})
 		if err != nil || changed > 0 {
 			return changed > 0, err
@@ -200,7 +200,7 @@ func (s *Store) SetValue(ctx context.Context, req driver.SetValueRequest) (done 
 		case bytes.Equal(terms[0].Value, req.Value): // which a server may not count as a change
 			return true, nil
 		}
-		if err := patience.Wait(ctx); err != nil {
+		if err := wait.Pause(ctx); err != nil {
 			return false, err
 		}
 	}

@@ -138,7 +138,7 @@ UPDATE (
 ) d STRAIGHT_JOIN {term} l FORCE INDEX (PRIMARY) ON l.mode = {mode} AND l.name = d.name
 SET l.value = UNHEX(NULLIF(?, x''));
 
--- name: ask
+-- name: revoke_holder
 -- It asks a holder to give the name up.
 UPDATE (
 	SELECT l.name, l.instance

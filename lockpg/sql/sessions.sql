@@ -201,7 +201,7 @@ FROM mine m
 WHERE t.mode = {mode} AND t.name = m.name AND t.acq = $3::uuid AND t.version = $2::bigint
 RETURNING {now};
 
--- name: ask
+-- name: revoke_holder
 -- It asks a holder to give the name up.
 WITH settings AS MATERIALIZED (
 	SELECT set_config('lock_timeout', '1s', true),
@@ -213,7 +213,7 @@ FROM settings
 WHERE t.mode = {mode} AND t.name = $1::text AND t.version = $2::bigint AND t.acq = $3::uuid
 RETURNING {now};
 
--- name: ask_anybody
+-- name: revoke_anybody
 -- Whoever has a lock of advisory mode without having written who that is is asked by version.
 WITH settings AS MATERIALIZED (
 	SELECT set_config('lock_timeout', '1s', true),
