@@ -118,8 +118,9 @@ func (cs *claims) listenEnded(ctx context.Context, err error) bool {
 }
 
 // poll reads the rows of all names that this Locker has claims on, with one statement,
-// while the database does not push. The pauses grow while nothing changes. It is guarded
-// by claims.mu.
+// while the database does not push. The pauses grow while nothing changes, and become shorter
+// while names change hands, so that they come to be about as long as a term. It is guarded by
+// claims.mu.
 type poll struct {
 	pause  time.Duration
 	next   time.Duration
@@ -128,13 +129,32 @@ type poll struct {
 	pushed map[string]struct{} // names for which the database has pushed
 }
 
-// pollMin is the pause between two polls while names change hands.
+// pollMin is the pause before the first poll.
 func (c *config) pollMin() time.Duration { return c.retryMin / 2 }
+
+const (
+	// shortestPoll is the part of pollMin that a pause becomes at least while names change hands.
+	shortestPoll = 10
+	// pollShare bounds the part of the time in which polls are under way.
+	pollShare = 4
+)
 
 // lookSoon makes the next poll come soon; the caller holds mu.
 func (p *poll) lookSoon(pause, now time.Duration) {
-	p.pause = pause
+	if p.pause == 0 || p.pause > pause {
+		p.pause = pause
+	}
 	p.next = min(p.next, now+pause)
+}
+
+// adapt sets the pause after a poll that took some time; the caller holds mu.
+func (p *poll) adapt(c *config, changed bool, took time.Duration) {
+	if changed {
+		p.pause = max(min(p.pause, c.pollMin())/2, c.pollMin()/shortestPoll)
+	} else {
+		p.pause = min(2*p.pause, c.retryMax)
+	}
+	p.pause = min(max(p.pause, pollShare*took), max(p.pause, c.pollMin()))
 }
 
 // runDue polls if that is due, and returns when to do so again; the caller holds mu.
@@ -162,11 +182,9 @@ func (p *poll) runDue(cs *claims, now time.Duration) (at time.Duration) {
 		changed := cs.pollNames(names)
 		cs.mu.Lock()
 		defer cs.mu.Unlock()
-		p.pause = min(2*p.pause, cs.locker.cfg.retryMax)
-		if changed {
-			p.pause = cs.locker.cfg.pollMin()
-		}
-		p.next = cs.locker.clock.Now() + p.pause
+		after := cs.locker.clock.Now()
+		p.adapt(&cs.locker.cfg, changed, after-now)
+		p.next = after + p.pause
 	})
 	return never
 }

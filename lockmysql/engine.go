@@ -28,7 +28,10 @@ type engine struct {
 	bound, unbound string // settings of a session around a transaction
 }
 
-var _ rowstore.Restorer = (*engine)(nil)
+var (
+	_ rowstore.Restorer = (*engine)(nil)
+	_ rowstore.Retrying = (*engine)(nil)
+)
 
 // on returns the same engine on another source of connections.
 func (e *engine) on(source sqlconn.Source) rowstore.Engine {
@@ -45,6 +48,9 @@ func (e *engine) Restore(*sql.Conn) error {
 	e.prepared.close()
 	return nil
 }
+
+// Retrying implements [rowstore.Retrying].
+func (e *engine) Retrying() {}
 
 // do calls fn with a connection. That a row is locked puts no doubt on the
 // connection.

@@ -156,6 +156,12 @@ func (r *run) checkLocked(ctx context.Context) error {
 	if s == nil || r.locked == rowstore.Rows(s.Batch) {
 		return nil
 	}
+	if rowstore.Rows(s.Batch) == 1 { // it would have failed if the row were locked
+		if r.made {
+			return errLocked
+		}
+		return nil
+	}
 	r.row = 0
 	exist := 0
 	err := r.one(ctx, &rowstore.Statement{Name: "count_rows", Batch: s.Batch, Scan: func(scan rowstore.Scanner) error {

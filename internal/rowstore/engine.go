@@ -61,6 +61,14 @@ type Restorer interface {
 	Restore(conn *sql.Conn) error
 }
 
+// Retrying is an [Engine] whose transactions do not wait on the server for a row that somebody
+// has locked, but begin again after a pause. So visits of one name by one Locker follow each
+// other.
+type Retrying interface {
+	Engine
+	Retrying()
+}
+
 // Granted is a grant by [Engine.Grant].
 type Granted struct {
 	Version, Now, Expires int64

@@ -13,9 +13,12 @@ type LockWait struct {
 	pause time.Duration
 }
 
+// firstPause is about as long as a visit keeps a row.
+const firstPause = 300 * time.Microsecond
+
 // NewLockWait returns a LockWait that lasts for d.
 func NewLockWait(d time.Duration) *LockWait {
-	return &LockWait{end: time.Now().Add(d), pause: time.Millisecond}
+	return &LockWait{end: time.Now().Add(d), pause: firstPause}
 }
 
 // Pause waits a little. It returns [ErrLocked] when the LockWait is at its end, or ctx is.

@@ -14,16 +14,22 @@ type rows struct {
 	sole   bool // the engine is a Sole
 	client driver.Client
 	beat   *beat
+
+	visiting *visiting // nil unless the engine is Retrying
 }
 
 func newRows(engine Engine, client driver.Client) *rows {
 	_, sole := engine.(Sole)
-	return &rows{engine: engine, sole: sole, client: client, beat: newBeat()}
+	r := &rows{engine: engine, sole: sole, client: client, beat: newBeat()}
+	if _, ok := engine.(Retrying); ok {
+		r.visiting = newVisiting()
+	}
+	return r
 }
 
 // on returns the same rows on another engine, which runs its statements elsewhere.
 func (s *rows) on(engine Engine) *rows {
-	return &rows{engine: engine, sole: s.sole, client: s.client, beat: s.beat}
+	return &rows{engine: engine, sole: s.sole, client: s.client, beat: s.beat, visiting: s.visiting}
 }
 
 // ErrLocked says that a guard, or another transaction, keeps what a call would change.

@@ -179,6 +179,13 @@ func (s *rows) visit(ctx context.Context, e *plan) error {
 	if len(e.names) == 0 {
 		return nil
 	}
+	if len(e.names) == 1 && s.visiting != nil {
+		end, err := s.visiting.begin(ctx, e.names[0])
+		if err != nil {
+			return err
+		}
+		defer end()
+	}
 	more, err := s.visitOnce(ctx, e)
 	for err == nil && len(more) > 0 {
 		// What the plan was about is done. An error now must not hide that: whoever

@@ -169,13 +169,15 @@ STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = UNHEX(r.name)
 LIMIT 1000000 FOR UPDATE /*!80000 OF l */ SKIP LOCKED;
 
 -- name: lock_rows_one
--- It is lock_rows for one name.
+-- It is lock_rows for one name. It fails if somebody else has locked the row: MariaDB knows no
+-- NOWAIT in a block.
+/*M!100600 SET STATEMENT lock_wait_timeout = 1, innodb_lock_wait_timeout = 0 FOR */
 SELECT l.name, {now}, l.version, LOWER(HEX(l.acq)), COALESCE(l.owner, ''), COALESCE(l.label, ''),
 	LOWER(HEX(l.locker)), l.value, l.holds, l.since, l.expires_at, l.limit_at, l.delay,
 	l.not_before, l.permits, l.waiting, l.holding, l.seq, l.ended, l.revoked
 FROM {lock} l FORCE INDEX (PRIMARY)
 WHERE l.name = UNHEX(?)
-FOR UPDATE SKIP LOCKED;
+FOR UPDATE /*!80000 NOWAIT */;
 
 -- name: lock_free_rows
 SELECT l.name, {now}, l.version, LOWER(HEX(l.acq)), COALESCE(l.owner, ''), COALESCE(l.label, ''),
