@@ -180,8 +180,12 @@ func TestNoStatementScansTheTable(t *testing.T) {
 
 func explain(t *testing.T, db *sql.DB, name, text, batch string) {
 	t.Helper()
-	if at := strings.Index(text, " FOR"); strings.Contains(text[:max(at, 0)], "SET STATEMENT") { // EXPLAIN does not go before it
-		text = strings.TrimLeft(text[at+len(" FOR"):], " */\n")
+	for { // EXPLAIN does not go before it
+		before, after, _ := strings.Cut(text, " FOR")
+		if !strings.Contains(before, "SET STATEMENT") {
+			break
+		}
+		text = strings.TrimLeft(after, " */\n")
 	}
 	parts := strings.Split(text, "?")
 	args := make([]any, len(parts)-1)
