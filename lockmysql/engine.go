@@ -30,7 +30,7 @@ type engine struct {
 
 var (
 	_ rowstore.Restorer = (*engine)(nil)
-	_ rowstore.Retrying = (*engine)(nil)
+	_ rowstore.Retrier  = (*engine)(nil)
 )
 
 // on returns the same engine on another source of connections.
@@ -49,8 +49,8 @@ func (e *engine) Restore(*sql.Conn) error {
 	return nil
 }
 
-// Retrying implements [rowstore.Retrying].
-func (e *engine) Retrying() {}
+// Retrier implements [rowstore.Retrier].
+func (e *engine) Retrier() {}
 
 // do calls fn with a connection. That a row is locked puts no doubt on the
 // connection.

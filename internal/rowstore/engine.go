@@ -61,12 +61,12 @@ type Restorer interface {
 	Restore(conn *sql.Conn) error
 }
 
-// Retrying is an [Engine] whose transactions do not wait on the server for a row that somebody
+// Retrier is an [Engine] whose transactions do not wait on the server for a row that somebody
 // has locked, but begin again after a pause. So visits of one name by one Locker follow each
 // other.
-type Retrying interface {
+type Retrier interface {
 	Engine
-	Retrying()
+	Retrier()
 }
 
 // Granted is a grant by [Engine.Grant].

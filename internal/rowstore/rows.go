@@ -15,21 +15,21 @@ type rows struct {
 	client driver.Client
 	beat   *beat
 
-	visiting *visiting // nil unless the engine is Retrying
+	visitOrder *visitOrder // nil unless the engine is a Retrier
 }
 
 func newRows(engine Engine, client driver.Client) *rows {
 	_, sole := engine.(Sole)
 	r := &rows{engine: engine, sole: sole, client: client, beat: newBeat()}
-	if _, ok := engine.(Retrying); ok {
-		r.visiting = newVisiting()
+	if _, ok := engine.(Retrier); ok {
+		r.visitOrder = newVisitOrder()
 	}
 	return r
 }
 
 // on returns the same rows on another engine, which runs its statements elsewhere.
 func (s *rows) on(engine Engine) *rows {
-	return &rows{engine: engine, sole: s.sole, client: s.client, beat: s.beat, visiting: s.visiting}
+	return &rows{engine: engine, sole: s.sole, client: s.client, beat: s.beat, visitOrder: s.visitOrder}
 }
 
 // ErrLocked says that a guard, or another transaction, keeps what a call would change.

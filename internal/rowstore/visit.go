@@ -179,8 +179,8 @@ func (s *rows) visit(ctx context.Context, e *plan) error {
 	if len(e.names) == 0 {
 		return nil
 	}
-	if len(e.names) == 1 && s.visiting != nil {
-		end, err := s.visiting.begin(ctx, e.names[0])
+	if len(e.names) == 1 && s.visitOrder != nil {
+		end, err := s.visitOrder.begin(ctx, e.names[0])
 		if err != nil {
 			return err
 		}

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// visiting makes visits of one name by one Locker follow each other: of two that meet at its
+// visitOrder makes visits of one name by one Locker follow each other: of two that meet at its
 // row, one would have to begin again after a pause. It is safe for concurrent use.
-type visiting struct {
+type visitOrder struct {
 	mu    sync.Mutex
 	names map[string]*visited
 }
@@ -18,11 +18,11 @@ type visited struct {
 	visits int           // under way, or waiting
 }
 
-func newVisiting() *visiting { return &visiting{names: make(map[string]*visited)} }
+func newVisitOrder() *visitOrder { return &visitOrder{names: make(map[string]*visited)} }
 
 // begin waits until no other visit of the name is under way, and returns what ends this one.
 // If ctx ends before, the error is [ErrLocked].
-func (v *visiting) begin(ctx context.Context, name string) (end func(), err error) {
+func (v *visitOrder) begin(ctx context.Context, name string) (end func(), err error) {
 	n := v.enter(name)
 	select {
 	case <-n.free:
@@ -33,7 +33,7 @@ func (v *visiting) begin(ctx context.Context, name string) (end func(), err erro
 	}
 }
 
-func (v *visiting) enter(name string) *visited {
+func (v *visitOrder) enter(name string) *visited {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	n := v.names[name]
@@ -46,7 +46,7 @@ func (v *visiting) enter(name string) *visited {
 	return n
 }
 
-func (v *visiting) leave(name string, n *visited) {
+func (v *visitOrder) leave(name string, n *visited) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if n.visits--; n.visits == 0 {

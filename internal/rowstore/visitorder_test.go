@@ -10,7 +10,7 @@ import (
 )
 
 func TestVisitsOfOneNameFollowEachOther(t *testing.T) {
-	v := newVisiting()
+	v := newVisitOrder()
 	var inside, visits atomic.Int64
 	var wg sync.WaitGroup
 	for range 8 {
@@ -37,7 +37,7 @@ func TestVisitsOfOneNameFollowEachOther(t *testing.T) {
 }
 
 func TestAVisitThatCannotBeginInTimeHasDoneNothing(t *testing.T) {
-	v := newVisiting()
+	v := newVisitOrder()
 	end, err := v.begin(t.Context(), "name")
 	if err != nil {
 		t.Fatal(err)
