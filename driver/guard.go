@@ -30,7 +30,8 @@ type GuardRequest struct {
 	// what other transactions have locked. The modes that keep locks in sessions are not
 	// asked for it.
 	Ends    bool
-	MinHold time.Duration // as in ReleaseRequest, if Ends
+	Guarded bool          // if Ends: the transaction guards the term already
+	MinHold time.Duration // if Ends: as in ReleaseRequest
 }
 
 // GuardStatus is what Guard found.
@@ -59,8 +60,8 @@ type Unlockable interface {
 	Guardable
 	// UnlockTxBy ends the term by f, as Lease.UnlockTx does.
 	UnlockTxBy(ctx context.Context, f GuardFunc) error
-	// UnlockInTxBy does that, then calls commit, which commits the transaction, and then
-	// unlocks the lease.
+	// UnlockInTxBy does that in a transaction that guards the lease, then calls commit, which
+	// commits the transaction, and then unlocks the lease.
 	UnlockInTxBy(ctx context.Context, f GuardFunc, commit func(ctx context.Context) error) error
 }
 

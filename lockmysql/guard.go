@@ -13,6 +13,9 @@ import (
 // behind all names. If it cannot look, a version stands for one term: whatever else ends a
 // term raises it, or leaves the name without a holder.
 func (s *store) Guard(ctx context.Context, tx *sql.Tx, req driver.GuardRequest) (driver.GuardStatus, error) {
+	if req.Ends && req.Guarded { // the entry is there
+		return s.endTerm(ctx, tx, &req)
+	}
 	alone, shared := s.lookAt(ctx, &req)
 	q := s.engine.queries
 	var row *sql.Row
