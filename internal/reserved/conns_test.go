@@ -1,0 +1,48 @@
+package reserved_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/reserved"
+)
+
+// Renewals do not wait behind all others that wait for the connection.
+func TestWhatIsUrgentGoesBeforeThoseWhoShareTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const each, waiting = 100 * time.Millisecond, 50
+		conns := reserved.New(reserved.Options[string]{
+			Pool: "pool", Exhausted: func() bool { return true },
+			Classify: func(error) driver.Fault { return driver.Unclear },
+			Reserve: func(context.Context) (string, func() error, error) {
+				return "reserved", func() error { return nil }, nil
+			},
+		})
+		defer conns.Close()
+		var wg sync.WaitGroup
+		for range waiting {
+			wg.Go(func() {
+				_ = conns.Pool(t.Context(), func(string) error {
+					time.Sleep(each)
+					return nil
+				})
+			})
+		}
+		synctest.Wait()
+		began, on := time.Now(), ""
+		if err := conns.Urgent(t.Context(), func(conn string) error {
+			on = conn
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > 2*each || on != "reserved" {
+			t.Errorf("it ran on %q after %v", on, took)
+		}
+		wg.Wait()
+	})
+}
