@@ -183,12 +183,14 @@ func TestADatabaseThatIsDownStopsNoReaper(t *testing.T) {
 
 func TestOptionsOfTheReaperThatMakeNoSenseAreRefused(t *testing.T) {
 	for name, o := range map[string]sqllock.ReaperOptions{
-		"Interval below 0":    {Interval: -1},
-		"Interval of a ms":    {Interval: time.Millisecond},
-		"Retention below 0":   {Retention: -1},
-		"Retention of a ms":   {Retention: time.Millisecond},
-		"Batch below 0":       {Batch: -1},
-		"Batch over the most": {Batch: 10_001},
+		"Interval below 0":     {Interval: -1},
+		"Interval of a ms":     {Interval: time.Millisecond},
+		"Retention below 0":    {Retention: -1},
+		"Retention of a ms":    {Retention: time.Millisecond},
+		"KeyRetention below 0": {KeyRetention: -1},
+		"KeyRetention of a ms": {KeyRetention: time.Millisecond},
+		"Batch below 0":        {Batch: -1},
+		"Batch over the most":  {Batch: 10_001},
 	} {
 		if _, err := sqllock.NewWithClock(newFake(), nil, &sqllock.UniqueOptions{Reaper: &o}); !errors.Is(err, sqllock.ErrInvalidOption) {
 			t.Errorf("%s: %v", name, err)
