@@ -3,8 +3,8 @@
 # mode and database that were covered, and the twenty slowest tests.
 #
 #   scripts/test.sh        all tests of all modules. The race detector watches what is
-#                          concurrent: the engine, the drivers, the integrations, and
-#                          the conformance suite on one pair
+#                          concurrent: the engine, the drivers but for the generated
+#                          steps, the integrations, and the conformance suite on one pair
 #   scripts/test.sh quick  the engine, the drivers, and the conformance suite of unique
 #                          mode in brief, on SQLite and Postgres, without the race
 #                          detector: below 90 seconds
@@ -59,6 +59,10 @@ race=(-race -gcflags=modernc.org/sqlite/lib=-race=false)
 watched='TestConformance/^unique_on_postgres$'
 unwatched='TestConformance/^(unique_on_(sqlite|mariadb|mysql)|for_update_on_.*|advisory_on_.*|.*_with_.*)$'
 
+# In the generated steps nothing runs at the same time: there is nothing to watch.
+drivers=(./lockpg ./lockmysql ./locksqlite)
+single=GeneratedSteps
+
 engine=(. ./driver ./lockpg ./lockmysql ./locksqlite
   ./internal/batch ./internal/clock ./internal/deadlock ./internal/leak ./internal/netproxy
   ./internal/peerserver ./internal/sqlconn)
@@ -87,7 +91,8 @@ steps() {
   quick) step . -short -parallel 12 -skip "$long" . ./driver ./lockpg ./locksqlite ./migrations ;;
   all) for module in . $nested; do step "$module" "${race[@]}" ./...; done ;;
   *)
-    step . "${race[@]}" -skip "$unwatched" "${engine[@]}"
+    step . "${race[@]}" -skip "$unwatched|$single" "${engine[@]}"
+    step . -run "$single" "${drivers[@]}"
     step . -run TestConformance -skip "$rested" .
     # shellcheck disable=SC2046 # the names are words
     step . $(others)
