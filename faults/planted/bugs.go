@@ -81,7 +81,7 @@ var bugs = []bug{
 	}, conformance("unique_on_sqlite", "a_renewal_revives")},
 	{"a re-entry does not look whether the lease is lost", []edit{
 		{"lock.go", "		if lost := carried.term.lostError(); lost != nil {\n			return nil, lost\n		}\n", ""},
-		{"term.go", "	case termLost:\n		return nil, t.lost\n	}\n	return nil, nil\n", "	case termLost:\n		return t.addLease(ctx), nil\n	}\n	return nil, nil\n"},
+		{"term.go", "	case t.state == termLost:\n		return nil, t.lost\n	case t.state != termLive || t.leaving:\n", "	case t.state == termLost:\n		return t.addLease(ctx), nil\n	case t.state != termLive || t.leaving:\n"},
 	}, conformance("unique_on_sqlite", "re-entering_with_a_lost")},
 	{"what a cancelled caller gets is given back with its context", []edit{
 		{"sqllock.go", "		Late:        l.giveBackLate,\n", "		Late:        func(*driver.AcquireRequest, batch.Reply[driver.AcquireResult]) {},\n"},
@@ -99,8 +99,8 @@ var bugs = []bug{
 		{pg, "\tFOR KEY SHARE\n) g ON true;", ") g ON true;"},
 	}, cell("client-pause", "unique", "postgres")},
 	{"a release does not look for claims", []edit{
-		{pg, "WHERE l.name = $1::text AND l.acq = $2::uuid AND l.version = $3::bigint AND l.waiting = 0\nRETURNING l.name;",
-			"WHERE l.name = $1::text AND l.acq = $2::uuid AND l.version = $3::bigint\nRETURNING l.name;"},
+		{pg, "WHERE l.name = $1::text AND l.acq = $2::uuid AND l.version = $3::bigint AND l.waiting = 0\n  AND set_config('lock_timeout', '1s', true) <> ''\n",
+			"WHERE l.name = $1::text AND l.acq = $2::uuid AND l.version = $3::bigint\n  AND set_config('lock_timeout', '1s', true) <> ''\n"},
 	}, test("./lockpg", "TestAClaimWrittenWhile|"+steps)},
 	{"the token is drawn before the wait", []edit{
 		{"lockpg/forupdate.go", "	locked, res, err := s.lock(ctx, req)\n", "	drawn, _ := s.store.draw(ctx, &drawing{req: req, named: !req.Shared, pid: s.pid, started: s.started, run: s.store.queryKept})\n	locked, res, err := s.lock(ctx, req)\n"},

@@ -108,7 +108,8 @@ func TestQueueAndSharedTerms(t *testing.T) {
 	addr, via := open(t)
 	db := via(addr)
 	queuetest.Run(t, queuetest.Fixture{
-		DB: db,
+		DB:       db,
+		Classify: lockpg.DB(db).Classify,
 		Open: func(tb testing.TB, client driver.Client) driver.Store {
 			s, err := lockpg.DB(db).OpenUnique(tb.Context(), client)
 			if err != nil {
