@@ -26,7 +26,13 @@ type engine struct {
 	settings *settings // of the session that it keeps; nil if each call has another one
 }
 
-var _ rowstore.Restorer = (*engine)(nil)
+var (
+	_ rowstore.Restorer = (*engine)(nil)
+	_ rowstore.Quick    = (*engine)(nil)
+)
+
+// Quick implements [rowstore.Quick].
+func (e *engine) Quick() bool { return e.quick }
 
 // on returns the same engine on another source of connections.
 func (e *engine) on(source sqlconn.Source) rowstore.Engine {

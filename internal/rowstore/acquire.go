@@ -188,12 +188,67 @@ func (s *rows) wait(ctx context.Context, reqs []driver.AcquireRequest, res []dri
 	if err != nil {
 		return err
 	}
+	rest, err := s.queueQuickly(ctx, reqs, fresh, res)
+	if err != nil {
+		return err
+	}
 	// What is granted now is told with the next call if this one fails.
-	err = inParts(fresh, false, func(part []int) error { return s.visit(ctx, s.acquisition(reqs, part, res)) })
+	err = inParts(rest, len(rest) < len(fresh), func(part []int) error { return s.visit(ctx, s.acquisition(reqs, part, res)) })
 	if err != nil {
 		return err
 	}
 	return inParts(known, len(fresh) > 0, func(part []int) error { return s.lookAndVisit(ctx, s.acquisition(reqs, part, res)) })
+}
+
+// queueQuickly enters claims of names that are held alone, by one statement. It returns the
+// requests that need a visit.
+func (s *rows) queueQuickly(ctx context.Context, reqs []driver.AcquireRequest, fresh []int, res []driver.AcquireResult) (rest []int, err error) {
+	for k := 1; k < len(fresh); k++ {
+		if reqs[fresh[k]].Name == reqs[fresh[k-1]].Name { // each name can be there once
+			return fresh, nil
+		}
+	}
+	if !s.quick || len(fresh) == 0 {
+		return fresh, nil
+	}
+	queued := make([]bool, len(fresh))
+	enter := Statement{Name: "queue_quickly", Batch: queueBatch(reqs, fresh), Args: []any{s.client.Instance.String(), s.client.Label}}
+	enter.Scan = func(scan Scanner) error {
+		var place, ahead int64
+		var h driver.Holder
+		var r driver.AcquireResult
+		if err := scan(&place, &r.Now, id{&h.Acq}, &h.Owner, &h.Label, &h.Version, &h.Since, &h.Until, &ahead); err != nil {
+			return err
+		}
+		r.Holder, r.Ahead = h, int(ahead)
+		queued[place-1], res[fresh[place-1]] = true, r
+		return nil
+	}
+	if err := s.engine.Run(ctx, enter); err != nil {
+		return nil, err
+	}
+	for k, i := range fresh {
+		if !queued[k] {
+			rest = append(rest, i)
+		}
+	}
+	return rest, nil
+}
+
+// queueBatch is what a claim is entered with, of the requests at which.
+func queueBatch(reqs []driver.AcquireRequest, which []int) []Column {
+	n := len(which)
+	at := func(k int) *driver.AcquireRequest { return &reqs[which[k]] }
+	return []Column{
+		column(n, func(k int) string { return at(k).Name }),
+		column(n, func(k int) driver.ID { return at(k).Acq }),
+		column(n, func(k int) int64 { return number(at(k).Shared) }), // the kinds are 0 and 1
+		column(n, func(k int) int64 { return at(k).TTL.Microseconds() }),
+		column(n, func(k int) int64 { return at(k).Handed.Microseconds() }),
+		column(n, func(k int) string { return at(k).Owner }),
+		column(n, func(k int) []byte { return at(k).Value }),
+		column(n, func(k int) []byte { return joinIDs(at(k).Carries) }),
+	}
 }
 
 // resume ends a term for the next one of the same owner.

@@ -69,6 +69,13 @@ type Retrier interface {
 	Retrier()
 }
 
+// Quick is an [Engine] that may have the statement queue_quickly, which enters claims of names
+// that are held alone.
+type Quick interface {
+	Engine
+	Quick() bool
+}
+
 // Granted is a grant by [Engine.Grant].
 type Granted struct {
 	Version, Now, Expires int64

@@ -12,6 +12,7 @@ import (
 type rows struct {
 	engine Engine
 	sole   bool // the engine is a Sole
+	quick  bool // the engine has the statement queue_quickly
 	client driver.Client
 	beat   *beat
 
@@ -20,7 +21,8 @@ type rows struct {
 
 func newRows(engine Engine, client driver.Client) *rows {
 	_, sole := engine.(Sole)
-	r := &rows{engine: engine, sole: sole, client: client, beat: newBeat()}
+	quick, ok := engine.(Quick)
+	r := &rows{engine: engine, sole: sole, quick: ok && quick.Quick(), client: client, beat: newBeat()}
 	if _, ok := engine.(Retrier); ok {
 		r.visitOrder = newVisitOrder()
 	}
@@ -29,7 +31,7 @@ func newRows(engine Engine, client driver.Client) *rows {
 
 // on returns the same rows on another engine, which runs its statements elsewhere.
 func (s *rows) on(engine Engine) *rows {
-	return &rows{engine: engine, sole: s.sole, client: s.client, beat: s.beat, visitOrder: s.visitOrder}
+	return &rows{engine: engine, sole: s.sole, quick: s.quick, client: s.client, beat: s.beat, visitOrder: s.visitOrder}
 }
 
 // ErrLocked says that a guard, or another transaction, keeps what a call would change.

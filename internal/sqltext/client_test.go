@@ -117,6 +117,7 @@ type exception struct{ names, on, why string }
 
 var exceptions = []exception{
 	{"wake", "postgres", "the others cannot push"},
+	{"queue_quickly", "postgres", "the fast path of waiters: elsewhere a visit finds out more at once"},
 	{"plans keep_plans restore visit unflushed", "postgres", "its transactions carry settings of their own; the others have them per session or per statement"},
 	{"grant_quickly free_quickly", "postgres mariadb", "the fast path of many names"},
 	{"free_guarded renew_wait renew_shared_wait", "postgres", "how long a lock is waited for, and which, stands in the statement"},
@@ -330,6 +331,7 @@ var postgresExamples = map[string]example{
 	"unflushed":         {},
 	"wake":              batch(locker, acq),
 	"grant":             batch(exampleName, acq, "owner", 60*second, value).and(locker, "label"),
+	"queue_quickly":     batch(exampleName, driver.ID{9}, 0, 5, 6, "owner", value, acq[:]).and(locker, "label"),
 	"grant_quickly":     batch(exampleName, acq, "owner", 60*second, value).and(locker, "label"),
 	"free_quickly":      batch(exampleName, acq, 1, 0),
 	"grant_one":         example{}.and(exampleName, acq, "owner", 60*second, `\x00ff`, locker, "label"),

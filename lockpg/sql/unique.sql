@@ -259,6 +259,47 @@ FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[], $6
      AS r(name, acq, state, kind, slot, seq, token, holds, ttl, handed, max_hold, since,
           expires_at, limit_at, delay, locker, owner, label, value, carries);
 
+-- name: queue_quickly
+-- It enters new claims of names that somebody holds alone, as the row says when it is locked.
+-- Each name is there once. The result tells who holds the name, and whether another claim
+-- comes first. See grant_quickly for the order of the locks.
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 'off', true)
+), held AS (
+	UPDATE {lock} l
+	SET waiting = l.waiting + 1,
+	    seq = greatest(l.seq + 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
+	FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[],
+	            $7::bytea[], $8::bytea[])
+	     WITH ORDINALITY AS r(name, acq, kind, ttl, handed, owner, value, carries, place)
+	CROSS JOIN settings
+	WHERE l.name = r.name AND l.name = ANY ($1::text[]) AND l.acq <> r.acq
+	  AND l.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+	  AND NOT EXISTS (SELECT FROM {claim} k WHERE k.acq = r.acq AND k.acq = ANY ($2::uuid[]))
+	RETURNING r.*, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, l.seq,
+	          l.waiting, l.acq AS holder, l.owner AS held_by, l.label, l.version, l.since,
+	          l.expires_at
+), entered AS (
+	INSERT INTO {claim} (name, acq, state, kind, slot, seq, token, holds, ttl, handed, max_hold,
+	                     since, expires_at, limit_at, delay, locker, owner, label, value, carries)
+	SELECT h.name, h.acq, 0, h.kind, 0, h.seq, 0, 0, h.ttl, h.handed, 0, h.now, 0, 0, 0, $9::uuid,
+	       h.owner, $10::text, nullif(h.value, ''), nullif(h.carries, '')
+	FROM held h
+)
+SELECT h.place, h.now, encode(uuid_send(h.holder), 'hex'), coalesce(h.held_by, ''),
+       coalesce(h.label, ''), h.version, h.since, h.expires_at,
+       CASE WHEN h.waiting = 1 THEN 0 ELSE coalesce((
+	       SELECT 1 FROM {claim} q
+	       WHERE q.name = h.name AND q.state = 0
+	         AND (q.locker = $9::uuid OR EXISTS (
+		       SELECT FROM {waiter} w
+		       WHERE w.locker = q.locker
+		         AND w.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint))
+	       ORDER BY q.seq
+	       LIMIT 1
+       ), 0) END
+FROM held h;
+
 -- name: wake
 -- It comes after the commit: a transaction that notifies keeps all others that do waiting
 -- until its own flush. Each Locker listens to a channel of its own.
