@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/sqllock/sqllock/internal/rowstore"
 	"github.com/sqllock/sqllock/internal/sqlconn"
 )
 
@@ -22,6 +23,7 @@ type prepared struct {
 	statements map[string]*pgconn.StatementDescription // by text
 	params     params
 	row        binaryRow
+	scan       rowstore.Scanner // of row
 }
 
 // preparedKey finds the prepared of a connection in its custom data.
@@ -38,6 +40,7 @@ func preparedOn(conn *pgx.Conn) *prepared {
 	c := conn.Config()
 	if c.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement && c.StatementCacheCapacity > 0 && c.Tracer == nil {
 		p = &prepared{statements: make(map[string]*pgconn.StatementDescription)}
+		p.scan = p.row.scan
 	}
 	data[preparedKey] = p
 	return p
@@ -118,7 +121,7 @@ func (p *prepared) send(ctx context.Context, conn *pgconn.PgConn, steps []step) 
 func (p *prepared) read(s *step, result *pgconn.ResultReader) (err error) {
 	for s.scan != nil && err == nil && result.NextRow() {
 		p.row.values = result.Values()
-		err = s.scan(p.row.scan)
+		err = s.scan(p.scan)
 	}
 	tag, last := result.Close()
 	if err == nil {
