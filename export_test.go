@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"context"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
@@ -44,4 +45,13 @@ func NewSessionsWithClock(store driver.SessionStore, now func() time.Duration, o
 		return nil, err
 	}
 	return newLocker(newID(), cfg, newSessionMode(store, &cfg, maxConns), clock.Func(now)), nil
+}
+
+// Deadlines lends contexts that end at a time, or a little before it.
+type Deadlines struct{ d deadlines }
+
+// Borrow returns a context, and the function that gives it back.
+func (d *Deadlines) Borrow(base context.Context, until time.Time, early time.Duration) (context.Context, func()) {
+	s := d.d.borrow(base, until, early)
+	return s.Context, func() { d.d.giveBack(s) }
 }

@@ -55,6 +55,7 @@ type Locker struct {
 	cleanup    *cleanup
 	events     *events
 	inflight   *inflight
+	deadlines  deadlines // of Unlocks
 	reaper     *Reaper
 	reaperDone sync.WaitGroup // the reaper in the background
 	stopReaper context.CancelFunc

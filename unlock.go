@@ -65,7 +65,7 @@ func (l *Locker) release(ctx context.Context, t *term) error {
 	if base.Err() != nil { // Close gave up before: the statement fails at once, unless it runs on a session
 		base = context.Background()
 	}
-	until := unlockUntil(ctx, t.timeout)
+	until, early := unlockUntil(ctx, t.timeout)
 	var a batch.Reply[driver.ReleaseResult]
 	answered := false
 	if !t.isLeaving() {
@@ -74,8 +74,8 @@ func (l *Locker) release(ctx context.Context, t *term) error {
 	if answered && a.Err == nil && a.Result.Freed {
 		return nil
 	}
-	wait, cancel := context.WithDeadline(base, until)
-	defer cancel()
+	wait := l.deadlines.borrow(base, until, early)
+	defer l.deadlines.giveBack(wait)
 	freed, sharedBatch, err := false, false, a.Err
 	if !answered {
 		freed, sharedBatch, err = l.releaseOnce(wait, t, false)
@@ -90,17 +90,18 @@ func (l *Locker) release(ctx context.Context, t *term) error {
 
 // unlockUntil returns when an Unlock ends: after the time of two statements, or at a
 // deadline of ctx that lies ahead. If ctx has ended already, it ends after the time of one
-// statement, so that the name is still released.
-func unlockUntil(ctx context.Context, statement time.Duration) time.Time {
+// statement, so that the name is still released. Unless the deadline is that of ctx, it may
+// end a little early.
+func unlockUntil(ctx context.Context, statement time.Duration) (until time.Time, early time.Duration) {
 	now := time.Now()
 	if ctx == nil || ctx.Err() != nil {
-		return now.Add(statement)
+		return now.Add(statement), statement / 16
 	}
-	until := now.Add(2 * statement)
+	until = now.Add(2 * statement)
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(until) {
-		return deadline
+		return deadline, 0
 	}
-	return until
+	return until, statement / 16
 }
 
 // retryRelease is release after a first request that did not release the name.

@@ -184,8 +184,9 @@ func (l *Locker) serveQueue(ctx context.Context, t *term) {
 	if base.Err() != nil {
 		base = context.Background()
 	}
-	wait, cancel := context.WithDeadline(base, unlockUntil(ctx, t.timeout))
-	defer cancel()
+	until, early := unlockUntil(ctx, t.timeout)
+	wait := l.deadlines.borrow(base, until, early)
+	defer l.deadlines.giveBack(wait)
 	req := l.releaseRequest(t)
 	req.Awaited = true
 	a, ok := l.releases.Do(wait, nil, req, releaseKind(t, &req, false), t.timeout)
