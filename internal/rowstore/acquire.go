@@ -214,14 +214,14 @@ func (s *rows) queueQuickly(ctx context.Context, reqs []driver.AcquireRequest, f
 	queued := make([]bool, len(fresh))
 	enter := Statement{Name: "queue_quickly", Batch: queueBatch(reqs, fresh), Args: []any{s.client.Instance.String(), s.client.Label}}
 	enter.Scan = func(scan Scanner) error {
-		var place, ahead int64
+		var position, ahead int64
 		var h driver.Holder
 		var r driver.AcquireResult
-		if err := scan(&place, &r.Now, id{&h.Acq}, &h.Owner, &h.Label, &h.Version, &h.Since, &h.Until, &ahead); err != nil {
+		if err := scan(&position, &r.Now, id{&h.Acq}, &h.Owner, &h.Label, &h.Version, &h.Since, &h.Until, &ahead); err != nil {
 			return err
 		}
 		r.Holder, r.Ahead = h, int(ahead)
-		queued[place-1], res[fresh[place-1]] = true, r
+		queued[position-1], res[fresh[position-1]] = true, r
 		return nil
 	}
 	if err := s.engine.Run(ctx, enter); err != nil {
