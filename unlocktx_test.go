@@ -85,6 +85,9 @@ func TestAnUnlockInTxServesThoseWhoWait(t *testing.T) {
 					t.Fatal(err)
 				}
 				next := <-got
+				if n := db.count("release"); fault == nil && n != 1 {
+					t.Errorf("%d releases served the queue", n)
+				}
 				if took := time.Since(began); took > time.Second {
 					t.Errorf("the waiter was served after %v", took)
 				}
