@@ -192,6 +192,7 @@ func TestAServerThatForgetsOrOnlyReadsIsRefused(t *testing.T) {
 			f := &fixture{server.Database}
 			f.migrate(t)
 			db := f.Open(t)
+			db.SetMaxOpenConns(1) // so that none is reserved
 			wants(t, openErr(t, lockmysql.DB(db)), driver.ErrUnsupported, "innodb_flush_log_at_trx_commit is 2", "AllowUnsafeDurability")
 			s, err := lockmysql.DB(db, lockmysql.AllowUnsafeDurability()).OpenUnique(t.Context(), driver.Client{})
 			if err != nil {
