@@ -1,8 +1,13 @@
 package lockmysql_test
 
 import (
+	"context"
+	"database/sql"
 	"fmt"
+	"sync/atomic"
 	"testing"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/difftest"
@@ -11,7 +16,8 @@ import (
 
 func TestGeneratedStepsDoWhatTheStateMachineSays(t *testing.T) {
 	eachServer(t, func(t *testing.T, f *fixture) {
-		db := f.Open(t, "interpolateParams=true")
+		var clock atomic.Int64
+		db := openClocked(t, f.DSN("interpolateParams=true"), &clock)
 		db.SetMaxOpenConns(1) // the clock is that of its session
 		reserved, err := f.Open(t).Conn(t.Context())
 		if err != nil {
@@ -32,9 +38,9 @@ func TestGeneratedStepsDoWhatTheStateMachineSays(t *testing.T) {
 				return s
 			},
 			SetClock: func(tb testing.TB, to int64) {
-				text := fmt.Sprintf("SET timestamp = %d.%06d", to/1e6, to%1e6)
-				exec(t, db, text)
-				exec(t, reserved, text)
+				clock.Store(to)
+				exec(t, db, "SET timestamp = "+timestamp(to))
+				exec(t, reserved, "SET timestamp = "+timestamp(to))
 			},
 			ID:        "LOWER(HEX(%s))",
 			Text:      "COALESCE(%s, '')",
@@ -42,3 +48,32 @@ func TestGeneratedStepsDoWhatTheStateMachineSays(t *testing.T) {
 		}, difftest.Steps())
 	})
 }
+
+// openClocked opens a handle whose new sessions have the time that clock shows: a loaded machine
+// may lose one.
+func openClocked(t *testing.T, dsn string, clock *atomic.Int64) *sql.DB {
+	t.Helper()
+	cfg, err := mysql.ParseDSN(dsn)
+	if err == nil {
+		err = cfg.Apply(mysql.BeforeConnect(func(_ context.Context, c *mysql.Config) error {
+			if c.Params == nil {
+				c.Params = make(map[string]string)
+			}
+			c.Params["timestamp"] = timestamp(clock.Load())
+			return nil
+		}))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := sql.OpenDB(connector)
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// timestamp is a time in microseconds as the server reads it.
+func timestamp(micros int64) string { return fmt.Sprintf("%d.%06d", micros/1e6, micros%1e6) }
