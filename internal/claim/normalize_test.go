@@ -8,8 +8,12 @@ import (
 	"github.com/sqllock/sqllock/internal/claim"
 )
 
-// tick lets a tick pass: all times are earlier by one, seen from now.
+// tick lets a tick pass: all times are earlier by one, seen from now. So are tokens that a visit which
+// has read the clock before may come to.
 func (w *world) tick() {
+	if w.visit.open {
+		w.eachNumber(func(token *int8) { shift(token, -1) }, func(*int8) {})
+	}
 	w.shiftDatabase(-1)
 	for i := range w.clients {
 		c := &w.clients[i]
@@ -200,13 +204,17 @@ func (d *tables) forget(o *options, over int8) {
 	}
 }
 
-// renumber renumbers tokens, and positions in the queue. Those that a request of now may
-// come to keep their distance from now.
+// renumber renumbers tokens, and positions in the queue. Those that a request of now, or an open visit,
+// may come to keep their distance from its clock.
 func (w *world) renumber() {
+	clock := now
+	if w.visit.open {
+		clock = min(clock, w.visit.now)
+	}
 	tokens, positions := &numbers{}, &numbers{}
 	w.eachNumber(tokens.note, positions.note)
-	tokens.renumber()
-	positions.renumber()
+	tokens.renumber(clock - 1)
+	positions.renumber(now - 1)
 	w.eachNumber(tokens.replace, positions.replace)
 }
 
@@ -251,7 +259,8 @@ func (n *numbers) note(v *int8) { n.set[*v>>6] |= 1 << (*v & 63) }
 
 func (n *numbers) replace(v *int8) { *v = n.is[*v] }
 
-func (n *numbers) renumber() {
+// renumber gives the highest number its place, but none below lowest, and the others those below it.
+func (n *numbers) renumber(lowest int8) {
 	n.set[0] &^= 1
 	next := int8(0)
 	for part := 1; part >= 0; part-- {
@@ -260,7 +269,7 @@ func (n *numbers) renumber() {
 			set &^= 1 << v
 			v += part * 64
 			if next == 0 {
-				next = min(max(int8(v), now-1), now+1)
+				next = min(max(int8(v), lowest), now+1)
 			}
 			n.is[v] = next
 			next--
