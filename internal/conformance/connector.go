@@ -11,7 +11,7 @@ import (
 
 // recorder counts the statements of a handle, and can delay their results.
 type recorder struct {
-	statements atomic.Int64 // also BEGIN and what is prepared
+	statements atomic.Int64 // that were run; also BEGIN
 	delay      atomic.Int64
 }
 
@@ -83,8 +83,9 @@ func (c *recordedConn) ExecContext(ctx context.Context, query string, args []sql
 	if !ok {
 		return nil, sqldriver.ErrSkip
 	}
-	c.recorder.statements.Add(1)
-	return x.ExecContext(ctx, query, args)
+	res, err := x.ExecContext(ctx, query, args)
+	c.recorder.count(err)
+	return res, err
 }
 
 func (c *recordedConn) QueryContext(ctx context.Context, query string, args []sqldriver.NamedValue) (sqldriver.Rows, error) {
@@ -92,12 +93,39 @@ func (c *recordedConn) QueryContext(ctx context.Context, query string, args []sq
 	if !ok {
 		return nil, sqldriver.ErrSkip
 	}
-	c.recorder.statements.Add(1)
 	rows, err := x.QueryContext(ctx, query, args)
-	if d := c.recorder.delay.Load(); d > 0 && err == nil {
+	c.recorder.count(err)
+	return c.recorder.slowed(rows, err)
+}
+
+// count counts a statement that was run, unless it has to be prepared first.
+func (r *recorder) count(err error) {
+	if err != sqldriver.ErrSkip {
+		r.statements.Add(1)
+	}
+}
+
+func (r *recorder) slowed(rows sqldriver.Rows, err error) (sqldriver.Rows, error) {
+	if d := r.delay.Load(); d > 0 && err == nil {
 		rows = &slowRows{rows, time.Duration(d)}
 	}
 	return rows, err
+}
+
+// recordedStmt is a statement that is prepared. Each of its runs counts.
+type recordedStmt struct {
+	sqldriver.Stmt
+	recorder *recorder
+}
+
+func (s *recordedStmt) ExecContext(ctx context.Context, args []sqldriver.NamedValue) (sqldriver.Result, error) {
+	s.recorder.statements.Add(1)
+	return s.Stmt.(sqldriver.StmtExecContext).ExecContext(ctx, args)
+}
+
+func (s *recordedStmt) QueryContext(ctx context.Context, args []sqldriver.NamedValue) (sqldriver.Rows, error) {
+	s.recorder.statements.Add(1)
+	return s.recorder.slowed(s.Stmt.(sqldriver.StmtQueryContext).QueryContext(ctx, args))
 }
 
 type slowRows struct {
@@ -114,11 +142,15 @@ func (r *slowRows) Next(dest []sqldriver.Value) error {
 }
 
 func (c *recordedConn) PrepareContext(ctx context.Context, query string) (sqldriver.Stmt, error) {
-	c.recorder.statements.Add(1)
-	if x, ok := c.Conn.(sqldriver.ConnPrepareContext); ok {
-		return x.PrepareContext(ctx, query)
+	x, ok := c.Conn.(sqldriver.ConnPrepareContext)
+	if !ok {
+		return c.Conn.Prepare(query)
 	}
-	return c.Conn.Prepare(query)
+	s, err := x.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return &recordedStmt{s, c.recorder}, nil
 }
 
 func (c *recordedConn) BeginTx(ctx context.Context, o sqldriver.TxOptions) (sqldriver.Tx, error) {
