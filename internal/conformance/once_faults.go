@@ -274,7 +274,7 @@ func testOncePurge(e *env) {
 			e.Errorf("%s runs again: %v", key, !runs)
 		}
 	}
-	if e.once(l, e.name("other"), at(0), runNothing) != true {
+	if !e.once(l, e.name("other"), at(0), runNothing) {
 		e.Error("the floor of a name is that of another")
 	}
 	age()
