@@ -70,7 +70,7 @@ func (e *engine) Run(ctx context.Context, statements ...rowstore.Statement) erro
 			n++
 		}
 		if err := e.commit(ctx, steps[:n]...); err != nil {
-			return err
+			return twice(err)
 		}
 		steps = steps[n:]
 	}

@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
+	"fmt"
 	"net"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -73,9 +74,20 @@ func migrationConflict(err error) bool {
 	return classify(err) == driver.Again || state == "42P01" // undefined_table
 }
 
+// twice says of a claim that another connection has entered that it is so.
+func twice(err error) error {
+	if state, _ := stateOf(err); state == uniqueViolation {
+		return fmt.Errorf("%w: %w", rowstore.ErrTwice, err)
+	}
+	return err
+}
+
+// uniqueViolation is the code of an error: the same request was answered at the same time.
+const uniqueViolation = "23505"
+
 func classifyState(state string) driver.Fault {
 	switch state {
-	case "23505", // unique_violation: the same request was answered at the same time
+	case uniqueViolation,
 		"40001", // serialization_failure
 		"40P01", // deadlock_detected
 		"55P03", // lock_not_available

@@ -2,6 +2,7 @@ package rowstore
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -224,7 +225,9 @@ func (s *rows) queueQuickly(ctx context.Context, reqs []driver.AcquireRequest, f
 		queued[position-1], res[fresh[position-1]] = true, r
 		return nil
 	}
-	if err := s.engine.Run(ctx, enter); err != nil {
+	if err := s.engine.Run(ctx, enter); errors.Is(err, ErrTwice) {
+		return fresh, nil
+	} else if err != nil {
 		return nil, err
 	}
 	for k, i := range fresh {

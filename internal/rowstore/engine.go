@@ -70,7 +70,7 @@ type Retrier interface {
 }
 
 // Quick is an [Engine] that may have the statement queue_quickly, which enters claims of names
-// that are held alone.
+// that are held alone. Run returns [ErrTwice] if the same request is under way twice.
 type Quick interface {
 	Engine
 	Quick() bool
