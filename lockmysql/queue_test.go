@@ -108,23 +108,19 @@ func TestStatementsInLine(t *testing.T) {
 				all[i] = driver.ReleaseRequest{Name: a[i].Name, Acq: newID(), Shared: i%2 == 1}
 			}
 			expect("nothing to abandon", 1, func() { _, _ = s.Release(t.Context(), all) })
-			// Four statements, or the claims of the name too, and the transaction around them. The
-			// first is behind a beat.
-			entry := 8
-			if n == 1 {
-				entry = 9
-			}
-			expect("entry", entry, func() { line(t, s, a...) })
-			expect("entry of the second", 10, func() { line(t, s, b...) })
+			// Statements and the transaction around them. The first is behind a beat.
+			beat, large := 2-min(n, 2), min(n-1, 1)
+			expect("entry", f.inBlocks(7+beat, 2+large+1), func() { line(t, s, a...) })
+			expect("entry of the second", f.inBlocks(9, 3+2*large), func() { line(t, s, b...) })
 			// The rows, the claims in two ways, and the rows once more: one may have been served
 			// meanwhile.
-			expect("nothing to abandon, again", 4, func() { _, _ = s.Release(t.Context(), all) })
-			expect("staying", 3, func() { line(t, s, slices.Concat(a, b)...) })
+			expect("nothing to abandon, again", f.inBlocks(4, 2), func() { _, _ = s.Release(t.Context(), all) })
+			expect("staying", f.inBlocks(3, 2+large), func() { line(t, s, slices.Concat(a, b)...) })
 			for i := range held {
 				held[i].Awaited = true
 			}
 			var res []driver.ReleaseResult
-			expect("hand-over", 9, func() { res, _ = s.Release(t.Context(), held) })
+			expect("hand-over", f.inBlocks(9, 3+large), func() { res, _ = s.Release(t.Context(), held) })
 			for i := range held {
 				if len(res) != n || len(res[i].Next) != 1 {
 					t.Fatalf("%+v", res)
@@ -132,7 +128,7 @@ func TestStatementsInLine(t *testing.T) {
 				held[i] = driver.ReleaseRequest{Name: held[i].Name, Acq: res[i].Next[0].Acq, Version: res[i].Next[0].Version}
 			}
 			// And what was tried plainly.
-			expect("hand-over that nobody expected", 10, func() { res, _ = s.Release(t.Context(), held) })
+			expect("hand-over that nobody expected", f.inBlocks(10, 4+large), func() { res, _ = s.Release(t.Context(), held) })
 			for i := range res {
 				if len(res) != n || len(res[i].Next) != 1 || res[i].Next[0].Acq != b[i].Acq {
 					t.Fatalf("%+v", res)

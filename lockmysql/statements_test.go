@@ -54,17 +54,20 @@ func TestATokenRisesThoughTheClockWentBack(t *testing.T) {
 	})
 }
 
+// inBlocks is how many statements an operation takes: MariaDB takes those of a transaction in
+// blocks, but what is large is sent by itself.
+func (f *fixture) inBlocks(statements, blocks int) int {
+	if f.Engine() == testdb.MariaDB {
+		return blocks
+	}
+	return statements
+}
+
 func TestStatementsPerOperation(t *testing.T) {
 	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t, "interpolateParams=true")
-		// MariaDB takes those of a transaction in blocks, but what is large is sent by itself.
-		inBlocks := func(statements, blocks, large int) int {
-			if f.Engine() == testdb.MariaDB {
-				return blocks + large
-			}
-			return statements
-		}
+		inBlocks := func(statements, blocks, large int) int { return f.inBlocks(statements, blocks+large) }
 		for _, n := range []int{1, 100} {
 			large := min(n-1, 1)
 			reqs := requests(n, fmt.Sprintf("count %d %%03d", n))
