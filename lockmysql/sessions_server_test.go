@@ -2,7 +2,9 @@ package lockmysql_test
 
 import (
 	"bytes"
+	"context"
 	"database/sql"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -122,10 +124,14 @@ func TestTheServerEndsASessionInTheMiddleOfAPacket(t *testing.T) {
 		defer proxy.Thaw()
 		large := request("large")
 		large.Value = make([]byte, 4<<20)
-		go func() { _, _ = s.Grant(t.Context(), []driver.AcquireRequest{large}) }()
+		ctx, cancel := context.WithCancel(t.Context())
+		var granting sync.WaitGroup
+		granting.Go(func() { _, _ = s.Grant(ctx, []driver.AcquireRequest{large}) })
 		silent := <-frozen
 		b.eventuallyGets(t, request("k"), ttl+5*time.Second)
 		t.Logf("freed after %v", time.Since(silent))
+		cancel()
+		granting.Wait()
 	})
 }
 

@@ -30,7 +30,7 @@ var resumeTests = map[string]func(*testing.T, *suite, string){
 			t.Errorf("the one before: %+v, %v", res, err)
 		}
 		renew.Acq, renew.Version = next.Acq, next.Version
-		if res, err := s.other.Renew(t.Context(), []driver.RenewRequest{renew}, false); err != nil || res.Status[0] != driver.Renewed {
+		if res, err := s.other.Renew(t.Context(), []driver.RenewRequest{renew}, true); err != nil || res.Status[0] != driver.Renewed {
 			t.Errorf("%+v, %v", res, err)
 		}
 		wait(t, s.store, a, 0)
