@@ -3,6 +3,7 @@
 package main
 
 import (
+	"database/sql"
 	"os"
 	"path/filepath"
 	"strings"
@@ -117,6 +118,20 @@ func TestDoctorNeedsADatabaseThatAnswers(t *testing.T) {
 	}
 }
 
+// rootPage is the number of the first page of a table, from 1 on. It leaves no log behind.
+func rootPage(t *testing.T, path, table string) (n int) {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.QueryRowContext(t.Context(), "SELECT rootpage FROM sqlite_master WHERE name = ?", table).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 func TestDoctorOnAFileThatIsWrong(t *testing.T) {
 	t.Parallel()
 	text := filepath.Join(t.TempDir(), "text")
@@ -129,8 +144,10 @@ func TestDoctorOnAFileThatIsWrong(t *testing.T) {
 	u.run(t, "run", "n", "--", "true").want(t, 0, "", "")
 	path := filepath.Join(u.home, ".local", "state", "sqllock", "locks.db")
 	u.finds(t, 0, "ok", "file", path)
+	const page = 4096
+	at := page * (rootPage(t, path, "sqllock_lock") - 1)
 	whole := file(path)
-	if err := os.WriteFile(path, []byte(whole[:4096]+strings.Repeat("x", len(whole)-4096)), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(whole[:at]+strings.Repeat("x", page)+whole[at+page:]), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	u.finds(t, exitNo, "bad", "pages", "damaged")

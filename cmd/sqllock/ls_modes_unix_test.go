@@ -140,11 +140,11 @@ func TestAModeThatTheAccountMayNotReadIsLeftOut(t *testing.T) {
 	t.Parallel()
 	onEachServer(t, func(t *testing.T, s *clientDB) {
 		s.put(t, "n", "l", time.Now().Add(time.Hour))
-		u := s.account(t, s.all()[:4]...)
+		u := s.account(t, s.all()[:5]...)
 		for _, m := range []mode{forUpdate, advisory} {
 			u.run(t, "ls").want(t, 0, "n     unique  held", "without the mode "+string(m)+": ")
 		}
-		u = s.account(t, append(s.all()[:4], "SELECT ON sqllock_term")...)
+		u = s.account(t, append(s.all()[:5], "SELECT ON sqllock_term")...)
 		if r := u.run(t, "ls"); r.code != 0 || r.err != "" {
 			t.Errorf("an account that may read: %+v", r)
 		}
