@@ -126,7 +126,11 @@ func giveBack(t *testing.T, s driver.Session) {
 // pings renews one lock.
 func pings(t *testing.T, s driver.Session, r driver.AcquireRequest, res driver.AcquireResult) driver.RenewStatus {
 	t.Helper()
-	all, err := s.Renew(t.Context(), []driver.RenewRequest{{Name: r.Name, Acq: r.Acq, Version: res.Version, TTL: sessionTTL, Holds: 1, Shared: r.Shared}})
+	renew := []driver.RenewRequest{{Name: r.Name, Acq: r.Acq, Version: res.Version, TTL: sessionTTL, Holds: 1, Shared: r.Shared}}
+	all, err := s.Renew(t.Context(), renew)
+	if err == nil && all.Now == 0 { // the clock was not told in the time that a renewal gives it
+		all, err = s.Renew(t.Context(), renew)
+	}
 	if err != nil || len(all.Status) != 1 || all.Now == 0 {
 		t.Fatalf("Renew: %+v, %v", all, err)
 	}
