@@ -41,28 +41,33 @@ LEFT JOIN {term} t ON t.mode = {mode} AND t.name = r.name
 ORDER BY r.ord;
 
 -- name: page
+-- The keys of the locks that live are one object, in which each row looks up its own. How many
+-- they are is not known when a plan is made: a join might compare each row with each of them.
 WITH live AS MATERIALIZED (
-	SELECT (classid::bigint << 32) | objid::bigint AS key,
-	       count(*) FILTER (WHERE mode = 'ShareLock') AS readers,
-	       max(pid) FILTER (WHERE mode = 'ExclusiveLock') AS pid
-	FROM pg_locks
-	WHERE {mode} = 3 AND locktype = 'advisory' AND objsubid = 1 AND granted
-	  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-	GROUP BY 1
+	SELECT jsonb_object_agg(k.key, jsonb_build_array(k.readers, k.pid)) AS keys
+	FROM (
+		SELECT (classid::bigint << 32) | objid::bigint AS key,
+		       count(*) FILTER (WHERE mode = 'ShareLock') AS readers,
+		       max(pid) FILTER (WHERE mode = 'ExclusiveLock') AS pid
+		FROM pg_locks
+		WHERE {mode} = 3 AND locktype = 'advisory' AND objsubid = 1 AND granted
+		  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+		GROUP BY 1
+	) k
 )
 SELECT 0, t.name, {now}, t.acq::text, t.owner, t.label, t.version, t.acquired_at, t.ended_at,
        t.holds, t.not_before, t.delay, t.ended, t.revoked,
        t.acq IS NOT NULL AND coalesce(t.revoke_for <> '00000000-0000-0000-0000-000000000000'::uuid OR t.version <= t.revoked, false),
-       CASE WHEN t.acq IS NULL THEN false WHEN {mode} = 3 THEN coalesce(v.pid = t.pid, false)
+       CASE WHEN t.acq IS NULL THEN false WHEN {mode} = 3 THEN coalesce((v.lock ->> 1)::bigint = t.pid, false)
        WHEN t.pid IS NULL THEN false ELSE EXISTS (
 	       SELECT FROM pg_stat_get_activity(t.pid::integer) a
 	       WHERE a.backend_start IS NULL OR (extract(epoch FROM a.backend_start) * 1000000)::bigint = t.started
        ) END,
-       v.key IS NOT NULL, CASE WHEN t.acq IS NULL THEN coalesce(v.readers, 0) ELSE 0 END,
+       v.lock IS NOT NULL, CASE WHEN t.acq IS NULL THEN coalesce((v.lock ->> 0)::bigint, 0) ELSE 0 END,
        NOT pg_is_in_recovery() AND NOT current_setting('default_transaction_read_only')::boolean, NULL::bytea
 FROM (
 	SELECT p.* FROM {term} p WHERE p.mode = {mode} AND p.name > $1::text ORDER BY p.name LIMIT $2::bigint
-) t LEFT JOIN live v ON v.key = t.lock_key
+) t CROSS JOIN LATERAL (SELECT l.keys -> t.lock_key::text AS lock FROM live l OFFSET 0) v
 ORDER BY t.name;
 
 -- name: make_rows
