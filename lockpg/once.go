@@ -5,23 +5,17 @@ import (
 	"database/sql"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/rowstore"
 )
 
 var _ driver.OnceStore = (*store)(nil)
 
 // CompleteKeyTx implements [driver.OnceStore].
 func (s *store) CompleteKeyTx(ctx context.Context, tx *sql.Tx, name, key string) (bool, error) {
-	res, err := tx.ExecContext(ctx, s.engine.texts["complete"], name, key)
-	if err != nil {
-		return false, err
-	}
-	n, err := res.RowsAffected()
-	return n > 0, err
+	return rowstore.CompleteKeyTx(ctx, tx, s.engine.texts["complete"], name, key)
 }
 
 // IsCompleteTx implements [driver.OnceStore].
 func (s *store) IsCompleteTx(ctx context.Context, tx *sql.Tx, name, key string) (bool, error) {
-	var at int64
-	err := tx.QueryRowContext(ctx, s.engine.texts["completed"], name, key).Scan(&at)
-	return at > 0, err
+	return rowstore.IsCompleteTx(ctx, tx, s.engine.texts["completed"], name, key)
 }

@@ -2,6 +2,7 @@ package rowstore
 
 import (
 	"context"
+	"database/sql"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
@@ -199,4 +200,23 @@ func (o *oldKeys) sort() (floors, purge keyList) {
 		}
 	}
 	return floors, purge
+}
+
+// CompleteKeyTx runs the statement complete in a transaction of the application. It changes the
+// row of a key that is not complete, or finds none: so it does not matter whether the connection
+// counts the rows that it finds or those that it changes.
+func CompleteKeyTx(ctx context.Context, tx *sql.Tx, statement, name, key string) (bool, error) {
+	res, err := tx.ExecContext(ctx, statement, name, key)
+	if err != nil {
+		return false, err
+	}
+	n, err := res.RowsAffected()
+	return n > 0, err
+}
+
+// IsCompleteTx runs the statement completed in a transaction of the application.
+func IsCompleteTx(ctx context.Context, tx *sql.Tx, statement, name, key string) (bool, error) {
+	var at int64
+	err := tx.QueryRowContext(ctx, statement, name, key).Scan(&at)
+	return at > 0, err
 }
