@@ -1,13 +1,11 @@
 package lockmysql_test
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"maps"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -230,39 +228,6 @@ func TestInfoTellsServerAndPool(t *testing.T) {
 		info := s.Info()
 		if version := serverVersion(t, db); !strings.HasSuffix(info.Server, "B "+version) && info.Server != "MySQL "+version || info.MaxConns != 7 {
 			t.Errorf("%+v", info)
-		}
-	})
-}
-
-func TestAStoreKeepsAConnectionUntilItIsIdle(t *testing.T) {
-	t.Parallel()
-	eachServer(t, func(t *testing.T, f *fixture) {
-		db := f.Open(t)
-		db.SetMaxOpenConns(2)
-		s := open(t, db)
-		reqs := requests(2, "%d")
-		res := take(t, s, reqs...)
-		application, err := db.Conn(t.Context()) // the other one
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = application.Close() }()
-		release(t, s, releases(reqs, res)...)
-		if n := db.Stats().InUse; n != 2 {
-			t.Errorf("%d connections are in use", n)
-		}
-		if !s.CloseIdle() || db.Stats().InUse != 1 {
-			t.Errorf("%d connections are in use after CloseIdle", db.Stats().InUse)
-		}
-		last, err := db.Conn(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = last.Close() }()
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		if _, err := s.Acquire(ctx, reqs); !errors.Is(err, driver.ErrNoConnection) || lockmysql.Classify(err) != driver.Unreachable {
-			t.Errorf("without a connection: %v", err)
 		}
 	})
 }

@@ -74,3 +74,11 @@ func (f *fixture) queue(t *testing.T, short bool, params ...string) {
 		Short:    short,
 	})
 }
+
+func TestAStoreKeepsAConnectionUntilItIsIdle(t *testing.T) {
+	t.Parallel()
+	eachServer(t, func(t *testing.T, f *fixture) {
+		db := f.Open(t)
+		queuetest.KeepsAConnection(t, db, func(c driver.Client) driver.Store { return openClient(t, db, c) }, lockmysql.Classify)
+	})
+}

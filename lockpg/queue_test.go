@@ -92,6 +92,12 @@ func TestQueueAndSharedTerms(t *testing.T) {
 	})
 }
 
+func TestAStoreKeepsAConnectionUntilItIsIdle(t *testing.T) {
+	t.Parallel()
+	db := migrated(t)
+	queuetest.KeepsAConnection(t, db, func(c driver.Client) driver.Store { return openClient(t, lockpg.DB(db), c) }, classify)
+}
+
 func TestAQueueIsAsGoodInASchemaOfItsOwn(t *testing.T) {
 	t.Parallel()
 	db := shared(t).Open(t)

@@ -1,10 +1,12 @@
 package lockpg_test
 
 import (
+	"database/sql"
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/lockpg"
 )
 
@@ -12,12 +14,9 @@ import (
 const changed = `SELECT concat_ws(' ', current_setting('plan_cache_mode'), current_setting('enable_seqscan'),
 	current_setting('enable_bitmapscan'), current_setting('enable_nestloop'), current_setting('jit'))`
 
-func TestASessionThatIsKeptGivesItsSettingsBack(t *testing.T) {
-	t.Parallel()
-	database := shared(t)
-	migrate(t, database.Open(t))
-	const own = "force_custom_plan on off on on"
-	db := database.Open(t, "plan_cache_mode=force_custom_plan", "enable_bitmapscan=off", "jit=on")
+// worked returns a store on the one connection of a pool, which changed its settings.
+func worked(t *testing.T, db *sql.DB) driver.Store {
+	t.Helper()
 	db.SetMaxOpenConns(1)
 	store, err := lockpg.Reserve(t.Context(), open(t, db))
 	if err != nil {
@@ -27,6 +26,16 @@ func TestASessionThatIsKeptGivesItsSettingsBack(t *testing.T) {
 		v := grant(t, store, request("k", 1, time.Minute))[0].Version
 		let(t, store, releasing("k", 1, v))
 	}
+	return store
+}
+
+func TestASessionThatIsKeptGivesItsSettingsBack(t *testing.T) {
+	t.Parallel()
+	database := shared(t)
+	migrate(t, database.Open(t))
+	const own = "force_custom_plan on off on on"
+	db := database.Open(t, "plan_cache_mode=force_custom_plan", "enable_bitmapscan=off", "jit=on")
+	store := worked(t, db)
 	if err := store.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -50,15 +59,7 @@ func TestASessionThatDoesNotGetItsSettingsBackEnds(t *testing.T) {
 	mustExec(t, admin, `CREATE SCHEMA fake`)
 	mustExec(t, admin, fmt.Sprintf(setConfig, `pg_catalog.set_config(name, value, local)`))
 	db := database.Open(t, "search_path=fake,pg_catalog,public")
-	db.SetMaxOpenConns(1)
-	store, err := lockpg.Reserve(t.Context(), open(t, db))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 20 {
-		v := grant(t, store, request("k", 1, time.Minute))[0].Version
-		let(t, store, releasing("k", 1, v))
-	}
+	store := worked(t, db)
 	mustExec(t, admin, fmt.Sprintf(setConfig, `1 / 0`))
 	if err := store.Close(); err != nil {
 		t.Fatal(err)
@@ -76,15 +77,7 @@ func TestASessionThatAnotherProcessServesKeepsItsSettings(t *testing.T) {
 	migrate(t, admin)
 	mustExec(t, admin, `CREATE SCHEMA fake; CREATE FUNCTION fake.pg_backend_pid() RETURNS integer LANGUAGE sql AS 'SELECT 1'`)
 	db := database.Open(t, "search_path=fake,pg_catalog,public")
-	db.SetMaxOpenConns(1)
-	store, err := lockpg.Reserve(t.Context(), open(t, db))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 20 {
-		v := grant(t, store, request("k", 1, time.Minute))[0].Version
-		let(t, store, releasing("k", 1, v))
-	}
+	store := worked(t, db)
 	settings := lockpg.Changed(store)
 	if err := store.Close(); err != nil || len(settings) > 0 {
 		t.Errorf("%v were changed; %v", settings, err)

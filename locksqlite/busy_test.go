@@ -3,7 +3,6 @@ package locksqlite_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -162,36 +161,4 @@ func TestAWriteThatWaitsForAnotherOfItsStoreEndsWithItsContext(t *testing.T) {
 	}
 	<-first
 	free()
-}
-
-func TestAStoreKeepsAConnectionUntilItIsIdle(t *testing.T) {
-	db := open(t, migrated(t))
-	db.SetMaxOpenConns(2)
-	s := openStore(t, db)
-	first, other := ask("k"), ask("other")
-	grant(t, s, first)
-	application, err := db.Conn(t.Context()) // the other one
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = application.Close() }()
-	if r := grant(t, s, other)[0]; !r.Granted {
-		t.Errorf("not granted on the reserved connection: %+v", r)
-	}
-	if n := db.Stats().InUse; n != 2 {
-		t.Errorf("%d connections are in use", n)
-	}
-	if !s.CloseIdle() || db.Stats().InUse != 1 {
-		t.Errorf("%d connections are in use after CloseIdle", db.Stats().InUse)
-	}
-	last, err := db.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = last.Close() }()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if _, err := s.Acquire(ctx, ask("late")); !errors.Is(err, driver.ErrNoConnection) || classify(err) != driver.Unreachable {
-		t.Errorf("without a connection: %v", err)
-	}
 }

@@ -24,6 +24,11 @@ func TestQueueAndSharedTerms(t *testing.T) {
 	})
 }
 
+func TestAStoreKeepsAConnectionUntilItIsIdle(t *testing.T) {
+	db := open(t, migrated(t))
+	queuetest.KeepsAConnection(t, db, func(c driver.Client) driver.Store { return openClient(t, db, c) }, classify)
+}
+
 func waiter(name string) driver.AcquireRequest {
 	r := ask(name)[0]
 	r.Life, r.Handed = time.Minute, 5*time.Second

@@ -2,8 +2,7 @@
 // exports: what every mode promises on every database, each promise a test that is
 // named after it.
 //
-// A promise stands in the file that is named after its subject, in a table at the top
-// of it. The tests reach the database through an env, and start further processes,
+// A promise is in the file that is named after its subject, in a table at the top of it. The tests reach the database through an env, and start further processes,
 // which run the test binary again, through a process; a child is the other end of one.
 package conformance
 
@@ -84,7 +83,7 @@ func themes() []theme {
 		{processPromises, false}, {pausePromises, false}, {deadlinePromises, false},
 		{replyPromises, false}, {networkPromises, false}, {manyPromises, false}, {contentionPromises, true},
 		{termOptionPromises, false}, {inspectPromises, true}, {reapPromises, false}, {guardPromises, true}, {unlockTxPromises, true},
-		{sharedPromises, true}, {upgradePromises, false}, {queuePromises, true},
+		{unlockTxRefusedPromises, true}, {unlockTxContentionPromises, true}, {sharedPromises, true}, {upgradePromises, false}, {queuePromises, true},
 		{txPromises, true}, {txWaitPromises, true}, {txCrashPromises, false},
 		{sessionPromises, true}, {sessionFaultPromises, false}, {sessionConnPromises, false},
 		{sequencerPromises, false}, {electionPromises, true}, {electionFaultPromises, false},

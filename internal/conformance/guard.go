@@ -83,6 +83,19 @@ func (e *env) begin(level sql.IsolationLevel) *sql.Tx {
 	return tx
 }
 
+// beginElsewhere begins a transaction of another database than that of the Lockers.
+func (e *env) beginElsewhere() *sql.Tx {
+	e.Helper()
+	elsewhere, _ := e.open(e.h.Fresh(e.T), poolSize)
+	e.fresh()
+	tx, err := elsewhere.BeginTx(context.Background(), nil)
+	if err != nil {
+		e.Fatal(err)
+	}
+	e.Cleanup(func() { _ = tx.Rollback() })
+	return tx
+}
+
 func (e *env) guard(lease *sqllock.Lease, tx *sql.Tx) {
 	e.Helper()
 	if err := lease.Guard(e.ctx(), tx); err != nil {

@@ -173,15 +173,8 @@ func (e *env) unlockedIsFenced(tx *sql.Tx, lease *sqllock.Lease, other *sqllock.
 }
 
 func testGuardForeign(e *env) {
-	elsewhere, _ := e.open(e.h.Fresh(e.T), poolSize)
-	e.fresh()
-	l := e.locker(&Options{TTL: long})
-	lease := e.lock(l, e.name("k"))
-	tx, err := elsewhere.BeginTx(e.ctx(), nil)
-	if err != nil {
-		e.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback() }()
+	tx := e.beginElsewhere()
+	lease := e.lock(e.locker(&Options{TTL: long}), e.name("k"))
 	e.wantError("Guard", lease.Guard(e.ctx(), tx), sqllock.ErrInvalidOption)
 	e.live(lease)
 	e.unlock(lease)
