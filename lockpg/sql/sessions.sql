@@ -10,39 +10,45 @@
 --
 -- Advisory locks of 64 bits are told apart from pairs of 32 by objsubid. A server is named by
 -- when it was started. A server that takes writes is no standby, and nobody has it refuse them,
--- as before a switchover. The uuid of zeros stands in revoke_for for whoever has the name with a
+-- as before a switchover. The uuid of zeros in revoke_for means whoever has the name with a
 -- version up to revoked.
 
 -- name: look_values
 -- In for-update mode a session is the one of a term if it has its number and began when it did,
 -- as far as that may be seen.
+--
+-- The keys of the locks that live are one object, in which each row looks up its own. How many
+-- they are is not known when a plan is made: a join might compare each row with each of them.
+-- The rows are looked up one by one for the same reason.
 WITH live AS MATERIALIZED (
-	SELECT (classid::bigint << 32) | objid::bigint AS key,
-	       count(*) FILTER (WHERE mode = 'ShareLock') AS readers,
-	       max(pid) FILTER (WHERE mode = 'ExclusiveLock') AS pid
-	FROM pg_locks
-	WHERE {mode} = 3 AND locktype = 'advisory' AND objsubid = 1 AND granted
-	  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-	GROUP BY 1
+	SELECT jsonb_object_agg(k.key, jsonb_build_array(k.readers, k.pid)) AS keys
+	FROM (
+		SELECT (classid::bigint << 32) | objid::bigint AS key,
+		       count(*) FILTER (WHERE mode = 'ShareLock') AS readers,
+		       max(pid) FILTER (WHERE mode = 'ExclusiveLock') AS pid
+		FROM pg_locks
+		WHERE {mode} = 3 AND locktype = 'advisory' AND objsubid = 1 AND granted
+		  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+		GROUP BY 1
+	) k
 )
 SELECT r.ord - 1, t.name, {now}, t.acq::text, t.owner, t.label, t.version, t.acquired_at, t.ended_at,
        t.holds, t.not_before, t.delay, t.ended, t.revoked,
        t.acq IS NOT NULL AND coalesce(t.revoke_for <> '00000000-0000-0000-0000-000000000000'::uuid OR t.version <= t.revoked, false),
-       CASE WHEN t.acq IS NULL THEN false WHEN {mode} = 3 THEN coalesce(v.pid = t.pid, false)
+       CASE WHEN t.acq IS NULL THEN false WHEN {mode} = 3 THEN coalesce((v.lock ->> 1)::bigint = t.pid, false)
        WHEN t.pid IS NULL THEN false ELSE EXISTS (
 	       SELECT FROM pg_stat_get_activity(t.pid::integer) a
 	       WHERE a.backend_start IS NULL OR (extract(epoch FROM a.backend_start) * 1000000)::bigint = t.started
        ) END,
-       v.key IS NOT NULL, CASE WHEN t.acq IS NULL THEN coalesce(v.readers, 0) ELSE 0 END,
+       v.lock IS NOT NULL, CASE WHEN t.acq IS NULL THEN coalesce((v.lock ->> 0)::bigint, 0) ELSE 0 END,
        NOT pg_is_in_recovery() AND NOT current_setting('default_transaction_read_only')::boolean, t.value
 FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS r(name, key, ord)
-LEFT JOIN live v ON v.key = r.key
-LEFT JOIN {term} t ON t.mode = {mode} AND t.name = r.name
+CROSS JOIN LATERAL (SELECT (SELECT l.keys FROM live l) -> r.key::text AS lock OFFSET 0) v
+LEFT JOIN LATERAL (SELECT x.* FROM {term} x WHERE x.mode = {mode} AND x.name = r.name OFFSET 0) t ON true
 ORDER BY r.ord;
 
 -- name: page
--- The keys of the locks that live are one object, in which each row looks up its own. How many
--- they are is not known when a plan is made: a join might compare each row with each of them.
+-- It looks up locks as look_values does.
 WITH live AS MATERIALIZED (
 	SELECT jsonb_object_agg(k.key, jsonb_build_array(k.readers, k.pid)) AS keys
 	FROM (
@@ -67,7 +73,7 @@ SELECT 0, t.name, {now}, t.acq::text, t.owner, t.label, t.version, t.acquired_at
        NOT pg_is_in_recovery() AND NOT current_setting('default_transaction_read_only')::boolean, NULL::bytea
 FROM (
 	SELECT p.* FROM {term} p WHERE p.mode = {mode} AND p.name > $1::text ORDER BY p.name LIMIT $2::bigint
-) t CROSS JOIN LATERAL (SELECT l.keys -> t.lock_key::text AS lock FROM live l OFFSET 0) v
+) t CROSS JOIN LATERAL (SELECT (SELECT l.keys FROM live l) -> t.lock_key::text AS lock OFFSET 0) v
 ORDER BY t.name;
 
 -- name: make_rows
@@ -79,7 +85,7 @@ RETURNING {now};
 
 -- name: draw
 -- It draws a token for whoever has the lock of a name, and writes who that is if $11. It waits for
--- nobody: a row that somebody has locked, be it to guard the former holder's lease, is passed over.
+-- nobody: a row that somebody has locked, also to guard the former holder's lease, is passed over.
 -- It ends the term of a holder whose lock is gone, and keeps its delay. A session other than that
 -- which draws may have the lock of for-update mode by now, if the draw comes late: it has if the
 -- session lives by which the term was begun, which is looked at when the row is locked. Of a session
@@ -259,7 +265,7 @@ FROM (SELECT {now} AS now) c
 LEFT JOIN {term} t ON t.mode = {mode} AND t.revoke_for IN ($1::uuid, '00000000-0000-0000-0000-000000000000'::uuid);
 
 -- name: find_sweep
--- When somebody last set out to clean up stands in the row of a name that no lock has.
+-- The row of a name that no lock has says when somebody last began to clean up.
 SELECT t.version <= {now} - $1::bigint OR t.version > {now}
 FROM {term} t
 WHERE t.mode = {mode} AND t.name = '';
