@@ -225,7 +225,7 @@ func TestOfTwoThatAreRestartedAtOnceTheSecondEndsNothing(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 3*ttl)
 				defer cancel()
 				if err := e.Campaign(ctx, nil); !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("Campaign of the second: %v, want that it stands in line", err)
+					t.Errorf("Campaign of the second: %v, want that it waits", err)
 				}
 				if lease := other.term(twin); lease.Token() <= before.Token() {
 					t.Errorf("token %d follows token %d", lease.Token(), before.Token())

@@ -265,7 +265,7 @@ func TestNothingThatIsGivenIsPartOfAStatementInTheLogOfMariaDB(t *testing.T) {
 	found := false
 	for _, text := range generalLog(t, admin, "'Query'") {
 		if strings.Contains(text, "m4rk3r") {
-			t.Errorf("an input stands in: %s", text)
+			t.Errorf("an input is in: %s", text)
 		}
 		found = found || strings.Contains(text, hex.EncodeToString([]byte("m4rk3r")))
 	}

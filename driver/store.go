@@ -40,7 +40,7 @@ type Store interface {
 	// A request that resumes, see Resumes, goes past the queue, and past what the former
 	// term had asked for to be waited out after its end. If the name has another holder by
 	// now, or none, it is not granted, and nothing was changed. It waits for a row that
-	// somebody has locked, be it to guard the term that it would end, for a second at most;
+	// somebody has locked, also to guard the term that it would end, for a second at most;
 	// the error then classifies as [Again].
 	//
 	// Acquire may be repeated with the same Acq after an unclear outcome: a name that Acq

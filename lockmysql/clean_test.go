@@ -63,7 +63,7 @@ func TestAReleaseLeavesNoValues(t *testing.T) {
 	})
 }
 
-// A release frees what is still held and leaves alone what another holds by now, be it
+// A release frees what is still held and leaves alone what another holds by now, even
 // with the acquisition or the version that the release knows.
 func TestAReleaseFreesItsOwnTermsOnly(t *testing.T) {
 	t.Parallel()

@@ -20,7 +20,7 @@ import (
 // that is READ UNCOMMITTED, see engine.read.
 //
 // now is the server's clock when the statement began, in microseconds since the
-// epoch; it is the same wherever it stands in one statement. No time zone comes
+// epoch; it is the same all over one statement. No time zone comes
 // near it.
 const now = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
 

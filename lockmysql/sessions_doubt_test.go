@@ -76,8 +76,8 @@ func pinIsLocked(t *testing.T, db *sql.DB, name string) bool {
 	return err != nil
 }
 
-// insist is lock for a client whose statements the server may break off.
-func (c *client) insist(t *testing.T, r driver.AcquireRequest) (driver.Session, driver.AcquireResult) {
+// retryGrant is lock for a client whose statements the server may break off.
+func (c *client) retryGrant(t *testing.T, r driver.AcquireRequest) (driver.Session, driver.AcquireResult) {
 	t.Helper()
 	for try := 0; ; try++ {
 		s, err := c.Session(t.Context())
@@ -107,7 +107,7 @@ func TestAfterAFailedGrantNothingIsHeld(t *testing.T) {
 		}
 		a, b := advisory.client(t, f, param), advisory.client(t, f)
 		kept := request("kept")
-		s, res := a.insist(t, kept)
+		s, res := a.retryGrant(t, kept)
 		broken := false
 		for i := range 20 {
 			reqs := requests(n, fmt.Sprintf("%d %%04d", i))

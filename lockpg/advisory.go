@@ -76,7 +76,7 @@ func (s *advisoryStore) liftOnce(ctx context.Context, conn *sql.Conn, run runner
 // moment: that is waited for.
 func (s *advisoryStore) checkGuards(ctx context.Context, run runner, names []string) (free bool, err error) {
 	args := []any{integers(len(names), func(i int) int64 { return s.guard(names[i]) })}
-	err = insist(ctx, false, func() (bool, error) {
+	err = retry(ctx, false, func() (bool, error) {
 		err := run(ctx, s.texts["check_guards"], args, func(rows *sql.Rows) error { return rows.Scan(&free) })
 		return free, err
 	})

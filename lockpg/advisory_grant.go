@@ -82,7 +82,7 @@ func (g *granting) run(ctx context.Context) error {
 func (g *granting) lock(ctx context.Context) error {
 	var ask []int
 	for i := range g.reqs {
-		if own := g.s.grips[g.reqs[i].Acq]; own != nil {
+		if own := g.s.locks[g.reqs[i].Acq]; own != nil {
 			g.res[i] = driver.AcquireResult{Granted: true, Found: true, Version: own.version, Remaining: g.s.store.ttl}
 			continue
 		}
@@ -93,7 +93,7 @@ func (g *granting) lock(ctx context.Context) error {
 	if len(ask) == 0 {
 		return nil
 	}
-	return insist(ctx, false, func() (bool, error) {
+	return retry(ctx, false, func() (bool, error) {
 		var err error
 		ask, err = g.tryKeys(ctx, ask)
 		return len(ask) == 0, err
@@ -206,9 +206,9 @@ func (p *passed) result(ttl time.Duration) driver.AcquireResult {
 
 // hold notes that the session has a lock.
 func (s *advisorySession) hold(key int64, req *driver.AcquireRequest, res *driver.AcquireResult, noted bool) {
-	g := &grip{req: *req, key: key, version: res.Version, since: res.Now, holds: 1, noted: noted}
-	s.grips[req.Acq] = g
-	s.keys[g.key]++
+	l := &sessionLock{req: *req, key: key, version: res.Version, since: res.Now, holds: 1, noted: noted}
+	s.locks[req.Acq] = l
+	s.keys[l.key]++
 }
 
 // tell says who holds what others have, as far as is known.

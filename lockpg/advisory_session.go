@@ -22,12 +22,12 @@ type advisorySession struct {
 	was          []setting
 	lifted       bool // the sequence of tokens was
 
-	grips map[driver.ID]*grip
-	keys  map[int64]int // how many grips there are of a lock that the server knows
+	locks map[driver.ID]*sessionLock
+	keys  map[int64]int // how many locks have a key: the server knows of one
 }
 
-// grip is one lock of a session.
-type grip struct {
+// sessionLock is one lock of a session.
+type sessionLock struct {
 	req     driver.AcquireRequest
 	key     int64
 	version int64
@@ -44,7 +44,7 @@ type setting struct {
 
 // Session implements [driver.SessionStore].
 func (s *advisoryStore) Session(ctx context.Context) (driver.Session, error) {
-	a := &advisorySession{store: s, key: rand.Int64(), grips: make(map[driver.ID]*grip), keys: make(map[int64]int)}
+	a := &advisorySession{store: s, key: rand.Int64(), locks: make(map[driver.ID]*sessionLock), keys: make(map[int64]int)}
 	c, err := s.take(ctx, func(c sessionConn) error { return a.prepare(ctx, c) })
 	if err != nil {
 		return nil, tooMany(err)
@@ -120,7 +120,7 @@ func (s *advisorySession) Renew(ctx context.Context, reqs []driver.RenewRequest)
 	res := driver.RenewResults{Now: asked.Now, Status: make([]driver.RenewStatus, len(reqs))}
 	for i := range reqs {
 		res.Status[i] = driver.Ended
-		if g := s.grips[reqs[i].Acq]; g != nil {
+		if l := s.locks[reqs[i].Acq]; l != nil {
 			res.Status[i] = asked.Status(&reqs[i])
 		}
 	}
@@ -135,7 +135,7 @@ func (s *advisorySession) Release(ctx context.Context, reqs []driver.ReleaseRequ
 	var guarded []string
 	var asked []driver.AcquireRequest
 	for i := range reqs {
-		if reqs[i].Guarded && s.grips[reqs[i].Acq] != nil {
+		if reqs[i].Guarded && s.locks[reqs[i].Acq] != nil {
 			guarded, asked = append(guarded, reqs[i].Name), append(asked, driver.AcquireRequest{Name: reqs[i].Name})
 		}
 	}
@@ -160,15 +160,15 @@ func (s *advisorySession) release(ctx context.Context, reqs []driver.ReleaseRequ
 	var keys []int64
 	var shared []bool
 	for i := range reqs {
-		g := s.grips[reqs[i].Acq]
-		if g == nil {
+		l := s.locks[reqs[i].Acq]
+		if l == nil {
 			continue
 		}
 		res[i] = true
-		delete(s.grips, reqs[i].Acq)
-		if s.keys[g.key]--; s.keys[g.key] == 0 {
-			delete(s.keys, g.key)
-			keys, shared = append(keys, g.key), append(shared, g.req.Shared)
+		delete(s.locks, reqs[i].Acq)
+		if s.keys[l.key]--; s.keys[l.key] == 0 {
+			delete(s.keys, l.key)
+			keys, shared = append(keys, l.key), append(shared, l.req.Shared)
 		}
 	}
 	missing, err := s.letGo(ctx, keys, shared)
@@ -199,7 +199,7 @@ func (s *advisorySession) letGo(ctx context.Context, keys []int64, shared []bool
 func (s *advisorySession) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	if len(s.grips) > 0 || s.Over() || s.restore(ctx) != nil {
+	if len(s.locks) > 0 || s.Over() || s.restore(ctx) != nil {
 		s.End()
 		return nil
 	}

@@ -22,7 +22,7 @@ type drawing struct {
 // draw draws a token. It is not granted while something other than a holder keeps the
 // name.
 func (s *sessions) draw(ctx context.Context, d *drawing) (res driver.AcquireResult, err error) {
-	err = insist(ctx, d.req.Shared, func() (bool, error) {
+	err = retry(ctx, d.req.Shared, func() (bool, error) {
 		var gate int64
 		res, gate, err = s.drawOnce(ctx, d)
 		return res.Granted || gate > res.Now || res.Crashed.Acq != driver.ID{}, err
@@ -39,9 +39,9 @@ const (
 	longestPause = 32 * time.Millisecond
 )
 
-// insist calls f, with pauses, until it is done: a few times, or for a while if others
+// retry calls f, with pauses, until it is done: a few times, or for a while if others
 // may be in the way who flush what they write.
-func insist(ctx context.Context, flushing bool, f func() (done bool, err error)) error {
+func retry(ctx context.Context, flushing bool, f func() (done bool, err error)) error {
 	end := time.Now().Add(readersWait)
 	for try := 1; ; try++ {
 		done, err := f()

@@ -67,7 +67,7 @@ func unsent(err error) error {
 }
 
 // migrationConflict reports an error that another migration explains which runs
-// at the same time, be it of a process that was killed: also that a table which
+// at the same time, also of a process that was killed; and that a table which
 // was there a moment ago is gone.
 func migrationConflict(err error) bool {
 	state, _ := stateOf(err)

@@ -187,8 +187,8 @@ func (s *forUpdateSession) undo(ctx context.Context, err error) error {
 	return err
 }
 
-// isLockTimeout reports that a statement has waited for as long as it may, be it as
-// long as the role may.
+// isLockTimeout reports that a statement has waited for as long as it may, or as long
+// as the role may.
 func isLockTimeout(err error) bool {
 	state, _ := stateOf(err)
 	return state == "55P03" || state == "57014"

@@ -35,7 +35,7 @@ func (s *advisoryStore) guardIn(ctx context.Context, run inTx, req driver.GuardR
 		return driver.Fenced, fmt.Errorf("%w: the session %q of a lease", driver.ErrInvalidOption, req.Session)
 	}
 	status := driver.Fenced
-	err := insist(ctx, false, func() (bool, error) {
+	err := retry(ctx, false, func() (bool, error) {
 		var found int
 		err := run(ctx, s.texts["guard_lock"], []any{s.tables.id, s.guard(req.Name), session, pid, s.key(req.Name)}, &found)
 		switch found {

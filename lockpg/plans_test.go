@@ -273,7 +273,7 @@ func TestABatchOfAllKindsIsAnsweredOneByOne(t *testing.T) {
 	}
 }
 
-// Whoever changes the row of a name that is held, be it to renew it, keeps no losing
+// Nobody who changes the row of a name that is held, also to renew it, keeps a losing
 // attempt waiting.
 func TestALosingAttemptWaitsForNobody(t *testing.T) {
 	t.Parallel()

@@ -46,11 +46,11 @@ type tables struct {
 // name is the quoted name of a table.
 func (t *tables) name(table string) string { return quote(t.schema, t.prefix+table) }
 
-// words are what stands in a statement for the names of the tables, for the clock, and for
-// a mode.
+// words are what is filled into a statement: the names of the tables, the clock and the number
+// of a mode.
 func (t *tables) words(mode string) *strings.Replacer {
 	words := []string{"{mode}", mode, "{now}", `(date_part('epoch', clock_timestamp()) * 1000000)::bigint`, "{try}", t.name("try_1"),
-		"{token}", strings.ReplaceAll(t.name("token"), "'", "''")} // it stands in a string
+		"{token}", strings.ReplaceAll(t.name("token"), "'", "''")} // it is within a string
 	for _, table := range []string{"lock", "claim", "waiter", "meta", "fence", "done", "term", "pin"} {
 		words = append(words, "{"+table+"}", t.name(table))
 	}

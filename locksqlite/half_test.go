@@ -84,7 +84,7 @@ func litter(tb testing.TB, s driver.Store, db *sql.DB) string {
 	return dump(tb, db)
 }
 
-// dump returns all that stands in the tables.
+// dump returns all that is in the tables.
 func dump(tb testing.TB, db *sql.DB) (all string) {
 	tb.Helper()
 	const rows = `SELECT group_concat(name || ' ' || coalesce(hex(acq), '') || ' ' || version || ' ' || expires_at || ' ' || ended, char(10)) ||

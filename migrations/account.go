@@ -8,7 +8,7 @@ import (
 )
 
 // account is the version table as goose uses it. It differs from goose's own
-// stores in that names are quoted, that a version stands in it once, and that
+// stores in that names are quoted, that it has a version once, and that
 // writing what is there already does no harm.
 type account migrator
 

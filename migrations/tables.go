@@ -195,7 +195,7 @@ func (m *migrator) forget(ctx context.Context) error {
 	})
 }
 
-// dropVersions drops the version table if nothing stands in it any more.
+// dropVersions drops the version table if it is empty.
 func (m *migrator) dropVersions(ctx context.Context) error {
 	if found, err := m.exists(ctx, m.DB, m.existsVersions); err != nil || !found {
 		return err

@@ -74,7 +74,7 @@ var beatTests = map[string]func(*testing.T, *suite, string){
 				break
 			}
 			if time.Since(began) > 20*life {
-				t.Fatalf("a dead claim stands in the way: %+v", r)
+				t.Fatalf("a dead claim is in the way: %+v", r)
 			}
 		}
 		a.Life = minute

@@ -120,7 +120,7 @@ var exceptions = []exception{
 	{"queue_quickly", "postgres", "the fast path of waiters: elsewhere a visit finds out more at once"},
 	{"plans keep_plans restore visit unflushed", "postgres", "its transactions carry settings of their own; the others have them per session or per statement"},
 	{"grant_quickly free_quickly", "postgres mariadb", "the fast path of many names"},
-	{"free_guarded renew_wait renew_shared_wait", "postgres", "how long a lock is waited for, and which, stands in the statement"},
+	{"free_guarded renew_wait renew_shared_wait", "postgres", "the statement says how long a lock is waited for, and which"},
 	{"grant_one free_one", "postgres mariadb", "the fast path of one name"},
 	{"rows_one claims_one claims_of_one lock_rows_one write_rows_one delete_claims_one insert_claims_one", "mariadb",
 		"a visit of one name: JSON_TABLE costs more than the rest"},

@@ -14,7 +14,7 @@ var openExceptions = []exception{
 	{"version", "postgres mariadb", "on SQLite server says it, and fails on others"},
 	{"server product file synchronous writable", "sqlite", "a file has other settings than a server"},
 	{"tables", "postgres sqlite", "MySQL has an engine for each table, which table asks for"},
-	{"meta", "postgres sqlite", "on MySQL it stands in unique.sql"},
+	{"meta", "postgres sqlite", "on MySQL it is in unique.sql"},
 	{"functions session_tables backend", "postgres", "it has functions and sequences, and poolers give away sessions"},
 	{"variables redo table bound unbound", "mariadb", "durability and time-outs are variables, which a transaction cannot set for itself"},
 }

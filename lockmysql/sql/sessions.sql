@@ -191,7 +191,7 @@ DELETE l FROM (
 WHERE l.acq IS NULL AND GREATEST(l.ended_at, l.version + 1) <= {now} - d.age AND l.not_before <= {now};
 
 -- name: find_sweep
--- When somebody last set out to clean up stands in a row whose name is none. See unique.sql.
+-- The row of a name that no lock has says when somebody last began to clean up. See unique.sql.
 SELECT l.version <= {now} - p.every OR l.version > {now} + 10000000
 FROM {term} l FORCE INDEX (PRIMARY) STRAIGHT_JOIN (SELECT CAST(? AS SIGNED) AS every) p
 WHERE l.mode = {mode} AND l.name = '';

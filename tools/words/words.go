@@ -186,5 +186,10 @@ func replacement(word string) string {
 	if r, ok := private[word]; ok {
 		return r.write
 	}
+	for _, p := range phrases {
+		if p.pattern.MatchString(word) {
+			return p.write
+		}
+	}
 	return "the noun: grantBatch, releaseBatch, …"
 }

@@ -45,7 +45,7 @@ func TestTheCrowdWaitsForItsTurn(t *testing.T) {
 }
 `,
 	"docs/a.md":         "# Lingering\n\n```\n# deaf\n```\nears\n",
-	"lockpg/errand.sql": "SELECT 1",
+	"lockpg/errand.sql": "-- The time stands in the row.\nSELECT 1",
 	"sql/errand.sql":    "SELECT 1",
 }
 
@@ -68,7 +68,7 @@ func TestPrivateWordsAreFoundInNames(t *testing.T) {
 	slices.Sort(got)
 	want := []string{
 		"field seats", "file errand", "file errand", "func nudge", "local heir", "local patience", "local told",
-		"sentence crowd", "sentence ears", "sentence lingering", "type -ing type", "type lane",
+		"sentence crowd", "sentence ears", "sentence lingering", "text stands in", "type -ing type", "type lane",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("found %q,\nwant  %q", got, want)
