@@ -29,6 +29,7 @@ type acquisition struct {
 	holder       driver.Holder // of the name, when the database last replied
 	holderLeft   time.Duration // until that holder expired, at that time
 	lastErr      error         // of the last request, or nil
+	term         *term         // that was granted together with others and has not begun, see allAcquisition
 }
 
 func (l *Locker) newAcquisition(name, owner string, o lockOptions) *acquisition {

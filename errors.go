@@ -12,7 +12,8 @@ import (
 // with errors.Is.
 var (
 	// ErrHeld says that another caller holds the name. Returned by TryLock, TryRLock,
-	// TryLockTx and TryRLockTx, and by Lock, RLock and Do when [Wait] or [Tries] are used
+	// TryLockAll, TryRLockAll, TryLockTx and TryRLockTx, and by Lock, RLock, LockAll, RLockAll
+	// and Do when [Wait] or [Tries] are used
 	// up; always as a [*HeldError].
 	ErrHeld = errors.New("sqllock: held")
 
@@ -59,7 +60,7 @@ var (
 	// ErrDeadlock says that Lock waited for a holder that itself waits, perhaps through
 	// others, for a lease that the context of this call carries, and that this call was
 	// the last of them to wait. The error names who waits for what. Returned by Lock,
-	// RLock and Do, in unique mode.
+	// RLock, LockAll, RLockAll and Do, in unique mode.
 	ErrDeadlock = errors.New("sqllock: deadlock")
 
 	// ErrUpgrade says that the owner holds the name shared and asked for it exclusively.
@@ -106,7 +107,8 @@ var (
 	// ErrUnsupported says that the server cannot give the guarantees of the mode: it is
 	// read-only, in recovery, or does not flush. Returned by constructors. Also returned
 	// by Guard for a shared lease, by LockTx in a mode that has no locks in transactions,
-	// and by Once in a mode that keeps no keys.
+	// by LockAll and its twins in a mode other than unique, and by Once in a mode that keeps
+	// no keys.
 	ErrUnsupported = driver.ErrUnsupported
 
 	// ErrPoolExhausted says that the pool had no free connection in time. Returned,

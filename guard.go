@@ -102,7 +102,9 @@ func (l *Lease) commitError(ctx context.Context, err error) error {
 }
 
 // explain adds the cause of ctx's end, if it has ended, to the error of a statement.
-func (l *Lease) explain(ctx context.Context, err error) error {
+func (l *Lease) explain(ctx context.Context, err error) error { return explain(ctx, err) }
+
+func explain(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", cause, err)
 	}

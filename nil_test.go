@@ -44,6 +44,13 @@ func TestNothingIsRefusedBeforeAnySQL(t *testing.T) {
 		make func() any
 	}{
 		{(*sqllock.Lease)(nil), func() any { return b.lock("lease") }},
+		{(*sqllock.Leases)(nil), func() any {
+			leases, err := b.LockAll(t.Context(), []string{"leases", "more"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return leases
+		}},
 		{(*sqllock.Election)(nil), func() any {
 			e := b.candidate("election", nil)
 			if err := e.Campaign(t.Context(), nil); err != nil {
@@ -76,6 +83,10 @@ func TestNothingIsRefusedBeforeAnySQL(t *testing.T) {
 					if err := owner.Unlock(t.Context()); m.Name == "Unlock" != errors.Is(err, sqllock.ErrNotHeld) {
 						t.Errorf("Unlock after Lease.%s: %v", m.Name, err)
 					}
+				case *sqllock.Leases:
+					if err := owner.Unlock(t.Context()); m.Name == "Unlock" != errors.Is(err, sqllock.ErrNotHeld) {
+						t.Errorf("Unlock after Leases.%s: %v", m.Name, err)
+					}
 				case *sqllock.Election:
 					if err := owner.Resign(t.Context()); m.Name == "Resign" != errors.Is(err, sqllock.ErrNotLeader) {
 						t.Errorf("Resign after Election.%s: %v", m.Name, err)
@@ -84,7 +95,7 @@ func TestNothingIsRefusedBeforeAnySQL(t *testing.T) {
 			}
 		}
 	}
-	if db.held("lease") || db.held("election") {
+	if db.held("lease") || db.held("leases") || db.held("more") || db.held("election") {
 		t.Error("a name is still held")
 	}
 	if err := b.Close(nobody); !errors.Is(err, sqllock.ErrInvalidOption) {
@@ -330,6 +341,31 @@ func TestALeaseThatNoLockerMadeIsNotHeld(t *testing.T) {
 		cancel()
 		if l.Name() != "" || l.Token() != 0 || l.Owner() != "" || l.Shared() || l.Remaining() != 0 || l.Sequencer() != (sqllock.Sequencer{}) {
 			t.Errorf("%s is not empty: %v", what, l.Sequencer())
+		}
+	}
+}
+
+func TestLeasesThatNoLockerMadeAreNotHeld(t *testing.T) {
+	ctx := t.Context()
+	for what, l := range map[string]*sqllock.Leases{"the zero leases": {}, "nil": nil} {
+		for method, err := range map[string]error{
+			"Unlock":  l.Unlock(ctx),
+			"Guard":   l.Guard(ctx, new(sql.Tx)),
+			"GuardBy": l.GuardBy(ctx, guardNothing),
+			"InTx":    l.InTx(ctx, nil, func(context.Context, *sql.Tx) error { return nil }),
+			"Context": context.Cause(l.Context()),
+		} {
+			if !errors.Is(err, sqllock.ErrNotHeld) {
+				t.Errorf("%s of %s: %v, want ErrNotHeld", method, what, err)
+			}
+		}
+		bound, cancel := l.Bind(ctx)
+		if err := context.Cause(bound); !errors.Is(err, sqllock.ErrNotHeld) {
+			t.Errorf("Bind of %s: %v", what, err)
+		}
+		cancel()
+		if len(l.Names()) != 0 || l.Token("a") != 0 || l.Remaining() != 0 {
+			t.Errorf("%s are not empty", what)
 		}
 	}
 }

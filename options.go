@@ -199,7 +199,8 @@ func orDefault(d, def time.Duration) time.Duration {
 	return d
 }
 
-// LockOption is an option of one call of Lock, RLock, TryLock, TryRLock, Do or TryDo.
+// LockOption is an option of one call of Lock, RLock, TryLock, TryRLock, LockAll or one of its
+// twins, Do or TryDo.
 type LockOption func(*lockOptions)
 
 type lockOptions struct {
@@ -237,7 +238,7 @@ func Wait(d time.Duration) LockOption {
 // the default is no bound. While this Locker holds the name itself, it sends no requests
 // and counts none. A waiter with Tries has no claim in the database: it sends requests
 // with pauses, and does not get the name while other waiters have claims. Tries does not
-// apply to TryLock.
+// apply to TryLock or LockAll.
 func Tries(n int) LockOption {
 	return func(o *lockOptions) { o.tries, o.hasTries = n, true }
 }

@@ -36,6 +36,9 @@ type term struct {
 	// arrive, and take the name again after it was released.
 	unknown bool
 
+	// unused says that the call which was granted the term has failed: no MinHold keeps the name.
+	unused atomic.Bool
+
 	mu          sync.Mutex
 	state       termState
 	count       int // leases that are not unlocked
@@ -284,10 +287,18 @@ func (t *term) ownedBy(owner string) bool {
 // rowTTL returns for how long the database keeps the row after a grant or a renewal.
 func (t *term) rowTTL() time.Duration { return max(t.ttl, t.minHold) + t.lockDelay }
 
+// keptFor returns the minimum time, from the grant on, for which a release keeps the name.
+func (t *term) keptFor() time.Duration {
+	if t.unused.Load() {
+		return 0
+	}
+	return t.minHold
+}
+
 // cleanupRequest returns the request that releases the term in the background, and for how
 // long to repeat it.
 func (t *term) cleanupRequest() (driver.ReleaseRequest, time.Duration) {
-	return driver.ReleaseRequest{Name: t.name, Acq: t.acq, MinHold: t.minHold, Guarded: t.isGuarded(), Shared: t.shared}, t.rowTTL()
+	return driver.ReleaseRequest{Name: t.name, Acq: t.acq, MinHold: t.keptFor(), Guarded: t.isGuarded(), Shared: t.shared}, t.rowTTL()
 }
 
 // guardable returns why a lease cannot be guarded, or nil. From the first call on, the

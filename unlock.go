@@ -17,12 +17,7 @@ func (l *Locker) unlock(ctx context.Context, lease *Lease) error {
 	l.inflight.add()
 	defer l.inflight.done()
 	t := lease.term
-	last, err := t.removeLease(lease)
-	if last && errors.Is(err, ErrLost) && t.lockDelay == 0 && l.mode.sessions == nil {
-		// A renewal that arrives late could keep a name that no caller holds. With a lock
-		// delay this is intended.
-		l.cleanup.add(t.cleanupRequest())
-	}
+	last, err := l.removeLease(lease)
 	if !last || err != nil {
 		return err
 	}
@@ -31,15 +26,32 @@ func (l *Locker) unlock(ctx context.Context, lease *Lease) error {
 	return err
 }
 
+// removeLease takes a lease out of its term, see term.removeLease.
+func (l *Locker) removeLease(lease *Lease) (last bool, err error) {
+	t := lease.term
+	last, err = t.removeLease(lease)
+	if last && errors.Is(err, ErrLost) && t.lockDelay == 0 && l.mode.sessions == nil {
+		// A renewal that arrives late could keep a name that no caller holds. With a lock
+		// delay this is intended.
+		l.cleanup.add(t.cleanupRequest())
+	}
+	return last, err
+}
+
 func (l *Locker) unlockedEvent(t *term, err error) {
 	if l.events.verbose {
 		l.events.unlocked(UnlockedEvent{LeaseInfo: t.info(), Err: err, Held: l.clock.Now() - t.granted})
 	}
 }
 
-// endTerm releases the name in the database and forgets the term. If a driver panics, the
-// caller may recover: then the name is released in the background.
-func (l *Locker) endTerm(ctx context.Context, t *term) (err error) {
+// endTerm releases the name in the database and forgets the term.
+func (l *Locker) endTerm(ctx context.Context, t *term) error {
+	return l.endTermBy(t, func() error { return l.release(ctx, t) })
+}
+
+// endTermBy is endTerm with a function that releases the name. If a driver panics, the caller
+// may recover: then the name is released in the background.
+func (l *Locker) endTermBy(t *term, release func() error) (err error) {
 	returned := false
 	defer func() {
 		if !returned {
@@ -50,7 +62,7 @@ func (l *Locker) endTerm(ctx context.Context, t *term) (err error) {
 		}
 		l.queue.ended(t)
 	}()
-	err = l.release(ctx, t)
+	err = release()
 	returned = true
 	return err
 }
@@ -171,7 +183,7 @@ func (l *Locker) sendReleases(ctx context.Context, reqs []driver.ReleaseRequest)
 }
 
 func (l *Locker) releaseRequest(t *term) driver.ReleaseRequest {
-	return driver.ReleaseRequest{Name: t.name, Acq: t.acq, Version: t.token, MinHold: t.minHold, Guarded: t.isGuarded(), Shared: t.shared,
+	return driver.ReleaseRequest{Name: t.name, Acq: t.acq, Version: t.token, MinHold: t.keptFor(), Guarded: t.isGuarded(), Shared: t.shared,
 		Awaited: l.claims.hasWaiter(t.name)}
 }
 

@@ -19,7 +19,7 @@ type GuardStore interface {
 	Begin(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
 }
 
-// GuardRequest asks to guard one lease.
+// GuardRequest asks to guard one lease, or several.
 type GuardRequest struct {
 	Name    string
 	Acq     ID
@@ -32,6 +32,24 @@ type GuardRequest struct {
 	Ends    bool
 	Guarded bool          // if Ends: the transaction guards the term already
 	MinHold time.Duration // if Ends: as in ReleaseRequest
+
+	// Others are further exclusive terms, behind this one in the order of the names, each of
+	// another name. One statement guards them with it: all are the current ones, or the answer is
+	// Fenced. A request that Ends has none, and neither has one of a mode that keeps locks in
+	// sessions.
+	Others []Term
+}
+
+// Term is a term of a name.
+type Term struct {
+	Name    string
+	Acq     ID
+	Version int64
+}
+
+// Terms returns all terms of the request.
+func (r *GuardRequest) Terms() []Term {
+	return append([]Term{{r.Name, r.Acq, r.Version}}, r.Others...)
 }
 
 // GuardStatus is what Guard found.
@@ -65,7 +83,7 @@ type Unlockable interface {
 	UnlockInTxBy(ctx context.Context, f GuardFunc, commit func(ctx context.Context) error) error
 }
 
-// Guardable is a lease that can be guarded: a *sqllock.Lease.
+// Guardable is what can be guarded: a *sqllock.Lease, or a *sqllock.Leases.
 type Guardable interface {
 	// GuardBy guards the lease as Lease.Guard does, by f.
 	GuardBy(ctx context.Context, f GuardFunc) error

@@ -37,6 +37,10 @@ type Store interface {
 	// expired, nobody gets the name. Requests are distinct by name and acq, and sorted by
 	// name. Those of one name enter the queue in their order.
 	//
+	// Requests that are All do not wait either. They are distinct by name, and are granted
+	// together: if one of them is not granted none is, and nothing was changed. The results then
+	// say which were Refused.
+	//
 	// A request that resumes, see Resumes, goes past the queue, and past what the former
 	// term had asked for to be waited out after its end. If the name has another holder by
 	// now, or none, it is not granted, and nothing was changed. It waits for a row that
@@ -136,6 +140,8 @@ type AcquireRequest struct {
 
 	// Shared asks for the name together with others who do.
 	Shared bool
+	// All asks for all names of the call together. The requests of a call are All, or none is.
+	All bool
 	// Named asks that it is known as soon as the name is granted who holds it. In a
 	// Store it always is.
 	Named bool
@@ -172,6 +178,8 @@ type AcquireResult struct {
 	Now       int64         // the database's clock, microseconds since the epoch
 	Holder    Holder        // who holds the name, as far as known, if not granted
 	Crashed   Holder        // whose expired term the request has ended, if it has
+	// Refused says of a request that is All and was not granted that it is because of this name.
+	Refused bool
 	// Ahead is not 0 if the request waits, is not granted, and a live claim is before its own.
 	Ahead int
 }

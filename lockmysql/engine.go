@@ -31,6 +31,8 @@ type engine struct {
 var (
 	_ rowstore.Restorer = (*engine)(nil)
 	_ rowstore.Retrier  = (*engine)(nil)
+
+	_ rowstore.AllGranter = (*engine)(nil)
 )
 
 // on returns the same engine on another source of connections.

@@ -32,6 +32,51 @@ func (e *engine) Grant(
 	return nil
 }
 
+// GrantAll implements [rowstore.AllGranter]. It looks as Grant does. On MariaDB one statement
+// then changes all rows or none. It leaves the rest to a visit: other servers, names without a
+// row, rows that are locked, and values.
+func (e *engine) GrantAll(
+	ctx context.Context, look func() rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
+) error {
+	g := granting{e: e, granted: granted, fresh: make(map[string]bool)}
+	if !e.mariaDB {
+		return nil
+	}
+	if err := e.do(ctx, func(ctx context.Context, c session) error { return g.look(ctx, c, look()) }); err != nil {
+		return err
+	}
+	if g.reqs = free(); len(g.reqs) == 0 || len(g.fresh) > 0 || g.valued(every(len(g.reqs))) {
+		return nil
+	}
+	if e.fitting(len(g.reqs), func(i int) int { return textSize(&g.reqs[i]) }) < len(g.reqs) {
+		return nil
+	}
+	return e.do(ctx, func(ctx context.Context, c session) error {
+		g.c = c
+		return g.takeTogether(ctx)
+	})
+}
+
+// takeTogether takes all of the requests or none. If a row was deleted since the look, it has
+// taken a part.
+func (g *granting) takeTogether(ctx context.Context) error {
+	n, now, err := g.send(ctx, "grant_all", every(len(g.reqs)))
+	switch {
+	case isInTheWay(err), isMismatch(err):
+		return nil
+	case err != nil:
+		return err
+	case n > 0 && n < int64(len(g.reqs)):
+		return partly(true, errVanished)
+	case n == 0:
+		return nil
+	}
+	for i := range g.reqs {
+		g.granted(i, rowstore.Granted{Version: now, Now: now, Expires: now + g.reqs[i].TTL.Microseconds()})
+	}
+	return nil
+}
+
 // partly is the error of a call that has done something before.
 func partly(wrote bool, err error) error {
 	if wrote {

@@ -13,6 +13,9 @@ import (
 // behind all names. If it cannot look, a version stands for one term: whatever else ends a
 // term raises it, or leaves the name without a holder.
 func (s *store) Guard(ctx context.Context, tx *sql.Tx, req driver.GuardRequest) (driver.GuardStatus, error) {
+	if len(req.Others) > 0 {
+		return s.guardAll(ctx, tx, req.Terms())
+	}
 	if req.Ends && req.Guarded { // the entry is there
 		return s.endTerm(ctx, tx, &req)
 	}
@@ -42,6 +45,52 @@ func (s *store) Guard(ctx context.Context, tx *sql.Tx, req driver.GuardRequest) 
 		status = driver.Foreign
 	}
 	return status, err
+}
+
+// guardAll is Guard for several terms.
+func (s *store) guardAll(ctx context.Context, tx *sql.Tx, terms []driver.Term) (driver.GuardStatus, error) {
+	b := newBatch(len(terms))
+	for i := range terms {
+		b.row(terms[i].Name, terms[i].Acq).int(terms[i].Version).end()
+	}
+	if !s.lookAtAll(ctx, b.String(), len(terms)) {
+		return driver.Fenced, nil
+	}
+	texts := s.engine.queries.texts
+	current := 0
+	var id string
+	err := query(ctx, tx, texts["guard_all"], []any{b.String()}, func(rows *sql.Rows) error {
+		current++
+		return rows.Scan(&id)
+	})
+	if err == nil && current == 0 {
+		err = tx.QueryRowContext(ctx, texts["database"]).Scan(&id)
+	}
+	switch {
+	case err != nil:
+		return 0, err
+	case id != s.engine.database:
+		return driver.Foreign, nil
+	case current < len(terms):
+		return driver.Fenced, nil
+	}
+	return driver.Guarded, nil
+}
+
+// lookAtAll is lookAt for several terms: it tells whether all may be the current ones.
+func (s *store) lookAtAll(ctx context.Context, batch string, n int) bool {
+	if s.engine.pool.Exhausted() {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, glance)
+	defer cancel()
+	current := n
+	err := s.engine.do(ctx, func(ctx context.Context, c session) error {
+		return s.engine.read(ctx, c, s.engine.queries.texts["look_guard_all"], []any{batch}, func(rows *sql.Rows) error {
+			return rows.Scan(&current)
+		})
+	})
+	return err != nil || current == n
 }
 
 // endTerm ends a term in the caller's transaction. It locks before it changes anything, so

@@ -60,7 +60,7 @@ type queries struct {
 
 // unbounded are the statements that run in transactions of the application, whose settings
 // are its own, and those that read no table.
-var unbounded = map[string]bool{"guard": true, "guard_shared": true, "database": true, "fence": true, "fence_token": true,
+var unbounded = map[string]bool{"guard": true, "guard_all": true, "guard_shared": true, "database": true, "fence": true, "fence_token": true,
 	"complete": true, "completed": true, "server": true, "settings": true, "writable": true, "mark": true, "marked": true, "unmark": true}
 
 var (

@@ -29,6 +29,8 @@ type engine struct {
 var (
 	_ rowstore.Restorer = (*engine)(nil)
 	_ rowstore.Quick    = (*engine)(nil)
+
+	_ rowstore.AllGranter = (*engine)(nil)
 )
 
 // Quick implements [rowstore.Quick].

@@ -140,8 +140,25 @@ func (s *store) guardIn(ctx context.Context, run inTx, req driver.GuardRequest) 
 		err := run(ctx, s.engine.texts["end_term"], args, &same, &waiting, &current)
 		return endStatus(same, waiting, current), err
 	}
+	if len(req.Others) > 0 {
+		return s.guardAll(ctx, run, req.Terms())
+	}
 	err := run(ctx, s.engine.texts["guard"], []any{req.Name, req.Acq.String(), req.Version, s.id}, &same, &current)
 	return guardStatus(same, current), err
+}
+
+// guardAll guards several terms by one statement.
+func (s *store) guardAll(ctx context.Context, run inTx, terms []driver.Term) (driver.GuardStatus, error) {
+	n := len(terms)
+	args := texts([]any{
+		column(n, func(i int) string { return terms[i].Name }),
+		column(n, func(i int) driver.ID { return terms[i].Acq }),
+		column(n, func(i int) int64 { return terms[i].Version }),
+	})
+	var same bool
+	var current int
+	err := run(ctx, s.engine.texts["guard_all"], append(args, s.id), &same, &current)
+	return guardStatus(same, current == n), err
 }
 
 // endStatus is guardStatus for a request that ends the term. waiting is -1 if it has not.

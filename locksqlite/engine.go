@@ -26,7 +26,10 @@ type engine struct {
 	info     driver.Info
 }
 
-var _ rowstore.Sole = (*engine)(nil)
+var (
+	_ rowstore.Sole       = (*engine)(nil)
+	_ rowstore.AllGranter = (*engine)(nil)
+)
 
 // Sole implements [rowstore.Sole].
 func (e *engine) Sole() {}
@@ -111,6 +114,21 @@ func (e *engine) runAll(ctx context.Context, conn *sql.Conn, statements []rowsto
 func (e *engine) Grant(
 	ctx context.Context, look func() rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
 ) error {
+	return e.lookAndGrant(ctx, "grant", look, free, granted)
+}
+
+// GrantAll implements [rowstore.AllGranter]. It looks as Grant does.
+func (e *engine) GrantAll(
+	ctx context.Context, look func() rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
+) error {
+	return e.lookAndGrant(ctx, "grant_all", look, free, granted)
+}
+
+// lookAndGrant is Grant by a statement.
+func (e *engine) lookAndGrant(
+	ctx context.Context, name string, look func() rowstore.Statement, free func() []driver.AcquireRequest,
+	granted func(i int, g rowstore.Granted),
+) error {
 	return e.call(ctx, func(ctx context.Context, conn *sql.Conn) error {
 		rows := look()
 		if err := e.run(ctx, conn, &rows); err != nil {
@@ -120,19 +138,19 @@ func (e *engine) Grant(
 		if len(reqs) == 0 {
 			return nil
 		}
-		grant := e.grant(reqs, granted)
+		grant := e.grant(name, reqs, granted)
 		return e.alone(ctx, func() error { return e.run(ctx, conn, grant) })
 	})
 }
 
-// grant is the statement that grants names that are free.
-func (e *engine) grant(reqs []driver.AcquireRequest, granted func(i int, g rowstore.Granted)) *rowstore.Statement {
+// grant is the statement of a name that grants names that are free.
+func (e *engine) grant(name string, reqs []driver.AcquireRequest, granted func(i int, g rowstore.Granted)) *rowstore.Statement {
 	index := make(map[string]int, len(reqs))
 	for i := range reqs {
 		index[reqs[i].Name] = i
 	}
 	return &rowstore.Statement{
-		Name: "grant",
+		Name: name,
 		Batch: []rowstore.Column{
 			column(reqs, func(r *driver.AcquireRequest) string { return r.Name }),
 			column(reqs, func(r *driver.AcquireRequest) driver.ID { return r.Acq }),

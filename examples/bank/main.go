@@ -109,27 +109,29 @@ func (b *bank) withdraw(ctx context.Context, account string, amount int) error {
 
 // transfer moves money from one account to another.
 //
-// It locks both accounts, always in the order of their names. Otherwise a transfer from
-// Ben to Carla could hold Ben and wait for Carla, while another from Carla to Ben holds
-// Carla and waits for Ben. Then the later one would get sqllock.ErrDeadlock and have to
-// begin again.
-func (b *bank) transfer(ctx context.Context, from, to string, amount int) error {
+// It locks both accounts together. If it locked one after the other, a transfer from Ben to
+// Carla could hold Ben and wait for Carla, while another from Carla to Ben holds Carla and
+// waits for Ben. Then the later one would get sqllock.ErrDeadlock and have to begin again.
+func (b *bank) transfer(ctx context.Context, from, to string, amount int) (err error) {
 	if from == to {
 		return errSame
 	}
 	x, y := change{account: from, amount: -amount}, change{account: to, amount: amount}
-	if x.account > y.account {
+	if x.account > y.account { // the order in which the transaction writes
 		x, y = y, x
 	}
 	if b.Locks == nil {
 		return b.post(ctx, x, y)
 	}
-	return b.Locks.Do(ctx, x.lock(), func(ctx context.Context, first *sqllock.Lease) error {
-		return b.Locks.Do(ctx, y.lock(), func(ctx context.Context, second *sqllock.Lease) error {
-			x.token, y.token = first.Token(), second.Token()
-			return b.post(ctx, x, y)
-		})
-	})
+	leases, err := b.Locks.LockAll(ctx, []string{x.lock(), y.lock()})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, leases.Unlock(ctx)) }()
+	ctx, cancel := leases.Bind(ctx)
+	defer cancel()
+	x.token, y.token = leases.Token(x.lock()), leases.Token(y.lock())
+	return b.post(ctx, x, y)
 }
 
 // A change is a change of the balance of an account.

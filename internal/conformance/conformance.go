@@ -84,6 +84,7 @@ func themes() []theme {
 		{replyPromises, false}, {networkPromises, false}, {manyPromises, false}, {contentionPromises, true},
 		{termOptionPromises, false}, {inspectPromises, true}, {reapPromises, false}, {guardPromises, true}, {unlockTxPromises, true},
 		{unlockTxRefusedPromises, true}, {unlockTxContentionPromises, true}, {sharedPromises, true}, {upgradePromises, false}, {queuePromises, true},
+		{lockAllPromises, false},
 		{txPromises, true}, {txWaitPromises, true}, {txCrashPromises, false},
 		{sessionPromises, true}, {sessionFaultPromises, false}, {sessionConnPromises, false},
 		{sequencerPromises, false}, {electionPromises, true}, {electionFaultPromises, false},

@@ -100,6 +100,8 @@ type Options struct {
 	Logger *slog.Logger
 	Hooks  *sqllock.Hooks
 
+	MaxBatch int // in unique mode
+
 	Reaper *sqllock.ReaperOptions // nil: off, so that it disturbs no test
 }
 
@@ -139,5 +141,6 @@ func (o *Options) Unique() *sqllock.UniqueOptions {
 	return &sqllock.UniqueOptions{
 		TTL: o.TTL, RetryMin: o.RetryMin, RetryMax: o.RetryMax, StatementTimeout: o.StatementTimeout,
 		Label: o.Label, Logger: o.Logger, Hooks: o.Hooks, Reaper: reaper,
+		MaxBatch: o.MaxBatch,
 	}
 }

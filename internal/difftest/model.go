@@ -103,6 +103,34 @@ func (m *model) acquire(client driver.Client, r *driver.AcquireRequest, waits bo
 	return res
 }
 
+// acquireAll acquires names, all of them or none.
+func (m *model) acquireAll(client driver.Client, reqs []driver.AcquireRequest) []driver.AcquireResult {
+	before := m.clone()
+	res := make([]driver.AcquireResult, len(reqs))
+	all := true
+	for i := range reqs {
+		res[i] = m.acquire(client, &reqs[i], false)
+		all = all && res[i].Granted
+	}
+	if all {
+		return res
+	}
+	m.names = before
+	for i := range res {
+		res[i] = driver.AcquireResult{Now: m.now, Refused: !res[i].Granted}
+	}
+	return res
+}
+
+// clone copies all names.
+func (m *model) clone() map[string]*state {
+	c := make(map[string]*state, len(m.names))
+	for name, s := range m.names {
+		c[name] = &state{Row: s.Row, claims: slices.Clone(s.claims)}
+	}
+	return c
+}
+
 // free releases a lease, and returns to whom of the same client the name goes.
 func (m *model) free(client driver.Client, r *driver.ReleaseRequest) (res driver.ReleaseResult) {
 	if s := m.names[r.Name]; s != nil && !r.Shared && s.Free(r.Acq, r.Version, r.MinHold.Microseconds(), m.now) {

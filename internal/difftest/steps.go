@@ -39,10 +39,12 @@ func (r *run) step() {
 		r.setValue(locker)
 	case n < 88:
 		r.look(locker)
-	case n < 90:
+	case n < 89:
 		r.die(locker)
-	case n < 94:
+	case n < 92:
 		r.end(locker)
+	case n < 95:
+		r.together(locker)
 	default:
 		r.tick(time.Duration(r.rnd.IntN(5)) * unit)
 	}
@@ -134,6 +136,24 @@ func (r *run) grant(locker int) {
 		got[i].Holder = driver.Holder{} // for people
 	}
 	same(r, "Acquire", got, want, err)
+}
+
+// together acquires several names, all of them or none.
+func (r *run) together(locker int) {
+	var reqs []driver.AcquireRequest
+	for _, q := range r.batch(locker, true) {
+		q.Life, q.Handed, q.Carries, q.All = 0, 0, nil, true
+		if n := len(reqs); n == 0 || reqs[n-1].Name != q.Name && reqs[n-1].Shared == q.Shared {
+			reqs = append(reqs, q)
+		}
+	}
+	r.note("together", "%d: %v", locker, names(reqs))
+	want := r.model.acquireAll(r.clients[locker], reqs)
+	got, err := r.stores[locker].Acquire(r.Context(), reqs)
+	for i := range got {
+		got[i].Holder = driver.Holder{}
+	}
+	same(r, "Acquire of all", got, want, err)
 }
 
 func (r *run) enqueue(locker int) {

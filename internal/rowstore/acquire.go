@@ -21,6 +21,8 @@ func (s *rows) acquire(ctx context.Context, reqs []driver.AcquireRequest) (res [
 				return nil, after(i > 0, err)
 			}
 		}
+	case reqs[0].All:
+		err = s.grantTogether(ctx, reqs, res)
 	case reqs[0].Life > 0:
 		err = s.wait(ctx, reqs, res)
 	default:

@@ -28,6 +28,10 @@ type plan struct {
 	tellsHandOvers bool // the result says what was handed over to this Locker
 	tellsCrashes   bool // the result says whose terms had expired
 
+	// agreed reports, when each name was decided on, whether to write what was decided. It is nil
+	// if each name stands for itself.
+	agreed func() bool
+
 	// decide does the work with the view of a name. It may be called several times; the last
 	// call counts. Nothing is written if it returns an error.
 	decide func(v *view, visit *claim.Visit) error
@@ -67,6 +71,9 @@ func (s *rows) tryPlan(ctx context.Context, e *plan) ([]string, error) {
 			names = append(names, w.name)
 			e.make = e.make || !w.exists
 		}
+	}
+	if e.agreed != nil && !e.agreed() {
+		return nil, nil
 	}
 	return names, nil
 }
@@ -222,6 +229,9 @@ func (s *rows) visitOnce(ctx context.Context, e *plan) (more []string, err error
 			if usedUp {
 				more = append(more, w.name)
 			}
+		}
+		if e.agreed != nil && !e.agreed() {
+			more, c = nil, changes{}
 		}
 		return c.writes(), nil
 	})

@@ -462,6 +462,24 @@ SET l.acq = UNHEX(r.acq), l.owner = UNHEX(r.owner), l.locker = UNHEX(?), l.label
 	l.limit_at = 0, l.delay = 0, l.ended = 0
 WHERE l.acq IS NULL AND l.waiting = 0 AND l.holding = 0 AND l.not_before <= {now} AND l.version < {now};
 
+-- name: grant_all
+-- It is grant_quickly for all of the names or none. For a name that is held the sum is too large
+-- for its type, which fails the statement: then nothing is changed.
+SET STATEMENT lock_wait_timeout = 0, innodb_lock_wait_timeout = 0, sql_safe_updates = 0
+	/*M!110602 , innodb_snapshot_isolation = 0 */ FOR
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
+	name VARCHAR(510) CHARACTER SET ascii PATH '$[0]',
+	acq CHAR(32) CHARACTER SET ascii PATH '$[1]',
+	owner VARCHAR(510) CHARACTER SET ascii PATH '$[2]',
+	ttl BIGINT PATH '$[4]')) r
+STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = UNHEX(r.name)
+SET l.expires_at = IF(
+		l.acq IS NULL AND l.waiting = 0 AND l.holding = 0 AND l.not_before <= {now} AND l.version < {now},
+		{now} + r.ttl, GREATEST(l.version, 1) + 9223372036854775807),
+	l.acq = UNHEX(r.acq), l.owner = UNHEX(r.owner), l.locker = UNHEX(?), l.label = UNHEX(?),
+	l.version = LAST_INSERT_ID({now}), l.holds = 1, l.since = {now},
+	l.limit_at = 0, l.delay = 0, l.ended = 0;
+
 -- name: grant
 -- What makes somebody else the holder locks the row, and then the entry that a guard locks,
 -- see unpinned.
@@ -623,6 +641,25 @@ STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = p.name;
 SELECT HEX((SELECT m.id FROM {meta} m))
 FROM {lock} l FORCE INDEX (sqllock_guard)
 WHERE l.name = UNHEX(?) AND l.version = ? LOCK IN SHARE MODE;
+
+-- name: look_guard_all
+-- How many terms are those of who has the names alone.
+SELECT COUNT(*)
+FROM JSON_TABLE(?, '$[*]' COLUMNS (
+	name VARCHAR(510) CHARACTER SET ascii PATH '$[0]',
+	acq CHAR(32) CHARACTER SET ascii PATH '$[1]',
+	version BIGINT PATH '$[2]')) r
+STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = UNHEX(r.name)
+WHERE l.acq = UNHEX(r.acq) AND l.version = r.version;
+
+-- name: guard_all
+-- It is guard for several names, in their order: a row for each term.
+SELECT HEX((SELECT m.id FROM {meta} m))
+FROM JSON_TABLE(?, '$[*]' COLUMNS (
+	name VARCHAR(510) CHARACTER SET ascii PATH '$[0]',
+	version BIGINT PATH '$[2]')) r
+STRAIGHT_JOIN {lock} l FORCE INDEX (sqllock_guard) ON l.name = UNHEX(r.name) AND l.version = r.version
+LOCK IN SHARE MODE;
 
 -- name: guard_shared
 -- It is guard for one of those who share a name: what ends its term deletes the entry.

@@ -487,6 +487,52 @@ WHERE l.acq IS NULL AND l.waiting = 0 AND l.holding = 0
   AND l.not_before <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint
 RETURNING l.name, l.version, l.since, l.expires_at;
 
+-- name: grant_all
+-- It is grant for all of the names or none. It looks first: an attempt that finds a holder
+-- writes nothing and locks nothing. Then it locks the rows in the order of the names, and looks
+-- at each once more. If one was taken meanwhile it writes nothing. Only a name without a row
+-- can still be lost then, to somebody who makes the row first: that division fails the statement.
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), CASE current_setting('synchronous_commit')
+	       WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END
+), clock AS MATERIALIZED (
+	SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now FROM settings
+), seen AS MATERIALIZED (
+	SELECT count(*) AS known, coalesce(bool_and(l.acq IS NULL AND l.waiting = 0 AND l.holding = 0
+	       AND l.not_before <= t.now), true) AS free
+	FROM clock t CROSS JOIN {lock} l
+	WHERE l.name = ANY ($1::text[])
+), mine AS MATERIALIZED (
+	SELECT l.name FROM {lock} l
+	WHERE l.name = ANY ($1::text[]) AND (SELECT s.free FROM seen s)
+	  AND l.acq IS NULL AND l.waiting = 0 AND l.holding = 0
+	  AND l.not_before <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+	ORDER BY l.name
+	FOR NO KEY UPDATE
+), granted AS (
+	INSERT INTO {lock} AS l (name, acq, owner, locker, label, value, version, holds, since,
+	                         expires_at)
+	SELECT r.name, r.acq, r.owner, $6::uuid, $7::text, nullif(r.value, ''), t.now, 1, t.now,
+	       t.now + r.ttl
+	FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bigint[], $5::bytea[])
+	     AS r(name, acq, owner, ttl, value)
+	CROSS JOIN clock t
+	WHERE (SELECT s.free AND s.known = (SELECT count(*) FROM mine) FROM seen s)
+	ORDER BY r.name COLLATE "C"
+	ON CONFLICT (name) DO UPDATE
+	SET (acq, owner, locker, label, value, version, holds, since, expires_at, ended) = (
+		SELECT excluded.acq, excluded.owner, excluded.locker, excluded.label, excluded.value,
+		       greatest(l.version + 1, t.now), 1, t.now,
+		       t.now + excluded.expires_at - excluded.since, 0
+		FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) t)
+	WHERE l.acq IS NULL AND l.waiting = 0 AND l.holding = 0
+	  AND l.not_before <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+	RETURNING l.name, l.version, l.since, l.expires_at
+)
+SELECT g.name, g.version, g.since, g.expires_at,
+       1 / (count(*) OVER () = cardinality($1::text[]))::integer
+FROM granted g;
+
 -- name: free
 WITH settings AS MATERIALIZED (
 	SELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 'off', true)
@@ -671,6 +717,18 @@ LEFT JOIN LATERAL (
 	WHERE l.name = $1::text AND l.acq = $2::uuid AND l.version = $3::bigint
 	FOR KEY SHARE
 ) g ON true;
+
+-- name: guard_all
+-- It is guard for several names, locked in their order. It says how many of the terms are the
+-- current ones.
+WITH mine AS MATERIALIZED (
+	SELECT l.name FROM unnest($1::text[], $2::uuid[], $3::bigint[]) AS r(name, acq, version)
+	JOIN {lock} l ON l.name = r.name
+	WHERE l.name = ANY ($1::text[]) AND l.acq = r.acq AND l.version = r.version
+	ORDER BY l.name
+	FOR KEY SHARE OF l
+)
+SELECT m.id = $4::uuid, (SELECT count(*) FROM mine) FROM {meta} m;
 
 -- name: end_term
 -- It runs in a transaction of the application, like guard, and ends the term in it. What

@@ -294,6 +294,43 @@ SET acq = excluded.acq,
 WHERE l.acq IS NULL AND l.waiting = 0 AND l.holding = 0 AND l.not_before <= excluded.since
 RETURNING name, version, since, expires_at;
 
+-- name: grant_all
+-- It is grant for all of the names or none. The write lock is taken before it looks.
+WITH clock AS MATERIALIZED (
+	SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 AS now
+), held AS MATERIALIZED (
+	SELECT count(*) AS names
+	FROM clock, json_each(?1) AS r JOIN {lock} AS h ON h.name = r.value ->> 0
+	WHERE h.acq IS NOT NULL OR h.waiting <> 0 OR h.holding <> 0 OR h.not_before > clock.now
+)
+INSERT INTO {lock} AS l (name, acq, owner, locker, label, version, holds, since, expires_at, value)
+SELECT r.value ->> 0,
+       substr(?2, r.value ->> 1, 16),
+       r.value ->> 2,
+       substr(?2, r.value ->> 5, 16),
+       ?3,
+       clock.now,
+       1,
+       clock.now,
+       clock.now + r.value ->> 3,
+       substr(?2, r.value ->> '$[4][0]', r.value ->> '$[4][1]')
+FROM clock, held, json_each(?1) AS r
+WHERE held.names = 0
+ON CONFLICT (name) DO UPDATE
+SET acq = excluded.acq,
+    owner = excluded.owner,
+    locker = excluded.locker,
+    label = excluded.label,
+    version = max(l.version + 1, excluded.version),
+    holds = 1,
+    since = excluded.since,
+    expires_at = excluded.expires_at,
+    limit_at = 0,
+    delay = 0,
+    ended = 0,
+    value = excluded.value
+RETURNING name, version, since, expires_at;
+
 -- name: free
 UPDATE {lock} AS l
 SET acq = NULL, owner = NULL, locker = NULL, label = NULL, value = NULL,
@@ -348,6 +385,14 @@ RETURNING name, lower(hex(acq)),
 -- It changes nothing, but takes the write lock, which the caller's transaction keeps.
 UPDATE {lock} SET version = version
 WHERE name = ?1 AND acq = ?2 AND version = ?3
+RETURNING version;
+
+-- name: guard_all
+-- It is guard for several names, and returns a row for each term that is the current one.
+UPDATE {lock} AS l SET version = l.version
+FROM (SELECT value ->> 0 AS name, substr(?2, value ->> 1, 16) AS acq, value ->> 2 AS version
+      FROM json_each(?1)) AS r
+WHERE l.name = r.name AND l.acq = r.acq AND l.version = r.version
 RETURNING version;
 
 -- name: end_term
