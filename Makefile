@@ -1,7 +1,7 @@
 # make test is all that a contributor needs; the other targets are what .ci/run
 # runs besides. scripts/ holds the logic.
 
-.PHONY: help test quick all test-loaded test-containers bench bench-quick faults faults-short planted peers mutants explore setup release rehearse-release check fmt fmt-check words vet lint tidy-check cross
+.PHONY: help test quick all test-loaded test-containers proof bench bench-quick faults faults-short planted peers mutants explore setup release rehearse-release check fmt fmt-check words vet lint tidy-check cross
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -49,6 +49,10 @@ peers: ## the same harm to other locks, in one table beside ours, about ten minu
 mutants: ## change the library in small ways, one at a time, and show which test notices, hours, see faults/README.md
 	@scripts/setup.sh
 	@GOWORK=off go build -C faults -o ../bin/mutants ./mutants && exec bin/mutants $(ARGS)
+
+proof: ## have z3 prove the rules of a name for any number of clients, and show what breaks the proof, half a minute
+	@SQLLOCK_REQUIRE=z3 scripts/setup.sh
+	@SQLLOCK_REQUIRE=z3 go test -count=1 -v ./internal/claim/proof
 
 explore: ## explore many more worlds of the rules of a name than make test does, plant all bugs, compare each database for long, hours
 	@scripts/explore.sh

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes sure that the machine has what the tests need: the database servers named
-# in SQLLOCK_REQUIRE and a C compiler, without which Go has no race detector. As
+# in SQLLOCK_REQUIRE, z3 if that names anything, and a C compiler, without which Go has no
+# race detector. As
 # root on Debian or Ubuntu it installs what is missing, after saying so;
 # SQLLOCK_INSTALL=0 forbids that. Elsewhere it says what is missing, and fails.
 set -euo pipefail
@@ -74,6 +75,9 @@ missing() {
   fi
   if ! has_any sqlite3; then
     printf 'the client sqlite3\tsqlite3\n'
+  fi
+  if [[ -n $required ]] && ! has_any z3; then
+    printf 'z3, which proves the rules of a name\tz3\n'
   fi
   if ! has_compiler; then
     printf 'a C compiler, for the race detector\tgcc libc6-dev\n'
