@@ -30,9 +30,13 @@ type successors struct {
 	o      *options
 	labels []label
 	worlds []world
+	each   func(l label, w *world) // is told of each, before times and tokens are renumbered
 }
 
 func (s *successors) add(what string, o op, who int8, w *world) {
+	if s.each != nil {
+		s.each(label{what, o, who}, w)
+	}
 	s.labels, s.worlds = append(s.labels, label{what, o, who}), append(s.worlds, *w)
 	s.worlds[len(s.worlds)-1].normalize(s.o)
 }

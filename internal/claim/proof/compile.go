@@ -28,10 +28,10 @@ func (c *Checker) compileAll() error {
 		}
 	}
 	for _, name := range c.model.rules() {
-		c.holds[name] = s.compile(atom(name))
+		c.rules[name] = s.compile(atom(name))
 	}
 	for _, d := range c.model.in("steps") {
-		c.holds[d.name] = s.compile(atom(d.name))
+		c.rules[d.name] = s.compile(atom(d.name))
 	}
 	for _, d := range c.model.in("actions") {
 		c.actions[d.name] = s.action(d)
@@ -130,15 +130,15 @@ func (s *scope) compileAtom(e expr) code {
 
 // variable reads one of the state before or after the step.
 func (s *scope) variable(e expr, name string, of code) code {
-	place, ok := s.places[strings.TrimSuffix(name, "!")]
+	address, ok := s.addresses[strings.TrimSuffix(name, "!")]
 	c := s.Checker
 	switch {
 	case !ok:
 		return s.fail(e)
 	case strings.HasSuffix(name, "!"):
-		return func() int64 { return c.post[place+int(of())] }
+		return func() int64 { return c.post[address+int(of())] }
 	}
-	return func() int64 { return c.pre[place+int(of())] }
+	return func() int64 { return c.pre[address+int(of())] }
 }
 
 // apply compiles a definition for its arguments.

@@ -9,16 +9,16 @@ import (
 // acquisitions and requests, which are numbers from 0 on. Acquisition 0 is nobody. It is not
 // safe for concurrent use.
 type Checker struct {
-	model   *model
-	sizes   map[string]int // elements of each sort
-	values  map[string]int64
-	places  map[string]int // of each variable in a state
-	size    int            // of a state
-	cells   map[string]*cell
-	bound   []int64
-	actions map[string]*action
-	holds   map[string]code
-	trusted func(int64) int64
+	model     *model
+	sizes     map[string]int // elements of each sort
+	values    map[string]int64
+	addresses map[string]int // of each variable in a state
+	size      int            // of a state
+	cells     map[string]*cell
+	bound     []int64
+	actions   map[string]*action
+	rules     map[string]code
+	trusted   func(int64) int64
 
 	pre, post State
 }
@@ -52,7 +52,7 @@ func NewChecker(acqs, reqs int) (*Checker, error) {
 		return nil, err
 	}
 	c := &Checker{model: m, sizes: map[string]int{"Acq": acqs, "Req": reqs}, values: map[string]int64{"true": 1, "false": 0, "nobody": 0},
-		places: make(map[string]int), cells: make(map[string]*cell), actions: make(map[string]*action), holds: make(map[string]code)}
+		addresses: make(map[string]int), cells: make(map[string]*cell), actions: make(map[string]*action), rules: make(map[string]code)}
 	for _, e := range m.sorts {
 		if e.head() == "declare-datatypes" {
 			for i, constructor := range e.list[2].list[0].list {
@@ -61,7 +61,7 @@ func NewChecker(acqs, reqs int) (*Checker, error) {
 		}
 	}
 	for _, v := range m.variables() {
-		c.places[v.name] = c.size
+		c.addresses[v.name] = c.size
 		c.size += c.elements(v.of)
 	}
 	for _, p := range m.parameters {
@@ -91,17 +91,17 @@ func (c *Checker) SetKind(acq int, kind string) { (*c.cells["kind"])[acq] = c.va
 
 // At returns a variable of a state: of an acquisition or of a request, or its only value.
 func (c *Checker) At(s State, variable string, of int) *int64 {
-	place, ok := c.places[variable]
+	address, ok := c.addresses[variable]
 	if !ok {
 		panic("no variable is named " + variable)
 	}
-	return &s[place+of]
+	return &s[address+of]
 }
 
 // Flush makes the tables of a state those on its disk.
 func (c *Checker) Flush(s State) {
 	for _, v := range c.model.tables {
-		from, to := c.places[v.name], c.places["flushed."+v.name]
+		from, to := c.addresses[v.name], c.addresses["flushed."+v.name]
 		copy(s[to:to+c.elements(v.of)], s[from:])
 	}
 }
@@ -109,7 +109,7 @@ func (c *Checker) Flush(s State) {
 // Restore is the opposite of Flush.
 func (c *Checker) Restore(s State) {
 	for _, v := range c.model.tables {
-		from, to := c.places["flushed."+v.name], c.places[v.name]
+		from, to := c.addresses["flushed."+v.name], c.addresses[v.name]
 		copy(s[to:to+c.elements(v.of)], s[from:])
 	}
 }
@@ -150,7 +150,7 @@ func (c *Checker) Refuses(name string, args []int64, before, after State) string
 func (c *Checker) Breaks(s State, but ...string) string {
 	c.pre, c.post = s, s
 	for _, name := range c.model.rules() {
-		if !slices.Contains(but, name) && c.holds[name]() == 0 {
+		if !slices.Contains(but, name) && c.rules[name]() == 0 {
 			return name
 		}
 	}
@@ -161,7 +161,7 @@ func (c *Checker) Breaks(s State, but ...string) string {
 func (c *Checker) BreaksPromise(action string, before, after State) string {
 	c.pre, c.post = before, after
 	for _, d := range c.model.in("steps") {
-		if c.holds[d.name]() == 0 && (action != "Crash" || d.name != "tokens-rise") {
+		if c.rules[d.name]() == 0 && (action != "Crash" || d.name != "tokens-rise") {
 			return d.name
 		}
 	}

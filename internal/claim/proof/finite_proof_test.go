@@ -11,13 +11,14 @@ func (m *model) find(t *testing.T, e example, show []string) (answer string, of 
 	t.Helper()
 	lines, err := run(t.Context(), m.script(e, show))
 	if err != nil && (len(lines) == 0 || lines[0] != "unsat") { // then there are no values
-		t.Fatalf("%s: %v", e.name, err)
+		t.Errorf("%s: %v", e.name, err)
+		return "", nil
 	}
 	if lines[0] != "sat" || len(show) == 0 {
 		return lines[0], nil
 	}
 	if of, err = values(lines[1:]); err != nil {
-		t.Fatalf("%s: %v", e.name, err)
+		t.Errorf("%s: %v", e.name, err)
 	}
 	return lines[0], of
 }
@@ -29,8 +30,8 @@ func eachOf[T any](these []T, check func(T)) {
 	for _, x := range these {
 		tokens <- struct{}{}
 		wg.Go(func() {
+			defer func() { <-tokens }()
 			check(x)
-			<-tokens
 		})
 	}
 	wg.Wait()
@@ -82,8 +83,8 @@ func TestTheRulesCanBeSatisfied(t *testing.T) {
 		{"a release that is not on the disk", `(= holder nobody) (= flushed.holder acq1) (over acq1)`},
 		{"a row that was deleted", `(= version 0) (< 0 top)`},
 		{"a version ahead of the clock", `(trusts req1) (< now version)`},
-		{"a client whose terms were revoked", `(= (stage req1) heard) (not (over (of req1))) (<= (told req1) revoked) (trusts req2)`},
-		{"two tokens in one client", `(trusts req1) (= (stage req2) heard) (= (of req1) (of req2)) (< (told req2) (told req1))`},
+		{"a client whose terms were revoked", `(= (stage req1) heard) (not (over (of req1))) (<= (received req1) revoked) (trusts req2)`},
+		{"two tokens in one client", `(trusts req1) (= (stage req2) heard) (= (of req1) (of req2)) (< (received req2) (received req1))`},
 		{"a clock that is behind", `(trusts req1) (< 0 (- (local (of req1)) (from req1))) (< (- (local (of req1)) (from req1)) (- now (began req1)))`},
 		{"counts that are too high", `(= holder nobody) nobody-shares (< 0 holding)`},
 	}
@@ -100,14 +101,14 @@ func TestEachVariantBreaksTheProof(t *testing.T) {
 	if !hasZ3(t) {
 		return
 	}
-	told := make([]string, len(variants))
+	texts := make([]string, len(variants))
 	numbers := make([]int, len(variants))
 	for i := range numbers {
 		numbers[i] = i
 	}
-	eachOf(numbers, func(i int) { told[i] = variants[i].counterexample(t) })
+	eachOf(numbers, func(i int) { texts[i] = variants[i].counterexample(t) })
 	for i, b := range variants {
-		t.Logf("%s: %s breaks %s\n%s", b.name, b.action, b.breaks, told[i])
+		t.Logf("%s: %s breaks %s\n%s", b.name, b.action, b.breaks, texts[i])
 	}
 }
 

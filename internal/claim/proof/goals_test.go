@@ -78,7 +78,7 @@ func (m *model) wholeProof() string {
 	return `; This is made from model.smt2, which explains it: go test ./internal/claim/proof -args -write
 ; z3 proof.smt2 prints the name of each goal, and unsat: nothing can make it false.
 
-` + m.prelude() + m.ask(m.goals())
+` + m.prelude() + m.questions(m.goals())
 }
 
 // prelude declares and defines everything.
@@ -101,8 +101,8 @@ func (m *model) prelude() string {
 	return b.String()
 }
 
-// ask has z3 look for what makes goals false.
-func (m *model) ask(goals []goal) string {
+// questions have z3 look for what makes goals false.
+func (m *model) questions(goals []goal) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	for _, g := range goals {

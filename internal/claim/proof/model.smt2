@@ -51,9 +51,9 @@
 (declare-fun token (Acq) Int)   ; of a claim that holds, as are the next two
 (declare-fun slot (Acq) Int)
 (declare-fun ends (Acq) Int)
-; Ghosts: no row has them. The claims that are counted have different places below the count.
-(declare-fun place (Acq) Int)
-(declare-fun turn (Acq) Int)
+; Ghosts: no row has them. The claims that are counted have different ranks below the count.
+(declare-fun rank (Acq) Int)
+(declare-fun position (Acq) Int)
 
 ; What else there is. Nothing of this outlives a crash of the database but the clocks and
 ; what clients know.
@@ -73,7 +73,7 @@
 (declare-fun from (Req) Int)      ; the client's clock before the request was sent; its deadline counts from here
 (declare-fun began (Req) Int)     ; a ghost: the clock of the database at that moment
 (declare-fun worth (Req) Int)     ; in a reply: how long the term lasts, LockDelay left out
-(declare-fun told (Req) Int)      ; in a reply: the token
+(declare-fun received (Req) Int)      ; in a reply: the token
 
 (set-info :section rules-of-tables)
 
@@ -92,14 +92,14 @@
   (forall ((a Acq) (b Acq)) (=> (and (shares a) (shares b) (= (kind a) permit) (not (= a b)))
     (and (not (= (slot a) (slot b))) (not (= (token a) (token b))))))))
 (define-fun counts-are-high-enough () Bool (and
-  (forall ((a Acq)) (=> (shares a) (and (<= 0 (place a)) (< (place a) holding))))
-  (forall ((a Acq) (b Acq)) (=> (and (shares a) (shares b) (= (place a) (place b))) (= a b)))
-  (forall ((a Acq)) (=> (waits a) (and (<= 0 (turn a)) (< (turn a) waiting) (not (shares a)) (not (= a nobody)))))
-  (forall ((a Acq) (b Acq)) (=> (and (waits a) (waits b) (= (turn a) (turn b))) (= a b)))
+  (forall ((a Acq)) (=> (shares a) (and (<= 0 (rank a)) (< (rank a) holding))))
+  (forall ((a Acq) (b Acq)) (=> (and (shares a) (shares b) (= (rank a) (rank b))) (= a b)))
+  (forall ((a Acq)) (=> (waits a) (and (<= 0 (position a)) (< (position a) waiting) (not (shares a)) (not (= a nobody)))))
+  (forall ((a Acq) (b Acq)) (=> (and (waits a) (waits b) (= (position a) (position b))) (= a b)))
   (<= 0 holding) (<= 0 waiting)))
 (define-fun a-token-has-one-owner () Bool (forall ((r Req)) (=> (or (= (stage r) answered) (= (stage r) heard)) (and
-  (=> (and (not (= holder nobody)) (not (= (kind holder) detached)) (= version (told r))) (= holder (of r)))
-  (forall ((a Acq)) (=> (and (shares a) (= (token a) (told r))) (or (= a (of r)) (and (= (kind a) shared) (= (kind (of r)) shared)))))))))
+  (=> (and (not (= holder nobody)) (not (= (kind holder) detached)) (= version (received r))) (= holder (of r)))
+  (forall ((a Acq)) (=> (and (shares a) (= (token a) (received r))) (or (= a (of r)) (and (= (kind a) shared) (= (kind (of r)) shared)))))))))
 
 (set-info :section rules)
 
@@ -114,15 +114,15 @@
   (and (<= (began r) now) (<= (least (- now (began r))) (- (local (of r)) (from r)))))))
 (define-fun is-answered ((r Req)) Bool (or (= (stage r) answered) (= (stage r) heard)))
 ; A client may trust what it was told, from now on or when it hears it.
-(define-fun may-trust ((r Req)) Bool (and (is-answered r) (not (over (of r))) (< revoked (told r))
+(define-fun may-trust ((r Req)) Bool (and (is-answered r) (not (over (of r))) (< revoked (received r))
   (< (local (of r)) (+ (from r) (trusted (worth r))))))
 (define-fun who-may-trust-holds () Bool (forall ((r Req)) (=> (may-trust r)
-  (or (and (= holder (of r)) (= version (told r)) (<= (+ (began r) (worth r)) until))
-      (and (shares (of r)) (= (token (of r)) (told r)) (<= (+ (began r) (worth r)) (ends (of r))))))))
+  (or (and (= holder (of r)) (= version (received r)) (<= (+ (began r) (worth r)) until))
+      (and (shares (of r)) (= (token (of r)) (received r)) (<= (+ (began r) (worth r)) (ends (of r))))))))
 (define-fun answers-name-old-tokens () Bool (and
   (<= 0 revoked) (<= revoked top)
-  (forall ((r Req)) (=> (is-answered r) (and (< 0 (told r)) (<= (told r) top))))
-  (forall ((r Req) (q Req)) (=> (and (is-answered r) (is-answered q) (= (told r) (told q)))
+  (forall ((r Req)) (=> (is-answered r) (and (< 0 (received r)) (<= (received r) top))))
+  (forall ((r Req) (q Req)) (=> (and (is-answered r) (is-answered q) (= (received r) (received q)))
     (or (= (of r) (of q)) (and (= (kind (of r)) shared) (= (kind (of q)) shared)))))))
 
 ; What follows from the rules.
@@ -130,7 +130,7 @@
 
 (define-fun trusts ((r Req)) Bool (and (= (stage r) heard) (may-trust r)))
 (define-fun excluded () Bool (forall ((r Req) (q Req)) (=> (and (trusts r) (trusts q) (not (= (of r) (of q))))
-  (or (and (= (kind (of r)) shared) (= (kind (of q)) shared) (= (told r) (told q)))
+  (or (and (= (kind (of r)) shared) (= (kind (of q)) shared) (= (received r) (received q)))
       (and (= (kind (of r)) permit) (= (kind (of q)) permit)
         (<= 0 (slot (of r))) (< (slot (of r)) permits) (<= 0 (slot (of q))) (< (slot (of q)) permits)
         (not (= (slot (of r)) (slot (of q)))))))))
@@ -181,15 +181,15 @@
     (= (token! c) (ite (= c a) t (token c)))
     (= (slot! c) (ite (= c a) s (slot c)))
     (= (ends! c) (ite (= c a) e (ends c)))
-    (= (place! c) (ite (= c a) holding (place c)))))))
+    (= (rank! c) (ite (= c a) holding (rank c)))))))
 (define-fun shares-no-more ((a Acq)) Bool (and (= holding! (- holding 1))
   (forall ((c Acq)) (and
     (= (shares! c) (and (not (= c a)) (shares c)))
-    (= (place! c) (ite (= (place c) (- holding 1)) (place a) (place c)))))))
+    (= (rank! c) (ite (= (rank c) (- holding 1)) (rank a) (rank c)))))))
 (define-fun waits-no-more ((a Acq)) Bool (and (= waiting! (- waiting 1))
   (forall ((c Acq)) (and
     (= (waits! c) (and (not (= c a)) (waits c)))
-    (= (turn! c) (ite (= (turn c) (- waiting 1)) (turn a) (turn c)))))))
+    (= (position! c) (ite (= (position c) (- waiting 1)) (position a) (position c)))))))
 (define-fun may-be-ended ((a Acq)) Bool (and (shares a) (not (pinned a)) (not (renewing a))))
 
 (set-info :section actions)
@@ -211,21 +211,21 @@
 (define-fun HandOver ((b Acq) (t Int) (a Acq) (e Int)) Bool (and
   (over b) (may-hold-alone a) (= holder b) (not (= b nobody)) (= version t) (not row-is-pinned) (waits a) (<= not-before now) (< now e)
   (holds-alone a e) (waits-no-more a)
-  (durably holder version until top waiting waits turn)))
+  (durably holder version until top waiting waits position)))
 (define-fun GrantFirstReader ((a Acq) (e Int)) Bool (and
   (not (= a nobody)) (= (kind a) shared) is-free nobody-shares (not (waits a)) (< now e)
   (= version! next-version) (= top! version!) (shares-too a version! 0 e)
-  (durably version top holding shares token slot ends place)))
+  (durably version top holding shares token slot ends rank)))
 (define-fun GrantNextReader ((a Acq) (b Acq) (e Int)) Bool (and
   (not (= a nobody)) (= (kind a) shared) is-free (shares b) (= (kind b) shared) (not (shares a)) (not (waits a)) (< now e)
   (shares-too a version 0 e)
-  (durably holding shares token slot ends place)))
+  (durably holding shares token slot ends rank)))
 (define-fun GrantPermit ((a Acq) (s Int) (e Int)) Bool (and
   (not (= a nobody)) (= (kind a) permit) is-free (not (shares a)) (not (waits a)) (< now e)
   (<= 0 s) (< s permits)
   (forall ((c Acq)) (=> (shares c) (and (= (kind c) permit) (not (= (slot c) s)))))
   (= version! next-version) (= top! version!) (shares-too a version! s e)
-  (durably version top holding shares token slot ends place)))
+  (durably version top holding shares token slot ends rank)))
 (define-fun SetPermits ((n Int)) Bool (and (= permits 0) (< 0 n) (= permits! n) (only permits)))
 
 ; Renewals. That of a claim locks the claim alone, and may commit later.
@@ -254,11 +254,11 @@
 (define-fun ReleaseClaim ((a Acq) (t Int) (n Int)) Bool (and
   (over a) (may-be-ended a) (= (token a) t) (<= not-before n)
   (shares-no-more a) (= not-before! n)
-  (only holding shares place not-before)))
+  (only holding shares rank not-before)))
 (define-fun WithdrawClaim ((a Acq) (n Int)) Bool (and
   (over a) (may-be-ended a) (<= not-before n)
   (shares-no-more a) (= not-before! n)
-  (only holding shares place not-before)))
+  (only holding shares rank not-before)))
 (define-fun Expire () Bool (and
   (not (= holder nobody)) (<= until now) (not row-is-pinned)
   (= holder! nobody)
@@ -266,7 +266,7 @@
 (define-fun ExpireClaim ((a Acq)) Bool (and
   (may-be-ended a) (<= (ends a) now)
   (shares-no-more a)
-  (only holding shares place)))
+  (only holding shares rank)))
 (define-fun Revoke () Bool (and
   (not row-is-pinned) (forall ((c Acq)) (=> (shares c) (may-be-ended c)))
   (= holder! nobody) (= holding! 0) (forall ((c Acq)) (not (shares! c)))
@@ -277,16 +277,16 @@
 (define-fun EnterQueue ((a Acq)) Bool (and
   (not (= a nobody)) (not (= (kind a) detached)) (not (waits a)) (not (shares a))
   (= waiting! (+ waiting 1))
-  (forall ((c Acq)) (and (= (waits! c) (or (= c a) (waits c))) (= (turn! c) (ite (= c a) waiting (turn c)))))
-  (only waiting waits turn)))
-(define-fun LeaveQueue ((a Acq)) Bool (and (waits a) (waits-no-more a) (only waiting waits turn)))
+  (forall ((c Acq)) (and (= (waits! c) (or (= c a) (waits c))) (= (position! c) (ite (= c a) waiting (position c)))))
+  (only waiting waits position)))
+(define-fun LeaveQueue ((a Acq)) Bool (and (waits a) (waits-no-more a) (only waiting waits position)))
 (define-fun Recount () Bool (and
   (<= 0 holding!) (<= 0 waiting!)
-  (forall ((c Acq)) (=> (shares c) (and (<= 0 (place! c)) (< (place! c) holding!))))
-  (forall ((c Acq) (d Acq)) (=> (and (shares c) (shares d) (= (place! c) (place! d))) (= c d)))
-  (forall ((c Acq)) (=> (waits c) (and (<= 0 (turn! c)) (< (turn! c) waiting!))))
-  (forall ((c Acq) (d Acq)) (=> (and (waits c) (waits d) (= (turn! c) (turn! d))) (= c d)))
-  (only holding waiting place turn)))
+  (forall ((c Acq)) (=> (shares c) (and (<= 0 (rank! c)) (< (rank! c) holding!))))
+  (forall ((c Acq) (d Acq)) (=> (and (shares c) (shares d) (= (rank! c) (rank! d))) (= c d)))
+  (forall ((c Acq)) (=> (waits c) (and (<= 0 (position! c)) (< (position! c) waiting!))))
+  (forall ((c Acq) (d Acq)) (=> (and (waits c) (waits d) (= (position! c) (position! d))) (= c d)))
+  (only holding waiting rank position)))
 
 ; A term that is given to another.
 (define-fun Detach ((a Acq) (t Int) (k Acq) (e Int)) Bool (and
@@ -324,6 +324,7 @@
   (= holder nobody) (= holding 0) (= waiting 0) (not row-is-pinned) (<= not-before now) (< version (- now retention))
   (= version! 0) (= permits! 0) (= not-before! 0)
   (only version permits not-before)))
+(define-fun Flush () Bool (durably))
 (define-fun Crash () Bool (and
   restored
   (not stranger!) (forall ((c Acq)) (and (not (pinned! c)) (not (renewing! c))))
@@ -344,9 +345,9 @@
   (= (stage r) sent) (<= (began r) x) (<= x now)
   (or (= holder (of r)) (shares (of r)))
   (forall ((q Req)) (and (= (stage! q) (ite (= q r) answered (stage q)))
-    (= (told! q) (ite (= q r) (ite (= holder (of r)) version (token (of r))) (told q)))
+    (= (received! q) (ite (= q r) (ite (= holder (of r)) version (token (of r))) (received q)))
     (= (worth! q) (ite (= q r) (- (ite (= holder (of r)) until (ends (of r))) x (delay (of r))) (worth q)))))
-  (only stage told worth)))
+  (only stage received worth)))
 (define-fun Hear ((r Req)) Bool (and
   (= (stage r) answered) (not (over (of r))) (< (local (of r)) (+ (from r) (trusted (worth r))))
   (forall ((q Req)) (= (stage! q) (ite (= q r) heard (stage q))))

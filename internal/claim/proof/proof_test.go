@@ -69,7 +69,7 @@ func TestTheRulesHoldForAnyNumberOfClients(t *testing.T) {
 		halves[i%2] = append(halves[i%2], g)
 	}
 	eachOf(halves[:], func(half []goal) {
-		lines, err := run(t.Context(), m.prelude()+m.ask(half))
+		lines, err := run(t.Context(), m.prelude()+m.questions(half))
 		if err != nil || len(lines) != 2*len(half) {
 			t.Errorf("%v: of %d goals z3 said:\n%s", err, len(half), strings.Join(lines, "\n"))
 			return

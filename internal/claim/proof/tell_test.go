@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// told is a state of an example, for people.
-type told struct {
+// view is a state of an example, for people.
+type view struct {
 	of     map[string]string
 	suffix string // of what its variables are named
 }
@@ -14,7 +14,7 @@ type told struct {
 // tell describes an example: the state before a step, the step, and the state after it.
 func tell(of map[string]string, action string, params []parameter) string {
 	var b strings.Builder
-	before := told{of, ""}.lines()
+	before := view{of, ""}.lines()
 	fmt.Fprintf(&b, "    before: %s\n", strings.Join(before, "\n            "))
 	if action == "" {
 		return b.String()
@@ -29,7 +29,7 @@ func tell(of map[string]string, action string, params []parameter) string {
 		was[l] = true
 	}
 	var now []string
-	for _, l := range (told{of, "!"}).lines() {
+	for _, l := range (view{of, "!"}).lines() {
 		if !was[l] {
 			now = append(now, l)
 		}
@@ -38,7 +38,7 @@ func tell(of map[string]string, action string, params []parameter) string {
 	return b.String()
 }
 
-func (s told) value(name, of string) string {
+func (s view) value(name, of string) string {
 	if of == "" {
 		return s.of[name+s.suffix]
 	}
@@ -46,7 +46,7 @@ func (s told) value(name, of string) string {
 }
 
 // lines say what there is.
-func (s told) lines() (lines []string) {
+func (s view) lines() (lines []string) {
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	v := func(name string) string { return s.value(name, "") }
 	add("now %s, version %s, the highest ever %s, %s claims are counted that hold", v("now"), v("version"), v("top"), v("holding"))
@@ -67,7 +67,7 @@ func (s told) lines() (lines []string) {
 }
 
 // holders say who holds, in the tables or on the disk.
-func (s told) holders(where string) (lines []string) {
+func (s view) holders(where string) (lines []string) {
 	if h := s.value(where+"holder", ""); h != "nobody" {
 		lines = append(lines, fmt.Sprintf("%s (%s) holds alone with token %s until %s", h, s.of["(kind "+h+")"],
 			s.value(where+"version", ""), s.value(where+"until", "")))
@@ -87,7 +87,7 @@ func (s told) holders(where string) (lines []string) {
 }
 
 // client says what else there is of an acquisition.
-func (s told) client(a string) (lines []string) {
+func (s view) client(a string) (lines []string) {
 	if s.value("waits", a) == "true" {
 		lines = append(lines, a+" waits")
 	}
@@ -104,7 +104,7 @@ func (s told) client(a string) (lines []string) {
 }
 
 // request says what a client was told.
-func (s told) request(r string) []string {
+func (s view) request(r string) []string {
 	stage, a := s.value("stage", r), s.of["(of "+r+")"]
 	switch stage {
 	case "unsent":
@@ -113,5 +113,5 @@ func (s told) request(r string) []string {
 		return []string{fmt.Sprintf("%s of %s is sent", r, a)}
 	}
 	return []string{fmt.Sprintf("%s of %s is %s: token %s, from %s on for %s by its clock, which is at %s; the database's was at %s then",
-		r, a, stage, s.value("told", r), s.value("from", r), s.of["(trusted (worth"+s.suffix+" "+r+"))"], s.value("local", a), s.value("began", r))}
+		r, a, stage, s.value("received", r), s.value("from", r), s.of["(trusted (worth"+s.suffix+" "+r+"))"], s.value("local", a), s.value("began", r))}
 }

@@ -110,6 +110,6 @@ var variants = []broken{
   (only holder version`}, "Purge", "deadline-ends-before-the-term"},
 	{variant{"an answer from before the request", `(= (stage r) sent) (<= (began r) x) (<= x now)`, `(= (stage r) sent) (<= x now)`},
 		"Answer", "who-may-trust-holds"},
-	{variant{"a reply that is trusted after a release", `(not (over (of r))) (< revoked (told r))`, `(< revoked (told r))`},
+	{variant{"a reply that is trusted after a release", `(not (over (of r))) (< revoked (received r))`, `(< revoked (received r))`},
 		"Release", "deadline-ends-before-the-term"},
 }
