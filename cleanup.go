@@ -224,6 +224,7 @@ func (c *cleanup) send(batch []*cleanupItem) error {
 	timeout := maxStatementTimeout
 	for i, item := range batch {
 		reqs[i] = item.req
+		reqs[i].Settle = !item.once && !item.freed // what arrives later is seen by the next tries
 		timeout = min(timeout, item.ttl/3)
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, timeout)

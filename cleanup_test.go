@@ -3,6 +3,7 @@ package sqllock_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -139,6 +140,45 @@ func TestATryLockWhoseReplyWasLostIsCleanedUp(t *testing.T) {
 		if db.held("a") {
 			t.Error("the name is still held a second later")
 		}
+	})
+}
+
+// A request that is under way may be committed in the moment in which it is undone.
+func TestACleanupSettlesARequestUntilItWasReleasedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		db.after, db.before = once("grant", errNoReply), once("abandon", errDown)
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		if _, err := b.TryLock(t.Context(), "a"); !errors.Is(err, errNoReply) {
+			t.Fatalf("TryLock: %v", err)
+		}
+		time.Sleep(ttl + time.Second)
+		tries := db.settle
+		if len(tries) < 3 || !tries[0] || !tries[1] || slices.Contains(tries[2:], true) {
+			t.Errorf("the tries were to settle: %v; want the failed one and the next", tries)
+		}
+	})
+}
+
+// A waiter that leaves has no request under way.
+func TestAWaiterThatLeavesWaitsForNobodyWhoHasLockedTheRow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b, other := newBench(t, db, nil), newBench(t, db, nil)
+		defer b.close()
+		defer other.close()
+		lease := other.lock("a")
+		ctx, cancel := context.WithCancel(t.Context())
+		next := queuedWaiter(t, b, ctx, "a")
+		time.Sleep(10 * time.Millisecond)
+		cancel()
+		<-next
+		time.Sleep(time.Second)
+		if tries := db.settle; len(tries) != 1 || tries[0] {
+			t.Errorf("the tries were to settle: %v", tries)
+		}
+		other.unlock(lease)
 	})
 }
 

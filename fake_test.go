@@ -37,6 +37,8 @@ type fake struct {
 	largest map[string]int
 	// mixed says that requests came in one statement that should not.
 	mixed bool
+	// settle says of each request to abandon an acquisition if it was to be settled.
+	settle []bool
 }
 
 type row struct {
@@ -235,6 +237,11 @@ func (f *fake) Release(ctx context.Context, reqs []driver.ReleaseRequest) (res [
 }
 
 func (f *fake) abandon(ctx context.Context, reqs []driver.ReleaseRequest) error {
+	f.set(func(f *fake) {
+		for _, r := range reqs {
+			f.settle = append(f.settle, r.Settle)
+		}
+	})
 	if err := f.spoiled("abandon", len(reqs), func(i int) string { return reqs[i].Name }); err != nil {
 		return err
 	}

@@ -244,6 +244,11 @@ type ReleaseRequest struct {
 	Shared  bool
 	Awaited bool // somebody is known to wait for the name: it saves the attempt to free it plainly
 	Lost    bool // the holder has lost it: a session lets go without a word, as in a crash
+
+	// Settle is for a request without a version: an earlier request of Acq may be under way. The
+	// call waits for rows that somebody has locked, for a second at most; the error then
+	// classifies as [Again]. Without it, a grant that is not committed yet is not seen.
+	Settle bool
 }
 
 // ReleaseResult answers a ReleaseRequest.

@@ -291,7 +291,8 @@ func (r *run) renew(locker int) {
 func (r *run) abandon(locker int) {
 	var reqs []driver.ReleaseRequest
 	for _, m := range r.terms(locker) {
-		reqs = append(reqs, driver.ReleaseRequest{Name: m.Name, Acq: m.Acq, Shared: m.Shared, MinHold: time.Duration(r.rnd.IntN(2)*r.rnd.IntN(20)) * unit})
+		reqs = append(reqs, driver.ReleaseRequest{Name: m.Name, Acq: m.Acq, Shared: m.Shared, MinHold: time.Duration(r.rnd.IntN(2)*r.rnd.IntN(20)) * unit,
+			Settle: r.rnd.IntN(3) == 0})
 	}
 	r.note("abandon", "%d: %+v", locker, reqs)
 	for i := range reqs {

@@ -70,7 +70,7 @@ func (s *rows) releases(reqs []driver.ReleaseRequest, which []int, res []driver.
 }
 
 // withdraw frees what acquisitions have. It is called again and again for what is long gone:
-// then it only reads.
+// then it only reads, unless a request is to be settled.
 func (s *rows) withdraw(ctx context.Context, reqs []driver.ReleaseRequest) error {
 	names, of := distinct(len(reqs), func(i int) string { return reqs[i].Name })
 	e := &plan{names: names, window: smallWindow}
@@ -87,7 +87,36 @@ func (s *rows) withdraw(ctx context.Context, reqs []driver.ReleaseRequest) error
 		}
 		return nil
 	}
+	if slices.ContainsFunc(reqs, func(r driver.ReleaseRequest) bool { return r.Settle }) {
+		return s.settle(ctx, e)
+	}
 	return s.lookAndVisit(ctx, e)
+}
+
+// settle does a plan after whoever is writing its rows now. A row that is just being made cannot
+// be waited for but by making it, too. If the plan has nothing to do then, the row is not left.
+func (s *rows) settle(ctx context.Context, e *plan) error {
+	missing := make(map[string]bool)
+	decide := e.decide
+	e.decide = func(w *view, visit *claim.Visit) error {
+		missing[w.name] = !w.exists && !s.sole
+		return decide(w, visit)
+	}
+	if err := s.visit(ctx, e); err != nil {
+		return err
+	}
+	for _, name := range e.names {
+		if !missing[name] {
+			continue
+		}
+		one := *e
+		one.names, one.make, one.decide = []string{name}, true, decide
+		one.keep(one.names)
+		if err := s.visit(ctx, &one); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // revoke does the work of [driver.Store.Revoke].
