@@ -56,7 +56,8 @@ type UniqueOptions struct {
 	// While waiters have claims and the database does not push, the Locker polls all of
 	// their names with one statement: RetryMin/2 after a new waiter has come, and then with
 	// pauses that double up to RetryMax. While names change hands, the pauses become half
-	// as long each time, down to RetryMin/20 or four times as long as a poll takes.
+	// as long each time, down to RetryMin/20 or four times as long as a poll takes, but not
+	// longer than RetryMin/2 for that.
 	RetryMin, RetryMax time.Duration
 
 	// StatementTimeout bounds each statement; at least 10 ms. The default is a third of

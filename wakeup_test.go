@@ -240,3 +240,49 @@ func TestAHandOverDoesNotWaitForARequestThatHangs(t *testing.T) {
 		}
 	})
 }
+
+// A Locker that polls waits behind terms of another. It polls about as often as the name changes
+// hands. But it pauses for four times as long as a poll takes, or RetryMin/2 if that is less.
+func TestThePollIsAboutAsQuickAsANameChangesHands(t *testing.T) {
+	const term = 10 * time.Millisecond
+	for what, c := range map[string]struct {
+		took        time.Duration // of a poll
+		least, most int           // polls in a second
+	}{
+		"a poll that takes no time":     {0, 50, 200},
+		"a poll that takes as long":     {term, 15, 20},
+		"a poll that takes a long time": {100 * time.Millisecond, 5, 7},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db := newFake()
+				other := newBench(t, db, &sqllock.UniqueOptions{TTL: time.Hour})
+				defer other.close()
+				b := newBench(t, db, &sqllock.UniqueOptions{TTL: time.Hour, RetryMin: 100 * time.Millisecond, RetryMax: 2 * time.Second})
+				defer b.close()
+				first := other.lock("a")
+				var waiting []<-chan *sqllock.Lease
+				for range 300 {
+					waiting = append(waiting, queuedWaiter(t, other, t.Context(), "a"))
+				}
+				last := queuedWaiter(t, b, t.Context(), "a")
+				db.set(func(f *fake) { f.before = after("look", c.took) })
+				time.Sleep(10 * time.Second) // the pauses grow
+				other.unlock(first)
+				began, looks := time.Now(), 0
+				for _, next := range waiting {
+					if time.Since(began) > time.Second && looks == 0 {
+						looks = db.count("look")
+					}
+					lease := <-next
+					time.Sleep(term)
+					other.unlock(lease)
+				}
+				if n := (db.count("look") - looks) / 2; n < c.least || n > c.most {
+					t.Errorf("%d polls in a second, want %d to %d", n, c.least, c.most)
+				}
+				b.unlock(<-last)
+			})
+		})
+	}
+}
