@@ -51,6 +51,13 @@ func dedicated(t *testing.T, args ...string) *testdb.Server {
 	return testdb.StartServer(t, testdb.Postgres, args...)
 }
 
+// foreign is a dedicated server that is not taken for any other.
+func foreign(t *testing.T) *testdb.Server {
+	t.Helper()
+	testdb.Cover("lockpg on a server of its own", testdb.Postgres)
+	return testdb.StartForeign(t, testdb.Postgres)
+}
+
 func migrate(t *testing.T, db *sql.DB) {
 	t.Helper()
 	if err := migrations.Up(t.Context(), lockpg.DB(db)); err != nil {

@@ -117,7 +117,7 @@ func TestAFormerPrimaryGrantsNothingUntilItIsPromotedOnAServerOfItsOwn(t *testin
 // as a standby that was promoted has.
 func twoServers(t *testing.T) (a, b *testdb.Server) {
 	t.Helper()
-	a, b = dedicated(t), dedicated(t)
+	a, b = dedicated(t), foreign(t)
 	var id string
 	dbs := []*sql.DB{a.Open(t), b.Open(t)}
 	for _, db := range dbs {

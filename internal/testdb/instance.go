@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -29,8 +30,29 @@ type instance struct {
 	pid        int
 }
 
-// launch makes the files of a server and starts it on a free port.
-func launch(e engine, args []string) (*instance, error) {
+// launch starts a server on a free port. Its files are a copy of those that all servers of the
+// engine begin with, or files of its own: then it has an identity of its own.
+func launch(e engine, own bool, args []string) (*instance, error) {
+	i, err := newInstance(e, args)
+	if err != nil {
+		return nil, err
+	}
+	if own {
+		err = i.initialise()
+	} else {
+		err = i.copyTemplate()
+	}
+	if err == nil {
+		err = i.bootAnywhere()
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w\n%s", e.name(), err, i.logTail()), i.remove())
+	}
+	return i, nil
+}
+
+// newInstance makes the directory of a server.
+func newInstance(e engine, args []string) (*instance, error) {
 	progs, err := e.find()
 	if err != nil {
 		return nil, err
@@ -40,16 +62,8 @@ func launch(e engine, args []string) (*instance, error) {
 		return nil, err
 	}
 	i := &instance{engine: e, supervisor: w, user: supervisor.Account(e.account()), progs: progs, args: args}
-	if i.dir, err = w.MkdirMemory(i.user); err != nil {
-		return nil, err
-	}
-	if err = i.initialise(); err == nil {
-		err = i.bootAnywhere()
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start %s: %w\n%s", e.name(), err, i.logTail()), i.remove())
-	}
-	return i, nil
+	i.dir, err = w.MkdirMemory(i.user)
+	return i, err
 }
 
 func (i *instance) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(i.port)) }
@@ -75,14 +89,30 @@ func (i *instance) start(argv []string) (pid int, err error) {
 }
 
 // initialise runs initdb or mariadb-install-db.
-func (i *instance) initialise() error {
-	pid, err := i.start(i.engine.initialise(i.progs, i.dir))
+func (i *instance) initialise() error { return i.finish(i.engine.initialise(i.progs, i.dir)) }
+
+// copyTemplate copies the files of the template: that is fifty times as quick.
+func (i *instance) copyTemplate() error {
+	dir, err := template(i.engine)
+	if err != nil {
+		return err
+	}
+	program, err := exec.LookPath("cp")
+	if err != nil {
+		return err
+	}
+	return i.finish([]string{program, "-Rp", filepath.Join(dir, "data"), filepath.Join(i.dir, "data")})
+}
+
+// finish runs a command to its end.
+func (i *instance) finish(argv []string) error {
+	pid, err := i.start(argv)
 	if err != nil {
 		return err
 	}
 	ended, status, err := i.supervisor.Wait(pid, stepTimeout)
 	if err == nil && (!ended || status != "exit status 0") {
-		err = fmt.Errorf("%s: %s", i.progs.initialise, status)
+		err = fmt.Errorf("%s: %s", argv[0], status)
 	}
 	return err
 }

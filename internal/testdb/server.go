@@ -24,11 +24,23 @@ type Server struct {
 // the test has ended. It fails the test if the engine is not in [Startable].
 func StartServer(t testing.TB, engine string, extraArgs ...string) *Server {
 	t.Helper()
+	return startServer(t, engine, false, extraArgs)
+}
+
+// StartForeign is [StartServer] for a server that has an identity of its own: the files of the
+// others are copies, and so these have the same Postgres system identifier.
+func StartForeign(t testing.TB, engine string, extraArgs ...string) *Server {
+	t.Helper()
+	return startServer(t, engine, true, extraArgs)
+}
+
+func startServer(t testing.TB, engine string, own bool, extraArgs []string) *Server {
+	t.Helper()
 	e := mustEngine(t, engine)
 	if reason := unstartableReason(e); reason != "" {
 		t.Fatalf("testdb: cannot start %s: %s", engine, reason)
 	}
-	i, err := launch(e, extraArgs)
+	i, err := launch(e, own, extraArgs)
 	if err != nil {
 		t.Fatalf("testdb: %v", err)
 	}

@@ -21,7 +21,34 @@ var (
 
 	serversMu sync.Mutex
 	servers   = make(map[string]func() (string, error))
+
+	templatesMu sync.Mutex
+	templates   = make(map[string]func() (string, error))
 )
+
+// template returns a directory with the files of a server that was never started. It is made
+// when the first server starts, and is removed with the supervisor.
+func template(e engine) (dir string, err error) {
+	templatesMu.Lock()
+	get, ok := templates[e.name()]
+	if !ok {
+		get = sync.OnceValues(func() (string, error) { return makeTemplate(e) })
+		templates[e.name()] = get
+	}
+	templatesMu.Unlock()
+	return get()
+}
+
+func makeTemplate(e engine) (string, error) {
+	i, err := newInstance(e, nil)
+	if err != nil {
+		return "", err
+	}
+	if err := i.initialise(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, i.logTail())
+	}
+	return i.dir, nil
+}
 
 // theSupervisor returns the supervisor of this process.
 func theSupervisor() (*supervisor.Supervisor, error) {
@@ -70,7 +97,7 @@ func prepare(e engine) (string, error) {
 	if dsn := os.Getenv(variable(e.name())); dsn != "" {
 		return dsn, inspect(e, dsn)
 	}
-	i, err := launch(e, e.generous())
+	i, err := launch(e, false, e.generous())
 	if err != nil {
 		return "", err
 	}
