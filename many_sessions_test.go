@@ -40,7 +40,9 @@ func TestTenThousandAdvisoryLocksTakeTwoConnectionsOfPostgres(t *testing.T) {
 	const n, callers = 10_000, 16
 	onEngines(t, func(name string) bool { return name == testdb.Postgres }, func(t *testing.T, e *engine, d *testdb.Database) {
 		db := d.Open(t)
-		l, err := sqllock.NewAdvisory(t.Context(), e.open(db).(driver.AdvisoryDatabase), nil)
+		l, err := sqllock.NewAdvisory(t.Context(), e.open(db).(driver.AdvisoryDatabase), &sqllock.AdvisoryOptions{
+			TTL: 2 * time.Minute, StatementTimeout: 30 * time.Second, // a session that a busy machine ends is not the question
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

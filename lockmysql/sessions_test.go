@@ -107,10 +107,14 @@ func (c *client) wantDenied(t *testing.T, r driver.AcquireRequest) driver.Acquir
 	return res
 }
 
-// unlock releases a lock that is held.
+// unlock releases a lock that is held. It tries again if somebody has locked its row for a moment.
 func unlock(t *testing.T, s driver.Session, r driver.AcquireRequest, res driver.AcquireResult) {
 	t.Helper()
-	freed, err := s.Release(t.Context(), []driver.ReleaseRequest{{Name: r.Name, Acq: r.Acq, Version: res.Version, MinHold: r.MinHold, Shared: r.Shared}})
+	release := []driver.ReleaseRequest{{Name: r.Name, Acq: r.Acq, Version: res.Version, MinHold: r.MinHold, Shared: r.Shared}}
+	freed, err := s.Release(t.Context(), release)
+	for tries := 0; errors.Is(err, lockmysql.ErrLocked) && tries < 5; tries++ {
+		freed, err = s.Release(t.Context(), release)
+	}
 	if err != nil || len(freed) != 1 || !freed[0] {
 		t.Errorf("Release: %v, %v", freed, err)
 	}

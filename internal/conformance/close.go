@@ -226,20 +226,32 @@ func testCloseLeavesNothing(e *env) {
 		e.Errorf("the application's handle does not work any more: %v", err)
 	}
 	_ = holder.Close(e.ctx())
-	e.eventually(timeLimit, "no goroutine of a Locker is left", func() bool { return lockerGoroutines() == 0 })
+	e.wantGoroutines(0)
 }
 
 // lockerFunction is on the stack of every goroutine that a Locker started: a function
 // of its package, or of one that works for it.
 var lockerFunction = regexp.MustCompile(`github\.com/sqllock/sqllock(/internal/(batch|session|sqlconn))?\.`)
 
-// lockerGoroutines is how many goroutines of Lockers there are in this process.
-func lockerGoroutines() (n int) {
+// lockerGoroutines are the stacks of the goroutines of Lockers that there are in this process.
+func lockerGoroutines() (stacks []string) {
 	buf := make([]byte, 4<<20)
 	for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
 		if lockerFunction.MatchString(stack) {
-			n++
+			stacks = append(stacks, stack)
 		}
 	}
-	return n
+	return stacks
+}
+
+// wantGoroutines waits until Lockers have no more than so many goroutines.
+func (e *env) wantGoroutines(most int) {
+	e.Helper()
+	stacks := lockerGoroutines()
+	for end := time.Now().Add(timeLimit); len(stacks) > most; stacks = lockerGoroutines() {
+		if time.Now().After(end) {
+			e.Fatalf("Lockers have %d goroutines, want %d:\n%s", len(stacks), most, strings.Join(stacks, "\n\n"))
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
 }

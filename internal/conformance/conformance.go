@@ -122,6 +122,7 @@ func Run(t *testing.T, h Harness) {
 		t.Run(p.sentence, func(t *testing.T) { p.test(newEnv(t, &h)) })
 	}
 	t.Parallel()
+	h.pace = max(h.pace, measure(newEnv(t, &h))) // beside others
 	slots := make(chan struct{}, 8)
 	if h.slow() { // what runs at the same time must not starve renewals
 		slots = make(chan struct{}, 3)

@@ -104,11 +104,18 @@ func testReplyTooLate(e *env) {
 // on the clock of the database: the row of a second lease, granted just after the
 // deadline was read, tells what that clock said.
 func testDeadlineBeforeExpiry(e *env) {
-	for range 20 {
+	const margin = long / 100
+	for rounds := 0; rounds < 20; {
 		l := e.locker(&Options{TTL: long})
 		lease := e.lock(l, e.name("k"))
-		left := lease.Remaining()
+		read, left := time.Now(), lease.Remaining()
 		later := e.lock(l, e.name("later"))
+		if time.Since(read) > margin { // the machine is too busy for this round to say anything
+			e.unlock(later)
+			e.unlock(lease)
+			continue
+		}
+		rounds++
 		believes := e.row(later.Name()).AcquiredAt + left.Microseconds()
 		// later was granted after left was read, so this overstates the belief; the
 		// margin of the deadline must cover that.

@@ -159,7 +159,7 @@ func testResume(e *env) {
 	c := e.candidate(l, name, me)
 	start := time.Now()
 	lease := e.campaign(c, "after")
-	if took := time.Since(start); took > lossReportedWithin {
+	if took := time.Since(start); took > lossReportedWithin+slack() {
 		e.Errorf("it took %v to resume the term", took)
 	}
 	if lease.Token() <= before.Token() {
@@ -399,7 +399,7 @@ func testElectionDelay(e *env) {
 	}
 	c := e.candidate(l, name, nil)
 	next := e.campaign(c, "")
-	if took := time.Since(crashed); took < least-50*time.Millisecond || took > ttl+delay+3*time.Second {
+	if took := time.Since(crashed); took < least-50*time.Millisecond || took > ttl+delay+3*time.Second+slack() {
 		e.Errorf("somebody led %v after the crash, with a TTL of %v and a LockDelay of %v", took, ttl, delay)
 	}
 	if next.Token() <= lease.Token() {
@@ -433,7 +433,7 @@ func testProclaimGuarded(e *env) {
 	c := e.candidate(l, e.name("k"), nil)
 	lease := e.campaign(c, "")
 	err := lease.InTx(e.ctx(), nil, func(ctx context.Context, _ *sql.Tx) error {
-		ctx, cancel := context.WithTimeout(ctx, lossReportedWithin)
+		ctx, cancel := context.WithTimeout(ctx, lossReportedWithin+slack())
 		defer cancel()
 		return c.Proclaim(ctx, []byte("guarded"))
 	})

@@ -96,7 +96,7 @@ const shortest = 3 * time.Second
 
 // ttl is d, or more if the mode or a machine that is slow needs it.
 func (e *env) ttl(d time.Duration) time.Duration {
-	return max(d, e.h.MinTTL, shortest, min(100*e.h.pace, 5*time.Second).Round(100*time.Millisecond))
+	return max(d, e.h.MinTTL, shortest, min(200*e.h.pace, 15*time.Second).Round(100*time.Millisecond))
 }
 
 // locker returns a Locker on the test's handle. The test must leave nothing held.
@@ -397,7 +397,7 @@ func (e *env) wantReason(lost *sqllock.LostError) {
 // waits.
 func (e *env) gone(l *sqllock.Locker, name string) {
 	e.Helper()
-	e.wantFree(l, name, lossReportedWithin)
+	e.wantFree(l, name, lossReportedWithin+slack())
 }
 
 // forced locks a name after a ForceUnlock. A holder whose session keeps the name says
@@ -409,7 +409,7 @@ func (e *env) forced(l *sqllock.Locker, name string) *sqllock.Lease {
 	}
 	start := time.Now()
 	lease := e.lock(l, name)
-	if took := time.Since(start); took > lossReportedWithin {
+	if took := time.Since(start); took > lossReportedWithin+slack() {
 		e.Errorf("the name was free %v after ForceUnlock", took)
 	}
 	return lease

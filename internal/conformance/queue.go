@@ -230,7 +230,7 @@ func (e *env) front(ttl time.Duration) *front {
 func (f *front) next(start time.Time) *sqllock.Lease {
 	f.e.Helper()
 	next := f.e.granted(f.waiting)
-	if took := time.Since(start); took > f.ttl+f.e.ttl(time.Second) {
+	if took := time.Since(start); took > f.ttl+f.e.ttl(time.Second)+slack() {
 		f.e.Errorf("the next one waited for %v, with a TTL of %v", took, f.ttl)
 	}
 	return next
@@ -294,7 +294,7 @@ func testDeadlock(e *env) {
 	start := time.Now()
 	_, err := b.Lock(second.Context(), one)
 	e.wantError("Lock that closes a cycle", err, sqllock.ErrDeadlock)
-	if took := time.Since(start); took > time.Second+e.ttl(time.Second) {
+	if took := time.Since(start); took > time.Second+e.ttl(time.Second)+slack() {
 		e.Errorf("the deadlock was reported after %v", took)
 	}
 	silent(e, older, "the older waiter was ended too")
