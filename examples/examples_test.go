@@ -11,7 +11,7 @@ import (
 func TestMain(m *testing.M) { testdb.Main(m) }
 
 // runs is set by go test ./examples -args -runs 20.
-var runs = flag.Int("runs", 2, "how often each example is run in a row, each way and on each database")
+var runs = flag.Int("runs", 1, "how often each example is run in a row, each way and on each database")
 
 // examples are the last lines of each program, with the lock and without.
 var examples = []struct {

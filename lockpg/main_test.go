@@ -31,6 +31,7 @@ func TestMain(m *testing.M) {
 	case noPooler != nil:
 		_ = flag.Set("test.skip", "ThroughPgbouncer$")
 	}
+	testdb.LeaveOut("OnAServerOfItsOwn$|ThroughPgbouncer$|^TestASweepTakesInProportion")
 	testdb.Main(m)
 }
 

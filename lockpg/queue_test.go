@@ -89,6 +89,7 @@ func TestQueueAndSharedTerms(t *testing.T) {
 		Classify: new(lockpg.Database).Classify,
 		Rows:     true,
 		Push:     true,
+		Short:    testing.Short(),
 	})
 }
 

@@ -268,7 +268,7 @@ func TestASweepTakesInProportionToThoseWhoHaveCrashed(t *testing.T) {
 		t.Run(c.who, func(t *testing.T) {
 			db := migrated(t)
 			s := c.open(t, db)
-			const few, many = 100, 4000
+			const few, many = 100, 1500
 			mustExec(t, db, c.free, many)
 			mustExec(t, db, `VACUUM ANALYZE `+c.tables)
 			sweep := func(crashed int) time.Duration {
@@ -283,7 +283,7 @@ func TestASweepTakesInProportionToThoseWhoHaveCrashed(t *testing.T) {
 			}
 			some := min(sweep(few), sweep(few))
 			all := min(sweep(many), sweep(many))
-			// A time that grows with the square would be 40 times this ratio; a slow moment of
+			// A time that grows with the square would be 15 times this ratio; a slow moment of
 			// the machine is less than 3 times.
 			if all > 3*many/few*some {
 				t.Errorf("%v for %d, %v for %d", some, few, all, many)

@@ -85,6 +85,7 @@ func must(err error) {
 }
 
 func TestProcessesThatContendForOneNameExcludeEachOther(t *testing.T) {
+	t.Parallel()
 	for _, journal := range []string{"wal", "delete"} {
 		t.Run(journal, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "locks.db")
@@ -118,6 +119,7 @@ func TestProcessesThatContendForOneNameExcludeEachOther(t *testing.T) {
 }
 
 func TestGoroutinesWithHandlesOfTheirOwnExcludeEachOther(t *testing.T) {
+	t.Parallel()
 	path := migrated(t)
 	var wg sync.WaitGroup
 	var held [10]int // each guarded by the lock of its name alone

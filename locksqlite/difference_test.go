@@ -16,6 +16,7 @@ import (
 const clock = `CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000`
 
 func TestGeneratedStepsDoWhatTheStateMachineSays(t *testing.T) {
+	t.Parallel()
 	path := migrated(t)
 	var now atomic.Int64
 	db := sql.OpenDB(spyConnector{

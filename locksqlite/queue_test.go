@@ -13,14 +13,18 @@ import (
 )
 
 func TestQueueAndSharedTerms(t *testing.T) {
+	t.Parallel()
 	path := migrated(t)
+	// A power failure is not tested: nothing is gained by waiting for the disk.
+	settings := []string{"_pragma=busy_timeout(5000)", "_pragma=synchronous(NORMAL)"}
 	queuetest.Run(t, queuetest.Fixture{
-		DB: open(t, path, "_pragma=busy_timeout(5000)"),
+		DB: open(t, path, settings...),
 		Open: func(tb testing.TB, client driver.Client) driver.Store {
-			return openClient(tb, open(tb, path, "_pragma=busy_timeout(5000)"), client)
+			return openClient(tb, open(tb, path, settings...), client)
 		},
 		Clock:    `(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)`,
 		Classify: new(locksqlite.Database).Classify,
+		Short:    testing.Short(),
 	})
 }
 

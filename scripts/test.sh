@@ -70,11 +70,6 @@ engine=(. ./driver ./lockpg ./lockmysql ./locksqlite
 # others prints the packages of the root module that are not of the engine.
 others() { comm -13 <(go list "${engine[@]}" | sort) <(go list ./... | sort); }
 
-# make quick leaves out the conformance suite of the session modes, what a role may do, and
-# what starts a server or a pooler of its own.
-long='TestConformance/_with_|TestConformance/^(for_update|advisory)_on_'
-long+='|^Test(ARole|WhereFunctions)|^TestTenThousandAdvisory|OnAServerOfItsOwn$|ThroughPgbouncer$'
-
 nested=$(scripts/modules.sh | grep -vx .)
 
 # The conformance suite runs on databases with unusual settings too, a third of them at a
@@ -88,12 +83,13 @@ done
 
 steps() {
   case $what in
-  quick) step . -short -parallel 12 -skip "$long" . ./driver ./lockpg ./locksqlite ./migrations ;;
+  quick) step . -short -parallel 12 . ./driver ./lockpg ./locksqlite ./migrations ;;
   all) for module in . $nested; do step "$module" "${race[@]}" ./...; done ;;
   *)
+    # The longest first. Promises wait for TTLs, most of the time.
     step . "${race[@]}" -skip "$unwatched|$single" "${engine[@]}"
+    step . -parallel 16 -run TestConformance -skip "$rested" .
     step . -run "$single" "${drivers[@]}"
-    step . -run TestConformance -skip "$rested" .
     # shellcheck disable=SC2046 # the names are words
     step . $(others)
     for module in $nested; do step "$module" "${race[@]}" ./...; done

@@ -99,9 +99,15 @@ func (e *env) ttl(d time.Duration) time.Duration {
 	return max(d, e.h.MinTTL, shortest, min(200*e.h.pace, 15*time.Second).Round(100*time.Millisecond))
 }
 
-// locker returns a Locker on the test's handle. The test must leave nothing held.
+// locker returns a Locker on the test's handle. The test must leave nothing held. If its TTL is
+// long, its statements may take longer than the default: a busy machine may let one wait for seconds.
 func (e *env) locker(o *Options) *sqllock.Locker {
 	e.Helper()
+	if o != nil && o.TTL == long && o.StatementTimeout == 0 {
+		longer := *o
+		longer.StatementTimeout = long / 3
+		o = &longer
+	}
 	return e.lockerOn(e.handle(), o)
 }
 

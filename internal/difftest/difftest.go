@@ -39,10 +39,14 @@ type Fixture struct {
 // lockers is how many stores there are.
 const lockers = 3
 
-// Steps returns how many steps to run: 5,000, or as many as SQLLOCK_DIFF_STEPS says.
+// Steps returns how many steps to run: 5,000, a tenth of that with go test -short, or as many
+// as SQLLOCK_DIFF_STEPS says.
 func Steps() int {
 	if n, err := strconv.Atoi(os.Getenv("SQLLOCK_DIFF_STEPS")); err == nil {
 		return n
+	}
+	if testing.Short() {
+		return 500
 	}
 	return 5000
 }

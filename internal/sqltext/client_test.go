@@ -174,7 +174,10 @@ func TestEachStatementRunsInTheClientOfItsDatabase(t *testing.T) {
 			if !slices.Contains(here, p.database) {
 				continue
 			}
-			t.Run(k.name+" "+p.database, func(t *testing.T) { p.pasteAll(t, mode) })
+			t.Run(k.name+" "+p.database, func(t *testing.T) {
+				t.Parallel() // the clients take longer to start than the statements
+				p.pasteAll(t, mode)
+			})
 		}
 	}
 }

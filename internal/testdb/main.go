@@ -31,6 +31,21 @@ func Main(m *testing.M) {
 	os.Exit(run(m))
 }
 
+// LeaveOut has go test -short leave out the tests that match the pattern, as -skip does, besides
+// those that -skip leaves out. They run for long, or start servers. Call it before [Main].
+func LeaveOut(pattern string) {
+	if !flag.Parsed() {
+		flag.Parse()
+	}
+	if !testing.Short() {
+		return
+	}
+	if given := flag.Lookup("test.skip").Value.String(); given != "" {
+		pattern = given + "|" + pattern
+	}
+	_ = flag.Set("test.skip", pattern)
+}
+
 func run(m *testing.M) int {
 	if err := required(); err != nil {
 		return printError(err)
