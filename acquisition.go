@@ -24,6 +24,7 @@ type acquisition struct {
 
 	requests     int           // requests sent
 	knownHeld    bool          // the database has said that the name is held
+	contended    bool          // most probably it is
 	unknown      bool          // a request got no reply: its outcome is unknown
 	unknownSince time.Duration // before the first such request was sent
 	holder       driver.Holder // of the name, when the database last replied
@@ -80,7 +81,9 @@ func (a *acquisition) wait(ctx context.Context) (*Lease, error) {
 	l := a.locker
 	backoff := newBackoff(&l.cfg)
 	var pause time.Duration
-	if l.claims.available() && l.queue.unused(a.req.Name) { // the database keeps the order
+	if l.claims.available() && l.claims.isContended(a.req.Name) {
+		a.contended = true
+	} else if l.claims.available() && l.queue.unused(a.req.Name) { // the database keeps the order
 		lease, next, err := a.requestOnce(ctx, backoff)
 		if lease != nil || err != nil {
 			return lease, err
@@ -304,6 +307,7 @@ func (a *acquisition) newTerm(r reply) *term {
 			t.latestEnd = a.unknownSince + a.opts.maxHold
 		}
 	}
+	t.awaited = r.Result.Found && !a.unknown && !t.shared && a.locker.claims.available()
 	beyond := max(a.req.TTL-t.ttl, 0) // what the row is kept for longer than the holder trusts it
 	left := min(t.ttl, r.Result.Remaining-beyond)
 	t.atLimit = t.latestEnd-r.Before <= left

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
@@ -25,6 +26,8 @@ type claims struct {
 	carrying  int                 // claims whose waiters hold leases, so that a deadlock is possible
 	running   bool
 	wake      chan struct{}
+	contended map[string]time.Duration // names that many want, and until when that counts
+	some      atomic.Bool              // there are such names
 	listener  listener
 	poll      poll
 	deadlocks deadlockCheck
@@ -69,7 +72,8 @@ const (
 )
 
 func newClaims(l *Locker) *claims {
-	cs := &claims{locker: l, byAcq: make(map[driver.ID]*claim), byName: make(map[string][]*claim), wake: make(chan struct{}, 1)}
+	cs := &claims{locker: l, byAcq: make(map[driver.ID]*claim), byName: make(map[string][]*claim), wake: make(chan struct{}, 1),
+		contended: make(map[string]time.Duration)}
 	cs.poll.next = never
 	cs.listener.noPush = l.mode.listener == nil
 	if l.mode.queues {
@@ -91,6 +95,39 @@ func (cs *claims) hasWaiter(name string) bool {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	return len(cs.byName[name]) > 0
+}
+
+const (
+	// contendedFor is for how long a name counts as one that many want.
+	contendedFor = 100 * time.Millisecond
+	// maxContended is how many such names are known at most.
+	maxContended = 1000
+)
+
+// noteContended notes that many want a name: it was handed over to this Locker, which gives it up
+// just now.
+func (cs *claims) noteContended(name string) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if len(cs.contended) >= maxContended {
+		clear(cs.contended)
+	}
+	cs.contended[name] = cs.locker.clock.Now() + contendedFor
+	cs.some.Store(true)
+}
+
+// isContended reports whether many want a name, as far as is known. Who locks it then waits in
+// its queue without a look whether it is free.
+func (cs *claims) isContended(name string) bool {
+	if !cs.some.Load() {
+		return false
+	}
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	until, ok := cs.contended[name]
+	delete(cs.contended, name)
+	cs.some.Store(len(cs.contended) > 0)
+	return ok && cs.locker.clock.Now() < until
 }
 
 func (cs *claims) send(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {

@@ -94,6 +94,43 @@ func TestAReleaseHandsOverToAWaiterOfItsProcessAtOnce(t *testing.T) {
 	})
 }
 
+// A caller that was handed a name and locks it again at once expects others before it. If there
+// are none, the next time it does not.
+func TestACallerThatWasHandedANameLooksForItsQueueFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b, other := newBench(t, db, nil), newBench(t, db, nil)
+		defer b.close()
+		defer other.close()
+		held := other.lock("a")
+		mine := queuedWaiter(t, b, t.Context(), "a")
+		last := queuedWaiter(t, other, t.Context(), "a")
+		other.unlock(held)
+		lease := <-mine
+		b.unlock(lease)
+		// locks has b lock the name, which takes so many statements of each kind.
+		locks := func(grants, entries int) <-chan *sqllock.Lease {
+			t.Helper()
+			got := make(chan *sqllock.Lease, 1)
+			before, entered := db.count("grant"), db.count("line")
+			go func() { got <- b.lock("a") }()
+			synctest.Wait()
+			if g, e := db.count("grant")-before, db.count("line")-entered; g != grants || e != entries {
+				t.Errorf("Lock took %d grants and %d entries, want %d and %d", g, e, grants, entries)
+			}
+			return got
+		}
+		again := locks(0, 1)
+		other.unlock(<-last)
+		b.unlock(<-again)
+		b.unlock(<-locks(0, 1)) // nobody waits any more
+		b.unlock(<-locks(1, 0))
+		other.unlock(other.lock("b"))
+		time.Sleep(time.Second)
+		b.unlock(<-locks(1, 0))
+	})
+}
+
 func TestThePollSlowsDownWhileNothingChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()

@@ -39,6 +39,10 @@ type term struct {
 	// unused says that the call which was granted the term has failed: no MinHold keeps the name.
 	unused atomic.Bool
 
+	// awaited is set if the name was handed over to the term: most probably somebody waits
+	// for it again.
+	awaited bool
+
 	mu          sync.Mutex
 	state       termState
 	count       int // leases that are not unlocked

@@ -64,6 +64,9 @@ func (l *Locker) endTermBy(t *term, release func() error) (err error) {
 	}()
 	err = release()
 	returned = true
+	if err == nil && t.awaited {
+		l.claims.noteContended(t.name)
+	}
 	return err
 }
 
@@ -184,7 +187,7 @@ func (l *Locker) sendReleases(ctx context.Context, reqs []driver.ReleaseRequest)
 
 func (l *Locker) releaseRequest(t *term) driver.ReleaseRequest {
 	return driver.ReleaseRequest{Name: t.name, Acq: t.acq, Version: t.token, MinHold: t.keptFor(), Guarded: t.isGuarded(), Shared: t.shared,
-		Awaited: l.claims.hasWaiter(t.name)}
+		Awaited: t.awaited || l.claims.hasWaiter(t.name)}
 }
 
 // releaseOnce sends one release.

@@ -222,7 +222,7 @@ func (a *acquisition) waitInQueue(ctx context.Context, backoff *backoff, pause t
 			}
 		}
 		switch {
-		case claims && (a.knownHeld || !first): // the name is held, or another waiter is first
+		case claims && (a.knownHeld || a.contended || !first): // the name is held, or another waiter is first
 			return a.waitWithClaim(ctx, w)
 		case !first:
 			pause = never
