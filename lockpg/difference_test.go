@@ -32,7 +32,9 @@ func TestGeneratedStepsDoWhatTheStateMachineSays(t *testing.T) {
 				CREATE FUNCTION fake.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS $$
 				BEGIN RETURN (SELECT timestamptz 'epoch' + now * interval '1 microsecond' FROM fake.clock); END $$;
 				CREATE FUNCTION fake.set_config(name text, value text, local boolean) RETURNS text LANGUAGE sql AS $$
-				SELECT pg_catalog.set_config(name, CASE name WHEN 'idle_in_transaction_session_timeout' THEN '0' ELSE value END, local) $$`)
+				SELECT pg_catalog.set_config(name, CASE name WHEN 'idle_in_transaction_session_timeout' THEN '0' ELSE value END, local) $$;
+				CREATE FUNCTION fake.statement_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS 'SELECT fake.clock_timestamp()'`)
+			mustExec(t, admin, countQuickly)
 			db := c.open(t, database)
 			difftest.Run(t, difftest.Fixture{
 				DB: db,
@@ -52,6 +54,21 @@ func TestGeneratedStepsDoWhatTheStateMachineSays(t *testing.T) {
 				Text:      "coalesce(%s, '')",
 				Parameter: "$1",
 			}, c.steps)
+			quick := get[int](t, admin, `SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM fake.quick`)
+			t.Logf("%d names were handed over by one statement", quick)
+			if quick < c.steps/200 {
+				t.Errorf("%d names were handed over by one statement in %d steps", quick, c.steps)
+			}
 		})
 	}
 }
+
+// countQuickly counts what hand_over_quickly hands over: it is the only statement that does so
+// and deletes a claim.
+const countQuickly = `CREATE SEQUENCE fake.quick;
+	CREATE FUNCTION fake.note_quick() RETURNS trigger LANGUAGE plpgsql AS $$
+	BEGIN
+		IF current_query() LIKE '%DELETE FROM%' THEN PERFORM nextval('fake.quick'); END IF;
+		RETURN NULL;
+	END $$;
+	CREATE TRIGGER count AFTER UPDATE ON sqllock_lock FOR EACH ROW WHEN (OLD.acq <> NEW.acq) EXECUTE FUNCTION fake.note_quick()`

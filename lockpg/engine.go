@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -77,6 +78,35 @@ func (e *engine) Run(ctx context.Context, statements ...rowstore.Statement) erro
 		steps = steps[n:]
 	}
 	return nil
+}
+
+// RunThen implements [rowstore.Quick].
+func (e *engine) RunThen(ctx context.Context, s, then rowstore.Statement) error {
+	steps := e.steps([]rowstore.Statement{s, then})
+	return e.do(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		plans, err := e.plans(ctx, conn)
+		if err != nil {
+			return err
+		}
+		first, second := append(slices.Clone(plans), steps[0]), append(plans, steps[1])
+		if err = inTwo(ctx, conn, e.isolate, first, second); err != nil {
+			_ = undo(conn)
+		}
+		return err
+	}, func(ctx context.Context, conn *sql.Conn) error {
+		began := false
+		run := func(i int) error {
+			return e.committed(ctx, conn, func() error { return steps[i].run(ctx, conn, &began) })
+		}
+		err := run(0)
+		switch {
+		case err == nil:
+			_ = run(1)
+		case began:
+			err = sqlconn.Unknown(err)
+		}
+		return err
+	})
 }
 
 // commit runs one step by itself, or several that only read.

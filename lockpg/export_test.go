@@ -58,3 +58,6 @@ func Reserve(ctx context.Context, st driver.Store) (driver.Store, error) {
 
 // Changed returns the settings that a store that is reserved has changed.
 func Changed(s driver.Store) []string { return s.(*store).engine.settings.names }
+
+// Texts returns the statements of a store of the unique mode, by name.
+func Texts(s driver.Store) map[string]string { return s.(*store).engine.texts }

@@ -48,6 +48,21 @@ func pipeline(ctx context.Context, conn *pgx.Conn, steps []step) (done int, err 
 	return done, err
 }
 
+// inTwo sends steps together that are two transactions, none of which begins one. The error
+// of the second does not count.
+func inTwo(ctx context.Context, conn *pgx.Conn, isolate bool, first, second []step) error {
+	if p := preparedOn(conn); p != nil && !isolate {
+		return p.runTwo(ctx, conn.PgConn(), first, second)
+	}
+	all := append(append([]step{{text: queryBegin}}, first...), step{text: queryCommit})
+	committed := len(all)
+	done, err := pipeline(ctx, conn, append(all, second...))
+	if done >= committed {
+		return nil
+	}
+	return err
+}
+
 // read reads the result of a step.
 func (s *step) read(results pgx.BatchResults) error {
 	rows, err := results.Query()

@@ -1,6 +1,7 @@
 package lockpg_test
 
 import (
+	"database/sql"
 	"fmt"
 	"testing"
 	"time"
@@ -64,8 +65,12 @@ func TestAPlanThatWasMadeOnEmptyTablesLooksUpRowsByTheirKey(t *testing.T) {
 	const calls = 5
 	for n := range calls {
 		all(100 + n)
+		handOver(t, admin, store, "hot")
 	}
 	_ = db.Close() // its session tells what it has read
+	eventually(t, "the session has ended", 20*time.Second, func() bool {
+		return get[int](t, admin, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'`) == 1
+	})
 	var rows int64
 	eventually(t, "the server knows what was read", 20*time.Second, func() bool {
 		rows = get[int64](t, admin, read) - before
@@ -73,6 +78,21 @@ func TestAPlanThatWasMadeOnEmptyTablesLooksUpRowsByTheirKey(t *testing.T) {
 	})
 	if rows > 300*calls {
 		t.Errorf("%d rows were read in %d rounds of calls", rows, calls)
+	}
+}
+
+// handOver has whoever holds a name hand it over to the first of those who wait.
+func handOver(t *testing.T, db *sql.DB, store driver.Store, name string) {
+	t.Helper()
+	const waiting = `SELECT waiting FROM sqllock_lock WHERE name = $1`
+	r := driver.ReleaseRequest{Name: name, Awaited: true, Version: get[int64](t, db, `SELECT version FROM sqllock_lock WHERE name = $1`, name)}
+	digits := get[string](t, db, `SELECT replace(acq::text, '-', '') FROM sqllock_lock WHERE name = $1`, name)
+	if err := r.Acq.UnmarshalText([]byte(digits)); err != nil {
+		t.Fatal(err)
+	}
+	before := get[int](t, db, waiting, name)
+	if res := let(t, store, r); !res[0].Freed || get[int](t, db, waiting, name) != before-1 {
+		t.Fatalf("Release = %+v", res)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -64,6 +65,190 @@ func TestAClaimWrittenWhileAReleaseIsUnderWayIsNotMissed(t *testing.T) {
 			}
 			isNext(t, <-done, 2, v)
 		})
+	}
+}
+
+// handOverRace is one in which somebody changes what a release is about to hand over, in a transaction
+// that is not over when the release begins.
+type handOverRace struct {
+	t       *testing.T
+	db      *sql.DB
+	store   driver.Store // of the holder, acq 1
+	other   driver.Store
+	version int64
+}
+
+// newHandOverRace has acq 1 hold the name a and the others wait for it, of the other store.
+func newHandOverRace(t *testing.T, waiters ...int) *handOverRace {
+	db := migrated(t)
+	h := &handOverRace{t: t, db: db, store: open(t, db), other: openAs(t, lockpg.DB(db), 2)}
+	h.version = grant(t, h.store, request("a", 1, time.Minute))[0].Version
+	for _, n := range waiters {
+		line(t, h.other, waiter("a", n))
+	}
+	return h
+}
+
+// beside releases the name while a transaction runs texts that has locked the row before. It
+// returns what the release has answered.
+func (h *handOverRace) beside(texts ...string) driver.ReleaseResult {
+	h.t.Helper()
+	tx := mustBegin(h.t, h.db)
+	mustExecIn(h.t, tx, append([]string{`SELECT FROM sqllock_lock FOR UPDATE`}, texts...)...)
+	done := make(chan driver.ReleaseResult, 1)
+	go func() { done <- h.release() }()
+	waitsForLock(h.t, h.db)
+	if err := tx.Commit(); err != nil {
+		h.t.Fatal(err)
+	}
+	return <-done
+}
+
+// release releases the name, which somebody is known to wait for.
+func (h *handOverRace) release() driver.ReleaseResult {
+	r := releasing("a", 1, h.version)
+	r.Awaited = true
+	res, err := h.store.Release(context.Background(), []driver.ReleaseRequest{r})
+	if err != nil {
+		h.t.Error(err)
+		return driver.ReleaseResult{}
+	}
+	return res[0]
+}
+
+// is checks who holds the name, 0 for nobody, and that as many wait as have a claim.
+func (h *handOverRace) is(holder, waiting int) {
+	h.t.Helper()
+	want := "-"
+	if holder != 0 {
+		want = acq(holder).String()
+	}
+	want = fmt.Sprintf("%s %d %d", want, waiting, waiting)
+	got := get[string](h.t, h.db, `SELECT coalesce(replace(acq::text, '-', ''), '-') || ' ' || waiting || ' ' || (SELECT count(*) FROM sqllock_claim) FROM sqllock_lock`)
+	if got != want {
+		h.t.Errorf("holder, waiting and claims are %s, want %s", got, want)
+	}
+}
+
+func mustExecIn(t *testing.T, tx *sql.Tx, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if _, err := tx.Exec(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// withdrawn are the statements that withdraw a claim of the name a.
+func withdrawn(n int) []string {
+	return []string{`DELETE FROM sqllock_claim WHERE acq = '` + acq(n).String() + `'`, `UPDATE sqllock_lock SET waiting = waiting - 1`}
+}
+
+// What a release reads of the queue may be older than the row that it has waited for.
+func TestWhatChangesWhileAReleaseWaitsForTheRowCounts(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		what            string
+		waiters         []int
+		meanwhile       []string
+		freed           bool
+		holder, waiting int
+	}{
+		{"nothing", []int{2, 3}, nil, true, 2, 1},
+		{"the only one leaves", []int{2}, withdrawn(2), true, 0, 0},
+		{"the first leaves", []int{2, 3}, withdrawn(2), true, 3, 0},
+		{"the second leaves", []int{2, 3}, withdrawn(3), true, 2, 0},
+		{"all leave", []int{2, 3}, append(withdrawn(2), withdrawn(3)...), true, 0, 0},
+		{"the term is revoked", []int{2}, []string{`UPDATE sqllock_lock SET acq = NULL, owner = NULL, locker = NULL, label = NULL, version = version + 1`},
+			false, 2, 0},
+		{"the name is handed over", []int{2, 3}, append(withdrawn(2), `UPDATE sqllock_lock SET acq = '`+acq(2).String()+`', version = version + 1`), false, 2, 1},
+		{"the first enters again", []int{2, 3}, []string{`UPDATE sqllock_lock SET seq = seq + 1`,
+			`CREATE TEMP TABLE again ON COMMIT DROP AS SELECT * FROM sqllock_claim WHERE acq = '` + acq(2).String() + `'`,
+			`DELETE FROM sqllock_claim WHERE acq IN (SELECT acq FROM again)`, `UPDATE again SET seq = (SELECT seq FROM sqllock_lock)`,
+			`INSERT INTO sqllock_claim SELECT * FROM again`}, true, 3, 1},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			t.Parallel()
+			h := newHandOverRace(t, c.waiters...)
+			if res := h.beside(c.meanwhile...); res.Freed != c.freed || len(res.Next) > 0 {
+				t.Errorf("%+v", res)
+			}
+			h.is(c.holder, c.waiting)
+		})
+	}
+}
+
+// Those who come while a release waits for the row come behind those who wait.
+func TestWhoEntersWhileAReleaseWaitsForTheRowComesLast(t *testing.T) {
+	t.Parallel()
+	h := newHandOverRace(t, 2)
+	tx := mustBegin(t, h.db)
+	enterIn(t, tx, "a", 3)
+	done := make(chan driver.ReleaseResult, 1)
+	go func() { done <- h.release() }()
+	waitsForLock(t, h.db)
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if res := <-done; !res.Freed {
+		t.Errorf("%+v", res)
+	}
+	h.is(2, 1)
+}
+
+// A release that waits for the row sees the beats as they were before. It must not take them
+// for missing.
+func TestABeatThatComesWhileAReleaseWaitsForTheRowIsNotMissed(t *testing.T) {
+	t.Parallel()
+	for !t.Failed() && !beatsBesideARelease(t) { // the machine was so slow that the release has begun too late
+	}
+}
+
+func beatsBesideARelease(t *testing.T) (inTime bool) {
+	h := newHandOverRace(t, 2)
+	line(t, openAs(t, lockpg.DB(h.db), 3), waiter("a", 3))
+	tx := mustBegin(t, h.db)
+	mustExecIn(t, tx, `SELECT FROM sqllock_lock FOR UPDATE`)
+	const life = 600 * time.Millisecond // less than a release waits for a row
+	beat := `UPDATE sqllock_waiter SET expires_at = ` + pgNow + ` + %d WHERE locker = '` + driver.ID{2}.String() + `'`
+	mustExec(t, h.db, fmt.Sprintf(beat, life.Microseconds()))
+	done := make(chan driver.ReleaseResult, 1)
+	go func() { done <- h.release() }()
+	waitsForLock(t, h.db)
+	inTime = get[bool](t, h.db, `SELECT bool_and(expires_at > `+pgNow+`) FROM sqllock_waiter`)
+	mustExec(t, h.db, fmt.Sprintf(beat, time.Minute.Microseconds()))
+	time.Sleep(life)
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if res := <-done; inTime {
+		if !res.Freed {
+			t.Errorf("%+v", res)
+		}
+		h.is(2, 1)
+	}
+	return inTime
+}
+
+// A term is handed over once, however many releases there are.
+func TestReleasesOfOneTermHandOverOnce(t *testing.T) {
+	t.Parallel()
+	for range 5 {
+		h := newHandOverRace(t, 2, 3, 4)
+		var freed atomic.Int32
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				if h.release().Freed {
+					freed.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		if n := freed.Load(); n != 1 {
+			t.Errorf("%d of 4 releases have ended the term", n)
+		}
+		h.is(2, 2)
 	}
 }
 

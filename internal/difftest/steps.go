@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -43,8 +44,10 @@ func (r *run) step() {
 		r.die(locker)
 	case n < 92:
 		r.end(locker)
-	case n < 95:
+	case n < 94:
 		r.together(locker)
+	case n < 96:
+		r.handOver()
 	default:
 		r.tick(time.Duration(r.rnd.IntN(5)) * unit)
 	}
@@ -225,6 +228,30 @@ func (r *run) release(locker int) {
 		return
 	}
 	same(r, "Release", got, want, err)
+}
+
+// handOver has the holder of a name that others wait for release it.
+func (r *run) handOver() {
+	var reqs []driver.ReleaseRequest
+	var holders []int
+	for _, name := range slices.Sorted(maps.Keys(r.model.names)) {
+		s := r.model.names[name]
+		holder := slices.IndexFunc(r.clients, func(c driver.Client) bool { return c.Instance == s.Locker })
+		if holder >= 0 && s.Acq != (driver.ID{}) && s.Waiting > 0 {
+			reqs, holders = append(reqs, driver.ReleaseRequest{Name: name, Acq: s.Acq, Version: s.Version}), append(holders, holder)
+		}
+	}
+	if len(reqs) == 0 {
+		return
+	}
+	i := r.rnd.IntN(len(reqs))
+	req, locker := reqs[i], holders[i]
+	req.Awaited = r.rnd.IntN(2) == 0
+	r.requests++
+	r.note("hand over", "%d: %+v", locker, req)
+	want := r.model.free(r.clients[locker], &req)
+	got, err := r.stores[locker].Release(r.Context(), []driver.ReleaseRequest{req})
+	same(r, "Release", got, []driver.ReleaseResult{want}, err)
 }
 
 // end ends a term in a transaction of the application, which commits or not.

@@ -80,6 +80,22 @@ func (c *Conns[C]) Pool(ctx context.Context, f func(C) error) error {
 	return f(c.opts.Pool)
 }
 
+// Idle runs f on the reserved connection if there is one that is idle, and as Pool does
+// otherwise. It reserves none.
+func (c *Conns[C]) Idle(ctx context.Context, f func(C) error) error {
+	if c.urgent.Load() == 0 {
+		select {
+		case <-c.free:
+			if c.close != nil {
+				return c.run(ctx, f)
+			}
+			c.free <- struct{}{}
+		default:
+		}
+	}
+	return c.Pool(ctx, f)
+}
+
 // Urgent runs f on the reserved connection, before all that is not urgent. If the
 // connection is in use for longer than half of the time that ctx leaves, and the pool is not
 // exhausted, it runs f on the pool: a statement that hangs on the reserved connection must not

@@ -46,3 +46,40 @@ func TestWhatIsUrgentGoesBeforeThoseWhoShareTheConnection(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// What may use the connection while it is idle does not make one be reserved.
+func TestWhatIsIdleUsesTheConnectionOnlyIfItIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reservations := 0
+		conns := reserved.New(reserved.Options[string]{
+			Pool: "pool", Exhausted: func() bool { return false },
+			Classify: func(error) driver.Fault { return driver.Unclear },
+			Reserve: func(context.Context) (string, func() error, error) {
+				reservations++
+				return "reserved", func() error { return nil }, nil
+			},
+		})
+		defer conns.Close()
+		runsOn := func(what, want string) {
+			t.Helper()
+			on := ""
+			if err := conns.Idle(t.Context(), func(conn string) error {
+				on = conn
+				return nil
+			}); err != nil || on != want {
+				t.Errorf("%s: it ran on %q, %v, want %q", what, on, err, want)
+			}
+		}
+		runsOn("none is reserved", "pool")
+		if reservations > 0 {
+			t.Error("it has reserved a connection")
+		}
+		_ = conns.Any(t.Context(), func(string) error {
+			runsOn("it is in use", "pool")
+			return nil
+		})
+		runsOn("it is idle", "reserved")
+		conns.CloseIdle()
+		runsOn("it was given back", "pool")
+	})
+}

@@ -69,11 +69,15 @@ type Retrier interface {
 	Retrier()
 }
 
-// Quick is an [Engine] that may have the statement queue_quickly, which enters claims of names
-// that are held alone. Run returns [ErrTwice] if the same request is under way twice.
+// Quick is an [Engine] that may have statements in the place of visits: queue_quickly enters
+// claims of names that are held alone, and hand_over_quickly hands names over. Run returns
+// [ErrTwice] if the same request is under way twice.
 type Quick interface {
 	Engine
 	Quick() bool
+	// RunThen runs a statement as Run does. After its commit it runs another one, whose
+	// error does not count.
+	RunThen(ctx context.Context, s, then Statement) error
 }
 
 // Granted is a grant by [Engine.Grant].

@@ -43,9 +43,10 @@ func (s *rows) read(ctx context.Context, req *driver.ReadRequest) (res driver.Re
 // look reads the rows of names.
 func (s *rows) look(ctx context.Context, names []string) ([]driver.Row, error) {
 	v := newViews(names)
-	if err := s.engine.Run(ctx,
-		Statement{Name: "rows", Batch: []Column{names}, Scan: v.addRow},
-		Statement{Name: "readers", Batch: []Column{names}, Scan: v.addReaders, Needless: v.noHolders}); err != nil {
+	if err := s.engine.Run(ctx, v.read()); err != nil {
+		return nil, err
+	}
+	if err := s.readers(ctx, v); err != nil { // apart: most often nobody shares any of them
 		return nil, err
 	}
 	now := int64(0)

@@ -8,12 +8,24 @@ import (
 	"github.com/sqllock/sqllock/internal/claim"
 )
 
-// release frees terms. What nobody waits for is freed by one statement; the rest is visited.
+// release frees terms. What nobody waits for is freed by one statement, and what somebody
+// waits for is handed over by another one, where there is one. The rest is visited.
 func (s *rows) release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
 	res := make([]driver.ReleaseResult, len(reqs))
-	freed, err := s.freePlain(ctx, reqs, res)
-	if err != nil {
+	freed := func() bool { return slices.ContainsFunc(res, func(r driver.ReleaseResult) bool { return r.Freed }) }
+	plain := namesOnce(reqs, func(i int) bool { return !reqs[i].Shared && !reqs[i].Awaited })
+	if err := s.freePlain(ctx, reqs, plain, res); err != nil {
 		return nil, err
+	}
+	if before := freed(); s.quick {
+		unawaited, err := s.handOverQuickly(ctx, reqs, res)
+		if err != nil {
+			return nil, after(before, err)
+		}
+		before = freed()
+		if err := s.freePlain(ctx, reqs, unawaited, res); err != nil {
+			return nil, after(before, err)
+		}
 	}
 	var rest []int
 	for i := range reqs {
@@ -24,27 +36,66 @@ func (s *rows) release(ctx context.Context, reqs []driver.ReleaseRequest) ([]dri
 	if len(rest) == 0 {
 		return res, nil
 	}
-	return res, inParts(rest, freed, func(part []int) error { return s.visit(ctx, s.releases(reqs, part, res)) })
+	return res, inParts(rest, freed(), func(part []int) error { return s.visit(ctx, s.releases(reqs, part, res)) })
 }
 
-// freePlain frees the requests that do not share and for which nobody is known to wait. It
-// reports whether it has freed any.
-func (s *rows) freePlain(ctx context.Context, reqs []driver.ReleaseRequest, res []driver.ReleaseResult) (freed bool, err error) {
-	plain := make([]driver.ReleaseRequest, 0, len(reqs))
-	index := make([]int, 0, len(reqs))
+// namesOnce picks requests, which are sorted by name, one of each name.
+func namesOnce(reqs []driver.ReleaseRequest, pick func(i int) bool) []int {
+	which := make([]int, 0, len(reqs))
 	for i := range reqs {
-		r := &reqs[i]
-		if !r.Shared && !r.Awaited && (len(plain) == 0 || plain[len(plain)-1].Name != r.Name) {
-			plain, index = append(plain, *r), append(index, i)
+		if pick(i) && (len(which) == 0 || reqs[which[len(which)-1]].Name != reqs[i].Name) {
+			which = append(which, i)
 		}
 	}
-	if len(plain) == 0 {
-		return false, nil
+	return which
+}
+
+// freePlain frees those of the requests at which that nobody waits for.
+func (s *rows) freePlain(ctx context.Context, reqs []driver.ReleaseRequest, which []int, res []driver.ReleaseResult) error {
+	if len(which) == 0 {
+		return nil
 	}
-	err = s.engine.Free(ctx, plain, func(k int) {
-		res[index[k]].Freed, freed = true, true
-	})
-	return freed, err
+	plain := column(len(which), func(k int) driver.ReleaseRequest { return reqs[which[k]] })
+	return s.engine.Free(ctx, plain, func(k int) { res[which[k]].Freed = true })
+}
+
+// handOverQuickly hands over what somebody waits for, by one statement. Which requests need
+// more is found out by the statement. It returns those that nobody waits for, although
+// somebody was known to.
+func (s *rows) handOverQuickly(ctx context.Context, reqs []driver.ReleaseRequest, res []driver.ReleaseResult) (unawaited []int, err error) {
+	which := namesOnce(reqs, func(i int) bool { return !reqs[i].Shared && !reqs[i].Guarded && !res[i].Freed })
+	if len(which) == 0 {
+		return nil, nil
+	}
+	at := func(k int) *driver.ReleaseRequest { return &reqs[which[k]] }
+	names := column(len(which), func(k int) string { return at(k).Name })
+	me, nobody := s.client.Instance, make([]bool, len(reqs))
+	hand := Statement{Name: "hand_over_quickly", Args: []any{me.String()}, Batch: []Column{names,
+		column(len(which), func(k int) driver.ID { return at(k).Acq }),
+		column(len(which), func(k int) int64 { return at(k).Version }),
+		column(len(which), func(k int) int64 { return at(k).MinHold.Microseconds() }),
+	}}
+	hand.Scan = func(scan Scanner) error {
+		var position, waiting, expires int64
+		var next driver.HandOver
+		var locker driver.ID
+		if err := scan(&position, &next.Now, &waiting, id{&next.Acq}, id{&locker}, &next.Version, &expires); err != nil {
+			return err
+		}
+		i := which[position-1]
+		switch {
+		case locker == me:
+			next.Remaining = micros(expires - next.Now)
+			res[i] = driver.ReleaseResult{Freed: true, Next: []driver.HandOver{next}}
+		case locker != driver.ID{}:
+			res[i].Freed = true
+		}
+		nobody[i] = waiting == 0
+		return nil
+	}
+	wake := Statement{Name: "wake_holders", Batch: []Column{names}, Args: []any{me.String()}, Scan: func(Scanner) error { return nil }}
+	err = s.engine.(Quick).RunThen(ctx, hand, wake)
+	return namesOnce(reqs, func(i int) bool { return nobody[i] && reqs[i].Awaited }), err
 }
 
 // releases is the plan of the requests at which.

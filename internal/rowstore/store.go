@@ -87,9 +87,14 @@ func (s *Store) Release(ctx context.Context, reqs []driver.ReleaseRequest) (res 
 	return res, err
 }
 
-// Read implements the method of [driver.Store].
+// Read implements the method of [driver.Store]. Names are read for a waiter that was told of its
+// turn, more often than for anybody else.
 func (s *Store) Read(ctx context.Context, req driver.ReadRequest) (res driver.ReadResult, err error) {
-	err = s.conns.Pool(ctx, func(r *rows) error {
+	choose := s.conns.Pool
+	if len(req.Names) > 0 {
+		choose = s.conns.Idle
+	}
+	err = choose(ctx, func(r *rows) error {
 		res, err = r.read(ctx, &req)
 		return err
 	})

@@ -116,8 +116,8 @@ var kinds = []struct {
 type exception struct{ names, on, why string }
 
 var exceptions = []exception{
-	{"wake", "postgres", "the others cannot push"},
-	{"queue_quickly", "postgres", "the fast path of waiters: elsewhere a visit finds out more at once"},
+	{"wake wake_holders", "postgres", "the others cannot push"},
+	{"queue_quickly hand_over_quickly", "postgres", "the fast path of waiters: elsewhere a visit finds out more at once"},
 	{"plans keep_plans restore visit unflushed", "postgres", "its transactions carry settings of their own; the others have them per session or per statement"},
 	{"grant_quickly free_quickly", "postgres mariadb", "the fast path of many names"},
 	{"free_guarded renew_wait renew_shared_wait", "postgres", "the statement says how long a lock is waited for, and which"},
@@ -335,6 +335,8 @@ var postgresExamples = map[string]example{
 	"wake":              batch(locker, acq),
 	"grant":             batch(exampleName, acq, "owner", 60*second, value).and(locker, "label"),
 	"queue_quickly":     batch(exampleName, driver.ID{9}, 0, 5, 6, "owner", value, acq[:]).and(locker, "label"),
+	"hand_over_quickly": batch(exampleName, acq, 1, 0).and(locker),
+	"wake_holders":      batch(exampleName).and(other),
 	"grant_quickly":     batch(exampleName, acq, "owner", 60*second, value).and(locker, "label"),
 	"free_quickly":      batch(exampleName, acq, 1, 0),
 	"grant_one":         example{}.and(exampleName, acq, "owner", 60*second, `\x00ff`, locker, "label"),

@@ -300,6 +300,72 @@ SELECT h.place, h.now, encode(uuid_send(h.holder), 'hex'), coalesce(h.held_by, '
        ), 0) END
 FROM held h;
 
+-- name: hand_over_quickly
+-- It ends exclusive terms that were never guarded, and hands each name over to the first claim
+-- that waits for it and whose Locker lives, if that claim wants the name alone. Each name is
+-- there once. The result tells how many wait for the name, and to whom it was handed over. If
+-- there is anything else to do, nothing changes: a visit does it.
+--
+-- The row may be waited for, and the claims are those that were committed before that. It is
+-- enough. They enter with rising seq under the lock of the row: one that is seen has nobody
+-- before it who is not. One that has left meanwhile is not there to be deleted, and then the row
+-- stays as it is. Those that have come meanwhile come later. Nobody changes the row between its
+-- lock and its update, so no claim is deleted without the update. A Locker lives if it did when
+-- the statement began, as its beats are seen: by a later clock a beat that has come meanwhile
+-- would be missing.
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), CASE current_setting('synchronous_commit')
+	       WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END
+), mine AS MATERIALIZED (
+	SELECT r.place, r.min_hold, l.*
+	FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[])
+	     WITH ORDINALITY AS r(name, acq, version, min_hold, place)
+	JOIN {lock} l ON l.name = r.name CROSS JOIN settings
+	WHERE l.name = ANY ($1::text[]) AND l.acq = r.acq AND l.version = r.version
+	ORDER BY l.name
+	FOR NO KEY UPDATE OF l
+), ended AS MATERIALIZED (
+	SELECT m.*, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now FROM mine m
+), next AS MATERIALIZED (
+	SELECT m.name, m.now, q.acq
+	FROM ended m
+	CROSS JOIN LATERAL (
+		SELECT k.acq, k.kind FROM {claim} k
+		WHERE k.name = m.name AND k.state = 0
+		  AND (k.locker = $5::uuid OR EXISTS (
+			SELECT FROM {waiter} w
+			WHERE w.locker = k.locker
+			  AND w.expires_at > (date_part('epoch', statement_timestamp()) * 1000000)::bigint))
+		ORDER BY k.seq
+		LIMIT 1
+	) q
+	WHERE m.waiting > 0 AND m.holding = 0 AND m.not_before <= m.now AND q.kind = 0
+	  AND (m.min_hold <= 0 OR m.since + m.min_hold <= m.now)
+	  AND m.version < 9223372036854775807
+), admitted AS (
+	DELETE FROM {claim} c
+	WHERE c.acq = ANY (ARRAY(SELECT n.acq FROM next n))
+	RETURNING c.*
+), handed AS (
+	UPDATE {lock} l
+	SET acq = a.acq, owner = a.owner, locker = a.locker, label = a.label, value = a.value,
+	    version = greatest(l.version + 1, n.now), holds = 1, since = n.now, ended = 0,
+	    expires_at = n.now + least(CASE a.locker WHEN $5::uuid THEN a.ttl ELSE a.handed END,
+	                               CASE WHEN a.max_hold > 0 THEN a.max_hold + a.delay END),
+	    limit_at = CASE WHEN a.max_hold > 0 THEN n.now + a.max_hold + a.delay ELSE 0 END,
+	    delay = a.delay, waiting = l.waiting - 1
+	FROM admitted a JOIN next n ON n.acq = a.acq
+	WHERE l.name = n.name AND l.name = ANY ($1::text[])
+	RETURNING l.name, l.acq, l.locker, l.version, l.expires_at
+), unflushed AS MATERIALIZED (
+	SELECT CASE WHEN NOT EXISTS (SELECT FROM handed)
+	       THEN set_config('synchronous_commit', 'off', true) END
+)
+SELECT m.place, m.now, m.waiting, coalesce(encode(uuid_send(h.acq), 'hex'), ''),
+       coalesce(encode(uuid_send(h.locker), 'hex'), ''), coalesce(h.version, 0),
+       coalesce(h.expires_at, 0)
+FROM ended m CROSS JOIN unflushed LEFT JOIN handed h ON h.name = m.name;
+
 -- name: wake
 -- It comes after the commit: a transaction that notifies keeps all others that do waiting
 -- until its own flush. Each Locker listens to a channel of its own.
@@ -308,6 +374,16 @@ WITH settings AS MATERIALIZED (
 )
 SELECT pg_notify('sqllock_' || encode(uuid_send(r.locker), 'hex'), r.acq::text)
 FROM unnest($1::uuid[], $2::uuid[]) AS r(locker, acq) CROSS JOIN settings;
+
+-- name: wake_holders
+-- It is wake for Lockers other than $2 that hold the names by now. It comes right behind a
+-- hand-over, whose result it does not know. If nothing was handed over, it does no harm.
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 'off', true)
+)
+SELECT pg_notify('sqllock_' || encode(uuid_send(l.locker), 'hex'), l.acq::text)
+FROM {lock} l CROSS JOIN settings
+WHERE l.name = ANY ($1::text[]) AND l.locker <> $2::uuid;
 
 -- name: beat
 WITH settings AS MATERIALIZED (
