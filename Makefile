@@ -53,6 +53,7 @@ mutants: ## change the library in small ways, one at a time, and show which test
 proof: ## have z3 prove the rules of a name for any number of clients, and show what breaks the proof, half a minute
 	@SQLLOCK_REQUIRE=z3 scripts/setup.sh
 	@SQLLOCK_REQUIRE=z3 go test -count=1 -v ./internal/claim/proof
+	@go test -count=1 -v -run 'OfTheProof$$' ./internal/claim
 
 explore: ## explore many more worlds of the rules of a name than make test does, plant all bugs, compare each database for long, hours
 	@scripts/explore.sh

@@ -64,6 +64,7 @@ func (r *translation) read(d *tables, s proof.State) {
 	set("permits", 0, int64(d.permits))
 	set("holding", 0, int64(d.holding))
 	set("waiting", 0, int64(d.waiting))
+	set("room", 0, int64(max(d.permits, d.holding)))
 	rank, position := int64(0), int64(0)
 	for acq := range int8(acqs) {
 		c := &d.claims[acq]
@@ -304,7 +305,10 @@ func (r *translation) visits() {
 		}
 	}
 	if p := r.to.db.permits; p != r.from.db.permits {
-		r.step("SetPermits", []int64{int64(p)}, false, func() { r.set("permits", 0, int64(p)) })
+		r.step("SetPermits", []int64{int64(p)}, false, func() {
+			r.set("permits", 0, int64(p))
+			r.set("room", 0, max(int64(p), r.get("holding", 0)))
+		})
 	}
 	r.alone(next)
 	r.enters()

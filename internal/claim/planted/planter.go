@@ -183,7 +183,7 @@ const tooLong = 10 * time.Minute
 
 const (
 	exploration = "^TestNoInterleavingBreaksAName$"
-	slow        = exploration + "|^TestAWithdrawalIsNotAnswered" // which explores, too
+	slow        = exploration + "|^TestAWithdrawalIsNotAnswered|OfTheProof$" // which explore, too
 )
 
 var (

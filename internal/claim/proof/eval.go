@@ -160,9 +160,9 @@ func (c *Checker) Breaks(s State, but ...string) string {
 // BreaksPromise returns which promise of all steps a step does not satisfy, or "".
 func (c *Checker) BreaksPromise(action string, before, after State) string {
 	c.pre, c.post = before, after
-	for _, d := range c.model.in("steps") {
-		if c.rules[d.name]() == 0 && (action != "Crash" || d.name != "tokens-rise") {
-			return d.name
+	for _, name := range c.model.promises(action) {
+		if c.rules[name]() == 0 {
+			return name
 		}
 	}
 	return ""

@@ -28,7 +28,7 @@ func (m *model) goals() (goals []goal) {
 		given := []expr{rules, d.call()}
 		goals = append(goals,
 			goal{name: d.name + " keeps the rules", params: d.params, given: given, shown: atom("Rules!")},
-			goal{name: d.name + " is a step like all", params: d.params, given: given, shown: all(m.promises(d.name))})
+			goal{name: d.name + " is a step like all", params: d.params, given: given, shown: all(atoms(m.promises(d.name)))})
 	}
 	for _, d := range m.in("margin") {
 		if d.sort == "Bool" {
@@ -38,15 +38,11 @@ func (m *model) goals() (goals []goal) {
 	return goals
 }
 
-// promises are what each step keeps to. A crash brings terms back, with their tokens: of
-// clients that had ended them.
-func (m *model) promises(action string) (names []expr) {
-	for _, d := range m.in("steps") {
-		if action != "Crash" || d.name != "tokens-rise" {
-			names = append(names, atom(d.name))
-		}
+func atoms(names []string) (es []expr) {
+	for _, n := range names {
+		es = append(es, atom(n))
 	}
-	return names
+	return es
 }
 
 // call is a definition with its own parameters.

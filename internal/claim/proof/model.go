@@ -120,6 +120,17 @@ func (m *model) rules() (names []string) {
 	return names
 }
 
+// promises are what each step keeps to. A crash brings terms back, with their tokens and
+// permits: of clients that had ended them.
+func (m *model) promises(action string) (names []string) {
+	for _, d := range m.in("steps") {
+		if action != "Crash" || strings.HasPrefix(d.name, "nothing-") {
+			names = append(names, d.name)
+		}
+	}
+	return names
+}
+
 // flushed are the tables on the disk.
 func (m *model) flushed() (these []variable) {
 	for _, v := range m.tables {

@@ -52,6 +52,7 @@
 (declare-fun slot (Acq) Int)
 (declare-fun ends (Acq) Int)
 ; Ghosts: no row has them. The claims that are counted have different ranks below the count.
+(declare-const room Int) ; permits, or what was held when permits was lowered below that
 (declare-fun rank (Acq) Int)
 (declare-fun position (Acq) Int)
 
@@ -88,7 +89,8 @@
   (forall ((a Acq) (b Acq)) (=> (and (shares a) (shares b)) (= (kind a) (kind b))))))
 (define-fun readers-have-one-token () Bool (forall ((a Acq)) (=> (and (shares a) (= (kind a) shared)) (= (token a) version))))
 (define-fun permits-have-their-slots () Bool (and
-  (forall ((a Acq)) (=> (and (shares a) (= (kind a) permit)) (and (<= 0 (slot a)) (< (slot a) permits))))
+  (<= 0 permits) (<= permits room)
+  (forall ((a Acq)) (=> (and (shares a) (= (kind a) permit)) (and (<= 0 (slot a)) (<= holding room))))
   (forall ((a Acq) (b Acq)) (=> (and (shares a) (shares b) (= (kind a) permit) (not (= a b)))
     (and (not (= (slot a) (slot b))) (not (= (token a) (token b))))))))
 (define-fun counts-are-high-enough () Bool (and
@@ -132,8 +134,9 @@
 (define-fun excluded () Bool (forall ((r Req) (q Req)) (=> (and (trusts r) (trusts q) (not (= (of r) (of q))))
   (or (and (= (kind (of r)) shared) (= (kind (of q)) shared) (= (received r) (received q)))
       (and (= (kind (of r)) permit) (= (kind (of q)) permit)
-        (<= 0 (slot (of r))) (< (slot (of r)) permits) (<= 0 (slot (of q))) (< (slot (of q)) permits)
-        (not (= (slot (of r)) (slot (of q)))))))))
+        (not (= (slot (of r)) (slot (of q))))
+        ; no more than room, since different ranks are below it
+        (<= 0 (rank (of r))) (< (rank (of r)) room) (<= 0 (rank (of q))) (< (rank (of q)) room) (not (= (rank (of r)) (rank (of q)))))))))
 (define-fun deadline-ends-before-the-term () Bool (forall ((r Req)) (=> (trusts r)
   (or (and (= holder (of r)) (< now until)) (and (shares (of r)) (< now (ends (of r))))))))
 (define-fun guard-excludes () Bool (forall ((a Acq) (b Acq)) (=> (and (pinned a) (not (= a b)))
@@ -151,6 +154,8 @@
   (forall ((a Acq)) (=> (and (shares! a) (not (and (shares a) (= (token a) (token! a)))))
     (or (< top (token! a))
       (and (= (kind a) shared) (exists ((b Acq)) (and (shares b) (= (kind b) shared) (= (token b) (token! a))))))))))
+(define-fun permits-are-not-exceeded () Bool (forall ((a Acq))
+  (=> (and (shares! a) (= (kind a) permit) (not (and (shares a) (= (token a) (token! a))))) (<= holding! permits!))))
 (define-fun nothing-is-revived () Bool (and
   (=> (and (not (= holder nobody)) (= holder! holder) (= version! version) (<= until now)) (<= until! now!))
   (forall ((a Acq)) (=> (and (shares a) (shares! a) (= (token a) (token! a)) (not (renewing a)) (<= (ends a) now))
@@ -162,7 +167,8 @@
 (set-info :section start)
 
 (define-fun Start () Bool (and (= version 0) (= flushed.version 0) (= top 0) (= revoked 0)
-  (= holder nobody) (= flushed.holder nobody) (= holding 0) (= waiting 0) (= flushed.holding 0) (= flushed.waiting 0)
+  (= holder nobody) (= flushed.holder nobody) (= permits 0) (= room 0) (= flushed.permits 0) (= flushed.room 0)
+  (= holding 0) (= waiting 0) (= flushed.holding 0) (= flushed.waiting 0)
   (forall ((a Acq)) (not (or (shares a) (waits a) (flushed.shares a) (flushed.waits a) (pinned a) (renewing a))))
   (forall ((r Req)) (= (stage r) unsent))))
 
@@ -222,11 +228,14 @@
   (durably holding shares token slot ends rank)))
 (define-fun GrantPermit ((a Acq) (s Int) (e Int)) Bool (and
   (not (= a nobody)) (= (kind a) permit) is-free (not (shares a)) (not (waits a)) (< now e)
-  (<= 0 s) (< s permits)
+  (<= 0 s) (< s permits) (< holding permits)
   (forall ((c Acq)) (=> (shares c) (and (= (kind c) permit) (not (= (slot c) s)))))
   (= version! next-version) (= top! version!) (shares-too a version! s e)
   (durably version top holding shares token slot ends rank)))
-(define-fun SetPermits ((n Int)) Bool (and (= permits 0) (< 0 n) (= permits! n) (only permits)))
+; By the first who asks for one, or anew: nobody loses one if there are fewer then.
+(define-fun SetPermits ((n Int)) Bool (and
+  (< 0 n) (= permits! n) (= room! (ite (< n holding) holding n))
+  (only permits room)))
 
 ; Renewals. That of a claim locks the claim alone, and may commit later.
 (define-fun Renew ((a Acq) (t Int) (e Int)) Bool (and
@@ -281,7 +290,7 @@
   (only waiting waits position)))
 (define-fun LeaveQueue ((a Acq)) Bool (and (waits a) (waits-no-more a) (only waiting waits position)))
 (define-fun Recount () Bool (and
-  (<= 0 holding!) (<= 0 waiting!)
+  (<= 0 holding!) (<= holding! holding) (<= 0 waiting!) (<= waiting! waiting)
   (forall ((c Acq)) (=> (shares c) (and (<= 0 (rank! c)) (< (rank! c) holding!))))
   (forall ((c Acq) (d Acq)) (=> (and (shares c) (shares d) (= (rank! c) (rank! d))) (= c d)))
   (forall ((c Acq)) (=> (waits c) (and (<= 0 (position! c)) (< (position! c) waiting!))))

@@ -60,7 +60,7 @@ var variants = []broken{
   (durably version top holding`}, "GrantNextReader", "readers-have-one-token"},
 	{variant{"a permit into a slot that is taken", `(and (= (kind c) permit) (not (= (slot c) s)))`, `(= (kind c) permit)`},
 		"GrantPermit", "permits-have-their-slots"},
-	{variant{"a permit more than there are", `(<= 0 s) (< s permits)`, `(<= 0 s)`}, "GrantPermit", "permits-have-their-slots"},
+	{variant{"a permit more than there are", `(< s permits) (< holding permits)`, `(< s permits)`}, "GrantPermit", "permits-are-not-exceeded"},
 	{variant{"a permit beside readers", `(and (= (kind c) permit) (not (= (slot c) s)))`, `(not (= (slot c) s))`},
 		"GrantPermit", "kinds-do-not-mix"},
 	{variant{"permits with one token", `(= version! next-version) (= top! version!) (shares-too a version! s e)
