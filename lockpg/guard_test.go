@@ -277,3 +277,32 @@ func TestATransactionOfPgxEndsATerm(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestLeasesOfSeveralNamesAreGuardedInTransactionsOfPgx(t *testing.T) {
+	t.Parallel()
+	pool, locks := pooled(t)
+	leases, err := locks.LockAll(t.Context(), []string{"b", "a", `c"\{}`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `INSERT INTO ledger VALUES ('guarded')`)
+		return err
+	}
+	if err := lockpg.InTx(t.Context(), pool, leases, pgx.TxOptions{}, write); err != nil {
+		t.Errorf("InTx = %v", err)
+	}
+	if _, err := locks.ForceUnlock(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	if err := lockpg.InTx(t.Context(), pool, leases, pgx.TxOptions{}, write); !errors.Is(err, sqllock.ErrFenced) && !errors.Is(err, sqllock.ErrLost) {
+		t.Errorf("InTx after one lease is over = %v", err)
+	}
+	if err := leases.Unlock(t.Context()); !errors.Is(err, sqllock.ErrLost) {
+		t.Errorf("Unlock = %v", err)
+	}
+	var n int
+	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM ledger`).Scan(&n); err != nil || n != 1 {
+		t.Errorf("%d entries, %v", n, err)
+	}
+}

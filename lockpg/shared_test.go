@@ -126,3 +126,39 @@ func TestOneRequestThatRunsTwiceAtATimeIsCountedOnce(t *testing.T) {
 		t.Errorf("readers are counted as, and are: %s, want 51", got)
 	}
 }
+
+func TestWhoLosesOneOfSeveralNamesLeavesNoTraceOnAServerOfItsOwn(t *testing.T) {
+	t.Parallel()
+	db := dedicated(t).Open(t)
+	migrate(t, db)
+	store := open(t, db)
+	mustExec(t, db, `CHECKPOINT`)
+	grant(t, store, request("held", 1, time.Minute))
+	for i, name := range []string{"a", "free"} {
+		grant(t, store, request(name, 2+i, time.Millisecond))
+		if _, err := store.Release(t.Context(), []driver.ReleaseRequest{{Name: name, Acq: acq(2 + i)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var before, after string
+	for range 5 {
+		before = footprint(t, db)
+		for i := range 250 {
+			var reqs []driver.AcquireRequest
+			for k, name := range []string{"a", "free", "held", "new"} {
+				r := request(name, 10+4*i+k, time.Minute)
+				r.All = true
+				reqs = append(reqs, r)
+			}
+			for k, res := range grant(t, store, reqs...) {
+				if res.Granted || res.Refused != (k == 2) {
+					t.Fatalf("%s: %+v", reqs[k].Name, res)
+				}
+			}
+		}
+		if after = footprint(t, db); after == before {
+			return
+		}
+	}
+	t.Errorf("250 losing attempts left a trace: WAL position, next transaction, rows were %s, are %s", before, after)
+}

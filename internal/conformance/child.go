@@ -28,11 +28,12 @@ type childConfig struct {
 // order is one line on the standard input of a child, and answer the one that it
 // writes for it.
 type order struct {
-	Do   string // lock, try, rlock, tryrlock, locktx, unlock, remaining, watch, write, work, wait, tokens, campaign, once
+	Do   string // lock, try, rlock, tryrlock, locktx, unlock, remaining, watch, write, work, together, wait, tokens, campaign, once
 	Name string
 	What string        `json:",omitempty"` // watch: what to look at; write: what to write; campaign: the identity, and the value
 	Gap  time.Duration `json:",omitempty"` // watch: how long the pause will be at least; wait: for how long to hold
 	Work *work         `json:",omitempty"`
+	All  *allWork      `json:",omitempty"` // together
 
 	Table string `json:",omitempty"` // write and once: of the ledger
 	Keys  int    `json:",omitempty"` // once: how many
@@ -142,6 +143,8 @@ func (c *child) obey(o order) answer {
 		return c.write(lease, o)
 	case "work":
 		return o.Work.run(c.locks)
+	case "together":
+		return o.All.run(c)
 	case "wait":
 		c.waiting = append(c.waiting, doOnce(c.locks, o.Name, o.Gap))
 		return answer{}

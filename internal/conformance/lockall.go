@@ -17,9 +17,11 @@ import (
 var lockAllPromises = []promise{
 	{sentence: "LockAll, TryLockAll and their twins hold all names, in any order and each once", test: testLockAll, needs: needLeases},
 	{sentence: "LockAll takes 1,000 names, whatever MaxBatch says", test: testLockAllMany, needs: needLeases},
+	{sentence: "LockAll of free names, and Unlock, send as many statements for 200 names as for two", test: testLockAllStatements, needs: needLeases, quiet: true},
 	{sentence: "LockAll refuses no names, too many, bad names and options that do not apply", test: testLockAllRefused, needs: needLeases},
 	{sentence: "a mode that keeps locks in sessions locks no names together", test: testLockAllSessions, needs: needSessions},
 	{sentence: "TryLockAll that loses says which name is held and by whom, and holds nothing", test: testTryLockAllHeld, needs: needLeases},
+	{sentence: "of several TryLockAll at once each gets all of its names or none", test: testTryLockAllAtOnce, needs: needLeases},
 	{sentence: "a TryLockAll that loses leaves no trace in the database", test: testTryLockAllNoTrace, needs: needTraces | needLeases, quiet: true},
 	{sentence: "LockAll waits for one name at a time and holds those before it", test: testLockAllWaits, needs: needTable | needLeases},
 	{sentence: "LockAll that gives up holds nothing, and no MinHold keeps a name", test: testLockAllGivesUp, needs: needTable | needLeases},
@@ -35,6 +37,7 @@ var lockAllPromises = []promise{
 	{sentence: "InTx of several leases commits what was written under all of them, and nothing after one is over", test: testLeasesInTx, needs: needTable | needLeases},
 	{sentence: "after Guard of several leases nobody becomes holder of any of the names before the transaction ends", test: testLeasesGuardPins, needs: needTable | needLeases},
 	{sentence: "a Guard of several leases is refused if one is over, shared, or of another database", test: testLeasesGuardRefused, needs: needTable | needLeases},
+	{sentence: "of processes that lock several names and are killed at random all callers are served", test: testLockAllKilled, needs: needLeases, quiet: true},
 	{sentence: "Close ends leases of several names, and LockAll that waits", test: testLockAllClose, needs: needTable | needLeases},
 }
 
@@ -734,4 +737,66 @@ func testLeasesGuardRefused(e *env) {
 	e.wantError("Guard of a lease that is over", guard(leases, e.handle()), sqllock.ErrFenced)
 	e.wantLost("Guard of a lease that is known to be over", guard(leases, e.handle()))
 	e.wantLost("Unlock", leases.Unlock(e.ctx()))
+}
+
+// testLockAllStatements counts what goes to the database, where all names are free.
+func testLockAllStatements(e *env) {
+	db, sent := e.open(e.source(), poolSize)
+	l := e.lockerOn(db, &Options{TTL: sqllock.MaxTTL})
+	names := e.names(200)
+	e.unlockAll(e.lockAll(l, names)) // now there are a connection, and rows
+	var counts []int64
+	for _, n := range []int{2, 200} {
+		before := sent.statements.Load()
+		leases := e.lockAll(l, names[:n])
+		locked := sent.statements.Load()
+		e.unlockAll(leases)
+		counts = append(counts, locked-before, sent.statements.Load()-locked)
+	}
+	e.Logf("LockAll and Unlock of 2 names and of 200 take %v statements", counts)
+	if counts[0] != counts[2] || counts[1] != counts[3] {
+		e.Errorf("the numbers of statements differ: %v", counts)
+	}
+}
+
+// testTryLockAllAtOnce has several callers want some of few names that have no row yet.
+func testTryLockAllAtOnce(e *env) {
+	lockers := []*sqllock.Locker{e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})}
+	won := 0
+	for range 30 {
+		names := e.names(6)
+		got := make([]*sqllock.Leases, 8)
+		var wg sync.WaitGroup
+		for g := range got {
+			wg.Go(func() {
+				some := slices.Clone(names)
+				rand.Shuffle(len(some), func(i, j int) { some[i], some[j] = some[j], some[i] })
+				leases, err := lockers[g%2].TryLockAll(e.ctx(), some[:3])
+				if err != nil && !errors.Is(err, sqllock.ErrHeld) {
+					e.Errorf("TryLockAll: %v", err)
+				}
+				got[g] = leases
+			})
+		}
+		wg.Wait()
+		holders := make(map[string]int)
+		for _, leases := range got {
+			if leases == nil {
+				continue
+			}
+			won++
+			for _, name := range leases.Names() {
+				if holders[name]++; holders[name] > 1 {
+					e.Fatalf("%s has two holders", name)
+				}
+			}
+			e.unlockAll(leases)
+		}
+		all, err := lockers[0].TryLockAll(e.ctx(), names) // what lost holds nothing
+		if err != nil {
+			e.Fatalf("TryLockAll when all have unlocked: %v", err)
+		}
+		e.unlockAll(all)
+	}
+	e.Logf("%d of 240 calls have won", won)
 }
