@@ -22,7 +22,8 @@ type claims struct {
 	mu        sync.Mutex
 	byAcq     map[driver.ID]*claim
 	byName    map[string][]*claim // in the order in which they came
-	next      time.Duration       // when something is due, or earlier
+	fresh     []*claim            // that no request was sent for
+	next      time.Duration       // when something else is due, or earlier
 	carrying  int                 // claims whose waiters hold leases, so that a deadlock is possible
 	running   bool
 	wake      chan struct{}
@@ -158,7 +159,7 @@ func (cs *claims) add(a *acquisition, carries []driver.ID) *claim {
 	c.req.Life, c.req.Handed, c.req.Carries = life, a.req.TTL-trusted+life, carries
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	cs.schedule(c, c.queuedAt)
+	cs.fresh = append(cs.fresh, c)
 	cs.byAcq[c.req.Acq] = c
 	if len(carries) > 0 {
 		cs.carrying++
@@ -317,6 +318,7 @@ func (cs *claims) runDue() (next time.Duration, more bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	now := cs.locker.clock.Now()
+	cs.requestFresh()
 	if len(cs.byAcq) == 0 {
 		cs.running = cs.listener.keepOpen(now)
 		return time.Second, cs.running
@@ -327,6 +329,18 @@ func (cs *claims) runDue() (next time.Duration, more bool) {
 	cs.listener.start(cs, now)
 	at := min(cs.next, cs.poll.runDue(cs, now), cs.deadlocks.runDue(cs, now))
 	return max(min(at-now, time.Second), 0), true
+}
+
+// requestFresh sends the first requests of claims; the caller holds mu. It looks at no others:
+// there may be thousands, and a claim comes with each hand-over.
+func (cs *claims) requestFresh() {
+	for _, c := range cs.fresh {
+		if !c.done && !c.inFlight {
+			cs.request(c)
+		}
+	}
+	clear(cs.fresh)
+	cs.fresh = cs.fresh[:0]
 }
 
 // requestDue sends the requests, and delivers the replies, that are due; the caller holds

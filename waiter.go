@@ -148,9 +148,11 @@ func (q *queue) granted(t *term) (old []*term) {
 		old = s.terms()
 		s.exclusive, s.readers = t, nil
 	}
-	for _, w := range s.waiters {
-		if t.ownedBy(w.owner) {
-			w.wakeUp()
+	if t.ownerGiven { // or nobody can, and there may be thousands
+		for _, w := range s.waiters {
+			if t.ownedBy(w.owner) {
+				w.wakeUp()
+			}
 		}
 	}
 	return old
