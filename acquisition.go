@@ -39,7 +39,7 @@ func (l *Locker) newAcquisition(name, owner string, o lockOptions) *acquisition 
 	if l.events.verbose {
 		a.began = l.clock.Now()
 	}
-	a.req = driver.AcquireRequest{Name: name, Acq: acq, Owner: owner, TTL: o.rowTTL(), Value: o.value, Shared: o.shared}
+	a.req = driver.AcquireRequest{Name: name, Acq: acq, Owner: owner, TTL: o.rowTTL(), Value: o.value, Shared: o.shared, Permits: o.permits}
 	if l.mode.sessions != nil {
 		a.req.TTL, a.req.MinHold, a.req.Delay = o.ttl, o.minHold, o.lockDelay
 	}
@@ -64,7 +64,7 @@ func (a *acquisition) try(ctx context.Context) (*Lease, error) {
 			a.abandon()
 			return nil, held
 		case a.sharedBatch && l.mode.Classify(err) == driver.Unclear: // once: the next request is isolated
-		case l.mode.Classify(err) != driver.Again || l.clock.Now() >= until:
+		case errors.Is(err, ErrPermits) || l.mode.Classify(err) != driver.Again || l.clock.Now() >= until:
 			a.abandon()
 			return nil, lockError(a.req.Name, err)
 		}
@@ -118,7 +118,7 @@ func (a *acquisition) requestOnce(ctx context.Context, backoff *backoff) (*Lease
 	case ctx.Err() != nil:
 		a.abandon()
 		return nil, 0, a.waitError(endOf(ctx))
-	case l.mode.Classify(err) == driver.Refused:
+	case errors.Is(err, ErrPermits) || l.mode.Classify(err) == driver.Refused:
 		a.abandon()
 		return nil, 0, lockError(a.req.Name, err)
 	}
@@ -154,8 +154,11 @@ func (a *acquisition) request(ctx context.Context) (*term, *HeldError, error) {
 // grantKind tells which other requests can share a statement with that of a.
 func (l *Locker) grantKind(a *acquisition) batch.Kind {
 	k := batch.Kind{Group: ttlGroup(a.opts.ttl), Isolated: a.isolated, Large: len(a.req.Value) > 0}
-	if a.req.Shared {
+	switch {
+	case a.req.Shared:
 		k.Flags = 1
+	case a.req.Permits != 0:
+		k.Flags = 2
 	}
 	return k
 }
@@ -193,7 +196,7 @@ func (l *Locker) refuseFollower(sent *driver.AcquireRequest, r reply, req *drive
 // confirm reads a reply that reports a grant of an earlier request, whose own reply was
 // lost. It confirms the grant first. If ctx ends meanwhile, the grant is given back.
 func (a *acquisition) confirm(ctx context.Context, r reply) (*term, *HeldError, error) {
-	confirmed, err := a.locker.await(ctx, func() reply { return a.locker.confirmGrant(a.req, r.Result.Version, a.locker.cfg.timeout(a.opts.ttl)) })
+	confirmed, err := a.locker.await(ctx, func() reply { return a.locker.confirmGrant(a.req, &r.Result, a.locker.cfg.timeout(a.opts.ttl)) })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -223,17 +226,18 @@ func (l *Locker) await(ctx context.Context, request func() reply) (reply, error)
 // not have been flushed, or not to the standby that a commit waits for: a server can give
 // up that wait and still show the row. A later write that was confirmed makes the grant
 // certain.
-func (l *Locker) confirmGrant(req driver.AcquireRequest, version int64, timeout time.Duration) (r reply) {
+func (l *Locker) confirmGrant(req driver.AcquireRequest, grant *driver.AcquireResult, timeout time.Duration) (r reply) {
+	version := grant.Version
 	ctx, cancel := context.WithTimeout(l.base, timeout)
 	defer cancel()
 	r.Before = l.clock.Now()
 	defer func() { r.After = l.clock.Now() }()
-	res, err := l.mode.Renew(ctx, []driver.RenewRequest{{Name: req.Name, Acq: req.Acq, Version: version, TTL: req.TTL, Holds: 1, Shared: req.Shared}}, true)
+	res, err := l.mode.Renew(ctx, []driver.RenewRequest{{Name: req.Name, Acq: req.Acq, Version: version, TTL: req.TTL, Holds: 1, Shared: req.Together()}}, true)
 	switch {
 	case err != nil:
 		r.Err = err
 	case res.Status[0] == driver.Renewed:
-		r.Result = driver.AcquireResult{Granted: true, Found: true, Version: version, Remaining: req.TTL, Now: res.Now}
+		r.Result = driver.AcquireResult{Granted: true, Found: true, Version: version, Slot: grant.Slot, Remaining: req.TTL, Now: res.Now}
 	default: // it has expired or was revoked meanwhile: request again
 		r.Result = driver.AcquireResult{Now: res.Now}
 	}
@@ -253,7 +257,7 @@ func (l *Locker) giveBackLate(req *driver.AcquireRequest, r reply) {
 // giveBack releases an acquisition that no caller has used, in the background. If the
 // outcome of one of its requests is unknown, that request may still arrive.
 func (l *Locker) giveBack(req driver.AcquireRequest, unknown bool) {
-	r := driver.ReleaseRequest{Name: req.Name, Acq: req.Acq, Shared: req.Shared}
+	r := driver.ReleaseRequest{Name: req.Name, Acq: req.Acq, Shared: req.Together()}
 	if unknown {
 		l.cleanup.add(r, req.TTL)
 	} else {
@@ -273,6 +277,10 @@ func (a *acquisition) readReply(r reply) (*term, *HeldError, error) {
 		a.isolated = a.isolated || r.SharedBatch
 		a.lastErr = r.Err
 		return nil, nil, r.Err
+	case r.Result.Permits != 0:
+		err := permitsError(&a.req, &r.Result)
+		a.lastErr = err
+		return nil, nil, err
 	case !r.Result.Granted:
 		a.lastErr, a.knownHeld = nil, true
 		a.holder = r.Result.Holder
@@ -292,6 +300,8 @@ func (a *acquisition) newTerm(r reply) *term {
 		owner:      a.req.Owner,
 		ownerGiven: a.owner != "",
 		shared:     a.opts.shared,
+		permit:     a.opts.permits != 0,
+		slot:       r.Result.Slot,
 		unknown:    a.unknown,
 		token:      r.Result.Version,
 		ttl:        a.opts.trustedTTL(),
@@ -379,7 +389,7 @@ func (a *acquisition) waitError(cause error) error {
 // heldError returns who held the name when that was last known.
 func (a *acquisition) heldError() *HeldError {
 	for _, t := range a.locker.queue.terms(a.req.Name) {
-		return &HeldError{Name: t.name, Owner: t.owner, Label: a.locker.cfg.label, Shared: t.shared}
+		return &HeldError{Name: t.name, Owner: t.owner, Label: a.locker.cfg.label, Shared: t.shared, Permit: t.permit}
 	}
 	return newHeldError(a.req.Name, a.holder)
 }
@@ -413,6 +423,9 @@ var errWaitOver = errors.New("wait over")
 func lockError(name string, err error) error {
 	if errors.Is(err, ErrClosed) {
 		return ErrClosed
+	}
+	if errors.Is(err, ErrPermits) { // it says the name
+		return err
 	}
 	return fmt.Errorf("sqllock: lock %q: %w", name, err)
 }

@@ -213,7 +213,7 @@ func (cs *claims) forget(c *claim) {
 // cleanUp removes the claim of a waiter that has left, and what it may have been granted,
 // from the database; the caller holds mu.
 func (cs *claims) cleanUp(c *claim) {
-	r := driver.ReleaseRequest{Name: c.req.Name, Acq: c.req.Acq, Shared: c.req.Shared}
+	r := driver.ReleaseRequest{Name: c.req.Name, Acq: c.req.Acq, Shared: c.req.Together()}
 	switch {
 	case c.unknown: // a request may still arrive
 		cs.locker.cleanup.add(r, c.req.TTL)
@@ -264,23 +264,23 @@ func (cs *claims) handedOver(grant driver.HandOver, before time.Duration) {
 		return
 	}
 	cs.answer(c, reply{Before: before, After: cs.locker.clock.Now(), Result: driver.AcquireResult{
-		Granted: true, Found: true, Version: grant.Version, Remaining: grant.Remaining, Now: grant.Now,
+		Granted: true, Found: true, Version: grant.Version, Slot: grant.Slot, Remaining: grant.Remaining, Now: grant.Now,
 	}})
 }
 
-// recheck sends requests for name again: for the first claim and, if that is shared, for
-// the readers that would enter with it.
+// recheck sends requests for name again: for the first claim and, if that is shared or for a
+// permit, for those that could enter with it.
 func (cs *claims) recheck(name string) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	now := cs.locker.clock.Now()
 	for i, c := range cs.byName[name] {
-		if i > 0 && !c.req.Shared {
+		if i > 0 && !c.req.Together() {
 			break
 		}
 		cs.schedule(c, now)
 		cs.wakeUp()
-		if !c.req.Shared {
+		if !c.req.Together() {
 			break
 		}
 	}
@@ -404,9 +404,11 @@ func (cs *claims) noteResult(c *claim, a batch.Reply[driver.AcquireResult]) {
 	case a.Err == nil && a.Result.Granted && a.Result.Found && c.unknown:
 		c.inFlight = true
 		cs.locker.inflight.add()
-		cs.wg.Go(func() { cs.confirm(c, a.Result.Version) })
+		cs.wg.Go(func() { cs.confirm(c, &a.Result) })
 	case a.Err == nil && a.Result.Granted:
 		cs.answer(c, r)
+	case a.Err == nil && a.Result.Permits != 0:
+		cs.fail(c, permitsError(&c.req, &a.Result))
 	case fault == driver.Refused:
 		cs.fail(c, a.Err)
 	case a.Err != nil:
@@ -420,9 +422,9 @@ func (cs *claims) noteResult(c *claim, a batch.Reply[driver.AcquireResult]) {
 }
 
 // confirm confirms a grant of an earlier request whose reply was lost.
-func (cs *claims) confirm(c *claim, version int64) {
+func (cs *claims) confirm(c *claim, grant *driver.AcquireResult) {
 	defer cs.locker.inflight.done()
-	r := cs.locker.confirmGrant(c.req, version, c.timeout)
+	r := cs.locker.confirmGrant(c.req, grant, c.timeout)
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	c.inFlight = false
@@ -467,7 +469,7 @@ func (a *acquisition) useGrant(ctx context.Context, c *claim, r reply) (*Lease, 
 	a.copyClaim(c)
 	if r.Err == nil && a.nearlyExpired(c, &r) {
 		var err error
-		r, err = a.locker.await(ctx, func() reply { return a.locker.confirmGrant(a.req, r.Result.Version, c.timeout) })
+		r, err = a.locker.await(ctx, func() reply { return a.locker.confirmGrant(a.req, &r.Result, c.timeout) })
 		switch {
 		case err != nil:
 			a.locker.giveBack(a.req, a.unknown)

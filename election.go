@@ -364,7 +364,7 @@ func (a *acquisition) resumeTerm(ctx context.Context) (lease *Lease, decided boo
 // sameIdentity reports whether the row has a holder with the same owner that is another
 // acquisition. An ordinary request finds out about its own.
 func (a *acquisition) sameIdentity(row *driver.Row) bool {
-	return stateOf(row) == StateHeld && row.Readers == 0 && row.Holder.Owner == a.req.Owner && row.Holder.Acq != a.req.Acq
+	return stateOf(row) == StateHeld && row.Together() == 0 && row.Holder.Owner == a.req.Owner && row.Holder.Acq != a.req.Acq
 }
 
 // waitToResume waits for a while after an error, or returns why to give up.

@@ -29,9 +29,9 @@ type Term struct {
 // Vacant reports whether the name has no leader.
 func (t Term) Vacant() bool { return t.Token == 0 }
 
-// termOfInfo returns the term that a name is in. Readers lead nothing.
+// termOfInfo returns the term that a name is in. Readers and holders of permits lead nothing.
 func termOfInfo(i *Info) Term {
-	if i.State != StateHeld || i.Readers > 0 {
+	if i.State != StateHeld || i.Readers > 0 || i.PermitsHeld > 0 {
 		return Term{Name: i.Name}
 	}
 	return Term{Name: i.Name, Identity: i.Owner, Label: i.Label, Token: i.Token, Since: i.Since, Value: i.Value}

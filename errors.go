@@ -63,10 +63,15 @@ var (
 	// RLock, LockAll, RLockAll and Do, in unique mode.
 	ErrDeadlock = errors.New("sqllock: deadlock")
 
-	// ErrUpgrade says that the owner holds the name shared and asked for it exclusively.
-	// To wait for the other readers while being a reader could take for ever: unlock
-	// first. Returned by Lock, TryLock, Do and TryDo.
+	// ErrUpgrade says that the owner holds the name shared and asked for it exclusively, or
+	// holds a permit of it. To wait for the other readers while being a reader could take for
+	// ever: unlock first. Returned by Lock, TryLock, Do and TryDo, and beside a permit also by
+	// RLock and TryRLock.
 	ErrUpgrade = errors.New("sqllock: no upgrade")
+
+	// ErrPermits says that the name has another number of permits than the [Semaphore].
+	// Returned by Acquire, TryAcquire and Do of a Semaphore; always as a [*PermitsError].
+	ErrPermits = errors.New("sqllock: another number of permits")
 
 	// ErrTooOld says that a transaction's snapshot is older than the first use of the
 	// name, so that it cannot see the row to lock. A new transaction can. Returned by
@@ -137,16 +142,20 @@ type HeldError struct {
 	Until time.Time
 
 	Shared bool // one or more readers hold it
+	Permit bool // one or more holders of permits hold it
 }
 
 // Error implements error.
 func (e *HeldError) Error() string {
-	if e.Owner == "" && !e.Shared && !e.Until.IsZero() {
+	if e.Owner == "" && !e.Shared && !e.Permit && !e.Until.IsZero() {
 		return fmt.Sprintf("sqllock: %q is kept until %s", e.Name, e.Until.UTC().Format(time.RFC3339))
 	}
 	s := fmt.Sprintf("sqllock: %q is held", e.Name)
 	if e.Shared {
 		s += " shared"
+	}
+	if e.Permit {
+		s += " with permits"
 	}
 	if e.Label != "" {
 		s += fmt.Sprintf(" by %q", e.Label)
@@ -161,7 +170,7 @@ func (e *HeldError) Error() string {
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
 func newHeldError(name string, h driver.Holder) *HeldError {
-	e := &HeldError{Name: name, Shared: h.Shared}
+	e := &HeldError{Name: name, Shared: h.Shared && !h.Permit, Permit: h.Permit}
 	if h.Acq != (driver.ID{}) {
 		e.Owner, e.Label = h.Owner, h.Label
 	}
@@ -172,6 +181,26 @@ func newHeldError(name string, h driver.Holder) *HeldError {
 		e.Until = time.UnixMicro(h.Until)
 	}
 	return e
+}
+
+// PermitsError says that a name has another number of permits than was asked for. It is an
+// [ErrPermits].
+type PermitsError struct {
+	Name      string
+	Permits   int // of the name, as the database has it
+	Requested int // of the Semaphore
+}
+
+// Error implements error.
+func (e *PermitsError) Error() string {
+	return fmt.Sprintf("sqllock: %q has %d permits, not %d; Resize changes that", e.Name, e.Permits, e.Requested)
+}
+
+// Is reports that a PermitsError is an ErrPermits.
+func (e *PermitsError) Is(target error) bool { return target == ErrPermits }
+
+func permitsError(req *driver.AcquireRequest, res *driver.AcquireResult) *PermitsError {
+	return &PermitsError{Name: req.Name, Permits: res.Permits, Requested: req.Permits}
 }
 
 // LostError says that a lease was lost, and why. It is an [ErrLost].

@@ -14,7 +14,8 @@ var _ driver.Guardable = (*Lease)(nil)
 // Guard makes sure, inside a transaction of the application, that the lease is the current
 // one until the transaction ends. When Guard has returned nil, no other caller can become
 // holder of the name before tx is committed or rolled back, even if this process crashes.
-// So what the transaction writes is written by the holder. Guard is one statement in tx.
+// So what the transaction writes is written by the holder. Of a permit, no other caller can get
+// this one before tx has ended. Guard is one statement in tx.
 // Renewals go on. On SQLite, which has one writer, renewals wait: a transaction that is
 // longer than the TTL loses the lease, but still no other caller gets the name before it
 // ends.
@@ -127,7 +128,7 @@ func (l *Lease) GuardBy(ctx context.Context, f driver.GuardFunc) error {
 	if err := t.guardable(l); err != nil {
 		return err
 	}
-	status, err := t.locker.mode.Guard(ctx, f, driver.GuardRequest{Name: t.name, Acq: t.acq, Version: t.token})
+	status, err := t.locker.mode.Guard(ctx, f, driver.GuardRequest{Name: t.name, Acq: t.acq, Version: t.token, Shared: t.permit})
 	switch {
 	case err != nil:
 		return fmt.Errorf("sqllock: guard %q: %w", t.name, err)
@@ -159,7 +160,11 @@ func (l *Locker) endReason(ctx context.Context, t *term) (reason Reason, err err
 	err = l.withTimeout(ctx, t.timeout, func(ctx context.Context) error {
 		for pause := newBackoff(&l.cfg); ; {
 			var err error
-			reason, err = l.mode.endReason(ctx, t.name, t.acq, t.token, l.cfg.ttl)
+			if t.permit {
+				reason, err = l.mode.permitEndReason(ctx, t.name, t.acq, t.token)
+			} else {
+				reason, err = l.mode.endReason(ctx, t.name, t.acq, t.token, l.cfg.ttl)
+			}
 			if err == nil || l.mode.Classify(err) != driver.Again || sleep(ctx, pause.next()) != nil {
 				return err
 			}

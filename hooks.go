@@ -34,6 +34,8 @@ type LeaseInfo struct {
 	Owner  string
 	Token  int64
 	Shared bool
+	Permit bool // of a Semaphore, with the Slot
+	Slot   int
 	TTL    time.Duration
 }
 

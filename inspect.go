@@ -61,6 +61,9 @@ type Info struct {
 	// advisory mode it counts Lockers, for all their readers; in for-update mode it is not
 	// known. Readers have no common Owner or Label.
 	Readers int
+	// Permits is how many permits the name has, or 0 if no [Semaphore] has used it.
+	// PermitsHeld is how many of them are held. Their holders have no common Owner or Label.
+	Permits, PermitsHeld int
 
 	// Token, Since and Until are those of the current term, or else of the last one. Until
 	// is when the lease expires unless it is renewed, or when the term ended; it is zero
@@ -92,6 +95,7 @@ type Completion struct {
 func newInfo(r *driver.Row) Info {
 	i := Info{
 		Name: r.Name, State: stateOf(r), Owner: r.Holder.Owner, Label: r.Holder.Label, Holds: r.Holds, Readers: r.Readers, Value: r.Value,
+		Permits: r.Permits, PermitsHeld: r.PermitsHeld,
 		Token: r.Holder.Version, Now: time.UnixMicro(r.Now),
 	}
 	if i.State != StateUnknown {
@@ -284,7 +288,7 @@ func (l *Locker) ForceUnlock(ctx context.Context, name string) (Info, error) {
 		l.crashed(name, res.Row.Holder)
 	}
 	for _, t := range l.queue.terms(name) {
-		if t.token == info.Token {
+		if t.token == info.Token || t.permit && t.token < info.Token {
 			t.lose(LostRevoked, nil)
 		}
 	}
@@ -301,7 +305,7 @@ func (l *Locker) revoke(ctx context.Context, name string) (res driver.RevokeResu
 	if !row.Held() && !row.Session && row.Gate <= row.Now {
 		return driver.RevokeResult{Row: row}, 0, nil
 	}
-	if row.Held() && row.Readers == 0 || !row.Session { // else a session has it whose term is not written yet
+	if row.Held() && row.Together() == 0 || !row.Session { // else a session has it whose term is not written yet
 		seen = row.Holder.Version
 	}
 	err = l.retry(ctx, func(ctx context.Context) error {

@@ -281,7 +281,7 @@ func (k *keeper) renew(batch []*term, wait bool) {
 	before := k.clock.Now()
 	for i, t := range batch {
 		ttl, _ := t.nextTTL(before)
-		reqs[i] = driver.RenewRequest{Name: t.name, Acq: t.acq, Version: t.token, TTL: ttl + t.lockDelay, Holds: max(t.leaseCount(), 1), Shared: t.shared}
+		reqs[i] = driver.RenewRequest{Name: t.name, Acq: t.acq, Version: t.token, TTL: ttl + t.lockDelay, Holds: max(t.leaseCount(), 1), Shared: t.together()}
 		timeout = min(timeout, t.timeout)
 	}
 	ctx, cancel := context.WithTimeout(k.ctx, timeout)

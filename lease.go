@@ -54,7 +54,8 @@ func (l *Lease) Name() string {
 
 // Token returns the fencing token: the version of the row. It is positive and less than
 // 2^53. All leases of one term have the same token, and every later exclusive term has a
-// higher one. The token of a shared lease is higher than those of all exclusive terms
+// higher one. Each permit has a token of its own, which is higher than those of all terms of
+// its slot before it. The token of a shared lease is higher than those of all exclusive terms
 // before it, and lower than those of all exclusive terms after it. Readers that share the
 // name have the same token in unique mode; in the modes for update and advisory each has a
 // token of its own.
@@ -74,9 +75,26 @@ func (l *Lease) Owner() string {
 	return l.term.owner
 }
 
-// Shared reports whether the lease is shared, so that others may hold the name at the same
-// time.
+// Shared reports whether the lease is shared, so that other readers may hold the name at the
+// same time. That of a permit is not.
 func (l *Lease) Shared() bool { return !l.isZero() && l.term.shared }
+
+// Permit reports whether the lease is a permit of a [Semaphore].
+func (l *Lease) Permit() bool { return !l.isZero() && l.term.permit }
+
+// Slot returns which of the permits of the name the lease is, from 0, and always the lowest that
+// was free. Two permits that are held at the same time have different slots. After a Resize a
+// slot can be as high as the permits that there were before. Slot returns 0 if the lease is no
+// permit.
+//
+// Tokens rise from term to term of a slot. A resource that compares tokens must do so for each
+// slot apart: a higher token of another slot ends nothing.
+func (l *Lease) Slot() int {
+	if l.isZero() {
+		return 0
+	}
+	return l.term.slot
+}
 
 // Remaining returns for how long the lease is valid unless it is renewed, at most its TTL.
 // It returns 0 if the lease was lost or unlocked. It reads a clock and does not block.

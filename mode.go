@@ -3,6 +3,7 @@ package sqllock
 import (
 	"context"
 	"database/sql"
+	"slices"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
@@ -60,6 +61,8 @@ type capabilities struct {
 	listener driver.Listener
 	// keys is set if the database keeps which keys are complete.
 	keys driver.OnceStore
+	// permits is set if a name can have permits.
+	permits driver.PermitStore
 	// tx is set if transactions of the caller can take locks.
 	tx driver.TxStore
 
@@ -102,6 +105,21 @@ func (m *mode) endReason(ctx context.Context, name string, acq driver.ID, token 
 	case rows[0].Holder.Acq == acq && rows[0].Holder.Version == token:
 		return 0, nil
 	case rows[0].Revoked == token:
+		return LostRevoked, nil
+	}
+	return LostTaken, nil
+}
+
+// permitEndReason is endReason for a permit. Whoever revokes ends all permits that are held, and
+// each has a token of its own.
+func (m *mode) permitEndReason(ctx context.Context, name string, acq driver.ID, token int64) (Reason, error) {
+	res, err := m.Read(ctx, driver.ReadRequest{Names: []string{name}, Slots: true})
+	switch {
+	case err != nil:
+		return 0, err
+	case slices.ContainsFunc(res.Rows[0].Slots, func(s driver.Slot) bool { return s.Acq == acq && s.Version == token }):
+		return 0, nil
+	case res.Rows[0].Revoked >= token:
 		return LostRevoked, nil
 	}
 	return LostTaken, nil

@@ -201,11 +201,12 @@ func orDefault(d, def time.Duration) time.Duration {
 }
 
 // LockOption is an option of one call of Lock, RLock, TryLock, TryRLock, LockAll or one of its
-// twins, Do or TryDo.
+// twins, Do or TryDo, and of the methods of a [Semaphore].
 type LockOption func(*lockOptions)
 
 type lockOptions struct {
 	shared   bool
+	permits  int // how many the name has, if one of them is wanted
 	ttl      time.Duration
 	wait     time.Duration
 	tries    int
@@ -346,6 +347,9 @@ func (o *lockOptions) trustedTTL() time.Duration {
 	}
 	return o.ttl
 }
+
+// together reports that the name is wanted together with others: shared, or with a permit.
+func (o *lockOptions) together() bool { return o.shared || o.permits != 0 }
 
 // rowTTL returns for how long the database keeps the name after a grant.
 func (o *lockOptions) rowTTL() time.Duration {

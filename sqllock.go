@@ -97,7 +97,7 @@ func (l *Locker) newBatchers() {
 	grants := batch.Options[driver.AcquireRequest, driver.AcquireResult]{
 		Send:        l.sendGrants,
 		SortKey:     func(r *driver.AcquireRequest) string { return r.Name },
-		DistinctKey: func(r *driver.AcquireRequest) string { return l.batchKey(r.Name, r.Acq, r.Shared) },
+		DistinctKey: func(r *driver.AcquireRequest) string { return l.batchKey(r.Name, r.Acq, r.Together()) },
 		Late:        l.giveBackLate,
 	}
 	if l.mode.sessions == nil {
@@ -210,9 +210,9 @@ func (l *Locker) drain(holders, requests context.Context) error {
 }
 
 // batchKey returns a key that differs for requests which can share a statement. Unless
-// sessions keep the locks, readers of one name can.
-func (l *Locker) batchKey(name string, acq driver.ID, shared bool) string {
-	if shared && l.mode.sessions == nil {
+// sessions keep the locks, those of one name can that hold it together.
+func (l *Locker) batchKey(name string, acq driver.ID, together bool) string {
+	if together && l.mode.sessions == nil {
 		return string(acq[:]) + name
 	}
 	return name

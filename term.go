@@ -20,6 +20,8 @@ type term struct {
 	owner      string
 	ownerGiven bool // the owner was given by WithOwner and may re-enter without a lease
 	shared     bool
+	permit     bool // of a semaphore
+	slot       int  // of the permit
 	token      int64
 	ttl        time.Duration
 	timeout    time.Duration // of its statements
@@ -101,7 +103,7 @@ func (t *term) addLease(ctx context.Context) *Lease {
 
 // reenter adds a lease to the term. It returns the LostError of a lost term, neither a
 // lease nor an error if the term was unlocked or a transaction has ended it, and ErrUpgrade
-// if the term is shared and the caller wants it exclusively.
+// if the term is shared and the caller wants it exclusively, or if it is a permit.
 func (t *term) reenter(ctx context.Context, shared bool) (*Lease, error) {
 	t.expire()
 	t.mu.Lock()
@@ -113,6 +115,8 @@ func (t *term) reenter(ctx context.Context, shared bool) (*Lease, error) {
 		return nil, nil
 	case t.shared && !shared:
 		return nil, fmt.Errorf("%w: the owner holds %q shared", ErrUpgrade, t.name)
+	case t.permit:
+		return nil, fmt.Errorf("%w: the owner holds a permit of %q", ErrUpgrade, t.name)
 	}
 	return t.addLease(ctx), nil
 }
@@ -280,7 +284,16 @@ func (t *term) isAtLimit() bool {
 }
 
 func (t *term) info() LeaseInfo {
-	return LeaseInfo{Name: t.name, Owner: t.owner, Token: t.token, Shared: t.shared, TTL: t.ttl}
+	return LeaseInfo{Name: t.name, Owner: t.owner, Token: t.token, Shared: t.shared, Permit: t.permit, Slot: t.slot, TTL: t.ttl}
+}
+
+// together reports that the term is held together with others: shared, or with a permit.
+func (t *term) together() bool { return t.shared || t.permit }
+
+// excludes reports that another term of the name is over now that the database has granted this
+// one.
+func (t *term) excludes(old *term) bool {
+	return !t.together() || t.shared != old.shared || t.permit && t.slot == old.slot
 }
 
 // ownedBy reports whether an explicit owner may re-enter the term.
@@ -302,7 +315,7 @@ func (t *term) keptFor() time.Duration {
 // cleanupRequest returns the request that releases the term in the background, and for how
 // long to repeat it.
 func (t *term) cleanupRequest() (driver.ReleaseRequest, time.Duration) {
-	return driver.ReleaseRequest{Name: t.name, Acq: t.acq, MinHold: t.keptFor(), Guarded: t.isGuarded(), Shared: t.shared}, t.rowTTL()
+	return driver.ReleaseRequest{Name: t.name, Acq: t.acq, MinHold: t.keptFor(), Guarded: t.isGuarded(), Shared: t.together()}, t.rowTTL()
 }
 
 // guardable returns why a lease cannot be guarded, or nil. From the first call on, the

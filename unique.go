@@ -74,6 +74,7 @@ func newUniqueMode(store driver.Store, classify func(error) driver.Fault) mode {
 		m.listener, _ = store.(driver.Listener)
 	}
 	m.keys, _ = store.(driver.OnceStore)
+	m.permits, _ = store.(driver.PermitStore)
 	return m
 }
 

@@ -74,7 +74,7 @@ func (l *Locker) endTermBy(t *term, release func() error) (err error) {
 // it. What it could not release for certain is released in the background.
 func (l *Locker) release(ctx context.Context, t *term) error {
 	if t.unknown { // a request may still arrive after the release
-		defer l.cleanup.add(driver.ReleaseRequest{Name: t.name, Acq: t.acq, Guarded: t.isGuarded(), Shared: t.shared}, t.rowTTL())
+		defer l.cleanup.add(driver.ReleaseRequest{Name: t.name, Acq: t.acq, Guarded: t.isGuarded(), Shared: t.together()}, t.rowTTL())
 	}
 	base := l.base
 	if base.Err() != nil { // Close gave up before: the statement fails at once, unless it runs on a session
@@ -186,7 +186,7 @@ func (l *Locker) sendReleases(ctx context.Context, reqs []driver.ReleaseRequest)
 }
 
 func (l *Locker) releaseRequest(t *term) driver.ReleaseRequest {
-	return driver.ReleaseRequest{Name: t.name, Acq: t.acq, Version: t.token, MinHold: t.keptFor(), Guarded: t.isGuarded(), Shared: t.shared,
+	return driver.ReleaseRequest{Name: t.name, Acq: t.acq, Version: t.token, MinHold: t.keptFor(), Guarded: t.isGuarded(), Shared: t.together(),
 		Awaited: t.awaited || l.claims.hasWaiter(t.name)}
 }
 
@@ -217,14 +217,14 @@ func releaseKind(t *term, req *driver.ReleaseRequest, isolated bool) batch.Kind 
 
 // notReleasedError finds out why the database did not release a term: the term is over, or a
 // transaction guards it. It returns nil if an earlier release without a reply may have done
-// it, unless the database says that the term was revoked. A term that readers share goes on
-// after one of them has released it: what ended it later says nothing of that reader.
+// it, unless the database says that the term was revoked. If others held the name too, what ended their terms later says
+// nothing of this one.
 func (l *Locker) notReleasedError(ctx context.Context, t *term, unknown bool) error {
 	reason, err := l.endReason(ctx, t)
 	switch {
 	case t.isGuarded() && (err != nil || reason == 0):
 		return guardedError(t.name)
-	case unknown && (reason != LostRevoked || t.shared) && l.mode.sessions == nil: // a session may have ended before the release
+	case unknown && (reason != LostRevoked || t.together()) && l.mode.sessions == nil: // a session may have ended before the release
 		return nil
 	case reason == 0:
 		reason = LostTaken

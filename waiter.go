@@ -19,23 +19,23 @@ type queue struct {
 // nameState is what the Locker knows of one name. It is guarded by queue.mu.
 type nameState struct {
 	exclusive *term              // the exclusive term that this Locker has
-	readers   map[*term]struct{} // its shared terms
+	together  map[*term]struct{} // its shared terms, or its permits
 	waiters   []*waiter
 }
 
-// waiter is a call of Lock or RLock that waits.
+// waiter is a call of Lock, RLock or Acquire that waits.
 type waiter struct {
-	name   string
-	owner  string // explicit owner, or ""
-	shared bool
-	wake   chan struct{} // something changed: check again; has a buffer of one
+	name     string
+	owner    string        // explicit owner that may re-enter, or ""
+	together bool          // shared, or with a permit
+	wake     chan struct{} // something changed: check again; has a buffer of one
 }
 
 func newQueue() *queue { return &queue{names: make(map[string]*nameState)} }
 
 // join adds a waiter at the end of the queue of name.
-func (q *queue) join(name, owner string, shared bool) *waiter {
-	w := &waiter{name: name, owner: owner, shared: shared, wake: make(chan struct{}, 1)}
+func (q *queue) join(name, owner string, together bool) *waiter {
+	w := &waiter{name: name, owner: owner, together: together, wake: make(chan struct{}, 1)}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s := q.state(name)
@@ -59,7 +59,8 @@ func (q *queue) leave(w *waiter) {
 
 // check tells a waiter what to do: re-enter a term of its own owner, send a request
 // because it is the first, or wait until it is woken. Readers may enter while the Locker
-// has readers of the name; a waiter that wants the name exclusively waits for them.
+// has readers of the name, and holders of permits beside others; a waiter that wants the name
+// exclusively waits for them.
 func (q *queue) check(w *waiter) (mine *term, first bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -67,7 +68,7 @@ func (q *queue) check(w *waiter) (mine *term, first bool) {
 	if mine = s.ownedBy(w.owner); mine != nil {
 		return mine, false
 	}
-	free := s.exclusive == nil && (w.shared || len(s.readers) == 0)
+	free := s.exclusive == nil && (w.together || len(s.together) == 0)
 	return nil, free && s.waiters[0] == w
 }
 
@@ -76,7 +77,7 @@ func (s *nameState) ownedBy(owner string) *term {
 	if s.exclusive != nil && s.exclusive.ownedBy(owner) {
 		return s.exclusive
 	}
-	for t := range s.readers {
+	for t := range s.together {
 		if t.ownedBy(owner) {
 			return t
 		}
@@ -123,7 +124,7 @@ func (s *nameState) terms() (all []*term) {
 	if s.exclusive != nil {
 		all = append(all, s.exclusive)
 	}
-	for t := range s.readers {
+	for t := range s.together {
 		all = append(all, t)
 	}
 	return all
@@ -135,18 +136,19 @@ func (q *queue) granted(t *term) (old []*term) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s := q.state(t.name)
-	if t.shared {
-		if s.exclusive != nil {
-			old = append(old, s.exclusive)
+	for _, other := range s.terms() {
+		if other == s.exclusive || t.excludes(other) {
+			old = append(old, other)
+			s.forget(other)
 		}
-		s.exclusive = nil
-		if s.readers == nil {
-			s.readers = make(map[*term]struct{})
-		}
-		s.readers[t] = struct{}{}
-	} else {
-		old = s.terms()
-		s.exclusive, s.readers = t, nil
+	}
+	switch {
+	case !t.together():
+		s.exclusive = t
+	case s.together == nil:
+		s.together = map[*term]struct{}{t: {}}
+	default:
+		s.together[t] = struct{}{}
 	}
 	if t.ownerGiven { // or nobody can, and there may be thousands
 		for _, w := range s.waiters {
@@ -163,11 +165,16 @@ func (q *queue) ended(t *term) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s := q.state(t.name)
+	s.forget(t)
+	q.wakeFirst(t.name, s)
+}
+
+// forget removes a term.
+func (s *nameState) forget(t *term) {
 	if s.exclusive == t {
 		s.exclusive = nil
 	}
-	delete(s.readers, t)
-	q.wakeFirst(t.name, s)
+	delete(s.together, t)
 }
 
 // state returns the state of a name; the caller holds mu.
@@ -188,7 +195,7 @@ func (q *queue) wakeFirst(name string, s *nameState) {
 	switch {
 	case len(s.waiters) > 0:
 		s.waiters[0].wakeUp()
-	case s.exclusive == nil && len(s.readers) == 0:
+	case s.exclusive == nil && len(s.together) == 0:
 		delete(q.names, name)
 		*s = nameState{}
 		q.spare = s
@@ -211,7 +218,11 @@ func wake(ch chan<- struct{}) {
 // request, if pause is not 0.
 func (a *acquisition) waitInQueue(ctx context.Context, backoff *backoff, pause time.Duration) (*Lease, error) {
 	l := a.locker
-	w := l.queue.join(a.req.Name, a.owner, a.opts.shared)
+	owner := a.owner
+	if a.opts.permits != 0 { // it re-enters nothing
+		owner = ""
+	}
+	w := l.queue.join(a.req.Name, owner, a.opts.together())
 	defer l.queue.leave(w)
 	claims := l.claims.available() && !a.opts.hasTries
 	for {

@@ -88,7 +88,7 @@ func (cs *claims) pushed(ctx context.Context, acq driver.ID) {
 	}
 	switch c := cs.byAcq[acq]; {
 	case c == nil:
-	case c.req.Shared: // the row does not say who shares it
+	case c.req.Together(): // the row does not say who holds it together
 		cs.schedule(c, now)
 	default:
 		if cs.poll.pushed == nil {
@@ -240,7 +240,7 @@ func (cs *claims) noteRow(row *driver.Row, before time.Duration) (changed bool) 
 	if len(claims) == 0 {
 		return false
 	}
-	now := rowVersion{row.Holder.Version, row.Readers}
+	now := rowVersion{row.Holder.Version, row.Together(), row.Permits}
 	if changed = claims[0].row != now; changed {
 		for _, c := range claims {
 			c.row = now
@@ -257,25 +257,39 @@ func (cs *claims) noteRow(row *driver.Row, before time.Duration) (changed bool) 
 		}})
 		return true
 	}
-	if row.Held() && left > 0 && row.Readers == 0 {
+	if row.Held() && left > 0 && row.Together() == 0 {
 		return changed
 	}
-	if row.Readers == 0 || left <= 0 {
+	if row.Together() == 0 || left <= 0 {
 		if row.Gate <= row.Now {
 			cs.schedule(claims[0], cs.locker.clock.Now())
 		}
 		return changed
 	}
-	for _, c := range claims { // they may be among those who share it
-		if changed && c.req.Shared {
-			cs.schedule(c, cs.locker.clock.Now())
-		}
+	if changed {
+		cs.requestAgain(claims, row)
 	}
 	return changed
 }
 
+// requestAgain sends requests for those waiters who may be among those who hold a name together. Of
+// those who want a permit that can be the first only; the caller holds mu.
+func (cs *claims) requestAgain(claims []*claim, row *driver.Row) {
+	first := 0
+	for _, c := range claims {
+		switch {
+		case c.req.Permits != 0 && row.PermitsHeld > 0 && first < row.Permits:
+			first++
+			cs.schedule(c, cs.locker.clock.Now())
+		case c.req.Shared && row.Readers > 0:
+			cs.schedule(c, cs.locker.clock.Now())
+		}
+	}
+}
+
 // rowVersion tells states of a row apart.
 type rowVersion struct {
-	version int64
-	readers int
+	version  int64
+	together int // how many hold it together
+	permits  int
 }

@@ -25,6 +25,7 @@ type GuardRequest struct {
 	Acq     ID
 	Version int64
 	Session string // that holds the lock, in the modes that keep locks in sessions
+	Shared  bool   // it is held together with others: with a permit
 
 	// Ends says that the transaction ends the term, see claim.Row.End. It does not wait for
 	// what other transactions have locked. The modes that keep locks in sessions are not

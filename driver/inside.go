@@ -11,17 +11,31 @@ type Row struct {
 	// know the name, all is zero.
 	Holder  Holder
 	Holds   int
-	Readers int    // who hold it together
+	Readers int    // who share it
 	Session bool   // a session that lives keeps it; then Holder.Until says nothing
 	Gate    int64  // until when something other than a holder or a waiter keeps the name; or past
 	Ended   Ending // how the last term was ended
 	Revoked int64  // the version of the last term that Revoke has ended while it was held, if it has
 	Value   []byte // not read by List
-	Now     int64  // the clock, when the row was read
+
+	Permits     int    // how many permits there are, 0 if nobody has said
+	PermitsHeld int    // how many of them are held
+	Slots       []Slot // those, in the order of their numbers; read only if asked for
+
+	Now int64 // the clock, when the row was read
+}
+
+// Slot is a permit that is held.
+type Slot struct {
+	Slot int
+	Holder
 }
 
 // Held reports that the row names a holder, who may have expired.
-func (r Row) Held() bool { return r.Holder.Acq != ID{} || r.Readers > 0 }
+func (r Row) Held() bool { return r.Holder.Acq != ID{} || r.Together() > 0 }
+
+// Together is how many hold the name together: readers, or holders of permits.
+func (r Row) Together() int { return r.Readers + r.PermitsHeld }
 
 // Ending is how a term was ended. The numbers stand in the tables.
 type Ending uint8
@@ -36,6 +50,7 @@ const (
 // ReadRequest asks for one of three things.
 type ReadRequest struct {
 	Names   []string    // the rows of these names, in their order
+	Slots   bool        // with Names: also who holds each permit
 	List    ListRequest // if it has a Limit: the rows that follow a name
 	Waiters bool        // the claims of those who hold something while they wait
 }

@@ -25,7 +25,7 @@ type Store interface {
 	//
 	// A request that does not wait gets a name that is free or whose holder has expired.
 	// If it loses it leaves no trace in the database. Requests are sorted by name, and
-	// distinct by name, those that are shared by name and acq.
+	// distinct by name, those that are shared or for a permit by name and acq.
 	//
 	// A request that waits, with a Life, either gets the name in the end or has a claim. So
 	// Acquire is called to queue, to keep the places, and to learn that the name was handed
@@ -65,7 +65,7 @@ type Store interface {
 	// and keeps its row. It reports for each request whether it freed the name. If
 	// somebody waits for it, it is handed over, also by a request that is Awaited and finds
 	// the name free: a transaction has ended the term. Requests are sorted by name, and
-	// distinct by name, those that are shared by name and acq.
+	// distinct by name, those of who holds together with others by name and acq.
 	//
 	// Requests without a version, which all requests of a call are or none, free whatever
 	// the acquisitions hold, if anything, and take them out of the queue; the results say
@@ -122,6 +122,15 @@ type Listener interface {
 	Listen(ctx context.Context, heard func(ID)) error
 }
 
+// PermitStore is a Store that grants permits, see AcquireRequest.Permits.
+type PermitStore interface {
+	// Resize sets how many permits a name has. If there are more, whoever is next gets them. If
+	// there are fewer than are held, nobody loses one: the next is granted when fewer than
+	// permits are held. It may be repeated. It waits for a row that somebody has locked, for a
+	// second at most; the error then classifies as [Again].
+	Resize(ctx context.Context, name string, permits int) error
+}
+
 // Info is what a driver found out about its database when it was opened.
 type Info struct {
 	Server   string   // product and version, for logs
@@ -142,6 +151,11 @@ type AcquireRequest struct {
 	Shared bool
 	// All asks for all names of the call together. The requests of a call are All, or none is.
 	All bool
+	// Permits, if it is not 0, asks for one of so many permits of the name, which as many can hold
+	// together; Shared is false then. The first request for a permit says how many the name has.
+	// Later ones must say the same, until [PermitStore.Resize] changes it. One that waits keeps
+	// its place then.
+	Permits int
 	// Named asks that it is known as soon as the name is granted who holds it. In a
 	// Store it always is.
 	Named bool
@@ -169,17 +183,24 @@ type AcquireRequest struct {
 	Wait    time.Duration // how long the server may wait for the lock, not at all if 0
 }
 
+// Together reports that the name is wanted together with others: shared, or with a permit.
+func (r *AcquireRequest) Together() bool { return r.Shared || r.Permits != 0 }
+
 // AcquireResult answers an AcquireRequest.
 type AcquireResult struct {
 	Granted   bool
 	Found     bool          // it was granted before: this request has only read it
 	Version   int64         // the fencing token, if granted
+	Slot      int           // of the permit, from 0, if one is granted
 	Remaining time.Duration // from Now until the row expires, if granted
 	Now       int64         // the database's clock, microseconds since the epoch
 	Holder    Holder        // who holds the name, as far as known, if not granted
 	Crashed   Holder        // whose expired term the request has ended, if it has
 	// Refused says of a request that is All and was not granted that it is because of this name.
 	Refused bool
+	// Permits is not 0 if the name has another number of permits than the request says: then the
+	// request is neither granted nor does it wait.
+	Permits int
 	// Ahead is not 0 if the request waits, is not granted, and a live claim is before its own.
 	Ahead int
 }
@@ -195,6 +216,7 @@ type Holder struct {
 	Since   int64
 	Until   int64 // 0 if the session decides
 	Shared  bool  // one or more hold it together; then Acq, Owner and Label may be zero
+	Permit  bool  // if Shared: they hold permits
 }
 
 // RenewRequest asks to extend one lease to TTL from now.
@@ -203,8 +225,8 @@ type RenewRequest struct {
 	Acq     ID
 	Version int64
 	TTL     time.Duration
-	Holds   int // how often the owner holds the lease, written as it stands
-	Shared  bool
+	Holds   int  // how often the owner holds the lease, written as it stands
+	Shared  bool // it is held together with others: shared, or with a permit
 }
 
 // RenewResults answers the requests of one call of Renew.
@@ -241,9 +263,9 @@ type ReleaseRequest struct {
 	Version int64         // 0 is whichever there is
 	MinHold time.Duration // from the grant on, the name is kept from others
 	Guarded bool          // the lease was guarded: free it only if no transaction guards it now
-	Shared  bool
-	Awaited bool // somebody is known to wait for the name: it saves the attempt to free it plainly
-	Lost    bool // the holder has lost it: a session lets go without a word, as in a crash
+	Shared  bool          // it is held together with others: shared, or with a permit
+	Awaited bool          // somebody is known to wait for the name: it saves the attempt to free it plainly
+	Lost    bool          // the holder has lost it: a session lets go without a word, as in a crash
 
 	// Settle is for a request without a version: an earlier request of Acq may be under way. The
 	// call waits for rows that somebody has locked, for a second at most; the error then
@@ -264,6 +286,7 @@ type ReleaseResult struct {
 type HandOver struct {
 	Acq       ID
 	Version   int64
+	Slot      int           // of a permit
 	Remaining time.Duration // from Now until the row expires
 	Now       int64         // the database's clock, microseconds since the epoch
 }

@@ -132,11 +132,11 @@ func (s *store) notEnded(ctx context.Context, tx *sql.Tx, req *driver.GuardReque
 }
 
 // lookAt tells whether a term is that of one who has the name alone, or shares it, or certainly
-// neither. If it does not know it, it says the first. Who has used up the pool is not made
-// to wait for a connection.
+// neither. If it does not know it, it says what the request says. Who has used up the pool is not
+// made to wait for a connection.
 func (s *store) lookAt(ctx context.Context, req *driver.GuardRequest) (alone, shared bool) {
 	if s.engine.pool.Exhausted() {
-		return true, false
+		return !req.Shared, req.Shared
 	}
 	ctx, cancel := context.WithTimeout(ctx, glance)
 	defer cancel()
@@ -148,7 +148,7 @@ func (s *store) lookAt(ctx context.Context, req *driver.GuardRequest) (alone, sh
 		})
 	})
 	if err != nil {
-		return true, false
+		return !req.Shared, req.Shared
 	}
 	return alone, shared
 }

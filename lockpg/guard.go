@@ -143,7 +143,11 @@ func (s *store) guardIn(ctx context.Context, run inTx, req driver.GuardRequest) 
 	if len(req.Others) > 0 {
 		return s.guardAll(ctx, run, req.Terms())
 	}
-	err := run(ctx, s.engine.texts["guard"], []any{req.Name, req.Acq.String(), req.Version, s.id}, &same, &current)
+	text := "guard"
+	if req.Shared {
+		text = "guard_shared"
+	}
+	err := run(ctx, s.engine.texts[text], []any{req.Name, req.Acq.String(), req.Version, s.id}, &same, &current)
 	return guardStatus(same, current), err
 }
 

@@ -55,8 +55,11 @@ func (s *store) Guard(ctx context.Context, tx *sql.Tx, req driver.GuardRequest) 
 // guardOne guards one term, or ends it.
 func (s *store) guardOne(ctx context.Context, tx *sql.Tx, req *driver.GuardRequest) (driver.GuardStatus, error) {
 	text, args := "guard", []any{req.Name, req.Acq[:], req.Version}
-	if req.Ends {
+	switch {
+	case req.Ends:
 		text, args = "end_term", append(args, req.MinHold.Microseconds())
+	case req.Shared:
+		text = "guard_shared"
 	}
 	var n int64 // the version, or how many wait
 	err := tx.QueryRowContext(ctx, s.engine.texts[text], args...).Scan(&n)

@@ -1,6 +1,10 @@
 package claim_test
 
-import "github.com/sqllock/sqllock/internal/claim"
+import (
+	"cmp"
+
+	"github.com/sqllock/sqllock/internal/claim"
+)
 
 // judgeAnswer is about what the caller is told.
 func (e *effect) judgeAnswer() wrong {
@@ -104,7 +108,8 @@ func (e *effect) judgeTakes() wrong {
 func (e *effect) judgeAcquire() wrong {
 	p, a, r := &e.v.p, e.after, &e.r.answer
 	q := e.o.request(p.acq)
-	differs := q.Kind == claim.Permit && e.before.permits != 0 && int8(q.Permits) != e.before.permits && !e.hadTerm(p.acq)
+	differs := q.Kind == claim.Permit && e.before.permits != 0 && int8(q.Permits) != e.before.permits && !e.hadTerm(p.acq) &&
+		e.before.claims[p.acq].state != waits
 	own := &a.claims[p.acq]
 	has := a.acq == p.acq && e.heldAlone(a) || own.state == hasTerm && own.expires > e.v.now
 	want := claim.Refused
@@ -172,5 +177,5 @@ func (e *effect) isFree(acq int8) bool {
 	case claim.Shared:
 		return permitted == 0
 	}
-	return readers == 0 && permitted < e.o.permits[acq/slots]
+	return readers == 0 && permitted < cmp.Or(a.permits, e.o.permits[acq/slots])
 }

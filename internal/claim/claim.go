@@ -111,7 +111,7 @@ type Request struct {
 	Party
 	Limits
 	Kind    Kind
-	Permits int  // of a Permit: how many the name has
+	Permits int  // of a Permit: how many the name has, unless its row says so
 	Waits   bool // the request stays in the queue until it is granted or withdrawn
 	Carries []driver.ID
 }
@@ -231,14 +231,20 @@ func (v *Visit) Crashed() []Term { return v.changes.Crashed }
 // HandOvers returns what the operations so far have handed over to the Locker of the visit.
 func (v *Visit) HandOvers() []HandOver { return v.changes.HandOvers }
 
-// SharedUntil returns when the last of those who hold the name together expires, or 0.
-func (v *Visit) SharedUntil() (until int64) {
+// Together returns of what kind those are who hold the name together, and when the first and
+// the last of them expires. Nobody does if all is 0.
+func (v *Visit) Together() (kind Kind, first, last int64) {
 	for i := range v.claims {
-		if c := &v.claims[i]; v.lives(c) {
-			until = max(until, c.Expires)
+		c := &v.claims[i]
+		if !v.lives(c) {
+			continue
 		}
+		if last == 0 || c.Expires < first {
+			first = c.Expires
+		}
+		kind, last = c.Kind, max(last, c.Expires)
 	}
-	return until
+	return kind, first, last
 }
 
 // Changes returns what the operations so far have changed.
@@ -273,8 +279,11 @@ func (v *Visit) Acquire(r Request) Answer {
 		a.Found = true
 		return a
 	}
-	if r.Kind == Permit && v.row.Permits != 0 && v.row.Permits != r.Permits {
-		return Answer{Outcome: Mismatch, Permits: v.row.Permits}
+	if r.Kind == Permit && v.row.Permits != 0 {
+		if v.row.Permits != r.Permits && !v.waits(r.Acq) { // one that waits keeps its place, see Resize
+			return Answer{Outcome: Mismatch, Permits: v.row.Permits}
+		}
+		r.Permits = v.row.Permits
 	}
 	v.Advance()
 	if a, ok := v.held(r.Acq); ok {
@@ -305,6 +314,12 @@ func (v *Visit) held(acq driver.ID) (Answer, bool) {
 		return Answer{Outcome: Granted, Token: c.Token, Slot: c.Slot, Expires: c.Expires, Permits: v.row.Permits}, true
 	}
 	return Answer{}, false
+}
+
+// waits reports that acq has a claim that waits.
+func (v *Visit) waits(acq driver.ID) bool {
+	c := v.find(acq)
+	return c != nil && c.State == Waiting
 }
 
 // isOver reports that acq has no term together with others, or one that has expired.
@@ -409,6 +424,16 @@ func (v *Visit) Revoke() (revoked, guarded bool) {
 	v.changes.Durable = true // a crash must not undo what the caller was told
 	v.Advance()
 	return true, false
+}
+
+// Resize sets how many permits the name has, and serves whoever is next. If there are fewer than
+// are held, nobody loses one: the next is granted when fewer than permits are held.
+func (v *Visit) Resize(permits int) {
+	if v.row.Permits != permits {
+		v.row.Permits = permits
+		v.changes.Durable = true // a crash must not undo what the caller was told
+	}
+	v.Advance()
 }
 
 // Detach gives the exclusive term of acq to nobody in particular: whoever knows key can
@@ -614,11 +639,13 @@ func (v *Visit) grant(r Request, ttl int64) {
 
 // freeSlot returns the lowest slot that nobody holds. All who hold the name have permits.
 func (v *Visit) freeSlot() int {
-	for slot := 0; ; slot++ {
-		if !slices.ContainsFunc(v.claims, func(c Claim) bool { return c.State == Holding && c.Slot == slot }) {
-			return slot
+	taken := make([]bool, len(v.claims)+1)
+	for i := range v.claims {
+		if c := &v.claims[i]; c.State == Holding && c.Slot < len(taken) {
+			taken[c.Slot] = true
 		}
 	}
+	return slices.Index(taken, false)
 }
 
 // endTerm makes the row say that nobody holds the name alone.

@@ -6,7 +6,7 @@ const fairSteps = 300
 // quiet is the world without any further fault.
 func (w *world) quiet() world {
 	x := *w
-	x.left, x.revokes, x.otherPin = faults{}, 0, false
+	x.left, x.revokes, x.resizes, x.otherPin = faults{}, 0, 0, false
 	return x
 }
 

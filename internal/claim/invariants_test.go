@@ -97,7 +97,7 @@ func (w *world) brokenTables(o *options) string {
 		}
 		kind := o.kind(acq)
 		kinds[kind]++
-		if kind == claim.Permit && (slots>>c.slot&1 == 1 || c.slot >= d.permits) {
+		if kind == claim.Permit && (slots>>c.slot&1 == 1 || c.slot >= o.mostPermits(d.permits)) {
 			return "two permits share a slot, or there is one too many"
 		}
 		if kind == claim.Permit {
@@ -135,9 +135,18 @@ func (w *world) excludes(o *options, i, j int8) bool {
 	case a == claim.Shared && b == claim.Shared:
 		return false
 	case a == claim.Permit && b == claim.Permit:
-		return w.clients[i].permit == w.clients[j].permit || w.permitted(o) > w.db.permits
+		return w.clients[i].permit == w.clients[j].permit || w.permitted(o) > o.mostPermits(w.db.permits)
 	}
 	return true
+}
+
+// mostPermits is how many permits may be held if there are so many now: more if there were more.
+// That no more are granted is judged when they are.
+func (o *options) mostPermits(permits int8) int8 {
+	if o.resizes > 0 && permits > 0 {
+		return max(permits, resized(permits))
+	}
+	return permits
 }
 
 func (w *world) permitted(o *options) (n int8) {

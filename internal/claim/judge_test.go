@@ -1,6 +1,10 @@
 package claim_test
 
-import "github.com/sqllock/sqllock/internal/claim"
+import (
+	"cmp"
+
+	"github.com/sqllock/sqllock/internal/claim"
+)
 
 // effect is what a visit has done.
 type effect struct {
@@ -257,6 +261,9 @@ func (e *effect) judgeTerm(acq int8, alone bool, top int8) wrong {
 		ttl, limit = min(ttl, q.MaxHold+q.Delay), e.v.now+int8(q.MaxHold+q.Delay)
 	}
 	c := e.after.claims[acq]
+	if e.o.kind(acq) == claim.Permit && (c.slot >= e.after.permits || e.after.permitted(e.o) > e.after.permits) {
+		return badSlot
+	}
 	if alone {
 		r := &e.after.lockRow
 		c = claimRow{token: r.version, since: r.since, expires: r.expires, limit: r.limit}
@@ -274,6 +281,16 @@ func (e *effect) judgeTerm(acq int8, alone bool, top int8) wrong {
 		return badToken
 	}
 	return right
+}
+
+// permitted is how many permits are held.
+func (d *tables) permitted(o *options) (n int8) {
+	for acq := range int8(acqs) {
+		if d.claims[acq].state == hasTerm && o.kind(acq) == claim.Permit {
+			n++
+		}
+	}
+	return n
 }
 
 // joins reports that a reader has the token of a reader who held the name before.
@@ -407,7 +424,10 @@ func (e *effect) judgeRow() wrong {
 	ended, expires := e.ending()
 	if q := max(p.acq, 0); p.acq != nobody && e.o.kind(q) == claim.Permit && (p.op == opEnter || p.op == opTry && e.wasGranted()) &&
 		e.r.answer.Outcome != claim.Mismatch {
-		permits = e.o.permits[q/slots]
+		permits = cmp.Or(permits, e.o.permits[q/slots])
+	}
+	if p.op == opResize {
+		permits = resized(permits)
 	}
 	if a.acq != nobody || a.isShared() {
 		ended, expires = claim.NotEnded, a.expires
@@ -474,7 +494,7 @@ func (e *effect) judgeChanges() wrong {
 // tells reports that somebody relies on what a visit has done.
 func (e *effect) tells() bool {
 	p := &e.v.p
-	return e.grants() > 0 || p.op == opRevoke && e.r.yes || p.op == opDetach && e.before.acq != e.after.acq
+	return e.grants() > 0 || p.op == opRevoke && e.r.yes || e.before.permits != e.after.permits && p.op == opResize || p.op == opDetach && e.before.acq != e.after.acq
 }
 
 // judgeProgress is about a name that could be granted to somebody who waits.

@@ -99,6 +99,11 @@ var factors = []factor{
 	{"batches", yes(0.1, func(o *options) { o.batches = true }), false},
 	{"sweeps", yes(0.4, func(o *options) { o.sweeps = true }), false},
 	{"revoked", yes(1.2, func(o *options) { o.revokes = 1 }), false},
+	{"resized", []level{
+		{"", 0, func(*options) {}},
+		{"once", 1, func(o *options) { o.resizes = 1 }},
+		{"twice", 1.6, func(o *options) { o.resizes = 2 }},
+	}, false},
 	{"late", []level{
 		{"", 0, func(*options) {}},
 		{"1", 6.6, func(o *options) { o.faults.late = 1 }},
@@ -172,7 +177,7 @@ func (c configuration) isSound() bool {
 	differ := o.permits[0] != o.permits[2]
 	return f.late+f.lost+f.slow+f.silent+f.deaths+f.crashes+f.steps+f.counts <= 2 &&
 		(!o.detach && !o.resume || alone) &&
-		(o.permits[0] == 2 && !differ || permits > 0) && (!differ || o.kinds[2] == claim.Permit && permits > 1)
+		(o.permits[0] == 2 && !differ && o.resizes == 0 || permits > 0) && (!differ || o.kinds[2] == claim.Permit && permits > 1)
 }
 
 // pair is two levels of two factors.

@@ -292,22 +292,28 @@ func TestReadersFollowATermThatHasExpired(t *testing.T) {
 	if r := done.Row; r.Acq != (driver.ID{}) || r.Ended != claim.NotEnded || r.Expires != 10 || r.Limit != 0 || r.Holding != 2 || len(done.Crashed) != 1 {
 		t.Errorf("%+v", done)
 	}
-	if until := v.SharedUntil(); until != 60 {
-		t.Errorf("shared until %d", until)
+	if kind, first, last := v.Together(); kind != claim.Shared || first != 60 || last != 60 {
+		t.Errorf("kind %d, from %d until %d", kind, first, last)
 	}
 }
 
-func TestTheLastOfThoseWhoHoldTogetherSaysUntilWhen(t *testing.T) {
+func TestThoseWhoHoldTogetherSayUntilWhen(t *testing.T) {
 	claims := []claim.Claim{termOf(0, 0, claim.Shared, 3, 5, 70), termOf(1, 0, claim.Shared, 4, 5, 90), termOf(2, 0, claim.Shared, 6, 5, 80),
 		termOf(4, 1, claim.Shared, 7, 5, 40), waitsAt(9, 5, 1, claim.Exclusive)}
-	if until := lockable(50, free(claims...), claims...).SharedUntil(); until != 90 {
-		t.Errorf("until %d", until)
-	}
-	if until := at(50, free(claims[3]), claims[3]).SharedUntil(); until != 40 { // it cannot be locked
-		t.Errorf("until %d", until)
-	}
-	if until := lockable(50, free(claims[3:]...), claims[3:]...).SharedUntil(); until != 0 {
-		t.Errorf("until %d", until)
+	permit := termOf(0, 0, claim.Permit, 3, 5, 70)
+	for name, c := range map[string]struct {
+		visit       *claim.Visit
+		kind        claim.Kind
+		first, last int64
+	}{
+		"readers":                 {lockable(50, free(claims...), claims...), claim.Shared, 70, 90},
+		"one that has a permit":   {lockable(50, free(permit), permit), claim.Permit, 70, 70},
+		"one that is at work":     {at(50, free(claims[3]), claims[3]), claim.Shared, 40, 40},
+		"one who is dead, nobody": {lockable(50, free(claims[3:]...), claims[3:]...), claim.Exclusive, 0, 0},
+	} {
+		if kind, first, last := c.visit.Together(); kind != c.kind || first != c.first || last != c.last {
+			t.Errorf("%s: kind %d, from %d until %d", name, kind, first, last)
+		}
 	}
 }
 
@@ -416,6 +422,84 @@ func TestPermitsHaveTheLowestFreeSlot(t *testing.T) {
 				t.Errorf("%+v", a)
 			}
 		})
+	}
+}
+
+func TestAnotherNumberOfPermits(t *testing.T) {
+	slot := func(s int, c claim.Claim) claim.Claim { c.Slot = s; return c }
+	first, third := slot(0, termOf(0, 0, claim.Permit, 3, 5, 100)), slot(2, termOf(1, 0, claim.Permit, 4, 6, 100))
+	queued, behind := waitsAt(7, 4, 1, claim.Permit), waitsAt(8, 5, 1, claim.Permit)
+	all := []claim.Claim{first, third, queued, behind}
+	for name, c := range map[string]struct {
+		permits int
+		slots   map[int8]int // of those who held, and of those who waited
+		durable bool
+	}{
+		"as many as before":         {2, map[int8]int{0: 0, 1: 2}, false},
+		"one, and two are held":     {1, map[int8]int{0: 0, 1: 2}, true},
+		"one more":                  {3, map[int8]int{0: 0, 1: 2, 4: 1}, true},
+		"as many as anybody wants":  {4, map[int8]int{0: 0, 1: 2, 4: 1, 5: 3}, true},
+		"more than that, once more": {40, map[int8]int{0: 0, 1: 2, 4: 1, 5: 3}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := at(50, free(all...), all...)
+			v.Resize(c.permits)
+			done := v.Changes()
+			if done.Row.Permits != c.permits || done.Durable != c.durable || done.Changed != c.durable || done.Row.Holding != len(c.slots) {
+				t.Errorf("%+v", done)
+			}
+			for acq := range int8(acqs) {
+				want, held := c.slots[acq]
+				got := claimOf(v, all, acq)
+				if holds := got != nil && got.State == claim.Holding; holds != held || held && got.Slot != want {
+					t.Errorf("acquisition %d: %+v", acq, got)
+				}
+			}
+		})
+	}
+}
+
+func TestFewerPermitsAreGrantedWhenFewerAreHeld(t *testing.T) {
+	slot := func(s int, c claim.Claim) claim.Claim { c.Slot = s; return c }
+	held := []claim.Claim{slot(0, termOf(0, 0, claim.Permit, 3, 5, 100)), slot(1, termOf(1, 0, claim.Permit, 4, 6, 100)), waitsAt(7, 4, 1, claim.Permit)}
+	v := at(50, free(held...), held...)
+	v.Resize(1)
+	v.Release(idOf(0), 5, 0, false)
+	if c := claimOf(v, held, 4); c == nil || c.State != claim.Waiting {
+		t.Errorf("beside one that is held: %+v", c)
+	}
+	v.Release(idOf(1), 6, 0, false)
+	if c := claimOf(v, held, 4); c == nil || c.State != claim.Holding || c.Slot != 0 {
+		t.Errorf("beside none: %+v", c)
+	}
+}
+
+func TestWhoeverWaitsForAPermitKeepsItsPlaceWhenTheirNumberChanges(t *testing.T) {
+	held := []claim.Claim{termOf(0, 0, claim.Permit, 3, 5, 100), waitsAt(7, 2, 0, claim.Permit)}
+	row := free(held...)
+	row.Permits = 1
+	v := at(50, row, held...)
+	if a := v.Acquire(wants(2, 0, claim.Permit)); a.Outcome != claim.Queued || !a.First || a.Permits != 1 {
+		t.Errorf("who waits: %+v", a)
+	}
+	if a := v.Acquire(wants(4, 1, claim.Permit)); a.Outcome != claim.Mismatch || a.Permits != 1 {
+		t.Errorf("who comes: %+v", a)
+	}
+	v.Release(idOf(0), 5, 0, false)
+	if a := v.Acquire(wants(2, 0, claim.Permit)); a.Outcome != claim.Granted || v.Row().Permits != 1 {
+		t.Errorf("who is next: %+v", a)
+	}
+	if a := v.Acquire(wants(2, 0, claim.Permit)); !a.Found || a.Permits != 1 {
+		t.Errorf("who holds: %+v", a)
+	}
+}
+
+func TestWhoeverComesLateWithAPermitThatIsOverIsRefused(t *testing.T) {
+	held := []claim.Claim{termOf(0, 0, claim.Permit, 3, 5, 40)}
+	row := free(held...)
+	row.Permits = 1
+	if a := lockable(50, row, held...).Acquire(wants(0, 0, claim.Permit)); a.Outcome != claim.Mismatch || a.Permits != 1 {
+		t.Errorf("%+v", a)
 	}
 }
 

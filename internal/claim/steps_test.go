@@ -314,6 +314,11 @@ func (s *successors) environmentSteps(w *world) {
 		x.revokes--
 		s.request(&x, "somebody revokes", by, packet{op: opRevoke, acq: nobody, by: by})
 	}
+	if w.resizes > 0 && !w.dead[by] && w.db.permits != 0 {
+		x := *w
+		x.resizes--
+		s.request(&x, "somebody resizes", by, packet{op: opResize, acq: nobody, by: by})
+	}
 	if x := *w; s.o.sweeps && x.purge() {
 		s.add("the reaper deletes the row", opNone, 0, &x)
 	}

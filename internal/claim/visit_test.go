@@ -180,9 +180,13 @@ type result struct {
 	advanced     bool // it has served whoever is next
 	idle         bool // before, the row could have been deleted, as far as this says
 	usedUp       bool // it may have more to do
-	until        int8 // when the last of those who hold together expires
+	kind         claim.Kind
+	from, until  int8 // when the first and the last of those who hold together expires
 	changes      claim.Changes
 }
+
+// resized is the other number of permits.
+func resized(permits int8) int8 { return 3 - permits }
 
 // newVisit is the visit of the package.
 func (v *visit) newVisit(o *options, row claim.Row, rows []claim.Claim) *claim.Visit {
@@ -200,7 +204,9 @@ func (v *visit) decide(o *options, d *tables, set uint8, readTo int64) (r result
 	idle := c.IsIdle()
 	r = v.operate(o, d, c)
 	r.idle = idle
-	r.changes, r.usedUp, r.until = c.Changes(), c.UsedUp(), int8(c.SharedUntil())
+	r.changes, r.usedUp = c.Changes(), c.UsedUp()
+	kind, from, until := c.Together()
+	r.kind, r.from, r.until = kind, int8(from), int8(until)
 	return r
 }
 
@@ -227,6 +233,8 @@ func (v *visit) operate(o *options, d *tables, c *claim.Visit) (r result) {
 	case opRevoke:
 		r.yes, r.guarded = c.Revoke()
 		r.advanced = !r.guarded
+	case opResize:
+		c.Resize(int(resized(d.permits)))
 	case opDetach:
 		r.yes, r.guarded = c.Detach(idOf(p.acq), int64(p.token), idOf(key), int64(o.ttl[p.acq/slots]+o.delay[p.acq/slots]))
 		r.advanced = false
@@ -263,7 +271,8 @@ func (w *world) commit(o *options, v *visit) {
 		w.revoked = before.version
 	}
 	e := effect{o: o, v: v, r: &r, before: &before, after: &w.db}
-	if r.until != w.sharedUntil(v) || r.idle != (before.acq == nobody && before.has(set) == 0 && before.notBefore <= v.now) {
+	kind, from, until := w.together(o, v)
+	if r.kind != kind || r.from != from || r.until != until || r.idle != (before.acq == nobody && before.has(set) == 0 && before.notBefore <= v.now) {
 		w.fail(badAnswer)
 	}
 	w.fail(e.judge(w.top))
@@ -278,14 +287,17 @@ func (w *world) commit(o *options, v *visit) {
 	w.tellHandOvers(o, p, &r, v.now)
 }
 
-// sharedUntil is when the last of those who hold together expires.
-func (w *world) sharedUntil(v *visit) (until int8) {
+// together is how those hold who hold together, and when the first and the last of them expires.
+func (w *world) together(o *options, v *visit) (kind claim.Kind, from, until int8) {
 	for acq := range int8(acqs) {
 		if c := &w.db.claims[acq]; c.state == hasTerm && (c.expires > v.now || v.locks>>acq&1 == 0) {
-			until = max(until, c.expires)
+			if from == 0 || c.expires < from {
+				from = c.expires
+			}
+			kind, until = o.kind(acq), max(until, c.expires)
 		}
 	}
-	return until
+	return kind, from, until
 }
 
 // replyTo puts the reply into a packet.

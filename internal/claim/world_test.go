@@ -56,6 +56,7 @@ type options struct {
 
 	faults  faults
 	revokes int8 // how often somebody ends all terms
+	resizes int8 // how often somebody changes the number of permits
 
 	alike   bool // clients 0 and 1 are interchangeable
 	longest int8 // MinHold
@@ -275,10 +276,11 @@ const (
 	opDetach
 	opAdopt
 	opResume // with a token
+	opResize
 )
 
 func (o op) String() string {
-	return [...]string{"nothing", "try", "entry", "release", "withdrawal", "renewal", "move", "sweep", "revocation", "detachment", "adoption", "resumption"}[o]
+	return [...]string{"nothing", "try", "entry", "release", "withdrawal", "renewal", "move", "sweep", "revocation", "detachment", "adoption", "resumption", "change of permits"}[o]
 }
 
 // peeksFor reports that the driver first reads without locks.
@@ -392,6 +394,7 @@ type found struct {
 type world struct {
 	left        faults // that may happen still
 	revokes     int8
+	resizes     int8
 	db, durable tables
 	renewing    [acqs]int8 // expiry that an uncommitted renewal of a claim writes, or 0
 	guards      uint8      // acquisitions that an open transaction guards
@@ -418,7 +421,7 @@ const worldSize = unsafe.Sizeof(world{})
 func (w *world) bytes() []byte { return unsafe.Slice((*byte)(unsafe.Pointer(w)), worldSize) }
 
 func start(o *options) world {
-	w := world{left: o.faults, revokes: o.revokes}
+	w := world{left: o.faults, revokes: o.revokes, resizes: o.resizes}
 	w.db.acq, w.durable.acq, w.peek.seen.acq = nobody, nobody, nobody
 	w.normalize(o)
 	return w

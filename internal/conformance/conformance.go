@@ -89,6 +89,7 @@ func themes() []theme {
 		{sessionPromises, true}, {sessionFaultPromises, false}, {sessionConnPromises, false},
 		{sequencerPromises, false}, {electionPromises, true}, {electionFaultPromises, false},
 		{oncePromises, true}, {onceFaultPromises, false},
+		{semaphorePromises, true},
 	}
 }
 

@@ -14,6 +14,8 @@ type Table struct {
 	Row func(ctx context.Context, db *sql.DB, name string) (Row, error)
 	// Expire makes the lease of a name one that has expired.
 	Expire func(ctx context.Context, db *sql.DB, name string) error
+	// ExpireTogether makes the leases of those who hold a name together ones that have expired.
+	ExpireTogether func(ctx context.Context, db *sql.DB, name string) error
 	// Stretch makes the lease of a name one that expires in an hour.
 	Stretch func(ctx context.Context, db *sql.DB, name string) error
 	// Pin locks the row of a name, or what is nearest to that, in a transaction
@@ -65,7 +67,11 @@ func LeaseTable(parameter, begin, lockRow string) *Table {
 			err = db.QueryRowContext(ctx, `SELECT count(*) FROM sqllock_claim WHERE state = 0 AND name = `+parameter, name).Scan(&n)
 			return n, err
 		},
-		Expire:  updateRow(`expires_at = 1`, parameter),
+		Expire: updateRow(`expires_at = 1`, parameter),
+		ExpireTogether: func(ctx context.Context, db *sql.DB, name string) error {
+			_, err := db.ExecContext(ctx, `UPDATE sqllock_claim SET expires_at = 1 WHERE state = 1 AND name = `+parameter, name)
+			return err
+		},
 		Stretch: updateRow(`expires_at = expires_at + 3600000000`, parameter),
 		Pin: func(ctx context.Context, conn *sql.Conn, name string) error {
 			if _, err := conn.ExecContext(ctx, begin); err != nil || lockRow == "" {

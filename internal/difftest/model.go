@@ -61,8 +61,11 @@ func request(client driver.Client, r *driver.AcquireRequest, waits bool) claim.R
 	if waits {
 		q.Waits, q.Handed, q.Carries = true, r.Handed.Microseconds(), r.Carries
 	}
-	if r.Shared {
+	switch {
+	case r.Shared:
 		q.Kind = claim.Shared
+	case r.Permits != 0:
+		q.Kind, q.Permits = claim.Permit, r.Permits
 	}
 	return q
 }
@@ -74,7 +77,7 @@ func (m *model) grant(client driver.Client, r *driver.AcquireRequest) (driver.Ac
 		s = new(state)
 	}
 	q := request(client, r, false)
-	if r.Shared || !s.Grant(&q, m.now) {
+	if r.Together() || !s.Grant(&q, m.now) {
 		return driver.AcquireResult{}, false
 	}
 	m.names[r.Name] = s
@@ -89,16 +92,18 @@ func (m *model) acquire(client driver.Client, r *driver.AcquireRequest, waits bo
 	if n := len(done.Crashed); n > 0 {
 		t := &done.Crashed[n-1]
 		res.Crashed = driver.Holder{Acq: t.Acq, Owner: t.Owner, Label: t.Label, Version: t.Token, Since: t.Since, Until: t.Expires,
-			Shared: t.Kind != claim.Exclusive}
+			Shared: t.Kind != claim.Exclusive, Permit: t.Kind == claim.Permit}
 	}
 	switch a.Outcome {
 	case claim.Granted:
-		res.Granted, res.Found, res.Version = true, a.Found, a.Token
+		res.Granted, res.Found, res.Version, res.Slot = true, a.Found, a.Token, a.Slot
 		res.Remaining = time.Duration(a.Expires-m.now) * time.Microsecond
 	case claim.Queued:
 		if !a.First {
 			res.Ahead = 1
 		}
+	case claim.Mismatch:
+		res.Permits = a.Permits
 	}
 	return res
 }
@@ -141,7 +146,7 @@ func (m *model) free(client driver.Client, r *driver.ReleaseRequest) (res driver
 		res.Freed, _ = v.Release(r.Acq, r.Version, r.MinHold.Microseconds(), r.Guarded)
 	})
 	for _, t := range done.HandOvers {
-		res.Next = append(res.Next, driver.HandOver{Acq: t.Acq, Version: t.Token, Now: m.now,
+		res.Next = append(res.Next, driver.HandOver{Acq: t.Acq, Version: t.Token, Slot: t.Slot, Now: m.now,
 			Remaining: time.Duration(t.Expires-m.now) * time.Microsecond})
 	}
 	return res
@@ -163,7 +168,7 @@ func (m *model) renew(r *driver.RenewRequest) driver.RenewStatus {
 	switch {
 	case renewed:
 		return driver.Renewed
-	case s.Revoked == r.Version:
+	case s.Revoked == r.Version, r.Shared && s.Revoked > r.Version:
 		return driver.Revoked
 	}
 	return driver.Gone

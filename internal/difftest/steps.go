@@ -42,8 +42,12 @@ func (r *run) step() {
 		r.look(locker)
 	case n < 89:
 		r.die(locker)
-	case n < 92:
+	case n < 91:
 		r.end(locker)
+	case n < 92:
+		r.guard(locker)
+	case n < 93:
+		r.resize(locker)
 	case n < 94:
 		r.together(locker)
 	case n < 96:
@@ -71,6 +75,9 @@ func (r *run) request(locker int) driver.AcquireRequest {
 		TTL: time.Duration(1+r.rnd.IntN(20)) * unit, Shared: r.rnd.IntN(3) == 0,
 		Life: time.Hour, Handed: time.Duration(1+r.rnd.IntN(5)) * unit,
 	}
+	if !q.Shared && r.rnd.IntN(3) == 0 {
+		q.Permits = 2 + r.rnd.IntN(8)/6
+	}
 	if r.rnd.IntN(4) == 0 {
 		q.Value = []byte{0, '"', byte(r.next)}
 	}
@@ -89,7 +96,7 @@ func (r *run) batch(locker int, perName bool) (reqs []driver.AcquireRequest) {
 			q = old.AcquireRequest
 		}
 		if !slices.ContainsFunc(reqs, func(o driver.AcquireRequest) bool {
-			return o.Acq == q.Acq || perName && o.Name == q.Name && (!o.Shared || !q.Shared)
+			return o.Acq == q.Acq || perName && o.Name == q.Name && (!o.Together() || !q.Together())
 		}) {
 			reqs = append(reqs, q)
 		}
@@ -189,7 +196,7 @@ func (r *run) terms(locker int) (terms []driver.ReleaseRequest) {
 		if !ok {
 			continue
 		}
-		q := driver.ReleaseRequest{Name: m.Name, Acq: m.Acq, Shared: m.Shared, Version: 1}
+		q := driver.ReleaseRequest{Name: m.Name, Acq: m.Acq, Shared: m.Together(), Version: 1}
 		if s := r.model.names[m.Name]; s != nil {
 			q.Version = s.Version
 			for i := range s.claims {
@@ -285,7 +292,36 @@ func (r *run) end(locker int) {
 	same(r, "Guard that ends", got, want, err)
 }
 
-// endTerm has a store end a term in a transaction.
+// guard guards a term that is held together with others, in a transaction that is rolled back.
+func (r *run) guard(locker int) {
+	terms := r.terms(locker)
+	if len(terms) == 0 || !terms[0].Shared {
+		return
+	}
+	m := terms[0]
+	want := driver.Fenced
+	if s := r.model.names[m.Name]; s != nil && slices.ContainsFunc(s.claims, func(c claim.Claim) bool {
+		return c.Acq == m.Acq && c.State == claim.Holding && c.Token == m.Version
+	}) {
+		want = driver.Guarded
+	}
+	req := driver.GuardRequest{Name: m.Name, Acq: m.Acq, Version: m.Version, Shared: true}
+	r.note("guard", "%d: %+v", locker, req)
+	got, err := r.endTerm(r.stores[locker], req, false)
+	same(r, "Guard", got, want, err)
+}
+
+// resize changes how many permits a name has.
+func (r *run) resize(locker int) {
+	name, permits := r.request(locker).Name, 1+r.rnd.IntN(4)
+	r.note("resize", "%d: %s to %d", locker, name, permits)
+	r.model.visit(r.clients[locker], name, func(v *claim.Visit) { v.Resize(permits) })
+	if err := r.stores[locker].(driver.PermitStore).Resize(r.Context(), name, permits); err != nil {
+		r.Errorf("Resize: %v", err)
+	}
+}
+
+// endTerm has a store guard a term in a transaction, or end it.
 func (r *run) endTerm(s driver.Store, req driver.GuardRequest, commits bool) (driver.GuardStatus, error) {
 	tx, err := r.DB.BeginTx(r.Context(), nil)
 	if err != nil {
@@ -374,7 +410,7 @@ func (r *run) resume(locker int) {
 		q.Owner = s.Owner
 	}
 	req := driver.AcquireRequest{Name: q.Name, Acq: q.Acq, Owner: q.Owner, Resumes: s.Version - int64(r.rnd.IntN(5)/4), TTL: q.TTL, Value: q.Value}
-	q.Shared, q.Carries = false, nil
+	q.Shared, q.Permits, q.Carries = false, 0, nil
 	var a claim.Answer
 	r.model.visit(r.clients[locker], q.Name, func(v *claim.Visit) {
 		a, _ = v.Resume(req.Resumes, request(r.clients[locker], &q, false))
@@ -409,7 +445,7 @@ func (r *run) look(locker int) {
 		all = append(all, fmt.Sprintf("name %c", c))
 	}
 	r.note("look", "")
-	res, err := r.stores[locker].Read(r.Context(), driver.ReadRequest{Names: all})
+	res, err := r.stores[locker].Read(r.Context(), driver.ReadRequest{Names: all, Slots: r.rnd.IntN(2) == 0})
 	if err != nil {
 		r.Errorf("Read: %v", err)
 		return
@@ -419,14 +455,23 @@ func (r *run) look(locker int) {
 		if s == nil {
 			s = new(state)
 		}
-		readers := 0
+		readers, slots := 0, make(map[int]driver.ID)
 		for k := range s.claims {
-			if c := &s.claims[k]; c.State == claim.Holding && c.Expires > r.model.now {
+			switch c := &s.claims[k]; {
+			case c.State != claim.Holding || c.Expires <= r.model.now:
+			case c.Kind == claim.Permit:
+				slots[c.Slot] = c.Acq
+			default:
 				readers++
 			}
 		}
 		g := &res.Rows[i]
-		if g.Name != name || g.Readers != readers || readers == 0 && g.Holder.Acq != s.Acq || g.Holder.Version != s.Version || g.Gate != s.NotBefore ||
+		for _, slot := range g.Slots {
+			if slots[slot.Slot] != slot.Acq || len(g.Slots) != len(slots) {
+				r.Errorf("Read of %s: slots %+v, want %v", name, g.Slots, slots)
+			}
+		}
+		if g.Name != name || g.Readers != readers || g.PermitsHeld != len(slots) || g.Permits != s.Permits || g.Together() == 0 && g.Holder.Acq != s.Acq || g.Holder.Version != s.Version || g.Gate != s.NotBefore ||
 			g.Revoked != s.Revoked || g.Now != r.model.now {
 			r.Errorf("Read of %s: %+v, want %+v", name, g, s)
 		}
@@ -446,8 +491,11 @@ func (r *run) die(locker int) {
 func names(reqs []driver.AcquireRequest) (texts []string) {
 	for _, q := range reqs {
 		kind := "alone"
-		if q.Shared {
+		switch {
+		case q.Shared:
 			kind = "shared"
+		case q.Permits != 0:
+			kind = fmt.Sprintf("of %d", q.Permits)
 		}
 		texts = append(texts, fmt.Sprintf("%s %s by %x for %v", q.Name, kind, q.Acq[14:], q.TTL))
 	}

@@ -62,7 +62,7 @@ func (s *rows) grant(ctx context.Context, reqs []driver.AcquireRequest, res []dr
 func (s *rows) grantFree(ctx context.Context, reqs []driver.AcquireRequest, res []driver.AcquireResult) (seen *views, granted bool, err error) {
 	var alone []int
 	for i := range reqs {
-		if !reqs[i].Shared && (len(alone) == 0 || reqs[alone[len(alone)-1]].Name != reqs[i].Name) {
+		if !reqs[i].Together() && (len(alone) == 0 || reqs[alone[len(alone)-1]].Name != reqs[i].Name) {
 			alone = append(alone, i)
 		}
 	}
@@ -105,8 +105,11 @@ func (v *views) mayGrant(r claim.Request, name string) bool {
 // request is what the state machine knows of a request.
 func (s *rows) request(r *driver.AcquireRequest) claim.Request {
 	kind := claim.Exclusive
-	if r.Shared {
+	switch {
+	case r.Shared:
 		kind = claim.Shared
+	case r.Permits != 0:
+		kind = claim.Permit
 	}
 	handed := r.TTL
 	if r.Life > 0 {
@@ -115,7 +118,7 @@ func (s *rows) request(r *driver.AcquireRequest) claim.Request {
 	return claim.Request{
 		Party:  claim.Party{Acq: r.Acq, Locker: s.client.Instance, Owner: r.Owner, Label: s.client.Label, Value: r.Value},
 		Limits: claim.Limits{TTL: r.TTL.Microseconds(), Handed: handed.Microseconds()},
-		Kind:   kind, Waits: r.Life > 0, Carries: r.Carries,
+		Kind:   kind, Permits: r.Permits, Waits: r.Life > 0, Carries: r.Carries,
 	}
 }
 
@@ -132,17 +135,18 @@ func (s *rows) acquisition(reqs []driver.AcquireRequest, which []int, res []driv
 		for _, k := range of[w.name] {
 			i := which[k]
 			before := len(visit.Crashed())
-			a := visit.Acquire(s.request(&reqs[i]))
-			res[i] = w.result(&a, visit, before)
+			q := s.request(&reqs[i])
+			a := visit.Acquire(q)
+			res[i] = w.result(&a, visit, q.Kind, before)
 		}
 		return nil
 	}
 	return e
 }
 
-// result is the answer to a request, before which so many terms had crashed. Of several
+// result is the answer to a request of a kind, before which so many terms had crashed. Of several
 // others it tells of the last.
-func (w *view) result(a *claim.Answer, visit *claim.Visit, before int) driver.AcquireResult {
+func (w *view) result(a *claim.Answer, visit *claim.Visit, kind claim.Kind, before int) driver.AcquireResult {
 	r := driver.AcquireResult{Now: w.now}
 	if crashed := visit.Crashed(); len(crashed) > before {
 		t := &crashed[len(crashed)-1]
@@ -152,29 +156,37 @@ func (w *view) result(a *claim.Answer, visit *claim.Visit, before int) driver.Ac
 	if a.Outcome == claim.Queued && !a.First {
 		r.Ahead = 1
 	}
+	if a.Outcome == claim.Mismatch {
+		r.Permits = a.Permits
+	}
 	if a.Outcome != claim.Granted {
-		r.Holder = w.holder(visit)
+		r.Holder = w.holder(visit, kind)
 		return r
 	}
-	r.Granted, r.Found, r.Version, r.Remaining = true, a.Found, a.Token, micros(a.Expires-w.now)
+	r.Granted, r.Found, r.Version, r.Slot, r.Remaining = true, a.Found, a.Token, a.Slot, micros(a.Expires-w.now)
 	return r
 }
 
 func holderOf(t *claim.Term) driver.Holder {
 	return driver.Holder{Acq: t.Acq, Owner: t.Owner, Label: t.Label, Version: t.Token, Since: t.Since, Until: t.Expires,
-		Shared: t.Kind != claim.Exclusive}
+		Shared: t.Kind != claim.Exclusive, Permit: t.Kind == claim.Permit}
 }
 
-// holder tells who keeps a name from those who want it.
-func (w *view) holder(visit *claim.Visit) driver.Holder {
-	r, until := visit.Row(), visit.SharedUntil()
+// holder tells who keeps a name from those who want it in a way. Whoever wants a permit waits for
+// the first that is free.
+func (w *view) holder(visit *claim.Visit, want claim.Kind) driver.Holder {
+	r := visit.Row()
+	kind, first, until := visit.Together()
+	if kind == claim.Permit && want == claim.Permit {
+		until = first
+	}
 	switch {
 	case r.Acq != driver.ID{} && (r.Expires > w.now || r.NotBefore <= w.now):
 		return driver.Holder{Acq: r.Acq, Owner: r.Owner, Label: r.Label, Version: r.Version, Since: r.Since, Until: r.Expires}
 	case r.NotBefore > w.now: // from other readers, too, while some hold it
 		return driver.Holder{Until: r.NotBefore}
 	case until > 0:
-		return driver.Holder{Version: r.Version, Since: r.Since, Until: until, Shared: true}
+		return driver.Holder{Version: r.Version, Since: r.Since, Until: until, Shared: true, Permit: kind == claim.Permit}
 	}
 	return driver.Holder{}
 }
@@ -206,8 +218,11 @@ func (s *rows) wait(ctx context.Context, reqs []driver.AcquireRequest, res []dri
 // queueQuickly enters claims of names that are held alone, by one statement. It returns the
 // requests that need a visit.
 func (s *rows) queueQuickly(ctx context.Context, reqs []driver.AcquireRequest, fresh []int, res []driver.AcquireResult) (rest []int, err error) {
-	for k := 1; k < len(fresh); k++ {
-		if reqs[fresh[k]].Name == reqs[fresh[k-1]].Name { // each name can be there once
+	for k := range fresh {
+		if reqs[fresh[k]].Permits != 0 { // their number has to be compared
+			return fresh, nil
+		}
+		if k > 0 && reqs[fresh[k]].Name == reqs[fresh[k-1]].Name { // each name can be there once
 			return fresh, nil
 		}
 	}
@@ -247,7 +262,7 @@ func queueBatch(reqs []driver.AcquireRequest, which []int) []Column {
 	return []Column{
 		column(n, func(k int) string { return at(k).Name }),
 		column(n, func(k int) driver.ID { return at(k).Acq }),
-		column(n, func(k int) int64 { return number(at(k).Shared) }), // the kinds are 0 and 1
+		column(n, func(k int) int64 { return number(at(k).Shared) }), // the kinds are 0 and 1; none wants a permit
 		column(n, func(k int) int64 { return at(k).TTL.Microseconds() }),
 		column(n, func(k int) int64 { return at(k).Handed.Microseconds() }),
 		column(n, func(k int) string { return at(k).Owner }),
@@ -264,7 +279,7 @@ func (s *rows) resume(ctx context.Context, req *driver.AcquireRequest) (res driv
 		if guarded {
 			return ErrLocked
 		}
-		res = w.result(&a, visit, 0)
+		res = w.result(&a, visit, claim.Exclusive, 0)
 		return nil
 	}
 	if err := s.lookAndVisit(ctx, e); err != nil {

@@ -38,7 +38,8 @@
 //	                                             those that nobody holds and nothing keeps only if free is 1; it
 //	                                             looks at limit rows
 //	page_end         after, limit              → how many rows page looks at, and the last name ('' if none)
-//	readers          b(name)                   → name, claims that hold and have not expired, the highest expires_at
+//	readers          b(name)                   → name, kind, how many claims of it hold and have not expired, the highest
+//	                                             expires_at of these
 //	waits            locker                    → of claims that wait, carry something and are alive:
 //	                                             name, acq, label, seq, since, kind, carries (hexadecimal)
 //	holders          b(name)                   → name, acq: who holds the names and has not expired, either way

@@ -1,8 +1,10 @@
 package rowstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
+	"slices"
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/claim"
@@ -12,19 +14,37 @@ import (
 func (w *view) state() driver.Row {
 	r := &w.row
 	state := driver.Row{Name: w.name, Now: w.now, Holds: r.Holds, Gate: r.NotBefore, Ended: driver.Ending(r.Ended), Revoked: r.Revoked,
-		Value: r.Value, Readers: w.readers, Holder: driver.Holder{Acq: r.Acq, Owner: r.Owner, Label: r.Label,
+		Value: r.Value, Permits: r.Permits, Holder: driver.Holder{Acq: r.Acq, Owner: r.Owner, Label: r.Label,
 			Version: r.Version, Since: r.Since, Until: r.Expires}}
+	state.Readers, state.PermitsHeld = w.readers, w.permits
 	until := w.readUntil
 	for i := range w.claims {
-		if c := &w.claims[i]; c.State == claim.Holding && c.Expires > w.now {
+		c := &w.claims[i]
+		if c.State != claim.Holding || c.Expires <= w.now {
+			continue
+		}
+		if until = max(until, c.Expires); c.Kind == claim.Permit {
+			state.PermitsHeld++
+		} else {
 			state.Readers++
-			until = max(until, c.Expires)
 		}
 	}
-	if state.Readers > 0 {
-		state.Holder = driver.Holder{Version: r.Version, Since: r.Since, Until: until, Shared: true}
+	if state.Together() > 0 {
+		state.Holder = driver.Holder{Version: r.Version, Since: r.Since, Until: until, Shared: true, Permit: state.PermitsHeld > 0}
 	}
 	return state
+}
+
+// slots are the permits that are held.
+func (w *view) slots() (slots []driver.Slot) {
+	for i := range w.claims {
+		if c := &w.claims[i]; c.State == claim.Holding && c.Kind == claim.Permit && c.Expires > w.now {
+			slots = append(slots, driver.Slot{Slot: c.Slot, Holder: driver.Holder{Acq: c.Acq, Owner: c.Owner, Label: c.Label,
+				Version: c.Token, Since: c.Since, Until: c.Expires, Shared: true, Permit: true}})
+		}
+	}
+	slices.SortFunc(slots, func(a, b driver.Slot) int { return cmp.Compare(a.Slot, b.Slot) })
+	return slots
 }
 
 // read does the work of [driver.Store.Read].
@@ -35,19 +55,25 @@ func (s *rows) read(ctx context.Context, req *driver.ReadRequest) (res driver.Re
 	case req.List.Limit > 0:
 		res.Page, err = s.list(ctx, req.List)
 	case len(req.Names) > 0:
-		res.Rows, err = s.look(ctx, req.Names)
+		res.Rows, err = s.look(ctx, req.Names, req.Slots)
 	}
 	return res, err
 }
 
-// look reads the rows of names.
-func (s *rows) look(ctx context.Context, names []string) ([]driver.Row, error) {
+// look reads the rows of names, and who holds each permit if that is asked for.
+func (s *rows) look(ctx context.Context, names []string, slots bool) ([]driver.Row, error) {
 	v := newViews(names)
-	if err := s.engine.Run(ctx, v.read()); err != nil {
+	reads := []Statement{v.read()}
+	if slots {
+		reads = append(reads, s.claims(&plan{names: names}, v)...)
+	}
+	if err := s.engine.Run(ctx, reads...); err != nil {
 		return nil, err
 	}
-	if err := s.readers(ctx, v); err != nil { // apart: most often nobody shares any of them
-		return nil, err
+	if !slots { // apart: most often nobody shares any of them
+		if err := s.readers(ctx, v); err != nil {
+			return nil, err
+		}
 	}
 	now := int64(0)
 	for _, w := range v.list {
@@ -61,7 +87,11 @@ func (s *rows) look(ctx context.Context, names []string) ([]driver.Row, error) {
 	}
 	rows := make([]driver.Row, len(names))
 	for i, name := range names {
-		rows[i] = v.byName[name].state()
+		w := v.byName[name]
+		rows[i] = w.state()
+		if slots {
+			rows[i].Slots = w.slots()
+		}
 		rows[i].Now = max(rows[i].Now, now)
 	}
 	return rows, nil
@@ -70,12 +100,17 @@ func (s *rows) look(ctx context.Context, names []string) ([]driver.Row, error) {
 // addReaders notes how many hold a name together.
 func (v *views) addReaders(scan Scanner) error {
 	var name string
-	var readers int
-	var until int64
-	if err := scan(&name, &readers, &until); err != nil {
+	var kind, until int64
+	var n int
+	if err := scan(&name, &kind, &n, &until); err != nil {
 		return err
 	}
-	v.byName[name].readers, v.byName[name].readUntil = readers, until
+	w := v.byName[name]
+	if w.readUntil = max(w.readUntil, until); kind == int64(claim.Permit) {
+		w.permits += n
+	} else {
+		w.readers += n
+	}
 	return nil
 }
 

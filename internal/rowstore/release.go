@@ -112,7 +112,7 @@ func (s *rows) releases(reqs []driver.ReleaseRequest, which []int, res []driver.
 			res[i].Freed, _ = visit.Release(r.Acq, r.Version, r.MinHold.Microseconds(), r.Guarded)
 			res[i].Next = nil
 			for _, t := range visit.HandOvers()[before:] {
-				res[i].Next = append(res[i].Next, driver.HandOver{Acq: t.Acq, Version: t.Token, Remaining: micros(t.Expires - w.now), Now: w.now})
+				res[i].Next = append(res[i].Next, driver.HandOver{Acq: t.Acq, Version: t.Token, Slot: t.Slot, Remaining: micros(t.Expires - w.now), Now: w.now})
 			}
 		}
 		return nil
@@ -168,6 +168,16 @@ func (s *rows) settle(ctx context.Context, e *plan) error {
 		}
 	}
 	return nil
+}
+
+// resize does the work of [driver.PermitStore.Resize].
+func (s *rows) resize(ctx context.Context, name string, permits int) error {
+	e := &plan{names: []string{name}, window: smallWindow}
+	e.decide = func(_ *view, visit *claim.Visit) error {
+		visit.Resize(permits)
+		return nil
+	}
+	return s.lookAndVisit(ctx, e)
 }
 
 // revoke does the work of [driver.Store.Revoke].

@@ -85,7 +85,7 @@ func (w *view) whyNot(r *driver.RenewRequest) driver.RenewStatus {
 	switch {
 	case live: // it was passed over, or has changed since
 		return driver.Busy
-	case w.row.Revoked == r.Version:
+	case w.row.Revoked == r.Version, r.Shared && w.row.Revoked > r.Version: // permits have tokens of their own
 		return driver.Revoked
 	}
 	return driver.Gone

@@ -24,6 +24,7 @@ type view struct {
 	readTo  int64 // the place of the last of them
 
 	readers   int // who hold the name together, where claims are not read
+	permits   int
 	readUntil int64
 }
 

@@ -163,6 +163,11 @@ func (s *Store) Revoke(ctx context.Context, reqs []driver.RevokeRequest) ([]driv
 	return s.pool.revoke(ctx, reqs)
 }
 
+// Resize implements the method of [driver.PermitStore].
+func (s *Store) Resize(ctx context.Context, name string, permits int) error {
+	return s.pool.resize(ctx, name, permits)
+}
+
 // Sweep implements the method of [driver.Store].
 func (s *Store) Sweep(ctx context.Context, req driver.SweepRequest) (driver.SweepResult, error) {
 	return s.pool.sweep(ctx, req)

@@ -129,11 +129,11 @@ FROM (
 ) d;
 
 -- name: readers
-SELECT c.name, COUNT(*), MAX(c.expires_at)
+SELECT c.name, c.kind, COUNT(*), MAX(c.expires_at)
 FROM JSON_TABLE(?, '$[*]' COLUMNS (name VARCHAR(510) CHARACTER SET ascii PATH '$[0]')) r
 STRAIGHT_JOIN {claim} c FORCE INDEX (PRIMARY) ON c.name = UNHEX(r.name) AND c.state = 1
 WHERE c.expires_at > {now}
-GROUP BY c.name
+GROUP BY c.name, c.kind
 LIMIT 1000000;
 
 -- name: waits

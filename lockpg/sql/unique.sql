@@ -135,11 +135,11 @@ SELECT count(*), coalesce(max(l.name), '')
 FROM (SELECT p.name FROM {lock} p WHERE p.name > $1::text ORDER BY p.name LIMIT $2::bigint) l;
 
 -- name: readers
-SELECT c.name, count(*), max(c.expires_at)
+SELECT c.name, c.kind, count(*), max(c.expires_at)
 FROM {claim} c
 WHERE c.name = ANY ($1::text[]) AND c.state = 1
   AND c.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
-GROUP BY c.name;
+GROUP BY c.name, c.kind;
 
 -- name: waits
 SELECT c.name, encode(uuid_send(c.acq), 'hex'), c.label, c.seq, c.since, c.kind,
@@ -805,6 +805,17 @@ WITH mine AS MATERIALIZED (
 	FOR KEY SHARE OF l
 )
 SELECT m.id = $4::uuid, (SELECT count(*) FROM mine) FROM {meta} m;
+
+-- name: guard_shared
+-- It is guard for a term that is held together with others. What ends the term locks the claim
+-- FOR UPDATE, or deletes it.
+SELECT m.id = $4::uuid, g.name IS NOT NULL
+FROM {meta} m
+LEFT JOIN LATERAL (
+	SELECT c.name FROM {claim} c
+	WHERE c.acq = $2::uuid AND c.name = $1::text AND c.state = 1 AND c.token = $3::bigint
+	FOR KEY SHARE
+) g ON true;
 
 -- name: end_term
 -- It runs in a transaction of the application, like guard, and ends the term in it. What

@@ -104,11 +104,11 @@ FROM (SELECT name FROM {lock} WHERE name > ?1 ORDER BY name LIMIT ?2) AS p;
 
 -- name: readers
 WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
-SELECT c.name, count(*), max(c.expires_at)
+SELECT c.name, c.kind, count(*), max(c.expires_at)
 FROM clock, json_each(?1) AS r
 CROSS JOIN {claim} AS c ON c.name = r.value ->> 0 AND c.state = 1
                        AND c.expires_at > clock.now
-GROUP BY c.name;
+GROUP BY c.name, c.kind;
 
 -- name: waits
 WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
@@ -394,6 +394,12 @@ FROM (SELECT value ->> 0 AS name, substr(?2, value ->> 1, 16) AS acq, value ->> 
       FROM json_each(?1)) AS r
 WHERE l.name = r.name AND l.acq = r.acq AND l.version = r.version
 RETURNING version;
+
+-- name: guard_shared
+-- It is guard for a term that is held together with others.
+UPDATE {claim} SET token = token
+WHERE name = ?1 AND acq = ?2 AND state = 1 AND token = ?3
+RETURNING token;
 
 -- name: end_term
 -- It takes the write lock as guard does, and ends the term in the caller's transaction. It

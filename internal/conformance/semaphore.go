@@ -1,0 +1,644 @@
+package conformance
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sqllock/sqllock"
+)
+
+var semaphorePromises = []promise{
+	{sentence: "as many callers as a name has permits hold it, each with a slot and a token of its own", test: testPermits, needs: needLeases},
+	{sentence: "whoever locks a name waits for its permits, and readers and holders of permits exclude each other", test: testPermitsExclude, needs: needLeases},
+	{sentence: "a semaphore of one permit excludes as a lock does, and its tokens rise", test: testOnePermit, needs: needLeases, quiet: true},
+	{sentence: "callers that wait for permits and for locks of a name are served in the order in which they came", test: testPermitOrder, needs: needLeases},
+	{sentence: "the first caller says how many permits a name has, and another number is refused with both until Resize", test: testPermitsMismatch, needs: needLeases},
+	{sentence: "more permits are granted at once, and with fewer nobody loses one", test: testResize, needs: needLeases},
+	{sentence: "a Resize beside callers at random never grants a permit too many", test: testResizeContention, needs: needLeases, quiet: true},
+	{sentence: "a permit is renewed, and the permit of a caller that crashed is free after its TTL", test: testPermitCrash, needs: needLeases},
+	{sentence: "ForceUnlock takes all permits of a name, and each holder is told", test: testForcePermits, needs: needLeases},
+	{sentence: "a guarded permit is not granted again before the transaction has ended, and the others go on", test: testPermitGuarded, needs: needTable | needLeases},
+	{sentence: "Guard of a permit that was lost is fenced", test: testPermitFenced, needs: needTable | needLeases},
+	{sentence: "Inspect and List say how many permits a name has and how many are held", test: testInspectPermits, needs: needLeases},
+	{sentence: "a permit does not re-enter and is not re-entered", test: testPermitReentry, needs: needLeases},
+	{sentence: "a call for a permit that gives up leaves nothing behind", test: testPermitGivesUp, needs: needLeases},
+	{sentence: "what is no semaphore is refused before any SQL", test: testSemaphoreRefused, needs: needLeases},
+	{sentence: "callers at random: never more than there are permits, and tokens rise from term to term of a slot", test: testPermitContention, needs: needLeases, quiet: true},
+	{sentence: "a semaphore is not supported where sessions keep the locks", test: testSemaphoreUnsupported, needs: needSessions},
+}
+
+// semaphore returns a semaphore of a name.
+func (e *env) semaphore(l *sqllock.Locker, name string, permits int) *sqllock.Semaphore {
+	e.Helper()
+	s, err := l.Semaphore(name, permits, nil)
+	if (s == nil) == (err == nil) {
+		e.Fatalf("want either a semaphore or an error, got %v and %v", s, err)
+	}
+	if err != nil {
+		e.Fatalf("Semaphore: %v", err)
+	}
+	return s
+}
+
+// permit acquires a permit that is free, or becomes free soon.
+func (e *env) permit(s *sqllock.Semaphore, opts ...sqllock.LockOption) *sqllock.Lease {
+	e.Helper()
+	lease, err := s.Acquire(e.ctx(), opts...)
+	e.oneOf(lease, err)
+	if err != nil {
+		e.Fatalf("Acquire: %v", err)
+	}
+	return lease
+}
+
+// tryPermit acquires a permit that is free.
+func (e *env) tryPermit(s *sqllock.Semaphore) *sqllock.Lease {
+	e.Helper()
+	lease, err := s.TryAcquire(e.ctx())
+	e.oneOf(lease, err)
+	if err != nil {
+		e.Fatalf("TryAcquire: %v", err)
+	}
+	return lease
+}
+
+// noPermit tries to acquire a permit where none is free.
+func (e *env) noPermit(s *sqllock.Semaphore) *sqllock.HeldError {
+	e.Helper()
+	lease, err := s.TryAcquire(e.ctx())
+	e.oneOf(lease, err)
+	var held *sqllock.HeldError
+	if !errors.As(err, &held) || !errors.Is(err, sqllock.ErrHeld) || held.Name != s.Name() {
+		e.Fatalf("TryAcquire where no permit is free: want a *HeldError, got %v, %v", lease, err)
+	}
+	return held
+}
+
+// acquiring calls Acquire on a goroutine of its own.
+func acquiring(ctx context.Context, s *sqllock.Semaphore) <-chan result {
+	ch := make(chan result, 1)
+	go func() {
+		lease, err := s.Acquire(ctx)
+		ch <- result{lease, err}
+	}()
+	return ch
+}
+
+// queued waits until so many claims wait for a name.
+func (e *env) queued(name string, n int) {
+	e.Helper()
+	e.eventually(timeLimit, fmt.Sprintf("%d claims wait", n), func() bool {
+		waiting, err := e.h.Table.Waiters(e.ctx(), e.handle(), name)
+		if err != nil {
+			e.Fatal(err)
+		}
+		return waiting == n
+	})
+}
+
+func testPermits(e *env) {
+	const n = 3
+	a, b := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
+	name := e.name("k")
+	sems := []*sqllock.Semaphore{e.semaphore(a, name, n), e.semaphore(b, name, n)}
+	held := make(map[int]*sqllock.Lease)
+	last := int64(0)
+	for i := range n {
+		lease := e.permit(sems[i%2])
+		if other := held[lease.Slot()]; other != nil || lease.Slot() < 0 || lease.Slot() >= n {
+			e.Errorf("permit %d has slot %d, as %v has", i, lease.Slot(), other)
+		}
+		if lease.Token() <= last {
+			e.Errorf("token %d follows token %d", lease.Token(), last)
+		}
+		if !lease.Permit() || lease.Shared() || lease.Name() != name {
+			e.Errorf("the lease of a permit: permit %v, shared %v, name %q", lease.Permit(), lease.Shared(), lease.Name())
+		}
+		held[lease.Slot()], last = lease, lease.Token()
+	}
+	for _, s := range sems {
+		if h := e.noPermit(s); !h.Permit || h.Shared {
+			e.Errorf("TryAcquire beside permits is told of another holder: %+v", h)
+		}
+	}
+	former := held[1]
+	e.unlock(former)
+	e.wantError("second Unlock", former.Unlock(e.ctx()), sqllock.ErrNotHeld)
+	e.wantError("the cause", context.Cause(former.Context()), sqllock.ErrUnlocked)
+	next := e.tryPermit(sems[1])
+	if next.Slot() != 1 || next.Token() <= last {
+		e.Errorf("the next permit has slot %d and token %d, after slot 1 and token %d", next.Slot(), next.Token(), last)
+	}
+	e.noPermit(sems[0])
+	held[1] = next
+	for _, lease := range held {
+		e.live(lease)
+		e.unlock(lease)
+	}
+	e.unlock(e.try(a, name))
+}
+
+func testPermitsExclude(e *env) {
+	a, b := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long, RetryMax: 50 * time.Millisecond})
+	name := e.name("k")
+	s, t := e.semaphore(a, name, 2), e.semaphore(b, name, 2)
+	one, two := e.permit(s), e.permit(t)
+	writing, reading := locking(e.ctx(), b, name), rlocking(e.ctx(), a, e.name("another"))
+	e.unlock(e.granted(reading))
+	silent(e, writing, "a lock was granted beside two permits")
+	if lease, err := a.TryRLock(e.ctx(), name); !errors.Is(err, sqllock.ErrHeld) {
+		e.Fatalf("TryRLock beside permits: %v, %v", lease, err)
+	}
+	e.unlock(one)
+	silent(e, writing, "a lock was granted beside a permit")
+	e.unlock(two)
+	writer := e.granted(writing)
+	if h := e.noPermit(s); h.Permit {
+		e.Errorf("TryAcquire beside a lock is told of permits: %+v", h)
+	}
+	waiting := acquiring(e.ctx(), s)
+	silent(e, waiting, "a permit was granted beside a lock")
+	e.unlock(writer)
+	permit := e.granted(waiting)
+	if permit.Token() <= writer.Token() || writer.Token() <= two.Token() {
+		e.Errorf("tokens %d, %d and %d follow each other", two.Token(), writer.Token(), permit.Token())
+	}
+	reading = rlocking(e.ctx(), b, name)
+	silent(e, reading, "a reader got in beside a permit")
+	e.unlock(permit)
+	reader := e.granted(reading)
+	if h := e.noPermit(s); h.Permit || !h.Shared {
+		e.Errorf("TryAcquire beside a reader is told of another holder: %+v", h)
+	}
+	waiting = acquiring(e.ctx(), t)
+	silent(e, waiting, "a permit was granted beside a reader")
+	e.unlock(reader)
+	e.unlock(e.granted(waiting))
+}
+
+func testPermitOrder(e *env) {
+	a, b := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
+	name := e.name("k")
+	s, t := e.semaphore(a, name, 2), e.semaphore(b, name, 2)
+	one, two := e.permit(s), e.permit(t)
+	first := acquiring(e.ctx(), t)
+	e.queued(name, 1)
+	second := locking(e.ctx(), a, name)
+	e.queued(name, 2)
+	third := acquiring(e.ctx(), s)
+	e.queued(name, 3)
+	fourth := acquiring(e.ctx(), t)
+	e.queued(name, 4)
+	e.noPermit(s)
+	e.unlock(one)
+	permit := e.granted(first)
+	silent(e, third, "a permit was granted before a lock that was asked for before")
+	e.unlock(two)
+	silent(e, second, "a lock was granted beside a permit")
+	e.noPermit(t) // one is free, but somebody waits
+	e.unlock(permit)
+	writer := e.granted(second)
+	silent(e, third, "a permit was granted beside a lock")
+	e.unlock(writer)
+	e.unlock(e.granted(third))
+	e.unlock(e.granted(fourth))
+}
+
+func testPermitsMismatch(e *env) {
+	a, b := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
+	name := e.name("k")
+	s, t := e.semaphore(a, name, 3), e.semaphore(b, name, 5)
+	wrong := func(what string, err error) {
+		e.Helper()
+		var p *sqllock.PermitsError
+		if !errors.As(err, &p) || !errors.Is(err, sqllock.ErrPermits) || *p != (sqllock.PermitsError{Name: name, Permits: 3, Requested: 5}) {
+			e.Errorf("%s with another number of permits: %v", what, err)
+		}
+	}
+	lease := e.permit(s)
+	_, err := t.TryAcquire(e.ctx())
+	wrong("TryAcquire", err)
+	_, err = t.Acquire(e.ctx())
+	wrong("Acquire", err)
+	e.unlock(lease)
+	_, err = t.Acquire(e.ctx()) // whether any is held
+	wrong("Acquire of a name that is free", err)
+	if err := t.Resize(e.ctx(), 5); err != nil || t.Permits() != 5 {
+		e.Fatalf("Resize: %v, %d permits", err, t.Permits())
+	}
+	e.unlock(e.tryPermit(t))
+	var p *sqllock.PermitsError
+	if _, err := s.Acquire(e.ctx()); !errors.As(err, &p) || p.Permits != 5 || p.Requested != 3 {
+		e.Errorf("Acquire with the former number: %v", err)
+	}
+	unused := e.semaphore(a, e.name("unused"), 2)
+	if err := unused.Resize(e.ctx(), 7); err != nil {
+		e.Fatalf("Resize of a name that nobody has used: %v", err)
+	}
+	e.unlock(e.permit(unused))
+}
+
+func testResize(e *env) {
+	a, b := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long, RetryMax: 50 * time.Millisecond})
+	name := e.name("k")
+	s, t := e.semaphore(a, name, 1), e.semaphore(b, name, 1)
+	held := []*sqllock.Lease{e.permit(s)}
+	waiting := []<-chan result{acquiring(e.ctx(), t), acquiring(e.ctx(), s), acquiring(e.ctx(), t)}
+	e.queued(name, 3)
+	for _, bad := range []int{0, -1, sqllock.MaxPermits + 1} {
+		e.wantError("Resize out of bounds", s.Resize(e.ctx(), bad), sqllock.ErrInvalidOption)
+	}
+	if err := s.Resize(e.ctx(), 4); err != nil {
+		e.Fatalf("Resize: %v", err)
+	}
+	for _, ch := range waiting { // who waits keeps its place, whatever number it has asked for
+		held = append(held, e.granted(ch))
+	}
+	if err := t.Resize(e.ctx(), 2); err != nil {
+		e.Fatalf("Resize: %v", err)
+	}
+	for _, lease := range held {
+		e.live(lease)
+	}
+	for _, lease := range held[2:] {
+		e.noPermit(t)
+		e.unlock(lease)
+	}
+	e.noPermit(t)
+	e.unlock(held[0])
+	next := e.tryPermit(t)
+	if next.Slot() >= 2 {
+		e.Errorf("of 2 permits, slot %d was granted", next.Slot())
+	}
+	e.unlock(next)
+	e.unlock(held[1])
+}
+
+func testPermitCrash(e *env) {
+	ttl := e.ttl(2 * time.Second)
+	crashing, l := e.looseLocker(e.handle(), &Options{TTL: ttl}), e.locker(&Options{TTL: ttl, RetryMax: 50 * time.Millisecond})
+	name := e.name("k")
+	dead := e.permit(e.semaphore(crashing, name, 2))
+	s := e.semaphore(l, name, 2)
+	alive := e.permit(s)
+	for end := time.Now().Add(ttl + ttl/2); time.Now().Before(end); time.Sleep(ttl / 20) {
+		e.live(dead)
+		e.live(alive)
+		e.noPermit(s)
+	}
+	waiting := acquiring(e.ctx(), s)
+	e.queued(name, 1)
+	e.abandon(crashing)
+	crashed := time.Now()
+	next := e.granted(waiting)
+	if took := time.Since(crashed); took > ttl+2*time.Second {
+		e.Errorf("the permit was granted %v after its holder's crash, with a TTL of %v", took, ttl)
+	}
+	if next.Slot() != dead.Slot() || next.Token() <= dead.Token() {
+		e.Errorf("slot %d and token %d follow slot %d and token %d", next.Slot(), next.Token(), dead.Slot(), dead.Token())
+	}
+	e.live(alive)
+	e.unlock(alive)
+	e.unlock(next)
+}
+
+func testForcePermits(e *env) {
+	ttl := e.ttl(2 * time.Second)
+	l, operator := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: long})
+	name := e.name("k")
+	s, t := e.semaphore(l, name, 3), e.semaphore(operator, name, 3)
+	held := []*sqllock.Lease{e.permit(s), e.permit(s), e.permit(t)}
+	if _, err := operator.ForceUnlock(e.ctx(), name); err != nil {
+		e.Fatalf("ForceUnlock: %v", err)
+	}
+	next := e.try(operator, name)
+	for _, lease := range held {
+		receive(e, lease.Context().Done(), "a holder is told")
+		if lost := e.wantLost("the cause", context.Cause(lease.Context())); lost.Reason != sqllock.LostRevoked {
+			e.Errorf("the reason is: %s", lost.Reason)
+		}
+		e.wantLost("Unlock", lease.Unlock(e.ctx()))
+		if lease.Token() >= next.Token() {
+			e.Errorf("token %d follows token %d", next.Token(), lease.Token())
+		}
+	}
+	e.live(next)
+	e.unlock(next)
+}
+
+func testPermitGuarded(e *env) {
+	e.fresh()
+	book := e.ledger()
+	l, other := e.locker(&Options{TTL: sqllock.MaxTTL}), e.locker(&Options{TTL: long, RetryMax: 20 * time.Millisecond})
+	name := e.name("k")
+	s, t := e.semaphore(l, name, 2), e.semaphore(other, name, 2)
+	lease, beside := e.permit(s), e.permit(s)
+	e.expirePermits(name) // they are anybody's now
+	tx := e.begin(sql.LevelDefault)
+	e.guard(lease, tx)
+	waiting := []<-chan result{acquiring(e.ctx(), t), acquiring(e.ctx(), t)}
+	if !e.h.Table.LocksRows { // the transaction keeps all others from writing
+		time.Sleep(300 * time.Millisecond)
+		book.write(tx, "guarded")
+		if err := tx.Commit(); err != nil {
+			e.Errorf("Commit: %v", err)
+		}
+		e.unlock(e.granted(waiting[0]))
+		e.unlock(e.granted(waiting[1]))
+		book.want("guarded;")
+		e.wantLost("Unlock of the former holder", lease.Unlock(e.ctx()))
+		e.wantLost("Unlock beside it", beside.Unlock(e.ctx()))
+		return
+	}
+	var next, last *sqllock.Lease
+	select {
+	case r := <-waiting[0]:
+		next, waiting = e.granted(only(r)), waiting[1:]
+	case r := <-waiting[1]:
+		next, waiting = e.granted(only(r)), waiting[:1]
+	case <-time.After(timeLimit):
+		e.Fatal("the permit beside the one that is guarded was not granted")
+	}
+	if next.Slot() != beside.Slot() {
+		e.Errorf("slot %d was granted, and slot %d is guarded", next.Slot(), lease.Slot())
+	}
+	silent(e, waiting[0], "a permit was granted although a transaction guards it")
+	book.write(tx, "guarded")
+	if err := tx.Commit(); err != nil {
+		e.Errorf("Commit: %v", err)
+	}
+	last = e.granted(waiting[0])
+	if last.Slot() != lease.Slot() || last.Token() <= lease.Token() {
+		e.Errorf("slot %d and token %d follow slot %d and token %d", last.Slot(), last.Token(), lease.Slot(), lease.Token())
+	}
+	book.want("guarded;")
+	e.wantLost("Unlock of the former holder", lease.Unlock(e.ctx()))
+	e.wantLost("Unlock beside it", beside.Unlock(e.ctx()))
+	e.unlock(next)
+	e.unlock(last)
+
+	lease = e.permit(s)
+	tx = e.begin(sql.LevelDefault)
+	e.guard(lease, tx)
+	e.wantError("Unlock while a transaction guards", lease.Unlock(e.ctx()), sqllock.ErrGuarded)
+	beside = e.tryPermit(t)
+	e.noPermit(t)
+	_ = tx.Rollback()
+	e.unlock(e.permit(t))
+	e.unlock(beside)
+}
+
+// only is a channel that has one result.
+func only(r result) <-chan result {
+	ch := make(chan result, 1)
+	ch <- r
+	return ch
+}
+
+// expirePermits makes the permits of a name ones that have expired.
+func (e *env) expirePermits(name string) {
+	e.Helper()
+	if err := e.h.Table.ExpireTogether(e.ctx(), e.handle(), name); err != nil {
+		e.Fatalf("expire the permits of %q: %v", name, err)
+	}
+}
+
+func testPermitFenced(e *env) {
+	e.fresh()
+	l, other := e.locker(&Options{TTL: sqllock.MaxTTL}), e.locker(&Options{TTL: long})
+	name := e.name("k")
+	lease := e.permit(e.semaphore(l, name, 2))
+	e.expirePermits(name)
+	s := e.semaphore(other, name, 2)
+	next := e.tryPermit(s)
+	if next.Slot() != lease.Slot() {
+		e.Errorf("slot %d follows slot %d", next.Slot(), lease.Slot())
+	}
+	e.live(lease)
+	tx := e.begin(sql.LevelDefault)
+	e.wantError("Guard", lease.Guard(e.ctx(), tx), sqllock.ErrFenced)
+	_ = tx.Rollback()
+	e.wantLost("the cause", context.Cause(lease.Context()))
+	if err := next.InTx(e.ctx(), nil, func(context.Context, *sql.Tx) error { return nil }); err != nil {
+		e.Errorf("InTx: %v", err)
+	}
+	e.unlock(next)
+}
+
+func testInspectPermits(e *env) {
+	l := e.locker(&Options{TTL: long})
+	name := e.name("k")
+	s := e.semaphore(l, name, 4)
+	want := func(held int, state sqllock.State) {
+		e.Helper()
+		if i := e.inspect(l, name); i.Permits != 4 || i.PermitsHeld != held || i.Readers != 0 || i.State != state || i.Owner != "" {
+			e.Errorf("Inspect with %d of 4 permits held: %+v", held, i)
+		}
+		if i := e.listed(l, name); (i != nil) != (held > 0) || i != nil && (i.Permits != 4 || i.PermitsHeld != held || i.State != state) {
+			e.Errorf("List with %d of 4 permits held: %+v", held, i)
+		}
+	}
+	one, two := e.permit(s), e.permit(s)
+	want(2, sqllock.StateHeld)
+	e.unlock(one)
+	want(1, sqllock.StateHeld)
+	e.unlock(two)
+	want(0, sqllock.StateReleased)
+	reader := e.rlock(l, name)
+	if i := e.inspect(l, name); i.Readers != 1 || i.PermitsHeld != 0 {
+		e.Errorf("Inspect of a name that is shared: %+v", i)
+	}
+	e.unlock(reader)
+}
+
+func testPermitReentry(e *env) {
+	l := e.locker(&Options{TTL: long})
+	name := e.name("k")
+	s := e.semaphore(l, name, 2)
+	ctx := sqllock.WithOwner(e.ctx(), "owner")
+	one, err := s.Acquire(ctx)
+	if err != nil {
+		e.Fatalf("Acquire: %v", err)
+	}
+	two, err := s.Acquire(sqllock.WithOwner(one.Context(), "owner"))
+	if err != nil || two.Slot() == one.Slot() || two.Token() == one.Token() {
+		e.Fatalf("Acquire under a permit: %v, %v", two, err)
+	}
+	if lease, err := s.TryAcquire(ctx); !errors.Is(err, sqllock.ErrHeld) {
+		e.Errorf("TryAcquire of an owner that has all permits: %v, %v", lease, err)
+	}
+	for what, call := range map[string]func(context.Context, string, ...sqllock.LockOption) (*sqllock.Lease, error){
+		"Lock": l.Lock, "TryLock": l.TryLock, "RLock": l.RLock, "TryRLock": l.TryRLock,
+	} {
+		_, err := call(one.Context(), name)
+		e.wantError(what+" under a permit", err, sqllock.ErrUpgrade)
+		_, err = call(ctx, name)
+		e.wantError(what+" of an owner that has a permit", err, sqllock.ErrUpgrade)
+	}
+	e.unlock(one)
+	e.unlock(two)
+}
+
+func testPermitGivesUp(e *env) {
+	a, b := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
+	name := e.name("k")
+	s, t := e.semaphore(a, name, 1), e.semaphore(b, name, 1)
+	lease := e.permit(s)
+	ctx, cancel := context.WithCancel(e.ctx())
+	waiting := acquiring(ctx, t)
+	e.queued(name, 1)
+	cancel()
+	r := receive(e, waiting, "Acquire returns")
+	e.oneOf(r.lease, r.err)
+	e.wantError("Acquire whose context ends", r.err, context.Canceled)
+	_, err := t.Acquire(e.ctx(), sqllock.Wait(200*time.Millisecond))
+	e.wantError("Acquire with Wait", err, sqllock.ErrHeld)
+	_, err = t.Acquire(e.ctx(), sqllock.Tries(2))
+	e.wantError("Acquire with Tries", err, sqllock.ErrHeld)
+	e.unlock(lease)
+	e.eventually(lossReportedWithin, "the permit is free", func() bool {
+		lease, err := t.TryAcquire(e.ctx())
+		if err == nil {
+			e.unlock(lease)
+		}
+		return err == nil
+	})
+	ran := false
+	if err := t.Do(e.ctx(), func(ctx context.Context, lease *sqllock.Lease) error {
+		ran = lease.Permit() && ctx.Err() == nil
+		e.noPermit(s)
+		return nil
+	}); err != nil || !ran {
+		e.Errorf("Do: %v, ran %v", err, ran)
+	}
+	e.unlock(e.tryPermit(s))
+}
+
+func testSemaphoreRefused(e *env) {
+	l := e.locker(&Options{TTL: long})
+	for _, n := range []int{0, -1, sqllock.MaxPermits + 1} {
+		s, err := l.Semaphore("k", n, nil)
+		if e.wantError(fmt.Sprintf("a semaphore of %d permits", n), err, sqllock.ErrInvalidOption); s != nil {
+			e.Errorf("a semaphore of %d permits: %v", n, s)
+		}
+	}
+	_, err := l.Semaphore("", 1, nil)
+	e.wantError("a semaphore without a name", err, sqllock.ErrInvalidName)
+	_, err = l.Semaphore("k", 1, &sqllock.SemaphoreOptions{Defaults: []sqllock.LockOption{sqllock.MinHold(time.Second)}})
+	e.wantError("a semaphore whose permits have a MinHold", err, sqllock.ErrInvalidOption)
+	s := e.semaphore(l, e.name("k"), sqllock.MaxPermits)
+	for what, opt := range map[string]sqllock.LockOption{
+		"MinHold": sqllock.MinHold(time.Second), "Value": sqllock.Value([]byte("v")), "a TTL of 0": sqllock.TTL(time.Nanosecond), "no option": nil,
+	} {
+		_, err := s.Acquire(e.ctx(), opt)
+		e.wantError("Acquire with "+what, err, sqllock.ErrInvalidOption)
+	}
+	var nobody context.Context
+	_, err = s.Acquire(nobody)
+	e.wantError("Acquire without a context", err, sqllock.ErrInvalidOption)
+	e.wantError("Resize without a context", s.Resize(nobody, 2), sqllock.ErrInvalidOption)
+	e.wantError("Do without a function", s.Do(e.ctx(), nil), sqllock.ErrInvalidOption)
+	_, err = s.TryAcquire(e.ctx(), sqllock.Wait(time.Second))
+	e.wantError("TryAcquire with Wait", err, sqllock.ErrInvalidOption)
+	e.unlock(e.tryPermit(s))
+}
+
+func testSemaphoreUnsupported(e *env) {
+	s, err := e.locker(&Options{TTL: long}).Semaphore(e.name("k"), 2, nil)
+	if e.wantError("Semaphore", err, sqllock.ErrUnsupported); s != nil {
+		e.Errorf("a semaphore beside an error: %v", s)
+	}
+}
+
+// permitCallers have callers acquire permits for a while, and checks what they see of each other.
+type permitCallers struct {
+	e       *env
+	most    atomic.Int64 // how many permits may be held at the same time
+	holding atomic.Int64
+	granted atomic.Int64
+
+	mu   sync.Mutex
+	last map[int]int64 // the last token of each slot
+}
+
+// work acquires permits until the time is over.
+func (c *permitCallers) work(s *sqllock.Semaphore, until time.Time) {
+	for time.Now().Before(until) {
+		lease, err := s.Acquire(c.e.ctx())
+		if errors.Is(err, sqllock.ErrPermits) { // another Semaphore was resized
+			continue
+		}
+		if err != nil {
+			c.e.Errorf("Acquire: %v", err)
+			return
+		}
+		if n, most := c.holding.Add(1), c.most.Load(); n > most {
+			c.e.Errorf("%d hold permits, of %d", n, most)
+		}
+		c.mu.Lock()
+		if lease.Token() <= c.last[lease.Slot()] {
+			c.e.Errorf("token %d of slot %d follows token %d", lease.Token(), lease.Slot(), c.last[lease.Slot()])
+		}
+		c.last[lease.Slot()] = lease.Token()
+		c.mu.Unlock()
+		c.granted.Add(1)
+		time.Sleep(time.Millisecond)
+		c.holding.Add(-1)
+		if err := lease.Unlock(c.e.ctx()); err != nil {
+			c.e.Errorf("Unlock: %v", err)
+			return
+		}
+	}
+}
+
+// contendForPermits has callers of several Lockers acquire permits for a second.
+func (e *env) contendForPermits(permits int, beside func(sems []*sqllock.Semaphore, c *permitCallers)) {
+	e.Helper()
+	c := &permitCallers{e: e, last: make(map[int]int64)}
+	c.most.Store(int64(permits))
+	name := e.name("k")
+	var sems []*sqllock.Semaphore
+	for range 3 {
+		sems = append(sems, e.semaphore(e.locker(&Options{TTL: long, RetryMax: 20 * time.Millisecond}), name, permits))
+	}
+	until := time.Now().Add(time.Second)
+	var wg sync.WaitGroup
+	for i := range 12 {
+		wg.Go(func() { c.work(sems[i%len(sems)], until) })
+	}
+	beside(sems, c)
+	wg.Wait()
+	if n := c.granted.Load(); n < 12 {
+		e.Errorf("%d permits were granted to 12 callers", n)
+	}
+	e.gone(e.locker(&Options{TTL: long}), name) // a request that came late may have been granted
+}
+
+func testPermitContention(e *env) {
+	e.contendForPermits(3, func([]*sqllock.Semaphore, *permitCallers) {})
+}
+
+func testOnePermit(e *env) {
+	e.contendForPermits(1, func([]*sqllock.Semaphore, *permitCallers) {})
+}
+
+// testResizeContention changes the number of permits while callers come and go. More may be held
+// than there are now only if there were more.
+func testResizeContention(e *env) {
+	e.contendForPermits(4, func(sems []*sqllock.Semaphore, c *permitCallers) {
+		for i := range 20 {
+			n := 1 + i%4
+			for _, s := range sems {
+				if err := s.Resize(e.ctx(), n); err != nil {
+					e.Errorf("Resize: %v", err)
+				}
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
+}
