@@ -178,6 +178,37 @@ func TestWhatChangesWhileAReleaseWaitsForTheRowCounts(t *testing.T) {
 	}
 }
 
+// A release that somebody waits for gives the name to nobody before its time.
+func TestANameThatIsKeptIsNotHandedOver(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		minHold time.Duration
+		before  string
+	}{
+		"by MinHold":     {minHold: time.Hour},
+		"by an old term": {before: `UPDATE sqllock_lock SET not_before = ` + pgNow + ` + 3600000000`},
+		"by a reader, after a change by hand": {before: `WITH l AS (UPDATE sqllock_lock SET holding = 1, seq = seq + 1 RETURNING name, seq)
+			INSERT INTO sqllock_claim SELECT name, 1, seq, '` + acq(9).String() + `', 1, 0, 1, 1, 60000000, 5000000, 0, 1, ` + pgNow + ` + 60000000, 0, 0,
+				'` + driver.ID{9}.String() + `', 'x', 'test' FROM l`},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			h := newHandOverRace(t, 2)
+			if c.before != "" {
+				mustExec(t, h.db, c.before)
+			}
+			r := releasing("a", 1, h.version)
+			r.Awaited, r.MinHold = true, c.minHold
+			if res := let(t, h.store, r)[0]; !res.Freed || len(res.Next) > 0 {
+				t.Errorf("%+v", res)
+			}
+			if got := get[string](t, h.db, `SELECT (acq IS NULL) || ' ' || waiting FROM sqllock_lock`); got != "true 1" {
+				t.Errorf("whether it is free, and how many wait: %s", got)
+			}
+		})
+	}
+}
+
 // Those who come while a release waits for the row come behind those who wait.
 func TestWhoEntersWhileAReleaseWaitsForTheRowComesLast(t *testing.T) {
 	t.Parallel()

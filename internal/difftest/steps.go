@@ -254,6 +254,9 @@ func (r *run) handOver() {
 	i := r.rnd.IntN(len(reqs))
 	req, locker := reqs[i], holders[i]
 	req.Awaited = r.rnd.IntN(2) == 0
+	if r.rnd.IntN(4) == 0 {
+		req.MinHold = time.Duration(r.rnd.IntN(20)) * unit
+	}
 	r.requests++
 	r.note("hand over", "%d: %+v", locker, req)
 	want := r.model.free(r.clients[locker], &req)
