@@ -549,6 +549,9 @@ func walk(t *testing.T, c *proof.Checker, o *options, rng *rand.Rand, steps int,
 			t.Fatalf("a state breaks %s: %s", why, from.String())
 		}
 		s.each = func(l label, to *world) {
+			if why := to.broken(o); why != "" {
+				t.Fatalf("%s\n  from %s\n  by   %v\n  to   %s", why, from.String(), l, to.String())
+			}
 			if !l.isRead(&from, to) {
 				return
 			}
