@@ -96,7 +96,7 @@ const shortest = 3 * time.Second
 
 // ttl is d, or more if the mode or a machine that is slow needs it.
 func (e *env) ttl(d time.Duration) time.Duration {
-	return max(d, e.h.MinTTL, shortest, min(200*e.h.pace, 15*time.Second).Round(100*time.Millisecond))
+	return max(d, e.h.MinTTL, shortest, min(200*e.h.pace, 10*time.Second).Round(100*time.Millisecond))
 }
 
 // locker returns a Locker on the test's handle. The test must leave nothing held. If its TTL is
