@@ -12,7 +12,7 @@ import (
 
 // MaxPermits is the highest number of permits that a name can have. Each grant and each release
 // reads who holds the name: the more permits are held at a time, the slower they are.
-const MaxPermits = 10_000
+const MaxPermits = driver.MaxPermits
 
 // Semaphore lets a number of holders have a name at the same time. Make one with
 // [Locker.Semaphore]. It is safe for concurrent use, starts no goroutine, and needs no Close.

@@ -16,13 +16,16 @@ import (
 // tokens. A Sequencer is a claim and not a secret: anybody can make one up, and it does
 // not identify its sender.
 //
-// When you check a Sequencer, check its Name and Shared too. A current term proves nothing
-// if it belongs to another name, or if it is shared and the request changes the resource.
+// When you check a Sequencer, check its Name, Shared and Permit too. A current term proves
+// nothing if it belongs to another name, or if others hold the name too and the request changes
+// the resource.
 // A Sequencer does not contain the mode and the database. The Locker that checks it
 // determines them, and the sender cannot choose them.
 type Sequencer struct {
 	Name   string
 	Shared bool
+	Permit bool // of a [Semaphore]
+	Slot   int  // of the permit: tokens rise in each slot apart
 	Token  int64
 }
 
@@ -30,12 +33,13 @@ type Sequencer struct {
 // the lease. Sequencer also returns it when the lease has ended: the receiver finds out
 // whether it is current. It does not block.
 func (l *Lease) Sequencer() Sequencer {
-	return Sequencer{Name: l.Name(), Shared: l.Shared(), Token: l.Token()}
+	return Sequencer{Name: l.Name(), Shared: l.Shared(), Permit: l.Permit(), Slot: l.Slot(), Token: l.Token()}
 }
 
 // String returns the sequencer as one line of printable ASCII without spaces, of at most
-// 801 bytes, fit for an HTTP header. It has four parts with colons between them: the tag of
-// the format, the name, "exclusive" or "shared", and the token. For example:
+// 803 bytes, fit for an HTTP header. It has four parts with colons between them: the tag of
+// the format, the name, "exclusive", "shared" or "permit-" with the slot, and the token. For
+// example:
 //
 //	sqllock1:invoice/42:exclusive:1763751135004561
 //
@@ -113,7 +117,8 @@ func (s SequencerState) String() string {
 //
 // A term is current if it is held and has not expired. It is also current when the holder
 // does not trust it any more, for example during a [LockDelay]. All readers of a name share
-// one term, which is current while one of them reads.
+// one term, which is current while one of them reads. Each
+// permit has a term of its own.
 //
 // In the modes that keep locks in sessions, the database does not record readers. There, a
 // shared sequencer is never current, and it is stale only while an exclusive holder is
@@ -139,7 +144,14 @@ func (l *Locker) CheckSequencer(ctx context.Context, s Sequencer) (SequencerStat
 }
 
 func (l *Locker) checkNow(ctx context.Context, t sequencer.Term) (sequencer.Verdict, error) {
-	row, err := l.readRow(ctx, t.Name)
+	var row driver.Row
+	err := l.retryRead(ctx, func(ctx context.Context) error {
+		res, err := l.mode.Read(ctx, driver.ReadRequest{Names: []string{t.Name}, Slots: t.Permit})
+		if err == nil {
+			row = res.Rows[0]
+		}
+		return err
+	})
 	if err != nil {
 		return sequencer.Verdict{}, operatorError("check a sequencer of", t.Name, err)
 	}

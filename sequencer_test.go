@@ -40,7 +40,7 @@ func TestASequencerSurvivesTheWayThroughItsText(t *testing.T) {
 			t.Errorf("ParseSequencer(%q) = %#v, %v", text, got, err)
 		}
 	}
-	if n := len(strings.Repeat("%7F", 255)) + len("sqllock1::exclusive:9007199254740991"); n != 801 {
+	if n := len(strings.Repeat("%7F", 255)) + len("sqllock1::permit-9999:9007199254740991"); n != 803 {
 		t.Errorf("the longest has %d bytes", n)
 	}
 }
@@ -79,7 +79,11 @@ func TestAMalformedSequencerIsRefusedWithTheTextAndTheRule(t *testing.T) {
 		"sqllock1:a:exclusive:9007199254740992":                 "must be from 1 to 9007199254740991",
 		"sqllock1:a:exclusive:99999999999999999999":             "without leading zeros",
 		"sqllock1:" + strings.Repeat("a", 256) + ":exclusive:7": "256 bytes are too long",
-		strings.Repeat("x", 802):                                "802 bytes are too long, 801 are allowed",
+		strings.Repeat("x", 804):                                "804 bytes are too long, 803 are allowed",
+		"sqllock1:a:permit-:7":                                  "without leading zeros",
+		"sqllock1:a:permit-01:7":                                "without leading zeros",
+		"sqllock1:a:permit-10000:7":                             "must be from 0 to 9999",
+		"sqllock1:a:permit--1:7":                                "must be from 0 to 9999",
 	} {
 		s, err := sqllock.ParseSequencer(text)
 		switch {

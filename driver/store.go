@@ -122,6 +122,9 @@ type Listener interface {
 	Listen(ctx context.Context, heard func(ID)) error
 }
 
+// MaxPermits is the highest number of permits that a name can have.
+const MaxPermits = 10_000
+
 // PermitStore is a Store that grants permits, see AcquireRequest.Permits.
 type PermitStore interface {
 	// Resize sets how many permits a name has. If there are more, whoever is next gets them. If

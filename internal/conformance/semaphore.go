@@ -25,6 +25,7 @@ var semaphorePromises = []promise{
 	{sentence: "a guarded permit is not granted again before the transaction has ended, and the others go on", test: testPermitGuarded, needs: needTable | needLeases},
 	{sentence: "Guard of a permit that was lost is fenced", test: testPermitFenced, needs: needTable | needLeases},
 	{sentence: "Inspect and List say how many permits a name has and how many are held", test: testInspectPermits, needs: needLeases},
+	{sentence: "a sequencer of a permit is current while the permit is held, whatever becomes of other slots", test: testPermitSequencer, needs: needLeases},
 	{sentence: "a permit does not re-enter and is not re-entered", test: testPermitReentry, needs: needLeases},
 	{sentence: "a call for a permit that gives up leaves nothing behind", test: testPermitGivesUp, needs: needLeases},
 	{sentence: "what is no semaphore is refused before any SQL", test: testSemaphoreRefused, needs: needLeases},
@@ -454,6 +455,52 @@ func testInspectPermits(e *env) {
 		e.Errorf("Inspect of a name that is shared: %+v", i)
 	}
 	e.unlock(reader)
+}
+
+func testPermitSequencer(e *env) {
+	l, other := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
+	name := e.name("k")
+	s := e.semaphore(l, name, 2)
+	checker, err := sqllock.NewSequencerChecker(other, &sqllock.SequencerCheckerOptions{MaxAge: time.Microsecond})
+	if err != nil {
+		e.Fatal(err)
+	}
+	want := func(want sqllock.SequencerState, leases ...*sqllock.Lease) {
+		e.Helper()
+		for _, lease := range leases {
+			parsed, err := sqllock.ParseSequencer(lease.Sequencer().String())
+			if err != nil || parsed != lease.Sequencer() || parsed.Permit != lease.Permit() || parsed.Slot != lease.Slot() {
+				e.Errorf("%v is read as %v, %v", lease.Sequencer(), parsed, err)
+			}
+			e.wantSequencer(other, parsed, want)
+			if got, err := checker.Check(e.ctx(), parsed); got != want || err != nil {
+				e.Errorf("the checker says that %v is %v, %v; want %v", parsed, got, err, want)
+			}
+		}
+	}
+	before := e.lock(l, name)
+	want(sqllock.SequencerCurrent, before)
+	e.unlock(before)
+	zero, one := e.permit(s), e.permit(s)
+	want(sqllock.SequencerCurrent, one, zero)
+	want(sqllock.SequencerStale, before)
+	for _, bad := range []sqllock.Sequencer{
+		{Name: name, Token: one.Token()}, {Name: name, Shared: true, Token: one.Token()}, {Name: name, Permit: true, Token: one.Token()},
+	} {
+		e.wantSequencer(other, bad, sqllock.SequencerStale)
+	}
+	e.unlock(one)
+	want(sqllock.SequencerStale, one)
+	want(sqllock.SequencerCurrent, zero)
+	next := e.permit(s)
+	want(sqllock.SequencerCurrent, zero, next)
+	want(sqllock.SequencerStale, one, before)
+	e.unlock(zero)
+	e.unlock(next)
+	after := e.lock(l, name)
+	want(sqllock.SequencerCurrent, after)
+	want(sqllock.SequencerStale, zero, next, one, before)
+	e.unlock(after)
 }
 
 func testPermitReentry(e *env) {

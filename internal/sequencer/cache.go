@@ -23,6 +23,8 @@ type Verdict struct {
 	// Floor is the token below which all tokens of the name are stale, or 0. It comes from
 	// the row and never from the sequencer, which anybody can make up.
 	Floor int64
+	// All is Floor for the name, whatever the slot: tokens of permits rise in each slot apart.
+	All int64
 	// Left is the time from the query until a current term expires unless it is renewed.
 	Left time.Duration
 }
@@ -39,15 +41,29 @@ type Cache struct {
 	maxNames int
 
 	mu      sync.Mutex
-	terms   map[string]*list.Element // of *knownTerm, by name
-	recent  *list.List               // the last one checked in front
+	terms   map[line]*list.Element // of *knownTerm
+	recent  *list.List             // the last one checked in front
 	pending map[Term]*pendingCheck
 }
 
-// knownTerm is what the database has said about a name.
+// line is where tokens rise from term to term: a name, or one of its slots from 1 on.
+type line struct {
+	name string
+	slot int
+}
+
+func (t Term) line() line {
+	if t.Permit {
+		return line{t.Name, 1 + t.Slot}
+	}
+	return line{t.Name, 0}
+}
+
+// knownTerm is what the database has said about a line.
 type knownTerm struct {
-	name    string
+	line    line
 	floor   int64         // all lower tokens are stale
+	all     int64         // of the line of a name: those of all of its lines
 	current Term          // was current when the database was asked last
 	until   time.Duration // when the database must be asked again
 }
@@ -65,7 +81,7 @@ type pendingCheck struct {
 func NewCache(query func(context.Context, Term) (Verdict, error), now func() time.Duration, maxAge time.Duration, maxNames int) *Cache {
 	return &Cache{
 		query: query, now: now, maxAge: maxAge, maxNames: maxNames,
-		terms: make(map[string]*list.Element), recent: list.New(), pending: make(map[Term]*pendingCheck),
+		terms: make(map[line]*list.Element), recent: list.New(), pending: make(map[Term]*pendingCheck),
 	}
 }
 
@@ -98,7 +114,13 @@ func (c *Cache) Check(ctx context.Context, t Term) (State, error) {
 func (c *Cache) recall(t Term) (state State, p *pendingCheck, first bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if at := c.terms[t.Name]; at != nil {
+	if at := c.terms[line{t.Name, 0}]; at != nil && t.Permit {
+		c.recent.MoveToFront(at)
+		if t.Token < at.Value.(*knownTerm).all {
+			return Stale, nil, false
+		}
+	}
+	if at := c.terms[t.line()]; at != nil {
 		c.recent.MoveToFront(at)
 		switch known := at.Value.(*knownTerm); {
 		case t.Token < known.floor:
@@ -138,19 +160,18 @@ func (c *Cache) send(ctx context.Context, t Term, p *pendingCheck) (State, error
 func (c *Cache) remember(t Term, v Verdict, began time.Duration) State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at := c.terms[t.Name]
-	if at == nil {
-		if v.Floor == 0 { // there is nothing to remember
-			return v.State
-		}
-		at = c.recent.PushFront(&knownTerm{name: t.Name})
-		c.terms[t.Name] = at
-		if c.recent.Len() > c.maxNames {
-			delete(c.terms, c.recent.Remove(c.recent.Back()).(*knownTerm).name)
-		}
+	known := c.known(t.line(), v.Floor)
+	if known == nil { // there is nothing to remember
+		return v.State
 	}
-	known := at.Value.(*knownTerm)
-	known.floor = max(known.floor, v.Floor)
+	if t.Permit {
+		if name := c.known(line{t.Name, 0}, v.All); name != nil {
+			name.all = max(name.all, v.All)
+			known.floor = max(known.floor, name.all)
+		}
+	} else {
+		known.all = max(known.all, v.All)
+	}
 	switch {
 	case t.Token < known.floor:
 		return Stale
@@ -158,4 +179,23 @@ func (c *Cache) remember(t Term, v Verdict, began time.Duration) State {
 		known.current, known.until = t, began+min(c.maxAge, v.Left)
 	}
 	return v.State
+}
+
+// known returns what is known about a line, whose floor is raised, or nil if that is nothing; the
+// caller holds mu.
+func (c *Cache) known(l line, floor int64) *knownTerm {
+	at := c.terms[l]
+	if at == nil {
+		if floor == 0 {
+			return nil
+		}
+		at = c.recent.PushFront(&knownTerm{line: l})
+		c.terms[l] = at
+		if c.recent.Len() > c.maxNames {
+			delete(c.terms, c.recent.Remove(c.recent.Back()).(*knownTerm).line)
+		}
+	}
+	known := at.Value.(*knownTerm)
+	known.floor = max(known.floor, floor)
+	return known
 }

@@ -2,6 +2,7 @@
 package sequencer
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,6 +14,8 @@ import (
 type Term struct {
 	Name   string
 	Shared bool
+	Permit bool
+	Slot   int // of the permit
 	Token  int64
 }
 
@@ -21,11 +24,12 @@ const (
 	textTag   = "sqllock1"
 	shared    = "shared"
 	exclusive = "exclusive"
+	permit    = "permit-" // and the slot
 
 	// maxToken is the highest possible token.
 	maxToken = 1<<53 - 1
 	// maxText is the length of the longest text: all 255 bytes of the name are escaped.
-	maxText = len(textTag) + 3*255 + len(exclusive) + len("9007199254740991") + 3
+	maxText = len(textTag) + 3*255 + len(permit) + len("9999") + len("9007199254740991") + 3
 )
 
 // String returns the text of a term. See the String method of sqllock.Sequencer.
@@ -45,8 +49,11 @@ func (t Term) String() string {
 }
 
 func (t Term) access() string {
-	if t.Shared {
+	switch {
+	case t.Shared:
 		return shared
+	case t.Permit:
+		return permit + strconv.Itoa(t.Slot)
 	}
 	return exclusive
 }
@@ -71,12 +78,17 @@ func Parse(text string) (t Term, err error) {
 	if t.Name, err = unescapeName(parts[1]); err != nil {
 		return t, err
 	}
-	switch parts[2] {
-	case shared:
+	switch slot, ok := strings.CutPrefix(parts[2], permit); {
+	case parts[2] == shared:
 		t.Shared = true
-	case exclusive:
+	case parts[2] == exclusive:
+	case ok:
+		t.Permit = true
+		if t.Slot, err = strconv.Atoi(slot); err != nil || strconv.Itoa(t.Slot) != slot {
+			return t, fmt.Errorf("the slot %q must be decimal digits without leading zeros", slot)
+		}
 	default:
-		return t, fmt.Errorf("the third part is %q, and must be %q or %q", parts[2], exclusive, shared)
+		return t, fmt.Errorf("the third part is %q, and must be %q, %q or %q with a slot", parts[2], exclusive, shared, permit)
 	}
 	// String never writes a number like "+7", "007" or "7_0".
 	if t.Token, err = strconv.ParseInt(parts[3], 10, 64); err != nil || strconv.FormatInt(t.Token, 10) != parts[3] {
@@ -114,6 +126,14 @@ func unescapeName(text string) (string, error) {
 func (t Term) Check() error {
 	if err := driver.CheckName(t.Name); err != nil {
 		return err
+	}
+	switch {
+	case t.Shared && t.Permit:
+		return errors.New("a permit is not shared")
+	case !t.Permit && t.Slot != 0:
+		return fmt.Errorf("slot %d: only a permit has one", t.Slot)
+	case t.Slot < 0 || t.Slot >= driver.MaxPermits:
+		return fmt.Errorf("the slot %d must be from 0 to %d", t.Slot, driver.MaxPermits-1)
 	}
 	if t.Token < 1 || t.Token > maxToken {
 		return fmt.Errorf("the token %d must be from 1 to %d", t.Token, int64(maxToken))
