@@ -69,6 +69,8 @@ func holder(i *sqllock.Info) string {
 		return "1 reader"
 	case i.Readers > 1:
 		return strconv.Itoa(i.Readers) + " readers"
+	case i.PermitsHeld > 0:
+		return fmt.Sprintf("%d of %d permits", i.PermitsHeld, i.Permits)
 	case i.Label != "":
 		return output.Word(i.Label)
 	}
@@ -90,6 +92,9 @@ func (i *lockInfo) fields() []byte {
 	f.AddWord("owner", i.Owner)
 	if i.Readers > 0 {
 		f.Add("readers", strconv.Itoa(i.Readers))
+	}
+	if i.Permits > 0 {
+		f.Add("permits", fmt.Sprintf("%d, %d held", i.Permits, i.PermitsHeld))
 	}
 	if i.State != sqllock.StateUnknown {
 		f.Add("token", strconv.FormatInt(i.Token, 10))
@@ -123,6 +128,8 @@ func (i *lockInfo) json() []byte {
 		Token     *int64 `json:"token,omitempty"` // nil if the name is not known
 		Holds     int    `json:"holds,omitempty"`
 		Readers   int    `json:"readers,omitempty"`
+		Permits   int    `json:"permits,omitempty"`
+		Held      int    `json:"permits_held,omitempty"`
 		Since     string `json:"since,omitempty"`
 		Until     string `json:"until,omitempty"`
 		KeptUntil string `json:"kept_until,omitempty"`
@@ -133,6 +140,7 @@ func (i *lockInfo) json() []byte {
 		Now string `json:"now,omitempty"`
 	}{
 		Name: i.Name, Mode: string(i.mode), State: i.State.String(), Label: i.Label, Owner: i.Owner, Holds: i.Holds, Readers: i.Readers,
+		Permits: i.Permits, Held: i.PermitsHeld,
 		Since: output.Time(i.Since), Until: output.Time(i.Until), KeptUntil: output.Time(i.KeptUntil),
 		DoneKey: i.LastDone.Key, Attempt: i.LastDone.Attempt, Done: output.Time(i.LastDone.At),
 		Value: output.NewValue(i.Info.Value), Now: output.Time(i.Now),
@@ -146,7 +154,7 @@ func (i *lockInfo) json() []byte {
 // sentence tells who holds a name, or why it is not free, to follow "NAME is".
 func sentence(i *sqllock.Info) string {
 	who := fmt.Sprintf("%s (owner %s, token %d)", output.Word(i.Label), output.Word(i.Owner), i.Token)
-	if i.Readers > 0 {
+	if i.Readers > 0 || i.PermitsHeld > 0 {
 		who = fmt.Sprintf("%s (token %d)", holder(i), i.Token)
 	}
 	switch {

@@ -25,6 +25,7 @@ func (a *app) runCommand() *cli.Command {
 		Flags: []cli.Flag{
 			modeFlag("take the lock of `MODE`: unique, forupdate or advisory", unique),
 			&cli.BoolFlag{Name: "shared", Aliases: []string{"s"}, Usage: "share the name with other --shared holders; a caller without --shared waits for all of them"},
+			&cli.IntFlag{Name: "permits", HideDefault: true, Usage: "hold one of `N` permits of the name: up to N callers with --permits hold it at the same time"},
 			&cli.StringFlag{Name: "once", Usage: "run CMD to its end once for each `KEY` of the name: not at all if that was done already"},
 			&cli.BoolFlag{Name: "try", Usage: "do not wait if the name is held"},
 			&cli.DurationFlag{Name: "wait", HideDefault: true, Usage: "wait no longer than `DURATION` for the name, 10s or 5m; 0 is --try (default: for ever)"},
@@ -53,6 +54,7 @@ func (a *app) lockRunner(cmd *cli.Command) (*runner, error) {
 	r := a.newRunner(cmd)
 	r.acquire = r.waitForLock
 	r.shared = cmd.Bool("shared")
+	r.permits = cmd.Int("permits")
 	if cmd.IsSet("once") {
 		r.key = &keyRun{key: cmd.String("once")}
 	}
@@ -68,6 +70,14 @@ func (a *app) lockRunner(cmd *cli.Command) (*runner, error) {
 		return nil, fail(exitUsage, "run: --once and --shared exclude each other")
 	case r.key != nil && mode(cmd.String("mode")).sessions():
 		return nil, fail(exitUsage, "run: --once needs --mode unique")
+	case cmd.IsSet("permits") && (r.permits < 1 || r.permits > sqllock.MaxPermits):
+		return nil, fail(exitUsage, "run: --permits %d: must be from 1 to %d", r.permits, sqllock.MaxPermits)
+	case r.permits > 0 && (r.shared || r.key != nil):
+		return nil, fail(exitUsage, "run: --permits excludes --shared and --once")
+	case r.permits > 0 && mode(cmd.String("mode")).sessions():
+		return nil, fail(exitUsage, "run: --permits needs --mode unique")
+	case r.permits > 0 && (cmd.IsSet("min-hold") || cmd.IsSet("value")):
+		return nil, fail(exitUsage, "run: --min-hold and --value do not apply to a permit")
 	case r.shared && (cmd.IsSet("min-hold") || cmd.IsSet("value")):
 		return nil, fail(exitUsage, "run: --min-hold and --value do not apply to a lock that is --shared")
 	case r.wait < 0:
@@ -127,6 +137,18 @@ func (r *runner) waitForLock(ctx context.Context) (*sqllock.Lease, error) {
 	if r.key != nil {
 		lock, try = r.lockKey, r.tryKey
 	}
+	if r.permits > 0 {
+		s, err := r.locker.Semaphore(r.name, r.permits, nil)
+		if err != nil {
+			return nil, err
+		}
+		lock = func(ctx context.Context, _ string, opts ...sqllock.LockOption) (*sqllock.Lease, error) {
+			return s.Acquire(ctx, opts...)
+		}
+		try = func(ctx context.Context, _ string, opts ...sqllock.LockOption) (*sqllock.Lease, error) {
+			return s.TryAcquire(ctx, opts...)
+		}
+	}
 	if r.try {
 		return try(ctx, r.name, r.options...)
 	}
@@ -152,6 +174,11 @@ has ended. NAME is 1 to 255 bytes of UTF-8; upper and lower case differ. The
 With --shared, several callers hold NAME at the same time. They are readers. A caller
 without --shared is a writer and holds NAME alone. --min-hold and --value do not apply
 to readers.
+
+With --permits N, up to N callers hold NAME at the same time. The first of them says how
+many permits NAME has; another N is refused. A caller without --permits waits until no
+permit is held. CMD finds in SQLLOCK_SLOT which of the permits it has, from 0. --permits
+needs unique mode.
 
 In unique mode the callers that wait for NAME, on all hosts, form a queue. Readers and
 writers get NAME in the order in which they came, and --try does not overtake them. A
@@ -216,6 +243,7 @@ Examples:
    sqllock run --mode advisory --try nightly -- ./backup.sh
    sqllock run --shared data -- ./report.sh            (many at a time, but not
    sqllock run data -- ./import.sh                      while this runs)
+   sqllock run --permits 3 import -- ./import.sh       (three at a time)
    sqllock run --once "$(date +%F)" nightly -- ./backup.sh     (once a day)
    sqllock run deploy -- sh -c 'echo $SQLLOCK_NAME $SQLLOCK_TOKEN'
 

@@ -38,6 +38,7 @@ type runner struct {
 	name     string // of the lock
 	path     string // of CMD
 	shared   bool
+	permits  int // of the name, if one of them is wanted
 	try      bool
 	wait     time.Duration // 0: without limit
 	ttl      time.Duration
@@ -132,7 +133,7 @@ func (r *runner) runCommand(lease *sqllock.Lease, watchdog *supervise.Watchdog, 
 		return false, exit(exitLost)
 	}
 	result, err := watchdog.Run(ctx, &supervise.Command{
-		Path: r.path, Args: r.command, Env: r.commandEnv(lease.Token()), Grace: r.grace,
+		Path: r.path, Args: r.command, Env: r.commandEnv(lease), Grace: r.grace,
 		Stdin: r.stdin, Stdout: r.stdout, Stderr: r.stderr,
 		Ending: func() { r.say("%v; ending the command", context.Cause(ctx)) },
 	}, sigs)
@@ -147,12 +148,15 @@ func (r *runner) runCommand(lease *sqllock.Lease, watchdog *supervise.Watchdog, 
 
 // commandEnv is our environment with the lock added. If we run under another lock, its
 // variables go: programs differ in which of two they find.
-func (r *runner) commandEnv(token int64) []string {
+func (r *runner) commandEnv(lease *sqllock.Lease) []string {
 	env := slices.DeleteFunc(slices.Clone(r.environ), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
-		return slices.Contains([]string{"SQLLOCK_NAME", "SQLLOCK_TOKEN", "SQLLOCK_KEY", "SQLLOCK_ATTEMPT"}, name)
+		return slices.Contains([]string{"SQLLOCK_NAME", "SQLLOCK_TOKEN", "SQLLOCK_KEY", "SQLLOCK_ATTEMPT", "SQLLOCK_SLOT"}, name)
 	})
-	env = append(env, "SQLLOCK_NAME="+r.name, "SQLLOCK_TOKEN="+strconv.FormatInt(token, 10))
+	env = append(env, "SQLLOCK_NAME="+r.name, "SQLLOCK_TOKEN="+strconv.FormatInt(lease.Token(), 10))
+	if r.permits > 0 {
+		env = append(env, "SQLLOCK_SLOT="+strconv.Itoa(lease.Slot()))
+	}
 	if r.key != nil {
 		env = append(env, "SQLLOCK_KEY="+r.key.key, "SQLLOCK_ATTEMPT="+strconv.Itoa(r.key.run.Attempt()))
 	}
