@@ -263,7 +263,8 @@ func TestALockAndAnUnlockAreTwoRoundTripsOnOneConnection(t *testing.T) {
 	}
 }
 
-func TestAHandOverIsTwoRoundTrips(t *testing.T) {
+// The notification goes in the same round trip. A lease that was guarded is released by a visit.
+func TestAHandOverIsOneRoundTripAndAVisitIsTwo(t *testing.T) {
 	t.Parallel()
 	database := shared(t)
 	db := database.Open(t)
@@ -274,19 +275,23 @@ func TestAHandOverIsTwoRoundTrips(t *testing.T) {
 	store, other := open(t, through), openAs(t, lockpg.DB(db), 1)
 	v := grant(t, store, request("a", 1, time.Minute))[0].Version
 	// handOver returns how many round trips it takes.
-	handOver := func(n int) int {
+	handOver := func(n int, guarded bool) int {
 		line(t, other, waiter("a", n+1))
 		before := proxy.RoundTrips()
 		r := releasing("a", n, v)
-		r.Awaited = true
+		r.Awaited, r.Guarded = true, guarded
 		let(t, store, r)
 		trips := proxy.RoundTrips() - before
 		v = line(t, other, waiter("a", n+1))[0].Version
 		return trips
 	}
-	handOver(1) // prepares the statements
-	if n := handOver(2); n != 2 {
-		t.Errorf("%d round trips, want one until the decision, and one after it", n)
+	handOver(1, false) // prepares the statements
+	handOver(2, true)
+	if n := handOver(3, false); n != 1 {
+		t.Errorf("%d round trips, want one", n)
+	}
+	if n := handOver(4, true); n != 2 {
+		t.Errorf("%d round trips of a visit, want one until the decision, and one after it", n)
 	}
 }
 
