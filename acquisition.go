@@ -19,6 +19,8 @@ type acquisition struct {
 	owner       string // explicit owner, or ""
 	opts        lockOptions
 	began       time.Duration // for events and logs; 0 if nobody gets them
+	waits       bool          // it was reported that the acquisition waits
+	queuedAt    time.Duration // when that was
 	sharedBatch bool          // the last request shared its statement with other requests
 	isolated    bool          // a request failed in a shared batch, perhaps because of another one: send the next by itself
 
@@ -62,7 +64,7 @@ func (a *acquisition) try(ctx context.Context) (*Lease, error) {
 			return a.beginTerm(ctx, t)
 		case held != nil:
 			a.abandon()
-			return nil, held
+			return nil, a.skip(held)
 		case a.sharedBatch && l.mode.Classify(err) == driver.Unclear: // once: the next request is isolated
 		case errors.Is(err, ErrPermits) || l.mode.Classify(err) != driver.Again || l.clock.Now() >= until:
 			a.abandon()
@@ -126,7 +128,28 @@ func (a *acquisition) requestOnce(ctx context.Context, backoff *backoff) (*Lease
 		a.abandon()
 		return nil, 0, a.waitError(errWaitOver)
 	}
+	if held != nil && a.reportsWait() {
+		a.noteWaiting(held)
+	}
 	return nil, pause, nil
+}
+
+// skip reports that a call that does not wait has found the name held, and returns the error of
+// that call.
+func (a *acquisition) skip(held *HeldError) error {
+	if a.locker.events.verbose {
+		a.locker.events.skipped(SkippedEvent{Name: held.Name, Owner: a.req.Owner, Shared: a.req.Shared, Held: held})
+	}
+	return held
+}
+
+// reportsWait reports whether somebody is to be told that the acquisition waits.
+func (a *acquisition) reportsWait() bool { return !a.waits && a.locker.events.verbose }
+
+// noteWaiting reports that the acquisition waits for a name that is held.
+func (a *acquisition) noteWaiting(held *HeldError) {
+	a.waits, a.queuedAt = true, a.locker.clock.Now()
+	a.locker.events.waiting(WaitingEvent{Name: held.Name, Owner: a.req.Owner, Shared: a.req.Shared, Held: held})
 }
 
 // reply is the outcome of one request for a name.
@@ -350,7 +373,11 @@ func (a *acquisition) beginTerm(ctx context.Context, t *term) (*Lease, error) {
 		return nil, t.lostError()
 	}
 	if l.events.verbose {
-		l.events.acquired(AcquiredEvent{LeaseInfo: t.info(), Waited: t.granted - a.began, Attempts: a.requests})
+		ev := AcquiredEvent{LeaseInfo: t.info(), Waited: t.granted - a.began, Attempts: a.requests}
+		if a.waits {
+			ev.Queued = t.granted - a.queuedAt
+		}
+		l.events.acquired(ev)
 	}
 	return lease, nil
 }

@@ -224,13 +224,15 @@ func (f *fake) Release(ctx context.Context, reqs []driver.ReleaseRequest) (res [
 				none := driver.ReleaseResult{}
 				if x != nil && r.Awaited {
 					none.Next = f.handOver(r.Name)
+					none.HandedOver = len(none.Next)
 				}
 				res = append(res, none)
 				continue
 			case !r.Shared:
 				x.release(f.now(), r.MinHold)
 			}
-			res = append(res, driver.ReleaseResult{Freed: true, Next: f.handOver(r.Name)})
+			next := f.handOver(r.Name)
+			res = append(res, driver.ReleaseResult{Freed: true, Next: next, HandedOver: len(next)})
 		}
 	})
 	return res, err

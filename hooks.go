@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -16,17 +17,18 @@ import (
 // dropped, counted, and the count is logged. A hook that panics is logged. Hooks that are
 // nil cost nothing.
 type Hooks struct {
-	Acquired  func(AcquiredEvent)  // a name was granted; not called for re-entries
-	Jeopardy  func(JeopardyEvent)  // a renewal failed and is retried until the deadline
-	Lost      func(LostEvent)      // the holder can no longer prove that it holds the name
-	Unlocked  func(UnlockedEvent)  // the last holder of a lease unlocked it
-	ClockJump func(ClockJumpEvent) // the database's clock was set
-	Crashed   func(CrashedEvent)   // the lease of any holder had expired and was ended by this Locker
+	Waiting    func(WaitingEvent)    // a call began to wait because the name is held
+	Skipped    func(SkippedEvent)    // a call that does not wait, as TryLock, returned ErrHeld
+	Acquired   func(AcquiredEvent)   // a name was granted; not called for re-entries
+	Jeopardy   func(JeopardyEvent)   // a renewal failed and is retried until the deadline
+	Lost       func(LostEvent)       // the holder can no longer prove that it holds the name
+	Unlocked   func(UnlockedEvent)   // the last holder of a lease unlocked it
+	HandedOver func(HandedOverEvent) // an Unlock handed the name over to the next waiter
+	ClockJump  func(ClockJumpEvent)  // the database's clock was set
+	Crashed    func(CrashedEvent)    // the lease of any holder had expired and was ended by this Locker
 }
 
-func (h *Hooks) empty() bool {
-	return h.Acquired == nil && h.Jeopardy == nil && h.Lost == nil && h.Unlocked == nil && h.ClockJump == nil && h.Crashed == nil
-}
+func (h *Hooks) empty() bool { return reflect.ValueOf(h).Elem().IsZero() }
 
 // LeaseInfo says which lease an event is about.
 type LeaseInfo struct {
@@ -39,10 +41,30 @@ type LeaseInfo struct {
 	TTL    time.Duration
 }
 
+// WaitingEvent reports that a call has found the name held and waits for it. It comes once
+// for a call, or for each name that a LockAll waits for. The call may get the name later, see
+// [AcquiredEvent], or give up. A call that never learns who holds the name, because the
+// database does not answer, does not report it.
+type WaitingEvent struct {
+	Name   string
+	Owner  string     // of the call that waits
+	Shared bool       // the call wants to share the name
+	Held   *HeldError // who held the name, as far as that is known
+}
+
+// SkippedEvent reports that a call that does not wait has found the name held.
+type SkippedEvent struct {
+	Name   string
+	Owner  string // of the call that was skipped
+	Shared bool   // the call wanted to share the name
+	Held   *HeldError
+}
+
 // AcquiredEvent reports a grant.
 type AcquiredEvent struct {
 	LeaseInfo
 	Waited   time.Duration // from the call to the grant
+	Queued   time.Duration // from the hook Waiting to the grant; 0 if the name was not held by others
 	Attempts int           // requests sent
 }
 
@@ -66,6 +88,16 @@ type UnlockedEvent struct {
 	LeaseInfo
 	Err  error // what Unlock returned
 	Held time.Duration
+}
+
+// HandedOverEvent reports that an Unlock, of the lease that LeaseInfo describes, has handed
+// the name over to the next waiter of any process, or to several readers together. It is
+// reported in unique mode only: in the other modes the server chooses who is next. An
+// Unlock after [Lease.UnlockTx], or one to which the database did not reply, does not know
+// whether it has handed the name over.
+type HandedOverEvent struct {
+	LeaseInfo
+	Waiters int // how many got the name
 }
 
 // ClockJumpEvent reports that the clock of the database has jumped between two renewals,
@@ -192,9 +224,17 @@ func (e *events) note(level slog.Level, msg string, args ...any) {
 	e.emit(func() { e.logger.Log(context.Background(), level, msg, args...) })
 }
 
+func (e *events) waiting(ev WaitingEvent) {
+	tell(e, e.hooks.Waiting, ev, slog.LevelDebug, "sqllock: waiting", "name", ev.Name, "owner", ev.Owner, "held", ev.Held)
+}
+
+func (e *events) skipped(ev SkippedEvent) {
+	tell(e, e.hooks.Skipped, ev, slog.LevelDebug, "sqllock: skipped", "name", ev.Name, "owner", ev.Owner, "held", ev.Held)
+}
+
 func (e *events) acquired(ev AcquiredEvent) {
 	tell(e, e.hooks.Acquired, ev, slog.LevelDebug, "sqllock: acquired",
-		"name", ev.Name, "owner", ev.Owner, "token", ev.Token, "waited", ev.Waited)
+		"name", ev.Name, "owner", ev.Owner, "token", ev.Token, "waited", ev.Waited, "queued", ev.Queued)
 }
 
 func (e *events) jeopardy(ev JeopardyEvent) {
@@ -210,6 +250,11 @@ func (e *events) lost(ev LostEvent) {
 func (e *events) unlocked(ev UnlockedEvent) {
 	tell(e, e.hooks.Unlocked, ev, slog.LevelDebug, "sqllock: unlocked",
 		"name", ev.Name, "owner", ev.Owner, "token", ev.Token, "held", ev.Held, "error", ev.Err)
+}
+
+func (e *events) handedOver(ev HandedOverEvent) {
+	tell(e, e.hooks.HandedOver, ev, slog.LevelDebug, "sqllock: handed over",
+		"name", ev.Name, "owner", ev.Owner, "token", ev.Token, "waiters", ev.Waiters)
 }
 
 func (e *events) crashed(ev CrashedEvent) {

@@ -65,6 +65,13 @@ type Info struct {
 	// PermitsHeld is how many of them are held. Their holders have no common Owner or Label.
 	Permits, PermitsHeld int
 
+	// Waiters is how many callers wait for the name, in all processes, and Queue are the
+	// first ten of them, in the order in which they get the name. List does not read Queue.
+	// They are those that have a claim in the database: in unique mode, without Barging and
+	// [Tries], and as long as their process lives. In the other modes they are not known.
+	Waiters int
+	Queue   []Waiter
+
 	// Token, Since and Until are those of the current term, or else of the last one. Until
 	// is when the lease expires unless it is renewed, or when the term ended; it is zero
 	// while a session of the database keeps the name. After ForceUnlock, and on MySQL
@@ -85,6 +92,42 @@ type Info struct {
 	Now time.Time
 }
 
+// queueLength is how many waiters Inspect reads.
+const queueLength = 10
+
+// Waiter is a caller that waits for a name.
+type Waiter struct {
+	Label string    // of its Locker
+	Since time.Time // when it began to wait in the database
+	Kind  Kind
+}
+
+// Kind is what a [Waiter] wants of a name.
+type Kind uint8
+
+// The kinds.
+const (
+	// KindExclusive: it wants the name for itself.
+	KindExclusive Kind = iota
+	// KindShared: it wants to share the name with other readers.
+	KindShared
+	// KindPermit: it wants a permit of a semaphore.
+	KindPermit
+)
+
+// String returns the kind in one word.
+func (k Kind) String() string {
+	switch k {
+	case KindExclusive:
+		return "exclusive"
+	case KindShared:
+		return "shared"
+	case KindPermit:
+		return "permit"
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
+
 // Completion is a key of [Locker.Once] that is complete.
 type Completion struct {
 	Key     string
@@ -96,7 +139,10 @@ func newInfo(r *driver.Row) Info {
 	i := Info{
 		Name: r.Name, State: stateOf(r), Owner: r.Holder.Owner, Label: r.Holder.Label, Holds: r.Holds, Readers: r.Readers, Value: r.Value,
 		Permits: r.Permits, PermitsHeld: r.PermitsHeld,
-		Token: r.Holder.Version, Now: time.UnixMicro(r.Now),
+		Waiters: r.Waiters, Token: r.Holder.Version, Now: time.UnixMicro(r.Now),
+	}
+	for _, q := range r.Queue {
+		i.Queue = append(i.Queue, Waiter{Label: q.Label, Since: time.UnixMicro(q.Since), Kind: Kind(q.Kind)})
 	}
 	if i.State != StateUnknown {
 		i.Since = time.UnixMicro(r.Holder.Since)
@@ -139,7 +185,7 @@ func (l *Locker) Inspect(ctx context.Context, name string) (Info, error) {
 	if err := checkCall(ctx, name); err != nil {
 		return Info{}, err
 	}
-	row, err := l.readRow(ctx, name)
+	row, err := l.readQueue(ctx, name, queueLength)
 	if err != nil {
 		return Info{}, operatorError("inspect", name, err)
 	}
@@ -172,11 +218,17 @@ func (l *Locker) readLastDone(ctx context.Context, infos []Info) error {
 	return err
 }
 
-func (l *Locker) readRow(ctx context.Context, name string) (row driver.Row, err error) {
+func (l *Locker) readRow(ctx context.Context, name string) (driver.Row, error) {
+	return l.readQueue(ctx, name, 0)
+}
+
+// readQueue reads the row of a name and, unless first is 0, how many wait for it, and the first
+// so many of them.
+func (l *Locker) readQueue(ctx context.Context, name string, first int) (row driver.Row, err error) {
 	err = l.retryRead(ctx, func(ctx context.Context) error {
-		rows, err := l.mode.readRows(ctx, []string{name})
+		read, err := l.mode.Read(ctx, driver.ReadRequest{Names: []string{name}, Queue: first})
 		if err == nil {
-			row = rows[0]
+			row = read.Rows[0]
 		}
 		return err
 	})
@@ -199,7 +251,7 @@ const listWindow = 5000
 // moment. An error ends the iterator.
 func (l *Locker) List(ctx context.Context, opts ...ListOption) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
-		req := driver.ListRequest{Limit: listWindow}
+		req := driver.ListRequest{Limit: listWindow, Count: true}
 		err := driver.CheckContext(ctx)
 		for _, opt := range opts {
 			if opt == nil {

@@ -366,6 +366,7 @@ func (l *Locker) endTogether(ctx context.Context, terms []*term, errs []error) {
 	var wg sync.WaitGroup
 	for i, t := range terms {
 		if err == nil && res[i].Freed {
+			t.handedOver = res[i].HandedOver
 			errs[i] = l.endTermBy(t, func() error { return nil })
 			continue
 		}

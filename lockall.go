@@ -198,7 +198,8 @@ func (a *allAcquisition) try(ctx context.Context) error {
 		case err == nil && held < 0:
 			return a.begin(ctx, len(a.left))
 		case err == nil:
-			return newHeldError(a.left[held].req.Name, a.left[held].holder)
+			one := a.left[held]
+			return one.skip(newHeldError(one.req.Name, one.holder))
 		case l.mode.Classify(err) != driver.Again || l.clock.Now() >= until:
 			return a.error(err)
 		}

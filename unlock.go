@@ -41,6 +41,9 @@ func (l *Locker) removeLease(lease *Lease) (last bool, err error) {
 func (l *Locker) unlockedEvent(t *term, err error) {
 	if l.events.verbose {
 		l.events.unlocked(UnlockedEvent{LeaseInfo: t.info(), Err: err, Held: l.clock.Now() - t.granted})
+		if t.handedOver > 0 {
+			l.events.handedOver(HandedOverEvent{LeaseInfo: t.info(), Waiters: t.handedOver})
+		}
 	}
 }
 
@@ -87,6 +90,7 @@ func (l *Locker) release(ctx context.Context, t *term) error {
 		a, answered = l.releases.TryDirect(l.releaseRequest(t), min(t.timeout, time.Until(until)))
 	}
 	if answered && a.Err == nil && a.Result.Freed {
+		t.handedOver = a.Result.HandedOver
 		return nil
 	}
 	wait := l.deadlines.borrow(base, until, early)
@@ -201,6 +205,7 @@ func (l *Locker) releaseOnce(ctx context.Context, t *term, isolated bool) (freed
 	if !ok {
 		return false, false, fmt.Errorf("%w: %w", session.ErrUnanswered, ctx.Err())
 	}
+	t.handedOver = a.Result.HandedOver
 	return a.Err == nil && a.Result.Freed, a.SharedBatch, a.Err
 }
 

@@ -190,6 +190,7 @@ func (l *Locker) serveQueue(ctx context.Context, t *term) {
 	req := l.releaseRequest(t)
 	req.Awaited = true
 	a, ok := l.releases.Do(wait, nil, req, releaseKind(t, &req, false), t.timeout)
+	t.handedOver = a.Result.HandedOver
 	if !ok || a.Err != nil {
 		l.cleanup.addOnce(t.cleanupRequest())
 	}

@@ -234,6 +234,9 @@ func (a *acquisition) waitInQueue(ctx context.Context, backoff *backoff, pause t
 				return lease, err
 			}
 		}
+		if (a.knownHeld || !first) && a.reportsWait() {
+			a.noteWaiting(a.heldError())
+		}
 		switch {
 		case claims && (a.knownHeld || a.contended || !first): // the name is held, or another waiter is first
 			return a.waitWithClaim(ctx, w)

@@ -22,6 +22,11 @@ type Row struct {
 	PermitsHeld int    // how many of them are held
 	Slots       []Slot // those, in the order of their numbers; read only if asked for
 
+	// Waiters is how many claims of live clients wait, if the request asks for it, and Queue
+	// are the first of them.
+	Waiters int
+	Queue   []Queued
+
 	Now int64 // the clock, when the row was read
 }
 
@@ -30,6 +35,23 @@ type Slot struct {
 	Slot int
 	Holder
 }
+
+// Queued is a claim that waits, at its place in the queue of a name.
+type Queued struct {
+	Label string
+	Since int64 // when it entered, microseconds since the epoch
+	Kind  Kind
+}
+
+// Kind is what a waiter wants of a name. The numbers are in the tables.
+type Kind uint8
+
+// The kinds.
+const (
+	KindExclusive Kind = 0
+	KindShared    Kind = 1
+	KindPermit    Kind = 2
+)
 
 // Held reports that the row names a holder, who may have expired.
 func (r Row) Held() bool { return r.Holder.Acq != ID{} || r.Together() > 0 }
@@ -51,6 +73,7 @@ const (
 type ReadRequest struct {
 	Names   []string    // the rows of these names, in their order
 	Slots   bool        // with Names: also who holds each permit
+	Queue   int         // of these names also how many wait, and the first so many of them
 	List    ListRequest // if it has a Limit: the rows that follow a name
 	Waiters bool        // the claims of those who hold something while they wait
 }
@@ -79,6 +102,7 @@ type ListRequest struct {
 	After string // "" is before all names
 	Limit int
 	Free  bool // also rows that nobody holds and nothing keeps
+	Count bool // also how many wait
 }
 
 // Page answers a ListRequest.

@@ -279,6 +279,9 @@ type ReleaseRequest struct {
 // ReleaseResult answers a ReleaseRequest.
 type ReleaseResult struct {
 	Freed bool // the lease was held until now
+	// HandedOver is to how many waiters the name was handed over, those of other stores
+	// included.
+	HandedOver int
 
 	// Next are the new holders, if the name was handed over to waiters of this same
 	// store. They need not be told by other means.

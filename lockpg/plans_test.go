@@ -20,7 +20,6 @@ func TestAPlanThatWasMadeOnEmptyTablesLooksUpRowsByTheirKey(t *testing.T) {
 		mustExec(t, admin, `ALTER TABLE sqllock_`+table+` SET (autovacuum_enabled = off)`)
 		mustExec(t, admin, `VACUUM ANALYZE sqllock_`+table)
 	}
-	const read = `SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0))::bigint FROM pg_stat_user_tables`
 	db := database.Open(t)
 	db.SetMaxOpenConns(1)
 	store := open(t, db)
@@ -56,12 +55,8 @@ func TestAPlanThatWasMadeOnEmptyTablesLooksUpRowsByTheirKey(t *testing.T) {
 	}
 	mustExec(t, admin, `DELETE FROM sqllock_lock WHERE name = 'hot'`)
 	mustExec(t, admin, `INSERT INTO sqllock_lock (name, version) SELECT 'k' || i, 1 FROM generate_series(1, 10000) i`)
-	mustExec(t, admin, `INSERT INTO sqllock_lock (name, acq, owner, locker, label, version, expires_at, waiting, seq)
-		VALUES ('hot', md5('hot')::uuid, '', md5('x')::uuid, '', 1, `+pgNow+` + 60000000, 10000, 10000)`)
-	mustExec(t, admin, `INSERT INTO sqllock_waiter SELECT md5('w' || i)::uuid, `+pgNow+` + 60000000 FROM generate_series(1, 1000) i`)
-	mustExec(t, admin, `INSERT INTO sqllock_claim SELECT 'hot', 0, i, md5('c' || i)::uuid, 0, 0, 0, 0, 60000000, 5000000, 0, 1, 0, 0, 0,
-		md5('w' || i % 1000)::uuid, '', '', NULL, NULL FROM generate_series(1, 10000) i`)
-	before := get[int64](t, admin, read)
+	fillQueue(t, admin)
+	before := get[int64](t, admin, rowsRead)
 	const calls = 5
 	for n := range calls {
 		all(100 + n)
@@ -71,13 +66,72 @@ func TestAPlanThatWasMadeOnEmptyTablesLooksUpRowsByTheirKey(t *testing.T) {
 	eventually(t, "the session has ended", 20*time.Second, func() bool {
 		return get[int](t, admin, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'`) == 1
 	})
-	var rows int64
+	if rows := readSince(t, admin, before); rows > 300*calls {
+		t.Errorf("%d rows were read in %d rounds of calls", rows, calls)
+	}
+}
+
+// rowsRead is how many rows of tables the server knows to have been read.
+const rowsRead = `SELECT sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0))::bigint FROM pg_stat_user_tables`
+
+// readSince waits until the server knows what was read, and returns how many rows that were.
+func readSince(t *testing.T, admin *sql.DB, before int64) (rows int64) {
+	t.Helper()
 	eventually(t, "the server knows what was read", 20*time.Second, func() bool {
-		rows = get[int64](t, admin, read) - before
+		rows = get[int64](t, admin, rowsRead) - before
 		return rows > 100
 	})
-	if rows > 300*calls {
-		t.Errorf("%d rows were read in %d rounds of calls", rows, calls)
+	return rows
+}
+
+// fillQueue makes 10,000 claims of 1,000 Lockers wait for the name hot.
+func fillQueue(t *testing.T, admin *sql.DB) {
+	t.Helper()
+	mustExec(t, admin, `INSERT INTO sqllock_lock (name, acq, owner, locker, label, version, expires_at, waiting, seq)
+		VALUES ('hot', md5('hot')::uuid, '', md5('x')::uuid, '', 1, `+pgNow+` + 60000000, 10000, 10000)`)
+	mustExec(t, admin, `INSERT INTO sqllock_waiter SELECT md5('w' || i)::uuid, `+pgNow+` + 60000000 FROM generate_series(1, 1000) i`)
+	mustExec(t, admin, `INSERT INTO sqllock_claim SELECT 'hot', 0, i, md5('c' || i)::uuid, 0, 0, 0, 0, 60000000, 5000000, 0, 1, 0, 0, 0,
+		md5('w' || i % 1000)::uuid, '', '', NULL, NULL FROM generate_series(1, 10000) i`)
+}
+
+// To count who waits, each claim is read once, and whether its Locker lives.
+func TestAQueueIsCountedInProportionToItsLength(t *testing.T) {
+	t.Parallel()
+	database := shared(t)
+	admin := database.Open(t)
+	migrate(t, admin)
+	db := database.Open(t)
+	db.SetMaxOpenConns(1)
+	store := open(t, db)
+	count := func() driver.Row {
+		list := driver.ReadRequest{List: driver.ListRequest{Limit: 100, Count: true}}
+		res, err := store.Read(t.Context(), driver.ReadRequest{Names: []string{"hot"}, Queue: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		page, err := store.Read(t.Context(), list)
+		if err != nil || len(page.Rows) > 0 && page.Rows[0].Waiters != res.Rows[0].Waiters {
+			t.Fatal(page, err)
+		}
+		return res.Rows[0]
+	}
+	grant(t, store, request("hot", 1, time.Minute))
+	line(t, store, waiter("hot", 2))
+	for range 7 { // more often than a plan is made for one call alone
+		if r := count(); r.Waiters != 1 {
+			t.Errorf("%d wait", r.Waiters)
+		}
+	}
+	mustExec(t, admin, `DELETE FROM sqllock_claim`)
+	mustExec(t, admin, `DELETE FROM sqllock_lock`)
+	fillQueue(t, admin)
+	before := get[int64](t, admin, rowsRead)
+	if r := count(); r.Waiters < 9_990 || len(r.Queue) != 10 {
+		t.Errorf("%d wait, of whom %d are shown", r.Waiters, len(r.Queue))
+	}
+	_ = db.Close() // its session tells what it has read
+	if rows := readSince(t, admin, before); rows > 50_000 {
+		t.Errorf("%d rows were read", rows)
 	}
 }
 

@@ -77,7 +77,8 @@ type entry struct {
 	Mode                             mode
 	ValueHex                         string `json:"value_hex"`
 	Token                            int64
-	Holds, Readers                   int
+	Holds, Readers, Waiters          int
+	Queue                            []waiterInfo
 	Since, Until, Now                time.Time
 	KeptUntil                        time.Time `json:"kept_until"`
 }

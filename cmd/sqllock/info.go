@@ -32,7 +32,7 @@ func isFree(i *sqllock.Info) bool { return i.State != sqllock.StateHeld && i.Kep
 
 // rowHeading is the heading of a table of names. The label of the holder is last, so that
 // nothing on its line follows a text that may be written from right to left.
-var rowHeading = []string{"NAME", "MODE", "STATE", "TOKEN", "SINCE", "UNTIL", "DONE", "HOLDER"}
+var rowHeading = []string{"NAME", "MODE", "STATE", "TOKEN", "SINCE", "UNTIL", "DONE", "WAITERS", "HOLDER"}
 
 // row returns the cells of a name in such a table.
 func (i *lockInfo) row() []string {
@@ -40,7 +40,7 @@ func (i *lockInfo) row() []string {
 	if i.State == sqllock.StateHeld {
 		since = output.Relative(i.Since, i.Now)
 	}
-	return []string{output.Word(i.Name), string(i.mode), state(&i.Info), strconv.FormatInt(i.Token, 10), since, until(&i.Info), done(&i.Info), holder(&i.Info)}
+	return []string{output.Word(i.Name), string(i.mode), state(&i.Info), strconv.FormatInt(i.Token, 10), since, until(&i.Info), done(&i.Info), waiters(&i.Info), holder(&i.Info)}
 }
 
 // until tells when a name becomes free if nothing happens.
@@ -60,6 +60,14 @@ func done(i *sqllock.Info) string {
 		return "-"
 	}
 	return output.Relative(i.LastDone.At, i.Now)
+}
+
+// waiters tells how many wait for a name.
+func waiters(i *sqllock.Info) string {
+	if i.Waiters == 0 {
+		return "-"
+	}
+	return strconv.Itoa(i.Waiters)
 }
 
 // holder tells in a word or two who holds a name. A label of two words is quoted.
@@ -114,28 +122,51 @@ func (i *lockInfo) fields() []byte {
 		addTime("done", k.At)
 	}
 	f.AddValue(i.Value)
+	if i.Waiters > 0 {
+		f.Add("waiters", strconv.Itoa(i.Waiters))
+	}
+	for _, w := range i.Queue { // the label is last, see rowHeading
+		f.Add("waiter", fmt.Sprintf("%s  since %s  %s  %s", w.Kind, output.Time(w.Since), output.Relative(w.Since, i.Now), output.Word(w.Label)))
+	}
 	return f.Bytes()
+}
+
+// waiterInfo is a caller that waits, as JSON.
+type waiterInfo struct {
+	Label string `json:"label"`
+	Since string `json:"since"`
+	Kind  string `json:"kind"`
+}
+
+// queue returns the first of those who wait.
+func (i *lockInfo) queue() (all []waiterInfo) {
+	for _, w := range i.Queue {
+		all = append(all, waiterInfo{w.Label, output.Time(w.Since), w.Kind.String()})
+	}
+	return all
 }
 
 // json returns what is known of a name as a JSON object on one line.
 func (i *lockInfo) json() []byte {
 	o := struct {
-		Name      string `json:"name,omitempty"`
-		Mode      string `json:"mode"`
-		State     string `json:"state"`
-		Label     string `json:"label,omitempty"`
-		Owner     string `json:"owner,omitempty"`
-		Token     *int64 `json:"token,omitempty"` // nil if the name is not known
-		Holds     int    `json:"holds,omitempty"`
-		Readers   int    `json:"readers,omitempty"`
-		Permits   int    `json:"permits,omitempty"`
-		Held      int    `json:"permits_held,omitempty"`
-		Since     string `json:"since,omitempty"`
-		Until     string `json:"until,omitempty"`
-		KeptUntil string `json:"kept_until,omitempty"`
-		DoneKey   string `json:"done_key,omitempty"`
-		Attempt   int    `json:"done_attempt,omitempty"`
-		Done      string `json:"done,omitempty"`
+		Name      string       `json:"name,omitempty"`
+		Mode      string       `json:"mode"`
+		State     string       `json:"state"`
+		Label     string       `json:"label,omitempty"`
+		Owner     string       `json:"owner,omitempty"`
+		Token     *int64       `json:"token,omitempty"` // nil if the name is not known
+		Holds     int          `json:"holds,omitempty"`
+		Readers   int          `json:"readers,omitempty"`
+		Permits   int          `json:"permits,omitempty"`
+		Held      int          `json:"permits_held,omitempty"`
+		Since     string       `json:"since,omitempty"`
+		Until     string       `json:"until,omitempty"`
+		KeptUntil string       `json:"kept_until,omitempty"`
+		DoneKey   string       `json:"done_key,omitempty"`
+		Attempt   int          `json:"done_attempt,omitempty"`
+		Done      string       `json:"done,omitempty"`
+		Waiters   int          `json:"waiters,omitempty"`
+		Queue     []waiterInfo `json:"queue,omitempty"`
 		output.Value
 		Now string `json:"now,omitempty"`
 	}{
@@ -143,7 +174,7 @@ func (i *lockInfo) json() []byte {
 		Permits: i.Permits, Held: i.PermitsHeld,
 		Since: output.Time(i.Since), Until: output.Time(i.Until), KeptUntil: output.Time(i.KeptUntil),
 		DoneKey: i.LastDone.Key, Attempt: i.LastDone.Attempt, Done: output.Time(i.LastDone.At),
-		Value: output.NewValue(i.Info.Value), Now: output.Time(i.Now),
+		Waiters: i.Waiters, Queue: i.queue(), Value: output.NewValue(i.Info.Value), Now: output.Time(i.Now),
 	}
 	if i.State != sqllock.StateUnknown {
 		o.Token = &i.Token

@@ -18,12 +18,13 @@ func TestReadersAndSessionsAreShown(t *testing.T) {
 		return &lockInfo{advisory, i}
 	}
 	for want, i := range map[string]*lockInfo{
-		"n advisory held 7 1m0s ago session - -":              with(func(*sqllock.Info) {}),
-		`n advisory held 7 1m0s ago session - "3 readers"`:    with(func(i *sqllock.Info) { i.Label = "3 readers" }),
-		"n advisory held 7 1m0s ago session - 1 reader":       with(func(i *sqllock.Info) { i.Readers = 1 }),
-		"n advisory held 7 1m0s ago in 1m0s - 3 readers":      with(func(i *sqllock.Info) { i.Readers, i.Until = 3, now.Add(time.Minute) }),
-		"n advisory released 7 - 5.0s ago - -":                with(func(i *sqllock.Info) { i.State, i.Until = sqllock.StateReleased, now.Add(-5*time.Second) }),
-		"n advisory held 7 1m0s ago session - host/program/1": with(func(i *sqllock.Info) { i.Label, i.KeptUntil = "host/program/1", now.Add(time.Hour) }),
+		"n advisory held 7 1m0s ago session - - -":              with(func(*sqllock.Info) {}),
+		`n advisory held 7 1m0s ago session - - "3 readers"`:    with(func(i *sqllock.Info) { i.Label = "3 readers" }),
+		"n advisory held 7 1m0s ago session - - 1 reader":       with(func(i *sqllock.Info) { i.Readers = 1 }),
+		"n advisory held 7 1m0s ago in 1m0s - - 3 readers":      with(func(i *sqllock.Info) { i.Readers, i.Until = 3, now.Add(time.Minute) }),
+		"n advisory released 7 - 5.0s ago - - -":                with(func(i *sqllock.Info) { i.State, i.Until = sqllock.StateReleased, now.Add(-5*time.Second) }),
+		"n advisory held 7 1m0s ago session - - host/program/1": with(func(i *sqllock.Info) { i.Label, i.KeptUntil = "host/program/1", now.Add(time.Hour) }),
+		"n advisory held 7 1m0s ago session - 12 1 reader":      with(func(i *sqllock.Info) { i.Readers, i.Waiters = 1, 12 }),
 	} {
 		r := i.row()
 		if got := strings.Join(r, " "); got != want {

@@ -42,6 +42,44 @@ func TestInspectShowsAllThereIs(t *testing.T) {
 	})
 }
 
+func TestInspectAndListShowWhoWaits(t *testing.T) {
+	t.Parallel()
+	onEachDB(t, func(t *testing.T, s *clientDB) {
+		holding := s.shell(t, "@UP; sleep 60", "n", "--label", "the holder")
+		var waiting []*call
+		for i, args := range [][]string{{"--label", "the first"}, {"--label", "x\u202ey", "--shared"}} {
+			waiting = append(waiting, s.start(t, append(append([]string{"run"}, args...), "n", "--", "true")...))
+			eventually(t, "it waits in the queue", func() bool { return s.waitingFor(t, "n") == i+1 })
+		}
+		r := s.run(t, "inspect", "n")
+		r.want(t, 0, "waiters", "")
+		outputtest.CheckHarmless(t, "inspect", r.out)
+		shown := strings.Join(strings.Fields(r.out), " ")
+		for _, part := range []string{"waiters 2 waiter exclusive since 2", `s ago "the first" waiter shared since 2`, `s ago "x\u202ey"`} {
+			if !strings.Contains(shown, part) {
+				t.Errorf("%q is missing in\n%s", part, r.out)
+			}
+		}
+		x := entries(t, s.run(t, "inspect", "--json", "n").out)[0]
+		if x.Waiters != 2 || len(x.Queue) != 2 || x.Queue[0].Label != "the first" || x.Queue[1].Kind != "shared" || x.Queue[0].Since == "" {
+			t.Errorf("as JSON: %+v", x)
+		}
+		if x := entries(t, s.run(t, "ls", "--json").out)[0]; x.Waiters != 2 || x.Queue != nil {
+			t.Errorf("listed as JSON: %+v", x)
+		}
+		if r := s.run(t, "ls"); !strings.Contains(strings.Join(strings.Fields(r.out), " "), ` - 2 "the holder"`) {
+			t.Errorf("listed:\n%s", r.out)
+		}
+		holding.end(t)
+		for _, p := range waiting {
+			p.wait().want(t, 0, "", "")
+		}
+		if x := entries(t, s.run(t, "inspect", "--json", "n").out)[0]; x.Waiters > 0 || x.Queue != nil {
+			t.Errorf("in the end: %+v", x)
+		}
+	})
+}
+
 func TestInspectLooksAtTheLockOfOneMode(t *testing.T) {
 	t.Parallel()
 	onSessionModes(t, func(t *testing.T, s *clientDB, m mode) {

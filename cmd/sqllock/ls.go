@@ -256,6 +256,7 @@ the account may not see, and says so on stderr. ls only reads, and waits for no 
            name is kept, or the last lease ended; session: when the session of the
            database ends that keeps the name
    DONE    when a key of the name was completed last (--once of run)
+   WAITERS how many wait for the name, in unique mode; in the others it is not known
    HOLDER  the holder's label, or how many share the name, as in "3 readers" or
            "2 of 3 permits"
 
@@ -268,8 +269,9 @@ visible, are quoted, with escapes as in Go. Columns are aligned for a thousand n
 time.
 
 With --json each line is an object with the fields name, mode, state, label, owner,
-token, holds, readers, permits, permits_held, since, until, kept_until, done_key, done_attempt, done and now, the time by the database's
-clock when it was read. Times are as in RFC 3339. Fields that do not apply are left out.
+token, holds, readers, permits, permits_held, since, until, kept_until, done_key, done_attempt,
+done, waiters and now, the time by the database's clock when it was read. Times are as in
+RFC 3339. Fields that do not apply are left out.
 While a name is kept, its state is that of the last term. Characters that are not visible
 are escaped. With --watch an empty line follows each list.
 

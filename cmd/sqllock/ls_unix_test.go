@@ -225,7 +225,7 @@ func TestListShowsWhoHoldsWhat(t *testing.T) {
 			t.Fatalf("want a heading and three names:\n%s%s", r.out, r.err)
 		}
 		for i, want := range [][]string{
-			{"NAME", "MODE", "STATE", "TOKEN", "SINCE", "UNTIL", "HOLDER"},
+			{"NAME", "MODE", "STATE", "TOKEN", "SINCE", "UNTIL", "WAITERS", "HOLDER"},
 			{"a/expired", "unique", "expired", "7", "-", "1h0m ago", `"who crashed"`},
 			{"b/held", "unique", "held", "s ago", "in ", `"the holder"`},
 			{"c/kept", "unique", "kept", "-", "in 59m", "-"},

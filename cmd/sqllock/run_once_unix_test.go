@@ -44,7 +44,7 @@ func TestRunOnceWaitsForTheRunOfAnother(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "continue")
 		first := s.shell(t, "@UP; while ! test -e "+path+"; do sleep 0.05; done", "--once", "a", "n")
 		s.run(t, "run", "--once", "a", "--try", "n", "--", "echo", "ran").want(t, exitHeld, "", "held")
-		s.run(t, "run", "--once", "a", "--wait", "100ms", "-E", "9", "n", "--", "echo", "ran").want(t, 9, "", "held")
+		s.run(t, "run", "--once", "a", "--wait", "1s", "-E", "9", "n", "--", "echo", "ran").want(t, 9, "", "held")
 		second := s.start(t, "run", "--once", "a", "n", "--", "echo", "ran")
 		eventually(t, "a caller waits in the queue", func() bool { return s.waitingFor(t, "n") == 1 })
 		if err := os.WriteFile(path, nil, 0o600); err != nil {

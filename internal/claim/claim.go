@@ -231,6 +231,18 @@ func (v *Visit) Crashed() []Term { return v.changes.Crashed }
 // HandOvers returns what the operations so far have handed over to the Locker of the visit.
 func (v *Visit) HandOvers() []HandOver { return v.changes.HandOvers }
 
+// HandedOver returns to how many claims the operations so far have handed the name over, those of
+// other Lockers included.
+func (v *Visit) HandedOver() int {
+	n := len(v.changes.HandOvers)
+	for i := range v.changes.Wakes {
+		if v.changes.Wakes[i].At == 0 { // else it is only told until when the name is kept
+			n++
+		}
+	}
+	return n
+}
+
 // Together returns of what kind those are who hold the name together, and when the first and
 // the last of them expires. Nobody does if all is 0.
 func (v *Visit) Together() (kind Kind, first, last int64) {

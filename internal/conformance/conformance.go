@@ -82,7 +82,7 @@ func themes() []theme {
 		{poolPromises, false}, {openPromises, false}, {tracePromises, true},
 		{processPromises, false}, {pausePromises, false}, {deadlinePromises, false},
 		{replyPromises, false}, {networkPromises, false}, {manyPromises, false}, {contentionPromises, true},
-		{termOptionPromises, false}, {inspectPromises, true}, {reapPromises, false}, {guardPromises, true}, {unlockTxPromises, true},
+		{termOptionPromises, false}, {inspectPromises, true}, {waiterPromises, true}, {reapPromises, false}, {guardPromises, true}, {unlockTxPromises, true},
 		{unlockTxRefusedPromises, true}, {unlockTxContentionPromises, true}, {sharedPromises, true}, {upgradePromises, false}, {queuePromises, true},
 		{lockAllPromises, false},
 		{txPromises, true}, {txWaitPromises, true}, {txCrashPromises, false},

@@ -144,6 +144,7 @@ func (m *model) free(client driver.Client, r *driver.ReleaseRequest) (res driver
 	}
 	done := m.visit(client, r.Name, func(v *claim.Visit) {
 		res.Freed, _ = v.Release(r.Acq, r.Version, r.MinHold.Microseconds(), r.Guarded)
+		res.HandedOver = v.HandedOver()
 	})
 	for _, t := range done.HandOvers {
 		res.Next = append(res.Next, driver.HandOver{Acq: t.Acq, Version: t.Token, Slot: t.Slot, Now: m.now,

@@ -40,6 +40,9 @@
 //	page_end         after, limit              → how many rows page looks at, and the last name ('' if none)
 //	readers          b(name)                   → name, kind, how many claims of it hold and have not expired, the highest
 //	                                             expires_at of these
+//	queues           b(name), first            → name, waiters, label, since, kind: of the first claims of each name
+//	                                             that wait and are alive, by name and seq; waiters counts all
+//	                                             of them
 //	waits            locker                    → of claims that wait, carry something and are alive:
 //	                                             name, acq, label, seq, since, kind, carries (hexadecimal)
 //	holders          b(name)                   → name, acq: who holds the names and has not expired, either way

@@ -14,7 +14,7 @@ import (
 func (w *view) state() driver.Row {
 	r := &w.row
 	state := driver.Row{Name: w.name, Now: w.now, Holds: r.Holds, Gate: r.NotBefore, Ended: driver.Ending(r.Ended), Revoked: r.Revoked,
-		Value: r.Value, Permits: r.Permits, Holder: driver.Holder{Acq: r.Acq, Owner: r.Owner, Label: r.Label,
+		Value: r.Value, Permits: r.Permits, Waiters: w.waiters, Queue: w.queue, Holder: driver.Holder{Acq: r.Acq, Owner: r.Owner, Label: r.Label,
 			Version: r.Version, Since: r.Since, Until: r.Expires}}
 	state.Readers, state.PermitsHeld = w.readers, w.permits
 	until := w.readUntil
@@ -55,23 +55,25 @@ func (s *rows) read(ctx context.Context, req *driver.ReadRequest) (res driver.Re
 	case req.List.Limit > 0:
 		res.Page, err = s.list(ctx, req.List)
 	case len(req.Names) > 0:
-		res.Rows, err = s.look(ctx, req.Names, req.Slots)
+		res.Rows, err = s.look(ctx, req)
 	}
 	return res, err
 }
 
-// look reads the rows of names, and who holds each permit if that is asked for.
-func (s *rows) look(ctx context.Context, names []string, slots bool) ([]driver.Row, error) {
+// look reads the rows of names. If that is asked for, it reads who holds each permit, or the first
+// of those who wait.
+func (s *rows) look(ctx context.Context, req *driver.ReadRequest) ([]driver.Row, error) {
+	names := req.Names
 	v := newViews(names)
 	reads := []Statement{v.read()}
-	if slots {
+	if req.Slots {
 		reads = append(reads, s.claims(&plan{names: names}, v)...)
 	}
 	if err := s.engine.Run(ctx, reads...); err != nil {
 		return nil, err
 	}
-	if !slots { // apart: most often nobody shares any of them
-		if err := s.readers(ctx, v); err != nil {
+	if !req.Slots { // apart: most often there are none
+		if err := s.parties(ctx, v, req.Queue); err != nil {
 			return nil, err
 		}
 	}
@@ -89,7 +91,7 @@ func (s *rows) look(ctx context.Context, names []string, slots bool) ([]driver.R
 	for i, name := range names {
 		w := v.byName[name]
 		rows[i] = w.state()
-		if slots {
+		if req.Slots {
 			rows[i].Slots = w.slots()
 		}
 		rows[i].Now = max(rows[i].Now, now)
@@ -114,6 +116,23 @@ func (v *views) addReaders(scan Scanner) error {
 	return nil
 }
 
+// queues is the statement that reads how many wait for names, and the first of them.
+func (v *views) queues(names []string, first int) Statement {
+	return Statement{Name: "queues", Batch: []Column{names}, Args: []any{int64(first)}, Scan: func(scan Scanner) error {
+		var name string
+		var waiters int
+		var kind int64
+		var q driver.Queued
+		if err := scan(&name, &waiters, &q.Label, &q.Since, &kind); err != nil {
+			return err
+		}
+		q.Kind = driver.Kind(kind)
+		w := v.byName[name]
+		w.waiters, w.queue = waiters, append(w.queue, q)
+		return nil
+	}}
+}
+
 // list reads a page of the table.
 func (s *rows) list(ctx context.Context, req driver.ListRequest) (driver.Page, error) {
 	page, v, seen := driver.Page{}, newViews(nil), 0
@@ -136,11 +155,15 @@ func (s *rows) list(ctx context.Context, req driver.ListRequest) (driver.Page, e
 	if err != nil {
 		return page, err
 	}
-	if err := s.readers(ctx, v); err != nil {
+	first := 0
+	if req.Count {
+		first = 1 // which tells how many there are
+	}
+	if err := s.parties(ctx, v, first); err != nil {
 		return page, err
 	}
 	for _, w := range v.list {
-		w.row.Value = nil
+		w.row.Value, w.queue = nil, nil
 		if r := w.state(); req.Free || r.Held() || r.Gate > r.Now {
 			page.Rows = append(page.Rows, r)
 		}
@@ -149,18 +172,29 @@ func (s *rows) list(ctx context.Context, req driver.ListRequest) (driver.Page, e
 	return page, nil
 }
 
-// readers reads how many hold names together, of which somebody does.
-func (s *rows) readers(ctx context.Context, v *views) error {
-	var names []string
+// parties reads how many hold names together and, unless first is 0, how many wait and the first
+// so many of them, of the names of which somebody does.
+func (s *rows) parties(ctx context.Context, v *views, first int) error {
+	var held, awaited []string
 	for _, w := range v.list {
 		if w.row.Holding > 0 {
-			names = append(names, w.name)
+			held = append(held, w.name)
+		}
+		if first > 0 && w.row.Waiting > 0 {
+			awaited = append(awaited, w.name)
 		}
 	}
-	if len(names) == 0 {
+	var statements []Statement
+	if len(held) > 0 {
+		statements = append(statements, Statement{Name: "readers", Batch: []Column{held}, Scan: v.addReaders})
+	}
+	if len(awaited) > 0 {
+		statements = append(statements, v.queues(awaited, first))
+	}
+	if len(statements) == 0 {
 		return nil
 	}
-	return s.engine.Run(ctx, Statement{Name: "readers", Batch: []Column{names}, Scan: v.addReaders})
+	return s.engine.Run(ctx, statements...)
 }
 
 // waiters reads who holds something while it waits.

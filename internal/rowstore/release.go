@@ -86,9 +86,9 @@ func (s *rows) handOverQuickly(ctx context.Context, reqs []driver.ReleaseRequest
 		switch {
 		case locker == me:
 			next.Remaining = micros(expires - next.Now)
-			res[i] = driver.ReleaseResult{Freed: true, Next: []driver.HandOver{next}}
+			res[i] = driver.ReleaseResult{Freed: true, HandedOver: 1, Next: []driver.HandOver{next}}
 		case locker != driver.ID{}:
-			res[i].Freed = true
+			res[i].Freed, res[i].HandedOver = true, 1
 		}
 		nobody[i] = waiting == 0
 		return nil
@@ -108,9 +108,9 @@ func (s *rows) releases(reqs []driver.ReleaseRequest, which []int, res []driver.
 		for _, k := range of[w.name] {
 			i := which[k]
 			r := &reqs[i]
-			before := len(visit.HandOvers())
+			before, handed := len(visit.HandOvers()), visit.HandedOver()
 			res[i].Freed, _ = visit.Release(r.Acq, r.Version, r.MinHold.Microseconds(), r.Guarded)
-			res[i].Next = nil
+			res[i].Next, res[i].HandedOver = nil, visit.HandedOver()-handed
 			for _, t := range visit.HandOvers()[before:] {
 				res[i].Next = append(res[i].Next, driver.HandOver{Acq: t.Acq, Version: t.Token, Slot: t.Slot, Remaining: micros(t.Expires - w.now), Now: w.now})
 			}

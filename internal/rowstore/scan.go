@@ -26,6 +26,9 @@ type view struct {
 	readers   int // who hold the name together, where claims are not read
 	permits   int
 	readUntil int64
+
+	waiters int // who wait for it, where claims are not read
+	queue   []driver.Queued
 }
 
 // views are views of names, in their order.

@@ -136,6 +136,19 @@ WHERE c.expires_at > {now}
 GROUP BY c.name, c.kind
 LIMIT 1000000;
 
+-- name: queues
+SELECT q.name, q.waiters, q.label, q.since, q.kind
+FROM (
+	SELECT c.name, c.label, c.since, c.kind,
+		COUNT(*) OVER (PARTITION BY c.name) AS waiters,
+		ROW_NUMBER() OVER (PARTITION BY c.name ORDER BY c.seq) AS place
+	FROM JSON_TABLE(?, '$[*]' COLUMNS (name VARCHAR(510) CHARACTER SET ascii PATH '$[0]')) r
+	STRAIGHT_JOIN {claim} c FORCE INDEX (PRIMARY) ON c.name = UNHEX(r.name) AND c.state = 0
+	STRAIGHT_JOIN {waiter} w FORCE INDEX (PRIMARY) ON w.locker = c.locker AND w.expires_at > {now}
+) q
+WHERE q.place <= ?
+ORDER BY q.name, q.place LIMIT 1000000;
+
 -- name: waits
 SELECT c.name, LOWER(HEX(c.acq)), c.label, c.seq, c.since, c.kind, LOWER(HEX(c.carries))
 FROM {claim} c LEFT JOIN {waiter} w ON w.locker = c.locker

@@ -141,6 +141,21 @@ WHERE c.name = ANY ($1::text[]) AND c.state = 1
   AND c.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
 GROUP BY c.name, c.kind;
 
+-- name: queues
+-- Whether a Locker is alive is looked up for each claim: a join might compare each with each.
+SELECT c.name, c.waiters, c.label, c.since, c.kind
+FROM unnest($1::text[]) AS r(name)
+CROSS JOIN LATERAL (
+	SELECT q.name, q.seq, q.label, q.since, q.kind, count(*) OVER () AS waiters
+	FROM {claim} q
+	WHERE q.name = r.name AND q.state = 0
+	  AND (SELECT w.expires_at FROM {waiter} w WHERE w.locker = q.locker)
+	      > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+	ORDER BY q.seq
+	LIMIT $2::bigint
+) c
+ORDER BY c.name, c.seq;
+
 -- name: waits
 SELECT c.name, encode(uuid_send(c.acq), 'hex'), c.label, c.seq, c.since, c.kind,
        encode(c.carries, 'hex')

@@ -110,6 +110,20 @@ CROSS JOIN {claim} AS c ON c.name = r.value ->> 0 AND c.state = 1
                        AND c.expires_at > clock.now
 GROUP BY c.name, c.kind;
 
+-- name: queues
+WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
+SELECT q.name, q.waiters, q.label, q.since, q.kind
+FROM (
+	SELECT c.name, c.label, c.since, c.kind,
+	       count(*) OVER (PARTITION BY c.name) AS waiters,
+	       row_number() OVER (PARTITION BY c.name ORDER BY c.seq) AS place
+	FROM clock, json_each(?1) AS r
+	CROSS JOIN {claim} AS c ON c.name = r.value ->> 0 AND c.state = 0
+	CROSS JOIN {waiter} AS w ON w.locker = c.locker AND w.expires_at > clock.now
+) AS q
+WHERE q.place <= ?2
+ORDER BY q.name, q.place;
+
 -- name: waits
 WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
 SELECT c.name, lower(hex(c.acq)), c.label, c.seq, c.since, c.kind, lower(hex(c.carries))

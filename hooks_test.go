@@ -1,0 +1,184 @@
+package sqllock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sqllock/sqllock"
+)
+
+// contention are hooks that write down who waits, who is skipped and who is next. They run on
+// one goroutine, and are read when their Locker is closed.
+type contention struct{ events []string }
+
+func (c *contention) add(format string, args ...any) {
+	c.events = append(c.events, fmt.Sprintf(format, args...))
+}
+
+func (c *contention) options() *sqllock.UniqueOptions {
+	return &sqllock.UniqueOptions{TTL: ttl, Label: "label", Hooks: &sqllock.Hooks{
+		Waiting: func(e sqllock.WaitingEvent) {
+			c.add("waiting %s %s %v for %s", e.Owner, e.Name, e.Shared, e.Held.Owner)
+		},
+		Skipped:  func(e sqllock.SkippedEvent) { c.add("skipped %s %s %v by %s", e.Owner, e.Name, e.Shared, e.Held.Owner) },
+		Acquired: func(e sqllock.AcquiredEvent) { c.add("acquired %s after %v, queued %v", e.Owner, e.Waited, e.Queued) },
+		HandedOver: func(e sqllock.HandedOverEvent) {
+			c.add("handed over by %s to %d", e.Owner, e.Waiters)
+		},
+	}}
+}
+
+func (c *contention) want(t *testing.T, want ...string) {
+	t.Helper()
+	if !slices.Equal(c.events, want) {
+		t.Errorf("hooks told %q, want %q", c.events, want)
+	}
+}
+
+// lockAs locks as an owner, in the background.
+func (b *bench) lockAs(owner, name string, shared bool) <-chan *sqllock.Lease {
+	b.t.Helper()
+	got := make(chan *sqllock.Lease, 1)
+	ctx := sqllock.WithOwner(b.t.Context(), owner)
+	lock := b.Lock
+	if shared {
+		lock = b.RLock
+	}
+	go func() {
+		lease, err := lock(ctx, name)
+		if err != nil {
+			b.t.Error(err)
+		}
+		got <- lease
+	}()
+	time.Sleep(50 * time.Millisecond) // until it waits
+	return got
+}
+
+func TestHooksTellWhoWaitsForHowLongAndWhoIsNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c contention
+		b := newBench(t, newFake(), c.options())
+		first := <-b.lockAs("first", "a", false)
+		second := b.lockAs("second", "a", false)
+		third, fourth := b.lockAs("third", "a", true), b.lockAs("fourth", "a", true)
+		time.Sleep(time.Second)
+		b.unlock(first)
+		time.Sleep(time.Second)
+		b.unlock(<-second)
+		for _, reader := range []<-chan *sqllock.Lease{third, fourth} {
+			b.unlock(<-reader)
+		}
+		b.close()
+		slices.Sort(c.events) // two readers enter in any order
+		c.want(t, "acquired first after 0s, queued 0s", "acquired fourth after 2.05s, queued 2.05s", "acquired second after 1.15s, queued 1.15s",
+			"acquired third after 2.1s, queued 2.1s", "handed over by first to 1", "handed over by second to 2",
+			"waiting fourth a true for first", "waiting second a false for first", "waiting third a true for first")
+	})
+}
+
+func TestHooksTellThatAnotherLockerIsNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c, other contention
+		db := newFake()
+		b, x := newBench(t, db, c.options()), newBench(t, db, other.options())
+		lease := <-b.lockAs("first", "a", false)
+		next := x.lockAs("second", "a", false)
+		time.Sleep(time.Hour) // it waits, and says so once
+		b.unlock(lease)
+		b.close()
+		x.unlock(<-next)
+		x.close()
+		c.want(t, "acquired first after 0s, queued 0s", "handed over by first to 1")
+		if len(other.events) != 2 || other.events[0] != "waiting second a false for first" {
+			t.Errorf("of the other Locker hooks told %q", other.events)
+		}
+	})
+}
+
+func TestACallThatAsksAgainAndAgainReportsItsWaitOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c contention
+		o := c.options()
+		o.Barging = true
+		b := newBench(t, newFake(), o)
+		holder := newBench(t, b.db, nil)
+		lease := holder.lock("a")
+		next := b.lockAs("second", "a", false)
+		for range 100 {
+			time.Sleep(lease.Remaining() / 2)
+		}
+		b.unlock(lease)
+		holder.close()
+		b.unlock(<-next)
+		b.close()
+		if len(c.events) != 2 || c.events[0] != "waiting second a false for "+lease.Owner() {
+			t.Errorf("hooks told %q", c.events)
+		}
+	})
+}
+
+func TestACallThatDoesNotWaitIsReportedAsSkipped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c contention
+		b := newBench(t, newFake(), c.options())
+		lease := <-b.lockAs("holder", "a", false)
+		ctx := sqllock.WithOwner(t.Context(), "late")
+		if _, err := b.TryLock(ctx, "a"); !errors.Is(err, sqllock.ErrHeld) {
+			t.Error(err)
+		}
+		if _, err := b.TryRLock(ctx, "a"); !errors.Is(err, sqllock.ErrHeld) {
+			t.Error(err)
+		}
+		if ran, err := b.TryDo(ctx, "a", func(context.Context, *sqllock.Lease) error { return nil }); ran || err != nil {
+			t.Error(ran, err)
+		}
+		again, err := b.TryLock(lease.Context(), "a") // a re-entry
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.unlock(again)
+		b.unlock(lease)
+		b.unlock(b.lock("a"))
+		b.close()
+		skipped := "skipped late a false by holder"
+		c.want(t, "acquired holder after 0s, queued 0s", skipped, "skipped late a true by holder", skipped, c.events[len(c.events)-1])
+	})
+}
+
+func TestAHookOfAWaiterThatBlocksOrPanicsDelaysNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		hooks := &sqllock.Hooks{
+			Waiting:    func(sqllock.WaitingEvent) { <-release },
+			Skipped:    func(sqllock.SkippedEvent) { panic("hook") },
+			HandedOver: func(sqllock.HandedOverEvent) { panic("hook") },
+		}
+		b := newBench(t, newFake(), &sqllock.UniqueOptions{TTL: ttl, Hooks: hooks, Logger: slog.New(slog.DiscardHandler)})
+		lease := b.lock("a")
+		next := queuedWaiter(t, b, t.Context(), "a")
+		for range 10 {
+			if _, err := b.TryLock(t.Context(), "a"); !errors.Is(err, sqllock.ErrHeld) {
+				t.Error(err)
+			}
+			time.Sleep(ttl)
+		}
+		if lease.Remaining() <= 0 {
+			t.Error("the lease was lost")
+		}
+		began := time.Now()
+		b.unlock(lease)
+		b.unlock(<-next)
+		if took := time.Since(began); took > 0 {
+			t.Errorf("the next one got the name after %v", took)
+		}
+		close(release)
+		b.close()
+	})
+}
