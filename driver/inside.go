@@ -11,8 +11,12 @@ type Row struct {
 	// know the name, all is zero.
 	Holder  Holder
 	Holds   int
-	Readers int    // who share it
-	Session bool   // a session that lives keeps it; then Holder.Until says nothing
+	Readers int  // who share it
+	Session bool // a session that lives keeps it; then Holder.Until says nothing
+
+	// Detached says that the term was detached and not adopted yet. Holder.Acq is its key.
+	Detached bool
+
 	Gate    int64  // until when something other than a holder or a waiter keeps the name; or past
 	Ended   Ending // how the last term was ended
 	Revoked int64  // the version of the last term that Revoke has ended while it was held, if it has

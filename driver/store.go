@@ -47,6 +47,10 @@ type Store interface {
 	// somebody has locked, also to guard the term that it would end, for a second at most;
 	// the error then classifies as [Again].
 	//
+	// A request that adopts, see Adopts, goes past the queue, too. If the name has another
+	// holder than the detached term, or that has expired, it is not granted, and nothing was
+	// changed. It waits for a guard as a request that resumes does.
+	//
 	// Acquire may be repeated with the same Acq after an unclear outcome: a name that Acq
 	// already holds is reported as granted and found, with its version and what remains.
 	Acquire(ctx context.Context, reqs []AcquireRequest) ([]AcquireResult, error)
@@ -66,6 +70,11 @@ type Store interface {
 	// somebody waits for it, it is handed over, also by a request that is Awaited and finds
 	// the name free: a transaction has ended the term. Requests are sorted by name, and
 	// distinct by name, those of who holds together with others by name and acq.
+	//
+	// A request that detaches, see To, frees nothing: the term goes on, and belongs to whoever
+	// adopts it before it expires. All requests of a call detach or none. Freed is true if the
+	// term is detached, now or by an earlier request with the same To. It waits for a guard
+	// if it is Guarded; the error then classifies as [Again].
 	//
 	// Requests without a version, which all requests of a call are or none, free whatever
 	// the acquisitions hold, if anything, and take them out of the queue; the results say
@@ -137,6 +146,7 @@ type PermitStore interface {
 // Info is what a driver found out about its database when it was opened.
 type Info struct {
 	Server   string   // product and version, for logs
+	Database string   // the id that the first migration gave to the tables, as a text; or ""
 	MaxConns int      // connections that the pool may open; 0 means no limit
 	MaxLocks int      // locks that one client should take at most; 0 means no limit
 	Warnings []string // what is not refused but should be known
@@ -177,6 +187,9 @@ type AcquireRequest struct {
 	// Resumes is the version of a term of the same owner that is to end, if the request
 	// makes the next term of that owner.
 	Resumes int64
+	// Adopts is the key of a detached term that is to end, if the request makes the next term.
+	// All requests of a call adopt or none.
+	Adopts ID
 
 	// The rest is for the modes that keep locks in sessions; in a Store it is
 	// part of TTL.
@@ -274,6 +287,12 @@ type ReleaseRequest struct {
 	// call waits for rows that somebody has locked, for a second at most; the error then
 	// classifies as [Again]. Without it, a grant that is not committed yet is not seen.
 	Settle bool
+
+	// The next two are of a request that detaches. The modes that keep locks in sessions are
+	// not asked for it.
+
+	To  ID            // the key with which the term can be adopted; zero: the request frees the lease
+	TTL time.Duration // for how long from now
 }
 
 // ReleaseResult answers a ReleaseRequest.

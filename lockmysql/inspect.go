@@ -71,7 +71,9 @@ func (d *Database) inspect(ctx context.Context, c session, e *engine) (*server, 
 	e.bound, e.unbound = s.bound(), openTexts["unbound"]
 	e.isolate = s.is(s.isolation(), uncommitted)
 	e.maxPacket, _ = strconv.Atoi(s.variables["max_allowed_packet"]) // 0 if it is not known
-	if err := e.checkTables(ctx, c); err != nil || d.readOnly {
+	err = e.checkTables(ctx, c)
+	e.info.Database = e.database
+	if err != nil || d.readOnly {
 		return s, err
 	}
 	// What the server does not understand, or the account may not do, should show

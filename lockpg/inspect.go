@@ -58,6 +58,7 @@ func (d *Database) inspect(ctx context.Context, conn *sql.Conn, t *tables, funct
 	if t.id, err = checkMeta(ctx, conn, t); err != nil {
 		return info, false, err
 	}
+	info.Database = t.id
 	if s.missing != "" {
 		return info, false, missing(s.missing)
 	}

@@ -60,6 +60,7 @@ func (e *engine) inspect(ctx context.Context, conn *sql.Conn, d *Database) error
 	if e.database, err = checkTables(ctx, conn, texts, d.prefix); err != nil {
 		return err
 	}
+	e.info.Database = e.database
 	if err := impatient(ctx, conn, func(ctx context.Context, conn *sql.Conn) error {
 		return checkWritable(ctx, conn, texts)
 	}); err != nil {

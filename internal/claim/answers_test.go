@@ -94,7 +94,7 @@ func (e *effect) judgeTakes() wrong {
 		mine = e.heldAlone(b) && b.acq != key && b.version == p.token && e.o.owner(max(b.acq, 0)/slots) == e.o.owner(p.acq/slots)
 	}
 	held := e.hadTerm(p.acq)
-	guarded := p.op == opResume && mine && !held && e.v.pinned
+	guarded := mine && !held && e.v.pinned
 	if e.wasGranted() != (held || mine && !e.v.pinned) || e.r.guarded != guarded {
 		return badAnswer
 	}

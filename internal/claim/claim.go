@@ -449,7 +449,8 @@ func (v *Visit) Resize(permits int) {
 }
 
 // Detach gives the exclusive term of acq to nobody in particular: whoever knows key can
-// adopt it before it expires. It reports true also if that was done before.
+// adopt it before it expires. It reports true also if that was done before. The label stays,
+// for people.
 func (v *Visit) Detach(acq driver.ID, token int64, key driver.ID, ttl int64) (detached, guarded bool) {
 	switch {
 	case !v.isHeldAlone() || v.row.Version != token:
@@ -461,24 +462,28 @@ func (v *Visit) Detach(acq driver.ID, token int64, key driver.ID, ttl int64) (de
 	case v.Pinned:
 		return false, true
 	}
-	v.row.Party = Party{Acq: key, Value: v.row.Value}
+	v.row.Party = Party{Acq: key, Label: v.row.Label, Value: v.row.Value}
 	v.row.Expires = v.Now + ttl
 	v.changes.Durable = true
 	return true, false
 }
 
-// Adopt takes a detached term over with a higher token.
-func (v *Visit) Adopt(key driver.ID, r Request) Answer {
+// Adopt takes a detached term over with a higher token, past the queue. It reports true for
+// guarded while a transaction of the former holder guards the term.
+func (v *Visit) Adopt(key driver.ID, r Request) (a Answer, guarded bool) {
 	if a, ok := v.held(r.Acq); ok {
 		a.Found = true
-		return a
+		return a, false
 	}
-	if v.row.Acq != key || !v.isHeldAlone() || v.Pinned {
-		return Answer{Outcome: Refused}
+	switch {
+	case v.row.Acq != key || !v.isHeldAlone():
+		return Answer{Outcome: Refused}, false
+	case v.Pinned:
+		return Answer{Outcome: Refused}, true
 	}
 	v.grant(r, r.TTL)
-	a, _ := v.held(r.Acq)
-	return a
+	a, _ = v.held(r.Acq)
+	return a, false
 }
 
 // Resume takes the exclusive term of the same owner over with a higher token, past the

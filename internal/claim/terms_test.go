@@ -219,17 +219,27 @@ func TestATermIsDetachedOnlyByItsHolder(t *testing.T) {
 	}
 }
 
+func TestADetachedTermHasALabelAndNoOwner(t *testing.T) {
+	v := at(8, heldRow(func(r *claim.Row) { r.Label, r.Owner = "giver", "owner" }))
+	if detached, _ := v.Detach(idOf(0), 5, idOf(key), 20); !detached {
+		t.Fatal("not detached")
+	}
+	if r := v.Changes().Row; r.Label != "giver" || r.Owner != "" || r.Locker != (driver.ID{}) {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestADetachedTermIsAdoptedOnceWithAHigherToken(t *testing.T) {
 	detached := heldRow(func(r *claim.Row) { r.Party = claim.Party{Acq: idOf(key)} })
 	v := at(8, detached)
-	a := v.Adopt(idOf(key), tries(4, 1, claim.Exclusive))
+	a, _ := v.Adopt(idOf(key), tries(4, 1, claim.Exclusive))
 	if r := v.Changes().Row; a.Outcome != claim.Granted || a.Found || a.Token != 8 || r.Acq != idOf(4) || r.Version != 8 || a.Expires != 18 {
 		t.Fatalf("%+v, %+v", a, r)
 	}
-	if again := v.Adopt(idOf(key), tries(4, 1, claim.Exclusive)); !again.Found || again.Token != a.Token {
+	if again, _ := v.Adopt(idOf(key), tries(4, 1, claim.Exclusive)); !again.Found || again.Token != a.Token {
 		t.Errorf("repeated: %+v", again)
 	}
-	if other := v.Adopt(idOf(key), tries(2, 0, claim.Exclusive)); other.Outcome != claim.Refused {
+	if other, _ := v.Adopt(idOf(key), tries(2, 0, claim.Exclusive)); other.Outcome != claim.Refused {
 		t.Errorf("adopted twice: %+v", other)
 	}
 }
@@ -240,7 +250,7 @@ func TestATermIsTakenOverOnlyWhileItGoesOn(t *testing.T) {
 		pinned  bool
 		adopts  bool
 		resumes bool
-		guarded bool // says who resumes
+		guarded bool
 	}{
 		"detached":                  {func(r *claim.Row) { r.Acq, r.Locker = idOf(key), driver.ID{} }, false, true, true, false},
 		"detached, over":            {func(r *claim.Row) { r.Acq, r.Expires = idOf(key), 8 }, false, false, false, false},
@@ -260,8 +270,10 @@ func TestATermIsTakenOverOnlyWhileItGoesOn(t *testing.T) {
 			r.Owner = "a"
 			adopter, resumer := at(8, row), at(8, row)
 			adopter.Pinned, resumer.Pinned = c.pinned, c.pinned
-			if a := adopter.Adopt(idOf(key), r); (a.Outcome == claim.Granted) != c.adopts || adopter.Changes().Changed != c.adopts {
-				t.Errorf("adopts: %+v", a)
+			mayAdopt := row.Acq == idOf(key)
+			if a, guarded := adopter.Adopt(idOf(key), r); (a.Outcome == claim.Granted) != c.adopts || guarded != (c.guarded && mayAdopt) ||
+				adopter.Changes().Changed != c.adopts {
+				t.Errorf("adopts: %+v, guarded: %v", a, guarded)
 			}
 			if a, guarded := resumer.Resume(5, r); (a.Outcome == claim.Granted) != c.resumes || guarded != c.guarded || resumer.Changes().Changed != c.resumes {
 				t.Errorf("resumes: %+v, guarded: %v", a, guarded)
@@ -287,7 +299,7 @@ func TestATermIsResumedOnceWithAHigherToken(t *testing.T) {
 func TestATermThatIsTakenOverHasANewTokenWhoeverReads(t *testing.T) {
 	stray := termOf(2, 0, claim.Shared, 3, 5, 100) // it should not be there
 	v := at(8, heldRow(func(r *claim.Row) { r.Party, r.Holding = claim.Party{Acq: idOf(key)}, 1 }), stray)
-	if a := v.Adopt(idOf(key), tries(4, 1, claim.Exclusive)); a.Token <= 5 {
+	if a, _ := v.Adopt(idOf(key), tries(4, 1, claim.Exclusive)); a.Token <= 5 {
 		t.Errorf("%+v", a)
 	}
 }

@@ -239,7 +239,8 @@ func (v *visit) operate(o *options, d *tables, c *claim.Visit) (r result) {
 		r.yes, r.guarded = c.Detach(idOf(p.acq), int64(p.token), idOf(key), int64(o.ttl[p.acq/slots]+o.delay[p.acq/slots]))
 		r.advanced = false
 	case opAdopt:
-		r.answer, r.advanced = c.Adopt(idOf(key), *o.request(p.acq)), false
+		r.answer, r.guarded = c.Adopt(idOf(key), *o.request(p.acq))
+		r.advanced = false
 	case opResume:
 		r.answer, r.guarded = c.Resume(int64(p.token), *o.request(p.acq))
 		r.advanced = false

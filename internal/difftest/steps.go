@@ -34,23 +34,27 @@ func (r *run) step() {
 		r.revoke(locker)
 	case n < 82:
 		r.sweep(locker)
-	case n < 84:
+	case n < 83:
 		r.resume(locker)
-	case n < 86:
-		r.setValue(locker)
+	case n < 85:
+		r.detach(locker)
+	case n < 87:
+		r.adopt(locker)
 	case n < 88:
-		r.look(locker)
+		r.setValue(locker)
 	case n < 89:
+		r.look(locker)
+	case n < 90:
 		r.die(locker)
-	case n < 91:
-		r.end(locker)
 	case n < 92:
-		r.guard(locker)
+		r.end(locker)
 	case n < 93:
-		r.resize(locker)
+		r.guard(locker)
 	case n < 94:
+		r.resize(locker)
+	case n < 95:
 		r.together(locker)
-	case n < 96:
+	case n < 97:
 		r.handOver()
 	default:
 		r.tick(time.Duration(r.rnd.IntN(5)) * unit)
@@ -425,6 +429,57 @@ func (r *run) resume(locker int) {
 	}
 }
 
+// detach detaches a term of a locker, or one that is over; now and then once more.
+func (r *run) detach(locker int) {
+	terms := r.terms(locker)
+	if len(terms) == 0 || terms[0].Shared {
+		return
+	}
+	req := terms[0]
+	req.To, req.TTL = keyOf(req.Acq), time.Duration(1+r.rnd.IntN(20))*unit
+	req.Guarded = r.rnd.IntN(2) == 0
+	var want driver.ReleaseResult
+	r.model.visit(r.clients[locker], req.Name, func(v *claim.Visit) {
+		want.Freed, _ = v.Detach(req.Acq, req.Version, req.To, req.TTL.Microseconds())
+	})
+	r.note("detach", "%d: %+v", locker, req)
+	got, err := r.stores[locker].Release(r.Context(), []driver.ReleaseRequest{req})
+	same(r, "Release that detaches", got, []driver.ReleaseResult{want}, err)
+}
+
+// keyOf is the key of a term that is detached.
+func keyOf(acq driver.ID) driver.ID {
+	acq[0] = 0xdd
+	return acq
+}
+
+// adopt adopts a detached term, or asks for one that was never detached.
+func (r *run) adopt(locker int) {
+	q := r.request(locker)
+	if old, ok := r.earlier(locker); ok && r.rnd.IntN(5) == 0 {
+		q = old.AcquireRequest
+	}
+	q.Shared, q.Carries = false, nil
+	key := keyOf(driver.ID{1})
+	for _, name := range slices.Sorted(maps.Keys(r.model.names)) {
+		s := r.model.names[name]
+		if s.Locker == (driver.ID{}) && s.Acq != (driver.ID{}) && r.rnd.IntN(4) > 0 {
+			q.Name, key = name, s.Acq
+		}
+	}
+	req := driver.AcquireRequest{Name: q.Name, Acq: q.Acq, Owner: q.Owner, Adopts: key, TTL: q.TTL, Value: q.Value}
+	var a claim.Answer
+	r.model.visit(r.clients[locker], q.Name, func(v *claim.Visit) {
+		a, _ = v.Adopt(key, request(r.clients[locker], &q, false))
+	})
+	r.made = append(r.made, made{q, locker})
+	r.note("adopt", "%d: %+v", locker, req)
+	got, err := r.stores[locker].Acquire(r.Context(), []driver.AcquireRequest{req})
+	if err != nil || got[0].Granted != (a.Outcome == claim.Granted) || got[0].Found != a.Found || got[0].Version != a.Token {
+		r.Errorf("Acquire that adopts: %+v, %v, want %+v", got, err, a)
+	}
+}
+
 func (r *run) setValue(locker int) {
 	m, ok := r.earlier(locker)
 	s := r.model.names[m.Name]
@@ -475,7 +530,7 @@ func (r *run) look(locker int) {
 			}
 		}
 		if g.Name != name || g.Readers != readers || g.PermitsHeld != len(slots) || g.Permits != s.Permits || g.Together() == 0 && g.Holder.Acq != s.Acq || g.Holder.Version != s.Version || g.Gate != s.NotBefore ||
-			g.Revoked != s.Revoked || g.Now != r.model.now {
+			g.Detached != (s.Acq != driver.ID{} && s.Locker == driver.ID{}) || g.Revoked != s.Revoked || g.Now != r.model.now {
 			r.Errorf("Read of %s: %+v, want %+v", name, g, s)
 		}
 	}

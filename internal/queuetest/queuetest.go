@@ -38,7 +38,7 @@ func Run(t *testing.T, f Fixture) {
 	s.store, s.other = s.open(t), s.open(t)
 	parts := []map[string]func(*testing.T, *suite, string){
 		sharedTermTests, renewTests, lookTests, sweepTests,
-		orderTests, enqueueTests, readerTests, expiryTests, revokeTests, resumeTests, beatTests, reportTests, endTermTests, settleTests,
+		orderTests, enqueueTests, readerTests, expiryTests, revokeTests, resumeTests, detachTests, beatTests, reportTests, endTermTests, settleTests,
 	}
 	if !f.Short {
 		parts = append(parts, longTests, raceTests, stormTests)
@@ -47,7 +47,7 @@ func Run(t *testing.T, f Fixture) {
 		parts = append(parts, pushTests)
 	}
 	if f.Rows {
-		parts = append(parts, lockedRowTests, endTermRowTests)
+		parts = append(parts, lockedRowTests, endTermRowTests, detachRowTests)
 	}
 	for _, part := range parts {
 		for name, test := range part {

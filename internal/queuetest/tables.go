@@ -143,7 +143,7 @@ var wrong = map[string]string{
 		AND c.token <> l.version)`,
 	"a token is higher than the version": `EXISTS (SELECT 1 FROM {claim} c WHERE c.name = l.name AND c.token > l.version)`,
 	"it says in part that nobody holds it alone": `CASE WHEN l.acq IS NULL THEN l.owner IS NOT NULL OR l.label IS NOT NULL OR l.locker IS NOT NULL
-		OR l.value IS NOT NULL OR l.holds <> 0 OR l.limit_at <> 0 ELSE l.owner IS NULL OR l.label IS NULL OR l.holds < 1 END`,
+		OR l.value IS NOT NULL OR l.holds <> 0 OR l.limit_at <> 0 ELSE l.owner IS NULL AND l.locker IS NOT NULL OR l.label IS NULL OR l.holds < 1 END`,
 	"a term exceeds its limit": `l.limit_at <> 0 AND l.expires_at > l.limit_at`,
 }
 

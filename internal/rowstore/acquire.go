@@ -15,9 +15,9 @@ func (s *rows) acquire(ctx context.Context, reqs []driver.AcquireRequest) (res [
 	res = make([]driver.AcquireResult, len(reqs))
 	switch {
 	case len(reqs) == 0:
-	case reqs[0].Resumes != 0:
+	case reqs[0].Resumes != 0 || reqs[0].Adopts != driver.ID{}:
 		for i := range reqs {
-			if res[i], err = s.resume(ctx, &reqs[i]); err != nil {
+			if res[i], err = s.takeOver(ctx, &reqs[i]); err != nil {
 				return nil, after(i > 0, err)
 			}
 		}
@@ -271,11 +271,18 @@ func queueBatch(reqs []driver.AcquireRequest, which []int) []Column {
 	}
 }
 
-// resume ends a term for the next one of the same owner.
-func (s *rows) resume(ctx context.Context, req *driver.AcquireRequest) (res driver.AcquireResult, err error) {
+// takeOver ends a term for the next one of the same owner, or a detached term for whoever
+// adopts it.
+func (s *rows) takeOver(ctx context.Context, req *driver.AcquireRequest) (res driver.AcquireResult, err error) {
 	e := &plan{names: []string{req.Name}, window: smallWindow, ends: true}
 	e.decide = func(w *view, visit *claim.Visit) error {
-		a, guarded := visit.Resume(req.Resumes, s.request(req))
+		var a claim.Answer
+		var guarded bool
+		if req.Resumes != 0 {
+			a, guarded = visit.Resume(req.Resumes, s.request(req))
+		} else {
+			a, guarded = visit.Adopt(req.Adopts, s.request(req))
+		}
 		if guarded {
 			return ErrLocked
 		}

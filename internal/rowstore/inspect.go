@@ -14,7 +14,8 @@ import (
 func (w *view) state() driver.Row {
 	r := &w.row
 	state := driver.Row{Name: w.name, Now: w.now, Holds: r.Holds, Gate: r.NotBefore, Ended: driver.Ending(r.Ended), Revoked: r.Revoked,
-		Value: r.Value, Permits: r.Permits, Waiters: w.waiters, Queue: w.queue, Holder: driver.Holder{Acq: r.Acq, Owner: r.Owner, Label: r.Label,
+		Value: r.Value, Permits: r.Permits, Waiters: w.waiters, Queue: w.queue, Detached: r.Acq != driver.ID{} && r.Locker == driver.ID{},
+		Holder: driver.Holder{Acq: r.Acq, Owner: r.Owner, Label: r.Label,
 			Version: r.Version, Since: r.Since, Until: r.Expires}}
 	state.Readers, state.PermitsHeld = w.readers, w.permits
 	until := w.readUntil

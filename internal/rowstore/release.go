@@ -11,6 +11,9 @@ import (
 // release frees terms. What nobody waits for is freed by one statement, and what somebody
 // waits for is handed over by another one, where there is one. The rest is visited.
 func (s *rows) release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
+	if len(reqs) > 0 && reqs[0].To != (driver.ID{}) {
+		return s.detach(ctx, reqs)
+	}
 	res := make([]driver.ReleaseResult, len(reqs))
 	freed := func() bool { return slices.ContainsFunc(res, func(r driver.ReleaseResult) bool { return r.Freed }) }
 	plain := namesOnce(reqs, func(i int) bool { return !reqs[i].Shared && !reqs[i].Awaited })

@@ -5,6 +5,9 @@
 -- with others, and those who wait for it, have a row each in the table of claims. waiting
 -- and holding count them. seq is the highest number that any of them ever had.
 --
+-- While a term is detached, nobody renews it: acq is a hash of the secret with which it can
+-- be adopted, and owner and locker say nothing.
+--
 -- Times are microseconds since the epoch, UTC, by this server's clock. version is the
 -- token. ended is how the last term ended (1 released, 2 expired, 3 revoked), revoked the
 -- version of the last term that was revoked. No renewal goes beyond limit_at, unless it is
