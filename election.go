@@ -347,7 +347,8 @@ func (a *acquisition) resumeTerm(ctx context.Context) (lease *Lease, decided boo
 		case err == nil:
 			seen = row.Holder.Version
 			var t *term
-			if t, err = a.takeOver(ctx, seen); t != nil {
+			req := driver.AcquireRequest{Name: a.req.Name, Acq: a.req.Acq, Owner: a.req.Owner, Resumes: seen, TTL: a.req.TTL, Value: bytes.Clone(a.req.Value)}
+			if t, err = a.takeOver(ctx, req); t != nil {
 				lease, err := a.beginTerm(ctx, t)
 				return lease, true, err
 			}
@@ -387,15 +388,11 @@ func (a *acquisition) waitToResume(ctx context.Context, err error, pause *backof
 // takeOver sends one request that ends a term and begins the next. With neither a term nor
 // an error the term had ended before. The end of ctx does not cancel the request: what it
 // is granted is given back.
-func (a *acquisition) takeOver(ctx context.Context, version int64) (*term, error) {
+func (a *acquisition) takeOver(ctx context.Context, req driver.AcquireRequest) (*term, error) {
 	l := a.locker
 	a.requests++
 	before := l.clock.Now()
-	r, err := l.await(ctx, func() reply {
-		return l.resume(driver.AcquireRequest{
-			Name: a.req.Name, Acq: a.req.Acq, Owner: a.req.Owner, Resumes: version, TTL: a.req.TTL, Value: bytes.Clone(a.req.Value),
-		}, l.cfg.timeout(a.opts.ttl))
-	})
+	r, err := l.await(ctx, func() reply { return l.resume(req, l.cfg.timeout(a.opts.ttl)) })
 	switch {
 	case err != nil: // it goes on by itself
 		if !a.unknown {
@@ -403,8 +400,11 @@ func (a *acquisition) takeOver(ctx context.Context, version int64) (*term, error
 		}
 		return nil, err
 	case r.Err == nil && !r.Result.Granted:
-		l.revokeLocally(a.req.Name, version)
+		l.revokeLocally(a.req.Name, req.Resumes)
 		return nil, nil
+	case r.Err == nil && r.Result.Found && a.unknown:
+		t, _, err := a.confirm(ctx, r)
+		return t, err
 	}
 	t, _, err := a.readReply(r)
 	return t, err

@@ -18,7 +18,8 @@ var (
 	ErrHeld = errors.New("sqllock: held")
 
 	// ErrNotHeld says that the lease was unlocked before, or that a name is free. Returned
-	// by Unlock, Guard and InTx, and by ForceUnlock for a name that is free.
+	// by Unlock, Guard, InTx and Detach, by ForceUnlock for a name that is free, and by Adopt
+	// if there is nothing to adopt.
 	ErrNotHeld = errors.New("sqllock: not held")
 
 	// ErrLost says that the holder could no longer prove that it holds the name. Returned
@@ -79,6 +80,13 @@ var (
 	// are REPEATABLE READ or SERIALIZABLE.
 	ErrTooOld = errors.New("sqllock: the transaction is too old")
 
+	// ErrDetached is the cause of a lease's context after Detach.
+	ErrDetached = errors.New("sqllock: detached")
+
+	// ErrUnknown says that the database has not replied, so that nobody knows whether it did
+	// what it was asked for. Returned by Detach.
+	ErrUnknown = errors.New("sqllock: outcome unknown")
+
 	// ErrUnlocked is the cause of a lease's context after Unlock.
 	ErrUnlocked = errors.New("sqllock: unlocked")
 
@@ -112,8 +120,9 @@ var (
 	// ErrUnsupported says that the server cannot give the guarantees of the mode: it is
 	// read-only, in recovery, or does not flush. Returned by constructors. Also returned
 	// by Guard for a shared lease, by LockTx in a mode that has no locks in transactions,
-	// by LockAll and its twins in a mode other than unique, and by Once in a mode that keeps
-	// no keys.
+	// by LockAll and its twins in a mode other than unique, by Once in a mode that keeps no
+	// keys, and by Detach and Adopt for a shared lease and in the modes that keep locks in
+	// sessions.
 	ErrUnsupported = driver.ErrUnsupported
 
 	// ErrPoolExhausted says that the pool had no free connection in time. Returned,
@@ -129,7 +138,8 @@ var (
 
 // HeldError says who holds a name. It is an [ErrHeld]. Fields other than Name are zero if
 // they are not known: the holder may have unlocked meanwhile, or the name may be kept for
-// another reason than a holder.
+// another reason than a holder. A detached term has no Owner, and the Label of its former
+// holder.
 type HeldError struct {
 	Name  string
 	Owner string
@@ -147,7 +157,7 @@ type HeldError struct {
 
 // Error implements error.
 func (e *HeldError) Error() string {
-	if e.Owner == "" && !e.Shared && !e.Permit && !e.Until.IsZero() {
+	if e.Owner == "" && e.Label == "" && !e.Shared && !e.Permit && !e.Until.IsZero() {
 		return fmt.Sprintf("sqllock: %q is kept until %s", e.Name, e.Until.UTC().Format(time.RFC3339))
 	}
 	s := fmt.Sprintf("sqllock: %q is held", e.Name)

@@ -27,6 +27,7 @@ func (f *fake) look(name string) driver.Row {
 	r := driver.Row{Name: name, Now: f.now()}
 	if x := f.rows[name]; x != nil {
 		r.Holder, r.Holds, r.Gate, r.Ended, r.Revoked, r.Value = x.holder(), x.leaseCount, x.notBefore, x.ended, x.revoked, x.value
+		r.Detached = x.acq == x.key && x.acq != driver.ID{}
 		if r.Readers = x.sharing(r.Now); r.Readers > 0 {
 			r.Holder = x.together()
 		}

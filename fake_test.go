@@ -43,6 +43,7 @@ type fake struct {
 
 type row struct {
 	acq        driver.ID
+	key        driver.ID // of a term that was detached
 	owner      string
 	version    int64
 	leaseCount int
@@ -109,6 +110,8 @@ func (f *fake) Acquire(ctx context.Context, reqs []driver.AcquireRequest) ([]dri
 	switch {
 	case reqs[0].Resumes != 0:
 		return f.resumeTerm(ctx, reqs[0])
+	case reqs[0].Adopts != driver.ID{}:
+		return f.adoptTerm(ctx, reqs[0])
 	case reqs[0].Life > 0:
 		return f.enqueue(ctx, reqs)
 	}
@@ -210,6 +213,9 @@ func (f *fake) renew(r driver.RenewRequest, wait bool) driver.RenewStatus {
 }
 
 func (f *fake) Release(ctx context.Context, reqs []driver.ReleaseRequest) (res []driver.ReleaseResult, err error) {
+	if reqs[0].To != (driver.ID{}) {
+		return f.detachTerm(ctx, reqs[0])
+	}
 	if reqs[0].Version == 0 {
 		return make([]driver.ReleaseResult, len(reqs)), f.abandon(ctx, reqs)
 	}

@@ -22,7 +22,7 @@ type Hooks struct {
 	Acquired   func(AcquiredEvent)   // a name was granted; not called for re-entries
 	Jeopardy   func(JeopardyEvent)   // a renewal failed and is retried until the deadline
 	Lost       func(LostEvent)       // the holder can no longer prove that it holds the name
-	Unlocked   func(UnlockedEvent)   // the last holder of a lease unlocked it
+	Unlocked   func(UnlockedEvent)   // the last holder of a lease unlocked it, or gave it away
 	HandedOver func(HandedOverEvent) // an Unlock handed the name over to the next waiter
 	ClockJump  func(ClockJumpEvent)  // the database's clock was set
 	Crashed    func(CrashedEvent)    // the lease of any holder had expired and was ended by this Locker
@@ -88,6 +88,9 @@ type UnlockedEvent struct {
 	LeaseInfo
 	Err  error // what Unlock returned
 	Held time.Duration
+
+	// Detached says that [Lease.Detach] has given the term away, or may have if there is an Err.
+	Detached bool
 }
 
 // HandedOverEvent reports that an Unlock, of the lease that LeaseInfo describes, has handed
@@ -249,7 +252,7 @@ func (e *events) lost(ev LostEvent) {
 
 func (e *events) unlocked(ev UnlockedEvent) {
 	tell(e, e.hooks.Unlocked, ev, slog.LevelDebug, "sqllock: unlocked",
-		"name", ev.Name, "owner", ev.Owner, "token", ev.Token, "held", ev.Held, "error", ev.Err)
+		"name", ev.Name, "owner", ev.Owner, "token", ev.Token, "held", ev.Held, "detached", ev.Detached, "error", ev.Err)
 }
 
 func (e *events) handedOver(ev HandedOverEvent) {

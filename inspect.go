@@ -21,10 +21,13 @@ const (
 	StateHeld
 	// StateReleased: its last holder unlocked it.
 	StateReleased
-	// StateExpired: its last holder let its lease expire.
+	// StateExpired: its last holder let its lease expire, or nobody adopted a detached term.
 	StateExpired
 	// StateForced: ForceUnlock ended the lease of its last holder.
 	StateForced
+	// StateDetached: its holder has given the term away with [Lease.Detach], and nobody has
+	// adopted it yet. The name is not free. Label is that of the former holder.
+	StateDetached
 )
 
 // String returns the state in one word.
@@ -40,6 +43,8 @@ func (s State) String() string {
 		return "expired"
 	case StateForced:
 		return "forced"
+	case StateDetached:
+		return "detached"
 	}
 	return fmt.Sprintf("State(%d)", uint8(s))
 }
@@ -158,6 +163,8 @@ func newInfo(r *driver.Row) Info {
 
 func stateOf(r *driver.Row) State {
 	switch {
+	case r.Detached && r.Holder.Until > r.Now:
+		return StateDetached
 	case r.Held() && (r.Session || r.Holder.Until > r.Now):
 		return StateHeld
 	case r.Held() || r.Ended == driver.EndedExpired:
@@ -432,7 +439,7 @@ func (l *Locker) Watch(ctx context.Context, name string) iter.Seq2[Info, error] 
 				first, last = false, info
 				backoff = newBackoff(&l.cfg)
 				pause = 0 // changes since then must not wait
-			case info.State == StateHeld && !row.Session:
+			case (info.State == StateHeld || info.State == StateDetached) && !row.Session:
 				pause = min(pause, time.Duration(row.Holder.Until-row.Now+1000)*time.Microsecond)
 			}
 			if err := l.sleep(ctx, nil, pause); err != nil {

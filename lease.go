@@ -23,8 +23,8 @@ type Lease struct {
 	term     *term
 	ctx      leaseContext
 	unlocked atomic.Bool
-	// unlockedInTx says that UnlockInTx has unlocked the lease, and no Unlock came after it.
-	unlockedInTx atomic.Bool
+	// endedBefore says that UnlockInTx or Detach has ended the lease, and no Unlock came after it.
+	endedBefore atomic.Bool
 }
 
 // init makes l a lease of term t whose context carries the values of ctx. The caller holds
@@ -115,8 +115,8 @@ func (l *Lease) Remaining() time.Duration {
 }
 
 // Context returns a context that ends with the lease: with cause [*LostError] when the
-// lease is lost, [ErrUnlocked] when it is unlocked, and [ErrClosed] when the Locker is
-// being closed. It carries the values of the context that was passed to Lock, but not its
+// lease is lost, [ErrUnlocked] when it is unlocked, [ErrDetached] when it is given away, and
+// [ErrClosed] when the Locker is being closed. It carries the values of the context that was passed to Lock, but not its
 // cancellation or deadline. A Lock with this context, or with one derived from it,
 // re-enters the lease.
 //
@@ -178,7 +178,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 		return ErrNotHeld
 	}
 	err := l.term.locker.unlock(ctx, l)
-	if errors.Is(err, ErrNotHeld) && l.unlockedInTx.Swap(false) {
+	if errors.Is(err, ErrNotHeld) && l.endedBefore.Swap(false) {
 		err = nil
 	}
 	return join(driver.CheckContext(ctx), err)

@@ -59,6 +59,8 @@ type capabilities struct {
 	// listener is set if the database tells waiters of this process that they were granted
 	// a name.
 	listener driver.Listener
+	// database is the id of the tables, see [driver.Info].
+	database string
 	// keys is set if the database keeps which keys are complete.
 	keys driver.OnceStore
 	// permits is set if a name can have permits.

@@ -329,6 +329,7 @@ func TestALeaseThatNoLockerMadeIsNotHeld(t *testing.T) {
 			"UnlockInTxBy": l.UnlockInTxBy(ctx, guardNothing, func(context.Context) error { return nil }),
 			"InTx":         l.InTx(ctx, nil, func(context.Context, *sql.Tx) error { return nil }),
 			"Context":      context.Cause(l.Context()),
+			"Detach":       func() error { _, err := l.Detach(ctx); return err }(),
 		} {
 			if !errors.Is(err, sqllock.ErrNotHeld) {
 				t.Errorf("%s of %s: %v, want ErrNotHeld", method, what, err)

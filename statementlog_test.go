@@ -121,6 +121,15 @@ func (r *round) mode(ctx context.Context, a, b *sqllock.Locker) {
 		r.check("UnlockInTx", err)
 	}
 	r.check("Unlock", ending.Unlock(ctx))
+	given, err := a.Lock(ctx, r.input("name"), value())
+	r.check("Lock", err)
+	if handover, err := given.Detach(ctx); !errors.Is(err, sqllock.ErrUnsupported) {
+		r.check("Detach", err)
+		adopted, err := b.Adopt(ctx, handover, value())
+		r.check("Adopt", err)
+		r.check("Unlock", adopted.Unlock(ctx))
+	}
+	r.check("Unlock", given.Unlock(ctx))
 	reader, err := a.RLock(ctx, r.input("name"))
 	r.check("RLock", err)
 	r.check("Unlock", reader.Unlock(ctx))

@@ -130,6 +130,24 @@ func (t *term) removeLease(l *Lease) (last bool, err error) {
 	t.expire()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.removeLeaseLocked(l, ErrUnlocked)
+}
+
+// endLease takes the only lease out of the term, for a cause that is no loss. It returns
+// ErrNotHeld, or the LostError of the term, and then changes nothing.
+func (t *term) endLease(l *Lease, cause error) error {
+	t.expire()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.state == termLost {
+		return t.lost
+	}
+	_, err := t.removeLeaseLocked(l, cause)
+	return err
+}
+
+// removeLeaseLocked is removeLease, for a cause; the caller holds mu.
+func (t *term) removeLeaseLocked(l *Lease, cause error) (last bool, err error) {
 	i := slices.Index(t.leases, l)
 	if i < 0 {
 		return false, ErrNotHeld
@@ -137,7 +155,7 @@ func (t *term) removeLease(l *Lease) (last bool, err error) {
 	t.leases = slices.Delete(t.leases, i, i+1)
 	t.count--
 	l.unlocked.Store(true)
-	l.ctx.cancel(ErrUnlocked)
+	l.ctx.cancel(cause)
 	last = t.count == 0
 	if t.state == termLost {
 		return last, t.lost

@@ -70,7 +70,9 @@ func newUniqueMode(store driver.Store, classify func(error) driver.Fault) mode {
 			return f(ctx, store, req)
 		},
 	}
-	if conns := store.Info().MaxConns; conns == 0 || conns >= minPushConns {
+	info := store.Info()
+	m.database = info.Database
+	if info.MaxConns == 0 || info.MaxConns >= minPushConns {
 		m.listener, _ = store.(driver.Listener)
 	}
 	m.keys, _ = store.(driver.OnceStore)

@@ -123,6 +123,9 @@ func unlockUntil(ctx context.Context, statement time.Duration) (until time.Time,
 	return until, statement / 16
 }
 
+// mostOf returns three quarters of the time until a time.
+func mostOf(until time.Time) time.Duration { return time.Until(until) / 4 * 3 }
+
 // retryRelease is release after a first request that did not release the name.
 func (l *Locker) retryRelease(ctx context.Context, t *term, sharedBatch bool, err error) error {
 	freed, unknown, isolated := false, false, false

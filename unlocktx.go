@@ -156,10 +156,10 @@ func (l *Locker) unlockEnded(ctx context.Context, lease *Lease, awaited bool) {
 	l.inflight.add()
 	defer l.inflight.done()
 	t := lease.term
-	lease.unlockedInTx.Store(true)
+	lease.endedBefore.Store(true)
 	last, err := t.removeLease(lease)
 	if errors.Is(err, ErrNotHeld) { // unlocked meanwhile
-		lease.unlockedInTx.Store(false)
+		lease.endedBefore.Store(false)
 	}
 	if !last {
 		return

@@ -18,17 +18,22 @@ type lockInfo struct {
 // state is the state of a name in one word. That a name is kept matters more than how its last
 // term ended.
 func state(i *sqllock.Info) string {
-	if i.State != sqllock.StateHeld && !i.KeptUntil.IsZero() {
+	if !hasTerm(i) && !i.KeptUntil.IsZero() {
 		return "kept"
 	}
 	return i.State.String()
+}
+
+// hasTerm reports that a term goes on, that of a holder or one that is detached.
+func hasTerm(i *sqllock.Info) bool {
+	return i.State == sqllock.StateHeld || i.State == sqllock.StateDetached
 }
 
 // heldBySession reports that a session of the database keeps the name as long as it lasts.
 func heldBySession(i *sqllock.Info) bool { return i.State == sqllock.StateHeld && i.Until.IsZero() }
 
 // isFree reports that the next caller gets the name.
-func isFree(i *sqllock.Info) bool { return i.State != sqllock.StateHeld && i.KeptUntil.IsZero() }
+func isFree(i *sqllock.Info) bool { return !hasTerm(i) && i.KeptUntil.IsZero() }
 
 // rowHeading is the heading of a table of names. The label of the holder is last, so that
 // nothing on its line follows a text that may be written from right to left.
@@ -37,7 +42,7 @@ var rowHeading = []string{"NAME", "MODE", "STATE", "TOKEN", "SINCE", "UNTIL", "D
 // row returns the cells of a name in such a table.
 func (i *lockInfo) row() []string {
 	since := "-"
-	if i.State == sqllock.StateHeld {
+	if hasTerm(&i.Info) {
 		since = output.Relative(i.Since, i.Now)
 	}
 	return []string{output.Word(i.Name), string(i.mode), state(&i.Info), strconv.FormatInt(i.Token, 10), since, until(&i.Info), done(&i.Info), waiters(&i.Info), holder(&i.Info)}
@@ -191,6 +196,8 @@ func sentence(i *sqllock.Info) string {
 	switch {
 	case i.State == sqllock.StateHeld:
 		return "held by " + who + " since " + output.Relative(i.Since, i.Now)
+	case i.State == sqllock.StateDetached:
+		return fmt.Sprintf("detached by %s (token %d), which expires %s", output.Word(i.Label), i.Token, output.Relative(i.Until, i.Now))
 	case state(i) == "kept":
 		return "kept for its last holder's minimum time, which ends " + output.Relative(i.KeptUntil, i.Now)
 	case i.State == sqllock.StateExpired && i.Owner != "":

@@ -31,6 +31,15 @@ func TestReadersAndSessionsAreShown(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
+	detached := with(func(i *sqllock.Info) {
+		i.State, i.Label, i.Until, i.KeptUntil = sqllock.StateDetached, "host/program/1", now.Add(time.Minute), now.Add(time.Hour)
+	})
+	if got := strings.Join(detached.row(), " "); got != "n advisory detached 7 1m0s ago in 1h0m - host/program/1" || isFree(&detached.Info) {
+		t.Errorf("detached: %s, free: %v", got, isFree(&detached.Info))
+	}
+	if text := sentence(&detached.Info); text != "detached by host/program/1 (token 7), which expires in 1m0s" {
+		t.Errorf("in a sentence: %s", text)
+	}
 	shared := with(func(i *sqllock.Info) { i.Readers = 3 })
 	if text := strings.Join(strings.Fields(string(shared.fields())), " "); !strings.HasPrefix(text, "name n mode advisory state held readers 3 token 7 ") ||
 		!strings.HasSuffix(text, "until its session ends") {

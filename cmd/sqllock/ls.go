@@ -247,7 +247,8 @@ all modes that the database offers. It leaves out a mode that the server refuses
 the account may not see, and says so on stderr. ls only reads, and waits for no lock.
 
    MODE    unique, forupdate or advisory: the same name in two modes is two locks
-   STATE   held; expired: the holder crashed, everybody can take the name; kept: for
+   STATE   held; detached: given away and not adopted yet; expired: the holder crashed,
+           everybody can take the name; kept: for
            the --min-hold of its last holder; with --all also released and forced,
            which are free
    TOKEN   the fencing token of the holder, or of the last one

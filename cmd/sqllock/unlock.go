@@ -87,6 +87,8 @@ func (o *action) refuse(ctx context.Context, name string) error {
 		return err
 	case info.State == sqllock.StateHeld:
 		return o.usageError("%s is %s; %s; if that is what you want, add --force", output.Word(name), sentence(&info), o.mode().force())
+	case info.State == sqllock.StateDetached:
+		return o.usageError("%s is %s; to end that, add --force", output.Word(name), sentence(&info))
 	case state(&info) == "kept":
 		return o.usageError("%s is %s; to open it earlier, add --force", output.Word(name), sentence(&info))
 	}

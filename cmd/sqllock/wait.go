@@ -88,7 +88,7 @@ func (w *waiter) untilReleased(ctx context.Context) error {
 			w.say("%s is %s", output.Word(w.name), sentence(&info))
 		}
 		w.last = info
-		if info.State != sqllock.StateHeld {
+		if !hasTerm(&info) {
 			break
 		}
 	}

@@ -28,9 +28,9 @@ type childConfig struct {
 // order is one line on the standard input of a child, and answer the one that it
 // writes for it.
 type order struct {
-	Do   string // lock, try, rlock, tryrlock, locktx, unlock, remaining, watch, write, work, together, wait, tokens, campaign, once
+	Do   string // lock, try, rlock, tryrlock, locktx, adopt, unlock, remaining, watch, write, work, together, wait, tokens, campaign, once
 	Name string
-	What string        `json:",omitempty"` // watch: what to look at; write: what to write; campaign: the identity, and the value
+	What string        `json:",omitempty"` // watch: what to look at; write: what to write; campaign: the identity, and the value; adopt: the handover
 	Gap  time.Duration `json:",omitempty"` // watch: how long the pause will be at least; wait: for how long to hold
 	Work *work         `json:",omitempty"`
 	All  *allWork      `json:",omitempty"` // together
@@ -48,6 +48,7 @@ type answer struct {
 	Took      time.Duration `json:",omitempty"`
 	Tokens    []int64       `json:",omitempty"` // tokens: of the waiters, in the order of the orders
 	Held      bool          `json:",omitempty"` // the error is an ErrHeld
+	NotHeld   bool          `json:",omitempty"` // the error is an ErrNotHeld
 	Err       string        `json:",omitempty"`
 }
 
@@ -131,6 +132,8 @@ func (c *child) obey(o order) answer {
 		return c.keep(c.locks.TryRLock(ctx, o.Name))
 	case "locktx":
 		return c.lockTx(o.Name)
+	case "adopt":
+		return c.keep(c.locks.Adopt(ctx, o.What))
 	case "unlock":
 		return failure(lease.Unlock(ctx))
 	case "campaign":
@@ -168,7 +171,7 @@ func failure(err error) answer {
 	if err == nil {
 		return answer{}
 	}
-	return answer{Err: err.Error(), Held: errors.Is(err, sqllock.ErrHeld), Lost: errors.Is(err, sqllock.ErrLost)}
+	return answer{Err: err.Error(), Held: errors.Is(err, sqllock.ErrHeld), NotHeld: errors.Is(err, sqllock.ErrNotHeld), Lost: errors.Is(err, sqllock.ErrLost)}
 }
 
 // watch pauses this process, until the parent lets it go on, and then looks once.

@@ -90,6 +90,7 @@ func themes() []theme {
 		{sequencerPromises, false}, {electionPromises, true}, {electionFaultPromises, false},
 		{oncePromises, true}, {onceFaultPromises, false},
 		{semaphorePromises, true},
+		{detachPromises, true}, {detachFaultPromises, false},
 	}
 }
 
