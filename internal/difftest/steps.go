@@ -96,7 +96,9 @@ func (r *run) request(locker int) driver.AcquireRequest {
 func (r *run) batch(locker int, perName bool) (reqs []driver.AcquireRequest) {
 	for range r.some() {
 		q := r.request(locker)
-		if old, ok := r.earlier(locker); ok && r.rnd.IntN(4) == 0 {
+		// Nobody asks at once for a permit that it waits for: only a request that waits knows that
+		// it keeps its place after a Resize.
+		if old, ok := r.earlier(locker); ok && r.rnd.IntN(4) == 0 && !(perName && old.Permits != 0 && r.requested[old.Acq]) {
 			q = old.AcquireRequest
 		}
 		if !slices.ContainsFunc(reqs, func(o driver.AcquireRequest) bool {
@@ -459,7 +461,7 @@ func (r *run) adopt(locker int) {
 	if old, ok := r.earlier(locker); ok && r.rnd.IntN(5) == 0 {
 		q = old.AcquireRequest
 	}
-	q.Shared, q.Carries = false, nil
+	q.Shared, q.Permits, q.Carries = false, 0, nil
 	key := keyOf(driver.ID{1})
 	for _, name := range slices.Sorted(maps.Keys(r.model.names)) {
 		s := r.model.names[name]
