@@ -98,7 +98,10 @@ func (f *fake) claimsThatCarry(ctx context.Context) (waits []driver.Waiter, err 
 				if len(p.Carries) == 0 {
 					continue
 				}
-				w := driver.Waiter{Name: name, Acq: p.Acq, Label: "fake", Seq: p.seq, Since: p.since, Shared: p.Shared, Carries: p.Carries}
+				w := driver.Waiter{Name: name, Acq: p.Acq, Label: "fake", Seq: p.seq, Since: p.since, Carries: p.Carries}
+				if p.Shared {
+					w.Kind = driver.KindShared
+				}
 				if x.acq != (driver.ID{}) {
 					w.Holders = append(w.Holders, x.acq)
 				}

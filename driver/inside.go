@@ -95,7 +95,7 @@ type Waiter struct {
 	Label   string
 	Seq     int64 // the place in the queue of the name; lower is before higher
 	Since   int64 // when it entered, microseconds since the epoch
-	Shared  bool
+	Kind    Kind
 	Carries []ID
 	Holders []ID // who holds the name, unless expired
 }

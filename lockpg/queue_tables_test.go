@@ -97,7 +97,7 @@ func TestThoseWhoWaitWithSomethingInHandAreTold(t *testing.T) {
 	}{{a, []driver.ID{acq(1)}}, {b, []driver.ID{acq(2), acq(3)}}, {c, nil}} {
 		w := waits[i]
 		slices.SortFunc(w.Holders, func(a, b driver.ID) int { return slices.Compare(a[:], b[:]) })
-		if w.Name != want.req.Name || w.Acq != want.req.Acq || w.Label != "test" || w.Shared != want.req.Shared || w.Seq < w.Since ||
+		if w.Name != want.req.Name || w.Acq != want.req.Acq || w.Label != "test" || (w.Kind == driver.KindShared) != want.req.Shared || w.Seq < w.Since ||
 			w.Since <= 0 || !slices.Equal(w.Carries, want.req.Carries) || !slices.Equal(w.Holders, want.holders) {
 			t.Errorf("%+v, want %+v", w, want)
 		}

@@ -27,6 +27,7 @@ var semaphorePromises = []promise{
 	{sentence: "Inspect and List say how many permits a name has and how many are held", test: testInspectPermits, needs: needLeases},
 	{sentence: "a sequencer of a permit is current while the permit is held, whatever becomes of other slots", test: testPermitSequencer, needs: needLeases},
 	{sentence: "a permit does not re-enter and is not re-entered", test: testPermitReentry, needs: needLeases},
+	{sentence: "a wait for a second permit is in a deadlock only if each holder of a permit waits so", test: testPermitDeadlock, needs: needTable | needLeases},
 	{sentence: "a call for a permit that gives up leaves nothing behind", test: testPermitGivesUp, needs: needLeases},
 	{sentence: "what is no semaphore is refused before any SQL", test: testSemaphoreRefused, needs: needLeases},
 	{sentence: "callers at random: never more than there are permits, and tokens rise from term to term of a slot", test: testPermitContention, needs: needLeases, quiet: true},
@@ -688,4 +689,24 @@ func testResizeContention(e *env) {
 			time.Sleep(20 * time.Millisecond)
 		}
 	})
+}
+
+func testPermitDeadlock(e *env) {
+	a, b := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
+	name := e.name("k")
+	one, two := e.semaphore(a, name, 2), e.semaphore(b, name, 2)
+	first, second := e.permit(one), e.permit(two)
+	waits := acquiring(first.Context(), one)
+	e.queued(name, 1)
+	select {
+	case r := <-waits:
+		e.Fatalf("a second permit while another holder goes on: %v, %v", r.lease, r.err)
+	case <-time.After(time.Second): // deadlocks are looked for after 150 ms
+	}
+	closes := acquiring(second.Context(), two)
+	r := receive(e, closes, "the end of a deadlock")
+	e.wantError("the last of two holders that want a second permit", r.err, sqllock.ErrDeadlock)
+	e.unlock(second)
+	e.unlock(e.granted(waits))
+	e.unlock(first)
 }

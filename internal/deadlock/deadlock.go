@@ -26,15 +26,21 @@ const maxCycleSteps = 1 << 22
 // still lead to each other without it; and so on, until there is no cycle.
 func Find(waits []driver.Waiter, mine func(driver.ID) bool) (found []Deadlock, steps int) {
 	g := newGraph(waits)
-	todo := g.components(g.nodes())
+	g.findOver()
+	todo := g.components(g.left(g.nodes()))
 	for limit := g.steps + maxCycleSteps; len(todo) > 0 && g.steps < limit; {
 		set := todo[0]
+		if left := g.left(set); len(left) < len(set) {
+			todo = append(todo[1:], g.components(left)...)
+			continue
+		}
 		victim := g.youngest(set)
 		if mine(waits[victim].Acq) {
 			found = append(found, Deadlock{waits[victim].Acq, g.cycle(victim, set)})
 		}
-		rest := slices.DeleteFunc(set, func(node int) bool { return node == victim })
-		todo = append(todo[1:], g.components(rest)...)
+		g.over[victim] = true
+		g.findOver()
+		todo = append(todo[1:], g.components(g.left(set))...)
 	}
 	return found, g.steps
 }
@@ -46,8 +52,9 @@ func Find(waits []driver.Waiter, mine func(driver.ID) bool) (found []Deadlock, s
 type graph struct {
 	waits []driver.Waiter
 	next  [][]int
-	set   []int // of each node, the set in which it was looked at last
-	order []int // in which the nodes of that were come to, from 1 on
+	over  []bool // of each node, that it ends without the end of any other wait that is left
+	set   []int  // of each node, the set in which it was looked at last
+	order []int  // in which the nodes of that were come to, from 1 on
 	sets  int
 	steps int
 }
@@ -73,8 +80,40 @@ func newGraph(waits []driver.Waiter) *graph {
 			}
 		}
 	}
-	g.set, g.order = make([]int, len(g.next)), make([]int, len(g.next))
+	g.set, g.order, g.over = make([]int, len(g.next)), make([]int, len(g.next)), make([]bool, len(g.next))
 	return g
+}
+
+// findOver finds the nodes that are over, if any wait is for a permit. Such a wait ends with the
+// first of the permits that are held, so a cycle alone does not say that it lasts.
+func (g *graph) findOver() {
+	if !slices.ContainsFunc(g.waits, func(w driver.Waiter) bool { return w.Kind == driver.KindPermit }) {
+		return
+	}
+	for more := true; more; {
+		more = false
+		for node := range g.next {
+			if !g.over[node] && g.isOver(node) {
+				g.over[node], more = true, true
+			}
+		}
+	}
+}
+
+// isOver reports that what a node leads to is over: all of it, or one of the holders that a wait
+// for a permit leads to. A holder that no wait carries leads nowhere.
+func (g *graph) isOver(node int) bool {
+	g.steps += len(g.next[node])
+	isOver := func(next int) bool { return g.over[next] }
+	if node < len(g.waits) && g.waits[node].Kind == driver.KindPermit {
+		return len(g.next[node]) < len(g.waits[node].Holders) || slices.ContainsFunc(g.next[node], isOver)
+	}
+	return !slices.ContainsFunc(g.next[node], func(next int) bool { return !isOver(next) })
+}
+
+// left returns the nodes of set that are not over.
+func (g *graph) left(set []int) []int {
+	return slices.DeleteFunc(slices.Clone(set), func(node int) bool { return g.over[node] })
 }
 
 func (g *graph) nodes() []int {

@@ -109,6 +109,51 @@ func TestADeadlockEndsTheYoungestWaitOfEachCycle(t *testing.T) {
 	}
 }
 
+func TestAWaitForAPermitIsInADeadlockOnlyIfEachHolderIs(t *testing.T) {
+	a, b, c := numbered(1), numbered(2), numbered(3)
+	one := func(i int, since int64, carries driver.ID, holders ...driver.ID) driver.Waiter {
+		return waitFor(i, since, []driver.ID{carries}, holders)
+	}
+	permit := func(i int, since int64, carries driver.ID, holders ...driver.ID) driver.Waiter {
+		w := one(i, since, carries, holders...)
+		w.Kind = driver.KindPermit
+		return w
+	}
+	for name, test := range map[string]struct {
+		waits []driver.Waiter
+		want  []int
+	}{
+		"another holder goes on":             {[]driver.Waiter{permit(0, 0, a, a, b)}, nil},
+		"each holder wants a second permit":  {[]driver.Waiter{permit(0, 0, a, a, b), permit(1, 1, b, a, b)}, []int{1}},
+		"the only holder wants a second one": {[]driver.Waiter{permit(0, 0, a, a)}, []int{0}},
+		"another holder waits for one who goes on": {
+			[]driver.Waiter{permit(0, 0, a, a, b), one(1, 1, b, c)}, nil},
+		"another holder waits for the first": {
+			[]driver.Waiter{permit(0, 0, a, a, b), one(1, 1, b, a)}, []int{1}},
+		"a writer waits for all permits": {[]driver.Waiter{one(0, 0, a, a, b)}, []int{0}},
+		"one victim is enough": {
+			[]driver.Waiter{permit(0, 0, a, a, b, c), permit(1, 1, b, a, b, c), permit(2, 2, c, a, b, c)}, []int{2}},
+		"the other cycle stays": {
+			[]driver.Waiter{permit(0, 0, a, a, b), permit(1, 3, b, a, b), one(2, 1, c, numbered(4)), one(3, 2, numbered(4), c)},
+			[]int{1, 3}},
+	} {
+		found, _ := deadlock.Find(test.waits, all)
+		var got, want []driver.ID
+		for _, d := range found {
+			got = append(got, d.Acq)
+		}
+		for _, i := range test.want {
+			want = append(want, test.waits[i].Acq)
+		}
+		order := func(a, b driver.ID) int { return bytes.Compare(a[:], b[:]) }
+		slices.SortFunc(got, order)
+		slices.SortFunc(want, order)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v are ended, want %v", name, got, want)
+		}
+	}
+}
+
 // blocks reports whether b carries what w waits for.
 func blocks(b, w driver.Waiter) bool {
 	return slices.ContainsFunc(w.Holders, func(acq driver.ID) bool { return slices.Contains(b.Carries, acq) })

@@ -155,7 +155,7 @@ var enqueueTests = map[string]func(*testing.T, *suite, string){
 			w := waits[0]
 			slices.SortFunc(w.Holders, func(a, b driver.ID) int { return bytes.Compare(a[:], b[:]) })
 			slices.SortFunc(holders, func(a, b driver.ID) int { return bytes.Compare(a[:], b[:]) })
-			if w.Name != req.Name || w.Label == "" || w.Seq <= 0 || w.Since < exclusive.Now || w.Shared != req.Shared ||
+			if w.Name != req.Name || w.Label == "" || w.Seq <= 0 || w.Since < exclusive.Now || (w.Kind == driver.KindShared) != req.Shared ||
 				!slices.Equal(w.Carries, req.Carries) || !slices.Equal(w.Holders, holders) {
 				t.Errorf("%+v, want %v", w, holders)
 			}

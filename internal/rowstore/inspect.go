@@ -208,7 +208,7 @@ func (s *rows) waiters(ctx context.Context) ([]driver.Waiter, error) {
 		if err := scan(&w.Name, id{&w.Acq}, &w.Label, &w.Seq, &w.Since, &kind, &carries); err != nil {
 			return err
 		}
-		w.Shared = claim.Kind(kind) == claim.Shared
+		w.Kind = driver.Kind(kind)
 		var err error
 		w.Carries, err = splitIDs(carries)
 		waits = append(waits, w)
