@@ -35,6 +35,13 @@ type ElectionOptions struct {
 	// LockDelay keeps all candidates from leading for this much longer after a term that
 	// did not end by Resign, see [LockDelay]. At most 24 h, default 0.
 	LockDelay time.Duration
+
+	// ResignOnRequest makes the leader listen for [Election.RequestResign]: then the context of
+	// its lease ends with cause [ErrResignRequested], and so does that of the function of
+	// [Election.Run]. The term goes on, and is renewed, until the leader resigns. A leader that
+	// listens reads its row every third of its TTL, and every second at least. In unique mode
+	// only; the default is not to listen.
+	ResignOnRequest bool
 }
 
 // Election is one candidate for the leadership of a name. The leader holds the name: its
@@ -47,6 +54,7 @@ type Election struct {
 	identity string
 	value    []byte
 	opts     lockOptions
+	listens  bool // for requests to resign
 
 	// leading is the lease of the term, for callers that do not wait for mu. It is nil when
 	// the term is known to be over.
@@ -63,9 +71,9 @@ type Election struct {
 // [Election.Campaign] has returned, or within [Election.Run]. To learn who leads, you also
 // need a candidate, one that never campaigns. o may be nil.
 //
-// Election runs no SQL. It returns [ErrInvalidName], or [ErrInvalidOption] if an option is
-// out of bounds, or if the StatementTimeout of the Locker is so long that one renewal that
-// hangs would cost the term.
+// Election runs no SQL. It returns [ErrInvalidName]; [ErrUnsupported] if an option does not
+// exist in the mode; or [ErrInvalidOption] if an option is out of bounds, or if the
+// StatementTimeout of the Locker is so long that one renewal that hangs would cost the term.
 func (l *Locker) Election(name string, o *ElectionOptions) (*Election, error) {
 	if o == nil {
 		o = &ElectionOptions{}
@@ -76,7 +84,10 @@ func (l *Locker) Election(name string, o *ElectionOptions) (*Election, error) {
 	if err := driver.CheckText(o.Identity); err != nil {
 		return nil, fmt.Errorf("%w: Identity %.64q: %w", ErrInvalidOption, o.Identity, err)
 	}
-	e := &Election{locker: l, name: name, identity: o.Identity, value: bytes.Clone(o.Value), mayResume: o.Identity != ""}
+	if o.ResignOnRequest && l.mode.sessions != nil {
+		return nil, fmt.Errorf("%w: ResignOnRequest: a session keeps each lock in this mode", ErrUnsupported)
+	}
+	e := &Election{locker: l, listens: o.ResignOnRequest, name: name, identity: o.Identity, value: bytes.Clone(o.Value), mayResume: o.Identity != ""}
 	if e.identity == "" {
 		e.identity = newID().String()
 	}
@@ -188,6 +199,9 @@ func (e *Election) endCampaign(lease *Lease, resumes bool) {
 	defer e.mu.Unlock()
 	e.campaigning, e.mayResume, e.lease = false, resumes, lease
 	e.leading.Store(lease)
+	if lease != nil && e.listens {
+		e.listen(lease)
+	}
 }
 
 func (e *Election) checkValue(value []byte) error {
@@ -260,13 +274,15 @@ func (e *Election) Lease() (*Lease, error) {
 // The context of fn ends with ctx or with the term, whichever is first, and carries the
 // lease. fn also gets the lease, for its token and for [Lease.Guard]. When its context
 // ends, fn has to return: another candidate gets the name of a lost term whether fn has
-// returned or not, but Run does not campaign again before. If fn returns nil while the
-// candidate leads, Run resigns and waits in the queue again. If fn panics or ends its
+// returned or not, but Run does not campaign again before. It also ends if the candidate is
+// asked to resign, see [Election.RequestResign]. If fn returns nil while the candidate leads,
+// Run resigns and waits in the queue again. If fn panics or ends its
 // goroutine, the name is released and the panic or Goexit continues.
 //
 // Run returns an error that wraps ctx's; the error of Campaign, if the database refuses or
 // the Locker is closed; or the error that fn has returned while the candidate led and ctx
-// had not ended. An error that fn returns after the term was lost is dropped. Run returns
+// had not ended. An error that fn returns after the term was lost, or after the candidate was
+// asked to resign, is dropped. Run returns
 // [ErrCampaigning] while a Campaign or a Run of this Election is in progress, and
 // [ErrLeading] while it leads.
 func (e *Election) Run(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
@@ -324,7 +340,7 @@ func (e *Election) lead(ctx context.Context, fn func(context.Context, *Lease) er
 	bound, cancel := lease.Bind(ctx)
 	defer cancel()
 	defer func() { _ = e.Resign(ctx) }() // also when fn panics; what it could not free is freed in the background
-	if err := fn(bound, lease); err != nil && ctx.Err() == nil && lease.Remaining() > 0 {
+	if err := fn(bound, lease); err != nil && ctx.Err() == nil && lease.Remaining() > 0 && !lease.wasAsked() {
 		return err
 	}
 	return nil

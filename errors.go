@@ -55,8 +55,16 @@ var (
 	// and Lease of an Election, before any SQL.
 	ErrNotLeader = errors.New("sqllock: not the leader")
 
-	// ErrNoLeader says that the name has no leader. Returned by Leader.
+	// ErrNoLeader says that the name has no leader. Returned by Leader and RequestResign.
 	ErrNoLeader = errors.New("sqllock: no leader")
+
+	// ErrResignRequested is the cause of the context of a leader's lease after a
+	// RequestResign, if the leader listens for it.
+	ErrResignRequested = errors.New("sqllock: resign requested")
+
+	// ErrResignRefused says that the leader was asked to resign and leads on. Returned by
+	// RequestResign.
+	ErrResignRefused = errors.New("sqllock: resign refused")
 
 	// ErrDeadlock says that Lock waited for a holder that itself waits, perhaps through
 	// others, for a lease that the context of this call carries, and that this call was

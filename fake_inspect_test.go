@@ -27,6 +27,7 @@ func (f *fake) look(name string) driver.Row {
 	r := driver.Row{Name: name, Now: f.now()}
 	if x := f.rows[name]; x != nil {
 		r.Holder, r.Holds, r.Gate, r.Ended, r.Revoked, r.Value = x.holder(), x.leaseCount, x.notBefore, x.ended, x.revoked, x.value
+		r.Asked = x.asked
 		r.Detached = x.acq == x.key && x.acq != driver.ID{}
 		if r.Readers = x.sharing(r.Now); r.Readers > 0 {
 			r.Holder = x.together()
@@ -86,9 +87,20 @@ func (f *fake) list(ctx context.Context, req driver.ListRequest) (page driver.Pa
 }
 
 func (f *fake) Revoke(ctx context.Context, reqs []driver.RevokeRequest) (res []driver.RevokeResult, err error) {
-	err = f.statement(ctx, "revoke", func() {
+	kind := "revoke"
+	if reqs[0].Politely {
+		kind = "ask"
+	}
+	err = f.statement(ctx, kind, func() {
 		for _, req := range reqs {
 			r := driver.RevokeResult{Row: f.look(req.Name)}
+			if req.Politely {
+				if x := f.rows[req.Name]; x != nil && x.version == req.Version && !f.locked[req.Name] {
+					x.asked = x.version
+				}
+				res = append(res, r)
+				continue
+			}
 			meant := req.Version == 0 || req.Version == r.Row.Holder.Version
 			if meant && (r.Row.Held() || r.Row.Gate > r.Row.Now) {
 				x := f.rows[req.Name]

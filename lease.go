@@ -115,9 +115,10 @@ func (l *Lease) Remaining() time.Duration {
 }
 
 // Context returns a context that ends with the lease: with cause [*LostError] when the
-// lease is lost, [ErrUnlocked] when it is unlocked, [ErrDetached] when it is given away, and
-// [ErrClosed] when the Locker is being closed. It carries the values of the context that was passed to Lock, but not its
-// cancellation or deadline. A Lock with this context, or with one derived from it,
+// lease is lost, [ErrUnlocked] when it is unlocked, [ErrDetached] when it is given away,
+// [ErrClosed] when the Locker is being closed, and [ErrResignRequested] when its holder is a
+// leader that was asked to resign and listens. It carries the values of the context that was
+// passed to Lock, but not its cancellation or deadline. A Lock with this context, or with one derived from it,
 // re-enters the lease.
 //
 // Its Err method reads the clock: after a pause of the process, the first call reports the

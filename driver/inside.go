@@ -17,8 +17,13 @@ type Row struct {
 	// Detached says that the term was detached and not adopted yet. Holder.Acq is its key.
 	Detached bool
 
-	Gate    int64  // until when something other than a holder or a waiter keeps the name; or past
-	Ended   Ending // how the last term was ended
+	Gate  int64  // until when something other than a holder or a waiter keeps the name; or past
+	Ended Ending // how the last term was ended
+
+	// Asked is the version of the last term whose holder was asked to end it. It is read by
+	// requests that ask for it only.
+	Asked int64
+
 	Revoked int64  // the version of the last term that Revoke has ended while it was held, if it has
 	Value   []byte // not read by List
 
@@ -78,6 +83,7 @@ type ReadRequest struct {
 	Names   []string    // the rows of these names, in their order
 	Slots   bool        // with Names: also who holds each permit
 	Queue   int         // of these names also how many wait, and the first so many of them
+	Asked   bool        // with Names: also whose holder was asked to end its term
 	List    ListRequest // if it has a Limit: the rows that follow a name
 	Waiters bool        // the claims of those who hold something while they wait
 }
@@ -120,6 +126,12 @@ type Page struct {
 type RevokeRequest struct {
 	Name    string
 	Version int64 // of the term to end; 0 is whichever there is
+
+	// Politely says that nothing ends: the holder of the term with the Version is asked to end
+	// it. A row that somebody has locked may be passed over. The result is not Revoked. All
+	// requests of a call ask or none. The modes that keep locks in sessions are not asked
+	// for it.
+	Politely bool
 }
 
 // RevokeResult is what became of one name.

@@ -8,6 +8,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/output"
 	"github.com/sqllock/sqllock/internal/supervise"
 )
 
@@ -17,6 +18,31 @@ type elector struct {
 	opts     sqllock.ElectionOptions
 	value    []byte
 	election *sqllock.Election // nil until it campaigns for the first time
+}
+
+// requestResign asks the leader of a name to resign.
+func requestResign(ctx context.Context, o *action) error {
+	name, err := o.name()
+	if err != nil {
+		return err
+	}
+	if err := o.open(ctx); err != nil {
+		return err
+	}
+	candidate, err := o.locks.Election(name, nil)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.cmd.Duration("wait"))
+	defer cancel()
+	switch err := candidate.RequestResign(ctx); {
+	case errors.Is(err, sqllock.ErrNoLeader):
+		return fail(exitNo, "nobody leads %s", output.Word(name))
+	case errors.Is(err, sqllock.ErrResignRefused):
+		return &failure{code: exitNo, err: err}
+	default:
+		return err
+	}
 }
 
 func (a *app) electCommand() *cli.Command {
@@ -36,10 +62,16 @@ func (a *app) electCommand() *cli.Command {
 			&cli.DurationFlag{Name: "lock-delay", HideDefault: true, Usage: "after a loss, keep all others from leading for `DURATION`"},
 			&cli.DurationFlag{Name: "grace", Value: 10 * time.Second, Usage: "after a loss, send SIGKILL `DURATION` after SIGTERM"},
 			&cli.StringFlag{Name: "label", Usage: "show `TEXT` as the leader to people (default: host/program/pid)"},
+			&cli.BoolFlag{Name: "may-resign", Usage: "end CMD and let another candidate lead when asked by --resign"},
+			&cli.BoolFlag{Name: "resign", Usage: "run no CMD, but ask the leader of NAME to resign"},
+			&cli.DurationFlag{Name: "wait", Value: 30 * time.Second, Usage: "with --resign, wait for `DURATION` until the leader has resigned"},
 		},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
+			if cmd.Bool("resign") {
+				return a.newAction(requestResign)(ctx, cmd)
+			}
 			e := &elector{runner: a.newRunner(cmd), value: []byte(cmd.String("value"))}
-			e.opts = sqllock.ElectionOptions{Identity: cmd.String("identity"), LockDelay: cmd.Duration("lock-delay")}
+			e.opts = sqllock.ElectionOptions{Identity: cmd.String("identity"), LockDelay: cmd.Duration("lock-delay"), ResignOnRequest: cmd.Bool("may-resign")}
 			e.acquire = e.campaign
 			err := e.findCommand(cmd)
 			if err != nil {
@@ -115,13 +147,20 @@ same time must not have the same ID: the one that comes later ends the term of t
 other, once. In the modes forupdate and advisory ID is asked to let go, and then the
 quickest candidate leads. With --mode forupdate a term is lost after 1h.
 
+With --resign, elect runs no CMD. It asks the leader of NAME to resign, and waits until it
+has, for --wait at most. A leader that was started with --may-resign ends CMD then, as after
+a loss, and campaigns again behind the others. All others lead on. In unique mode only.
+
 Examples:
 
    sqllock elect scheduler -- ./scheduler
    sqllock elect --value 10.0.0.7:8080 --ttl 10s api -- ./api --active
    sqllock elect --identity "$(hostname)" --lock-delay 5s writer -- ./writer
+   sqllock elect --may-resign api -- ./api --active
+   sqllock elect --resign --wait 1m api
 
 Exit codes: that of CMD, 128+n if signal n ended it, or
+   1    with --resign: nobody leads, or the leader leads on
    64   wrong usage
    69   the database is not usable, or was unreachable at the start; CMD was not run
    71   the operating system refused something

@@ -149,3 +149,22 @@ func TestASignalEndsAnElectThatWaits(t *testing.T) {
 	}
 	holding.end(t)
 }
+
+func TestALeaderThatMayResignDoesSoWhenAsked(t *testing.T) {
+	t.Parallel()
+	s := newClient(t)
+	log := filepath.Join(s.home, "log")
+	s.run(t, "elect", "--resign", "n").want(t, exitNo, "", "nobody leads n")
+	first := s.startElect(t, log, "--may-resign", "--identity", "first", "n")
+	tokens(t, log, 1)
+	second := s.startElect(t, log, "--identity", "second", "n")
+	time.Sleep(300 * time.Millisecond)
+	s.run(t, "elect", "--resign", "n").want(t, 0, "", "")
+	tokens(t, log, 2)
+	s.run(t, "leader", "n").want(t, 0, "second", "")
+	s.run(t, "elect", "--resign", "--wait", "2s", "n").want(t, exitNo, "", "second")
+	second.end(t).want(t, 3, "told", "")
+	tokens(t, log, 3)
+	s.run(t, "leader", "n").want(t, 0, "first", "")
+	first.end(t).want(t, 3, "told", "resign requested")
+}

@@ -244,8 +244,9 @@ func (r *runner) lockerOptions() *sqllock.UniqueOptions {
 
 // unlock gives the lease back and reports whether it was lost before.
 func (r *runner) unlock(lease *sqllock.Lease) (lost bool) {
-	var cause *sqllock.LostError
-	lost = errors.As(context.Cause(lease.Context()), &cause) // the user has been told
+	var lostErr *sqllock.LostError
+	cause := context.Cause(lease.Context()) // the user has been told
+	lost = errors.As(cause, &lostErr) || errors.Is(cause, sqllock.ErrResignRequested)
 	ctx, cancel := context.WithTimeout(context.Background(), unlockTimeout)
 	defer cancel()
 	err := r.giveBack(ctx, lease)

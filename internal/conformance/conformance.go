@@ -87,7 +87,7 @@ func themes() []theme {
 		{lockAllPromises, false},
 		{txPromises, true}, {txWaitPromises, true}, {txCrashPromises, false},
 		{sessionPromises, true}, {sessionFaultPromises, false}, {sessionConnPromises, false},
-		{sequencerPromises, false}, {electionPromises, true}, {electionFaultPromises, false},
+		{sequencerPromises, false}, {electionPromises, true}, {electionFaultPromises, false}, {resignPromises, true},
 		{oncePromises, true}, {onceFaultPromises, false},
 		{semaphorePromises, true},
 		{detachPromises, true}, {detachFaultPromises, false},

@@ -139,7 +139,7 @@ func (r *run) compare() {
 
 const (
 	lockColumns = `SELECT {text name}, version, {id acq}, {text owner}, {text label}, {id locker}, {id value}, holds, since, expires_at, limit_at, delay,
-		not_before, permits, waiting, holding, seq, ended, revoked FROM sqllock_lock ORDER BY name`
+		not_before, permits, waiting, holding, seq, ended, revoked, asked FROM sqllock_lock ORDER BY name`
 	claimColumns = `SELECT {text name}, state, seq, {id acq}, {id locker}, {text owner}, {text label}, {id value}, {id carries}, kind, slot, token, holds,
 		ttl, handed, max_hold, since, expires_at, limit_at, delay FROM sqllock_claim ORDER BY name, state, seq`
 )

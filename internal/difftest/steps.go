@@ -30,8 +30,10 @@ func (r *run) step() {
 		r.renew(locker)
 	case n < 78:
 		r.abandon(locker)
-	case n < 80:
+	case n < 79:
 		r.revoke(locker)
+	case n < 80:
+		r.ask(locker)
 	case n < 82:
 		r.sweep(locker)
 	case n < 83:
@@ -396,6 +398,36 @@ func (r *run) revoke(locker int) {
 	}
 }
 
+// ask asks the holder of a name to end its term, which may be detached; most often one that is
+// held by one.
+func (r *run) ask(locker int) {
+	var all, held []string
+	for _, name := range slices.Sorted(maps.Keys(r.model.names)) {
+		s := r.model.names[name]
+		if all = append(all, name); s.Acq != (driver.ID{}) && s.Expires > r.model.now {
+			held = append(held, name)
+		}
+	}
+	if len(held) > 0 && r.rnd.IntN(5) > 0 {
+		all = held
+	}
+	if len(all) == 0 {
+		return
+	}
+	name := all[r.rnd.IntN(len(all))]
+	s := r.model.names[name]
+	req := driver.RevokeRequest{Name: name, Version: s.Version - int64(r.rnd.IntN(4)/3), Politely: true}
+	want := s.asked
+	if s.Acq != (driver.ID{}) && s.Expires > r.model.now && s.Version == req.Version {
+		s.asked = s.Version
+	}
+	r.note("ask", "%+v", req)
+	got, err := r.stores[locker].Revoke(r.Context(), []driver.RevokeRequest{req})
+	if err != nil || got[0].Revoked || got[0].Row.Asked != want || got[0].Row.Holder.Version != s.Version {
+		r.Errorf("Revoke that asks: %+v, %v, want %d", got, err, want)
+	}
+}
+
 func (r *run) sweep(locker int) {
 	retention := time.Duration(r.rnd.IntN(100)) * unit
 	r.note("sweep", "%v", retention)
@@ -505,7 +537,7 @@ func (r *run) look(locker int) {
 		all = append(all, fmt.Sprintf("name %c", c))
 	}
 	r.note("look", "")
-	res, err := r.stores[locker].Read(r.Context(), driver.ReadRequest{Names: all, Slots: r.rnd.IntN(2) == 0})
+	res, err := r.stores[locker].Read(r.Context(), driver.ReadRequest{Names: all, Slots: r.rnd.IntN(2) == 0, Asked: true})
 	if err != nil {
 		r.Errorf("Read: %v", err)
 		return
@@ -532,7 +564,7 @@ func (r *run) look(locker int) {
 			}
 		}
 		if g.Name != name || g.Readers != readers || g.PermitsHeld != len(slots) || g.Permits != s.Permits || g.Together() == 0 && g.Holder.Acq != s.Acq || g.Holder.Version != s.Version || g.Gate != s.NotBefore ||
-			g.Detached != (s.Acq != driver.ID{} && s.Locker == driver.ID{}) || g.Revoked != s.Revoked || g.Now != r.model.now {
+			g.Detached != (s.Acq != driver.ID{} && s.Locker == driver.ID{}) || g.Revoked != s.Revoked || g.Asked != s.asked || g.Now != r.model.now {
 			r.Errorf("Read of %s: %+v, want %+v", name, g, s)
 		}
 	}

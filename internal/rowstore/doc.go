@@ -75,6 +75,9 @@
 //	                                             in the order of the names
 //	set_value        b(name, acq, version, value)  changes the value of exclusive terms that are held and have not
 //	                                             expired
+//	asked            b(name)                   → name, asked
+//	ask_to_resign    b(name, version)          sets asked to the version of exclusive terms that are held, have that
+//	                                             version and have not expired
 //	sweep_window     after, limit, gone, retention → name, visit, idle: the next limit rows behind a name. visit is
 //	                                             1 if the exclusive term has expired; or a claim that holds has
 //	                                             expired; or a claim waits whose Locker has been dead for gone

@@ -14,7 +14,7 @@ import (
 func (w *view) state() driver.Row {
 	r := &w.row
 	state := driver.Row{Name: w.name, Now: w.now, Holds: r.Holds, Gate: r.NotBefore, Ended: driver.Ending(r.Ended), Revoked: r.Revoked,
-		Value: r.Value, Permits: r.Permits, Waiters: w.waiters, Queue: w.queue, Detached: r.Acq != driver.ID{} && r.Locker == driver.ID{},
+		Asked: w.asked, Value: r.Value, Permits: r.Permits, Waiters: w.waiters, Queue: w.queue, Detached: r.Acq != driver.ID{} && r.Locker == driver.ID{},
 		Holder: driver.Holder{Acq: r.Acq, Owner: r.Owner, Label: r.Label,
 			Version: r.Version, Since: r.Since, Until: r.Expires}}
 	state.Readers, state.PermitsHeld = w.readers, w.permits
@@ -61,12 +61,15 @@ func (s *rows) read(ctx context.Context, req *driver.ReadRequest) (res driver.Re
 	return res, err
 }
 
-// look reads the rows of names. If that is asked for, it reads who holds each permit, or the first
-// of those who wait.
+// look reads the rows of names. If the request says so, it reads who holds each permit, or the
+// first of those who wait, and whose holder was asked to end its term.
 func (s *rows) look(ctx context.Context, req *driver.ReadRequest) ([]driver.Row, error) {
 	names := req.Names
 	v := newViews(names)
 	reads := []Statement{v.read()}
+	if req.Asked {
+		reads = append(reads, v.readAsked(names))
+	}
 	if req.Slots {
 		reads = append(reads, s.claims(&plan{names: names}, v)...)
 	}

@@ -185,8 +185,11 @@ func (s *rows) resize(ctx context.Context, name string, permits int) error {
 
 // revoke does the work of [driver.Store.Revoke].
 func (s *rows) revoke(ctx context.Context, reqs []driver.RevokeRequest) ([]driver.RevokeResult, error) {
-	if len(reqs) == 0 {
+	switch {
+	case len(reqs) == 0:
 		return nil, nil
+	case reqs[0].Politely:
+		return s.ask(ctx, reqs)
 	}
 	res := make([]driver.RevokeResult, len(reqs))
 	names, of := distinct(len(reqs), func(i int) string { return reqs[i].Name })

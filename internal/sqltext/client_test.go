@@ -299,6 +299,8 @@ var examples = map[string]example{
 	"insert_claims":    batch(exampleName, other, 0, 1, 0, 4, 0, 0, 5, 6, 0, 7, 0, 0, 0, locker, "owner", "label", value, acq[:]),
 	"beat":             example{}.and(locker, 60*second),
 	"claims_of_locker": example{}.and(locker, 60*second),
+	"asked":            batch(exampleName),
+	"ask_to_resign":    batch(exampleName, 1),
 	"set_value":        batch(exampleName, acq, 1, value),
 	"sweep_window":     example{}.and("", 10, 60*second, 60*second),
 	"purge":            batch(exampleName).and(60 * second),

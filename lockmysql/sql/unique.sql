@@ -359,6 +359,26 @@ UPDATE (
 ) d STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = d.name
 SET l.value = d.value;
 
+-- name: asked
+SELECT l.name, l.asked
+FROM JSON_TABLE(?, '$[*]' COLUMNS (name VARCHAR(510) CHARACTER SET ascii PATH '$[0]')) r
+STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = UNHEX(r.name)
+LIMIT 1000000;
+
+-- name: ask_to_resign
+-- It changes the row only, not the entry that a guard locks.
+UPDATE (
+	SELECT l.name
+	FROM JSON_TABLE(?, '$[*]' COLUMNS (
+		name VARCHAR(510) CHARACTER SET ascii PATH '$[0]',
+		version BIGINT PATH '$[1]')) r
+	STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = UNHEX(r.name)
+	WHERE l.version = r.version AND l.acq IS NOT NULL AND l.asked <> l.version
+	  AND l.expires_at > {now}
+	LIMIT 1000000 FOR UPDATE /*!80000 OF l */ SKIP LOCKED
+) d STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = d.name
+SET l.asked = l.version;
+
 -- name: sweep_window
 SELECT l.name,
 	l.acq IS NOT NULL AND l.expires_at <= {now} OR EXISTS (

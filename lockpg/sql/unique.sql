@@ -436,6 +436,29 @@ WHERE l.name = m.name AND l.name = ANY ($1::text[])
   AND l.acq = m.acq AND l.version = m.version
   AND l.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
 
+-- name: asked
+SELECT l.name, l.asked FROM {lock} l WHERE l.name = ANY ($1::text[]);
+
+-- name: ask_to_resign
+-- It passes those who guard the term: it changes no key.
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true)
+), mine AS MATERIALIZED (
+	SELECT l.name, r.version
+	FROM unnest($1::text[], $2::bigint[]) AS r(name, version)
+	JOIN {lock} l ON l.name = r.name CROSS JOIN settings
+	WHERE l.name = ANY ($1::text[]) AND l.version = r.version AND l.acq IS NOT NULL
+	  AND l.asked <> l.version
+	  AND l.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+	ORDER BY l.name
+	FOR NO KEY UPDATE OF l
+)
+UPDATE {lock} l SET asked = l.version
+FROM mine m
+WHERE l.name = m.name AND l.name = ANY ($1::text[])
+  AND l.version = m.version AND l.acq IS NOT NULL
+  AND l.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
+
 -- name: sweep_window
 SELECT l.name,
        (l.acq IS NOT NULL AND l.expires_at <= l.now

@@ -224,6 +224,16 @@ WHERE l.name = r.value ->> 0
   AND l.version = r.value ->> 2
   AND l.expires_at > CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000;
 
+-- name: asked
+SELECT l.name, l.asked FROM json_each(?1) AS r CROSS JOIN {lock} AS l ON l.name = r.value ->> 0;
+
+-- name: ask_to_resign
+UPDATE {lock} AS l SET asked = l.version
+FROM json_each(?1) AS r
+WHERE l.name = r.value ->> 0 AND l.version = r.value ->> 1
+  AND l.acq IS NOT NULL AND l.asked <> l.version
+  AND l.expires_at > CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000;
+
 -- name: sweep_window
 WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
 SELECT l.name,

@@ -9,7 +9,8 @@
 -- and holding count them. seq is the highest number that any of them ever had.
 --
 -- While a term is detached, nobody renews it: acq is a hash of the secret with which it can
--- be adopted, and owner and locker say nothing.
+-- be adopted, and owner and locker say nothing. asked is the version of the last term whose
+-- holder was asked to end it.
 --
 -- Times are microseconds since the epoch, UTC, by this server's clock. version is the
 -- token. ended is how the last term ended (1 released, 2 expired, 3 revoked), revoked the
@@ -38,6 +39,7 @@ CREATE TABLE IF NOT EXISTS `sqllock_lock` (
 	seq        BIGINT NOT NULL DEFAULT 0,
 	ended      TINYINT NOT NULL DEFAULT 0,
 	revoked    BIGINT NOT NULL DEFAULT 0,
+	asked      BIGINT NOT NULL DEFAULT 0,
 	value      MEDIUMBLOB,
 	UNIQUE INDEX sqllock_guard (version, name)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4;

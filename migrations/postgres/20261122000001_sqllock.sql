@@ -6,7 +6,8 @@
 -- and holding count them. seq is the highest number that any of them ever had.
 --
 -- While a term is detached, nobody renews it: acq is a hash of the secret with which it can
--- be adopted, and owner and locker say nothing.
+-- be adopted, and owner and locker say nothing. asked is the version of the last term whose
+-- holder was asked to end it.
 --
 -- Times are microseconds since the epoch, UTC, by this server's clock. version is the
 -- token. ended is how the last term ended (1 released, 2 expired, 3 revoked), revoked the
@@ -31,6 +32,7 @@ CREATE TABLE "sqllock_lock" (
 	seq        bigint NOT NULL DEFAULT 0,
 	ended      smallint NOT NULL DEFAULT 0,
 	revoked    bigint NOT NULL DEFAULT 0,
+	asked      bigint NOT NULL DEFAULT 0,
 	value      bytea
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
 

@@ -6,7 +6,8 @@
 -- and holding count them. seq is the highest number that any of them ever had.
 --
 -- While a term is detached, nobody renews it: acq is a hash of the secret with which it can
--- be adopted, and owner and locker say nothing.
+-- be adopted, and owner and locker say nothing. asked is the version of the last term whose
+-- holder was asked to end it.
 --
 -- Times are microseconds since the epoch, UTC, by this host's clock. version is the token.
 -- ended is how the last term ended (1 released, 2 expired, 3 revoked), revoked the version
@@ -31,6 +32,7 @@ CREATE TABLE "sqllock_lock" (
 	seq        INTEGER NOT NULL DEFAULT 0,
 	ended      INTEGER NOT NULL DEFAULT 0,
 	revoked    INTEGER NOT NULL DEFAULT 0,
+	asked      INTEGER NOT NULL DEFAULT 0,
 	value      BLOB
 ) STRICT, WITHOUT ROWID;
 
