@@ -131,7 +131,7 @@ var exceptions = []exception{
 	{"find_sweep find_waiters", "mariadb sqlite", "the statement that changes something would lock although there is nothing to do"},
 	{"count_rows look_many grant_new granted renewed renewed_shared", "mariadb",
 		"it has no RETURNING, and cannot grant rows and make them in one statement"},
-	{"look_guard lock_term", "mariadb", "a guard locks entries of indexes"},
+	{"look_guard look_guard_all lock_term", "mariadb", "a guard locks entries of indexes"},
 	{"database", "mariadb sqlite", "Postgres compares the database in guard"},
 	{"meta", "mariadb", "the others have it among what is asked when a mode is opened"},
 	{"fence_token", "mariadb", "how many rows an INSERT has changed cannot be told"},
@@ -341,6 +341,7 @@ var postgresExamples = map[string]example{
 	"hand_over_quickly": batch(exampleName, acq, 1, 0).and(locker),
 	"wake_holders":      batch(exampleName).and(other),
 	"grant_quickly":     batch(exampleName, acq, "owner", 60*second, value).and(locker, "label"),
+	"grant_all":         batch(exampleName, acq, "owner", 60*second, value).and(locker, "label"),
 	"free_quickly":      batch(exampleName, acq, 1, 0),
 	"grant_one":         example{}.and(exampleName, acq, "owner", 60*second, `\x00ff`, locker, "label"),
 	"free_one":          example{}.and(exampleName, acq, 1, 0),
@@ -348,6 +349,7 @@ var postgresExamples = map[string]example{
 	"renew_wait":        batch(exampleName, acq, 1, 60*second, 1),
 	"renew_shared_wait": batch(exampleName, acq, 1, 60*second, 1),
 	"guard":             example{}.and(exampleName, acq, 1, other),
+	"guard_all":         batch(exampleName, acq, 1).and(other),
 	"guard_shared":      example{}.and(exampleName, acq, 1, other),
 }
 
@@ -391,6 +393,7 @@ var mysqlExamples = map[string]example{
 	"grant_new":      batch("another example", acq, "owner", value, 60*second).and(locker, "label"),
 	"grant_one":      example{}.and(acq, "owner", locker, "label", "", 60*second, exampleName),
 	"grant_quickly":  batch(exampleName, acq, "owner", value, 60*second).and(locker, "label"),
+	"grant_all":      {batch: []any{exampleName, acq, "owner", value, 60 * second}, args: []any{locker, "label"}, refused: "out of range"}, // the name is held
 	"grant":          batch(exampleName, acq, "owner", value, 60*second).and(locker, "label"),
 	"granted":        batch(exampleName, acq),
 	"free_one":       example{}.and(exampleName, acq, 1),
@@ -401,6 +404,8 @@ var mysqlExamples = map[string]example{
 	"renewed_shared": batch(exampleName, acq, 1),
 	"meta":           {},
 	"look_guard":     example{}.and(exampleName, acq, 1),
+	"look_guard_all": batch(exampleName, acq, 1),
+	"guard_all":      batch(exampleName, acq, 1),
 	"guard":          example{}.and(exampleName, 1),
 	"guard_shared":   example{}.and(acq, exampleName),
 	"fence_token":    example{}.and("a resource"),
@@ -470,6 +475,8 @@ var sqliteExamples = map[string]example{
 	"claims_that_wait_one": example{}.and(exampleName, 4, locker.String()),
 	"waits":                example{}.and(locker.String()),
 	"grant":                batch(exampleName, acq, "owner", 60*second, value, locker).and("label"),
+	"grant_all":            batch(exampleName, acq, "owner", 60*second, value, locker).and("label"),
+	"guard_all":            batch(exampleName, acq, 1),
 	"guard":                example{}.and(exampleName, acq, 1),
 	"guard_shared":         example{}.and(exampleName, acq, 1),
 }
