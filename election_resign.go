@@ -9,11 +9,12 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// RequestResign asks the current leader to resign, and waits until its term is over. The
-// leader learns of it if its option ResignOnRequest is set, within a third of its TTL and a
-// second at most: the context of its lease ends with cause [ErrResignRequested], and the leader
-// is to call [Election.Resign], or to return from the function of [Election.Run]. Nothing ends
-// by force: a leader that does not listen, or does not want to, leads on.
+// RequestResign asks the current leader to resign, and waits until its term is over, or
+// detached, see [Lease.Detach]. The leader learns of it if its option ResignOnRequest is set,
+// within a third of its TTL and a second at most: the context of its lease ends with cause
+// [ErrResignRequested], and the leader is to call [Election.Resign], or to return from the
+// function of [Election.Run]. Nothing ends by force: a leader that does not listen, or does not
+// want to, leads on.
 //
 // ctx is how long to wait. If the leader still leads when ctx ends, the error is
 // [ErrResignRefused] and names the leader; it also wraps the error of ctx. Without a deadline

@@ -15,6 +15,7 @@ var resignPromises = []promise{
 	{sentence: "a request to resign is one to a term, and not to the next", test: testResignOneTerm, needs: needLeases},
 	{sentence: "Run whose function ends on a request to resign lets another lead, and campaigns again", test: testResignRun, needs: needLeases},
 	{sentence: "a request to resign passes a transaction that guards the term", test: testResignGuarded, needs: needRowLocks},
+	{sentence: "a leader that was asked to resign can detach its term instead, and whoever adopts it was not asked", test: testResignDetached, needs: needLeases},
 	{sentence: "requests to resign are not supported where sessions keep the locks", test: testResignUnsupported, needs: needSessions},
 }
 
@@ -162,6 +163,43 @@ func testResignGuarded(e *env) {
 	if err := receive(e, requested, "RequestResign returns"); err != nil {
 		e.Errorf("RequestResign: %v", err)
 	}
+}
+
+func testResignDetached(e *env) {
+	l, other := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
+	name := e.name("k")
+	first, requester := e.listener(l, name, "first"), e.candidate(other, name, nil)
+	lease := e.campaign(first, "")
+	requested := e.requesting(requester)
+	receive(e, lease.Context().Done(), "the leader is asked")
+	handover, err := lease.Detach(e.ctx())
+	if err != nil {
+		e.Fatalf("Detach: %v", err)
+	}
+	if err := receive(e, requested, "RequestResign returns"); err != nil {
+		e.Errorf("RequestResign: %v", err)
+	}
+	if first.IsLeader() {
+		e.Error("the leader leads a term that is detached")
+	}
+	e.wantError("RequestResign while nobody leads", requester.RequestResign(e.ctx()), sqllock.ErrNoLeader)
+	e.resign(first) // as Unlock after Detach: it does nothing
+	adopted := e.adopt(other, handover)
+	ctx, cancel := context.WithTimeout(e.ctx(), 2*time.Second)
+	defer cancel()
+	e.wantError("RequestResign of the lease that was adopted", requester.RequestResign(ctx), sqllock.ErrResignRefused)
+	e.live(adopted)
+	e.unlock(adopted)
+	e.resignedLeads(first)
+}
+
+// resignedLeads has a candidate whose predecessors were asked to resign lead, without being asked.
+func (e *env) resignedLeads(c *sqllock.Election) {
+	e.Helper()
+	lease := e.campaign(c, "")
+	time.Sleep(1500 * time.Millisecond) // it looks at least once
+	e.live(lease)
+	e.resign(c)
 }
 
 func testResignUnsupported(e *env) {
