@@ -340,7 +340,7 @@ func (e *Election) lead(ctx context.Context, fn func(context.Context, *Lease) er
 	bound, cancel := lease.Bind(ctx)
 	defer cancel()
 	defer func() { _ = e.Resign(ctx) }() // also when fn panics; what it could not free is freed in the background
-	if err := fn(bound, lease); err != nil && ctx.Err() == nil && lease.Remaining() > 0 && !lease.wasAsked() {
+	if err := fn(bound, lease); err != nil && ctx.Err() == nil && lease.Remaining() > 0 && !lease.resignRequested() {
 		return err
 	}
 	return nil

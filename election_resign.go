@@ -36,37 +36,37 @@ func (e *Election) RequestResign(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	asked := false
+	requested := false
 	for pause := newBackoff(&l.cfg); ; {
-		row, err := l.ask(ctx, e.name, term.Token)
+		row, err := l.requestEnd(ctx, e.name, term.Token)
 		switch {
 		case err == nil && (stateOf(&row) != StateHeld || row.Holder.Version != term.Token):
 			return nil
 		case err == nil:
-			asked = asked || row.Asked == term.Token
+			requested = requested || row.Asked == term.Token
 		case ctx.Err() == nil && (errors.Is(err, ErrClosed) || l.mode.Classify(err) == driver.Refused):
 			return operatorError("request resign", e.name, err)
 		}
 		if end := l.sleep(ctx, nil, pause.next()); end != nil {
-			return refusedError(&term, asked, end, err)
+			return refusedError(&term, requested, end, err)
 		}
 	}
 }
 
 // refusedError is the error of a RequestResign that has waited in vain.
-func refusedError(t *Term, asked bool, end, err error) error {
+func refusedError(t *Term, requested bool, end, err error) error {
 	switch {
 	case errors.Is(end, ErrClosed):
 		return ErrClosed
-	case !asked && err != nil:
+	case !requested && err != nil:
 		return operatorError("request resign", t.Name, fmt.Errorf("%w; the database: %w", end, err))
 	}
 	return fmt.Errorf("%w: %q is led by %q (label %q, token %d): %w", ErrResignRefused, t.Name, t.Identity, t.Label, t.Token, end)
 }
 
-// ask asks the holder of a term to end it, unless that was done before, and returns the row
+// requestEnd asks the holder of a term to end it, unless that was done before, and returns the row
 // as it was. It can be repeated.
-func (l *Locker) ask(ctx context.Context, name string, token int64) (row driver.Row, err error) {
+func (l *Locker) requestEnd(ctx context.Context, name string, token int64) (row driver.Row, err error) {
 	err = l.retryRead(ctx, func(ctx context.Context) error {
 		res, err := l.mode.Revoke(ctx, []driver.RevokeRequest{{Name: name, Version: token, Politely: true}})
 		if err == nil {
@@ -90,7 +90,7 @@ func (e *Election) listen(lease *Lease) {
 		defer l.inflight.done()
 		ctx := lease.Context()
 		for l.sleep(ctx, nil, min(e.opts.trustedTTL()/3, maxResignInterval)) == nil {
-			if asked, err := l.asked(ctx, e.name); err == nil && asked == lease.Token() {
+			if version, err := l.lastRequest(ctx, e.name); err == nil && version == lease.Token() {
 				lease.term.cancelContexts(ErrResignRequested)
 				return
 			}
@@ -98,8 +98,8 @@ func (e *Election) listen(lease *Lease) {
 	}()
 }
 
-// asked returns the version of the last term whose holder was asked to end it.
-func (l *Locker) asked(ctx context.Context, name string) (version int64, err error) {
+// lastRequest returns the version of the last term whose holder was asked to end it.
+func (l *Locker) lastRequest(ctx context.Context, name string) (version int64, err error) {
 	err = l.retryRead(ctx, func(ctx context.Context) error {
 		res, err := l.mode.Read(ctx, driver.ReadRequest{Names: []string{name}, Asked: true})
 		if err == nil {
@@ -110,5 +110,5 @@ func (l *Locker) asked(ctx context.Context, name string) (version int64, err err
 	return version, err
 }
 
-// wasAsked reports that a lease's context has ended because its holder was asked to resign.
-func (l *Lease) wasAsked() bool { return context.Cause(l.ctx.Context) == ErrResignRequested }
+// resignRequested reports that a lease's context has ended because its holder was asked to resign.
+func (l *Lease) resignRequested() bool { return context.Cause(l.ctx.Context) == ErrResignRequested }

@@ -27,7 +27,7 @@ func (f *fake) look(name string) driver.Row {
 	r := driver.Row{Name: name, Now: f.now()}
 	if x := f.rows[name]; x != nil {
 		r.Holder, r.Holds, r.Gate, r.Ended, r.Revoked, r.Value = x.holder(), x.leaseCount, x.notBefore, x.ended, x.revoked, x.value
-		r.Asked = x.asked
+		r.Asked = x.requested
 		r.Detached = x.acq == x.key && x.acq != driver.ID{}
 		if r.Readers = x.sharing(r.Now); r.Readers > 0 {
 			r.Holder = x.together()
@@ -96,7 +96,7 @@ func (f *fake) Revoke(ctx context.Context, reqs []driver.RevokeRequest) (res []d
 			r := driver.RevokeResult{Row: f.look(req.Name)}
 			if req.Politely {
 				if x := f.rows[req.Name]; x != nil && x.version == req.Version && !f.locked[req.Name] {
-					x.asked = x.version
+					x.requested = x.version
 				}
 				res = append(res, r)
 				continue

@@ -52,7 +52,7 @@ type row struct {
 	notBefore  int64
 	ended      driver.Ending
 	revoked    int64
-	asked      int64
+	requested  int64
 	value      []byte
 	readers    map[driver.ID]*reader
 	claims     []*fakeClaim

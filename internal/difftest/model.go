@@ -23,8 +23,8 @@ type model struct {
 // state is a name.
 type state struct {
 	claim.Row
-	claims []claim.Claim
-	asked  int64
+	claims    []claim.Claim
+	requested int64
 }
 
 func newModel() *model {
@@ -132,7 +132,7 @@ func (m *model) acquireAll(client driver.Client, reqs []driver.AcquireRequest) [
 func (m *model) clone() map[string]*state {
 	c := make(map[string]*state, len(m.names))
 	for name, s := range m.names {
-		c[name] = &state{Row: s.Row, claims: slices.Clone(s.claims), asked: s.asked}
+		c[name] = &state{Row: s.Row, claims: slices.Clone(s.claims), requested: s.requested}
 	}
 	return c
 }
@@ -212,7 +212,7 @@ func (m *model) dump(table string) (all []string) {
 		if table == "lock" {
 			r := &s.Row
 			all = append(all, line(name, r.Version, id(r.Acq), r.Owner, r.Label, id(r.Locker), hex.EncodeToString(r.Value), r.Holds, r.Since,
-				r.Expires, r.Limit, r.Delay, r.NotBefore, r.Permits, r.Waiting, r.Holding, r.Seq, int(r.Ended), r.Revoked, s.asked))
+				r.Expires, r.Limit, r.Delay, r.NotBefore, r.Permits, r.Waiting, r.Holding, r.Seq, int(r.Ended), r.Revoked, s.requested))
 			continue
 		}
 		slices.SortFunc(s.claims, func(a, b claim.Claim) int {

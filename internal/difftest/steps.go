@@ -33,7 +33,7 @@ func (r *run) step() {
 	case n < 79:
 		r.revoke(locker)
 	case n < 80:
-		r.ask(locker)
+		r.requestEnd(locker)
 	case n < 82:
 		r.sweep(locker)
 	case n < 83:
@@ -398,9 +398,9 @@ func (r *run) revoke(locker int) {
 	}
 }
 
-// ask asks the holder of a name to end its term, which may be detached; most often one that is
+// requestEnd asks the holder of a name to end its term, which may be detached; most often one that is
 // held by one.
-func (r *run) ask(locker int) {
+func (r *run) requestEnd(locker int) {
 	var all, held []string
 	for _, name := range slices.Sorted(maps.Keys(r.model.names)) {
 		s := r.model.names[name]
@@ -417,9 +417,9 @@ func (r *run) ask(locker int) {
 	name := all[r.rnd.IntN(len(all))]
 	s := r.model.names[name]
 	req := driver.RevokeRequest{Name: name, Version: s.Version - int64(r.rnd.IntN(4)/3), Politely: true}
-	want := s.asked
+	want := s.requested
 	if s.Acq != (driver.ID{}) && s.Expires > r.model.now && s.Version == req.Version {
-		s.asked = s.Version
+		s.requested = s.Version
 	}
 	r.note("ask", "%+v", req)
 	got, err := r.stores[locker].Revoke(r.Context(), []driver.RevokeRequest{req})
@@ -564,7 +564,7 @@ func (r *run) look(locker int) {
 			}
 		}
 		if g.Name != name || g.Readers != readers || g.PermitsHeld != len(slots) || g.Permits != s.Permits || g.Together() == 0 && g.Holder.Acq != s.Acq || g.Holder.Version != s.Version || g.Gate != s.NotBefore ||
-			g.Detached != (s.Acq != driver.ID{} && s.Locker == driver.ID{}) || g.Revoked != s.Revoked || g.Asked != s.asked || g.Now != r.model.now {
+			g.Detached != (s.Acq != driver.ID{} && s.Locker == driver.ID{}) || g.Revoked != s.Revoked || g.Asked != s.requested || g.Now != r.model.now {
 			r.Errorf("Read of %s: %+v, want %+v", name, g, s)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 func (w *view) state() driver.Row {
 	r := &w.row
 	state := driver.Row{Name: w.name, Now: w.now, Holds: r.Holds, Gate: r.NotBefore, Ended: driver.Ending(r.Ended), Revoked: r.Revoked,
-		Asked: w.asked, Value: r.Value, Permits: r.Permits, Waiters: w.waiters, Queue: w.queue, Detached: r.Acq != driver.ID{} && r.Locker == driver.ID{},
+		Asked: w.requested, Value: r.Value, Permits: r.Permits, Waiters: w.waiters, Queue: w.queue, Detached: r.Acq != driver.ID{} && r.Locker == driver.ID{},
 		Holder: driver.Holder{Acq: r.Acq, Owner: r.Owner, Label: r.Label,
 			Version: r.Version, Since: r.Since, Until: r.Expires}}
 	state.Readers, state.PermitsHeld = w.readers, w.permits
@@ -68,7 +68,7 @@ func (s *rows) look(ctx context.Context, req *driver.ReadRequest) ([]driver.Row,
 	v := newViews(names)
 	reads := []Statement{v.read()}
 	if req.Asked {
-		reads = append(reads, v.readAsked(names))
+		reads = append(reads, v.readRequested(names))
 	}
 	if req.Slots {
 		reads = append(reads, s.claims(&plan{names: names}, v)...)

@@ -189,7 +189,7 @@ func (s *rows) revoke(ctx context.Context, reqs []driver.RevokeRequest) ([]drive
 	case len(reqs) == 0:
 		return nil, nil
 	case reqs[0].Politely:
-		return s.ask(ctx, reqs)
+		return s.requestEnd(ctx, reqs)
 	}
 	res := make([]driver.RevokeResult, len(reqs))
 	names, of := distinct(len(reqs), func(i int) string { return reqs[i].Name })

@@ -23,7 +23,7 @@ type view struct {
 	waiting int   // how many claims that wait are in the window
 	readTo  int64 // the place of the last of them
 
-	asked     int64 // the version of the term whose holder was asked to end it, if that was read
+	requested int64 // the version of the term whose holder was asked to end it, if that was read
 	readers   int   // who hold the name together, where claims are not read
 	permits   int
 	readUntil int64

@@ -6,40 +6,40 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// ask asks holders to end their terms. It writes nothing if they were asked before.
-func (s *rows) ask(ctx context.Context, reqs []driver.RevokeRequest) ([]driver.RevokeResult, error) {
+// requestEnd asks holders to end their terms. It writes nothing if they were asked before.
+func (s *rows) requestEnd(ctx context.Context, reqs []driver.RevokeRequest) ([]driver.RevokeResult, error) {
 	names, of := distinct(len(reqs), func(i int) string { return reqs[i].Name })
 	rows, err := s.look(ctx, &driver.ReadRequest{Names: names, Asked: true})
 	if err != nil {
 		return nil, err
 	}
 	res := make([]driver.RevokeResult, len(reqs))
-	var ask []string
+	var which []string
 	var versions []int64
 	for n := range rows {
 		r := &rows[n]
 		for _, i := range of[r.Name] {
 			res[i].Row = *r
 			if r.Together() == 0 && r.Held() && r.Holder.Until > r.Now && r.Holder.Version == reqs[i].Version && r.Asked != reqs[i].Version {
-				ask, versions = append(ask, r.Name), append(versions, reqs[i].Version)
+				which, versions = append(which, r.Name), append(versions, reqs[i].Version)
 			}
 		}
 	}
-	if len(ask) == 0 {
+	if len(which) == 0 {
 		return res, nil
 	}
-	return res, s.engine.Run(ctx, Statement{Name: "ask_to_resign", Batch: []Column{ask, versions}})
+	return res, s.engine.Run(ctx, Statement{Name: "ask_to_resign", Batch: []Column{which, versions}})
 }
 
-// readAsked is the statement that reads whose holder was asked to end its term.
-func (v *views) readAsked(names []string) Statement {
+// readRequested is the statement that reads whose holder was asked to end its term.
+func (v *views) readRequested(names []string) Statement {
 	return Statement{Name: "asked", Batch: []Column{names}, Scan: func(scan Scanner) error {
 		var name string
-		var asked int64
-		if err := scan(&name, &asked); err != nil {
+		var version int64
+		if err := scan(&name, &version); err != nil {
 			return err
 		}
-		v.byName[name].asked = asked
+		v.byName[name].requested = version
 		return nil
 	}}
 }
