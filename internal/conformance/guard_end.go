@@ -9,10 +9,14 @@ import (
 	"github.com/sqllock/sqllock"
 )
 
+// longTimeout has options for an answer that has to come, as ErrGuarded or ErrHeld. On SQLite, where
+// whoever writes locks the whole database, a busy machine may use up the default time before that.
+func longTimeout(ttl time.Duration) *Options { return &Options{TTL: ttl, StatementTimeout: long / 3} }
+
 func testUnlockGuarded(e *env) {
 	ttl := e.ttl(2 * time.Second)
 	var c crashes
-	l, other := e.locker(&Options{TTL: ttl}), e.locker(&Options{TTL: long, RetryMax: 20 * time.Millisecond, Hooks: c.hooks()})
+	l, other := e.locker(longTimeout(ttl)), e.locker(&Options{TTL: long, RetryMax: 20 * time.Millisecond, Hooks: c.hooks()})
 	lease := e.lock(l, e.name("k"))
 	tx := e.begin(sql.LevelDefault)
 	e.guard(lease, tx)
@@ -70,7 +74,7 @@ func testCloseGuarded(e *env) {
 
 func testCloseGuardedInTime(e *env) {
 	ttl := e.ttl(2 * time.Second)
-	l, other := e.looseLocker(e.handle(), &Options{TTL: ttl, StatementTimeout: 500 * time.Millisecond}), e.locker(&Options{TTL: long})
+	l, other := e.looseLocker(e.handle(), &Options{TTL: ttl, StatementTimeout: 2 * time.Second}), e.locker(&Options{TTL: long})
 	lease := e.lock(l, e.name("k"))
 	tx := e.begin(sql.LevelDefault)
 	e.guard(lease, tx)
@@ -87,7 +91,7 @@ func testCloseGuardedInTime(e *env) {
 }
 
 func testDoGuarded(e *env) {
-	l, other := e.locker(&Options{TTL: e.ttl(2 * time.Second)}), e.locker(&Options{TTL: long})
+	l, other := e.locker(longTimeout(e.ttl(2*time.Second))), e.locker(&Options{TTL: long})
 	name := e.name("k")
 	tx := e.begin(sql.LevelDefault)
 	err := l.Do(e.ctx(), name, func(ctx context.Context, lease *sqllock.Lease) error { return lease.Guard(ctx, tx) })

@@ -283,7 +283,7 @@ func testResize(e *env) {
 
 func testPermitCrash(e *env) {
 	ttl := e.ttl(2 * time.Second)
-	crashing, l := e.looseLocker(e.handle(), &Options{TTL: ttl}), e.locker(&Options{TTL: ttl, RetryMax: 50 * time.Millisecond})
+	crashing, l := e.looseLocker(e.handle(), &Options{TTL: ttl}), e.locker(&Options{TTL: ttl, RetryMax: 50 * time.Millisecond, StatementTimeout: long / 3})
 	name := e.name("k")
 	dead := e.permit(e.semaphore(crashing, name, 2))
 	s := e.semaphore(l, name, 2)
@@ -341,7 +341,7 @@ func testPermitGuarded(e *env) {
 	s, t := e.semaphore(l, name, 2), e.semaphore(other, name, 2)
 	lease, beside := e.permit(s), e.permit(s)
 	e.expirePermits(name) // they are anybody's now
-	tx := e.begin(sql.LevelDefault)
+	tx := e.begin(e.readCommitted())
 	e.guard(lease, tx)
 	waiting := []<-chan result{acquiring(e.ctx(), t), acquiring(e.ctx(), t)}
 	if !e.h.Table.LocksRows { // the transaction keeps all others from writing
@@ -385,7 +385,7 @@ func testPermitGuarded(e *env) {
 	e.unlock(last)
 
 	lease = e.permit(s)
-	tx = e.begin(sql.LevelDefault)
+	tx = e.begin(e.readCommitted())
 	e.guard(lease, tx)
 	e.wantError("Unlock while a transaction guards", lease.Unlock(e.ctx()), sqllock.ErrGuarded)
 	beside = e.tryPermit(t)
