@@ -154,7 +154,7 @@ func TestACleanupSettlesARequestUntilItWasReleasedOnce(t *testing.T) {
 			t.Fatalf("TryLock: %v", err)
 		}
 		time.Sleep(ttl + time.Second)
-		tries := db.settle
+		tries := db.settled()
 		if len(tries) < 3 || !tries[0] || !tries[1] || slices.Contains(tries[2:], true) {
 			t.Errorf("the tries were to settle: %v; want the failed one and the next", tries)
 		}
@@ -175,7 +175,7 @@ func TestAWaiterThatLeavesWaitsForNobodyWhoHasLockedTheRow(t *testing.T) {
 		cancel()
 		<-next
 		time.Sleep(time.Second)
-		if tries := db.settle; len(tries) != 1 || tries[0] {
+		if tries := db.settled(); len(tries) != 1 || tries[0] {
 			t.Errorf("the tries were to settle: %v", tries)
 		}
 		other.unlock(lease)

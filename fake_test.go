@@ -3,6 +3,7 @@ package sqllock_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -289,6 +290,13 @@ func (f *fake) set(change func(*fake)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change(f)
+}
+
+// settled returns of each withdrawal whether it was to settle the request.
+func (f *fake) settled() []bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.settle)
 }
 
 // count returns how many statements of a kind have run.

@@ -13,7 +13,6 @@ func TestAResumptionAndAProclamationAreFlushedOnAServerOfItsOwn(t *testing.T) {
 	db := server.Open(t)
 	migrate(t, db)
 	store := open(t, db)
-	const flushed = `SELECT pg_current_wal_flush_lsn() >= pg_current_wal_insert_lsn()`
 	req := request("a", 1, time.Minute)
 	version := grant(t, store, req)[0].Version
 	for i := range 20 {

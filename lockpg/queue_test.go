@@ -128,7 +128,6 @@ func TestWhatIsHandedOverIsFlushedAndAClaimIsNotOnAServerOfItsOwn(t *testing.T) 
 	db := dedicated(t, "-c", "wal_writer_delay=10s", "-c", "synchronous_commit=off").Open(t)
 	migrate(t, db)
 	store := open(t, db)
-	const flushed = `SELECT pg_current_wal_flush_lsn() >= pg_current_wal_insert_lsn()`
 	v := grant(t, store, request("a", 1, time.Minute))[0].Version
 	unflushed := 0
 	for i := 1; i <= 10; i++ {

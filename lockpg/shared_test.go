@@ -47,7 +47,6 @@ func TestWhatReadersAreToldIsFlushedOnAServerOfItsOwn(t *testing.T) {
 	db := dedicated(t, "-c", "wal_writer_delay=10s", "-c", "synchronous_commit=off").Open(t)
 	migrate(t, db)
 	store := open(t, db)
-	const flushed = `SELECT pg_current_wal_flush_lsn() >= pg_current_wal_insert_lsn()`
 	for i := range 10 {
 		r := grant(t, store, reader("a", i+1))[0]
 		if !get[bool](t, db, flushed) {

@@ -81,7 +81,7 @@ func TestABatchGivesEachRequestItsOwnAnswer(t *testing.T) {
 		{Name: names[3], Acq: acq(4), Version: 1}, // of another term
 		{Name: "unknown", Acq: acq(1), Version: 1},
 	})
-	if err != nil || fmt.Sprint(res) != "[{true []} {false []} {false []}]" {
+	if err != nil || fmt.Sprint(res) != "[{true 0 []} {false 0 []} {false 0 []}]" {
 		t.Fatalf("Release = %v, %v", res, err)
 	}
 	all := append(names, "z new")
@@ -175,13 +175,18 @@ func TestALosingAttemptLeavesNoTraceOnAServerOfItsOwn(t *testing.T) {
 	t.Errorf("500 losing attempts left a trace: WAL position, next transaction, row were %s, are %s", before, after)
 }
 
+// flushed asks whether all that was written to the log is on disk. Where a record ends with a
+// page, the next one is written behind the head of the next page, of 24 or 40 bytes.
+const flushed = `SELECT unwritten <= CASE WHEN behind IN (24, 40) THEN behind ELSE 0 END
+	FROM (SELECT i - f AS unwritten, (i - '0/0') % current_setting('wal_block_size')::int AS behind
+		FROM (SELECT pg_current_wal_flush_lsn() AS f, pg_current_wal_insert_lsn() AS i) l) p`
+
 func TestAGrantIsFlushedAndAReleaseNeedNotBeOnAServerOfItsOwn(t *testing.T) {
 	t.Parallel()
 	server := dedicated(t, "-c", "wal_writer_delay=10s", "-c", "synchronous_commit=off")
 	db := server.Open(t)
 	migrate(t, db)
 	store := open(t, db)
-	const flushed = `SELECT pg_current_wal_flush_lsn() >= pg_current_wal_insert_lsn()`
 	unflushed := 0
 	for i := range 20 {
 		name := fmt.Sprint(i)

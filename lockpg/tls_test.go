@@ -41,7 +41,7 @@ func useTLS(t *testing.T, server *testdb.Server) {
 		mustExec(t, db, `SELECT lo_unlink(4711)`)
 	}
 	// Exported files can be read by all, which the server refuses of a key.
-	mustExec(t, db, `DO $$ BEGIN EXECUTE format('COPY (SELECT) TO PROGRAM %L', 'chmod 600 ' || current_setting('data_directory') || '/server.key'); END $$`)
+	mustExec(t, db, `DO $$ BEGIN EXECUTE format('COPY (SELECT) TO PROGRAM %L', 'cat >/dev/null; chmod 600 ' || current_setting('data_directory') || '/server.key'); END $$`)
 	mustExec(t, db, `ALTER SYSTEM SET ssl = on`)
 	server.Restart()
 }

@@ -34,7 +34,7 @@ func TestReadersAndSessionsAreShown(t *testing.T) {
 	detached := with(func(i *sqllock.Info) {
 		i.State, i.Label, i.Until, i.KeptUntil = sqllock.StateDetached, "host/program/1", now.Add(time.Minute), now.Add(time.Hour)
 	})
-	if got := strings.Join(detached.row(), " "); got != "n advisory detached 7 1m0s ago in 1h0m - host/program/1" || isFree(&detached.Info) {
+	if got := strings.Join(detached.row(), " "); got != "n advisory detached 7 1m0s ago in 1h0m - - host/program/1" || isFree(&detached.Info) {
 		t.Errorf("detached: %s, free: %v", got, isFree(&detached.Info))
 	}
 	if text := sentence(&detached.Info); text != "detached by host/program/1 (token 7), which expires in 1m0s" {

@@ -64,7 +64,7 @@ var bugs = []bug{
 		{"internal/clock/clock_linux.go", "unix.ClockGettime(unix.CLOCK_BOOTTIME", "unix.ClockGettime(unix.CLOCK_REALTIME"},
 	}, test("./internal/clock", "TestOnLinuxTheClock")},
 	{"now() for clock_timestamp()", []edit{
-		{pg, "\tFROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) t)\nWHERE l.acq IS NULL AND l.waiting = 0 AND l.holding = 0\n  AND l.not_before <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint\nRETURNING l.name, l.version, l.since, l.expires_at;\n\n-- name: free\n", "\tFROM (SELECT (date_part('epoch', now()) * 1000000)::bigint AS now) t)\nWHERE l.acq IS NULL AND l.waiting = 0 AND l.holding = 0\n  AND l.not_before <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint\nRETURNING l.name, l.version, l.since, l.expires_at;\n\n-- name: free\n"},
+		{pg, "\tFROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) t)\nWHERE l.acq IS NULL AND l.waiting = 0 AND l.holding = 0\n  AND l.not_before <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint\nRETURNING l.name, l.version, l.since, l.expires_at;\n\n-- name: grant_all\n", "\tFROM (SELECT (date_part('epoch', now()) * 1000000)::bigint AS now) t)\nWHERE l.acq IS NULL AND l.waiting = 0 AND l.holding = 0\n  AND l.not_before <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint\nRETURNING l.name, l.version, l.since, l.expires_at;\n\n-- name: grant_all\n"},
 	}, test("./lockpg", "TestALeaseCountsFromTheGrant")},
 	{"a renewal is not flushed", []edit{
 		{pg, "-- name: renew\nWITH settings AS MATERIALIZED (\n\tSELECT set_config('lock_timeout', '1s', true), CASE current_setting('synchronous_commit')\n\t       WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END\n",
@@ -99,7 +99,7 @@ var bugs = []bug{
 		{"cleanup.go", "	if c.ctx.Err() != nil { // closed", "	if true { // closed"},
 	}, cell("none", "unique", "postgres")},
 	{"Guard is a plain SELECT", []edit{
-		{pg, "\tFOR KEY SHARE\n) g ON true;", ") g ON true;"},
+		{pg, "l.version = $3::bigint\n\tFOR KEY SHARE\n) g ON true;", "l.version = $3::bigint\n) g ON true;"},
 	}, cell("client-pause", "unique", "postgres")},
 	{"a release does not look for claims", []edit{
 		{pg, "WHERE l.name = $1::text AND l.acq = $2::uuid AND l.version = $3::bigint AND l.waiting = 0\n  AND set_config('lock_timeout', '1s', true) <> ''\n",

@@ -254,8 +254,9 @@ func testMaximumTermAndLockDelay(e *env) {
 	<-lease.Context().Done()
 	e.wantLost("Unlock", lease.Unlock(e.ctx()))
 	next := e.lock(other, name)
-	if took, least := time.Since(before), maxHold+delay-50*time.Millisecond; took < least {
-		e.Errorf("the next one got the name after %v, want %v", took, maxHold+delay)
+	// The holder lets go earlier by the margin for clocks of different rates.
+	if took, least := time.Since(before), maxHold-maxHold/100-50*time.Millisecond+delay; took < least {
+		e.Errorf("the next one got the name after %v, want %v", took, least)
 	}
 	e.unlock(next)
 }
