@@ -138,7 +138,7 @@ func (a *acquisition) requestOnce(ctx context.Context, backoff *backoff) (*Lease
 // that call.
 func (a *acquisition) skip(held *HeldError) error {
 	if a.locker.events.verbose {
-		a.locker.events.skipped(SkippedEvent{Name: held.Name, Owner: a.req.Owner, Shared: a.req.Shared, Held: held})
+		a.locker.events.skipped(SkippedEvent{Name: held.Name, Owner: a.req.Owner, Shared: a.req.Shared, Permit: a.req.Permits != 0, Held: held})
 	}
 	return held
 }
@@ -149,7 +149,7 @@ func (a *acquisition) reportsWait() bool { return !a.waits && a.locker.events.ve
 // noteWaiting reports that the acquisition waits for a name that is held.
 func (a *acquisition) noteWaiting(held *HeldError) {
 	a.waits, a.queuedAt = true, a.locker.clock.Now()
-	a.locker.events.waiting(WaitingEvent{Name: held.Name, Owner: a.req.Owner, Shared: a.req.Shared, Held: held})
+	a.locker.events.waiting(WaitingEvent{Name: held.Name, Owner: a.req.Owner, Shared: a.req.Shared, Permit: a.req.Permits != 0, Held: held})
 }
 
 // reply is the outcome of one request for a name.

@@ -49,6 +49,7 @@ type WaitingEvent struct {
 	Name   string
 	Owner  string     // of the call that waits
 	Shared bool       // the call wants to share the name
+	Permit bool       // the call wants a permit of a Semaphore
 	Held   *HeldError // who held the name, as far as that is known
 }
 
@@ -57,6 +58,7 @@ type SkippedEvent struct {
 	Name   string
 	Owner  string // of the call that was skipped
 	Shared bool   // the call wanted to share the name
+	Permit bool   // the call wanted a permit of a Semaphore
 	Held   *HeldError
 }
 

@@ -69,6 +69,10 @@ type Info struct {
 	// Permits is how many permits the name has, or 0 if no [Semaphore] has used it.
 	// PermitsHeld is how many of them are held. Their holders have no common Owner or Label.
 	Permits, PermitsHeld int
+	// Holders are the first ten of those who hold the name together: holders of permits, in the
+	// order of their slots, or readers, in the order in which they came. List does not read
+	// Holders. In the other modes than unique they are not known.
+	Holders []Holder
 
 	// Waiters is how many callers wait for the name, in all processes, and Queue are the
 	// first ten of them, in the order in which they get the name. List does not read Queue.
@@ -97,8 +101,18 @@ type Info struct {
 	Now time.Time
 }
 
-// queueLength is how many waiters Inspect reads.
-const queueLength = 10
+// firstRead is how many waiters Inspect reads, and how many of those who hold a name together.
+const firstRead = 10
+
+// Holder is one of those who hold a name together: with a permit, or shared.
+type Holder struct {
+	Owner string
+	Label string // of its Locker
+	Slot  int    // of the permit, see [Lease.Slot]; 0 for a reader
+	Token int64  // readers of one term have the same
+	Since time.Time
+	Until time.Time // when the lease expires unless it is renewed
+}
 
 // Waiter is a caller that waits for a name.
 type Waiter struct {
@@ -146,6 +160,11 @@ func newInfo(r *driver.Row) Info {
 		Permits: r.Permits, PermitsHeld: r.PermitsHeld,
 		Waiters: r.Waiters, Token: r.Holder.Version, Now: time.UnixMicro(r.Now),
 	}
+	for _, h := range r.Holders {
+		i.Holders = append(i.Holders, Holder{
+			Owner: h.Owner, Label: h.Label, Slot: h.Slot, Token: h.Version, Since: time.UnixMicro(h.Since), Until: time.UnixMicro(h.Until),
+		})
+	}
 	for _, q := range r.Queue {
 		i.Queue = append(i.Queue, Waiter{Label: q.Label, Since: time.UnixMicro(q.Since), Kind: Kind(q.Kind)})
 	}
@@ -192,7 +211,7 @@ func (l *Locker) Inspect(ctx context.Context, name string) (Info, error) {
 	if err := checkCall(ctx, name); err != nil {
 		return Info{}, err
 	}
-	row, err := l.readQueue(ctx, name, queueLength)
+	row, err := l.readFirst(ctx, name, firstRead)
 	if err != nil {
 		return Info{}, operatorError("inspect", name, err)
 	}
@@ -226,14 +245,14 @@ func (l *Locker) readLastDone(ctx context.Context, infos []Info) error {
 }
 
 func (l *Locker) readRow(ctx context.Context, name string) (driver.Row, error) {
-	return l.readQueue(ctx, name, 0)
+	return l.readFirst(ctx, name, 0)
 }
 
-// readQueue reads the row of a name and, unless first is 0, how many wait for it, and the first
-// so many of them.
-func (l *Locker) readQueue(ctx context.Context, name string, first int) (row driver.Row, err error) {
+// readFirst reads the row of a name and, unless first is 0, how many wait for it, the first so
+// many of them, and the first so many of those who hold it together.
+func (l *Locker) readFirst(ctx context.Context, name string, first int) (row driver.Row, err error) {
 	err = l.retryRead(ctx, func(ctx context.Context) error {
-		read, err := l.mode.Read(ctx, driver.ReadRequest{Names: []string{name}, Queue: first})
+		read, err := l.mode.Read(ctx, driver.ReadRequest{Names: []string{name}, Holders: first, Queue: first})
 		if err == nil {
 			row = read.Rows[0]
 		}

@@ -31,6 +31,10 @@ type Row struct {
 	PermitsHeld int    // how many of them are held
 	Slots       []Slot // those, in the order of their numbers; read only if asked for
 
+	// Holders are the first of those who hold the name together, in the order of their slots and
+	// of their grants, if the request asks for them. Readers have the slot 0.
+	Holders []Slot
+
 	// Waiters is how many claims of live clients wait, if the request asks for it, and Queue
 	// are the first of them.
 	Waiters int
@@ -39,7 +43,7 @@ type Row struct {
 	Now int64 // the clock, when the row was read
 }
 
-// Slot is a permit that is held.
+// Slot is a permit that is held, or a reader.
 type Slot struct {
 	Slot int
 	Holder
@@ -82,6 +86,7 @@ const (
 type ReadRequest struct {
 	Names   []string    // the rows of these names, in their order
 	Slots   bool        // with Names: also who holds each permit
+	Holders int         // of these names also the first so many of those who hold it together; not with Slots
 	Queue   int         // of these names also how many wait, and the first so many of them
 	Asked   bool        // with Names: also whose holder was asked to end its term
 	List    ListRequest // if it has a Limit: the rows that follow a name

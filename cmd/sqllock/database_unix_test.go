@@ -78,6 +78,7 @@ type entry struct {
 	ValueHex                         string `json:"value_hex"`
 	Token                            int64
 	Holds, Readers, Waiters          int
+	Holders                          []holderInfo
 	Queue                            []waiterInfo
 	Since, Until, Now                time.Time
 	KeptUntil                        time.Time `json:"kept_until"`

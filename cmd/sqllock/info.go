@@ -109,6 +109,9 @@ func (i *lockInfo) fields() []byte {
 	if i.Permits > 0 {
 		f.Add("permits", fmt.Sprintf("%d, %d held", i.Permits, i.PermitsHeld))
 	}
+	for _, h := range i.Holders { // the label is last, see rowHeading
+		f.Add(i.kindOf(h), fmt.Sprintf("token %d  since %s  until %s  %s", h.Token, output.Relative(h.Since, i.Now), output.Relative(h.Until, i.Now), output.Word(h.Label)))
+	}
 	if i.State != sqllock.StateUnknown {
 		f.Add("token", strconv.FormatInt(i.Token, 10))
 	}
@@ -134,6 +137,36 @@ func (i *lockInfo) fields() []byte {
 		f.Add("waiter", fmt.Sprintf("%s  since %s  %s  %s", w.Kind, output.Time(w.Since), output.Relative(w.Since, i.Now), output.Word(w.Label)))
 	}
 	return f.Bytes()
+}
+
+// kindOf tells what one of those who hold the name together has of it.
+func (i *lockInfo) kindOf(h sqllock.Holder) string {
+	if i.PermitsHeld > 0 {
+		return "slot " + strconv.Itoa(h.Slot)
+	}
+	return "reader"
+}
+
+// holderInfo is one of those who hold a name together, as JSON.
+type holderInfo struct {
+	Slot  *int   `json:"slot,omitempty"` // nil if it is a reader
+	Label string `json:"label"`
+	Owner string `json:"owner"`
+	Token int64  `json:"token"`
+	Since string `json:"since"`
+	Until string `json:"until"`
+}
+
+// holders returns the first of those who hold the name together.
+func (i *lockInfo) holders() (all []holderInfo) {
+	for _, h := range i.Holders {
+		x := holderInfo{Label: h.Label, Owner: h.Owner, Token: h.Token, Since: output.Time(h.Since), Until: output.Time(h.Until)}
+		if i.PermitsHeld > 0 {
+			x.Slot = &h.Slot
+		}
+		all = append(all, x)
+	}
+	return all
 }
 
 // waiterInfo is a caller that waits, as JSON.
@@ -164,6 +197,7 @@ func (i *lockInfo) json() []byte {
 		Readers   int          `json:"readers,omitempty"`
 		Permits   int          `json:"permits,omitempty"`
 		Held      int          `json:"permits_held,omitempty"`
+		Holders   []holderInfo `json:"holders,omitempty"`
 		Since     string       `json:"since,omitempty"`
 		Until     string       `json:"until,omitempty"`
 		KeptUntil string       `json:"kept_until,omitempty"`
@@ -176,7 +210,7 @@ func (i *lockInfo) json() []byte {
 		Now string `json:"now,omitempty"`
 	}{
 		Name: i.Name, Mode: string(i.mode), State: i.State.String(), Label: i.Label, Owner: i.Owner, Holds: i.Holds, Readers: i.Readers,
-		Permits: i.Permits, Held: i.PermitsHeld,
+		Permits: i.Permits, Held: i.PermitsHeld, Holders: i.holders(),
 		Since: output.Time(i.Since), Until: output.Time(i.Until), KeptUntil: output.Time(i.KeptUntil),
 		DoneKey: i.LastDone.Key, Attempt: i.LastDone.Attempt, Done: output.Time(i.LastDone.At),
 		Waiters: i.Waiters, Queue: i.queue(), Value: output.NewValue(i.Info.Value), Now: output.Time(i.Now),

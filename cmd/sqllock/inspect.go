@@ -55,17 +55,20 @@ the clock of the database, the value of the holder (--value of run), and the key
 completed last (--once of run). Texts that
 could do harm on a terminal are quoted, with escapes as in Go; a value that is no text
 is shown as hexadecimal digits. If NAME is shared, inspect shows the number of readers,
-as far as the database knows it. In unique mode it shows how many wait for NAME, and of
-the first ten, in the order in which they get it, what they want (exclusive, shared or
-permit), since when they wait, and their label.
+as far as the database knows it. In unique mode it shows the first ten readers, or
+holders of permits with their slots: their tokens, since when and until when they hold
+it, and their labels. It shows how many wait for NAME, and of the first ten, in the order
+in which they get it, what they want (exclusive, shared or permit), since when they wait,
+and their label.
 
 The same name in two modes is two locks; inspect shows that of --mode. If a session of
 the database keeps NAME, no time is known when that ends. In advisory mode the database
 can learn about a second later who holds NAME.
 
 The fields of --json are those of "sqllock ls --json" and "value", or "value_hex"
-if the value is no UTF-8, and "queue": a list of waiters with the fields label, since and
-kind.
+if the value is no UTF-8, "holders": a list of those who hold NAME together with the
+fields label, owner, token, since, until, and slot of a permit, and "queue": a list of
+waiters with the fields label, since and kind.
 
 Examples:
 

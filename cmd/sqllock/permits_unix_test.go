@@ -2,7 +2,11 @@
 
 package main
 
-import "testing"
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
 
 func TestPermitsAreHeldTogether(t *testing.T) {
 	t.Parallel()
@@ -16,12 +20,35 @@ func TestPermitsAreHeldTogether(t *testing.T) {
 		s.run(t, "ls").want(t, 0, "2 of 2 permits", "")
 		s.run(t, "ls", "--json").want(t, 0, `"permits":2,"permits_held":2`, "")
 		s.run(t, "inspect", "n").want(t, 0, "2, 2 held", "")
+		s.showsPermits(t, "n")
 		waiting := s.start(t, "run", "--permits", "2", "n", "--", "echo", "ran")
 		one.end(t)
 		waiting.wait().want(t, 0, "ran", "")
 		two.end(t)
 		s.run(t, "run", "--try", "n", "--", "echo", "ran").want(t, 0, "ran", "")
 	})
+}
+
+// showsPermits checks what inspect says of the holders of two permits.
+func (s *clientDB) showsPermits(t *testing.T, name string) {
+	t.Helper()
+	shown := strings.Fields(s.run(t, "inspect", name).out)
+	x := entries(t, s.run(t, "inspect", "--json", name).out)[0]
+	if len(x.Holders) != 2 {
+		t.Fatalf("holders: %+v", x.Holders)
+	}
+	for i, h := range x.Holders {
+		if h.Slot == nil || *h.Slot != i || h.Token == 0 || h.Label == "" || h.Owner == "" || h.Since == "" || h.Until <= h.Since {
+			t.Errorf("holder %d: %+v", i, h)
+		}
+		part := fmt.Sprintf("slot %d token %d since ", i, h.Token)
+		if text := strings.Join(shown, " "); !strings.Contains(text, part) || !strings.Contains(text, h.Label) {
+			t.Errorf("%q of %s is missing in %s", part, h.Label, text)
+		}
+	}
+	if x := entries(t, s.run(t, "ls", "--json").out)[0]; x.Holders != nil {
+		t.Errorf("listed as JSON: %+v", x)
+	}
 }
 
 func TestWhatDoesNotApplyToAPermitIsRefusedWithoutTheDatabase(t *testing.T) {

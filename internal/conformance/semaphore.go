@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,6 +26,8 @@ var semaphorePromises = []promise{
 	{sentence: "a guarded permit is not granted again before the transaction has ended, and the others go on", test: testPermitGuarded, needs: needTable | needLeases},
 	{sentence: "Guard of a permit that was lost is fenced", test: testPermitFenced, needs: needTable | needLeases},
 	{sentence: "Inspect and List say how many permits a name has and how many are held", test: testInspectPermits, needs: needLeases},
+	{sentence: "Inspect shows who holds each permit, and who shares a name: the first ten", test: testInspectHolders, needs: needLeases},
+	{sentence: "hooks tell of a permit that it is one, and of its slot", test: testHookPermit, needs: needLeases},
 	{sentence: "a sequencer of a permit is current while the permit is held, whatever becomes of other slots", test: testPermitSequencer, needs: needLeases},
 	{sentence: "a permit does not re-enter and is not re-entered", test: testPermitReentry, needs: needLeases},
 	{sentence: "a wait for a second permit is in a deadlock only if each holder of a permit waits so", test: testPermitDeadlock, needs: needTable | needLeases},
@@ -456,6 +459,91 @@ func testInspectPermits(e *env) {
 		e.Errorf("Inspect of a name that is shared: %+v", i)
 	}
 	e.unlock(reader)
+}
+
+// testInspectHolders has callers of two Lockers hold a name together.
+func testInspectHolders(e *env) {
+	lockers := []*sqllock.Locker{e.locker(&Options{TTL: long, Label: "even"}), e.locker(&Options{TTL: long, Label: "odd"})}
+	const n = 12
+	permits, shared := e.name("permits"), e.name("shared")
+	var held, readers []*sqllock.Lease
+	for i := range n {
+		held = append(held, e.permit(e.semaphore(lockers[i%2], permits, n+1)))
+		readers = append(readers, e.rlock(lockers[i%2], shared))
+	}
+	e.seesHolders(lockers[0], permits, held, "even", "odd")
+	e.unlock(held[3])
+	held = slices.Delete(held, 3, 4)
+	labels := []string{"even", "odd", "even", "even", "odd", "even", "odd", "even", "odd", "even"}
+	e.seesHolders(lockers[0], permits, held, labels...)
+	held = slices.Insert(held, 3, e.permit(e.semaphore(lockers[1], permits, n+1))) // the last to come
+	e.seesHolders(lockers[0], permits, held, "even", "odd")
+	e.seesHolders(lockers[0], shared, readers, "even", "odd")
+	e.unlock(readers[0])
+	readers = readers[1:]
+	e.seesHolders(lockers[0], shared, readers, "odd", "even")
+	for _, lease := range slices.Concat(held, readers) {
+		e.unlock(lease)
+	}
+	e.seesHolders(lockers[0], permits, nil)
+	e.seesHolders(lockers[0], shared, nil)
+	lease := e.lock(lockers[0], shared)
+	e.seesHolders(lockers[0], shared, nil) // Owner and Label say who
+	e.unlock(lease)
+}
+
+// seesHolders checks that Inspect shows the first ten of those who hold a name together, whose
+// labels follow each other in turn, and that List does not.
+func (e *env) seesHolders(l *sqllock.Locker, name string, leases []*sqllock.Lease, labels ...string) {
+	e.Helper()
+	info := e.inspect(l, name)
+	if len(info.Holders) != min(10, len(leases)) {
+		e.Fatalf("of %d who hold %s: %+v", len(leases), name, info.Holders)
+	}
+	for i, h := range info.Holders {
+		lease := leases[i]
+		want := sqllock.Holder{Owner: lease.Owner(), Label: labels[i%len(labels)], Slot: lease.Slot(), Token: lease.Token(), Since: h.Since, Until: h.Until}
+		if h != want || h.Since.After(info.Now) || info.Now.Sub(h.Since) > timeLimit || h.Until.Sub(info.Now) > long || !h.Until.After(info.Now) {
+			e.Errorf("holder %d of %s: %+v, want %+v", i, name, h, want)
+		}
+	}
+	if listed := e.listed(l, name); (listed != nil) != (info.State == sqllock.StateHeld) || listed != nil && listed.Holders != nil {
+		e.Errorf("listed: %+v", listed)
+	}
+}
+
+func testHookPermit(e *env) {
+	skipped, waiting := make(chan sqllock.SkippedEvent, 2), make(chan sqllock.WaitingEvent, 2)
+	acquired, unlocked := make(chan sqllock.AcquiredEvent, 2), make(chan sqllock.UnlockedEvent, 2)
+	l := e.locker(&Options{TTL: long, Hooks: &sqllock.Hooks{
+		Skipped:  func(ev sqllock.SkippedEvent) { skipped <- ev },
+		Waiting:  func(ev sqllock.WaitingEvent) { waiting <- ev },
+		Acquired: func(ev sqllock.AcquiredEvent) { acquired <- ev },
+		Unlocked: func(ev sqllock.UnlockedEvent) { unlocked <- ev },
+	}})
+	name := e.name("k")
+	other := e.semaphore(e.locker(&Options{TTL: long}), name, 2)
+	one, two := e.permit(other), e.permit(other)
+	s := e.semaphore(l, name, 2)
+	e.noPermit(s)
+	if ev := receive(e, skipped, "the hook Skipped is called"); !ev.Permit || ev.Shared {
+		e.Errorf("skipped: %+v", ev)
+	}
+	next := acquiring(e.ctx(), s)
+	if ev := receive(e, waiting, "the hook Waiting is called"); !ev.Permit || ev.Shared {
+		e.Errorf("waiting: %+v", ev)
+	}
+	e.unlock(two)
+	lease := e.granted(next)
+	want := sqllock.LeaseInfo{Name: name, Owner: lease.Owner(), Token: lease.Token(), Permit: true, Slot: lease.Slot(), TTL: long}
+	if ev := receive(e, acquired, "the hook Acquired is called"); ev.LeaseInfo != want || ev.Slot != 1 {
+		e.Errorf("acquired: %+v, want %+v", ev, want)
+	}
+	e.unlock(lease)
+	if ev := receive(e, unlocked, "the hook Unlocked is called"); ev.LeaseInfo != want {
+		e.Errorf("unlocked: %+v, want %+v", ev, want)
+	}
+	e.unlock(one)
 }
 
 func testPermitSequencer(e *env) {

@@ -537,7 +537,11 @@ func (r *run) look(locker int) {
 		all = append(all, fmt.Sprintf("name %c", c))
 	}
 	r.note("look", "")
-	res, err := r.stores[locker].Read(r.Context(), driver.ReadRequest{Names: all, Slots: r.rnd.IntN(2) == 0, Asked: true})
+	slots, most := r.rnd.IntN(2) == 0, 0
+	if !slots {
+		most = r.rnd.IntN(4)
+	}
+	res, err := r.stores[locker].Read(r.Context(), driver.ReadRequest{Names: all, Slots: slots, Holders: most, Asked: true})
 	if err != nil {
 		r.Errorf("Read: %v", err)
 		return
@@ -548,6 +552,7 @@ func (r *run) look(locker int) {
 			s = new(state)
 		}
 		readers, slots := 0, make(map[int]driver.ID)
+		r.seesTogether(&res.Rows[i], s, most)
 		for k := range s.claims {
 			switch c := &s.claims[k]; {
 			case c.State != claim.Holding || c.Expires <= r.model.now:
@@ -567,6 +572,24 @@ func (r *run) look(locker int) {
 			g.Detached != (s.Acq != driver.ID{} && s.Locker == driver.ID{}) || g.Revoked != s.Revoked || g.Asked != s.requested || g.Now != r.model.now {
 			r.Errorf("Read of %s: %+v, want %+v", name, g, s)
 		}
+	}
+}
+
+// seesTogether compares the first of those who hold a name together, most of them at most.
+func (r *run) seesTogether(g *driver.Row, s *state, most int) {
+	claims := slices.Clone(s.claims)
+	slices.SortFunc(claims, func(a, b claim.Claim) int {
+		return cmp.Or(cmp.Compare(a.Slot, b.Slot), cmp.Compare(a.Seq, b.Seq))
+	})
+	var want []driver.Slot
+	for k := range claims {
+		if c := &claims[k]; c.State == claim.Holding && c.Expires > r.model.now {
+			want = append(want, driver.Slot{Slot: c.Slot, Holder: driver.Holder{Acq: c.Acq, Owner: c.Owner, Label: c.Label,
+				Version: c.Token, Since: c.Since, Until: c.Expires, Shared: true, Permit: c.Kind == claim.Permit}})
+		}
+	}
+	if want = want[:min(len(want), most)]; !slices.Equal(g.Holders, want) {
+		r.Errorf("Read of %s: holders %+v, want %+v", g.Name, g.Holders, want)
 	}
 }
 

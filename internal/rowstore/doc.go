@@ -40,6 +40,9 @@
 //	page_end         after, limit              → how many rows page looks at, and the last name ('' if none)
 //	readers          b(name)                   → name, kind, how many claims of it hold and have not expired, the highest
 //	                                             expires_at of these
+//	together         b(name), first            → name, acq, kind, slot, owner, label, token, since, expires_at: of the
+//	                                             first claims of each name that hold and have not expired, by name,
+//	                                             slot and seq
 //	queues           b(name), first            → name, waiters, label, since, kind: of the first claims of each name
 //	                                             that wait and are alive, by name and seq; waiters counts all
 //	                                             of them

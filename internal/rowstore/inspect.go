@@ -14,7 +14,7 @@ import (
 func (w *view) state() driver.Row {
 	r := &w.row
 	state := driver.Row{Name: w.name, Now: w.now, Holds: r.Holds, Gate: r.NotBefore, Ended: driver.Ending(r.Ended), Revoked: r.Revoked,
-		Asked: w.requested, Value: r.Value, Permits: r.Permits, Waiters: w.waiters, Queue: w.queue, Detached: r.Acq != driver.ID{} && r.Locker == driver.ID{},
+		Asked: w.requested, Value: r.Value, Permits: r.Permits, Holders: w.together, Waiters: w.waiters, Queue: w.queue, Detached: r.Acq != driver.ID{} && r.Locker == driver.ID{},
 		Holder: driver.Holder{Acq: r.Acq, Owner: r.Owner, Label: r.Label,
 			Version: r.Version, Since: r.Since, Until: r.Expires}}
 	state.Readers, state.PermitsHeld = w.readers, w.permits
@@ -77,7 +77,7 @@ func (s *rows) look(ctx context.Context, req *driver.ReadRequest) ([]driver.Row,
 		return nil, err
 	}
 	if !req.Slots { // apart: most often there are none
-		if err := s.parties(ctx, v, req.Queue); err != nil {
+		if err := s.parties(ctx, v, req.Holders, req.Queue); err != nil {
 			return nil, err
 		}
 	}
@@ -118,6 +118,22 @@ func (v *views) addReaders(scan Scanner) error {
 		w.readers += n
 	}
 	return nil
+}
+
+// holdersOf is the statement that reads the first of those who hold names together.
+func (v *views) holdersOf(names []string, first int) Statement {
+	return Statement{Name: "together", Batch: []Column{names}, Args: []any{int64(first)}, Scan: func(scan Scanner) error {
+		h := driver.Slot{Holder: driver.Holder{Shared: true}}
+		var name string
+		var kind int64
+		if err := scan(&name, id{&h.Acq}, &kind, &h.Slot, &h.Owner, &h.Label, &h.Version, &h.Since, &h.Until); err != nil {
+			return err
+		}
+		h.Permit = kind == int64(claim.Permit)
+		w := v.byName[name]
+		w.together = append(w.together, h)
+		return nil
+	}}
 }
 
 // queues is the statement that reads how many wait for names, and the first of them.
@@ -163,7 +179,7 @@ func (s *rows) list(ctx context.Context, req driver.ListRequest) (driver.Page, e
 	if req.Count {
 		first = 1 // which tells how many there are
 	}
-	if err := s.parties(ctx, v, first); err != nil {
+	if err := s.parties(ctx, v, 0, first); err != nil {
 		return page, err
 	}
 	for _, w := range v.list {
@@ -176,9 +192,10 @@ func (s *rows) list(ctx context.Context, req driver.ListRequest) (driver.Page, e
 	return page, nil
 }
 
-// parties reads how many hold names together and, unless first is 0, how many wait and the first
-// so many of them, of the names of which somebody does.
-func (s *rows) parties(ctx context.Context, v *views, first int) error {
+// parties reads, of the names of which somebody does, how many hold them together and how many
+// wait, and the first of both: so many holders, and so many who wait. It counts the latter only if
+// it reads some.
+func (s *rows) parties(ctx context.Context, v *views, holders, first int) error {
 	var held, awaited []string
 	for _, w := range v.list {
 		if w.row.Holding > 0 {
@@ -191,6 +208,9 @@ func (s *rows) parties(ctx context.Context, v *views, first int) error {
 	var statements []Statement
 	if len(held) > 0 {
 		statements = append(statements, Statement{Name: "readers", Batch: []Column{held}, Scan: v.addReaders})
+		if holders > 0 {
+			statements = append(statements, v.holdersOf(held, holders))
+		}
 	}
 	if len(awaited) > 0 {
 		statements = append(statements, v.queues(awaited, first))

@@ -28,8 +28,9 @@ type view struct {
 	permits   int
 	readUntil int64
 
-	waiters int // who wait for it, where claims are not read
-	queue   []driver.Queued
+	together []driver.Slot // the first who hold it together, where claims are not read
+	waiters  int           // who wait for it
+	queue    []driver.Queued
 }
 
 // views are views of names, in their order.

@@ -286,6 +286,7 @@ var examples = map[string]example{
 	"page":             example{}.and("", 10, 1),
 	"page_end":         example{}.and("", 10),
 	"readers":          batch(exampleName),
+	"together":         batch(exampleName).and(10),
 	"queues":           batch(exampleName).and(10),
 	"waits":            example{}.and(locker),
 	"holders":          batch(exampleName),

@@ -136,6 +136,17 @@ WHERE c.expires_at > {now}
 GROUP BY c.name, c.kind
 LIMIT 1000000;
 
+-- name: together
+SELECT h.name, LOWER(HEX(h.acq)), h.kind, h.slot, h.owner, h.label, h.token, h.since, h.expires_at
+FROM (
+	SELECT c.*, ROW_NUMBER() OVER (PARTITION BY c.name ORDER BY c.slot, c.seq) AS place
+	FROM JSON_TABLE(?, '$[*]' COLUMNS (name VARCHAR(510) CHARACTER SET ascii PATH '$[0]')) r
+	STRAIGHT_JOIN {claim} c FORCE INDEX (PRIMARY) ON c.name = UNHEX(r.name) AND c.state = 1
+	WHERE c.expires_at > {now}
+) h
+WHERE h.place <= ?
+ORDER BY h.name, h.place LIMIT 1000000;
+
 -- name: queues
 SELECT q.name, q.waiters, q.label, q.since, q.kind
 FROM (

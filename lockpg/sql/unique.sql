@@ -141,6 +141,19 @@ WHERE c.name = ANY ($1::text[]) AND c.state = 1
   AND c.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
 GROUP BY c.name, c.kind;
 
+-- name: together
+SELECT c.name, encode(uuid_send(c.acq), 'hex'), c.kind, c.slot, c.owner, c.label, c.token, c.since,
+       c.expires_at
+FROM unnest($1::text[]) AS r(name)
+CROSS JOIN LATERAL (
+	SELECT h.* FROM {claim} h
+	WHERE h.name = r.name AND h.state = 1
+	  AND h.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+	ORDER BY h.slot, h.seq
+	LIMIT $2::bigint
+) c
+ORDER BY c.name, c.slot, c.seq;
+
 -- name: queues
 -- Whether a Locker is alive is looked up for each claim: a join might compare each with each.
 SELECT c.name, c.waiters, c.label, c.since, c.kind

@@ -110,6 +110,18 @@ CROSS JOIN {claim} AS c ON c.name = r.value ->> 0 AND c.state = 1
                        AND c.expires_at > clock.now
 GROUP BY c.name, c.kind;
 
+-- name: together
+WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
+SELECT h.name, lower(hex(h.acq)), h.kind, h.slot, h.owner, h.label, h.token, h.since, h.expires_at
+FROM (
+	SELECT c.*, row_number() OVER (PARTITION BY c.name ORDER BY c.slot, c.seq) AS place
+	FROM clock, json_each(?1) AS r
+	CROSS JOIN {claim} AS c ON c.name = r.value ->> 0 AND c.state = 1
+	                       AND c.expires_at > clock.now
+) AS h
+WHERE h.place <= ?2
+ORDER BY h.name, h.place;
+
 -- name: queues
 WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
 SELECT q.name, q.waiters, q.label, q.since, q.kind
