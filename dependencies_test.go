@@ -70,7 +70,7 @@ func licenceOf(text string) string {
 }
 
 func TestWhatUsersBuildHasLicencesThatLetThem(t *testing.T) {
-	packages := []string{"./lockpg", "./lockmysql", "./locksqlite", "./migrations", "./cmd/sqllock"}
+	packages := []string{"./lockpg", "./lockmysql", "./locksqlite", "./migrations", "./cmd/sqllock", "./locktest"}
 	const format = `{{with .Module}}{{if not .Main}}{{.Path}} {{.Dir}}{{end}}{{end}}`
 	out, err := exec.Command("go", append([]string{"list", "-deps", "-f", format}, packages...)...).Output()
 	if err != nil {

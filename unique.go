@@ -43,7 +43,7 @@ func NewUnique(ctx context.Context, db driver.UniqueDatabase, opts *UniqueOption
 	if err != nil {
 		return nil, openError(err)
 	}
-	l := newLocker(client.Instance, cfg, newUniqueMode(store, db.Classify), clock.System{})
+	l := newLocker(client.Instance, cfg, newUniqueMode(store, db.Classify), clock.Of(db))
 	locker.Store(l)
 	l.warn(store.Info())
 	return l, nil

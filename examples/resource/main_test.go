@@ -1,32 +1,25 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/sqllock/sqllock"
-	"github.com/sqllock/sqllock/examples/internal/demo"
+	"github.com/sqllock/sqllock/locktest"
 )
 
-// onServer runs a test on a server and a Locker of a client.
-func onServer(t *testing.T, test func(s *server, locks *sqllock.Locker)) {
+// onServer returns a server, and a Locker of a client on the same database.
+func onServer(t *testing.T) (*locktest.Database, *server, *sqllock.Locker) {
 	t.Helper()
-	e := demo.Example{Workers: 2, Run: func(_ context.Context, d *demo.Demo) (string, error) {
-		checker, err := sqllock.NewSequencerChecker(d.Workers[0].Locks, nil)
-		if err != nil {
-			return "", err
-		}
-		test(&server{checker: checker}, d.Workers[1].Locks)
-		return "", nil
-	}}
-	if _, err := e.Start(t.Context(), demo.Options{}, io.Discard); err != nil {
-		t.Error(err)
+	d := locktest.NewDatabase(t)
+	checker, err := sqllock.NewSequencerChecker(d.Locker(nil), nil)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return d, &server{checker: checker}, d.Locker(nil)
 }
 
 // put sends a request to write, and checks the answer.
@@ -58,36 +51,35 @@ func unlock(t *testing.T, lease *sqllock.Lease) {
 }
 
 func TestOnlyTheHolderWrites(t *testing.T) {
-	onServer(t, func(s *server, locks *sqllock.Locker) {
-		former := lock(t, locks, lockName)
-		unlock(t, former)
-		put(t, s, "former", former.Sequencer().String(), http.StatusPreconditionFailed) // though no other client has written
-		holder := lock(t, locks, lockName)
-		put(t, s, "holder", holder.Sequencer().String(), http.StatusNoContent)
-		put(t, s, "former", former.Sequencer().String(), http.StatusPreconditionFailed)
-		future := holder.Sequencer()
-		future.Token++
-		put(t, s, "made up", future.String(), http.StatusPreconditionFailed)
-		put(t, s, "no sequencer", "", http.StatusBadRequest)
-		put(t, s, "malformed", holder.Sequencer().String()+"0x", http.StatusBadRequest)
-		put(t, s, strings.Repeat("x", maxValue+1), holder.Sequencer().String(), http.StatusBadRequest)
-		other := lock(t, locks, "another lock")
-		put(t, s, "of another lock", other.Sequencer().String(), http.StatusForbidden)
-		unlock(t, other)
-		unlock(t, holder)
-		reader, err := locks.TryRLock(t.Context(), lockName)
-		if err != nil {
-			t.Fatal(err)
-		}
-		put(t, s, "shared", reader.Sequencer().String(), http.StatusForbidden)
-		unlock(t, reader)
+	_, s, locks := onServer(t)
+	former := lock(t, locks, lockName)
+	unlock(t, former)
+	put(t, s, "former", former.Sequencer().String(), http.StatusPreconditionFailed) // though no other client has written
+	holder := lock(t, locks, lockName)
+	put(t, s, "holder", holder.Sequencer().String(), http.StatusNoContent)
+	put(t, s, "former", former.Sequencer().String(), http.StatusPreconditionFailed)
+	future := holder.Sequencer()
+	future.Token++
+	put(t, s, "made up", future.String(), http.StatusPreconditionFailed)
+	put(t, s, "no sequencer", "", http.StatusBadRequest)
+	put(t, s, "malformed", holder.Sequencer().String()+"0x", http.StatusBadRequest)
+	put(t, s, strings.Repeat("x", maxValue+1), holder.Sequencer().String(), http.StatusBadRequest)
+	other := lock(t, locks, "another lock")
+	put(t, s, "of another lock", other.Sequencer().String(), http.StatusForbidden)
+	unlock(t, other)
+	unlock(t, holder)
+	reader, err := locks.TryRLock(t.Context(), lockName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, "shared", reader.Sequencer().String(), http.StatusForbidden)
+	unlock(t, reader)
 
-		w := httptest.NewRecorder()
-		s.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/register", nil))
-		if w.Code != http.StatusOK || w.Body.String() != "holder" {
-			t.Errorf("GET: %d %s", w.Code, w.Body)
-		}
-	})
+	w := httptest.NewRecorder()
+	s.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/register", nil))
+	if w.Code != http.StatusOK || w.Body.String() != "holder" {
+		t.Errorf("GET: %d %s", w.Code, w.Body)
+	}
 }
 
 func TestALateWriteIsRefusedThoughItWasCheckedInTime(t *testing.T) {
@@ -101,17 +93,31 @@ func TestALateWriteIsRefusedThoughItWasCheckedInTime(t *testing.T) {
 }
 
 func TestAWriteFailsWhileTheDatabaseIsUnreachable(t *testing.T) {
-	onServer(t, func(s *server, locks *sqllock.Locker) {
-		lease := lock(t, locks, lockName)
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		req := httptest.NewRequestWithContext(ctx, http.MethodPut, "/register", strings.NewReader("x"))
-		req.Header.Set(header, lease.Sequencer().String())
-		w := httptest.NewRecorder()
-		s.handler().ServeHTTP(w, req)
-		if w.Code != http.StatusServiceUnavailable || s.value != "" {
-			t.Errorf("%d %s, and the register says %q", w.Code, w.Body, s.value)
-		}
-		unlock(t, lease)
-	})
+	d, s, locks := onServer(t)
+	lease := lock(t, locks, lockName)
+	d.Down()
+	put(t, s, "x", lease.Sequencer().String(), http.StatusServiceUnavailable)
+	d.Up()
+	if s.value != "" {
+		t.Errorf("the register says %q", s.value)
+	}
+	put(t, s, "y", lease.Sequencer().String(), http.StatusNoContent)
+	unlock(t, lease)
+}
+
+func TestAPausedClientIsRefusedWhenAnotherHolds(t *testing.T) {
+	d, s, paused := onServer(t)
+	former := lock(t, paused, lockName)
+	put(t, s, "former", former.Sequencer().String(), http.StatusNoContent)
+	d.Expire(lockName)
+	holder := lock(t, d.Locker(nil), lockName)
+	if err := former.Context().Err(); err != nil {
+		t.Errorf("the paused client knows: %v", err)
+	}
+	put(t, s, "holder", holder.Sequencer().String(), http.StatusNoContent)
+	put(t, s, "former", former.Sequencer().String(), http.StatusPreconditionFailed)
+	unlock(t, holder)
+	if err := former.Unlock(t.Context()); !errors.Is(err, sqllock.ErrLost) {
+		t.Errorf("the paused client unlocks: %v", err)
+	}
 }

@@ -23,3 +23,17 @@ func (f Func) Now() time.Duration { return f() }
 func Trust(ttl time.Duration) time.Duration {
 	return ttl - ttl/100 - 2*time.Millisecond
 }
+
+// Source is a database that brings a clock of its own, in tests.
+type Source interface {
+	Clock() Clock
+}
+
+// Of returns the clock by which leases in a database are trusted: the system's, unless the
+// database brings its own.
+func Of(database any) Clock {
+	if s, ok := database.(Source); ok {
+		return s.Clock()
+	}
+	return System{}
+}
