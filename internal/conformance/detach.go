@@ -366,10 +366,13 @@ func testDetachSecret(e *env) {
 		Unlocked: func(ev sqllock.UnlockedEvent) { j.add("%+v", ev) },
 	}}
 	var sent bytes.Buffer
-	l, other := e.looseLocker(e.handle(), o), e.looseLocker(e.handle(), o)
-	if e.h.Network != nil {
-		p, proxied := e.proxied(o)
-		l = proxied
+	other := e.looseLocker(e.handle(), o)
+	var l *sqllock.Locker
+	if e.h.Network == nil {
+		l = e.locker(o)
+	} else {
+		var p *netproxy.Proxy
+		p, l = e.proxied(o)
 		var mu sync.Mutex
 		p.OnUp(func(_ int, b []byte) netproxy.Action {
 			mu.Lock()

@@ -140,6 +140,11 @@ func (e *env) looseLocker(db *sql.DB, o *Options) *sqllock.Locker {
 	if l == nil {
 		e.Fatal("New returned neither a Locker nor an error")
 	}
+	e.Cleanup(func() {
+		if _, err := l.TryLock(ctx, "closed"); !e.Failed() && !errors.Is(err, sqllock.ErrClosed) {
+			e.Errorf("the test has not closed its Locker: %v", err)
+		}
+	})
 	return l
 }
 

@@ -198,6 +198,7 @@ func testForceSucceeded(e *env) {
 		done <- err
 	}()
 	silent(e, done, "ForceUnlock returned while the row was locked")
+	time.Sleep(slack() / 5) // until it has read the row
 	succeed()
 	err := receive(e, done, "ForceUnlock returns")
 	e.wantError("ForceUnlock of a lease that has ended meanwhile", err, sqllock.ErrNotHeld)
