@@ -30,7 +30,7 @@ bench-quick: ## the same in short, below ten minutes
 	@bench/setup.sh
 	@cd bench && GOWORK=off go run . -quick $(ARGS)
 
-faults: ## do harm to clients, networks and servers and check what the locks do, about two hours, see faults/README.md
+faults: ## do harm to clients, networks and servers and check what the locks do, two and a half hours, see faults/README.md
 	@faults/setup.sh
 	@GOWORK=off go build -C faults -o ../bin/faults . && exec bin/faults -report faults/faults-report.json $(ARGS)
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/faults/internal/cell"
+	"github.com/sqllock/sqllock/faults/internal/client"
 	"github.com/sqllock/sqllock/faults/internal/nemesis"
 	"github.com/sqllock/sqllock/faults/internal/report"
 	"github.com/sqllock/sqllock/internal/testdb/supervisor"
@@ -24,6 +25,13 @@ var pairs = [][2]string{
 	{"forupdate", "postgres"}, {"forupdate", "mariadb"},
 	{"advisory", "postgres"}, {"advisory", "mariadb"},
 }
+
+// uses are, beside those modes, what else of unique mode clients use.
+var uses = []string{client.Permits, client.LockAll}
+
+// harms are the nemeses of these cells: those that end holders, or that leave doubt. The others
+// harm what is below, and that is the same.
+var harms = []string{"none", "client-kill", "client-pause", "net-lost-reply", "server-kill", "mixed"}
 
 // shortly are the cells of -short: the most important ones.
 var shortly = [][3]string{
@@ -39,6 +47,7 @@ var shortly = [][3]string{
 	{"session-kill", "forupdate", "mariadb"}, {"session-kill", "advisory", "postgres"},
 	{"pool-of-one", "unique", "postgres"}, {"clock-step", "unique", "postgres"}, {"promotion", "unique", "postgres"},
 	{"mixed", "unique", "mariadb"},
+	{"client-kill", "permits", "mariadb"}, {"client-pause", "permits", "postgres"}, {"client-kill", "lockall", "postgres"},
 }
 
 // A plan has the cells to run, and those that are not possible.
@@ -54,17 +63,16 @@ func (s settings) plan() (p plan, err error) {
 		}
 	}
 	for _, n := range nemesis.All() {
-		for _, pair := range pairs {
-			if !s.wants(n.Name, pair[0], pair[1]) {
+		for _, spec := range cells(n) {
+			if !s.wants(n.Name, spec.Kind(), spec.Database) {
 				continue
 			}
-			if why := n.Applies(pair[0], pair[1]); why != "" {
-				p.without = append(p.without, report.Without{Nemesis: n.Name, Mode: pair[0], Database: pair[1], Why: why})
+			if why := n.Applies(spec.Mode, spec.Database); why != "" {
+				p.without = append(p.without, report.Without{Nemesis: n.Name, Mode: spec.Kind(), Database: spec.Database, Why: why})
 				continue
 			}
-			p.specs = append(p.specs, cell.Spec{
-				Nemesis: n, Mode: pair[0], Database: pair[1], For: s.each, Seed: s.seed, Binary: s.binary, Keep: s.keep,
-			})
+			spec.For, spec.Seed, spec.Binary, spec.Keep = s.each, s.seed, s.binary, s.keep
+			p.specs = append(p.specs, spec)
 		}
 	}
 	round := p.specs
@@ -78,6 +86,24 @@ func (s settings) plan() (p plan, err error) {
 		return p, errors.New("there is no such cell; -list names them")
 	}
 	return p, nil
+}
+
+// cells are all cells of a nemesis, whether it applies to them or not.
+func cells(n *nemesis.Nemesis) (all []cell.Spec) {
+	for _, pair := range pairs {
+		all = append(all, cell.Spec{Nemesis: n, Mode: pair[0], Use: client.Locks, Database: pair[1]})
+	}
+	if !slices.Contains(harms, n.Name) {
+		return all
+	}
+	for _, use := range uses {
+		for _, pair := range pairs {
+			if pair[0] == client.Unique {
+				all = append(all, cell.Spec{Nemesis: n, Mode: pair[0], Use: use, Database: pair[1]})
+			}
+		}
+	}
+	return all
 }
 
 func (s settings) wants(nemesis, mode, database string) bool {

@@ -32,6 +32,7 @@ import (
 type Spec struct {
 	Nemesis        *nemesis.Nemesis
 	Mode, Database string
+	Use            string        // what of the library: see package client
 	For            time.Duration // for how long faults strike
 	Seed           uint64
 	Binary         string // of the clients
@@ -39,7 +40,15 @@ type Spec struct {
 }
 
 // Name returns the name of the cell.
-func (s Spec) Name() string { return s.Nemesis.Name + "/" + s.Mode + "/" + s.Database }
+func (s Spec) Name() string { return s.Nemesis.Name + "/" + s.Kind() + "/" + s.Database }
+
+// Kind returns the mode, or what else than locks the clients use.
+func (s Spec) Kind() string {
+	if s.Use != client.Locks {
+		return s.Use
+	}
+	return s.Mode
+}
 
 // Result is the result of a cell.
 type Result struct {
@@ -59,12 +68,34 @@ const (
 	poll    = 25 * time.Millisecond
 	delay   = 200 * time.Millisecond
 	pool    = 8
+	permits = 3 // of each semaphore
 )
 
 var (
-	names  = []string{"a", "b", "c", "d", "e", "f"}
-	delays = []time.Duration{0, delay, 0, 0, delay, 0}
+	allNames = []string{"a", "b", "c", "d", "e", "f"}
+	delays   = []time.Duration{0, delay, 0, 0, delay, 0}
 )
+
+// names are those that the clients compete for: few, if each of them has several permits.
+func (s Spec) names() []string {
+	if s.Use == client.Permits {
+		return allNames[:2]
+	}
+	return allNames
+}
+
+// lines name the registers: one for each name, or for each slot.
+func (s Spec) lines() (lines []string) {
+	if s.Use != client.Permits {
+		return s.names()
+	}
+	for _, name := range s.names() {
+		for slot := range permits {
+			lines = append(lines, history.Slot(name, slot))
+		}
+	}
+	return lines
+}
 
 // ttl is the shortest that the mode takes: MySQL counts in whole seconds.
 func (s Spec) ttl() time.Duration {
@@ -84,6 +115,7 @@ func (s Spec) rules() check.Rules {
 		Sessions: s.Mode != client.Unique,
 		Unsteady: s.Nemesis.Unsteady && s.Mode == client.Unique,
 		Forgets:  s.Nemesis.Loses && s.Mode == client.Unique,
+		Permits:  permits,
 		TTL:      s.ttl(), Grace: s.grace(),
 	}
 }
@@ -185,7 +217,7 @@ func (s *site) open(ctx context.Context, w *supervisor.Supervisor) (err error) {
 func (s *site) registers(ctx context.Context) error {
 	if !s.Nemesis.Loses {
 		s.work = register.On(s.admin, s.srv.Driver())
-		return s.work.Create(ctx, names...)
+		return s.work.Create(ctx, s.lines()...)
 	}
 	s.elsewhere = &client.Elsewhere{Driver: "sqlite", DSN: server.File(s.dir) + immediate}
 	db, err := sql.Open(s.elsewhere.Driver, s.elsewhere.DSN)
@@ -194,7 +226,7 @@ func (s *site) registers(ctx context.Context) error {
 	}
 	s.workDB = db
 	s.work = register.On(db, s.elsewhere.Driver)
-	return s.work.Create(ctx, names...)
+	return s.work.Create(ctx, s.lines()...)
 }
 
 // immediate is for transactions that write: they say so first.
@@ -213,7 +245,7 @@ func (s *site) join(number int) (err error) {
 	}
 	cfg := client.Config{
 		Mode: s.Mode, Database: s.Database, Driver: s.srv.Driver(), DSN: s.srv.DSN(addr), History: s.dir,
-		Names: names, Delays: delays, TTL: s.ttl(), Poll: poll, Workers: workers, Pool: pool, Seed: s.seed(),
+		Names: s.names(), Delays: delays, Use: s.Use, Permits: permits, TTL: s.ttl(), Poll: poll, Workers: workers, Pool: pool, Seed: s.seed(),
 		Work: s.elsewhere,
 	}
 	if s.Nemesis.Pool > 0 {

@@ -14,7 +14,8 @@ const never = math.MaxInt64
 // A lease is a successful acquisition in a history.
 type lease struct {
 	id, proc, name, owner string
-	shared                bool
+	shared, permit        bool
+	slot                  int // of a permit
 	token                 int64
 	call, ret             int64 // of Lock
 	kind                  string
@@ -79,6 +80,7 @@ type run struct {
 	events []history.Event // in the order of time
 	leases map[string]*lease
 	names  map[string][]*lease // in the order of ret
+	lines  map[string][]*lease // the same, with each slot of a semaphore apart
 	faults []*fault
 	busy   []span
 	last   int64 // time of the last event
@@ -87,7 +89,7 @@ type run struct {
 func build(events []history.Event, rules Rules) *run {
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b history.Event) int { return cmp.Compare(a.T, b.T) })
-	r := &run{rules: rules, events: events, leases: make(map[string]*lease), names: make(map[string][]*lease)}
+	r := &run{rules: rules, events: events, leases: make(map[string]*lease), names: make(map[string][]*lease), lines: make(map[string][]*lease)}
 	calls := make(map[string]int64)
 	open := make(map[string]*fault)
 	for _, e := range events {
@@ -110,8 +112,10 @@ func build(events []history.Event, rules Rules) *run {
 			l.note(&events[i])
 		}
 	}
-	for _, leases := range r.names {
-		slices.SortFunc(leases, func(a, b *lease) int { return cmp.Compare(a.ret, b.ret) })
+	for _, byName := range []map[string][]*lease{r.names, r.lines} {
+		for _, leases := range byName {
+			slices.SortFunc(leases, func(a, b *lease) int { return cmp.Compare(a.ret, b.ret) })
+		}
 	}
 	return r
 }
@@ -121,11 +125,12 @@ func (r *run) granted(e history.Event, call int64) {
 		return
 	}
 	l := &lease{
-		id: e.Lease, proc: e.Proc, name: e.Name, owner: e.Owner, shared: e.Shared, token: e.Token,
+		id: e.Lease, proc: e.Proc, name: e.Name, owner: e.Owner, shared: e.Shared, permit: e.Permit, slot: e.Slot, token: e.Token,
 		call: call, ret: e.T, kind: e.Reason, age: time.Duration(e.Age), unlock: never, unlocked: never,
 	}
 	r.leases[l.id] = l
 	r.names[l.name] = append(r.names[l.name], l)
+	r.lines[e.Line()] = append(r.lines[e.Line()], l)
 }
 
 func (r *run) addFault(open map[string]*fault, e history.Event) {
@@ -193,4 +198,9 @@ func (r *run) excused(l *lease) bool {
 func (r *run) revived(l *lease) bool { return r.rules.Forgets && l.shared }
 
 // excludes reports that two leases of a name must not be held at the same time.
-func excludes(a, b *lease) bool { return !a.shared || !b.shared }
+func excludes(a, b *lease) bool {
+	if a.permit && b.permit {
+		return a.slot == b.slot
+	}
+	return !a.shared || !b.shared
+}

@@ -14,7 +14,8 @@ import (
 
 // The checks by name.
 const (
-	// Overlap: two holders that exclude each other held one name, and both could see it.
+	// Overlap: two holders that exclude each other held one name, or more held permits than there
+	// are, and all could see it.
 	Overlap = "overlap"
 	// Remaining: a name was granted while Remaining of another holder was above zero.
 	Remaining = "remaining"
@@ -31,7 +32,8 @@ const (
 	Loss = "loss"
 	// Reentry: a re-entry returned another lease than the one in the context.
 	Reentry = "re-entry"
-	// Waiting: a name was granted to no waiter for too long, without any fault.
+	// Waiting: a name was granted to no waiter for too long, without any fault, or a waiter was
+	// told of a deadlock, though all lock in one order.
 	Waiting = "waiting"
 	// Left: something was left behind.
 	Left = "left"
@@ -66,6 +68,9 @@ type Rules struct {
 	// Drained: the history is complete, so each waiter must have been served.
 	Drained bool
 
+	// Permits is how many a semaphore has.
+	Permits int
+
 	TTL   time.Duration
 	Grace time.Duration // within which a name must be granted when all is well again
 }
@@ -96,7 +101,7 @@ func (c *Counts) Add(other Counts) {
 func History(events []history.Event, rules Rules) []Failure {
 	r := build(events, rules)
 	var found []Failure
-	for _, check := range []func(*run) []Failure{overlaps, tokens, refusals, deadlines, losses, reentries, waits, idles, leftovers} {
+	for _, check := range []func(*run) []Failure{overlaps, tokens, refusals, deadlines, losses, reentries, waits, cycles, idles, leftovers} {
 		found = append(found, check(r)...)
 	}
 	slices.SortStableFunc(found, func(a, b Failure) int { return int(a.T - b.T) })

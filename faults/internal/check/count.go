@@ -23,7 +23,7 @@ func (r *run) count() Counts {
 			}
 		}
 	}
-	for _, all := range r.waiters() {
+	for _, all := range r.waiters("wait") {
 		c.Inversions += inversions(all)
 	}
 	return c

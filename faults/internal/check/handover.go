@@ -5,23 +5,27 @@ import (
 	"time"
 )
 
-// idles looks for names that were released and then idle although a client waited. If a
-// release or a grant gets lost, the next waiter waits for an expiry, about a TTL. Only
-// times without faults count.
+// idles looks for names, or permits, that were released and then idle although a client
+// waited. If a release or a grant gets lost, the next waiter waits for an expiry, about a
+// TTL. Only times without faults count, and in which nobody waited for several names: such a
+// call may have the name already.
 func idles(r *run) []Failure {
 	var found []Failure
-	byName := r.waiters()
+	byName, several := r.waiters("wait"), r.waiters("all")
 	margin := int64(r.rules.Grace)
 	for name, leases := range r.names {
-		over := int64(0) // when the last one was, as far as is known
+		last := latest{n: 1} // when the last ones were over, as far as is known
 		for i, l := range leases[:max(0, len(leases)-1)] {
-			if l.unlockedWell {
-				over = max(over, l.unlocked)
-			} else { // it expires, or is freed in the background
-				over = max(over, l.claimed()+margin)
+			if l.permit {
+				last.n = r.rules.Permits
 			}
-			next := leases[i+1]
-			if next.ret-over < int64(r.rules.TTL)*4/5 || !r.faultFree(over-margin, next.ret) {
+			if l.unlockedWell {
+				last.add(l.unlocked)
+			} else { // it expires, or is freed in the background
+				last.add(l.claimed() + margin)
+			}
+			next, over := leases[i+1], max(l.ret, last.least())
+			if next.ret-over < int64(r.rules.TTL)*4/5 || !r.faultFree(over-margin, next.ret) || during(several[name], over, next.ret) {
 				continue
 			}
 			if w := waiter(byName[name], over-int64(100*time.Millisecond), next.ret); w != nil {
@@ -51,4 +55,31 @@ func waiter(all []wait, from, to int64) *wait {
 		}
 	}
 	return nil
+}
+
+// latest are the n latest times of many.
+type latest struct {
+	n     int
+	times []int64 // in their order
+}
+
+func (l *latest) add(t int64) {
+	i, _ := slices.BinarySearch(l.times, t)
+	l.times = slices.Insert(l.times, i, t)
+	if len(l.times) > l.n {
+		l.times = l.times[1:]
+	}
+}
+
+// least is the first of them, 0 if there are fewer.
+func (l *latest) least() int64 {
+	if len(l.times) < l.n {
+		return 0
+	}
+	return l.times[0]
+}
+
+// during reports that one of the calls was under way at any time from one to another.
+func during(calls []wait, from, to int64) bool {
+	return slices.ContainsFunc(calls, func(w wait) bool { return w.T < to && w.ret > from })
 }

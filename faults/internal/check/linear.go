@@ -10,10 +10,10 @@ import (
 )
 
 // linearize looks for an order of all calls in which each returned the right result. It
-// checks each name separately, and gives up on a name after the timeout.
+// checks each name, and each slot of a semaphore, separately, and gives up on one after the timeout.
 func linearize(r *run, final register.Final, timeout time.Duration) (found []Failure, unordered []string) {
 	model := nameModel()
-	for name := range r.names {
+	for name := range r.lines {
 		ops := r.operations(name, final)
 		switch porcupine.CheckOperationsTimeout(model, ops, timeout) {
 		case porcupine.Illegal:

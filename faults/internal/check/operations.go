@@ -9,25 +9,24 @@ import (
 	"github.com/sqllock/sqllock/faults/internal/register"
 )
 
-// operations makes the calls of a name into operations of the model. If the outcome of a
+// operations makes the calls of a line into operations of the model. If the outcome of a
 // call is unknown: - a Lock is left out: if it took the name, its token is unknown, and
 // it can only have excluded others; - a write counts if the register has it, and happened
 // before the next one; - an announcement is left out, and explains refusals of lower
 // tokens.
-func (r *run) operations(name string, final register.Final) []porcupine.Operation {
-	b := &builder{run: r, name: name, calls: make(map[string]int64), done: make(map[string]register.Written), entered: make(map[string]bool)}
+func (r *run) operations(line string, final register.Final) []porcupine.Operation {
+	b := &builder{run: r, line: line, calls: make(map[string]int64), done: make(map[string]register.Written), entered: make(map[string]bool)}
 	b.resolve(final)
 	for _, e := range r.events {
-		if e.Name != name {
-			continue
-		}
-		if e.ID != "" && !e.Ret {
+		switch {
+		case e.Line() != line:
+		case e.ID != "" && !e.Ret:
 			b.calls[e.ID] = e.T
-			continue
+		default:
+			b.add(e)
 		}
-		b.add(e)
 	}
-	for _, l := range r.names[name] {
+	for _, l := range r.lines[line] {
 		if !r.revived(l) {
 			b.lease(l)
 		}
@@ -38,7 +37,7 @@ func (r *run) operations(name string, final register.Final) []porcupine.Operatio
 
 type builder struct {
 	*run
-	name      string
+	line      string
 	calls     map[string]int64 // of calls that have begun
 	done      map[string]register.Written
 	order     []register.Written // of the fenced register
@@ -52,14 +51,14 @@ type builder struct {
 func (b *builder) resolve(final register.Final) {
 	b.known = make(map[string]bool)
 	for _, w := range final.Writes {
-		if w.Name == b.name && w.Kind == register.Fenced {
+		if w.Name == b.line && w.Kind == register.Fenced {
 			b.done[w.ID] = w
 			b.order = append(b.order, w)
 		}
 	}
 	announced := make(map[string]int64)
 	for _, e := range b.events {
-		if e.Name == b.name && e.Op == history.Announce {
+		if e.Line() == b.line && e.Op == history.Announce {
 			if !e.Ret {
 				announced[e.ID] = e.Token
 			} else if e.Err == "" {
@@ -127,7 +126,7 @@ func (b *builder) lease(l *lease) {
 // excludes had been granted by then.
 func (b *builder) succeeded(l *lease) int64 {
 	to := int64(math.MaxInt64)
-	for _, other := range b.names[b.name] {
+	for _, other := range b.lines[b.line] {
 		if excludes(l, other) && other.token > l.token {
 			to = min(to, other.ret)
 		}

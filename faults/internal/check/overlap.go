@@ -9,6 +9,8 @@ func overlaps(r *run) []Failure {
 	for _, leases := range r.names {
 		found = append(found, r.collide(Overlap, leases, (*lease).believed)...)
 		found = append(found, r.collide(Remaining, leases, r.claimed)...)
+		found = append(found, r.tooMany(Overlap, leases, (*lease).believed)...)
+		found = append(found, r.tooMany(Remaining, leases, r.claimed)...)
 	}
 	return found
 }
@@ -43,6 +45,27 @@ func (r *run) collide(check string, leases []*lease, end func(*lease) int64) []F
 			}
 		}
 		open = append(open, this)
+	}
+	return found
+}
+
+// tooMany looks for more permits that were held at the same time than there are. The leases come in
+// the order in which they were acquired.
+func (r *run) tooMany(check string, leases []*lease, end func(*lease) int64) []Failure {
+	var found []Failure
+	var open []*lease
+	for _, l := range leases {
+		if !l.permit || r.excused(l) {
+			continue
+		}
+		open = slices.DeleteFunc(open, func(other *lease) bool { return end(other) <= l.ret })
+		if end(l) > l.ret {
+			open = append(open, l)
+		}
+		if len(open) > r.rules.Permits {
+			found = append(found, fail(check, l.ret, "%q: %s got slot %d with token %d (at %d), and now %d have a permit of %d",
+				l.name, l.id, l.slot, l.token, l.ret, len(open), r.rules.Permits))
+		}
 	}
 	return found
 }

@@ -26,7 +26,7 @@ func repeated(leases []*lease) []Failure {
 	for _, l := range leases {
 		if other := first[l.token]; other == nil {
 			first[l.token] = l
-		} else if excludes(l, other) {
+		} else if !l.shared || !other.shared {
 			found = append(found, fail(Token, l.ret, "%q: %s and %s both have %d", l.name, other.id, l.id, l.token))
 		}
 	}

@@ -17,7 +17,7 @@ type wait struct {
 // waits looks for names that were granted to no waiter for too long without any fault.
 func waits(r *run) []Failure {
 	var found []Failure
-	byName := r.waiters()
+	byName := r.waiters("wait")
 	for _, quiet := range r.quiet() {
 		for name, all := range byName {
 			found = append(found, r.stuck(name, all, quiet)...)
@@ -26,11 +26,23 @@ func waits(r *run) []Failure {
 	if !r.rules.Drained {
 		return found
 	}
-	for _, all := range byName {
+	for _, all := range r.waiters("wait", "all") {
 		for _, w := range all {
 			if w.ret == never && !r.gone(w.Proc) {
 				found = append(found, fail(Waiting, w.T, "%q: %s never returned", w.Name, w.ID))
 			}
+		}
+	}
+	return found
+}
+
+// cycles looks for calls that were told of a deadlock: no client waits while it holds something,
+// but for the calls that lock several names in their order.
+func cycles(r *run) []Failure {
+	var found []Failure
+	for _, e := range r.events {
+		if e.Op == history.Lock && e.Ret && e.Cycle {
+			found = append(found, fail(Waiting, e.T, "%q: %s: %s", e.Name, e.ID, e.Err))
 		}
 	}
 	return found
@@ -88,14 +100,15 @@ func (r *run) stuck(name string, all []wait, quiet span) []Failure {
 	return nil
 }
 
-// waiters returns the calls that wait for as long as it takes.
-func (r *run) waiters() map[string][]wait {
+// waiters returns, by name, the calls of some kinds, which wait for as long as it takes: "wait" is
+// for one name, "all" for several.
+func (r *run) waiters(kinds ...string) map[string][]wait {
 	byName := make(map[string][]wait)
 	at := make(map[string]int)
 	for i := range r.events {
 		e := &r.events[i]
 		switch {
-		case e.Op != history.Lock || e.Reason != "wait":
+		case e.Op != history.Lock || !slices.Contains(kinds, e.Reason):
 		case !e.Ret:
 			at[e.ID] = len(byName[e.Name])
 			byName[e.Name] = append(byName[e.Name], wait{Event: e, ret: never})

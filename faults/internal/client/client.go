@@ -29,6 +29,8 @@ const Variable = "SQLLOCK_FAULTS_CLIENT"
 type Config struct {
 	Proc           string // its name, another one each time it is started
 	Mode, Database string
+	Use            string // what of the library: Locks, Permits or LockAll
+	Permits        int    // of each name, with Permits
 	Driver, DSN    string
 	Work           *Elsewhere // where the registers are; nil is beside the locks
 	History        string     // file to create
@@ -67,10 +69,13 @@ type client struct {
 	log     *history.Writer
 	locks   *sqllock.Locker
 	locksDB *sql.DB // the handle of locks
-	work    *register.Registers
-	orders  orders.Orders
-	ids     atomic.Int64
-	lag     lag
+
+	semaphores map[string]*sqllock.Semaphore // by name, with Permits
+
+	work   *register.Registers
+	orders orders.Orders
+	ids    atomic.Int64
+	lag    lag
 
 	watchers sync.WaitGroup
 	ctx      context.Context // ends with the order to stop
@@ -133,6 +138,9 @@ func (c *client) open(db *sql.DB) bool {
 		cancel()
 		if err == nil {
 			c.locks = locks
+			if err := c.addSemaphores(); err != nil {
+				panic("bug: " + err.Error())
+			}
 			c.say(history.Event{T: history.Now(), Op: history.Open})
 			return true
 		}
@@ -140,6 +148,22 @@ func (c *client) open(db *sql.DB) bool {
 		time.Sleep(50 * time.Millisecond)
 	}
 	return false
+}
+
+// addSemaphores makes the semaphores, if the clients use them.
+func (c *client) addSemaphores() error {
+	c.semaphores = make(map[string]*sqllock.Semaphore)
+	for _, name := range c.cfg.Names {
+		if c.cfg.Use != Permits {
+			break
+		}
+		s, err := c.locks.Semaphore(name, c.cfg.Permits, nil)
+		if err != nil {
+			return err
+		}
+		c.semaphores[name] = s
+	}
+	return nil
 }
 
 // run lets the workers work until the client is stopped, and closes the Locker.
@@ -198,17 +222,28 @@ func (c *client) id() string { return c.cfg.Proc + "/" + strconv.FormatInt(c.ids
 // call writes the event of a call, makes the call, and writes its result. Changes that do
 // makes to its event appear in the second line only.
 func (c *client) call(e history.Event, do func(e *history.Event) error) error {
-	if e.ID == "" {
-		e.ID = c.id()
+	return c.callAll([]history.Event{e}, func(events []history.Event) error { return do(&events[0]) })
+}
+
+// callAll is call for a call that has an event for each of several names.
+func (c *client) callAll(events []history.Event, do func(events []history.Event) error) error {
+	for i := range events {
+		e := &events[i]
+		if e.ID == "" {
+			e.ID = c.id()
+		}
+		e.T = history.Now()
+		c.say(*e)
+		e.Ret = true
 	}
-	e.T = history.Now()
-	c.say(e)
-	e.Ret = true
-	err := do(&e)
-	e.T = history.Now()
-	if err != nil {
-		e.Err = err.Error()
+	err := do(events)
+	for i := range events {
+		e := &events[i]
+		e.T = history.Now()
+		if err != nil {
+			e.Err = err.Error()
+		}
+		c.say(*e)
 	}
-	c.say(e)
 	return err
 }

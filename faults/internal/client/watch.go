@@ -35,7 +35,8 @@ func (w *worker) watch(h *held) {
 // done writes the end of a lease's context. If the lease was lost, it looks at the lease
 // again: the loss must be final.
 func (w *worker) done(h *held) {
-	e := history.Event{T: history.Now(), Op: history.Done, Lease: h.id, Name: h.Name(), Late: w.lag.worst()}
+	e := h.event(history.Done)
+	e.T, e.Late = history.Now(), w.lag.worst()
 	cause := context.Cause(h.Context())
 	var lost *sqllock.LostError
 	switch {
@@ -53,7 +54,8 @@ func (w *worker) done(h *held) {
 // look asks a lease whether it is held, as one does before a write. Both ways to ask
 // must say the same, unless the answer changes in between.
 func (w *worker) look(h *held) bool {
-	e := history.Event{T: history.Now(), Op: history.Look, Lease: h.id, Name: h.Name()}
+	e := h.event(history.Look)
+	e.T = history.Now()
 	e.Left = int64(h.Remaining())
 	e.OK = h.Context().Err() == nil
 	e.Until = history.Now()

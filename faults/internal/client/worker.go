@@ -32,69 +32,21 @@ func newWorker(c *client, number int) *worker {
 // waits continues to wait until it is served.
 func (w *worker) run() {
 	for w.ctx.Err() == nil {
-		i := w.rng.IntN(len(w.cfg.Names))
-		if lease := w.acquire(w.cfg.Names[i], w.cfg.Delays[i]); lease != nil {
-			w.workUnder(lease)
+		if hs := w.acquire(); len(hs) > 0 {
+			w.workUnder(hs)
 		}
 		time.Sleep(time.Duration(w.rng.IntN(5)) * time.Millisecond)
 	}
 }
 
-// held is a lease with its id in the history.
-type held struct {
-	*sqllock.Lease
-	id string
-}
-
-// acquire makes one call, of whatever kind. It returns nil if that was given up, was in
-// vain or failed.
-func (w *worker) acquire(name string, delay time.Duration) *held {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	opts := []sqllock.LockOption{sqllock.LockDelay(delay)}
-	lock, kind := w.locks.Lock, "wait"
-	shared := w.rng.IntN(5) == 0
-	if shared {
-		lock = w.locks.RLock
-	}
-	switch w.rng.IntN(10) {
-	case 0:
-		kind = "try"
-		if lock = w.locks.TryLock; shared {
-			lock = w.locks.TryRLock
-		}
-	case 1:
-		kind = "give up"
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(w.rng.IntN(100))*time.Millisecond)
-		defer cancel()
-	}
-	h := &held{id: w.id()}
-	err := w.call(history.Event{Op: history.Lock, ID: h.id, Lease: h.id, Name: name, Shared: shared, Reason: kind},
-		func(e *history.Event) (err error) {
-			if h.Lease, err = lock(ctx, name, opts...); err != nil {
-				e.Refuse = errors.Is(err, sqllock.ErrHeld)
-				return err
-			}
-			e.Token, e.Owner = h.Token(), h.Owner()
-			e.Age = int64(time.Since(time.UnixMicro(h.Token())))
-			return nil
-		})
-	if err != nil {
-		return nil
-	}
-	w.look(h)
-	w.watch(h)
-	return h
-}
-
-// workUnder works under a lease and unlocks it.
-func (w *worker) workUnder(h *held) {
-	if h.Shared() {
-		w.share(h)
+// workUnder works under what one call has acquired, and unlocks it.
+func (w *worker) workUnder(hs []*held) {
+	if hs[0].shared {
+		w.share(hs[0])
 	} else {
-		w.workExclusive(h)
+		w.workExclusive(hs)
 	}
-	_ = w.unlock(history.Unlock, h.id, h.Lease)
+	_ = w.unlock(history.Unlock, hs[0], hs...)
 }
 
 // share reads the fenced register twice: no client may write while the name is shared.
@@ -105,7 +57,8 @@ func (w *worker) share(h *held) {
 	w.look(h)
 }
 
-func (w *worker) workExclusive(h *held) {
+func (w *worker) workExclusive(hs []*held) {
+	h := hs[w.rng.IntN(len(hs))]
 	dice := w.rng.IntN(10)
 	switch w.orders.Aimed() {
 	case "":
@@ -120,11 +73,13 @@ func (w *worker) workExclusive(h *held) {
 		w.fenced(h)
 	case 3, 4:
 		if w.cfg.Work == nil { // a guard is of the database of the locks
-			w.guarded(h, dice == 3)
+			w.guarded(hs, dice == 3)
 		}
 	case 5:
 		w.inspect(h)
-		w.enter(h)
+		if !h.permit && len(hs) == 1 {
+			w.enter(h)
+		}
 	default:
 		w.plain(h)
 	}
@@ -133,10 +88,10 @@ func (w *worker) workExclusive(h *held) {
 // enter re-enters the lease in the context, works, and unlocks.
 func (w *worker) enter(h *held) {
 	var inner *sqllock.Lease
-	err := w.call(history.Event{Op: history.Enter, Lease: h.id, Name: h.Name()}, func(e *history.Event) (err error) {
+	err := w.call(h.event(history.Enter), func(e *history.Event) (err error) {
 		ctx, cancel := context.WithTimeout(h.Context(), bound)
 		defer cancel()
-		if inner, err = w.locks.Lock(ctx, h.Name()); err != nil {
+		if inner, err = w.locks.Lock(ctx, h.name); err != nil {
 			e.Lost = errors.Is(err, sqllock.ErrLost)
 			return err
 		}
@@ -147,17 +102,23 @@ func (w *worker) enter(h *held) {
 		return
 	}
 	w.fenced(h)
-	_ = w.unlock(history.Leave, h.id, inner)
+	_ = w.unlock(history.Leave, inner, h)
 	w.look(h)
 }
 
-// unlock ends a lease. The context is one that has ended: Unlock must not mind.
-func (w *worker) unlock(op, id string, lease *sqllock.Lease) error {
+// unlock ends leases. The context is one that has ended: Unlock must not mind.
+func (w *worker) unlock(op string, under interface{ Unlock(context.Context) error }, hs ...*held) error {
 	ended, end := context.WithCancel(context.Background())
 	end()
-	return w.call(history.Event{Op: op, Lease: id, Name: lease.Name()}, func(e *history.Event) error {
-		err := lease.Unlock(ended)
-		e.Lost = errors.Is(err, sqllock.ErrLost)
+	events := make([]history.Event, len(hs))
+	for i, h := range hs {
+		events[i] = h.event(op)
+	}
+	return w.callAll(events, func(events []history.Event) error {
+		err := under.Unlock(ended)
+		for i := range events {
+			events[i].Lost = errors.Is(err, sqllock.ErrLost)
+		}
 		return err
 	})
 }
@@ -165,8 +126,8 @@ func (w *worker) unlock(op, id string, lease *sqllock.Lease) error {
 func (w *worker) read(h *held) (n int64, err error) {
 	ctx, cancel := context.WithTimeout(h.Context(), bound)
 	defer cancel()
-	err = w.call(history.Event{Op: history.Read, Lease: h.id, Name: h.Name()}, func(e *history.Event) (err error) {
-		n, err = w.work.Read(ctx, h.Name())
+	err = w.call(h.event(history.Read), func(e *history.Event) (err error) {
+		n, err = w.work.Read(ctx, h.line())
 		e.N = n
 		return err
 	})
@@ -178,8 +139,10 @@ func (w *worker) fenced(h *held) {
 	ctx, cancel := context.WithTimeout(h.Context(), bound)
 	defer cancel()
 	announced := false
-	err := w.call(history.Event{Op: history.Announce, Lease: h.id, Name: h.Name(), Token: h.Token()}, func(e *history.Event) (err error) {
-		announced, err = w.work.Announce(ctx, h.Name(), h.Token())
+	e := h.event(history.Announce)
+	e.Token = h.token
+	err := w.call(e, func(e *history.Event) (err error) {
+		announced, err = w.work.Announce(ctx, h.line(), h.token)
 		e.OK = announced
 		return err
 	})
@@ -191,43 +154,76 @@ func (w *worker) fenced(h *held) {
 	if err != nil {
 		return
 	}
-	id := w.id()
-	_ = w.call(history.Event{Op: history.Fenced, ID: id, Lease: h.id, Name: h.Name(), Token: h.Token(), N: n + 1}, func(e *history.Event) (err error) {
-		e.OK, err = w.work.Write(ctx, id, h.Name(), h.Token(), n+1)
+	e = h.write(history.Fenced, w.id())
+	e.N = n + 1
+	_ = w.call(e, func(e *history.Event) (err error) {
+		e.OK, err = w.work.Write(ctx, e.ID, h.line(), h.token, n+1)
 		return err
 	})
 	w.look(h)
 }
 
-// guarded adds to the guarded register, taking its time between reading and writing:
-// with InTx, which ends with the lease, or in a transaction that knows nothing of it.
-func (w *worker) guarded(h *held, inTx bool) {
-	id := w.id()
-	in := h.InTx
+// write returns the event of a write.
+func (h *held) write(op, id string) history.Event {
+	e := h.event(op)
+	e.ID, e.Token = id, h.token
+	return e
+}
+
+// guarded adds to the guarded registers, taking its time between reading and writing:
+// with InTx, which ends with the leases, or in a transaction that knows nothing of them.
+func (w *worker) guarded(hs []*held, inTx bool) {
+	in := hs[0].InTx
 	if !inTx {
-		in = func(ctx context.Context, _ *sql.TxOptions, fn func(context.Context, *sql.Tx) error) error {
-			return w.guard(ctx, h, fn)
+		in = func(ctx context.Context, opts *sql.TxOptions, fn func(context.Context, *sql.Tx) error) error {
+			return w.guard(ctx, hs[0], opts, fn)
 		}
 	}
-	_ = w.call(history.Event{Op: history.Guarded, ID: id, Lease: h.id, Name: h.Name(), Token: h.Token()}, func(e *history.Event) error {
+	events := make([]history.Event, len(hs))
+	for i, h := range hs {
+		events[i] = h.write(history.Guarded, w.id())
+	}
+	_ = w.callAll(events, func(events []history.Event) error {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*bound)
 		defer cancel()
 		began := false
-		err := in(ctx, nil, func(ctx context.Context, tx *sql.Tx) (err error) {
+		err := in(ctx, w.isolation(hs[0]), func(ctx context.Context, tx *sql.Tx) error {
 			began = true
-			e.N, err = w.work.Add(ctx, tx, id, h.Name(), h.Token(), func() { w.pause(10*time.Millisecond, history.Guarded) })
-			return err
+			return w.addAll(ctx, tx, hs, events)
 		})
-		e.OK = err == nil
-		e.Refuse = !began || errors.Is(err, sqllock.ErrFenced)
-		e.Lost = errors.Is(err, sqllock.ErrLost) || errors.Is(err, sqllock.ErrFenced)
+		for i := range events {
+			e := &events[i]
+			e.OK = err == nil
+			e.Refuse = !began || errors.Is(err, sqllock.ErrFenced)
+			e.Lost = errors.Is(err, sqllock.ErrLost) || errors.Is(err, sqllock.ErrFenced)
+		}
 		return err
 	})
 }
 
-// guard calls fn in a transaction that guards the lease, and commits.
-func (w *worker) guard(ctx context.Context, h *held, fn func(context.Context, *sql.Tx) error) error {
-	tx, err := w.locksDB.BeginTx(ctx, nil)
+// addAll adds to the guarded register of each lease.
+func (w *worker) addAll(ctx context.Context, tx *sql.Tx, hs []*held, events []history.Event) (err error) {
+	for i, h := range hs {
+		e := &events[i]
+		e.N, err = w.work.Add(ctx, tx, e.ID, h.line(), h.token, func() { w.pause(10*time.Millisecond, history.Guarded) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isolation is what docs/semaphore.md recommends for the guard of a permit.
+func (w *worker) isolation(h *held) *sql.TxOptions {
+	if h.permit && w.cfg.Database == "mariadb" {
+		return &sql.TxOptions{Isolation: sql.LevelReadCommitted}
+	}
+	return nil
+}
+
+// guard calls fn in a transaction that guards the leases, and commits.
+func (w *worker) guard(ctx context.Context, h *held, opts *sql.TxOptions, fn func(context.Context, *sql.Tx) error) error {
+	tx, err := w.locksDB.BeginTx(ctx, opts)
 	if err != nil {
 		return err
 	}
@@ -248,11 +244,10 @@ func (w *worker) plain(h *held) {
 		return
 	}
 	w.pause(20*time.Millisecond, history.Plain)
-	id := w.id()
-	_ = w.call(history.Event{Op: history.Plain, ID: id, Lease: h.id, Name: h.Name(), Token: h.Token()}, func(e *history.Event) error {
+	_ = w.call(h.write(history.Plain, w.id()), func(e *history.Event) error {
 		ctx, cancel := context.WithTimeout(context.Background(), bound)
 		defer cancel()
-		err := w.work.Plain(ctx, id, h.Name(), h.Token())
+		err := w.work.Plain(ctx, e.ID, h.line(), h.token)
 		e.OK = err == nil
 		return err
 	})
@@ -268,11 +263,17 @@ func (w *worker) pause(d time.Duration, at string) {
 func (w *worker) inspect(h *held) {
 	ctx, cancel := context.WithTimeout(h.Context(), bound)
 	defer cancel()
-	_ = w.call(history.Event{Op: history.Inspect, Lease: h.id, Name: h.Name()}, func(e *history.Event) error {
-		info, err := w.locks.Inspect(ctx, h.Name())
-		if err == nil {
-			e.Token, e.Owner, e.Start, e.Reason = info.Token, info.Owner, info.Since.UnixMicro(), info.State.String()
+	_ = w.call(h.event(history.Inspect), func(e *history.Event) error {
+		info, err := w.locks.Inspect(ctx, h.name)
+		if err != nil {
+			return err
 		}
-		return err
+		e.Token, e.Owner, e.Start, e.Reason = info.Token, info.Owner, info.Since.UnixMicro(), info.State.String()
+		for _, other := range info.Holders {
+			if other.Slot == h.slot {
+				e.Token, e.Owner, e.Start = other.Token, other.Owner, other.Since.UnixMicro()
+			}
+		}
+		return nil
 	})
 }

@@ -6,6 +6,8 @@
 // to the file. If a process is killed, at most its last line is incomplete.
 package history
 
+import "strconv"
+
 // The operations. Of those of a client, Lock to Inspect are calls: they have an event
 // before and one after, with one ID.
 const (
@@ -43,6 +45,8 @@ type Event struct {
 	Lease  string `json:"lease,omitempty"` // ID of the Lock that began it
 	Name   string `json:"name,omitempty"`
 	Shared bool   `json:"shared,omitempty"`
+	Permit bool   `json:"permit,omitempty"` // of a semaphore, with the Slot when that is known
+	Slot   int    `json:"slot,omitempty"`
 	Token  int64  `json:"token,omitempty"`
 	Owner  string `json:"owner,omitempty"`
 	Start  int64  `json:"start,omitempty"` // of the term, on the clock of the database, µs
@@ -55,8 +59,21 @@ type Event struct {
 	OK     bool   `json:"ok,omitempty"`     // the lease is not lost; the write was accepted
 	Lost   bool   `json:"lost,omitempty"`   // the error is an ErrLost
 	Refuse bool   `json:"refuse,omitempty"` // the error means that nothing was done
+	Cycle  bool   `json:"cycle,omitempty"`  // the error is an ErrDeadlock
 	Reason string `json:"reason,omitempty"` // of a loss; of a fault its kind
 	Err    string `json:"err,omitempty"`
 
 	Ends bool `json:"ends,omitempty"` // a fault that may end sessions of the database
 }
+
+// Line is where tokens rise from term to term, and where one register is: the name, or one slot
+// of a semaphore.
+func (e *Event) Line() string {
+	if !e.Permit {
+		return e.Name
+	}
+	return Slot(e.Name, e.Slot)
+}
+
+// Slot is the line of a slot.
+func Slot(name string, slot int) string { return name + "/" + strconv.Itoa(slot) }

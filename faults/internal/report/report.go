@@ -66,7 +66,7 @@ func count(r cell.Result, checks ...string) int {
 // nemesis.
 func Print(w io.Writer, results []cell.Result, without []Without) {
 	table(w, sum(results, cell.Spec.Name), func(r cell.Result) string {
-		return r.Nemesis.Name + "\t" + r.Mode + "\t" + r.Database
+		return r.Nemesis.Name + "\t" + r.Kind() + "\t" + r.Database
 	})
 	for _, none := range without {
 		fmt.Fprintf(w, "not applicable: %s with %s on %s: %s\n", none.Nemesis, none.Mode, none.Database, none.Why)
@@ -173,7 +173,7 @@ func Save(path string, results []cell.Result) error {
 	file.Cells = []row{}
 	for _, r := range results {
 		file.Cells = append(file.Cells, row{
-			Nemesis: r.Nemesis.Name, Mode: r.Mode, Database: r.Database, Seed: r.Seed, Seconds: r.Took.Seconds(),
+			Nemesis: r.Nemesis.Name, Mode: r.Kind(), Database: r.Database, Seed: r.Seed, Seconds: r.Took.Seconds(),
 			Acquisitions: r.Acquisitions, HandOvers: r.HandOvers, InFaults: r.Active, Recovering: r.Recovering, Faults: r.Counts.Faults,
 			Lost: r.Lost, Inversions: r.Inversions, Overlaps: count(r, check.Overlap, check.Remaining),
 			Tokens: count(r, check.Token), Registers: count(r, check.Register), Unprotected: r.Unprotected,
