@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -12,10 +13,11 @@ func repository(t *testing.T, files map[string]string) *release {
 	t.Helper()
 	r := &release{dir: t.TempDir(), version: "v0.2.0", day: "2030-01-31"}
 	all := map[string]string{
-		"go.mod":        "module " + core + "\n",
-		"gocron/go.mod": "module " + core + "/gocron\n\nrequire " + core + " v0.1.0\n\nreplace " + core + " => ..\n",
-		"goose/go.mod":  "module " + core + "/goose\n\nrequire " + core + " v0.1.0\n\nreplace " + core + " => ..\n",
-		"CHANGELOG.md":  "# Changelog\n\n## [Unreleased]\n\n- a change\n\n## [0.1.0] - 2030-01-01\n\n- older\n",
+		"go.mod":       "module " + core + "\n",
+		"CHANGELOG.md": "# Changelog\n\n## [Unreleased]\n\n- a change\n\n## [0.1.0] - 2030-01-01\n\n- older\n",
+	}
+	for _, dir := range published[1:] {
+		all[dir+"/go.mod"] = "module " + core + "/" + dir + "\n\nrequire " + core + " v0.1.0\n\nreplace " + core + " => ..\n"
 	}
 	for name, text := range files {
 		all[name] = text
@@ -52,15 +54,19 @@ func TestAReleaseTagsEveryModuleAtACommitThatRequiresIt(t *testing.T) {
 	if err := r.make(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := r.must(t, "tag", "--points-at", "HEAD"), "gocron/v0.2.0\ngoose/v0.2.0\nv0.2.0"; got != want {
+	want := "v0.2.0" // behind those with a path
+	for _, dir := range slices.Backward(published[1:]) {
+		want = dir + "/v0.2.0\n" + want
+	}
+	if got := r.must(t, "tag", "--points-at", "HEAD"); got != want {
 		t.Errorf("tags %q, want %q", got, want)
 	}
-	for _, dir := range []string{"gocron", "goose"} {
+	for _, dir := range published[1:] {
 		if mod := r.must(t, "show", dir+"/v0.2.0:"+dir+"/go.mod"); !strings.Contains(mod, "require "+core+" v0.2.0\n") {
 			t.Errorf("%s: %s", dir, mod)
 		}
 	}
-	want := "# Changelog\n\n## [Unreleased]\n\n## [0.2.0] - 2030-01-31\n\n- a change\n\n## [0.1.0] - 2030-01-01\n\n- older"
+	want = "# Changelog\n\n## [Unreleased]\n\n## [0.2.0] - 2030-01-31\n\n- a change\n\n## [0.1.0] - 2030-01-01\n\n- older"
 	if got := r.must(t, "show", "HEAD:CHANGELOG.md"); got != want {
 		t.Errorf("the changelog is\n%s\nwant\n%s", got, want)
 	}

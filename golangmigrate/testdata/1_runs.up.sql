@@ -1,0 +1,2 @@
+CREATE TABLE runs (version INTEGER NOT NULL);
+INSERT INTO runs VALUES (1);
