@@ -2,7 +2,8 @@
 # Runs the tests, on every database that is required, and ends by naming the pairs of
 # mode and database that were covered, and the twenty slowest tests.
 #
-#   scripts/test.sh        all tests of all modules. The race detector watches what is
+#   scripts/test.sh        all tests of the root module, and of a third of the others: the
+#                          commit decides which. The race detector watches what is
 #                          concurrent: the engine, the drivers but for the generated
 #                          steps, the integrations, and the conformance suite on one pair
 #   scripts/test.sh quick  the engine, the drivers, and the conformance suite of unique
@@ -73,13 +74,14 @@ others() { comm -13 <(go list "${engine[@]}" | sort) <(go list ./... | sort); }
 nested=$(scripts/modules.sh | grep -vx .)
 
 # The conformance suite runs on databases with unusual settings too, a third of them at a
-# time: which third the commit decides.
+# time: which third the commit decides. The same goes for the nested modules, but for tools.
 settings=('_on_postgres_with_' '_on_(mariadb|mysql)_with_SERIALIZABLE$' '_on_(mariadb|mysql)_with_(clientFoundRows|READ_UNCOMMITTED)$')
 turn=$((16#$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0) % ${#settings[@]}))
 rested=$watched
 for i in "${!settings[@]}"; do
   [ "$i" = "$turn" ] || rested+="|TestConformance/${settings[$i]}"
 done
+theirs=$(grep -vx ./tools <<<"$nested" | awk -v turn="$turn" 'NR % 3 == turn' | tr '\n' ' ')
 
 steps() {
   case $what in
@@ -92,7 +94,7 @@ steps() {
     step . -run "$single" "${drivers[@]}"
     # shellcheck disable=SC2046 # the names are words
     step . $(others)
-    for module in $nested; do step "$module" "${race[@]}" ./...; done
+    for module in $theirs ./tools; do step "$module" "${race[@]}" ./...; done
     ;;
   esac
 }
@@ -143,6 +145,7 @@ awk -F '\t' -v required="sqlite,$SQLLOCK_REQUIRE" -v what="$what" '
   }' "$SQLLOCK_COVER_FILE" || status=1
 if [ -z "$what" ]; then
   echo "sqllock: of the pairs with unusual settings those ran that match ${settings[$turn]}; make all runs every one"
+  echo "sqllock: of the nested modules the tests of $theirs./tools ran; make all runs every one"
 fi
 echo "sqllock: the tests took $((took / 60)) min $((took % 60)) s"
 exit $status
