@@ -193,7 +193,7 @@ func (l *Locker) sendReleases(ctx context.Context, reqs []driver.ReleaseRequest)
 }
 
 func (l *Locker) releaseRequest(t *term) driver.ReleaseRequest {
-	return driver.ReleaseRequest{Name: t.name, Acq: t.acq, Version: t.token, MinHold: t.keptFor(), Guarded: t.isGuarded(), Shared: t.together(),
+	return driver.ReleaseRequest{Name: t.name, Acq: t.acq, Version: t.token, MinHold: t.keptFor(), Guarded: t.isGuarded(), Shared: t.together(), Permit: t.permit,
 		Awaited: t.awaited || l.claims.hasWaiter(t.name)}
 }
 

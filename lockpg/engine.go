@@ -73,7 +73,7 @@ func (e *engine) Run(ctx context.Context, statements ...rowstore.Statement) erro
 			n++
 		}
 		if err := e.commit(ctx, steps[:n]...); err != nil {
-			return twice(err)
+			return overtaken(err)
 		}
 		steps = steps[n:]
 	}

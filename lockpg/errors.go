@@ -74,10 +74,10 @@ func migrationConflict(err error) bool {
 	return classify(err) == driver.Again || state == "42P01" // undefined_table
 }
 
-// twice says of a claim that another connection has entered that it is so.
-func twice(err error) error {
-	if state, _ := stateOf(err); state == uniqueViolation {
-		return fmt.Errorf("%w: %w", rowstore.ErrTwice, err)
+// overtaken says of a claim that another connection has entered or ended that it is so.
+func overtaken(err error) error {
+	if state, _ := stateOf(err); state == uniqueViolation || state == divisionByZero {
+		return fmt.Errorf("%w: %w", rowstore.ErrOvertaken, err)
 	}
 	return err
 }

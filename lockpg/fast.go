@@ -82,7 +82,8 @@ func (e *engine) grantQuickly(reqs []driver.AcquireRequest, granted func(i int, 
 	return s
 }
 
-// divisionByZero is the code of the error with which grant_all says that it has lost a name.
+// divisionByZero is the code of the error with which grant_all says that it has lost a name, and
+// free_claims that a term has ended.
 const divisionByZero = "22012"
 
 // GrantAll implements [rowstore.AllGranter]. An attempt that loses locks nothing, as in Grant.

@@ -49,6 +49,7 @@ func TestAPlanThatWasMadeOnEmptyTablesLooksUpRowsByTheirKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		permitsOf(t, store, name, 10*n+5)
 	}
 	for n := range 7 { // more often than a plan is made for one call alone
 		all(1 + n)
@@ -56,18 +57,45 @@ func TestAPlanThatWasMadeOnEmptyTablesLooksUpRowsByTheirKey(t *testing.T) {
 	mustExec(t, admin, `DELETE FROM sqllock_lock WHERE name = 'hot'`)
 	mustExec(t, admin, `INSERT INTO sqllock_lock (name, version) SELECT 'k' || i, 1 FROM generate_series(1, 10000) i`)
 	fillQueue(t, admin)
+	mustExec(t, admin, `INSERT INTO sqllock_lock (name, version, permits, holding, waiting, seq) VALUES ('hot permit', 1, 1, 1, 1000, 10001)`)
+	mustExec(t, admin, `INSERT INTO sqllock_claim SELECT 'hot permit', (i = 0)::int, 10000 + i, md5('p' || i)::uuid, 2, 0, (i = 0)::int, (i = 0)::int, 60000000, 60000000, 0, 1,
+		`+pgNow+` + 60000000, 0, 0, md5('w' || 1 + i % 999)::uuid, '', '', NULL, NULL FROM generate_series(0, 1000) i`)
 	before := get[int64](t, admin, rowsRead)
 	const calls = 5
 	for n := range calls {
 		all(100 + n)
 		handOver(t, admin, store, "hot")
+		handOverPermit(t, admin, store, "hot permit")
 	}
 	_ = db.Close() // its session tells what it has read
 	eventually(t, "the session has ended", 20*time.Second, func() bool {
 		return get[int](t, admin, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'`) == 1
 	})
-	if rows := readSince(t, admin, before); rows > 300*calls {
+	if rows := readSince(t, admin, before); rows > 450*calls {
 		t.Errorf("%d rows were read in %d rounds of calls", rows, calls)
+	}
+}
+
+// permitsOf grants permits of names, has somebody wait for them, hands them over and frees them.
+func permitsOf(t *testing.T, store driver.Store, name string, id int) {
+	t.Helper()
+	for i, names := range [][]string{{name + " p"}, {name + " p", name + " q"}} {
+		reqs, waits := make([]driver.AcquireRequest, len(names)), make([]driver.AcquireRequest, len(names))
+		for k, name := range names {
+			reqs[k], waits[k] = request(name, 1000*id+10*i+k, time.Minute), waiter(name, 1000*id+10*i+k+5)
+			reqs[k].Permits, waits[k].Permits = 1, 1
+		}
+		releases := make([]driver.ReleaseRequest, len(names))
+		for k, r := range grant(t, store, reqs...) {
+			releases[k] = driver.ReleaseRequest{Name: names[k], Acq: reqs[k].Acq, Version: r.Version, Shared: true, Permit: true, Awaited: true}
+		}
+		line(t, store, waits...)
+		for k, r := range let(t, store, releases...) {
+			releases[k].Acq, releases[k].Version, releases[k].Awaited = r.Next[0].Acq, r.Next[0].Version, false
+		}
+		if res := let(t, store, releases...); !res[len(names)-1].Freed {
+			t.Errorf("Release = %+v", res)
+		}
 	}
 }
 
@@ -146,6 +174,21 @@ func handOver(t *testing.T, db *sql.DB, store driver.Store, name string) {
 	}
 	before := get[int](t, db, waiting, name)
 	if res := let(t, store, r); !res[0].Freed || get[int](t, db, waiting, name) != before-1 {
+		t.Fatalf("Release = %+v", res)
+	}
+}
+
+// handOverPermit has whoever holds the permit of a name hand it over to the first of those who wait.
+func handOverPermit(t *testing.T, db *sql.DB, store driver.Store, name string) {
+	t.Helper()
+	r := driver.ReleaseRequest{Name: name, Awaited: true, Shared: true, Permit: true}
+	r.Version = get[int64](t, db, `SELECT token FROM sqllock_claim WHERE name = $1 AND state = 1`, name)
+	digits := get[string](t, db, `SELECT replace(acq::text, '-', '') FROM sqllock_claim WHERE name = $1 AND state = 1`, name)
+	if err := r.Acq.UnmarshalText([]byte(digits)); err != nil {
+		t.Fatal(err)
+	}
+	before := get[int](t, db, `SELECT waiting FROM sqllock_lock WHERE name = $1`, name)
+	if res := let(t, store, r); !res[0].Freed || res[0].HandedOver != 1 || get[int](t, db, `SELECT waiting FROM sqllock_lock WHERE name = $1`, name) != before-1 {
 		t.Fatalf("Release = %+v", res)
 	}
 }

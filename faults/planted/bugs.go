@@ -40,6 +40,9 @@ const (
 // steps compares the store of a database with the rules, row by row.
 const steps = "TestGeneratedStepsDoWhatTheStateMachineSays"
 
+// permits are the races of statements about permits on Postgres.
+const permits = "TestWhatChangesWhile|Permit"
+
 // lateDraws lets a session draw a token although another one has the lock.
 var lateDraws = edit{"lockpg/sql/sessions.sql", "WHEN {mode} = 2 AND t.pid BETWEEN", "WHEN false AND t.pid BETWEEN"}
 
@@ -135,4 +138,43 @@ var bugs = []bug{
 	{"LockAll overlooks readers", []edit{
 		{lite, "WHERE h.acq IS NOT NULL OR h.waiting <> 0 OR h.holding <> 0 OR", "WHERE h.acq IS NOT NULL OR h.waiting <> 0 OR"},
 	}, cell("none", "lockall", "sqlite")},
+	{"a permit is granted although those who hold have changed", []edit{
+		{pg, "WHERE b.name = l.name AND b.seq = l.seq AND b.holding = l.holding", "WHERE b.name = l.name"},
+	}, test("./lockpg", permits)},
+	{"a permit has the slot behind all others, free or not", []edit{
+		{pg, "SELECT coalesce(min(k.place) FILTER (WHERE k.slot > k.place), count(*))\n\t\tFROM (\n\t\t\tSELECT h.slot, row_number() OVER (ORDER BY h.slot) - 1 AS place FROM",
+			"SELECT count(*)\n\t\tFROM (\n\t\t\tSELECT h.slot, row_number() OVER (ORDER BY h.slot) - 1 AS place FROM"},
+	}, test("./lockpg", permits+"|"+steps)},
+	{"a permit is granted over an expired one that may be guarded", []edit{
+		{pg, "WHERE h.name = l.name AND h.state = 1 AND h.kind = 2 AND h.acq <> r.acq\n\t\t  AND h.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint",
+			"WHERE h.name = l.name AND h.state = 1 AND h.kind = 2 AND h.acq <> r.acq"},
+	}, test("./lockpg", permits+"|"+steps)},
+	{"a repeated request is granted a second permit", []edit{
+		{pg, "h.state = 1 AND h.kind = 2 AND h.acq <> r.acq", "h.state = 1 AND h.kind = 2"},
+		{pg, "SELECT g.name, g.acq, 1, 2, g.slot,", "SELECT g.name, gen_random_uuid(), 1, 2, g.slot,"},
+	}, test("./lockpg", permits+"|"+steps)},
+	{"a permit is granted past those who wait", []edit{
+		{pg, "AND l.acq IS NULL AND l.waiting = 0\n\t  AND l.permits = r.permits AND l.holding < l.permits", "AND l.acq IS NULL\n\t  AND l.permits = r.permits AND l.holding < l.permits"},
+	}, test("./lockpg", permits+"|"+steps)},
+	{"a permit that has just ended is counted twice", []edit{
+		{pg, "SELECT f.place, 1 / (g.place IS NOT NULL)::integer\n", "SELECT f.place, 1\n"},
+	}, test("./lockpg", permits)},
+	{"the last permit that is freed does not end the term of the name", []edit{
+		{pg, "CASE WHEN l.holding = 1 THEN 1 ELSE l.ended END", "l.ended"},
+	}, test("./lockpg", steps)},
+	{"a permit is handed over although those who hold have changed", []edit{
+		{pg, "JOIN seen s ON s.name = m.name AND s.version = m.version AND s.holding = m.holding", "JOIN seen s ON s.name = m.name"},
+	}, test("./lockpg", permits)},
+	{"a permit is handed over although there are fewer by now", []edit{
+		{pg, "AND m.waiting > 0 AND m.holding = m.permits", "AND m.waiting > 0 AND m.holding >= m.permits"},
+	}, test("./lockpg", permits+"|"+steps)},
+	{"who wants a permit waits although one is free", []edit{
+		{pg, "AND l.permits = r.permits AND l.holding >= l.permits", "AND l.permits = r.permits AND l.holding > 0"},
+	}, test("./lockpg", permits+"|"+steps)},
+	{"who wants a permit waits although one has expired", []edit{
+		{pg, "(h.kind <> 2\n\t\t   OR h.expires_at <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint)", "h.kind <> 2"},
+	}, test("./lockpg", permits+"|"+steps)},
+	{"a guarded permit is freed like any other", []edit{
+		{"internal/rowstore/permits.go", "reqs[i].Shared && !reqs[i].Guarded && which(&reqs[i])", "reqs[i].Shared && which(&reqs[i])"},
+	}, test("./lockpg", permits)},
 }

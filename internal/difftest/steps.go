@@ -20,12 +20,14 @@ func (r *run) step() {
 	locker := r.rnd.IntN(lockers)
 	r.lives()
 	switch n := r.rnd.IntN(100); {
-	case n < 22:
-		r.grant(locker)
-	case n < 44:
-		r.enqueue(locker)
-	case n < 64:
+	case n < 20:
+		r.grant(locker, r.batch(locker, true))
+	case n < 40:
+		r.enqueue(locker, r.batch(locker, false))
+	case n < 60:
 		r.release(locker)
+	case n < 64:
+		r.permits()
 	case n < 72:
 		r.renew(locker)
 	case n < 78:
@@ -77,7 +79,7 @@ func (r *run) request(locker int) driver.AcquireRequest {
 	var acq driver.ID
 	binary.BigEndian.PutUint64(acq[8:], r.next)
 	q := driver.AcquireRequest{
-		Name: fmt.Sprintf("name %c", 'a'+r.rnd.IntN(6)), Acq: acq, Owner: fmt.Sprintf("owner %d", r.rnd.IntN(4)),
+		Name: fmt.Sprintf("name %c", "abcdefabcdefabcdefabcdefgh"[r.rnd.IntN(26)]), Acq: acq, Owner: fmt.Sprintf("owner %d", r.rnd.IntN(4)),
 		TTL: time.Duration(1+r.rnd.IntN(20)) * unit, Shared: r.rnd.IntN(3) == 0,
 		Life: time.Hour, Handed: time.Duration(1+r.rnd.IntN(5)) * unit,
 	}
@@ -133,8 +135,66 @@ func (r *run) earlier(locker int) (made, bool) {
 	return made{}, false
 }
 
-func (r *run) grant(locker int) {
-	reqs := r.batch(locker, true)
+// permits ends what a name has, and then does steps with permits of it alone, so that few of
+// them find something unusual.
+func (r *run) permits() {
+	const name = "name g"
+	for _, c := range r.claims(name, func(*claim.Claim) bool { return true }) {
+		r.withdraw(r.lockerOf(&c), []driver.ReleaseRequest{{Name: name, Acq: c.Acq}})
+		r.compare()
+	}
+	for range 10 {
+		locker := r.rnd.IntN(lockers)
+		q := r.request(locker)
+		q.Name, q.Shared, q.Permits, q.TTL = name, false, 1+r.rnd.IntN(3), q.TTL+20*unit
+		if s := r.model.names[name]; s != nil && s.Permits != 0 && r.rnd.IntN(20) > 0 {
+			q.Permits = s.Permits
+		}
+		held := r.claims(name, func(c *claim.Claim) bool { return c.State == claim.Holding && c.Kind == claim.Permit })
+		r.lives()
+		switch n := r.rnd.IntN(10); {
+		case n == 9 && r.rnd.IntN(3) == 0:
+			r.tick(time.Duration(r.rnd.IntN(20)) * unit)
+		case len(held) > 0 && (n < 3 || len(held) == q.Permits && r.model.names[name].Waiting > 0 && n > 4):
+			c := held[r.rnd.IntN(len(held))]
+			r.releaseOne(r.lockerOf(&c), driver.ReleaseRequest{Name: name, Acq: c.Acq, Version: c.Token, Shared: true, Permit: true})
+		case n == 4 && len(held) > 0: // the reply to a request is lost
+			c := held[r.rnd.IntN(len(held))]
+			q.Acq = c.Acq
+			r.grant(r.lockerOf(&c), []driver.AcquireRequest{q})
+		case len(held) < q.Permits && n < 9:
+			r.grant(locker, r.known(locker, q))
+		default:
+			r.enqueue(locker, r.known(locker, q))
+		}
+		r.compare()
+	}
+}
+
+// known notes a request, and makes a batch of it.
+func (r *run) known(locker int, q driver.AcquireRequest) []driver.AcquireRequest {
+	r.requests++
+	r.made = append(r.made, made{q, locker})
+	return []driver.AcquireRequest{q}
+}
+
+// claims returns those claims of a name that pick picks.
+func (r *run) claims(name string, pick func(c *claim.Claim) bool) (picked []claim.Claim) {
+	s := r.model.names[name]
+	for i := 0; s != nil && i < len(s.claims); i++ {
+		if pick(&s.claims[i]) {
+			picked = append(picked, s.claims[i])
+		}
+	}
+	return picked
+}
+
+// lockerOf returns which locker a claim is of.
+func (r *run) lockerOf(c *claim.Claim) int {
+	return slices.IndexFunc(r.clients, func(other driver.Client) bool { return other.Instance == c.Locker })
+}
+
+func (r *run) grant(locker int, reqs []driver.AcquireRequest) {
 	plain := make([]driver.AcquireRequest, len(reqs))
 	want := make([]driver.AcquireResult, len(reqs))
 	done := make([]bool, len(reqs))
@@ -174,8 +234,7 @@ func (r *run) together(locker int) {
 	same(r, "Acquire of all", got, want, err)
 }
 
-func (r *run) enqueue(locker int) {
-	reqs := r.batch(locker, false)
+func (r *run) enqueue(locker int, reqs []driver.AcquireRequest) {
 	// A store that has a beat is alive.
 	r.note("line", "%d: %v", locker, names(reqs))
 	got, err := r.stores[locker].Acquire(r.Context(), reqs)
@@ -204,7 +263,7 @@ func (r *run) terms(locker int) (terms []driver.ReleaseRequest) {
 		if !ok {
 			continue
 		}
-		q := driver.ReleaseRequest{Name: m.Name, Acq: m.Acq, Shared: m.Together(), Version: 1}
+		q := driver.ReleaseRequest{Name: m.Name, Acq: m.Acq, Shared: m.Together(), Permit: m.Permits != 0, Version: 1}
 		if s := r.model.names[m.Name]; s != nil {
 			q.Version = s.Version
 			for i := range s.claims {
@@ -260,7 +319,11 @@ func (r *run) handOver() {
 		return
 	}
 	i := r.rnd.IntN(len(reqs))
-	req, locker := reqs[i], holders[i]
+	r.releaseOne(holders[i], reqs[i])
+}
+
+// releaseOne has a holder release its term.
+func (r *run) releaseOne(locker int, req driver.ReleaseRequest) {
 	req.Awaited = r.rnd.IntN(2) == 0
 	if r.rnd.IntN(4) == 0 {
 		req.MinHold = time.Duration(r.rnd.IntN(20)) * unit
@@ -368,6 +431,11 @@ func (r *run) abandon(locker int) {
 		reqs = append(reqs, driver.ReleaseRequest{Name: m.Name, Acq: m.Acq, Shared: m.Shared, MinHold: time.Duration(r.rnd.IntN(2)*r.rnd.IntN(20)) * unit,
 			Settle: r.rnd.IntN(3) == 0})
 	}
+	r.withdraw(locker, reqs)
+}
+
+// withdraw has a locker end whatever acquisitions have.
+func (r *run) withdraw(locker int, reqs []driver.ReleaseRequest) {
 	r.note("abandon", "%d: %+v", locker, reqs)
 	for i := range reqs {
 		r.model.visit(r.clients[locker], reqs[i].Name, func(v *claim.Visit) { v.Withdraw(reqs[i].Acq, reqs[i].MinHold.Microseconds(), false) })
@@ -490,7 +558,7 @@ func keyOf(acq driver.ID) driver.ID {
 // adopt adopts a detached term, or asks for one that was never detached.
 func (r *run) adopt(locker int) {
 	q := r.request(locker)
-	if old, ok := r.earlier(locker); ok && r.rnd.IntN(5) == 0 {
+	if old, ok := r.earlier(locker); ok && r.rnd.IntN(5) == 0 && !old.Together() {
 		q = old.AcquireRequest
 	}
 	q.Shared, q.Permits, q.Carries = false, 0, nil
@@ -533,7 +601,7 @@ func (r *run) setValue(locker int) {
 // look compares what is told of names.
 func (r *run) look(locker int) {
 	var all []string
-	for c := 'a'; c < 'a'+6; c++ {
+	for c := 'a'; c <= 'h'; c++ {
 		all = append(all, fmt.Sprintf("name %c", c))
 	}
 	r.note("look", "")

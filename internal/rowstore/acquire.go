@@ -37,10 +37,15 @@ func (s *rows) acquire(ctx context.Context, reqs []driver.AcquireRequest) (res [
 // grant acquires names for those who do not wait. What is free is granted by one statement.
 // Only what might be granted although it is not free is visited.
 func (s *rows) grant(ctx context.Context, reqs []driver.AcquireRequest, res []driver.AcquireResult) error {
-	seen, granted, err := s.grantFree(ctx, reqs, res)
+	permitted, err := s.grantPermits(ctx, reqs, res)
 	if err != nil {
 		return err
 	}
+	seen, granted, err := s.grantFree(ctx, reqs, res)
+	if err != nil {
+		return after(permitted, err)
+	}
+	granted = granted || permitted
 	rest := make([]int, 0, len(reqs))
 	for i := range res {
 		if !res[i].Granted {
@@ -215,20 +220,39 @@ func (s *rows) wait(ctx context.Context, reqs []driver.AcquireRequest, res []dri
 	return inParts(known, len(fresh) > 0, func(part []int) error { return s.lookAndVisit(ctx, s.acquisition(reqs, part, res)) })
 }
 
-// queueQuickly enters claims of names that are held alone, by one statement. It returns the
-// requests that need a visit.
+// queueQuickly enters claims of names that are held alone by one statement, and claims on permits,
+// all of which are held, by another one. It returns the requests that need a visit.
 func (s *rows) queueQuickly(ctx context.Context, reqs []driver.AcquireRequest, fresh []int, res []driver.AcquireResult) (rest []int, err error) {
-	for k := range fresh {
-		if reqs[fresh[k]].Permits != 0 { // their number has to be compared
+	var others, permits []int
+	for k, i := range fresh {
+		if k > 0 && reqs[i].Name == reqs[fresh[k-1]].Name { // each name can be there once
 			return fresh, nil
 		}
-		if k > 0 && reqs[fresh[k]].Name == reqs[fresh[k-1]].Name { // each name can be there once
-			return fresh, nil
+		if reqs[i].Permits != 0 {
+			permits = append(permits, i)
+		} else {
+			others = append(others, i)
 		}
 	}
-	if !s.quick || len(fresh) == 0 {
+	if !s.quick {
 		return fresh, nil
 	}
+	rest, err = s.queueForHolder(ctx, reqs, others, res)
+	if err != nil {
+		return nil, err
+	}
+	more, err := s.queueForPermits(ctx, reqs, permits, res)
+	if err != nil {
+		return nil, after(len(rest) < len(others), err)
+	}
+	rest = append(rest, more...)
+	slices.Sort(rest)
+	return rest, nil
+}
+
+// queueForHolder enters claims of names that are held alone. It returns the requests that need a
+// visit.
+func (s *rows) queueForHolder(ctx context.Context, reqs []driver.AcquireRequest, fresh []int, res []driver.AcquireResult) (rest []int, err error) {
 	queued := make([]bool, len(fresh))
 	enter := Statement{Name: "queue_quickly", Batch: queueBatch(reqs, fresh), Args: []any{s.client.Instance.String(), s.client.Label}}
 	enter.Scan = func(scan Scanner) error {
@@ -242,7 +266,16 @@ func (s *rows) queueQuickly(ctx context.Context, reqs []driver.AcquireRequest, f
 		queued[position-1], res[fresh[position-1]] = true, r
 		return nil
 	}
-	if err := s.engine.Run(ctx, enter); errors.Is(err, ErrTwice) {
+	return s.enter(ctx, enter, fresh, queued)
+}
+
+// enter runs a statement that enters claims, which notes those that are queued. It returns the
+// requests that need a visit.
+func (s *rows) enter(ctx context.Context, enter Statement, fresh []int, queued []bool) (rest []int, err error) {
+	if len(fresh) == 0 {
+		return nil, nil
+	}
+	if err := s.engine.Run(ctx, enter); errors.Is(err, ErrOvertaken) {
 		return fresh, nil
 	} else if err != nil {
 		return nil, err
@@ -262,7 +295,7 @@ func queueBatch(reqs []driver.AcquireRequest, which []int) []Column {
 	return []Column{
 		column(n, func(k int) string { return at(k).Name }),
 		column(n, func(k int) driver.ID { return at(k).Acq }),
-		column(n, func(k int) int64 { return number(at(k).Shared) }), // the kinds are 0 and 1; none wants a permit
+		column(n, func(k int) int64 { return max(number(at(k).Shared), int64(at(k).Permits)) }), // the kind, 0 or 1, or how many permits there are
 		column(n, func(k int) int64 { return at(k).TTL.Microseconds() }),
 		column(n, func(k int) int64 { return at(k).Handed.Microseconds() }),
 		column(n, func(k int) string { return at(k).Owner }),

@@ -69,9 +69,11 @@ type Retrier interface {
 	Retrier()
 }
 
-// Quick is an [Engine] that may have statements in the place of visits: queue_quickly enters
-// claims of names that are held alone, and hand_over_quickly hands names over. Run returns
-// [ErrTwice] if the same request is under way twice.
+// Quick is an [Engine] that may have statements in the place of visits, for what is not unusual:
+// queue_quickly and queue_for_permits enter claims, grant_permits grants permits, free_claims ends
+// terms of claims, and hand_over_quickly and hand_over_permits hand names and permits over. Run
+// returns [ErrOvertaken] if the same request is under way twice, or if the term of a claim has
+// ended meanwhile.
 type Quick interface {
 	Engine
 	Quick() bool

@@ -29,6 +29,10 @@ func (s *rows) release(ctx context.Context, reqs []driver.ReleaseRequest) ([]dri
 		if err := s.freePlain(ctx, reqs, unawaited, res); err != nil {
 			return nil, after(before, err)
 		}
+		before = freed()
+		if err := s.releaseQuickly(ctx, reqs, res); err != nil {
+			return nil, after(before, err)
+		}
 	}
 	var rest []int
 	for i := range reqs {
@@ -70,19 +74,20 @@ func (s *rows) handOverQuickly(ctx context.Context, reqs []driver.ReleaseRequest
 	if len(which) == 0 {
 		return nil, nil
 	}
-	at := func(k int) *driver.ReleaseRequest { return &reqs[which[k]] }
-	names := column(len(which), func(k int) string { return at(k).Name })
+	return s.handOver(ctx, "hand_over_quickly", "wake_holders", reqs, which, res)
+}
+
+// handOver hands over the names of the requests at which, or their permits, by one statement. A
+// second one wakes the new holders.
+func (s *rows) handOver(ctx context.Context, statement, wake string, reqs []driver.ReleaseRequest, which []int, res []driver.ReleaseResult,
+) (unawaited []int, err error) {
 	me, nobody := s.client.Instance, make([]bool, len(reqs))
-	hand := Statement{Name: "hand_over_quickly", Args: []any{me.String()}, Batch: []Column{names,
-		column(len(which), func(k int) driver.ID { return at(k).Acq }),
-		column(len(which), func(k int) int64 { return at(k).Version }),
-		column(len(which), func(k int) int64 { return at(k).MinHold.Microseconds() }),
-	}}
+	hand := Statement{Name: statement, Args: []any{me.String()}, Batch: releaseBatch(reqs, which)}
 	hand.Scan = func(scan Scanner) error {
 		var position, waiting, expires int64
 		var next driver.HandOver
 		var locker driver.ID
-		if err := scan(&position, &next.Now, &waiting, id{&next.Acq}, id{&locker}, &next.Version, &expires); err != nil {
+		if err := scan(&position, &next.Now, &waiting, id{&next.Acq}, id{&locker}, &next.Version, &expires, &next.Slot); err != nil {
 			return err
 		}
 		i := which[position-1]
@@ -96,9 +101,21 @@ func (s *rows) handOverQuickly(ctx context.Context, reqs []driver.ReleaseRequest
 		nobody[i] = waiting == 0
 		return nil
 	}
-	wake := Statement{Name: "wake_holders", Batch: []Column{names}, Args: []any{me.String()}, Scan: func(Scanner) error { return nil }}
-	err = s.engine.(Quick).RunThen(ctx, hand, wake)
+	then := Statement{Name: wake, Batch: hand.Batch[:1], Args: []any{me.String()}, Scan: func(Scanner) error { return nil }}
+	err = s.engine.(Quick).RunThen(ctx, hand, then)
 	return namesOnce(reqs, func(i int) bool { return nobody[i] && reqs[i].Awaited }), err
+}
+
+// releaseBatch tells the terms that the requests at which end.
+func releaseBatch(reqs []driver.ReleaseRequest, which []int) []Column {
+	n := len(which)
+	at := func(k int) *driver.ReleaseRequest { return &reqs[which[k]] }
+	return []Column{
+		column(n, func(k int) string { return at(k).Name }),
+		column(n, func(k int) driver.ID { return at(k).Acq }),
+		column(n, func(k int) int64 { return at(k).Version }),
+		column(n, func(k int) int64 { return at(k).MinHold.Microseconds() }),
+	}
 }
 
 // releases is the plan of the requests at which.

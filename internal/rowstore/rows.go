@@ -38,9 +38,9 @@ func (s *rows) on(engine Engine) *rows {
 // Drivers classify it as [driver.Again].
 var ErrLocked = errors.New("sqllock: another transaction has locked the row")
 
-// ErrTwice says that a statement was undone because another connection has just entered the
-// same claim.
-var ErrTwice = errors.New("sqllock: the same request is under way twice")
+// ErrOvertaken says that a statement was undone because another connection has just entered or
+// ended the same claim.
+var ErrOvertaken = errors.New("sqllock: the same request is under way twice, or the term has just ended")
 
 // PartlyError is the error of a call of which a part may have been done. Drivers classify it
 // as [driver.Unclear], whatever it wraps.

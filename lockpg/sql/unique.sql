@@ -391,8 +391,235 @@ WITH settings AS MATERIALIZED (
 )
 SELECT m.place, m.now, m.waiting, coalesce(encode(uuid_send(h.acq), 'hex'), ''),
        coalesce(encode(uuid_send(h.locker), 'hex'), ''), coalesce(h.version, 0),
-       coalesce(h.expires_at, 0)
+       coalesce(h.expires_at, 0), 0
 FROM ended m CROSS JOIN unflushed LEFT JOIN handed h ON h.name = m.name;
+
+-- name: queue_for_permits
+-- It is queue_quickly for claims on permits, of names that have that many permits, all of which
+-- are held. Some may be held that were granted after the statement began: they have not expired.
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 'off', true)
+), held AS (
+	UPDATE {lock} l
+	SET waiting = l.waiting + 1,
+	    seq = greatest(l.seq + 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
+	FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[],
+	            $7::bytea[], $8::bytea[])
+	     WITH ORDINALITY AS r(name, acq, permits, ttl, handed, owner, value, carries, place)
+	CROSS JOIN settings
+	WHERE l.name = r.name AND l.name = ANY ($1::text[]) AND l.acq IS NULL
+	  AND l.permits = r.permits AND l.holding >= l.permits
+	  AND l.not_before <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+	  AND NOT EXISTS (
+		SELECT FROM {claim} h
+		WHERE h.name = r.name AND h.state = 1 AND (h.kind <> 2
+		   OR h.expires_at <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint))
+	  AND NOT EXISTS (SELECT FROM {claim} k WHERE k.acq = r.acq AND k.acq = ANY ($2::uuid[]))
+	RETURNING r.*, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, l.seq,
+	          l.waiting, l.version, l.since
+), entered AS (
+	INSERT INTO {claim} (name, acq, state, kind, slot, seq, token, holds, ttl, handed, max_hold,
+	                     since, expires_at, limit_at, delay, locker, owner, label, value, carries)
+	SELECT h.name, h.acq, 0, 2, 0, h.seq, 0, 0, h.ttl, h.handed, 0, h.now, 0, 0, 0, $9::uuid,
+	       h.owner, $10::text, nullif(h.value, ''), nullif(h.carries, '')
+	FROM held h
+)
+SELECT h.place, h.now, h.version, h.since, coalesce((
+	       SELECT min(k.expires_at) FROM {claim} k WHERE k.name = h.name AND k.state = 1
+       ), 0),
+       CASE WHEN h.waiting = 1 THEN 0 ELSE coalesce((
+	       SELECT 1 FROM {claim} q
+	       WHERE q.name = h.name AND q.state = 0
+	         AND (q.locker = $9::uuid OR EXISTS (
+		       SELECT FROM {waiter} w
+		       WHERE w.locker = q.locker
+		         AND w.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint))
+	       ORDER BY q.seq
+	       LIMIT 1
+       ), 0) END
+FROM held h;
+
+-- name: grant_permits
+-- It grants permits of names that have a row with that many permits, if nothing is unusual:
+-- nobody has the name alone or waits for it, some permits are free, and the others have not
+-- expired. Each name is there once. See grant_quickly for the order of the locks.
+--
+-- The claims are those that were committed when the statement began. If the row has the seq and
+-- the number of holders that it had then, they hold still, and nobody else does: a claim that
+-- enters raises seq, and without one the number can only fall. A row that somebody has locked
+-- is not waited for, unless nobody held the name: it would have changed then. If it is waited
+-- for and somebody holds the name, his claim was not seen, and the number does not match.
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), CASE current_setting('synchronous_commit')
+	       WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END
+), granted AS (
+	UPDATE {lock} l
+	SET (version, seq, since) = (
+		SELECT greatest(l.version + 1, t.now), greatest(l.seq + 1, t.now), t.now
+		FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) t),
+	    holding = l.holding + 1, ended = 0
+	FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bigint[], $5::bytea[], $6::bigint[])
+	     WITH ORDINALITY AS r(name, acq, owner, ttl, value, permits, place)
+	CROSS JOIN settings
+	WHERE l.name = r.name AND l.name = ANY ($1::text[]) AND l.acq IS NULL AND l.waiting = 0
+	  AND l.permits = r.permits AND l.holding < l.permits
+	  AND l.not_before <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+	  AND l.version < 9223372036854775807 AND l.seq < 9223372036854775807
+	  AND (l.holding = 0 OR l.holding = (
+		SELECT count(*) FROM {claim} h
+		WHERE h.name = l.name AND h.state = 1 AND h.kind = 2 AND h.acq <> r.acq
+		  AND h.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+	  ) AND EXISTS (
+		SELECT FROM {lock} b
+		WHERE b.name = l.name AND b.seq = l.seq AND b.holding = l.holding
+		FOR NO KEY UPDATE SKIP LOCKED
+	  ))
+	RETURNING r.*, l.version, l.seq, l.since, CASE WHEN l.holding = 1 THEN 0 ELSE (
+		SELECT coalesce(min(k.place) FILTER (WHERE k.slot > k.place), count(*))
+		FROM (
+			SELECT h.slot, row_number() OVER (ORDER BY h.slot) - 1 AS place FROM {claim} h
+			WHERE h.name = l.name AND h.state = 1
+		) k
+	) END AS slot
+), entered AS (
+	INSERT INTO {claim} (name, acq, state, kind, slot, seq, token, holds, ttl, handed, max_hold,
+	                     since, expires_at, limit_at, delay, locker, owner, label, value)
+	SELECT g.name, g.acq, 1, 2, g.slot, g.seq, g.version, 1, g.ttl, g.ttl, 0, g.since,
+	       g.since + g.ttl, 0, 0, $7::uuid, g.owner, $8::text, nullif(g.value, '')
+	FROM granted g
+)
+SELECT g.place, g.version, g.slot, g.since, g.since + g.ttl FROM granted g;
+
+-- name: free_claims
+-- It ends terms that were never guarded, of readers and of permits, for which nobody waits. Each
+-- name is there once. A claim that was there when the statement began may have ended while it
+-- waited for the row: then the last division fails the statement.
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 'off', true)
+), freed AS (
+	UPDATE {lock} l
+	SET holding = l.holding - 1, (expires_at, ended, not_before) = (
+		SELECT CASE WHEN l.holding = 1 THEN least(c.expires_at, t.now) ELSE l.expires_at END,
+		       CASE WHEN l.holding = 1 THEN 1 ELSE l.ended END,
+		       CASE WHEN r.min_hold > 0 AND c.since + r.min_hold > t.now
+		       THEN greatest(l.not_before, c.since + r.min_hold) ELSE l.not_before END
+		FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) t)
+	FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[])
+	     WITH ORDINALITY AS r(name, acq, token, min_hold, place)
+	CROSS JOIN settings
+	CROSS JOIN LATERAL (SELECT k.* FROM {claim} k WHERE k.acq = r.acq OFFSET 0) c
+	WHERE l.name = r.name AND l.name = ANY ($1::text[]) AND l.waiting = 0
+	  AND c.name = r.name AND c.state = 1 AND c.token = r.token
+	RETURNING r.place, r.acq
+), gone AS (
+	DELETE FROM {claim} c
+	USING freed f
+	WHERE c.acq = f.acq AND c.acq = ANY ($2::uuid[])
+	RETURNING f.place
+)
+SELECT f.place, 1 / (g.place IS NOT NULL)::integer
+FROM freed f LEFT JOIN gone g ON g.place = f.place;
+
+-- name: hand_over_permits
+-- It ends terms of permits that were never guarded, and hands each permit over to the first claim
+-- that waits for the name and whose Locker lives, if that claim wants a permit, all permits are
+-- held, and none of the others has expired. Each name is there once. The result tells how many
+-- wait for the name, and to whom the permit was handed over. If there is anything else to do,
+-- nothing changes: a visit does it.
+--
+-- See hand_over_quickly for claims that are older than the row. Those who hold are still the same
+-- if the row has the version and the number of holders that it had when the statement began: while
+-- permits are held nobody comes but with a permit, and a permit raises the version. So the claim
+-- that ends is there when the other one is taken out of the queue.
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), CASE current_setting('synchronous_commit')
+	       WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END
+), seen AS MATERIALIZED (
+	SELECT l.name, l.version, l.holding FROM {lock} l WHERE l.name = ANY ($1::text[])
+), mine AS MATERIALIZED (
+	SELECT r.place, r.acq AS ending, r.token, r.min_hold, l.*
+	FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[])
+	     WITH ORDINALITY AS r(name, acq, token, min_hold, place)
+	JOIN {lock} l ON l.name = r.name CROSS JOIN settings
+	WHERE l.name = ANY ($1::text[])
+	ORDER BY l.name
+	FOR NO KEY UPDATE OF l
+), ended AS MATERIALIZED (
+	SELECT m.*, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now FROM mine m
+), next AS MATERIALIZED (
+	SELECT m.name, m.ending, m.now, q.acq, greatest(m.version + 1, m.now) AS version,
+	       greatest(m.seq + 1, m.now) AS seq, CASE WHEN m.holding = 1 THEN 0 ELSE (
+		SELECT CASE WHEN count(*) = m.holding - 1 AND bool_and(k.usual)
+		       THEN coalesce(min(k.place) FILTER (WHERE k.slot > k.place), count(*)) END
+		FROM (
+			SELECT h.slot, row_number() OVER (ORDER BY h.slot) - 1 AS place,
+			       h.kind = 2 AND h.expires_at > m.now AS usual
+			FROM {claim} h
+			WHERE h.name = m.name AND h.state = 1 AND h.acq <> m.ending
+		) k
+	) END AS slot
+	FROM ended m
+	JOIN seen s ON s.name = m.name AND s.version = m.version AND s.holding = m.holding
+	CROSS JOIN LATERAL (SELECT h.* FROM {claim} h WHERE h.acq = m.ending OFFSET 0) c
+	CROSS JOIN LATERAL (
+		SELECT k.acq, k.kind FROM {claim} k
+		WHERE k.name = m.name AND k.state = 0
+		  AND (k.locker = $5::uuid OR EXISTS (
+			SELECT FROM {waiter} w
+			WHERE w.locker = k.locker
+			  AND w.expires_at > (date_part('epoch', statement_timestamp()) * 1000000)::bigint))
+		ORDER BY k.seq
+		LIMIT 1
+	) q
+	WHERE m.acq IS NULL AND m.waiting > 0 AND m.holding = m.permits AND m.not_before <= m.now
+	  AND c.name = m.name AND c.state = 1 AND c.kind = 2 AND c.token = m.token
+	  AND (m.min_hold <= 0 OR c.since + m.min_hold <= m.now) AND q.kind = 2
+	  AND m.version < 9223372036854775807 AND m.seq < 9223372036854775807
+), admitted AS (
+	UPDATE {claim} c
+	SET state = 1, slot = n.slot, seq = n.seq, token = n.version, holds = 1, since = n.now,
+	    expires_at = n.now + least(CASE c.locker WHEN $5::uuid THEN c.ttl ELSE c.handed END,
+	                               CASE WHEN c.max_hold > 0 THEN c.max_hold + c.delay END),
+	    limit_at = CASE WHEN c.max_hold > 0 THEN n.now + c.max_hold + c.delay ELSE 0 END,
+	    carries = NULL
+	FROM next n
+	WHERE c.acq = n.acq AND c.acq = ANY (ARRAY(SELECT o.acq FROM next o))
+	  AND n.slot IS NOT NULL
+	RETURNING n.name, n.ending, n.now, c.acq, c.locker, c.slot, c.seq, c.token, c.expires_at
+), gone AS (
+	DELETE FROM {claim} c
+	USING admitted a
+	WHERE c.acq = a.ending AND c.acq = ANY ($2::uuid[])
+	RETURNING a.*, c.expires_at AS until
+), handed AS (
+	UPDATE {lock} l
+	SET version = o.token, seq = o.seq, since = o.now, ended = 0, waiting = l.waiting - 1,
+	    expires_at = CASE WHEN l.holding = 1 THEN least(o.until, o.now) ELSE l.expires_at END
+	FROM gone o
+	WHERE l.name = o.name AND l.name = ANY ($1::text[])
+	RETURNING o.name, o.acq, o.locker, o.slot, o.token, o.expires_at
+), unflushed AS MATERIALIZED (
+	SELECT CASE WHEN NOT EXISTS (SELECT FROM handed)
+	       THEN set_config('synchronous_commit', 'off', true) END
+)
+SELECT m.place, m.now, m.waiting, coalesce(encode(uuid_send(h.acq), 'hex'), ''),
+       coalesce(encode(uuid_send(h.locker), 'hex'), ''), coalesce(h.token, 0),
+       coalesce(h.expires_at, 0), coalesce(h.slot, 0)
+FROM ended m CROSS JOIN unflushed LEFT JOIN handed h ON h.name = m.name;
+
+-- name: wake_permits
+-- It is wake_holders for those who hold the permits that were granted last.
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 'off', true)
+)
+SELECT pg_notify('sqllock_' || encode(uuid_send(c.locker), 'hex'), c.acq::text)
+FROM {lock} l CROSS JOIN settings
+CROSS JOIN LATERAL (
+	SELECT h.locker, h.acq FROM {claim} h
+	WHERE h.name = l.name AND h.state = 1 AND h.token = l.version
+	OFFSET 0
+) c
+WHERE l.name = ANY ($1::text[]) AND c.locker <> $2::uuid;
 
 -- name: wake
 -- It comes after the commit: a transaction that notifies keeps all others that do waiting
