@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/sqllock/sqllock/driver"
 )
@@ -262,14 +264,84 @@ func (l *Locker) readFirst(ctx context.Context, name string, first int) (row dri
 }
 
 // ListOption is an option of [Locker.List].
-type ListOption func(*driver.ListRequest)
+type ListOption func(*listOptions)
+
+type listOptions struct {
+	driver.ListRequest
+	prefix string
+	limit  int
+	err    error
+}
 
 // IncludeFree lists also the free names: those that were once locked and have not been
 // purged.
-func IncludeFree() ListOption { return func(r *driver.ListRequest) { r.Free = true } }
+func IncludeFree() ListOption { return func(o *listOptions) { o.Free = true } }
 
-// listWindow is how many rows one statement of List reads.
+// Prefix lists only names that begin with prefix, and reads no others. It must be empty, which
+// is the default, or could be a name; otherwise List yields [ErrInvalidName].
+func Prefix(prefix string) ListOption {
+	return func(o *listOptions) {
+		if prefix != "" {
+			o.err = errors.Join(o.err, driver.CheckName(prefix))
+		}
+		o.prefix = prefix
+	}
+}
+
+// After lists only names behind name in the order of their bytes, for the next page of a list.
+// It must be empty, which is the default, or could be a name; otherwise List yields
+// [ErrInvalidName].
+func After(name string) ListOption {
+	return func(o *listOptions) {
+		if name != "" {
+			o.err = errors.Join(o.err, driver.CheckName(name))
+		}
+		o.After = name
+	}
+}
+
+// Limit lists n names at most, and reads hardly more. The default is all of them. If n is not
+// positive, List yields [ErrInvalidOption].
+func Limit(n int) ListOption {
+	return func(o *listOptions) {
+		if n <= 0 {
+			o.err = errors.Join(o.err, fmt.Errorf("%w: Limit(%d): must be positive", ErrInvalidOption, n))
+		}
+		o.limit = n
+	}
+}
+
+// listWindow is how many rows one statement of List reads at most.
 const listWindow = 5000
+
+func newListOptions(ctx context.Context, opts []ListOption) (o listOptions, err error) {
+	o.Limit, o.Count, o.err = listWindow, true, driver.CheckContext(ctx)
+	for _, opt := range opts {
+		if opt == nil {
+			return o, driver.NilError("ListOption")
+		}
+		opt(&o)
+	}
+	if o.limit > 0 {
+		o.Limit = min(o.limit, listWindow)
+	}
+	o.After = max(o.After, beforePrefix(o.prefix))
+	return o, o.err
+}
+
+// beforePrefix returns a text behind all names that are before those with the prefix, in the
+// order of their bytes. It is UTF-8, as servers ask for, and longer than a name.
+func beforePrefix(prefix string) string {
+	last, size := utf8.DecodeLastRuneInString(prefix)
+	rest := prefix[:len(prefix)-size]
+	switch last--; {
+	case size == 0 || last == 0: // no name has a NUL
+		return rest
+	case !utf8.ValidRune(last): // of a surrogate pair
+		last = 0xd7ff
+	}
+	return rest + string(last) + strings.Repeat(string(utf8.MaxRune), 64)
+}
 
 // List returns an iterator over the names that are not free, in the order of their bytes:
 // names that are held, names whose holder's lease has expired and was not cleaned up, and
@@ -277,31 +349,27 @@ const listWindow = 5000
 // moment. An error ends the iterator.
 func (l *Locker) List(ctx context.Context, opts ...ListOption) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
-		req := driver.ListRequest{Limit: listWindow, Count: true}
-		err := driver.CheckContext(ctx)
-		for _, opt := range opts {
-			if opt == nil {
-				err = driver.NilError("ListOption")
-				break
-			}
-			opt(&req)
-		}
+		o, err := newListOptions(ctx, opts)
 		if err != nil {
 			yield(Info{}, err)
 			return
 		}
 		for more := true; more; {
-			infos, page, err := l.readPage(ctx, req)
+			infos, page, err := l.readPage(ctx, o.ListRequest)
 			if err != nil {
 				yield(Info{}, operatorError("list", "", err))
 				return
 			}
 			for i := range infos {
-				if !yield(infos[i], nil) {
+				if !strings.HasPrefix(infos[i].Name, o.prefix) || !yield(infos[i], nil) {
+					return
+				}
+				if o.limit--; o.limit == 0 {
 					return
 				}
 			}
-			req.After, more = page.Last, page.More
+			o.After, more = page.Last, page.More && strings.HasPrefix(page.Last, o.prefix)
+			o.Limit = min(2*o.Limit, listWindow) // there may be many free names
 		}
 	}
 }

@@ -238,6 +238,33 @@ func TestAListYieldsWhatIsNotFreeUntilItIsStopped(t *testing.T) {
 	})
 }
 
+func TestListOptionsThatCannotBeAreRefusedBeforeAnySQL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, nil)
+		defer b.close()
+		for _, c := range []struct {
+			opt  sqllock.ListOption
+			want error
+		}{
+			{sqllock.Prefix("a\x00"), sqllock.ErrInvalidName},
+			{sqllock.Prefix("a\xff"), sqllock.ErrInvalidName},
+			{sqllock.After(strings.Repeat("x", 256)), sqllock.ErrInvalidName},
+			{sqllock.Limit(0), sqllock.ErrInvalidOption},
+			{sqllock.Limit(-1), sqllock.ErrInvalidOption},
+		} {
+			for _, err := range b.List(t.Context(), c.opt) {
+				if !errors.Is(err, c.want) {
+					t.Errorf("List = %v, want %v", err, c.want)
+				}
+			}
+		}
+		if n := db.count("list"); n > 0 {
+			t.Errorf("%d statements", n)
+		}
+	})
+}
+
 func TestOperatorCallsCheckTheirArgumentsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()

@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v3"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/doctor"
 	"github.com/sqllock/sqllock/internal/output"
 )
@@ -38,6 +38,8 @@ func (a *app) listCommand() *cli.Command {
 			switch {
 			case o.cmd.Args().Len() > 1:
 				return o.usageError("unexpected: %s", o.quoted(o.cmd.Args().Get(1)))
+			case l.prefix != "" && driver.CheckName(l.prefix) != nil:
+				return driver.CheckName(l.prefix)
 			case l.every < 100*time.Millisecond:
 				return o.usageError("--interval %v: must be at least 100ms", l.every)
 			}
@@ -72,20 +74,14 @@ func (l *lister) names(ctx context.Context) iter.Seq2[lockInfo, error] {
 
 // namesOf reads what is to be listed of one mode.
 func (l *lister) namesOf(ctx context.Context, locks modeLocker) iter.Seq2[lockInfo, error] {
-	var opts []sqllock.ListOption
+	opts := []sqllock.ListOption{sqllock.Prefix(l.prefix)}
 	if l.cmd.Bool("all") {
 		opts = append(opts, sqllock.IncludeFree())
 	}
 	return func(yield func(lockInfo, error) bool) {
 		for info, err := range locks.List(ctx, opts...) {
-			matches := strings.HasPrefix(info.Name, l.prefix)
-			switch {
-			case err != nil && len(l.all) > 1 && locks.mode.sessions() && doctor.IsDenied(err):
+			if err != nil && len(l.all) > 1 && locks.mode.sessions() && doctor.IsDenied(err) {
 				l.skipMode(locks.mode, err)
-				return
-			case err == nil && !matches && info.Name < l.prefix:
-				continue
-			case err == nil && !matches: // nor will the next
 				return
 			}
 			if !yield(lockInfo{locks.mode, info}, err) {

@@ -97,7 +97,7 @@ func testList(e *env) {
 	l := e.locker(&Options{TTL: long})
 	prefix := e.name("")
 	var want []string
-	for _, s := range []string{"a", "A", "a ", "ä", "'", `"`, `\`, "%", "_", "\x01\n\t\x1b[31m", "\u202egnal", "\U0001f512", strings.Repeat("x", 100)} {
+	for _, s := range []string{"a", "A", "a ", "ä", "'", `"`, `\`, "%", "_", "\x01\n\t\x1b[31m", "\u202egnal", "\ud7ffx", "\ue000", "\ue000x", "\U0001f512", strings.Repeat("x", 100)} {
 		want = append(want, prefix+s)
 		lease := e.lock(l, prefix+s, noted)
 		defer e.unlock(lease)
@@ -124,6 +124,44 @@ func testList(e *env) {
 	slices.Sort(want)
 	if got := names(sqllock.IncludeFree()); !slices.Equal(got, want) {
 		e.Errorf("List with free names yields %q, want %q", got, want)
+	}
+	testListInParts(e, l, prefix, want)
+}
+
+// testListInParts lists only some names, of which those that begin with the prefix are all.
+func testListInParts(e *env, l *sqllock.Locker, prefix string, all []string) {
+	names := func(opts ...sqllock.ListOption) (names []string) {
+		for info, err := range l.List(e.ctx(), append(opts, sqllock.IncludeFree())...) {
+			if err != nil {
+				e.Fatalf("List: %v", err)
+			}
+			names = append(names, info.Name)
+		}
+		return names
+	}
+	for _, part := range []string{"", "a", "\x01", "\ue000", "\U0001f512", "xx", "none", "\U0010ffff"} {
+		var want []string
+		for _, name := range all {
+			if strings.HasPrefix(name, prefix+part) {
+				want = append(want, name)
+			}
+		}
+		if got := names(sqllock.Prefix(prefix + part)); !slices.Equal(got, want) {
+			e.Errorf("List of names that begin with %q yields %q, want %q", part, got, want)
+		}
+	}
+	for _, size := range []int{1, 4, 1000} {
+		var got []string
+		for page := []string{""}; len(page) > 0; {
+			page = names(sqllock.Prefix(prefix), sqllock.After(page[len(page)-1]), sqllock.Limit(size))
+			if len(page) > size {
+				e.Fatalf("List with the limit %d yields %q", size, page)
+			}
+			got = append(got, page...)
+		}
+		if !slices.Equal(got, all) {
+			e.Errorf("List in pages of %d yields %q, want %q", size, got, all)
+		}
 	}
 }
 
