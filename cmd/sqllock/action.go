@@ -53,7 +53,7 @@ func quietOptions() *sqllock.UniqueOptions {
 // open opens the database, again if it was open before.
 func (o *action) open(ctx context.Context) (err error) {
 	o.close()
-	looks := o.cmd.Name != "reap" && !o.cmd.Bool("force") && !o.cmd.Bool("resign")
+	looks := o.cmd.Name != "reap" && !o.cmd.Bool("force") && !o.cmd.Bool("resign") && !o.cmd.Bool("allow-unlock")
 	if o.db, err = o.existing(o.cmd, looks); err != nil {
 		return err
 	}

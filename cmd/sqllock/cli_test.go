@@ -35,6 +35,7 @@ func TestHelpVersionAndCompletionAreThere(t *testing.T) {
 		"wait --help":                            "Exit codes",
 		"unlock --help":                          "fencing",
 		"reap --help":                            "retention",
+		"web --help":                             "--allow-remote",
 		"doctor --help":                          "Exit codes",
 		"migrate copy --help":                    "DIR",
 		"--version":                              "go1.",
@@ -145,6 +146,13 @@ func TestUsageErrorsAreOneLineAndCode64(t *testing.T) {
 		{"inspect", "--mode", "other", "n"},
 		{"unlock", "--mode", "other", "n", "--force"},
 		{"wait", "--mode", "other", "n"},
+		{"web", "n"},
+		{"web", "--listen", "8080"},
+		{"web", "--listen", ""},
+		{"web", "--interval", "1ms"},
+		{"web", "--mode", "other"},
+		{"ls", strings.Repeat("x", 256)},
+		{"ls", "a\xffb"},
 		{"ls", "a", "b"},
 		{"ls", "--interval", "1ms"},
 		{"ls", "--bogus"},
@@ -207,7 +215,7 @@ func TestUnusableDatabasesHaveCode69(t *testing.T) {
 		"sqlite:" + notADatabase,
 	} {
 		u := client{home: home, dsn: dsn}
-		for _, args := range [][]string{{"run", "n", "--", "echo", "ran"}, {"run", "--try", "n", "--", "echo", "ran"}, {"migrate", "up"}, {"migrate", "status"}, {"migrate", "down"}, {"ls"}, {"ls", "--watch"}, {"inspect", "n"},
+		for _, args := range [][]string{{"run", "n", "--", "echo", "ran"}, {"run", "--try", "n", "--", "echo", "ran"}, {"migrate", "up"}, {"migrate", "status"}, {"migrate", "down"}, {"ls"}, {"ls", "--watch"}, {"web", "--listen", "127.0.0.1:0"}, {"inspect", "n"},
 			{"elect", "n", "--", "echo", "ran"}, {"leader", "n"}, {"unlock", "n"}, {"unlock", "--force", "n"}, {"wait", "n"}, {"reap"}} {
 			r := u.run(t, args...)
 			r.want(t, exitUnavailable, "", "sqllock: ")

@@ -18,7 +18,7 @@ import (
 func TestHostileNamesAreListedHarmlessly(t *testing.T) {
 	onEachDB(t, func(t *testing.T, s *clientDB) {
 		var names []string
-		for _, name := range append(slices.Clone(outputtest.Hostile), outputtest.Harmless...) {
+		for _, name := range append(slices.Concat(outputtest.Hostile, outputtest.Markup), outputtest.Harmless...) {
 			if utf8.ValidString(name) {
 				names = append(names, name)
 				s.put(t, name, name, time.Now().Add(time.Hour))

@@ -22,6 +22,13 @@ var Hostile = []string{
 	`{"name":"x"}`, "NAME", "prod  held  1  1s ago  in 5s  root",
 }
 
+// Markup are names, labels and values that would do something on a page in a browser.
+var Markup = []string{
+	"<script>alert(1)</script>", `"><img src=x onerror=alert(1)>`, `'><svg/onload=alert(1)>`, "javascript:alert(1)",
+	"</td></table></div><iframe src=//evil.example>", "&lt;script&gt;", "{{.}}", "<!--", "]]>", "</title><base href=//evil.example>", "?a=1&b=2#c",
+	"data: x\n\nevent: update\ndata: <script>alert(1)</script>",
+}
+
 // Harmless are texts that everybody can read as they are.
 var Harmless = []string{"a", "invoice/42", "k", "K", "é", "e\u0301", "日本語", "שלום", "नमस्ते", "🔒", "--force", "'x'", "a,b;c|d&e<f>", "\ufffd"}
 
