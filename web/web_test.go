@@ -55,6 +55,7 @@ func TestTheListShowsWhoHoldsAndWhoWaits(t *testing.T) {
 	a := s.get("/").wants(t, 200, "invoice/1", "the test", "Longest queues", "1 reader", "<dt>held</dt><dd>2</dd>",
 		"<dt>waiting</dt><dd>3</dd>", "<dt>readers</dt><dd>1</dd>")
 	a.lacks(t, "was free", "Next page")
+	s.get("/name?n=report").wants(t, 200, "<h2>Readers</h2>", "<td><bdi>&#34;the test&#34;</bdi></td>")
 	s.get("/?free=1").wants(t, 200, "was free", "released")
 	s.get("/?q=inv").wants(t, 200, "invoice/1", "Names that begin with <bdi>inv</bdi>").lacks(t, ">report<")
 	s.get("/?q=nothing").wants(t, 200, "No name is held.")
@@ -72,7 +73,7 @@ func TestTheListShowsPermits(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.get("/").wants(t, 200, "1 of 5 permits")
-	s.get("/name?n=pool").wants(t, 200, "1 of 5 held")
+	s.get("/name?n=pool").wants(t, 200, "1 of 5 held", "<h2>Permits</h2>", "<td><bdi>&#34;the test&#34;</bdi></td>")
 	if err := permit.Unlock(t.Context()); err != nil {
 		t.Fatal(err)
 	}
