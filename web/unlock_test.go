@@ -145,9 +145,9 @@ func TestWhatWasNotConfirmedOrHasChangedIsLeftAlone(t *testing.T) {
 
 func TestTheApplicationIsAskedAgainWhenTheVisitorHasConfirmed(t *testing.T) {
 	t.Parallel()
-	asked := 0
+	calls := 0
 	s := newSite(t, testdb.SQLite, web.Options{AllowUnlock: func(r *http.Request, name string) error {
-		if asked++; name != "k" || r.Method != http.MethodGet {
+		if calls++; name != "k" || r.Method != http.MethodGet {
 			return errors.New("the secret reason")
 		}
 		return nil
@@ -155,7 +155,7 @@ func TestTheApplicationIsAskedAgainWhenTheVisitorHasConfirmed(t *testing.T) {
 	lease := s.lock("k")
 	s.get("/unlock?n=other").wants(t, 403, "may not").lacks(t, "secret")
 	s.do(s.post("k", s.confirm("k"))).wants(t, 403, "may not").lacks(t, "secret")
-	if lease.Context().Err() != nil || asked != 3 || !strings.Contains(s.log.String(), "the secret reason") {
-		t.Errorf("the lease: %v; asked %d times; log %q", lease.Context().Err(), asked, s.log.String())
+	if lease.Context().Err() != nil || calls != 3 || !strings.Contains(s.log.String(), "the secret reason") {
+		t.Errorf("the lease: %v; called %d times; log %q", lease.Context().Err(), calls, s.log.String())
 	}
 }

@@ -17,13 +17,13 @@ import (
 	"github.com/sqllock/sqllock/internal/testdb"
 )
 
-// serving is a call of web, and the address of its page.
-type serving struct {
+// webCall is a call of web, and the address of its page.
+type webCall struct {
 	*call
 	address string
 }
 
-func (u client) serve(t *testing.T, args ...string) *serving {
+func (u client) serve(t *testing.T, args ...string) *webCall {
 	t.Helper()
 	p := u.command(t, append([]string{"web", "--listen", "127.0.0.1:0", "--interval", "100ms"}, args...)...)
 	p.Stdout = nil
@@ -37,11 +37,11 @@ func (u client) serve(t *testing.T, args ...string) *serving {
 	if err != nil || !ok {
 		t.Fatalf("web says %q: %v", line, err)
 	}
-	return &serving{p, address}
+	return &webCall{p, address}
 }
 
 // get returns the status and the text of a page, addressed by a host.
-func (s *serving) get(path, host string) (int, string) {
+func (s *webCall) get(path, host string) (int, string) {
 	s.t.Helper()
 	r, err := http.NewRequest(http.MethodGet, s.address+path, nil)
 	if err != nil {
