@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -50,18 +51,37 @@ func (e *engine) on(source sqlconn.Source) rowstore.Engine {
 // step is a statement of the .sql file.
 func (e *engine) step(name string, args ...any) step { return step{text: e.texts[name], args: args} }
 
-// steps are statements of rowstore.
+// steps are statements of rowstore. Some have another form for one row.
 func (e *engine) steps(statements []rowstore.Statement) []step {
 	steps := make([]step, len(statements))
 	for i := range statements {
 		s := &statements[i]
+		text, arg := e.texts[s.Name], func(c rowstore.Column) any { return c }
+		if one, ok := e.texts[s.Name+"_one"]; ok && rowstore.Rows(s.Batch) == 1 {
+			text, arg = one, firstOf
+		}
 		args := make([]any, 0, len(s.Batch)+len(s.Args))
 		for _, c := range s.Batch {
-			args = append(args, c)
+			args = append(args, arg(c))
 		}
-		steps[i] = step{e.texts[s.Name], append(args, s.Args...), s.Scan, s.Changed, s.Needless}
+		steps[i] = step{text, append(args, s.Args...), s.Scan, s.Changed, s.Needless}
 	}
 	return steps
+}
+
+// firstOf returns the first element of a column.
+func firstOf(c rowstore.Column) any {
+	switch c := c.(type) {
+	case []string:
+		return c[0]
+	case []int64:
+		return c[0]
+	case []driver.ID:
+		return c[0]
+	case [][]byte:
+		return c[0]
+	}
+	panic(fmt.Sprintf("bug: a column of %T", c))
 }
 
 // Run implements [rowstore.Engine]. Statements that have a result only read: they go

@@ -106,9 +106,32 @@ func (p *permitRace) beside(wait string, call func(), texts ...string) {
 	wg.Wait()
 }
 
-// release releases a permit of an acq.
-func (p *permitRace) release(id int, awaited bool) driver.ReleaseResult {
-	res, err := p.store.Release(context.Background(), []driver.ReleaseRequest{endOf(id, p.version[id], awaited)})
+// acquire asks for a permit, beside another name or not: there are statements for one name and for
+// several.
+func (p *permitRace) acquire(store driver.Store, id, n int, waits, beside bool) driver.AcquireResult {
+	reqs := []driver.AcquireRequest{permit(id, n, waits)}
+	if beside {
+		other := permit(200, n, waits)
+		other.Name = "other"
+		reqs = append(reqs, other)
+	}
+	res, err := store.Acquire(context.Background(), reqs)
+	if err != nil {
+		p.t.Error(err)
+		return driver.AcquireResult{}
+	}
+	return res[0]
+}
+
+// release releases a permit of an acq, beside another name or not.
+func (p *permitRace) release(id int, awaited, beside bool) driver.ReleaseResult {
+	reqs := []driver.ReleaseRequest{endOf(id, p.version[id], awaited)}
+	if beside {
+		other := endOf(200, 1, awaited)
+		other.Name = "other"
+		reqs = append(reqs, other)
+	}
+	res, err := p.store.Release(context.Background(), reqs)
 	if err != nil {
 		p.t.Error(err)
 		return driver.ReleaseResult{}
@@ -122,12 +145,12 @@ func (p *permitRace) is(slots string, waiting int) {
 	holding := len(strings.Fields(slots))
 	want := fmt.Sprintf("%s, %d %d, %d %d", slots, holding, holding, waiting, waiting)
 	got := get[string](p.t, p.db, `SELECT coalesce((SELECT string_agg(get_byte(uuid_send(acq), 2) || ':' || slot, ' ' ORDER BY slot, seq)
-			FROM sqllock_claim WHERE state = 1), '') || ', ' || holding || ' ' || (SELECT count(*) FROM sqllock_claim WHERE state = 1)
-		|| ', ' || waiting || ' ' || (SELECT count(*) FROM sqllock_claim WHERE state = 0) FROM sqllock_lock`)
+			FROM sqllock_claim WHERE state = 1 AND name = 'a'), '') || ', ' || holding || ' ' || (SELECT count(*) FROM sqllock_claim WHERE state = 1 AND name = 'a')
+		|| ', ' || waiting || ' ' || (SELECT count(*) FROM sqllock_claim WHERE state = 0 AND name = 'a') FROM sqllock_lock WHERE name = 'a'`)
 	if got != want {
 		p.t.Errorf("slots, holding, claims that hold, waiting, claims that wait are %s, want %s", got, want)
 	}
-	if n := get[int](p.t, p.db, `SELECT count(*) - count(DISTINCT token) FROM sqllock_claim WHERE state = 1`); n != 0 {
+	if n := get[int](p.t, p.db, `SELECT count(*) - count(DISTINCT token) FROM sqllock_claim WHERE state = 1 AND name = 'a'`); n != 0 {
 		p.t.Errorf("%d permits have the token of another one", n)
 	}
 }
@@ -186,17 +209,18 @@ func TestWhatChangesWhileAPermitIsGrantedCounts(t *testing.T) {
 		{"the same request is granted", 1, takes(50, 1), true, "1:0 50:1"},
 	} {
 		for what, wait := range map[string]string{"before it is locked": stoppingClock, "while it is waited for": lockedRow} {
-			t.Run(c.what+" "+what, func(t *testing.T) {
-				t.Parallel()
-				p := newPermitRace(t, 3, c.held)
-				p.beside(wait, func() {
-					res, err := p.store.Acquire(context.Background(), []driver.AcquireRequest{permit(50, 3, false)})
-					if err != nil || res[0].Granted != c.granted {
-						t.Errorf("Acquire = %+v, %v", res, err)
-					}
-				}, c.meanwhile...)
-				p.is(c.slots, 0)
-			})
+			for _, beside := range []bool{false, true} {
+				t.Run(fmt.Sprint(c.what, " ", what, ", beside another name: ", beside), func(t *testing.T) {
+					t.Parallel()
+					p := newPermitRace(t, 3, c.held)
+					p.beside(wait, func() {
+						if res := p.acquire(p.store, 50, 3, false, beside); res.Granted != c.granted {
+							t.Errorf("Acquire = %+v", res)
+						}
+					}, c.meanwhile...)
+					p.is(c.slots, 0)
+				})
+			}
 		}
 	}
 }
@@ -217,16 +241,18 @@ func TestWhatChangesWhileAPermitIsFreedCounts(t *testing.T) {
 		{"it is over", gives(1), false, "2:1"},
 		{"it is over, and its slot is taken", append(gives(1), takes(60, 0)...), false, "60:0 2:1"},
 	} {
-		t.Run(c.what, func(t *testing.T) {
-			t.Parallel()
-			p := newPermitRace(t, 3, 2)
-			p.beside(lockedRow, func() {
-				if res := p.release(1, false); res.Freed != c.freed {
-					t.Errorf("Release = %+v", res)
-				}
-			}, c.meanwhile...)
-			p.is(c.slots, 0)
-		})
+		for _, beside := range []bool{false, true} {
+			t.Run(fmt.Sprint(c.what, ", beside another name: ", beside), func(t *testing.T) {
+				t.Parallel()
+				p := newPermitRace(t, 3, 2)
+				p.beside(lockedRow, func() {
+					if res := p.release(1, false, beside); res.Freed != c.freed {
+						t.Errorf("Release = %+v", res)
+					}
+				}, c.meanwhile...)
+				p.is(c.slots, 0)
+			})
+		}
 	}
 }
 
@@ -257,7 +283,7 @@ func TestWhatChangesWhileAPermitIsHandedOverCounts(t *testing.T) {
 				t.Parallel()
 				p := newPermitRace(t, 2, 2, 11, 12)
 				p.beside(lockedRow, func() {
-					if res := p.release(1, awaited); res.Freed != c.freed {
+					if res := p.release(1, awaited, false); res.Freed != c.freed {
 						t.Errorf("Release = %+v", res)
 					}
 				}, c.meanwhile...)
@@ -287,9 +313,8 @@ func TestWhatChangesWhileAWaiterForAPermitEntersCounts(t *testing.T) {
 			t.Parallel()
 			p := newPermitRace(t, 2, 2)
 			p.beside(lockedRow, func() {
-				res, err := p.other.Acquire(context.Background(), []driver.AcquireRequest{permit(50, 2, true)})
-				if err != nil || res[0].Granted != c.granted {
-					t.Errorf("Acquire = %+v, %v", res, err)
+				if res := p.acquire(p.other, 50, 2, true, false); res.Granted != c.granted {
+					t.Errorf("Acquire = %+v", res)
 				}
 			}, c.meanwhile...)
 			p.is(c.slots, c.waiting)
@@ -350,7 +375,7 @@ func TestAGuardedPermitIsNeitherFreedNorHandedOver(t *testing.T) {
 		if r := grant(t, p.store, permit(50, 2, false))[0]; r.Granted {
 			t.Errorf("granted past the guard: %+v", r)
 		}
-		if res := p.release(2, true); !res.Freed || res.HandedOver != len(waiters) {
+		if res := p.release(2, true, false); !res.Freed || res.HandedOver != len(waiters) {
 			t.Errorf("%+v", res)
 		}
 		p.is([]string{"1:0", "1:0 11:1"}[len(waiters)], 0)

@@ -139,28 +139,35 @@ var bugs = []bug{
 		{lite, "WHERE h.acq IS NOT NULL OR h.waiting <> 0 OR h.holding <> 0 OR", "WHERE h.acq IS NOT NULL OR h.waiting <> 0 OR"},
 	}, cell("none", "lockall", "sqlite")},
 	{"a permit is granted although those who hold have changed", []edit{
+		{pg, "WHERE b.name = $1::text AND b.seq = l.seq AND b.holding = l.holding", "WHERE b.name = $1::text"},
+	}, test("./lockpg", permits)},
+	{"permits of several names are granted although those who hold have changed", []edit{
 		{pg, "WHERE b.name = l.name AND b.seq = l.seq AND b.holding = l.holding", "WHERE b.name = l.name"},
 	}, test("./lockpg", permits)},
 	{"a permit has the slot behind all others, free or not", []edit{
-		{pg, "SELECT coalesce(min(k.place) FILTER (WHERE k.slot > k.place), count(*))\n\t\tFROM (\n\t\t\tSELECT h.slot, row_number() OVER (ORDER BY h.slot) - 1 AS place FROM",
-			"SELECT count(*)\n\t\tFROM (\n\t\t\tSELECT h.slot, row_number() OVER (ORDER BY h.slot) - 1 AS place FROM"},
+		{pg, "SELECT coalesce(min(k.place) FILTER (WHERE k.slot > k.place), count(*))\n\t\tFROM (\n\t\t\tSELECT h.slot, row_number() OVER (ORDER BY h.slot) - 1 AS place FROM {claim} h\n\t\t\tWHERE h.name = $1::text",
+			"SELECT count(*)\n\t\tFROM (\n\t\t\tSELECT h.slot, row_number() OVER (ORDER BY h.slot) - 1 AS place FROM {claim} h\n\t\t\tWHERE h.name = $1::text"},
 	}, test("./lockpg", permits+"|"+steps)},
 	{"a permit is granted over an expired one that may be guarded", []edit{
-		{pg, "WHERE h.name = l.name AND h.state = 1 AND h.kind = 2 AND h.acq <> r.acq\n\t\t  AND h.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint",
-			"WHERE h.name = l.name AND h.state = 1 AND h.kind = 2 AND h.acq <> r.acq"},
+		{pg, "h.kind = 2 AND h.acq <> $2::uuid\n\t\t  AND h.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint",
+			"h.kind = 2 AND h.acq <> $2::uuid"},
 	}, test("./lockpg", permits+"|"+steps)},
 	{"a repeated request is granted a second permit", []edit{
-		{pg, "h.state = 1 AND h.kind = 2 AND h.acq <> r.acq", "h.state = 1 AND h.kind = 2"},
-		{pg, "SELECT g.name, g.acq, 1, 2, g.slot,", "SELECT g.name, gen_random_uuid(), 1, 2, g.slot,"},
+		{pg, "h.state = 1 AND h.kind = 2 AND h.acq <> $2::uuid", "h.state = 1 AND h.kind = 2"},
+		{pg, "SELECT $1::text, $2::uuid, 1, 2, g.slot,", "SELECT $1::text, gen_random_uuid(), 1, 2, g.slot,"},
 	}, test("./lockpg", permits+"|"+steps)},
 	{"a permit is granted past those who wait", []edit{
-		{pg, "AND l.acq IS NULL AND l.waiting = 0\n\t  AND l.permits = r.permits AND l.holding < l.permits", "AND l.acq IS NULL\n\t  AND l.permits = r.permits AND l.holding < l.permits"},
+		{pg, "AND l.acq IS NULL AND l.waiting = 0\n\t  AND l.permits = $6::bigint AND l.holding", "AND l.acq IS NULL\n\t  AND l.permits = $6::bigint AND l.holding"},
 	}, test("./lockpg", permits+"|"+steps)},
 	{"a permit that has just ended is counted twice", []edit{
+		{pg, "SELECT 1::bigint, 1 / (g.acq IS NOT NULL)::integer FROM freed", "SELECT 1::bigint, 1 FROM freed"},
+	}, test("./lockpg", permits)},
+	{"permits of several names that have just ended are counted twice", []edit{
 		{pg, "SELECT f.place, 1 / (g.place IS NOT NULL)::integer\n", "SELECT f.place, 1\n"},
 	}, test("./lockpg", permits)},
 	{"the last permit that is freed does not end the term of the name", []edit{
-		{pg, "CASE WHEN l.holding = 1 THEN 1 ELSE l.ended END", "l.ended"},
+		{pg, "THEN least(c.expires_at, t.now) ELSE l.expires_at END,\n\t\t       CASE WHEN l.holding = 1 THEN 1 ELSE l.ended END,\n\t\t       CASE WHEN $4::bigint",
+			"THEN least(c.expires_at, t.now) ELSE l.expires_at END,\n\t\t       l.ended,\n\t\t       CASE WHEN $4::bigint"},
 	}, test("./lockpg", steps)},
 	{"a permit is handed over although those who hold have changed", []edit{
 		{pg, "JOIN seen s ON s.name = m.name AND s.version = m.version AND s.holding = m.holding", "JOIN seen s ON s.name = m.name"},

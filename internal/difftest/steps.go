@@ -220,7 +220,7 @@ func (r *run) grant(locker int, reqs []driver.AcquireRequest) {
 func (r *run) together(locker int) {
 	var reqs []driver.AcquireRequest
 	for _, q := range r.batch(locker, true) {
-		q.Life, q.Handed, q.Carries, q.All = 0, 0, nil, true
+		q.Life, q.Handed, q.Carries, q.All, q.Permits = 0, 0, nil, true, 0 // nobody asks for several permits together
 		if n := len(reqs); n == 0 || reqs[n-1].Name != q.Name && reqs[n-1].Shared == q.Shared {
 			reqs = append(reqs, q)
 		}

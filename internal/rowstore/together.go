@@ -41,7 +41,7 @@ func (s *rows) grantTogether(ctx context.Context, reqs []driver.AcquireRequest, 
 // whether it did.
 func (s *rows) grantAllFree(ctx context.Context, reqs []driver.AcquireRequest, res []driver.AcquireResult) (granted bool, err error) {
 	engine, ok := s.engine.(AllGranter)
-	if !ok || reqs[0].Shared {
+	if !ok || reqs[0].Together() {
 		return false, nil
 	}
 	var v *views
