@@ -398,3 +398,22 @@ func TestAnExpiredPermitIsNotOverlooked(t *testing.T) {
 	}
 	p.is("50:0 60:1 51:2", 0)
 }
+
+// The Locker to whose waiter a permit was handed over is told, and nobody else.
+func TestThoseOfOthersAreToldWhenAPermitIsHandedOver(t *testing.T) {
+	t.Parallel()
+	p := newPermitRace(t, 2, 2)
+	other, third := listen(t, p.other), listen(t, openAs(t, lockpg.DB(p.db), 3))
+	line(t, other, permit(11, 2, true))
+	line(t, third, permit(12, 2, true))
+	if res := p.release(2, true, false); !res.Freed || res.HandedOver != 1 || len(res.Next) != 0 {
+		t.Errorf("%+v", res)
+	}
+	other.hears(t, acq(11))
+	other.hearsNothing(t, p.db, 2)
+	third.hearsNothing(t, p.db, 3)
+	if r := line(t, other, permit(11, 2, true))[0]; !r.Granted || !r.Found || r.Slot != 1 {
+		t.Errorf("%+v", r)
+	}
+	p.is("1:0 11:1", 1)
+}
