@@ -21,6 +21,7 @@ type acquisition struct {
 	began       time.Duration // for events and logs; 0 if nobody gets them
 	waits       bool          // it was reported that the acquisition waits
 	queuedAt    time.Duration // when that was
+	skipped     bool          // it was reported that the name is held, and that the call does not wait
 	sharedBatch bool          // the last request shared its statement with other requests
 	isolated    bool          // a request failed in a shared batch, perhaps because of another one: send the next by itself
 
@@ -53,7 +54,8 @@ func (l *Locker) newAcquisition(name, owner string, o lockOptions) *acquisition 
 
 // try sends a request. It sends the request again for up to the time of one statement,
 // while the database says that this helps.
-func (a *acquisition) try(ctx context.Context) (*Lease, error) {
+func (a *acquisition) try(ctx context.Context) (_ *Lease, err error) {
+	defer func() { a.noteFailed(err) }()
 	l := a.locker
 	backoff := newBackoff(&l.cfg)
 	until := l.clock.Now() + l.cfg.timeout(a.opts.ttl)
@@ -79,7 +81,8 @@ func (a *acquisition) try(ctx context.Context) (*Lease, error) {
 
 // wait sends a request at once if no caller of this process holds the name or waits for
 // it, and then waits in the queue of this process.
-func (a *acquisition) wait(ctx context.Context) (*Lease, error) {
+func (a *acquisition) wait(ctx context.Context) (_ *Lease, err error) {
+	defer func() { a.noteFailed(err) }()
 	l := a.locker
 	backoff := newBackoff(&l.cfg)
 	var pause time.Duration
@@ -137,10 +140,28 @@ func (a *acquisition) requestOnce(ctx context.Context, backoff *backoff) (*Lease
 // skip reports that a call that does not wait has found the name held, and returns the error of
 // that call.
 func (a *acquisition) skip(held *HeldError) error {
-	if a.locker.events.verbose {
-		a.locker.events.skipped(SkippedEvent{Name: held.Name, Owner: a.req.Owner, Shared: a.req.Shared, Permit: a.req.Permits != 0, Held: held})
+	if l := a.locker; l.events.verbose {
+		a.skipped = true
+		l.events.skipped(SkippedEvent{
+			Name: held.Name, Owner: a.req.Owner, Shared: a.req.Shared, Permit: a.req.Permits != 0, Waited: l.clock.Now() - a.began, Held: held,
+		})
 	}
 	return held
+}
+
+// noteFailed reports that the acquisition ends with an error, unless that was reported as
+// skipped.
+func (a *acquisition) noteFailed(err error) {
+	l := a.locker
+	if err == nil || a.skipped || !l.events.verbose {
+		return
+	}
+	now := l.clock.Now()
+	ev := FailedEvent{Name: a.req.Name, Owner: a.req.Owner, Shared: a.req.Shared, Permit: a.req.Permits != 0, Waited: now - a.began, Err: err}
+	if a.waits {
+		ev.Queued = now - a.queuedAt
+	}
+	l.events.failed(ev)
 }
 
 // reportsWait reports whether somebody is to be told that the acquisition waits.

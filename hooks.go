@@ -19,7 +19,9 @@ import (
 type Hooks struct {
 	Waiting    func(WaitingEvent)    // a call began to wait because the name is held
 	Skipped    func(SkippedEvent)    // a call that does not wait, as TryLock, returned ErrHeld
+	Failed     func(FailedEvent)     // a call returned another error and no lease
 	Acquired   func(AcquiredEvent)   // a name was granted; not called for re-entries
+	Renewed    func(RenewedEvent)    // a lease was renewed
 	Jeopardy   func(JeopardyEvent)   // a renewal failed and is retried until the deadline
 	Lost       func(LostEvent)       // the holder can no longer prove that it holds the name
 	Unlocked   func(UnlockedEvent)   // the last holder of a lease unlocked it, or gave it away
@@ -59,7 +61,22 @@ type SkippedEvent struct {
 	Owner  string // of the call that was skipped
 	Shared bool   // the call wanted to share the name
 	Permit bool   // the call wanted a permit of a Semaphore
+	Waited time.Duration
 	Held   *HeldError
+}
+
+// FailedEvent reports that a call that sent a request, or would have, returns an error and no
+// lease, and was not skipped: its wait is over, its context has ended, or the database refuses
+// it. A LockAll reports it for the name that it waited for, also if it begins anew. A call with
+// arguments that cannot be does not report it.
+type FailedEvent struct {
+	Name   string
+	Owner  string        // of the call
+	Shared bool          // the call wanted to share the name
+	Permit bool          // the call wanted a permit of a Semaphore
+	Waited time.Duration // from the call on
+	Queued time.Duration // from the hook Waiting on; 0 if that was not called
+	Err    error         // what the call returned
 }
 
 // AcquiredEvent reports a grant.
@@ -68,6 +85,12 @@ type AcquiredEvent struct {
 	Waited   time.Duration // from the call to the grant
 	Queued   time.Duration // from the hook Waiting to the grant; 0 if the name was not held by others
 	Attempts int           // requests sent
+}
+
+// RenewedEvent reports that a lease was renewed. It is the only event of which nothing is logged.
+type RenewedEvent struct {
+	LeaseInfo
+	Took time.Duration // from the request to the reply
 }
 
 // JeopardyEvent reports a renewal that failed. It comes once for a lease, until a renewal
@@ -235,6 +258,18 @@ func (e *events) waiting(ev WaitingEvent) {
 
 func (e *events) skipped(ev SkippedEvent) {
 	tell(e, e.hooks.Skipped, ev, slog.LevelDebug, "sqllock: skipped", "name", ev.Name, "owner", ev.Owner, "held", ev.Held)
+}
+
+func (e *events) failed(ev FailedEvent) {
+	tell(e, e.hooks.Failed, ev, slog.LevelDebug, "sqllock: not acquired", "name", ev.Name, "owner", ev.Owner, "waited", ev.Waited, "error", ev.Err)
+}
+
+// renewed costs nothing unless somebody counts renewals.
+func (e *events) renewed(t *term, took time.Duration) {
+	if hook := e.hooks.Renewed; hook != nil {
+		ev := RenewedEvent{LeaseInfo: t.info(), Took: took}
+		e.emit(func() { hook(ev) })
+	}
 }
 
 func (e *events) acquired(ev AcquiredEvent) {

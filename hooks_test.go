@@ -102,6 +102,61 @@ func TestHooksTellThatAnotherLockerIsNext(t *testing.T) {
 	})
 }
 
+func TestHooksTellOfCallsThatFailAndOfRenewals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var events []string
+		add := func(format string, args ...any) { events = append(events, fmt.Sprintf(format, args...)) }
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl, Hooks: &sqllock.Hooks{
+			Waiting: func(e sqllock.WaitingEvent) { add("waiting %s", e.Name) },
+			Skipped: func(e sqllock.SkippedEvent) { add("skipped %s", e.Name) },
+			Failed: func(e sqllock.FailedEvent) {
+				add("failed %s %v held %v canceled %v", e.Name, e.Queued, errors.Is(e.Err, sqllock.ErrHeld), errors.Is(e.Err, context.Canceled))
+			},
+			Renewed: func(e sqllock.RenewedEvent) { add("renewed %s", e.Name) },
+		}})
+		lease := b.lock("a")
+		if _, err := b.Lock(t.Context(), "a", sqllock.Wait(time.Second)); !errors.Is(err, sqllock.ErrHeld) {
+			t.Error(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := b.RLock(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		canceled, cancelNow := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancelNow)
+		if _, err := b.Lock(canceled, "a"); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if _, err := b.TryLock(t.Context(), "a"); !errors.Is(err, sqllock.ErrHeld) {
+			t.Error(err)
+		}
+		time.Sleep(ttl / 2) // the lease is 3 seconds old
+		db.set(func(f *fake) { f.before = failing("grant", errDenied) })
+		if _, err := b.TryLock(t.Context(), "c"); err == nil {
+			t.Error("no error")
+		}
+		db.set(func(f *fake) { f.before = nil })
+		b.unlock(lease)
+		b.close()
+		renewals := 0
+		events = slices.DeleteFunc(events, func(e string) bool {
+			if e == "renewed a" {
+				renewals++
+			}
+			return e == "renewed a"
+		})
+		want := []string{
+			"waiting a", "failed a 1s held true canceled false", "waiting a", "failed a 1s held false canceled false",
+			"waiting a", "failed a 1s held false canceled true", "skipped a", "failed c 0s held false canceled false",
+		}
+		if !slices.Equal(events, want) || renewals < 1 || renewals != db.count("renew") {
+			t.Errorf("hooks told %q, want %q; %d renewals of %d", events, want, renewals, db.count("renew"))
+		}
+	})
+}
+
 func TestACallThatAsksAgainAndAgainReportsItsWaitOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c contention

@@ -318,6 +318,7 @@ func (k *keeper) noteResult(t *term, before time.Duration, status driver.RenewSt
 			due = never
 		}
 		k.reschedule(t, func(r *renewal) { *r = renewal{due: due} })
+		k.log.renewed(t, k.clock.Now()-before)
 	case driver.Busy:
 		k.reschedule(t, func(r *renewal) { r.renewing, r.isolated, r.due = false, true, k.clock.Now() })
 	case driver.Revoked:

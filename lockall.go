@@ -146,6 +146,7 @@ func (a *allAcquisition) acquire(ctx context.Context, waits bool) (_ *Leases, lo
 	defer func() {
 		if !done { // also if a driver panics
 			a.free(ctx)
+			a.noteFailed(err)
 		}
 	}()
 	if err := a.reenter(ctx); err != nil {
@@ -161,6 +162,15 @@ func (a *allAcquisition) acquire(ctx context.Context, waits bool) (_ *Leases, lo
 	}
 	done = true
 	return newLeases(ctx, a.locker, a.leases), nil, nil
+}
+
+// noteFailed reports that the wait for a name has ended with an error.
+func (a *allAcquisition) noteFailed(err error) {
+	for _, one := range a.left {
+		if one.waits {
+			one.noteFailed(err)
+		}
+	}
 }
 
 // reenter re-enters the leases that ctx carries, or whose owner it carries.
