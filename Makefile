@@ -1,7 +1,7 @@
 # make test is all that a contributor needs; the other targets are what .ci/run
 # runs besides. scripts/ holds the logic.
 
-.PHONY: help test quick all test-loaded test-containers proof bench bench-quick faults faults-short planted peers mutants explore screenshots setup release rehearse-release check fmt fmt-check words vet lint tidy-check cross
+.PHONY: help test quick all test-loaded test-containers proof bench bench-quick faults faults-short planted peers mutants explore screenshots telemetry setup release rehearse-release check fmt fmt-check words vet lint tidy-check cross
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -57,6 +57,10 @@ proof: ## have z3 prove the rules of a name for any number of clients, and show 
 
 explore: ## explore many more worlds of the rules of a name than make test does, plant all bugs, compare each database for long, hours
 	@scripts/explore.sh
+
+telemetry: ## check the dashboard and the alerts of otel with a real Prometheus, a minute
+	@otel/setup.sh
+	@cd otel && GOWORK=off go test -count=1 -tags prometheus -run 'Promtool|EachQuery' .
 
 screenshots: ## take the pictures of docs/web.md anew, in a headless Chromium
 	@scripts/screenshots.sh

@@ -1,0 +1,104 @@
+package otellock_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/testdb"
+	"github.com/sqllock/sqllock/locksqlite"
+	"github.com/sqllock/sqllock/migrations"
+)
+
+func TestMain(m *testing.M) { testdb.Main(m) }
+
+const testTimeout = time.Minute
+
+// newLocks returns a Locker with hooks. Close it to have all events.
+func newLocks(t *testing.T, d *testdb.Database, hooks sqllock.Hooks) *sqllock.Locker {
+	t.Helper()
+	db := d.Open(t)
+	if err := migrations.Up(t.Context(), locksqlite.DB(db)); err != nil {
+		t.Fatal(err)
+	}
+	locks, err := sqllock.NewUnique(t.Context(), locksqlite.DB(db), &sqllock.UniqueOptions{
+		TTL: time.Second, Hooks: &hooks, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = locks.Close(context.Background()) })
+	return locks
+}
+
+func lock(t *testing.T, locks *sqllock.Locker, name string, opts ...sqllock.LockOption) *sqllock.Lease {
+	t.Helper()
+	lease, err := locks.Lock(context.Background(), name, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+func unlock(t *testing.T, lease *sqllock.Lease) {
+	t.Helper()
+	if err := lease.Unlock(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// work does what the metrics are about, each at least once: grants, waits, hand-overs, calls
+// that give up, renewals, a loss and a crashed holder.
+func work(t *testing.T, d *testdb.Database, locks *sqllock.Locker) {
+	t.Helper()
+	held := lock(t, locks, "k")
+	if _, err := locks.TryLock(context.Background(), "k"); err == nil {
+		t.Fatal("the name is not held")
+	}
+	if _, err := locks.Lock(context.Background(), "k", sqllock.Wait(500*time.Millisecond)); err == nil {
+		t.Fatal("the name is not held")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	defer cancel()
+	if _, err := locks.Lock(ctx, "k"); err == nil {
+		t.Fatal("the name is not held")
+	}
+	both, cancelBoth := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	defer cancelBoth()
+	if _, err := locks.LockAll(both, []string{"a", "k"}); err == nil {
+		t.Fatal("the name is not held")
+	}
+	next := make(chan *sqllock.Lease)
+	go func() {
+		lease, err := locks.Lock(context.Background(), "k")
+		if err != nil {
+			t.Error(err)
+		}
+		next <- lease
+	}()
+	time.Sleep(600 * time.Millisecond) // it waits, and the lease is renewed
+	unlock(t, held)
+	unlock(t, <-next)
+
+	reader, err := locks.RLock(context.Background(), "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock(t, reader)
+
+	lost := lock(t, locks, "lost")
+	if _, err := locks.ForceUnlock(context.Background(), "lost"); err != nil {
+		t.Fatal(err)
+	}
+	_ = lost.Unlock(context.Background())
+
+	if _, err := d.Open(t).ExecContext(context.Background(), `INSERT OR REPLACE INTO sqllock_lock (name, acq, locker, owner, label, version, holds, since, expires_at)
+		VALUES ('crashed', randomblob(16), randomblob(16), 'o', 'l', 7, 1, 1700000000000000, 1700000001000000)`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := locks.Reaper().Reap(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
