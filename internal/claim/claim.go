@@ -215,11 +215,10 @@ type Changes struct {
 	Crashed   []Term     // which have expired
 }
 
-// NewVisit begins a visit of a name.
+// NewVisit begins a visit of a name. It sorts the claims.
 func NewVisit(row Row, claims []Claim) *Visit {
-	v := &Visit{row: row, first: row, before: claims, claims: slices.Clone(claims)}
-	slices.SortFunc(v.claims, func(a, b Claim) int { return cmp.Compare(a.Seq, b.Seq) })
-	return v
+	slices.SortFunc(claims, func(a, b Claim) int { return cmp.Compare(a.Seq, b.Seq) })
+	return &Visit{row: row, first: row, before: claims, claims: slices.Clone(claims)}
 }
 
 // Row returns the lock row as the operations so far have left it.
@@ -263,20 +262,18 @@ func (v *Visit) Together() (kind Kind, first, last int64) {
 func (v *Visit) Changes() Changes {
 	c := v.changes
 	c.Row = v.row
+	// No operation changes a claim but by a new one, which it puts behind the others. So those that
+	// stay come first, in their order. A name may have 10,000, so they are not searched for.
+	stay := 0
 	for i := range v.before {
-		if v.find(v.before[i].Acq) == nil {
-			c.Delete = append(c.Delete, v.before[i].Acq)
+		b := &v.before[i]
+		if stay < len(v.claims) && v.claims[stay].Acq == b.Acq && v.claims[stay].Seq == b.Seq {
+			stay++
+		} else {
+			c.Delete = append(c.Delete, b.Acq)
 		}
 	}
-	for i := range v.claims {
-		j := indexOf(v.before, v.claims[i].Acq)
-		switch {
-		case j < 0:
-			c.Insert = append(c.Insert, v.claims[i])
-		case v.before[j].Seq != v.claims[i].Seq: // no operation changes a claim but by a new one
-			c.Delete, c.Insert = append(c.Delete, v.claims[i].Acq), append(c.Insert, v.claims[i])
-		}
-	}
+	c.Insert = slices.Clone(v.claims[stay:])
 	if v.row.Version < v.first.Version || v.row.Seq < v.first.Seq {
 		c.Err = ErrExhausted
 	}
@@ -608,6 +605,16 @@ func (v *Visit) holders() (acqs []driver.ID) {
 	return acqs
 }
 
+// holding counts them, without a list: a name may have 10,000.
+func (v *Visit) holding() (n int) {
+	for i := range v.claims {
+		if v.claims[i].State == Holding {
+			n++
+		}
+	}
+	return n
+}
+
 // count counts the claims of a kind that hold and live.
 func (v *Visit) count(k Kind) (n int) {
 	for i := range v.claims {
@@ -643,7 +650,7 @@ func (v *Visit) grant(r Request, ttl int64) {
 		return
 	}
 	v.row.Seq = max(v.row.Seq+1, v.Now)
-	v.row.Holding = len(v.holders()) // what somebody has written by hand does not hide a term
+	v.row.Holding = v.holding() // what somebody has written by hand does not hide a term
 	v.row.Holding++
 	c := Claim{Party: r.Party, Limits: r.Limits, Kind: r.Kind, State: Holding, Seq: v.row.Seq, Token: v.row.Version,
 		Holds: 1, Since: v.Now, Expires: v.Now + ttl, Limit: limit}
@@ -676,7 +683,7 @@ func (v *Visit) endTerm(how Ended) {
 // name's term has ended.
 func (v *Visit) leave(acq driver.ID, how Ended) {
 	c := v.find(acq)
-	last := c != nil && c.State == Holding && len(v.holders()) == 1
+	last := c != nil && c.State == Holding && v.holding() == 1
 	if last {
 		v.row.Expires, v.row.Ended = min(c.Expires, v.Now), how
 	}
@@ -736,7 +743,7 @@ func (v *Visit) Sweep(gone func(locker driver.ID) bool) {
 	for _, acq := range acqs {
 		v.drop(acq)
 	}
-	v.row.Holding = len(v.holders())
+	v.row.Holding = v.holding()
 	v.row.Waiting = len(v.claims) - v.row.Holding
 	v.Advance()
 }

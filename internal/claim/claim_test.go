@@ -326,3 +326,19 @@ func TestAnExpiredTermOfSomebodyWhoWaitsAgainIsWithdrawnWithTheClaim(t *testing.
 		t.Errorf("%+v", c)
 	}
 }
+
+// Somebody may have written the claims by hand.
+func TestOfTwoClaimsAtTheSamePlaceOneIsDeleted(t *testing.T) {
+	waits := claim.Claim{Party: claim.Party{Acq: driver.ID{1}}, State: claim.Waiting, Seq: 5}
+	holds := claim.Claim{Party: claim.Party{Acq: driver.ID{2}}, State: claim.Holding, Kind: claim.Shared, Seq: 5, Expires: 100}
+	for _, claims := range [][]claim.Claim{{waits, holds}, {holds, waits}} {
+		v := claim.NewVisit(claim.Row{Version: 1, Seq: 5, Waiting: 1, Holding: 1}, claims)
+		v.Now = 10
+		v.Alive = func(driver.ID) bool { return true }
+		v.Locked = func(driver.ID) bool { return true }
+		v.Withdraw(waits.Acq, 0, false)
+		if c := v.Changes(); len(c.Delete) != 1 || c.Delete[0] != waits.Acq || len(c.Insert) != 0 {
+			t.Errorf("of %v: %v is deleted, %v inserted", claims, c.Delete, c.Insert)
+		}
+	}
+}
