@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
@@ -64,6 +65,7 @@ func (a *acquisition) try(ctx context.Context) (_ *Lease, err error) {
 		switch {
 		case t != nil:
 			return a.beginTerm(ctx, t)
+		case held != nil && l.mode.quorum && a.holder == (driver.Holder{}) && l.clock.Now() < until: // others compete
 		case held != nil:
 			a.abandon()
 			return nil, a.skip(held)
@@ -106,7 +108,7 @@ func (a *acquisition) requestOnce(ctx context.Context, backoff *backoff) (*Lease
 		a.req.Wait = min(maxDBWait, l.cfg.timeout(o.ttl)/2)
 	}
 	var sent time.Duration
-	if a.req.Wait > 0 {
+	if a.req.Wait > 0 || l.mode.quorum {
 		sent = l.clock.Now()
 	}
 	t, held, err := a.request(ctx)
@@ -120,6 +122,10 @@ func (a *acquisition) requestOnce(ctx context.Context, backoff *backoff) (*Lease
 		pause = min(l.cfg.retryMin, a.untilExpiry())
 	case held != nil:
 		pause = min(pause, a.untilExpiry())
+		if l.mode.quorum { // those who lost together request apart from each other next time
+			took := l.clock.Now() - sent
+			pause += took + rand.N(4*took+1)
+		}
 	case ctx.Err() != nil:
 		a.abandon()
 		return nil, 0, a.waitError(endOf(ctx))

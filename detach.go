@@ -80,6 +80,9 @@ func (l *Locker) Adopt(ctx context.Context, handover string, opts ...LockOption)
 	if err := driver.CheckContext(ctx); err != nil {
 		return nil, err
 	}
+	if l.mode.quorum {
+		return nil, fmt.Errorf("%w: adopt: a quorum keeps each lock in this mode", ErrUnsupported)
+	}
 	if l.mode.sessions != nil {
 		return nil, fmt.Errorf("%w: adopt: a session keeps each lock in this mode", ErrUnsupported)
 	}
@@ -130,6 +133,9 @@ func (a *acquisition) adopt(ctx context.Context) (*Lease, error) {
 // detach gives the term of a lease away.
 func (l *Locker) detach(ctx context.Context, lease *Lease) (string, error) {
 	t := lease.term
+	if l.mode.quorum {
+		return "", fmt.Errorf("%w: detach %q: a quorum keeps the lock", ErrUnsupported, t.name)
+	}
 	if l.mode.sessions != nil {
 		return "", fmt.Errorf("%w: detach %q: a session keeps the lock", ErrUnsupported, t.name)
 	}

@@ -84,10 +84,10 @@ func (l *Locker) Election(name string, o *ElectionOptions) (*Election, error) {
 	if err := driver.CheckText(o.Identity); err != nil {
 		return nil, fmt.Errorf("%w: Identity %.64q: %w", ErrInvalidOption, o.Identity, err)
 	}
-	if o.ResignOnRequest && l.mode.sessions != nil {
-		return nil, fmt.Errorf("%w: ResignOnRequest: a session keeps each lock in this mode", ErrUnsupported)
+	if o.ResignOnRequest && (l.mode.sessions != nil || l.mode.quorum) {
+		return nil, fmt.Errorf("%w: ResignOnRequest: a session or a quorum keeps each lock in this mode", ErrUnsupported)
 	}
-	e := &Election{locker: l, listens: o.ResignOnRequest, name: name, identity: o.Identity, value: bytes.Clone(o.Value), mayResume: o.Identity != ""}
+	e := &Election{locker: l, listens: o.ResignOnRequest, name: name, identity: o.Identity, value: bytes.Clone(o.Value), mayResume: o.Identity != "" && !l.mode.quorum}
 	if e.identity == "" {
 		e.identity = newID().String()
 	}

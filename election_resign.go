@@ -29,6 +29,9 @@ func (e *Election) RequestResign(ctx context.Context) error {
 		return err
 	}
 	l := e.locker
+	if l.mode.quorum {
+		return fmt.Errorf("%w: request that the leader of %q resigns: a quorum keeps the lock", ErrUnsupported, e.name)
+	}
 	if l.mode.sessions != nil {
 		return fmt.Errorf("%w: request that the leader of %q resigns: a session keeps the lock", ErrUnsupported, e.name)
 	}

@@ -68,6 +68,9 @@ type capabilities struct {
 	// tx is set if transactions of the caller can take locks.
 	tx driver.TxStore
 
+	// quorum says that several databases keep a name, for one holder at a time. Requests that
+	// compete can all lose.
+	quorum    bool
 	isolated  bool // each statement serves one request only
 	waitsInDB bool // a grant may wait in the database until the name is free
 }

@@ -211,6 +211,13 @@ func TestNothingIsRefusedByFunctions(t *testing.T) {
 		unique(ctx, &lockpg.Database{}), unique(ctx, &lockmysql.Database{}), unique(ctx, &locksqlite.Database{}),
 		unique(ctx, lockpg.DB(nil)), unique(ctx, lockpg.Pool(nil)), unique(ctx, lockmysql.DB(nil)), unique(ctx, locksqlite.DB(nil)),
 		unique(ctx, lockpg.DB(pg, nil)), unique(ctx, lockmysql.DB(my, nil)), unique(ctx, locksqlite.DB(lite, nil)))
+	node := lockpg.DB(pg, lockpg.TablePrefix("quorum_"))
+	quorum := func(ctx context.Context, dbs ...driver.UniqueDatabase) error {
+		_, err := sqllock.NewQuorum(ctx, dbs, nil)
+		return err
+	}
+	refused("sqllock.NewQuorum", quorum(nobody, node, node), quorum(ctx), quorum(ctx, node, nil), quorum(ctx, nil, node),
+		quorum(ctx, node, (*lockpg.Database)(nil)), quorum(ctx, node, (*lockmysql.Database)(nil)), quorum(ctx, node, lockpg.DB(nil)))
 	forUpdate := func(ctx context.Context, db driver.ForUpdateDatabase) error {
 		_, err := sqllock.NewForUpdate(ctx, db, nil)
 		return err

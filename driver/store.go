@@ -131,6 +131,23 @@ type Listener interface {
 	Listen(ctx context.Context, heard func(ID)) error
 }
 
+// NodeStore is a Store that can be a node of a quorum: one of several databases that keep a name
+// together.
+type NodeStore interface {
+	Store
+	// Raise sets the version of each term that is still held, where it is not higher: name and
+	// acq match, and the row has not expired. It reports for each request whether the term has
+	// that version now, or a higher one. Requests are distinct by name and sorted by name.
+	Raise(ctx context.Context, reqs []RaiseRequest) ([]bool, error)
+}
+
+// RaiseRequest asks for a version of one term.
+type RaiseRequest struct {
+	Name    string
+	Acq     ID
+	Version int64
+}
+
 // MaxPermits is the highest number of permits that a name can have.
 const MaxPermits = 10_000
 

@@ -11,4 +11,4 @@ type store struct {
 	engine *engine
 }
 
-var _ driver.Store = (*store)(nil)
+var _ driver.NodeStore = (*store)(nil)

@@ -16,4 +16,4 @@ type store struct {
 	sessionPooler bool // one in session mode may stand between
 }
 
-var _ driver.Store = (*store)(nil)
+var _ driver.NodeStore = (*store)(nil)

@@ -15,7 +15,7 @@ type store struct {
 	engine *engine
 }
 
-var _ driver.Store = (*store)(nil)
+var _ driver.NodeStore = (*store)(nil)
 
 // Renew implements [driver.Store]. What is in a file that has taken the place of the
 // database is not ours.

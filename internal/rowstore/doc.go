@@ -78,6 +78,8 @@
 //	                                             in the order of the names
 //	set_value        b(name, acq, version, value)  changes the value of exclusive terms that are held and have not
 //	                                             expired
+//	raise            b(name, acq, version)     sets the version of exclusive terms that are held, whose version is not
+//	                                             higher, and that have not expired
 //	asked            b(name)                   → name, asked
 //	ask_to_resign    b(name, version)          sets asked to the version of exclusive terms that are held, have that
 //	                                             version and have not expired

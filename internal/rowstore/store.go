@@ -110,6 +110,15 @@ func (s *Store) SetValue(ctx context.Context, req driver.SetValueRequest) (done 
 	return done, err
 }
 
+// Raise implements the method of [driver.NodeStore].
+func (s *Store) Raise(ctx context.Context, reqs []driver.RaiseRequest) (res []bool, err error) {
+	err = s.conns.Any(ctx, func(r *rows) error {
+		res, err = r.raise(ctx, reqs)
+		return err
+	})
+	return res, err
+}
+
 // LookKey implements the method of [driver.OnceStore].
 func (s *Store) LookKey(ctx context.Context, name, key string, settle bool) (state driver.KeyState, err error) {
 	err = s.conns.Pool(ctx, func(r *rows) error {

@@ -303,6 +303,7 @@ var examples = map[string]example{
 	"claims_of_locker": example{}.and(locker, 60*second),
 	"asked":            batch(exampleName),
 	"ask_to_resign":    batch(exampleName, 1),
+	"raise":            batch(exampleName, acq, 1),
 	"set_value":        batch(exampleName, acq, 1, value),
 	"sweep_window":     example{}.and("", 10, 60*second, 60*second),
 	"purge":            batch(exampleName).and(60 * second),

@@ -370,6 +370,19 @@ UPDATE (
 ) d STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = d.name
 SET l.value = d.value;
 
+-- name: raise
+UPDATE (
+	SELECT l.name, r.version
+	FROM JSON_TABLE(?, '$[*]' COLUMNS (
+		name VARCHAR(510) CHARACTER SET ascii PATH '$[0]',
+		acq CHAR(32) CHARACTER SET ascii PATH '$[1]',
+		version BIGINT PATH '$[2]')) r
+	STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = UNHEX(r.name)
+	WHERE l.acq = UNHEX(r.acq) AND l.version <= r.version AND l.expires_at > {now}
+	LIMIT 1000000 FOR UPDATE /*!80000 OF l */ SKIP LOCKED
+) d STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = d.name
+SET l.version = d.version;
+
 -- name: asked
 SELECT l.name, l.asked
 FROM JSON_TABLE(?, '$[*]' COLUMNS (name VARCHAR(510) CHARACTER SET ascii PATH '$[0]')) r

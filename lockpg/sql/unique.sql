@@ -741,6 +741,23 @@ WHERE l.name = m.name AND l.name = ANY ($1::text[])
   AND l.acq = m.acq AND l.version = m.version
   AND l.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
 
+-- name: raise
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), CASE current_setting('synchronous_commit')
+	       WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END
+), mine AS MATERIALIZED (
+	SELECT l.name, r.version
+	FROM unnest($1::text[], $2::uuid[], $3::bigint[]) AS r(name, acq, version)
+	JOIN {lock} l ON l.name = r.name CROSS JOIN settings
+	WHERE l.name = ANY ($1::text[]) AND l.acq = r.acq AND l.version <= r.version
+	  AND l.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+	ORDER BY l.name
+	FOR NO KEY UPDATE OF l
+)
+UPDATE {lock} l SET version = m.version
+FROM mine m
+WHERE l.name = m.name AND l.name = ANY ($1::text[]);
+
 -- name: asked
 SELECT l.name, l.asked FROM {lock} l WHERE l.name = ANY ($1::text[]);
 

@@ -236,6 +236,15 @@ WHERE l.name = r.value ->> 0
   AND l.version = r.value ->> 2
   AND l.expires_at > CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000;
 
+-- name: raise
+UPDATE {lock} AS l
+SET version = r.value ->> 2
+FROM json_each(?1) AS r
+WHERE l.name = r.value ->> 0
+  AND l.acq = substr(?2, r.value ->> 1, 16)
+  AND l.version <= r.value ->> 2
+  AND l.expires_at > CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000;
+
 -- name: asked
 SELECT l.name, l.asked FROM json_each(?1) AS r CROSS JOIN {lock} AS l ON l.name = r.value ->> 0;
 

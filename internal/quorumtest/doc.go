@@ -1,0 +1,2 @@
+// Package quorumtest tests quorum Lockers on real databases. It has tests only.
+package quorumtest

@@ -1,0 +1,161 @@
+package quorumtest
+
+import (
+	"context"
+	"database/sql"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite"
+
+	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/netproxy"
+	"github.com/sqllock/sqllock/internal/testdb"
+	"github.com/sqllock/sqllock/lockmysql"
+	"github.com/sqllock/sqllock/lockpg"
+	"github.com/sqllock/sqllock/locksqlite"
+	"github.com/sqllock/sqllock/migrations"
+)
+
+func TestMain(m *testing.M) { testdb.Main(m) }
+
+const prefix = "quorum_"
+
+// node is one database of a test. It stands between the database and the Locker: it can freeze, and
+// it can fail to raise.
+type node struct {
+	driver.UniqueDatabase
+	direct   *sql.DB         // not through the proxy
+	proxy    *netproxy.Proxy // nil of SQLite
+	raises   atomic.Int64
+	unraised atomic.Bool // raises are not done
+	silent   atomic.Bool // raises are done, and the replies are lost
+}
+
+// newNodes makes a database with tables on each engine.
+func newNodes(t testing.TB, engines ...string) []*node {
+	t.Helper()
+	nodes := make([]*node, len(engines))
+	for i, e := range engines {
+		d := testdb.New(t, e)
+		n := &node{}
+		if nodes[i] = n; e == testdb.SQLite {
+			n.direct = d.Open(t, "_pragma=journal_mode(wal)")
+			n.UniqueDatabase = database(e, n.direct)
+		} else {
+			n.proxy = netproxy.New(t, d.Addr())
+			n.direct = d.Open(t)
+			n.UniqueDatabase = database(e, d.OpenVia(t, n.proxy.Addr()))
+		}
+		if err := migrations.Up(t.Context(), database(e, n.direct)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return nodes
+}
+
+// migratable is what lockpg, lockmysql and locksqlite return.
+type migratable interface {
+	driver.UniqueDatabase
+	driver.Migratable
+}
+
+func database(engine string, db *sql.DB) migratable {
+	switch engine {
+	case testdb.Postgres:
+		return lockpg.DB(db, lockpg.TablePrefix(prefix))
+	case testdb.SQLite:
+		return locksqlite.DB(db, locksqlite.TablePrefix(prefix))
+	}
+	return lockmysql.DB(db, lockmysql.TablePrefix(prefix))
+}
+
+func (n *node) OpenUnique(ctx context.Context, c driver.Client) (driver.Store, error) {
+	s, err := n.UniqueDatabase.OpenUnique(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return &store{s.(driver.NodeStore), n}, nil
+}
+
+type store struct {
+	driver.NodeStore
+	node *node
+}
+
+func (s *store) Raise(ctx context.Context, reqs []driver.RaiseRequest) ([]bool, error) {
+	s.node.raises.Add(1)
+	if s.node.unraised.Load() {
+		return make([]bool, len(reqs)), nil
+	}
+	res, err := s.NodeStore.Raise(ctx, reqs)
+	if s.node.silent.Load() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return res, err
+}
+
+// rows returns how many rows a node has that keep a name.
+func (n *node) rows(t testing.TB) (held int) {
+	t.Helper()
+	if err := n.direct.QueryRowContext(t.Context(), `SELECT count(*) FROM quorum_lock WHERE acq IS NOT NULL`).Scan(&held); err != nil {
+		t.Fatal(err)
+	}
+	return held
+}
+
+func databases(nodes []*node) []driver.UniqueDatabase {
+	dbs := make([]driver.UniqueDatabase, len(nodes))
+	for i, n := range nodes {
+		dbs[i] = n
+	}
+	return dbs
+}
+
+func newLocker(t testing.TB, nodes []*node, o *sqllock.QuorumOptions) *sqllock.Locker {
+	t.Helper()
+	if o == nil {
+		o = &sqllock.QuorumOptions{}
+	}
+	if o.Reaper == nil {
+		o.Reaper = &sqllock.ReaperOptions{Off: true}
+	}
+	l, err := sqllock.NewQuorum(t.Context(), databases(nodes), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := l.Close(ctx); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return l
+}
+
+func within(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// eventually waits until ok returns true.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(15 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("after 15 s: not yet: %s", what)
+		}
+	}
+}
+
+// defaultTables is a database whose table prefix is that of unique mode.
+func defaultTables(t testing.TB) driver.UniqueDatabase {
+	return locksqlite.DB(testdb.New(t, testdb.SQLite).Open(t))
+}

@@ -1,0 +1,277 @@
+package sqllock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/quorum"
+)
+
+// Read reads names, or lists them, on all nodes. A name is held if a quorum of nodes keeps it for
+// one acquisition.
+func (q *quorumBackend) Read(ctx context.Context, req driver.ReadRequest) (driver.ReadResult, error) {
+	switch {
+	case req.Waiters:
+		return driver.ReadResult{}, nil
+	case req.List.Limit > 0:
+		return q.list(ctx, req)
+	}
+	_, rows, err := q.readNames(ctx, req.Names)
+	return driver.ReadResult{Page: driver.Page{Rows: rows}}, err
+}
+
+// readNames reads names. It returns the rows of each node that has answered, nil for the others,
+// and what these rows come to.
+func (q *quorumBackend) readNames(ctx context.Context, names []string) (_ [][]driver.Row, rows []driver.Row, err error) {
+	call := q.newCall()
+	defer call.finish()
+	byNode := make([][]driver.Row, len(q.nodes)) // late replies go on to change it
+	for i, n := range q.nodes {
+		var res driver.ReadResult
+		call.send(n, func(ctx context.Context, s driver.NodeStore) (err error) {
+			res, err = s.Read(ctx, driver.ReadRequest{Names: names})
+			return err
+		}, func(err error) {
+			if err == nil {
+				byNode[i] = res.Rows
+			}
+		})
+	}
+	err = call.wait(ctx, func() bool { return q.areDecided(byNode, len(names)) })
+	if err != nil {
+		return nil, nil, err
+	}
+	if up := answered(byNode); up < q.need {
+		return nil, nil, q.unavailable("read", call.failed)
+	}
+	rows = make([]driver.Row, len(names))
+	for k := range names {
+		rows[k] = q.combine(column(byNode, k))
+	}
+	return slices.Clone(byNode), rows, nil
+}
+
+func answered(byNode [][]driver.Row) (n int) {
+	for _, rows := range byNode {
+		if rows != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// column returns the rows of name k of the nodes that have answered.
+func column(byNode [][]driver.Row, k int) (rows []driver.Row) {
+	for _, r := range byNode {
+		if r != nil {
+			rows = append(rows, r[k])
+		}
+	}
+	return rows
+}
+
+// areDecided reports whether the replies that are missing change nothing: each name is held by a
+// quorum, or by nobody even if all that are missing say so.
+func (q *quorumBackend) areDecided(byNode [][]driver.Row, names int) bool {
+	missing := len(q.nodes) - answered(byNode)
+	if len(q.nodes)-missing < q.need {
+		return false
+	}
+	for k := range names {
+		if most, _ := mostCommon(column(byNode, k)); most < q.need && most+missing >= q.need {
+			return false
+		}
+	}
+	return true
+}
+
+// mostCommon returns how many rows belong to the acquisition that has the most of them.
+func mostCommon(rows []driver.Row) (most int, acq driver.ID) {
+	for i := range rows {
+		n := 0
+		for k := range rows {
+			if a := rows[k].Holder.Acq; a == rows[i].Holder.Acq && a != (driver.ID{}) {
+				n++
+			}
+		}
+		if n > most {
+			most, acq = n, rows[i].Holder.Acq
+		}
+	}
+	return most, acq
+}
+
+// combine makes one row of those of the nodes. If a quorum has one holder it is the holder, with
+// the token that a quorum has stored.
+func (q *quorumBackend) combine(rows []driver.Row) driver.Row {
+	most, acq := mostCommon(rows)
+	var versions, left, kept []int64
+	var newest quorumValue
+	row := rows[0]
+	for i := range rows {
+		r := &rows[i]
+		kept = append(kept, r.Gate-r.Now)
+		if most >= q.need && r.Holder.Acq != acq {
+			continue
+		}
+		versions, left = append(versions, r.Holder.Version), append(left, r.Holder.Until-r.Now)
+		if v, ok := parseQuorumValue(r.Value); ok {
+			token := max(v.token, newest.token)
+			if v.seq >= newest.seq {
+				newest = v
+			}
+			newest.token = token
+		}
+		row = *r
+	}
+	row.Value = newest.text
+	row.Holder.Version = q.atLeast(versions, min(q.need, len(versions)))
+	row.Gate = row.Now + q.atLeast(kept, len(q.nodes)-q.need+1)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if most >= q.need {
+		if newest.token != 0 {
+			row.Holder.Version = newest.token
+		}
+		row.Holder.Until = row.Now + quorum.Quorum(left, q.need)
+		q.translateLocked(&row.Holder)
+	} else if row.Holder.Acq != (driver.ID{}) { // of an acquisition that nobody was granted
+		row.Holder = driver.Holder{Version: row.Holder.Version, Since: row.Holder.Since, Until: row.Now}
+		row.Holds, row.Value, row.Detached = 0, nil, false
+	}
+	row.Revoked = q.revokedLocked(rows, row.Revoked)
+	return row
+}
+
+// revokedLocked returns the token of the term that was revoked last; the caller holds mu. The
+// nodes know it by their own versions.
+func (q *quorumBackend) revokedLocked(rows []driver.Row, version int64) int64 {
+	for _, t := range q.terms {
+		if t.req.Name != rows[0].Name {
+			continue
+		}
+		for i := range rows {
+			if v := rows[i].Revoked; v != 0 && v >= t.token && slices.Contains(t.stored, v) {
+				return t.token
+			}
+		}
+	}
+	return version
+}
+
+// list reads a page of names on all nodes, up to where each of them was read.
+func (q *quorumBackend) list(ctx context.Context, req driver.ReadRequest) (driver.ReadResult, error) {
+	call := q.newCall()
+	defer call.finish()
+	var pages []driver.Page
+	for _, n := range q.nodes {
+		var res driver.ReadResult
+		call.send(n, func(ctx context.Context, s driver.NodeStore) (err error) {
+			res, err = s.Read(ctx, driver.ReadRequest{List: req.List})
+			return err
+		}, func(err error) {
+			if err == nil {
+				pages = append(pages, res.Page)
+			}
+		})
+	}
+	if err := call.wait(ctx, func() bool { return false }); err != nil {
+		return driver.ReadResult{}, err
+	}
+	if len(pages) < q.need {
+		return driver.ReadResult{}, q.unavailable("list", call.failed)
+	}
+	return driver.ReadResult{Page: q.merge(pages, req.List.Free)}, nil
+}
+
+// merge makes one page of those of the nodes.
+func (q *quorumBackend) merge(pages []driver.Page, free bool) (all driver.Page) {
+	for _, p := range pages {
+		if p.More && (!all.More || p.Last < all.Last) {
+			all.More, all.Last = true, p.Last
+		}
+	}
+	byName := make(map[string][]driver.Row)
+	var names []string
+	for _, p := range pages {
+		for _, r := range p.Rows {
+			if all.More && r.Name > all.Last {
+				continue
+			}
+			if byName[r.Name] == nil {
+				names = append(names, r.Name)
+			}
+			byName[r.Name] = append(byName[r.Name], r)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		rows := byName[name]
+		row := q.combine(rows)
+		if free || row.Held() || row.Gate > row.Now {
+			all.Rows = append(all.Rows, row)
+		}
+	}
+	return all
+}
+
+// Revoke ends the terms of names on all nodes. A term is ended when fewer nodes keep it than a
+// quorum.
+func (q *quorumBackend) Revoke(ctx context.Context, reqs []driver.RevokeRequest) ([]driver.RevokeResult, error) {
+	res := make([]driver.RevokeResult, len(reqs))
+	for k := range reqs {
+		if reqs[k].Politely {
+			return nil, fmt.Errorf("%w: a quorum does not ask holders to end their terms", ErrUnsupported)
+		}
+		r, err := q.revokeOne(ctx, &reqs[k])
+		if err != nil {
+			return nil, err
+		}
+		res[k] = r
+	}
+	return res, nil
+}
+
+func (q *quorumBackend) revokeOne(ctx context.Context, req *driver.RevokeRequest) (res driver.RevokeResult, err error) {
+	byNode, rows, err := q.readNames(ctx, []string{req.Name})
+	if err != nil {
+		return res, err
+	}
+	res.Row = rows[0]
+	if req.Version != 0 && res.Row.Holder.Version != req.Version {
+		return res, nil
+	}
+	if !res.Row.Held() && res.Row.Gate <= res.Row.Now {
+		return res, nil
+	}
+	call, revoked := q.newCall(), 0
+	defer call.finish()
+	for i, n := range q.nodes {
+		rows := byNode[i]
+		call.send(n, func(ctx context.Context, s driver.NodeStore) error {
+			if rows == nil { // it has not answered yet
+				read, err := s.Read(ctx, driver.ReadRequest{Names: []string{req.Name}})
+				if err != nil {
+					return err
+				}
+				rows = read.Rows
+			}
+			_, err := s.Revoke(ctx, []driver.RevokeRequest{{Name: req.Name, Version: rows[0].Holder.Version}})
+			return err
+		}, func(err error) {
+			if err == nil { // also if there was nothing to end
+				revoked++
+			}
+		})
+	}
+	if err := call.wait(ctx, func() bool { return false }); err != nil {
+		return res, err
+	}
+	if len(q.nodes)-revoked >= q.need {
+		return res, q.unavailable("revoke", call.failed)
+	}
+	res.Revoked = true
+	return res, nil
+}
