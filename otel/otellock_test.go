@@ -50,6 +50,9 @@ func measure(t *testing.T, names bool) (m measured, other int) {
 	if err := locks.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	if n := telemetry.Open(); n > 0 {
+		t.Errorf("%d leases are remembered", n)
+	}
 	var all metricdata.ResourceMetrics
 	if err := reader.Collect(t.Context(), &all); err != nil {
 		t.Fatal(err)
