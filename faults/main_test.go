@@ -46,7 +46,7 @@ type counts struct {
 func paused(t *testing.T, seed string) counts {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "report.json")
-	ok, err := run([]string{"-nemesis", "client-pause", "-database", "sqlite", "-seconds", "6", "-seed", seed, "-report", file})
+	ok, err := run([]string{"-nemesis", "client-pause", "-mode", "unique", "-database", "sqlite", "-seconds", "6", "-seed", seed, "-report", file})
 	if err != nil || !ok {
 		t.Fatalf("run: %v, %v", ok, err)
 	}
