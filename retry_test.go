@@ -25,7 +25,7 @@ type idlePool struct {
 
 var idlings = map[string]map[string]idlePool{
 	testdb.Postgres: {
-		"idle_session_timeout": {params: []string{"idle_session_timeout=200ms"}, forces: true},
+		"idle_session_timeout": {params: []string{"idle_session_timeout=1s"}, forces: true},
 		"pg_terminate_backend": {killed: true},
 	},
 	testdb.MariaDB: {
