@@ -134,10 +134,16 @@ func Run(t *testing.T, h Harness) {
 			t.Parallel()
 			slots <- struct{}{}
 			defer func() { <-slots }()
+			together <- struct{}{}
+			defer func() { <-together }()
 			p.test(newEnv(t, &h))
 		})
 	}
 }
+
+// together bounds how many promises of all pairs are tested at a time. If go test alone did that
+// (-parallel), those that wait for a slot of their pair would keep other pairs from theirs.
+var together = make(chan struct{}, 16)
 
 // measure finds out how slow the machine is with this pair, so that TTLs leave it
 // enough time.
