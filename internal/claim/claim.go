@@ -250,10 +250,10 @@ func (v *Visit) Together() (kind Kind, first, last int64) {
 		if !v.lives(c) {
 			continue
 		}
-		if last == 0 || c.Expires < first {
+		if last == 0 {
 			first = c.Expires
 		}
-		kind, last = c.Kind, max(last, c.Expires)
+		kind, first, last = c.Kind, min(first, c.Expires), max(last, c.Expires)
 	}
 	return kind, first, last
 }
