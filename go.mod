@@ -9,6 +9,7 @@ require (
 	github.com/pressly/goose/v3 v3.27.0
 	github.com/urfave/cli/v3 v3.14.0
 	golang.org/x/sys v0.46.0
+	golang.org/x/term v0.44.0
 	modernc.org/sqlite v1.55.0
 )
 

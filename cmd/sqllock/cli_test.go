@@ -36,6 +36,7 @@ func TestHelpVersionAndCompletionAreThere(t *testing.T) {
 		"unlock --help":                          "fencing",
 		"reap --help":                            "retention",
 		"web --help":                             "--allow-remote",
+		"init --help":                            "stdout is the program alone",
 		"doctor --help":                          "Exit codes",
 		"migrate copy --help":                    "DIR",
 		"--version":                              "go1.",
@@ -125,6 +126,9 @@ func TestUsageErrorsAreOneLineAndCode64(t *testing.T) {
 		{"run", "--mode", "Unique", "n", "--", "true"},
 		{"run", "--shared", "--min-hold", "1s", "n", "--", "true"},
 		{"run", "--shared", "--value", "v", "n", "--", "true"},
+		{"init", "now"},
+		{"init"}, // without a DSN, and without a terminal
+		{"--dsn", "", "init"},
 		{"elect"},
 		{"elect", "n"},
 		{"elect", "n", "--"},
@@ -215,7 +219,7 @@ func TestUnusableDatabasesHaveCode69(t *testing.T) {
 		"sqlite:" + notADatabase,
 	} {
 		u := client{home: home, dsn: dsn}
-		for _, args := range [][]string{{"run", "n", "--", "echo", "ran"}, {"run", "--try", "n", "--", "echo", "ran"}, {"migrate", "up"}, {"migrate", "status"}, {"migrate", "down"}, {"ls"}, {"ls", "--watch"}, {"web", "--listen", "127.0.0.1:0"}, {"inspect", "n"},
+		for _, args := range [][]string{{"run", "n", "--", "echo", "ran"}, {"run", "--try", "n", "--", "echo", "ran"}, {"init", "--yes"}, {"migrate", "up"}, {"migrate", "status"}, {"migrate", "down"}, {"ls"}, {"ls", "--watch"}, {"web", "--listen", "127.0.0.1:0"}, {"inspect", "n"},
 			{"elect", "n", "--", "echo", "ran"}, {"leader", "n"}, {"unlock", "n"}, {"unlock", "--force", "n"}, {"wait", "n"}, {"reap"}} {
 			r := u.run(t, args...)
 			r.want(t, exitUnavailable, "", "sqllock: ")
@@ -335,7 +339,7 @@ func TestErrorsOfTheDatabaseAreOneClearLine(t *testing.T) {
 		"sqlite:" + home:                            "cannot use " + home + ": it cannot be opened; see whether its directory exists, and who may read and write there",
 		"sqlite:" + text:                            "cannot use " + text + ": it is no SQLite database",
 	} {
-		for _, args := range [][]string{{"ls"}, {"run", "n", "--", "true"}, {"migrate", "up"}, {"elect", "n", "--", "true"}} {
+		for _, args := range [][]string{{"ls"}, {"run", "n", "--", "true"}, {"init", "-y"}, {"migrate", "up"}, {"elect", "n", "--", "true"}} {
 			r := client{home: home, dsn: dsn}.run(t, args...)
 			if r.code != exitUnavailable || r.out != "" || r.err != "sqllock: "+want+"\n" {
 				t.Errorf("%s %q: exit code %d and\n%swant %s", dsn, args, r.code, r.err, want)

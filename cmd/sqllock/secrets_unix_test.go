@@ -15,7 +15,7 @@ import (
 // lookers are the commands that need a database, with arguments that change nothing.
 var lookers = [][]string{
 	{"run", "n", "--", "true"}, {"elect", "n", "--", "true"}, {"leader", "n"}, {"ls", "--json"}, {"inspect", "n"}, {"wait", "n"},
-	{"unlock", "n"}, {"reap"}, {"doctor"}, {"migrate", "status"},
+	{"unlock", "n"}, {"reap"}, {"doctor"}, {"migrate", "status"}, {"init", "--yes"},
 }
 
 func TestNoCommandRepeatsAWrongUserOrPassword(t *testing.T) {
