@@ -24,7 +24,7 @@ func newLocks(t *testing.T, d *testdb.Database, hooks sqllock.Hooks) *sqllock.Lo
 		t.Fatal(err)
 	}
 	locks, err := sqllock.NewUnique(t.Context(), locksqlite.DB(db), &sqllock.UniqueOptions{
-		TTL: time.Second, Hooks: &hooks, Logger: slog.New(slog.DiscardHandler),
+		TTL: 3 * time.Second, Hooks: &hooks, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func work(t *testing.T, d *testdb.Database, locks *sqllock.Locker) {
 	if _, err := locks.Lock(ctx, "k"); err == nil {
 		t.Fatal("the name is not held")
 	}
-	both, cancelBoth := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	both, cancelBoth := context.WithTimeout(context.Background(), 1500*time.Millisecond) // for a, and to wait for k
 	defer cancelBoth()
 	if _, err := locks.LockAll(both, []string{"a", "k"}); err == nil {
 		t.Fatal("the name is not held")
@@ -78,7 +78,7 @@ func work(t *testing.T, d *testdb.Database, locks *sqllock.Locker) {
 		}
 		next <- lease
 	}()
-	time.Sleep(600 * time.Millisecond) // it waits, and the lease is renewed
+	time.Sleep(600 * time.Millisecond) // it waits, and the lease has been renewed
 	unlock(t, held)
 	unlock(t, <-next)
 
