@@ -95,7 +95,7 @@ func countWith(t *testing.T, runs int, u client, sessions func() int, conns int,
 		calls = append(calls, u.start(t, append(append([]string{"run"}, flags...), "count", "--", "sh", "-c", script)...))
 	}
 	most := 0
-	for strings.Count(file(tokens), "\n") < runs/2 {
+	for end := time.Now().Add(testTimeout); strings.Count(file(tokens), "\n") < runs/2 && time.Now().Before(end); {
 		most = max(most, sessions())
 		time.Sleep(5 * time.Millisecond)
 	}
