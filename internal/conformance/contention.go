@@ -16,8 +16,8 @@ import (
 // contentionPromises also show that tokens rise when many lock and unlock at once: every
 // visit compares its token with that of the visit before.
 var contentionPromises = []promise{
-	{sentence: "200 goroutines of two Lockers never overlap on 50 names", test: testGoroutineContention, quiet: true},
-	{sentence: "three processes never overlap and lose no update", test: testProcessContention, quiet: true},
+	{sentence: "200 goroutines of two Lockers never overlap on 50 names", test: testGoroutineContention},
+	{sentence: "three processes never overlap and lose no update", test: testProcessContention},
 }
 
 // work is a number of visits to resources that only one may use at a time. The

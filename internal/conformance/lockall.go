@@ -37,7 +37,7 @@ var lockAllPromises = []promise{
 	{sentence: "InTx of several leases commits what was written under all of them, and nothing after one is over", test: testLeasesInTx, needs: needTable | needLeases},
 	{sentence: "after Guard of several leases nobody becomes holder of any of the names before the transaction ends", test: testLeasesGuardPins, needs: needTable | needLeases},
 	{sentence: "a Guard of several leases is refused if one is over, shared, or of another database", test: testLeasesGuardRefused, needs: needTable | needLeases},
-	{sentence: "of processes that lock several names and are killed at random all callers are served", test: testLockAllKilled, needs: needLeases, quiet: true},
+	{sentence: "of processes that lock several names and are killed at random all callers are served", test: testLockAllKilled, needs: needLeases},
 	{sentence: "Close ends leases of several names, and LockAll that waits", test: testLockAllClose, needs: needTable | needLeases},
 }
 

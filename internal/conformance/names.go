@@ -12,9 +12,9 @@ import (
 )
 
 var namePromises = []promise{
-	{sentence: "names that differ in a byte are different locks", test: testDistinctNames, quiet: true},
+	{sentence: "names that differ in a byte are different locks", test: testDistinctNames},
 	{sentence: "a name of 255 bytes is a lock like any other", test: testLongNames},
-	{sentence: "a name is data and never part of a statement", test: testNamesAreData, quiet: true},
+	{sentence: "a name is data and never part of a statement", test: testNamesAreData},
 	{sentence: "names, owners, labels and values come back as they were given, whatever they look like", test: testStrangeTexts},
 	{sentence: "the longest names, owners, labels, values and times work together", test: testLimits},
 	{sentence: "an invalid name is refused before any SQL", test: testInvalidNames},

@@ -16,11 +16,11 @@ import (
 var semaphorePromises = []promise{
 	{sentence: "as many callers as a name has permits hold it, each with a slot and a token of its own", test: testPermits, needs: needLeases},
 	{sentence: "whoever locks a name waits for its permits, and readers and holders of permits exclude each other", test: testPermitsExclude, needs: needLeases},
-	{sentence: "a semaphore of one permit excludes as a lock does, and its tokens rise", test: testOnePermit, needs: needLeases, quiet: true},
+	{sentence: "a semaphore of one permit excludes as a lock does, and its tokens rise", test: testOnePermit, needs: needLeases},
 	{sentence: "callers that wait for permits and for locks of a name are served in the order in which they came", test: testPermitOrder, needs: needLeases},
 	{sentence: "the first caller says how many permits a name has, and another number is refused with both until Resize", test: testPermitsMismatch, needs: needLeases},
 	{sentence: "more permits are granted at once, and with fewer nobody loses one", test: testResize, needs: needLeases},
-	{sentence: "a Resize beside callers at random never grants a permit too many", test: testResizeContention, needs: needLeases, quiet: true},
+	{sentence: "a Resize beside callers at random never grants a permit too many", test: testResizeContention, needs: needLeases},
 	{sentence: "a permit is renewed, and the permit of a caller that crashed is free after its TTL", test: testPermitCrash, needs: needLeases},
 	{sentence: "ForceUnlock takes all permits of a name, and each holder is told", test: testForcePermits, needs: needLeases},
 	{sentence: "a guarded permit is not granted again before the transaction has ended, and the others go on", test: testPermitGuarded, needs: needTable | needLeases},
@@ -33,7 +33,7 @@ var semaphorePromises = []promise{
 	{sentence: "a wait for a second permit is in a deadlock only if each holder of a permit waits so", test: testPermitDeadlock, needs: needTable | needLeases},
 	{sentence: "a call for a permit that gives up leaves nothing behind", test: testPermitGivesUp, needs: needLeases},
 	{sentence: "what is no semaphore is refused before any SQL", test: testSemaphoreRefused, needs: needLeases},
-	{sentence: "callers at random: never more than there are permits, and tokens rise from term to term of a slot", test: testPermitContention, needs: needLeases, quiet: true},
+	{sentence: "callers at random: never more than there are permits, and tokens rise from term to term of a slot", test: testPermitContention, needs: needLeases},
 	{sentence: "a semaphore is not supported where sessions keep the locks", test: testSemaphoreUnsupported, needs: needSessions},
 }
 

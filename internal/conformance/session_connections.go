@@ -14,7 +14,7 @@ import (
 
 // sessionConnPromises are about the connections of modes that keep locks in sessions.
 var sessionConnPromises = []promise{
-	{sentence: "however many names are held and waited for, a Locker stays within its connections", test: testSessionConns, needs: needSessions, quiet: true},
+	{sentence: "however many names are held and waited for, a Locker stays within its connections", test: testSessionConns, needs: needSessions},
 	{sentence: "of a pool of five the application gets a connection at once while names are held and waited for", test: testSessionPoolOfFive, needs: needSessions},
 	{sentence: "a pool of one or two connections is refused before any SQL", test: testSessionSmallPool, needs: needSessions},
 	{sentence: "Close leaves no lock behind on a connection of the pool", test: testSessionClose, needs: needSessions},

@@ -22,7 +22,7 @@ var sharedPromises = []promise{
 	{sentence: "ForceUnlock takes a name from all of its readers, and each is told", test: testForceReaders, needs: needLeases},
 	{sentence: "all readers of a session that ends are lost, and a writer gets in at once", test: testReadersSession, needs: needSessions},
 	{sentence: "Inspect and List say how many readers there are", test: testInspectReaders},
-	{sentence: "readers and writers at random: never a writer beside anybody, and tokens rise from term to term", test: testReaderWriterContention, quiet: true},
+	{sentence: "readers and writers at random: never a writer beside anybody, and tokens rise from term to term", test: testReaderWriterContention},
 }
 
 // rlock shares a name that is free or shared, or becomes so soon.
