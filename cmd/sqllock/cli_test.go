@@ -57,6 +57,7 @@ func TestHelpVersionAndCompletionAreThere(t *testing.T) {
 		"run --mode --generate-shell-completion": "forupdate\nadvisory\n",
 		"ls --mode --generate-shell-completion":  "unique\n",
 		"ls --wa --generate-shell-completion":    "--watch",
+		"run --prog --generate-shell-completion": "--progress",
 		"run --t --generate-shell-completion":    "--ttl",
 	} {
 		t.Run(args, func(t *testing.T) {

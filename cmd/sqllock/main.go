@@ -33,6 +33,8 @@ type app struct {
 
 	arguments []string // of ours, as they were given
 	command   []string // CMD and its arguments, which are not ours to parse
+
+	status *statusLine // nil if there is none
 }
 
 // main runs the program and returns its exit code.
@@ -62,7 +64,7 @@ func (a *app) main(args []string) int {
 // gets there, nor what a stranger has put into a name.
 func (a *app) say(format string, args ...any) {
 	text := strings.TrimPrefix(fmt.Sprintf(format, args...), "sqllock: ")
-	_, _ = fmt.Fprintf(a.stderr, "sqllock: %s\n", output.Line(redact(text)))
+	a.status.without(func() { _, _ = fmt.Fprintf(a.stderr, "sqllock: %s\n", output.Line(redact(text))) })
 }
 
 // getenv returns the last value, which is the one that counts.

@@ -38,6 +38,7 @@ func (a *app) runCommand() *cli.Command {
 			&cli.StringFlag{Name: "value", Usage: "show `TEXT` to callers that inspect the name"},
 			&cli.StringFlag{Name: "label", Usage: "show `TEXT` as the holder to people (default: host/program/pid)"},
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "say nothing if --try or --wait did not get the name"},
+			&cli.BoolFlag{Name: "progress", Usage: "while it waits, show on a terminal who holds the name, and the place in the queue"},
 		},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			r, err := a.lockRunner(cmd)
@@ -63,6 +64,7 @@ func (a *app) lockRunner(cmd *cli.Command) (*runner, error) {
 	r.options = lockOptions(cmd)
 	r.heldCode = cmd.Int("conflict-exit-code")
 	r.quiet = cmd.Bool("quiet")
+	r.progress = cmd.Bool("progress")
 	switch {
 	case r.try && cmd.IsSet("wait"):
 		return nil, fail(exitUsage, "run: --try and --wait exclude each other")
@@ -152,6 +154,7 @@ func (r *runner) waitForLock(ctx context.Context) (*sqllock.Lease, error) {
 	if r.try {
 		return try(ctx, r.name, r.options...)
 	}
+	defer r.showProgress(ctx)()
 	for {
 		opts := r.options
 		if r.wait > 0 {
@@ -184,6 +187,10 @@ In unique mode the callers that wait for NAME, on all hosts, form a queue. Reade
 writers get NAME in the order in which they came, and --try does not overtake them. A
 waiter that is killed delays those behind it by min(--ttl, 5s). In the other modes there
 is no order: readers can keep a writer waiting.
+
+With --progress, run shows in a line on the terminal of stderr how long it has waited, who
+holds NAME, and in unique mode its place in the queue, if that is one of the first ten.
+The line goes when the wait ends. If stderr is no terminal, --progress does nothing.
 
 --mode chooses what keeps NAME. The same NAME in two modes is two locks.
 

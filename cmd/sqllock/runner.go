@@ -47,6 +47,7 @@ type runner struct {
 	options  []sqllock.LockOption
 	heldCode int
 	quiet    bool
+	progress bool    // is shown while it waits
 	key      *keyRun // of --once, or nil
 
 	acquire func(context.Context) (*sqllock.Lease, error) // waits for the lock, on the open database

@@ -19,3 +19,10 @@ func TerminalSize(f *os.File) (rows, columns int, ok bool) {
 	}
 	return int(size.Row), int(size.Col), true
 }
+
+// Foreground reports that this process may write to a terminal: it has the terminal, and not a
+// job of the shell that was started after it.
+func Foreground(f *os.File) bool {
+	group, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}
