@@ -128,12 +128,13 @@ type HandedOverEvent struct {
 	Waiters int // how many got the name
 }
 
-// ClockJumpEvent reports that the clock of the database has jumped between two renewals,
-// compared with the monotonic clock of this machine. While a lease was held, a jump
+// ClockJumpEvent reports that the clock of the database has jumped between two renewals, or of one
+// database of a quorum between two statements, compared with the monotonic clock of this machine. While a lease was held, a jump
 // forward may have let it expire early. A jump backward keeps the names of crashed holders
 // for longer.
 type ClockJumpEvent struct {
-	Jump time.Duration // at least this far; positive is forward
+	Jump     time.Duration // at least this far; positive is forward
+	Database int           // of a quorum: its index in the databases of NewQuorum
 }
 
 // CrashedEvent reports that a holder, of any Locker, neither unlocked nor renewed its
@@ -303,7 +304,7 @@ func (e *events) crashed(ev CrashedEvent) {
 }
 
 func (e *events) clockJump(ev ClockJumpEvent) {
-	tell(e, e.hooks.ClockJump, ev, slog.LevelWarn, "sqllock: the clock of the database jumped", "jump", ev.Jump)
+	tell(e, e.hooks.ClockJump, ev, slog.LevelWarn, "sqllock: the clock of the database jumped", "jump", ev.Jump, "database", ev.Database)
 }
 
 func tell[E any](e *events, hook func(E), ev E, level slog.Level, msg string, args ...any) {

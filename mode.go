@@ -18,6 +18,8 @@ type mode struct {
 	Classify func(err error) driver.Fault
 	// Guard runs f for a lease in a transaction of the application that f knows.
 	Guard func(ctx context.Context, f driver.GuardFunc, req driver.GuardRequest) (driver.GuardStatus, error)
+
+	events *events // which the backend uses, too; nil: the Locker makes its own
 }
 
 // backend runs the statements of a mode. Its methods mean what those of

@@ -73,18 +73,19 @@ func NewQuorum(ctx context.Context, dbs []driver.UniqueDatabase, opts *QuorumOpt
 	id := newID()
 	q := &quorumBackend{
 		nodes: make([]*quorumNode, len(dbs)), need: quorum.Need(len(dbs), opts.FaultyNodes), timeout: opts.nodeTimeout(cfg.ttl),
-		ttl: cfg.ttl, clock: clock.System{}, log: newEvents(cfg.logger, Hooks{}),
+		ttl: cfg.ttl, clock: clock.System{}, log: newEvents(cfg.logger, cfg.hooks),
 		terms: make(map[driver.ID]*quorumTerm), byID: make(map[driver.ID]*quorumTerm),
+		crashes: make(map[driver.ID][]driver.Holder),
 	}
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	for i, db := range dbs {
 		q.nodes[i] = newQuorumNode(q, i, db, driver.Client{Instance: id, Label: cfg.label})
 	}
 	if err := q.open(ctx); err != nil {
-		return nil, errors.Join(openError(err), q.Close())
+		return nil, errors.Join(openError(err), q.Close(), q.log.close(context.Background()))
 	}
 	m := mode{
-		backend: q, capabilities: capabilities{quorum: true}, Classify: classifyQuorum,
+		backend: q, capabilities: capabilities{quorum: true}, Classify: classifyQuorum, events: q.log,
 		Guard: func(context.Context, driver.GuardFunc, driver.GuardRequest) (driver.GuardStatus, error) {
 			return driver.Fenced, errQuorumTx
 		},

@@ -21,7 +21,7 @@ type quorumBackend struct {
 	timeout time.Duration // of a statement on one node
 	ttl     time.Duration
 	clock   clock.Clock
-	log     *events
+	log     *events // of the Locker
 
 	ctx        context.Context // of every statement; ends with Close
 	cancel     context.CancelFunc
@@ -29,9 +29,10 @@ type quorumBackend struct {
 	joining    sync.Mutex // held while a node is compared with the others
 
 	mu      sync.Mutex
-	pruneAt int                       // how many terms there are when those are forgotten whose rows have expired
-	terms   map[driver.ID]*quorumTerm // by the acquisition of the Locker
-	byID    map[driver.ID]*quorumTerm // by that of the rows
+	pruneAt int                           // how many terms there are when those are forgotten whose rows have expired
+	terms   map[driver.ID]*quorumTerm     // by the acquisition of the Locker
+	byID    map[driver.ID]*quorumTerm     // by that of the rows
+	crashes map[driver.ID][]driver.Holder // expired terms that nodes have ended, but not a quorum of them
 }
 
 var _ backend = (*quorumBackend)(nil)
@@ -157,7 +158,6 @@ type quorumRenewal struct {
 	terms   []*quorumTerm // nil where there is none
 	replies [][]quorum.Reply
 	flags   []struct{ busy, revoked bool }
-	now     int64 // of the first node
 }
 
 // send renews on one node what it keeps.
@@ -180,12 +180,13 @@ func (r *quorumRenewal) send(i int, wait bool) {
 		return
 	}
 	var res driver.RenewResults
+	before := r.q.clock.Now()
 	r.call.send(r.q.nodes[i], func(ctx context.Context, s driver.NodeStore) (err error) {
 		res, err = s.Renew(ctx, reqs, wait)
 		return err
 	}, func(err error) {
-		if i == 0 && err == nil {
-			r.now = res.Now
+		if err == nil {
+			r.q.nodes[i].observe(before, res.Now)
 		}
 		for n, k := range which {
 			r.note(k, i, reqs[n].Version, &res, n, err)
@@ -219,7 +220,7 @@ func (r *quorumRenewal) decided() bool {
 }
 
 func (r *quorumRenewal) result() (driver.RenewResults, error) {
-	res := driver.RenewResults{Now: r.now, Status: make([]driver.RenewStatus, len(r.reqs)), Errs: make([]error, len(r.reqs))}
+	res := driver.RenewResults{Status: make([]driver.RenewStatus, len(r.reqs)), Errs: make([]error, len(r.reqs))}
 	var confirmed []*quorumTerm
 	for k := range r.reqs {
 		switch quorum.Judge(r.replies[k], r.q.need) {
@@ -470,7 +471,8 @@ func replyOf(yes bool, err error) quorum.Reply {
 	return quorum.No
 }
 
-// Sweep cleans up on all nodes that are up. Each is looked at up to where the slowest has come.
+// Sweep cleans up on all nodes that are up. Each is looked at up to where the slowest has come. A
+// term has crashed when a quorum of nodes has ended it, in this sweep or an earlier one.
 func (q *quorumBackend) Sweep(ctx context.Context, req driver.SweepRequest) (driver.SweepResult, error) {
 	call, up := q.newCall(), 0
 	defer call.finish()
@@ -490,6 +492,7 @@ func (q *quorumBackend) Sweep(ctx context.Context, req driver.SweepRequest) (dri
 				up++
 				all.Due = all.Due || res.Due
 				all.Purged, all.Seen = max(all.Purged, res.Purged), max(all.Seen, res.Seen)
+				all.Crashed = append(all.Crashed, q.noteCrashes(res.Crashed)...)
 				last(&res)
 			}
 		})
@@ -501,6 +504,34 @@ func (q *quorumBackend) Sweep(ctx context.Context, req driver.SweepRequest) (dri
 		return driver.SweepResult{}, q.unavailable("sweep", call.failed)
 	}
 	return all, nil
+}
+
+// maxCrashes is of how many terms it is known at most that some nodes have ended them.
+const maxCrashes = 10_000
+
+// noteCrashes notes terms that a node has ended because they had expired. It returns those that a
+// quorum has ended with this one.
+func (q *quorumBackend) noteCrashes(ended []driver.Crash) (crashed []driver.Crash) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, c := range ended {
+		acq := c.Holder.Acq
+		if _, known := q.crashes[acq]; !known && len(q.crashes) >= maxCrashes {
+			clear(q.crashes)
+		}
+		q.crashes[acq] = append(q.crashes[acq], c.Holder)
+		if len(q.crashes[acq]) != q.need {
+			continue
+		}
+		var versions, until []int64
+		for _, h := range q.crashes[acq] {
+			versions, until = append(versions, h.Version), append(until, h.Until)
+		}
+		c.Holder.Version, c.Holder.Until = slices.Min(versions), slices.Min(until)
+		q.translateLocked(&c.Holder)
+		crashed = append(crashed, c)
+	}
+	return crashed
 }
 
 // Begin is not there.
@@ -538,7 +569,5 @@ func (q *quorumBackend) Close() error {
 	for _, n := range q.nodes {
 		errs = append(errs, n.close())
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	return errors.Join(append(errs, q.log.close(ctx))...)
+	return errors.Join(errs...)
 }

@@ -42,12 +42,14 @@ func (g *quorumGrant) hurry() {
 // raised, or cannot be.
 func (q *quorumBackend) Acquire(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
 	g := &quorumGrant{q: q, call: q.newCall(), began: q.clock.Now(), terms: make([]*quorumTerm, len(reqs))}
+	proposed := q.propose()
 	for k := range reqs {
 		r := &reqs[k]
 		if r.Together() || r.All || r.Life > 0 || r.Resumes != 0 || r.Adopts != (driver.ID{}) {
 			return nil, fmt.Errorf("%w: a quorum grants a name to one holder at a time", ErrUnsupported)
 		}
 		g.terms[k] = q.newTerm(r)
+		g.terms[k].req.Floor = proposed
 	}
 	for i := range q.nodes {
 		g.send(i)
@@ -60,6 +62,20 @@ func (q *quorumBackend) Acquire(ctx context.Context, reqs []driver.AcquireReques
 		return nil, err
 	}
 	return g.results()
+}
+
+// propose returns the version that all nodes are asked to grant, so that no version has to be
+// raised. It is one that none of them has yet: versions follow the clock of a node, so it is what
+// the fastest of their clocks says when the last request arrives. A node whose version is above it
+// draws one of its own.
+func (q *quorumBackend) propose() int64 {
+	var version time.Duration
+	for _, n := range q.nodes {
+		if s, offset := n.opened(); s != nil {
+			version = max(version, q.clock.Now()+offset+q.timeout)
+		}
+	}
+	return version.Microseconds()
 }
 
 func (q *quorumBackend) newTerm(r *driver.AcquireRequest) *quorumTerm {
@@ -83,6 +99,9 @@ func (g *quorumGrant) send(i int) {
 		res, err = s.Acquire(ctx, reqs)
 		return err
 	}, func(err error) {
+		if err == nil {
+			g.q.nodes[i].observe(g.began, res[0].Now)
+		}
 		for k, t := range g.terms {
 			if err != nil {
 				g.noReply(t, i)
@@ -239,6 +258,7 @@ func (g *quorumGrant) begin(t *quorumTerm) driver.AcquireResult {
 	defer g.q.mu.Unlock()
 	g.q.pruneLocked()
 	t.token, t.until = t.round.Token(), g.q.clock.Now()+t.req.TTL
+	t.req.Floor = t.token // of a node that is asked again
 	t.value.token = t.token
 	t.req.Value = t.value.bytes()
 	g.q.terms[t.acq], g.q.byID[t.req.Acq] = t, t

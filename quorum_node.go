@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/clock"
 )
 
 // quorumNode is one database of a quorum. It is opened again and again until it is up.
@@ -20,9 +21,11 @@ type quorumNode struct {
 	cleanup *cleanup
 	healing bool // a batch is under way; guarded by quorumBackend.mu
 
+	jumps clock.JumpDetector
+
 	mu      sync.Mutex
 	store   driver.NodeStore // nil until it was opened
-	offset  time.Duration    // of its clock from that of this process
+	offset  time.Duration    // of its clock from that of this process, at most
 	opening bool
 	lastErr error
 	retryAt time.Duration
@@ -97,8 +100,9 @@ func (n *quorumNode) join(ctx context.Context, store driver.NodeStore) error {
 	if err != nil {
 		return err
 	}
+	offset := time.Duration(res.Rows[0].Now)*time.Microsecond - before
 	after := n.q.clock.Now()
-	offset := time.Duration(res.Rows[0].Now)*time.Microsecond - (before+after)/2
+	tolerance := after - before
 	n.q.joining.Lock()
 	defer n.q.joining.Unlock()
 	for _, other := range n.q.nodes {
@@ -107,15 +111,36 @@ func (n *quorumNode) join(ctx context.Context, store driver.NodeStore) error {
 		case s == nil || other == n:
 		case s.Info().Database == store.Info().Database && s.Info().Database != "":
 			return fmt.Errorf("%w: databases %d and %d have the same tables", ErrInvalidOption, other.index, n.index)
-		case (offset - theirs).Abs() > maxSkew+(after-before):
+		case (offset - theirs).Abs() > maxSkew+tolerance:
 			return fmt.Errorf("%w: the clocks of databases %d and %d are %v apart, more than %v",
 				ErrUnsupported, other.index, n.index, (offset - theirs).Abs().Round(time.Second), maxSkew)
 		}
 	}
+	_, _ = n.jumps.Observe(before, after, res.Rows[0].Now)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.store, n.offset, n.opening, n.lastErr = store, offset, false, nil
 	return nil
+}
+
+// state returns the store if it was opened, and otherwise why it was not.
+func (n *quorumNode) state() (driver.NodeStore, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.store, n.lastErr
+}
+
+// observe notes what the clock of the node said after a moment of this process.
+func (n *quorumNode) observe(before time.Duration, now int64) {
+	if now == 0 {
+		return
+	}
+	if jump, ok := n.jumps.Observe(before, n.q.clock.Now(), now); ok {
+		n.q.log.clockJump(ClockJumpEvent{Jump: jump, Database: n.index})
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.offset = time.Duration(now)*time.Microsecond - before
 }
 
 func (n *quorumNode) opened() (driver.NodeStore, time.Duration) {
@@ -143,9 +168,11 @@ func (n *quorumNode) do(ctx context.Context, f func(context.Context, driver.Node
 }
 
 func (n *quorumNode) reopen() {
+	_, before := n.state()
 	ctx, cancel := context.WithTimeout(n.q.ctx, maxStatementTimeout)
 	defer cancel()
-	if err := n.open(ctx); isVerdict(err) {
+	err := n.open(ctx)
+	if _, now := n.state(); isVerdict(err) && (before == nil || before.Error() != now.Error()) { // told once
 		n.q.log.note(slog.LevelError, "sqllock: a database of the quorum is refused", "error", err)
 	}
 }

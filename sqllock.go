@@ -71,9 +71,12 @@ func newLocker(id driver.ID, cfg config, m mode, c clock.Clock) *Locker {
 		mode:       m,
 		clock:      c,
 		queue:      newQueue(),
-		events:     newEvents(cfg.logger, cfg.hooks),
+		events:     m.events,
 		inflight:   newInflight(),
 		stopReaper: func() {},
+	}
+	if l.events == nil {
+		l.events = newEvents(cfg.logger, cfg.hooks)
 	}
 	l.base, l.stop = context.WithCancel(context.Background())
 	l.keeper = newKeeper(m, c, &l.cfg, l.events)

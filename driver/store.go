@@ -190,6 +190,10 @@ type AcquireRequest struct {
 	// Store it always is.
 	Named bool
 
+	// Floor is the lowest version that a grant may have; 0 is none. A quorum proposes one version to
+	// all of its nodes. A request that waits, or is Together, has none.
+	Floor int64
+
 	// The next three are of a request that waits.
 
 	// Life is how long the client counts as alive after this call. The request does not wait

@@ -72,7 +72,7 @@ func (g *granting) takeTogether(ctx context.Context) error {
 		return nil
 	}
 	for i := range g.reqs {
-		g.granted(i, rowstore.Granted{Version: now, Now: now, Expires: now + g.reqs[i].TTL.Microseconds()})
+		g.granted(i, g.at(i, now))
 	}
 	return nil
 }
@@ -164,8 +164,8 @@ func (g *granting) takeAll(ctx context.Context, c session) error {
 }
 
 // take runs a statement that takes what it can of the requests at which. It says how many
-// it took; if those are all, nothing is left to ask. All of them have the version that is
-// the server's clock.
+// it took; if those are all, nothing is left to ask. The version of each is the server's clock, or its
+// floor.
 func (g *granting) take(ctx context.Context, which []int, statement func(context.Context, []int) (int64, int64, error)) error {
 	if len(which) == 0 {
 		return nil
@@ -177,7 +177,7 @@ func (g *granting) take(ctx context.Context, which []int, statement func(context
 	g.wrote = true
 	if n == int64(len(which)) {
 		for _, i := range which {
-			g.granted(i, rowstore.Granted{Version: now, Now: now, Expires: now + g.reqs[i].TTL.Microseconds()})
+			g.granted(i, g.at(i, now))
 		}
 		return nil
 	}
@@ -196,6 +196,12 @@ func (g *granting) take(ctx context.Context, which []int, statement func(context
 	})
 }
 
+// at is what request i was granted when the server's clock was now.
+func (g *granting) at(i int, now int64) rowstore.Granted {
+	r := &g.reqs[i]
+	return rowstore.Granted{Version: max(now, r.Floor), Now: now, Expires: now + r.TTL.Microseconds()}
+}
+
 func (g *granting) insert(ctx context.Context, which []int) (rows, now int64, err error) {
 	return g.send(ctx, "grant_new", which)
 }
@@ -208,7 +214,7 @@ func (g *granting) update(ctx context.Context, which []int) (rows, now int64, er
 	if len(which) == 1 {
 		r := &g.reqs[which[0]]
 		rows, now, err = g.c.exec(ctx, g.e.queries.texts["grant_one"], r.Acq.String(), digits(r.Owner), g.e.client.Instance.String(),
-			digits(g.e.client.Label), hex.EncodeToString(r.Value), r.TTL.Microseconds(), digits(r.Name))
+			digits(g.e.client.Label), hex.EncodeToString(r.Value), r.Floor, r.TTL.Microseconds(), digits(r.Name), r.Floor)
 		if isInTheWay(err) {
 			return 0, 0, nil
 		}
@@ -227,7 +233,7 @@ func (g *granting) send(ctx context.Context, name string, which []int) (rows, no
 	b := newBatch(len(which))
 	for _, i := range which {
 		r := &g.reqs[i]
-		b.row(r.Name, r.Acq).hex([]byte(r.Owner)).hex(r.Value).int(r.TTL.Microseconds()).end()
+		b.row(r.Name, r.Acq).hex([]byte(r.Owner)).hex(r.Value).int(r.TTL.Microseconds()).int(r.Floor).end()
 	}
 	text := g.e.queries.short[name]
 	if text == "" || g.valued(which) {

@@ -48,7 +48,7 @@ func (e *engine) grant(reqs []driver.AcquireRequest, which []int, granted func(i
 	var s step
 	if len(which) == 1 {
 		r := &reqs[which[0]]
-		s = e.step("grant_one", r.Name, r.Acq, r.Owner, r.TTL.Microseconds(), r.Value, e.locker, e.label)
+		s = e.step("grant_one", r.Name, r.Acq, r.Owner, r.TTL.Microseconds(), r.Value, e.locker, e.label, r.Floor)
 	} else {
 		s = e.grantBatch("grant", reqs, which)
 	}
@@ -131,7 +131,8 @@ func (e *engine) grantBatch(name string, reqs []driver.AcquireRequest, which []i
 		column(n, func(i int) string { return at(i).Owner }),
 		column(n, func(i int) int64 { return at(i).TTL.Microseconds() }),
 		column(n, func(i int) []byte { return at(i).Value }),
-		e.locker, e.label)
+		e.locker, e.label,
+		column(n, func(i int) int64 { return at(i).Floor }))
 }
 
 // Free implements [rowstore.Engine]. Those that were guarded take another lock.

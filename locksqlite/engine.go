@@ -158,6 +158,7 @@ func (e *engine) grant(name string, reqs []driver.AcquireRequest, granted func(i
 			column(reqs, func(r *driver.AcquireRequest) int64 { return r.TTL.Microseconds() }),
 			column(reqs, func(r *driver.AcquireRequest) []byte { return r.Value }),
 			column(reqs, func(*driver.AcquireRequest) driver.ID { return e.client.Instance }),
+			column(reqs, func(r *driver.AcquireRequest) int64 { return r.Floor }),
 		},
 		Args: []any{e.client.Label},
 		Scan: func(scan rowstore.Scanner) error {

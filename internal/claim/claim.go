@@ -114,6 +114,7 @@ type Request struct {
 	Permits int  // of a Permit: how many the name has, unless its row says so
 	Waits   bool // the request stays in the queue until it is granted or withdrawn
 	Carries []driver.ID
+	Floor   int64 // a grant at once has this token at least; a claim does not keep it
 }
 
 // Outcome is what became of a request.
@@ -636,7 +637,7 @@ func (v *Visit) grant(r Request, ttl int64) {
 	}
 	v.changes.Durable = true
 	if r.Kind != Shared || v.count(Shared) == 0 {
-		v.row.Version = max(v.row.Version+1, v.Now)
+		v.row.Version = max(v.row.Version+1, v.Now, r.Floor)
 		v.row.Since, v.row.Ended = v.Now, NotEnded
 	}
 	limit := int64(0)

@@ -15,7 +15,7 @@ func (r *Row) Grant(q *Request, now int64) bool {
 	if r.Acq != (driver.ID{}) || r.Waiting != 0 || r.Holding != 0 || r.NotBefore > now || r.Version == math.MaxInt64 {
 		return false
 	}
-	r.Version = max(r.Version+1, now)
+	r.Version = max(r.Version+1, now, q.Floor)
 	r.Party, r.Holds, r.Since, r.Ended = q.Party, 1, now, NotEnded
 	r.Expires, r.Limit, r.Delay = now+q.TTL, 0, q.Delay
 	if q.MaxHold > 0 {

@@ -58,6 +58,7 @@ func request(client driver.Client, r *driver.AcquireRequest, waits bool) claim.R
 	q := claim.Request{
 		Party:  claim.Party{Acq: r.Acq, Locker: client.Instance, Owner: r.Owner, Label: client.Label, Value: r.Value},
 		Limits: claim.Limits{TTL: r.TTL.Microseconds(), Handed: r.TTL.Microseconds()},
+		Floor:  r.Floor,
 	}
 	if waits {
 		q.Waits, q.Handed, q.Carries = true, r.Handed.Microseconds(), r.Carries

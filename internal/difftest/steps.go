@@ -199,6 +199,7 @@ func (r *run) grant(locker int, reqs []driver.AcquireRequest) {
 	want := make([]driver.AcquireResult, len(reqs))
 	done := make([]bool, len(reqs))
 	for i := range reqs {
+		reqs[i].Floor = r.floor(&reqs[i])
 		plain[i] = reqs[i]
 		plain[i].Life, plain[i].Handed, plain[i].Carries = 0, 0, nil
 		want[i], done[i] = r.model.grant(r.clients[locker], &reqs[i])
@@ -216,11 +217,20 @@ func (r *run) grant(locker int, reqs []driver.AcquireRequest) {
 	same(r, "Acquire", got, want, err)
 }
 
+// floor returns the lowest version that a request asks for, as a rule none.
+func (r *run) floor(q *driver.AcquireRequest) int64 {
+	if q.Together() || r.rnd.IntN(4) > 0 {
+		return 0
+	}
+	return r.model.now + int64(r.rnd.IntN(4)-1)*unit.Microseconds()
+}
+
 // together acquires several names, all of them or none.
 func (r *run) together(locker int) {
 	var reqs []driver.AcquireRequest
 	for _, q := range r.batch(locker, true) {
 		q.Life, q.Handed, q.Carries, q.All, q.Permits = 0, 0, nil, true, 0 // nobody asks for several permits together
+		q.Floor = r.floor(&q)
 		if n := len(reqs); n == 0 || reqs[n-1].Name != q.Name && reqs[n-1].Shared == q.Shared {
 			reqs = append(reqs, q)
 		}

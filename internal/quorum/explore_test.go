@@ -50,6 +50,8 @@ func TestTheRulesHold(t *testing.T) {
 		{"tokens, rows expire at any moment", rules{need: quorum.Need(3, 0), acquisitions: 3}},
 		{"tokens, replies are late", rules{need: quorum.Need(3, 0), acquisitions: 2, late: true}},
 		{"holders, rows keep to the clock", rules{need: quorum.Need(3, 0), acquisitions: 3, clocks: true}},
+		{"tokens, nodes draw versions of several kinds, replies are late", rules{need: quorum.Need(3, 0), acquisitions: 2, late: true, floor: 3}},
+		{"holders, nodes draw versions of several kinds", rules{need: quorum.Need(3, 0), acquisitions: 2, late: true, heals: 1, floor: 3, clocks: true}},
 		{"holders that renew, and ask a node again", rules{need: quorum.Need(3, 0), acquisitions: 3, heals: 1, late: true, clocks: true}},
 		{"a node forgets, FaultyNodes is 1, tokens", rules{need: quorum.Need(3, 1), acquisitions: 2, late: true, forgets: 1}},
 		{"a node forgets, FaultyNodes is 1, holders", rules{need: quorum.Need(3, 1), acquisitions: 3, forgets: 1, clocks: true}},
@@ -72,6 +74,9 @@ func TestTheExplorationFindsWhatIsWrong(t *testing.T) {
 		rules
 	}{
 		{"no raise", "the token", rules{need: 2, acquisitions: 3, noRaise: true}},
+		{"no raise, nodes draw versions of several kinds", "the token", rules{need: 2, acquisitions: 3, noRaise: true, floor: 3}},
+		{"a late reply above the token counts, versions of several kinds", "the token", rules{need: 2, acquisitions: 3, countAbove: true, floor: 3}},
+		{"a node forgets, plain majority, versions of several kinds", "the token", rules{need: 2, acquisitions: 2, forgets: 1, floor: 3}},
 		{"a node forgets, plain majority, tokens", "the token", rules{need: 2, acquisitions: 2, forgets: 1}},
 		{"a node forgets, plain majority, holders", "hold the name", rules{need: 2, acquisitions: 2, forgets: 1, clocks: true}},
 		{"a raise of a row that is another's", "the token", rules{need: 2, acquisitions: 3, raiseForeign: true}},

@@ -24,6 +24,9 @@ type rules struct {
 	forgets      int  // how often a node forgets all that it has stored
 	heals        int  // how often a holder asks a node again
 	late         bool // replies can be late; otherwise they are read at once, or lost
+	// floor is a version that a node may draw in the place of the next one, if it is higher: that of
+	// its clock, or the one that a client proposes.
+	floor int64
 	// clocks says that rows do not expire before the deadline of the holder. Otherwise any row
 	// expires at any moment, and only the tokens have to be right.
 	clocks bool
@@ -213,20 +216,10 @@ func (r *rules) healSteps(w *world, a int, next func(world)) {
 // nodeSteps are those in which a node executes a request.
 func (r *rules) nodeSteps(w *world, a, i int, next func(world)) {
 	if w.acquisitions[a].requests[i].state == sent {
-		x := *w
-		n, m := &x.rows[i], &x.acquisitions[a].requests[i]
-		if n.acq == 0 {
-			n.acq = a + 1
-			n.version++
-		}
-		m.state = none
-		next(x) // the reply is lost, or refuses
-		if n.acq == a+1 && x.acquisitions[a].reads() {
-			*m = message{answered, n.version}
-			if !r.late {
-				x.read(r, a, i)
-			}
-			next(x)
+		free, version := w.rows[i].acq == 0, w.rows[i].version
+		r.answer(w, a, i, version+1, next)
+		if free && r.floor > version+1 {
+			r.answer(w, a, i, r.floor, next)
 		}
 	}
 	if w.acquisitions[a].raises[i].state == sent {
@@ -243,6 +236,24 @@ func (r *rules) nodeSteps(w *world, a, i int, next func(world)) {
 			x.decide(r, a)
 			next(x)
 		}
+	}
+}
+
+// answer is the step in which a node executes a request, and draws a version if its row is free.
+func (r *rules) answer(w *world, a, i int, version int64, next func(world)) {
+	x := *w
+	n, m := &x.rows[i], &x.acquisitions[a].requests[i]
+	if n.acq == 0 {
+		n.acq, n.version = a+1, version
+	}
+	m.state = none
+	next(x) // the reply is lost, or refuses
+	if n.acq == a+1 && x.acquisitions[a].reads() {
+		*m = message{answered, n.version}
+		if !r.late {
+			x.read(r, a, i)
+		}
+		next(x)
 	}
 }
 

@@ -3,6 +3,7 @@ package quorumtest
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -34,6 +35,9 @@ type node struct {
 	raises   atomic.Int64
 	unraised atomic.Bool // raises are not done
 	silent   atomic.Bool // raises are done, and the replies are lost
+	down     atomic.Bool // it cannot be opened
+	acquires atomic.Int64
+	ahead    atomic.Int64 // microseconds, by which its clock is told to be ahead
 }
 
 // newNodes makes a database with tables on each engine.
@@ -75,6 +79,9 @@ func database(engine string, db *sql.DB) migratable {
 }
 
 func (n *node) OpenUnique(ctx context.Context, c driver.Client) (driver.Store, error) {
+	if n.down.Load() {
+		return nil, errDown
+	}
 	s, err := n.UniqueDatabase.OpenUnique(ctx, c)
 	if err != nil {
 		return nil, err
@@ -85,6 +92,36 @@ func (n *node) OpenUnique(ctx context.Context, c driver.Client) (driver.Store, e
 type store struct {
 	driver.NodeStore
 	node *node
+}
+
+var errDown = errors.New("the database is down")
+
+// Acquire, Renew and Read tell another clock than that of the database, which a test cannot set.
+func (s *store) Acquire(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
+	s.node.acquires.Add(1)
+	res, err := s.NodeStore.Acquire(ctx, reqs)
+	for i := range res {
+		res[i].Now += s.node.ahead.Load()
+		res[i].Holder.Until += s.node.ahead.Load()
+	}
+	return res, err
+}
+
+func (s *store) Renew(ctx context.Context, reqs []driver.RenewRequest, wait bool) (driver.RenewResults, error) {
+	res, err := s.NodeStore.Renew(ctx, reqs, wait)
+	res.Now += s.node.ahead.Load()
+	return res, err
+}
+
+func (s *store) Read(ctx context.Context, req driver.ReadRequest) (driver.ReadResult, error) {
+	res, err := s.NodeStore.Read(ctx, req)
+	for i := range res.Rows {
+		r := &res.Rows[i]
+		for _, at := range []*int64{&r.Now, &r.Gate, &r.Holder.Until, &r.Holder.Since} {
+			*at += s.node.ahead.Load()
+		}
+	}
+	return res, err
 }
 
 func (s *store) Raise(ctx context.Context, reqs []driver.RaiseRequest) ([]bool, error) {
@@ -98,6 +135,14 @@ func (s *store) Raise(ctx context.Context, reqs []driver.RaiseRequest) ([]bool, 
 		return nil, ctx.Err()
 	}
 	return res, err
+}
+
+// raises returns how many statements have raised versions.
+func raises(nodes []*node) (n int64) {
+	for i := range nodes {
+		n += nodes[i].raises.Load()
+	}
+	return n
 }
 
 // rows returns how many rows a node has that keep a name.

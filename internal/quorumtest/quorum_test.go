@@ -63,11 +63,7 @@ func TestOneHoldsAtATimeAndTokensRise(t *testing.T) {
 		if !slices.IsSorted(tokens) || len(slices.Compact(slices.Clone(tokens))) != 32 {
 			t.Errorf("the tokens of 32 terms: %d", tokens)
 		}
-		raises := int64(0)
-		for _, n := range nodes {
-			raises += n.raises.Load()
-		}
-		t.Logf("%d raises for 32 grants", raises)
+		t.Logf("%d statements that raise for 32 grants", raises(nodes))
 		for i := range nodes {
 			eventually(t, "nothing is left on the databases", func() bool { return nodes[i].rows(t) == 0 })
 		}
@@ -147,6 +143,35 @@ func TestALeaseOutlivesTheMinorityAndEndsWithTheMajority(t *testing.T) {
 	})
 }
 
+// All databases are asked for one version, so that none has to be raised.
+func TestAGrantNeedsNoRaise(t *testing.T) {
+	onAll(t, func(t *testing.T, nodes []*node) {
+		l := newLocker(t, nodes, nil)
+		for _, name := range []string{"a", "a", "b", "a", "b", "c"} {
+			cycle(t, l, name)
+		}
+		if n := raises(nodes); n != 0 {
+			t.Errorf("%d raises for 6 grants that nobody competes for", n)
+		}
+	})
+}
+
+func TestATokenIsNotBelowAnyClock(t *testing.T) {
+	nodes := newNodes(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
+	nodes[2].ahead.Store(30 * time.Second.Microseconds())
+	before := time.Now().Add(30 * time.Second)
+	lease, err := newLocker(t, nodes, nil).Lock(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token := time.UnixMicro(lease.Token()); token.Before(before) || token.After(before.Add(20*time.Second)) {
+		t.Errorf("the token is that of %v, when the fastest clock said %v", token, before)
+	}
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // A node that was down at the grant gets the name later, and then counts.
 func TestADatabaseThatComesBackCounts(t *testing.T) {
 	onServers(t, func(t *testing.T, nodes []*node) {
@@ -223,11 +248,7 @@ func TestNobodyHoldsByGrantsThatWereNotRaised(t *testing.T) {
 			n.unraised.Store(false)
 		}
 		cycle(t, l, "a")
-		raises := int64(0)
-		for _, n := range nodes {
-			raises += n.raises.Load()
-		}
-		if raises == 0 {
+		if raises(nodes) == 0 {
 			t.Error("there was no raise")
 		}
 	})
@@ -435,9 +456,5 @@ func TestAnyMinorityMayGo(t *testing.T) {
 	}
 	stop()
 	wg.Wait()
-	raises := int64(0)
-	for _, n := range nodes {
-		raises += n.raises.Load()
-	}
-	t.Logf("%d grants, %d statements that raise", grants.Load(), raises)
+	t.Logf("%d grants, %d statements that raise", grants.Load(), raises(nodes))
 }

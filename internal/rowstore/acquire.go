@@ -123,7 +123,7 @@ func (s *rows) request(r *driver.AcquireRequest) claim.Request {
 	return claim.Request{
 		Party:  claim.Party{Acq: r.Acq, Locker: s.client.Instance, Owner: r.Owner, Label: s.client.Label, Value: r.Value},
 		Limits: claim.Limits{TTL: r.TTL.Microseconds(), Handed: handed.Microseconds()},
-		Kind:   kind, Permits: r.Permits, Waits: r.Life > 0, Carries: r.Carries,
+		Kind:   kind, Permits: r.Permits, Waits: r.Life > 0, Carries: r.Carries, Floor: r.Floor,
 	}
 }
 

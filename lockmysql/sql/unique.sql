@@ -475,20 +475,21 @@ LIMIT 1000000;
 
 -- name: grant_new
 -- LAST_INSERT_ID brings the clock back with the reply, whether the connection counts found
--- rows or changed ones. All versions that a grant of many gives are the same.
+-- rows or changed ones. All versions that a grant of many gives are the clock, or the floors.
 INSERT IGNORE INTO {lock} (
 	value,
 	name, acq, owner, locker, label, version, holds, since, expires_at)
 SELECT
 	UNHEX(NULLIF(r.value, '')),
-	UNHEX(r.name), UNHEX(r.acq), UNHEX(r.owner), p.locker, p.label, LAST_INSERT_ID({now}), 1,
-	{now}, {now} + r.ttl
+	UNHEX(r.name), UNHEX(r.acq), UNHEX(r.owner), p.locker, p.label,
+	GREATEST(LAST_INSERT_ID({now}), r.floor), 1, {now}, {now} + r.ttl
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
 	name VARCHAR(510) CHARACTER SET ascii PATH '$[0]',
 	acq CHAR(32) CHARACTER SET ascii PATH '$[1]',
 	owner VARCHAR(510) CHARACTER SET ascii PATH '$[2]',
 	value MEDIUMTEXT CHARACTER SET ascii PATH '$[3]',
-	ttl BIGINT PATH '$[4]')) r
+	ttl BIGINT PATH '$[4]',
+	floor BIGINT PATH '$[5]')) r
 CROSS JOIN (SELECT UNHEX(?) AS locker, UNHEX(?) AS label) p;
 
 -- name: grant_one
@@ -498,10 +499,10 @@ SET STATEMENT lock_wait_timeout = 0, innodb_lock_wait_timeout = 0, sql_safe_upda
 	/*M!110602 , innodb_snapshot_isolation = 0 */ FOR
 UPDATE {lock} l FORCE INDEX (PRIMARY)
 SET l.acq = UNHEX(?), l.owner = UNHEX(?), l.locker = UNHEX(?), l.label = UNHEX(?),
-	l.value = UNHEX(NULLIF(?, x'')), l.version = LAST_INSERT_ID({now}), l.holds = 1, l.since = {now},
-	l.expires_at = {now} + ?, l.limit_at = 0, l.delay = 0, l.ended = 0
+	l.value = UNHEX(NULLIF(?, x'')), l.version = GREATEST(LAST_INSERT_ID({now}), ?), l.holds = 1,
+	l.since = {now}, l.expires_at = {now} + ?, l.limit_at = 0, l.delay = 0, l.ended = 0
 WHERE l.name = UNHEX(?) AND l.acq IS NULL AND l.waiting = 0 AND l.holding = 0
-	AND l.not_before <= {now} AND l.version < {now};
+	AND l.not_before <= {now} AND l.version < GREATEST({now}, ?);
 
 -- name: grant_quickly
 -- It is grant for MariaDB, without values: a row without a holder has none. If one of the rows
@@ -512,12 +513,14 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
 	name VARCHAR(510) CHARACTER SET ascii PATH '$[0]',
 	acq CHAR(32) CHARACTER SET ascii PATH '$[1]',
 	owner VARCHAR(510) CHARACTER SET ascii PATH '$[2]',
-	ttl BIGINT PATH '$[4]')) r
+	ttl BIGINT PATH '$[4]',
+	floor BIGINT PATH '$[5]')) r
 STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = UNHEX(r.name)
 SET l.acq = UNHEX(r.acq), l.owner = UNHEX(r.owner), l.locker = UNHEX(?), l.label = UNHEX(?),
-	l.version = LAST_INSERT_ID({now}), l.holds = 1, l.since = {now}, l.expires_at = {now} + r.ttl,
-	l.limit_at = 0, l.delay = 0, l.ended = 0
-WHERE l.acq IS NULL AND l.waiting = 0 AND l.holding = 0 AND l.not_before <= {now} AND l.version < {now};
+	l.version = GREATEST(LAST_INSERT_ID({now}), r.floor), l.holds = 1, l.since = {now},
+	l.expires_at = {now} + r.ttl, l.limit_at = 0, l.delay = 0, l.ended = 0
+WHERE l.acq IS NULL AND l.waiting = 0 AND l.holding = 0 AND l.not_before <= {now}
+	AND l.version < GREATEST({now}, r.floor);
 
 -- name: grant_all
 -- It is grant_quickly for all of the names or none. For a name that is held the sum is too large
@@ -528,13 +531,15 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
 	name VARCHAR(510) CHARACTER SET ascii PATH '$[0]',
 	acq CHAR(32) CHARACTER SET ascii PATH '$[1]',
 	owner VARCHAR(510) CHARACTER SET ascii PATH '$[2]',
-	ttl BIGINT PATH '$[4]')) r
+	ttl BIGINT PATH '$[4]',
+	floor BIGINT PATH '$[5]')) r
 STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = UNHEX(r.name)
 SET l.expires_at = IF(
-		l.acq IS NULL AND l.waiting = 0 AND l.holding = 0 AND l.not_before <= {now} AND l.version < {now},
+		l.acq IS NULL AND l.waiting = 0 AND l.holding = 0 AND l.not_before <= {now}
+			AND l.version < GREATEST({now}, r.floor),
 		{now} + r.ttl, GREATEST(l.version, 1) + 9223372036854775807),
 	l.acq = UNHEX(r.acq), l.owner = UNHEX(r.owner), l.locker = UNHEX(?), l.label = UNHEX(?),
-	l.version = LAST_INSERT_ID({now}), l.holds = 1, l.since = {now},
+	l.version = GREATEST(LAST_INSERT_ID({now}), r.floor), l.holds = 1, l.since = {now},
 	l.limit_at = 0, l.delay = 0, l.ended = 0;
 
 -- name: grant
@@ -543,23 +548,26 @@ SET l.expires_at = IF(
 UPDATE (
 	SELECT
 		UNHEX(NULLIF(r.value, '')) AS value,
-		l.name, UNHEX(r.acq) AS acq, UNHEX(r.owner) AS owner, r.ttl
+		l.name, UNHEX(r.acq) AS acq, UNHEX(r.owner) AS owner, r.ttl,
+		r.floor
 	FROM JSON_TABLE(?, '$[*]' COLUMNS (
 		name VARCHAR(510) CHARACTER SET ascii PATH '$[0]',
 		acq CHAR(32) CHARACTER SET ascii PATH '$[1]',
 		owner VARCHAR(510) CHARACTER SET ascii PATH '$[2]',
 		value MEDIUMTEXT CHARACTER SET ascii PATH '$[3]',
-		ttl BIGINT PATH '$[4]')) r
+		ttl BIGINT PATH '$[4]',
+		floor BIGINT PATH '$[5]')) r
 	STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = UNHEX(r.name)
 	STRAIGHT_JOIN {lock} g FORCE INDEX (sqllock_guard) ON g.name = l.name AND g.version = l.version + 0
-	WHERE l.acq IS NULL AND l.waiting = 0 AND l.holding = 0 AND l.not_before <= {now} AND l.version < {now}
+	WHERE l.acq IS NULL AND l.waiting = 0 AND l.holding = 0 AND l.not_before <= {now}
+		AND l.version < GREATEST({now}, r.floor)
 	LIMIT 1000000 FOR UPDATE /*!80000 OF l, g */ SKIP LOCKED
 ) d STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = d.name
 SET
 	l.value = d.value,
 	l.acq = d.acq, l.owner = d.owner, l.locker = UNHEX(?), l.label = UNHEX(?),
-	l.version = LAST_INSERT_ID({now}), l.holds = 1, l.since = {now}, l.expires_at = {now} + d.ttl,
-	l.limit_at = 0, l.delay = 0, l.ended = 0;
+	l.version = GREATEST(LAST_INSERT_ID({now}), d.floor), l.holds = 1, l.since = {now},
+	l.expires_at = {now} + d.ttl, l.limit_at = 0, l.delay = 0, l.ended = 0;
 
 -- name: granted
 -- Which of the names a grant has granted that has granted only some.

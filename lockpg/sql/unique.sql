@@ -856,10 +856,10 @@ WITH settings AS MATERIALIZED (
 	SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now FROM settings
 )
 INSERT INTO {lock} AS l (name, acq, owner, locker, label, value, version, holds, since, expires_at)
-SELECT r.name, r.acq, r.owner, $6::uuid, $7::text, nullif(r.value, ''), t.now, 1, t.now,
-       t.now + r.ttl
-FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bigint[], $5::bytea[])
-     AS r(name, acq, owner, ttl, value)
+SELECT r.name, r.acq, r.owner, $6::uuid, $7::text, nullif(r.value, ''), greatest(t.now, r.floor), 1,
+       t.now, t.now + r.ttl
+FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bigint[], $5::bytea[], $8::bigint[])
+     AS r(name, acq, owner, ttl, value, floor)
 CROSS JOIN clock t
 WHERE NOT EXISTS (
 	SELECT FROM {lock} k
@@ -869,7 +869,7 @@ ORDER BY r.name COLLATE "C"
 ON CONFLICT (name) DO UPDATE
 SET (acq, owner, locker, label, value, version, holds, since, expires_at, ended) = (
 	SELECT excluded.acq, excluded.owner, excluded.locker, excluded.label, excluded.value,
-	       greatest(l.version + 1, t.now), 1, t.now,
+	       greatest(l.version + 1, t.now, excluded.version), 1, t.now,
 	       t.now + excluded.expires_at - excluded.since, 0
 	FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) t)
 WHERE l.acq IS NULL AND l.waiting = 0 AND l.holding = 0
@@ -886,11 +886,11 @@ WITH settings AS MATERIALIZED (
 )
 UPDATE {lock} l
 SET (acq, owner, locker, label, value, version, holds, since, expires_at, ended) = (
-	SELECT r.acq, r.owner, $6::uuid, $7::text, nullif(r.value, ''), greatest(l.version + 1, t.now),
-	       1, t.now, t.now + r.ttl, 0
+	SELECT r.acq, r.owner, $6::uuid, $7::text, nullif(r.value, ''),
+	       greatest(l.version + 1, t.now, r.floor), 1, t.now, t.now + r.ttl, 0
 	FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) t)
-FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bigint[], $5::bytea[])
-     WITH ORDINALITY AS r(name, acq, owner, ttl, value, place)
+FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bigint[], $5::bytea[], $8::bigint[])
+     WITH ORDINALITY AS r(name, acq, owner, ttl, value, floor, place)
 CROSS JOIN settings
 WHERE l.name = r.name AND l.name = ANY ($1::text[])
   AND l.acq IS NULL AND l.waiting = 0 AND l.holding = 0
@@ -900,8 +900,8 @@ RETURNING r.place, l.version, l.since, l.expires_at;
 -- name: grant_one
 -- It is grant for one name. Settings in a WHERE cost less than those in a WITH.
 INSERT INTO {lock} AS l (name, acq, owner, locker, label, value, version, holds, since, expires_at)
-SELECT $1::text, $2::uuid, $3::text, $6::uuid, $7::text, nullif($5::bytea, ''), t.now, 1, t.now,
-       t.now + $4::bigint
+SELECT $1::text, $2::uuid, $3::text, $6::uuid, $7::text, nullif($5::bytea, ''),
+       greatest(t.now, $8::bigint), 1, t.now, t.now + $4::bigint
 FROM (
 	SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now
 	WHERE set_config('lock_timeout', '1s', true) <> ''
@@ -916,7 +916,7 @@ WHERE NOT EXISTS (
 ON CONFLICT (name) DO UPDATE
 SET (acq, owner, locker, label, value, version, holds, since, expires_at, ended) = (
 	SELECT excluded.acq, excluded.owner, excluded.locker, excluded.label, excluded.value,
-	       greatest(l.version + 1, t.now), 1, t.now,
+	       greatest(l.version + 1, t.now, excluded.version), 1, t.now,
 	       t.now + excluded.expires_at - excluded.since, 0
 	FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) t)
 WHERE l.acq IS NULL AND l.waiting = 0 AND l.holding = 0
@@ -948,17 +948,17 @@ WITH settings AS MATERIALIZED (
 ), granted AS (
 	INSERT INTO {lock} AS l (name, acq, owner, locker, label, value, version, holds, since,
 	                         expires_at)
-	SELECT r.name, r.acq, r.owner, $6::uuid, $7::text, nullif(r.value, ''), t.now, 1, t.now,
-	       t.now + r.ttl
-	FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bigint[], $5::bytea[])
-	     AS r(name, acq, owner, ttl, value)
+	SELECT r.name, r.acq, r.owner, $6::uuid, $7::text, nullif(r.value, ''), greatest(t.now, r.floor), 1,
+	       t.now, t.now + r.ttl
+	FROM unnest($1::text[], $2::uuid[], $3::text[], $4::bigint[], $5::bytea[], $8::bigint[])
+	     AS r(name, acq, owner, ttl, value, floor)
 	CROSS JOIN clock t
 	WHERE (SELECT s.free AND s.known = (SELECT count(*) FROM mine) FROM seen s)
 	ORDER BY r.name COLLATE "C"
 	ON CONFLICT (name) DO UPDATE
 	SET (acq, owner, locker, label, value, version, holds, since, expires_at, ended) = (
 		SELECT excluded.acq, excluded.owner, excluded.locker, excluded.label, excluded.value,
-		       greatest(l.version + 1, t.now), 1, t.now,
+		       greatest(l.version + 1, t.now, excluded.version), 1, t.now,
 		       t.now + excluded.expires_at - excluded.since, 0
 		FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) t)
 	WHERE l.acq IS NULL AND l.waiting = 0 AND l.holding = 0
