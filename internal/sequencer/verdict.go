@@ -67,10 +67,9 @@ func permitVerdict(r *driver.Row, t Term) Verdict {
 		}
 		if v.Floor = s.Version; s.Version == t.Token {
 			v.State, v.Left = Current, time.Duration(s.Until-r.Now)*time.Microsecond
-			return v
 		}
 	}
-	if t.Token > last && t.Token >= v.Floor {
+	if v.State != Current && t.Token > last && t.Token >= v.Floor {
 		v.State = Unknown
 	}
 	return v
