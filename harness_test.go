@@ -46,6 +46,8 @@ var sqliteHarness = sqllocktest.Harness{
 		return strings.Join(all, "\n"), nil
 	},
 	ReadOnly: func(dsn string) string { return dsn + "&mode=ro" },
+
+	AllStatements: 2 + 3, GuardStatements: 2, // a look and a write; three set a time-out and put it back
 }
 
 var postgresHarness = sqllocktest.Harness{
@@ -72,15 +74,18 @@ var postgresHarness = sqllocktest.Harness{
 		return s, err
 	},
 	ReadOnly: func(dsn string) string { return dsn + "&default_transaction_read_only=on" },
+
+	AllStatements: 1, GuardStatements: 1,
 }
 
 var (
-	mariadbHarness = ofMySQL("tx_read_only")
-	mysqlHarness   = ofMySQL("transaction_read_only")
+	mariadbHarness = ofMySQL("tx_read_only", 2) // a look comes first
+	mysqlHarness   = ofMySQL("transaction_read_only", 0)
 )
 
-// ofMySQL is for MySQL and MariaDB, which differ in the name of a variable.
-func ofMySQL(readOnly string) sqllocktest.Harness {
+// ofMySQL is for MySQL and MariaDB, which differ in the name of a variable, and in the statements
+// that lock several names.
+func ofMySQL(readOnly string, all int) sqllocktest.Harness {
 	return sqllocktest.Harness{
 		Driver: "mysql",
 		Table:  sqllocktest.LeaseTable("?", "START TRANSACTION", `SELECT 1 FROM sqllock_lock WHERE name = ? FOR UPDATE`),
@@ -107,6 +112,8 @@ func ofMySQL(readOnly string) sqllocktest.Harness {
 			cfg.Params = map[string]string{readOnly: "1"}
 			return cfg.FormatDSN()
 		},
+
+		AllStatements: all, GuardStatements: 3, // a look comes first
 	}
 }
 

@@ -144,8 +144,8 @@ func (ls *Leases) Unlock(ctx context.Context) error {
 	return join(driver.CheckContext(ctx), ls.locker.unlockAll(ctx, ls.leases))
 }
 
-// Guard is [Lease.Guard] for all leases, with one statement in tx: it makes sure that each of
-// them is the current one until tx ends. Its errors name the first lease that is not.
+// Guard is [Lease.Guard] for all leases: one statement in tx makes sure that each of them is the
+// current one until tx ends. Its errors name the first lease that is not.
 func (ls *Leases) Guard(ctx context.Context, tx *sql.Tx) error {
 	if tx == nil {
 		return driver.NilError("*sql.Tx")

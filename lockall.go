@@ -20,14 +20,15 @@ const maxRestarts = 10
 // leases or none. There are 1 to 1,000 names, in any order; a name that stands there twice
 // is locked once. [UniqueOptions].MaxBatch does not limit them. LockAll needs unique mode.
 //
-// If all names are free, LockAll acquires them with one statement, on MySQL and MariaDB with
-// two or more. Otherwise it acquires the names in the order of their bytes: it takes those
-// before the first that is held, waits for that one in its queue as Lock does, and goes on.
-// So calls of LockAll never deadlock with each other, nor with callers that lock one name after
-// the other in that order. If other callers lock in another order, or ctx carries leases,
-// LockAll returns [ErrDeadlock] as Lock does. While LockAll waits for a name, it holds those
-// before it. So one slow holder can keep many callers waiting, each of whom keeps others from
-// names that the slow holder does not have: hold the names for a short time only.
+// If all names are free, LockAll acquires them with one statement. SQLite and MariaDB read their
+// rows before, with another one; MySQL takes a transaction. Otherwise it acquires the names in the
+// order of their bytes: it takes those before the first that is held, waits for that one in its
+// queue as Lock does, and goes on. So calls of LockAll never deadlock with each other, nor with
+// callers that lock one name after the other in that order. If other callers lock in another
+// order, or ctx carries leases, LockAll returns [ErrDeadlock] as Lock does. While LockAll waits
+// for a name, it holds those before it. So one slow holder can keep many callers waiting, each of
+// whom keeps others from names that the slow holder does not have: hold the names for a short
+// time only.
 //
 // If LockAll loses a lease while it waits for another name, it frees all names and begins
 // again, up to 10 times. After that it returns the [*LostError].
@@ -48,8 +49,7 @@ func (l *Locker) LockAll(ctx context.Context, names []string, opts ...LockOption
 
 // TryLockAll is LockAll without waiting. If another caller holds one of the names, it returns
 // a [*HeldError] that says which and who, of the first such name in the order of their bytes.
-// It then has written nothing. If all names are free, it is one statement on Postgres and
-// SQLite, see LockAll.
+// It then has written nothing. If all names are free, one statement acquires them, see LockAll.
 func (l *Locker) TryLockAll(ctx context.Context, names []string, opts ...LockOption) (*Leases, error) {
 	return l.lockAll(ctx, names, false, false, opts)
 }

@@ -9,7 +9,8 @@
 #   scripts/test.sh quick  the engine, the drivers, and the conformance suite of unique
 #                          mode in brief, on SQLite and Postgres, without the race
 #                          detector: below 90 seconds
-#   scripts/test.sh all    all tests of all modules with the race detector
+#   scripts/test.sh all    all tests of all modules with the race detector; Once completes
+#                          1,000 keys while processes are killed
 #
 # It fails if a test fails or is skipped, or if a required database was not covered.
 # Nothing that failed is run again.
@@ -32,6 +33,7 @@ quick)
   exit 2
   ;;
 esac
+[ "$what" != all ] || export SQLLOCK_TEST_KEYS=${SQLLOCK_TEST_KEYS-1000}
 scripts/setup.sh
 
 work=$(mktemp -d)

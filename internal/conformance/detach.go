@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -43,6 +44,9 @@ func (e *env) detach(lease *sqllock.Lease) (handover string) {
 	handover, err := lease.Detach(e.ctx())
 	if err != nil || handover == "" {
 		e.Fatalf("Detach: %q, %v", handover, err)
+	}
+	if url.PathEscape(handover) != handover || url.QueryEscape(handover) != handover || len(handover) > 381 {
+		e.Errorf("a handover of %d bytes does not go into a URL as it is", len(handover))
 	}
 	if cause := context.Cause(lease.Context()); cause != sqllock.ErrDetached || lease.Remaining() != 0 {
 		e.Errorf("after Detach the context ended because of %v, and %v remain", cause, lease.Remaining())

@@ -55,6 +55,11 @@ type Harness struct {
 	// Settings returns the settings of a session that a Locker might change.
 	Settings func(ctx context.Context, conn *sql.Conn) (string, error)
 
+	// AllStatements is how many statements TryLockAll of free names takes at most, and
+	// GuardStatements is how many Guard of several leases takes. 0 means that they are not
+	// compared.
+	AllStatements, GuardStatements int
+
 	// ReadOnly changes a DSN so that nothing can be written through it.
 	ReadOnly func(dsn string) string
 

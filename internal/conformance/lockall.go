@@ -24,6 +24,7 @@ var lockAllPromises = []promise{
 	{sentence: "of several TryLockAll at once each gets all of its names or none", test: testTryLockAllAtOnce, needs: needLeases},
 	{sentence: "a TryLockAll that loses leaves no trace in the database", test: testTryLockAllNoTrace, needs: needTraces | needLeases, quiet: true},
 	{sentence: "LockAll waits for one name at a time and holds those before it", test: testLockAllWaits, needs: needTable | needLeases},
+	{sentence: "LockAll takes names in the order of their bytes, whatever language they are of", test: testLockAllBytes, needs: needTable | needLeases},
 	{sentence: "LockAll that gives up holds nothing, and no MinHold keeps a name", test: testLockAllGivesUp, needs: needTable | needLeases},
 	{sentence: "LockAll takes over the names of holders that have crashed", test: testLockAllCrashed, needs: needTable | needLeases},
 	{sentence: "LockAll and single locks never overlap, and all are served", test: testLockAllBesideLock, needs: needLeases},
@@ -265,6 +266,35 @@ func testLockAllWaits(e *env) {
 	for _, name := range names {
 		e.unlock(e.try(a, name))
 	}
+}
+
+// testLockAllBytes has a caller wait for each of several names in turn. No collation sorts them as
+// their bytes do.
+func testLockAllBytes(e *env) {
+	a, b := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
+	prefix := e.name("k")
+	var names []string
+	for _, s := range []string{" ", "10", "2", "A", "Z", "_", "a", "z", "~", "É", "é", "日", "\U0001f512"} {
+		names = append(names, prefix+s)
+	}
+	held := make([]*sqllock.Lease, len(names))
+	for i, name := range names {
+		held[i] = e.lock(a, name)
+	}
+	waiting := lockingAll(e.ctx(), b, []string{
+		names[12], names[5], names[3], names[0], names[8], names[1], names[11], names[2], names[10], names[7], names[4], names[9], names[6]})
+	for i, name := range names {
+		e.waitForQueue(name, 1)
+		for _, later := range names[i+1:] {
+			e.waitForQueue(later, 0)
+		}
+		e.unlock(held[i])
+	}
+	leases := e.grantedAll(waiting)
+	if got := leases.Names(); !slices.Equal(got, names) {
+		e.Errorf("Names = %q, want %q", got, names)
+	}
+	e.unlockAll(leases)
 }
 
 func testLockAllGivesUp(e *env) {
@@ -745,18 +775,51 @@ func testLockAllStatements(e *env) {
 	l := e.lockerOn(db, &Options{TTL: sqllock.MaxTTL})
 	names := e.names(200)
 	e.unlockAll(e.lockAll(l, names)) // now there are a connection, and rows
-	var counts []int64
-	for _, n := range []int{2, 200} {
+	count := func(call func()) int {
 		before := sent.statements.Load()
-		leases := e.lockAll(l, names[:n])
-		locked := sent.statements.Load()
-		e.unlockAll(leases)
-		counts = append(counts, locked-before, sent.statements.Load()-locked)
+		call()
+		return int(sent.statements.Load() - before)
 	}
-	e.Logf("LockAll and Unlock of 2 names and of 200 take %v statements", counts)
-	if counts[0] != counts[2] || counts[1] != counts[3] {
-		e.Errorf("the numbers of statements differ: %v", counts)
+	few, many := e.countAll(count, l, names[:2]), e.countAll(count, l, names)
+	e.Logf("LockAll, TryLockAll, Guard and Unlock of 2 names take %v statements, of 200 names %v", few, many)
+	if few != many {
+		e.Errorf("the numbers of statements differ: %v and %v", few, many)
 	}
+	if most := e.h.AllStatements; most > 0 && many.try > most || many.try != many.wait {
+		e.Errorf("TryLockAll of free names takes %d statements and LockAll %d, want at most %d", many.try, many.wait, most)
+	}
+	if most := e.h.GuardStatements; most > 0 && many.guard > most {
+		e.Errorf("Guard of 200 names takes %d statements, want at most %d", many.guard, most)
+	}
+}
+
+// allCounts are how many statements calls about several names take.
+type allCounts struct{ wait, try, guard, unlock int }
+
+func (e *env) countAll(count func(call func()) int, l *sqllock.Locker, names []string) (c allCounts) {
+	e.Helper()
+	var leases *sqllock.Leases
+	c.wait = count(func() { leases = e.lockAll(l, names) })
+	c.unlock = count(func() { e.unlockAll(leases) })
+	c.try = count(func() {
+		var err error
+		if leases, err = l.TryLockAll(e.ctx(), names); err != nil {
+			e.Fatalf("TryLockAll: %v", err)
+		}
+	})
+	err := leases.InTx(e.ctx(), nil, func(_ context.Context, tx *sql.Tx) error {
+		c.guard = count(func() {
+			if err := leases.Guard(e.ctx(), tx); err != nil {
+				e.Errorf("Guard: %v", err)
+			}
+		})
+		return nil
+	})
+	if err != nil {
+		e.Errorf("InTx: %v", err)
+	}
+	e.unlockAll(leases)
+	return c
 }
 
 // testTryLockAllAtOnce has several callers want some of few names that have no row yet.

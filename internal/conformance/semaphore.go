@@ -19,6 +19,7 @@ var semaphorePromises = []promise{
 	{sentence: "a semaphore of one permit excludes as a lock does, and its tokens rise", test: testOnePermit, needs: needLeases},
 	{sentence: "callers that wait for permits and for locks of a name are served in the order in which they came", test: testPermitOrder, needs: needLeases},
 	{sentence: "the first caller says how many permits a name has, and another number is refused with both until Resize", test: testPermitsMismatch, needs: needLeases},
+	{sentence: "whoever is first writes how many permits a name has, also while others have the name, and however many are first", test: testPermitsFirst, needs: needTable | needLeases},
 	{sentence: "more permits are granted at once, and with fewer nobody loses one", test: testResize, needs: needLeases},
 	{sentence: "a Resize beside callers at random never grants a permit too many", test: testResizeContention, needs: needLeases},
 	{sentence: "a permit is renewed, and the permit of a caller that crashed is free after its TTL", test: testPermitCrash, needs: needLeases},
@@ -29,6 +30,7 @@ var semaphorePromises = []promise{
 	{sentence: "Inspect shows who holds each permit, and who shares a name: the first ten", test: testInspectHolders, needs: needLeases},
 	{sentence: "hooks tell of a permit that it is one, and of its slot", test: testHookPermit, needs: needLeases},
 	{sentence: "a sequencer of a permit is current while the permit is held, whatever becomes of other slots", test: testPermitSequencer, needs: needLeases},
+	{sentence: "a checker remembers the tokens of each slot apart, and asks the database for those that it does not know", test: testPermitChecker, needs: needLeases},
 	{sentence: "a permit does not re-enter and is not re-entered", test: testPermitReentry, needs: needLeases},
 	{sentence: "a wait for a second permit is in a deadlock only if each holder of a permit waits so", test: testPermitDeadlock, needs: needTable | needLeases},
 	{sentence: "a call for a permit that gives up leaves nothing behind", test: testPermitGivesUp, needs: needLeases},
@@ -199,6 +201,10 @@ func testPermitOrder(e *env) {
 	e.queued(name, 3)
 	fourth := acquiring(e.ctx(), t)
 	e.queued(name, 4)
+	reading := rlocking(e.ctx(), b, name)
+	e.queued(name, 5)
+	last := acquiring(e.ctx(), s)
+	e.queued(name, 6)
 	e.noPermit(s)
 	e.unlock(one)
 	permit := e.granted(first)
@@ -210,8 +216,15 @@ func testPermitOrder(e *env) {
 	writer := e.granted(second)
 	silent(e, third, "a permit was granted beside a lock")
 	e.unlock(writer)
-	e.unlock(e.granted(third))
-	e.unlock(e.granted(fourth))
+	permit, two = e.granted(third), e.granted(fourth)
+	silent(e, reading, "a reader got in beside permits")
+	e.unlock(permit)
+	silent(e, last, "a permit was granted before a reader that came before")
+	e.unlock(two)
+	reader := e.granted(reading)
+	silent(e, last, "a permit was granted beside a reader")
+	e.unlock(reader)
+	e.unlock(e.granted(last))
 }
 
 func testPermitsMismatch(e *env) {
@@ -246,6 +259,54 @@ func testPermitsMismatch(e *env) {
 		e.Fatalf("Resize of a name that nobody has used: %v", err)
 	}
 	e.unlock(e.permit(unused))
+}
+
+func testPermitsFirst(e *env) {
+	a, b := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
+	name := e.name("held")
+	writer := e.lock(a, name)
+	waiting := acquiring(e.ctx(), e.semaphore(a, name, 3))
+	e.queued(name, 1)
+	var p *sqllock.PermitsError
+	if _, err := e.semaphore(b, name, 5).Acquire(e.ctx()); !errors.As(err, &p) || p.Permits != 3 || p.Requested != 5 {
+		e.Errorf("Acquire of 5 permits beside a lock, behind one of 3: %v", err)
+	}
+	e.unlock(writer)
+	e.unlock(e.granted(waiting))
+	for range 5 {
+		e.manyAreFirst([]*sqllock.Locker{a, b}, e.name("new"))
+	}
+}
+
+// manyAreFirst has callers ask for a new name with different numbers of permits at the same time:
+// one number is that of the name, and all others are refused with it.
+func (e *env) manyAreFirst(lockers []*sqllock.Locker, name string) {
+	e.Helper()
+	const most = 6
+	errs := make([]error, 2*most)
+	var wg sync.WaitGroup
+	for i := range errs {
+		s := e.semaphore(lockers[i%2], name, 1+i/2)
+		wg.Go(func() {
+			lease, err := s.Acquire(e.ctx())
+			if err == nil {
+				err = lease.Unlock(e.ctx())
+			}
+			errs[i] = err
+		})
+	}
+	wg.Wait()
+	n := e.inspect(lockers[0], name).Permits
+	if n < 1 || n > most {
+		e.Fatalf("%d permits", n)
+	}
+	for i, err := range errs {
+		var p *sqllock.PermitsError
+		refused := errors.As(err, &p) && *p == sqllock.PermitsError{Name: name, Permits: n, Requested: 1 + i/2}
+		if own := 1+i/2 == n; own && err != nil || !own && !refused {
+			e.Errorf("Acquire of %d permits where there are %d: %v", 1+i/2, n, err)
+		}
+	}
 }
 
 func testResize(e *env) {
@@ -590,6 +651,36 @@ func testPermitSequencer(e *env) {
 	want(sqllock.SequencerCurrent, after)
 	want(sqllock.SequencerStale, zero, next, one, before)
 	e.unlock(after)
+}
+
+func testPermitChecker(e *env) {
+	db, recorder := e.open(e.source(), poolSize)
+	l, holder := e.lockerOn(db, &Options{TTL: long}), e.locker(&Options{TTL: long})
+	checker, err := sqllock.NewSequencerChecker(l, &sqllock.SequencerCheckerOptions{MaxAge: time.Hour})
+	if err != nil {
+		e.Fatal(err)
+	}
+	check := func(lease *sqllock.Lease, want sqllock.SequencerState, query bool) {
+		e.Helper()
+		before := recorder.statements.Load()
+		got, err := checker.Check(e.ctx(), lease.Sequencer())
+		if n := recorder.statements.Load() - before; got != want || err != nil || query != (n > 0) {
+			e.Errorf("%v is %v, %v, by %d statements; want %v, and statements %v", lease.Sequencer(), got, err, n, want, query)
+		}
+	}
+	s := e.semaphore(holder, e.name("k"), 2)
+	zero, one := e.permit(s), e.permit(s)
+	check(one, sqllock.SequencerCurrent, true)
+	check(zero, sqllock.SequencerCurrent, true) // its token is lower, and of another slot
+	check(one, sqllock.SequencerCurrent, false)
+	check(zero, sqllock.SequencerCurrent, false)
+	e.unlock(zero)
+	next := e.permit(s)
+	check(next, sqllock.SequencerCurrent, true)
+	check(zero, sqllock.SequencerStale, false)
+	check(one, sqllock.SequencerCurrent, false) // a higher token of another slot has ended nothing
+	e.unlock(one)
+	e.unlock(next)
 }
 
 func testPermitReentry(e *env) {
