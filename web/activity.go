@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/monitor"
 )
 
 // Activity collects what happens to the leases of the Lockers of this process, for
@@ -13,7 +14,7 @@ import (
 type Activity struct {
 	mu        sync.Mutex
 	seconds   [rateSeconds + 2]second // a ring
-	losses    []loss                  // the newest first
+	losses    []monitor.Loss          // the newest first
 	lost      int
 	jeopardy  int
 	took      int
@@ -74,19 +75,19 @@ func (a *Activity) inJeopardy(sqllock.JeopardyEvent) {
 }
 
 func (a *Activity) lostLease(ev sqllock.LostEvent) {
-	a.add(loss{At: time.Now(), Name: ev.Name, Holder: "this process", Token: ev.Token, What: ev.Err.Reason.String()})
+	a.add(monitor.Loss{At: time.Now(), Name: ev.Name, Holder: "this process", Token: ev.Token, What: ev.Err.Reason.String()})
 }
 
 func (a *Activity) crashed(ev sqllock.CrashedEvent) {
-	a.add(loss{At: ev.Expired, Name: ev.Name, Holder: ev.Label, Token: ev.Token, What: "its lease expired and was ended"})
+	a.add(monitor.Loss{At: ev.Expired, Name: ev.Name, Holder: ev.Label, Token: ev.Token, What: "its lease expired and was ended"})
 }
 
-func (a *Activity) add(l loss) {
+func (a *Activity) add(l monitor.Loss) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.lost++
 	a.losses = slices.Insert(a.losses, 0, l)
-	a.losses = a.losses[:min(len(a.losses), maxLosses)]
+	a.losses = a.losses[:min(len(a.losses), monitor.MaxLosses)]
 }
 
 // now returns the counters of this second. The caller holds mu.
@@ -104,7 +105,7 @@ type processActivity struct {
 	Grants, HandOvers float64 // per second
 	Waited            time.Duration
 	Jeopardy, Lost    int
-	Losses            []loss
+	Losses            []monitor.Loss
 }
 
 // read returns what is known; the rates are those of the last whole seconds.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/monitor"
 	"github.com/sqllock/sqllock/internal/output"
 )
 
@@ -52,8 +53,8 @@ type listPage struct {
 	Interval time.Duration
 	Now      time.Time // by the clock of the database
 	Rows     []sqllock.Info
-	Overview *overview
-	Losses   []loss
+	Overview *monitor.Overview
+	Losses   []monitor.Loss
 	Process  *processActivity // nil if there is none
 }
 
@@ -67,24 +68,18 @@ func (h *Handler) readList(ctx context.Context, q listQuery) (*listPage, error) 
 		Title: h.opts.Title, Prefix: q.prefix, Free: q.free, Paged: q.after != "", First: first.address("./"),
 		Events: q.address("events"), Interval: h.opts.Interval,
 	}
-	opts := []sqllock.ListOption{sqllock.Prefix(q.prefix), sqllock.After(q.after), sqllock.Limit(h.opts.PageSize + 1)}
-	if q.free {
-		opts = append(opts, sqllock.IncludeFree())
-	}
-	for info, err := range h.locks.List(ctx, opts...) {
-		if err != nil {
-			return nil, err
-		}
-		if len(p.Rows) == h.opts.PageSize {
-			next := q
-			next.after = p.Rows[len(p.Rows)-1].Name
-			p.Next = next.address("./")
-			break
-		}
-		p.Rows = append(p.Rows, info)
-	}
+	var last string
 	var err error
-	if p.Overview, p.Losses, err = h.sampler.sample(ctx); err != nil {
+	p.Rows, last, err = monitor.Page(ctx, h.locks, monitor.Query{Prefix: q.prefix, After: q.after, Free: q.free, Limit: h.opts.PageSize})
+	if err != nil {
+		return nil, err
+	}
+	if last != "" {
+		next := q
+		next.after = last
+		p.Next = next.address("./")
+	}
+	if p.Overview, p.Losses, err = h.sampler.Sample(ctx); err != nil {
 		return nil, err
 	}
 	if h.opts.Activity != nil {
@@ -110,8 +105,8 @@ var shown = map[string]any{
 	"ago":      output.Relative,
 	"age":      func(since, now time.Time) string { return output.Duration(now.Sub(since)) },
 	"time":     output.Time,
-	"state":    shownState,
-	"held":     isHeld,
+	"state":    func(i sqllock.Info) string { return monitor.State(&i) },
+	"held":     func(i sqllock.Info) bool { return monitor.IsHeld(&i) },
 	"holder":   shownHolder,
 	"until":    shownUntil,
 	"nameLink": func(name string) string { return "name?n=" + url.QueryEscape(name) },

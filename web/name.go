@@ -33,7 +33,7 @@ func (h *Handler) readName(ctx context.Context, name string) (*namePage, error) 
 		Title: h.opts.Title, Info: info, More: max(0, info.Waiters-len(info.Queue)),
 		Events: "events?page=name&n=" + url.QueryEscape(name), Interval: h.opts.Interval,
 	}
-	p.Changes, p.Watched = h.watches.visit(name)
+	p.Changes, p.Watched = h.watches.Visit(name)
 	return p, nil
 }
 

@@ -8,20 +8,6 @@ import (
 	"github.com/sqllock/sqllock/internal/output"
 )
 
-// shownState is the state of a name in one word. That a name is kept matters more than how its
-// last term ended.
-func shownState(i sqllock.Info) string {
-	if !isHeld(i) && !i.KeptUntil.IsZero() {
-		return "kept"
-	}
-	return i.State.String()
-}
-
-// isHeld reports that a term goes on, that of a holder or one that is detached.
-func isHeld(i sqllock.Info) bool {
-	return i.State == sqllock.StateHeld || i.State == sqllock.StateDetached
-}
-
 // shownHolder tells who holds a name, or held it last.
 func shownHolder(i sqllock.Info) string {
 	switch {

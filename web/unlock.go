@@ -106,7 +106,7 @@ func (h *Handler) unlock(w http.ResponseWriter, r *http.Request, name string, to
 	default:
 		h.opts.Logger.Warn("sqllock/web: a visitor took a name away from its holder",
 			"name", name, "label", info.Label, "token", info.Token, "remote", r.RemoteAddr)
-		h.sampler.forced(&info)
+		h.sampler.Forced(&info, "on this page")
 		w.Header().Set("Location", "name?n="+url.QueryEscape(name)) // relative: our own path is not known
 		w.WriteHeader(http.StatusSeeOther)
 	}

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/monitor"
 )
 
 // Options are the options of a [Handler]. The zero value has the defaults.
@@ -102,8 +103,8 @@ type Handler struct {
 	opts    Options
 	locks   *sqllock.Locker
 	mux     *http.ServeMux
-	sampler *sampler
-	watches *watches
+	sampler *monitor.Sampler
+	watches *monitor.Watches
 	forms   *forms
 	streams chan struct{} // a place for each stream
 
@@ -130,7 +131,7 @@ func New(locks *sqllock.Locker, opts *Options) (*Handler, error) {
 	}
 	h := &Handler{
 		opts: o, locks: locks, mux: http.NewServeMux(),
-		sampler: newSampler(locks, o.Interval), watches: newWatches(locks, o.Interval), forms: newForms(),
+		sampler: monitor.NewSampler(locks, o.Interval, 0), watches: monitor.NewWatches(locks, o.Interval), forms: newForms(),
 		streams: make(chan struct{}, maxStreams),
 	}
 	h.open, h.close = context.WithCancel(context.Background())
@@ -156,7 +157,7 @@ func (h *Handler) Close(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		h.running.Wait()
-		h.watches.close()
+		h.watches.Close()
 		close(done)
 	}()
 	select {

@@ -1,4 +1,4 @@
-package web
+package monitor
 
 import (
 	"context"
@@ -15,8 +15,8 @@ const (
 	watchFor   = time.Minute
 )
 
-// watches follow the names that somebody looks at, and for a minute more.
-type watches struct {
+// Watches follow the names that somebody looks at, and for a minute more.
+type Watches struct {
 	locks *sqllock.Locker
 	keep  time.Duration // after the last visit
 
@@ -33,13 +33,14 @@ type watch struct {
 	cancel  context.CancelFunc
 }
 
-func newWatches(locks *sqllock.Locker, interval time.Duration) *watches {
-	return &watches{locks: locks, keep: max(watchFor, 3*interval), byName: make(map[string]*watch)}
+// NewWatches returns Watches for those who look again each interval.
+func NewWatches(locks *sqllock.Locker, interval time.Duration) *Watches {
+	return &Watches{locks: locks, keep: max(watchFor, 3*interval), byName: make(map[string]*watch)}
 }
 
-// visit returns the changes of a name that were seen, and follows it from now on, unless too
+// Visit returns the changes of a name that were seen, and follows it from now on, unless too
 // many names are being followed.
-func (w *watches) visit(name string) (changes []sqllock.Info, watched bool) {
+func (w *Watches) Visit(name string) (changes []sqllock.Info, watched bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	found := w.byName[name]
@@ -54,7 +55,7 @@ func (w *watches) visit(name string) (changes []sqllock.Info, watched bool) {
 }
 
 // begin follows a name. The caller holds mu.
-func (w *watches) begin(name string) *watch {
+func (w *Watches) begin(name string) *watch {
 	ctx, cancel := context.WithCancel(context.Background())
 	began := &watch{cancel: cancel}
 	w.byName[name] = began
@@ -74,7 +75,7 @@ func (w *watches) begin(name string) *watch {
 }
 
 // expire follows a name no more if nobody has looked for long.
-func (w *watches) expire(name string, found *watch) {
+func (w *Watches) expire(name string, found *watch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if left := w.keep - time.Since(found.visited); left > 0 {
@@ -85,7 +86,7 @@ func (w *watches) expire(name string, found *watch) {
 }
 
 // note adds a change, unless the name is followed no more.
-func (w *watches) note(name string, to *watch, info sqllock.Info) bool {
+func (w *Watches) note(name string, to *watch, info sqllock.Info) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	to.changes = slices.Insert(to.changes, 0, info)
@@ -94,7 +95,7 @@ func (w *watches) note(name string, to *watch, info sqllock.Info) bool {
 }
 
 // end follows a name no more. The caller holds mu.
-func (w *watches) end(name string, found *watch) {
+func (w *Watches) end(name string, found *watch) {
 	found.cancel()
 	found.idle.Stop()
 	if w.byName[name] == found {
@@ -102,12 +103,22 @@ func (w *watches) end(name string, found *watch) {
 	}
 }
 
-// close ends all watches and waits for them.
-func (w *watches) close() {
+// Close ends all watches and waits for them.
+func (w *Watches) Close() {
 	w.mu.Lock()
 	for name, found := range w.byName {
 		w.end(name, found)
 	}
 	w.mu.Unlock()
 	w.running.Wait()
+}
+
+// KeepFor sets for how long a name is followed after the last visit.
+func (w *Watches) KeepFor(d time.Duration) { w.keep = d }
+
+// Len is how many names are followed.
+func (w *Watches) Len() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.byName)
 }

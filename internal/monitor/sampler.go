@@ -1,4 +1,4 @@
-package web
+package monitor
 
 import (
 	"cmp"
@@ -11,13 +11,15 @@ import (
 
 const (
 	maxSampled  = 20_000 // names that are counted
-	maxLosses   = 8      // that are shown
 	maxQueues   = 5      // that are shown
 	maxRateSpan = time.Minute
 )
 
-// overview counts over all names that are not free.
-type overview struct {
+// MaxLosses is how many losses are remembered.
+const MaxLosses = 8
+
+// Overview counts over all names that are not free.
+type Overview struct {
 	Names, Held, Expired, Kept, Detached int
 	Waiting, Awaited                     int // callers that wait, and names that they wait for
 	Readers, Permits, PermitsHeld        int
@@ -33,8 +35,8 @@ type overview struct {
 	took time.Duration
 }
 
-// loss is a term that its holder did not end.
-type loss struct {
+// Loss is a term that its holder did not end.
+type Loss struct {
 	At     time.Time
 	Name   string
 	Holder string
@@ -42,16 +44,17 @@ type loss struct {
 	What   string
 }
 
-// sampler reads all names for all pages together, and compares what it reads with what it read
+// Sampler reads all names for all pages together, and compares what it reads with what it read
 // before.
-type sampler struct {
-	locks    *sqllock.Locker
-	interval time.Duration
+type Sampler struct {
+	locks *sqllock.Locker
+	every time.Duration // a reading
+	many  time.Duration // the same, if there are more than a few names
 
 	busy   chan struct{} // has something in it while somebody uses what follows
-	last   *overview
+	last   *Overview
 	names  map[string]sampled
-	losses []loss // the newest first
+	losses []Loss // the newest first
 }
 
 // sampled is what is remembered of a name.
@@ -83,8 +86,8 @@ func (before sampled) remember(i *sqllock.Info) sampled {
 
 // loss returns the loss of what was remembered, if the name as it is now shows one. A term that
 // another caller has taken over is lost if its holder was silent and its lease was over.
-func (before sampled) loss(i *sqllock.Info) (l loss, ok bool) {
-	l = loss{At: before.until, Name: i.Name, Holder: before.label, Token: before.token}
+func (before sampled) loss(i *sqllock.Info) (l Loss, ok bool) {
+	l = Loss{At: before.until, Name: i.Name, Holder: before.label, Token: before.token}
 	switch {
 	case i.Token == before.token && i.State == sqllock.StateExpired && before.state != i.State:
 		l.What = "its lease expired"
@@ -96,19 +99,25 @@ func (before sampled) loss(i *sqllock.Info) (l loss, ok bool) {
 	return l, true
 }
 
-func newSampler(locks *sqllock.Locker, interval time.Duration) *sampler {
-	return &sampler{locks: locks, interval: interval, busy: make(chan struct{}, 1)}
+// fewNames are read as often as anybody looks.
+const fewNames = 1000
+
+// NewSampler returns a Sampler. A reading lasts for interval, or for many if there are more than
+// a thousand names, and longer if it took more than a tenth of that.
+func NewSampler(locks *sqllock.Locker, interval, many time.Duration) *Sampler {
+	return &Sampler{locks: locks, every: interval, many: max(interval, many), busy: make(chan struct{}, 1)}
 }
 
-// sample returns the last overview, or a new one if that is old.
-func (s *sampler) sample(ctx context.Context) (*overview, []loss, error) {
+// Sample returns the last overview and the losses, the newest first, or new ones if those are
+// old. It is safe for concurrent use.
+func (s *Sampler) Sample(ctx context.Context) (*Overview, []Loss, error) {
 	select {
 	case s.busy <- struct{}{}:
 		defer func() { <-s.busy }()
 	case <-ctx.Done():
 		return nil, nil, context.Cause(ctx)
 	}
-	if s.last == nil || time.Since(s.last.at) >= max(s.interval*9/10, 10*s.last.took) {
+	if s.last == nil || time.Since(s.last.at) >= max(s.lasts()*9/10, 10*s.last.took) {
 		if err := s.read(ctx); err != nil {
 			return nil, nil, err
 		}
@@ -116,12 +125,20 @@ func (s *sampler) sample(ctx context.Context) (*overview, []loss, error) {
 	return s.last, slices.Clone(s.losses), nil
 }
 
+// lasts is for how long the last reading is good.
+func (s *Sampler) lasts() time.Duration {
+	if s.last.Names > fewNames {
+		return s.many
+	}
+	return s.every
+}
+
 // read makes a new overview.
-func (s *sampler) read(ctx context.Context) error {
-	o := &overview{at: time.Now()}
+func (s *Sampler) read(ctx context.Context) error {
+	o := &Overview{at: time.Now()}
 	before, names := s.names, make(map[string]sampled, len(s.names))
 	var grants, handOvers int
-	var losses []loss
+	var losses []Loss
 	for info, err := range s.locks.List(ctx, sqllock.Limit(maxSampled+1)) {
 		if err != nil {
 			return err
@@ -136,7 +153,7 @@ func (s *sampler) read(ctx context.Context) error {
 		if l, ok := was.loss(&info); ok && known {
 			losses = append(losses, l)
 		}
-		if isHeld(info) && was.token != info.Token {
+		if IsHeld(&info) && was.token != info.Token {
 			grants++
 			if was.awaited {
 				handOvers++
@@ -159,9 +176,9 @@ func (s *sampler) read(ctx context.Context) error {
 }
 
 // ended finds the losses of names that are free now, because a reaper has found them first.
-func (s *sampler) ended(ctx context.Context, before, now map[string]sampled) (losses []loss, err error) {
+func (s *Sampler) ended(ctx context.Context, before, now map[string]sampled) (losses []Loss, err error) {
 	for name, was := range before {
-		if _, still := now[name]; still || !was.silent || len(losses) == maxLosses {
+		if _, still := now[name]; still || !was.silent || len(losses) == MaxLosses {
 			continue
 		}
 		info, err := s.locks.Inspect(ctx, name)
@@ -176,9 +193,9 @@ func (s *sampler) ended(ctx context.Context, before, now map[string]sampled) (lo
 }
 
 // add counts a name.
-func (o *overview) add(i *sqllock.Info) {
+func (o *Overview) add(i *sqllock.Info) {
 	o.Names++
-	switch shownState(*i) {
+	switch State(i) {
 	case "held":
 		o.Held++
 	case "expired":
@@ -204,7 +221,7 @@ func (o *overview) add(i *sqllock.Info) {
 }
 
 // rate sets the rates, unless too long a time has passed for them to say something about now.
-func (o *overview) rate(grants, handOvers int, since time.Duration) {
+func (o *Overview) rate(grants, handOvers int, since time.Duration) {
 	if since <= 0 || since > maxRateSpan {
 		return
 	}
@@ -214,14 +231,14 @@ func (o *overview) rate(grants, handOvers int, since time.Duration) {
 }
 
 // lost remembers a loss.
-func (s *sampler) lost(l loss) {
+func (s *Sampler) lost(l Loss) {
 	s.losses = slices.Insert(s.losses, 0, l)
-	s.losses = s.losses[:min(len(s.losses), maxLosses)]
+	s.losses = s.losses[:min(len(s.losses), MaxLosses)]
 }
 
-// forced remembers that a visitor took a name away from its holder.
-func (s *sampler) forced(i *sqllock.Info) {
+// Forced remembers that somebody took a name away from its holder, and where.
+func (s *Sampler) Forced(i *sqllock.Info, where string) {
 	s.busy <- struct{}{}
 	defer func() { <-s.busy }()
-	s.lost(loss{At: i.Now, Name: i.Name, Holder: i.Label, Token: i.Token, What: "it was taken away on this page"})
+	s.lost(Loss{At: i.Now, Name: i.Name, Holder: i.Label, Token: i.Token, What: "it was taken away " + where})
 }
