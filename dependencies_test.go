@@ -11,7 +11,7 @@ import (
 
 func TestUsersLinkOnlyTheirOwnDatabase(t *testing.T) {
 	const module = "github.com/sqllock/sqllock"
-	others := []string{"github.com/jackc/", "github.com/go-sql-driver/", "modernc.org/", "github.com/pressly/", "github.com/urfave/", "testing"}
+	others := []string{"github.com/jackc/", "github.com/go-sql-driver/", "modernc.org/", "github.com/pressly/", "github.com/urfave/", "github.com/gdamore/", "golang.org/x/term", "testing"}
 	allowed := map[string]string{
 		module:                 "",
 		module + "/driver":     "",

@@ -92,7 +92,7 @@ var shapes = []string{
 var commandLines = [][]string{
 	{"--dsn", "DSN", "ls"}, {"ls", "--json", "--dsn=DSN"}, {"--dsn", "DSN", "leader", "--json", "n"}, {"--dsn", "DSN", "inspect", "--json", "n"},
 	{"--dsn", "DSN", "wait", "--wait", "1s", "n"}, {"--dsn", "DSN", "unlock", "--force", "n"}, {"--dsn", "DSN", "reap", "--json"}, {"--dsn", "DSN", "doctor"},
-	{"--dsn", "DSN", "init", "--yes"}, {"init", "--dsn=DSN"}, {"--dsn", "DSN", "migrate", "up"}, {"--dsn", "DSN", "migrate", "status"}, {"--dsn", "DSN", "migrate", "down"},
+	{"--dsn", "DSN", "init", "--yes"}, {"init", "--dsn=DSN"}, {"--dsn", "DSN", "top"}, {"--dsn", "DSN", "migrate", "up"}, {"--dsn", "DSN", "migrate", "status"}, {"--dsn", "DSN", "migrate", "down"},
 	{"DSN"}, {"--dns", "DSN", "ls"}, {"--dns=DSN", "ls"}, {"--DSN", "ls"}, {"ls", "n", "DSN"}, {"run", "--ttl", "DSN", "n", "--", "true"}, {"run", "--mode=DSN", "n", "--", "true"},
 	{"doctor", "DSN"}, {"help", "DSN"}, {"migrate", "DSN"}, {"run", "n", "--", "DSN"}, {"-E", "DSN"}, {"run", "-E", "DSN", "n", "--", "true"},
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/monitor"
 	"github.com/sqllock/sqllock/internal/output"
 )
 
@@ -15,19 +16,11 @@ type lockInfo struct {
 	sqllock.Info
 }
 
-// state is the state of a name in one word. That a name is kept matters more than how its last
-// term ended.
-func state(i *sqllock.Info) string {
-	if !hasTerm(i) && !i.KeptUntil.IsZero() {
-		return "kept"
-	}
-	return i.State.String()
-}
+// state is the state of a name in one word.
+func state(i *sqllock.Info) string { return monitor.State(i) }
 
 // hasTerm reports that a term goes on, that of a holder or one that is detached.
-func hasTerm(i *sqllock.Info) bool {
-	return i.State == sqllock.StateHeld || i.State == sqllock.StateDetached
-}
+func hasTerm(i *sqllock.Info) bool { return monitor.IsHeld(i) }
 
 // heldBySession reports that a session of the database keeps the name as long as it lasts.
 func heldBySession(i *sqllock.Info) bool { return i.State == sqllock.StateHeld && i.Until.IsZero() }

@@ -91,7 +91,7 @@ func (a *app) root() *cli.Command {
 			&cli.StringFlag{Name: "schema", Usage: "look for the tables in the Postgres `SCHEMA` (default: $SQLLOCK_SCHEMA, else as search_path finds them)"},
 		},
 		Commands: []*cli.Command{
-			a.initCommand(), a.runCommand(), a.electCommand(), a.leaderCommand(), a.listCommand(), a.inspectCommand(), a.waitCommand(), a.unlockCommand(), a.webCommand(),
+			a.initCommand(), a.runCommand(), a.electCommand(), a.leaderCommand(), a.listCommand(), a.inspectCommand(), a.waitCommand(), a.unlockCommand(), a.webCommand(), a.topCommand(),
 			a.reapCommand(), a.doctorCommand(), a.migrateCommand(), a.versionCommand(),
 		},
 		Reader:                          a.stdin,

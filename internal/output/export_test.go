@@ -1,5 +1,3 @@
 package output
 
 const WidestColumn = widestColumn
-
-var Columns = columns

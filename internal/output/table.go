@@ -37,7 +37,7 @@ func NewTable(w io.Writer, heading ...string) *Table {
 func (t *Table) Add(row ...string) {
 	t.block = append(t.block, row)
 	for i := range row {
-		t.widths[i] = max(t.widths[i], min(columns(row[i]), widestColumn))
+		t.widths[i] = max(t.widths[i], min(Columns(row[i]), widestColumn))
 	}
 	if len(t.block) == tableBlock {
 		t.writeBlock()
@@ -51,7 +51,7 @@ func (t *Table) writeBlock() {
 		for i, cell := range row {
 			text.WriteString(cell)
 			if i < len(row)-1 {
-				text.WriteString(strings.Repeat(" ", 2+max(0, t.widths[i]-columns(cell))))
+				text.WriteString(strings.Repeat(" ", 2+max(0, t.widths[i]-Columns(cell))))
 			}
 		}
 		line := text.String()

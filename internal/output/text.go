@@ -100,9 +100,9 @@ func IsVisible(r rune) bool {
 		!unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
-// columns returns how many columns of a terminal an escaped text takes. Terminals differ; it
+// Columns returns how many columns of a terminal an escaped text takes. Terminals differ; it
 // is a good guess.
-func columns(s string) int {
+func Columns(s string) int {
 	if isPlainASCII(s) {
 		return len(s)
 	}

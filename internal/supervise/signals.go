@@ -90,3 +90,7 @@ func (s SignalError) Code() int {
 	n, _ := s.Signal.(syscall.Signal)
 	return CodeSignal + int(n)
 }
+
+// Suspend stops the process group of this process, as the stop key of a terminal does, and
+// returns when it is continued. It returns at once if nobody would continue it.
+func Suspend() { (*Signals)(nil).suspend(true) }

@@ -18,5 +18,8 @@ func isStop(os.Signal) bool { return false }
 
 func (s *Signals) suspend(bool) {}
 
+// CatchStop returns a channel on which nothing comes: no signal stops a process.
+func CatchStop() (came <-chan os.Signal, release func()) { return nil, func() {} }
+
 // InterruptGroup does nothing: there are no process groups.
 func InterruptGroup() {}

@@ -50,6 +50,14 @@ func (s *Signals) suspend(wholeGroup bool) {
 	}
 }
 
+// CatchStop catches the signal that would stop this process, until release is called. Who gets it
+// calls [Suspend].
+func CatchStop() (came <-chan os.Signal, release func()) {
+	ch := make(chan os.Signal, 1)
+	signal.Notify(ch, syscall.SIGTSTP)
+	return ch, func() { signal.Stop(ch) }
+}
+
 // InterruptGroup sends SIGINT to the process group of this process, this process included. It
 // does what the interrupt key would have done if the command had not had the terminal: a loop
 // or a script that runs this program ends too. Shells look at how a process dies, not at its
