@@ -103,6 +103,18 @@ CREATE TABLE IF NOT EXISTS `sqllock_fence` (
 	token    BIGINT NOT NULL
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4;
 
+-- Who leads each election of Kubernetes' kind, see package k8slock: the record of client-go, as
+-- JSON. version changes with each change of the record. token is the version with which the
+-- term began. The index is what a guard locks: a renewal does not touch it, a change of token
+-- does. A version is a clock, so new entries come to stand behind those that are guarded.
+CREATE TABLE IF NOT EXISTS `sqllock_record` (
+	name    VARBINARY(255) NOT NULL PRIMARY KEY,
+	record  BLOB NOT NULL,
+	version BIGINT NOT NULL,
+	token   BIGINT NOT NULL,
+	UNIQUE INDEX sqllock_record_guard (token, name)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4;
+
 -- What for update (mode 2) and advisory mode (mode 3) commit apart from the session that
 -- holds the lock: the version, who holds, what outlives a crash. lock_key is the name for
 -- GET_LOCK, in advisory mode. pid and started tell the session. delay is the lock delay
@@ -189,6 +201,7 @@ DROP TABLE IF EXISTS `sqllock_meta`;
 DROP VIEW IF EXISTS `sqllock_locks`;
 DROP TABLE IF EXISTS `sqllock_pin`;
 DROP TABLE IF EXISTS `sqllock_term`;
+DROP TABLE IF EXISTS `sqllock_record`;
 DROP TABLE IF EXISTS `sqllock_fence`;
 DROP TABLE IF EXISTS `sqllock_done`;
 DROP TABLE IF EXISTS `sqllock_waiter`;

@@ -97,6 +97,18 @@ CREATE TABLE "sqllock_fence" (
 	token    bigint NOT NULL
 );
 
+-- Who leads each election of Kubernetes' kind, see package k8slock: the record of client-go, as
+-- JSON. version changes with each change of the record. token is the version with which the
+-- term began. It is a column of a unique index: a change of it waits for those who guard the
+-- term, a renewal does not.
+CREATE TABLE "sqllock_record" (
+	name    text COLLATE "C" PRIMARY KEY,
+	record  text NOT NULL,
+	version bigint NOT NULL,
+	token   bigint NOT NULL,
+	UNIQUE (token, name)
+) WITH (fillfactor = 50);
+
 -- What for update (mode 2) and advisory mode (mode 3) commit apart from the session that
 -- holds the lock: the version, who holds, what outlives a crash. lock_key is that of
 -- pg_locks, in advisory mode. pid and started tell the session. delay is the lock delay
@@ -263,6 +275,7 @@ DROP FUNCTION IF EXISTS "sqllock_try_1"(bigint[], bigint[], boolean[], text[], b
 DROP SEQUENCE IF EXISTS "sqllock_token";
 DROP TABLE IF EXISTS "sqllock_pin";
 DROP TABLE IF EXISTS "sqllock_term";
+DROP TABLE IF EXISTS "sqllock_record";
 DROP TABLE IF EXISTS "sqllock_fence";
 DROP TABLE IF EXISTS "sqllock_done";
 DROP TABLE IF EXISTS "sqllock_waiter";

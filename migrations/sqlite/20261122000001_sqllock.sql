@@ -96,6 +96,16 @@ CREATE TABLE "sqllock_fence" (
 	token    INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- Who leads each election of Kubernetes' kind, see package k8slock: the record of client-go, as
+-- JSON. version changes with each change of the record. token is the version with which the
+-- term began.
+CREATE TABLE "sqllock_record" (
+	name    TEXT PRIMARY KEY COLLATE BINARY,
+	record  TEXT NOT NULL,
+	version INTEGER NOT NULL,
+	token   INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- For people: times as text, UTC. Only those who are alive count.
 CREATE VIEW "sqllock_locks" AS
 SELECT l.name,
@@ -138,6 +148,7 @@ VALUES (randomblob(16), 20261122000001, 20261122000001);
 
 DROP TABLE IF EXISTS "sqllock_meta";
 DROP VIEW IF EXISTS "sqllock_locks";
+DROP TABLE IF EXISTS "sqllock_record";
 DROP TABLE IF EXISTS "sqllock_fence";
 DROP TABLE IF EXISTS "sqllock_done";
 DROP TABLE IF EXISTS "sqllock_waiter";

@@ -21,7 +21,7 @@ const core = "github.com/sqllock/sqllock"
 var (
 	// published are the directories of the modules that users import. Each gets the
 	// version of the release.
-	published = []string{".", "certmagic", "cron", "gocron", "golangmigrate", "goose", "otel"}
+	published = []string{".", "certmagic", "cron", "gocron", "golangmigrate", "goose", "k8s", "otel"}
 	// private are the directories of the other modules, which have no tags.
 	private = []string{"bench", "containers", "faults", "lockpg/libpqtest", "tools"}
 )

@@ -1,0 +1,78 @@
+//go:build unix
+
+package k8slock_test
+
+import (
+	"database/sql"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/sqllock/sqllock/internal/testdb"
+)
+
+// leads reads the token with which a process leads.
+func (p *process) leads() (token int64) {
+	p.t.Helper()
+	line := p.read()
+	token, err := strconv.ParseInt(strings.TrimPrefix(line, "leads "), 10, 64)
+	if err != nil {
+		p.t.Fatalf("it says %q", line)
+	}
+	return token
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func TestAnotherLeadsWhenTheLeaderIsKilled(t *testing.T) {
+	onEach(t, testdb.All(), func(t *testing.T, d *testdb.Database, _ *sql.DB) {
+		first := start(t, d, "a", asElector)
+		token := first.leads()
+		second := start(t, d, "b", asElector)
+		first.signal(syscall.SIGKILL)
+		if next := second.leads(); next <= token {
+			t.Errorf("token %d after %d", next, token)
+		}
+	})
+}
+
+// Not on SQLite: a process that is stopped while it writes keeps all others from writing.
+func TestAPausedLeaderIsFencedAndStops(t *testing.T) {
+	kinds := map[string]string{testdb.Postgres: asManager}
+	onEach(t, testdb.Engines(), func(t *testing.T, d *testdb.Database, db *sql.DB) {
+		mustExec(t, db, `CREATE TABLE journal (id BIGINT PRIMARY KEY, token BIGINT NOT NULL)`)
+		kind := asElector
+		if k, ok := kinds[d.Engine()]; ok {
+			kind = k
+		}
+		first := start(t, d, "a", kind)
+		token := first.leads()
+		first.write("wrote")
+		first.signal(syscall.SIGSTOP)
+		second := start(t, d, "b", kind)
+		next := second.leads()
+		if next <= token {
+			t.Errorf("token %d after %d", next, token)
+		}
+		second.write("wrote")
+		first.signal(syscall.SIGCONT)
+		first.write("fenced")
+		if line := first.read(); line != "stopped" {
+			t.Errorf("it says %q", line)
+		}
+		second.write("wrote")
+		var writes, tokens int
+		if err := db.QueryRowContext(t.Context(), `SELECT COUNT(*), COUNT(DISTINCT token) FROM journal`).Scan(&writes, &tokens); err != nil {
+			t.Fatal(err)
+		}
+		if writes != 3 || tokens != 2 {
+			t.Errorf("%d writes with %d tokens", writes, tokens)
+		}
+	})
+}

@@ -1,0 +1,19 @@
+-- The statements about records, for MySQL 8.0 and MariaDB 10.6 or newer. In {record} the name of
+-- the table is filled in. The first three run with autocommit.
+
+-- name: get
+SELECT record, version, token FROM {record} WHERE name = ?;
+
+-- name: create
+INSERT IGNORE INTO {record} (name, record, version, token) VALUES (?, ?, ?, ?);
+
+-- name: update
+-- If token changes, the statement waits for transactions that guard the term, at the entry in
+-- the index that they have locked. If it does not change, the leader renews, and it does not
+-- come near the index.
+UPDATE {record} SET record = ?, version = ?, token = ? WHERE name = ? AND version = ?;
+
+-- name: guard
+-- It runs in a transaction of the application. It locks the entry in the index, and not the row.
+SELECT token FROM {record} FORCE INDEX (sqllock_record_guard)
+WHERE name = ? AND token = ? LOCK IN SHARE MODE;
