@@ -32,7 +32,8 @@ var (
 	_ rowstore.Restorer = (*engine)(nil)
 	_ rowstore.Retrier  = (*engine)(nil)
 
-	_ rowstore.AllGranter = (*engine)(nil)
+	_ rowstore.AllGranter    = (*engine)(nil)
+	_ rowstore.PermitGranter = (*engine)(nil)
 )
 
 // on returns the same engine on another source of connections.

@@ -59,6 +59,17 @@ func isInTheWay(err error) bool { return numberOf(err) == 1205 } // ER_LOCK_WAIT
 // should be.
 func isMismatch(err error) bool { return numberOf(err) == 1690 } // ER_DATA_OUT_OF_RANGE
 
+// isUnusual reports that a block was undone, because a row or a claim is not as it should be.
+func isUnusual(err error) bool {
+	switch numberOf(err) {
+	case 1644, // ER_SIGNAL_EXCEPTION
+		1062, // ER_DUP_ENTRY: the same request is under way twice
+		1213: // ER_LOCK_DEADLOCK
+		return true
+	}
+	return false
+}
+
 // numberOf is the number of an error of the server, 0 if it is none.
 func numberOf(err error) uint16 {
 	if server := (*mysql.MySQLError)(nil); errors.As(err, &server) {

@@ -37,7 +37,7 @@ func (s *rows) acquire(ctx context.Context, reqs []driver.AcquireRequest) (res [
 // grant acquires names for those who do not wait. What is free is granted by one statement.
 // Only what might be granted although it is not free is visited.
 func (s *rows) grant(ctx context.Context, reqs []driver.AcquireRequest, res []driver.AcquireResult) error {
-	permitted, err := s.grantPermits(ctx, reqs, res)
+	looked, permitted, err := s.grantPermits(ctx, reqs, res)
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,9 @@ func (s *rows) grant(ctx context.Context, reqs []driver.AcquireRequest, res []dr
 	if err != nil {
 		return after(permitted, err)
 	}
-	granted = granted || permitted
+	if granted = granted || permitted; seen == nil {
+		seen = looked
+	}
 	rest := make([]int, 0, len(reqs))
 	for i := range res {
 		if !res[i].Granted {

@@ -3,6 +3,7 @@ package rowstore
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/sqllock/sqllock/driver"
 )
@@ -36,16 +37,73 @@ func once(n int, name func(i int) string, counts, pick func(i int) bool) []int {
 	return which
 }
 
-// grantPermits grants permits that are free. It reports whether it granted any.
-func (s *rows) grantPermits(ctx context.Context, reqs []driver.AcquireRequest, res []driver.AcquireResult) (granted bool, err error) {
-	if !s.quick {
-		return false, nil
+// PermitGranter is an [Engine] that has statements for what is most usual with permits: they are
+// free, and so is the name.
+type PermitGranter interface {
+	Engine
+	// GrantPermits grants permits of names that have a row with that many permits, and that nobody
+	// holds, waits for, guards, or is kept from. Requests are distinct by name and sorted by
+	// name. A request that is not granted leaves no trace. It calls granted with the index of each
+	// that is.
+	GrantPermits(ctx context.Context, reqs []driver.AcquireRequest, granted func(i int, g Granted)) error
+	// FreeClaims ends terms of claims that were never guarded, for whose names nobody waits.
+	// Requests are distinct by name and sorted by name, and have no MinHold. It calls freed with
+	// the index of each whose term it has ended. It need not be flushed.
+	FreeClaims(ctx context.Context, reqs []driver.ReleaseRequest, freed func(i int)) error
+}
+
+// grantPermits grants permits that are free. It reports whether it granted any, and returns the
+// rows if it has read them and lost nothing to others since.
+func (s *rows) grantPermits(ctx context.Context, reqs []driver.AcquireRequest, res []driver.AcquireResult) (seen *views, granted bool, err error) {
+	engine, ok := s.engine.(PermitGranter)
+	if !ok && !s.quick {
+		return nil, false, nil
 	}
 	which := once(len(reqs), func(i int) string { return reqs[i].Name }, func(int) bool { return true },
 		func(i int) bool { return reqs[i].Permits != 0 })
-	if len(which) == 0 {
-		return false, nil
+	switch {
+	case len(which) == 0:
+		return nil, false, nil
+	case ok:
+		return s.grantFirst(ctx, engine, reqs, which, res)
 	}
+	granted, err = s.grantQuickly(ctx, reqs, which, res)
+	return nil, granted, err
+}
+
+// grantFirst is grantPermits of names that nobody holds. It looks first: a losing attempt locks
+// nothing.
+func (s *rows) grantFirst(
+	ctx context.Context, engine PermitGranter, reqs []driver.AcquireRequest, which []int, res []driver.AcquireResult,
+) (seen *views, granted bool, err error) {
+	names, _ := distinct(len(reqs), func(i int) string { return reqs[i].Name })
+	v := newViews(names)
+	if err := s.engine.Run(ctx, v.read()); err != nil {
+		return nil, false, err
+	}
+	free := slices.DeleteFunc(which, func(i int) bool { return !v.byName[reqs[i].Name].isUnheld(reqs[i].Permits) })
+	if len(free) == 0 {
+		return v, false, nil
+	}
+	n := 0
+	err = engine.GrantPermits(ctx, column(len(free), func(k int) driver.AcquireRequest { return reqs[free[k]] }), func(k int, g Granted) {
+		res[free[k]] = driver.AcquireResult{Granted: true, Version: g.Version, Remaining: micros(g.Expires - g.Now), Now: g.Now}
+		n++
+	})
+	if n < len(free) {
+		v = nil
+	}
+	return v, n > 0, err
+}
+
+// isUnheld reports that the row says that a name has so many permits, and that nobody has it.
+func (w *view) isUnheld(permits int) bool {
+	r := &w.row
+	return w.exists && r.Acq == driver.ID{} && r.Waiting == 0 && r.Holding == 0 && r.Permits == permits && r.NotBefore <= w.now
+}
+
+// grantQuickly is grantPermits by one statement.
+func (s *rows) grantQuickly(ctx context.Context, reqs []driver.AcquireRequest, which []int, res []driver.AcquireResult) (granted bool, err error) {
 	n := len(which)
 	at := func(k int) *driver.AcquireRequest { return &reqs[which[k]] }
 	grants := make(map[int]driver.AcquireResult, n)
@@ -124,6 +182,19 @@ func (s *rows) releaseQuickly(ctx context.Context, reqs []driver.ReleaseRequest,
 	}
 	_, err = s.freeClaims(ctx, reqs, unawaited, res)
 	return after(freed, err)
+}
+
+// freeLast is releaseQuickly for a [PermitGranter]: it frees what nobody waits for.
+func (s *rows) freeLast(ctx context.Context, engine PermitGranter, reqs []driver.ReleaseRequest, res []driver.ReleaseResult) error {
+	which := once(len(reqs), func(i int) string { return reqs[i].Name }, func(i int) bool { return !res[i].Freed }, func(i int) bool {
+		r := &reqs[i]
+		return r.Shared && !r.Guarded && !r.Awaited && r.MinHold <= 0
+	})
+	if len(which) == 0 {
+		return nil
+	}
+	some := column(len(which), func(k int) driver.ReleaseRequest { return reqs[which[k]] })
+	return engine.FreeClaims(ctx, some, func(k int) { res[which[k]].Freed = true })
 }
 
 // freeClaims ends those of the terms of the requests at which for whose names nobody waits. It

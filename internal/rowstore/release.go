@@ -33,6 +33,10 @@ func (s *rows) release(ctx context.Context, reqs []driver.ReleaseRequest) ([]dri
 		if err := s.releaseQuickly(ctx, reqs, res); err != nil {
 			return nil, after(before, err)
 		}
+	} else if engine, ok := s.engine.(PermitGranter); ok {
+		if err := s.freeLast(ctx, engine, reqs, res); err != nil {
+			return nil, after(before, err)
+		}
 	}
 	var rest []int
 	for i := range reqs {

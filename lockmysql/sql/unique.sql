@@ -627,6 +627,81 @@ SET l.acq = NULL, l.owner = NULL, l.locker = NULL, l.label = NULL, l.value = NUL
 	l.not_before = IF(d.min_hold > 0 AND l.since + d.min_hold > {now}, GREATEST(l.not_before, l.since + d.min_hold), l.not_before)
 WHERE d.found = d.wanted;
 
+-- name: grant_permits
+-- It grants permits of names that nobody holds or waits for, and whose rows say that there are so
+-- many. It comes in a transaction, for MariaDB, and waits for no lock. A guard of the last term
+-- alone keeps the entry of the version from being changed. LAST_INSERT_ID hands the clock on.
+SET STATEMENT lock_wait_timeout = 0, innodb_lock_wait_timeout = 0, sql_safe_updates = 0
+	/*M!110602 , innodb_snapshot_isolation = 0 */ FOR
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
+	name VARCHAR(510) CHARACTER SET ascii PATH '$[0]',
+	permits INT PATH '$[4]')) r
+STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = UNHEX(r.name)
+SET l.version = LAST_INSERT_ID({now}), l.seq = {now}, l.since = {now}, l.holding = 1, l.ended = 0
+WHERE l.acq IS NULL AND l.waiting = 0 AND l.holding = 0 AND l.permits = r.permits
+	AND l.not_before <= {now} AND l.version < {now} AND l.seq < {now};
+
+-- name: grant_permits_one
+SET STATEMENT lock_wait_timeout = 0, innodb_lock_wait_timeout = 0, sql_safe_updates = 0
+	/*M!110602 , innodb_snapshot_isolation = 0 */ FOR
+UPDATE {lock} l FORCE INDEX (PRIMARY)
+SET l.version = LAST_INSERT_ID({now}), l.seq = {now}, l.since = {now}, l.holding = 1, l.ended = 0
+WHERE l.name = UNHEX(?) AND l.acq IS NULL AND l.waiting = 0 AND l.holding = 0 AND l.permits = ?
+	AND l.not_before <= {now} AND l.version < {now} AND l.seq < {now};
+
+-- name: enter_permits
+-- It makes the claims, after grant_permits, if that has changed all of the rows.
+SET STATEMENT lock_wait_timeout = 0, innodb_lock_wait_timeout = 0, sql_safe_updates = 0
+	/*M!110602 , innodb_snapshot_isolation = 0 */ FOR
+INSERT INTO {claim} (
+	name, acq, state, kind, slot, seq, token, holds, ttl, handed, max_hold, since, expires_at,
+	limit_at, delay, locker, owner, label)
+SELECT UNHEX(r.name), UNHEX(r.acq), 1, 2, 0, p.now, p.now, 1, r.ttl, r.ttl, 0, p.now,
+	p.now + r.ttl, 0, 0, p.locker, UNHEX(r.owner), p.label
+FROM JSON_TABLE(?, '$[*]' COLUMNS (
+	name VARCHAR(510) CHARACTER SET ascii PATH '$[0]',
+	acq CHAR(32) CHARACTER SET ascii PATH '$[1]',
+	owner VARCHAR(510) CHARACTER SET ascii PATH '$[2]',
+	ttl BIGINT PATH '$[3]')) r
+CROSS JOIN (SELECT UNHEX(?) AS locker, UNHEX(?) AS label, LAST_INSERT_ID() AS now) p;
+
+-- name: enter_permits_one
+SET STATEMENT lock_wait_timeout = 0, innodb_lock_wait_timeout = 0, sql_safe_updates = 0
+	/*M!110602 , innodb_snapshot_isolation = 0 */ FOR
+INSERT INTO {claim} (
+	name, acq, state, kind, slot, seq, token, holds, ttl, handed, max_hold, since, expires_at,
+	limit_at, delay, locker, owner, label)
+SELECT UNHEX(?), UNHEX(?), 1, 2, 0, p.now, p.now, 1, p.ttl, p.ttl, 0, p.now, p.now + p.ttl, 0, 0,
+	UNHEX(?), UNHEX(?), UNHEX(?)
+FROM (SELECT LAST_INSERT_ID() AS now, CAST(? AS SIGNED) AS ttl) p;
+
+-- name: granted_permits
+SELECT LAST_INSERT_ID();
+
+-- name: free_claims
+-- It ends terms of those who hold together, for whose names nobody waits; delete_claims, after
+-- it in the same transaction, deletes the claims. See grant_permits.
+SET STATEMENT lock_wait_timeout = 0, innodb_lock_wait_timeout = 0, sql_safe_updates = 0
+	/*M!110602 , innodb_snapshot_isolation = 0 */ FOR
+UPDATE JSON_TABLE(?, '$[*]' COLUMNS (
+	name VARCHAR(510) CHARACTER SET ascii PATH '$[0]',
+	acq CHAR(32) CHARACTER SET ascii PATH '$[1]',
+	version BIGINT PATH '$[2]')) r
+STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = UNHEX(r.name)
+STRAIGHT_JOIN {claim} c FORCE INDEX (sqllock_claim_acq) ON c.acq = UNHEX(r.acq) AND c.name = l.name
+SET l.expires_at = IF(l.holding = 1, LEAST(c.expires_at, {now}), l.expires_at),
+	l.ended = IF(l.holding = 1, 1, l.ended), l.holding = l.holding - 1
+WHERE l.waiting = 0 AND c.state = 1 AND c.token = r.version;
+
+-- name: free_claims_one
+SET STATEMENT lock_wait_timeout = 0, innodb_lock_wait_timeout = 0, sql_safe_updates = 0
+	/*M!110602 , innodb_snapshot_isolation = 0 */ FOR
+UPDATE {lock} l FORCE INDEX (PRIMARY)
+STRAIGHT_JOIN {claim} c FORCE INDEX (sqllock_claim_acq) ON c.acq = UNHEX(?) AND c.name = l.name
+SET l.expires_at = IF(l.holding = 1, LEAST(c.expires_at, {now}), l.expires_at),
+	l.ended = IF(l.holding = 1, 1, l.ended), l.holding = l.holding - 1
+WHERE l.name = UNHEX(?) AND l.waiting = 0 AND c.state = 1 AND c.token = ?;
+
 -- name: renew
 UPDATE (
 	SELECT l.name, r.ttl, r.holds

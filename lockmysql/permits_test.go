@@ -1,0 +1,67 @@
+package lockmysql_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/testdb"
+)
+
+// What is unusual is left to a visit, which the generated steps compare with the state machine.
+func TestPermitsOfNamesThatNobodyHoldsTakeOneBlock(t *testing.T) {
+	t.Parallel()
+	eachServer(t, func(t *testing.T, f *fixture) {
+		s, db := f.store(t, "interpolateParams=true")
+		for _, n := range []int{1, 100} {
+			count := func(what string, want int, do func()) {
+				t.Helper()
+				before := questions(t, db)
+				do()
+				if got := questions(t, db) - before - 1; got != want && f.Engine() == testdb.MariaDB { // MySQL has no blocks
+					t.Errorf("%s of %d: %d statements, want %d", what, n, got, want)
+				}
+			}
+			reqs, rivals := permits(n), permits(n)
+			last := take(t, s, reqs...) // which makes the rows
+			release(t, s, permitReleases(reqs, last)...)
+			var res []driver.AcquireResult
+			count("permits that are free", 2, func() { res = take(t, s, rivals...) })
+			for i := range res {
+				if res[i].Slot != 0 || res[i].Version <= last[i].Version || res[i].Remaining != minute {
+					t.Errorf("%+v follows %+v", res[i], last[i])
+				}
+			}
+			if second := take(t, s, permits(n)...); second[0].Slot != 1 || second[0].Version <= res[0].Version {
+				t.Errorf("%+v follows %+v", second[0], res[0])
+			}
+			count("the end of permits beside others", 1, func() {
+				for i, freed := range release(t, s, permitReleases(rivals, res)...) {
+					if !freed {
+						t.Errorf("%q was not freed", rivals[i].Name)
+					}
+				}
+			})
+			if again := release(t, s, permitReleases(rivals, res)...); again[0] {
+				t.Error("a term was ended twice")
+			}
+		}
+	})
+}
+
+// permits are requests of names that have two permits.
+func permits(n int) []driver.AcquireRequest {
+	reqs := requests(n, fmt.Sprintf("permits %d %%03d", n))
+	for i := range reqs {
+		reqs[i].Permits = 2
+	}
+	return reqs
+}
+
+func permitReleases(reqs []driver.AcquireRequest, res []driver.AcquireResult) []driver.ReleaseRequest {
+	out := releases(reqs, res)
+	for i := range out {
+		out[i].Shared, out[i].Permit = true, true
+	}
+	return out
+}
