@@ -2,6 +2,8 @@ package lockmysql_test
 
 import (
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/sqllock/sqllock/driver"
@@ -64,4 +66,47 @@ func permitReleases(reqs []driver.AcquireRequest, res []driver.AcquireResult) []
 		out[i].Shared, out[i].Permit = true, true
 	}
 	return out
+}
+
+// A name that looks free may be taken before the block begins, and a term may end twice at once.
+func TestCallersThatSeeTheSameFreePermitHoldItOneByOne(t *testing.T) {
+	t.Parallel()
+	eachServer(t, func(t *testing.T, f *fixture) {
+		const callers, rounds = 8, 40
+		stores := make([]driver.Store, callers)
+		for i := range stores {
+			stores[i], _ = f.store(t)
+		}
+		first := request("one")
+		first.Permits = 1
+		release(t, stores[0], permitReleases([]driver.AcquireRequest{first}, take(t, stores[0], first))...) // there is a row
+		var holding, granted atomic.Int64
+		var wg sync.WaitGroup
+		for i := range stores {
+			wg.Go(func() {
+				for range rounds {
+					req := request("one")
+					req.Permits = 1
+					res, err := stores[i].Acquire(t.Context(), []driver.AcquireRequest{req})
+					if err != nil || !res[0].Granted { // somebody else has it, or the row is locked
+						continue
+					}
+					granted.Add(1)
+					if n := holding.Add(1); n > 1 {
+						t.Errorf("%d hold one permit", n)
+					}
+					holding.Add(-1)
+					ends := permitReleases([]driver.AcquireRequest{req}, res)
+					if freed := release(t, stores[i], ends...); len(freed) > 0 && !freed[0] {
+						t.Error("a permit that is held is not freed")
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if granted.Load() == 0 {
+			t.Error("nobody got the permit")
+		}
+		t.Logf("%d of %d attempts got the permit", granted.Load(), callers*rounds)
+	})
 }
