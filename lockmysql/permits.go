@@ -12,8 +12,8 @@ import (
 // GrantPermits implements [rowstore.PermitGranter]. It is one transaction, in one round trip, for
 // all of the requests or none. Only MariaDB takes it: it needs blocks.
 func (e *engine) GrantPermits(ctx context.Context, reqs []driver.AcquireRequest, granted func(i int, g rowstore.Granted)) error {
-	valued := slices.ContainsFunc(reqs, func(r driver.AcquireRequest) bool { return len(r.Value) > 0 })
-	if !e.mariaDB || valued || e.fitting(len(reqs), func(i int) int { return textSize(&reqs[i]) }) < len(reqs) {
+	unusual := slices.ContainsFunc(reqs, func(r driver.AcquireRequest) bool { return len(r.Value) > 0 || r.Floor > 0 })
+	if !e.mariaDB || unusual || e.fitting(len(reqs), func(i int) int { return textSize(&reqs[i]) }) < len(reqs) {
 		return nil
 	}
 	now := int64(0)
