@@ -86,7 +86,7 @@ type settings struct {
 	parallel, rounds          int
 	until                     time.Time
 	binary, keep, report      string
-	short, list               bool
+	short, list, replay       bool
 }
 
 func parse(args []string) (s settings, err error) {
@@ -103,6 +103,7 @@ func parse(args []string) (s settings, err error) {
 	f.StringVar(&s.report, "report", "faults-report.json", "file for the report; \"\" for none")
 	f.BoolVar(&s.short, "short", false, "the cells that say most only")
 	f.BoolVar(&s.list, "list", false, "say which cells there are, and run none")
+	f.BoolVar(&s.replay, "replay", false, "what the replay does not explain is a failure")
 	budget := f.Duration("for", 0, "begin no cell when so long is over; 0 is for ever")
 	if err := f.Parse(args); err != nil {
 		return s, err

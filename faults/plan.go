@@ -71,7 +71,7 @@ func (s settings) plan() (p plan, err error) {
 				p.without = append(p.without, report.Without{Nemesis: n.Name, Mode: spec.Kind(), Database: spec.Database, Why: why})
 				continue
 			}
-			spec.For, spec.Seed, spec.Binary, spec.Keep = s.each, s.seed, s.binary, s.keep
+			spec.For, spec.Seed, spec.Binary, spec.Keep, spec.Strict = s.each, s.seed, s.binary, s.keep, s.replay
 			p.specs = append(p.specs, spec)
 		}
 	}

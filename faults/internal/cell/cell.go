@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +38,7 @@ type Spec struct {
 	Seed           uint64
 	Binary         string // of the clients
 	Keep           string // directory for the histories, "" to forget them
+	Strict         bool   // what the replay does not explain is a failure
 }
 
 // Name returns the name of the cell.
@@ -56,7 +58,9 @@ type Result struct {
 	check.Counts
 	Failures    []check.Failure
 	Unprotected int
-	Unordered   []string // names for which the search for an order took too long
+	Replayed    int             // operations that the replay has explained
+	Unexplained []check.Failure // what it has not; failures only if Strict
+	Unordered   []string        // names for which the search for an order took too long
 	Took        time.Duration
 	Histories   string // directory, if they were kept
 }
@@ -115,9 +119,16 @@ func (s Spec) rules() check.Rules {
 		Sessions: s.Mode != client.Unique,
 		Unsteady: s.Nemesis.Unsteady && s.Mode == client.Unique,
 		Forgets:  s.Nemesis.Loses && s.Mode == client.Unique,
+		Replayed: s.replayed(),
 		Permits:  permits,
 		TTL:      s.ttl(), Grace: s.grace(),
 	}
+}
+
+// replayed reports that the history can be explained by the rules of a name, step by step. The clock
+// of SQLite counts milliseconds, and does not tell the order of steps within one.
+func (s Spec) replayed() bool {
+	return s.Mode == client.Unique && s.Database != server.SQLite && !s.Nemesis.Unsteady
 }
 
 // site is a cell that runs.
@@ -156,7 +167,13 @@ func Run(ctx context.Context, w *supervisor.Supervisor, spec Spec) (r Result, er
 	probing, enough := context.WithCancel(ctx)
 	defer enough()
 	probed := make(chan error, 1)
-	go func() { probed <- s.probe(probing) }()
+	go func() {
+		var reading sync.WaitGroup
+		reading.Go(func() { s.readRows(probing) })
+		err := s.probe(probing)
+		reading.Wait()
+		probed <- err
+	}()
 	r.Failures, err = s.storm(ctx)
 	if err == nil && len(r.Failures) == 0 && ctx.Err() == nil {
 		r.Failures, err = s.drain()

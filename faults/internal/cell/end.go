@@ -14,6 +14,9 @@ import (
 // orderTimeout is how long the search for an order may take for each name.
 const orderTimeout = 10 * time.Second
 
+// replayTimeout is the same for the replay.
+const replayTimeout = 2 * time.Second
+
 // drain lets the clients end in order.
 func (s *site) drain() (found []check.Failure, err error) {
 	for _, c := range s.fleet {
@@ -62,6 +65,10 @@ func (s *site) end(ctx context.Context, r *Result) error {
 	found, unordered := check.Ended(s.events, final, rules, orderTimeout)
 	r.Failures = append(append(r.Failures, found...), left...)
 	r.Unordered = unordered
+	r.Replayed, r.Unexplained = check.Again(s.events, rules, replayTimeout)
+	if s.Strict {
+		r.Failures = append(r.Failures, r.Unexplained...)
+	}
 	r.Unprotected = check.Unprotected(final)
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sqllock/sqllock/faults/internal/history"
 	"github.com/sqllock/sqllock/faults/internal/register"
+	"github.com/sqllock/sqllock/faults/internal/replay"
 )
 
 // The checks by name.
@@ -39,10 +40,12 @@ const (
 	Left = "left"
 	// Linear: no order of the calls explains their results.
 	Linear = "linear"
+	// Replay: the rules of a name explain no order of what the library asked its database and got.
+	Replay = "replay"
 )
 
 // Names are all checks.
-var Names = []string{Overlap, Remaining, Token, Register, Refused, Deadline, Loss, Reentry, Waiting, Left, Linear}
+var Names = []string{Overlap, Remaining, Token, Register, Refused, Deadline, Loss, Reentry, Waiting, Left, Linear, Replay}
 
 // Failure is a finding of a check.
 type Failure struct {
@@ -67,6 +70,10 @@ type Rules struct {
 	Forgets bool
 	// Drained: the history is complete, so each waiter must have been served.
 	Drained bool
+
+	// Replayed: the history has what the library asked its database, and is to be explained by the
+	// rules of a name.
+	Replayed bool
 
 	// Permits is how many a semaphore has.
 	Permits int
@@ -112,12 +119,29 @@ func History(events []history.Event, rules Rules) []Failure {
 func Count(events []history.Event, rules Rules) Counts { return build(events, rules).count() }
 
 // Ended checks a complete history with the final contents of the registers. It returns as
-// unordered the names for which the search for an order took too long.
+// unordered the names for which the search for an order took too long. It does not replay the
+// history, see Replayed.
 func Ended(events []history.Event, final register.Final, rules Rules, timeout time.Duration) (found []Failure, unordered []string) {
 	r := build(events, rules)
 	found = append(History(events, rules), registers(r, final)...)
 	linear, unordered := linearize(r, final, timeout)
 	return append(found, linear...), unordered
+}
+
+// Again replays a complete history. It returns how many operations of names it has explained, and
+// what it has not.
+func Again(events []history.Event, rules Rules, timeout time.Duration) (operations int, unexplained []Failure) {
+	if !rules.Replayed {
+		return 0, nil
+	}
+	r := replay.Check(events, timeout)
+	for _, f := range r.Findings {
+		unexplained = append(unexplained, fail(Replay, f.T, "%s", f.What))
+	}
+	for _, name := range r.Unknown {
+		unexplained = append(unexplained, fail(Replay, 0, "%q: the search for an order was given up", name))
+	}
+	return r.Operations(), unexplained
 }
 
 func fail(check string, t int64, format string, args ...any) Failure {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/faults/internal/history"
 	"github.com/sqllock/sqllock/faults/internal/orders"
 	"github.com/sqllock/sqllock/faults/internal/register"
@@ -134,7 +135,7 @@ func handle(driver, dsn string, conns int) (*sql.DB, error) {
 func (c *client) open(db *sql.DB) bool {
 	for c.ctx.Err() == nil {
 		ctx, cancel := context.WithTimeout(c.ctx, 3*time.Second)
-		locks, err := Locker(ctx, c.cfg, db)
+		locks, err := locker(ctx, c.cfg, db, func(d driver.UniqueDatabase) driver.UniqueDatabase { return recorded{d, c} })
 		cancel()
 		if err == nil {
 			c.locks = locks

@@ -36,12 +36,17 @@ func Database(name string, db *sql.DB) driver.Migratable {
 
 // Locker makes a Locker. Its reaper runs often, so that it works during the faults.
 func Locker(ctx context.Context, cfg Config, db *sql.DB) (*sqllock.Locker, error) {
+	return locker(ctx, cfg, db, func(d driver.UniqueDatabase) driver.UniqueDatabase { return d })
+}
+
+// locker is Locker, with what stands between it and the database.
+func locker(ctx context.Context, cfg Config, db *sql.DB, through func(driver.UniqueDatabase) driver.UniqueDatabase) (*sqllock.Locker, error) {
 	database := Database(cfg.Database, db)
 	reaper := &sqllock.ReaperOptions{Interval: 500 * time.Millisecond}
 	silent := slog.New(slog.DiscardHandler) // losses are wanted here, and are in the history
 	switch cfg.Mode {
 	case Unique:
-		return sqllock.NewUnique(ctx, database.(driver.UniqueDatabase), &sqllock.UniqueOptions{
+		return sqllock.NewUnique(ctx, through(database.(driver.UniqueDatabase)), &sqllock.UniqueOptions{
 			TTL: cfg.TTL, Label: cfg.Proc, RetryMax: cfg.Poll, Reaper: reaper, Logger: silent,
 		})
 	case ForUpdate:

@@ -22,6 +22,9 @@ const (
 	Plain    = "plain"    // a write that nothing protects, some time after a look
 	Inspect  = "inspect"
 
+	Requested = "request" // a call of the library to its store, in unique mode: an event before, and one after
+	Rows      = "rows"    // what the tables said at some moment between T and Until
+
 	Look  = "look"  // what a lease reported between T and Until
 	Done  = "done"  // the context of a lease ended
 	Open  = "open"  // a client has its Locker
@@ -64,6 +67,12 @@ type Event struct {
 	Err    string `json:"err,omitempty"`
 
 	Ends bool `json:"ends,omitempty"` // a fault that may end sessions of the database
+
+	Wall     int64            `json:"wall,omitempty"`     // of Requested and Rows: T by the clock of the database, µs
+	Locker   string           `json:"locker,omitempty"`   // of Requested
+	Requests []Request        `json:"requests,omitempty"` // the event after it has the answers only
+	Names    []Row            `json:"names,omitempty"`    // of Rows, with all claims
+	Beats    map[string]int64 `json:"beats,omitempty"`    // of Rows: until when each Locker counts as alive, µs
 }
 
 // Line is where tokens rise from term to term, and where one register is: the name, or one slot

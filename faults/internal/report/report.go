@@ -25,7 +25,7 @@ func Line(w io.Writer, r cell.Result, err error) {
 	case err != nil:
 		fmt.Fprintf(w, "ERROR %s: %v\n", r.Name(), err)
 	case len(r.Failures) == 0:
-		fmt.Fprintf(w, "ok    %s: %d acquisitions, %d faults, %.1f s\n", r.Name(), r.Acquisitions, r.Faults, r.Took.Seconds())
+		fmt.Fprintf(w, "ok    %s: %d acquisitions, %d faults, %d operations replayed, %.1f s\n", r.Name(), r.Acquisitions, r.Faults, r.Replayed, r.Took.Seconds())
 	default:
 		fmt.Fprintf(w, "FAIL  %s: %s after %.1f s, seed %d, histories in %s\n", r.Name(), strings.Join(Failed(r), ", "), r.Took.Seconds(), r.Seed, r.Histories)
 		for i, f := range r.Failures {
@@ -35,6 +35,9 @@ func Line(w io.Writer, r cell.Result, err error) {
 			}
 			fmt.Fprintf(w, "      %v\n", f)
 		}
+	}
+	for _, f := range r.Unexplained {
+		fmt.Fprintf(w, "      not explained: %.200s\n", f.What)
 	}
 	for _, name := range r.Unordered {
 		fmt.Fprintf(w, "      the search for an order of the calls of %q was given up\n", name)
@@ -77,8 +80,8 @@ func Print(w io.Writer, results []cell.Result, without []Without) {
 	})
 	all := sum(results, func(cell.Spec) string { return "" })
 	for _, r := range all {
-		fmt.Fprintf(w, "in all: %d runs of cells, %d acquisitions, %d hand-overs, %d faults, %d failures\n",
-			len(results), r.Acquisitions, r.HandOvers, r.Counts.Faults, len(r.Failures))
+		fmt.Fprintf(w, "in all: %d runs of cells, %d acquisitions, %d hand-overs, %d faults, %d failures\n", len(results), r.Acquisitions, r.HandOvers, r.Counts.Faults, len(r.Failures))
+		fmt.Fprintf(w, "replayed: %d operations; of %d names the replay has explained not all\n", r.Replayed, len(r.Unexplained))
 	}
 }
 
@@ -110,6 +113,8 @@ func sum(results []cell.Result, key func(cell.Spec) string) []cell.Result {
 		s.Counts.Add(r.Counts)
 		s.Failures = append(s.Failures, r.Failures...)
 		s.Unprotected += r.Unprotected
+		s.Replayed += r.Replayed
+		s.Unexplained = append(s.Unexplained, r.Unexplained...)
 		s.Unordered = append(s.Unordered, r.Unordered...)
 	}
 	return sums
@@ -150,6 +155,8 @@ type row struct {
 	Tokens       int             `json:"token_regressions"`
 	Registers    int             `json:"register_violations"`
 	Unprotected  int             `json:"unprotected_violations"`
+	Replayed     int             `json:"operations_replayed"`
+	Unexplained  []check.Failure `json:"unexplained,omitempty"`
 	Failed       []string        `json:"failed"`
 	Failures     []check.Failure `json:"failures,omitempty"`
 	Unordered    []string        `json:"undecided,omitempty"`
@@ -176,7 +183,7 @@ func Save(path string, results []cell.Result) error {
 			Nemesis: r.Nemesis.Name, Mode: r.Kind(), Database: r.Database, Seed: r.Seed, Seconds: r.Took.Seconds(),
 			Acquisitions: r.Acquisitions, HandOvers: r.HandOvers, InFaults: r.Active, Recovering: r.Recovering, Faults: r.Counts.Faults,
 			Lost: r.Lost, Inversions: r.Inversions, Overlaps: count(r, check.Overlap, check.Remaining),
-			Tokens: count(r, check.Token), Registers: count(r, check.Register), Unprotected: r.Unprotected,
+			Tokens: count(r, check.Token), Registers: count(r, check.Register), Unprotected: r.Unprotected, Replayed: r.Replayed, Unexplained: r.Unexplained,
 			Failed: append([]string{}, Failed(r)...), Failures: r.Failures, Unordered: r.Unordered, FaultSeconds: r.For.Seconds(),
 		})
 	}
