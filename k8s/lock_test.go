@@ -376,7 +376,8 @@ func TestInvalidArgumentsAreRefused(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, err := k8slock.New(nil, locksqlite.DB(db), "n", "i", nil); !errors.Is(err, driver.ErrInvalidOption) { //nolint:staticcheck // on purpose
+	var none context.Context
+	if _, err := k8slock.New(none, locksqlite.DB(db), "n", "i", nil); !errors.Is(err, driver.ErrInvalidOption) {
 		t.Errorf("no context: %v", err)
 	}
 }
