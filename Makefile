@@ -1,7 +1,7 @@
 # make test is all that a contributor needs; the other targets are what .ci/run
 # runs besides. scripts/ holds the logic.
 
-.PHONY: help test quick all test-loaded test-containers proof bench bench-quick faults faults-short planted peers mutants explore screenshots telemetry setup release rehearse-release check fmt fmt-check words vet lint tidy-check cross
+.PHONY: help test quick all test-loaded test-containers proof bench bench-quick faults faults-short planted peers mutants explore screenshots telemetry setup release archives rehearse-release check fmt fmt-check words vet lint tidy-check cross
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -70,6 +70,9 @@ setup: ## install, or name, what the tests need
 
 release: ## make a release of all modules, VERSION=v0.1.0, see docs/releasing.md
 	@GOWORK=off go -C tools run ./release $(VERSION)
+
+archives: ## make the archives of the command of a release that is checked out, VERSION=v0.1.0
+	@GOWORK=off go -C tools run ./release -archives $(VERSION)
 
 rehearse-release: ## release a copy, and use every module of it from outside, in half a minute
 	@GOWORK=off go -C tools run ./release -rehearse

@@ -92,7 +92,7 @@ func (a *app) root() *cli.Command {
 		},
 		Commands: []*cli.Command{
 			a.initCommand(), a.runCommand(), a.electCommand(), a.leaderCommand(), a.listCommand(), a.inspectCommand(), a.waitCommand(), a.unlockCommand(), a.webCommand(), a.topCommand(),
-			a.reapCommand(), a.doctorCommand(), a.migrateCommand(), a.versionCommand(),
+			a.reapCommand(), a.doctorCommand(), a.migrateCommand(), a.manCommand(), a.versionCommand(),
 		},
 		Reader:                          a.stdin,
 		Writer:                          a.stdout,

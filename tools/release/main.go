@@ -2,6 +2,7 @@
 // See docs/releasing.md.
 //
 //	go -C tools run ./release v0.2.0
+//	go -C tools run ./release -archives v0.2.0
 //	go -C tools run ./release -rehearse
 package main
 
@@ -18,9 +19,10 @@ import (
 
 func main() {
 	rehearsal := flag.Bool("rehearse", false, "release a copy, and use every module from outside of the repository")
+	archives := flag.Bool("archives", false, "make the archives of a release that is checked out, and nothing else")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, *rehearsal, flag.Args())
+	err := run(ctx, *rehearsal, *archives, flag.Args())
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
@@ -28,7 +30,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, rehearsal bool, args []string) error {
+func run(ctx context.Context, rehearsal, archives bool, args []string) error {
 	root, err := output(ctx, command{args: []string{"git", "rev-parse", "--show-toplevel"}})
 	if err != nil {
 		return err
@@ -38,12 +40,19 @@ func run(ctx context.Context, rehearsal bool, args []string) error {
 	case rehearsal && len(args) == 0:
 		return rehearse(ctx, root)
 	case rehearsal || len(args) != 1:
-		return errors.New("usage: release VERSION, or release -rehearse")
+		return errors.New("usage: release VERSION, release -archives VERSION, or release -rehearse")
 	}
 	r := release{dir: root, version: args[0], day: time.Now().UTC().Format(time.DateOnly)}
-	if err := r.make(ctx); err != nil {
-		return err
+	if !archives {
+		if err := r.make(ctx); err != nil {
+			return err
+		}
+		fmt.Printf("%s is committed and tagged. Look at it (git show), then publish all of it at once:\n\n  %s\n\n", r.version, r.push())
 	}
-	fmt.Printf("%s is committed and tagged. Look at it (git show), then publish all of it at once:\n\n  %s\n", r.version, r.push())
+	dist := filepath.Join(root, "dist")
+	if err := r.archives(ctx, dist, platforms, forUsers); err != nil {
+		return fmt.Errorf("the archives, which make archives VERSION=%s makes again: %w", r.version, err)
+	}
+	fmt.Printf("archives of the command for all platforms are in %s\n", dist)
 	return nil
 }

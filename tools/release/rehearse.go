@@ -60,7 +60,10 @@ func rehearse(ctx context.Context, root string) (err error) {
 			return fmt.Errorf("%s: %w", modulePath(dir), err)
 		}
 	}
-	return u.install(ctx, work)
+	if err := u.install(ctx, work); err != nil {
+		return err
+	}
+	return u.unpack(ctx, work, r)
 }
 
 func fileURL(dir string) string { return "file://" + path.Join("/", filepath.ToSlash(dir)) }

@@ -1,6 +1,14 @@
 package main
 
 import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -118,5 +126,55 @@ func TestARehearsalHasAVersionAboveTheLast(t *testing.T) {
 		if got := next(last); got != want {
 			t.Errorf("after %q: %q, want %q", last, got, want)
 		}
+	}
+}
+
+func TestArchivesAreOfTheReleaseThatIsCheckedOut(t *testing.T) {
+	r := repository(t, nil)
+	dist := filepath.Join(t.TempDir(), "dist")
+	if err := r.archives(t.Context(), dist, platforms, forUsers); err == nil || !strings.Contains(err.Error(), "is not v0.2.0") {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(dist); err == nil {
+		t.Error("something was written")
+	}
+}
+
+func TestAnArchiveHasAllFilesAndAProgram(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "sqllock_1_linux_amd64")
+	want := map[string]fs.FileMode{"sqllock": 0o755, "man/sqllock.1": 0o644, "licenses/go.dev/LICENSE": 0o644}
+	for name := range want {
+		file := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte("text of "+name), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var tarred, zipped bytes.Buffer
+	if err := errors.Join(packTar(&tarred, dir), packZip(&zipped, dir)); err != nil {
+		t.Fatal(err)
+	}
+	decompressed, err := gzip.NewReader(&tarred)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := make(map[string]fs.FileMode)
+	for archive := tar.NewReader(decompressed); ; {
+		header, err := archive.Next()
+		if err == io.EOF {
+			break
+		}
+		text, _ := io.ReadAll(archive)
+		name, below := strings.CutPrefix(header.Name, "sqllock_1_linux_amd64/")
+		if err != nil || !below || string(text) != "text of "+name {
+			t.Fatalf("%v: %+v has %q", err, header, text)
+		}
+		found[name] = header.FileInfo().Mode()
+	}
+	if !maps.Equal(found, want) {
+		t.Errorf("the archive has %v", found)
+	}
+	archive, err := zip.NewReader(bytes.NewReader(zipped.Bytes()), int64(zipped.Len()))
+	if err != nil || len(archive.File) != len(want) {
+		t.Errorf("%v, %v", err, archive.File)
 	}
 }
