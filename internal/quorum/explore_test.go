@@ -1,23 +1,38 @@
 package quorum_test
 
 import (
+	"flag"
 	"fmt"
 	"hash/maphash"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"github.com/sqllock/sqllock/internal/quorum"
 )
 
-// explore visits all worlds that the rules lead to. It returns what is wrong with the first wrong
-// one, or "".
-func explore(r rules) (wrong string, worlds, grants int) {
+var (
+	exploreWorlds = flag.Int("explore.worlds", 150_000, "how many worlds of a configuration that is too large are visited, chosen at random")
+	exploreSeed   = flag.Uint64("explore.seed", 1, "of the choice")
+)
+
+// explore visits all worlds that the rules lead to, or limit of them if that is not 0. It returns
+// what is wrong with the first wrong one, or "".
+func explore(r rules, limit int) (wrong string, worlds, grants int) {
+	if r.nodes == 0 {
+		r.nodes = 3
+	}
 	var first world
-	seed := maphash.MakeSeed()
+	seed, rnd := maphash.MakeSeed(), rand.New(rand.NewPCG(*exploreSeed, 0))
 	seen := map[uint64]struct{}{maphash.Comparable(seed, first.key()): {}}
-	for stack := []world{first}; len(stack) > 0; {
-		w := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
+	for stack := []world{first}; len(stack) > 0 && (limit == 0 || len(seen) < limit); {
+		last := len(stack) - 1
+		if limit != 0 && rnd.IntN(16) == 0 { // the deepest worlds alone would leave out whole kinds of them
+			i := rnd.IntN(len(stack))
+			stack[i], stack[last] = stack[last], stack[i]
+		}
+		w := stack[last]
+		stack = stack[:last]
 		r.steps(&w, func(x world) {
 			if x.wrong != "" && wrong == "" {
 				wrong = x.wrong
@@ -57,7 +72,32 @@ func TestTheRulesHold(t *testing.T) {
 		{"a node forgets, FaultyNodes is 1, holders", rules{need: quorum.Need(3, 1), acquisitions: 3, forgets: 1, clocks: true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			wrong, worlds, grants := explore(c.rules)
+			wrong, worlds, grants := explore(c.rules, 0)
+			if wrong != "" {
+				t.Fatal(wrong)
+			}
+			if t.Logf("%d worlds, %d ways to a grant", worlds, grants); grants < 100 {
+				t.Errorf("the name was granted in %d ways: that is too few to say something", grants)
+			}
+		})
+	}
+}
+
+// These are too large to be visited as a whole.
+func TestTheRulesHoldInASample(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		rules
+	}{
+		{"five nodes, tokens, rows expire at any moment", rules{nodes: 5, need: quorum.Need(5, 0), acquisitions: 3, floor: 3}},
+		{"five nodes, tokens, replies are late", rules{nodes: 5, need: quorum.Need(5, 0), acquisitions: 3, late: true}},
+		{"five nodes, holders that renew, and ask a node again", rules{nodes: 5, need: quorum.Need(5, 0), acquisitions: 3, heals: 1, late: true, clocks: true}},
+		{"five nodes, one forgets, FaultyNodes is 1, tokens", rules{nodes: 5, need: quorum.Need(5, 1), acquisitions: 3, forgets: 1}},
+		{"five nodes, two forget, FaultyNodes is 2, holders", rules{nodes: 5, need: quorum.Need(5, 2), acquisitions: 3, forgets: 2, clocks: true}},
+		{"three nodes draw versions of several kinds", rules{need: quorum.Need(3, 0), acquisitions: 3, floor: 3}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			wrong, worlds, grants := explore(c.rules, *exploreWorlds)
 			if wrong != "" {
 				t.Fatal(wrong)
 			}
@@ -81,10 +121,21 @@ func TestTheExplorationFindsWhatIsWrong(t *testing.T) {
 		{"a node forgets, plain majority, holders", "hold the name", rules{need: 2, acquisitions: 2, forgets: 1, clocks: true}},
 		{"a raise of a row that is another's", "the token", rules{need: 2, acquisitions: 3, raiseForeign: true}},
 		{"a late reply above the token counts", "the token", rules{need: 2, acquisitions: 3, countAbove: true}},
+		{"five nodes, no raise", "the token", rules{nodes: 5, need: 3, acquisitions: 3, noRaise: true}},
+		{"five nodes, one forgets, plain majority, tokens", "the token", rules{nodes: 5, need: 3, acquisitions: 2, forgets: 1}},
+		{"five nodes, one forgets, plain majority, holders", "acquisitions", rules{nodes: 5, need: 3, acquisitions: 2, forgets: 1, clocks: true}},
+		{"five nodes, two forget, FaultyNodes is 1", "the token", rules{nodes: 5, need: 4, acquisitions: 2, forgets: 3}},
+		{"five nodes, a raise of a row that is another's", "the token", rules{nodes: 5, need: 3, acquisitions: 3, raiseForeign: true}},
+		{"five nodes, a late reply above the token counts", "the token", rules{nodes: 5, need: 3, acquisitions: 3, countAbove: true}},
+		{"five nodes, less than a majority", "acquisitions", rules{nodes: 5, need: 2, acquisitions: 2, clocks: true}},
 		{"less than a majority", "acquisitions 0 and 1", rules{need: 1, acquisitions: 2, clocks: true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			wrong, worlds, _ := explore(c.rules)
+			limit := 0
+			if c.nodes == 5 { // so the sample is large enough to find what is wrong
+				limit = *exploreWorlds
+			}
+			wrong, worlds, _ := explore(c.rules, limit)
 			if !strings.Contains(wrong, c.finds) {
 				t.Errorf("after %d worlds: %q, want something with %q", worlds, wrong, c.finds)
 			}

@@ -7,18 +7,19 @@ import (
 	"github.com/sqllock/sqllock/internal/quorum"
 )
 
-// The model has three nodes, and acquisitions of one name by two clients. A client that crashes,
+// The model has three or five nodes, and acquisitions of one name by two clients. A client that crashes,
 // or gives up, begins again with another acquisition while the messages of the former one are
 // still under way. Each message can be late, and each can be lost: then no step ever delivers it.
 // A node that restarts with its rows loses messages only.
 const (
-	nodes           = 3
+	maxNodes        = 5
 	clients         = 2
 	maxAcquisitions = 3
 )
 
 // rules are what an exploration is about.
 type rules struct {
+	nodes        int // 3 if it is 0
 	need         int
 	acquisitions int  // acquisitions in all
 	forgets      int  // how often a node forgets all that it has stored
@@ -47,7 +48,7 @@ const (
 )
 
 type world struct {
-	rows         [nodes]row
+	rows         [maxNodes]row
 	acquisitions [maxAcquisitions]acquisition
 	forgets      int
 	heals        int
@@ -64,11 +65,11 @@ type acquisition struct {
 	round    quorum.Round
 	token    int64 // if it was granted
 	floor    int64 // the highest token of those that were granted before it began
-	requests [nodes]message
-	raises   [nodes]message
+	requests [maxNodes]message
+	raises   [maxNodes]message
 	// raisedTo is the token of the raises, also when nobody has the name by it.
 	raisedTo int64
-	renewed  [nodes]bool // the row does not expire before the deadline
+	renewed  [maxNodes]bool // the row does not expire before the deadline
 }
 
 // message is a request to a node, or its reply.
@@ -92,12 +93,12 @@ func (r *rules) steps(w *world, next func(world)) {
 	}
 	for a := range r.acquisitions {
 		r.clientSteps(w, a, next)
-		for i := range nodes {
+		for i := range r.nodes {
 			r.replySteps(w, a, i, next)
 			r.nodeSteps(w, a, i, next)
 		}
 	}
-	for i := range nodes {
+	for i := range r.nodes {
 		if a := w.rows[i].acq; a != 0 && r.mayExpire(&w.acquisitions[a-1], i) {
 			x := *w
 			x.rows[i].acq = 0
@@ -138,8 +139,8 @@ func (r *rules) clientSteps(w *world, a int, next func(world)) {
 	case t.phase == idle && w.mayBegin(a):
 		x := *w
 		y := &x.acquisitions[a]
-		y.phase, y.round = open, quorum.NewRound(nodes, r.need)
-		for i := range nodes {
+		y.phase, y.round = open, quorum.NewRound(r.nodes, r.need)
+		for i := range r.nodes {
 			y.requests[i].state = sent
 		}
 		for i := range x.acquisitions {
@@ -171,8 +172,8 @@ func (w *world) mayBegin(a int) bool {
 // end ends an acquisition. Nobody reads its replies any more.
 func (w *world) end(a int) {
 	t := &w.acquisitions[a]
-	t.phase, t.round, t.renewed = over, quorum.Round{}, [nodes]bool{}
-	for i := range nodes {
+	t.phase, t.round, t.renewed = over, quorum.Round{}, [maxNodes]bool{}
+	for i := range maxNodes {
 		if t.requests[i].state == answered {
 			t.requests[i] = message{}
 		}
@@ -184,17 +185,17 @@ func (r *rules) renewals(w *world, a int, next func(world)) {
 	if !r.clocks {
 		return
 	}
-	for missing := range nodes + 1 {
+	for missing := range r.nodes + 1 {
 		x := *w
 		t := &x.acquisitions[a]
-		var replies [nodes]quorum.Reply
-		for i := range nodes {
+		var replies [maxNodes]quorum.Reply
+		for i := range r.nodes {
 			t.renewed[i] = i != missing && x.rows[i].acq == a+1 && t.round.Version(i) != 0 && t.round.Version(i) == x.rows[i].version
 			if replies[i] = quorum.No; t.renewed[i] {
 				replies[i] = quorum.Yes
 			}
 		}
-		if quorum.Judge(replies[:], r.need) == quorum.Confirmed {
+		if quorum.Judge(replies[:r.nodes], r.need) == quorum.Confirmed {
 			next(x)
 		}
 	}
@@ -202,7 +203,7 @@ func (r *rules) renewals(w *world, a int, next func(world)) {
 
 // healSteps ask a node again that does not keep the name for the term.
 func (r *rules) healSteps(w *world, a int, next func(world)) {
-	for i := range nodes {
+	for i := range r.nodes {
 		if t := &w.acquisitions[a]; w.heals < r.heals && w.rows[i].acq != a+1 && t.requests[i].state == none && t.raises[i].state == none {
 			x := *w
 			x.heals++
@@ -301,7 +302,7 @@ func (w *world) decide(r *rules, a int) {
 func (w *world) grant(r *rules, a int) {
 	t := &w.acquisitions[a]
 	t.phase, t.token = held, t.round.Token()
-	for i := range nodes {
+	for i := range r.nodes {
 		t.renewed[i] = t.round.Version(i) != 0
 	}
 	for b := range w.acquisitions {
@@ -333,7 +334,7 @@ func (m *message) key() uint64 {
 // any more, a row of an acquisition that is over is a free row: that it refuses others is no more than
 // that their requests are lost.
 func (w *world) normalize() {
-	for i := range nodes {
+	for i := range maxNodes {
 		if a := w.rows[i].acq; a != 0 && w.acquisitions[a-1].phase == over && w.acquisitions[a-1].raises[i].state == none {
 			w.rows[i].acq = 0
 		}
@@ -343,16 +344,16 @@ func (w *world) normalize() {
 		if t.phase == over {
 			t.floor = 0
 		}
-		if t.raises == [nodes]message{} {
+		if t.raises == [maxNodes]message{} {
 			t.raisedTo = 0
 		}
 	}
 }
 
 // key is the same for worlds that differ in the order of the nodes only.
-func (w *world) key() [nodes + 1]uint64 {
-	var key [nodes + 1]uint64
-	for i := range nodes {
+func (w *world) key() [maxNodes + 1]uint64 {
+	var key [maxNodes + 1]uint64
+	for i := range maxNodes {
 		k := uint64(w.rows[i].acq)<<4 | uint64(w.rows[i].version)
 		for a := range w.acquisitions {
 			t := &w.acquisitions[a]
@@ -368,7 +369,7 @@ func (w *world) key() [nodes + 1]uint64 {
 		}
 		key[i] = k
 	}
-	slices.Sort(key[:nodes])
+	slices.Sort(key[:maxNodes])
 	k := uint64(w.forgets)<<2 | uint64(w.heals)
 	for a := range w.acquisitions {
 		t := &w.acquisitions[a]
@@ -377,6 +378,6 @@ func (w *world) key() [nodes + 1]uint64 {
 		k = k<<4 | uint64(t.floor)
 		k = k<<4 | uint64(t.raisedTo)
 	}
-	key[nodes] = k
+	key[maxNodes] = k
 	return key
 }

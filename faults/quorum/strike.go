@@ -1,0 +1,253 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/faults/internal/server"
+	"github.com/sqllock/sqllock/internal/testdb/supervisor"
+	"github.com/sqllock/sqllock/lockmysql"
+	"github.com/sqllock/sqllock/lockpg"
+	"github.com/sqllock/sqllock/migrations"
+)
+
+// products are the databases of the quorum.
+var products = []string{server.Postgres, server.Postgres, server.Postgres, server.MariaDB, server.MariaDB}
+
+// faults are what is done to two databases at a time.
+var faults = []struct {
+	name string
+	do   func(s *server.Server, down time.Duration) error
+}{
+	{"killed", func(s *server.Server, down time.Duration) error { return s.Crash(down) }},
+	{"frozen", func(s *server.Server, down time.Duration) error { return s.Pause(down) }},
+	{"restarted", func(s *server.Server, _ time.Duration) error { return s.Crash(0) }},
+}
+
+const prefix = "quorum_"
+
+// scene is what a run consists of.
+type scene struct {
+	settings
+	servers []*server.Server
+	lockers []*sqllock.Locker
+	watches []*watch
+	raises  atomic.Int64
+	errs    atomic.Int64 // calls that returned an error
+	struck  []int        // how often each fault struck two databases
+}
+
+// strike returns false if a promise was broken.
+func strike(ctx context.Context, w *supervisor.Supervisor, s settings, out io.Writer) (ok bool, err error) {
+	c := &scene{settings: s, struck: make([]int, len(faults))}
+	defer func() {
+		for _, one := range c.servers {
+			err = errors.Join(err, one.Remove())
+		}
+	}()
+	for _, product := range products {
+		one, err := server.Start(w, product, false)
+		if err != nil {
+			return false, err
+		}
+		c.servers = append(c.servers, one)
+	}
+	for range s.lockers {
+		l, err := c.open(ctx)
+		if err != nil {
+			return false, err
+		}
+		c.lockers = append(c.lockers, l)
+	}
+	versions, err := c.versions(ctx)
+	if err != nil {
+		return false, err
+	}
+	fmt.Fprintf(out, "%s\n%s\n", time.Now().UTC().Format("2006-01-02 15:04 MST"), versions)
+	began := time.Now()
+	err = c.load(ctx)
+	return c.tell(out, time.Since(began)) && err == nil, err
+}
+
+// open opens a Locker with handles of its own. The first one makes the tables.
+func (c *scene) open(ctx context.Context) (*sqllock.Locker, error) {
+	var dbs []driver.UniqueDatabase
+	for _, s := range c.servers {
+		handle, err := sql.Open(s.Driver(), s.DSN(""))
+		if err != nil {
+			return nil, err
+		}
+		handle.SetMaxOpenConns(10)
+		var db interface {
+			driver.UniqueDatabase
+			driver.Migratable
+		} = lockpg.DB(handle, lockpg.TablePrefix(prefix))
+		if s.Name() == server.MariaDB {
+			db = lockmysql.DB(handle, lockmysql.TablePrefix(prefix))
+		}
+		if len(c.lockers) == 0 {
+			if err := migrations.Up(ctx, db); err != nil {
+				return nil, err
+			}
+		}
+		dbs = append(dbs, &counted{db, &c.raises})
+	}
+	return sqllock.NewQuorum(ctx, dbs, &sqllock.QuorumOptions{TTL: c.ttl, RetryMax: 100 * time.Millisecond})
+}
+
+// counted counts the statements that raise versions.
+type counted struct {
+	driver.UniqueDatabase
+	raises *atomic.Int64
+}
+
+func (d *counted) OpenUnique(ctx context.Context, client driver.Client) (driver.Store, error) {
+	s, err := d.UniqueDatabase.OpenUnique(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	return &countedStore{s.(driver.NodeStore), d.raises}, nil
+}
+
+type countedStore struct {
+	driver.NodeStore
+	raises *atomic.Int64
+}
+
+func (s *countedStore) Raise(ctx context.Context, reqs []driver.RaiseRequest) ([]bool, error) {
+	s.raises.Add(1)
+	return s.NodeStore.Raise(ctx, reqs)
+}
+
+func (c *scene) versions(ctx context.Context) (all string, err error) {
+	for i, s := range c.servers {
+		handle, err := sql.Open(s.Driver(), s.DSN(""))
+		if err != nil {
+			return "", err
+		}
+		var version string
+		err = handle.QueryRowContext(ctx, `SELECT version()`).Scan(&version)
+		if err = errors.Join(err, handle.Close()); err != nil {
+			return "", err
+		}
+		all += fmt.Sprintf("database %d: %s %.15s\n", i, s.Name(), version)
+	}
+	return all, nil
+}
+
+// load has callers compete while faults strike.
+func (c *scene) load(ctx context.Context) error {
+	for range c.names {
+		c.watches = append(c.watches, newWatch())
+	}
+	compete, stop := context.WithCancel(ctx)
+	defer stop()
+	var callers sync.WaitGroup
+	for _, l := range c.lockers {
+		for range c.callers {
+			callers.Go(func() { c.call(compete, l) })
+		}
+	}
+	err := c.nemesis(ctx)
+	for _, w := range c.watches {
+		w.end()
+	}
+	stop()
+	callers.Wait()
+	closing, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	for _, l := range c.lockers {
+		err = errors.Join(err, l.Close(closing))
+	}
+	return err
+}
+
+// call takes names until ctx ends.
+func (c *scene) call(ctx context.Context, l *sqllock.Locker) {
+	for ctx.Err() == nil {
+		i := rand.IntN(c.names)
+		lease, err := l.Lock(ctx, fmt.Sprintf("name %d", i))
+		if err != nil {
+			if ctx.Err() == nil {
+				c.errs.Add(1)
+			}
+			continue
+		}
+		c.watches[i].enter(lease)
+		time.Sleep(rand.N(5 * time.Millisecond))
+		c.watches[i].leave(lease)
+		_ = lease.Unlock(context.Background()) // a loss is counted, what is unknown is freed in the background
+	}
+}
+
+// nemesis strikes each two databases in turn, each time in another way.
+func (c *scene) nemesis(ctx context.Context) error {
+	end := time.Now().Add(c.lasts)
+	for round := 0; ; round++ {
+		for i := range c.servers {
+			for k := range i {
+				which := (round + i*(i-1)/2 + k) % len(faults)
+				if err := c.both(which, c.servers[i], c.servers[k]); err != nil {
+					return err
+				}
+				c.struck[which]++
+				select {
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				case <-time.After(time.Second):
+				}
+				if time.Now().After(end) {
+					return nil
+				}
+			}
+		}
+	}
+}
+
+func (c *scene) both(which int, a, b *server.Server) error {
+	failed := make(chan error, 2)
+	for _, s := range []*server.Server{a, b} {
+		go func() { failed <- faults[which].do(s, c.down) }()
+	}
+	return errors.Join(<-failed, <-failed)
+}
+
+// tell prints what was seen. It returns false if a promise was broken.
+func (c *scene) tell(out io.Writer, took time.Duration) (ok bool) {
+	var all watch
+	for _, w := range c.watches {
+		all.terms += w.terms
+		all.overlaps += w.overlaps
+		all.falls += w.falls
+		all.lost += w.lost
+		all.gap = max(all.gap, w.gap)
+	}
+	fmt.Fprintf(out, "%v, %d Lockers with %d callers each, %d names, TTL %v, two databases down for %v\n",
+		took.Round(time.Second), c.settings.lockers, c.callers, c.names, c.ttl, c.down)
+	for i := range faults {
+		fmt.Fprintf(out, "two databases %s: %d times\n", faults[i].name, c.struck[i])
+	}
+	fmt.Fprintf(out, "terms: %d\nstatements that raise: %d\nleases lost: %d\nerrors of Lock: %d\n", all.terms, c.raises.Load(), all.lost, c.errs.Load())
+	fmt.Fprintf(out, "overlaps: %d\ntokens that do not rise: %d\nlongest time without a new term of a name: %v\n",
+		all.overlaps, all.falls, all.gap.Round(time.Millisecond))
+	idle := slices.ContainsFunc(c.watches, func(w *watch) bool { return w.terms == 0 })
+	ok = all.overlaps == 0 && all.falls == 0 && all.gap <= c.gap && !idle
+	verdict := "every promise was kept"
+	if !ok {
+		verdict = "A PROMISE WAS BROKEN"
+	}
+	fmt.Fprintln(out, verdict)
+	return ok
+}
