@@ -124,7 +124,7 @@ func TestTheExplorationFindsWhatIsWrong(t *testing.T) {
 		{"five nodes, no raise", "the token", rules{nodes: 5, need: 3, acquisitions: 3, noRaise: true}},
 		{"five nodes, one forgets, plain majority, tokens", "the token", rules{nodes: 5, need: 3, acquisitions: 2, forgets: 1}},
 		{"five nodes, one forgets, plain majority, holders", "acquisitions", rules{nodes: 5, need: 3, acquisitions: 2, forgets: 1, clocks: true}},
-		{"five nodes, two forget, FaultyNodes is 1", "the token", rules{nodes: 5, need: 4, acquisitions: 2, forgets: 3}},
+		{"five nodes, three forget, FaultyNodes is 2", "the token", rules{nodes: 5, need: 4, acquisitions: 2, forgets: 3}},
 		{"five nodes, a raise of a row that is another's", "the token", rules{nodes: 5, need: 3, acquisitions: 3, raiseForeign: true}},
 		{"five nodes, a late reply above the token counts", "the token", rules{nodes: 5, need: 3, acquisitions: 3, countAbove: true}},
 		{"five nodes, less than a majority", "acquisitions", rules{nodes: 5, need: 2, acquisitions: 2, clocks: true}},
