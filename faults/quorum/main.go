@@ -85,6 +85,6 @@ func run(out io.Writer, args []string) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	ok, err = strike(ctx, w, s, out)
+	ok, err = applyFaults(ctx, w, s, out)
 	return ok, errors.Join(err, w.Close())
 }

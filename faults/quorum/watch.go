@@ -16,7 +16,7 @@ type holder interface {
 // watch sees each term of one name. It is safe for concurrent use.
 type watch struct {
 	mu       sync.Mutex
-	inside   map[holder]bool
+	holders  map[holder]bool
 	token    int64
 	last     time.Time // when the last term was seen
 	terms    int
@@ -26,7 +26,7 @@ type watch struct {
 	gap      time.Duration // the longest time without a new term
 }
 
-func newWatch() *watch { return &watch{inside: make(map[holder]bool), last: time.Now()} }
+func newWatch() *watch { return &watch{holders: make(map[holder]bool), last: time.Now()} }
 
 // enter sees that somebody believes to hold the name. One whose lease is over already does not.
 func (w *watch) enter(h holder) {
@@ -35,7 +35,7 @@ func (w *watch) enter(h holder) {
 	if h.Remaining() <= 0 {
 		return
 	}
-	for other := range w.inside {
+	for other := range w.holders {
 		if other.Remaining() > 0 {
 			w.overlaps++
 		}
@@ -43,7 +43,7 @@ func (w *watch) enter(h holder) {
 	if h.Token() <= w.token {
 		w.falls++
 	}
-	w.inside[h], w.token = true, h.Token()
+	w.holders[h], w.token = true, h.Token()
 	w.terms++
 	w.pause()
 }
@@ -55,7 +55,7 @@ func (w *watch) leave(h holder) {
 	if h.Remaining() <= 0 {
 		w.lost++
 	}
-	delete(w.inside, h)
+	delete(w.holders, h)
 }
 
 // end sees that nobody asks for the name any more.

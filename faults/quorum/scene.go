@@ -46,12 +46,12 @@ type scene struct {
 	watches []*watch
 	raises  atomic.Int64
 	errs    atomic.Int64 // calls that returned an error
-	struck  []int        // how often each fault struck two databases
+	applied []int        // how often each fault was applied to two databases
 }
 
-// strike returns false if a promise was broken.
-func strike(ctx context.Context, w *supervisor.Supervisor, s settings, out io.Writer) (ok bool, err error) {
-	c := &scene{settings: s, struck: make([]int, len(faults))}
+// applyFaults returns false if a promise was broken.
+func applyFaults(ctx context.Context, w *supervisor.Supervisor, s settings, out io.Writer) (ok bool, err error) {
+	c := &scene{settings: s, applied: make([]int, len(faults))}
 	defer func() {
 		for _, one := range c.servers {
 			err = errors.Join(err, one.Remove())
@@ -202,7 +202,7 @@ func (c *scene) nemesis(ctx context.Context) error {
 				if err := c.both(which, c.servers[i], c.servers[k]); err != nil {
 					return err
 				}
-				c.struck[which]++
+				c.applied[which]++
 				select {
 				case <-ctx.Done():
 					return context.Cause(ctx)
@@ -237,7 +237,7 @@ func (c *scene) tell(out io.Writer, took time.Duration) (ok bool) {
 	fmt.Fprintf(out, "%v, %d Lockers with %d callers each, %d names, TTL %v, two databases down for %v\n",
 		took.Round(time.Second), c.settings.lockers, c.callers, c.names, c.ttl, c.down)
 	for i := range faults {
-		fmt.Fprintf(out, "two databases %s: %d times\n", faults[i].name, c.struck[i])
+		fmt.Fprintf(out, "two databases %s: %d times\n", faults[i].name, c.applied[i])
 	}
 	fmt.Fprintf(out, "terms: %d\nstatements that raise: %d\nleases lost: %d\nerrors of Lock: %d\n", all.terms, c.raises.Load(), all.lost, c.errs.Load())
 	fmt.Fprintf(out, "overlaps: %d\ntokens that do not rise: %d\nlongest time without a new term of a name: %v\n",
