@@ -357,7 +357,7 @@ func (r *quorumRelease) send(i int) {
 			t.freed[i] = quorum.Unknown
 		}
 		if t.doubtful[i] || t.versions[i] != 0 && r.reqs[k].Version == 0 {
-			n.releaseLater(t.req.Name, t.req.Acq, max(t.req.TTL, r.q.ttl))
+			n.freeLater(&r.reqs[k], t, max(t.req.TTL, r.q.ttl))
 		}
 		if t.versions[i] != 0 {
 			req := r.reqs[k]
@@ -381,7 +381,7 @@ func (r *quorumRelease) send(i int) {
 			switch {
 			case err != nil:
 				t.freed[i], t.retried[i] = quorum.Unknown, true
-				n.releaseLater(t.req.Name, t.req.Acq, max(t.req.TTL, r.q.ttl))
+				n.freeLater(&reqs[m], t, max(t.req.TTL, r.q.ttl))
 			case res[m].Freed || t.retried[i]:
 				t.freed[i] = quorum.Yes
 			default:

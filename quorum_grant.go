@@ -64,6 +64,9 @@ func (q *quorumBackend) Acquire(ctx context.Context, reqs []driver.AcquireReques
 	return g.results()
 }
 
+// maxProposed is how far ahead of the clocks a proposal is at most. A row can be purged as much later.
+const maxProposed = 250 * time.Millisecond
+
 // propose returns the version that all nodes are asked to grant, so that no version has to be
 // raised. It is one that none of them has yet: versions follow the clock of a node, so it is what
 // the fastest of their clocks says when the last request arrives. A node whose version is above it
@@ -72,7 +75,7 @@ func (q *quorumBackend) propose() int64 {
 	var version time.Duration
 	for _, n := range q.nodes {
 		if s, offset := n.opened(); s != nil {
-			version = max(version, q.clock.Now()+offset+q.timeout)
+			version = max(version, q.clock.Now()+offset+min(q.timeout, maxProposed))
 		}
 	}
 	return version.Microseconds()
@@ -254,6 +257,7 @@ func (g *quorumGrant) begin(t *quorumTerm) driver.AcquireResult {
 		}
 	}
 	g.settle()
+	crashed := g.crashed(t)
 	g.q.mu.Lock()
 	defer g.q.mu.Unlock()
 	g.q.pruneLocked()
@@ -262,7 +266,7 @@ func (g *quorumGrant) begin(t *quorumTerm) driver.AcquireResult {
 	t.value.token = t.token
 	t.req.Value = t.value.bytes()
 	g.q.terms[t.acq], g.q.byID[t.req.Acq] = t, t
-	return driver.AcquireResult{Granted: true, Version: t.token, Crashed: g.crashed(t),
+	return driver.AcquireResult{Granted: true, Version: t.token, Crashed: crashed,
 		Remaining: time.Duration(quorum.Quorum(remaining, g.q.need)) * time.Microsecond}
 }
 
@@ -308,14 +312,24 @@ func (g *quorumGrant) lose(t *quorumTerm) {
 	}
 }
 
-// holder returns who holds a name that was refused, if one holder does.
+// holder returns who holds a name that was refused, if one holder does, or until when the name is
+// kept from everybody.
 func (g *quorumGrant) holder(t *quorumTerm) driver.Holder {
 	h, ok := g.q.common(t.refusals)
-	if !ok {
-		return driver.Holder{}
+	if ok {
+		h.Until += t.now
+		return h
 	}
-	h.Until += t.now
-	return h
+	var kept []int64
+	for _, r := range t.refusals {
+		if r.Acq == (driver.ID{}) && r.Until > 0 {
+			kept = append(kept, r.Until)
+		}
+	}
+	if left := g.q.atLeast(kept, len(g.q.nodes)-g.q.need+1); left > 0 {
+		return driver.Holder{Until: t.now + left}
+	}
+	return driver.Holder{}
 }
 
 // common returns the holder that a quorum of the nodes has, with what a quorum says of it. If

@@ -182,6 +182,11 @@ func (n *quorumNode) releaseLater(name string, id driver.ID, ttl time.Duration) 
 	n.cleanup.add(driver.ReleaseRequest{Name: name, Acq: id}, ttl)
 }
 
+// freeLater does the same for a term that was held, whose minimum hold time goes on.
+func (n *quorumNode) freeLater(r *driver.ReleaseRequest, t *quorumTerm, ttl time.Duration) {
+	n.cleanup.add(driver.ReleaseRequest{Name: t.req.Name, Acq: t.req.Acq, MinHold: r.MinHold}, ttl)
+}
+
 func (n *quorumNode) close() error {
 	n.cleanup.close()
 	if s, _ := n.opened(); s != nil {

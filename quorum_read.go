@@ -73,18 +73,32 @@ func column(byNode [][]driver.Row, k int) (rows []driver.Row) {
 }
 
 // areDecided reports whether the replies that are missing change nothing: each name is held by a
-// quorum, or by nobody even if all that are missing say so.
+// quorum, or by nobody even if all that are missing say so, and so for a name that is kept.
 func (q *quorumBackend) areDecided(byNode [][]driver.Row, names int) bool {
 	missing := len(q.nodes) - answered(byNode)
 	if len(q.nodes)-missing < q.need {
 		return false
 	}
 	for k := range names {
-		if most, _ := mostCommon(column(byNode, k)); most < q.need && most+missing >= q.need {
+		most, _ := mostCommon(column(byNode, k))
+		if most >= q.need {
+			continue
+		}
+		if n := kept(column(byNode, k)); most+missing >= q.need || n > 0 && n <= len(q.nodes)-q.need {
 			return false
 		}
 	}
 	return true
+}
+
+// kept returns how many rows keep a name from everybody.
+func kept(rows []driver.Row) (n int) {
+	for i := range rows {
+		if rows[i].Gate > rows[i].Now {
+			n++
+		}
+	}
+	return n
 }
 
 // mostCommon returns how many rows belong to the acquisition that has the most of them.
@@ -107,12 +121,12 @@ func mostCommon(rows []driver.Row) (most int, acq driver.ID) {
 // the token that a quorum has stored.
 func (q *quorumBackend) combine(rows []driver.Row) driver.Row {
 	most, acq := mostCommon(rows)
-	var versions, left, kept []int64
+	var versions, left, gates []int64
 	var newest quorumValue
 	row := rows[0]
 	for i := range rows {
 		r := &rows[i]
-		kept = append(kept, r.Gate-r.Now)
+		gates = append(gates, r.Gate-r.Now)
 		if most >= q.need && r.Holder.Acq != acq {
 			continue
 		}
@@ -127,8 +141,11 @@ func (q *quorumBackend) combine(rows []driver.Row) driver.Row {
 		row = *r
 	}
 	row.Value = newest.text
-	row.Holder.Version = q.atLeast(versions, min(q.need, len(versions)))
-	row.Gate = row.Now + q.atLeast(kept, len(q.nodes)-q.need+1)
+	row.Holder.Version = slices.Max(versions) // of a free name the last term's is among them
+	if most >= q.need {
+		row.Holder.Version = q.atLeast(versions, q.need)
+	}
+	row.Gate = row.Now + q.atLeast(gates, len(q.nodes)-q.need+1)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if most >= q.need {
