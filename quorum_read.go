@@ -121,12 +121,12 @@ func mostCommon(rows []driver.Row) (most int, acq driver.ID) {
 // the token that a quorum has stored.
 func (q *quorumBackend) combine(rows []driver.Row) driver.Row {
 	most, acq := mostCommon(rows)
-	var versions, left, gates []int64
+	var versions, left, blocked []int64
 	var newest quorumValue
 	row := rows[0]
 	for i := range rows {
 		r := &rows[i]
-		gates = append(gates, r.Gate-r.Now)
+		blocked = append(blocked, r.Gate-r.Now)
 		if most >= q.need && r.Holder.Acq != acq {
 			continue
 		}
@@ -145,7 +145,7 @@ func (q *quorumBackend) combine(rows []driver.Row) driver.Row {
 	if most >= q.need {
 		row.Holder.Version = q.atLeast(versions, q.need)
 	}
-	row.Gate = row.Now + q.atLeast(gates, len(q.nodes)-q.need+1)
+	row.Gate = row.Now + q.atLeast(blocked, len(q.nodes)-q.need+1)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if most >= q.need {
