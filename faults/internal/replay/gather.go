@@ -64,7 +64,7 @@ type gathered struct {
 	clock   clock
 	byName  map[string]*name
 	beats   map[driver.ID][]beat
-	crashes []int64
+	crashes []span // of the server, at some time between
 	leases  map[string]*lease
 }
 
@@ -96,8 +96,8 @@ func gather(events []history.Event) *gathered {
 		switch {
 		case e.Op == history.Rows:
 			h.addRows(e)
-		case e.Op == history.Fault && !e.Ret && crashes[e.Reason]:
-			h.crashes = append(h.crashes, h.clock.wall(e.T))
+		case e.Op == history.Fault && crashes[e.Reason]:
+			h.addCrash(e)
 		case e.Op == history.Look || e.Op == history.Done:
 			h.addLook(e)
 		case e.ID == "":
@@ -127,6 +127,15 @@ func gather(events []history.Event) *gathered {
 		n.anonymous()
 	}
 	return h
+}
+
+// addCrash adds the begin or the end of a crash.
+func (h *gathered) addCrash(e history.Event) {
+	if at := h.clock.wall(e.T); !e.Ret {
+		h.crashes = append(h.crashes, span{at, never})
+	} else if n := len(h.crashes); n > 0 {
+		h.crashes[n-1].to = at
+	}
 }
 
 // crashes are the faults that end the server: what it has not flushed is undone.

@@ -175,8 +175,8 @@ func (s *searcher) items() (items []item) {
 		add(r.from, readBegins, nil, nil, r)
 		add(r.to, readEnds, nil, nil, r)
 	}
-	for _, at := range s.h.crashes {
-		add(at, crashed, nil, nil, nil)
+	for _, c := range s.h.crashes {
+		add(c.from, crashed, nil, nil, nil)
 	}
 	slices.SortStableFunc(items, func(a, b item) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.kind, b.kind), cmp.Compare(s.position(&a), s.position(&b)), compare(a.g, b.g))
@@ -288,6 +288,11 @@ func (s *searcher) instants(c *call) (all []int64) {
 	switch c.what {
 	case history.Acquire:
 		all = s.n.entries[c.acq]
+		if c.Shared { // a reader who joins others gets their token
+			for _, end := range s.n.expiries[c.acq] {
+				all = append(slices.Clone(all), end-c.TTL)
+			}
+		}
 	case history.Renew:
 		for _, end := range s.n.expiries[c.acq] {
 			all = append(all, end-c.TTL)
@@ -557,9 +562,19 @@ func (s *searcher) ends(st *state, c *call) (next []*state) {
 	for _, from := range s.before(st, c.to) {
 		if !slices.Contains(from.open, c) {
 			next = append(next, from)
+		} else if c.what == history.Renew && c.Shared && from.renewedBefore(c) {
+			to := *from
+			to.open = slices.DeleteFunc(slices.Clone(from.open), func(o *call) bool { return o == c })
+			next = append(next, &to)
 		}
 	}
 	return next
+}
+
+// renewedBefore reports that a claim was renewed in a world that was not over yet: whoever ended the
+// term had read the clock before.
+func (st *state) renewedBefore(c *call) bool {
+	return slices.ContainsFunc(st.past, func(p past) bool { return p.until >= c.from && c.renew(p.world, cmp.Or(c.when, c.from)) != nil })
 }
 
 // rescue looks for steps of which nobody knows, and after which an item is possible: calls whose
@@ -599,6 +614,9 @@ func (s *searcher) hidden(st *state, at int64) (next []*state) {
 		}
 	}
 	next = append(next, s.served(st, at, accept)...)
+	if slices.ContainsFunc(s.h.crashes, func(c span) bool { return c.from <= at && at <= c.to }) {
+		next = append(next, st.crash(at)[1:]...)
+	}
 	if r := s.sweep(st.world, at, accept); r != nil {
 		next = append(next, st.becomes(r, at, at+10e6, nil))
 	}
