@@ -327,8 +327,10 @@ func TestACallEndsWithItsTimeout(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustGet(t, b)
-		if err := b.Update(t.Context(), record("b")); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Update: %v", err)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // more than its own
+		defer cancel()
+		if err := b.Update(ctx, record("b")); !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			t.Errorf("Update: %v, %v", err, ctx.Err())
 		}
 	})
 }
