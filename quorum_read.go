@@ -121,12 +121,15 @@ func mostCommon(rows []driver.Row) (most int, acq driver.ID) {
 // the token that a quorum has stored.
 func (q *quorumBackend) combine(rows []driver.Row) driver.Row {
 	most, acq := mostCommon(rows)
-	var versions, left, blocked []int64
+	var versions, free, left, blocked []int64
 	var newest quorumValue
 	row := rows[0]
 	for i := range rows {
 		r := &rows[i]
 		blocked = append(blocked, r.Gate-r.Now)
+		if r.Holder.Acq == (driver.ID{}) {
+			free = append(free, r.Holder.Version)
+		}
 		if most >= q.need && r.Holder.Acq != acq {
 			continue
 		}
@@ -141,9 +144,10 @@ func (q *quorumBackend) combine(rows []driver.Row) driver.Row {
 		row = *r
 	}
 	row.Value = newest.text
-	row.Holder.Version = slices.Max(versions) // of a free name the last term's is among them
-	if most >= q.need {
-		row.Holder.Version = q.atLeast(versions, q.need)
+	row.Holder.Version = q.atLeast(versions, min(q.need, len(versions)))
+	// Of a name that nobody can hold, the version of the last term is among those of the free rows.
+	if len(free) > 0 && most+len(q.nodes)-len(rows) < q.need {
+		row.Holder.Version = slices.Max(free)
 	}
 	row.Gate = row.Now + q.atLeast(blocked, len(q.nodes)-q.need+1)
 	q.mu.Lock()
