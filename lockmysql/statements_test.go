@@ -280,6 +280,7 @@ func TestEachStatementCanBePastedIntoAClient(t *testing.T) {
 					using = append(using, "@number")
 				}
 			}
+			exec(t, db, "DELETE FROM sqllock_claim") // of the statement before
 			run := "EXECUTE pasted"
 			if len(using) > 0 {
 				run += " USING " + strings.Join(using, ", ")
