@@ -43,7 +43,7 @@ func TestANameHasTenThousandPermitsAndNoMore(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer func() { _ = locks.Close(t.Context()) }()
+			defer closeSoon(locks)
 			haveAllPermits(t, engine, db, locks)
 		})
 	}
