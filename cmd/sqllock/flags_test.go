@@ -12,7 +12,7 @@ import (
 )
 
 // writers are the functions of the tests that write the name of a command themselves.
-var writers = map[string]string{"shell": "run", "startElect": "elect"}
+var writers = map[string]string{"shell": "run", "startElect": "elect", "top": "top"}
 
 // words returns the words of all texts in a function, and the commands that it calls by a function.
 func words(f *ast.FuncDecl) map[string]bool {
