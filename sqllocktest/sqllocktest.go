@@ -56,8 +56,8 @@ func Main(pairs ...Harness) { conformance.Main(pairs...) }
 // Run tests every promise that applies to the pair, each as a subtest of t.
 //
 // Promises that need quiet run first and one by one. Then Run calls t.Parallel and runs
-// the others in parallel, as far as go test allows it. So the others never run before
-// the quiet promises of another pair.
+// the others, several at a time. So the others never run before the quiet promises of
+// another pair.
 func Run(t *testing.T, h Harness) { conformance.Run(t, h) }
 
 // LeaseTable returns the table of the unique mode as package migrations makes it, with

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -105,9 +106,9 @@ func (h *Harness) promises() (all []promise) {
 }
 
 // Run tests every promise that applies to the pair, each as a subtest. Those that
-// need quiet run first and one by one, the others in parallel, as far as go test
-// allows it: between the two Run calls t.Parallel, so that they do not run before
-// those of other pairs that need quiet, and then at the same time as theirs.
+// need quiet run first and one by one, the others at the same time: between the two Run
+// calls t.Parallel, so that they do not run before those of other pairs that need quiet,
+// and then at the same time as theirs.
 func Run(t *testing.T, h Harness) {
 	h.pace = measure(newEnv(t, &h))
 	var quiet, others []promise
@@ -125,25 +126,39 @@ func Run(t *testing.T, h Harness) {
 	}
 	t.Parallel()
 	h.pace = max(h.pace, measure(newEnv(t, &h))) // beside others
-	slots := make(chan struct{}, 8)
-	if h.slow() { // what runs at the same time must not starve renewals
-		slots = make(chan struct{}, 3)
-	}
-	for _, p := range others {
-		t.Run(p.sentence, func(t *testing.T) {
-			t.Parallel()
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			together <- struct{}{}
-			defer func() { <-together }()
-			p.test(newEnv(t, &h))
-		})
-	}
+	h.atOnce(others, func(p promise) {
+		t.Run(p.sentence, func(t *testing.T) { p.test(newEnv(t, &h)) })
+	})
 }
 
-// together bounds how many promises of all pairs are tested at a time. If go test alone did that
-// (-parallel), those that wait for a slot of their pair would keep other pairs from theirs.
+// together bounds how many promises of all pairs are tested at a time.
 var together = make(chan struct{}, 16)
+
+// atOnce tests several promises of the pair at a time. They are no parallel subtests: of those go
+// test would start all of a pair, or as many as it may start of all pairs, and count the time in
+// which they wait for each other.
+func (h *Harness) atOnce(promises []promise, test func(promise)) {
+	testers := 8
+	if h.slow() { // what runs at the same time must not starve renewals
+		testers = 3
+	}
+	next := make(chan promise)
+	var wg sync.WaitGroup
+	for range testers {
+		wg.Go(func() {
+			for p := range next {
+				together <- struct{}{}
+				test(p)
+				<-together
+			}
+		})
+	}
+	for _, p := range promises {
+		next <- p
+	}
+	close(next)
+	wg.Wait()
+}
 
 // measure finds out how slow the machine is with this pair, so that TTLs leave it
 // enough time.
