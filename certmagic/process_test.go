@@ -1,7 +1,6 @@
 package certmagiclock_test
 
 import (
-	"bufio"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -15,7 +14,6 @@ import (
 	"io"
 	"math/big"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -28,6 +26,7 @@ import (
 
 	"github.com/sqllock/sqllock"
 	certmagiclock "github.com/sqllock/sqllock/certmagic"
+	"github.com/sqllock/sqllock/internal/process"
 	"github.com/sqllock/sqllock/internal/testdb"
 )
 
@@ -127,56 +126,12 @@ func replica() (err error) {
 	return magic.ObtainCertSync(ctx, "www.example.com")
 }
 
-// process is a replica as its parent sees it.
-type process struct {
-	t   *testing.T
-	cmd *exec.Cmd
-	in  io.Closer
-	out *bufio.Reader
-}
-
-func start(t *testing.T, d *testdb.Database, dir string, takes time.Duration) *process {
+// start starts a replica and returns when it is ready.
+func start(t *testing.T, d *testdb.Database, dir string, takes time.Duration) *process.Process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(os.Args[0])}
-	p.cmd.Env = append(os.Environ(), envEngine+"="+d.Engine(), envDSN+"="+d.DSN(), envDir+"="+dir, envTakes+"="+takes.String())
-	p.cmd.Stderr = t.Output()
-	in, err := p.cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.in, p.out = in, bufio.NewReader(out)
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if p.cmd.ProcessState == nil {
-			_ = p.cmd.Process.Kill()
-			_ = p.cmd.Wait()
-		}
-	})
-	p.expect("ready")
+	p := process.Start(t, envEngine+"="+d.Engine(), envDSN+"="+d.DSN(), envDir+"="+dir, envTakes+"="+takes.String())
+	p.Expect("ready")
 	return p
-}
-
-// expect reads a line of the process.
-func (p *process) expect(want string) {
-	p.t.Helper()
-	if line, err := p.out.ReadString('\n'); err != nil || strings.TrimSpace(line) != want {
-		p.t.Fatalf("%q, %v", line, err)
-	}
-}
-
-// wait waits for the end of the process.
-func (p *process) wait() {
-	p.t.Helper()
-	_, _ = io.Copy(io.Discard, p.out)
-	if err := p.cmd.Wait(); err != nil {
-		p.t.Error(err)
-	}
 }
 
 // issued counts the certificates that were issued.
@@ -195,15 +150,17 @@ func TestOneOfThreeProcessesObtainsTheCertificate(t *testing.T) {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			d, dir := testdb.New(t, engine), t.TempDir()
-			all := []*process{}
+			all := []*process.Process{}
 			for range 3 {
 				all = append(all, start(t, d, dir, shortTTL+shortTTL/2))
 			}
 			for _, p := range all {
-				_ = p.in.Close()
+				p.CloseInput()
 			}
 			for _, p := range all {
-				p.wait()
+				if err := p.Wait(); err != nil {
+					t.Error(err)
+				}
 			}
 			if n := issued(t, dir); n != 1 {
 				t.Errorf("%d certificates were issued", n)
@@ -219,14 +176,14 @@ func TestAnotherProcessObtainsTheCertificateWhenTheFirstIsKilled(t *testing.T) {
 	t.Parallel()
 	d, dir := testdb.New(t, testdb.Postgres), t.TempDir()
 	first := start(t, d, dir, testTimeout)
-	_ = first.in.Close()
-	first.expect("issues")
+	first.CloseInput()
+	first.Expect("issues")
 	second := start(t, d, dir, 0)
-	_ = second.in.Close()
-	if err := first.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
+	second.CloseInput()
+	first.Signal(os.Kill)
+	if err := second.Wait(); err != nil {
+		t.Error(err)
 	}
-	second.wait()
 	if n := issued(t, dir); n != 1 {
 		t.Errorf("%d certificates were issued", n)
 	}

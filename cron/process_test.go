@@ -1,14 +1,12 @@
 package cronlock_test
 
 import (
-	"bufio"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -19,6 +17,7 @@ import (
 
 	"github.com/sqllock/sqllock"
 	cronlock "github.com/sqllock/sqllock/cron"
+	"github.com/sqllock/sqllock/internal/process"
 	"github.com/sqllock/sqllock/internal/testdb"
 )
 
@@ -78,32 +77,11 @@ func replica() (err error) {
 // start starts a replica, and returns the function that ends it.
 func start(t *testing.T, d *testdb.Database) (end func()) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), envEngine+"="+d.Engine(), envDSN+"="+d.DSN())
-	cmd.Stderr = t.Output()
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if cmd.ProcessState == nil {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		}
-	})
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {
-		t.Fatalf("%q, %v", line, err)
-	}
+	p := process.Start(t, envEngine+"="+d.Engine(), envDSN+"="+d.DSN())
+	p.Expect("ready")
 	return func() {
-		_ = in.Close()
-		if err := cmd.Wait(); err != nil {
+		p.CloseInput()
+		if err := p.Wait(); err != nil {
 			t.Error(err)
 		}
 	}

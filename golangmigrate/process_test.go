@@ -1,19 +1,18 @@
 package migratelock_test
 
 import (
-	"bufio"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"slices"
 	"testing"
 
 	"github.com/golang-migrate/migrate/v4"
 
+	"github.com/sqllock/sqllock/internal/process"
 	"github.com/sqllock/sqllock/internal/testdb"
 )
 
@@ -56,49 +55,23 @@ func replica() (err error) {
 	return nil
 }
 
-// start starts a replica. The first function tells it to migrate, the second waits for its end.
-func start(t *testing.T, d *testdb.Database) (begin func(), wait func() error) {
+// start starts a replica and returns when it is ready to migrate.
+func start(t *testing.T, d *testdb.Database) *process.Process {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), envDSN+"="+d.DSN())
-	cmd.Stderr = t.Output()
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if cmd.ProcessState == nil {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		}
-	})
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {
-		t.Fatalf("%q, %v", line, err)
-	}
-	return func() { _ = in.Close() }, cmd.Wait
+	p := process.Start(t, envDSN+"="+d.DSN())
+	p.Expect("ready")
+	return p
 }
 
 func TestOfThreeProcessesThatMigrateAtOnceOneDoesAndAllSucceed(t *testing.T) {
 	t.Parallel()
 	d := testdb.New(t, testdb.Postgres)
-	var begins []func()
-	var waits []func() error
-	for range 3 {
-		begin, wait := start(t, d)
-		begins, waits = append(begins, begin), append(waits, wait)
+	all := []*process.Process{start(t, d), start(t, d), start(t, d)}
+	for _, p := range all {
+		p.CloseInput() // it begins
 	}
-	for _, begin := range begins {
-		begin()
-	}
-	for _, wait := range waits {
-		if err := wait(); err != nil {
+	for _, p := range all {
+		if err := p.Wait(); err != nil {
 			t.Error(err)
 		}
 	}

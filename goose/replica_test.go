@@ -1,21 +1,18 @@
 package gooselock_test
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/sqllock/sqllock"
 	gooselock "github.com/sqllock/sqllock/goose"
+	"github.com/sqllock/sqllock/internal/process"
 	"github.com/sqllock/sqllock/internal/testdb"
 )
 
@@ -67,53 +64,13 @@ func replica() (err error) {
 	return l.Do(ctx, up(p))
 }
 
-// process is a replica that migrates once it is told to.
-type process struct {
-	cmd    *exec.Cmd
-	input  io.Closer
-	errors bytes.Buffer
-}
-
-// start starts a replica and returns when it is ready. It is killed at the end of the
-// test, if it still runs.
-func start(t *testing.T, d *testdb.Database, mode, way string, takes time.Duration) *process {
+// start starts a replica, which migrates when its input is closed, and returns when it is ready.
+func start(t *testing.T, d *testdb.Database, mode, way string, takes time.Duration) *process.Process {
 	t.Helper()
-	p := &process{cmd: exec.Command(os.Args[0])}
-	p.cmd.Env = append(os.Environ(), envEngine+"="+d.Engine(), envDSN+"="+d.DSN(), envMode+"="+mode, envWay+"="+way,
+	p := process.Start(t, envEngine+"="+d.Engine(), envDSN+"="+d.DSN(), envMode+"="+mode, envWay+"="+way,
 		envTakes+"="+takes.String())
-	p.cmd.Stderr = &p.errors
-	var err error
-	if p.input, err = p.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	output, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if p.cmd.ProcessState == nil {
-			_ = p.cmd.Process.Kill()
-			_ = p.cmd.Wait()
-		}
-	})
-	if line, err := bufio.NewReader(output).ReadString('\n'); err != nil || line != "ready\n" {
-		t.Fatalf("%q, %v", line, err)
-	}
+	p.Expect("ready")
 	return p
-}
-
-// tell tells the process to begin.
-func (p *process) tell() { _ = p.input.Close() }
-
-// wait returns the end of the process.
-func (p *process) wait() error {
-	if err := p.cmd.Wait(); err != nil {
-		return fmt.Errorf("%w: %s", err, strings.TrimSpace(p.errors.String()))
-	}
-	return nil
 }
 
 // replicaGroups are those that run beside each other: more would take the machine from each other,
@@ -121,16 +78,16 @@ func (p *process) wait() error {
 var replicaGroups = make(chan struct{}, 2)
 
 // together starts six replicas and tells them to begin at one time.
-func together(t *testing.T, d *testdb.Database, mode, way string, takes time.Duration) []*process {
+func together(t *testing.T, d *testdb.Database, mode, way string, takes time.Duration) []*process.Process {
 	t.Helper()
 	replicaGroups <- struct{}{}
 	t.Cleanup(func() { <-replicaGroups })
-	all := make([]*process, 6)
+	all := make([]*process.Process, 6)
 	for i := range all {
 		all[i] = start(t, d, mode, way, takes)
 	}
 	for _, p := range all {
-		p.tell()
+		p.CloseInput()
 	}
 	return all
 }

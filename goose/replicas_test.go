@@ -2,6 +2,7 @@ package gooselock_test
 
 import (
 	"fmt"
+	"os"
 	"testing"
 
 	"github.com/sqllock/sqllock/internal/testdb"
@@ -17,7 +18,7 @@ func eachReplicated(t *testing.T, fn func(t *testing.T, mode, way string, d *tes
 func TestOneOfSixProcessesMigratesAnEmptyDatabaseAndAllSucceed(t *testing.T) {
 	eachReplicated(t, func(t *testing.T, mode, way string, d *testdb.Database) {
 		for _, p := range together(t, d, mode, way, takesLong) {
-			if err := p.wait(); err != nil {
+			if err := p.Wait(); err != nil {
 				t.Error(err)
 			}
 		}
@@ -40,8 +41,8 @@ func TestTheNextProcessFinishesTheMigrationOfAKilledOne(t *testing.T) {
 		}
 		killed := 0
 		for _, p := range replicas {
-			if fmt.Sprint(p.cmd.Process.Pid) == info.Label {
-				_ = p.cmd.Process.Kill()
+			if fmt.Sprint(p.PID()) == info.Label {
+				p.Signal(os.Kill)
 				killed++
 			}
 		}
@@ -49,8 +50,8 @@ func TestTheNextProcessFinishesTheMigrationOfAKilledOne(t *testing.T) {
 			t.Fatalf("%q migrates, who is none of ours", info.Label)
 		}
 		for _, p := range replicas {
-			err := p.wait()
-			if own := fmt.Sprint(p.cmd.Process.Pid) == info.Label; (err != nil) != own {
+			err := p.Wait()
+			if own := fmt.Sprint(p.PID()) == info.Label; (err != nil) != own {
 				t.Errorf("the one that was killed: %v: %v", own, err)
 			}
 		}

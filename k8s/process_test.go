@@ -6,10 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
-	"strings"
 	"testing"
 
 	_ "github.com/go-sql-driver/mysql"
@@ -18,6 +15,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/process"
 	"github.com/sqllock/sqllock/internal/testdb"
 	k8slock "github.com/sqllock/sqllock/k8s"
 )
@@ -105,55 +103,8 @@ func write(ctx context.Context, db *sql.DB, l *k8slock.Lock, token int64) error 
 	return tx.Commit()
 }
 
-// process is a candidate as its parent sees it.
-type process struct {
-	t   *testing.T
-	cmd *exec.Cmd
-	in  io.Writer
-	out *bufio.Reader
-}
-
-func start(t *testing.T, d *testdb.Database, identity, kind string) *process {
+// start starts a candidate.
+func start(t *testing.T, d *testdb.Database, identity, kind string) *process.Process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(os.Args[0])}
-	p.cmd.Env = append(os.Environ(), envEngine+"="+d.Engine(), envDSN+"="+d.DSN(), envIdentity+"="+identity, envKind+"="+kind)
-	p.cmd.Stderr = t.Output()
-	in, err := p.cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.in, p.out = in, bufio.NewReader(out)
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
-		_ = p.cmd.Wait()
-	})
-	return p
-}
-
-// read reads a line of the process.
-func (p *process) read() string {
-	p.t.Helper()
-	line, err := p.out.ReadString('\n')
-	if err != nil {
-		p.t.Fatalf("%q, %v", line, err)
-	}
-	return strings.TrimSpace(line)
-}
-
-// write has the process write, and expects an answer.
-func (p *process) write(want string) {
-	p.t.Helper()
-	if _, err := fmt.Fprintln(p.in); err != nil {
-		p.t.Fatal(err)
-	}
-	if line := p.read(); line != want {
-		p.t.Fatalf("it says %q, not %q", line, want)
-	}
+	return process.Start(t, envEngine+"="+d.Engine(), envDSN+"="+d.DSN(), envIdentity+"="+identity, envKind+"="+kind)
 }

@@ -9,34 +9,28 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/sqllock/sqllock/internal/process"
 	"github.com/sqllock/sqllock/internal/testdb"
 )
 
 // leads reads the token with which a process leads.
-func (p *process) leads() (token int64) {
-	p.t.Helper()
-	line := p.read()
+func leads(t *testing.T, p *process.Process) (token int64) {
+	t.Helper()
+	line := p.Read()
 	token, err := strconv.ParseInt(strings.TrimPrefix(line, "leads "), 10, 64)
 	if err != nil {
-		p.t.Fatalf("it says %q", line)
+		t.Fatalf("it says %q", line)
 	}
 	return token
-}
-
-func (p *process) signal(s syscall.Signal) {
-	p.t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
-		p.t.Fatal(err)
-	}
 }
 
 func TestAnotherLeadsWhenTheLeaderIsKilled(t *testing.T) {
 	onEach(t, testdb.All(), func(t *testing.T, d *testdb.Database, _ *sql.DB) {
 		first := start(t, d, "a", asElector)
-		token := first.leads()
+		token := leads(t, first)
 		second := start(t, d, "b", asElector)
-		first.signal(syscall.SIGKILL)
-		if next := second.leads(); next <= token {
+		first.Signal(syscall.SIGKILL)
+		if next := leads(t, second); next <= token {
 			t.Errorf("token %d after %d", next, token)
 		}
 	})
@@ -52,21 +46,21 @@ func TestAPausedLeaderIsFencedAndStops(t *testing.T) {
 			kind = k
 		}
 		first := start(t, d, "a", kind)
-		token := first.leads()
-		first.write("wrote")
-		first.signal(syscall.SIGSTOP)
+		token := leads(t, first)
+		first.Tell("wrote")
+		first.Signal(syscall.SIGSTOP)
 		second := start(t, d, "b", kind)
-		next := second.leads()
+		next := leads(t, second)
 		if next <= token {
 			t.Errorf("token %d after %d", next, token)
 		}
-		second.write("wrote")
-		first.signal(syscall.SIGCONT)
-		first.write("fenced")
-		if line := first.read(); line != "stopped" {
+		second.Tell("wrote")
+		first.Signal(syscall.SIGCONT)
+		first.Tell("fenced")
+		if line := first.Read(); line != "stopped" {
 			t.Errorf("it says %q", line)
 		}
-		second.write("wrote")
+		second.Tell("wrote")
 		var writes, tokens int
 		if err := db.QueryRowContext(t.Context(), `SELECT COUNT(*), COUNT(DISTINCT token) FROM journal`).Scan(&writes, &tokens); err != nil {
 			t.Fatal(err)
