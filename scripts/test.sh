@@ -8,7 +8,7 @@
 #                          steps, the integrations, and the conformance suite on one pair
 #   scripts/test.sh quick  the engine, the drivers, and the conformance suite of unique
 #                          mode in brief, on SQLite and Postgres, without the race
-#                          detector: below 90 seconds
+#                          detector: about two minutes
 #   scripts/test.sh all    all tests of all modules with the race detector; Once completes
 #                          1,000 keys while processes are killed
 #
