@@ -129,9 +129,9 @@ type HandedOverEvent struct {
 }
 
 // ClockJumpEvent reports that the clock of the database has jumped between two renewals, or of one
-// database of a quorum between two statements, compared with the monotonic clock of this machine. While a lease was held, a jump
-// forward may have let it expire early. A jump backward keeps the names of crashed holders
-// for longer.
+// database of a quorum between two statements, compared with the monotonic clock of this machine.
+// While a lease was held, a jump forward may have let it expire early. A jump backward keeps the
+// names of crashed holders for longer.
 type ClockJumpEvent struct {
 	Jump     time.Duration // at least this far; positive is forward
 	Database int           // of a quorum: its index in the databases of NewQuorum

@@ -285,7 +285,7 @@ func (q *quorumBackend) healOn(n *quorumNode, terms []*quorumTerm) {
 	for k, t := range terms {
 		switch {
 		case t.ended:
-			n.releaseLater(t.req.Name, t.req.Acq, t.req.TTL)
+			n.releaseLater(t, 0, t.req.TTL)
 		case res == nil || err != nil && res[k].Granted && res[k].Version < t.token: // it is not known
 		case !res[k].Granted:
 			t.doubtful[n.index] = false
@@ -357,7 +357,7 @@ func (r *quorumRelease) send(i int) {
 			t.freed[i] = quorum.Unknown
 		}
 		if t.doubtful[i] || t.versions[i] != 0 && r.reqs[k].Version == 0 {
-			n.freeLater(&r.reqs[k], t, max(t.req.TTL, r.q.ttl))
+			n.releaseLater(t, r.reqs[k].MinHold, max(t.req.TTL, r.q.ttl))
 		}
 		if t.versions[i] != 0 {
 			req := r.reqs[k]
@@ -381,7 +381,7 @@ func (r *quorumRelease) send(i int) {
 			switch {
 			case err != nil:
 				t.freed[i], t.retried[i] = quorum.Unknown, true
-				n.freeLater(&reqs[m], t, max(t.req.TTL, r.q.ttl))
+				n.releaseLater(t, reqs[m].MinHold, max(t.req.TTL, r.q.ttl))
 			case res[m].Freed || t.retried[i]:
 				t.freed[i] = quorum.Yes
 			default:

@@ -131,7 +131,7 @@ func (g *quorumGrant) noReply(t *quorumTerm, i int) {
 	g.q.mu.Lock()
 	defer g.q.mu.Unlock()
 	if t.doubtful[i] = true; t.ended {
-		g.q.nodes[i].releaseLater(t.req.Name, t.req.Acq, t.req.TTL)
+		g.q.nodes[i].releaseLater(t, 0, t.req.TTL)
 	}
 }
 
@@ -307,7 +307,7 @@ func (g *quorumGrant) lose(t *quorumTerm) {
 		case t.remaining[i] != 0: // it has answered
 			n.cleanup.addOnce(driver.ReleaseRequest{Name: t.req.Name, Acq: t.req.Acq}, t.req.TTL)
 		default:
-			n.releaseLater(t.req.Name, t.req.Acq, t.req.TTL)
+			n.releaseLater(t, 0, t.req.TTL)
 		}
 	}
 }

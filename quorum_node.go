@@ -177,14 +177,10 @@ func (n *quorumNode) reopen() {
 	}
 }
 
-// releaseLater releases an acquisition on this node in the background, until ttl is over.
-func (n *quorumNode) releaseLater(name string, id driver.ID, ttl time.Duration) {
-	n.cleanup.add(driver.ReleaseRequest{Name: name, Acq: id}, ttl)
-}
-
-// freeLater does the same for a term that was held, whose minimum hold time goes on.
-func (n *quorumNode) freeLater(r *driver.ReleaseRequest, t *quorumTerm, ttl time.Duration) {
-	n.cleanup.add(driver.ReleaseRequest{Name: t.req.Name, Acq: t.req.Acq, MinHold: r.MinHold}, ttl)
+// releaseLater releases an acquisition on this node in the background, until ttl is over. A term
+// that was held may have a minimum hold time that goes on.
+func (n *quorumNode) releaseLater(t *quorumTerm, minHold, ttl time.Duration) {
+	n.cleanup.add(driver.ReleaseRequest{Name: t.req.Name, Acq: t.req.Acq, MinHold: minHold}, ttl)
 }
 
 func (n *quorumNode) close() error {

@@ -13,10 +13,7 @@ func isTerminal(f *os.File) bool { return tty.IsTerminal(int(f.Fd())) }
 
 // prompt asks a question on stderr and returns the line that is typed on the terminal of stdin.
 func (a *app) prompt(ctx context.Context, question string) (string, error) {
-	return a.typed(ctx, question, func() (string, error) {
-		line, err := bufio.NewReader(a.stdin).ReadString('\n')
-		return line, err
-	})
+	return a.typed(ctx, question, func() (string, error) { return bufio.NewReader(a.stdin).ReadString('\n') })
 }
 
 // promptSecret is prompt for what nobody may read over a shoulder: the terminal does not show it.
