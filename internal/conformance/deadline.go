@@ -23,7 +23,7 @@ const slow = 400 * time.Millisecond
 // what turns that on and off.
 func (e *env) slowed(o *Options) (l *sqllock.Locker, delay func(time.Duration)) {
 	e.Helper()
-	o.StatementTimeout = 30 * time.Second
+	o.StatementTimeout = 2 * timeLimit // which may be several replies, each later than a TTL
 	if e.h.Network != nil {
 		p, l := e.proxied(o)
 		e.warm(l)

@@ -145,6 +145,14 @@ func raises(nodes []*node) (n int64) {
 	return n
 }
 
+// rounds returns how often the nodes were asked for names: how often the one was that was asked most.
+func rounds(nodes []*node) (n int64) {
+	for i := range nodes {
+		n = max(n, nodes[i].acquires.Load())
+	}
+	return n
+}
+
 // rows returns how many rows a node has that keep a name.
 func (n *node) rows(t testing.TB) (held int) {
 	t.Helper()
