@@ -137,14 +137,14 @@ func (i *initializer) steps(ctx context.Context) (steps []step, err error) {
 	return steps, nil
 }
 
-// check runs doctor. It tells each finding once, and not that tables lack which are about to be
-// made. It returns an error if something else is bad.
+// check runs doctor. It tells each finding once, and not what the migrations repair that are
+// about to be applied. It returns an error if something else is bad.
 func (i *initializer) check(ctx context.Context, willMake bool) error {
 	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
 	defer cancel()
 	bad := false
 	err := doctor.Check(ctx, checkedDatabase{i.db}, func(f doctor.Finding) {
-		if willMake && strings.HasPrefix(f.Advice, `run "sqllock migrate up"`) {
+		if willMake && f.MigrateUp {
 			return
 		}
 		bad = bad || f.Grade == doctor.Bad

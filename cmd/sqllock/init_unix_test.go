@@ -88,6 +88,21 @@ func TestInitEndsIfSomethingIsBad(t *testing.T) {
 	})
 }
 
+func TestInitShowsNoMigrationIfMoreThanTheTablesIsBad(t *testing.T) {
+	t.Parallel()
+	for _, engine := range testdb.Engines() {
+		if engine == testdb.Postgres {
+			u := client{home: t.TempDir(), dsn: dsn(t, testdb.New(t, engine), "")}
+			u = (&clientDB{client: u}).with(t, "default_transaction_read_only=on")
+			r := u.run(t, "init", "--yes")
+			r.want(t, exitNo, "", "bad   writes")
+			if strings.Contains(r.err, "CREATE TABLE") || strings.Contains(r.err, "bad   tables") {
+				t.Errorf("it says\n%s", r.err)
+			}
+		}
+	}
+}
+
 func TestInitMakesNoFileUntilItIsAllowed(t *testing.T) {
 	t.Parallel()
 	u := newClient(t)

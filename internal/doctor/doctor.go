@@ -73,6 +73,10 @@ type Finding struct {
 	About  string // one or two words
 	Text   string // can repeat messages of the server, which name accounts
 	Advice string // what to do about it, or ""
+
+	// MigrateUp says that something is missing which a migration makes. The advice is to run
+	// "sqllock migrate up".
+	MigrateUp bool
 }
 
 // Check checks a database and reports each finding at once. The error says that the database
@@ -155,13 +159,22 @@ func (c *checker) withTables(run func(context.Context) error) func(context.Conte
 	}
 }
 
-func (c *checker) ok(about, text string) { c.report(Finding{OK, about, text, ""}) }
+func (c *checker) ok(about, text string) { c.report(Finding{Grade: OK, About: about, Text: text}) }
 
-func (c *checker) warn(about, text, advice string) { c.report(Finding{Warn, about, text, advice}) }
+func (c *checker) warn(about, text, advice string) {
+	c.report(Finding{Grade: Warn, About: about, Text: text, Advice: advice})
+}
 
 func (c *checker) bad(about, text, advice string) {
 	c.failed = true
-	c.report(Finding{Bad, about, text, advice})
+	c.report(Finding{Grade: Bad, About: about, Text: text, Advice: advice})
+}
+
+// unmigrated reports what is bad because migrations were not applied. The advice says so, and
+// goes on with more.
+func (c *checker) unmigrated(about, text, more string) {
+	c.failed = true
+	c.report(Finding{Grade: Bad, About: about, Text: text, Advice: "run \"sqllock migrate up\"" + more, MigrateUp: true})
 }
 
 // one scans the only row of a query.
@@ -262,7 +275,7 @@ func (c *checker) version(ctx context.Context) error {
 		return nil
 	}
 	if err != nil {
-		c.bad("migrations", "table "+c.meta+" cannot be read: "+err.Error(), "run \"sqllock migrate up\" with an account that may create tables")
+		c.unmigrated("migrations", "table "+c.meta+" cannot be read: "+err.Error(), " with an account that may create tables")
 		return nil
 	}
 	switch mine := c.needed; {
@@ -274,7 +287,7 @@ func (c *checker) version(ctx context.Context) error {
 			"run \"sqllock migrate down\", which drops them and all locks in them, and \"sqllock migrate up\"")
 	case version < mine:
 		c.outdated = true
-		c.bad("migrations", fmt.Sprintf("the tables are of version %d, older than this program's (%d)", version, mine), "run \"sqllock migrate up\"")
+		c.unmigrated("migrations", fmt.Sprintf("the tables are of version %d, older than this program's (%d)", version, mine), "")
 	case version > mine:
 		c.ok("migrations", fmt.Sprintf("the tables are of version %d, newer than this program (%d), which can work with them", version, mine))
 	default:

@@ -45,28 +45,28 @@ func TestFindingsAreGraded(t *testing.T) {
 		want  []Finding
 	}{
 		{func(c *checker) { c.reportOldest(59*time.Second, " (2 unseen)", "harm", "advice") },
-			[]Finding{{OK, "transactions", "none is older than 1m0s (2 unseen)", ""}}},
+			[]Finding{{OK, "transactions", "none is older than 1m0s (2 unseen)", "", false}}},
 		{func(c *checker) { c.reportOldest(2*time.Hour, "", "harm", "do") },
-			[]Finding{{Warn, "transactions", "one has been open for 2h0m: harm", "do"}}},
+			[]Finding{{Warn, "transactions", "one has been open for 2h0m: harm", "do", false}}},
 		{func(c *checker) {
 			c.reportTimeouts(map[string]time.Duration{"statement_timeout": 0, "max_statement_time": 2 * time.Second, "wait_timeout": time.Hour})
-		}, []Finding{{OK, "time-outs", "none that would end statements or connections of ours", ""}}},
+		}, []Finding{{OK, "time-outs", "none that would end statements or connections of ours", "", false}}},
 		{func(c *checker) {
 			c.reportTimeouts(map[string]time.Duration{"statement_timeout": 500 * time.Millisecond, "idle_session_timeout": 59 * time.Second})
 		}, []Finding{
-			{Warn, "time-outs", "idle_session_timeout is 59s, which ends what is in order", "set it to 1m0s at least for this account"},
-			{Warn, "time-outs", "statement_timeout is 500ms, which ends what is in order", "set it to 2s at least for this account"},
+			{Warn, "time-outs", "idle_session_timeout is 59s, which ends what is in order", "set it to 1m0s at least for this account", false},
+			{Warn, "time-outs", "statement_timeout is 500ms, which ends what is in order", "set it to 2s at least for this account", false},
 		}},
 		{func(c *checker) { (&postgresChecker{checker: c}).reportPooler([]uint32{5, 5, 5, 5}) },
-			[]Finding{{OK, "pooler", "none: the server itself answers", ""}}},
+			[]Finding{{OK, "pooler", "none: the server itself answers", "", false}}},
 		{func(c *checker) { (&postgresChecker{checker: c}).reportPooler([]uint32{5, 5, 6, 5}) },
 			[]Finding{{Warn, "pooler", "somebody stands between us and the server, a connection pooler most likely",
-				"locks of unique mode work through it; if statements fail, add default_query_exec_mode=exec to the DSN"}}},
+				"locks of unique mode work through it; if statements fail, add default_query_exec_mode=exec to the DSN", false}}},
 	} {
 		var got []Finding
 		k := &checker{report: func(f Finding) { got = append(got, f) }}
 		if c.check(k); !slices.Equal(got, c.want) || k.failed {
-			t.Errorf("got  %q\nwant %q", got, c.want)
+			t.Errorf("got  %+v\nwant %+v", got, c.want)
 		}
 	}
 }

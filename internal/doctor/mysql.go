@@ -252,7 +252,7 @@ func (m *mysqlChecker) checkHidden(ctx context.Context) error {
 		case IsDenied(err):
 			hidden = true
 		case isNoTable(err):
-			m.bad("tables", "table "+table+" does not exist", "run \"sqllock migrate up\"")
+			m.unmigrated("tables", "table "+table+" does not exist", "")
 		case err != nil:
 			return err
 		}
@@ -337,7 +337,7 @@ func (m *mysqlChecker) privileges(ctx context.Context) error {
 			missing = append(missing, privilege{n.table, n.privilege})
 		case isNoTable(err):
 			if !absent[n.table] {
-				m.bad("tables", "table "+n.table+" does not exist", "run \"sqllock migrate up\"")
+				m.unmigrated("tables", "table "+n.table+" does not exist", "")
 			}
 			absent[n.table] = true
 		case err != nil:

@@ -278,7 +278,7 @@ func (p *postgresChecker) checkTables(ctx context.Context) error {
 	case persistence == "" && schemas != "":
 		p.bad("tables", "table "+p.lock+" is not where we look for it; there is one in schema "+schemas, "use --schema, or set search_path in the DSN")
 	case persistence == "" || !hasMeta:
-		p.bad("tables", "table "+p.lock+" or "+p.meta+" does not exist", "run \"sqllock migrate up\"")
+		p.unmigrated("tables", "table "+p.lock+" or "+p.meta+" does not exist", "")
 	case persistence == "u":
 		p.hasTables = true
 		p.bad("tables", "table "+p.lock+" is unlogged: "+unsafe, "ALTER TABLE "+p.lock+" SET LOGGED")
@@ -328,7 +328,7 @@ func (p *postgresChecker) checkOptional(ctx context.Context) error {
 			unbound = bind
 			p.bad("tables", what+" names tables of another schema: its schema was renamed, or it was made by hand", bind)
 		case "":
-			p.bad("tables", what+" does not exist", "run \"sqllock migrate up\"")
+			p.unmigrated("tables", what+" does not exist", "")
 		case "u":
 			p.bad("tables", what+" is unlogged: a crash would empty it", "ALTER "+r.kind+" "+r.sql+" SET LOGGED")
 		default:

@@ -65,6 +65,9 @@ func (s *sqliteChecker) checkFile(ctx context.Context) error {
 	return nil
 }
 
+// runMigrates says that a file needs no "sqllock migrate up".
+const runMigrates = "; \"sqllock run\" does it too"
+
 // restore is what to do with a file that is damaged.
 const restore = "stop who uses it and restore it; a file that only sqllock uses can be deleted instead"
 
@@ -128,7 +131,7 @@ func (s *sqliteChecker) checkTables(ctx context.Context) error {
 		return err
 	}
 	if s.hasTables = found == 2; !s.hasTables {
-		s.bad("tables", "table "+s.lock+" or "+s.meta+" does not exist", "run \"sqllock migrate up\"; \"sqllock run\" does it too")
+		s.unmigrated("tables", "table "+s.lock+" or "+s.meta+" does not exist", runMigrates)
 		return nil
 	}
 	for _, r := range s.optional {
@@ -136,7 +139,7 @@ func (s *sqliteChecker) checkTables(ctx context.Context) error {
 			return err
 		}
 		if found == 0 {
-			s.bad("tables", "table "+r.sql+" does not exist", "run \"sqllock migrate up\"; \"sqllock run\" does it too")
+			s.unmigrated("tables", "table "+r.sql+" does not exist", runMigrates)
 			return nil
 		}
 	}
