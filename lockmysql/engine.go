@@ -3,7 +3,11 @@ package lockmysql
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"time"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/rowstore"
@@ -84,13 +88,18 @@ func (e *engine) read(ctx context.Context, c session, text string, args []any, s
 }
 
 // inOwnTx calls fn, which runs statements in a transaction of the library's own: those that
-// begin it come first. If fn says so, it runs what else fn returns, and commits. The server ends the session if the client is silent meanwhile: else a client that was
-// paused, or has vanished, would keep what it has locked. A session that cannot be
-// restored is ended, whatever became of the transaction.
+// begin it come first. If fn says so, it runs what else fn returns, and commits. The server ends
+// the session if the client is silent meanwhile: else a client that was paused, or has vanished,
+// would keep what it has locked. A session that cannot be restored is ended, whatever became of
+// the transaction. If the connection breaks before anything was sent that commits, the error is a
+// [rowstore.ErrUndone].
 func (e *engine) inOwnTx(ctx context.Context, c session, fn func(begin []step) (last []step, commit bool, err error)) error {
 	unbound := step{text: e.unbound}
 	last, commit, err := fn([]step{{text: e.bound}, {text: queryBegin}})
 	ending := []step{{text: queryRollback}, unbound}
+	if errors.Is(err, mysql.ErrInvalidConn) && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %w", rowstore.ErrUndone, err)
+	}
 	if err == nil && commit {
 		last = append(last, step{text: queryCommit})
 		if c.blocks {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -92,5 +93,37 @@ func TestASessionComesBackAsItWasFromATransactionOfTheLibrary(t *testing.T) {
 		if res := take(t, s, shared)[0]; !res.Found {
 			t.Errorf("%+v", res)
 		}
+	})
+}
+
+// What the library does in a transaction is done again if its connection breaks before the
+// transaction could commit.
+func TestAConnectionThatBreaksBeforeTheCommitIsNoError(t *testing.T) {
+	eachServer(t, func(t *testing.T, f *fixture) {
+		proxy := netproxy.New(t, f.Addr())
+		opts := &sqllock.UniqueOptions{Reaper: &sqllock.ReaperOptions{Off: true}}
+		locks, err := sqllock.NewUnique(t.Context(), lockmysql.DB(f.OpenVia(t, proxy.Addr())), opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = locks.Close(context.Background()) })
+		lease, err := locks.Lock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var broken atomic.Int64
+		proxy.OnUp(func(_ int, b []byte) netproxy.Action {
+			if bytes.Contains(b, []byte("FOR UPDATE")) && !bytes.Contains(b, []byte("COMMIT")) && broken.Add(1) == 1 {
+				return netproxy.CutAfterReply
+			}
+			return netproxy.Pass
+		})
+		if info, err := locks.ForceUnlock(t.Context(), "k"); err != nil || info.Token != lease.Token() {
+			t.Fatalf("ForceUnlock: %+v, %v", info, err)
+		}
+		if broken.Load() == 0 {
+			t.Error("no statement locks rows before the one that commits")
+		}
+		<-lease.Context().Done()
 	})
 }

@@ -91,13 +91,12 @@ func classifyState(state string) driver.Fault {
 		"40001", // serialization_failure
 		"40P01", // deadlock_detected
 		"55P03", // lock_not_available
-		"57014": // query_canceled: a statement_timeout of the role's
+		"57014", // query_canceled: a statement_timeout of the role's
+		"25P03": // idle_in_transaction_session_timeout: the client was paused, the transaction was undone
 		return driver.Again
 	case "57P03", // cannot_connect_now
 		"25006": // read_only_sql_transaction: a fail-over is under way, another connection may help
 		return driver.Unreachable
-	case "25P03": // idle_in_transaction_session_timeout
-		return driver.Unclear
 	}
 	switch state[:min(2, len(state))] {
 	case "53": // insufficient resources: connections, memory, disk
