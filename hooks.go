@@ -11,11 +11,10 @@ import (
 	"time"
 )
 
-// Hooks are called after an event of a lease, one at a time, in the order of the events,
-// on a goroutine of the Locker. A hook that blocks delays later hooks and log messages,
-// never a renewal. While it blocks, at most 16,384 events wait; further events are
-// dropped, counted, and the count is logged. A hook that panics is logged. Hooks that are
-// nil cost nothing.
+// Hooks are called after an event, of a lease most often, one at a time, in the order of the
+// events, on a goroutine of the Locker. A hook that blocks delays later hooks and log messages,
+// never a renewal. While it blocks, at most 16,384 events wait; further events are dropped,
+// counted, and the count is logged. A hook that panics is logged. Hooks that are nil cost nothing.
 type Hooks struct {
 	Waiting    func(WaitingEvent)    // a call began to wait because the name is held
 	Skipped    func(SkippedEvent)    // a call that does not wait, as TryLock, returned ErrHeld
@@ -28,6 +27,7 @@ type Hooks struct {
 	HandedOver func(HandedOverEvent) // an Unlock handed the name over to the next waiter
 	ClockJump  func(ClockJumpEvent)  // the database's clock was set
 	Crashed    func(CrashedEvent)    // the lease of any holder had expired and was ended by this Locker
+	Statement  func(StatementEvent)  // the database has answered a statement of the Locker, or it has failed
 }
 
 func (h *Hooks) empty() bool { return reflect.ValueOf(h).Elem().IsZero() }
@@ -87,7 +87,7 @@ type AcquiredEvent struct {
 	Attempts int           // requests sent
 }
 
-// RenewedEvent reports that a lease was renewed. It is the only event of which nothing is logged.
+// RenewedEvent reports that a lease was renewed. Nothing is logged of it.
 type RenewedEvent struct {
 	LeaseInfo
 	Took time.Duration // from the request to the reply
@@ -149,6 +149,21 @@ type CrashedEvent struct {
 	Token   int64
 	Since   time.Time
 	Expired time.Time
+}
+
+// StatementEvent reports that the database has answered the Locker, or has not. A statement is
+// one of SQL, or one short transaction, for all requests that share it. The modes that keep locks
+// in sessions may run several, each in its session; a quorum runs one in each database.
+//
+// Statements in transactions of yours are not reported, and neither are those that listen, read
+// or write the keys of [Locker.Once], or set the number of permits.
+type StatementEvent struct {
+	// Operation is what the requests want: acquire, renew, release, read, revoke, sweep or
+	// set value. What waiters send to keep their places is acquire.
+	Operation string
+	Requests  int           // that share the statement: the size of the batch
+	Took      time.Duration // from the call of the driver to its reply, with the wait for a connection
+	Err       error         // of the statement; nil if single requests have failed
 }
 
 // maxEvents is how many events wait for a slow hook before some are dropped.
@@ -271,6 +286,11 @@ func (e *events) renewed(t *term, took time.Duration) {
 		ev := RenewedEvent{LeaseInfo: t.info(), Took: took}
 		e.emit(func() { hook(ev) })
 	}
+}
+
+// statement is called only if there is the hook. Nothing is logged.
+func (e *events) statement(ev StatementEvent) {
+	e.emit(func() { e.hooks.Statement(ev) })
 }
 
 func (e *events) acquired(ev AcquiredEvent) {

@@ -65,18 +65,22 @@ type Locker struct {
 }
 
 func newLocker(id driver.ID, cfg config, m mode, c clock.Clock) *Locker {
+	events := m.events
+	if events == nil {
+		events = newEvents(cfg.logger, cfg.hooks)
+	}
+	if cfg.hooks.Statement != nil {
+		m.backend = &hookedBackend{m.backend, events, c}
+	}
 	l := &Locker{
 		id:         id,
 		cfg:        cfg,
 		mode:       m,
 		clock:      c,
 		queue:      newQueue(),
-		events:     m.events,
+		events:     events,
 		inflight:   newInflight(),
 		stopReaper: func() {},
-	}
-	if l.events == nil {
-		l.events = newEvents(cfg.logger, cfg.hooks)
 	}
 	l.base, l.stop = context.WithCancel(context.Background())
 	l.keeper = newKeeper(m, c, &l.cfg, l.events)

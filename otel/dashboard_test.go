@@ -45,14 +45,17 @@ func readAlerts(t *testing.T) string {
 }
 
 var (
-	series   = regexp.MustCompile(`\bsqllock_\w+?(?:_total|_seconds_count|_seconds_bucket)?\b`)
+	series   = regexp.MustCompile(`\bsqllock_\w+\b`)
 	variable = regexp.MustCompile(`\$\{?(\w+)`)
 )
 
 // exported are the names that the metrics have in Prometheus, and their labels.
 func exported() map[string]bool {
-	names := map[string]bool{"sqllock_waiters": true, "sqllock_held": true, "sqllock_result": true, "sqllock_access": true, "sqllock_reason": true}
-	for _, name := range []string{"acquire", "wait", "hold", "renewal"} {
+	names := map[string]bool{
+		"sqllock_waiters": true, "sqllock_held": true, "sqllock_result": true, "sqllock_access": true, "sqllock_reason": true, "sqllock_operation": true,
+		"sqllock_batch_size_sum": true, "sqllock_batch_size_count": true, "sqllock_batch_size_bucket": true,
+	}
+	for _, name := range []string{"acquire", "wait", "hold", "renewal", "statement"} {
 		names["sqllock_"+name+"_duration_seconds_count"] = true
 		names["sqllock_"+name+"_duration_seconds_bucket"] = true
 	}

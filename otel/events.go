@@ -161,3 +161,12 @@ func (t *Telemetry) crashed(ev sqllock.CrashedEvent) {
 	}
 	t.reaped.Add(none, 1, with(a))
 }
+
+func (t *Telemetry) statement(ev sqllock.StatementEvent) {
+	operation, result := keyOperation.String(ev.Operation), keyResult.String("ok")
+	if ev.Err != nil {
+		result = keyResult.String("error")
+	}
+	t.statements.Record(none, ev.Took.Seconds(), with([]attribute.KeyValue{operation, result}))
+	t.batch.Record(none, int64(ev.Requests), with([]attribute.KeyValue{operation}))
+}

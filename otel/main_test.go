@@ -2,6 +2,7 @@ package otellock_test
 
 import (
 	"context"
+	"database/sql"
 	"log/slog"
 	"testing"
 	"time"
@@ -50,7 +51,7 @@ func unlock(t *testing.T, lease *sqllock.Lease) {
 }
 
 // work does what the metrics are about, each at least once: grants, waits, hand-overs, calls
-// that give up, renewals, a loss and a crashed holder.
+// that give up, renewals, a loss, a crashed holder and a statement that fails.
 func work(t *testing.T, d *testdb.Database, locks *sqllock.Locker) {
 	t.Helper()
 	held := lock(t, locks, "k")
@@ -94,11 +95,22 @@ func work(t *testing.T, d *testdb.Database, locks *sqllock.Locker) {
 	}
 	_ = lost.Unlock(context.Background())
 
-	if _, err := d.Open(t).ExecContext(context.Background(), `INSERT OR REPLACE INTO sqllock_lock (name, acq, locker, owner, label, version, holds, since, expires_at)
-		VALUES ('crashed', randomblob(16), randomblob(16), 'o', 'l', 7, 1, 1700000000000000, 1700000001000000)`); err != nil {
+	db := d.Open(t)
+	execute(t, db, `INSERT OR REPLACE INTO sqllock_lock (name, acq, locker, owner, label, version, holds, since, expires_at)
+		VALUES ('crashed', randomblob(16), randomblob(16), 'o', 'l', 7, 1, 1700000000000000, 1700000001000000)`)
+	if _, err := locks.Reaper().Reap(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := locks.Reaper().Reap(context.Background()); err != nil {
+	execute(t, db, `ALTER TABLE sqllock_lock RENAME TO away`)
+	if _, err := locks.TryLock(context.Background(), "refused"); err == nil {
+		t.Fatal("there is no table")
+	}
+	execute(t, db, `ALTER TABLE away RENAME TO sqllock_lock`)
+}
+
+func execute(t *testing.T, db *sql.DB, statement string) {
+	t.Helper()
+	if _, err := db.ExecContext(context.Background(), statement); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -9,16 +9,19 @@ import (
 
 // Attributes of metrics and spans.
 const (
-	keyName   = attribute.Key("sqllock.name")
-	keyAccess = attribute.Key("sqllock.access") // exclusive, shared or permit
-	keyResult = attribute.Key("sqllock.result") // granted, held, timeout, canceled or error
-	keyReason = attribute.Key("sqllock.reason") // of a loss
-	keyToken  = attribute.Key("sqllock.token")  // of spans only
+	keyName      = attribute.Key("sqllock.name")
+	keyAccess    = attribute.Key("sqllock.access")    // exclusive, shared or permit
+	keyResult    = attribute.Key("sqllock.result")    // granted, held, timeout, canceled or error; of a statement: ok or error
+	keyReason    = attribute.Key("sqllock.reason")    // of a loss
+	keyOperation = attribute.Key("sqllock.operation") // of a statement
+	keyToken     = attribute.Key("sqllock.token")     // of spans only
 )
 
 // instruments are the metrics.
 type instruments struct {
 	acquire, wait, term, renewal metric.Float64Histogram
+	statements                   metric.Float64Histogram
+	batch                        metric.Int64Histogram
 	waiters, held                metric.Int64UpDownCounter
 	jeopardy, losses, reaped     metric.Int64Counter
 	handOvers                    metric.Int64Counter
@@ -27,6 +30,9 @@ type instruments struct {
 // seconds are the bounds of the histograms: from a statement on a fast disk to a day.
 var seconds = metric.WithExplicitBucketBoundaries(
 	.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 21600, 86400)
+
+// sizes are the bounds of the histogram of batches, up to the largest.
+var sizes = metric.WithExplicitBucketBoundaries(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 func (i *instruments) make(m metric.Meter) error {
 	var errs []error
@@ -49,6 +55,10 @@ func (i *instruments) make(m metric.Meter) error {
 	i.wait = duration("sqllock.wait.duration", "How long calls waited for a name that others held.")
 	i.term = duration("sqllock.hold.duration", "From the grant of a lease to its end.")
 	i.renewal = duration("sqllock.renewal.duration", "From the request of a renewal to its reply.")
+	i.statements = duration("sqllock.statement.duration", "From a statement of a Locker to the reply of the database.")
+	var err error
+	i.batch, err = m.Int64Histogram("sqllock.batch.size", metric.WithUnit("{request}"), metric.WithDescription("Requests that share a statement."), sizes)
+	errs = append(errs, err)
 	i.waiters = level("sqllock.waiters", "{call}", "Calls of this process that wait.")
 	i.held = level("sqllock.held", "{lease}", "Leases that this process holds.")
 	i.jeopardy = count("sqllock.jeopardy", "{lease}", "Leases of which a renewal failed.")

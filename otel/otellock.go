@@ -83,6 +83,7 @@ func (t *Telemetry) Hooks(others sqllock.Hooks) sqllock.Hooks {
 	h.Unlocked = both(t.unlocked, others.Unlocked)
 	h.HandedOver = both(t.handedOver, others.HandedOver)
 	h.Crashed = both(t.crashed, others.Crashed)
+	h.Statement = both(t.statement, others.Statement)
 	return h
 }
 

@@ -76,6 +76,10 @@ func (m *measured) add(metric metricdata.Metrics) {
 		for _, p := range data.DataPoints {
 			put(p.Attributes, p.Count)
 		}
+	case metricdata.Histogram[int64]:
+		for _, p := range data.DataPoints {
+			put(p.Attributes, p.Count)
+		}
 	case metricdata.Sum[int64]:
 		for _, p := range data.DataPoints {
 			put(p.Attributes, p.Value)
@@ -90,6 +94,7 @@ func TestEachEventIsMeasured(t *testing.T) {
 		"sqllock.acquire.duration{sqllock.access=exclusive,sqllock.result=granted}": "4",
 		"sqllock.acquire.duration{sqllock.access=exclusive,sqllock.result=held}":    "2",
 		"sqllock.acquire.duration{sqllock.access=exclusive,sqllock.result=timeout}": "2",
+		"sqllock.acquire.duration{sqllock.access=exclusive,sqllock.result=error}":   "1",
 		"sqllock.acquire.duration{sqllock.access=shared,sqllock.result=granted}":    "1",
 		"sqllock.wait.duration{sqllock.access=exclusive,sqllock.result=granted}":    "1",
 		"sqllock.wait.duration{sqllock.access=exclusive,sqllock.result=held}":       "1",
@@ -108,11 +113,16 @@ func TestEachEventIsMeasured(t *testing.T) {
 		}
 		delete(m.points, key)
 	}
-	const renewals = "sqllock.renewal.duration{sqllock.access=exclusive}"
-	if m.points[renewals] == "" {
-		t.Error("no renewals were measured")
+	some := []string{"sqllock.renewal.duration{sqllock.access=exclusive}", "sqllock.statement.duration{sqllock.operation=acquire,sqllock.result=error}"}
+	for _, operation := range []string{"acquire", "renew", "release", "read", "revoke", "sweep"} {
+		some = append(some, "sqllock.statement.duration{sqllock.operation="+operation+",sqllock.result=ok}", "sqllock.batch.size{sqllock.operation="+operation+"}")
 	}
-	delete(m.points, renewals)
+	for _, key := range some { // how many there are is up to the Locker
+		if m.points[key] == "" {
+			t.Errorf("%s was not measured", key)
+		}
+		delete(m.points, key)
+	}
 	if len(m.points) > 0 {
 		t.Errorf("also measured: %v", m.points)
 	}

@@ -15,6 +15,7 @@ import (
 var hookPromises = []promise{
 	{sentence: "hooks tell of each acquisition and each Unlock, in order", test: testHookOrder},
 	{sentence: "re-entry calls no hook", test: testHookReentry},
+	{sentence: "a hook tells of the statements that grant, renew and release", test: testHookStatements},
 	{sentence: "a loss calls the hook once, with the reason", test: testHookLost},
 	{sentence: "a hook that blocks delays no renewal, no Lock and no Unlock", test: testHookBlocks},
 	{sentence: "a log handler that blocks delays no renewal, no Lock and no Unlock", test: testLogBlocks},
@@ -96,6 +97,31 @@ func testHookReentry(e *env) {
 	}
 	if got := j.read(); len(got) != 2 {
 		e.Errorf("want one acquisition and one Unlock, got %q", got)
+	}
+}
+
+func testHookStatements(e *env) {
+	var mu sync.Mutex
+	requests := make(map[string]int)
+	l := e.looseLocker(e.handle(), &Options{TTL: e.ttl(2 * time.Second), Hooks: &sqllock.Hooks{Statement: func(ev sqllock.StatementEvent) {
+		mu.Lock()
+		defer mu.Unlock()
+		if requests[ev.Operation] += ev.Requests; ev.Requests < 1 || ev.Took < 0 {
+			e.Errorf("%+v", ev)
+		}
+	}}})
+	lease := e.lock(l, e.name("k"))
+	e.eventually(timeLimit, "the hook tells of a renewal", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return requests["renew"] > 0
+	})
+	e.unlock(lease)
+	if err := l.Close(e.ctx()); err != nil {
+		e.Errorf("Close: %v", err)
+	}
+	if requests["acquire"] < 1 || requests["release"] < 1 {
+		e.Errorf("the hook told of the requests %v", requests)
 	}
 }
 
