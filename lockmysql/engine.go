@@ -92,13 +92,13 @@ func (e *engine) read(ctx context.Context, c session, text string, args []any, s
 // the session if the client is silent meanwhile: else a client that was paused, or has vanished,
 // would keep what it has locked. A session that cannot be restored is ended, whatever became of
 // the transaction. If the connection breaks before anything was sent that commits, the error is a
-// [rowstore.ErrUndone].
+// [rowstore.ErrRolledBack].
 func (e *engine) inOwnTx(ctx context.Context, c session, fn func(begin []step) (last []step, commit bool, err error)) error {
 	unbound := step{text: e.unbound}
 	last, commit, err := fn([]step{{text: e.bound}, {text: queryBegin}})
 	ending := []step{{text: queryRollback}, unbound}
 	if errors.Is(err, mysql.ErrInvalidConn) && ctx.Err() == nil {
-		err = fmt.Errorf("%w: %w", rowstore.ErrUndone, err)
+		err = fmt.Errorf("%w: %w", rowstore.ErrRolledBack, err)
 	}
 	if err == nil && commit {
 		last = append(last, step{text: queryCommit})

@@ -36,7 +36,7 @@ func classify(err error) driver.Fault {
 	switch {
 	case err == nil, errors.As(err, &partly):
 		return driver.Unclear
-	case errors.Is(err, errLocked), errors.Is(err, rowstore.ErrUndone):
+	case errors.Is(err, errLocked), errors.Is(err, rowstore.ErrRolledBack):
 		return driver.Again
 	case errors.Is(err, driver.ErrNoConnection), errors.Is(err, sql.ErrConnDone),
 		errors.Is(err, sqldriver.ErrBadConn), // nothing was sent, see sqlconn.Pool.Unsure

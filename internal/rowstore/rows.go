@@ -38,9 +38,9 @@ func (s *rows) on(engine Engine) *rows {
 // Drivers classify it as [driver.Again].
 var ErrLocked = errors.New("sqllock: another transaction has locked the row")
 
-// ErrUndone says that the connection broke before a transaction of the library could commit.
+// ErrRolledBack says that the connection broke before a transaction of the library could commit.
 // Drivers classify it as [driver.Again].
-var ErrUndone = errors.New("sqllock: the transaction was undone")
+var ErrRolledBack = errors.New("sqllock: the transaction was undone")
 
 // ErrOvertaken says that a statement was undone because another connection has just entered or
 // ended the same claim.
