@@ -122,7 +122,7 @@ func TestAConnectionThatBreaksBeforeTheCommitIsNoError(t *testing.T) {
 			t.Fatalf("ForceUnlock: %+v, %v", info, err)
 		}
 		if broken.Load() == 0 {
-			t.Error("no statement locks rows before the one that commits")
+			t.Fatal("no statement locks rows before the one that commits")
 		}
 		<-lease.Context().Done()
 	})

@@ -125,8 +125,12 @@ func Run(t *testing.T, h Harness) {
 		t.Run(p.sentence, func(t *testing.T) { p.test(newEnv(t, &h)) })
 	}
 	t.Parallel()
+	testers := 8
+	if h.slow() { // what runs at the same time must not starve renewals
+		testers = 3
+	}
 	h.pace = max(h.pace, measure(newEnv(t, &h))) // beside others
-	h.atOnce(others, func(p promise) {
+	atOnce(testers, others, func(p promise) {
 		t.Run(p.sentence, func(t *testing.T) { p.test(newEnv(t, &h)) })
 	})
 }
@@ -134,14 +138,10 @@ func Run(t *testing.T, h Harness) {
 // together bounds how many promises of all pairs are tested at a time.
 var together = make(chan struct{}, 16)
 
-// atOnce tests several promises of the pair at a time. They are no parallel subtests: of those go
+// atOnce tests several promises of a pair at a time. They are no parallel subtests: of those go
 // test would start all of a pair, or as many as it may start of all pairs, and count the time in
 // which they wait for each other.
-func (h *Harness) atOnce(promises []promise, test func(promise)) {
-	testers := 8
-	if h.slow() { // what runs at the same time must not starve renewals
-		testers = 3
-	}
+func atOnce(testers int, promises []promise, test func(promise)) {
 	next := make(chan promise)
 	var wg sync.WaitGroup
 	for range testers {
