@@ -183,6 +183,14 @@ func entersAgain(id int) []string {
 		`INSERT INTO sqllock_claim SELECT * FROM again`}
 }
 
+// besides says whether a request goes alone, or beside one for another name, in another statement.
+func besides() []bool {
+	if testing.Short() {
+		return []bool{false}
+	}
+	return []bool{false, true}
+}
+
 // A grant of a permit may read claims that are older than the row.
 func TestWhatChangesWhileAPermitIsGrantedCounts(t *testing.T) {
 	t.Parallel()
@@ -209,7 +217,7 @@ func TestWhatChangesWhileAPermitIsGrantedCounts(t *testing.T) {
 		{"the same request is granted", 1, takes(50, 1), true, "1:0 50:1"},
 	} {
 		for what, wait := range map[string]string{"before it is locked": stoppingClock, "while it is waited for": lockedRow} {
-			for _, beside := range []bool{false, true} {
+			for _, beside := range besides() {
 				t.Run(fmt.Sprint(c.what, " ", what, ", beside another name: ", beside), func(t *testing.T) {
 					t.Parallel()
 					p := newPermitRace(t, 3, c.held)
@@ -241,7 +249,7 @@ func TestWhatChangesWhileAPermitIsFreedCounts(t *testing.T) {
 		{"it is over", gives(1), false, "2:1"},
 		{"it is over, and its slot is taken", append(gives(1), takes(60, 0)...), false, "60:0 2:1"},
 	} {
-		for _, beside := range []bool{false, true} {
+		for _, beside := range besides() {
 			t.Run(fmt.Sprint(c.what, ", beside another name: ", beside), func(t *testing.T) {
 				t.Parallel()
 				p := newPermitRace(t, 3, 2)

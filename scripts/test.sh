@@ -88,7 +88,10 @@ theirs=$(grep -vx ./tools <<<"$nested" | awk -v turn="$turn" 'NR % 3 == turn' | 
 
 steps() {
   case $what in
-  quick) step . -short -parallel 12 . ./driver ./lockpg ./locksqlite ./migrations ;;
+  quick) # make check vets
+    step . -vet=off -short -parallel 12 -run TestConformance .
+    step . -vet=off -short -parallel 12 -skip TestConformance . ./driver ./lockpg ./locksqlite ./migrations
+    ;;
   all) for module in . $nested; do step "$module" "${race[@]}" ./...; done ;;
   *)
     # The longest first. Promises wait for TTLs, most of the time.

@@ -33,7 +33,7 @@ var detachPromises = []promise{
 
 var detachFaultPromises = []promise{
 	{sentence: "Detach whose reply is lost returns the handover", test: testDetachReplyLost, needs: needNetwork | needLeases},
-	{sentence: "Detach whose replies are all lost is ErrUnknown, and the name is free soon", test: testDetachRepliesLost, needs: needNetwork | needLeases},
+	{sentence: "Detach whose replies are all lost is ErrUnknown, and the name is free soon, unless all was undone", test: testDetachRepliesLost, needs: needNetwork | needLeases},
 	{sentence: "Adopt whose reply is lost finds out that it holds", test: testAdoptReplyLost, needs: needNetwork | needLeases},
 	{sentence: "of 20 processes that adopt one term one gets it", test: testAdoptRace, needs: needLeases},
 }
@@ -448,6 +448,7 @@ func testDetachReplyLost(e *env) {
 func testDetachRepliesLost(e *env) {
 	p, l := e.proxied(&Options{TTL: long, StatementTimeout: 300 * time.Millisecond})
 	other := e.locker(&Options{TTL: long})
+	unknown := false
 	e.eachRequest(l, func(name string, n int64) int64 {
 		lease := e.lock(l, name)
 		seen := requests(p, name, n, math.MaxInt64, loseReply)
@@ -460,11 +461,20 @@ func testDetachRepliesLost(e *env) {
 		if handover != "" {
 			e.Errorf("a handover comes with an error: %d bytes", len(handover))
 		}
-		e.wantError("Detach", err, sqllock.ErrUnknown)
+		if !errors.Is(err, sqllock.ErrUnknown) { // the requests were undone with their transactions
+			e.wantError("the context", context.Cause(lease.Context()), nil)
+			e.wantHeld(other, name)
+			e.unlock(lease)
+			return min(seen.Load(), 3)
+		}
 		e.wantError("the context", context.Cause(lease.Context()), sqllock.ErrDetached)
 		e.wantFree(other, name, timeLimit/2)
+		unknown = true
 		return min(seen.Load(), 3) // it repeats itself
 	})
+	if !unknown {
+		e.Error("no reply was lost of a request that may have been committed")
+	}
 }
 
 func testAdoptReplyLost(e *env) {
