@@ -19,9 +19,9 @@ type acquisition struct {
 	req         driver.AcquireRequest
 	owner       string // explicit owner, or ""
 	opts        lockOptions
-	began       time.Duration // for events and logs; 0 if nobody gets them
+	began       time.Time     // for events and logs, zero if nobody gets them; cheaper to read than the clock of deadlines
 	waits       bool          // it was reported that the acquisition waits
-	queuedAt    time.Duration // when that was
+	queuedAt    time.Time     // when that was
 	skipped     bool          // it was reported that the name is held, and that the call does not wait
 	sharedBatch bool          // the last request shared its statement with other requests
 	isolated    bool          // a request failed in a shared batch, perhaps because of another one: send the next by itself
@@ -41,7 +41,7 @@ func (l *Locker) newAcquisition(name, owner string, o lockOptions) *acquisition 
 	acq := newID()
 	a := &acquisition{locker: l, owner: owner, opts: o}
 	if l.events.verbose {
-		a.began = l.clock.Now()
+		a.began = time.Now()
 	}
 	a.req = driver.AcquireRequest{Name: name, Acq: acq, Owner: owner, TTL: o.rowTTL(), Value: o.value, Shared: o.shared, Permits: o.permits}
 	if l.mode.sessions != nil {
@@ -149,7 +149,7 @@ func (a *acquisition) skip(held *HeldError) error {
 	if l := a.locker; l.events.verbose {
 		a.skipped = true
 		l.events.skipped(SkippedEvent{
-			Name: held.Name, Owner: a.req.Owner, Shared: a.req.Shared, Permit: a.req.Permits != 0, Waited: l.clock.Now() - a.began, Held: held,
+			Name: held.Name, Owner: a.req.Owner, Shared: a.req.Shared, Permit: a.req.Permits != 0, Waited: time.Since(a.began), Held: held,
 		})
 	}
 	return held
@@ -162,10 +162,10 @@ func (a *acquisition) noteFailed(err error) {
 	if err == nil || a.skipped || !l.events.verbose {
 		return
 	}
-	now := l.clock.Now()
-	ev := FailedEvent{Name: a.req.Name, Owner: a.req.Owner, Shared: a.req.Shared, Permit: a.req.Permits != 0, Waited: now - a.began, Err: err}
+	now := time.Now()
+	ev := FailedEvent{Name: a.req.Name, Owner: a.req.Owner, Shared: a.req.Shared, Permit: a.req.Permits != 0, Waited: now.Sub(a.began), Err: err}
 	if a.waits {
-		ev.Queued = now - a.queuedAt
+		ev.Queued = now.Sub(a.queuedAt)
 	}
 	l.events.failed(ev)
 }
@@ -175,7 +175,7 @@ func (a *acquisition) reportsWait() bool { return !a.waits && a.locker.events.ve
 
 // noteWaiting reports that the acquisition waits for a name that is held.
 func (a *acquisition) noteWaiting(held *HeldError) {
-	a.waits, a.queuedAt = true, a.locker.clock.Now()
+	a.waits, a.queuedAt = true, time.Now()
 	a.locker.events.waiting(WaitingEvent{Name: held.Name, Owner: a.req.Owner, Shared: a.req.Shared, Permit: a.req.Permits != 0, Held: held})
 }
 
@@ -400,9 +400,10 @@ func (a *acquisition) beginTerm(ctx context.Context, t *term) (*Lease, error) {
 		return nil, t.lostError()
 	}
 	if l.events.verbose {
-		ev := AcquiredEvent{LeaseInfo: t.info(), Waited: t.granted - a.began, Attempts: a.requests}
+		now := time.Now()
+		ev := AcquiredEvent{LeaseInfo: t.info(), Waited: now.Sub(a.began), Attempts: a.requests}
 		if a.waits {
-			ev.Queued = t.granted - a.queuedAt
+			ev.Queued = now.Sub(a.queuedAt)
 		}
 		l.events.acquired(ev)
 	}

@@ -269,15 +269,21 @@ func (e *events) note(level slog.Level, msg string, args ...any) {
 }
 
 func (e *events) waiting(ev WaitingEvent) {
-	tell(e, e.hooks.Waiting, ev, slog.LevelDebug, "sqllock: waiting", "name", ev.Name, "owner", ev.Owner, "held", ev.Held)
+	tell(e, e.hooks.Waiting, ev, slog.LevelDebug, "sqllock: waiting", func(ev WaitingEvent) []any {
+		return []any{"name", ev.Name, "owner", ev.Owner, "held", ev.Held}
+	})
 }
 
 func (e *events) skipped(ev SkippedEvent) {
-	tell(e, e.hooks.Skipped, ev, slog.LevelDebug, "sqllock: skipped", "name", ev.Name, "owner", ev.Owner, "held", ev.Held)
+	tell(e, e.hooks.Skipped, ev, slog.LevelDebug, "sqllock: skipped", func(ev SkippedEvent) []any {
+		return []any{"name", ev.Name, "owner", ev.Owner, "held", ev.Held}
+	})
 }
 
 func (e *events) failed(ev FailedEvent) {
-	tell(e, e.hooks.Failed, ev, slog.LevelDebug, "sqllock: not acquired", "name", ev.Name, "owner", ev.Owner, "waited", ev.Waited, "error", ev.Err)
+	tell(e, e.hooks.Failed, ev, slog.LevelDebug, "sqllock: not acquired", func(ev FailedEvent) []any {
+		return []any{"name", ev.Name, "owner", ev.Owner, "waited", ev.Waited, "error", ev.Err}
+	})
 }
 
 // renewed costs nothing unless somebody counts renewals.
@@ -294,42 +300,54 @@ func (e *events) statement(ev StatementEvent) {
 }
 
 func (e *events) acquired(ev AcquiredEvent) {
-	tell(e, e.hooks.Acquired, ev, slog.LevelDebug, "sqllock: acquired",
-		"name", ev.Name, "owner", ev.Owner, "token", ev.Token, "waited", ev.Waited, "queued", ev.Queued)
+	tell(e, e.hooks.Acquired, ev, slog.LevelDebug, "sqllock: acquired", func(ev AcquiredEvent) []any {
+		return []any{"name", ev.Name, "owner", ev.Owner, "token", ev.Token, "waited", ev.Waited, "queued", ev.Queued}
+	})
 }
 
 func (e *events) jeopardy(ev JeopardyEvent) {
-	tell(e, e.hooks.Jeopardy, ev, slog.LevelWarn, "sqllock: a renewal failed, the lease is in jeopardy",
-		"name", ev.Name, "token", ev.Token, "remaining", ev.Remaining, "error", ev.Err)
+	tell(e, e.hooks.Jeopardy, ev, slog.LevelWarn, "sqllock: a renewal failed, the lease is in jeopardy", func(ev JeopardyEvent) []any {
+		return []any{"name", ev.Name, "token", ev.Token, "remaining", ev.Remaining, "error", ev.Err}
+	})
 }
 
 func (e *events) lost(ev LostEvent) {
-	tell(e, e.hooks.Lost, ev, slog.LevelError, "sqllock: lost",
-		"name", ev.Name, "token", ev.Token, "held", ev.Held, "error", ev.Err)
+	tell(e, e.hooks.Lost, ev, slog.LevelError, "sqllock: lost", func(ev LostEvent) []any {
+		return []any{"name", ev.Name, "token", ev.Token, "held", ev.Held, "error", ev.Err}
+	})
 }
 
 func (e *events) unlocked(ev UnlockedEvent) {
-	tell(e, e.hooks.Unlocked, ev, slog.LevelDebug, "sqllock: unlocked",
-		"name", ev.Name, "owner", ev.Owner, "token", ev.Token, "held", ev.Held, "detached", ev.Detached, "error", ev.Err)
+	tell(e, e.hooks.Unlocked, ev, slog.LevelDebug, "sqllock: unlocked", func(ev UnlockedEvent) []any {
+		return []any{"name", ev.Name, "owner", ev.Owner, "token", ev.Token, "held", ev.Held, "detached", ev.Detached, "error", ev.Err}
+	})
 }
 
 func (e *events) handedOver(ev HandedOverEvent) {
-	tell(e, e.hooks.HandedOver, ev, slog.LevelDebug, "sqllock: handed over",
-		"name", ev.Name, "owner", ev.Owner, "token", ev.Token, "waiters", ev.Waiters)
+	tell(e, e.hooks.HandedOver, ev, slog.LevelDebug, "sqllock: handed over", func(ev HandedOverEvent) []any {
+		return []any{"name", ev.Name, "owner", ev.Owner, "token", ev.Token, "waiters", ev.Waiters}
+	})
 }
 
 func (e *events) crashed(ev CrashedEvent) {
-	tell(e, e.hooks.Crashed, ev, slog.LevelInfo, "sqllock: a holder has let its lease expire",
-		"name", ev.Name, "label", ev.Label, "token", ev.Token, "since", ev.Since, "expired", ev.Expired)
+	tell(e, e.hooks.Crashed, ev, slog.LevelInfo, "sqllock: a holder has let its lease expire", func(ev CrashedEvent) []any {
+		return []any{"name", ev.Name, "label", ev.Label, "token", ev.Token, "since", ev.Since, "expired", ev.Expired}
+	})
 }
 
 func (e *events) clockJump(ev ClockJumpEvent) {
-	tell(e, e.hooks.ClockJump, ev, slog.LevelWarn, "sqllock: the clock of the database jumped", "jump", ev.Jump, "database", ev.Database)
+	tell(e, e.hooks.ClockJump, ev, slog.LevelWarn, "sqllock: the clock of the database jumped", func(ev ClockJumpEvent) []any {
+		return []any{"jump", ev.Jump, "database", ev.Database}
+	})
 }
 
-func tell[E any](e *events, hook func(E), ev E, level slog.Level, msg string, args ...any) {
+// tell logs an event and calls its hook. The arguments of the message are made there, and only if
+// it is logged: the caller of Lock or Unlock pays for one closure.
+func tell[E any](e *events, hook func(E), ev E, level slog.Level, msg string, args func(E) []any) {
 	e.emit(func() {
-		e.logger.Log(context.Background(), level, msg, args...)
+		if e.logger.Enabled(context.Background(), level) {
+			e.logger.Log(context.Background(), level, msg, args(ev)...)
+		}
 		if hook != nil {
 			hook(ev)
 		}

@@ -57,7 +57,8 @@ type term struct {
 
 	guarded bool // a Guard was called, and its transaction may be open
 
-	handedOver int // waiters to whom its release has handed the name over; of the last Unlock
+	handedOver int           // waiters to whom its release has handed the name over; of the last Unlock
+	releasedAt time.Duration // when the last reply to its release came; 0 if none has
 
 	// leaving is set when a transaction has ended the term, until it is known what became
 	// of that transaction. What a renewal says that was sent before leavingSince is older.

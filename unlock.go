@@ -40,7 +40,11 @@ func (l *Locker) removeLease(lease *Lease) (last bool, err error) {
 
 func (l *Locker) unlockedEvent(t *term, err error) {
 	if l.events.verbose {
-		l.events.unlocked(UnlockedEvent{LeaseInfo: t.info(), Err: err, Held: l.clock.Now() - t.granted})
+		ended := t.releasedAt
+		if ended == 0 {
+			ended = l.clock.Now()
+		}
+		l.events.unlocked(UnlockedEvent{LeaseInfo: t.info(), Err: err, Held: ended - t.granted})
 		if t.handedOver > 0 {
 			l.events.handedOver(HandedOverEvent{LeaseInfo: t.info(), Waiters: t.handedOver})
 		}
@@ -90,7 +94,7 @@ func (l *Locker) release(ctx context.Context, t *term) error {
 		a, answered = l.releases.TryDirect(l.releaseRequest(t), min(t.timeout, time.Until(until)))
 	}
 	if answered && a.Err == nil && a.Result.Freed {
-		t.handedOver = a.Result.HandedOver
+		t.handedOver, t.releasedAt = a.Result.HandedOver, a.After
 		return nil
 	}
 	wait := l.deadlines.borrow(base, until, early)
@@ -208,7 +212,7 @@ func (l *Locker) releaseOnce(ctx context.Context, t *term, isolated bool) (freed
 	if !ok {
 		return false, false, fmt.Errorf("%w: %w", session.ErrUnanswered, ctx.Err())
 	}
-	t.handedOver = a.Result.HandedOver
+	t.handedOver, t.releasedAt = a.Result.HandedOver, a.After
 	return a.Err == nil && a.Result.Freed, a.SharedBatch, a.Err
 }
 
