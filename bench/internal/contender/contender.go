@@ -20,6 +20,7 @@ type Site struct {
 	Count    bool              // sessions of Postgres have their statements counted
 	Shrink   bool              // idle connections are closed after a second
 	Conns    int               // of the pool at most, 0 for the usual number
+	Hooks    bool              // Lockers of unique mode call hooks that count
 	Flush    time.Duration     // by which each flush of Postgres takes longer
 }
 

@@ -60,7 +60,7 @@ func our(engine, mode string, durable bool, open func(context.Context, Site) (Ha
 			if err != nil {
 				return nil, err
 			}
-			locks, err := newLocker(ctx, mode, h)
+			locks, err := newLocker(ctx, mode, h, s)
 			if err != nil {
 				return nil, errors.Join(err, h.Close())
 			}
@@ -71,13 +71,13 @@ func our(engine, mode string, durable bool, open func(context.Context, Site) (Ha
 			if err != nil {
 				return nil, err
 			}
-			return newLockers(ctx, mode, h, n)
+			return newLockers(ctx, mode, h, s, n)
 		},
 	}
 }
 
 // newLockers returns Lockers with one handle. The last to be closed closes it.
-func newLockers(ctx context.Context, mode string, h Handle, n int) ([]Client, error) {
+func newLockers(ctx context.Context, mode string, h Handle, s Site, n int) ([]Client, error) {
 	var left atomic.Int64
 	closeLast := func() error {
 		if left.Add(-1) > 0 {
@@ -87,7 +87,7 @@ func newLockers(ctx context.Context, mode string, h Handle, n int) ([]Client, er
 	}
 	var list []Client
 	for range n {
-		locks, err := newLocker(ctx, mode, h)
+		locks, err := newLocker(ctx, mode, h, s)
 		if err != nil {
 			return list, err
 		}
@@ -97,14 +97,14 @@ func newLockers(ctx context.Context, mode string, h Handle, n int) ([]Client, er
 	return list, nil
 }
 
-func newLocker(ctx context.Context, mode string, h Handle) (*sqllock.Locker, error) {
+func newLocker(ctx context.Context, mode string, h Handle, s Site) (*sqllock.Locker, error) {
 	switch mode {
 	case "advisory":
 		return sqllock.NewAdvisory(ctx, h.DB.(driver.AdvisoryDatabase), advisoryOptions())
 	case "forupdate":
 		return sqllock.NewForUpdate(ctx, h.DB.(driver.ForUpdateDatabase), forUpdateOptions())
 	}
-	return sqllock.NewUnique(ctx, h.DB, uniqueOptions())
+	return sqllock.NewUnique(ctx, h.DB, uniqueOptions(s))
 }
 
 func openPostgres(ctx context.Context, s Site) (Handle, error) {

@@ -52,7 +52,7 @@ func floor(statements string, callers int) Key { return Key{Floor, statements, c
 
 // goals are those of the project.
 func goals() []goal {
-	return slices.Concat(oneCallerGoals(), handoverGoals(), namesGoals(), throughputGoals(), idleGoals(), growthGoals())
+	return slices.Concat(oneCallerGoals(), handoverGoals(), namesGoals(), throughputGoals(), hooksGoals(), idleGoals(), growthGoals())
 }
 
 func oneCallerGoals() []goal {
@@ -116,6 +116,15 @@ func throughputGoals() []goal {
 		times(postgres, "redislock", 16, 0.35, 0.45),
 		times(postgres, "redislock", 64, 1, 0),
 	}
+}
+
+func hooksGoals() []goal {
+	var list []goal
+	for _, c := range []string{postgres, mariadb, sqlite} {
+		list = append(list, ratio("throughput with hooks × without, 1,024 callers, "+c, true, 0.97, 0,
+			Key{Hooks, c + "@hooks", 1024}, Key{Hooks, c, 1024}, Cycles))
+	}
+	return list
 }
 
 // beatInterval is how often a Locker that waits renews that, in s: a third of the shorter

@@ -19,6 +19,7 @@ const (
 	Herd     = "herd"     // many waiters on one name
 	Idle     = "idle"     // many locks that are held, and nothing else
 	Tx       = "tx"       // a write under a lock
+	Hooks    = "hooks"    // distinct names, with and without hooks
 	Rows     = "rows"     // a large table, an old transaction, an old snapshot
 	Floor    = "floor"    // bare statements
 )

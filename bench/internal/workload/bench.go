@@ -48,6 +48,7 @@ var Workloads = []struct {
 	{"tx", (*Bench).tx},
 	{"rows", (*Bench).rows},
 	{"rtt", (*Bench).rtt},
+	{"hooks", (*Bench).hooks},
 }
 
 // entry is a contender that takes part in a workload.

@@ -26,12 +26,15 @@ var (
 	write = `UPDATE written SET n = n + 1 WHERE name = 'it'`
 )
 
+// isOurUnique chooses this project's unique mode on each database.
+func isOurUnique(c contender.Contender) bool {
+	return strings.HasPrefix(c.Name, "sqllock/") && strings.HasSuffix(c.Name, "/unique")
+}
+
 // tx has one caller lock a name, write a row in a transaction that its lease guards, and
 // unlock: after the transaction, or in it.
 func (b *Bench) tx(ctx context.Context) error {
-	list, err := b.entries(ctx, func(c contender.Contender) bool {
-		return strings.HasPrefix(c.Name, "sqllock/") && strings.HasSuffix(c.Name, "/unique")
-	})
+	list, err := b.entries(ctx, isOurUnique)
 	if err != nil {
 		return err
 	}
