@@ -33,7 +33,7 @@ var detachPromises = []promise{
 
 var detachFaultPromises = []promise{
 	{sentence: "Detach whose reply is lost returns the handover", test: testDetachReplyLost, needs: needNetwork | needLeases},
-	{sentence: "Detach whose replies are all lost is ErrUnknown, and the name is free soon, unless all was undone", test: testDetachRepliesLost, needs: needNetwork | needLeases},
+	{sentence: "Detach whose replies are all lost is ErrUnknown and frees the name soon, unless all was undone", test: testDetachRepliesLost, needs: needNetwork | needLeases},
 	{sentence: "Adopt whose reply is lost finds out that it holds", test: testAdoptReplyLost, needs: needNetwork | needLeases},
 	{sentence: "of 20 processes that adopt one term one gets it", test: testAdoptRace, needs: needLeases},
 }
