@@ -19,12 +19,12 @@ type acquisition struct {
 	req         driver.AcquireRequest
 	owner       string // explicit owner, or ""
 	opts        lockOptions
-	began       time.Time     // for events and logs, zero if nobody gets them; cheaper to read than the clock of deadlines
-	waits       bool          // it was reported that the acquisition waits
-	queuedAt    time.Time     // when that was
-	skipped     bool          // it was reported that the name is held, and that the call does not wait
-	sharedBatch bool          // the last request shared its statement with other requests
-	isolated    bool          // a request failed in a shared batch, perhaps because of another one: send the next by itself
+	began       time.Time // for events and logs, zero if nobody gets them; cheaper to read than the clock of deadlines
+	waits       bool      // it was reported that the acquisition waits
+	queuedAt    time.Time // when that was
+	skipped     bool      // it was reported that the name is held, and that the call does not wait
+	sharedBatch bool      // the last request shared its statement with other requests
+	isolated    bool      // a request failed in a shared batch, perhaps because of another one: send the next by itself
 
 	requests     int           // requests sent
 	knownHeld    bool          // the database has said that the name is held
