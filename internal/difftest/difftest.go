@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/tables"
 )
 
 // Fixture is an empty database with tables, whose clock the test moves.
@@ -57,7 +58,7 @@ func Run(t *testing.T, f Fixture, steps int) {
 	if n, err := strconv.ParseUint(os.Getenv("SQLLOCK_DIFF_SEED"), 10, 64); err == nil {
 		seed = n
 	}
-	r := &run{T: t, Fixture: f, rnd: rand.New(rand.NewPCG(seed, 0)), model: newModel(), requested: make(map[driver.ID]bool)}
+	r := &run{T: t, Fixture: f, rnd: rand.New(rand.NewPCG(seed, 0)), model: tables.New(), requested: make(map[driver.ID]bool)}
 	for i := range lockers {
 		client := driver.Client{Instance: driver.ID{0xff, byte(i + 1)}, Label: fmt.Sprintf("label %d", i)}
 		r.clients = append(r.clients, client)
@@ -79,7 +80,7 @@ type run struct {
 	*testing.T
 	Fixture
 	rnd     *rand.Rand
-	model   *model
+	model   *tables.Tables
 	clients []driver.Client
 	stores  []driver.Store
 
@@ -102,7 +103,7 @@ func (r *run) note(kind, format string, args ...any) {
 		r.kinds = make(map[string]int)
 	}
 	r.kinds[kind]++
-	r.trace = append(r.trace, fmt.Sprintf("at %d: %s "+format, append([]any{r.model.now % 1e9, kind}, args...)...))
+	r.trace = append(r.trace, fmt.Sprintf("at %d: %s "+format, append([]any{r.model.Now % 1e9, kind}, args...)...))
 	if len(r.trace) > 60 {
 		r.trace = r.trace[1:]
 	}
@@ -110,11 +111,11 @@ func (r *run) note(kind, format string, args ...any) {
 
 // tick moves the clock.
 func (r *run) tick(d time.Duration) {
-	if r.model.now == 0 {
-		r.model.now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
+	if r.model.Now == 0 {
+		r.model.Now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 	}
-	r.model.now += d.Microseconds()
-	r.SetClock(r.T, r.model.now)
+	r.model.Now += d.Microseconds()
+	r.SetClock(r.T, r.model.Now)
 	r.note("clock", "%v", d)
 }
 
@@ -130,7 +131,7 @@ func same[A any](r *run, what string, got, want A, err error) {
 func (r *run) compare() {
 	r.Helper()
 	for name, query := range map[string]string{"lock": lockColumns, "claim": claimColumns} {
-		got, want := r.dump(query), r.model.dump(name)
+		got, want := r.dump(query), r.model.Dump(name)
 		if !slices.Equal(got, want) {
 			r.Errorf("table %s:\n got %s\nwant %s", name, strings.Join(got, "\n     "), strings.Join(want, "\n     "))
 		}
@@ -191,7 +192,7 @@ func (r *run) dump(query string) (all []string) {
 // by its own clock.
 func (r *run) lives() {
 	r.Helper()
-	clear(r.model.beats)
+	clear(r.model.Beats)
 	for _, line := range r.dump(`SELECT {id locker}, expires_at FROM sqllock_waiter`) {
 		digits, until, _ := strings.Cut(line, " | ")
 		var id driver.ID
@@ -202,6 +203,6 @@ func (r *run) lives() {
 		if err != nil {
 			r.Fatal(err)
 		}
-		r.model.beats[id] = n
+		r.model.Beats[id] = n
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/claim"
+	"github.com/sqllock/sqllock/internal/tables"
 )
 
 // unit is the unit of the times in a run.
@@ -147,7 +148,7 @@ func (r *run) permits() {
 		locker := r.rnd.IntN(lockers)
 		q := r.request(locker)
 		q.Name, q.Shared, q.Permits, q.TTL = name, false, 1+r.rnd.IntN(3), q.TTL+20*unit
-		if s := r.model.names[name]; s != nil && s.Permits != 0 && r.rnd.IntN(20) > 0 {
+		if s := r.model.Names[name]; s != nil && s.Permits != 0 && r.rnd.IntN(20) > 0 {
 			q.Permits = s.Permits
 		}
 		held := r.claims(name, func(c *claim.Claim) bool { return c.State == claim.Holding && c.Kind == claim.Permit })
@@ -155,7 +156,7 @@ func (r *run) permits() {
 		switch n := r.rnd.IntN(10); {
 		case n == 9 && r.rnd.IntN(3) == 0:
 			r.tick(time.Duration(r.rnd.IntN(20)) * unit)
-		case len(held) > 0 && (n < 3 || len(held) == q.Permits && r.model.names[name].Waiting > 0 && n > 4):
+		case len(held) > 0 && (n < 3 || len(held) == q.Permits && r.model.Names[name].Waiting > 0 && n > 4):
 			c := held[r.rnd.IntN(len(held))]
 			r.releaseOne(r.lockerOf(&c), driver.ReleaseRequest{Name: name, Acq: c.Acq, Version: c.Token, Shared: true, Permit: true})
 		case n == 4 && len(held) > 0: // the reply to a request is lost
@@ -180,10 +181,10 @@ func (r *run) known(locker int, q driver.AcquireRequest) []driver.AcquireRequest
 
 // claims returns those claims of a name that pick picks.
 func (r *run) claims(name string, pick func(c *claim.Claim) bool) (picked []claim.Claim) {
-	s := r.model.names[name]
-	for i := 0; s != nil && i < len(s.claims); i++ {
-		if pick(&s.claims[i]) {
-			picked = append(picked, s.claims[i])
+	s := r.model.Names[name]
+	for i := 0; s != nil && i < len(s.Claims); i++ {
+		if pick(&s.Claims[i]) {
+			picked = append(picked, s.Claims[i])
 		}
 	}
 	return picked
@@ -202,11 +203,11 @@ func (r *run) grant(locker int, reqs []driver.AcquireRequest) {
 		reqs[i].Floor = r.floor(&reqs[i])
 		plain[i] = reqs[i]
 		plain[i].Life, plain[i].Handed, plain[i].Carries = 0, 0, nil
-		want[i], done[i] = r.model.grant(r.clients[locker], &reqs[i])
+		want[i], done[i] = r.model.Grant(r.clients[locker], &reqs[i])
 	}
 	for i := range reqs {
 		if !done[i] {
-			want[i] = r.model.acquire(r.clients[locker], &reqs[i], false)
+			want[i] = r.model.Acquire(r.clients[locker], &reqs[i], false)
 		}
 	}
 	r.note("grant", "%d: %v", locker, names(reqs))
@@ -222,7 +223,7 @@ func (r *run) floor(q *driver.AcquireRequest) int64 {
 	if q.Together() || r.rnd.IntN(4) > 0 {
 		return 0
 	}
-	return r.model.now + int64(r.rnd.IntN(4)-1)*unit.Microseconds()
+	return r.model.Now + int64(r.rnd.IntN(4)-1)*unit.Microseconds()
 }
 
 // together acquires several names, all of them or none.
@@ -236,7 +237,7 @@ func (r *run) together(locker int) {
 		}
 	}
 	r.note("together", "%d: %v", locker, names(reqs))
-	want := r.model.acquireAll(r.clients[locker], reqs)
+	want := r.model.AcquireAll(r.clients[locker], reqs)
 	got, err := r.stores[locker].Acquire(r.Context(), reqs)
 	for i := range got {
 		got[i].Holder = driver.Holder{}
@@ -253,7 +254,7 @@ func (r *run) enqueue(locker int, reqs []driver.AcquireRequest) {
 	for _, known := range []bool{false, true} { // new claims are entered first
 		for i := range reqs {
 			if r.requested[reqs[i].Acq] == known {
-				want[i] = r.model.acquire(r.clients[locker], &reqs[i], true)
+				want[i] = r.model.Acquire(r.clients[locker], &reqs[i], true)
 			}
 		}
 	}
@@ -274,11 +275,11 @@ func (r *run) terms(locker int) (terms []driver.ReleaseRequest) {
 			continue
 		}
 		q := driver.ReleaseRequest{Name: m.Name, Acq: m.Acq, Shared: m.Together(), Permit: m.Permits != 0, Version: 1}
-		if s := r.model.names[m.Name]; s != nil {
+		if s := r.model.Names[m.Name]; s != nil {
 			q.Version = s.Version
-			for i := range s.claims {
-				if s.claims[i].Acq == m.Acq {
-					q.Version = s.claims[i].Token
+			for i := range s.Claims {
+				if s.Claims[i].Acq == m.Acq {
+					q.Version = s.Claims[i].Token
 				}
 			}
 			q.Version = max(q.Version, 1) // one without a version is another request
@@ -305,7 +306,7 @@ func (r *run) release(locker int) {
 	r.note("release", "%d: %+v", locker, reqs)
 	want := make([]driver.ReleaseResult, len(reqs))
 	for i := range reqs {
-		want[i] = r.model.free(r.clients[locker], &reqs[i])
+		want[i] = r.model.Free(r.clients[locker], &reqs[i])
 	}
 	got, err := r.stores[locker].Release(r.Context(), reqs)
 	if len(reqs) == 0 {
@@ -318,8 +319,8 @@ func (r *run) release(locker int) {
 func (r *run) handOver() {
 	var reqs []driver.ReleaseRequest
 	var holders []int
-	for _, name := range slices.Sorted(maps.Keys(r.model.names)) {
-		s := r.model.names[name]
+	for _, name := range slices.Sorted(maps.Keys(r.model.Names)) {
+		s := r.model.Names[name]
 		holder := slices.IndexFunc(r.clients, func(c driver.Client) bool { return c.Instance == s.Locker })
 		if holder >= 0 && s.Acq != (driver.ID{}) && s.Waiting > 0 {
 			reqs, holders = append(reqs, driver.ReleaseRequest{Name: name, Acq: s.Acq, Version: s.Version}), append(holders, holder)
@@ -340,7 +341,7 @@ func (r *run) releaseOne(locker int, req driver.ReleaseRequest) {
 	}
 	r.requests++
 	r.note("hand over", "%d: %+v", locker, req)
-	want := r.model.free(r.clients[locker], &req)
+	want := r.model.Free(r.clients[locker], &req)
 	got, err := r.stores[locker].Release(r.Context(), []driver.ReleaseRequest{req})
 	same(r, "Release", got, []driver.ReleaseResult{want}, err)
 }
@@ -354,10 +355,10 @@ func (r *run) end(locker int) {
 	m := terms[0]
 	req := driver.GuardRequest{Name: m.Name, Acq: m.Acq, Version: m.Version, Ends: true, MinHold: time.Duration(r.rnd.IntN(2)*r.rnd.IntN(20)) * unit}
 	before, want := claim.Row{}, driver.Fenced
-	s := r.model.names[m.Name]
+	s := r.model.Names[m.Name]
 	if s != nil {
 		before = s.Row
-		if s.End(req.Acq, req.Version, req.MinHold.Microseconds(), r.model.now) {
+		if s.End(req.Acq, req.Version, req.MinHold.Microseconds(), r.model.Now) {
 			want = driver.Guarded
 		}
 		if want == driver.Guarded && s.Waiting > 0 {
@@ -384,7 +385,7 @@ func (r *run) guard(locker int) {
 	}
 	m := terms[0]
 	want := driver.Fenced
-	if s := r.model.names[m.Name]; s != nil && slices.ContainsFunc(s.claims, func(c claim.Claim) bool {
+	if s := r.model.Names[m.Name]; s != nil && slices.ContainsFunc(s.Claims, func(c claim.Claim) bool {
 		return c.Acq == m.Acq && c.State == claim.Holding && c.Token == m.Version
 	}) {
 		want = driver.Guarded
@@ -399,7 +400,7 @@ func (r *run) guard(locker int) {
 func (r *run) resize(locker int) {
 	name, permits := r.request(locker).Name, 1+r.rnd.IntN(4)
 	r.note("resize", "%d: %s to %d", locker, name, permits)
-	r.model.visit(r.clients[locker], name, func(v *claim.Visit) { v.Resize(permits) })
+	r.model.Visit(r.clients[locker], name, func(v *claim.Visit) { v.Resize(permits) })
 	if err := r.stores[locker].(driver.PermitStore).Resize(r.Context(), name, permits); err != nil {
 		r.Errorf("Resize: %v", err)
 	}
@@ -428,7 +429,7 @@ func (r *run) renew(locker int) {
 	want := make([]driver.RenewStatus, len(terms))
 	for i, m := range terms {
 		reqs[i] = driver.RenewRequest{Name: m.Name, Acq: m.Acq, Version: m.Version, TTL: time.Duration(r.rnd.IntN(20)) * unit, Holds: 1 + r.rnd.IntN(3), Shared: m.Shared}
-		want[i] = r.model.renew(&reqs[i])
+		want[i] = r.model.Renew(&reqs[i])
 	}
 	r.note("renew", "%d: %+v", locker, reqs)
 	got, err := r.stores[locker].Renew(r.Context(), reqs, r.rnd.IntN(2) == 0)
@@ -448,7 +449,7 @@ func (r *run) abandon(locker int) {
 func (r *run) withdraw(locker int, reqs []driver.ReleaseRequest) {
 	r.note("abandon", "%d: %+v", locker, reqs)
 	for i := range reqs {
-		r.model.visit(r.clients[locker], reqs[i].Name, func(v *claim.Visit) { v.Withdraw(reqs[i].Acq, reqs[i].MinHold.Microseconds(), false) })
+		r.model.Visit(r.clients[locker], reqs[i].Name, func(v *claim.Visit) { v.Withdraw(reqs[i].Acq, reqs[i].MinHold.Microseconds(), false) })
 	}
 	if _, err := r.stores[locker].Release(r.Context(), reqs); err != nil {
 		r.Errorf("Release: %v", err)
@@ -461,13 +462,13 @@ func (r *run) revoke(locker int) {
 		return
 	}
 	req := driver.RevokeRequest{Name: m.Name}
-	s := r.model.names[m.Name]
+	s := r.model.Names[m.Name]
 	if s != nil && r.rnd.IntN(2) == 0 {
 		req.Version = s.Version - int64(r.rnd.IntN(2))
 	}
 	want := false
 	if s == nil || req.Version == 0 || req.Version == s.Version {
-		r.model.visit(r.clients[locker], m.Name, func(v *claim.Visit) { want, _ = v.Revoke() })
+		r.model.Visit(r.clients[locker], m.Name, func(v *claim.Visit) { want, _ = v.Revoke() })
 	}
 	r.note("revoke", "%+v", req)
 	got, err := r.stores[locker].Revoke(r.Context(), []driver.RevokeRequest{req})
@@ -480,9 +481,9 @@ func (r *run) revoke(locker int) {
 // held by one.
 func (r *run) requestEnd(locker int) {
 	var all, held []string
-	for _, name := range slices.Sorted(maps.Keys(r.model.names)) {
-		s := r.model.names[name]
-		if all = append(all, name); s.Acq != (driver.ID{}) && s.Expires > r.model.now {
+	for _, name := range slices.Sorted(maps.Keys(r.model.Names)) {
+		s := r.model.Names[name]
+		if all = append(all, name); s.Acq != (driver.ID{}) && s.Expires > r.model.Now {
 			held = append(held, name)
 		}
 	}
@@ -493,11 +494,11 @@ func (r *run) requestEnd(locker int) {
 		return
 	}
 	name := all[r.rnd.IntN(len(all))]
-	s := r.model.names[name]
+	s := r.model.Names[name]
 	req := driver.RevokeRequest{Name: name, Version: s.Version - int64(r.rnd.IntN(4)/3), Politely: true}
-	want := s.requested
-	if s.Acq != (driver.ID{}) && s.Expires > r.model.now && s.Version == req.Version {
-		s.requested = s.Version
+	want := s.Asked
+	if s.Acq != (driver.ID{}) && s.Expires > r.model.Now && s.Version == req.Version {
+		s.Asked = s.Version
 	}
 	r.note("ask", "%+v", req)
 	got, err := r.stores[locker].Revoke(r.Context(), []driver.RevokeRequest{req})
@@ -509,7 +510,7 @@ func (r *run) requestEnd(locker int) {
 func (r *run) sweep(locker int) {
 	retention := time.Duration(r.rnd.IntN(100)) * unit
 	r.note("sweep", "%v", retention)
-	purged, crashed := r.model.sweep(r.clients[locker], retention)
+	purged, crashed := r.model.Sweep(r.clients[locker], retention)
 	got, err := r.stores[locker].Sweep(r.Context(), driver.SweepRequest{Limit: 1000, Retention: retention})
 	var acqs []driver.ID
 	for _, c := range got.Crashed {
@@ -521,7 +522,7 @@ func (r *run) sweep(locker int) {
 
 func (r *run) resume(locker int) {
 	q := r.request(locker)
-	s := r.model.names[q.Name]
+	s := r.model.Names[q.Name]
 	if s == nil || s.Version <= 1 { // a request that resumes nothing is another one
 		return
 	}
@@ -531,8 +532,8 @@ func (r *run) resume(locker int) {
 	req := driver.AcquireRequest{Name: q.Name, Acq: q.Acq, Owner: q.Owner, Resumes: s.Version - int64(r.rnd.IntN(5)/4), TTL: q.TTL, Value: q.Value}
 	q.Shared, q.Permits, q.Carries = false, 0, nil
 	var a claim.Answer
-	r.model.visit(r.clients[locker], q.Name, func(v *claim.Visit) {
-		a, _ = v.Resume(req.Resumes, request(r.clients[locker], &q, false))
+	r.model.Visit(r.clients[locker], q.Name, func(v *claim.Visit) {
+		a, _ = v.Resume(req.Resumes, tables.Request(r.clients[locker], &q, false))
 	})
 	r.note("resume", "%d: %+v", locker, req)
 	got, err := r.stores[locker].Acquire(r.Context(), []driver.AcquireRequest{req})
@@ -551,7 +552,7 @@ func (r *run) detach(locker int) {
 	req.To, req.TTL = keyOf(req.Acq), time.Duration(1+r.rnd.IntN(20))*unit
 	req.Guarded = r.rnd.IntN(2) == 0
 	var want driver.ReleaseResult
-	r.model.visit(r.clients[locker], req.Name, func(v *claim.Visit) {
+	r.model.Visit(r.clients[locker], req.Name, func(v *claim.Visit) {
 		want.Freed, _ = v.Detach(req.Acq, req.Version, req.To, req.TTL.Microseconds())
 	})
 	r.note("detach", "%d: %+v", locker, req)
@@ -573,16 +574,16 @@ func (r *run) adopt(locker int) {
 	}
 	q.Shared, q.Permits, q.Carries = false, 0, nil
 	key := keyOf(driver.ID{1})
-	for _, name := range slices.Sorted(maps.Keys(r.model.names)) {
-		s := r.model.names[name]
+	for _, name := range slices.Sorted(maps.Keys(r.model.Names)) {
+		s := r.model.Names[name]
 		if s.Locker == (driver.ID{}) && s.Acq != (driver.ID{}) && r.rnd.IntN(4) > 0 {
 			q.Name, key = name, s.Acq
 		}
 	}
 	req := driver.AcquireRequest{Name: q.Name, Acq: q.Acq, Owner: q.Owner, Adopts: key, TTL: q.TTL, Value: q.Value}
 	var a claim.Answer
-	r.model.visit(r.clients[locker], q.Name, func(v *claim.Visit) {
-		a, _ = v.Adopt(key, request(r.clients[locker], &q, false))
+	r.model.Visit(r.clients[locker], q.Name, func(v *claim.Visit) {
+		a, _ = v.Adopt(key, tables.Request(r.clients[locker], &q, false))
 	})
 	r.made = append(r.made, made{q, locker})
 	r.note("adopt", "%d: %+v", locker, req)
@@ -594,12 +595,12 @@ func (r *run) adopt(locker int) {
 
 func (r *run) setValue(locker int) {
 	m, ok := r.earlier(locker)
-	s := r.model.names[m.Name]
+	s := r.model.Names[m.Name]
 	if !ok || s == nil {
 		return
 	}
 	req := driver.SetValueRequest{Name: m.Name, Acq: m.Acq, Version: s.Version, Value: []byte{byte(r.next)}}
-	want := s.Acq == req.Acq && s.Expires > r.model.now
+	want := s.Acq == req.Acq && s.Expires > r.model.Now
 	if want {
 		s.Value = req.Value
 	}
@@ -625,15 +626,15 @@ func (r *run) look(locker int) {
 		return
 	}
 	for i, name := range all {
-		s := r.model.names[name]
+		s := r.model.Names[name]
 		if s == nil {
-			s = new(state)
+			s = new(tables.Name)
 		}
 		readers, slots := 0, make(map[int]driver.ID)
 		r.seesTogether(&res.Rows[i], s, most)
-		for k := range s.claims {
-			switch c := &s.claims[k]; {
-			case c.State != claim.Holding || c.Expires <= r.model.now:
+		for k := range s.Claims {
+			switch c := &s.Claims[k]; {
+			case c.State != claim.Holding || c.Expires <= r.model.Now:
 			case c.Kind == claim.Permit:
 				slots[c.Slot] = c.Acq
 			default:
@@ -647,21 +648,21 @@ func (r *run) look(locker int) {
 			}
 		}
 		if g.Name != name || g.Readers != readers || g.PermitsHeld != len(slots) || g.Permits != s.Permits || g.Together() == 0 && g.Holder.Acq != s.Acq || g.Holder.Version != s.Version || g.Gate != s.NotBefore ||
-			g.Detached != (s.Acq != driver.ID{} && s.Locker == driver.ID{}) || g.Revoked != s.Revoked || g.Asked != s.requested || g.Now != r.model.now {
+			g.Detached != (s.Acq != driver.ID{} && s.Locker == driver.ID{}) || g.Revoked != s.Revoked || g.Asked != s.Asked || g.Now != r.model.Now {
 			r.Errorf("Read of %s: %+v, want %+v", name, g, s)
 		}
 	}
 }
 
 // seesTogether compares the first of those who hold a name together, most of them at most.
-func (r *run) seesTogether(g *driver.Row, s *state, most int) {
-	claims := slices.Clone(s.claims)
+func (r *run) seesTogether(g *driver.Row, s *tables.Name, most int) {
+	claims := slices.Clone(s.Claims)
 	slices.SortFunc(claims, func(a, b claim.Claim) int {
 		return cmp.Or(cmp.Compare(a.Slot, b.Slot), cmp.Compare(a.Seq, b.Seq))
 	})
 	var want []driver.Slot
 	for k := range claims {
-		if c := &claims[k]; c.State == claim.Holding && c.Expires > r.model.now {
+		if c := &claims[k]; c.State == claim.Holding && c.Expires > r.model.Now {
 			want = append(want, driver.Slot{Slot: c.Slot, Holder: driver.Holder{Acq: c.Acq, Owner: c.Owner, Label: c.Label,
 				Version: c.Token, Since: c.Since, Until: c.Expires, Shared: true, Permit: c.Kind == claim.Permit}})
 		}
@@ -673,7 +674,7 @@ func (r *run) seesTogether(g *driver.Row, s *state, most int) {
 
 // die ends the beat of a locker, now or long ago, or lets it come back.
 func (r *run) die(locker int) {
-	until := r.model.now + []int64{-1, -time.Minute.Microseconds() - 1, time.Hour.Microseconds()}[r.rnd.IntN(3)]
+	until := r.model.Now + []int64{-1, -time.Minute.Microseconds() - 1, time.Hour.Microseconds()}[r.rnd.IntN(3)]
 	r.note("beat", "of %d until %d", locker, until)
 	query := `UPDATE sqllock_waiter SET expires_at = ` + r.Parameter + ` WHERE ` + fmt.Sprintf(r.ID, "locker") + ` = '` + r.clients[locker].Instance.String() + `'`
 	if _, err := r.DB.ExecContext(r.Context(), query, until); err != nil {
