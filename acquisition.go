@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
@@ -124,7 +123,7 @@ func (a *acquisition) requestOnce(ctx context.Context, backoff *backoff) (*Lease
 		pause = min(pause, a.untilExpiry())
 		if l.mode.quorum { // those who lost together request apart from each other next time
 			took := l.clock.Now() - sent
-			pause += took + rand.N(4*took+1)
+			pause += took + l.cfg.spread(4*took+1)
 		}
 	case ctx.Err() != nil:
 		a.abandon()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"math/bits"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -360,7 +359,7 @@ func (k *keeper) noteFailures(batch []*term, err error, isolated bool) {
 	for _, t := range batch {
 		k.reschedule(t, func(r *renewal) {
 			r.renewing, r.isolated = false, isolated
-			r.due = k.clock.Now() + retryPause(t.ttl, r.failures)
+			r.due = k.clock.Now() + k.retryPause(t.ttl, r.failures)
 			r.failures++
 		})
 		if t.noteFailure(reason, err) {
@@ -372,12 +371,12 @@ func (k *keeper) noteFailures(batch []*term, err error, isolated bool) {
 // retryPause returns how long to wait after the given number of failures. The first retry
 // is immediate, because the connection may just have been dead. Later pauses grow up to a
 // thirtieth of the TTL.
-func retryPause(ttl time.Duration, failures int) time.Duration {
+func (k *keeper) retryPause(ttl time.Duration, failures int) time.Duration {
 	if failures == 0 {
 		return 0
 	}
 	pause := min(10*time.Millisecond<<min(failures, 10), ttl/30)
-	return pause/2 + rand.N(pause/2)
+	return pause/2 + k.cfg.spread(pause/2)
 }
 
 // idleAfter is for how long no term must be held, at least and up to twice that, before

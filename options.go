@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/clock"
 )
 
 // Bounds and defaults of the options.
@@ -113,6 +114,8 @@ type config struct {
 	barging     bool
 
 	maxHold time.Duration // by default; 0: no bound
+
+	spread clock.Spread // of pauses
 }
 
 func (o *UniqueOptions) config() (config, error) {
@@ -129,6 +132,7 @@ func (o *UniqueOptions) config() (config, error) {
 		batch:            cmp.Or(o.MaxBatch, DefaultMaxBatch),
 		maxInFlight:      cmp.Or(o.MaxInFlight, DefaultMaxInFlight),
 		barging:          o.Barging,
+		spread:           clock.SpreadOf(nil),
 	}
 	if o.Hooks != nil {
 		c.hooks = *o.Hooks

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -110,7 +109,7 @@ func (r *Reaper) Run(ctx context.Context) error {
 		return err
 	}
 	for {
-		pause := r.opts.Interval - r.opts.Interval/10 + rand.N(r.opts.Interval/5+1)
+		pause := r.opts.Interval - r.opts.Interval/10 + r.locker.cfg.spread(r.opts.Interval/5+1)
 		if err := r.locker.sleep(ctx, nil, pause); err != nil {
 			return err
 		}

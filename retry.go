@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/clock"
 )
 
 // retry calls f, which runs one statement, and calls it again while the database says that
@@ -86,14 +86,17 @@ func (l *Locker) sleep(ctx context.Context, wake <-chan struct{}, d time.Duratio
 }
 
 // backoff yields the growing, jittered pauses between the requests of one waiter.
-type backoff struct{ pause, longest time.Duration }
+type backoff struct {
+	pause, longest time.Duration
+	spread         clock.Spread
+}
 
-func newBackoff(c *config) *backoff { return &backoff{c.retryMin, c.retryMax} }
+func newBackoff(c *config) *backoff { return &backoff{c.retryMin, c.retryMax, c.spread} }
 
 func (b *backoff) next() time.Duration {
 	d := b.pause
 	b.pause = min(2*b.pause, b.longest)
-	return d/2 + rand.N(d/2+1)
+	return d/2 + b.spread(d/2+1)
 }
 
 // sleep waits for d. It returns an error if ctx ends.

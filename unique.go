@@ -33,6 +33,7 @@ func NewUnique(ctx context.Context, db driver.UniqueDatabase, opts *UniqueOption
 	if db == nil {
 		return nil, driver.NilError("database")
 	}
+	cfg.spread = clock.SpreadOf(db)
 	var locker atomic.Pointer[Locker] // the store is opened before there is one
 	client := driver.Client{Instance: newID(), Label: cfg.label, Crashed: func(c driver.Crash) {
 		if l := locker.Load(); l != nil {

@@ -142,7 +142,7 @@ const endTimeout = time.Second
 func (l *Locker) endBy(ctx context.Context, t *term, f driver.GuardFunc, guarded bool) (driver.GuardStatus, error) {
 	req := driver.GuardRequest{Name: t.name, Acq: t.acq, Version: t.token, Ends: true, Guarded: guarded, MinHold: t.minHold}
 	until := l.clock.Now() + endTimeout
-	for pause := (&backoff{time.Millisecond, 20 * time.Millisecond}); ; {
+	for pause := (&backoff{time.Millisecond, 20 * time.Millisecond, l.cfg.spread}); ; {
 		status, err := l.mode.Guard(ctx, f, req)
 		if err != nil || status != driver.PassedOver || l.clock.Now() >= until || sleep(ctx, pause.next()) != nil {
 			return status, err

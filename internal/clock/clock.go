@@ -1,7 +1,10 @@
 // Package clock measures the time that leases are trusted for.
 package clock
 
-import "time"
+import (
+	"math/rand/v2"
+	"time"
+)
 
 // Clock tells how much time has passed. It never steps. Where the operating system
 // offers such a clock, it also runs while the machine is suspended: a holder that was
@@ -36,4 +39,17 @@ func Of(database any) Clock {
 		return s.Clock()
 	}
 	return System{}
+}
+
+// Spread draws a random duration from 0 on that is less than n, to keep those apart who would
+// otherwise do the same at the same time.
+type Spread func(n time.Duration) time.Duration
+
+// SpreadOf returns what spreads the pauses of those who use a database: chance, unless the
+// database brings a Spread of its own, in tests.
+func SpreadOf(database any) Spread {
+	if s, ok := database.(interface{ Spread() Spread }); ok {
+		return s.Spread()
+	}
+	return rand.N[time.Duration]
 }
