@@ -1,7 +1,7 @@
 # make test is all that a contributor needs; the other targets are what .ci/run
 # runs besides. scripts/ holds the logic.
 
-.PHONY: help test quick all test-loaded test-containers proof bench bench-quick faults faults-short planted peers mutants explore screenshots telemetry setup release archives rehearse-release check fmt fmt-check words vet lint tidy-check cross
+.PHONY: help test quick all test-loaded test-containers proof schedules bench bench-quick faults faults-short planted peers mutants explore screenshots telemetry setup release archives rehearse-release check fmt fmt-check words vet lint tidy-check cross
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -54,6 +54,9 @@ proof: ## have z3 prove the rules of a name for any number of clients, and show 
 	@SQLLOCK_REQUIRE=z3 scripts/setup.sh
 	@SQLLOCK_REQUIRE=z3 go test -count=1 -v ./internal/claim/proof
 	@go test -count=1 -v -run 'OfTheProof$$' ./internal/claim
+
+schedules: ## run 100,000 schedules of the engine with faults, each decided by its seed, a quarter of an hour
+	@go run ./scripts/schedules -count $(or $(COUNT),100000) -first $(or $(FIRST),1) $(ARGS)
 
 explore: ## explore many more worlds of the rules of a name than make test does, plant all bugs, compare each database for long, hours
 	@scripts/explore.sh

@@ -121,7 +121,7 @@ var bugs = []bug{
 		{rowstore, "\tvisit.Pinned = w.exists && !w.unpinned && !goesOn && !s.sole\n", "\t_ = goesOn\n\tvisit.Pinned = false\n"},
 	}, conformance("unique_on_postgres", "after_Guard_nobody")},
 	{"tokens do not rise", []edit{
-		{rules, "\t\tv.row.Version = max(v.row.Version+1, v.Now)\n\t\tv.row.Since", "\t\tv.row.Version = max(v.row.Version, 1)\n\t\tv.row.Since"},
+		{rules, "\t\tv.row.Version = max(v.row.Version+1, v.Now, r.Floor)\n\t\tv.row.Since", "\t\tv.row.Version = max(v.row.Version, 1)\n\t\tv.row.Since"},
 	}, cell("none", "unique", "postgres")},
 	{"a permit too many", []edit{
 		{rules, "return readers == 0 && permitted < permits\n", "return readers == 0 && permitted <= permits\n"},

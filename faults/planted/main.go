@@ -16,6 +16,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -69,7 +70,7 @@ func run() error {
 // noticed, and those that could not be planted.
 func (p *planter) plantAll(ctx context.Context, pattern *regexp.Regexp) (outcomes []outcome, err error) {
 	var errs []error
-	for _, b := range bugs {
+	for _, b := range slices.Concat(bugs, scheduled) {
 		if !pattern.MatchString(b.name) {
 			continue
 		}

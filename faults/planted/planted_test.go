@@ -2,12 +2,15 @@
 
 package main
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestEachBugFitsTheSource(t *testing.T) {
 	p := planter{root: "../..", dir: t.TempDir()}
 	names := make(map[string]bool)
-	for _, b := range bugs {
+	for _, b := range slices.Concat(bugs, scheduled) {
 		if names[b.name] {
 			t.Errorf("two bugs are named %q", b.name)
 		}
