@@ -172,6 +172,30 @@ func TestMinHoldIsSaidToTheDatabaseWhateverEndsTheLease(t *testing.T) {
 	}
 }
 
+func TestMinHoldCountsAlsoIfNeitherTheGrantNorTheReleaseWasAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		const minHold = time.Hour
+		for i := range 64 { // requests of one name may be withdrawn in any order
+			name := fmt.Sprint("name ", i)
+			db.set(func(f *fake) { f.after = once("grant", errNoReply) })
+			lease := b.lock(name, sqllock.MinHold(minHold))
+			db.set(func(f *fake) { f.after, f.before = nil, failing("release", errNoReply) })
+			if err := lease.Unlock(t.Context()); err == nil {
+				t.Error("Unlock has released the name without an answer")
+			}
+			db.set(func(f *fake) { f.before = nil })
+			time.Sleep(2 * ttl)
+			row := db.row(name)
+			if kept := time.Duration(row.notBefore-row.since) * time.Microsecond; kept != minHold {
+				t.Errorf("%q is kept for %v after the grant, want %v", name, kept, minHold)
+			}
+		}
+	})
+}
+
 func TestAWaiterSendsARequestWhenMinHoldIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()

@@ -78,11 +78,18 @@ func (l *Locker) endTermBy(t *term, release func() error) (err error) {
 }
 
 // release releases the name in the database. It retries while that may help and ctx allows
-// it. What it could not release for certain is released in the background.
+// it. What it could not release for certain is released in the background, also what a
+// request takes that arrives after the release.
 func (l *Locker) release(ctx context.Context, t *term) error {
-	if t.unknown { // a request may still arrive after the release
-		defer l.cleanup.add(driver.ReleaseRequest{Name: t.name, Acq: t.acq, Guarded: t.isGuarded(), Shared: t.together()}, t.rowTTL())
+	err := l.releaseOnTime(ctx, t)
+	if t.unknown && (err == nil || errors.Is(err, ErrLost)) { // else releaseLater sees to it, and MinHold counts
+		l.cleanup.add(driver.ReleaseRequest{Name: t.name, Acq: t.acq, Guarded: t.isGuarded(), Shared: t.together()}, t.rowTTL())
 	}
+	return err
+}
+
+// releaseOnTime is release, but for requests that arrive late.
+func (l *Locker) releaseOnTime(ctx context.Context, t *term) error {
 	base := l.base
 	if base.Err() != nil { // Close gave up before: the statement fails at once, unless it runs on a session
 		base = context.Background()
