@@ -116,8 +116,10 @@ func (c *caller) statement(ttl time.Duration) time.Duration {
 	return min(ttl/3, 5*time.Second)
 }
 
-// limitedOwner begins the owner of a lease with a MaxHold.
-const limitedOwner = "bounded "
+const (
+	limitedOwner = "limited " // begins the owner of a lease with a MaxHold
+	sharedOwner  = "owner "   // begins that of callers who re-enter each other's leases
+)
 
 // terms are what a call asks of its leases.
 type terms struct {
@@ -147,7 +149,7 @@ func (c *caller) terms(ctx context.Context, alone bool) (context.Context, *terms
 	if add(6, &o.maxHold, sqllock.MaxHold, sqllock.MinTTL, 3*c.w.ttl) {
 		ctx = sqllock.WithOwner(ctx, fmt.Sprint(limitedOwner, c.name, c.rnd.Int32()))
 	} else if c.chance(6) {
-		ctx = sqllock.WithOwner(ctx, "owner "+c.db.label)
+		ctx = sqllock.WithOwner(ctx, sharedOwner+c.db.label)
 	}
 	return ctx, o
 }
@@ -458,6 +460,6 @@ func (c *caller) shut(d time.Duration) {
 		cancel()
 	}
 	// Unlocks in flight, and the cleanup, have the time of a statement.
-	until := c.w.now() + max(d, 5*time.Second) + soon
+	until := c.w.now() + max(d, 5*time.Second, c.timeout) + soon
 	_ = c.inTime("Close", until, func() error { return c.Close(ctx) })
 }

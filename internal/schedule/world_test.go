@@ -244,9 +244,9 @@ func (w *world) has(h *held) {
 	w.check()
 }
 
-// isNew reports that nobody has a lease of the term yet; the caller holds mu.
+// isNew reports that nobody has had a lease of the term before; the caller holds mu.
 func (w *world) isNew(h *held) bool {
-	return !h.shared && !h.permit && !slices.ContainsFunc(w.held[h.name], func(o *held) bool { return o.token == h.token })
+	return !h.shared && !h.permit && !strings.HasPrefix(h.owner, sharedOwner) && !slices.ContainsFunc(w.held[h.name], func(o *held) bool { return o.token == h.token })
 }
 
 // ends notes that a caller gives a lease back.
