@@ -61,9 +61,9 @@ func (r *round) run() {
 	a := newLocks(r.T, r.e.open(r.db), sqllock.UniqueOptions{TTL: 900 * time.Millisecond, Label: label()})
 	b := newLocks(r.T, r.e.open(r.db), sqllock.UniqueOptions{TTL: time.Second, Label: label()})
 	r.mode(ctx, a, b)
-	updating, err := sqllock.NewForUpdate(ctx, r.e.open(r.db).(driver.ForUpdateDatabase), &sqllock.ForUpdateOptions{TTL: 2 * time.Second, Label: label(), Reaper: reaper})
+	updating, err := sqllock.NewForUpdate(ctx, r.e.open(r.db).(driver.ForUpdateDatabase), &sqllock.ForUpdateOptions{TTL: 20 * time.Second, Label: label(), Reaper: reaper})
 	r.check("NewForUpdate", err)
-	advising, err := sqllock.NewAdvisory(ctx, r.e.open(r.db).(driver.AdvisoryDatabase), &sqllock.AdvisoryOptions{TTL: 2 * time.Second, Label: label(), Reaper: reaper})
+	advising, err := sqllock.NewAdvisory(ctx, r.e.open(r.db).(driver.AdvisoryDatabase), &sqllock.AdvisoryOptions{TTL: 20 * time.Second, Label: label(), Reaper: reaper})
 	r.check("NewAdvisory", err)
 	r.transaction(ctx, updating)
 	for _, l := range []*sqllock.Locker{updating, advising} {

@@ -99,6 +99,8 @@ func (t *Term) row() driver.Row {
 	case t.Readers > 0:
 		r.Session, r.Readers = true, t.Readers
 		r.Holder = driver.Holder{Version: t.Holder.Version, Since: t.Holder.Since, Shared: true}
+	case t.Held() && t.Revoking: // it has let the name go, as it was asked to
+		r.Session, r.Holder.Acq, r.Holder.Until, r.Ended = false, driver.ID{}, t.Now, driver.EndedRevoked
 	case t.Held(): // nobody knows since when its session is gone
 		r.Session, r.Holder.Until = false, t.Now
 	}
