@@ -65,6 +65,28 @@ func TestStoragesExcludeEachOther(t *testing.T) {
 	})
 }
 
+// CertMagic cleans up after a call whose context has ended.
+func TestAContextThatHasEndedEndsLockAndNotUnlock(t *testing.T) {
+	t.Parallel()
+	s := newStorage(t, locktest.New(t, nil), t.TempDir())
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for range 2 {
+		mustTry(t, s, "issue", true)
+		if err := s.Lock(ended, "issue"); !errors.Is(err, context.Canceled) {
+			t.Errorf("Lock of what is locked: %v", err)
+		}
+		if err := s.Unlock(ended, "issue"); err != nil {
+			t.Errorf("Unlock: %v", err)
+		}
+	}
+	if err := s.Lock(ended, "issue"); !errors.Is(err, context.Canceled) {
+		t.Errorf("Lock of what is free: %v", err)
+	}
+	mustTry(t, s, "issue", true)
+	mustUnlock(t, s, "issue")
+}
+
 func TestGoroutinesOfOneStorageExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	s := newStorage(t, locktest.New(t, nil), t.TempDir())

@@ -161,6 +161,30 @@ func TestAPanicOfAJobGoesOnAndItsRunHasFailed(t *testing.T) {
 	})
 }
 
+func TestAChainWithWrappersOfCronWorks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		schedule := mustParse(t, "* * * * *")
+		wrap, err := cronlock.Wrap(t.Context(), locktest.NewDatabase(t).Locker(nil), "report", schedule, quiet())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := cron.New(cron.WithChain(cron.SkipIfStillRunning(cron.DiscardLogger), cron.Recover(cron.DiscardLogger), wrap))
+		ran := 0
+		c.Schedule(schedule, cron.FuncJob(func() {
+			if ran++; ran == 2 {
+				time.Sleep(150 * time.Second) // two times are skipped
+			}
+			panic("of the job")
+		}))
+		c.Start()
+		time.Sleep(6*time.Minute + 30*time.Second)
+		<-c.Stop().Done()
+		if ran != 4 {
+			t.Errorf("of six times, %d have run", ran)
+		}
+	})
+}
+
 func TestAPlainFunctionRunsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := locktest.NewDatabase(t)

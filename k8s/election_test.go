@@ -3,6 +3,7 @@ package k8slock_test
 import (
 	"context"
 	"database/sql"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,6 +32,44 @@ func TestClientGoElectsTheNextWhenTheLeaderStops(t *testing.T) {
 			t.Errorf("token %d after %d", next, token)
 		}
 	})
+}
+
+// The cases are those of client-go's own tests. That a leader which renews goes on to lead is
+// tested above.
+func TestWhatTheRecordSaysDecidesWhenClientGoLeads(t *testing.T) {
+	for name, former := range map[string]func(t *testing.T, l *k8slock.Lock){
+		"there is no record": func(*testing.T, *k8slock.Lock) {},
+		"nobody leads": func(t *testing.T, l *k8slock.Lock) {
+			lead(t, l)
+			mustUpdate(t, l, "")
+		},
+		"another leads, and is silent": func(t *testing.T, l *k8slock.Lock) { lead(t, l) },
+		"the same identity leads":      func(t *testing.T, l *k8slock.Lock) { mustGet(t, l); mustUpdate(t, l, "candidate") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onEach(t, []string{testdb.SQLite}, func(t *testing.T, d *testdb.Database, db *sql.DB) {
+				other := newLock(t, d, db, "former")
+				if name != "there is no record" {
+					if err := other.Create(t.Context(), record("")); err != nil {
+						t.Fatal(err)
+					}
+				}
+				former(t, other)
+				began := time.Now()
+				e := elect(t, newLock(t, d, db, "candidate"), retryPeriod)
+				token := e.token(t)
+				waited := time.Since(began) >= leaseDuration
+				if silent := strings.Contains(name, "silent"); silent && (!waited || token <= other.Token()) {
+					t.Errorf("it led before the other's lease had expired, or with token %d after %d", token, other.Token())
+				}
+				e.stop()
+				<-e.done
+				if holder, _ := mustGet(t, other); holder != "" {
+					t.Errorf("%q leads after the end", holder)
+				}
+			})
+		})
+	}
 }
 
 func TestClientGoReleasesNobodyElse(t *testing.T) {
