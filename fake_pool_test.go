@@ -26,7 +26,7 @@ type caller interface {
 func newPooled(f *fake, pool, conn caller, exhausted func() bool) *pooled {
 	return &pooled{fake: f, pool: pool, conns: reserved.New(reserved.Options[caller]{
 		Pool: pool, MaxConns: 5, Exhausted: exhausted, Classify: f.Classify,
-		Reserve: func(context.Context) (caller, func() error, error) {
+		Reserve: func(context.Context, bool) (caller, func() error, error) {
 			return conn, func() error { return nil }, nil
 		},
 	})}

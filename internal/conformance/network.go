@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -13,6 +14,7 @@ import (
 var networkPromises = []promise{
 	{sentence: "a network that freezes for less than the TTL shows as jeopardy and costs no lease", test: testShortFreeze, needs: needNetwork},
 	{sentence: "a lease survives if only the connection of its renewals is frozen", test: testFrozenReservedConnection, needs: needNetwork | needLeases},
+	{sentence: "a lease survives if all connections of the pool are frozen, and new ones can be opened", test: testFrozenPool, needs: needNetwork | needLeases},
 	{sentence: "a network that freezes for longer loses the lease by its deadline", test: testLongFreeze, needs: needNetwork},
 	{sentence: "packets that arrive after the loss take nothing back", test: testThawAfterLoss, needs: needNetwork},
 	{sentence: "broken connections are replaced and cost no lease", test: testReset, needs: needNetwork | needLeases},
@@ -67,6 +69,43 @@ func testFrozenReservedConnection(e *env) {
 	}
 	if stuck.Load() == 0 {
 		e.Error("nothing was stuck")
+	}
+	close(thaw)
+	e.unlock(lease)
+}
+
+// After a fail-over nothing answers on the connections that the pool has, and new ones lead to the
+// server that has taken over.
+func testFrozenPool(e *env) {
+	ttl := e.ttl(3 * time.Second)
+	p := netproxy.New(e.T, e.h.Network.Address(e.source()))
+	db, _ := e.open(e.h.Network.Via(e.source(), p.Addr()), poolSize)
+	l, other := e.lockerOn(db, &Options{TTL: ttl}), e.locker(&Options{TTL: long})
+	lease := e.lock(l, e.name("k"))
+	var idle []*sql.Conn
+	for range poolSize / 2 {
+		conn, err := db.Conn(e.ctx())
+		if err != nil {
+			e.Fatal(err)
+		}
+		idle = append(idle, conn)
+	}
+	for _, conn := range idle {
+		_ = conn.Close()
+	}
+	thaw, last := make(chan struct{}), p.Accepted()
+	p.OnUp(func(conn int, _ []byte) netproxy.Action {
+		if conn <= last {
+			<-thaw
+		}
+		return netproxy.Pass
+	})
+	for end := time.Now().Add(2 * ttl); time.Now().Before(end); time.Sleep(ttl / 20) {
+		e.live(lease)
+		e.wantHeld(other, lease.Name())
+	}
+	if p.Accepted() == last {
+		e.Error("no connection was opened")
 	}
 	close(thaw)
 	e.unlock(lease)

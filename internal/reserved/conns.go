@@ -31,6 +31,7 @@ type Conns[C any] struct {
 	// Whoever has emptied free owns the fields below.
 	conn   C
 	close  func() error // gives conn back; nil while there is none
+	silent bool         // the last one did not answer in time
 	closed bool         // nothing is reserved any more
 }
 
@@ -41,8 +42,9 @@ type Options[C any] struct {
 	// Exhausted reports that a call would have to wait for a connection of the pool.
 	Exhausted func() bool
 	// Reserve takes a connection from the pool until close is called, which destroys the
-	// connection if it is in doubt.
-	Reserve func(ctx context.Context) (conn C, close func() error, err error)
+	// connection if it is in doubt. It opens a fresh one if those of the pool may be as silent as
+	// the last one was: after a fail-over none of them may answer.
+	Reserve func(ctx context.Context, fresh bool) (conn C, close func() error, err error)
 	// Classify tells what an error of a call means.
 	Classify func(err error) driver.Fault
 }
@@ -181,6 +183,7 @@ func (c *Conns[C]) run(ctx context.Context, f func(C) error) error {
 		}
 		err = f(c.conn)
 	}
+	c.silent = errors.Is(err, context.DeadlineExceeded)
 	if err != nil {
 		switch c.opts.Classify(err) {
 		case driver.Unclear, driver.Unreachable:
@@ -191,7 +194,7 @@ func (c *Conns[C]) run(ctx context.Context, f func(C) error) error {
 }
 
 func (c *Conns[C]) reserve(ctx context.Context) error {
-	conn, closeConn, err := c.opts.Reserve(ctx)
+	conn, closeConn, err := c.opts.Reserve(ctx, c.silent)
 	if err == nil {
 		c.conn, c.close = conn, closeConn
 	}

@@ -2,6 +2,8 @@ package reserved_test
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,7 +20,7 @@ func TestWhatIsUrgentGoesBeforeThoseWhoShareTheConnection(t *testing.T) {
 		conns := reserved.New(reserved.Options[string]{
 			Pool: "pool", Exhausted: func() bool { return true },
 			Classify: func(error) driver.Fault { return driver.Unclear },
-			Reserve: func(context.Context) (string, func() error, error) {
+			Reserve: func(context.Context, bool) (string, func() error, error) {
 				return "reserved", func() error { return nil }, nil
 			},
 		})
@@ -54,7 +56,7 @@ func TestWhatIsIdleUsesTheConnectionOnlyIfItIsThere(t *testing.T) {
 		conns := reserved.New(reserved.Options[string]{
 			Pool: "pool", Exhausted: func() bool { return false },
 			Classify: func(error) driver.Fault { return driver.Unclear },
-			Reserve: func(context.Context) (string, func() error, error) {
+			Reserve: func(context.Context, bool) (string, func() error, error) {
 				reservations++
 				return "reserved", func() error { return nil }, nil
 			},
@@ -82,4 +84,26 @@ func TestWhatIsIdleUsesTheConnectionOnlyIfItIsThere(t *testing.T) {
 		conns.CloseIdle()
 		runsOn("it was given back", "pool")
 	})
+}
+
+// The connections that are left in the pool may be as silent as the one that has not answered.
+func TestAConnectionThatDoesNotAnswerInTimeIsReplacedByAFreshOne(t *testing.T) {
+	var fresh []bool
+	conns := reserved.New(reserved.Options[string]{
+		Pool: "pool", Exhausted: func() bool { return false },
+		Classify: func(error) driver.Fault { return driver.Unclear },
+		Reserve: func(_ context.Context, f bool) (string, func() error, error) {
+			fresh = append(fresh, f)
+			return "reserved", func() error { return nil }, nil
+		},
+	})
+	defer conns.Close()
+	for _, err := range []error{context.DeadlineExceeded, errors.New("it is broken"), nil} {
+		if got := conns.Any(t.Context(), func(string) error { return err }); got != err {
+			t.Errorf("%v, want %v", got, err)
+		}
+	}
+	if want := []bool{false, true, false}; !slices.Equal(fresh, want) {
+		t.Errorf("fresh: %v, want %v", fresh, want)
+	}
 }

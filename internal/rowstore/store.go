@@ -36,8 +36,12 @@ func New(o Options) *Store {
 	pool := newRows(o.Engine(o.Pool), o.Client)
 	return &Store{opts: o, pool: pool, conns: reserved.New(reserved.Options[*rows]{
 		Pool: pool, MaxConns: o.Info.MaxConns, Exhausted: o.Pool.Exhausted, Classify: o.Classify,
-		Reserve: func(ctx context.Context) (*rows, func() error, error) {
-			conn, err := o.Pool.Reserve(ctx)
+		Reserve: func(ctx context.Context, fresh bool) (*rows, func() error, error) {
+			reserve := o.Pool.Reserve
+			if fresh {
+				reserve = o.Pool.ReserveFresh
+			}
+			conn, err := reserve(ctx)
 			if err != nil {
 				return nil, nil, err
 			}

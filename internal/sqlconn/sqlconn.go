@@ -179,6 +179,45 @@ func (p *Pool) Reserve(ctx context.Context) (*Reserved, error) {
 	return &Reserved{conn: conn, pool: p}, nil
 }
 
+// ReserveFresh is Reserve of a connection that is opened now, if the pool has room for it. Those
+// that are idle stay in the pool, but for one if it is full of them.
+func (p *Pool) ReserveFresh(ctx context.Context) (*Reserved, error) {
+	idle := p.takeIdle(ctx)
+	defer func() {
+		for _, conn := range idle {
+			_ = conn.Close()
+		}
+	}()
+	if s := p.DB.Stats(); len(idle) > 0 && s.MaxOpenConnections > 0 && s.OpenConnections >= s.MaxOpenConnections {
+		Destroy(idle[0], p.End)
+		idle = idle[1:]
+	}
+	return p.Reserve(ctx)
+}
+
+// takeIdle takes the connections that are idle, all at a time: drivers ask an idle connection
+// whether it lives, and end it if it does not answer. That may take a quarter of the time.
+func (p *Pool) takeIdle(ctx context.Context) (idle []*sql.Conn) {
+	if end, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/4)
+		defer cancel()
+	}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for range p.DB.Stats().Idle {
+		all.Go(func() {
+			if conn, err := p.take(ctx); err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				idle = append(idle, conn)
+			}
+		})
+	}
+	all.Wait()
+	return idle
+}
+
 func (p *Pool) conn(ctx context.Context) (conn *sql.Conn, err error) {
 	for range MaxStale {
 		if conn, err = p.take(ctx); err != nil || p.Fit == nil {
