@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -205,7 +206,10 @@ func (e *events) run() {
 	for {
 		select {
 		case f := <-e.queue:
-			e.call(f)
+			runtime.Gosched() // busy callers add their events now, and need not wake this goroutine
+			for e.call(f); len(e.queue) > 0; {
+				e.call(<-e.queue)
+			}
 		case <-e.stop:
 			for len(e.queue) > 0 {
 				e.call(<-e.queue)
