@@ -156,7 +156,8 @@ func (cs *claims) add(a *acquisition, carries []driver.ID) *claim {
 		unknown:  a.unknown, unknownSince: a.unknownSince,
 		result: make(chan reply, 1),
 	}
-	c.req.Life, c.req.Handed, c.req.Carries = life, a.req.TTL-trusted+life, carries
+	c.req.Life, c.req.Carries = life, carries
+	c.req.Handed = max(a.req.TTL-trusted+life, a.opts.minHold+a.opts.lockDelay) // MinHold counts whoever ends the lease
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	cs.fresh = append(cs.fresh, c)

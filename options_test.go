@@ -172,6 +172,28 @@ func TestMinHoldIsSaidToTheDatabaseWhateverEndsTheLease(t *testing.T) {
 	}
 }
 
+func TestANameThatIsHandedOverIsKeptForMinHoldIfTheNewHolderDies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, minHold := range []time.Duration{0, time.Second, 20 * time.Second, time.Hour} {
+			for _, delay := range []time.Duration{0, time.Minute} {
+				db := newFake()
+				holder, waiter := newBench(t, db, nil), newBench(t, db, nil)
+				lease, got := holder.lock("a"), make(chan *sqllock.Lease)
+				go func() { got <- waiter.lock("a", sqllock.MinHold(minHold), sqllock.LockDelay(delay)) }()
+				time.Sleep(time.Second)
+				holder.unlock(lease)
+				row := db.row("a") // before anything is renewed
+				if kept := time.Duration(row.until-row.since) * time.Microsecond; kept < minHold+delay {
+					t.Errorf("MinHold %v, LockDelay %v: the row keeps the name for %v", minHold, delay, kept)
+				}
+				waiter.unlock(<-got)
+				holder.close()
+				waiter.close()
+			}
+		}
+	})
+}
+
 func TestMinHoldCountsAlsoIfNeitherTheGrantNorTheReleaseWasAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
