@@ -18,6 +18,7 @@ type locker struct {
 	ttl     time.Duration
 	timeout time.Duration // of statements; 0: by the TTL
 	slowest time.Duration // RetryMax
+	givesUp time.Duration // when Close does not wait any longer for those who unlock; 0: it was not called
 }
 
 // caller is a goroutine that does something with a Locker.
@@ -160,7 +161,8 @@ func (c *caller) lockOne() {
 	defer cancel()
 	kind := c.rnd.IntN(6)
 	ctx, o := c.terms(ctx, kind < 2)
-	lock, what := c.method(kind, c.any())
+	name, began := c.any(), c.w.now()
+	lock, what := c.method(kind, name)
 	if kind%2 == 1 { // it does not wait
 		until = min(until, c.w.now()+unwaiting)
 	} else if c.chance(8) {
@@ -174,6 +176,10 @@ func (c *caller) lockOne() {
 		lease, err = lock(ctx, o.opts...)
 		return err
 	})
+	if wait := 2*c.slowest + time.Second; kind%2 == 0 && c.w.style.isQuiet() && errors.Is(err, context.DeadlineExceeded) &&
+		c.w.now()-began > wait && c.w.wasFree(name) > wait {
+		c.w.fail("%s: on a quiet day %s waits for a name that is free", c.name, what)
+	}
 	if (lease == nil) == (err == nil) {
 		c.w.fail("%s: %s returns %v and %v", c.name, what, lease, err)
 	}
@@ -244,10 +250,14 @@ func (c *caller) unlock(h *held) {
 	ctx, cancel, _ := c.context()
 	defer cancel()
 	c.w.ends(h)
+	began := c.w.now()
 	err := c.inTime("Unlock "+h.name, c.w.now()+2*c.statement(h.ttl)+soon, func() error { return h.unlock(ctx) })
 	var lost *sqllock.LostError
 	if errors.As(err, &lost) {
 		c.w.lost++
+	}
+	if c.w.style.isQuiet() && (c.givesUp == 0 || began < c.givesUp-soon) && (errors.Is(err, sqllock.ErrClosed) || errors.Is(err, context.Canceled)) {
+		c.w.fail("%s: on a quiet day Close does not wait for Unlock: %v", c.name, err)
 	}
 	if lost != nil && c.w.style.isQuiet() && lost.Reason != sqllock.LostMaxHold &&
 		lost.Reason != sqllock.LostRevoked && !c.w.isRevoked(lost.Name, lost.Token) && !c.w.isClosed(c.locker) {
@@ -460,6 +470,9 @@ func (c *caller) shut(d time.Duration) {
 		cancel()
 	}
 	// Unlocks in flight, and the cleanup, have the time of a statement.
+	if until := c.w.now() + d; c.givesUp == 0 || until < c.givesUp {
+		c.givesUp = until
+	}
 	until := c.w.now() + max(d, 5*time.Second, c.timeout) + soon
 	_ = c.inTime("Close", until, func() error { return c.Close(ctx) })
 }

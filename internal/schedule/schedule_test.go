@@ -37,6 +37,7 @@ func newWorld(seed uint64) *world {
 		names: []string{"a", "b", "c"}[:1+rnd.IntN(3)], began: time.Now(),
 		tables: tables.New(), taken: make(map[time.Duration]struct{}), ids: make(map[driver.ID]int),
 		held: make(map[string][]*held), versions: make(map[string]int64), closed: make(map[string]bool), revoked: make(map[string]int64),
+		freeSince: make(map[string]time.Duration),
 	}
 	return w
 }

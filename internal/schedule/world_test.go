@@ -35,11 +35,12 @@ type world struct {
 	taken     map[time.Duration]struct{} // times at which somebody wakes
 	ids       map[driver.ID]int
 	held      map[string][]*held
-	versions  map[string]int64 // the highest so far
-	revoked   map[string]int64 // the highest that was ended by force
-	handovers []string         // texts of detached terms
-	closed    map[string]bool  // Lockers that are being closed
-	healed    bool             // nothing fails any more
+	versions  map[string]int64         // the highest so far
+	revoked   map[string]int64         // the highest that was ended by force
+	freeSince map[string]time.Duration // names that nobody holds or waits for, and nothing keeps
+	handovers []string                 // texts of detached terms
+	closed    map[string]bool          // Lockers that are being closed
+	healed    bool                     // nothing fails any more
 	lines     []string
 	failures  []string
 	calls     int // of Lockers that had their effect
@@ -280,6 +281,7 @@ func (w *world) check() {
 			w.revoked[name] = max(w.revoked[name], x.Revoked)
 			w.checkHolders(name, x)
 		}
+		w.noteFree(name, x)
 		for _, h := range w.held[name] {
 			w.checkMinHold(h, x)
 			if !h.over && (w.looks || w.expires(h, x) <= w.tables.Now) {
@@ -291,6 +293,26 @@ func (w *world) check() {
 	for _, h := range suspects {
 		w.checkLease(h)
 	}
+}
+
+// noteFree notes since when a name is free; the caller holds mu.
+func (w *world) noteFree(name string, x *tables.Name) {
+	busy := x != nil && (x.Acq != driver.ID{} && x.Expires > w.tables.Now || len(x.Claims) > 0 || x.NotBefore > w.tables.Now)
+	if _, ok := w.freeSince[name]; busy {
+		delete(w.freeSince, name)
+	} else if !ok {
+		w.freeSince[name] = w.now()
+	}
+}
+
+// wasFree returns for how long a name has been free.
+func (w *world) wasFree(name string) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if since, ok := w.freeSince[name]; ok {
+		return w.now() - since
+	}
+	return 0
 }
 
 // checkMinHold checks that nobody has a name while a MinHold keeps it; the caller holds mu.
