@@ -369,3 +369,19 @@ func thousands(n int) string {
 	}
 	return s
 }
+
+const plantedSchedulesText = "faults/results/2026-11-23-planted-schedules.txt"
+
+func TestTheNumberOfMistakesThatTheSchedulesNoticedIsThatOfTheRun(t *testing.T) {
+	text := strings.Join(strings.Fields(readDoc(t, correctness)), " ")
+	byTests, rows := 0, outputRows(readDoc(t, plantedSchedulesText), []string{"bug", "caught by", "seconds"})
+	for _, row := range rows {
+		if row[1] == "TestSchedules" {
+			byTests++
+		}
+	}
+	sentence := fmt.Sprintf("Of %d further mistakes in the engine, the schedules noticed %d", len(rows), byTests)
+	if len(rows) == 0 || !strings.Contains(text, sentence) {
+		t.Errorf("%s does not say %q", correctness, sentence)
+	}
+}

@@ -468,6 +468,7 @@ func (c *caller) shut(d time.Duration) {
 	defer cancel()
 	if c.chance(5) {
 		cancel()
+		d = 0
 	}
 	// Unlocks in flight, and the cleanup, have the time of a statement.
 	if until := c.w.now() + d; c.givesUp == 0 || until < c.givesUp {

@@ -11,17 +11,20 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 )
 
 var (
@@ -34,31 +37,33 @@ var (
 
 func main() {
 	flag.Parse()
-	if err := run(); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "schedules:", err)
 		os.Exit(1)
 	}
 }
 
-func run() error {
+func run(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "sqllock-schedules-")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	program, err := build(dir)
+	program, err := build(ctx, dir)
 	if err != nil {
 		return err
 	}
 	if *seed != 0 {
-		out, err := exec.Command(program, "-test.v", "-test.run=^TestSchedules$", "-schedule.seed="+strconv.FormatUint(*seed, 10)).CombinedOutput()
+		out, err := exec.CommandContext(ctx, program, "-test.v", "-test.run=^TestSchedules$", "-schedule.seed="+strconv.FormatUint(*seed, 10)).CombinedOutput()
 		fmt.Printf("%s", out)
 		return err
 	}
-	if out, err := exec.Command(program, "-test.v", "-test.run=^TestTheSeedDecidesTheSchedule$").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, program, "-test.v", "-test.run=^TestTheSeedDecidesTheSchedule$").CombinedOutput(); err != nil {
 		return fmt.Errorf("the seed does not decide the schedule: %w\n%s", err, out)
 	}
-	return runAll(program)
+	return runAll(ctx, program)
 }
 
 // A patch replaces a text that occurs once in a file of the runtime, or adds one at its end.
@@ -99,8 +104,8 @@ var patches = []patch{
 }
 
 // build builds the tests with the changed runtime.
-func build(dir string) (program string, err error) {
-	root, err := exec.Command("go", "env", "GOROOT").Output()
+func build(ctx context.Context, dir string) (program string, err error) {
+	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {
 		return "", err
 	}
@@ -135,7 +140,7 @@ func build(dir string) (program string, err error) {
 	if err := os.WriteFile(overlay, text, 0o644); err != nil {
 		return "", err
 	}
-	out, err := exec.Command("go", "test", "-c", "-tags", "seeded", "-overlay", overlay, "-o", program, "./internal/schedule").CombinedOutput()
+	out, err := exec.CommandContext(ctx, "go", "test", "-c", "-tags", "seeded", "-overlay", overlay, "-o", program, "./internal/schedule").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("go test -c: %w\n%s", err, out)
 	}
@@ -143,7 +148,7 @@ func build(dir string) (program string, err error) {
 }
 
 // runAll runs the schedules in parts, and prints what each part says, and the sums.
-func runAll(program string) error {
+func runAll(ctx context.Context, program string) error {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var sums [len(figures)]int
@@ -151,12 +156,12 @@ func runAll(program string) error {
 	slots := make(chan struct{}, *atime)
 	fmt.Printf("%s %s/%s, %d schedules from seed %d\n\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, *count, *first)
 	fmt.Println("from seed  " + strings.Join(figures[:], "  "))
-	for from := *first; from < *first+*count; from += *part {
+	for from := *first; from < *first+*count && ctx.Err() == nil; from += *part {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
 			n := min(*part, *first+*count-from)
-			out, err := exec.Command(program, "-test.v", "-test.timeout=6h", "-test.run=^TestSchedules$",
+			out, err := exec.CommandContext(ctx, program, "-test.v", "-test.timeout=6h", "-test.run=^TestSchedules$",
 				fmt.Sprintf("-schedule.first=%d", from), fmt.Sprintf("-schedule.count=%d", n)).CombinedOutput()
 			mu.Lock()
 			defer mu.Unlock()
@@ -173,6 +178,9 @@ func runAll(program string) error {
 	}
 	wg.Wait()
 	fmt.Println(row("all", sums))
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	if failed > 0 {
 		return fmt.Errorf("%d parts have failed", failed)
 	}
