@@ -231,6 +231,9 @@ func (w *world) begins(c *caller, l *sqllock.Lease, o *terms) *held {
 
 // has notes what a caller has.
 func (w *world) has(h *held) {
+	if h.owner == "" || strings.HasPrefix(h.owner, sharedOwner) { // it may re-enter the lease of another call, with its TTL
+		h.ttl = max(h.ttl, 3*w.ttl)
+	}
 	w.mu.Lock()
 	if x := w.tables.Names[h.name]; x != nil && x.Version == h.token && w.isNew(h) {
 		if h.keptUntil = x.Since + h.minHold.Microseconds(); h.maxHold > 0 {
