@@ -18,9 +18,9 @@ type acquisition struct {
 	req         driver.AcquireRequest
 	owner       string // explicit owner, or ""
 	opts        lockOptions
-	began       time.Time // for events and logs, zero if nobody gets them; cheaper to read than the clock of deadlines
+	began       stopwatch // for events, not started if nobody gets them
 	waits       bool      // it was reported that the acquisition waits
-	queuedAt    time.Time // when that was
+	queuedAt    stopwatch // since then
 	skipped     bool      // it was reported that the name is held, and that the call does not wait
 	sharedBatch bool      // the last request shared its statement with other requests
 	isolated    bool      // a request failed in a shared batch, perhaps because of another one: send the next by itself
@@ -40,7 +40,7 @@ func (l *Locker) newAcquisition(name, owner string, o lockOptions) *acquisition 
 	acq := newID()
 	a := &acquisition{locker: l, owner: owner, opts: o}
 	if l.events.verbose {
-		a.began = time.Now()
+		a.began = startStopwatch()
 	}
 	a.req = driver.AcquireRequest{Name: name, Acq: acq, Owner: owner, TTL: o.rowTTL(), Value: o.value, Shared: o.shared, Permits: o.permits}
 	if l.mode.sessions != nil {
@@ -148,7 +148,7 @@ func (a *acquisition) skip(held *HeldError) error {
 	if l := a.locker; l.events.verbose {
 		a.skipped = true
 		l.events.skipped(SkippedEvent{
-			Name: held.Name, Owner: a.req.Owner, Shared: a.req.Shared, Permit: a.req.Permits != 0, Waited: time.Since(a.began), Held: held,
+			Name: held.Name, Owner: a.req.Owner, Shared: a.req.Shared, Permit: a.req.Permits != 0, Waited: a.began.elapsed(), Held: held,
 		})
 	}
 	return held
@@ -161,11 +161,8 @@ func (a *acquisition) noteFailed(err error) {
 	if err == nil || a.skipped || !l.events.verbose {
 		return
 	}
-	now := time.Now()
-	ev := FailedEvent{Name: a.req.Name, Owner: a.req.Owner, Shared: a.req.Shared, Permit: a.req.Permits != 0, Waited: now.Sub(a.began), Err: err}
-	if a.waits {
-		ev.Queued = now.Sub(a.queuedAt)
-	}
+	ev := FailedEvent{Name: a.req.Name, Owner: a.req.Owner, Shared: a.req.Shared, Permit: a.req.Permits != 0, Waited: a.began.elapsed(), Err: err}
+	ev.Queued = a.queuedAt.elapsed()
 	l.events.failed(ev)
 }
 
@@ -174,7 +171,7 @@ func (a *acquisition) reportsWait() bool { return !a.waits && a.locker.events.ve
 
 // noteWaiting reports that the acquisition waits for a name that is held.
 func (a *acquisition) noteWaiting(held *HeldError) {
-	a.waits, a.queuedAt = true, time.Now()
+	a.waits, a.queuedAt = true, startStopwatch()
 	a.locker.events.waiting(WaitingEvent{Name: held.Name, Owner: a.req.Owner, Shared: a.req.Shared, Permit: a.req.Permits != 0, Held: held})
 }
 
@@ -399,11 +396,8 @@ func (a *acquisition) beginTerm(ctx context.Context, t *term) (*Lease, error) {
 		return nil, t.lostError()
 	}
 	if l.events.verbose {
-		now := time.Now()
-		ev := AcquiredEvent{LeaseInfo: t.info(), Waited: now.Sub(a.began), Attempts: a.requests}
-		if a.waits {
-			ev.Queued = now.Sub(a.queuedAt)
-		}
+		ev := AcquiredEvent{LeaseInfo: t.info(), Waited: a.began.elapsed(), Attempts: a.requests}
+		ev.Queued = a.queuedAt.elapsed()
 		l.events.acquired(ev)
 	}
 	return lease, nil
