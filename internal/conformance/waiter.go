@@ -130,12 +130,14 @@ func testWaiterGivesUp(e *env) {
 	for what, l := range map[string]*sqllock.Locker{"the same Locker": a, "another Locker": b} {
 		lease := e.lock(a, e.name("k"))
 		ctx, cancel := context.WithCancel(context.Background())
-		var leaving, staying []<-chan result
+		var leaving []<-chan result
+		staying := make(chan result, 2)
 		for i := range 4 {
 			if i%2 == 0 {
 				leaving = append(leaving, locking(ctx, l, lease.Name()))
 			} else {
-				staying = append(staying, locking(e.ctx(), l, lease.Name()))
+				ch := locking(e.ctx(), l, lease.Name())
+				go func() { staying <- <-ch }()
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
@@ -144,8 +146,8 @@ func testWaiterGivesUp(e *env) {
 			e.wantError(what+": Lock", receive(e, ch, "a cancelled Lock returns").err, context.Canceled)
 		}
 		e.unlock(lease)
-		for _, ch := range staying {
-			e.unlock(e.granted(ch))
+		for range 2 { // on a busy machine the second may have come first
+			e.unlock(e.granted(staying))
 		}
 	}
 }
