@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
-	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -207,10 +206,7 @@ func (e *events) run() {
 	for {
 		select {
 		case f := <-e.queue:
-			runtime.Gosched() // busy callers add their events now, and need not wake this goroutine
-			for e.call(f); len(e.queue) > 0; {
-				e.call(<-e.queue)
-			}
+			e.call(f)
 		case <-e.stop:
 			for len(e.queue) > 0 {
 				e.call(<-e.queue)
