@@ -370,7 +370,31 @@ func thousands(n int) string {
 	return s
 }
 
-const plantedSchedulesText = "faults/results/2026-11-23-planted-schedules.txt"
+const (
+	schedulesText        = "internal/schedule/results/2026-11-23.txt"
+	plantedSchedulesText = "faults/results/2026-11-23-planted-schedules.txt"
+)
+
+func TestTheSchedulesInTheDocumentsAreThoseOfTheRun(t *testing.T) {
+	text := strings.Join(strings.Fields(readDoc(t, correctness)), " ")
+	var all []string
+	for row := range strings.Lines(readDoc(t, schedulesText)) {
+		if cells := strings.Fields(row); len(cells) == 7 && cells[0] == "all" {
+			for _, cell := range cells[1:] {
+				n, _ := strconv.Atoi(cell)
+				all = append(all, thousands(n))
+			}
+		}
+	}
+	if len(all) != 6 {
+		t.Fatalf("%s has no sums", schedulesText)
+	}
+	sentence := fmt.Sprintf("%s schedules with %s calls of the database and %s faults. Of %s leases %s were lost. %s schedules failed.",
+		all[0], all[1], all[2], all[3], all[4], all[5])
+	if !strings.Contains(text, sentence) {
+		t.Errorf("%s does not say %q", correctness, sentence)
+	}
+}
 
 func TestTheNumberOfMistakesThatTheSchedulesNoticedIsThatOfTheRun(t *testing.T) {
 	text := strings.Join(strings.Fields(readDoc(t, correctness)), " ")
