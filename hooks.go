@@ -15,7 +15,7 @@ import (
 // events, on a goroutine of the Locker. A hook that blocks delays later hooks and log messages,
 // never a renewal. While it blocks, at most 16,384 events wait; further events are dropped,
 // counted, and the count is logged. A hook that panics is logged. Hooks that are nil cost nothing.
-// Durations of events stand still while the machine sleeps.
+// Waited and Queued do not count the time in which the machine sleeps.
 type Hooks struct {
 	Waiting    func(WaitingEvent)    // a call began to wait because the name is held
 	Skipped    func(SkippedEvent)    // a call that does not wait, as TryLock, returned ErrHeld
