@@ -161,9 +161,10 @@ func (a *acquisition) noteFailed(err error) {
 	if err == nil || a.skipped || !l.events.verbose {
 		return
 	}
-	ev := FailedEvent{Name: a.req.Name, Owner: a.req.Owner, Shared: a.req.Shared, Permit: a.req.Permits != 0, Waited: a.began.elapsed(), Err: err}
-	ev.Queued = a.queuedAt.elapsed()
-	l.events.failed(ev)
+	l.events.failed(FailedEvent{
+		Name: a.req.Name, Owner: a.req.Owner, Shared: a.req.Shared, Permit: a.req.Permits != 0,
+		Waited: a.began.elapsed(), Queued: a.queuedAt.elapsed(), Err: err,
+	})
 }
 
 // reportsWait reports whether somebody is to be told that the acquisition waits.
@@ -396,9 +397,7 @@ func (a *acquisition) beginTerm(ctx context.Context, t *term) (*Lease, error) {
 		return nil, t.lostError()
 	}
 	if l.events.verbose {
-		ev := AcquiredEvent{LeaseInfo: t.info(), Waited: a.began.elapsed(), Attempts: a.requests}
-		ev.Queued = a.queuedAt.elapsed()
-		l.events.acquired(ev)
+		l.events.acquired(AcquiredEvent{LeaseInfo: t.info(), Waited: a.began.elapsed(), Queued: a.queuedAt.elapsed(), Attempts: a.requests})
 	}
 	return lease, nil
 }
