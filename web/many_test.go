@@ -25,6 +25,18 @@ func (s *site) fill(engine string) {
 		`SELECT printf('invoice/%06d', i), randomblob(16), randomblob(16), lower(hex(randomblob(16))), 'host/program/123', i, 1, 1700000000000000, 9000000000000000 FROM n`)
 }
 
+const queues, each = 4, 250 // of waiters
+
+// fillWithWaiters is fill, and makes queues for other names.
+func (s *site) fillWithWaiters(engine string) {
+	s.fill(engine)
+	for i := range queues {
+		name := fmt.Sprintf("busy/%d", i)
+		s.lock(name)
+		s.waiters(name, each)
+	}
+}
+
 // The promise is a second on a machine that does nothing else. What is asked here holds on a
 // loaded machine too.
 func TestTenThousandNamesAndAThousandWaitersAreListedInPages(t *testing.T) {
@@ -33,13 +45,7 @@ func TestTenThousandNamesAndAThousandWaitersAreListedInPages(t *testing.T) {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, engine, web.Options{Interval: 2 * time.Second})
-			s.fill(engine)
-			const queues, each = 4, 250
-			for i := range queues {
-				name := fmt.Sprintf("busy/%d", i)
-				s.lock(name)
-				s.waiters(name, each)
-			}
+			s.fillWithWaiters(engine)
 			began := time.Now()
 			first := s.get("/").wants(t, 200, "<dt>held</dt><dd>10004</dd>", "<dt>waiting</dt><dd>1000</dd>", "Next page")
 			t.Logf("%d bytes after %v", len(first.text), time.Since(began))

@@ -70,13 +70,7 @@ func TestFirstPaintOfTenThousandNamesAndAThousandWaiters(t *testing.T) {
 	for _, engine := range engines() {
 		t.Run(engine, func(t *testing.T) {
 			s := newSite(t, engine, web.Options{Interval: 2 * time.Second})
-			s.fill(engine)
-			const queues, each = 4, 250
-			for i := range queues {
-				name := fmt.Sprintf("busy/%d", i)
-				s.lock(name)
-				s.waiters(name, each)
-			}
+			s.fillWithWaiters(engine)
 			painted := make(chan string, 10)
 			s.server.Config.Handler = recordPaints(s.server.Config.Handler, painted)
 			var all []time.Duration
