@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,7 +16,11 @@ import (
 
 func TestMain(m *testing.M) { testdb.Main(m) }
 
-const testTimeout = time.Minute
+const (
+	testTimeout = time.Minute
+	ttl         = 6 * time.Second
+	patience    = ttl / 2 // of calls that give up; a lease has been renewed by then
+)
 
 // newLocks returns a Locker with hooks. Close it to have all events.
 func newLocks(t *testing.T, d *testdb.Database, hooks sqllock.Hooks) *sqllock.Locker {
@@ -25,7 +30,7 @@ func newLocks(t *testing.T, d *testdb.Database, hooks sqllock.Hooks) *sqllock.Lo
 		t.Fatal(err)
 	}
 	locks, err := sqllock.NewUnique(t.Context(), locksqlite.DB(db), &sqllock.UniqueOptions{
-		TTL: 3 * time.Second, Hooks: &hooks, Logger: slog.New(slog.DiscardHandler),
+		TTL: ttl, Hooks: &hooks, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -58,19 +63,7 @@ func work(t *testing.T, d *testdb.Database, locks *sqllock.Locker) {
 	if _, err := locks.TryLock(context.Background(), "k"); err == nil {
 		t.Fatal("the name is not held")
 	}
-	if _, err := locks.Lock(context.Background(), "k", sqllock.Wait(500*time.Millisecond)); err == nil {
-		t.Fatal("the name is not held")
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
-	defer cancel()
-	if _, err := locks.Lock(ctx, "k"); err == nil {
-		t.Fatal("the name is not held")
-	}
-	both, cancelBoth := context.WithTimeout(context.Background(), 1500*time.Millisecond) // for a, and to wait for k
-	defer cancelBoth()
-	if _, err := locks.LockAll(both, []string{"a", "k"}); err == nil {
-		t.Fatal("the name is not held")
-	}
+	giveUp(t, locks)
 	next := make(chan *sqllock.Lease)
 	go func() {
 		lease, err := locks.Lock(context.Background(), "k")
@@ -79,7 +72,7 @@ func work(t *testing.T, d *testdb.Database, locks *sqllock.Locker) {
 		}
 		next <- lease
 	}()
-	time.Sleep(600 * time.Millisecond) // it waits, and the lease has been renewed
+	awaitWaiter(t, locks, "k")
 	unlock(t, held)
 	unlock(t, <-next)
 
@@ -106,6 +99,38 @@ func work(t *testing.T, d *testdb.Database, locks *sqllock.Locker) {
 		t.Fatal("there is no table")
 	}
 	execute(t, db, `ALTER TABLE away RENAME TO sqllock_lock`)
+}
+
+// giveUp waits for k in vain, in each way.
+func giveUp(t *testing.T, locks *sqllock.Locker) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var all sync.WaitGroup
+	inVain := func(call func() error) {
+		all.Go(func() {
+			if call() == nil {
+				t.Error("the name is not held")
+			}
+		})
+	}
+	inVain(func() error { _, err := locks.Lock(context.Background(), "k", sqllock.Wait(patience)); return err })
+	inVain(func() error { _, err := locks.Lock(ctx, "k"); return err })
+	inVain(func() error { _, err := locks.LockAll(ctx, []string{"a", "k"}); return err })
+	all.Wait()
+}
+
+func awaitWaiter(t *testing.T, locks *sqllock.Locker, name string) {
+	t.Helper()
+	for end := time.Now().Add(testTimeout); ; time.Sleep(5 * time.Millisecond) {
+		info, err := locks.Inspect(context.Background(), name)
+		if err == nil && info.Waiters > 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("nobody waits for %s: %v", name, err)
+		}
+	}
 }
 
 func execute(t *testing.T, db *sql.DB, statement string) {

@@ -123,6 +123,8 @@ func TestEachEventIsMeasured(t *testing.T) {
 		}
 		delete(m.points, key)
 	}
+	// What the statement that failed may have done is undone, perhaps while the table is still away.
+	delete(m.points, "sqllock.statement.duration{sqllock.operation=release,sqllock.result=error}")
 	if len(m.points) > 0 {
 		t.Errorf("also measured: %v", m.points)
 	}

@@ -51,7 +51,7 @@ func TestTheListShowsWhoHoldsAndWhoWaits(t *testing.T) {
 	if err := free.Unlock(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(150 * time.Millisecond)
+	eventually(t, "the list is brought up to date", func() bool { return strings.Contains(s.get("/").text, "Longest queues") })
 	a := s.get("/").wants(t, 200, "invoice/1", "the test", "Longest queues", "1 reader", "<dt>held</dt><dd>2</dd>",
 		"<dt>waiting</dt><dd>3</dd>", "<dt>readers</dt><dd>1</dd>")
 	a.lacks(t, "was free", "Next page")
