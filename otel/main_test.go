@@ -64,6 +64,7 @@ func work(t *testing.T, d *testdb.Database, locks *sqllock.Locker) {
 		t.Fatal("the name is not held")
 	}
 	giveUp(t, locks)
+	awaitWaiters(t, locks, "k", 0)
 	next := make(chan *sqllock.Lease)
 	go func() {
 		lease, err := locks.Lock(context.Background(), "k")
@@ -72,7 +73,7 @@ func work(t *testing.T, d *testdb.Database, locks *sqllock.Locker) {
 		}
 		next <- lease
 	}()
-	awaitWaiter(t, locks, "k")
+	awaitWaiters(t, locks, "k", 1)
 	unlock(t, held)
 	unlock(t, <-next)
 
@@ -120,15 +121,15 @@ func giveUp(t *testing.T, locks *sqllock.Locker) {
 	all.Wait()
 }
 
-func awaitWaiter(t *testing.T, locks *sqllock.Locker, name string) {
+func awaitWaiters(t *testing.T, locks *sqllock.Locker, name string, n int) {
 	t.Helper()
 	for end := time.Now().Add(testTimeout); ; time.Sleep(5 * time.Millisecond) {
 		info, err := locks.Inspect(context.Background(), name)
-		if err == nil && info.Waiters > 0 {
+		if err == nil && info.Waiters == n {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("nobody waits for %s: %v", name, err)
+			t.Fatalf("%d wait for %s, want %d: %v", info.Waiters, name, n, err)
 		}
 	}
 }
