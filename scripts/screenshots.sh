@@ -67,4 +67,5 @@ picture() { # name, address, size, flags
 picture web-list '' 1180,820
 picture web-list-dark '' 1180,820 --blink-settings=preferredColorScheme=0
 picture web-name-dark 'name?n=till' 1180,820 --blink-settings=preferredColorScheme=0
+picture web-narrow '' 500,900
 ls -l docs/web-*.png
