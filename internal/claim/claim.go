@@ -169,6 +169,7 @@ type Visit struct {
 	first   Row     // the row as it was read
 	claims  []Claim // in the order of Seq
 	before  []Claim
+	passes  int // how often all claims were gone through
 	changes Changes
 }
 
@@ -246,7 +247,7 @@ func (v *Visit) HandedOver() int {
 // Together returns of what kind those are who hold the name together, and when the first and
 // the last of them expires. Nobody does if all is 0.
 func (v *Visit) Together() (kind Kind, first, last int64) {
-	for i := range v.claims {
+	for i := range v.all() {
 		c := &v.claims[i]
 		if !v.lives(c) {
 			continue
@@ -411,18 +412,15 @@ func (v *Visit) Withdraw(acq driver.ID, minHold int64, mayGuard bool) (guarded b
 // raises the version, so that the holders can tell. It reports false if nobody held the
 // name and nothing kept it, and true for guarded while a transaction guards a term.
 func (v *Visit) Revoke() (revoked, guarded bool) {
-	holders := v.holders()
-	held := v.row.Acq != (driver.ID{}) || len(holders) > 0
+	held := v.row.Acq != (driver.ID{}) || v.holding() > 0
 	if !held && v.row.NotBefore <= v.Now {
 		v.Advance()
 		return false, false
 	}
-	if v.Pinned || slices.ContainsFunc(holders, func(acq driver.ID) bool { return !v.Locked(acq) }) {
+	if v.Pinned || v.guardsAny() {
 		return false, true
 	}
-	for _, acq := range holders {
-		v.leave(acq, Revoked)
-	}
+	v.leaveAll(func(c *Claim) bool { return c.State == Holding }, Revoked)
 	if v.row.Acq != (driver.ID{}) {
 		v.endTerm(Revoked)
 	}
@@ -548,7 +546,7 @@ func (v *Visit) tell(c *Claim) {
 
 // head returns the first claim of the queue whose Locker lives, if it was read.
 func (v *Visit) head() (c Claim, ok bool) {
-	for i := range v.claims {
+	for i := range v.all() {
 		c := &v.claims[i]
 		if c.State == Waiting && (v.ReadTo == 0 || c.Seq <= v.ReadTo) && v.Alive(c.Locker) {
 			return *c, true
@@ -580,14 +578,8 @@ func (v *Visit) isFree(k Kind, permits int) bool {
 
 // endDead ends the terms of the dead among those who hold together.
 func (v *Visit) endDead() {
-	before := len(v.changes.Crashed)
-	for i := range v.claims {
-		if c := &v.claims[i]; c.State == Holding && !v.lives(c) {
-			v.changes.Crashed = append(v.changes.Crashed, c.term())
-		}
-	}
-	for _, t := range v.changes.Crashed[before:] {
-		v.leave(t.Acq, Expired)
+	for _, c := range v.leaveAll(func(c *Claim) bool { return c.State == Holding && !v.lives(c) }, Expired) {
+		v.changes.Crashed = append(v.changes.Crashed, c.term())
 	}
 }
 
@@ -596,19 +588,14 @@ func (v *Visit) lives(c *Claim) bool {
 	return c.State == Holding && (c.Expires > v.Now || !v.Locked(c.Acq))
 }
 
-// holders are the acqs of the claims that hold.
-func (v *Visit) holders() (acqs []driver.ID) {
-	for i := range v.claims {
-		if v.claims[i].State == Holding {
-			acqs = append(acqs, v.claims[i].Acq)
-		}
-	}
-	return acqs
+// guardsAny reports that a claim that holds could not be locked.
+func (v *Visit) guardsAny() bool {
+	return slices.ContainsFunc(v.all(), func(c Claim) bool { return c.State == Holding && !v.Locked(c.Acq) })
 }
 
 // holding counts them, without a list: a name may have 10,000.
 func (v *Visit) holding() (n int) {
-	for i := range v.claims {
+	for i := range v.all() {
 		if v.claims[i].State == Holding {
 			n++
 		}
@@ -618,7 +605,7 @@ func (v *Visit) holding() (n int) {
 
 // count counts the claims of a kind that hold and live.
 func (v *Visit) count(k Kind) (n int) {
-	for i := range v.claims {
+	for i := range v.all() {
 		if v.claims[i].Kind == k && v.lives(&v.claims[i]) {
 			n++
 		}
@@ -665,7 +652,7 @@ func (v *Visit) grant(r Request, ttl int64) {
 // freeSlot returns the lowest slot that nobody holds. All who hold the name have permits.
 func (v *Visit) freeSlot() int {
 	taken := make([]bool, len(v.claims)+1)
-	for i := range v.claims {
+	for i := range v.all() {
 		if c := &v.claims[i]; c.State == Holding && c.Slot < len(taken) {
 			taken[c.Slot] = true
 		}
@@ -683,44 +670,60 @@ func (v *Visit) endTerm(how Ended) {
 // leave deletes a claim, if there is one. If it held the name, and was the last to do so, the
 // name's term has ended.
 func (v *Visit) leave(acq driver.ID, how Ended) {
-	c := v.find(acq)
-	last := c != nil && c.State == Holding && v.holding() == 1
-	if last {
-		v.row.Expires, v.row.Ended = min(c.Expires, v.Now), how
+	v.leaveAll(func(c *Claim) bool { return c.Acq == acq }, how)
+}
+
+// leaveAll is leave for several claims, which it returns.
+func (v *Visit) leaveAll(which func(c *Claim) bool, how Ended) []Claim {
+	gone := v.dropAll(which)
+	if len(gone) == 0 {
+		return nil
 	}
-	v.drop(acq)
+	if last := &gone[len(gone)-1]; last.State == Holding && v.holding() == 0 {
+		v.row.Expires, v.row.Ended = min(last.Expires, v.Now), how
+	}
+	return gone
 }
 
 // drop deletes a claim, if there is one, and counts it.
 func (v *Visit) drop(acq driver.ID) {
-	i := indexOf(v.claims, acq)
-	if i < 0 {
-		return
+	v.dropAll(func(c *Claim) bool { return c.Acq == acq })
+}
+
+// dropAll is drop for several claims, which it returns. It goes through all claims once, however
+// many leave: a name may have 10,000.
+func (v *Visit) dropAll(which func(c *Claim) bool) (gone []Claim) {
+	stay := v.claims[:0]
+	for i := range v.all() {
+		c := &v.claims[i]
+		switch {
+		case !which(c):
+			stay = append(stay, *c)
+			continue
+		case c.State == Waiting:
+			v.row.Waiting--
+		default:
+			v.row.Holding--
+		}
+		gone = append(gone, *c)
 	}
-	switch v.claims[i].State {
-	case Waiting:
-		v.row.Waiting--
-	case Holding:
-		v.row.Holding--
-	}
-	v.claims = slices.Delete(v.claims, i, i+1)
+	v.claims = stay
+	return gone
+}
+
+// all returns the claims to go through them. It counts how often that is done, for a test.
+func (v *Visit) all() []Claim {
+	v.passes++
+	return v.claims
 }
 
 func (v *Visit) find(acq driver.ID) *Claim {
-	if i := indexOf(v.claims, acq); i >= 0 {
-		return &v.claims[i]
-	}
-	return nil
-}
-
-// indexOf returns the index of a claim, or -1. It copies no claim: a name may have thousands.
-func indexOf(claims []Claim, acq driver.ID) int {
-	for i := range claims {
-		if claims[i].Acq == acq {
-			return i
+	for i := range v.all() {
+		if v.claims[i].Acq == acq {
+			return &v.claims[i]
 		}
 	}
-	return -1
+	return nil
 }
 
 // Sweep must see all claims of the name. It counts them, ends what has expired, deletes the
@@ -735,15 +738,7 @@ func (v *Visit) Sweep(gone func(locker driver.ID) bool) {
 		}
 		v.endTerm(Expired)
 	}
-	var acqs []driver.ID
-	for i := range v.claims {
-		if v.claims[i].State == Waiting && gone(v.claims[i].Locker) {
-			acqs = append(acqs, v.claims[i].Acq)
-		}
-	}
-	for _, acq := range acqs {
-		v.drop(acq)
-	}
+	v.dropAll(func(c *Claim) bool { return c.State == Waiting && gone(c.Locker) })
 	v.row.Holding = v.holding()
 	v.row.Waiting = len(v.claims) - v.row.Holding
 	v.Advance()

@@ -1,6 +1,7 @@
 package claim_test
 
 import (
+	"encoding/binary"
 	"slices"
 	"testing"
 
@@ -341,4 +342,49 @@ func TestOfTwoClaimsAtTheSamePlaceOneIsDeleted(t *testing.T) {
 			t.Errorf("of %v: %v is deleted, %v inserted", claims, c.Delete, c.Insert)
 		}
 	}
+}
+
+// A name may have 10,000 claims: what ends all of them does not go through all for each.
+func TestWhatEndsAllClaimsGoesThroughThemAsOftenAsForTwo(t *testing.T) {
+	gone := func(driver.ID) bool { return true }
+	for name, do := range map[string]func(v *claim.Visit){
+		"Revoke":               func(v *claim.Visit) { v.Revoke() },
+		"Sweep of the expired": func(v *claim.Visit) { v.Now = 1000; v.Sweep(gone) },
+		"Sweep of the gone":    func(v *claim.Visit) { v.Sweep(gone) },
+	} {
+		passes := func(n int) int {
+			state := claim.Holding
+			if name == "Sweep of the gone" {
+				state = claim.Waiting
+			}
+			v := claimed(n, state)
+			do(v)
+			if c := v.Changes(); len(c.Delete) != n || c.Row.Holding != 0 || c.Row.Waiting != 0 {
+				t.Errorf("%s of %d: %d deleted, the row is %+v", name, n, len(c.Delete), c.Row)
+			}
+			return v.Passes()
+		}
+		if few, many := passes(2), passes(10_000); many > few || few == 0 {
+			t.Errorf("%s: %d passes over 10,000 claims, %d over two", name, many, few)
+		}
+	}
+}
+
+// claimed is a visit of a name at time 5 that has n claims, whose Lockers are not heard of. Those
+// that hold do so until 100.
+func claimed(n int, state claim.State) *claim.Visit {
+	claims := make([]claim.Claim, n)
+	for i := range claims {
+		claims[i] = claim.Claim{Kind: claim.Permit, Slot: i, State: state, Seq: int64(i + 1), Expires: 100}
+		binary.BigEndian.PutUint64(claims[i].Acq[:], uint64(i+1))
+	}
+	row := claim.Row{Version: 1, Seq: int64(n), Permits: n}
+	if state == claim.Holding {
+		row.Holding = n
+	} else {
+		row.Waiting = n
+	}
+	v := lockable(5, row, claims...)
+	v.Alive = func(driver.ID) bool { return false }
+	return v
 }
