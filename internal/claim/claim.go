@@ -590,7 +590,12 @@ func (v *Visit) lives(c *Claim) bool {
 
 // guardsAny reports that a claim that holds could not be locked.
 func (v *Visit) guardsAny() bool {
-	return slices.ContainsFunc(v.all(), func(c Claim) bool { return c.State == Holding && !v.Locked(c.Acq) })
+	for i := range v.all() {
+		if c := &v.claims[i]; c.State == Holding && !v.Locked(c.Acq) {
+			return true
+		}
+	}
+	return false
 }
 
 // holding counts them, without a list: a name may have 10,000.
@@ -670,45 +675,68 @@ func (v *Visit) endTerm(how Ended) {
 // leave deletes a claim, if there is one. If it held the name, and was the last to do so, the
 // name's term has ended.
 func (v *Visit) leave(acq driver.ID, how Ended) {
-	v.leaveAll(func(c *Claim) bool { return c.Acq == acq }, how)
+	if c := v.find(acq); c != nil {
+		left := *c
+		v.drop(acq)
+		v.left(&left, how)
+	}
 }
 
 // leaveAll is leave for several claims, which it returns.
 func (v *Visit) leaveAll(which func(c *Claim) bool, how Ended) []Claim {
 	gone := v.dropAll(which)
-	if len(gone) == 0 {
-		return nil
-	}
-	if last := &gone[len(gone)-1]; last.State == Holding && v.holding() == 0 {
-		v.row.Expires, v.row.Ended = min(last.Expires, v.Now), how
+	if len(gone) > 0 {
+		v.left(&gone[len(gone)-1], how)
 	}
 	return gone
+}
+
+// left notes that the name's term has ended, if the claim that was dropped last held the name and
+// nobody else does.
+func (v *Visit) left(c *Claim, how Ended) {
+	if c.State == Holding && v.holding() == 0 {
+		v.row.Expires, v.row.Ended = min(c.Expires, v.Now), how
+	}
 }
 
 // drop deletes a claim, if there is one, and counts it.
 func (v *Visit) drop(acq driver.ID) {
-	v.dropAll(func(c *Claim) bool { return c.Acq == acq })
+	for i := range v.all() {
+		if v.claims[i].Acq == acq {
+			v.uncount(&v.claims[i])
+			v.claims = slices.Delete(v.claims, i, i+1)
+			return
+		}
+	}
 }
 
 // dropAll is drop for several claims, which it returns. It goes through all claims once, however
-// many leave: a name may have 10,000.
+// many leave: a name may have 10,000. If none leaves it copies nothing.
 func (v *Visit) dropAll(which func(c *Claim) bool) (gone []Claim) {
-	stay := v.claims[:0]
+	stay := 0
 	for i := range v.all() {
 		c := &v.claims[i]
 		switch {
-		case !which(c):
-			stay = append(stay, *c)
+		case which(c):
+			v.uncount(c)
+			gone = append(gone, *c)
 			continue
-		case c.State == Waiting:
-			v.row.Waiting--
-		default:
-			v.row.Holding--
+		case stay < i:
+			v.claims[stay] = *c
 		}
-		gone = append(gone, *c)
+		stay++
 	}
-	v.claims = stay
+	v.claims = v.claims[:stay]
 	return gone
+}
+
+// uncount makes the row say that a claim is gone.
+func (v *Visit) uncount(c *Claim) {
+	if c.State == Waiting {
+		v.row.Waiting--
+	} else {
+		v.row.Holding--
+	}
 }
 
 // all returns the claims to go through them. It counts how often that is done, for a test.

@@ -370,6 +370,18 @@ func TestWhatEndsAllClaimsGoesThroughThemAsOftenAsForTwo(t *testing.T) {
 	}
 }
 
+// The exploration makes millions of visits, most of which end nothing.
+func TestAVisitThatEndsNothingAllocatesNothing(t *testing.T) {
+	v := claimed(3, claim.Holding)
+	n := testing.AllocsPerRun(100, func() {
+		v.Withdraw(driver.ID{9}, 0, false)
+		v.Sweep(func(driver.ID) bool { return true })
+	})
+	if c := v.Changes(); n > 0 || c.Changed {
+		t.Errorf("%v allocations, changed %v", n, c.Changed)
+	}
+}
+
 // claimed is a visit of a name at time 5 that has n claims, whose Lockers are not heard of. Those
 // that hold do so until 100.
 func claimed(n int, state claim.State) *claim.Visit {

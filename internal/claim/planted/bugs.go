@@ -45,7 +45,7 @@ var changes = []change{
 	{"a term is resumed only if nobody waits", "claim.go", "case !v.isHeldAlone() || v.row.Version != token || v.row.Owner != r.Owner:", "case !v.isHeldAlone() || v.row.Waiting > 0 || v.row.Version != token || v.row.Owner != r.Owner:"},
 	{"a sweep deletes the claims of Lockers that were not heard of in time", "claim.go", "c.State == Waiting && gone(c.Locker)", "c.State == Waiting && !v.Alive(c.Locker)"},
 	{"a sweep counts before it deletes", "claim.go", "v.dropAll(func(c *Claim) bool { return c.State == Waiting && gone(c.Locker) })\n\tv.row.Holding = v.holding()\n\tv.row.Waiting = len(v.claims) - v.row.Holding", "v.row.Holding = v.holding()\n\tv.row.Waiting = len(v.claims) - v.row.Holding\n\tv.claims = slices.DeleteFunc(v.claims, func(c Claim) bool { return c.State == Waiting && gone(c.Locker) })"},
-	{"counts of those who wait and who hold are mixed up", "claim.go", "v.row.Waiting--\n\t\tdefault:\n\t\t\tv.row.Holding--", "v.row.Holding--\n\t\tdefault:\n\t\t\tv.row.Waiting--"},
+	{"counts of those who wait and who hold are mixed up", "claim.go", "v.row.Waiting--\n\t} else {\n\t\tv.row.Holding--", "v.row.Holding--\n\t} else {\n\t\tv.row.Waiting--"},
 	{"two entries count as one", "claim.go", "v.row.Waiting++", "v.row.Waiting = 1"},
 	{"only exclusive grants are flushed", "claim.go", "v.changes.Durable = true\n\tif r.Kind != Shared", "v.changes.Durable = r.Kind == Exclusive\n\tif r.Kind != Shared"},
 	{"the head of a name that is kept is told to ask at once", "claim.go", "Wake{next.Locker, next.Acq, v.row.NotBefore}", "Wake{next.Locker, next.Acq, v.Now}"},
