@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { testdb.Main(m) }
 const (
 	testTimeout = time.Minute
 	ttl         = 6 * time.Second
-	patience    = ttl / 2 // of calls that give up; a lease has been renewed by then
+	timeout     = ttl / 2 // of calls that give up; a lease has been renewed by then
 )
 
 // newLocks returns a Locker with hooks. Close it to have all events.
@@ -105,7 +105,7 @@ func work(t *testing.T, d *testdb.Database, locks *sqllock.Locker) {
 // giveUp waits for k in vain, in each way.
 func giveUp(t *testing.T, locks *sqllock.Locker) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	var all sync.WaitGroup
 	inVain := func(call func() error) {
@@ -115,7 +115,7 @@ func giveUp(t *testing.T, locks *sqllock.Locker) {
 			}
 		})
 	}
-	inVain(func() error { _, err := locks.Lock(context.Background(), "k", sqllock.Wait(patience)); return err })
+	inVain(func() error { _, err := locks.Lock(context.Background(), "k", sqllock.Wait(timeout)); return err })
 	inVain(func() error { _, err := locks.Lock(ctx, "k"); return err })
 	inVain(func() error { _, err := locks.LockAll(ctx, []string{"a", "k"}); return err })
 	all.Wait()
