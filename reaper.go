@@ -33,7 +33,8 @@ type ReaperOptions struct {
 	// Interval is the time between two passes; at least 10 ms, default 1 min, spread at
 	// random by a tenth. Lockers on the same tables share the work: one of them makes a
 	// pass, and the others see that it was made. Passes over a large table are further
-	// apart: by 25 times the time that their statements take.
+	// apart: by 100 times the time that their statements take, so that these take at most a
+	// hundredth of one processor of the database.
 	Interval time.Duration
 
 	// Retention is for how long a free row stays after its last use; at least 1 s, default
@@ -121,7 +122,7 @@ func (r *Reaper) Run(ctx context.Context) error {
 
 // reapShare is how many times longer the pause between passes is than their statements
 // take.
-const reapShare = 25
+const reapShare = 100
 
 // runIfDue makes a pass if one is due. A pass of another Locker counts from its beginning,
 // so half an interval keeps two Lockers apart that would follow each other.

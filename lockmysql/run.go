@@ -239,7 +239,12 @@ func arguments(s *rowstore.Statement) []any {
 	if !behind[s.Name] {
 		return s.Args
 	}
-	return append([]any{digits(s.Args[0].(string))}, s.Args[1:]...)
+	after, others := any(digits(s.Args[0].(string))), s.Args[1:]
+	if s.Name == "sweep_window" { // it says twice which rows it reads
+		limit, ages := others[0], others[1:]
+		return []any{ages[0], ages[1], after, limit, after, limit}
+	}
+	return append([]any{after}, others...)
 }
 
 // ones are the statements that have a form for one row, and the order of the parameters of that

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -183,6 +184,39 @@ func TestASweepGoesOnWhereTheLastOneStopped(t *testing.T) {
 				t.Errorf("after %q: %+v, %v; want %+v", req.After, got, err, want)
 			}
 			req.After = got.Last
+		}
+	})
+}
+
+// What a pass costs is to read the rows. It must not look each of them up by its key, nor look
+// for claims of each.
+func TestASweepLooksUpClaimsOnlyOfRowsThatCountSome(t *testing.T) {
+	t.Parallel()
+	eachServer(t, func(t *testing.T, f *fixture) {
+		const free, awaited = 2000, 20
+		_, admin := f.store(t)
+		var rows []string
+		for i := range free + awaited {
+			rows = append(rows, fmt.Sprintf("('%04d', 1, %s, %d)", i, clock, i/free))
+		}
+		exec(t, admin, "INSERT INTO `sqllock_lock` (name, version, expires_at, waiting) VALUES "+strings.Join(rows, ", "))
+		exec(t, admin, "INSERT INTO `sqllock_waiter` VALUES (UNHEX(MD5('w')), "+clock+" + 60000000)")
+		exec(t, admin, "INSERT INTO `sqllock_claim` SELECT name, 0, 1, UNHEX(MD5(name)), 0, 0, 0, 0, 60000000, 5000000, 0, 1, 0, 0, 0, "+
+			"UNHEX(MD5('w')), '', '', NULL, NULL FROM `sqllock_lock` WHERE waiting = 1")
+		db := f.Open(t)
+		db.SetMaxOpenConns(1)
+		s := open(t, db)
+		lookUps := func() (n int) {
+			var name string
+			if err := db.QueryRow("SHOW SESSION STATUS LIKE 'Handler_read_key'").Scan(&name, &n); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		before := lookUps()
+		res, err := s.Sweep(t.Context(), driver.SweepRequest{Limit: 5000, Retention: time.Hour})
+		if n := lookUps() - before; err != nil || res.Seen != free+awaited || res.Purged != 0 || n > 10*awaited {
+			t.Errorf("Sweep = %+v, %v with %d look-ups in indexes", res, err, n)
 		}
 	})
 }

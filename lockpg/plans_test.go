@@ -163,6 +163,49 @@ func TestAQueueIsCountedInProportionToItsLength(t *testing.T) {
 	}
 }
 
+// What a pass costs is to read the rows. It must not look for claims of each of them as well, nor
+// read any row twice, although the plan was made while the tables were empty.
+func TestASweepReadsEachRowOnceAndClaimsOnlyOfRowsThatCountSome(t *testing.T) {
+	t.Parallel()
+	const free, awaited = 10_000, 100
+	database := shared(t)
+	admin := database.Open(t)
+	migrate(t, admin)
+	for _, table := range []string{"lock", "claim", "waiter"} {
+		mustExec(t, admin, `ALTER TABLE sqllock_`+table+` SET (autovacuum_enabled = off)`)
+		mustExec(t, admin, `VACUUM ANALYZE sqllock_`+table)
+	}
+	db := database.Open(t)
+	db.SetMaxOpenConns(1)
+	store := open(t, db)
+	for range 7 { // more often than a plan is made for one call alone
+		sweep(t, store, time.Hour)
+	}
+	mustExec(t, admin, `INSERT INTO sqllock_lock (name, version, expires_at, waiting)
+		SELECT 'k' || i, 1, `+pgNow+`, (i <= $1::integer)::integer FROM generate_series(1, $2::integer) i`, awaited, awaited+free)
+	mustExec(t, admin, `INSERT INTO sqllock_waiter SELECT md5('w')::uuid, `+pgNow+` + 60000000`)
+	mustExec(t, admin, `INSERT INTO sqllock_claim SELECT 'k' || i, 0, 1, md5('c' || i)::uuid, 0, 0, 0, 0, 60000000, 5000000, 0, 1, 0, 0, 0,
+		md5('w')::uuid, '', '', NULL, NULL FROM generate_series(1, $1::integer) i`, awaited)
+	const scans = `SELECT coalesce(seq_scan, 0) + coalesce(idx_scan, 0) FROM pg_stat_user_tables WHERE relname = 'sqllock_claim'`
+	const reads = `SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables WHERE relname = 'sqllock_lock'`
+	rows, claims, seen := get[int64](t, admin, reads), get[int64](t, admin, scans), 0
+	for req := (driver.SweepRequest{Limit: 1000, Retention: time.Hour}); ; {
+		res, err := store.Sweep(t.Context(), req)
+		if err != nil || res.Purged != 0 || len(res.Crashed) != 0 {
+			t.Fatalf("Sweep = %+v, %v", res, err)
+		}
+		if seen, req.After = seen+res.Seen, res.Last; !res.More {
+			break
+		}
+	}
+	_ = db.Close() // its session tells what it has read
+	eventually(t, "the server knows what was read", time.Minute, func() bool { return get[int64](t, admin, reads)-rows >= free+awaited })
+	rows, claims = get[int64](t, admin, reads)-rows, get[int64](t, admin, scans)-claims
+	if seen != free+awaited || rows > free+awaited+20 || claims > awaited+20 {
+		t.Errorf("of %d rows, %d with a waiter, %d were seen; the server read %d and looked %d times for claims", free+awaited, awaited, seen, rows, claims)
+	}
+}
+
 // handOver has whoever holds a name hand it over to the first of those who wait.
 func handOver(t *testing.T, db *sql.DB, store driver.Store, name string) {
 	t.Helper()

@@ -3,7 +3,9 @@ package locksqlite_test
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -175,6 +177,43 @@ func TestASweepGoesOnWhereTheLastOneEnded(t *testing.T) {
 		if seen != len(names) || !slices.Equal(crashed, names) {
 			t.Errorf("limit %d: %d seen, %v have crashed", limit, seen, crashed)
 		}
+	}
+}
+
+// What a pass costs is to read the rows: it reads each once, by the primary key, and looks
+// claims up by theirs.
+func TestASweepReadsEachRowOnce(t *testing.T) {
+	path := migrated(t)
+	var window string
+	s := openStore(t, spied(t, path, func(text string) error {
+		if strings.Contains(text, "AS visit") {
+			window = text
+		}
+		return nil
+	}))
+	sweep(t, s, "", 9)
+	if window == "" {
+		t.Fatal("no statement that looks what there is to do")
+	}
+	rows, err := open(t, path).Query("EXPLAIN QUERY PLAN "+window, "a", 9, 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	var plan []string
+	for rows.Next() {
+		var id, parent, unused int
+		var detail string
+		if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
+			t.Fatal(err)
+		}
+		plan = append(plan, detail)
+	}
+	read := regexp.MustCompile(`(?m)^(SCAN|SEARCH) (l|c|w|sqllock_\w+)\b.*`).FindAllString(strings.Join(plan, "\n"), -1)
+	want := []string{"SEARCH c USING PRIMARY KEY (name=?)", "SEARCH c USING PRIMARY KEY (name=?)", "SEARCH l USING PRIMARY KEY (name>?)",
+		"SEARCH w USING PRIMARY KEY (locker=?)"}
+	if slices.Sort(read); !slices.Equal(read, want) {
+		t.Errorf("it reads %q, want %q, of the plan %q", read, want, plan)
 	}
 }
 

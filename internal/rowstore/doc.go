@@ -83,9 +83,12 @@
 //	asked            b(name)                   → name, asked
 //	ask_to_resign    b(name, version)          sets asked to the version of exclusive terms that are held, have that
 //	                                             version and have not expired
-//	sweep_window     after, limit, gone, retention → name, visit, idle: the next limit rows behind a name. visit is
-//	                                             1 if the exclusive term has expired; or a claim that holds has
-//	                                             expired; or a claim waits whose Locker has been dead for gone
+//	sweep_window     after, limit, gone, retention → name, visit, idle, seen: of the next limit rows behind a name
+//	                                             those with visit or idle, in the order of the names. The last
+//	                                             row of the result has the last name of all ('' if there is
+//	                                             none) and how many they are. visit is 1 if the exclusive term
+//	                                             has expired; or if the row counts claims, and one that holds has
+//	                                             expired, or one waits whose Locker has been dead for gone
 //	                                             microseconds. idle is 1 if purge would delete the row
 //	purge            b(name), retention        deletes rows: nobody holds, waits for or is kept from the names, and
 //	                                             expires_at and version are before now - retention. Rows that

@@ -29,7 +29,7 @@ func (s *rows) sweep(ctx context.Context, req driver.SweepRequest) (driver.Sweep
 	err := s.engine.Run(ctx, Statement{Name: "sweep_window", Args: []any{req.After, int64(req.Limit), gone, retention},
 		Scan: func(scan Scanner) error {
 			var visit, purge int64
-			if err := scan(&res.Last, &visit, &purge); err != nil {
+			if err := scan(&res.Last, &visit, &purge, &res.Seen); err != nil {
 				return err
 			}
 			if visit == 1 {
@@ -38,7 +38,6 @@ func (s *rows) sweep(ctx context.Context, req driver.SweepRequest) (driver.Sweep
 			if purge == 1 {
 				idle = append(idle, res.Last)
 			}
-			res.Seen++
 			return nil
 		}})
 	if err != nil {

@@ -389,6 +389,7 @@ func postgresScript(text string, params []string) string {
 
 // mysqlExamples are those of MariaDB and MySQL alone.
 var mysqlExamples = map[string]example{
+	"sweep_window":      example{}.and(60*second, 60*second, "", 10, "", 10),
 	"lock_term":         example{}.and(exampleName, acq, 1),
 	"end_term":          example{}.and(0, 0, 0, exampleName, acq, 1),
 	"rows_one":          example{}.and(exampleName),

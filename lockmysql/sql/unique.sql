@@ -404,20 +404,36 @@ UPDATE (
 SET l.asked = l.version;
 
 -- name: sweep_window
-SELECT l.name,
-	l.acq IS NOT NULL AND l.expires_at <= {now} OR EXISTS (
-		SELECT 1 FROM {claim} c FORCE INDEX (PRIMARY) LEFT JOIN {waiter} w ON w.locker = c.locker
-		WHERE c.name = l.name AND (c.state = 1 AND c.expires_at <= {now}
-			OR c.state = 0 AND COALESCE(w.expires_at, 0) <= {now} - p.gone)),
-	l.acq IS NULL AND l.waiting = 0 AND l.holding = 0 AND l.not_before <= {now}
-		AND GREATEST(l.expires_at, l.version) < {now} - p.retention
-		AND NOT EXISTS (SELECT 1 FROM {claim} c FORCE INDEX (PRIMARY) WHERE c.name = l.name)
+-- What costs is to read the rows: claims are looked up only of rows that count some, and what
+-- needs nothing stays on the server. The end of the window is read apart, from the same index:
+-- that is cheaper than a window function, and MariaDB would read a common table twice, too.
+SELECT r.name, r.visit, r.idle, r.seen
 FROM (
-	SELECT k.name FROM {lock} k FORCE INDEX (PRIMARY) WHERE k.name > UNHEX(?) ORDER BY k.name LIMIT ?
-) d
-STRAIGHT_JOIN (SELECT CAST(? AS SIGNED) AS gone, CAST(? AS SIGNED) AS retention) p
-STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = d.name
-ORDER BY l.name LIMIT 1000000;
+	SELECT d.name, d.visit, d.idle, 0 AS seen
+	FROM (
+		SELECT l.name,
+			l.acq IS NOT NULL AND l.expires_at <= {now}
+			OR (l.waiting <> 0 OR l.holding <> 0) AND EXISTS (
+				SELECT 1 FROM {claim} c FORCE INDEX (PRIMARY)
+				LEFT JOIN {waiter} w ON w.locker = c.locker
+				WHERE c.name = l.name AND (c.state = 1 AND c.expires_at <= {now}
+					OR c.state = 0 AND COALESCE(w.expires_at, 0) <= {now} - ?)) AS visit,
+			l.acq IS NULL AND l.waiting = 0 AND l.holding = 0 AND l.not_before <= {now}
+				AND GREATEST(l.expires_at, l.version) < {now} - ?
+				AND NOT EXISTS (
+					SELECT 1 FROM {claim} c FORCE INDEX (PRIMARY) WHERE c.name = l.name) AS idle
+		FROM {lock} l FORCE INDEX (PRIMARY)
+		WHERE l.name > UNHEX(?) ORDER BY l.name LIMIT ?
+	) d
+	WHERE d.visit OR d.idle
+	UNION ALL
+	SELECT COALESCE(MAX(e.name), ''), 0, 0, COUNT(*)
+	FROM (
+		SELECT k.name FROM {lock} k FORCE INDEX (PRIMARY)
+		WHERE k.name > UNHEX(?) ORDER BY k.name LIMIT ?
+	) e
+) r
+ORDER BY r.seen, r.name LIMIT 1000000;
 
 -- name: purge
 DELETE l FROM (

@@ -782,26 +782,36 @@ WHERE l.name = m.name AND l.name = ANY ($1::text[])
   AND l.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
 
 -- name: sweep_window
-SELECT l.name,
-       (l.acq IS NOT NULL AND l.expires_at <= l.now
-        OR EXISTS (
-		SELECT FROM {claim} c WHERE c.name = l.name AND c.state = 1 AND c.expires_at <= l.now)
-        OR EXISTS (
-		SELECT FROM {claim} c
-		WHERE c.name = l.name AND c.state = 0 AND NOT EXISTS (
-			SELECT FROM {waiter} w
-			WHERE w.locker = c.locker AND w.expires_at > l.now - $3::bigint)))::integer,
-       (l.acq IS NULL AND l.waiting = 0 AND l.holding = 0 AND l.not_before <= l.now
-        AND l.expires_at < l.now - $4::bigint AND l.version < l.now - $4::bigint
-        AND NOT EXISTS (SELECT FROM {claim} c WHERE c.name = l.name))::integer
-FROM (
-	SELECT p.*, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now
-	FROM {lock} p
-	WHERE p.name > $1::text
-	ORDER BY p.name
-	LIMIT $2::bigint
-) l
-ORDER BY l.name;
+-- What costs is to read the rows: each is read once, and claims are looked up only of rows that
+-- count some. A subquery with a LIMIT does that row by row; EXISTS might read all claims. What
+-- needs nothing stays on the server, but for the last row.
+WITH page AS MATERIALIZED (
+	SELECT l.name,
+	       l.acq IS NOT NULL AND l.expires_at <= l.now
+	       OR (l.waiting <> 0 OR l.holding <> 0) AND (
+		SELECT true FROM {claim} c
+		WHERE c.name = l.name AND CASE c.state
+			WHEN 1 THEN c.expires_at <= l.now
+			ELSE coalesce((SELECT w.expires_at FROM {waiter} w WHERE w.locker = c.locker), 0)
+			     <= l.now - $3::bigint
+			END
+		LIMIT 1) IS NOT NULL AS visit,
+	       l.acq IS NULL AND l.waiting = 0 AND l.holding = 0 AND l.not_before <= l.now
+	       AND l.expires_at < l.now - $4::bigint AND l.version < l.now - $4::bigint
+	       AND (SELECT true FROM {claim} c WHERE c.name = l.name LIMIT 1) IS NULL AS idle
+	FROM (
+		SELECT p.*, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now
+		FROM {lock} p
+		WHERE p.name > $1::text
+		ORDER BY p.name
+		LIMIT $2::bigint
+	) l
+)
+SELECT r.name, r.visit::integer, r.idle::integer, e.seen
+FROM (SELECT count(*) AS seen, max(k.name) AS last FROM page k) e
+CROSS JOIN page r
+WHERE r.visit OR r.idle OR r.name = e.last
+ORDER BY r.name;
 
 -- name: purge
 -- What must be so of a row is asked three times: to find it, when it is locked, and when it

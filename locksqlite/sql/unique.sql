@@ -256,23 +256,34 @@ WHERE l.name = r.value ->> 0 AND l.version = r.value ->> 1
   AND l.expires_at > CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000;
 
 -- name: sweep_window
-WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
-SELECT l.name,
-       l.acq IS NOT NULL AND l.expires_at <= clock.now
-       OR EXISTS (
-	       SELECT 1 FROM {claim} AS c
-	       WHERE c.name = l.name AND c.state = 1 AND c.expires_at <= clock.now)
-       OR EXISTS (
-	       SELECT 1 FROM {claim} AS c
-	       WHERE c.name = l.name AND c.state = 0 AND NOT EXISTS (
-		       SELECT 1 FROM {waiter} AS w WHERE w.locker = c.locker AND w.expires_at > clock.now - ?3)),
-       l.acq IS NULL AND l.waiting = 0 AND l.holding = 0 AND l.not_before <= clock.now
-       AND l.expires_at < clock.now - ?4 AND l.version < clock.now - ?4
-       AND NOT EXISTS (SELECT 1 FROM {claim} AS c WHERE c.name = l.name)
-FROM clock
-CROSS JOIN (SELECT name FROM {lock} WHERE name > ?1 ORDER BY name LIMIT ?2) AS p
-CROSS JOIN {lock} AS l ON l.name = p.name
-ORDER BY l.name;
+-- What costs is to read the rows: each is read once, and claims are looked up only of rows that
+-- count some. What needs nothing is not returned, but for the last row.
+WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000),
+page AS MATERIALIZED (
+	SELECT l.name,
+	       l.acq IS NOT NULL AND l.expires_at <= clock.now
+	       OR (l.waiting <> 0 OR l.holding <> 0) AND EXISTS (
+		       SELECT 1 FROM {claim} AS c
+		       WHERE c.name = l.name AND CASE c.state
+			       WHEN 1 THEN c.expires_at <= clock.now
+			       ELSE NOT EXISTS (
+				       SELECT 1 FROM {waiter} AS w
+				       WHERE w.locker = c.locker AND w.expires_at > clock.now - ?3)
+			       END) AS visit,
+	       l.acq IS NULL AND l.waiting = 0 AND l.holding = 0 AND l.not_before <= clock.now
+	       AND l.expires_at < clock.now - ?4 AND l.version < clock.now - ?4
+	       AND NOT EXISTS (SELECT 1 FROM {claim} AS c WHERE c.name = l.name) AS idle
+	FROM clock
+	CROSS JOIN {lock} AS l
+	WHERE l.name > ?1
+	ORDER BY l.name
+	LIMIT ?2
+)
+SELECT r.name, r.visit, r.idle, e.seen
+FROM (SELECT count(*) AS seen, max(k.name) AS last FROM page AS k) AS e
+CROSS JOIN page AS r
+WHERE r.visit OR r.idle OR r.name = e.last
+ORDER BY r.name;
 
 -- name: purge
 DELETE FROM {lock} AS l
