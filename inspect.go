@@ -519,6 +519,7 @@ func (l *Locker) Watch(ctx context.Context, name string) iter.Seq2[Info, error] 
 				yield(Info{}, operatorError("watch", name, err))
 				return
 			case err != nil: // the database has to come back
+			case l.mode.quorum && info.isBehind(&last): // other databases have answered first
 			case first || changed(&last, &info):
 				if !yield(info, nil) {
 					return
@@ -535,6 +536,12 @@ func (l *Locker) Watch(ctx context.Context, name string) iter.Seq2[Info, error] 
 			}
 		}
 	}
+}
+
+// isBehind reports whether a state of a free name is one that was before last.
+func (info *Info) isBehind(last *Info) bool {
+	free := info.State == StateReleased || info.State == StateExpired || info.State == StateForced
+	return free && info.Token < last.Token
 }
 
 func changed(a, b *Info) bool {

@@ -140,6 +140,9 @@ func (l *Locker) reenter(ctx context.Context, name string, shared bool) (*Lease,
 	if ctx.Err() != nil {
 		return nil, lockError(name, endOf(ctx))
 	}
+	if !ok && shared && l.mode.quorum {
+		return nil, fmt.Errorf("%w: lock %q shared: a quorum has no shared leases", ErrUnsupported, name)
+	}
 	if !ok {
 		return nil, nil
 	}

@@ -289,9 +289,6 @@ func (l *Locker) lockOptions(opts []LockOption, shared bool) (lockOptions, error
 	if len(opts) > 0 {
 		o = o.with(opts)
 	}
-	if shared && l.mode.quorum {
-		return o, fmt.Errorf("%w: a quorum has no shared leases", ErrUnsupported)
-	}
 	if sessions && o.ttl != c.ttl {
 		return o, fmt.Errorf("%w: TTL(%v): in this mode the TTL is one for the whole Locker, %v", ErrInvalidOption, o.ttl, c.ttl)
 	}

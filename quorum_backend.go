@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
@@ -23,6 +24,7 @@ type quorumBackend struct {
 	clock   clock.Clock
 	log     *events // of the Locker
 
+	rounds     atomic.Uint32   // of acquisitions
 	ctx        context.Context // of every statement; ends with Close
 	cancel     context.CancelFunc
 	background sync.WaitGroup
@@ -55,7 +57,8 @@ type quorumTerm struct {
 	stored   []int64 // by node: the last of versions that was not 0
 	doubtful []bool  // by node: it may keep the name although versions does not say so
 	freed    []quorum.Reply
-	retried  []bool // by node: a release got no reply
+	freeing  []bool // by node: a release is under way
+	retried  []bool // by node: another release got no reply
 	ended    bool
 	until    time.Duration // when the rows have expired, unless they are renewed
 }
@@ -63,19 +66,22 @@ type quorumTerm struct {
 // quorumCall is one operation on several nodes. Its functions run one after the other.
 type quorumCall struct {
 	q           *quorumBackend
+	ctx         context.Context // of its statements
 	done        chan func()
 	outstanding int
 	limit       <-chan time.Time // wait returns then, too; or nil
 	failed      []nodeError
 }
 
-func (q *quorumBackend) newCall() *quorumCall { return &quorumCall{q: q, done: make(chan func())} }
+func (q *quorumBackend) newCall() *quorumCall {
+	return &quorumCall{q: q, ctx: q.ctx, done: make(chan func())}
+}
 
 // send runs f on a node, and then calls done with its error.
 func (c *quorumCall) send(n *quorumNode, f func(context.Context, driver.NodeStore) error, done func(error)) {
 	c.outstanding++
 	c.q.background.Go(func() {
-		err := n.do(c.q.ctx, f)
+		err := n.do(c.ctx, f)
 		c.done <- func() {
 			c.outstanding--
 			if err != nil {
@@ -364,6 +370,8 @@ func (r *quorumRelease) send(i int) {
 			req.Acq, req.Version, req.Guarded, req.Awaited, req.Settle = t.req.Acq, t.versions[i], false, false, false
 			reqs, terms = append(reqs, req), append(terms, t)
 			t.freed[i] = quorum.Missing
+			t.retried[i] = t.retried[i] || t.freeing[i] // the earlier one may free it, and answer later
+			t.freeing[i] = true
 		}
 	}
 	r.q.mu.Unlock()
@@ -378,7 +386,9 @@ func (r *quorumRelease) send(i int) {
 		r.q.mu.Lock()
 		defer r.q.mu.Unlock()
 		for m, t := range terms {
+			t.freeing[i] = false
 			switch {
+			case t.freed[i] == quorum.Yes: // by another release
 			case err != nil:
 				t.freed[i], t.retried[i] = quorum.Unknown, true
 				n.releaseLater(t, reqs[m].MinHold, max(t.req.TTL, r.q.ttl))

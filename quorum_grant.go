@@ -1,7 +1,9 @@
 package sqllock
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"time"
@@ -84,12 +86,23 @@ func (q *quorumBackend) propose() int64 {
 func (q *quorumBackend) newTerm(r *driver.AcquireRequest) *quorumTerm {
 	n := len(q.nodes)
 	t := &quorumTerm{req: *r, acq: r.Acq, round: quorum.NewRound(n, q.need), remaining: make([]int64, n),
-		versions: make([]int64, n), stored: make([]int64, n), doubtful: make([]bool, n), freed: make([]quorum.Reply, n), retried: make([]bool, n)}
-	t.req.Acq = newID()
+		versions: make([]int64, n), stored: make([]int64, n), doubtful: make([]bool, n), freed: make([]quorum.Reply, n),
+		freeing: make([]bool, n), retried: make([]bool, n)}
+	t.req.Acq = roundID(r.Acq, q.rounds.Add(1))
 	t.value = quorumValue{text: r.Value}
 	t.req.Value = t.value.bytes()
 	return t
 }
+
+// roundID returns the acquisition of the rows in a round of an acquisition of the Locker. All of
+// one such acquisition begin with the same bytes.
+func roundID(acq driver.ID, round uint32) driver.ID {
+	binary.BigEndian.PutUint32(acq[len(acq)-4:], round)
+	return acq
+}
+
+// isSameCall reports whether two acquisitions of rows are rounds of one call.
+func isSameCall(a, b driver.ID) bool { return bytes.Equal(a[:len(a)-4], b[:len(b)-4]) }
 
 // send asks one node for all names.
 func (g *quorumGrant) send(i int) {
@@ -313,9 +326,13 @@ func (g *quorumGrant) lose(t *quorumTerm) {
 }
 
 // holder returns who holds a name that was refused, if one holder does, or until when the name is
-// kept from everybody.
+// kept from everybody. What an earlier round of the same call has left on the nodes is nobody's:
+// it is being released.
 func (g *quorumGrant) holder(t *quorumTerm) driver.Holder {
 	h, ok := g.q.common(t.refusals)
+	if ok && isSameCall(h.Acq, t.req.Acq) {
+		return driver.Holder{}
+	}
 	if ok {
 		h.Until += t.now
 		return h

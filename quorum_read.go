@@ -133,6 +133,9 @@ func (q *quorumBackend) combine(rows []driver.Row) driver.Row {
 		if most >= q.need && r.Holder.Acq != acq {
 			continue
 		}
+		if most >= q.need || endsLater(r, &row) {
+			row = *r
+		}
 		versions, left = append(versions, r.Holder.Version), append(left, r.Holder.Until-r.Now)
 		if v, ok := parseQuorumValue(r.Value); ok {
 			token := max(v.token, newest.token)
@@ -141,7 +144,6 @@ func (q *quorumBackend) combine(rows []driver.Row) driver.Row {
 			}
 			newest.token = token
 		}
-		row = *r
 	}
 	row.Value = newest.text
 	row.Holder.Version = q.atLeast(versions, min(q.need, len(versions)))
@@ -158,12 +160,23 @@ func (q *quorumBackend) combine(rows []driver.Row) driver.Row {
 		}
 		row.Holder.Until = row.Now + quorum.Quorum(left, q.need)
 		q.translateLocked(&row.Holder)
-	} else if row.Holder.Acq != (driver.ID{}) { // of an acquisition that nobody was granted
-		row.Holder = driver.Holder{Version: row.Holder.Version, Since: row.Holder.Since, Until: row.Now}
+	} else {
+		if row.Holder.Acq != (driver.ID{}) { // of an acquisition that nobody was granted
+			row.Holder = driver.Holder{Version: row.Holder.Version, Since: row.Holder.Since, Until: row.Now}
+		}
 		row.Holds, row.Value, row.Detached = 0, nil, false
 	}
 	row.Revoked = q.revokedLocked(rows, row.Revoked)
 	return row
+}
+
+// endsLater reports which of two rows of a name that nobody has tells how the last term has ended:
+// the newer one, unless it belongs to an acquisition that nobody was granted.
+func endsLater(a, b *driver.Row) bool {
+	if free := a.Holder.Acq == (driver.ID{}); free != (b.Holder.Acq == (driver.ID{})) {
+		return free
+	}
+	return a.Holder.Version > b.Holder.Version
 }
 
 // revokedLocked returns the token of the term that was revoked last; the caller holds mu. The
@@ -261,38 +274,79 @@ func (q *quorumBackend) revokeOne(ctx context.Context, req *driver.RevokeRequest
 		return res, err
 	}
 	res.Row = rows[0]
-	if req.Version != 0 && res.Row.Holder.Version != req.Version {
+	held := res.Row.Held()
+	if req.Version != 0 && res.Row.Holder.Version != req.Version || !held && res.Row.Gate <= res.Row.Now {
 		return res, nil
 	}
-	if !res.Row.Held() && res.Row.Gate <= res.Row.Now {
-		return res, nil
+	r := &quorumRevocation{q: q, call: q.newCall(), name: req.Name}
+	defer r.call.finish()
+	var cancel context.CancelFunc // a caller that gave up must not end a term later
+	r.call.ctx, cancel = context.WithCancel(q.ctx)
+	defer cancel()
+	// So many nodes keep a term from its holder, or let others have a name that is kept from them.
+	enough := q.need
+	if held {
+		_, r.acq = mostCommon(column(byNode, 0))
+		enough = len(q.nodes) - q.need + 1
 	}
-	call, revoked := q.newCall(), 0
-	defer call.finish()
-	for i, n := range q.nodes {
-		rows := byNode[i]
-		call.send(n, func(ctx context.Context, s driver.NodeStore) error {
-			if rows == nil { // it has not answered yet
-				read, err := s.Read(ctx, driver.ReadRequest{Names: []string{req.Name}})
-				if err != nil {
-					return err
-				}
-				rows = read.Rows
-			}
-			_, err := s.Revoke(ctx, []driver.RevokeRequest{{Name: req.Name, Version: rows[0].Holder.Version}})
-			return err
-		}, func(err error) {
-			if err == nil { // also if there was nothing to end
-				revoked++
-			}
-		})
+	for i := range q.nodes {
+		r.send(i, byNode[i])
 	}
-	if err := call.wait(ctx, func() bool { return false }); err != nil {
+	if err := r.call.wait(ctx, func() bool { return false }); err != nil {
 		return res, err
 	}
-	if len(q.nodes)-revoked >= q.need {
-		return res, q.unavailable("revoke", call.failed)
+	switch {
+	case r.free >= enough: // without this request
+		_, rows, err = q.readNames(ctx, []string{req.Name})
+		if err == nil {
+			res.Row = rows[0]
+		}
+		return res, err
+	case r.free+r.revoked < enough:
+		return res, q.unavailable("revoke", r.call.failed)
 	}
 	res.Revoked = true
 	return res, nil
+}
+
+// quorumRevocation ends one term, or a time for which a name is kept from everybody.
+type quorumRevocation struct {
+	q       *quorumBackend
+	call    *quorumCall
+	name    string
+	acq     driver.ID // of the term on the nodes; zero: nobody has the name
+	revoked int       // nodes that have ended it
+	free    int       // nodes that did not keep it any more
+}
+
+// send revokes on one node what it keeps for the term, and nothing that it keeps for another. rows
+// is what the node has answered, nil if it has not answered yet.
+func (r *quorumRevocation) send(i int, rows []driver.Row) {
+	revoked := false
+	r.call.send(r.q.nodes[i], func(ctx context.Context, s driver.NodeStore) error {
+		if rows == nil {
+			read, err := s.Read(ctx, driver.ReadRequest{Names: []string{r.name}})
+			if err != nil {
+				return err
+			}
+			rows = read.Rows
+		}
+		row := rows[0]
+		for row.Holder.Acq == r.acq {
+			res, err := s.Revoke(ctx, []driver.RevokeRequest{{Name: r.name, Version: row.Holder.Version}})
+			if err != nil || res[0].Revoked || res[0].Row.Holder.Version == row.Holder.Version {
+				revoked = err == nil && res[0].Revoked
+				return err
+			}
+			row = res[0].Row // a raise was faster
+		}
+		return nil
+	}, func(err error) {
+		switch {
+		case revoked:
+			r.revoked++
+		case err == nil:
+			r.free++
+		}
+	})
 }

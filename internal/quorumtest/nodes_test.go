@@ -38,6 +38,40 @@ type node struct {
 	down     atomic.Bool // it cannot be opened
 	acquires atomic.Int64
 	ahead    atomic.Int64 // microseconds, by which its clock is told to be ahead
+
+	// Each is called, if it is set, with the context of a statement.
+	beforeRead, beforeRevoke, afterAcquire, beforeRelease, afterRelease atomic.Pointer[hook]
+}
+
+type hook func(ctx context.Context)
+
+func call(ctx context.Context, h *atomic.Pointer[hook]) {
+	if f := h.Load(); f != nil {
+		(*f)(ctx)
+	}
+}
+
+// set makes a hook.
+func set(h *atomic.Pointer[hook], f hook) { h.Store(&f) }
+
+// until waits for a channel to be closed, or for the end of a statement.
+func until(ch <-chan struct{}) hook {
+	return func(ctx context.Context) {
+		select {
+		case <-ch:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// first calls f in the first of all calls, only.
+func first(f hook) hook {
+	var called atomic.Bool
+	return func(ctx context.Context) {
+		if called.CompareAndSwap(false, true) {
+			f(ctx)
+		}
+	}
 }
 
 // newNodes makes a database with tables on each engine.
@@ -100,6 +134,7 @@ var errDown = errors.New("the database is down")
 func (s *store) Acquire(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
 	s.node.acquires.Add(1)
 	res, err := s.NodeStore.Acquire(ctx, reqs)
+	call(ctx, &s.node.afterAcquire)
 	for i := range res {
 		res[i].Now += s.node.ahead.Load()
 		res[i].Holder.Until += s.node.ahead.Load()
@@ -114,6 +149,7 @@ func (s *store) Renew(ctx context.Context, reqs []driver.RenewRequest, wait bool
 }
 
 func (s *store) Read(ctx context.Context, req driver.ReadRequest) (driver.ReadResult, error) {
+	call(ctx, &s.node.beforeRead)
 	res, err := s.NodeStore.Read(ctx, req)
 	for i := range res.Rows {
 		r := &res.Rows[i]
@@ -122,6 +158,18 @@ func (s *store) Read(ctx context.Context, req driver.ReadRequest) (driver.ReadRe
 		}
 	}
 	return res, err
+}
+
+func (s *store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
+	call(ctx, &s.node.beforeRelease)
+	res, err := s.NodeStore.Release(ctx, reqs)
+	call(ctx, &s.node.afterRelease)
+	return res, err
+}
+
+func (s *store) Revoke(ctx context.Context, reqs []driver.RevokeRequest) ([]driver.RevokeResult, error) {
+	call(ctx, &s.node.beforeRevoke)
+	return s.NodeStore.Revoke(ctx, reqs)
 }
 
 func (s *store) Raise(ctx context.Context, reqs []driver.RaiseRequest) ([]bool, error) {
@@ -160,6 +208,15 @@ func (n *node) rows(t testing.TB) (held int) {
 		t.Fatal(err)
 	}
 	return held
+}
+
+// kept returns how many databases keep a name.
+func kept(t testing.TB, nodes ...*node) (n int) {
+	t.Helper()
+	for i := range nodes {
+		n += nodes[i].rows(t)
+	}
+	return n
 }
 
 func databases(nodes []*node) []driver.UniqueDatabase {
@@ -201,9 +258,9 @@ func within(t testing.TB, d time.Duration) context.Context {
 // eventually waits until ok returns true.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(15 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("after 15 s: not yet: %s", what)
+			t.Fatalf("after a minute: not yet: %s", what)
 		}
 	}
 }

@@ -358,8 +358,17 @@ func TestWhatAQuorumCannotDo(t *testing.T) {
 			t.Errorf("%s: %v, want ErrUnsupported", what, err)
 		}
 	}
-	if err := lease.Unlock(ctx); err != nil {
-		t.Error(err)
+	if _, err := l.RLock(ctx, ""); !errors.Is(err, sqllock.ErrInvalidName) {
+		t.Errorf("RLock of no name: %v, want ErrInvalidName", err)
+	}
+	again, err := l.RLock(lease.Context(), "a")
+	if err != nil {
+		t.Fatalf("RLock of a name that the context holds: %v", err)
+	}
+	for _, lease := range []*sqllock.Lease{again, lease} {
+		if err := lease.Unlock(ctx); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
