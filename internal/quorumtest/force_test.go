@@ -24,7 +24,7 @@ func force(ctx context.Context, operator *sqllock.Locker, name string) <-chan er
 
 func TestForceUnlockOnALateDatabaseLeavesTheNextHolderAlone(t *testing.T) {
 	nodes := threeFiles(t)
-	l, next, operator := newLocker(t, nodes, patient()), newLocker(t, nodes, patient()), newLocker(t, nodes, patient())
+	l, next, operator := newLocker(t, nodes, longTimeout()), newLocker(t, nodes, longTimeout()), newLocker(t, nodes, longTimeout())
 	lease := lockOnAll(t, l, nodes, "a")
 	late := make(chan struct{})
 	set(&nodes[2].beforeRead, until(late))
@@ -47,7 +47,7 @@ func TestForceUnlockOnALateDatabaseLeavesTheNextHolderAlone(t *testing.T) {
 
 func TestForceUnlockSaysThatATermHasEndedWithoutIt(t *testing.T) {
 	nodes := threeFiles(t)
-	l, operator := newLocker(t, nodes, patient()), newLocker(t, nodes, patient())
+	l, operator := newLocker(t, nodes, longTimeout()), newLocker(t, nodes, longTimeout())
 	lease := lockOnAll(t, l, nodes, "a")
 	late := make(chan struct{})
 	var waiting atomic.Int64
@@ -71,7 +71,7 @@ func TestForceUnlockSaysThatATermHasEndedWithoutIt(t *testing.T) {
 
 func TestForceUnlockThatWasGivenUpEndsNothingLater(t *testing.T) {
 	nodes := threeFiles(t)
-	l, operator := newLocker(t, nodes, patient()), newLocker(t, nodes, patient())
+	l, operator := newLocker(t, nodes, longTimeout()), newLocker(t, nodes, longTimeout())
 	lease := lockOnAll(t, l, nodes, "a")
 	late := make(chan struct{})
 	var waiting, left atomic.Int64
@@ -105,7 +105,7 @@ func TestForceUnlockThatWasGivenUpEndsNothingLater(t *testing.T) {
 // A raise that is late changes the version of a row while its term goes on.
 func TestForceUnlockEndsATermWhoseVersionsWereRaisedMeanwhile(t *testing.T) {
 	nodes := threeFiles(t)
-	l, operator := newLocker(t, nodes, patient()), newLocker(t, nodes, patient())
+	l, operator := newLocker(t, nodes, longTimeout()), newLocker(t, nodes, longTimeout())
 	lease := lockOnAll(t, l, nodes, "a")
 	for _, n := range nodes {
 		set(&n.beforeRevoke, first(func(ctx context.Context) {
@@ -126,7 +126,7 @@ func TestForceUnlockEndsATermWhoseVersionsWereRaisedMeanwhile(t *testing.T) {
 // A database that was late has an older end of the name.
 func TestInspectTellsHowTheLastTermHasEnded(t *testing.T) {
 	nodes := threeFiles(t)
-	l := newLocker(t, nodes, patient())
+	l := newLocker(t, nodes, longTimeout())
 	lease := lockOnAll(t, l, nodes, "a")
 	if err := <-force(t.Context(), l, "a"); err != nil {
 		t.Fatal(err)

@@ -13,8 +13,8 @@ import (
 
 // What databases do late.
 
-// patient is of Lockers whose databases are not down for as long as a test keeps them waiting.
-func patient() *sqllock.QuorumOptions {
+// longTimeout is of Lockers whose databases are not down for as long as a test keeps them waiting.
+func longTimeout() *sqllock.QuorumOptions {
 	return &sqllock.QuorumOptions{TTL: time.Hour, NodeTimeout: 2 * time.Minute}
 }
 
@@ -33,7 +33,7 @@ func lockOnAll(t *testing.T, l *sqllock.Locker, nodes []*node, name string) *sql
 // has left on these two is not taken for a holder by the next round of the same call.
 func TestTryLockIsNotInItsOwnWay(t *testing.T) {
 	nodes := threeFiles(t)
-	o := patient()
+	o := longTimeout()
 	o.RetryMin, o.RetryMax = 5*time.Millisecond, 10*time.Millisecond
 	l := newLocker(t, nodes, o)
 	lease := lockOnAll(t, l, nodes, "a")
