@@ -300,8 +300,9 @@ func After(name string) ListOption {
 	}
 }
 
-// Limit lists n names at most, and reads hardly more. The default is all of them. If n is not
-// positive, List yields [ErrInvalidOption].
+// Limit lists n names at most. With [IncludeFree] it reads hardly more; else it also reads the
+// free names that stand between them. The default is all of them. If n is not positive, List
+// yields [ErrInvalidOption].
 func Limit(n int) ListOption {
 	return func(o *listOptions) {
 		if n <= 0 {

@@ -206,6 +206,38 @@ func TestASweepReadsEachRowOnceAndClaimsOnlyOfRowsThatCountSome(t *testing.T) {
 	}
 }
 
+// A page of a list reads its rows alone, wherever it begins, however large the table is.
+func TestAPageOfAListReadsItsRowsAlone(t *testing.T) {
+	t.Parallel()
+	database := shared(t)
+	admin := database.Open(t)
+	migrate(t, admin)
+	mustExec(t, admin, `ALTER TABLE sqllock_lock SET (autovacuum_enabled = off)`)
+	mustExec(t, admin, `VACUUM ANALYZE sqllock_lock`)
+	db := database.Open(t)
+	db.SetMaxOpenConns(1)
+	store := open(t, db)
+	const limit, pages = 20, 10
+	read := func(after string, want int) {
+		page, err := store.Read(t.Context(), driver.ReadRequest{List: driver.ListRequest{After: after, Limit: limit, Free: true, Count: true}})
+		if err != nil || len(page.Rows) != want {
+			t.Fatalf("a page behind %q has %d names, %v", after, len(page.Rows), err)
+		}
+	}
+	for range 7 { // more often than a plan is made for one call alone
+		read("", 0)
+	}
+	mustExec(t, admin, `INSERT INTO sqllock_lock (name, version) SELECT to_char(i, 'FM00000'), 1 FROM generate_series(1, 10000) i`)
+	before := get[int64](t, admin, rowsRead)
+	for i := range pages {
+		read(fmt.Sprintf("%05d", i*990), limit)
+	}
+	_ = db.Close() // its session tells what it has read
+	if rows := readSince(t, admin, before); rows > 3*limit*pages {
+		t.Errorf("%d pages of %d rows read %d rows", pages, limit, rows)
+	}
+}
+
 // handOver has whoever holds a name hand it over to the first of those who wait.
 func handOver(t *testing.T, db *sql.DB, store driver.Store, name string) {
 	t.Helper()

@@ -184,37 +184,61 @@ func TestASweepGoesOnWhereTheLastOneEnded(t *testing.T) {
 // claims up by theirs.
 func TestASweepReadsEachRowOnce(t *testing.T) {
 	path := migrated(t)
-	var window string
-	s := openStore(t, spied(t, path, func(text string) error {
-		if strings.Contains(text, "AS visit") {
-			window = text
-		}
-		return nil
-	}))
-	sweep(t, s, "", 9)
-	if window == "" {
-		t.Fatal("no statement that looks what there is to do")
+	windows := plans(t, path, "AS visit", []any{"a", 9, 1, 1}, func(s driver.Store) { sweep(t, s, "", 9) })
+	want := [][]string{{"SEARCH c USING PRIMARY KEY (name=?)", "SEARCH c USING PRIMARY KEY (name=?)", "SEARCH l USING PRIMARY KEY (name>?)",
+		"SEARCH w USING PRIMARY KEY (locker=?)"}}
+	if fmt.Sprint(windows) != fmt.Sprint(want) {
+		t.Errorf("it reads %q, want %q", windows, want)
 	}
-	rows, err := open(t, path).Query("EXPLAIN QUERY PLAN "+window, "a", 9, 1, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = rows.Close() }()
-	var plan []string
-	for rows.Next() {
-		var id, parent, unused int
-		var detail string
-		if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
+}
+
+// A page of a list reads its rows alone, wherever it begins, however large the table is.
+func TestAPageOfAListReadsItsRowsAlone(t *testing.T) {
+	path := migrated(t)
+	list := driver.ReadRequest{List: driver.ListRequest{After: "a", Limit: 9, Free: true, Count: true}}
+	pages := plans(t, path, "LIMIT ?2", []any{"a", 9, 1}, func(s driver.Store) {
+		if _, err := s.Read(t.Context(), list); err != nil {
 			t.Fatal(err)
 		}
-		plan = append(plan, detail)
+	})
+	const rows, first = "SEARCH l USING PRIMARY KEY (name=?)", "SEARCH sqllock_lock USING PRIMARY KEY (name>?)"
+	if want := [][]string{{rows, first}, {first}}; fmt.Sprint(pages) != fmt.Sprint(want) {
+		t.Errorf("it reads %q, want %q", pages, want)
 	}
-	read := regexp.MustCompile(`(?m)^(SCAN|SEARCH) (l|c|w|sqllock_\w+)\b.*`).FindAllString(strings.Join(plan, "\n"), -1)
-	want := []string{"SEARCH c USING PRIMARY KEY (name=?)", "SEARCH c USING PRIMARY KEY (name=?)", "SEARCH l USING PRIMARY KEY (name>?)",
-		"SEARCH w USING PRIMARY KEY (locker=?)"}
-	if slices.Sort(read); !slices.Equal(read, want) {
-		t.Errorf("it reads %q, want %q, of the plan %q", read, want, plan)
+}
+
+// plans returns how the statements with a text that do runs read the tables, in the order of
+// the words.
+func plans(t *testing.T, path, text string, args []any, do func(driver.Store)) (all [][]string) {
+	t.Helper()
+	var queries []string
+	do(openStore(t, spied(t, path, func(query string) error {
+		if strings.Contains(query, text) {
+			queries = append(queries, query)
+		}
+		return nil
+	})))
+	for _, query := range queries {
+		rows, err := open(t, path).Query("EXPLAIN QUERY PLAN "+query, args[:min(len(args), strings.Count(query, "?"))]...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var plan []string
+		for rows.Next() {
+			var id, parent, unused int
+			var detail string
+			if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
+				t.Fatal(err)
+			}
+			if regexp.MustCompile(`^(SCAN|SEARCH) (l|c|w|sqllock_\w+)\b`).MatchString(detail) {
+				plan = append(plan, detail)
+			}
+		}
+		_ = rows.Close()
+		slices.Sort(plan)
+		all = append(all, plan)
 	}
+	return all
 }
 
 func TestOfAllWhoAskOneHasItsTurn(t *testing.T) {
