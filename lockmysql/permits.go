@@ -11,9 +11,18 @@ import (
 
 // GrantPermits implements [rowstore.PermitGranter]. It is one transaction, in one round trip, for
 // all of the requests or none. Only MariaDB takes it: it needs blocks.
-func (e *engine) GrantPermits(ctx context.Context, reqs []driver.AcquireRequest, granted func(i int, g rowstore.Granted)) error {
+func (e *engine) GrantPermits(
+	ctx context.Context, look func() rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
+) error {
+	if !e.mariaDB {
+		return nil
+	}
+	if err := e.Run(ctx, look()); err != nil {
+		return err
+	}
+	reqs := free()
 	unusual := slices.ContainsFunc(reqs, func(r driver.AcquireRequest) bool { return len(r.Value) > 0 || r.Floor > 0 })
-	if !e.mariaDB || unusual || e.fitting(len(reqs), func(i int) int { return textSize(&reqs[i]) }) < len(reqs) {
+	if len(reqs) == 0 || unusual || e.fitting(len(reqs), func(i int) int { return textSize(&reqs[i]) }) < len(reqs) {
 		return nil
 	}
 	now := int64(0)

@@ -29,6 +29,8 @@ type engine struct {
 var (
 	_ rowstore.Sole       = (*engine)(nil)
 	_ rowstore.AllGranter = (*engine)(nil)
+
+	_ rowstore.PermitGranter = (*engine)(nil)
 )
 
 // Sole implements [rowstore.Sole].
@@ -255,8 +257,11 @@ func (e *engine) prepare(s *rowstore.Statement) (text string, args []any) {
 	if s.Batch == nil {
 		return e.text(s.Name), s.Args
 	}
-	if names, ok := s.Batch[0].([]string); ok && s.Name == "claims_that_wait" && len(names) == 1 {
-		return e.text("claims_that_wait_one"), append([]any{names[0]}, s.Args...)
+	if text, ok := e.texts[s.Name+"_one"]; ok && rowstore.Rows(s.Batch) == 1 {
+		for _, c := range s.Batch {
+			args = append(args, first(c))
+		}
+		return text, append(args, s.Args...)
 	}
 	var b batch
 	b.rows = make([][]any, rowstore.Rows(s.Batch))
@@ -308,6 +313,25 @@ func (b *batch) add(c rowstore.Column) {
 		}
 		b.rows[i] = append(b.rows[i], cell)
 	}
+}
+
+// first returns the first element of a column as a parameter.
+func first(c rowstore.Column) any {
+	switch c := c.(type) {
+	case []string:
+		return c[0]
+	case []int64:
+		return c[0]
+	case []driver.ID:
+		if c[0] != (driver.ID{}) {
+			return c[0][:]
+		}
+	case [][]byte:
+		if len(c[0]) > 0 {
+			return c[0]
+		}
+	}
+	return nil
 }
 
 // json encodes the rows. Strings are valid UTF-8 and there is nothing else that could fail.

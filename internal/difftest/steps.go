@@ -27,8 +27,10 @@ func (r *run) step() {
 		r.enqueue(locker, r.batch(locker, false))
 	case n < 60:
 		r.release(locker)
-	case n < 64:
+	case n < 63:
 		r.permits()
+	case n < 64:
+		r.permitsOfSeveral(locker)
 	case n < 72:
 		r.renew(locker)
 	case n < 78:
@@ -140,10 +142,7 @@ func (r *run) earlier(locker int) (made, bool) {
 // them find something unusual.
 func (r *run) permits() {
 	const name = "name g"
-	for _, c := range r.claims(name, func(*claim.Claim) bool { return true }) {
-		r.withdraw(r.lockerOf(&c), []driver.ReleaseRequest{{Name: name, Acq: c.Acq}})
-		r.compare()
-	}
+	r.withdrawAll(name)
 	for range 10 {
 		locker := r.rnd.IntN(lockers)
 		q := r.request(locker)
@@ -168,6 +167,44 @@ func (r *run) permits() {
 		default:
 			r.enqueue(locker, r.known(locker, q))
 		}
+		r.compare()
+	}
+}
+
+// permitsOfSeveral ends what names have, and then grants and ends permits of them together.
+func (r *run) permitsOfSeveral(locker int) {
+	var reqs []driver.AcquireRequest
+	for _, name := range []string{"name g", "name h"} {
+		r.withdrawAll(name)
+		q := r.request(locker)
+		q.Name, q.Shared, q.Permits = name, false, 1+r.rnd.IntN(3)
+		if s := r.model.Names[name]; s != nil && s.Permits != 0 {
+			q.Permits = s.Permits
+		}
+		reqs = append(reqs, r.known(locker, q)...)
+	}
+	r.lives()
+	r.grant(locker, reqs)
+	r.compare()
+	if r.rnd.IntN(3) == 0 {
+		q := r.request(locker)
+		q.Name = reqs[r.rnd.IntN(len(reqs))].Name
+		r.enqueue(locker, r.known(locker, q))
+		r.compare()
+	}
+	var terms []driver.ReleaseRequest
+	for _, q := range reqs {
+		for _, c := range r.claims(q.Name, func(c *claim.Claim) bool { return c.Acq == q.Acq && c.State == claim.Holding }) {
+			terms = append(terms, driver.ReleaseRequest{Name: q.Name, Acq: q.Acq, Version: c.Token, Shared: true, Permit: true})
+		}
+	}
+	r.free(locker, terms)
+}
+
+// withdrawAll ends all claims of a name.
+func (r *run) withdrawAll(name string) {
+	for _, c := range r.claims(name, func(*claim.Claim) bool { return true }) {
+		r.withdraw(r.lockerOf(&c), []driver.ReleaseRequest{{Name: name, Acq: c.Acq}})
 		r.compare()
 	}
 }
@@ -303,6 +340,11 @@ func (r *run) release(locker int) {
 		}
 		reqs[i].Awaited, reqs[i].Guarded = r.rnd.IntN(3) == 0, r.rnd.IntN(5) == 0
 	}
+	r.free(locker, reqs)
+}
+
+// free ends terms.
+func (r *run) free(locker int, reqs []driver.ReleaseRequest) {
 	r.note("release", "%d: %+v", locker, reqs)
 	want := make([]driver.ReleaseResult, len(reqs))
 	for i := range reqs {

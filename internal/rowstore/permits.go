@@ -3,6 +3,7 @@ package rowstore
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 
 	"github.com/sqllock/sqllock/driver"
@@ -42,10 +43,11 @@ func once(n int, name func(i int) string, counts, pick func(i int) bool) []int {
 type PermitGranter interface {
 	Engine
 	// GrantPermits grants permits of names that have a row with that many permits, and that nobody
-	// holds, waits for, guards, or is kept from. Requests are distinct by name and sorted by
-	// name. A request that is not granted leaves no trace. It calls granted with the index of each
-	// that is.
-	GrantPermits(ctx context.Context, reqs []driver.AcquireRequest, granted func(i int, g Granted)) error
+	// holds, waits for, guards, or is kept from. It looks before, and calls look and free as
+	// [Engine.Grant] does: a losing attempt locks nothing. What a database cannot do in this way
+	// it leaves to a visit. A request that is not granted leaves no trace. It calls granted with
+	// the index of each that is.
+	GrantPermits(ctx context.Context, look func() Statement, free func() []driver.AcquireRequest, granted func(i int, g Granted)) error
 	// FreeClaims ends terms of claims that were never guarded, for whose names nobody waits.
 	// Requests are distinct by name and sorted by name, and have no MinHold. It calls freed with
 	// the index of each whose term it has ended. It need not be flushed.
@@ -71,22 +73,22 @@ func (s *rows) grantPermits(ctx context.Context, reqs []driver.AcquireRequest, r
 	return nil, granted, err
 }
 
-// grantFirst is grantPermits of names that nobody holds. It looks first: a losing attempt locks
-// nothing.
+// grantFirst is grantPermits of names that nobody holds.
 func (s *rows) grantFirst(
 	ctx context.Context, engine PermitGranter, reqs []driver.AcquireRequest, which []int, res []driver.AcquireResult,
 ) (seen *views, granted bool, err error) {
-	names, _ := distinct(len(reqs), func(i int) string { return reqs[i].Name })
-	v := newViews(names)
-	if err := s.engine.Run(ctx, v.read()); err != nil {
-		return nil, false, err
+	var v *views
+	look := func() Statement {
+		names, _ := distinct(len(reqs), func(i int) string { return reqs[i].Name })
+		v = newViews(names)
+		return v.read()
 	}
-	free := slices.DeleteFunc(which, func(i int) bool { return !v.byName[reqs[i].Name].isUnheld(reqs[i].Permits) })
-	if len(free) == 0 {
-		return v, false, nil
-	}
+	var free []int
 	n := 0
-	err = engine.GrantPermits(ctx, column(len(free), func(k int) driver.AcquireRequest { return reqs[free[k]] }), func(k int, g Granted) {
+	err = engine.GrantPermits(ctx, look, func() []driver.AcquireRequest {
+		free = slices.DeleteFunc(which, func(i int) bool { return !v.byName[reqs[i].Name].isUnheld(reqs[i].Permits) })
+		return column(len(free), func(k int) driver.AcquireRequest { return reqs[free[k]] })
+	}, func(k int, g Granted) {
 		res[free[k]] = driver.AcquireResult{Granted: true, Version: g.Version, Remaining: micros(g.Expires - g.Now), Now: g.Now}
 		n++
 	})
@@ -99,7 +101,8 @@ func (s *rows) grantFirst(
 // isUnheld reports that the row says that a name has so many permits, and that nobody has it.
 func (w *view) isUnheld(permits int) bool {
 	r := &w.row
-	return w.exists && r.Acq == driver.ID{} && r.Waiting == 0 && r.Holding == 0 && r.Permits == permits && r.NotBefore <= w.now
+	return w.exists && r.Acq == driver.ID{} && r.Waiting == 0 && r.Holding == 0 && r.Permits == permits && r.NotBefore <= w.now &&
+		r.Version < math.MaxInt64 && r.Seq < math.MaxInt64
 }
 
 // grantQuickly is grantPermits by one statement.

@@ -6,7 +6,8 @@
 -- JSON, and unhex is newer than the oldest SQLite that we serve. They are in ?2, one behind
 -- the other. JSON says where: the position of the first byte of an id, and of a value the
 -- position and the number of bytes. If nothing in a batch is an id or a value, there is no
--- such parameter. Further parameters follow.
+-- such parameter. Further parameters follow. A statement whose name ends with _one is for one row,
+-- whose columns are parameters: to take a column out of JSON costs more than to write it.
 --
 -- SQLite's clock has milliseconds. Rounding takes away what julianday loses as a
 -- floating-point number. A statement reads the clock after it has got its lock on the
@@ -23,6 +24,15 @@ SELECT l.name, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)
        l.not_before, l.permits, l.waiting, l.holding, l.seq, l.ended, l.revoked
 FROM json_each(?1) AS r
 CROSS JOIN {lock} AS l ON l.name = r.value ->> 0;
+
+-- name: rows_one
+-- It is rows for one name.
+SELECT l.name, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000,
+       l.version, lower(hex(l.acq)), coalesce(l.owner, ''), coalesce(l.label, ''),
+       lower(hex(l.locker)), l.value, l.holds, l.since, l.expires_at, l.limit_at, l.delay,
+       l.not_before, l.permits, l.waiting, l.holding, l.seq, l.ended, l.revoked
+FROM {lock} AS l
+WHERE l.name = ?1;
 
 -- name: claims_that_hold
 WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
@@ -186,9 +196,22 @@ SET version    = r.value ->> 1,
 FROM json_each(?1) AS r
 WHERE l.name = r.value ->> 0;
 
+-- name: write_rows_one
+-- It is write_rows for one row.
+UPDATE {lock}
+SET version = ?2, acq = ?3, owner = iif(?3 IS NULL, NULL, ?4), label = iif(?3 IS NULL, NULL, ?5),
+    locker = ?6, value = ?7, holds = ?8, since = ?9, expires_at = ?10, limit_at = ?11, delay = ?12,
+    not_before = ?13, permits = ?14, waiting = ?15, holding = ?16, seq = ?17, ended = ?18,
+    revoked = ?19
+WHERE name = ?1;
+
 -- name: delete_claims
 DELETE FROM {claim}
 WHERE acq IN (SELECT substr(?2, r.value ->> 1, 16) FROM json_each(?1) AS r);
+
+-- name: delete_claims_one
+-- It is delete_claims for one claim.
+DELETE FROM {claim} WHERE acq = ?2 AND name = ?1;
 
 -- name: insert_claims
 INSERT INTO {claim} (name, acq, state, kind, slot, seq, token, holds, ttl, handed, max_hold, since,
@@ -214,6 +237,90 @@ SELECT r.value ->> 0,
        substr(?2, r.value ->> '$[18][0]', r.value ->> '$[18][1]'),
        substr(?2, r.value ->> '$[19][0]', r.value ->> '$[19][1]')
 FROM json_each(?1) AS r;
+
+-- name: insert_claims_one
+-- It is insert_claims for one claim.
+INSERT INTO {claim} (name, acq, state, kind, slot, seq, token, holds, ttl, handed, max_hold, since,
+                     expires_at, limit_at, delay, locker, owner, label, value, carries)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20);
+
+-- name: grant_permits
+-- It grants permits of names that have a row with that many permits, and that nobody has, waits
+-- for or is kept from: it changes the rows. Then enter_permits makes the claims, in the same
+-- transaction. A request for a permit has no lowest version.
+UPDATE {lock} AS l
+SET version = max(l.version + 1, r.now), seq = max(l.seq + 1, r.now), since = r.now,
+    holding = 1, ended = 0
+FROM (SELECT value ->> 0 AS name,
+             value ->> 1 AS permits,
+             CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 AS now
+      FROM json_each(?1)) AS r
+WHERE l.name = r.name AND l.permits = r.permits AND l.acq IS NULL AND l.waiting = 0
+  AND l.holding = 0 AND l.not_before <= r.now
+RETURNING name, version, seq, since;
+
+-- name: grant_permits_one
+-- It is grant_permits for one name.
+UPDATE {lock} AS l
+SET version = max(l.version + 1, r.now), seq = max(l.seq + 1, r.now), since = r.now,
+    holding = 1, ended = 0
+FROM (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 AS now) AS r
+WHERE l.name = ?1 AND l.permits = ?2 AND l.acq IS NULL AND l.waiting = 0
+  AND l.holding = 0 AND l.not_before <= r.now
+RETURNING name, version, seq, since;
+
+-- name: enter_permits
+-- It makes the claims of permits that were granted. The subquery with a LIMIT takes each column out
+-- of JSON once.
+INSERT INTO {claim} (name, acq, state, kind, slot, seq, token, holds, ttl, handed, max_hold, since,
+                     expires_at, limit_at, delay, locker, owner, label, value)
+SELECT r.name, r.acq, 1, 2, 0, r.seq, r.token, 1, r.ttl, r.ttl, 0, r.since, r.since + r.ttl, 0, 0,
+       ?3, r.owner, ?4, r.value
+FROM (SELECT value ->> 0 AS name,
+             substr(?2, value ->> 1, 16) AS acq,
+             value ->> 2 AS owner,
+             value ->> 3 AS ttl,
+             substr(?2, value ->> '$[4][0]', value ->> '$[4][1]') AS value,
+             value ->> 5 AS token,
+             value ->> 6 AS seq,
+             value ->> 7 AS since
+      FROM json_each(?1)
+      LIMIT 1000000) AS r;
+
+-- name: enter_permits_one
+-- It is enter_permits for one claim.
+INSERT INTO {claim} (name, acq, state, kind, slot, seq, token, holds, ttl, handed, max_hold, since,
+                     expires_at, limit_at, delay, locker, owner, label, value)
+VALUES (?1, ?2, 1, 2, 0, ?7, ?6, 1, ?4, ?4, 0, ?8, ?8 + ?4, 0, 0, ?9, ?3, ?10, ?5);
+
+-- name: free_claims
+-- It ends terms that are held together with others, of names that nobody waits for: it changes the
+-- rows. Then delete_claims deletes the claims, in the same transaction.
+UPDATE {lock} AS l
+SET holding = l.holding - 1,
+    expires_at = iif(l.holding = 1, min(r.expires_at, r.now), l.expires_at),
+    ended = iif(l.holding = 1, 1, l.ended)
+FROM (SELECT c.name, c.expires_at,
+             CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 AS now
+      FROM json_each(?1) AS e
+      CROSS JOIN {claim} AS c ON c.acq = substr(?2, e.value ->> 1, 16)
+                             AND c.name = e.value ->> 0
+                             AND c.state = 1 AND c.token = e.value ->> 2) AS r
+WHERE l.name = r.name AND l.waiting = 0
+RETURNING name;
+
+-- name: free_claims_one
+-- It is free_claims for one name.
+UPDATE {lock} AS l
+SET holding = l.holding - 1,
+    expires_at = iif(l.holding = 1, min(r.expires_at, r.now), l.expires_at),
+    ended = iif(l.holding = 1, 1, l.ended)
+FROM (SELECT c.expires_at,
+             CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 AS now
+      FROM {claim} AS c
+      WHERE c.acq = ?2 AND c.name = ?1 AND c.state = 1 AND c.token = ?3) AS r
+WHERE l.name = ?1 AND l.waiting = 0
+RETURNING name;
 
 -- name: beat
 INSERT INTO {waiter} AS w (locker, expires_at)
