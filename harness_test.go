@@ -47,7 +47,8 @@ var sqliteHarness = sqllocktest.Harness{
 	},
 	ReadOnly: func(dsn string) string { return dsn + "&mode=ro" },
 
-	AllStatements: 2 + 3, GuardStatements: 2, // a look and a write; three set a time-out and put it back
+	// A look and a write; three set a time-out and put it back.
+	AllStatements: 2 + 3, NewStatements: 2 + 3, UnlockStatements: 1 + 3, GuardStatements: 2,
 }
 
 var postgresHarness = sqllocktest.Harness{
@@ -75,17 +76,17 @@ var postgresHarness = sqllocktest.Harness{
 	},
 	ReadOnly: func(dsn string) string { return dsn + "&default_transaction_read_only=on" },
 
-	AllStatements: 1, GuardStatements: 1,
+	AllStatements: 1, NewStatements: 1, UnlockStatements: 1, GuardStatements: 1,
 }
 
 var (
-	mariadbHarness = ofMySQL("tx_read_only", 2) // a look comes first
-	mysqlHarness   = ofMySQL("transaction_read_only", 0)
+	mariadbHarness = ofMySQL("tx_read_only", 2, 8)          // a look comes first; new names are visited
+	mysqlHarness   = ofMySQL("transaction_read_only", 0, 0) // visits all; not measured
 )
 
 // ofMySQL is for MySQL and MariaDB, which differ in the name of a variable, and in the statements
 // that lock several names.
-func ofMySQL(readOnly string, all int) sqllocktest.Harness {
+func ofMySQL(readOnly string, all, fresh int) sqllocktest.Harness {
 	return sqllocktest.Harness{
 		Driver: "mysql",
 		Table:  sqllocktest.LeaseTable("?", "START TRANSACTION", `SELECT 1 FROM sqllock_lock WHERE name = ? FOR UPDATE`),
@@ -113,7 +114,7 @@ func ofMySQL(readOnly string, all int) sqllocktest.Harness {
 			return cfg.FormatDSN()
 		},
 
-		AllStatements: all, GuardStatements: 3, // a look comes first
+		AllStatements: all, NewStatements: fresh, UnlockStatements: 1, GuardStatements: 3, // a look comes first
 	}
 }
 

@@ -80,6 +80,29 @@ func TestInspectAndListShowWhoWaits(t *testing.T) {
 	})
 }
 
+func TestInspectShowsWhoWaitsForAPermit(t *testing.T) {
+	t.Parallel()
+	onEachDB(t, func(t *testing.T, s *clientDB) {
+		holding := s.shell(t, "@UP; sleep 60", "--permits", "1", "n")
+		waiting := s.start(t, "run", "--permits", "1", "--label", "the waiter", "n", "--", "true")
+		eventually(t, "it waits in the queue", func() bool { return s.waitingFor(t, "n") == 1 })
+		r := s.run(t, "inspect", "n")
+		r.want(t, 0, "waiters", "")
+		shown := strings.Join(strings.Fields(r.out), " ")
+		for _, part := range []string{"waiters 1 waiter permit since 2", `s ago "the waiter"`} {
+			if !strings.Contains(shown, part) {
+				t.Errorf("%q is missing in\n%s", part, r.out)
+			}
+		}
+		x := entries(t, s.run(t, "inspect", "--json", "n").out)[0]
+		if x.Waiters != 1 || len(x.Queue) != 1 || x.Queue[0].Label != "the waiter" || x.Queue[0].Kind != "permit" || x.Queue[0].Since == "" {
+			t.Errorf("as JSON: %+v", x)
+		}
+		holding.end(t)
+		waiting.wait().want(t, 0, "", "")
+	})
+}
+
 func TestInspectLooksAtTheLockOfOneMode(t *testing.T) {
 	t.Parallel()
 	onSessionModes(t, func(t *testing.T, s *clientDB, m mode) {

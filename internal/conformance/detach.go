@@ -3,6 +3,7 @@ package conformance
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"log/slog"
 	"math"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -278,9 +280,12 @@ func testDetachRefused(e *env) {
 	if err != nil {
 		e.Fatal(err)
 	}
-	refused("it is shared", reader, e.ctx(), sqllock.ErrUnsupported)
-	e.live(reader)
-	e.unlock(reader)
+	permit := e.permit(e.semaphore(l, e.name("k"), 1))
+	for what, lease := range map[string]*sqllock.Lease{"it is shared": reader, "it is a permit": permit} {
+		refused(what, lease, e.ctx(), sqllock.ErrUnsupported)
+		e.live(lease)
+		e.unlock(lease)
+	}
 	lease := e.lock(l, e.name("k"))
 	inner := e.lockWith(lease.Context(), l, lease.Name())
 	refused("it was re-entered", lease, e.ctx(), sqllock.ErrInvalidOption)
@@ -317,18 +322,23 @@ func (e *env) expireRow(name string) {
 }
 
 func testDetachUnsupported(e *env) {
-	l := e.locker(&Options{TTL: long})
-	lease := e.lock(l, e.name("k"))
+	db, sent := e.open(e.source(), poolSize)
+	l := e.lockerOn(db, &Options{TTL: sqllock.MaxTTL})
+	lease := e.lock(l, e.name("k"), noted)
 	handover, err := lease.Detach(e.ctx())
 	e.wantError("Detach", err, sqllock.ErrUnsupported)
 	if handover != "" {
 		e.Errorf("a handover comes with an error: %d bytes", len(handover))
 	}
 	e.live(lease)
-	e.unlock(lease)
 	adopted, err := l.Adopt(e.ctx(), "sqllock1_x")
 	e.oneOf(adopted, err)
 	e.wantError("Adopt", err, sqllock.ErrUnsupported)
+	e.sendsNothing(sent, func() {
+		_, _ = lease.Detach(e.ctx())
+		_, _ = l.Adopt(e.ctx(), "sqllock1_x")
+	})
+	e.unlock(lease)
 }
 
 func testDetachOptions(e *env) {
@@ -410,20 +420,35 @@ func testDetachSecret(e *env) {
 	texts = append(texts, j.read()...)
 	for _, handover := range handovers {
 		secret := e.secretOf(handover)
-		for _, form := range []string{handover, handover[:len(handover)-1], string(secret), hex.EncodeToString(secret), base64.RawURLEncoding.EncodeToString(secret[:15])} {
-			for _, text := range texts {
-				if strings.Contains(strings.ToLower(text), strings.ToLower(form)) {
-					e.Errorf("%q shows a handover", text)
-				}
-			}
-			if bytes.Contains(sent.Bytes(), []byte(form)) {
-				e.Error("what was sent to the server shows a handover")
+		forms := append(idForms(secret), handover, handover[:len(handover)-1], base64.RawURLEncoding.EncodeToString(secret[:15]))
+		for _, text := range texts {
+			if showsAny([]byte(text), forms) {
+				e.Errorf("%q shows a handover", text)
 			}
 		}
+		if showsAny(sent.Bytes(), forms) {
+			e.Error("what was sent to the server shows a handover")
+		}
+		// The row has a hash of the secret, which is sent as the secret would be.
+		key := sha256.Sum256(append([]byte("sqllock handover key\x00"), secret...))
+		if e.h.Network != nil && !showsAny(sent.Bytes(), idForms(key[:16])) {
+			e.Error("the test does not see an id that was sent")
+		}
 	}
-	if e.h.Network != nil && !mentions(sent.Bytes(), run) {
-		e.Error("the test sees nothing of what is sent")
-	}
+}
+
+// idForms are the ways to write an id: its bytes, and its digits with and without dashes.
+func idForms(id []byte) []string {
+	s := hex.EncodeToString(id)
+	return []string{string(id), s, strings.Join([]string{s[:8], s[8:12], s[12:16], s[16:20], s[20:]}, "-")}
+}
+
+// showsAny reports that a text contains one of others, in small letters or in capitals.
+func showsAny(text []byte, others []string) bool {
+	lower := bytes.ToLower(text)
+	return slices.ContainsFunc(others, func(s string) bool {
+		return bytes.Contains(text, []byte(s)) || bytes.Contains(lower, bytes.ToLower([]byte(s)))
+	})
 }
 
 func testDetachReplyLost(e *env) {

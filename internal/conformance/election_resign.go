@@ -203,9 +203,11 @@ func (e *env) resignedLeads(c *sqllock.Election) {
 }
 
 func testResignUnsupported(e *env) {
-	l := e.locker(&Options{TTL: long})
+	db, sent := e.open(e.source(), poolSize)
+	l := e.lockerOn(db, &Options{TTL: sqllock.MaxTTL})
 	c := e.candidate(l, e.name("k"), nil)
 	e.wantError("RequestResign", c.RequestResign(e.ctx()), sqllock.ErrUnsupported)
 	_, err := l.Election(e.name("k"), &sqllock.ElectionOptions{ResignOnRequest: true})
 	e.wantError("Election", err, sqllock.ErrUnsupported)
+	e.sendsNothing(sent, func() { _ = c.RequestResign(e.ctx()) })
 }

@@ -279,6 +279,16 @@ func (e *env) eventually(d time.Duration, what string, cond func() bool) {
 	}
 }
 
+// sendsNothing checks that a call sends no statement. Sometimes a Locker looks at its sessions.
+func (e *env) sendsNothing(sent *recorder, call func()) {
+	e.Helper()
+	e.eventually(timeLimit, "a call that is not supported has sent no statement", func() bool {
+		before := sent.statements.Load()
+		call()
+		return sent.statements.Load() == before
+	})
+}
+
 // receive waits for a value.
 func receive[T any](e *env, ch <-chan T, what string) T {
 	e.Helper()

@@ -55,10 +55,10 @@ type Harness struct {
 	// Settings returns the settings of a session that a Locker might change.
 	Settings func(ctx context.Context, conn *sql.Conn) (string, error)
 
-	// AllStatements is how many statements TryLockAll of free names takes at most, and
-	// GuardStatements is how many Guard of several leases takes. 0 means that they are not
-	// compared.
-	AllStatements, GuardStatements int
+	// How many statements calls about several names take at most: AllStatements LockAll and
+	// TryLockAll of free names, NewStatements those of names that nobody has ever held,
+	// UnlockStatements Unlock, and GuardStatements Guard. 0 means that they are not compared.
+	AllStatements, NewStatements, UnlockStatements, GuardStatements int
 
 	// ReadOnly changes a DSN so that nothing can be written through it.
 	ReadOnly func(dsn string) string

@@ -17,6 +17,7 @@ var semaphorePromises = []promise{
 	{sentence: "as many callers as a name has permits hold it, each with a slot and a token of its own", test: testPermits, needs: needLeases},
 	{sentence: "whoever locks a name waits for its permits, and readers and holders of permits exclude each other", test: testPermitsExclude, needs: needLeases},
 	{sentence: "a semaphore of one permit excludes as a lock does, and its tokens rise", test: testOnePermit, needs: needLeases},
+	{sentence: "a permit of a semaphore of one is a lock: it has slot 0, excludes locks, waits in their queue and takes part in deadlocks", test: testPermitAsLock, needs: needTable | needLeases},
 	{sentence: "callers that wait for permits and for locks of a name are served in the order in which they came", test: testPermitOrder, needs: needLeases},
 	{sentence: "the first caller says how many permits a name has, and another number is refused with both until Resize", test: testPermitsMismatch, needs: needLeases},
 	{sentence: "whoever is first writes how many permits a name has, also while others have the name, and however many are first", test: testPermitsFirst, needs: needTable | needLeases},
@@ -848,6 +849,55 @@ func (e *env) contendForPermits(permits int, beside func(sems []*sqllock.Semapho
 
 func testPermitContention(e *env) {
 	e.contendForPermits(3, func([]*sqllock.Semaphore, *permitCallers) {})
+}
+
+func testPermitAsLock(e *env) {
+	a, b := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
+	name, other := e.name("a"), e.name("b")
+	s, t := e.semaphore(a, name, 1), e.semaphore(b, name, 1)
+	permit := e.permit(s)
+	e.noPermit(t)
+	e.wantHeld(b, name)
+	waiting := []<-chan result{}
+	for i := range 4 {
+		if i%2 == 0 {
+			waiting = append(waiting, locking(e.ctx(), b, name))
+		} else {
+			waiting = append(waiting, acquiring(e.ctx(), t))
+		}
+		e.queued(name, i+1)
+	}
+	last := permit
+	for i, w := range waiting {
+		for _, later := range waiting[i:] {
+			if len(later) > 0 {
+				e.Fatalf("waiter %d or a later one was granted beside the holder", i)
+			}
+		}
+		e.unlock(last)
+		lease := e.granted(w)
+		if lease.Permit() != (i%2 == 1) || lease.Slot() != 0 || lease.Token() <= last.Token() {
+			e.Errorf("place %d: permit %v, slot %d, token %d after %d", i, lease.Permit(), lease.Slot(), lease.Token(), last.Token())
+		}
+		e.noPermit(s)
+		e.wantHeld(a, name)
+		last = lease
+	}
+	e.unlock(last)
+
+	permit = e.permit(s)
+	lease := e.lock(b, other)
+	older := make(chan result, 1)
+	go func() {
+		lease, err := a.Lock(permit.Context(), other)
+		older <- result{lease, err}
+	}()
+	e.queued(other, 1)
+	_, err := t.Acquire(lease.Context())
+	e.wantError("Acquire that closes a cycle", err, sqllock.ErrDeadlock)
+	e.unlock(lease)
+	e.unlock(e.granted(older))
+	e.unlock(permit)
 }
 
 func testOnePermit(e *env) {

@@ -10,6 +10,7 @@ import (
 
 var waiterPromises = []promise{
 	{sentence: "Inspect and List count the waiters of all Lockers, and Inspect shows the first ten in their order", test: testWaiters, needs: needTable},
+	{sentence: "whoever waits for a permit is shown as such, and hooks tell who hands it over and how long that took", test: testPermitWaiter, needs: needTable | needLeases},
 	{sentence: "Inspect and List know of no waiters where sessions keep the locks", test: testNoWaiters, needs: needSessions},
 	{sentence: "hooks tell who waits and for how long, and who is skipped", test: testHookWaiting},
 	{sentence: "a hook tells that an Unlock has handed the name over, to whichever Locker", test: testHookHandedOver, needs: needTable},
@@ -61,6 +62,45 @@ func testWaiters(e *env) {
 	if info := e.inspect(l, lease.Name()); info.Waiters > 0 {
 		e.Errorf("in the end: %+v", info)
 	}
+}
+
+func testPermitWaiter(e *env) {
+	handed, waiting := make(chan sqllock.HandedOverEvent, 2), make(chan sqllock.WaitingEvent, 2)
+	acquired := make(chan sqllock.AcquiredEvent, 2)
+	holder := e.locker(&Options{TTL: long, Hooks: &sqllock.Hooks{
+		HandedOver: func(ev sqllock.HandedOverEvent) { handed <- ev },
+	}})
+	l := e.locker(&Options{TTL: long, Label: "the waiter", Hooks: &sqllock.Hooks{
+		Waiting:  func(ev sqllock.WaitingEvent) { waiting <- ev },
+		Acquired: func(ev sqllock.AcquiredEvent) { acquired <- ev },
+	}})
+	name := e.name("k")
+	lease := e.permit(e.semaphore(holder, name, 1))
+	next := acquiring(e.ctx(), e.semaphore(l, name, 1))
+	receive(e, waiting, "the hook Waiting is called")
+	start := time.Now()
+	e.waitForQueue(name, 1)
+	info := e.inspect(holder, name)
+	if info.Waiters != 1 || len(info.Queue) != 1 || info.PermitsHeld != 1 {
+		e.Fatalf("want one waiter: %+v", info)
+	}
+	if w := info.Queue[0]; w.Kind != sqllock.KindPermit || w.Label != "the waiter" || w.Since.Before(info.Since) || w.Since.After(info.Now) {
+		e.Errorf("who waits for a permit: %+v of %+v", w, info)
+	}
+	if info := e.listed(l, name); info == nil || info.Waiters != 1 || info.Queue != nil {
+		e.Errorf("listed: %+v", info)
+	}
+	waited := time.Since(start)
+	e.unlock(lease)
+	permit := e.granted(next)
+	want := sqllock.LeaseInfo{Name: name, Owner: lease.Owner(), Token: lease.Token(), Permit: true, TTL: long}
+	if ev := receive(e, handed, "the hook HandedOver is called"); ev.LeaseInfo != want || ev.Waiters != 1 {
+		e.Errorf("handed over: %+v, want %+v to 1", ev, want)
+	}
+	if ev := receive(e, acquired, "the hook Acquired is called"); !ev.Permit || ev.Token != permit.Token() || ev.Queued < waited-10*time.Millisecond || ev.Queued <= 0 || ev.Queued > ev.Waited {
+		e.Errorf("acquired: %+v, want that it was in the queue for %v at least", ev, waited)
+	}
+	e.unlock(permit)
 }
 
 func testNoWaiters(e *env) {

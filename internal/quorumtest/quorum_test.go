@@ -344,13 +344,22 @@ func TestWhatAQuorumCannotDo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	election, err := l.Election("b", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for what, f := range map[string]func() error{
-		"RLock":     func() error { _, err := l.RLock(ctx, "b"); return err },
-		"TryRLock":  func() error { _, err := l.TryRLock(ctx, "b"); return err },
-		"LockAll":   func() error { _, err := l.LockAll(ctx, []string{"b", "c"}); return err },
-		"InTx":      func() error { return lease.InTx(ctx, nil, func(context.Context, *sql.Tx) error { return nil }) },
-		"Detach":    func() error { _, err := lease.Detach(ctx); return err },
-		"Semaphore": func() error { _, err := l.Semaphore("b", 2, nil); return err },
+		"RLock":         func() error { _, err := l.RLock(ctx, "b"); return err },
+		"TryRLock":      func() error { _, err := l.TryRLock(ctx, "b"); return err },
+		"LockAll":       func() error { _, err := l.LockAll(ctx, []string{"b", "c"}); return err },
+		"TryLockAll":    func() error { _, err := l.TryLockAll(ctx, []string{"b", "c"}); return err },
+		"RLockAll":      func() error { _, err := l.RLockAll(ctx, []string{"b", "c"}); return err },
+		"TryRLockAll":   func() error { _, err := l.TryRLockAll(ctx, []string{"b", "c"}); return err },
+		"Adopt":         func() error { _, err := l.Adopt(ctx, "sqllock1_x"); return err },
+		"RequestResign": func() error { return election.RequestResign(ctx) },
+		"InTx":          func() error { return lease.InTx(ctx, nil, func(context.Context, *sql.Tx) error { return nil }) },
+		"Detach":        func() error { _, err := lease.Detach(ctx); return err },
+		"Semaphore":     func() error { _, err := l.Semaphore("b", 2, nil); return err },
 		"Once": func() error {
 			_, err := l.Once(ctx, "b", "k", func(context.Context, *sqllock.Run) error { return nil })
 			return err
