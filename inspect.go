@@ -539,10 +539,14 @@ func (l *Locker) Watch(ctx context.Context, name string) iter.Seq2[Info, error] 
 	}
 }
 
-// isBehind reports whether a state of a free name is one that was before last.
+// isBehind reports whether a state is one that was before last: that of a free name with a lower
+// token, or of a term that has ended since.
 func (info *Info) isBehind(last *Info) bool {
-	free := info.State == StateReleased || info.State == StateExpired || info.State == StateForced
-	return free && info.Token < last.Token
+	switch info.State {
+	case StateReleased, StateExpired, StateForced:
+		return info.Token < last.Token
+	}
+	return info.Token == last.Token && (last.State == StateReleased || last.State == StateForced)
 }
 
 func changed(a, b *Info) bool {

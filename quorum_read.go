@@ -148,8 +148,11 @@ func (q *quorumBackend) combine(rows []driver.Row) driver.Row {
 	row.Value = newest.text
 	row.Holder.Version = q.atLeast(versions, min(q.need, len(versions)))
 	// Of a name that nobody can hold, the version of the last term is among those of the free rows.
-	if len(free) > 0 && most+len(q.nodes)-len(rows) < q.need {
+	switch {
+	case len(free) > 0 && most+len(q.nodes)-len(rows) < q.need:
 		row.Holder.Version = slices.Max(free)
+	case most < q.need: // it may be that of the next term
+		row.Holder.Version--
 	}
 	row.Gate = row.Now + q.atLeast(blocked, len(q.nodes)-q.need+1)
 	q.mu.Lock()

@@ -150,6 +150,12 @@ func TestInspectTellsHowTheLastTermHasEnded(t *testing.T) {
 		}
 		end(t, lost, `ended = 3, version = version - 1000, acq = NULL, value = NULL`)
 	}
+	for i, n := range nodes { // several acquisitions have lost: the version of none is a token of the past
+		end(t, n, `acq = X'0`+strconv.Itoa(i+1)+`010101010101010101010101010101', version = version + `+strconv.Itoa(1000*(i+1)))
+	}
+	if info, err := l.Inspect(t.Context(), "a"); err != nil || info.Token >= lease.Token()+1+2000 { // ForceUnlock has raised them all by one
+		t.Errorf("Inspect of a name that nobody has: the token %d, %v; the last one was %d", info.Token, err, lease.Token())
+	}
 }
 
 // end writes how the last term has ended.
@@ -190,6 +196,25 @@ func TestWatchDoesNotGoBack(t *testing.T) {
 	lease := lockOnAll(t, l, nodes, "a")
 	if next := <-infos; next.State != sqllock.StateHeld || next.Token < newest.Token {
 		t.Errorf("Watch: %v with the token %d, then %v with %d", newest.State, newest.Token, next.State, next.Token)
+	}
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if next := <-infos; next.State != sqllock.StateReleased || next.Token != lease.Token() {
+		t.Errorf("Watch: %v with the token %d, want released with %d", next.State, next.Token, lease.Token())
+	}
+	eventually(t, "the name is free", func() bool { return kept(t, nodes...) == 0 })
+	for _, n := range nodes[:2] { // a grant is late there, and a release that follows is under way
+		end(t, n, `acq = X'01010101010101010101010101010101', owner = 'o', expires_at = since + 3600000000`)
+	}
+	before := reads.Load()
+	eventually(t, "the others were read several times", func() bool { return reads.Load() > before+5 })
+	for _, n := range nodes[:2] {
+		end(t, n, `acq = NULL, owner = NULL`)
+	}
+	lease = lockOnAll(t, l, nodes, "a")
+	if next := <-infos; next.State != sqllock.StateHeld || next.Token != lease.Token() {
+		t.Errorf("Watch: %v with the token %d, want held with %d", next.State, next.Token, lease.Token())
 	}
 	if err := lease.Unlock(t.Context()); err != nil {
 		t.Error(err)
