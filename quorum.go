@@ -58,7 +58,8 @@ const maxSkew = time.Minute
 // semaphores. Use the token, which rises as in unique mode, and lockpg.Fence or its twins.
 //
 // Waiters of one Locker are served in order. Those of different Lockers compete: they request the
-// name again after pauses of random length.
+// name again after pauses of random length. Inspect and List count no waiters, and of a name that
+// nobody holds the token can be one that no lease had.
 func NewQuorum(ctx context.Context, dbs []driver.UniqueDatabase, opts *QuorumOptions) (*Locker, error) {
 	if opts == nil {
 		opts = &QuorumOptions{}

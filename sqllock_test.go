@@ -70,6 +70,9 @@ func pairs() (all []pair) {
 	for i := range engines {
 		e := &engines[i]
 		all = append(all, pair{e, e.unique()})
+		if e.name == testdb.SQLite { // package quorumtest has quorums on the others
+			all = append(all, pair{e, e.quorum()})
+		}
 		if e.kill != "" && (e.setting == "" || e.sessions) {
 			all = append(all, pair{e, e.forUpdate()}, pair{e, e.advisory()})
 		}
@@ -175,8 +178,8 @@ func TestConformance(t *testing.T) {
 			h.Server = &sqllocktest.Server{Start: e.server}
 		}
 		mode := h.Mode
-		if testing.Short() {
-			h.Brief, mode = true, mode+" in brief"
+		if h.Brief = h.Brief || testing.Short(); h.Brief && e.setting == "" {
+			mode += " in brief"
 		}
 		if e.name != testdb.MySQL { // which is there by address only
 			testdb.Expect(mode, h.Database)

@@ -60,7 +60,7 @@ race=(-race -gcflags=modernc.org/sqlite/lib=-race=false)
 
 # Of the conformance suite the race detector watches one pair, in its ordinary setting.
 watched='TestConformance/^unique_on_postgres$'
-unwatched='TestConformance/^(unique_on_(sqlite|mariadb|mysql)|for_update_on_.*|advisory_on_.*|.*_with_.*)$'
+unwatched='TestConformance/^(unique_on_(sqlite|mariadb|mysql)|quorum_on_.*|for_update_on_.*|advisory_on_.*|.*_with_.*)$'
 
 # In the generated steps, and while one caller counts 10,000 permits, nothing runs at the same
 # time: there is nothing to watch, and the race detector would take minutes.

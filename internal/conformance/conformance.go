@@ -39,6 +39,8 @@ const (
 	needSessions
 	needTransactions
 	needNoTransactions
+	needOneDatabase // what it does in a transaction, or for those who wait, several cannot do together
+	needOnePool
 )
 
 // lacks says what of n the pair lacks.
@@ -59,6 +61,8 @@ func (h *Harness) lacks(n need) (missing []string) {
 		{needSessions, h.Sessions != nil, "sessions that keep locks"},
 		{needTransactions, h.Transactions, "locks in transactions of the caller"},
 		{needNoTransactions, !h.Transactions, "locks in leases only"},
+		{needOneDatabase, h.Nodes < 2, "one database that keeps the name"},
+		{needOnePool, h.Nodes < 2, "one pool of connections"},
 		{needSignals, hasSignals, "signals that pause a process"},
 	} {
 		if n&x.need != 0 && !x.has {
@@ -83,24 +87,40 @@ func themes() []theme {
 		{poolPromises, false}, {openPromises, false}, {tracePromises, true},
 		{processPromises, false}, {pausePromises, false}, {deadlinePromises, false},
 		{replyPromises, false}, {networkPromises, false}, {manyPromises, false}, {contentionPromises, true},
-		{termOptionPromises, false}, {inspectPromises, true}, {waiterPromises, true}, {reapPromises, false}, {guardPromises, true}, {unlockTxPromises, true},
-		{unlockTxRefusedPromises, true}, {unlockTxContentionPromises, true}, {sharedPromises, true}, {upgradePromises, false}, {queuePromises, true},
-		{lockAllPromises, false},
+		{termOptionPromises, false}, {inspectPromises, true}, {waiterPromises, true}, {reapPromises, false},
 		{txPromises, true}, {txWaitPromises, true}, {txCrashPromises, false},
 		{sessionPromises, true}, {sessionFaultPromises, false}, {sessionConnPromises, false},
-		{sequencerPromises, false}, {electionPromises, true}, {electionFaultPromises, false}, {resignPromises, true},
-		{oncePromises, true}, {onceFaultPromises, false},
-		{semaphorePromises, true},
+		{sequencerPromises, false}, {electionPromises, true}, {electionFaultPromises, false},
+	}
+}
+
+// themesOfOneDatabase are those whose promises all need one database that keeps the name: its
+// transactions, its queues, or what it has besides leases that are exclusive.
+func themesOfOneDatabase() []theme {
+	return []theme{
+		{guardPromises, true}, {unlockTxPromises, true}, {unlockTxRefusedPromises, true}, {unlockTxContentionPromises, true},
+		{sharedPromises, true}, {upgradePromises, false}, {queuePromises, true}, {lockAllPromises, false},
+		{resignPromises, true}, {oncePromises, true}, {onceFaultPromises, false}, {semaphorePromises, true},
 		{detachPromises, true}, {detachFaultPromises, false},
 	}
 }
 
 // promises returns those that the pair is asked for, and maybe lacks something for.
 func (h *Harness) promises() (all []promise) {
-	for _, th := range themes() {
-		if th.basic || !h.Brief {
-			all = append(all, th.promises...)
+	add := func(th theme, needs need) {
+		if !th.basic && h.Brief {
+			return
 		}
+		for _, p := range th.promises {
+			p.needs |= needs
+			all = append(all, p)
+		}
+	}
+	for _, th := range themes() {
+		add(th, 0)
+	}
+	for _, th := range themesOfOneDatabase() {
+		add(th, needOneDatabase)
 	}
 	return all
 }

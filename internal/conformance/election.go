@@ -14,9 +14,9 @@ import (
 )
 
 var electionPromises = []promise{
-	{sentence: "candidates lead one after the other, and everybody is told who leads", test: testElection},
+	{sentence: "candidates lead one after the other, and everybody is told who leads", test: testElection, needs: needOneDatabase},
 	{sentence: "Proclaim changes what the leader says and keeps the term, whatever the bytes", test: testProclaim},
-	{sentence: "a first Campaign resumes the term of its identity with a higher token, and the earlier incarnation is fenced", test: testResume},
+	{sentence: "a first Campaign resumes the term of its identity with a higher token, and the earlier incarnation is fenced", test: testResume, needs: needOneDatabase},
 }
 
 // candidate is one that makes no mistake in its options.
@@ -183,12 +183,12 @@ func testResume(e *env) {
 // electionFaultPromises are about leaders that end as they should not.
 var electionFaultPromises = []promise{
 	{sentence: "what an election refuses it refuses before any SQL", test: testInvalidElection},
-	{sentence: "Observe yields every term that is longer than its pauses, in their order, and the last, while leaders are killed", test: testObserveKilled},
-	{sentence: "a leader that is paused is resumed by its next incarnation, and finds that it leads no more", test: testResumePaused, needs: needSignals},
-	{sentence: "of two that live with one identity the second ends the term of the first, and then both go on", test: testOneIdentity},
+	{sentence: "Observe yields every term that is longer than its pauses, in their order, and the last, while leaders are killed", test: testObserveKilled, needs: needOneDatabase},
+	{sentence: "a leader that is paused is resumed by its next incarnation, and finds that it leads no more", test: testResumePaused, needs: needSignals | needOneDatabase},
+	{sentence: "of two that live with one identity the second ends the term of the first, and then both go on", test: testOneIdentity, needs: needOneDatabase},
 	{sentence: "after a leader's crash nobody leads before its LockDelay is over", test: testElectionDelay},
-	{sentence: "a term is not resumed while a transaction guards it", test: testResumeGuarded, needs: needTable},
-	{sentence: "a transaction that guards a term does not keep its leader from proclaiming", test: testProclaimGuarded, needs: needRowLocks},
+	{sentence: "a term is not resumed while a transaction guards it", test: testResumeGuarded, needs: needTable | needOneDatabase},
+	{sentence: "a transaction that guards a term does not keep its leader from proclaiming", test: testProclaimGuarded, needs: needRowLocks | needOneDatabase},
 }
 
 func testInvalidElection(e *env) {

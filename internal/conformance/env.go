@@ -70,13 +70,15 @@ func (e *env) poolLimit() int {
 	return poolSize
 }
 
-// open opens a handle of its own; conns is how many connections it may open.
+// open opens a handle of its own; conns is how many connections it may open for each database that
+// keeps names.
 func (e *env) open(dsn string, conns int) (*sql.DB, *recorder) {
 	e.Helper()
 	db, recorder, err := openRecorded(e.h.Driver, dsn)
 	if err != nil {
 		e.Fatal(err)
 	}
+	conns *= max(e.h.Nodes, 1)
 	db.SetMaxOpenConns(conns)
 	db.SetMaxIdleConns(conns)
 	e.Cleanup(func() { _ = db.Close() })

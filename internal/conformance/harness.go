@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"log/slog"
@@ -43,6 +44,10 @@ type Harness struct {
 	Sessions *Sessions // locks are kept by sessions of the database
 	Network  *Network  // the database is reached over TCP
 	Server   *Server   // the database has a server that can be stopped
+
+	// Nodes is on how many databases the mode keeps each name, see [sqllock.NewQuorum]; 0 means on
+	// one. Several have not what a database can do in one of its transactions, or for waiters.
+	Nodes int
 
 	// Transactions says that the mode can lock in transactions of the caller.
 	Transactions bool
@@ -131,6 +136,19 @@ func (o *Options) Advisory() *sqllock.AdvisoryOptions {
 	return &sqllock.AdvisoryOptions{
 		TTL: u.TTL, RetryMin: u.RetryMin, RetryMax: u.RetryMax, StatementTimeout: u.StatementTimeout,
 		Label: u.Label, Logger: u.Logger, Hooks: u.Hooks, Reaper: u.Reaper,
+	}
+}
+
+// Quorum returns the options for sqllock.NewQuorum.
+func (o *Options) Quorum() *sqllock.QuorumOptions {
+	u := o.Unique()
+	if u == nil {
+		return nil
+	}
+	longest := cmp.Or(u.TTL, sqllock.DefaultTTL) / 6 // a machine that is busy is no database that is down
+	return &sqllock.QuorumOptions{
+		TTL: u.TTL, RetryMin: u.RetryMin, RetryMax: u.RetryMax, NodeTimeout: min(cmp.Or(u.StatementTimeout, longest), longest),
+		Label: u.Label, Logger: u.Logger, Hooks: u.Hooks, Reaper: u.Reaper, MaxBatch: u.MaxBatch,
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 var tracePromises = []promise{
-	{sentence: "a TryLock that loses leaves no trace in the database", test: testNoTrace, needs: needTraces, quiet: true},
+	{sentence: "a TryLock that loses leaves no trace in the database", test: testNoTrace, needs: needTraces | needOneDatabase, quiet: true},
 	{sentence: "a TryLock that loses waits for nobody's row lock", test: testLoserDoesNotWait, needs: needTable},
 	{sentence: "a row that somebody has locked delays the renewal of no other lease", test: testPinnedRow, needs: needTable},
 }

@@ -22,7 +22,7 @@ var networkPromises = []promise{
 	{sentence: "Lock waits until the database can be reached again", test: testUnreachableLock, needs: needNetwork},
 	{sentence: "Unlock of a database that cannot be reached is bounded and says so", test: testUnreachableUnlock, needs: needNetwork},
 	{sentence: "Close in a frozen network ends with its context, or when one statement could have taken its time", test: testFrozenClose, needs: needNetwork},
-	{sentence: "uncontended Lock and Unlock take no more round trips than is known", test: testRoundTrips, needs: needNetwork},
+	{sentence: "uncontended Lock and Unlock take no more round trips than is known", test: testRoundTrips, needs: needNetwork | needOneDatabase},
 	{sentence: "Lock, renewal and Unlock survive a restart of the server", test: testServerRestart, needs: needServer | needLeases},
 }
 

@@ -12,14 +12,14 @@ import (
 )
 
 var poolPromises = []promise{
-	{sentence: "a pool of one connection works while the application leaves it alone", test: testPoolOfOne, needs: needLeases},
-	{sentence: "a pool of one connection is warned of at construction", test: testPoolOfOneWarning, needs: needLeases},
-	{sentence: "a pool of one that the application keeps loses the lease, and says why", test: testPoolOfOneKept, needs: needLeases},
-	{sentence: "a pool of two keeps a lease alive while the application has the other connection", test: testPoolOfTwo, needs: needLeases},
-	{sentence: "a pool of five that the application uses up loses no lease", test: testPoolOfFive},
-	{sentence: "a lock taken and given back while the pool is used up works if a lease is held", test: testLockWhileBusy},
-	{sentence: "a TryLock that gets no connection says that the pool is exhausted", test: testPoolExhausted},
-	{sentence: "the reserved connection goes back when nothing is held", test: testReservedConnectionIsReturned},
+	{sentence: "a pool of one connection works while the application leaves it alone", test: testPoolOfOne, needs: needLeases | needOnePool},
+	{sentence: "a pool of one connection is warned of at construction", test: testPoolOfOneWarning, needs: needLeases | needOnePool},
+	{sentence: "a pool of one that the application keeps loses the lease, and says why", test: testPoolOfOneKept, needs: needLeases | needOnePool},
+	{sentence: "a pool of two keeps a lease alive while the application has the other connection", test: testPoolOfTwo, needs: needLeases | needOnePool},
+	{sentence: "a pool of five that the application uses up loses no lease", test: testPoolOfFive, needs: needOnePool},
+	{sentence: "a lock taken and given back while the pool is used up works if a lease is held", test: testLockWhileBusy, needs: needOnePool},
+	{sentence: "a TryLock that gets no connection says that the pool is exhausted", test: testPoolExhausted, needs: needOnePool},
+	{sentence: "the reserved connection goes back when nothing is held", test: testReservedConnectionIsReturned, needs: needOnePool},
 	{sentence: "the application's sessions are left as they were", test: testSettings, needs: needSettings},
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 var manyPromises = []promise{
-	{sentence: "a thousand leases need one statement per third of the TTL, one connection and no goroutine each", test: testThousand, needs: needLeases, quiet: true},
+	{sentence: "a thousand leases need one statement per third of the TTL, one connection and no goroutine each", test: testThousand, needs: needLeases | needOneDatabase, quiet: true},
 }
 
 // testThousand asks what a database makes of many leases. That ten thousand cost no more

@@ -13,7 +13,7 @@ var sequencerPromises = []promise{
 	{sentence: "a sequencer is stale when its holder has crashed, whether anybody else has the name or not", test: testSequencerCrashed},
 	{sentence: "a sequencer is stale after ForceUnlock", test: testSequencerForced},
 	{sentence: "a holder's sequencer is unknown until the database knows of it, and then current", test: testSequencerNoted},
-	{sentence: "a shared sequencer is stale for certain only, and where it can be known current while anybody reads", test: testSequencerShared},
+	{sentence: "a shared sequencer is stale for certain only, and where it can be known current while anybody reads", test: testSequencerShared, needs: needOneDatabase},
 	{sentence: "a sequencer is unknown when its name was purged, and stale again when the name is held again", test: testSequencerPurged},
 	{sentence: "a token of LockTx makes no sequencer that is current", test: testSequencerTx, needs: needTransactions},
 	{sentence: "a checker that has seen a later term needs no database to refuse an earlier one", test: testSequencerChecker},

@@ -9,12 +9,12 @@ import (
 )
 
 var waiterPromises = []promise{
-	{sentence: "Inspect and List count the waiters of all Lockers, and Inspect shows the first ten in their order", test: testWaiters, needs: needTable},
-	{sentence: "whoever waits for a permit is shown as such, and hooks tell who hands it over and how long that took", test: testPermitWaiter, needs: needTable | needLeases},
+	{sentence: "Inspect and List count the waiters of all Lockers, and Inspect shows the first ten in their order", test: testWaiters, needs: needTable | needOneDatabase},
+	{sentence: "whoever waits for a permit is shown as such, and hooks tell who hands it over and how long that took", test: testPermitWaiter, needs: needTable | needLeases | needOneDatabase},
 	{sentence: "Inspect and List know of no waiters where sessions keep the locks", test: testNoWaiters, needs: needSessions},
-	{sentence: "hooks tell who waits and for how long, and who is skipped", test: testHookWaiting},
-	{sentence: "a hook tells that an Unlock has handed the name over, to whichever Locker", test: testHookHandedOver, needs: needTable},
-	{sentence: "hooks tell which of several names a call waits for, and which it hands over", test: testHookAll, needs: needTable},
+	{sentence: "hooks tell who waits and for how long, and who is skipped", test: testHookWaiting, needs: needOneDatabase},
+	{sentence: "a hook tells that an Unlock has handed the name over, to whichever Locker", test: testHookHandedOver, needs: needTable | needOneDatabase},
+	{sentence: "hooks tell which of several names a call waits for, and which it hands over", test: testHookAll, needs: needTable | needOneDatabase},
 }
 
 func testWaiters(e *env) {
