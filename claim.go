@@ -105,8 +105,8 @@ const (
 	maxContended = 1000
 )
 
-// noteContended notes that many want a name: it was handed over to this Locker, which gives it up
-// just now.
+// noteContended notes that many want a name, which this Locker gives up just now: it was handed
+// over to this Locker, or this Locker hands it over.
 func (cs *claims) noteContended(name string) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -483,6 +483,7 @@ func (a *acquisition) useGrant(ctx context.Context, c *claim, r reply) (*Lease, 
 	if t == nil {
 		return nil, lockError(a.req.Name, err)
 	}
+	t.queued = !t.shared
 	return a.beginTerm(ctx, t)
 }
 

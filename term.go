@@ -45,6 +45,9 @@ type term struct {
 	// for it again.
 	awaited bool
 
+	// queued is set if the call waited in the queue of the database: perhaps others do, too.
+	queued bool
+
 	mu          sync.Mutex
 	state       termState
 	count       int // leases that are not unlocked

@@ -71,7 +71,7 @@ func (l *Locker) endTermBy(t *term, release func() error) (err error) {
 	}()
 	err = release()
 	returned = true
-	if err == nil && t.awaited {
+	if err == nil && (t.awaited || t.queued && t.handedOver > 0) {
 		l.claims.noteContended(t.name)
 	}
 	return err
@@ -205,7 +205,7 @@ func (l *Locker) sendReleases(ctx context.Context, reqs []driver.ReleaseRequest)
 
 func (l *Locker) releaseRequest(t *term) driver.ReleaseRequest {
 	return driver.ReleaseRequest{Name: t.name, Acq: t.acq, Version: t.token, MinHold: t.keptFor(), Guarded: t.isGuarded(), Shared: t.together(), Permit: t.permit,
-		Awaited: t.awaited || l.claims.hasWaiter(t.name)}
+		Awaited: t.awaited || t.queued || l.claims.hasWaiter(t.name)}
 }
 
 // releaseOnce sends one release.

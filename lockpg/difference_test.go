@@ -66,13 +66,14 @@ func TestGeneratedStepsDoWhatTheStateMachineSays(t *testing.T) {
 }
 
 // quickly are the statements in the place of visits that are counted.
-var quickly = []string{"hand_over_quickly", "queue_for_permits", "grant_permits", "free_claims", "hand_over_permits"}
+var quickly = []string{"hand_over_quickly", "free_by_hand_over", "grant_to_queue", "queue_for_permits", "grant_permits", "free_claims", "hand_over_permits"}
 
 // countQuickly counts what each of these statements does, which are known by what they change
-// besides: hand_over_quickly deletes a claim as it changes the holder, and the others change the
-// row as they change a claim.
+// besides: hand_over_quickly deletes a claim as it changes the holder, or frees a name for which
+// nobody waits; queue_quickly grants a name that is free; and the others change the row as they
+// change a claim.
 const countQuickly = `CREATE TABLE fake.quick (what text, n int);
-	INSERT INTO fake.quick SELECT unnest('{hand_over_quickly,queue_for_permits,grant_permits,free_claims,hand_over_permits}'::text[]), 0;
+	INSERT INTO fake.quick SELECT unnest('{hand_over_quickly,free_by_hand_over,grant_to_queue,queue_for_permits,grant_permits,free_claims,hand_over_permits}'::text[]), 0;
 	CREATE FUNCTION fake.note_quick() RETURNS trigger LANGUAGE plpgsql AS $$
 	BEGIN
 		IF current_query() LIKE TG_ARGV[1] THEN UPDATE fake.quick SET n = n + 1 WHERE what = TG_ARGV[0]; END IF;
@@ -80,6 +81,10 @@ const countQuickly = `CREATE TABLE fake.quick (what text, n int);
 	END $$;
 	CREATE TRIGGER hand_over AFTER UPDATE ON sqllock_lock FOR EACH ROW WHEN (OLD.acq <> NEW.acq)
 		EXECUTE FUNCTION fake.note_quick('hand_over_quickly', '%DELETE FROM%');
+	CREATE TRIGGER freed AFTER UPDATE ON sqllock_lock FOR EACH ROW WHEN (OLD.acq IS NOT NULL AND NEW.acq IS NULL)
+		EXECUTE FUNCTION fake.note_quick('free_by_hand_over', '%admitted AS%');
+	CREATE TRIGGER entered AFTER UPDATE ON sqllock_lock FOR EACH ROW WHEN (OLD.acq IS NULL AND NEW.acq IS NOT NULL)
+		EXECUTE FUNCTION fake.note_quick('grant_to_queue', '%entered AS%');
 	CREATE TRIGGER queue AFTER INSERT ON sqllock_claim FOR EACH ROW WHEN (NEW.state = 0 AND NEW.kind = 2)
 		EXECUTE FUNCTION fake.note_quick('queue_for_permits', '%UPDATE%');
 	CREATE TRIGGER permit AFTER INSERT ON sqllock_claim FOR EACH ROW WHEN (NEW.state = 1)

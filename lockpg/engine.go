@@ -109,7 +109,7 @@ func (e *engine) RunThen(ctx context.Context, s, then rowstore.Statement) error 
 			return err
 		}
 		first, second := append(slices.Clone(plans), steps[0]), append(plans, steps[1])
-		if err = inTwo(ctx, conn, e.isolate, first, second); err != nil {
+		if err = inTwo(ctx, conn, first, second); err != nil {
 			_ = undo(conn)
 		}
 		return err

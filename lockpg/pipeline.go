@@ -49,11 +49,9 @@ func pipeline(ctx context.Context, conn *pgx.Conn, steps []step) (done int, err 
 }
 
 // inTwo sends steps together that are two transactions, none of which begins one. The error
-// of the second does not count.
-func inTwo(ctx context.Context, conn *pgx.Conn, isolate bool, first, second []step) error {
-	if p := preparedOn(conn); p != nil && !isolate {
-		return p.runTwo(ctx, conn.PgConn(), first, second)
-	}
+// of the second does not count. The server answers when both are done: an answer to the first would
+// have the client run before those whom the second wakes.
+func inTwo(ctx context.Context, conn *pgx.Conn, first, second []step) error {
 	all := append(append([]step{{text: queryBegin}}, first...), step{text: queryCommit})
 	committed := len(all)
 	done, err := pipeline(ctx, conn, append(all, second...))

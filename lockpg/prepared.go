@@ -46,32 +46,18 @@ func preparedOn(conn *pgx.Conn) *prepared {
 	return p
 }
 
-// run is pipeline with prepared statements.
+// run is pipeline with prepared statements. It tries again if it has done nothing because
+// statements must be prepared anew.
 func (p *prepared) run(ctx context.Context, conn *pgconn.PgConn, steps []step) (done int, err error) {
-	return p.renewed(ctx, conn, func() (int, error) { return p.try(ctx, conn, steps) })
-}
-
-// runTwo runs steps that are two transactions. The error of the second does not count.
-func (p *prepared) runTwo(ctx context.Context, conn *pgconn.PgConn, first, second []step) error {
-	committed, err := p.renewed(ctx, conn, func() (int, error) { return p.tryTwo(ctx, conn, first, second) })
-	if committed > 0 {
-		return nil
-	}
-	return err
-}
-
-// renewed calls try, and once more if it has done nothing because statements must be prepared
-// anew.
-func (p *prepared) renewed(ctx context.Context, conn *pgconn.PgConn, try func() (done int, err error)) (done int, err error) {
-	done, err = try()
+	done, err = p.try(ctx, conn, steps)
 	if isOutdated(err) {
 		clear(p.statements)
 		if done == 0 && conn.TxStatus() == 'I' { // nothing was run
-			done, err = try()
+			done, err = p.try(ctx, conn, steps)
 		}
 	}
 	switch {
-	case isOutdated(err): // whatever was run is undone
+	case isOutdated(err): // whatever was run in the same transaction is undone
 		err = sqlconn.Repeatable(err)
 	case err != nil && pgconn.SafeToRetry(err) && ctx.Err() == nil: // nothing was sent
 		return 0, sqldriver.ErrBadConn
@@ -130,57 +116,6 @@ func (p *prepared) send(ctx context.Context, conn *pgconn.PgConn, steps []step) 
 		err = last
 	}
 	return done, err
-}
-
-// tryTwo returns 1 if the first transaction is committed.
-func (p *prepared) tryTwo(ctx context.Context, conn *pgconn.PgConn, first, second []step) (committed int, err error) {
-	if err := p.prepare(ctx, conn, append(slices.Clone(first), second...)); err != nil {
-		return 0, err
-	}
-	pipeline := conn.StartPipeline(ctx)
-	for _, steps := range [][]step{first, second} {
-		for i := range steps {
-			d := p.statements[steps[i].text]
-			if err := p.params.set(steps[i].args, d.ParamOIDs); err != nil {
-				_ = pipeline.Close() // and the connection
-				return 0, err
-			}
-			pipeline.SendQueryStatement(d, p.params.values, inBinary, inBinary)
-		}
-		pipeline.SendPipelineSync()
-	}
-	if err = pipeline.Flush(); err == nil {
-		err = p.readFirst(pipeline, first)
-	}
-	if err == nil {
-		committed = 1
-	}
-	if last := pipeline.Close(); err == nil {
-		err = last
-	}
-	return committed, err
-}
-
-// readFirst reads the results of the first of several transactions, and that it is committed.
-func (p *prepared) readFirst(pipeline *pgconn.Pipeline, steps []step) error {
-	for i := range steps {
-		result, err := pipeline.GetResults()
-		if err != nil {
-			return err
-		}
-		reader, ok := result.(*pgconn.ResultReader)
-		if !ok {
-			return errors.New("sqllock: the session has ended before a result")
-		}
-		if err := p.read(&steps[i], reader); err != nil {
-			return err
-		}
-	}
-	committed, err := pipeline.GetResults()
-	if _, ok := committed.(*pgconn.PipelineSync); !ok && err == nil {
-		err = errors.New("sqllock: the session has ended before its commit")
-	}
-	return err
 }
 
 // read reads the result of a step to its end.

@@ -76,6 +76,7 @@ type handOverRace struct {
 	store   driver.Store // of the holder, acq 1
 	other   driver.Store
 	version int64
+	batch   bool // the statement is about another name, too
 }
 
 // newHandOverRace has acq 1 hold the name a and the others wait for it, of the other store.
@@ -108,7 +109,12 @@ func (h *handOverRace) beside(texts ...string) driver.ReleaseResult {
 func (h *handOverRace) release() driver.ReleaseResult {
 	r := releasing("a", 1, h.version)
 	r.Awaited = true
-	res, err := h.store.Release(context.Background(), []driver.ReleaseRequest{r})
+	reqs := []driver.ReleaseRequest{r}
+	if h.batch {
+		reqs = append(reqs, releasing("b", 9, 1))
+		reqs[1].Awaited = true
+	}
+	res, err := h.store.Release(context.Background(), reqs)
 	if err != nil {
 		h.t.Error(err)
 		return driver.ReleaseResult{}
@@ -167,14 +173,17 @@ func TestWhatChangesWhileAReleaseWaitsForTheRowCounts(t *testing.T) {
 			`DELETE FROM sqllock_claim WHERE acq IN (SELECT acq FROM again)`, `UPDATE again SET seq = (SELECT seq FROM sqllock_lock)`,
 			`INSERT INTO sqllock_claim SELECT * FROM again`}, true, 3, 1},
 	} {
-		t.Run(c.what, func(t *testing.T) {
-			t.Parallel()
-			h := newHandOverRace(t, c.waiters...)
-			if res := h.beside(c.meanwhile...); res.Freed != c.freed || len(res.Next) > 0 {
-				t.Errorf("%+v", res)
-			}
-			h.is(c.holder, c.waiting)
-		})
+		for _, batch := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, batch %t", c.what, batch), func(t *testing.T) {
+				t.Parallel()
+				h := newHandOverRace(t, c.waiters...)
+				h.batch = batch
+				if res := h.beside(c.meanwhile...); res.Freed != c.freed || len(res.Next) > 0 {
+					t.Errorf("%+v", res)
+				}
+				h.is(c.holder, c.waiting)
+			})
+		}
 	}
 }
 
@@ -283,9 +292,15 @@ func TestReleasesOfOneTermHandOverOnce(t *testing.T) {
 	}
 }
 
-// And a claim that is asked for while a release is under way sees that.
+// And a claim that is asked for while a release is under way sees that, by itself or in a batch.
 func TestAReleaseUnderWayIsSeenByWhoEnters(t *testing.T) {
 	t.Parallel()
+	for _, n := range []int{1, 2} {
+		entersBesideARelease(t, []driver.AcquireRequest{waiter("a", 2), waiter("b", 3)}[:n])
+	}
+}
+
+func entersBesideARelease(t *testing.T, reqs []driver.AcquireRequest) {
 	db := migrated(t)
 	store := open(t, db)
 	v := grant(t, store, request("a", 1, time.Minute))[0].Version
@@ -299,7 +314,7 @@ func TestAReleaseUnderWayIsSeenByWhoEnters(t *testing.T) {
 	}
 	done := make(chan driver.AcquireResult, 1)
 	go func() {
-		res, err := store.Acquire(context.Background(), []driver.AcquireRequest{waiter("a", 2)})
+		res, err := store.Acquire(context.Background(), reqs)
 		if err != nil {
 			t.Error(err)
 			res = make([]driver.AcquireResult, 1)

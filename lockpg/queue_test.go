@@ -143,6 +143,18 @@ func TestWhatIsHandedOverIsFlushedAndAClaimIsNotOnAServerOfItsOwn(t *testing.T) 
 	if unflushed == 0 {
 		t.Error("every claim waited for its flush")
 	}
+	for i := range 10 { // one that was used before
+		name := fmt.Sprint("0 used ", i)
+		v := grant(t, store, request(name, 400+i, time.Minute))[0].Version
+		let(t, store, releasing(name, 400+i, v))
+		batch := []driver.AcquireRequest{waiter(name, 500+i), waiter("a", 600+i)}
+		if r := line(t, store, batch[:1+i%2]...)[0]; !r.Granted {
+			t.Fatalf("%+v", r)
+		}
+		if !get[bool](t, db, flushed) {
+			t.Fatal("a free name was granted to one who asked to wait, and that was not flushed")
+		}
+	}
 	for i := range 10 { // one name of a batch is free, or to be had by turn, the last is not
 		line(t, store, waiter(fmt.Sprint("0 free ", i), 100+i), waitingReader(fmt.Sprint("0 free to share ", i), 200+i), waiter("a", 300+i))
 		if !get[bool](t, db, flushed) {

@@ -25,8 +25,10 @@ func (r *run) step() {
 		r.grant(locker, r.batch(locker, true))
 	case n < 40:
 		r.enqueue(locker, r.batch(locker, false))
-	case n < 60:
+	case n < 58:
 		r.release(locker)
+	case n < 60:
+		r.alternate()
 	case n < 63:
 		r.permits()
 	case n < 64:
@@ -199,6 +201,29 @@ func (r *run) permitsOfSeveral(locker int) {
 		}
 	}
 	r.free(locker, terms)
+}
+
+// alternate has callers lock a name one after the other: each releases it, and somebody asks for it at once. It may
+// be free by then.
+func (r *run) alternate() {
+	const name = "name h"
+	r.withdrawAll(name)
+	for range 10 {
+		r.lives()
+		s, holder := r.model.Names[name], -1
+		if s != nil && s.Acq != (driver.ID{}) {
+			holder = r.lockerOf(&claim.Claim{Party: s.Party})
+		}
+		if holder >= 0 && r.rnd.IntN(2) == 0 {
+			r.releaseOne(holder, driver.ReleaseRequest{Name: name, Acq: s.Acq, Version: s.Version})
+		} else {
+			locker := r.rnd.IntN(lockers)
+			q := r.request(locker)
+			q.Name, q.Shared, q.Permits = name, false, 0
+			r.enqueue(locker, r.known(locker, q))
+		}
+		r.compare()
+	}
 }
 
 // withdrawAll ends all claims of a name.

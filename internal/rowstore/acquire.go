@@ -222,8 +222,9 @@ func (s *rows) wait(ctx context.Context, reqs []driver.AcquireRequest, res []dri
 	return inParts(known, len(fresh) > 0, func(part []int) error { return s.lookAndVisit(ctx, s.acquisition(reqs, part, res)) })
 }
 
-// queueQuickly enters claims of names that are held alone by one statement, and claims on permits,
-// all of which are held, by another one. It returns the requests that need a visit.
+// queueQuickly enters claims of names that are held alone by one statement, which grants those that
+// have become free, and claims on permits, all of which are held, by another one. It returns the
+// requests that need a visit.
 func (s *rows) queueQuickly(ctx context.Context, reqs []driver.AcquireRequest, fresh []int, res []driver.AcquireResult) (rest []int, err error) {
 	var others, permits []int
 	for k, i := range fresh {
@@ -252,8 +253,8 @@ func (s *rows) queueQuickly(ctx context.Context, reqs []driver.AcquireRequest, f
 	return rest, nil
 }
 
-// queueForHolder enters claims of names that are held alone. It returns the requests that need a
-// visit.
+// queueForHolder enters claims of names that are held alone, and grants names that are free. It
+// returns the requests that need a visit.
 func (s *rows) queueForHolder(ctx context.Context, reqs []driver.AcquireRequest, fresh []int, res []driver.AcquireResult) (rest []int, err error) {
 	queued := make([]bool, len(fresh))
 	enter := Statement{Name: "queue_quickly", Batch: queueBatch(reqs, fresh), Args: []any{s.client.Instance.String(), s.client.Label}}
@@ -264,8 +265,13 @@ func (s *rows) queueForHolder(ctx context.Context, reqs []driver.AcquireRequest,
 		if err := scan(&position, &r.Now, id{&h.Acq}, &h.Owner, &h.Label, &h.Version, &h.Since, &h.Until, &ahead); err != nil {
 			return err
 		}
-		r.Holder, r.Ahead = h, int(ahead)
-		queued[position-1], res[fresh[position-1]] = true, r
+		i := fresh[position-1]
+		if h.Acq == reqs[i].Acq {
+			r.Granted, r.Version, r.Remaining = true, h.Version, micros(h.Until-r.Now)
+		} else {
+			r.Holder, r.Ahead = h, int(ahead)
+		}
+		queued[position-1], res[i] = true, r
 		return nil
 	}
 	return s.enter(ctx, enter, fresh, queued)

@@ -71,8 +71,9 @@ type Retrier interface {
 
 // Quick is an [Engine] that may have statements in the place of visits, for what is not unusual:
 // queue_quickly and queue_for_permits enter claims, grant_permits grants permits, free_claims ends
-// terms of claims, and hand_over_quickly and hand_over_permits hand names and permits over. Run
-// returns [ErrOvertaken] if the same request is under way twice, or if the term of a claim has
+// terms of claims, and hand_over_quickly and hand_over_permits hand names and permits over.
+// queue_quickly grants a name that is free, and hand_over_quickly frees one that nobody waits for.
+// Run returns [ErrOvertaken] if the same request is under way twice, or if the term of a claim has
 // ended meanwhile.
 type Quick interface {
 	Engine

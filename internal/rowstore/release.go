@@ -21,12 +21,7 @@ func (s *rows) release(ctx context.Context, reqs []driver.ReleaseRequest) ([]dri
 		return nil, err
 	}
 	if before := freed(); s.quick {
-		unawaited, err := s.handOverQuickly(ctx, reqs, res)
-		if err != nil {
-			return nil, after(before, err)
-		}
-		before = freed()
-		if err := s.freePlain(ctx, reqs, unawaited, res); err != nil {
+		if err := s.handOverQuickly(ctx, reqs, res); err != nil {
 			return nil, after(before, err)
 		}
 		before = freed()
@@ -70,19 +65,22 @@ func (s *rows) freePlain(ctx context.Context, reqs []driver.ReleaseRequest, whic
 	return s.engine.Free(ctx, plain, func(k int) { res[which[k]].Freed = true })
 }
 
-// handOverQuickly hands over what somebody waits for, by one statement. Which requests need
-// more is found out by the statement. It returns those that nobody waits for, although
-// somebody was known to.
-func (s *rows) handOverQuickly(ctx context.Context, reqs []driver.ReleaseRequest, res []driver.ReleaseResult) (unawaited []int, err error) {
+// handOverQuickly hands over what somebody waits for, by one statement, which frees what nobody
+// waits for. Which requests need more is found out by the statement.
+func (s *rows) handOverQuickly(ctx context.Context, reqs []driver.ReleaseRequest, res []driver.ReleaseResult) error {
 	which := namesOnce(reqs, func(i int) bool { return !reqs[i].Shared && !reqs[i].Guarded && !res[i].Freed })
 	if len(which) == 0 {
-		return nil, nil
+		return nil
 	}
-	return s.handOver(ctx, "hand_over_quickly", "wake_holders", reqs, which, res)
+	unawaited, err := s.handOver(ctx, "hand_over_quickly", "wake_holders", reqs, which, res)
+	for _, i := range unawaited {
+		res[i].Freed = err == nil
+	}
+	return err
 }
 
 // handOver hands over the names of the requests at which, or their permits, by one statement. A
-// second one wakes the new holders.
+// second one wakes the new holders. It returns those that nobody waits for.
 func (s *rows) handOver(ctx context.Context, statement, wake string, reqs []driver.ReleaseRequest, which []int, res []driver.ReleaseResult,
 ) (unawaited []int, err error) {
 	me, nobody := s.client.Instance, make([]bool, len(reqs))
@@ -107,7 +105,7 @@ func (s *rows) handOver(ctx context.Context, statement, wake string, reqs []driv
 	}
 	then := Statement{Name: wake, Batch: hand.Batch[:1], Args: []any{me.String()}, Scan: func(Scanner) error { return nil }}
 	err = s.engine.(Quick).RunThen(ctx, hand, then)
-	return namesOnce(reqs, func(i int) bool { return nobody[i] && reqs[i].Awaited }), err
+	return namesOnce(reqs, func(i int) bool { return nobody[i] }), err
 }
 
 // releaseBatch tells the terms that the requests at which end.

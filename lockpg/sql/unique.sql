@@ -288,21 +288,36 @@ FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[], $6
           expires_at, limit_at, delay, locker, owner, label, value, carries);
 
 -- name: queue_quickly
--- It enters new claims of names that somebody holds alone, as the row says when it is locked.
--- Each name is there once. The result tells who holds the name, and whether another claim
--- comes first. See grant_quickly for the order of the locks.
+-- It enters new claims of names that somebody holds alone, as the row says when it is locked. A name
+-- that is free by then is granted to who wants it alone. Each name is there once. The result tells
+-- who holds the name, and whether another claim comes first. See grant_quickly for the order of the
+-- locks.
 WITH settings AS MATERIALIZED (
-	SELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 'off', true)
-), held AS (
+	SELECT set_config('lock_timeout', '1s', true), CASE current_setting('synchronous_commit')
+	       WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END
+), changed AS (
 	UPDATE {lock} l
-	SET waiting = l.waiting + 1,
-	    seq = greatest(l.seq + 1, (date_part('epoch', clock_timestamp()) * 1000000)::bigint)
+	SET (acq, owner, locker, label, value, version, holds, since, expires_at, limit_at, delay, ended,
+	     waiting, seq) = (
+		SELECT r.acq, r.owner, $9::uuid, $10::text, nullif(r.value, ''),
+		       greatest(l.version + 1, t.now), 1, t.now, t.now + r.ttl, 0, 0, 0, l.waiting, l.seq
+		FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) t
+		WHERE l.acq IS NULL
+		UNION ALL
+		SELECT l.acq, l.owner, l.locker, l.label, l.value, l.version, l.holds, l.since, l.expires_at,
+		       l.limit_at, l.delay, l.ended, l.waiting + 1, greatest(l.seq + 1, t.now)
+		FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) t
+		WHERE l.acq IS NOT NULL)
 	FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[],
 	            $7::bytea[], $8::bytea[])
 	     WITH ORDINALITY AS r(name, acq, kind, ttl, handed, owner, value, carries, place)
 	CROSS JOIN settings
-	WHERE l.name = r.name AND l.name = ANY ($1::text[]) AND l.acq <> r.acq
-	  AND l.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+	WHERE l.name = r.name AND l.name = ANY ($1::text[])
+	  AND CASE WHEN l.acq IS NULL THEN r.kind = 0 AND l.waiting = 0 AND l.holding = 0
+	           AND l.not_before <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+	           AND l.version < 9223372036854775807
+	      ELSE l.acq <> r.acq
+	           AND l.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint END
 	  AND NOT EXISTS (SELECT FROM {claim} k WHERE k.acq = r.acq AND k.acq = ANY ($2::uuid[]))
 	RETURNING r.*, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, l.seq,
 	          l.waiting, l.acq AS holder, l.owner AS held_by, l.label, l.version, l.since,
@@ -310,13 +325,18 @@ WITH settings AS MATERIALIZED (
 ), entered AS (
 	INSERT INTO {claim} (name, acq, state, kind, slot, seq, token, holds, ttl, handed, max_hold,
 	                     since, expires_at, limit_at, delay, locker, owner, label, value, carries)
-	SELECT h.name, h.acq, 0, h.kind, 0, h.seq, 0, 0, h.ttl, h.handed, 0, h.now, 0, 0, 0, $9::uuid,
-	       h.owner, $10::text, nullif(h.value, ''), nullif(h.carries, '')
-	FROM held h
+	SELECT c.name, c.acq, 0, c.kind, 0, c.seq, 0, 0, c.ttl, c.handed, 0, c.now, 0, 0, 0, $9::uuid,
+	       c.owner, $10::text, nullif(c.value, ''), nullif(c.carries, '')
+	FROM changed c
+	WHERE c.holder <> c.acq
+), unflushed AS MATERIALIZED (
+	SELECT CASE WHEN NOT EXISTS (SELECT FROM changed c WHERE c.holder = c.acq)
+	       THEN set_config('synchronous_commit', 'off', true) END
 )
-SELECT h.place, h.now, encode(uuid_send(h.holder), 'hex'), coalesce(h.held_by, ''),
+SELECT h.place, CASE WHEN h.holder = h.acq THEN h.since ELSE h.now END,
+       encode(uuid_send(h.holder), 'hex'), coalesce(h.held_by, ''),
        coalesce(h.label, ''), h.version, h.since, h.expires_at,
-       CASE WHEN h.waiting = 1 THEN 0 ELSE coalesce((
+       CASE WHEN h.holder = h.acq OR h.waiting = 1 THEN 0 ELSE coalesce((
 	       SELECT 1 FROM {claim} q
 	       WHERE q.name = h.name AND q.state = 0
 	         AND (q.locker = $9::uuid OR EXISTS (
@@ -326,7 +346,56 @@ SELECT h.place, h.now, encode(uuid_send(h.holder), 'hex'), coalesce(h.held_by, '
 	       ORDER BY q.seq
 	       LIMIT 1
        ), 0) END
-FROM held h;
+FROM changed h CROSS JOIN unflushed;
+
+-- name: queue_quickly_one
+-- It is queue_quickly for one name.
+WITH changed AS (
+	UPDATE {lock} l
+	SET (acq, owner, locker, label, value, version, holds, since, expires_at, limit_at, delay, ended,
+	     waiting, seq) = (
+		SELECT $2::uuid, $6::text, $9::uuid, $10::text, nullif($7::bytea, ''),
+		       greatest(l.version + 1, t.now), 1, t.now, t.now + $4::bigint, 0, 0, 0, l.waiting, l.seq
+		FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) t
+		WHERE l.acq IS NULL
+		UNION ALL
+		SELECT l.acq, l.owner, l.locker, l.label, l.value, l.version, l.holds, l.since, l.expires_at,
+		       l.limit_at, l.delay, l.ended, l.waiting + 1, greatest(l.seq + 1, t.now)
+		FROM (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now) t
+		WHERE l.acq IS NOT NULL)
+	WHERE l.name = $1::text
+	  AND CASE WHEN l.acq IS NULL THEN $3::bigint = 0 AND l.waiting = 0 AND l.holding = 0
+	           AND l.not_before <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint
+	           AND l.version < 9223372036854775807
+	      ELSE l.acq <> $2::uuid
+	           AND l.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint END
+	  AND NOT EXISTS (SELECT FROM {claim} k WHERE k.acq = $2::uuid)
+	  AND set_config('lock_timeout', '1s', true) <> ''
+	  AND CASE current_setting('synchronous_commit')
+	      WHEN 'off' THEN set_config('synchronous_commit', 'on', true) ELSE 'on' END <> ''
+	RETURNING l.name, (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, l.seq,
+	          l.waiting, l.acq, l.owner, l.label, l.version, l.since, l.expires_at
+), entered AS (
+	INSERT INTO {claim} (name, acq, state, kind, slot, seq, token, holds, ttl, handed, max_hold,
+	                     since, expires_at, limit_at, delay, locker, owner, label, value, carries)
+	SELECT c.name, $2::uuid, 0, $3::bigint, 0, c.seq, 0, 0, $4::bigint, $5::bigint, 0, c.now, 0, 0, 0,
+	       $9::uuid, $6::text, $10::text, nullif($7::bytea, ''), nullif($8::bytea, '')
+	FROM changed c
+	WHERE CASE WHEN c.acq <> $2::uuid THEN set_config('synchronous_commit', 'off', true) END <> ''
+)
+SELECT 1::bigint, CASE WHEN h.acq = $2::uuid THEN h.since ELSE h.now END,
+       encode(uuid_send(h.acq), 'hex'), coalesce(h.owner, ''), coalesce(h.label, ''), h.version,
+       h.since, h.expires_at, CASE WHEN h.acq = $2::uuid OR h.waiting = 1 THEN 0 ELSE coalesce((
+	       SELECT 1 FROM {claim} q
+	       WHERE q.name = $1::text AND q.state = 0
+	         AND (q.locker = $9::uuid OR EXISTS (
+		       SELECT FROM {waiter} w
+		       WHERE w.locker = q.locker
+		         AND w.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint))
+	       ORDER BY q.seq
+	       LIMIT 1
+       ), 0) END
+FROM changed h;
 
 -- name: hand_over_quickly
 -- It ends exclusive terms that were never guarded, and hands each name over to the first claim
@@ -385,6 +454,14 @@ WITH settings AS MATERIALIZED (
 	FROM admitted a JOIN next n ON n.acq = a.acq
 	WHERE l.name = n.name AND l.name = ANY ($1::text[])
 	RETURNING l.name, l.acq, l.locker, l.version, l.expires_at
+), freed AS (
+	UPDATE {lock} l
+	SET acq = NULL, owner = NULL, locker = NULL, label = NULL, value = NULL, holds = 0, limit_at = 0,
+	    delay = 0, ended = 1, expires_at = least(l.expires_at, m.now),
+	    not_before = CASE WHEN m.min_hold > 0 AND m.since + m.min_hold > m.now
+	                 THEN greatest(l.not_before, m.since + m.min_hold) ELSE l.not_before END
+	FROM ended m
+	WHERE l.name = m.name AND l.name = ANY ($1::text[]) AND m.waiting = 0
 ), unflushed AS MATERIALIZED (
 	SELECT CASE WHEN NOT EXISTS (SELECT FROM handed)
 	       THEN set_config('synchronous_commit', 'off', true) END
@@ -393,6 +470,65 @@ SELECT m.place, m.now, m.waiting, coalesce(encode(uuid_send(h.acq), 'hex'), ''),
        coalesce(encode(uuid_send(h.locker), 'hex'), ''), coalesce(h.version, 0),
        coalesce(h.expires_at, 0), 0
 FROM ended m CROSS JOIN unflushed LEFT JOIN handed h ON h.name = m.name;
+
+-- name: hand_over_quickly_one
+-- It is hand_over_quickly for one name.
+WITH ended AS MATERIALIZED (
+	SELECT l.waiting, l.holding, l.not_before, l.since, l.version, l.expires_at,
+	       (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now
+	FROM (
+		SELECT k.* FROM {lock} k
+		WHERE k.name = $1::text AND k.acq = $2::uuid AND k.version = $3::bigint
+		  AND set_config('lock_timeout', '1s', true) <> ''
+		  AND CASE current_setting('synchronous_commit')
+		      WHEN 'off' THEN set_config('synchronous_commit', 'on', true) ELSE 'on' END <> ''
+		FOR NO KEY UPDATE
+	) l
+), admitted AS (
+	DELETE FROM {claim} c
+	WHERE c.acq = (
+		SELECT CASE q.kind WHEN 0 THEN q.acq END
+		FROM ended m
+		CROSS JOIN LATERAL (
+			SELECT k.acq, k.kind FROM {claim} k
+			WHERE k.name = $1::text AND k.state = 0
+			  AND (k.locker = $5::uuid OR EXISTS (
+				SELECT FROM {waiter} w
+				WHERE w.locker = k.locker
+				  AND w.expires_at > (date_part('epoch', statement_timestamp()) * 1000000)::bigint))
+			ORDER BY k.seq
+			LIMIT 1
+		) q
+		WHERE m.waiting > 0 AND m.holding = 0 AND m.not_before <= m.now
+		  AND ($4::bigint <= 0 OR m.since + $4::bigint <= m.now)
+		  AND m.version < 9223372036854775807
+	)
+	RETURNING c.*
+), changed AS (
+	UPDATE {lock} l
+	SET acq = a.acq, owner = a.owner, locker = a.locker, label = a.label, value = a.value,
+	    version = CASE WHEN a.acq IS NULL THEN l.version ELSE greatest(l.version + 1, m.now) END,
+	    holds = CASE WHEN a.acq IS NULL THEN 0 ELSE 1 END,
+	    since = CASE WHEN a.acq IS NULL THEN l.since ELSE m.now END,
+	    ended = CASE WHEN a.acq IS NULL THEN 1 ELSE 0 END,
+	    expires_at = CASE WHEN a.acq IS NULL THEN least(l.expires_at, m.now)
+	                 ELSE m.now + least(CASE a.locker WHEN $5::uuid THEN a.ttl ELSE a.handed END,
+	                                    CASE WHEN a.max_hold > 0 THEN a.max_hold + a.delay END) END,
+	    limit_at = CASE WHEN a.max_hold > 0 THEN m.now + a.max_hold + a.delay ELSE 0 END,
+	    delay = coalesce(a.delay, 0),
+	    not_before = CASE WHEN a.acq IS NULL AND $4::bigint > 0 AND m.since + $4::bigint > m.now
+	                 THEN greatest(l.not_before, m.since + $4::bigint) ELSE l.not_before END,
+	    waiting = CASE WHEN a.acq IS NULL THEN 0 ELSE l.waiting - 1 END
+	FROM ended m LEFT JOIN admitted a ON true
+	WHERE l.name = $1::text AND (a.acq IS NOT NULL OR m.waiting = 0)
+	RETURNING l.acq, l.locker, l.version, l.expires_at
+)
+SELECT 1::bigint, m.now, m.waiting, coalesce(encode(uuid_send(h.acq), 'hex'), ''),
+       coalesce(encode(uuid_send(h.locker), 'hex'), ''), coalesce(h.version, 0),
+       coalesce(h.expires_at, 0),
+       CASE WHEN h.acq IS NULL
+       THEN (set_config('synchronous_commit', 'off', true) <> 'off')::integer ELSE 0 END
+FROM ended m LEFT JOIN changed h ON true;
 
 -- name: queue_for_permits
 -- It is queue_quickly for claims on permits, of names that have that many permits, all of which
@@ -704,6 +840,14 @@ WITH settings AS MATERIALIZED (
 SELECT pg_notify('sqllock_' || encode(uuid_send(l.locker), 'hex'), l.acq::text)
 FROM {lock} l CROSS JOIN settings
 WHERE l.name = ANY ($1::text[]) AND l.locker <> $2::uuid;
+
+-- name: wake_holders_one
+-- It is wake_holders for one name.
+SELECT pg_notify('sqllock_' || encode(uuid_send(l.locker), 'hex'), l.acq::text)
+FROM {lock} l
+WHERE l.name = $1::text AND l.locker <> $2::uuid
+  AND set_config('lock_timeout', '1s', true) <> ''
+  AND set_config('synchronous_commit', 'off', true) <> '';
 
 -- name: beat
 WITH settings AS MATERIALIZED (
