@@ -483,7 +483,7 @@ func (a *acquisition) useGrant(ctx context.Context, c *claim, r reply) (*Lease, 
 	if t == nil {
 		return nil, lockError(a.req.Name, err)
 	}
-	t.queued = !t.shared
+	t.queued = !t.together()
 	return a.beginTerm(ctx, t)
 }
 

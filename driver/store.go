@@ -302,7 +302,7 @@ type ReleaseRequest struct {
 	Guarded bool          // the lease was guarded: free it only if no transaction guards it now
 	Shared  bool          // it is held together with others: shared, or with a permit
 	Permit  bool          // it is held with a permit: it saves the attempt to hand over what readers share
-	Awaited bool          // somebody is known to wait for the name: it saves the attempt to free it plainly
+	Awaited bool          // somebody waits for the name, or may well: it saves the attempt to free it plainly
 	Lost    bool          // the holder has lost it: a session lets go without a word, as in a crash
 
 	// Settle is for a request without a version: an earlier request of Acq may be under way. The
