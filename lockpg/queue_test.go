@@ -343,7 +343,10 @@ func TestABatchThatMeetsALockedRowChangesNothing(t *testing.T) {
 // waitsForLock waits until a statement of this database waits for a lock.
 func waitsForLock(t *testing.T, db *sql.DB) {
 	t.Helper()
-	eventually(t, "a statement waits for a lock", 5*time.Second, func() bool {
-		return get[bool](t, db, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`)
-	})
+	eventually(t, "a statement waits for a lock", 5*time.Second, func() bool { return areLocksWaitedFor(t, db) })
+}
+
+func areLocksWaitedFor(t *testing.T, db *sql.DB) bool {
+	t.Helper()
+	return get[bool](t, db, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`)
 }
