@@ -3,6 +3,7 @@ package otellock_test
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
@@ -18,35 +19,83 @@ func TestMain(m *testing.M) { testdb.Main(m) }
 
 const (
 	testTimeout = time.Minute
-	ttl         = 6 * time.Second
-	timeout     = ttl / 2 // of calls that give up; a lease has been renewed by then
+	ttl         = 20 * time.Second // what is in jeopardy has two thirds of it to recover
+	timeout     = 3 * time.Second  // of calls that give up
 )
 
-// newLocks returns a Locker with hooks. Close it to have all events.
-func newLocks(t *testing.T, d *testdb.Database, hooks sqllock.Hooks) *sqllock.Locker {
+// worker is a Locker that does what the metrics are about.
+type worker struct {
+	t      *testing.T
+	db     *sql.DB
+	locks  *sqllock.Locker
+	events chan string // what the hooks that the work waits for have told
+
+	least  map[string]time.Duration // that the sums of some durations are, by metric and attributes
+	tokens []string                 // of all leases, each behind its name
+}
+
+// newWorker returns a worker whose Locker has hooks. Close the Locker to have all events.
+func newWorker(t *testing.T, hooks sqllock.Hooks) *worker {
 	t.Helper()
-	db := d.Open(t)
-	if err := migrations.Up(t.Context(), locksqlite.DB(db)); err != nil {
+	w := &worker{t: t, db: testdb.New(t, testdb.SQLite).Open(t), events: make(chan string, 10_000), least: make(map[string]time.Duration)}
+	if err := migrations.Up(t.Context(), locksqlite.DB(w.db)); err != nil {
 		t.Fatal(err)
 	}
-	locks, err := sqllock.NewUnique(t.Context(), locksqlite.DB(db), &sqllock.UniqueOptions{
-		TTL: ttl, Hooks: &hooks, Logger: slog.New(slog.DiscardHandler),
+	hooks.Waiting = then(hooks.Waiting, func(ev sqllock.WaitingEvent) { w.events <- "waits for " + ev.Name })
+	hooks.Jeopardy = then(hooks.Jeopardy, func(ev sqllock.JeopardyEvent) { w.events <- "jeopardy of " + ev.Name })
+	hooks.Renewed = then(hooks.Renewed, func(ev sqllock.RenewedEvent) { w.events <- "renewed " + ev.Name })
+	var err error
+	w.locks, err = sqllock.NewUnique(t.Context(), locksqlite.DB(w.db), &sqllock.UniqueOptions{
+		TTL: ttl, Hooks: &hooks, Logger: slog.New(slog.DiscardHandler), Reaper: &sqllock.ReaperOptions{Off: true},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = locks.Close(context.Background()) })
-	return locks
+	t.Cleanup(func() { _ = w.locks.Close(context.Background()) })
+	return w
 }
 
-func lock(t *testing.T, locks *sqllock.Locker, name string, opts ...sqllock.LockOption) *sqllock.Lease {
-	t.Helper()
-	lease, err := locks.Lock(context.Background(), name, opts...)
-	if err != nil {
-		t.Fatal(err)
+// then calls one hook, if it is set, and another.
+func then[E any](first, second func(E)) func(E) {
+	return func(ev E) {
+		if first != nil {
+			first(ev)
+		}
+		second(ev)
 	}
+}
+
+// hear waits until the hooks have told something n times.
+func (w *worker) hear(what string, n int) {
+	w.t.Helper()
+	for end := time.After(testTimeout); n > 0; {
+		select {
+		case got := <-w.events:
+			if got == what {
+				n--
+			}
+		case <-end:
+			w.t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// has notes a lease.
+func (w *worker) has(lease *sqllock.Lease, err error) *sqllock.Lease {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.tokens = append(w.tokens, fmt.Sprint(lease.Name(), " ", lease.Token()))
 	return lease
 }
+
+func (w *worker) lock(name string, opts ...sqllock.LockOption) *sqllock.Lease {
+	w.t.Helper()
+	return w.has(w.locks.Lock(context.Background(), name, opts...))
+}
+
+func (w *worker) atLeast(metric string, d time.Duration) { w.least[metric] += max(0, d) }
 
 func unlock(t *testing.T, lease *sqllock.Lease) {
 	t.Helper()
@@ -56,57 +105,88 @@ func unlock(t *testing.T, lease *sqllock.Lease) {
 }
 
 // work does what the metrics are about, each at least once: grants, waits, hand-overs, calls
-// that give up, renewals, a loss, a crashed holder and a statement that fails.
-func work(t *testing.T, d *testdb.Database, locks *sqllock.Locker) {
+// that give up, renewals, jeopardy, a loss, a crashed holder and a statement that fails.
+func (w *worker) work() {
+	t, ctx := w.t, context.Background()
 	t.Helper()
-	held := lock(t, locks, "k")
-	if _, err := locks.TryLock(context.Background(), "k"); err == nil {
+	kept := w.lock("in jeopardy")
+	held := w.lock("k")
+	since := time.Now()
+	if _, err := w.locks.TryLock(ctx, "k"); err == nil {
 		t.Fatal("the name is not held")
 	}
-	giveUp(t, locks)
-	awaitWaiters(t, locks, "k", 0)
+	w.giveUp()
+	awaitWaiters(t, w.locks, "k", 0)
 	next := make(chan *sqllock.Lease)
 	go func() {
-		lease, err := locks.Lock(context.Background(), "k")
+		lease, err := w.locks.Lock(ctx, "k")
 		if err != nil {
 			t.Error(err)
 		}
 		next <- lease
 	}()
-	awaitWaiters(t, locks, "k", 1)
+	w.hear("waits for k", 1)
+	waits := time.Now()
+	time.Sleep(100 * time.Millisecond)
+	w.atLeast("sqllock.wait.duration{sqllock.access=exclusive,sqllock.result=granted}", time.Since(waits))
+	w.atLeast("sqllock.acquire.duration{sqllock.access=exclusive,sqllock.result=granted}", time.Since(waits))
+	w.atLeast("sqllock.hold.duration{sqllock.access=exclusive}", time.Since(since))
 	unlock(t, held)
-	unlock(t, <-next)
+	unlock(t, w.has(<-next, nil))
+	unlock(t, w.has(w.locks.RLock(ctx, "r")))
+	w.permit()
 
-	reader, err := locks.RLock(context.Background(), "r")
+	lost := w.lock("lost")
+	if _, err := w.locks.ForceUnlock(ctx, "lost"); err != nil {
+		t.Fatal(err)
+	}
+	_ = lost.Unlock(ctx)
+	w.crash()
+	w.jeopardy(kept)
+}
+
+// permit takes a permit of a Semaphore.
+func (w *worker) permit() {
+	w.t.Helper()
+	pool, err := w.locks.Semaphore("pool", 2, nil)
 	if err != nil {
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
-	unlock(t, reader)
+	unlock(w.t, w.has(pool.Acquire(context.Background())))
+}
 
-	lost := lock(t, locks, "lost")
-	if _, err := locks.ForceUnlock(context.Background(), "lost"); err != nil {
-		t.Fatal(err)
-	}
-	_ = lost.Unlock(context.Background())
-
-	db := d.Open(t)
-	execute(t, db, `INSERT OR REPLACE INTO sqllock_lock (name, acq, locker, owner, label, version, holds, since, expires_at)
+// crash has a holder crash, which the reaper finds.
+func (w *worker) crash() {
+	w.t.Helper()
+	w.execute(`INSERT OR REPLACE INTO sqllock_lock (name, acq, locker, owner, label, version, holds, since, expires_at)
 		VALUES ('crashed', randomblob(16), randomblob(16), 'o', 'l', 7, 1, 1700000000000000, 1700000001000000)`)
-	if _, err := locks.Reaper().Reap(context.Background()); err != nil {
-		t.Fatal(err)
+	if _, err := w.locks.Reaper().Reap(context.Background()); err != nil {
+		w.t.Fatal(err)
 	}
-	execute(t, db, `ALTER TABLE sqllock_lock RENAME TO away`)
-	if _, err := locks.TryLock(context.Background(), "refused"); err == nil {
-		t.Fatal("there is no table")
+}
+
+// jeopardy has a call and the renewals of a lease fail for a while.
+func (w *worker) jeopardy(lease *sqllock.Lease) {
+	w.t.Helper()
+	w.execute(`ALTER TABLE sqllock_lock RENAME TO away`)
+	if _, err := w.locks.TryLock(context.Background(), "refused"); err == nil {
+		w.t.Fatal("there is no table")
 	}
-	execute(t, db, `ALTER TABLE away RENAME TO sqllock_lock`)
+	w.hear("jeopardy of "+lease.Name(), 1)
+	w.execute(`ALTER TABLE away RENAME TO sqllock_lock`)
+	w.hear("renewed "+lease.Name(), 1)
+	unlock(w.t, lease)
 }
 
 // giveUp waits for k in vain, in each way.
-func giveUp(t *testing.T, locks *sqllock.Locker) {
+func (w *worker) giveUp() {
+	t, background := w.t, context.Background()
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(background, timeout)
 	defer cancel()
+	deadline, _ := ctx.Deadline()
+	canceled, cancelNow := context.WithCancel(background)
+	defer cancelNow()
 	var all sync.WaitGroup
 	inVain := func(call func() error) {
 		all.Go(func() {
@@ -115,9 +195,16 @@ func giveUp(t *testing.T, locks *sqllock.Locker) {
 			}
 		})
 	}
-	inVain(func() error { _, err := locks.Lock(context.Background(), "k", sqllock.Wait(timeout)); return err })
-	inVain(func() error { _, err := locks.Lock(ctx, "k"); return err })
-	inVain(func() error { _, err := locks.LockAll(ctx, []string{"a", "k"}); return err })
+	inVain(func() error { _, err := w.locks.Lock(background, "k", sqllock.Wait(timeout)); return err })
+	inVain(func() error { _, err := w.locks.Lock(ctx, "k"); return err })
+	inVain(func() error { _, err := w.locks.LockAll(ctx, []string{"a", "k"}); return err })
+	inVain(func() error { _, err := w.locks.Lock(canceled, "k"); return err })
+	w.hear("waits for k", 4)
+	for range 2 { // that wait until the deadline, after that time or before
+		w.atLeast("sqllock.wait.duration{sqllock.access=exclusive,sqllock.result=timeout}", time.Until(deadline))
+	}
+	w.atLeast("sqllock.acquire.duration{sqllock.access=exclusive,sqllock.result=held}", timeout)
+	cancelNow()
 	all.Wait()
 }
 
@@ -134,9 +221,9 @@ func awaitWaiters(t *testing.T, locks *sqllock.Locker, name string, n int) {
 	}
 }
 
-func execute(t *testing.T, db *sql.DB, statement string) {
-	t.Helper()
-	if _, err := db.ExecContext(context.Background(), statement); err != nil {
-		t.Fatal(err)
+func (w *worker) execute(statement string) {
+	w.t.Helper()
+	if _, err := w.db.ExecContext(context.Background(), statement); err != nil {
+		w.t.Fatal(err)
 	}
 }

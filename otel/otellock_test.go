@@ -3,7 +3,9 @@ package otellock_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,19 +20,57 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/sqllock/sqllock"
-	"github.com/sqllock/sqllock/internal/testdb"
 	otellock "github.com/sqllock/sqllock/otel"
 )
 
 // measured is what a run has measured.
 type measured struct {
-	points map[string]string // by metric and attributes: the count, or the sum of a counter
-	units  map[string]string
-	spans  tracetest.SpanStubs
+	points  map[string]string  // by metric and attributes: the count, or the sum of a counter
+	sums    map[string]float64 // of the durations in seconds, of the sizes of batches, of counters
+	units   map[string]string
+	spans   tracetest.SpanStubs
+	took    time.Duration // the run
+	worker  *worker
+	counted *tally
+}
+
+// tally counts what the hooks of the application are told. They run one at a time.
+type tally struct {
+	acquired, lost int
+	sums           map[string]float64 // by metric, for all attributes together
+	batches        map[string]float64 // by operation
+}
+
+func (c *tally) add(metric string, d time.Duration) {
+	c.sums["sqllock."+metric+".duration"] += d.Seconds()
+}
+
+func (c *tally) hooks() sqllock.Hooks {
+	return sqllock.Hooks{
+		Skipped: func(ev sqllock.SkippedEvent) { c.add("acquire", ev.Waited) },
+		Failed:  func(ev sqllock.FailedEvent) { c.add("acquire", ev.Waited); c.add("wait", ev.Queued) },
+		Acquired: func(ev sqllock.AcquiredEvent) {
+			c.acquired++
+			c.add("acquire", ev.Waited)
+			c.add("wait", ev.Queued)
+		},
+		Renewed:  func(ev sqllock.RenewedEvent) { c.add("renewal", ev.Took) },
+		Jeopardy: func(sqllock.JeopardyEvent) { c.sums["sqllock.jeopardy"]++ },
+		Lost:     func(ev sqllock.LostEvent) { c.lost++; c.add("hold", ev.Held) },
+		Unlocked: func(ev sqllock.UnlockedEvent) {
+			if ev.Name != "lost" {
+				c.add("hold", ev.Held)
+			}
+		},
+		Statement: func(ev sqllock.StatementEvent) {
+			c.add("statement", ev.Took)
+			c.batches[ev.Operation] += float64(ev.Requests)
+		},
+	}
 }
 
 // measure does some work with telemetry.
-func measure(t *testing.T, names bool) (m measured, other int) {
+func measure(t *testing.T, names bool) (m measured) {
 	t.Helper()
 	reader, spans := sdkmetric.NewManualReader(), tracetest.NewInMemoryExporter()
 	telemetry, err := otellock.New(&otellock.Options{
@@ -41,71 +81,97 @@ func measure(t *testing.T, names bool) (m measured, other int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := testdb.New(t, testdb.SQLite)
-	locks := newLocks(t, d, telemetry.Hooks(sqllock.Hooks{
-		Acquired: func(sqllock.AcquiredEvent) { other++ },
-		Lost:     func(sqllock.LostEvent) { other += 100 },
-	}))
-	work(t, d, locks)
+	m.counted = &tally{sums: make(map[string]float64), batches: make(map[string]float64)}
+	began := time.Now()
+	m.worker = newWorker(t, telemetry.Hooks(m.counted.hooks()))
+	m.worker.work()
+	m.closed(t, m.worker.locks, telemetry)
+	m.collect(t, reader)
+	m.spans, m.took = spans.GetSpans(), time.Since(began)
+	return m
+}
+
+// closed closes a Locker, so that all its events have been measured.
+func (m *measured) closed(t *testing.T, locks *sqllock.Locker, telemetry *otellock.Telemetry) {
+	t.Helper()
 	if err := locks.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if n := telemetry.Open(); n > 0 {
 		t.Errorf("%d leases are remembered", n)
 	}
+}
+
+func (m *measured) collect(t *testing.T, reader sdkmetric.Reader) {
+	t.Helper()
 	var all metricdata.ResourceMetrics
 	if err := reader.Collect(t.Context(), &all); err != nil {
 		t.Fatal(err)
 	}
-	m = measured{points: make(map[string]string), units: make(map[string]string), spans: spans.GetSpans()}
+	m.points, m.sums, m.units = make(map[string]string), make(map[string]float64), make(map[string]string)
 	for _, scope := range all.ScopeMetrics {
 		for _, metric := range scope.Metrics {
 			m.add(metric)
 		}
 	}
-	return m, other
 }
 
 func (m *measured) add(metric metricdata.Metrics) {
 	m.units[metric.Name] = metric.Unit
-	put := func(set attribute.Set, value any) {
-		m.points[metric.Name+"{"+set.Encoded(attribute.DefaultEncoder())+"}"] = fmt.Sprint(value)
+	put := func(set attribute.Set, value any, sum float64) {
+		key := metric.Name + "{" + set.Encoded(attribute.DefaultEncoder()) + "}"
+		m.points[key], m.sums[key] = fmt.Sprint(value), sum
 	}
 	switch data := metric.Data.(type) {
 	case metricdata.Histogram[float64]:
 		for _, p := range data.DataPoints {
-			put(p.Attributes, p.Count)
+			put(p.Attributes, p.Count, p.Sum)
 		}
 	case metricdata.Histogram[int64]:
 		for _, p := range data.DataPoints {
-			put(p.Attributes, p.Count)
+			put(p.Attributes, p.Count, float64(p.Sum))
 		}
 	case metricdata.Sum[int64]:
 		for _, p := range data.DataPoints {
-			put(p.Attributes, p.Value)
+			put(p.Attributes, p.Value, float64(p.Value))
 		}
 	}
 }
 
+// total is the sum of a metric for all attributes together.
+func (m *measured) total(metric string) (sum float64) {
+	for key, s := range m.sums {
+		if strings.HasPrefix(key, metric+"{") {
+			sum += s
+		}
+	}
+	return sum
+}
+
 func TestEachEventIsMeasured(t *testing.T) {
 	t.Parallel()
-	m, other := measure(t, false)
+	m := measure(t, false)
 	for key, want := range map[string]string{
-		"sqllock.acquire.duration{sqllock.access=exclusive,sqllock.result=granted}": "4",
-		"sqllock.acquire.duration{sqllock.access=exclusive,sqllock.result=held}":    "2",
-		"sqllock.acquire.duration{sqllock.access=exclusive,sqllock.result=timeout}": "2",
-		"sqllock.acquire.duration{sqllock.access=exclusive,sqllock.result=error}":   "1",
-		"sqllock.acquire.duration{sqllock.access=shared,sqllock.result=granted}":    "1",
-		"sqllock.wait.duration{sqllock.access=exclusive,sqllock.result=granted}":    "1",
-		"sqllock.wait.duration{sqllock.access=exclusive,sqllock.result=held}":       "1",
-		"sqllock.wait.duration{sqllock.access=exclusive,sqllock.result=timeout}":    "2",
-		"sqllock.hold.duration{sqllock.access=exclusive}":                           "4",
-		"sqllock.hold.duration{sqllock.access=shared}":                              "1",
-		"sqllock.waiters{sqllock.access=exclusive}":                                 "0",
-		"sqllock.held{sqllock.access=exclusive}":                                    "0",
-		"sqllock.held{sqllock.access=shared}":                                       "0",
-		"sqllock.handovers{sqllock.access=exclusive}":                               "1",
-		"sqllock.lost{sqllock.access=exclusive,sqllock.reason=revoked by force}":    "1",
+		"sqllock.acquire.duration{sqllock.access=exclusive,sqllock.result=granted}":  "5",
+		"sqllock.acquire.duration{sqllock.access=exclusive,sqllock.result=held}":     "2",
+		"sqllock.acquire.duration{sqllock.access=exclusive,sqllock.result=timeout}":  "2",
+		"sqllock.acquire.duration{sqllock.access=exclusive,sqllock.result=canceled}": "1",
+		"sqllock.acquire.duration{sqllock.access=exclusive,sqllock.result=error}":    "1",
+		"sqllock.acquire.duration{sqllock.access=shared,sqllock.result=granted}":     "1",
+		"sqllock.acquire.duration{sqllock.access=permit,sqllock.result=granted}":     "1",
+		"sqllock.wait.duration{sqllock.access=exclusive,sqllock.result=granted}":     "1",
+		"sqllock.wait.duration{sqllock.access=exclusive,sqllock.result=held}":        "1",
+		"sqllock.wait.duration{sqllock.access=exclusive,sqllock.result=timeout}":     "2",
+		"sqllock.wait.duration{sqllock.access=exclusive,sqllock.result=canceled}":    "1",
+		"sqllock.hold.duration{sqllock.access=exclusive}":                            "5",
+		"sqllock.hold.duration{sqllock.access=shared}":                               "1",
+		"sqllock.hold.duration{sqllock.access=permit}":                               "1",
+		"sqllock.waiters{sqllock.access=exclusive}":                                  "0",
+		"sqllock.held{sqllock.access=exclusive}":                                     "0",
+		"sqllock.held{sqllock.access=shared}":                                        "0",
+		"sqllock.held{sqllock.access=permit}":                                        "0",
+		"sqllock.handovers{sqllock.access=exclusive}":                                "1",
+		"sqllock.lost{sqllock.access=exclusive,sqllock.reason=revoked by force}":     "1",
 		"sqllock.reaped{}": "1",
 	} {
 		if got := m.points[key]; got != want {
@@ -113,12 +179,15 @@ func TestEachEventIsMeasured(t *testing.T) {
 		}
 		delete(m.points, key)
 	}
-	some := []string{"sqllock.renewal.duration{sqllock.access=exclusive}", "sqllock.statement.duration{sqllock.operation=acquire,sqllock.result=error}"}
+	some := []string{
+		"sqllock.jeopardy{sqllock.access=exclusive}", "sqllock.renewal.duration{sqllock.access=exclusive}",
+		"sqllock.statement.duration{sqllock.operation=acquire,sqllock.result=error}", "sqllock.statement.duration{sqllock.operation=renew,sqllock.result=error}",
+	}
 	for _, operation := range []string{"acquire", "renew", "release", "read", "revoke", "sweep"} {
 		some = append(some, "sqllock.statement.duration{sqllock.operation="+operation+",sqllock.result=ok}", "sqllock.batch.size{sqllock.operation="+operation+"}")
 	}
 	for _, key := range some { // how many there are is up to the Locker
-		if m.points[key] == "" {
+		if n := m.points[key]; n == "" || n == "0" {
 			t.Errorf("%s was not measured", key)
 		}
 		delete(m.points, key)
@@ -133,20 +202,49 @@ func TestEachEventIsMeasured(t *testing.T) {
 			t.Errorf("%s has the unit %q", name, unit)
 		}
 	}
-	if other != 105 {
-		t.Errorf("the hooks of the application have counted %d", other)
+	if m.counted.acquired != 7 || m.counted.lost != 1 {
+		t.Errorf("the hooks of the application have counted %d grants and %d losses", m.counted.acquired, m.counted.lost)
+	}
+}
+
+func TestDurationsAndSizesAreThoseThatTheHooksTell(t *testing.T) {
+	t.Parallel()
+	m := measure(t, false)
+	for metric, want := range m.counted.sums {
+		if got := m.total(metric); math.Abs(got-want) > 1e-6 || want == 0 {
+			t.Errorf("%s is %v in all, and the hooks were told %v", metric, got, want)
+		}
+	}
+	for operation, want := range m.counted.batches {
+		if got := m.sums["sqllock.batch.size{sqllock.operation="+operation+"}"]; got != want || want == 0 {
+			t.Errorf("statements to %s had %v requests, and the hooks were told %v", operation, got, want)
+		}
+	}
+	if len(m.counted.sums) != 6 || len(m.counted.batches) != 6 {
+		t.Errorf("the hooks were told of %v and %v", m.counted.sums, m.counted.batches)
+	}
+	for key, least := range m.worker.least {
+		const clocks = time.Millisecond // that are not the same
+		if got := m.sums[key]; got < (least - clocks).Seconds() {
+			t.Errorf("%s is %vs, less than the %v that the test has seen", key, got, least)
+		}
+	}
+	for key, sum := range m.sums {
+		if n, err := strconv.Atoi(m.points[key]); strings.Contains(key, ".duration{") && (err != nil || sum > float64(n)*m.took.Seconds()) {
+			t.Errorf("%s is %vs for %s in a run of %v", key, sum, m.points[key], m.took)
+		}
 	}
 }
 
 func TestASpanOfALeaseIsLinkedToThatOfItsWait(t *testing.T) {
 	t.Parallel()
-	m, _ := measure(t, true)
-	var names []string
-	linked := 0
+	m := measure(t, true)
+	var names, tokens []string
+	linked, jeopardy := 0, 0
 	for _, s := range m.spans {
 		names = append(names, s.Name)
 		took := s.EndTime.Sub(s.StartTime)
-		if took < 0 || took > testTimeout || s.Parent.IsValid() {
+		if took < 0 || took > m.took || s.Parent.IsValid() {
 			t.Errorf("%s from %v to %v, parent %v", s.Name, s.StartTime, s.EndTime, s.Parent)
 		}
 		for _, link := range s.Links {
@@ -156,39 +254,67 @@ func TestASpanOfALeaseIsLinkedToThatOfItsWait(t *testing.T) {
 			}
 			linked++
 		}
-		if name, _ := lookUp(s.Attributes, "sqllock.name"); name == "lost" && s.Status.Code != codes.Error {
+		name := lookUp(s.Attributes, "sqllock.name").AsString()
+		if name == "lost" && s.Status.Code != codes.Error {
 			t.Errorf("the span of what was lost: %v", s.Status)
+		}
+		if s.Name == "sqllock.hold" && name != "a" { // which LockAll has held while it waited
+			tokens = append(tokens, fmt.Sprint(name, " ", lookUp(s.Attributes, "sqllock.token").AsInt64()))
+		}
+		if name == "in jeopardy" {
+			jeopardy = eventsOfJeopardy(t, s)
 		}
 	}
 	slices.Sort(names)
-	if want := []string{"sqllock.hold", "sqllock.hold", "sqllock.hold", "sqllock.hold", "sqllock.hold", "sqllock.wait", "sqllock.wait", "sqllock.wait", "sqllock.wait"}; !slices.Equal(names, want) || linked != 1 {
+	if want := slices.Concat(slices.Repeat([]string{"sqllock.hold"}, 7), slices.Repeat([]string{"sqllock.wait"}, 5)); !slices.Equal(names, want) || linked != 1 {
 		t.Errorf("spans %q, %d links", names, linked)
+	}
+	slices.Sort(tokens)
+	slices.Sort(m.worker.tokens)
+	if !slices.Equal(tokens, m.worker.tokens) {
+		t.Errorf("spans have the tokens %q, the leases %q", tokens, m.worker.tokens)
+	}
+	if jeopardy == 0 {
+		t.Error("no span tells of the jeopardy")
 	}
 }
 
-func lookUp(all []attribute.KeyValue, key attribute.Key) (string, bool) {
-	for _, a := range all {
-		if a.Key == key {
-			return a.Value.AsString(), true
+// eventsOfJeopardy checks the events of a span, and returns how many there are.
+func eventsOfJeopardy(t *testing.T, s tracetest.SpanStub) int {
+	t.Helper()
+	for _, ev := range s.Events {
+		left := lookUp(ev.Attributes, "sqllock.remaining").AsFloat64()
+		if ev.Name != "jeopardy" || left <= 0 || left > ttl.Seconds() || ev.Time.Before(s.StartTime) || ev.Time.After(s.EndTime) {
+			t.Errorf("%s at %v, %v s before the end", ev.Name, ev.Time, left)
 		}
 	}
-	return "", false
+	return len(s.Events)
+}
+
+// lookUp returns the value of an attribute, or one of the type INVALID.
+func lookUp(all []attribute.KeyValue, key attribute.Key) attribute.Value {
+	for _, a := range all {
+		if a.Key == key {
+			return a.Value
+		}
+	}
+	return attribute.Value{}
 }
 
 func TestNamesAreAnAttributeOnlyIfAskedFor(t *testing.T) {
 	t.Parallel()
-	with, _ := measure(t, true)
+	with := measure(t, true)
 	if with.points["sqllock.hold.duration{sqllock.access=shared,sqllock.name=r}"] != "1" || with.points["sqllock.reaped{sqllock.name=crashed}"] != "1" {
 		t.Errorf("with names: %v", with.points)
 	}
-	without, _ := measure(t, false)
+	without := measure(t, false)
 	for key := range without.points {
 		if strings.Contains(key, "sqllock.name") {
 			t.Errorf("without names: %s", key)
 		}
 	}
 	for _, s := range without.spans {
-		if _, has := lookUp(s.Attributes, "sqllock.name"); has || s.Status.Description != "" || len(s.Events) > 0 {
+		if has := lookUp(s.Attributes, "sqllock.name").Type() != attribute.INVALID; has || s.Status.Description != "" {
 			t.Errorf("without names: %+v", s)
 		}
 	}

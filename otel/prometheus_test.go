@@ -24,7 +24,6 @@ import (
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/sqllock/sqllock"
-	"github.com/sqllock/sqllock/internal/testdb"
 	otellock "github.com/sqllock/sqllock/otel"
 )
 
@@ -70,13 +69,12 @@ func serveMetrics(t *testing.T) (address string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := testdb.New(t, testdb.SQLite)
-	locks := newLocks(t, d, telemetry.Hooks(sqllock.Hooks{}))
+	w := newWorker(t, telemetry.Hooks(sqllock.Hooks{}))
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
 		for {
-			work(t, d, locks)
+			w.work()
 			select {
 			case <-stop:
 				return
