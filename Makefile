@@ -65,7 +65,7 @@ telemetry: ## check the dashboard and the alerts of otel with a real Prometheus,
 	@otel/setup.sh
 	@cd otel && GOWORK=off go test -count=1 -tags prometheus -run 'Promtool|EachQuery' .
 
-first-paint: ## measure when a headless Chromium paints the page of web over 10,000 held names, half a minute
+first-paint: ## check when a headless Chromium paints the page of web over 10,000 held names, a second at most, half a minute
 	@go test -count=1 -tags chromium -run FirstPaint -v ./web
 
 screenshots: ## take the pictures of docs/web.md anew, in a headless Chromium
@@ -95,8 +95,10 @@ fmt-check:
 words: ## find names that are not in the glossary
 	@GOWORK=off go -C tools run ./words $(ARGS)
 
-vet:
+vet: # the second time with the tests that need a Prometheus or a Chromium
 	@scripts/each.sh go vet ./...
+	@cd otel && GOWORK=off go vet -tags prometheus ./...
+	@go vet -tags chromium ./web
 
 lint: ## run staticcheck, in the version that tools/go.mod says
 	@scripts/each.sh go tool -modfile=$(CURDIR)/tools/go.mod staticcheck ./...

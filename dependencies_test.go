@@ -11,7 +11,7 @@ import (
 
 func TestUsersLinkOnlyTheirOwnDatabase(t *testing.T) {
 	const module = "github.com/sqllock/sqllock"
-	others := []string{"github.com/jackc/", "github.com/go-sql-driver/", "modernc.org/", "github.com/pressly/", "github.com/urfave/", "github.com/gdamore/", "golang.org/x/term", "testing"}
+	others := []string{"github.com/jackc/", "github.com/go-sql-driver/", "modernc.org/", "github.com/pressly/", "github.com/urfave/", "github.com/gdamore/", "golang.org/x/term", "go.opentelemetry.io/", "testing"}
 	allowed := map[string]string{
 		module:                 "",
 		module + "/driver":     "",
@@ -34,6 +34,32 @@ func TestUsersLinkOnlyTheirOwnDatabase(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestThePageNeedsWhatTheCoreNeedsAndTheStandardLibrary(t *testing.T) {
+	core, web := notStandard(t, "."), notStandard(t, "./web")
+	for dep := range web {
+		if !core[dep] && !strings.HasPrefix(dep, "github.com/sqllock/sqllock/") {
+			t.Errorf("web links %s", dep)
+		}
+	}
+	if !web["github.com/sqllock/sqllock/web"] || len(web) <= len(core) {
+		t.Errorf("only %v were looked at", web)
+	}
+}
+
+// notStandard are the packages that one links, with itself, but for the standard library.
+func notStandard(t *testing.T, pkg string) map[string]bool {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", pkg).Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	all := make(map[string]bool)
+	for dep := range strings.Lines(string(out)) {
+		all[strings.TrimSpace(dep)] = true
+	}
+	return all
 }
 
 // licences are those that may come with a user's build, each by sentences that it

@@ -12,3 +12,6 @@ func (h *Handler) Watched() int { return h.watches.Len() }
 func (h *Handler) Streams() int { return len(h.streams) }
 
 const MaxStreams = maxStreams
+
+// Read returns what a page shows of an Activity.
+func (a *Activity) Read(now time.Time) *processActivity { return a.read(now) }

@@ -64,7 +64,7 @@ func newSite(t *testing.T, engine string, opts web.Options, hooks ...sqllock.Hoo
 		t.Fatal(err)
 	}
 	s := &site{t: t, db: db, log: &logBuffer{}}
-	o := &sqllock.UniqueOptions{Label: "the test", Logger: slog.New(slog.DiscardHandler)}
+	o := &sqllock.UniqueOptions{Label: "the test", Logger: slog.New(slog.DiscardHandler), Reaper: &sqllock.ReaperOptions{Off: true}}
 	for _, h := range hooks {
 		o.Hooks = &h
 	}
@@ -202,21 +202,35 @@ func (b *logBuffer) String() string {
 }
 
 // waiters has so many callers wait for a name until the test ends.
-func (s *site) waiters(name string, n int) {
+func (s *site) waiters(name string, n int) { s.wait(s.locks, name, n, n) }
+
+// waiter has a Locker with a label wait for a name until the test ends, behind others.
+func (s *site) waiter(label, name string, others int) {
+	s.t.Helper()
+	locks, err := sqllock.NewUnique(s.t.Context(), locksqlite.DB(s.db), &sqllock.UniqueOptions{Label: label, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = locks.Close(context.Background()) })
+	s.wait(locks, name, 1, others+1)
+}
+
+// wait has n callers wait for a name until the test ends, and returns when the queue is so long.
+func (s *site) wait(locks *sqllock.Locker, name string, n, long int) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	for range n {
 		all.Go(func() {
-			lease, err := s.locks.Lock(ctx, name)
+			lease, err := locks.Lock(ctx, name)
 			if err == nil {
 				_ = lease.Unlock(context.Background())
 			}
 		})
 	}
 	s.t.Cleanup(func() { cancel(); all.Wait() })
-	eventually(s.t, fmt.Sprintf("%d wait for %s", n, name), func() bool {
+	eventually(s.t, fmt.Sprintf("%d wait for %s", long, name), func() bool {
 		info, err := s.locks.Inspect(s.t.Context(), name)
-		return err == nil && info.Waiters == n
+		return err == nil && info.Waiters == long
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -64,8 +65,7 @@ func firstPaint(t *testing.T, address string, painted <-chan string) time.Durati
 	}
 }
 
-// The promise is a second on a machine that does nothing else. It is printed; what is asked here
-// holds on a loaded machine too.
+// The promise is a second on a machine that does nothing else: the best of three is asked for.
 func TestFirstPaintOfTenThousandNamesAndAThousandWaiters(t *testing.T) {
 	for _, engine := range engines() {
 		t.Run(engine, func(t *testing.T) {
@@ -78,8 +78,8 @@ func TestFirstPaintOfTenThousandNamesAndAThousandWaiters(t *testing.T) {
 				all = append(all, firstPaint(t, s.server.URL+prefix+"/", painted).Round(time.Millisecond))
 			}
 			fmt.Printf("first paint on %s with %d held names and %d waiters: %v\n", engine, heldNames+queues, queues*each, all)
-			if all[0] > 20*time.Second {
-				t.Errorf("the first paint came after %v", all[0])
+			if best := slices.Min(all); best > time.Second {
+				t.Errorf("the first paint came after %v", best)
 			}
 		})
 	}

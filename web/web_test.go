@@ -87,34 +87,84 @@ func (s *site) crash(name string, lasts time.Duration) {
 		VALUES ('%s', randomblob(16), randomblob(16), 'o', 'who crashed', 7, 1, %d, %d)`, name, now.UnixMicro(), now.Add(lasts).UnixMicro()))
 }
 
+// expire has the lease of a holder that is dead end so long from now.
+func (s *site) expire(name string, in time.Duration) {
+	s.t.Helper()
+	s.exec(fmt.Sprintf(`UPDATE sqllock_lock SET expires_at = %d WHERE name = '%s'`, time.Now().Add(in).UnixMicro(), name))
+}
+
+// counted waits until the page has counted so many names that are held, in one reading.
+func (s *site) counted(held int) {
+	s.t.Helper()
+	tile := fmt.Sprintf("<dt>held</dt><dd>%d</dd>", held)
+	eventually(s.t, tile, func() bool { return strings.Contains(s.get("/").text, tile) })
+}
+
 func TestLossesAreSeenInTheDatabase(t *testing.T) {
 	t.Parallel()
 	const lost = "Lost lately, as seen in the database"
 	s := newSite(t, testdb.SQLite, web.Options{})
+	found := ""
+	shows := func(parts ...string) func() bool {
+		return func() bool {
+			_, found, _ = strings.Cut(s.get("/").text, lost)
+			found, _, _ = strings.Cut(found, "<h2>Names")
+			return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(found, part) }) &&
+				strings.Count(found, "&#34;who crashed&#34;") == len(parts) && !strings.Contains(found, "alive")
+		}
+	}
+	defer func() { t.Log(found) }()
 	lease := s.lock("alive")
+	for _, name := range []string{"expired", "taken over", "cleaned up"} {
+		s.crash(name, time.Hour)
+	}
+	s.counted(4)
 	s.get("/").wants(t, 200).lacks(t, lost)
-	s.crash("expired", 300*time.Millisecond)
-	s.crash("taken over", 2*time.Second)
-	s.crash("cleaned up", 2*time.Second)
-	s.waiters("taken over", 1)
 	if err := lease.Unlock(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	s.lock("alive")
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		s.get("/").wants(t, 200)
-	}
+	s.expire("expired", -time.Second)
+	eventually(t, "the first loss is shown", shows(">expired<"))
+
+	// A holder that another caller follows must have been seen silent before.
+	s.expire("taken over", 10*time.Second)
+	s.expire("cleaned up", 10*time.Second)
+	s.lock("seen after that")
+	s.counted(4)
+	s.waiters("taken over", 1)
+	eventually(t, "the lease is over", func() bool {
+		info, err := s.locks.Inspect(t.Context(), "cleaned up")
+		return err == nil && info.State == sqllock.StateExpired
+	})
 	if _, err := s.locks.Reaper().Reap(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	found := ""
-	defer func() { t.Log(found) }()
-	eventually(t, "the losses are shown", func() bool {
-		_, found, _ = strings.Cut(s.get("/").text, lost)
-		found, _, _ = strings.Cut(found, "<h2>Names")
-		return strings.Contains(found, ">expired<") && strings.Contains(found, "taken over") && strings.Contains(found, "cleaned up") &&
-			strings.Count(found, "&#34;who crashed&#34;") == 3 && !strings.Contains(found, "alive")
-	})
+	eventually(t, "the losses are shown", shows(">expired<", "taken over", "cleaned up"))
+}
+
+// waiting matches who waits, of the page of a name: the place, since when, and who.
+var waiting = regexp.MustCompile(`<td class="place">(\d+)</td><td>exclusive</td><td class="n">([^<]*)</td><td><bdi>([^<]*)</bdi></td>`)
+
+func TestTheQueueIsShownInOrderWithAges(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, testdb.SQLite, web.Options{})
+	s.lock("k")
+	labels := []string{"web-c", "web-a", "web-b"} // not in the order of the alphabet
+	for i, label := range labels {
+		s.waiter(label, "k", i)
+		s.exec(fmt.Sprintf(`UPDATE sqllock_claim SET since = since - %d WHERE label = '%s'`, (time.Duration(3-i) * time.Hour).Microseconds(), label))
+	}
+	shown := waiting.FindAllStringSubmatch(s.get("/name?n=k").wants(t, 200, "3 waiting").text, -1)
+	if len(shown) != len(labels) {
+		t.Fatalf("shown are %q", shown)
+	}
+	for i, label := range labels {
+		at, waited, who := shown[i][1], shown[i][2], shown[i][3]
+		if at != fmt.Sprint(i+1) || who != label || !regexp.MustCompile(fmt.Sprintf(`^%dh\d+m$`, 3-i)).MatchString(waited) {
+			t.Errorf("%s is shown as %s, at place %s, waiting for %s", label, who, at, waited)
+		}
+	}
 }
 
 func TestANameHasAPageWithItsQueueAndItsHistory(t *testing.T) {
