@@ -37,6 +37,12 @@ func (l *Locker) QueueLen() int {
 	return len(l.queue.names)
 }
 
+// Hooked says whether each statement goes through the hook Statement.
+func (l *Locker) Hooked() bool {
+	_, hooked := l.mode.backend.(*hookedBackend)
+	return hooked
+}
+
 // NewSessionsWithClock returns a Locker of a mode that keeps locks in sessions: in at most
 // maxConns of one lock each, or in one session for all locks if that is 0.
 func NewSessionsWithClock(store driver.SessionStore, now func() time.Duration, opts *ForUpdateOptions, maxConns int) (*Locker, error) {

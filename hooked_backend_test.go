@@ -98,6 +98,16 @@ func TestTheHookStatementTellsOfEachStatementAndItsSize(t *testing.T) {
 	})
 }
 
+func TestWithoutTheHookStatementNothingStandsBetween(t *testing.T) {
+	for _, hooks := range []*sqllock.Hooks{nil, {}, {Acquired: func(sqllock.AcquiredEvent) {}}, {Statement: func(sqllock.StatementEvent) {}}} {
+		b := newBench(t, newFake(), &sqllock.UniqueOptions{TTL: ttl, Hooks: hooks})
+		if want := hooks != nil && hooks.Statement != nil; b.Hooked() != want {
+			t.Errorf("with the hooks %+v a backend calls the hook: %t, want %t", hooks, b.Hooked(), want)
+		}
+		b.close()
+	}
+}
+
 // sendOneOfEachOperation has 50 callers lock names together, renews their leases, and sends each
 // other kind of statement.
 func (b *bench) sendOneOfEachOperation() {

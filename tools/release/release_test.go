@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/mod/modfile"
 )
 
 // repository makes one with what a release looks at.
@@ -55,6 +57,25 @@ func (r *release) must(t *testing.T, args ...string) string {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// A module that asks for a later Go makes all of its users upgrade. The newest versions of what the
+// adapters need ask for one.
+func TestPublishedModulesNeedGo125(t *testing.T) {
+	for _, dir := range published {
+		name := filepath.Join("..", "..", dir, "go.mod")
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mod, err := modfile.Parse(name, text, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mod.Go.Version != "1.25.0" || mod.Toolchain != nil {
+			t.Errorf("%s: go %s, toolchain %v; want go 1.25.0 alone", name, mod.Go.Version, mod.Toolchain)
+		}
+	}
 }
 
 func TestAReleaseTagsEveryModuleAtACommitThatRequiresIt(t *testing.T) {
