@@ -77,8 +77,8 @@ func New(inner certmagic.Storage, locks *sqllock.Locker, prefix string, opts ...
 }
 
 // Lock implements certmagic.Locker. It waits until it holds the name, or ctx ends. The lease is
-// renewed until Unlock, however long CertMagic tries. If the lease is lost, RenewLockLease and
-// Unlock report it; CertMagic cannot be interrupted.
+// renewed until Unlock, however long CertMagic tries. If the lease is lost, CertMagic cannot be
+// interrupted: see RenewLockLease and Unlock.
 func (s *Storage) Lock(ctx context.Context, name string) error {
 	for {
 		h, other := s.reserve(name)
@@ -126,21 +126,46 @@ func (s *Storage) Unlock(ctx context.Context, name string) error {
 	return lease.Unlock(ctx)
 }
 
-// RenewLockLease implements certmagic.LockLeaseRenewer. There is nothing to renew: a lease is
-// renewed in the background until Unlock, so the duration has no effect. It returns
-// [sqllock.ErrNotHeld] if this process has not locked the name, and a [*sqllock.LostError] if the
-// lease was lost. It runs no SQL.
-func (s *Storage) RenewLockLease(_ context.Context, name string, _ time.Duration) error {
+// RenewLockLease implements certmagic.LockLeaseRenewer. A lease is renewed in the background until
+// Unlock, so the duration has no effect. While the lease is held, RenewLockLease runs no SQL and
+// returns nil.
+//
+// If the lease was lost, RenewLockLease takes the name again, without waiting. Nobody held the name
+// in between, or others did: CertMagic then looks whether the certificate was obtained. If that
+// fails, the error is a [*sqllock.LostError] and also that of [sqllock.Locker.TryLock], such as
+// [sqllock.ErrHeld]. The error is [sqllock.ErrNotHeld] if this process has not locked the name.
+func (s *Storage) RenewLockLease(ctx context.Context, name string, _ time.Duration) error {
+	h, lease := s.holderOf(name)
+	switch {
+	case lease == nil:
+		return fmt.Errorf("certmagiclock: renew %q: %w", name, sqllock.ErrNotHeld)
+	case lease.Context().Err() == nil:
+		return nil
+	}
+	// CertMagic meets an error of this method with the same call later, for 30 days.
+	again, err := s.locks.TryLock(sqllock.WithoutOwner(ctx), s.nameOf(name), s.opts...)
+	if err != nil {
+		return fmt.Errorf("certmagiclock: renew %q: %w; and to lock it again: %w", name, context.Cause(lease.Context()), err)
+	}
+	s.mu.Lock()
+	if h.lease == lease {
+		h.lease = again
+		s.mu.Unlock()
+		return nil
+	}
+	s.mu.Unlock()
+	return errors.Join(fmt.Errorf("certmagiclock: renew %q: %w", name, sqllock.ErrNotHeld), again.Unlock(ctx))
+}
+
+// holderOf returns the holder of a name in this process and its lease, or nil.
+func (s *Storage) holderOf(name string) (*holder, *sqllock.Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.holders[name]
-	if h == nil || h.lease == nil {
-		return fmt.Errorf("certmagiclock: renew %q: %w", name, sqllock.ErrNotHeld)
+	if h == nil {
+		return nil, nil
 	}
-	if h.lease.Context().Err() != nil {
-		return fmt.Errorf("certmagiclock: renew %q: %w", name, context.Cause(h.lease.Context()))
-	}
-	return nil
+	return h, h.lease
 }
 
 // reserve makes the caller the holder of a name in this process, or returns the other one.

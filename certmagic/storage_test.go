@@ -120,11 +120,11 @@ func TestAHolderThatHasLostItsLeaseUnlocksNobodyElse(t *testing.T) {
 			t.Error(err)
 		}
 		d.Lose("tls/issue")
-		if err := a.RenewLockLease(t.Context(), "issue", time.Hour); !errors.Is(err, sqllock.ErrLost) {
-			t.Errorf("RenewLockLease after the loss: %v", err)
-		}
 		mustTry(t, a, "issue", false) // the former holder has not unlocked
 		mustTry(t, b, "issue", true)
+		if err := a.RenewLockLease(t.Context(), "issue", time.Hour); !errors.Is(err, sqllock.ErrLost) || !errors.Is(err, sqllock.ErrHeld) {
+			t.Errorf("RenewLockLease after the loss: %v", err)
+		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := a.Lock(ctx, "issue"); !errors.Is(err, context.DeadlineExceeded) {
@@ -138,6 +138,23 @@ func TestAHolderThatHasLostItsLeaseUnlocksNobodyElse(t *testing.T) {
 		mustTry(t, a, "issue", true)
 		mustUnlock(t, a, "issue")
 	})
+}
+
+func TestToRenewALostLeaseTakesTheNameAgain(t *testing.T) {
+	t.Parallel()
+	d := locktest.NewDatabase(t)
+	a, b := newStorage(t, d.Locker(nil), t.TempDir()), newStorage(t, d.Locker(nil), t.TempDir())
+	mustTry(t, a, "issue", true)
+	d.Lose("tls/issue")
+	for range 2 { // the second has nothing to do
+		if err := a.RenewLockLease(t.Context(), "issue", time.Hour); err != nil {
+			t.Error(err)
+		}
+		mustTry(t, b, "issue", false)
+	}
+	mustUnlock(t, a, "issue")
+	mustTry(t, b, "issue", true)
+	mustUnlock(t, b, "issue")
 }
 
 func TestOnlyWhatIsLockedIsUnlockedOrRenewed(t *testing.T) {
