@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 
+	"github.com/sqllock/sqllock"
 	"github.com/sqllock/sqllock/examples/internal/demo"
+	"github.com/sqllock/sqllock/locksqlite"
 )
 
 func TestAFormerHolderCannotPost(t *testing.T) {
@@ -48,5 +51,34 @@ func TestAFormerHolderCannotPost(t *testing.T) {
 func TestATransferToTheSameAccountIsRefused(t *testing.T) {
 	if err := new(bank).transfer(t.Context(), "ben", "ben", 10); !errors.Is(err, errSame) {
 		t.Errorf("got %v, want %v", err, errSame)
+	}
+}
+
+func TestATransferLocksBothAccountsByOneStatement(t *testing.T) {
+	e := demo.Example{Workers: 1, Tables: tables, Run: func(ctx context.Context, d *demo.Demo) (string, error) {
+		var names []int // of each statement that acquires; the hooks run one by one
+		w := d.Workers[0]
+		locks, err := sqllock.NewUnique(ctx, locksqlite.DB(w.DB.DB), &sqllock.UniqueOptions{Hooks: &sqllock.Hooks{
+			Statement: func(ev sqllock.StatementEvent) {
+				if ev.Operation == "acquire" {
+					names = append(names, ev.Requests)
+				}
+			},
+		}})
+		if err != nil {
+			return "", err
+		}
+		b := &bank{&demo.Worker{DB: w.DB, Locks: locks}, d.Meeting(1)}
+		err = errors.Join(b.transfer(ctx, "ben", "carla", 10), b.transfer(ctx, "carla", "ben", 10))
+		if err := errors.Join(err, locks.Close(ctx)); err != nil { // after it all hooks have been called
+			return "", err
+		}
+		if len(names) < 2 || slices.Min(names) != 2 { // a statement may have been repeated
+			t.Errorf("two transfers acquire %v names, statement by statement; want two at a time", names)
+		}
+		return audit(ctx, d.DB)
+	}}
+	if _, err := e.Start(t.Context(), demo.Options{}, io.Discard); err != nil {
+		t.Error(err)
 	}
 }

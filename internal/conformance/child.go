@@ -30,7 +30,7 @@ type childConfig struct {
 type order struct {
 	Do   string // lock, try, rlock, tryrlock, locktx, adopt, unlock, remaining, watch, write, work, together, wait, tokens, campaign, once
 	Name string
-	What string        `json:",omitempty"` // watch: what to look at; write: what to write; campaign: the identity, and the value; adopt: the handover
+	What string        `json:",omitempty"` // watch: what to look at; write: what to write; campaign: the identity, and the value; adopt: the handover; once: hang, or nothing
 	Gap  time.Duration `json:",omitempty"` // watch: how long the pause will be at least; wait: for how long to hold
 	Work *work         `json:",omitempty"`
 	All  *allWork      `json:",omitempty"` // together

@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sqllock/sqllock"
@@ -18,6 +20,7 @@ import (
 var onceFaultPromises = []promise{
 	{sentence: "a commit of a run whose reply is lost is looked up: the key is complete", test: testOnceCommitReplyLost, needs: needNetwork | needLeases},
 	{sentence: "a commit of a run that never arrives is looked up: the key is not complete", test: testOnceCommitLost, needs: needNetwork | needLeases},
+	{sentence: "while a commit of a run hangs in the network nobody runs the key, and when it has arrived the key is complete", test: testOnceCommitLate, needs: needNetwork | needTable | needLeases},
 	{sentence: "Once of which any one reply is lost runs what it commits once", test: testOnceReplyLost, needs: needNetwork | needLeases},
 	{sentence: "a completion without a transaction whose reply is lost is recorded", test: testOnceRecordReplyLost, needs: needNetwork | needLeases},
 	{sentence: "Once completes its key while its Locker is closed", test: testOnceClosing, needs: needLeases},
@@ -75,6 +78,79 @@ func testOnceCommitLost(e *env) {
 		e.Error("the key is complete")
 	}
 	book.want("entry;")
+}
+
+// testOnceCommitLate keeps a commit in the network until after the lease.
+func testOnceCommitLate(e *env) {
+	book := e.ledger()
+	p, l := e.proxied(&Options{TTL: e.ttl(time.Second)})
+	other := e.locker(&Options{TTL: long, RetryMax: 50 * time.Millisecond})
+	name := e.name("k")
+	e.warm(l)
+	frozen := freezeAtCommit(p, book.table)
+	first := oncing(e.ctx(), l, name, book.entry("entry", nil))
+	receive(e, frozen, "the run commits")
+	second := oncing(e.ctx(), other, name, book.entry("entry of the second run", nil))
+	e.waitForQueue(name, 1)
+	var over sqllock.Info
+	e.eventually(timeLimit, "the lease is over", func() bool {
+		over = e.inspect(other, name)
+		return over.Now.After(over.Until)
+	})
+	select {
+	case r := <-second:
+		e.Fatalf("Once while the commit of another run hangs = %v, %v", r.ran, r.err)
+	case <-time.After(time.Second): // it looks every 50 ms
+	}
+	if info := e.inspect(other, name); info.Token != over.Token {
+		e.Errorf("somebody got the name before the transaction that guards it has ended: %+v", info)
+	}
+	book.want("")
+	p.OnUp(nil)
+	p.Thaw()
+	if r := receive(e, second, "Once returns"); r.ran || r.err != nil {
+		e.Errorf("Once after the commit of another run has arrived = %v, %v", r.ran, r.err)
+	}
+	r := receive(e, first, "Once returns")
+	e.Logf("the first Once = %v, %v", r.ran, r.err) // an error, if its lease has ended first
+	book.want("entry;")
+}
+
+// freezeAtCommit freezes what goes to the server from the commit of a transaction on that has
+// written into a table. Then it closes the channel.
+func freezeAtCommit(p *netproxy.Proxy, table string) <-chan struct{} {
+	frozen := make(chan struct{})
+	var writer atomic.Int64 // its connection, counted from 1
+	var once sync.Once
+	p.OnUp(func(conn int, b []byte) netproxy.Action {
+		switch {
+		case bytes.Contains(b, []byte(table)):
+			writer.Store(int64(conn) + 1)
+		case writer.Load() == int64(conn)+1 && isCommit(b):
+			once.Do(func() {
+				p.FreezeUp()
+				close(frozen)
+			})
+		}
+		return netproxy.Pass
+	})
+	return frozen
+}
+
+// onceResult is what Once returned.
+type onceResult struct {
+	ran bool
+	err error
+}
+
+// oncing calls Once on a goroutine of its own.
+func oncing(ctx context.Context, l *sqllock.Locker, name string, fn func(context.Context, *sqllock.Run) error) <-chan onceResult {
+	ch := make(chan onceResult, 1)
+	go func() {
+		ran, err := l.Once(ctx, name, "key", fn)
+		ch <- onceResult{ran, err}
+	}()
+	return ch
 }
 
 func testOnceReplyLost(e *env) {
@@ -166,12 +242,14 @@ func keys(e *env) int {
 func keyOf(i int) string { return fmt.Sprintf("key %04d", i) }
 
 // testOnceKilled kills processes that complete the same keys, and starts others in their
-// place, until one of them reports that all keys are complete.
+// place, until one of them reports that all keys are complete. The first is killed in a run for
+// certain.
 func testOnceKilled(e *env) {
 	book, n := e.ledger(), keys(e)
 	order := order{Do: "once", Name: e.name("k"), Table: book.table, Keys: n}
+	e.killInRun(order)
 	all := make([]*process, 3)
-	killed, start := 0, time.Now()
+	killed, start := 1, time.Now()
 	for i := range all {
 		all[i] = e.start(time.Second, "a child")
 		all[i].send(order)
@@ -184,7 +262,11 @@ func testOnceKilled(e *env) {
 				e.Fatalf("a child says %q", line)
 			}
 			e.wantEachOnce(book, n)
-			e.Logf("%d keys were completed in %v, with %d kills", n, time.Since(start).Round(time.Millisecond), killed)
+			again := e.attempts(order.Name, 2)
+			if again == 0 {
+				e.Error("no key was begun twice: no kill met a run")
+			}
+			e.Logf("%d keys were completed in %v, with %d kills, %d of them begun more than once", n, time.Since(start).Round(time.Millisecond), killed, again)
 			return
 		case <-time.After(rand.N(300 * time.Millisecond)):
 		}
@@ -202,6 +284,32 @@ func testOnceKilled(e *env) {
 		all[i] = e.start(time.Second, "a child")
 		all[i].send(order)
 	}
+}
+
+// killInRun kills a process that has begun to run a key.
+func (e *env) killInRun(o order) {
+	e.Helper()
+	o.What = hang
+	p := e.start(time.Second, "a child that hangs")
+	p.send(o)
+	e.eventually(timeLimit, "a run has begun", func() bool { return e.attempts(o.Name, 1) > 0 })
+	if err := p.cmd.Process.Kill(); err != nil {
+		e.Fatal(err)
+	}
+	p.end()
+}
+
+// hang has the runs of a process never end.
+const hang = "hang"
+
+// attempts returns how many keys of names that begin with a text were begun so often at least.
+func (e *env) attempts(prefix string, least int) (n int) {
+	e.Helper()
+	err := e.handle().QueryRowContext(e.ctx(), fmt.Sprintf(`SELECT count(*) FROM sqllock_done WHERE name LIKE '%s%%' AND attempt >= %d`, prefix, least)).Scan(&n)
+	if err != nil {
+		e.Fatal(err)
+	}
+	return n
 }
 
 // wantEachOnce checks that each key was written once.
@@ -224,6 +332,9 @@ func (c *child) once(o order) answer {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		write := book.entry(keyOf(i), pauseShortly)
 		_, err := c.locks.Once(ctx, fmt.Sprint(o.Name, i%7), keyOf(i), func(ctx context.Context, run *sqllock.Run) error {
+			if o.What == hang {
+				time.Sleep(timeLimit)
+			}
 			pauseShortly()
 			err := write(ctx, run)
 			pauseShortly()
