@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
 	"github.com/google/uuid"
+	"github.com/jonboulle/clockwork"
 
 	"github.com/sqllock/sqllock"
 	gocronlock "github.com/sqllock/sqllock/gocron"
@@ -55,33 +57,70 @@ func newOnceTask(t *testing.T, locks *sqllock.Locker, s gocronlock.Schedule, fn 
 }
 
 func TestEachScheduledTimeRunsOnceAmongThreeSchedulers(t *testing.T) {
-	eachUnique(t, func(t *testing.T, p pair, d *testdb.Database) {
-		schedule, err := gocronlock.Cron("* * * * * *", true, time.UTC)
+	eachUnique(t, func(t *testing.T, p pair, d *testdb.Database) { runsEachOnce(t, p, d, 0, 0, 0) })
+}
+
+func TestEachScheduledTimeRunsOnceOnClocksThatDiffer(t *testing.T) {
+	const skew = 150 * time.Millisecond
+	eachUnique(t, func(t *testing.T, p pair, d *testdb.Database) { runsEachOnce(t, p, d, -skew, 0, skew) })
+}
+
+// runsEachOnce has schedulers on clocks that are ahead by skews run one job.
+func runsEachOnce(t *testing.T, p pair, d *testdb.Database, skews ...time.Duration) {
+	t.Helper()
+	schedule, err := gocronlock.Cron("* * * * * *", true, time.UTC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ran times
+	tried := make([]atomic.Int32, len(skews))
+	for i, skew := range skews {
+		s := newScheduler(t, gocron.WithClock(skewedClock{clockwork.NewRealClock(), skew}))
+		ahead := func(now time.Time) time.Time { return schedule(now.Add(skew)) }
+		task := newOnceTask(t, newLocks(t, p, d, sqllock.UniqueOptions{TTL: long}), ahead, func(at time.Time) error {
+			ran.add(at)
+			return nil
+		})
+		_, err := s.NewJob(gocron.CronJob("* * * * * *", true), task,
+			gocron.WithEventListeners(gocron.AfterJobRuns(func(uuid.UUID, string) { tried[i].Add(1) })))
 		if err != nil {
 			t.Fatal(err)
 		}
-		var ran times
-		for range 3 {
-			s := newScheduler(t)
-			task := newOnceTask(t, newLocks(t, p, d, sqllock.UniqueOptions{TTL: long}), schedule, func(at time.Time) error {
-				ran.add(at)
-				return nil
-			})
-			if _, err := s.NewJob(gocron.CronJob("* * * * * *", true), task); err != nil {
-				t.Fatal(err)
-			}
-			s.Start()
-		}
-		eventually(t, "three times have run", func() bool { return ran.count() > 2 })
-		ran.mu.Lock()
-		defer ran.mu.Unlock()
-		for at, n := range ran.runs {
-			if n != 1 || !at.Equal(at.Truncate(time.Second)) {
-				t.Errorf("%v ran %d times", at, n)
-			}
-		}
+		s.Start()
+	}
+	eventually(t, "three times have run, and each scheduler has tried", func() bool {
+		return ran.count() > 2 && triedAll(tried, 3)
 	})
+	ran.mu.Lock()
+	defer ran.mu.Unlock()
+	for at, n := range ran.runs {
+		if n != 1 || !at.Equal(at.Truncate(time.Second)) {
+			t.Errorf("%v ran %d times", at, n)
+		}
+	}
 }
+
+// triedAll reports that each scheduler has tried to run its job so often.
+func triedAll(tried []atomic.Int32, often int32) bool {
+	for i := range tried {
+		if tried[i].Load() < often {
+			return false
+		}
+	}
+	return true
+}
+
+// skewedClock is ahead of the clock of this machine.
+type skewedClock struct {
+	clockwork.Clock
+	by time.Duration
+}
+
+func (c skewedClock) Now() time.Time { return c.Clock.Now().Add(c.by) }
+
+func (c skewedClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+func (c skewedClock) Until(t time.Time) time.Duration { return t.Sub(c.Now()) }
 
 func TestTheLatestTimeThatWasMissedIsCaughtUp(t *testing.T) {
 	eachUnique(t, func(t *testing.T, p pair, d *testdb.Database) {
