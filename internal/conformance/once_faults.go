@@ -262,7 +262,7 @@ func testOnceKilled(e *env) {
 				e.Fatalf("a child says %q", line)
 			}
 			e.wantEachOnce(book, n)
-			again := e.attempts(order.Name, 2)
+			again := e.begun(order.Name, 2)
 			if again == 0 {
 				e.Error("no key was begun twice: no kill met a run")
 			}
@@ -292,7 +292,7 @@ func (e *env) killInRun(o order) {
 	o.What = hang
 	p := e.start(time.Second, "a child that hangs")
 	p.send(o)
-	e.eventually(timeLimit, "a run has begun", func() bool { return e.attempts(o.Name, 1) > 0 })
+	e.eventually(timeLimit, "a run has begun", func() bool { return e.begun(o.Name, 1) > 0 })
 	if err := p.cmd.Process.Kill(); err != nil {
 		e.Fatal(err)
 	}
@@ -302,8 +302,8 @@ func (e *env) killInRun(o order) {
 // hang has the runs of a process never end.
 const hang = "hang"
 
-// attempts returns how many keys of names that begin with a text were begun so often at least.
-func (e *env) attempts(prefix string, least int) (n int) {
+// begun returns how many keys of names that begin with a text were begun so often at least.
+func (e *env) begun(prefix string, least int) (n int) {
 	e.Helper()
 	err := e.handle().QueryRowContext(e.ctx(), fmt.Sprintf(`SELECT count(*) FROM sqllock_done WHERE name LIKE '%s%%' AND attempt >= %d`, prefix, least)).Scan(&n)
 	if err != nil {
