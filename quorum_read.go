@@ -278,7 +278,10 @@ func (q *quorumBackend) revokeOne(ctx context.Context, req *driver.RevokeRequest
 	}
 	res.Row = rows[0]
 	held := res.Row.Held()
-	if req.Version != 0 && res.Row.Holder.Version != req.Version || !held && res.Row.Gate <= res.Row.Now {
+	switch {
+	case held && req.Version != 0 && res.Row.Holder.Version != req.Version:
+		return res, nil
+	case !held && res.Row.Gate <= res.Row.Now: // while it is kept, its version is that of whoever answers first
 		return res, nil
 	}
 	r := &quorumRevocation{q: q, call: q.newCall(), name: req.Name}

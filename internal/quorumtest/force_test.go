@@ -124,6 +124,41 @@ func TestForceUnlockEndsATermWhoseVersionsWereRaisedMeanwhile(t *testing.T) {
 }
 
 // A database that was late has an older end of the name.
+// Of a name that nobody holds, the databases that answer first decide which version is seen.
+func TestForceUnlockOfANameThatIsKeptGoesByNoVersion(t *testing.T) {
+	nodes := threeFiles(t)
+	l, operator := newLocker(t, nodes, longTimeout()), newLocker(t, nodes, longTimeout())
+	lease, err := l.Lock(t.Context(), "a", sqllock.MinHold(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all databases have released the name", func() bool { return kept(t, nodes...) == 0 })
+	for _, n := range nodes {
+		var reads atomic.Int64
+		set(&n.beforeRead, func(ctx context.Context) {
+			if reads.Add(1) != 2 {
+				return
+			}
+			if _, err := n.direct.ExecContext(ctx, `UPDATE quorum_lock SET version = version + 1`); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if err := <-force(t.Context(), operator, "a"); err != nil {
+		t.Errorf("ForceUnlock of a name that is kept: %v", err)
+	}
+	next, err := operator.TryLock(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := next.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestInspectTellsHowTheLastTermHasEnded(t *testing.T) {
 	nodes := threeFiles(t)
 	l := newLocker(t, nodes, longTimeout())
