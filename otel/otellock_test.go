@@ -314,7 +314,7 @@ func TestNamesAreAnAttributeOnlyIfAskedFor(t *testing.T) {
 		}
 	}
 	for _, s := range without.spans {
-		if has := lookUp(s.Attributes, "sqllock.name").Type() != attribute.INVALID; has || s.Status.Description != "" {
+		if has := lookUp(s.Attributes, "sqllock.name").Type() != attribute.EMPTY; has || s.Status.Description != "" {
 			t.Errorf("without names: %+v", s)
 		}
 	}
