@@ -411,19 +411,19 @@ SELECT r.name, r.visit, r.idle, r.seen
 FROM (
 	SELECT d.name, d.visit, d.idle, 0 AS seen
 	FROM (
-		SELECT l.name,
-			l.acq IS NOT NULL AND l.expires_at <= {now}
-			OR (l.waiting <> 0 OR l.holding <> 0) AND EXISTS (
+		SELECT k.name,
+			k.acq IS NOT NULL AND k.expires_at <= {now}
+			OR (k.waiting <> 0 OR k.holding <> 0) AND EXISTS (
 				SELECT 1 FROM {claim} c FORCE INDEX (PRIMARY)
 				LEFT JOIN {waiter} w ON w.locker = c.locker
-				WHERE c.name = l.name AND (c.state = 1 AND c.expires_at <= {now}
+				WHERE c.name = k.name AND (c.state = 1 AND c.expires_at <= {now}
 					OR c.state = 0 AND COALESCE(w.expires_at, 0) <= {now} - ?)) AS visit,
-			l.acq IS NULL AND l.waiting = 0 AND l.holding = 0 AND l.not_before <= {now}
-				AND GREATEST(l.expires_at, l.version) < {now} - ?
+			k.acq IS NULL AND k.waiting = 0 AND k.holding = 0 AND k.not_before <= {now}
+				AND GREATEST(k.expires_at, k.version) < {now} - ?
 				AND NOT EXISTS (
-					SELECT 1 FROM {claim} c FORCE INDEX (PRIMARY) WHERE c.name = l.name) AS idle
-		FROM {lock} l FORCE INDEX (PRIMARY)
-		WHERE l.name > UNHEX(?) ORDER BY l.name LIMIT ?
+					SELECT 1 FROM {claim} c FORCE INDEX (PRIMARY) WHERE c.name = k.name) AS idle
+		FROM {lock} k FORCE INDEX (PRIMARY)
+		WHERE k.name > UNHEX(?) ORDER BY k.name LIMIT ?
 	) d
 	WHERE d.visit OR d.idle
 	UNION ALL
