@@ -156,6 +156,18 @@ func TestTopShowsWhatIsHeldAndWhoWaits(t *testing.T) {
 	})
 }
 
+func TestTopShowsTheLocksOfAMode(t *testing.T) {
+	t.Parallel()
+	onSessionModes(t, func(t *testing.T, s *clientDB, m mode) {
+		holding := s.shell(t, "@UP; sleep 60", "--mode", string(m), "in-session", "--label", "the-holder", "--value", "v")
+		p := s.top(t, 24, 80, "--mode", string(m))
+		p.shows("held 1 ", "in-session", "the-holder")
+		p.press("q")
+		p.left(0)
+		holding.end(t)
+	})
+}
+
 func TestTopShowsHostileTextsHarmlessly(t *testing.T) {
 	t.Parallel()
 	s := newClientDB(t, testdb.New(t, testdb.SQLite))

@@ -9,10 +9,13 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/urfave/cli/v3"
 
 	"github.com/sqllock/sqllock/internal/testdb"
 )
@@ -144,5 +147,30 @@ func TestWebDoesNotListenWhereItShouldNot(t *testing.T) {
 	u.run(t, "web", "--listen", "127.0.0.1:0").want(t, exitUnavailable, "", "nothing was ever locked here")
 	if _, err := os.Stat(u.home + "/.local"); err == nil {
 		t.Error("looking has made the database")
+	}
+}
+
+func TestWebShowsTheLocksOfAMode(t *testing.T) {
+	t.Parallel()
+	onSessionModes(t, func(t *testing.T, s *clientDB, m mode) {
+		holding := s.shell(t, "@UP; sleep 60", "--mode", string(m), "in the session", "--label", "the holder", "--value", "v")
+		p := s.serve(t, "--mode", string(m))
+		for path, part := range map[string]string{"": "in the session", "name?n=in+the+session": "the holder"} {
+			if status, text := p.get(path, ""); status != 200 || !strings.Contains(text, part) {
+				t.Errorf("%q: %d, without %q:\n%s", path, status, part, text)
+			}
+		}
+		p.signal(syscall.SIGTERM)
+		p.wait().want(t, 0, "", "")
+		holding.end(t)
+	})
+}
+
+func TestWebListensOnThisHostUnlessItIsTold(t *testing.T) {
+	t.Parallel()
+	flags := (&app{}).webCommand().Flags
+	i := slices.IndexFunc(flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), "listen") })
+	if listen, ok := flags[i].(*cli.StringFlag); !ok || listen.Value != "127.0.0.1:8080" {
+		t.Errorf("web listens as %+v", flags[i])
 	}
 }
