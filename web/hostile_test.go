@@ -12,7 +12,7 @@ import (
 )
 
 // Statements that make a name ?1 of the number ?2, in which a text ?3 stands.
-var strangers = map[string][]string{
+var hostileStates = map[string][]string{
 	"waits": {
 		`INSERT INTO sqllock_lock (name, acq, locker, owner, label, version, holds, since, expires_at, waiting, seq)
 			VALUES (?1, randomblob(16), randomblob(16), 'o', 'l', 7, 1, 1700000000000000, 9000000000000000, 1, 1)`,
@@ -48,7 +48,7 @@ func TestTextsOfAllWhoHaveSomethingToDoWithANameDoNothing(t *testing.T) {
 	s := newSite(t, testdb.SQLite, web.Options{PageSize: 200})
 	texts := append([]string{"plain", "\x1b[2J\x1b[H", "\u202egnp.exe", "a\nb  held  1"}, outputtest.Markup...)
 	number := 0
-	for what, statements := range strangers {
+	for what, statements := range hostileStates {
 		for i, text := range texts {
 			number++
 			for _, statement := range statements {
@@ -61,7 +61,7 @@ func TestTextsOfAllWhoHaveSomethingToDoWithANameDoNothing(t *testing.T) {
 	outputtest.CheckHarmless(t, "the list", s.get("/?free=1").wants(t, 200).text)
 	_, data := s.open("").next()
 	outputtest.CheckHarmless(t, "the events of the list", data)
-	for what := range strangers {
+	for what := range hostileStates {
 		plain := structure(s.get("/name?n="+url.QueryEscape(what+" 0")).wants(t, 200).text)
 		for i, text := range texts {
 			name := url.QueryEscape(fmt.Sprintf("%s %d", what, i))
