@@ -55,7 +55,8 @@ type holder struct {
 //
 // The name of a lock is the prefix, which may be empty, and the name that CertMagic gives it. If
 // that is longer than 255 bytes, the end of it is replaced by a hash. The options are those of
-// [sqllock.Locker.Lock], such as [sqllock.TTL].
+// [sqllock.Locker.Lock], such as [sqllock.TTL]. With [sqllock.Wait] or [sqllock.Tries], TryLock and
+// RenewLockLease of a lease that was lost return [sqllock.ErrInvalidOption]: they do not wait.
 //
 // New runs no SQL. It returns [sqllock.ErrInvalidOption] if inner, locks or an option is nil, and
 // [sqllock.ErrInvalidName] if no name can begin with the prefix, which has at most 100 bytes.
