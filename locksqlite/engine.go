@@ -131,26 +131,33 @@ func (e *engine) lookAndGrant(
 	ctx context.Context, name string, look func() rowstore.Statement, free func() []driver.AcquireRequest,
 	granted func(i int, g rowstore.Granted),
 ) error {
-	return e.call(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		rows := look()
-		if err := e.run(ctx, conn, &rows); err != nil {
-			return err
-		}
-		reqs := free()
-		if len(reqs) == 0 {
-			return nil
-		}
+	return e.ifFree(ctx, look, free, func(ctx context.Context, conn *sql.Conn, reqs []driver.AcquireRequest) error {
 		grant := e.grant(name, reqs, granted)
 		return e.alone(ctx, func() error { return e.run(ctx, conn, grant) })
 	})
 }
 
+// ifFree looks without the write lock, and then calls grant with the requests that free returns, if
+// there are any.
+func (e *engine) ifFree(
+	ctx context.Context, look func() rowstore.Statement, free func() []driver.AcquireRequest,
+	grant func(context.Context, *sql.Conn, []driver.AcquireRequest) error,
+) error {
+	return e.call(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		rows := look()
+		if err := e.run(ctx, conn, &rows); err != nil {
+			return err
+		}
+		if reqs := free(); len(reqs) > 0 {
+			return grant(ctx, conn, reqs)
+		}
+		return nil
+	})
+}
+
 // grant is the statement of a name that grants names that are free.
 func (e *engine) grant(name string, reqs []driver.AcquireRequest, granted func(i int, g rowstore.Granted)) *rowstore.Statement {
-	index := make(map[string]int, len(reqs))
-	for i := range reqs {
-		index[reqs[i].Name] = i
-	}
+	index := indexes(reqs, func(r *driver.AcquireRequest) string { return r.Name })
 	return &rowstore.Statement{
 		Name: name,
 		Batch: []rowstore.Column{
@@ -175,10 +182,7 @@ func (e *engine) grant(name string, reqs []driver.AcquireRequest, granted func(i
 
 // Free implements [rowstore.Engine]. A transaction that guards a term has the write lock.
 func (e *engine) Free(ctx context.Context, reqs []driver.ReleaseRequest, freed func(i int)) error {
-	index := make(map[string]int, len(reqs))
-	for i := range reqs {
-		index[reqs[i].Name] = i
-	}
+	index := indexes(reqs, func(r *driver.ReleaseRequest) string { return r.Name })
 	return e.write(ctx, &rowstore.Statement{
 		Name: "free",
 		Batch: []rowstore.Column{
@@ -341,6 +345,15 @@ func (b *batch) json() string {
 		panic("bug: " + err.Error())
 	}
 	return string(text)
+}
+
+// indexes returns the index of each request by its name.
+func indexes[R any](reqs []R, name func(r *R) string) map[string]int {
+	index := make(map[string]int, len(reqs))
+	for i := range reqs {
+		index[name(&reqs[i])] = i
+	}
+	return index
 }
 
 // column makes a column of requests.

@@ -11,19 +11,11 @@ import (
 // A permit is granted and freed by two statements in a transaction: one changes the row, the other
 // one makes the claim, or deletes it.
 
-// GrantPermits implements [rowstore.PermitGranter]. It looks without the write lock.
+// GrantPermits implements [rowstore.PermitGranter]. It looks as Grant does.
 func (e *engine) GrantPermits(
 	ctx context.Context, look func() rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
 ) error {
-	return e.call(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		rows := look()
-		if err := e.run(ctx, conn, &rows); err != nil {
-			return err
-		}
-		reqs := free()
-		if len(reqs) == 0 {
-			return nil
-		}
+	return e.ifFree(ctx, look, free, func(ctx context.Context, conn *sql.Conn, reqs []driver.AcquireRequest) error {
 		var p permits
 		grant := e.grantPermits(reqs, &p)
 		return e.immediate(ctx, conn, func(ctx context.Context) error {
@@ -46,10 +38,7 @@ type permits struct {
 
 // grantPermits is the statement that changes the rows.
 func (e *engine) grantPermits(reqs []driver.AcquireRequest, p *permits) *rowstore.Statement {
-	index := make(map[string]int, len(reqs))
-	for i := range reqs {
-		index[reqs[i].Name] = i
-	}
+	index := indexes(reqs, func(r *driver.AcquireRequest) string { return r.Name })
 	return &rowstore.Statement{
 		Name: "grant_permits",
 		Batch: []rowstore.Column{
@@ -85,10 +74,7 @@ func (e *engine) enterPermits(reqs []driver.AcquireRequest, p *permits) *rowstor
 
 // FreeClaims implements [rowstore.PermitGranter].
 func (e *engine) FreeClaims(ctx context.Context, reqs []driver.ReleaseRequest, freed func(i int)) error {
-	index := make(map[string]int, len(reqs))
-	for i := range reqs {
-		index[reqs[i].Name] = i
-	}
+	index := indexes(reqs, func(r *driver.ReleaseRequest) string { return r.Name })
 	return e.call(ctx, func(ctx context.Context, conn *sql.Conn) error {
 		return e.immediate(ctx, conn, func(ctx context.Context) error {
 			var names []string
