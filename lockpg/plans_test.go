@@ -9,19 +9,26 @@ import (
 	"github.com/sqllock/sqllock/driver"
 )
 
-// Plans are made once for a session. One that was made while the tables were empty must not
-// read all of them when they have grown, nor all that waits for a name.
-func TestAPlanThatWasMadeOnEmptyTablesLooksUpRowsByTheirKey(t *testing.T) {
-	t.Parallel()
+// emptyTables returns handles of tables that stay empty for the planner, the second with one session.
+func emptyTables(t *testing.T) (admin, db *sql.DB) {
+	t.Helper()
 	database := shared(t)
-	admin := database.Open(t)
+	admin = database.Open(t)
 	migrate(t, admin)
 	for _, table := range []string{"lock", "claim", "waiter"} {
 		mustExec(t, admin, `ALTER TABLE sqllock_`+table+` SET (autovacuum_enabled = off)`)
 		mustExec(t, admin, `VACUUM ANALYZE sqllock_`+table)
 	}
-	db := database.Open(t)
+	db = database.Open(t)
 	db.SetMaxOpenConns(1)
+	return admin, db
+}
+
+// Plans are made once for a session. One that was made while the tables were empty must not
+// read all of them when they have grown, nor all that waits for a name.
+func TestAPlanThatWasMadeOnEmptyTablesLooksUpRowsByTheirKey(t *testing.T) {
+	t.Parallel()
+	admin, db := emptyTables(t)
 	store := open(t, db)
 	all := func(n int) {
 		name, other := fmt.Sprint("name ", n), fmt.Sprint("other ", n)
@@ -168,15 +175,7 @@ func TestAQueueIsCountedInProportionToItsLength(t *testing.T) {
 func TestASweepReadsEachRowOnceAndClaimsOnlyOfRowsThatCountSome(t *testing.T) {
 	t.Parallel()
 	const free, awaited = 10_000, 100
-	database := shared(t)
-	admin := database.Open(t)
-	migrate(t, admin)
-	for _, table := range []string{"lock", "claim", "waiter"} {
-		mustExec(t, admin, `ALTER TABLE sqllock_`+table+` SET (autovacuum_enabled = off)`)
-		mustExec(t, admin, `VACUUM ANALYZE sqllock_`+table)
-	}
-	db := database.Open(t)
-	db.SetMaxOpenConns(1)
+	admin, db := emptyTables(t)
 	store := open(t, db)
 	for range 7 { // more often than a plan is made for one call alone
 		sweep(t, store, time.Hour)

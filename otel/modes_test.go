@@ -43,18 +43,14 @@ func TestAdvisoryModeOnPostgresIsMeasured(t *testing.T) {
 	var m measured
 	m.closed(t, locks, telemetry)
 	m.collect(t, reader)
-	for key, want := range map[string]string{
+	m.wants(t, map[string]string{
 		"sqllock.acquire.duration{sqllock.access=exclusive,sqllock.result=granted}": "2",
 		"sqllock.acquire.duration{sqllock.access=exclusive,sqllock.result=held}":    "1",
 		"sqllock.wait.duration{sqllock.access=exclusive,sqllock.result=granted}":    "1",
 		"sqllock.hold.duration{sqllock.access=exclusive}":                           "2",
 		"sqllock.waiters{sqllock.access=exclusive}":                                 "0",
 		"sqllock.held{sqllock.access=exclusive}":                                    "0",
-	} {
-		if got := m.points[key]; got != want {
-			t.Errorf("%s is %q, want %s", key, got, want)
-		}
-	}
+	})
 }
 
 // lockTwice holds a name, tries to lock it, waits for it, and holds it again.

@@ -116,6 +116,17 @@ func (m *measured) collect(t *testing.T, reader sdkmetric.Reader) {
 	}
 }
 
+// wants checks what was measured, and leaves the rest.
+func (m *measured) wants(t *testing.T, points map[string]string) {
+	t.Helper()
+	for key, want := range points {
+		if got := m.points[key]; got != want {
+			t.Errorf("%s is %q, want %s", key, got, want)
+		}
+		delete(m.points, key)
+	}
+}
+
 func (m *measured) add(metric metricdata.Metrics) {
 	m.units[metric.Name] = metric.Unit
 	put := func(set attribute.Set, value any, sum float64) {
@@ -151,7 +162,7 @@ func (m *measured) total(metric string) (sum float64) {
 func TestEachEventIsMeasured(t *testing.T) {
 	t.Parallel()
 	m := measure(t, false)
-	for key, want := range map[string]string{
+	m.wants(t, map[string]string{
 		"sqllock.acquire.duration{sqllock.access=exclusive,sqllock.result=granted}":  "5",
 		"sqllock.acquire.duration{sqllock.access=exclusive,sqllock.result=held}":     "2",
 		"sqllock.acquire.duration{sqllock.access=exclusive,sqllock.result=timeout}":  "2",
@@ -173,12 +184,7 @@ func TestEachEventIsMeasured(t *testing.T) {
 		"sqllock.handovers{sqllock.access=exclusive}":                                "1",
 		"sqllock.lost{sqllock.access=exclusive,sqllock.reason=revoked by force}":     "1",
 		"sqllock.reaped{}": "1",
-	} {
-		if got := m.points[key]; got != want {
-			t.Errorf("%s is %q, want %s", key, got, want)
-		}
-		delete(m.points, key)
-	}
+	})
 	some := []string{
 		"sqllock.jeopardy{sqllock.access=exclusive}", "sqllock.renewal.duration{sqllock.access=exclusive}",
 		"sqllock.statement.duration{sqllock.operation=acquire,sqllock.result=error}", "sqllock.statement.duration{sqllock.operation=renew,sqllock.result=error}",
