@@ -281,9 +281,9 @@ func (q *quorumBackend) revokeOne(ctx context.Context, req *driver.RevokeRequest
 	switch {
 	case held && req.Version != 0 && res.Row.Holder.Version != req.Version:
 		return res, nil
-	case !held && res.Row.Gate <= res.Row.Now: // while it is kept, its version is that of whoever answers first
+	case !held && res.Row.Gate <= res.Row.Now:
 		return res, nil
-	}
+	} // else a term has that version; or the name is only kept, and its version depends on who answers first
 	r := &quorumRevocation{q: q, call: q.newCall(), name: req.Name}
 	defer r.call.finish()
 	var cancel context.CancelFunc // a caller that gave up must not end a term later
