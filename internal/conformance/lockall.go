@@ -781,6 +781,13 @@ func testLockAllStatements(e *env) {
 	}
 	few, many := e.countAll(count, l, e.names(2)), e.countAll(count, l, e.names(200))
 	e.Logf("LockAll of new names and of others, TryLockAll, Guard and Unlock of 2 names take %v statements, of 200 names %v", few, many)
+	if many.try != many.wait {
+		e.Errorf("TryLockAll takes %d statements and LockAll %d", many.try, many.wait)
+	}
+	few.first = many.first // new names may be visited, in parts
+	if e.h.AllStatements > 0 && few != many {
+		e.Errorf("the numbers of statements differ: %v and %v", few, many)
+	}
 	for _, c := range []struct {
 		what      string
 		got, most int
