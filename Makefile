@@ -1,7 +1,7 @@
 # make test is all that a contributor needs; the other targets are what .ci/run
 # runs besides. scripts/ holds the logic.
 
-.PHONY: help test quick all test-loaded test-containers proof schedules bench bench-quick faults faults-short planted peers mutants explore first-paint screenshots telemetry setup release archives rehearse-release check fmt fmt-check words vet lint tidy-check cross
+.PHONY: help test quick all test-loaded test-containers proof schedules bench bench-quick faults faults-short planted peers mutants explore first-paint page screenshots telemetry setup release archives rehearse-release check fmt fmt-check words vet lint tidy-check cross
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -67,6 +67,9 @@ telemetry: ## check the dashboard and the alerts of otel with a real Prometheus,
 
 first-paint: ## check when a headless Chromium paints the page of web over 10,000 held names, a second at most, half a minute
 	@go test -count=1 -tags chromium -run FirstPaint -v ./web
+
+page: ## check what the page of web does in a headless Chromium, half a minute
+	@go test -count=1 -tags chromium -run InABrowser ./web
 
 screenshots: ## take the pictures of docs/web.md anew, in a headless Chromium
 	@scripts/screenshots.sh

@@ -43,28 +43,39 @@ const (
 	insertWaiter = `INSERT INTO sqllock_waiter (locker, expires_at) VALUES (CAST(printf('%016d', ?2) AS BLOB), 9000000000000000)`
 )
 
-func TestTextsOfAllWhoHaveSomethingToDoWithANameDoNothing(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, testdb.SQLite, web.Options{PageSize: 200})
-	texts := append([]string{"plain", "\x1b[2J\x1b[H", "\u202egnp.exe", "a\nb  held  1"}, outputtest.Markup...)
+// hostileTexts are a plain one, and some of those that would do something.
+var hostileTexts = append([]string{"plain", "\x1b[2J\x1b[H", "\u202egnp.exe", "a\nb  held  1"}, outputtest.Markup...)
+
+// hostileName is the name in the state, in which the text with that index stands.
+func hostileName(state string, i int) string { return fmt.Sprintf("%s %d", state, i) }
+
+// fillWithHostile makes the names of all hostileStates and hostileTexts.
+func (s *site) fillWithHostile() {
+	s.t.Helper()
 	number := 0
-	for what, statements := range hostileStates {
-		for i, text := range texts {
+	for state, statements := range hostileStates {
+		for i, text := range hostileTexts {
 			number++
 			for _, statement := range statements {
-				if _, err := s.db.ExecContext(t.Context(), statement, fmt.Sprintf("%s %d", what, i), number, text); err != nil {
-					t.Fatalf("%s: %v", what, err)
+				if _, err := s.db.ExecContext(s.t.Context(), statement, hostileName(state, i), number, text); err != nil {
+					s.t.Fatalf("%s: %v", state, err)
 				}
 			}
 		}
 	}
+}
+
+func TestTextsOfAllWhoHaveSomethingToDoWithANameDoNothing(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, testdb.SQLite, web.Options{PageSize: 200})
+	s.fillWithHostile()
 	outputtest.CheckHarmless(t, "the list", s.get("/?free=1").wants(t, 200).text)
 	_, data := s.open("").next()
 	outputtest.CheckHarmless(t, "the events of the list", data)
 	for what := range hostileStates {
-		plain := structure(s.get("/name?n="+url.QueryEscape(what+" 0")).wants(t, 200).text)
-		for i, text := range texts {
-			name := url.QueryEscape(fmt.Sprintf("%s %d", what, i))
+		plain := structure(s.get("/name?n="+url.QueryEscape(hostileName(what, 0))).wants(t, 200).text)
+		for i, text := range hostileTexts {
+			name := url.QueryEscape(hostileName(what, i))
 			page := s.get("/name?n="+name).wants(t, 200, "<bdi>"+escaped(output.Word(text))+"</bdi>")
 			page.lacks(t, "<script>", "<img", "<svg", "<iframe")
 			outputtest.CheckHarmless(t, what, page.text)
@@ -72,7 +83,7 @@ func TestTextsOfAllWhoHaveSomethingToDoWithANameDoNothing(t *testing.T) {
 				t.Errorf("who %s as %q: another structure:\n%s", what, text, page.text)
 			}
 		}
-		_, data := s.open("?page=name&n=" + url.QueryEscape(what+" 1")).next()
+		_, data := s.open("?page=name&n=" + url.QueryEscape(hostileName(what, 1))).next()
 		outputtest.CheckHarmless(t, what, data)
 	}
 }

@@ -310,7 +310,17 @@ func TestTextsOfStrangersDoNothingOnThePage(t *testing.T) {
 // hostileSite has names, each of which is also the label, the owner and the value of its
 // holder.
 func hostileSite(t *testing.T, engine string, names []string) *site {
-	s := newSite(t, engine, web.Options{AllowUnlock: func(*http.Request, string) error { return nil }})
+	s := newSite(t, engine, web.Options{AllowUnlock: allowAll})
+	s.fillWithNames(engine, names)
+	return s
+}
+
+// allowAll lets every visitor take names away.
+func allowAll(*http.Request, string) error { return nil }
+
+// fillWithNames makes names, each of which is also the label, the owner and the value of its holder.
+func (s *site) fillWithNames(engine string, names []string) {
+	s.t.Helper()
 	for i, name := range names {
 		query := `INSERT INTO sqllock_lock (name, acq, locker, owner, label, version, holds, value, since, expires_at) VALUES (?, ?, ?, ?, ?, 7, 1, ?, 1700000000000000, 9000000000000000)`
 		acq := any([]byte(fmt.Sprintf("%16d", i+1)))
@@ -320,11 +330,10 @@ func hostileSite(t *testing.T, engine string, names []string) *site {
 				query = strings.Replace(query, "?", fmt.Sprintf("$%d", p), 1)
 			}
 		}
-		if _, err := s.db.ExecContext(t.Context(), query, name, acq, acq, name, name, []byte(name)); err != nil {
-			t.Fatalf("%q: %v", name, err)
+		if _, err := s.db.ExecContext(s.t.Context(), query, name, acq, acq, name, name, []byte(name)); err != nil {
+			s.t.Fatalf("%q: %v", name, err)
 		}
 	}
-	return s
 }
 
 var escaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&#34;", "'", "&#39;", "+", "&#43;")
