@@ -229,12 +229,21 @@ func (g *quorumGrant) settle() {
 
 func (g *quorumGrant) decided() bool {
 	for _, t := range g.terms {
-		if t.round.Outcome() == quorum.Open {
+		switch t.round.Outcome() {
+		case quorum.Open:
 			return false
+		case quorum.Lost:
+			// A node that is down leaves open whether somebody has the name: the others tell.
+			if len(t.refusals) > 0 && len(g.call.failed) > 0 && !g.isRefused(t) {
+				return false
+			}
 		}
 	}
 	return true
 }
+
+// isRefused reports that so many nodes have refused a name that the others are no quorum.
+func (g *quorumGrant) isRefused(t *quorumTerm) bool { return len(g.q.nodes)-len(t.refusals) < g.q.need }
 
 // results returns what the rounds have come to. It ends those that are lost.
 func (g *quorumGrant) results() ([]driver.AcquireResult, error) {
@@ -245,7 +254,7 @@ func (g *quorumGrant) results() ([]driver.AcquireResult, error) {
 		case t.round.Outcome() == quorum.Granted:
 			res[k] = g.begin(t)
 			known = true
-		case len(g.q.nodes)-len(t.refusals) < g.q.need:
+		case g.isRefused(t):
 			res[k].Holder, res[k].Now = g.holder(t), t.now
 			known = true
 		case len(g.call.failed) > 0:

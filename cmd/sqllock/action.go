@@ -151,9 +151,16 @@ const extraModeTimeout = 2 * time.Second
 // time.
 func (d *database) locker(ctx context.Context, m mode, opts *sqllock.UniqueOptions, timeout time.Duration) (*sqllock.Locker, error) {
 	for end := time.Now().Add(timeout); ; {
-		locks, err := m.open(ctx, d.locks, opts)
+		locks, err := d.openLocker(ctx, m, opts)
 		if err == nil || !isFull(err) || time.Now().After(end) || pause(ctx) != nil {
 			return locks, err
 		}
 	}
+}
+
+func (d *database) openLocker(ctx context.Context, m mode, opts *sqllock.UniqueOptions) (*sqllock.Locker, error) {
+	if d.nodes != nil {
+		return d.openQuorum(ctx, opts)
+	}
+	return m.open(ctx, d.locks, opts)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -52,9 +53,15 @@ type database struct {
 	// inMemory says that the default file does not exist. An empty database in memory takes
 	// its place.
 	inMemory bool
+
+	// nodes are the databases of a quorum, which is no database by itself: it has modes, and
+	// what follows, but none of the above.
+	nodes       []*database
+	faulty      int
+	nodeTimeout time.Duration
 }
 
-// settings are the global flags.
+// settings are the global flags that say where the tables of a database are.
 type settings struct{ dsn, prefix, schema string }
 
 func (a *app) settings(cmd *cli.Command) settings {
@@ -65,7 +72,6 @@ func (a *app) settings(cmd *cli.Command) settings {
 		return a.getenv(env)
 	}
 	return settings{
-		dsn:    get("dsn", "SQLLOCK_DSN"),
 		prefix: get("table-prefix", "SQLLOCK_TABLE_PREFIX"),
 		schema: get("schema", "SQLLOCK_SCHEMA"),
 	}
@@ -75,26 +81,49 @@ func (a *app) settings(cmd *cli.Command) settings {
 // reaches for nothing yet, but makes the directory of the file that is the
 // default.
 func (a *app) database(cmd *cli.Command) (*database, error) {
-	t, err := a.target(cmd)
-	if err == nil && t.byDefault {
-		err = makeDirectory(t.path)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return t.open()
+	return a.openTargets(cmd, func(t target) (*database, error) {
+		if t.byDefault {
+			if err := makeDirectory(t.path); err != nil {
+				return nil, err
+			}
+		}
+		return t.open()
+	})
 }
 
 // existing is database for who makes nothing. If the file that is the default does
 // not exist, nothing was ever locked: then it is an empty one in memory, which needs
-// its tables. That another file does not exist is an error. readOnly opens it for an
-// account that may only read, too.
+// its tables. That another file does not exist is an error; one of a quorum is down
+// then. readOnly opens it for an account that may only read, too.
 func (a *app) existing(cmd *cli.Command, readOnly bool) (*database, error) {
-	t, err := a.target(cmd)
+	return a.openTargets(cmd, func(t target) (*database, error) {
+		t.readOnly = readOnly
+		return t.openExisting()
+	})
+}
+
+// openTargets opens what the user named: a database, or several that are a quorum.
+func (a *app) openTargets(cmd *cli.Command, open func(target) (*database, error)) (*database, error) {
+	targets, err := a.targets(cmd)
 	if err != nil {
 		return nil, err
 	}
-	t.readOnly = readOnly
+	if len(targets) == 1 {
+		return open(targets[0])
+	}
+	d := &database{modes: []mode{quorumMode}, faulty: cmd.Int("faulty-nodes"), nodeTimeout: cmd.Duration("node-timeout")}
+	for i, t := range targets {
+		node, err := open(t)
+		if err != nil {
+			d.close(context.Background())
+			return nil, ofDatabase(i, err)
+		}
+		d.nodes = append(d.nodes, node)
+	}
+	return d, nil
+}
+
+func (t target) openExisting() (*database, error) {
 	if t.product != "sqlite" {
 		return t.open()
 	}
@@ -102,8 +131,9 @@ func (a *app) existing(cmd *cli.Command, readOnly bool) (*database, error) {
 		return nil, err
 	}
 	t.mustExist = true
-	_, err = os.Stat(t.path)
+	_, err := os.Stat(t.path)
 	switch {
+	case t.ofQuorum:
 	case errors.Is(err, fs.ErrNotExist) && t.byDefault:
 		return openInMemory(t)
 	case err != nil:
@@ -122,24 +152,59 @@ type target struct {
 	mustExist bool   // the file
 	readOnly  bool   // the account may have no right to write
 	maybeCut  bool   // the DSN may have been cut by the shell
+	ofQuorum  bool   // it is one of several
 }
 
-func (a *app) target(cmd *cli.Command) (t target, err error) {
-	t.settings = a.settings(cmd)
+// target is the database of a command that is about one.
+func (a *app) target(cmd *cli.Command) (target, error) {
+	all, err := a.targets(cmd)
 	switch {
-	case cmd.IsSet("dsn") && t.dsn == "": // most likely from a variable that is not set
-		return t, fail(exitUsage, "--dsn is empty: the DSN must look like %s", dsnForms)
-	case t.dsn == "":
+	case err != nil:
+		return target{}, err
+	case len(all) > 1:
+		return target{}, fail(exitUsage, "%s is about one database: it takes one --dsn", cmd.Name)
+	}
+	return all[0], nil
+}
+
+// targets are the databases that the user named, or the default.
+func (a *app) targets(cmd *cli.Command) (all []target, err error) {
+	dsns := a.dsns(cmd)
+	if cmd.IsSet("dsn") && slices.Contains(dsns, "") { // most likely from a variable that is not set
+		return nil, fail(exitUsage, "--dsn is empty: the DSN must look like %s", dsnForms)
+	}
+	if err := a.checkQuorum(cmd, dsns); err != nil {
+		return nil, err
+	}
+	for i, dsn := range dsns {
+		t, err := a.targetOf(cmd, dsn, len(dsns) > 1)
+		if err != nil && len(dsns) > 1 {
+			err = ofDatabase(i, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, t)
+	}
+	return all, nil
+}
+
+func (a *app) targetOf(cmd *cli.Command, dsn string, ofQuorum bool) (t target, err error) {
+	t.settings, t.ofQuorum = a.settings(cmd), ofQuorum
+	if t.dsn = dsn; dsn == "" {
 		t.product, t.byDefault = "sqlite", true
 		t.path, err = a.embeddedFile()
-	default:
-		t.product, t.path, err = product(t.dsn)
+	} else {
+		t.product, t.path, err = product(dsn)
 		t.maybeCut = cmd.IsSet("dsn") && a.maybeCut()
 	}
-	if err == nil && t.schema != "" && t.product != "postgres" {
+	switch {
+	case err != nil:
+	case t.schema != "" && t.product != "postgres":
 		err = fail(exitUsage, "a schema is for Postgres only; use a table prefix")
-	}
-	if err == nil {
+	case ofQuorum:
+		t.prefix, t.modes = cmp.Or(t.prefix, quorumPrefix), []mode{quorumMode}
+	default:
 		t.modes, err = modesFor(cmd, t.product)
 	}
 	return t, err
@@ -280,7 +345,14 @@ func sleep(ctx context.Context, d time.Duration) error {
 // close ends the connections, but waits no longer than ctx for a server that
 // does not hear: the end of the process ends them too.
 func (d *database) close(ctx context.Context) {
-	within(ctx, func() { _ = d.handle.Close() })
+	within(ctx, func() {
+		for _, node := range d.nodes {
+			_ = node.handle.Close()
+		}
+		if d.handle != nil {
+			_ = d.handle.Close()
+		}
+	})
 }
 
 // within calls fn and waits for it no longer than ctx allows.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/urfave/cli/v3"
@@ -32,18 +33,23 @@ func (a *app) doctorCommand() *cli.Command {
 			ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
 			defer cancel()
 			defer db.close(ctx)
-			return db.failure(a.check(ctx, db))
+			if db.nodes != nil {
+				return a.checkNodes(ctx, db)
+			}
+			return db.failure(a.check(ctx, db, a.putFinding))
 		},
 	}
 }
 
+func (a *app) putFinding(f doctor.Finding) error { return a.put(findingLine(f)) }
+
 // check writes a line for each finding.
-func (a *app) check(ctx context.Context, db *database) error {
+func (a *app) check(ctx context.Context, db *database, write func(doctor.Finding) error) error {
 	var bad bool
 	var writeErr error
 	report := func(f doctor.Finding) {
 		bad = bad || f.Grade == doctor.Bad
-		if err := a.put(findingLine(f)); err != nil {
+		if err := write(f); err != nil {
 			writeErr = err
 		}
 	}
@@ -78,6 +84,14 @@ var _ doctor.Database = checkedDatabase{}
 func (d checkedDatabase) Conn(ctx context.Context) (*sql.Conn, error) { return d.handle.Conn(ctx) }
 
 func (d checkedDatabase) File() string { return d.shown }
+
+// Modes are all modes. In a database of a quorum it is the first, of which it makes its nodes.
+func (d checkedDatabase) Modes() []string {
+	if slices.Contains(d.modes, quorumMode) {
+		return doctor.Modes[:1]
+	}
+	return doctor.Modes
+}
 
 func (d checkedDatabase) TryMode(ctx context.Context, name string) error {
 	m := mode(name)

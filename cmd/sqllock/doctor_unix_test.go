@@ -178,7 +178,8 @@ func TestDoctorOnAFileThatCannotBeWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = out.Close() }()
-	if err := (&app{stdout: out}).check(t.Context(), db); err == nil || !strings.Contains(file(out.Name()), "bad   writes        the file cannot be written") {
+	a := &app{stdout: out}
+	if err := a.check(t.Context(), db, a.putFinding); err == nil || !strings.Contains(file(out.Name()), "bad   writes        the file cannot be written") {
 		t.Errorf("%v, and:\n%s", err, file(out.Name()))
 	}
 }

@@ -74,6 +74,9 @@ func (d *database) failure(err error) error {
 			return &failure{code: exitUsage, err: err}
 		}
 	}
+	if d != nil && d.nodes != nil { // the error tells of each of them
+		return &failure{code: exitUnavailable, err: flatError{err}}
+	}
 	if c := (*connectError)(nil); errors.As(err, &c) {
 		return &failure{code: exitUnavailable, err: c}
 	}
@@ -84,6 +87,15 @@ func (d *database) failure(err error) error {
 		return fail(exitUnavailable, "the account lacks a privilege: %s; \"sqllock doctor\" names what to grant", serverText(err))
 	}
 	return &failure{code: exitUnavailable, err: err}
+}
+
+// ofDatabase says which database of a quorum an error of opening it is about.
+func ofDatabase(i int, err error) error {
+	f := (*failure)(nil)
+	if !errors.As(err, &f) || f.err == nil {
+		return err
+	}
+	return &failure{code: f.code, err: fmt.Errorf("database %d: %w", i, f.err)}
 }
 
 // openError says of an error of opening the database that the time was over.

@@ -93,6 +93,7 @@ var commandLines = [][]string{
 	{"--dsn", "DSN", "ls"}, {"ls", "--json", "--dsn=DSN"}, {"--dsn", "DSN", "leader", "--json", "n"}, {"--dsn", "DSN", "inspect", "--json", "n"},
 	{"--dsn", "DSN", "wait", "--wait", "1s", "n"}, {"--dsn", "DSN", "unlock", "--force", "n"}, {"--dsn", "DSN", "reap", "--json"}, {"--dsn", "DSN", "doctor"},
 	{"--dsn", "DSN", "init", "--yes"}, {"init", "--dsn=DSN"}, {"--dsn", "DSN", "top"}, {"--dsn", "DSN", "migrate", "up"}, {"--dsn", "DSN", "migrate", "status"}, {"--dsn", "DSN", "migrate", "down"},
+	{"--dsn", "DSN", "--dsn", "postgres://127.0.0.1:1/e", "ls"}, {"--dsn", "sqlite:/nonexistent/e", "--dsn", "DSN", "migrate", "up"}, {"--dsn=mysql://127.0.0.1:1/e", "doctor", "--dsn=DSN"},
 	{"DSN"}, {"--dns", "DSN", "ls"}, {"--dns=DSN", "ls"}, {"--DSN", "ls"}, {"ls", "n", "DSN"}, {"run", "--ttl", "DSN", "n", "--", "true"}, {"run", "--mode=DSN", "n", "--", "true"},
 	{"doctor", "DSN"}, {"help", "DSN"}, {"migrate", "DSN"}, {"run", "n", "--", "DSN"}, {"-E", "DSN"}, {"run", "-E", "DSN", "n", "--", "true"},
 }

@@ -75,7 +75,7 @@ func (i *initializer) run(ctx context.Context) error {
 
 // needDSN asks for a DSN if none is given.
 func (i *initializer) needDSN(ctx context.Context) error {
-	if i.cmd.IsSet("dsn") || i.settings(i.cmd).dsn != "" {
+	if i.cmd.IsSet("dsn") || i.dsns(i.cmd)[0] != "" {
 		return nil
 	}
 	if !isTerminal(i.stdin) {

@@ -86,9 +86,11 @@ func (a *app) root() *cli.Command {
 		Version:     readBuildInfo().line(),
 		Description: rootDescription,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "dsn", Usage: "keep the locks in the database `DSN` (default: $SQLLOCK_DSN, else an SQLite file of this user)"},
-			&cli.StringFlag{Name: "table-prefix", Usage: "begin the names of all tables with `PREFIX` (default: $SQLLOCK_TABLE_PREFIX, else sqllock_)"},
+			&cli.GenericFlag{Name: "dsn", Value: &texts{}, Usage: "keep the locks in the database `DSN`; several --dsn are a quorum (default: $SQLLOCK_DSN, else an SQLite file of this user)"},
+			&cli.StringFlag{Name: "table-prefix", Usage: "begin the names of all tables with `PREFIX` (default: $SQLLOCK_TABLE_PREFIX, else sqllock_, or quorum_ with several --dsn)"},
 			&cli.StringFlag{Name: "schema", Usage: "look for the tables in the Postgres `SCHEMA` (default: $SQLLOCK_SCHEMA, else as search_path finds them)"},
+			&cli.IntFlag{Name: "faulty-nodes", HideDefault: true, Usage: "with several --dsn, tolerate that `N` of the databases forget what they have stored (default: 0)"},
+			&cli.DurationFlag{Name: "node-timeout", HideDefault: true, Usage: "with several --dsn, give each of them `DURATION` for a statement (default: a tenth of the TTL, at most 1s)"},
 		},
 		Commands: []*cli.Command{
 			a.initCommand(), a.runCommand(), a.electCommand(), a.leaderCommand(), a.listCommand(), a.inspectCommand(), a.waitCommand(), a.unlockCommand(), a.webCommand(), a.topCommand(),
@@ -130,6 +132,16 @@ Name the database with --dsn or, if the DSN has a password, with SQLLOCK_DSN:
    mysql://user:password@host:3306/database?tls=true
    mysql://user:password@/database?socket=/run/mysqld/mysqld.sock
    sqlite:/var/lib/app/locks.db
+
+With several --dsn the databases are a quorum: a name is held on a majority of them, and
+locks go on while a minority is down. All processes must name the same databases, and
+the same --faulty-nodes. A quorum has its own tables, with the prefix quorum_; make them
+with "sqllock migrate up" and the same --dsn. It has one holder of a name at a time:
+--mode, --shared, --permits, --once, --resign and --may-resign need one database, and so
+do "init" and "migrate copy". Messages count the databases from 0. SQLLOCK_DSN can have a
+DSN on each line.
+
+   sqllock --dsn postgres://a/app --dsn postgres://b/app --dsn mysql://c/app run ...
 
 Without a DSN, sqllock uses an SQLite file, sqllock/locks.db in the user's state
 directory ($XDG_STATE_HOME or ~/.local/state; ~/Library/Application Support on

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,6 +79,8 @@ const testTimeout = time.Minute
 type client struct {
 	home string
 	dsn  string // "" for the file that is the default
+
+	dsns []string // of a quorum, as flags
 }
 
 func newClient(t testing.TB) client { return client{home: t.TempDir()} }
@@ -86,6 +89,9 @@ func newClient(t testing.TB) client { return client{home: t.TempDir()} }
 func (u client) command(t testing.TB, args ...string) *call {
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	t.Cleanup(cancel)
+	for _, dsn := range slices.Backward(u.dsns) {
+		args = append([]string{"--dsn", dsn}, args...)
+	}
 	p := &call{t: t, Cmd: exec.CommandContext(ctx, binary, args...)}
 	p.Env = []string{"HOME=" + u.home, "PATH=" + os.Getenv("PATH")}
 	if u.dsn != "" {

@@ -59,13 +59,15 @@ func (a *app) migration(name, usage string, fn func(context.Context, *database) 
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(ctx, migrateTimeout)
-			defer cancel()
 			defer db.close(ctx)
-			if err := db.prepare(ctx); err != nil {
-				return db.failure(err)
-			}
-			return db.failure(fn(ctx, db))
+			return a.onEach(db, func(db *database) error {
+				ctx, cancel := context.WithTimeout(ctx, migrateTimeout)
+				defer cancel()
+				if err := db.prepare(ctx); err != nil {
+					return err
+				}
+				return fn(ctx, db)
+			})
 		},
 	}
 }
@@ -142,11 +144,15 @@ func (a *app) migrateCopy(_ context.Context, cmd *cli.Command) error {
 	if cmd.Args().Len() != 1 {
 		return fail(exitUsage, "migrate copy takes one argument, the directory to write to")
 	}
-	db, err := a.database(cmd)
+	t, err := a.target(cmd)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = db.handle.Close() }()
+	db, err := t.open()
+	if err != nil {
+		return err
+	}
+	defer db.close(context.Background())
 	files, err := migrations.FS(db)
 	if err != nil {
 		return db.failure(err)

@@ -53,7 +53,7 @@ func modeFlag(usage string, byDefault mode) cli.Flag {
 }
 
 // sessions reports that a session of the database keeps the locks of the mode.
-func (m mode) sessions() bool { return m != unique }
+func (m mode) sessions() bool { return m == forUpdate || m == advisory }
 
 // offeredBy reports whether a kind of database has the mode. A server can still refuse it.
 func (m mode) offeredBy(kind any) (ok bool) {

@@ -16,7 +16,6 @@ import (
 
 	"github.com/sqllock/sqllock"
 	"github.com/sqllock/sqllock/internal/supervise"
-	"github.com/sqllock/sqllock/migrations"
 )
 
 const (
@@ -226,8 +225,8 @@ func (r *runner) open(ctx context.Context) error {
 	}
 	opts, m := r.lockerOptions(), r.db.modes[0]
 	locker, err := r.db.locker(ctx, m, opts, openTimeout)
-	if r.db.file != "" && errors.Is(err, sqllock.ErrSchema) {
-		if err := migrations.Up(ctx, r.db); err != nil {
+	if r.db.hasFile() && errors.Is(err, sqllock.ErrSchema) {
+		if err := r.db.makeTables(ctx); err != nil {
 			return err
 		}
 		locker, err = r.db.locker(ctx, m, opts, openTimeout)

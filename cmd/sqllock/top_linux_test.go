@@ -374,3 +374,15 @@ func TestTopReadsAPageAndNotAllNames(t *testing.T) {
 	p.press("q")
 	p.left(0)
 }
+
+func TestTopOfAQuorum(t *testing.T) {
+	t.Parallel()
+	u, _ := newQuorumClient(t)
+	holding := u.shell(t, "@UP; sleep 60", "held")
+	one := client{home: u.home, dsn: u.dsns[0]}
+	p := one.top(t, 24, 80, "--dsn", u.dsns[1], "--dsn", u.dsns[2])
+	p.shows("quorum mode", "held")
+	p.press("q")
+	p.left(0)
+	holding.end(t)
+}

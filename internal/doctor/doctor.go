@@ -40,6 +40,8 @@ type Database interface {
 	Conn(ctx context.Context) (*sql.Conn, error)
 	// File returns how findings name the file of SQLite, "" for a server.
 	File() string
+	// Modes are the modes to try: Modes, or the first of them.
+	Modes() []string
 	// TryMode opens a Locker of the mode unique, forupdate or advisory, and closes it. It
 	// returns ErrNotOffered if no database of this kind has the mode.
 	TryMode(ctx context.Context, mode string) error
@@ -48,8 +50,8 @@ type Database interface {
 // ErrNotOffered is returned by [Database.TryMode].
 var ErrNotOffered = errors.New("not with this kind of database")
 
-// modes are the names of all modes. Doctor calls a database bad if it does not offer the first.
-var modes = []string{unique, forUpdate, advisory}
+// Modes are the names of all modes. Doctor calls a database bad if it does not offer the first.
+var Modes = []string{unique, forUpdate, advisory}
 
 const (
 	unique    = "unique"
@@ -302,7 +304,7 @@ func (c *checker) tryModes(ctx context.Context, db Database) {
 	if c.failed {
 		return
 	}
-	for _, m := range modes {
+	for _, m := range db.Modes() {
 		if slices.Contains(c.lackingModes, m) { // the constructor need not notice that
 			c.warn("locks", m+": the account lacks privileges", "see above")
 			continue

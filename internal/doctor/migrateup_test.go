@@ -22,6 +22,7 @@ type testDatabase struct {
 
 func (d testDatabase) Conn(ctx context.Context) (*sql.Conn, error) { return d.handle.Conn(ctx) }
 func (testDatabase) File() string                                  { return "file" }
+func (testDatabase) Modes() []string                               { return Modes }
 func (testDatabase) TryMode(context.Context, string) error         { return nil }
 
 func (d testDatabase) Migration() (driver.Migration, error) {

@@ -84,3 +84,23 @@ func TestUnlockThatIsSentTwiceIsNoLoss(t *testing.T) {
 		t.Errorf("Unlock: %v", err)
 	}
 }
+
+// One database is down, which is known at once, and of the two others one answers last.
+func TestTryLockTellsWhoHoldsANameWhileADatabaseIsDown(t *testing.T) {
+	nodes := threeFiles(t)
+	lease := lockOnAll(t, newLocker(t, nodes, longTimeout()), nodes, "a")
+	nodes[2].down.Store(true)
+	l := newLocker(t, nodes, longTimeout())
+	for last := range 2 {
+		set(&nodes[last].afterAcquire, func(context.Context) { time.Sleep(100 * time.Millisecond) })
+		_, err := l.TryLock(t.Context(), "a")
+		if held := new(sqllock.HeldError); !errors.As(err, &held) || held.Owner != lease.Owner() {
+			t.Errorf("database %d answers last: %v", last, err)
+		}
+		set(&nodes[last].afterAcquire, func(context.Context) {})
+	}
+	nodes[2].down.Store(false) // Close gives it time to release what it may have
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
