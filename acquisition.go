@@ -396,9 +396,7 @@ func (a *acquisition) beginTerm(ctx context.Context, t *term) (*Lease, error) {
 		t.lose(LostSession, nil)
 		return nil, t.lostError()
 	}
-	if l.events.verbose {
-		l.events.acquired(AcquiredEvent{LeaseInfo: t.info(), Waited: a.began.elapsed(), Queued: a.queuedAt.elapsed(), Attempts: a.requests})
-	}
+	l.events.acquired(t, a.began, a.queuedAt, a.requests)
 	return lease, nil
 }
 

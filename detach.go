@@ -247,7 +247,7 @@ func (l *Locker) cleanUpDetach(t *term, key driver.ID) {
 
 func (l *Locker) detachedEvent(t *term, err error) {
 	if l.events.verbose {
-		l.events.unlocked(UnlockedEvent{LeaseInfo: t.info(), Err: err, Held: l.clock.Now() - t.granted, Detached: true})
+		l.events.unlocked(t, l.clock.Now()-t.granted, true, err)
 	}
 }
 

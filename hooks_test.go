@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -236,4 +238,115 @@ func TestAHookOfAWaiterThatBlocksOrPanicsDelaysNobody(t *testing.T) {
 		close(release)
 		b.close()
 	})
+}
+
+// skip calls TryLock of a name that is held.
+func (b *bench) skip(name string, times int) {
+	b.t.Helper()
+	for range times {
+		if _, err := b.TryLock(b.t.Context(), name); !errors.Is(err, sqllock.ErrHeld) {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+func TestEventsBeyondThoseThatMayWaitAreDroppedAndCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const mayWait, dropped = 16384, 7
+		var log errorLog
+		calls, release := 0, make(chan struct{})
+		b := newBench(t, newFake(), &sqllock.UniqueOptions{
+			TTL: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Hooks: &sqllock.Hooks{Skipped: func(sqllock.SkippedEvent) {
+				if calls++; calls == 1 || calls == 51 {
+					<-release
+				}
+			}},
+		})
+		lease := b.lock("a")
+		b.skip("a", 1)
+		synctest.Wait() // the hook runs
+		b.skip("a", 100)
+		release <- struct{}{}
+		synctest.Wait() // the hook runs again, and 50 events wait
+		b.skip("a", mayWait-50+dropped)
+		release <- struct{}{}
+		synctest.Wait()
+		b.skip("a", 1)
+		b.unlock(lease)
+		b.close()
+		if want := 101 + mayWait - 50 + 1; calls != want {
+			t.Errorf("the hook was called %d times, want %d", calls, want)
+		}
+		if text := log.String(); strings.Count(text, "events dropped") != 1 || !strings.Contains(text, fmt.Sprint("count=", dropped)) {
+			t.Errorf("logged: %s", text)
+		}
+	})
+}
+
+func TestCloseCallsTheHooksOfTheEventsThatWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls, release := 0, make(chan struct{})
+		b := newBench(t, newFake(), &sqllock.UniqueOptions{TTL: time.Hour, Hooks: &sqllock.Hooks{Skipped: func(sqllock.SkippedEvent) {
+			calls++
+			<-release
+		}}})
+		lease := b.lock("a")
+		b.skip("a", 1)
+		synctest.Wait() // the hook runs, and the next two events wait
+		if calls != 1 {
+			t.Errorf("the hook was called %d times for one event", calls)
+		}
+		b.skip("a", 2)
+		b.unlock(lease)
+		time.AfterFunc(time.Second, func() { close(release) })
+		b.close()
+		if calls != 3 {
+			t.Errorf("the hook was called %d times, want 3", calls)
+		}
+	})
+}
+
+func TestHooksOfManyCallersAreCalledInTheOrderOfTheirEvents(t *testing.T) {
+	const callers, cycles = 32, 50
+	last, n := make(map[string]int64), 0
+	b := newBench(t, newFake(), &sqllock.UniqueOptions{TTL: time.Hour, Hooks: &sqllock.Hooks{
+		Acquired: func(e sqllock.AcquiredEvent) {
+			if n++; last[e.Name] != 0 {
+				t.Errorf("acquired %s with the token %d before the Unlock of %d was told", e.Name, e.Token, last[e.Name])
+			}
+			last[e.Name] = e.Token
+		},
+		Unlocked: func(e sqllock.UnlockedEvent) {
+			if n++; last[e.Name] != e.Token {
+				t.Errorf("unlocked %s with the token %d, the last one acquired was %d", e.Name, e.Token, last[e.Name])
+			}
+			last[e.Name] = 0
+		},
+	}})
+	var wg sync.WaitGroup
+	for caller := range callers {
+		wg.Go(func() {
+			for range cycles {
+				b.unlock(b.lock(fmt.Sprint(caller)))
+			}
+		})
+	}
+	wg.Wait()
+	b.close() // delivers what waits
+	if n != 2*callers*cycles {
+		t.Errorf("%d events were told, want %d", n, 2*callers*cycles)
+	}
+}
+
+func TestHooksOfACycleAllocateNothing(t *testing.T) {
+	allocs := func(hooks *sqllock.Hooks) float64 {
+		b := newBench(t, newFake(), &sqllock.UniqueOptions{TTL: time.Hour, Hooks: hooks})
+		defer b.close()
+		return testing.AllocsPerRun(2000, func() { b.unlock(b.lock("a")) })
+	}
+	hooks := &sqllock.Hooks{Acquired: func(sqllock.AcquiredEvent) {}, Unlocked: func(sqllock.UnlockedEvent) {}}
+	if without, with := allocs(nil), allocs(hooks); with > without+0.9 { // AllocsPerRun rounds down
+		t.Errorf("a cycle with hooks allocates %.0f times, without %.0f times", with, without)
+	}
 }

@@ -39,15 +39,16 @@ func (l *Locker) removeLease(lease *Lease) (last bool, err error) {
 }
 
 func (l *Locker) unlockedEvent(t *term, err error) {
-	if l.events.verbose {
-		ended := t.releasedAt
-		if ended == 0 {
-			ended = l.clock.Now()
-		}
-		l.events.unlocked(UnlockedEvent{LeaseInfo: t.info(), Err: err, Held: ended - t.granted})
-		if t.handedOver > 0 {
-			l.events.handedOver(HandedOverEvent{LeaseInfo: t.info(), Waiters: t.handedOver})
-		}
+	if !l.events.verbose {
+		return
+	}
+	ended := t.releasedAt
+	if ended == 0 {
+		ended = l.clock.Now()
+	}
+	l.events.unlocked(t, ended-t.granted, false, err)
+	if t.handedOver > 0 {
+		l.events.handedOver(HandedOverEvent{LeaseInfo: t.info(), Waiters: t.handedOver})
 	}
 }
 
