@@ -56,7 +56,8 @@ type Lock struct {
 
 	mu    sync.Mutex // not held during SQL: Token waits for nothing
 	seen  seen
-	token int64 // of the last term of this Lock
+	until time.Time // until then the leader that was seen last may believe that it leads
+	token int64     // of the last term of this Lock
 }
 
 var _ resourcelock.Interface = (*Lock)(nil)
@@ -129,7 +130,7 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 		return err
 	})
 	if errors.Is(err, sql.ErrNoRows) {
-		l.saw(seen{})
+		l.sawNone()
 		return nil, nil, apierrors.NewNotFound(records, l.name)
 	}
 	if err != nil {
@@ -139,14 +140,22 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	if err := json.Unmarshal(r.record, record); err != nil {
 		return nil, nil, l.wrap("get", err)
 	}
-	l.saw(seen{version: r.version, token: r.token, holder: record.HolderIdentity})
+	l.saw(seen{version: r.version, token: r.token, holder: record.HolderIdentity}, record)
 	// The times of a record are whole seconds. With the version no renewal goes unseen.
 	return record, fmt.Appendf(r.record, " %d", r.version), nil
 }
 
 // Create implements resourcelock.Interface. The error satisfies apierrors.IsAlreadyExists if
 // there is a record.
+//
+// If this Lock has seen a record with a leader, and somebody has deleted that, Create waits for
+// the end of that leader's lease: until then the error satisfies apierrors.IsConflict. So the
+// former leader notices that it does not lead any more, before another one leads, or itself with
+// another token.
 func (l *Lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if left := l.leftOfLease(); left > 0 {
+		return l.conflict(fmt.Sprintf("it was deleted, and its leader may believe for %v that it leads", left))
+	}
 	created := false
 	now, r, err := l.next(seen{}, &record)
 	if err == nil {
@@ -161,7 +170,7 @@ func (l *Lock) Create(ctx context.Context, record resourcelock.LeaderElectionRec
 	case !created:
 		return apierrors.NewAlreadyExists(records, l.name)
 	}
-	l.wrote(now)
+	l.wrote(now, &record)
 	return nil
 }
 
@@ -203,7 +212,7 @@ func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 	case !updated:
 		return l.conflict("somebody else has changed it")
 	}
-	l.wrote(now)
+	l.wrote(now, &record)
 	return nil
 }
 
@@ -284,20 +293,45 @@ func (l *Lock) lastSeen() seen {
 	return l.seen
 }
 
-func (l *Lock) saw(s seen) {
+// sawNone notes that there is no record. What was seen of an earlier one still counts.
+func (l *Lock) sawNone() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.seen = s
+	l.seen = seen{}
+}
+
+func (l *Lock) saw(s seen, record *resourcelock.LeaderElectionRecord) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.note(s, record)
 }
 
 // wrote is saw of what this Lock has written.
-func (l *Lock) wrote(s seen) {
+func (l *Lock) wrote(s seen, record *resourcelock.LeaderElectionRecord) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.seen = s
+	l.note(s, record)
 	if s.holder == l.identity {
 		l.token = s.token
 	}
+}
+
+// note remembers what the record says, and since when. Caller holds mu.
+func (l *Lock) note(s seen, record *resourcelock.LeaderElectionRecord) {
+	switch lasts := time.Duration(record.LeaseDurationSeconds+1) * time.Second; { // it is rounded down
+	case s.holder == "":
+		l.until = time.Time{}
+	case s.version != l.seen.version:
+		l.until = time.Now().Add(lasts)
+	}
+	l.seen = s
+}
+
+// leftOfLease is how long the leader that was seen last may believe that it leads.
+func (l *Lock) leftOfLease() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Until(l.until)
 }
 
 // do runs fn within the timeout.

@@ -128,10 +128,25 @@ func TestATokenIsThatOfOneTerm(t *testing.T) {
 		rises("after a release", lead(t, a))
 		rises("a new process", lead(t, newLock(t, d, db, "a")))
 		mustExec(t, db, `DELETE FROM sqllock_record`)
-		if err := b.Create(t.Context(), record("b")); err != nil {
+		for _, former := range []*k8slock.Lock{a, b} { // which have seen a leader
+			if err := former.Create(t.Context(), record("b")); !apierrors.IsConflict(err) {
+				t.Errorf("Create while the leader may believe that it leads: %v", err)
+			}
+		}
+		c := newLock(t, d, db, "c")
+		if err := c.Create(t.Context(), record("c")); err != nil {
 			t.Fatal(err)
 		}
-		rises("created anew", b.Token())
+		rises("created anew", c.Token())
+		mustGet(t, b)
+		mustGet(t, c)
+		mustUpdate(t, c, "")
+		mustGet(t, b)
+		mustExec(t, db, `DELETE FROM sqllock_record`)
+		if err := b.Create(t.Context(), record("b")); err != nil {
+			t.Errorf("Create after a release: %v", err)
+		}
+		rises("created anew after a release", b.Token())
 	})
 }
 

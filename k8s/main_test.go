@@ -118,6 +118,7 @@ func lead(t *testing.T, l *k8slock.Lock) (token int64) {
 
 // elector is a run of client-go's leader election.
 type elector struct {
+	*leaderelection.LeaderElector
 	leads chan int64    // its token, each time it leads
 	done  chan struct{} // it has ended
 	stop  context.CancelFunc
@@ -125,10 +126,17 @@ type elector struct {
 
 func elect(t *testing.T, l *k8slock.Lock, retry time.Duration) *elector {
 	t.Helper()
+	return electFor(t, l, leaseDuration, retry)
+}
+
+// electFor is elect with another LeaseDuration.
+func electFor(t *testing.T, l *k8slock.Lock, lease, retry time.Duration) *elector {
+	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	e := &elector{leads: make(chan int64, 1), done: make(chan struct{}), stop: stop}
-	le, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: l, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retry, ReleaseOnCancel: true,
+	var err error
+	e.LeaderElector, err = leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: l, LeaseDuration: lease, RenewDeadline: renewDeadline, RetryPeriod: retry, ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(context.Context) { e.leads <- l.Token() },
 			OnStoppedLeading: func() {},
@@ -139,7 +147,7 @@ func elect(t *testing.T, l *k8slock.Lock, retry time.Duration) *elector {
 	}
 	go func() {
 		defer close(e.done)
-		le.Run(ctx)
+		e.Run(ctx)
 	}()
 	t.Cleanup(func() {
 		stop()
