@@ -52,7 +52,7 @@ func TestTheDriverPassesTheTestsOfGolangMigrateOnPostgres(t *testing.T) {
 	if err := driver.Close(); err != nil {
 		t.Error(err)
 	}
-	m, err := newMigrate(d.Open(t), locks)
+	m, err := newMigrate(d.Open(t), locks, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/golang-migrate/migrate/v4"
+	"github.com/golang-migrate/migrate/v4/database"
 	"github.com/golang-migrate/migrate/v4/database/pgx/v5"
 	"github.com/golang-migrate/migrate/v4/source/iofs"
 
@@ -51,13 +52,16 @@ func openLocks(ctx context.Context, db *sql.DB) (*sqllock.Locker, error) {
 	return sqllock.NewUnique(ctx, d, nil)
 }
 
-// newMigrate returns golang-migrate on Postgres with a Driver of ours.
-func newMigrate(db *sql.DB, locks *sqllock.Locker, opts ...sqllock.LockOption) (*migrate.Migrate, error) {
+// newMigrate returns golang-migrate on Postgres with a Driver of ours. The inner one may be wrapped.
+func newMigrate(db *sql.DB, locks *sqllock.Locker, wrap func(database.Driver) database.Driver, opts ...sqllock.LockOption) (*migrate.Migrate, error) {
 	inner, err := pgx.WithInstance(db, &pgx.Config{})
 	if err != nil {
 		return nil, err
 	}
-	d, err := migratelock.New(inner, locks, lockName, opts...)
+	if wrap == nil {
+		wrap = func(d database.Driver) database.Driver { return d }
+	}
+	d, err := migratelock.New(wrap(inner), locks, lockName, opts...)
 	if err != nil {
 		return nil, err
 	}

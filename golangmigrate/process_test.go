@@ -1,6 +1,7 @@
 package migratelock_test
 
 import (
+	"bufio"
 	"context"
 	"database/sql"
 	"errors"
@@ -9,17 +10,27 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/golang-migrate/migrate/v4"
+	"github.com/golang-migrate/migrate/v4/database"
 
+	"github.com/sqllock/sqllock"
 	"github.com/sqllock/sqllock/internal/process"
 	"github.com/sqllock/sqllock/internal/testdb"
 )
 
-// envDSN is set in the environment of a process that a test has started.
-const envDSN = "MIGRATELOCK_TEST_DSN"
+// The environment of the processes that tests start.
+const (
+	envDSN  = "MIGRATELOCK_TEST_DSN"  // else it is no such process
+	envKind = "MIGRATELOCK_TEST_KIND" // where it waits for a line of its input
 
-// replica is what a service does when it starts: it migrates, here as soon as its input is closed.
+	beforeAll = "before all" // it waits before the migrations, with the lock
+	inTheMid  = "in the mid" // and in the first of them
+)
+
+// replica is what a service does when it starts: it migrates, here as soon as it gets a line, or its
+// input is closed.
 func replica() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
@@ -37,28 +48,81 @@ func replica() (err error) {
 	if err != nil {
 		return err
 	}
-	m, err := newMigrate(migrated, locks)
+	in := bufio.NewScanner(os.Stdin)
+	m, err := newMigrate(migrated, locks, func(d database.Driver) database.Driver {
+		return &waiting{d, os.Getenv(envKind), in}
+	}, sqllock.TTL(shortTTL), sqllock.Wait(testTimeout))
 	if err != nil {
 		return err
 	}
+	m.LockTimeout = 2 * testTimeout
 	defer func() {
 		sourceErr, databaseErr := m.Close()
 		err = errors.Join(err, sourceErr, databaseErr)
 	}()
 	fmt.Println("ready")
-	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
-		return err
-	}
-	if err := m.Up(); !errors.Is(err, migrate.ErrNoChange) {
+	in.Scan()
+	return migrateUp(m, in)
+}
+
+// migrateUp says how a migration ends. If it finds one that was broken off, the next line has it
+// begin anew, as an operator does who has looked.
+func migrateUp(m *migrate.Migrate, in *bufio.Scanner) error {
+	err := m.Up()
+	var dirty migrate.ErrDirty
+	switch {
+	case err == nil:
+		fmt.Println("migrated")
+	case errors.Is(err, migrate.ErrNoChange):
+		fmt.Println("no change")
+	case errors.Is(err, sqllock.ErrLost):
+		fmt.Println("lost")
+	case errors.As(err, &dirty) && in.Err() == nil:
+		fmt.Println("dirty", dirty.Version)
+		in.Scan()
+		if err := m.Force(database.NilVersion); err != nil {
+			return err
+		}
+		return migrateUp(m, in)
+	default:
 		return err
 	}
 	return nil
 }
 
+// waiting is a driver that waits for a line, under the lock.
+type waiting struct {
+	database.Driver
+	where string
+	in    *bufio.Scanner
+}
+
+func (w *waiting) Version() (version int, dirty bool, err error) {
+	version, dirty, err = w.Driver.Version()
+	w.wait(beforeAll)
+	return version, dirty, err
+}
+
+func (w *waiting) Run(migration io.Reader) error {
+	w.wait(inTheMid)
+	return w.Driver.Run(migration)
+}
+
+func (w *waiting) wait(where string) {
+	if w.where == where {
+		w.where = ""
+		fmt.Println(where)
+		w.in.Scan()
+	}
+}
+
+// shortTTL is the TTL of processes that are killed or paused.
+const shortTTL = 2 * time.Second
+
 // start starts a replica and returns when it is ready to migrate.
-func start(t *testing.T, d *testdb.Database) *process.Process {
+func start(t *testing.T, d *testdb.Database, kind string) *process.Process {
 	t.Helper()
-	p := process.Start(t, envDSN+"="+d.DSN())
+	p := process.Start(t, envDSN+"="+d.DSN(), envKind+"="+kind)
 	p.Expect("ready")
 	return p
 }
@@ -66,7 +130,7 @@ func start(t *testing.T, d *testdb.Database) *process.Process {
 func TestOfThreeProcessesThatMigrateAtOnceOneDoesAndAllSucceed(t *testing.T) {
 	t.Parallel()
 	d := testdb.New(t, testdb.Postgres)
-	all := []*process.Process{start(t, d), start(t, d), start(t, d)}
+	all := []*process.Process{start(t, d, ""), start(t, d, ""), start(t, d, "")}
 	for _, p := range all {
 		p.CloseInput() // it begins
 	}
@@ -75,6 +139,12 @@ func TestOfThreeProcessesThatMigrateAtOnceOneDoesAndAllSucceed(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	checkMigrated(t, d)
+}
+
+// checkMigrated checks that each migration has run once.
+func checkMigrated(t *testing.T, d *testdb.Database) {
+	t.Helper()
 	rows, err := d.Open(t).QueryContext(t.Context(), `SELECT version FROM runs ORDER BY version`)
 	if err != nil {
 		t.Fatal(err)
