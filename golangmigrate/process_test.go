@@ -142,10 +142,16 @@ func TestOfThreeProcessesThatMigrateAtOnceOneDoesAndAllSucceed(t *testing.T) {
 	checkMigrated(t, d)
 }
 
-// checkMigrated checks that each migration has run once.
+// checkMigrated checks that each migration has run once, and nobody has begun one anew.
 func checkMigrated(t *testing.T, d *testdb.Database) {
 	t.Helper()
-	rows, err := d.Open(t).QueryContext(t.Context(), `SELECT version FROM runs ORDER BY version`)
+	db := d.Open(t)
+	var version int
+	var dirty bool
+	if err := db.QueryRowContext(t.Context(), `SELECT version, dirty FROM schema_migrations`).Scan(&version, &dirty); err != nil || version != 2 || dirty {
+		t.Errorf("version %d, dirty %v: %v", version, dirty, err)
+	}
+	rows, err := db.QueryContext(t.Context(), `SELECT version FROM runs ORDER BY version`)
 	if err != nil {
 		t.Fatal(err)
 	}
