@@ -13,11 +13,11 @@ import (
 )
 
 // running waits until a process is in the middle of its job, and returns the scheduled time.
-func running(t *testing.T, p *process.Process, attempt string) (at string) {
+func running(t *testing.T, p *process.Process, begun string) (at string) {
 	t.Helper()
 	words := strings.Fields(p.Read())
-	if len(words) != 3 || words[0] != "runs" || words[2] != attempt {
-		t.Fatalf("it says %q, not that it runs with attempt %s", words, attempt)
+	if len(words) != 3 || words[0] != "runs" || words[2] != begun {
+		t.Fatalf("it says %q, not that it runs with attempt %s", words, begun)
 	}
 	return words[1]
 }

@@ -50,7 +50,7 @@ func replica() (err error) {
 	}
 	in := bufio.NewScanner(os.Stdin)
 	m, err := newMigrate(migrated, locks, func(d database.Driver) database.Driver {
-		return &waiting{d, os.Getenv(envKind), in}
+		return &slowDriver{d, os.Getenv(envKind), in}
 	}, sqllock.TTL(shortTTL), sqllock.Wait(testTimeout))
 	if err != nil {
 		return err
@@ -90,29 +90,29 @@ func migrateUp(m *migrate.Migrate, in *bufio.Scanner) error {
 	return nil
 }
 
-// waiting is a driver that waits for a line, under the lock.
-type waiting struct {
+// slowDriver is a driver that waits for a line, under the lock.
+type slowDriver struct {
 	database.Driver
 	where string
 	in    *bufio.Scanner
 }
 
-func (w *waiting) Version() (version int, dirty bool, err error) {
-	version, dirty, err = w.Driver.Version()
-	w.wait(beforeAll)
+func (d *slowDriver) Version() (version int, dirty bool, err error) {
+	version, dirty, err = d.Driver.Version()
+	d.wait(beforeAll)
 	return version, dirty, err
 }
 
-func (w *waiting) Run(migration io.Reader) error {
-	w.wait(inTheMid)
-	return w.Driver.Run(migration)
+func (d *slowDriver) Run(migration io.Reader) error {
+	d.wait(inTheMid)
+	return d.Driver.Run(migration)
 }
 
-func (w *waiting) wait(where string) {
-	if w.where == where {
-		w.where = ""
+func (d *slowDriver) wait(where string) {
+	if d.where == where {
+		d.where = ""
 		fmt.Println(where)
-		w.in.Scan()
+		d.in.Scan()
 	}
 }
 
