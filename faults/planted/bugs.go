@@ -125,13 +125,13 @@ var bugs = []bug{
 	}, cell("none", "unique", "postgres")},
 	{"a permit too many", []edit{
 		{rules, "return readers == 0 && permitted < permits\n", "return readers == 0 && permitted <= permits\n"},
-	}, cell("none", "permits", "sqlite")},
+	}, cell("client-kill", "unique", "sqlite")},
 	{"a slot is given twice", []edit{
 		{rules, "c.State == Holding && c.Slot < len(taken) {", "c.State == Holding && c.Slot < len(taken) && c.Locker == v.By {"},
 	}, cell("none", "permits", "sqlite")},
 	{"the token of a permit is drawn lower the more wait", []edit{
 		{rules, "Seq: v.row.Seq, Token: v.row.Version,", "Seq: v.row.Seq, Token: v.row.Version - int64(v.row.Waiting)*1_000_000,"},
-	}, cell("none", "permits", "mariadb")},
+	}, cell("none", "unique", "mariadb")},
 	{"Guard of a permit is a plain SELECT", []edit{
 		{pg, "c.state = 1 AND c.token = $3::bigint\n\tFOR KEY SHARE\n", "c.state = 1 AND c.token = $3::bigint\n"},
 	}, cell("client-pause", "permits", "postgres")},

@@ -65,7 +65,7 @@ type Result struct {
 	Histories   string // directory, if they were kept
 }
 
-// The settings of all cells. Each third name has a LockDelay.
+// The settings of all cells.
 const (
 	clients = 4
 	workers = 4
@@ -75,25 +75,33 @@ const (
 	permits = 3 // of each semaphore
 )
 
-var (
-	allNames = []string{"a", "b", "c", "d", "e", "f"}
-	delays   = []time.Duration{0, delay, 0, 0, delay, 0}
-)
+// delays are the LockDelay of those names that have one.
+var delays = map[string]time.Duration{"b": delay, "e": delay, "semaphore b": delay}
 
-// names are those that the clients compete for: few, if each of them has several permits.
+// names are those that the clients lock.
 func (s Spec) names() []string {
 	if s.Use == client.Permits {
-		return allNames[:2]
+		return nil
 	}
-	return allNames
+	return []string{"a", "b", "c", "d", "e", "f"}
 }
 
-// lines name the registers: one for each name, or for each slot.
-func (s Spec) lines() (lines []string) {
-	if s.Use != client.Permits {
-		return s.names()
+// semaphores are those of whose permits the clients want one, where the mode has permits: few, since
+// each has several.
+func (s Spec) semaphores() []string {
+	switch {
+	case s.Use == client.Permits:
+		return []string{"semaphore a", "semaphore b"}
+	case s.Use == client.Locks && s.Mode == client.Unique:
+		return []string{"semaphore a"}
 	}
-	for _, name := range s.names() {
+	return nil
+}
+
+// lines name the registers: one for each name, and for each slot.
+func (s Spec) lines() []string {
+	lines := s.names()
+	for _, name := range s.semaphores() {
 		for slot := range permits {
 			lines = append(lines, history.Slot(name, slot))
 		}
@@ -262,7 +270,7 @@ func (s *site) join(number int) (err error) {
 	}
 	cfg := client.Config{
 		Mode: s.Mode, Database: s.Database, Driver: s.srv.Driver(), DSN: s.srv.DSN(addr), History: s.dir,
-		Names: s.names(), Delays: delays, Use: s.Use, Permits: permits, TTL: s.ttl(), Poll: poll, Workers: workers, Pool: pool, Seed: s.seed(),
+		Names: s.names(), Semaphores: s.semaphores(), Permits: permits, Delays: delays, Use: s.Use, TTL: s.ttl(), Poll: poll, Workers: workers, Pool: pool, Seed: s.seed(),
 		Work: s.elsewhere,
 	}
 	if s.Nemesis.Pool > 0 {

@@ -70,5 +70,6 @@ func (s *site) end(ctx context.Context, r *Result) error {
 		r.Failures = append(r.Failures, r.Unexplained...)
 	}
 	r.Unprotected = check.Unprotected(final)
+	r.Failures = append(r.Failures, s.fewPermits()...)
 	return nil
 }

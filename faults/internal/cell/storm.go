@@ -18,11 +18,16 @@ const settle = 500 * time.Millisecond
 // often is after how many strikes there is a pause that shows whether all is well again.
 const often = 12
 
+// longest is how much longer than s.For faults may strike, until clients have acquired enough permits on a
+// machine that is slow.
+const longest = 5 * time.Minute
+
 // storm injects faults while the clients work, and checks their histories in between. A
 // failure ends it.
 func (s *site) storm(ctx context.Context) ([]check.Failure, error) {
-	storming, stopFaults := context.WithTimeout(ctx, s.For)
+	storming, stopFaults := context.WithTimeout(ctx, s.For+longest)
 	defer stopFaults()
+	over := time.After(s.For)
 	done := make(chan error, 1)
 	go func() { done <- s.injectFaults(storming) }()
 	var found []check.Failure
@@ -30,6 +35,11 @@ func (s *site) storm(ctx context.Context) ([]check.Failure, error) {
 	for every := time.Second; storming.Err() == nil; {
 		select {
 		case <-storming.Done():
+		case <-over:
+			if failed = s.read(); failed != nil || len(s.fewPermits()) == 0 {
+				stopFaults()
+			}
+			over = time.After(time.Second)
 		case err := <-done:
 			done <- err
 			stopFaults()
@@ -49,6 +59,14 @@ func (s *site) storm(ctx context.Context) ([]check.Failure, error) {
 		return found, err
 	}
 	return found, failed
+}
+
+// fewPermits reports that the clients have acquired too few permits, if they were to acquire any.
+func (s *site) fewPermits() []check.Failure {
+	if len(s.semaphores()) == 0 {
+		return nil
+	}
+	return check.Few(s.complete(), s.rules())
 }
 
 // written looks at the registers, unless the server is being harmed.

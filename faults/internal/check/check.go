@@ -36,6 +36,9 @@ const (
 	// Waiting: a name was granted to no waiter for too long, without any fault, or a waiter was
 	// told of a deadlock, though all lock in one order.
 	Waiting = "waiting"
+	// Permits: clients were to acquire permits, and too few of them did for the other checks to say
+	// anything.
+	Permits = "permits"
 	// Left: something was left behind.
 	Left = "left"
 	// Linear: no order of the calls explains their results.
@@ -45,7 +48,7 @@ const (
 )
 
 // Names are all checks.
-var Names = []string{Overlap, Remaining, Token, Register, Refused, Deadline, Loss, Reentry, Waiting, Left, Linear, Replay}
+var Names = []string{Overlap, Remaining, Token, Register, Refused, Deadline, Loss, Reentry, Waiting, Permits, Left, Linear, Replay}
 
 // Failure is a finding of a check.
 type Failure struct {
@@ -91,6 +94,10 @@ type Counts struct {
 	Active, Recovering, Faults int
 	// Inversions are the pairs of waiters of which the later one was served first.
 	Inversions int
+	// Permits are those acquisitions that are of a permit. Beside are those of them at which
+	// another permit of the semaphore was held, and Full those at which all others were, so that one
+	// more would show.
+	Permits, Beside, Full int
 }
 
 // Add adds the counts of another history.
@@ -102,6 +109,9 @@ func (c *Counts) Add(other Counts) {
 	c.Recovering += other.Recovering
 	c.Faults += other.Faults
 	c.Inversions += other.Inversions
+	c.Permits += other.Permits
+	c.Beside += other.Beside
+	c.Full += other.Full
 }
 
 // History checks the events of the clients so far.

@@ -1,5 +1,7 @@
 package check
 
+import "github.com/sqllock/sqllock/faults/internal/history"
+
 // count counts the events.
 func (r *run) count() Counts {
 	c := Counts{Acquisitions: len(r.leases)}
@@ -26,7 +28,41 @@ func (r *run) count() Counts {
 	for _, all := range r.waiters("wait") {
 		c.Inversions += inversions(all)
 	}
+	r.countPermits(&c)
 	return c
+}
+
+// countPermits counts permits by what their holders saw.
+func (r *run) countPermits(c *Counts) {
+	for _, leases := range r.names {
+		eachPermit(leases, (*lease).believed, func(_ *lease, held int) {
+			c.Permits++
+			if held > 1 {
+				c.Beside++
+			}
+			if held >= r.rules.Permits {
+				c.Full++
+			}
+		})
+	}
+}
+
+// What a cell with semaphores must have acquired at least.
+const (
+	leastPermits = 20
+	leastBeside  = 5
+)
+
+// Few reports that clients have acquired too few permits, or too few beside others.
+func Few(events []history.Event, rules Rules) []Failure {
+	r := build(events, rules)
+	var c Counts
+	r.countPermits(&c)
+	if c.Permits >= leastPermits && c.Beside >= leastBeside {
+		return nil
+	}
+	return []Failure{fail(Permits, r.last, "%d permits were acquired, %d of them while another was held: there must be %d, and %d",
+		c.Permits, c.Beside, leastPermits, leastBeside)}
 }
 
 // inversions counts the writers that were served before a writer that had come clearly

@@ -53,19 +53,26 @@ func (r *run) collide(check string, leases []*lease, end func(*lease) int64) []F
 // the order in which they were acquired.
 func (r *run) tooMany(check string, leases []*lease, end func(*lease) int64) []Failure {
 	var found []Failure
+	eachPermit(leases, end, func(l *lease, held int) {
+		if held > r.rules.Permits && !r.excused(l) {
+			found = append(found, fail(check, l.ret, "%q: %s got slot %d with token %d (at %d), and now %d have a permit of %d",
+				l.name, l.id, l.slot, l.token, l.ret, held, r.rules.Permits))
+		}
+	})
+	return found
+}
+
+// eachPermit says of each permit how many were held, with it, when it was acquired.
+func eachPermit(leases []*lease, end func(*lease) int64, tell func(l *lease, held int)) {
 	var open []*lease
 	for _, l := range leases {
-		if !l.permit || r.excused(l) {
+		if !l.permit {
 			continue
 		}
 		open = slices.DeleteFunc(open, func(other *lease) bool { return end(other) <= l.ret })
 		if end(l) > l.ret {
 			open = append(open, l)
 		}
-		if len(open) > r.rules.Permits {
-			found = append(found, fail(check, l.ret, "%q: %s got slot %d with token %d (at %d), and now %d have a permit of %d",
-				l.name, l.id, l.slot, l.token, l.ret, len(open), r.rules.Permits))
-		}
+		tell(l, len(open))
 	}
-	return found
 }

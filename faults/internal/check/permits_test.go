@@ -1,6 +1,7 @@
 package check_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/sqllock/sqllock/faults/internal/check"
@@ -44,6 +45,30 @@ func TestMorePermitsThanThereAreAreFound(t *testing.T) {
 	unsteady := ofThree()
 	unsteady.Unsteady = true
 	wants(t, "the clock was set", tell(full, heldPermit("d", 3, 40, 90, 4)), register.Final{}, unsteady)
+}
+
+func TestTooFewPermitsAreFound(t *testing.T) {
+	var few, alone, full story
+	for i := range int64(20) {
+		who, from, to := fmt.Sprint(i), 100*i, 100*i+300
+		full = tell(full, heldPermit(who, int(i%3), from, to, i))
+		alone = tell(alone, heldPermit(who, 0, from, to-200, i))
+		if i > 0 {
+			few = tell(few, heldPermit(who, int(i%3), from, to, i))
+		}
+	}
+	for _, c := range []struct {
+		what   string
+		s      story
+		failed int
+	}{{"enough", full, 0}, {"one less", few, 1}, {"one at a time", alone, 1}, {"none", nil, 1}} {
+		if found := check.Few(c.s, ofThree()); len(found) != c.failed {
+			t.Errorf("%s: %v", c.what, found)
+		}
+	}
+	if c := check.Count(tell(full, lock("lock", 3000, 3010, 99)), ofThree()); c.Permits != 20 || c.Beside != 19 || c.Full != 18 || c.Acquisitions != 21 {
+		t.Errorf("counted: %+v", c)
+	}
 }
 
 func TestTokensOfPermitsThatDoNotRiseAreFound(t *testing.T) {

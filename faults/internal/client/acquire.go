@@ -16,8 +16,8 @@ import (
 
 // What the clients use.
 const (
-	Locks   = "locks"   // of one name at a time
-	Permits = "permits" // of a few semaphores
+	Locks   = "locks"   // of one name at a time; in unique mode also permits of a semaphore
+	Permits = "permits" // of semaphores alone
 	LockAll = "lockall" // of several names at a time, and of one
 )
 
@@ -37,6 +37,7 @@ type held struct {
 	token           int64
 	shared, permit  bool
 	slot            int
+	took            time.Duration // to acquire it
 }
 
 // event returns an event of the lease.
@@ -68,7 +69,7 @@ const (
 // acquire makes one call, of whatever kind. It returns nothing if that was given up, was in vain
 // or failed.
 func (w *worker) acquire() (hs []*held) {
-	i := w.rng.IntN(len(w.cfg.Names))
+	name, permit := w.choose()
 	kind := waits
 	switch w.rng.IntN(10) {
 	case 0:
@@ -82,12 +83,12 @@ func (w *worker) acquire() (hs []*held) {
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(w.rng.IntN(100))*time.Millisecond)
 		defer cancel()
 	}
-	opts := []sqllock.LockOption{sqllock.LockDelay(w.cfg.Delays[i])}
-	shared := w.cfg.Use != Permits && w.rng.IntN(5) == 0
+	opts := []sqllock.LockOption{sqllock.LockDelay(w.cfg.Delays[name])}
+	shared := !permit && w.rng.IntN(5) == 0
 	if w.cfg.Use == LockAll && w.rng.IntN(2) == 0 {
 		hs = w.acquireAll(ctx, kind, shared, opts)
 	} else {
-		hs = w.acquireOne(ctx, kind, shared, w.cfg.Names[i], opts)
+		hs = w.acquireOne(ctx, kind, &held{id: w.id(), name: name, shared: shared, permit: permit}, opts)
 	}
 	for _, h := range hs {
 		w.look(h)
@@ -96,17 +97,28 @@ func (w *worker) acquire() (hs []*held) {
 	return hs
 }
 
+// choose returns the name of the next call, and whether that is one for a permit. Where there are
+// names and semaphores, a quarter of the calls are for permits: so many that these are scarce.
+func (w *worker) choose() (name string, permit bool) {
+	permit = len(w.cfg.Names) == 0 || len(w.cfg.Semaphores) > 0 && w.rng.IntN(4) == 0
+	among := w.cfg.Names
+	if permit {
+		among = w.cfg.Semaphores
+	}
+	return among[w.rng.IntN(len(among))], permit
+}
+
 // acquireOne acquires one name, or one of its permits.
-func (w *worker) acquireOne(ctx context.Context, kind string, shared bool, name string, opts []sqllock.LockOption) []*held {
-	h := &held{id: w.id(), name: name, shared: shared, permit: w.cfg.Use == Permits}
+func (w *worker) acquireOne(ctx context.Context, kind string, h *held, opts []sqllock.LockOption) []*held {
 	e := h.event(history.Lock)
-	e.ID, e.Shared, e.Reason = h.id, shared, kind
+	e.ID, e.Shared, e.Reason = h.id, h.shared, kind
+	began := time.Now()
 	err := w.call(e, func(e *history.Event) error {
 		lease, err := w.lock(h, kind)(ctx, opts...)
 		if err != nil {
 			return noteRefusal(err, e)
 		}
-		h.owner, h.slot = lease.Owner(), lease.Slot()
+		h.owner, h.slot, h.took = lease.Owner(), lease.Slot(), time.Since(began)
 		h.granted(lease, lease.Token(), e)
 		return nil
 	})

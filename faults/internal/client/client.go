@@ -31,12 +31,13 @@ type Config struct {
 	Proc           string // its name, another one each time it is started
 	Mode, Database string
 	Use            string // what of the library: Locks, Permits or LockAll
-	Permits        int    // of each name, with Permits
 	Driver, DSN    string
 	Work           *Elsewhere // where the registers are; nil is beside the locks
 	History        string     // file to create
 	Names          []string
-	Delays         []time.Duration // the LockDelay of each name
+	Semaphores     []string                 // names of semaphores, beside those or alone
+	Permits        int                      // of each semaphore
+	Delays         map[string]time.Duration // the LockDelay by name
 	TTL, Poll      time.Duration
 	Workers        int
 	Pool           int // connections of the pool that the locks use
@@ -71,7 +72,7 @@ type client struct {
 	locks   *sqllock.Locker
 	locksDB *sql.DB // the handle of locks
 
-	semaphores map[string]*sqllock.Semaphore // by name, with Permits
+	semaphores map[string]*sqllock.Semaphore // by name
 
 	work   *register.Registers
 	orders orders.Orders
@@ -151,13 +152,10 @@ func (c *client) open(db *sql.DB) bool {
 	return false
 }
 
-// addSemaphores makes the semaphores, if the clients use them.
+// addSemaphores makes the semaphores.
 func (c *client) addSemaphores() error {
 	c.semaphores = make(map[string]*sqllock.Semaphore)
-	for _, name := range c.cfg.Names {
-		if c.cfg.Use != Permits {
-			break
-		}
+	for _, name := range c.cfg.Semaphores {
 		s, err := c.locks.Semaphore(name, c.cfg.Permits, nil)
 		if err != nil {
 			return err

@@ -68,7 +68,10 @@ func (w *worker) workExclusive(hs []*held) {
 		dice = 7
 	}
 	switch dice {
-	case 0, 1, 8, 9: // as fast as can be
+	case 0, 1, 8, 9: // as fast as can be, but permits show more while others are held
+		if h.permit {
+			time.Sleep(min(h.took, w.cfg.TTL))
+		}
 	case 2:
 		w.fenced(h)
 	case 3, 4:

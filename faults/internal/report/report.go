@@ -25,7 +25,8 @@ func Line(w io.Writer, r cell.Result, err error) {
 	case err != nil:
 		fmt.Fprintf(w, "ERROR %s: %v\n", r.Name(), err)
 	case len(r.Failures) == 0:
-		fmt.Fprintf(w, "ok    %s: %d acquisitions, %d faults, %d operations replayed, %.1f s\n", r.Name(), r.Acquisitions, r.Faults, r.Replayed, r.Took.Seconds())
+		fmt.Fprintf(w, "ok    %s: %d acquisitions (%d permits, %d beside others, %d the last), %d faults, %d operations replayed, %.1f s\n",
+			r.Name(), r.Acquisitions, r.Permits, r.Beside, r.Full, r.Faults, r.Replayed, r.Took.Seconds())
 	default:
 		fmt.Fprintf(w, "FAIL  %s: %s after %.1f s, seed %d, histories in %s\n", r.Name(), strings.Join(Failed(r), ", "), r.Took.Seconds(), r.Seed, r.Histories)
 		for i, f := range r.Failures {
@@ -78,6 +79,7 @@ func Print(w io.Writer, results []cell.Result, without []Without) {
 	table(w, sum(results, func(s cell.Spec) string { return s.Nemesis.Name }), func(r cell.Result) string {
 		return r.Nemesis.Name + "\tall\tall"
 	})
+	permits(w, results)
 	all := sum(results, func(cell.Spec) string { return "" })
 	for _, r := range all {
 		fmt.Fprintf(w, "in all: %d runs of cells, %d acquisitions, %d hand-overs, %d faults, %d failures\n", len(results), r.Acquisitions, r.HandOvers, r.Counts.Faults, len(r.Failures))
@@ -93,6 +95,18 @@ func table(w io.Writer, results []cell.Result, name func(cell.Result) string) {
 		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", name(r),
 			r.Acquisitions, r.HandOvers, r.Active, r.Recovering, r.Counts.Faults, r.Lost, r.Inversions,
 			count(r, check.Overlap, check.Remaining), count(r, check.Token), count(r, check.Register), others, r.Unprotected)
+	}
+	_ = t.Flush()
+}
+
+// permits prints how many permits were acquired under each nemesis on each database.
+func permits(w io.Writer, results []cell.Result) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "semaphores\tdatabase\tpermits\tbeside others\tthe last")
+	for _, r := range sum(results, func(s cell.Spec) string { return s.Nemesis.Name + "/" + s.Database }) {
+		if r.Permits > 0 {
+			fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\n", r.Nemesis.Name, r.Database, r.Permits, r.Beside, r.Full)
+		}
 	}
 	_ = t.Flush()
 }
@@ -120,21 +134,33 @@ func sum(results []cell.Result, key func(cell.Spec) string) []cell.Result {
 	return sums
 }
 
-// Control returns false and prints a failure if pauses did no harm to the unprotected
-// register. Then the pauses were too short, and the other registers prove nothing. It
-// ignores runs with few cells.
+// few is how many cells are too few to tell that something should have happened.
+const few = 3
+
+// Control returns false and prints a failure if the run could not have shown what it is to show:
+// pauses did no harm to the unprotected register, so that they were too short, and the other
+// registers prove nothing; or clients never held all permits of a semaphore, so that one more did
+// not show. It ignores runs with few cells.
 func Control(w io.Writer, results []cell.Result) bool {
-	cells, harm := 0, 0
+	pauses, harm, semaphores, full := 0, 0, 0, 0
 	for _, r := range results {
 		if r.Nemesis.Name == "client-pause" {
-			cells, harm = cells+1, harm+r.Unprotected
+			pauses, harm = pauses+1, harm+r.Unprotected
+		}
+		if r.Permits > 0 {
+			semaphores, full = semaphores+1, full+r.Full
 		}
 	}
-	if cells < 3 || harm > 0 {
-		return true
+	ok := true
+	if pauses >= few && harm == 0 {
+		fmt.Fprintf(w, "FAIL  the register that nothing protects came to no harm in %d cells with pauses\n", pauses)
+		ok = false
 	}
-	fmt.Fprintf(w, "FAIL  the register that nothing protects came to no harm in %d cells with pauses\n", cells)
-	return false
+	if semaphores >= few && full == 0 {
+		fmt.Fprintf(w, "FAIL  never were all permits of a semaphore held in %d cells\n", semaphores)
+		ok = false
+	}
+	return ok
 }
 
 // row is a cell in the file.
@@ -151,6 +177,9 @@ type row struct {
 	Faults       int             `json:"faults"`
 	Lost         int             `json:"lost"`
 	Inversions   int             `json:"inversions"`
+	Permits      int             `json:"permits"`
+	Beside       int             `json:"permits_beside_others"`
+	Full         int             `json:"last_permits"`
 	Overlaps     int             `json:"overlaps"`
 	Tokens       int             `json:"token_regressions"`
 	Registers    int             `json:"register_violations"`
@@ -182,7 +211,7 @@ func Save(path string, results []cell.Result) error {
 		file.Cells = append(file.Cells, row{
 			Nemesis: r.Nemesis.Name, Mode: r.Kind(), Database: r.Database, Seed: r.Seed, Seconds: r.Took.Seconds(),
 			Acquisitions: r.Acquisitions, HandOvers: r.HandOvers, InFaults: r.Active, Recovering: r.Recovering, Faults: r.Counts.Faults,
-			Lost: r.Lost, Inversions: r.Inversions, Overlaps: count(r, check.Overlap, check.Remaining),
+			Lost: r.Lost, Inversions: r.Inversions, Permits: r.Permits, Beside: r.Beside, Full: r.Full, Overlaps: count(r, check.Overlap, check.Remaining),
 			Tokens: count(r, check.Token), Registers: count(r, check.Register), Unprotected: r.Unprotected, Replayed: r.Replayed, Unexplained: r.Unexplained,
 			Failed: append([]string{}, Failed(r)...), Failures: r.Failures, Unordered: r.Unordered, FaultSeconds: r.For.Seconds(),
 		})
