@@ -49,7 +49,6 @@ type quorumTerm struct {
 	remaining []int64               // by node, microseconds
 	refusals  []driver.Holder       // by those nodes that have refused
 	now       int64                 // the clock of one of them
-	crashed   []driver.Holder
 
 	token    int64
 	value    quorumValue
@@ -502,7 +501,11 @@ func (q *quorumBackend) Sweep(ctx context.Context, req driver.SweepRequest) (dri
 				up++
 				all.Due = all.Due || res.Due
 				all.Purged, all.Seen = max(all.Purged, res.Purged), max(all.Seen, res.Seen)
-				all.Crashed = append(all.Crashed, q.noteCrashes(res.Crashed)...)
+				for _, c := range res.Crashed {
+					if h, ok := q.endedByQuorum(c.Holder); ok {
+						all.Crashed = append(all.Crashed, driver.Crash{Name: c.Name, Holder: h})
+					}
+				}
 				last(&res)
 			}
 		})
@@ -519,29 +522,37 @@ func (q *quorumBackend) Sweep(ctx context.Context, req driver.SweepRequest) (dri
 // maxCrashes is of how many terms it is known at most that some nodes have ended them.
 const maxCrashes = 10_000
 
-// noteCrashes notes terms that a node has ended because they had expired. It returns those that a
-// quorum has ended with this one.
-func (q *quorumBackend) noteCrashes(ended []driver.Crash) (crashed []driver.Crash) {
+// endedByQuorum notes that a node has ended an expired term, in a sweep or for the next holder. It
+// returns the term when a quorum has ended it with this node.
+func (q *quorumBackend) endedByQuorum(h driver.Holder) (driver.Holder, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, c := range ended {
-		acq := c.Holder.Acq
-		if _, known := q.crashes[acq]; !known && len(q.crashes) >= maxCrashes {
-			clear(q.crashes)
-		}
-		q.crashes[acq] = append(q.crashes[acq], c.Holder)
-		if len(q.crashes[acq]) != q.need {
-			continue
-		}
-		var versions, until []int64
-		for _, h := range q.crashes[acq] {
-			versions, until = append(versions, h.Version), append(until, h.Until)
-		}
-		c.Holder.Version, c.Holder.Until = slices.Min(versions), slices.Min(until)
-		q.translateLocked(&c.Holder)
-		crashed = append(crashed, c)
+	if _, known := q.crashes[h.Acq]; !known && len(q.crashes) >= maxCrashes {
+		clear(q.crashes)
 	}
-	return crashed
+	all := append(q.crashes[h.Acq], h)
+	if q.crashes[h.Acq] = all; len(all) == len(q.nodes) {
+		delete(q.crashes, h.Acq)
+	}
+	if len(all) != q.need {
+		return h, false
+	}
+	for _, other := range all {
+		h.Version, h.Until = min(h.Version, other.Version), min(h.Until, other.Until)
+	}
+	q.translateLocked(&h)
+	return h, true
+}
+
+// noteCrash reports a holder whose expired term a node has ended for the next holder, if a quorum
+// has ended it now. The nodes can have done it for requests that were lost, and for a sweep.
+func (q *quorumBackend) noteCrash(name string, h driver.Holder) {
+	if h.Acq == (driver.ID{}) {
+		return
+	}
+	if h, ok := q.endedByQuorum(h); ok {
+		q.log.crashed(newCrashedEvent(name, h))
+	}
 }
 
 // Begin is not there.

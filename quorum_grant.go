@@ -150,9 +150,7 @@ func (g *quorumGrant) noReply(t *quorumTerm, i int) {
 
 // note notes the reply of a node about one name.
 func (g *quorumGrant) note(t *quorumTerm, i int, res *driver.AcquireResult) {
-	if res.Crashed.Acq != (driver.ID{}) {
-		t.crashed = append(t.crashed, res.Crashed)
-	}
+	g.q.noteCrash(t.req.Name, res.Crashed)
 	if !res.Granted {
 		t.round.Refuse(i)
 		h := res.Holder
@@ -279,7 +277,6 @@ func (g *quorumGrant) begin(t *quorumTerm) driver.AcquireResult {
 		}
 	}
 	g.settle()
-	crashed := g.crashed(t)
 	g.q.mu.Lock()
 	defer g.q.mu.Unlock()
 	g.q.pruneLocked()
@@ -288,8 +285,7 @@ func (g *quorumGrant) begin(t *quorumTerm) driver.AcquireResult {
 	t.value.token = t.token
 	t.req.Value = t.value.bytes()
 	g.q.terms[t.acq], g.q.byID[t.req.Acq] = t, t
-	return driver.AcquireResult{Granted: true, Version: t.token, Crashed: crashed,
-		Remaining: time.Duration(quorum.Quorum(remaining, g.q.need)) * time.Microsecond}
+	return driver.AcquireResult{Granted: true, Version: t.token, Remaining: time.Duration(quorum.Quorum(remaining, g.q.need)) * time.Microsecond}
 }
 
 // minPrune is how many terms are known before one is forgotten that was never released.
@@ -309,12 +305,6 @@ func (q *quorumBackend) pruneLocked() {
 		}
 	}
 	q.pruneAt = 2 * len(q.terms)
-}
-
-// crashed returns the holder whose expired term a quorum had.
-func (g *quorumGrant) crashed(t *quorumTerm) driver.Holder {
-	h, _ := g.q.common(t.crashed)
-	return h
 }
 
 // lose ends an acquisition, and releases it on all nodes. Those that have not answered yet release

@@ -223,8 +223,12 @@ func (l *Locker) noteCrash(name string, h driver.Holder) {
 
 // crashed reports a holder whose lease has expired.
 func (l *Locker) crashed(name string, h driver.Holder) CrashedEvent {
-	e := CrashedEvent{Name: name, Owner: h.Owner, Label: h.Label, Token: h.Version,
-		Since: time.UnixMicro(h.Since), Expired: time.UnixMicro(h.Until)}
+	e := newCrashedEvent(name, h)
 	l.events.crashed(e)
 	return e
+}
+
+func newCrashedEvent(name string, h driver.Holder) CrashedEvent {
+	return CrashedEvent{Name: name, Owner: h.Owner, Label: h.Label, Token: h.Version,
+		Since: time.UnixMicro(h.Since), Expired: time.UnixMicro(h.Until)}
 }

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -84,10 +86,17 @@ func TestAModeThatIsRefusedIsLeftOutOfTheListAndSaidOnce(t *testing.T) {
 		r = u.run(t, "reap")
 		r.want(t, 0, "1 seen, 0 crashed, 0 purged", "")
 		lines(r)
-		watching := u.start(t, "ls", "--watch", "--interval", "100ms")
-		time.Sleep(1500 * time.Millisecond)
+		list, err := os.Create(filepath.Join(u.home, "list"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = list.Close() }()
+		watching := u.command(t, "ls", "--watch", "--interval", "100ms")
+		watching.Stdout = list
+		watching.start()
+		eventually(t, "it has listed them three times", func() bool { return strings.Count(file(list.Name()), "NAME") >= 3 })
 		r = watching.end(t)
-		if lines(r); r.code != 0 || strings.Count(r.out, "NAME") < 3 {
+		if lines(r); r.code != 0 {
 			t.Errorf("watched: %+v", r)
 		}
 		if r := u.run(t, "ls", "--mode", "unique"); r.code != 0 || r.err != "" {

@@ -146,7 +146,7 @@ func testSequencerPurged(e *env) {
 	l := e.locker(&Options{TTL: long, Reaper: &sqllock.ReaperOptions{Off: true, Retention: time.Second}})
 	lease := e.lock(l, e.name("k"), noted)
 	e.unlock(lease)
-	time.Sleep(1100 * time.Millisecond)
+	e.idle()
 	if rep, err := l.Reaper().Reap(e.ctx()); err != nil || rep.Purged != 1 {
 		e.Fatalf("Reap = %+v, %v", rep, err)
 	}

@@ -106,7 +106,11 @@ func (e *env) kept(name string) time.Duration {
 
 func (e *env) wantKept(name string, want time.Duration) {
 	e.Helper()
-	if got := e.kept(name); got != want {
+	got := e.kept(name)
+	if e.h.Nodes > 1 && got > want && got < want+long/4 {
+		return // it counts from the first database that has granted the name until most have ended it
+	}
+	if got != want {
 		e.Errorf("the row keeps the name for %v after the grant, want %v", got, want)
 	}
 }
