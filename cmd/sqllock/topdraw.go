@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/gdamore/tcell/v2"
 
@@ -264,9 +265,20 @@ func (t *top) lossLines() (lines []string) {
 func (t *top) drawText(width int, lines []string) {
 	t.scroll = max(0, min(t.scroll, len(lines)-t.lines))
 	for y, line := range lines[t.scroll:min(len(lines), t.scroll+t.lines)] {
-		runes := []rune(line)
-		t.cell(1, y+2, width-1, string(runes[min(t.aside, len(runes)):]), plain)
+		t.cell(1, y+2, width-1, without(line, t.aside), plain)
 	}
+}
+
+// without returns a line without its first characters, and without the marks on the last of them:
+// a terminal would put those on something else.
+func without(line string, n int) string {
+	for i, r := range line {
+		if n <= 0 && !unicode.Is(unicode.M, r) && output.Columns(string(r)) > 0 {
+			return line[i:]
+		}
+		n--
+	}
+	return ""
 }
 
 // drawLast draws the last line: what is wrong, what is typed, or the keys.
