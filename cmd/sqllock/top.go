@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/gdamore/tcell/v2"
 	"github.com/urfave/cli/v3"
 
+	"github.com/sqllock/sqllock"
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/monitor"
 	"github.com/sqllock/sqllock/internal/output"
@@ -83,6 +85,8 @@ type top struct {
 	cancel  context.CancelFunc // of it, nil if it is there
 	results chan topResult
 
+	readings sync.WaitGroup // in the background
+
 	view     topView
 	selected int    // a row of the list
 	scroll   int    // the first line of a text
@@ -107,9 +111,9 @@ const (
 // run shows the locks until a key or a signal ends it. Then the terminal is as it was before.
 func (t *top) run(ctx context.Context, screen tcell.Screen) error {
 	t.screen = screen
-	defer screen.Fini()
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	defer t.endReadings(cancel)
+	defer screen.Fini()
 	stopping, release := supervise.CatchStop()
 	defer release()
 	events, quit := make(chan tcell.Event), make(chan struct{})
@@ -151,7 +155,7 @@ func (t *top) begin(ctx context.Context) {
 	t.cancel = cancel
 	t.number++
 	query, number := t.query.sized(max(1, t.rows)), t.number
-	go func() {
+	t.readings.Go(func() {
 		defer cancel()
 		got := t.read(reading, query)
 		got.number = number
@@ -159,7 +163,15 @@ func (t *top) begin(ctx context.Context) {
 		case t.results <- got:
 		case <-ctx.Done():
 		}
-	}()
+	})
+}
+
+// endReadings waits for them, because they use what is closed after them.
+func (t *top) endReadings(cancel context.CancelFunc) {
+	cancel()
+	ctx, enough := context.WithTimeout(context.Background(), closeTimeout)
+	defer enough()
+	within(ctx, t.readings.Wait)
 }
 
 // take shows what was read, unless something else is wanted by now.
@@ -219,6 +231,7 @@ const (
 // topReader reads what top shows.
 type topReader struct {
 	*action
+	locks   *sqllock.Locker // which the action forgets at its end
 	sampler *monitor.Sampler
 	watches *monitor.Watches
 	ordered orderedNames
@@ -226,7 +239,7 @@ type topReader struct {
 
 func newTopReader(o *action) *topReader {
 	every := o.cmd.Duration("interval")
-	return &topReader{action: o, sampler: monitor.NewSampler(o.locks, every, manyInterval), watches: monitor.NewWatches(o.locks, every)}
+	return &topReader{action: o, locks: o.locks, sampler: monitor.NewSampler(o.locks, every, manyInterval), watches: monitor.NewWatches(o.locks, every)}
 }
 
 func (r *topReader) close() {
