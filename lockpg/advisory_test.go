@@ -23,8 +23,7 @@ func many(prefix string, n int) []driver.AcquireRequest {
 
 func advisoryDatabase(t *testing.T) *testdb.Database {
 	t.Helper()
-	d := shared(t)
-	migrate(t, d.Open(t))
+	d := withTables(t)
 	return d
 }
 

@@ -13,8 +13,7 @@ import (
 
 func TestAPoolThatIsClosedBeforeItsLockerIsClosedWhenThatIs(t *testing.T) {
 	t.Parallel()
-	d := shared(t)
-	migrate(t, d.Open(t))
+	d := withTables(t)
 	const statement = 500 * time.Millisecond
 	for mode, open := range map[string]func(*pgxpool.Pool) (*sqllock.Locker, error){
 		"unique": func(p *pgxpool.Pool) (*sqllock.Locker, error) {

@@ -25,9 +25,8 @@ func TestGeneratedStepsDoWhatTheStateMachineSays(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			database := shared(t)
+			database := withTables(t)
 			admin := database.Open(t)
-			migrate(t, admin)
 			mustExec(t, admin, `CREATE SCHEMA fake; CREATE TABLE fake.clock (now bigint); INSERT INTO fake.clock VALUES (0);
 				CREATE FUNCTION fake.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql VOLATILE AS $$
 				BEGIN RETURN (SELECT timestamptz 'epoch' + now * interval '1 microsecond' FROM fake.clock); END $$;

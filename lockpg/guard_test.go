@@ -18,8 +18,7 @@ import (
 // pooled returns a pool on a database of its own, and a Locker on it.
 func pooled(t *testing.T) (*pgxpool.Pool, *sqllock.Locker) {
 	t.Helper()
-	d := shared(t)
-	migrate(t, d.Open(t))
+	d := withTables(t)
 	pool, err := pgxpool.New(t.Context(), d.DSN())
 	if err != nil {
 		t.Fatal(err)
@@ -145,8 +144,7 @@ func (foreignLease) GuardBy(ctx context.Context, f driver.GuardFunc) error {
 // that renewals need.
 func TestAForceUnlockThatWaitsForAGuardStarvesNoRenewal(t *testing.T) {
 	t.Parallel()
-	d := shared(t)
-	migrate(t, d.Open(t))
+	d := withTables(t)
 	db := d.Open(t)
 	db.SetMaxOpenConns(2)
 	locks, err := sqllock.NewUnique(t.Context(), lockpg.DB(db), &sqllock.UniqueOptions{TTL: 5 * time.Second})

@@ -77,9 +77,8 @@ func (l *listener) fails(t *testing.T) error {
 
 func TestThoseOfOthersAreToldWhenTheNameIsHandedOver(t *testing.T) {
 	t.Parallel()
-	d := shared(t)
+	d := withTables(t)
 	db := d.Open(t)
-	migrate(t, db)
 	pool, err := pgxpool.New(t.Context(), d.DSN())
 	if err != nil {
 		t.Fatal(err)
@@ -158,9 +157,8 @@ func TestAWakeUpComesAfterTheCommitInATransactionOfItsOwn(t *testing.T) {
 	t.Parallel()
 	const path = "search_path=fake,pg_catalog,public"
 	for _, name := range []string{"pgx", "another driver"} {
-		database := shared(t)
+		database := withTables(t)
 		admin := database.Open(t)
-		migrate(t, admin)
 		mustExec(t, admin, `CREATE SCHEMA fake; CREATE TABLE fake.told (payload text, told bigint, handed bigint, flushed text);
 			CREATE FUNCTION fake.pg_notify(channel text, payload text) RETURNS void LANGUAGE plpgsql AS $$
 			BEGIN
@@ -194,9 +192,8 @@ func uuid(id driver.ID) string {
 
 func TestWhoListensLeavesNoConnectionThatDoes(t *testing.T) {
 	t.Parallel()
-	d := shared(t)
+	d := withTables(t)
 	db := d.Open(t)
-	migrate(t, db)
 	pool, err := pgxpool.New(t.Context(), d.DSN())
 	if err != nil {
 		t.Fatal(err)
@@ -220,9 +217,8 @@ func TestWhoListensLeavesNoConnectionThatDoes(t *testing.T) {
 
 func TestWhoCannotListenIsTold(t *testing.T) {
 	t.Parallel()
-	d := shared(t)
+	d := withTables(t)
 	db := d.Open(t)
-	migrate(t, db)
 	store := openAs(t, lockpg.DB(hide(t, d.DSN())), 1)
 	if err := store.(driver.Listener).Listen(t.Context(), nil); !errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("through another driver: %v", err)
@@ -246,8 +242,7 @@ func TestWhoCannotListenIsTold(t *testing.T) {
 
 func TestASilentNetworkIsNoticedByWhoListens(t *testing.T) {
 	t.Parallel()
-	d := shared(t)
-	migrate(t, d.Open(t))
+	d := withTables(t)
 	proxy := netproxy.New(t, d.Addr())
 	db := d.OpenVia(t, proxy.Addr())
 	l := listen(t, openAs(t, lockpg.DB(db), 1))

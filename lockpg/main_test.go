@@ -1,6 +1,7 @@
 package lockpg_test
 
 import (
+	"context"
 	"database/sql"
 	"flag"
 	"os/exec"
@@ -59,16 +60,24 @@ func foreign(t *testing.T) *testdb.Server {
 	return testdb.StartForeign(t, testdb.Postgres)
 }
 
+// withTables is a database with tables on the shared server. The library takes all of them for
+// one: a copy has the id of what was copied. Another one is shared and then migrated.
+func withTables(t *testing.T) *testdb.Database {
+	t.Helper()
+	testdb.Cover("lockpg", testdb.Postgres)
+	return testdb.NewMigrated(t, testdb.Postgres, func(db *sql.DB) error {
+		return migrations.Up(context.Background(), lockpg.DB(db))
+	})
+}
+
+func migrated(t *testing.T) *sql.DB {
+	t.Helper()
+	return withTables(t).Open(t)
+}
+
 func migrate(t *testing.T, db *sql.DB) {
 	t.Helper()
 	if err := migrations.Up(t.Context(), lockpg.DB(db)); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func migrated(t *testing.T) *sql.DB {
-	t.Helper()
-	db := shared(t).Open(t)
-	migrate(t, db)
-	return db
 }

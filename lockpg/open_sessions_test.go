@@ -70,9 +70,8 @@ func TestAServerThatCannotKeepLocksInSessionsIsRefused(t *testing.T) {
 	for _, m := range sessionModes {
 		empty := shared(t)
 		m.refuses(t, lockpg.DB(empty.Open(t)), driver.ErrSchema, "migrations.Up")
-		d := shared(t)
+		d := withTables(t)
 		db := d.Open(t)
-		migrate(t, db)
 		for version, words := range map[string][]string{
 			"CockroachDB CCL v24.1.0 (x86_64-pc-linux-gnu)":                              {"CockroachDB", "not supported in any mode"},
 			"PostgreSQL 11.2-YB-2.20.1.0-b0 on x86_64-pc-linux-gnu, compiled by clang":   {"YugabyteDB", "not supported in any mode"},
@@ -212,8 +211,7 @@ func (c oldConn) Prepare(query string) (sqldriver.Stmt, error) {
 }
 
 func TestAServerThatEndsNoSilentSessionIsRefusedUnlessThatIsAccepted(t *testing.T) {
-	d := shared(t)
-	migrate(t, d.Open(t))
+	d := withTables(t)
 	db := sql.OpenDB(before14{hidden{d.DSN()}})
 	t.Cleanup(func() { _ = db.Close() })
 	advisory.refuses(t, lockpg.DB(db), driver.ErrUnsupported, "PostgreSQL 14", "idle_session_timeout", "AllowSilentHolders")

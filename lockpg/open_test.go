@@ -96,8 +96,7 @@ func TestAServerThatCannotKeepThePromisesIsRefused(t *testing.T) {
 	mustExec(t, db, `ALTER TABLE sqllock_lock SET UNLOGGED`)
 	refused(t, lockpg.DB(db), sqllock.ErrUnsupported, "unlogged")
 	mustExec(t, db, `ALTER TABLE sqllock_lock SET LOGGED`)
-	readOnly := shared(t)
-	migrate(t, readOnly.Open(t))
+	readOnly := withTables(t)
 	ro, err := sql.Open("pgx", readOnly.DSN()+"&default_transaction_read_only=on")
 	if err != nil {
 		t.Fatal(err)
@@ -150,8 +149,7 @@ func TestSchemaAndPrefixAreQuoted(t *testing.T) {
 
 func TestAPoolOfPgxServesAsWell(t *testing.T) {
 	t.Parallel()
-	server := shared(t)
-	migrate(t, server.Open(t))
+	server := withTables(t)
 	config, err := pgxpool.ParseConfig(server.DSN())
 	if err != nil {
 		t.Fatal(err)
@@ -196,8 +194,7 @@ func TestAPoolOfPgxServesAsWell(t *testing.T) {
 
 func TestUnderADefaultIsolationOfSerializableNothingFails(t *testing.T) {
 	t.Parallel()
-	server := shared(t)
-	migrate(t, server.Open(t))
+	server := withTables(t)
 	db, err := sql.Open("pgx", server.DSN()+"&default_transaction_isolation=serializable")
 	if err != nil {
 		t.Fatal(err)
@@ -231,8 +228,7 @@ func TestUnderADefaultIsolationOfSerializableNothingFails(t *testing.T) {
 
 func TestALockAndAnUnlockAreTwoRoundTripsOnOneConnection(t *testing.T) {
 	t.Parallel()
-	database := shared(t)
-	migrate(t, database.Open(t))
+	database := withTables(t)
 	proxy := netproxy.New(t, database.Addr())
 	db := database.OpenVia(t, proxy.Addr())
 	locks, err := sqllock.NewUnique(t.Context(), lockpg.DB(db), nil)
@@ -266,9 +262,8 @@ func TestALockAndAnUnlockAreTwoRoundTripsOnOneConnection(t *testing.T) {
 // The notification goes in the same round trip. A lease that was guarded is released by a visit.
 func TestAHandOverIsOneRoundTripAndAVisitIsTwo(t *testing.T) {
 	t.Parallel()
-	database := shared(t)
+	database := withTables(t)
 	db := database.Open(t)
-	migrate(t, db)
 	proxy := netproxy.New(t, database.Addr())
 	through := database.OpenVia(t, proxy.Addr())
 	through.SetMaxOpenConns(1)
@@ -297,9 +292,8 @@ func TestAHandOverIsOneRoundTripAndAVisitIsTwo(t *testing.T) {
 
 func TestAConnectionInDoubtIsEndedAndNotGivenBackToAPool(t *testing.T) {
 	t.Parallel()
-	server := shared(t)
+	server := withTables(t)
 	db := server.Open(t)
-	migrate(t, db)
 	pool, err := pgxpool.New(t.Context(), server.DSN())
 	if err != nil {
 		t.Fatal(err)
@@ -329,9 +323,8 @@ func TestAConnectionInDoubtIsEndedAndNotGivenBackToAPool(t *testing.T) {
 
 func TestAServerThatEndsIdleSessionsCostsNoLock(t *testing.T) {
 	t.Parallel()
-	server := shared(t)
+	server := withTables(t)
 	db := server.Open(t, "idle_session_timeout=300ms")
-	migrate(t, server.Open(t))
 	locks, err := sqllock.NewUnique(t.Context(), lockpg.DB(db), &sqllock.UniqueOptions{TTL: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
@@ -359,8 +352,7 @@ func TestAServerThatEndsIdleSessionsCostsNoLock(t *testing.T) {
 }
 
 func TestAServerThatEndsIdleSessionsPutsNoLeaseInJeopardy(t *testing.T) {
-	server := shared(t)
-	migrate(t, server.Open(t))
+	server := withTables(t)
 	var told atomic.Value
 	const ttl = 3 * time.Second
 	locks, err := sqllock.NewUnique(t.Context(), lockpg.DB(server.Open(t, "idle_session_timeout=300ms")), &sqllock.UniqueOptions{

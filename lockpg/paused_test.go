@@ -54,9 +54,8 @@ func TestAClientThatIsPausedBeforeItsCommitKeepsNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := shared(t)
+			d := withTables(t)
 			db := d.Open(t)
-			migrate(t, db)
 			proxy := netproxy.New(t, d.Addr())
 			defer proxy.Thaw()
 			opened := c.open(t, d, proxy.Addr())

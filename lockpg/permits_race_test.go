@@ -42,9 +42,8 @@ type permitRace struct {
 
 // newPermitRace has acqs 1 to held hold one of n permits each, and the others wait for one.
 func newPermitRace(t *testing.T, n, held int, waiters ...int) *permitRace {
-	database := shared(t)
+	database := withTables(t)
 	admin := database.Open(t)
-	migrate(t, admin)
 	mustExec(t, admin, pausingClock)
 	db := database.Open(t, "search_path=fake,pg_catalog,public")
 	p := &permitRace{t: t, db: admin, store: open(t, db), other: openAs(t, lockpg.DB(db), 2), version: make(map[int]int64)}

@@ -12,9 +12,8 @@ import (
 // emptyTables returns handles of tables that stay empty for the planner, the second with one session.
 func emptyTables(t *testing.T) (admin, db *sql.DB) {
 	t.Helper()
-	database := shared(t)
+	database := withTables(t)
 	admin = database.Open(t)
-	migrate(t, admin)
 	for _, table := range []string{"lock", "claim", "waiter"} {
 		mustExec(t, admin, `ALTER TABLE sqllock_`+table+` SET (autovacuum_enabled = off)`)
 		mustExec(t, admin, `VACUUM ANALYZE sqllock_`+table)
@@ -132,9 +131,8 @@ func fillQueue(t *testing.T, admin *sql.DB) {
 // To count who waits, each claim is read once, and whether its Locker lives.
 func TestAQueueIsCountedInProportionToItsLength(t *testing.T) {
 	t.Parallel()
-	database := shared(t)
+	database := withTables(t)
 	admin := database.Open(t)
-	migrate(t, admin)
 	db := database.Open(t)
 	db.SetMaxOpenConns(1)
 	store := open(t, db)
@@ -208,9 +206,8 @@ func TestASweepReadsEachRowOnceAndClaimsOnlyOfRowsThatCountSome(t *testing.T) {
 // A page of a list reads its rows alone, wherever it begins, however large the table is.
 func TestAPageOfAListReadsItsRowsAlone(t *testing.T) {
 	t.Parallel()
-	database := shared(t)
+	database := withTables(t)
 	admin := database.Open(t)
-	migrate(t, admin)
 	mustExec(t, admin, `ALTER TABLE sqllock_lock SET (autovacuum_enabled = off)`)
 	mustExec(t, admin, `VACUUM ANALYZE sqllock_lock`)
 	db := database.Open(t)

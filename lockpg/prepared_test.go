@@ -80,8 +80,7 @@ func (tr *traced) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndDat
 
 func TestAnApplicationThatTracesStatementsOrSendsThemItsOwnWayGetsItsWay(t *testing.T) {
 	t.Parallel()
-	database := shared(t)
-	migrate(t, database.Open(t))
+	database := withTables(t)
 	for name, change := range map[string]func(*pgx.ConnConfig, *traced){
 		"a tracer":            func(c *pgx.ConnConfig, tr *traced) { c.Tracer = tr },
 		"exec":                func(c *pgx.ConnConfig, _ *traced) { c.DefaultQueryExecMode = pgx.QueryExecModeExec },

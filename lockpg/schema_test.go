@@ -112,9 +112,8 @@ func TestLockersOfOneSchemaExcludeEachOtherWhateverTheirSearchPathsFind(t *testi
 func TestForeignTablesEarlierInTheSearchPathAreNotUsed(t *testing.T) {
 	t.Parallel()
 	inEachMode(t, func(t *testing.T, open func(*lockpg.Database) (locker, error)) {
-		database := shared(t)
+		database := withTables(t)
 		db := database.Open(t)
-		migrate(t, db)
 		mustExec(t, db, `CREATE SCHEMA foreigners;
 			CREATE TABLE foreigners.sqllock_lock (id integer);
 			CREATE TABLE foreigners.sqllock_claim (id integer);

@@ -150,7 +150,8 @@ func TestAGuardedLeaseIsReleasedWhenNoTransactionGuardsIt(t *testing.T) {
 func TestAGuardKnowsTransactionsOfAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
-		foreign := migrated(t)
+		foreign := shared(t).Open(t)
+		migrate(t, foreign)
 		a := m.client(t, d)
 		r := noted("k")
 		s, res := a.take(t, r)
@@ -245,8 +246,7 @@ func tryTx(t *testing.T, c *client, tx *sql.Tx, name string, shared bool) driver
 
 func TestATransactionOlderThanThePinIsTooOldAndGoesOn(t *testing.T) {
 	t.Parallel()
-	d := shared(t)
-	migrate(t, d.Open(t))
+	d := withTables(t)
 	c := forUpdate.client(t, d)
 	for _, level := range levels[1:] {
 		tx := begin(t, c.db, level)
@@ -295,8 +295,7 @@ func TestATransactionWaitsForTheDelayOfAHolderThatCrashed(t *testing.T) {
 // A server that ends a session of the mode advisory lets its locks go one after the
 // other: the name may be free, and have its next holder, while the session has others.
 func TestAGuardIsRefusedByASessionThatLivesWithoutTheLockOfTheName(t *testing.T) {
-	d := shared(t)
-	migrate(t, d.Open(t))
+	d := withTables(t)
 	a, b := advisory.client(t, d), advisory.client(t, d)
 	kept := ask("kept")
 	s, res := a.take(t, kept)

@@ -90,8 +90,7 @@ func TestWhatKeepsANameWithoutAHolderIsEndedAtOnce(t *testing.T) {
 // who share it.
 func TestWhoHasNotWrittenThatItHoldsIsAskedTooInTheModeAdvisory(t *testing.T) {
 	t.Parallel()
-	d := shared(t)
-	migrate(t, d.Open(t))
+	d := withTables(t)
 	a, b := advisory.client(t, d), advisory.client(t, d)
 	for _, shared := range []bool{false, true} {
 		name := fmt.Sprint("shared ", shared)
@@ -231,8 +230,7 @@ func TestASweepEndsTermsWhoseSessionIsGoneAndDeletesWhatIsIdle(t *testing.T) {
 
 func TestAPinThatSomebodyHasLockedIsNotDeleted(t *testing.T) {
 	t.Parallel()
-	d := shared(t)
-	migrate(t, d.Open(t))
+	d := withTables(t)
 	c := forUpdate.client(t, d)
 	r := askShared("k") // of whom the row of the name does not tell
 	s, res := c.take(t, r)

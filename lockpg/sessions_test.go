@@ -40,8 +40,7 @@ func eachMode(t *testing.T, test func(t *testing.T, d *testdb.Database, m sessio
 	t.Helper()
 	for _, m := range sessionModes {
 		t.Run(m.name, func(t *testing.T) {
-			d := shared(t)
-			migrate(t, d.Open(t))
+			d := withTables(t)
 			test(t, d, m)
 		})
 	}

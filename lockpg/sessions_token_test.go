@@ -95,8 +95,7 @@ func TestNoTokenIsHandedOutTwiceHoweverManySessionsAreKilled(t *testing.T) {
 // goes by another connection, arrive when somebody else has the lock.
 func TestATokenThatIsDrawnTooLateTakesNoTermFromWhoHasTheLock(t *testing.T) {
 	t.Parallel()
-	d := shared(t)
-	migrate(t, d.Open(t))
+	d := withTables(t)
 	a, b := forUpdate.client(t, d), forUpdate.client(t, d)
 	for name, late := range map[string]driver.AcquireRequest{
 		"alone": ask("alone"), "shared": askShared("shared"), "delayed": ask("delayed"),
@@ -161,9 +160,8 @@ func TestNoTokenIsDrawnTwiceWhoseDrawingACrashHasUndoneOnAServerOfItsOwn(t *test
 
 func TestASessionThatEndedBeforeItsTokenWasDrawnIsGrantedNothing(t *testing.T) {
 	t.Parallel()
-	d := shared(t)
+	d := withTables(t)
 	admin := d.Open(t)
-	migrate(t, admin)
 	proxy := netproxy.New(t, d.Addr())
 	late := forUpdate.on(t, d.OpenVia(t, proxy.Addr(), "default_query_exec_mode=simple_protocol"), sessionTTL)
 	next := forUpdate.client(t, d)

@@ -40,8 +40,7 @@ func (c *client) parking(ctx context.Context, name string) error {
 
 func TestAnIndexIsBuiltConcurrentlyWhileManyWaitAndOneHolds(t *testing.T) {
 	t.Parallel()
-	d := shared(t)
-	migrate(t, d.Open(t))
+	d := withTables(t)
 	handles := map[string]*sql.DB{"another driver": hide(t, d.DSN())}
 	for name, params := range settings {
 		handles[name] = d.Open(t, params...)
@@ -92,8 +91,7 @@ func TestAnIndexIsBuiltConcurrentlyWhileManyWaitAndOneHolds(t *testing.T) {
 
 func TestWhoWaitsInTheDatabaseIsServedWhenTheLockIsLetGo(t *testing.T) {
 	t.Parallel()
-	d := shared(t)
-	migrate(t, d.Open(t))
+	d := withTables(t)
 	c := forUpdate.client(t, d)
 	for _, shared := range []bool{false, true} {
 		r := ask("k")

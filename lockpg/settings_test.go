@@ -31,8 +31,7 @@ func worked(t *testing.T, db *sql.DB) driver.Store {
 
 func TestASessionThatIsKeptGivesItsSettingsBack(t *testing.T) {
 	t.Parallel()
-	database := shared(t)
-	migrate(t, database.Open(t))
+	database := withTables(t)
 	const own = "force_custom_plan on off on on"
 	db := database.Open(t, "plan_cache_mode=force_custom_plan", "enable_bitmapscan=off", "jit=on")
 	store := worked(t, db)
@@ -53,9 +52,8 @@ const setConfig = `CREATE OR REPLACE FUNCTION fake.set_config(name text, value t
 
 func TestASessionThatDoesNotGetItsSettingsBackEnds(t *testing.T) {
 	t.Parallel()
-	database := shared(t)
+	database := withTables(t)
 	admin := database.Open(t)
-	migrate(t, admin)
 	mustExec(t, admin, `CREATE SCHEMA fake`)
 	mustExec(t, admin, fmt.Sprintf(setConfig, `pg_catalog.set_config(name, value, local)`))
 	db := database.Open(t, "search_path=fake,pg_catalog,public")
@@ -72,9 +70,8 @@ func TestASessionThatDoesNotGetItsSettingsBackEnds(t *testing.T) {
 // Through a pooler another process serves the session, and may serve others later.
 func TestASessionThatAnotherProcessServesKeepsItsSettings(t *testing.T) {
 	t.Parallel()
-	database := shared(t)
+	database := withTables(t)
 	admin := database.Open(t)
-	migrate(t, admin)
 	mustExec(t, admin, `CREATE SCHEMA fake; CREATE FUNCTION fake.pg_backend_pid() RETURNS integer LANGUAGE sql AS 'SELECT 1'`)
 	db := database.Open(t, "search_path=fake,pg_catalog,public")
 	store := worked(t, db)

@@ -1,6 +1,7 @@
 package testdb
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -54,6 +55,9 @@ func run(m *testing.M) int {
 	waitTogether()
 	defaultSignals()
 	code := m.Run()
+	if err := errors.Join(dropModels(), closeAdmins()); err != nil {
+		code = printError(err)
+	}
 	// Stopping the servers would end goroutines that a test has leaked.
 	if code == 0 {
 		if err := leak.Check(); err != nil {

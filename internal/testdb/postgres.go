@@ -20,7 +20,10 @@ import (
 
 type postgresEngine struct{}
 
-var _ engine = postgresEngine{}
+var (
+	_ engine = postgresEngine{}
+	_ copier = postgresEngine{}
+)
 
 func (postgresEngine) name() string      { return Postgres }
 func (postgresEngine) driver() string    { return "pgx" }
@@ -88,9 +91,13 @@ func (postgresEngine) isVersion(version string) bool {
 
 func (postgresEngine) home(context.Context, *sql.DB) (string, error) { return "postgres", nil }
 
-func (postgresEngine) create(ctx context.Context, db *sql.DB, database string) error {
-	// No session, not even autovacuum, can be connected to template0 and block the copy.
-	_, err := db.ExecContext(ctx, "CREATE DATABASE "+database+" TEMPLATE template0")
+// create copies template0, to which no session can be connected that would be in the way.
+func (e postgresEngine) create(ctx context.Context, db *sql.DB, database string) error {
+	return e.copy(ctx, db, "template0", database)
+}
+
+func (postgresEngine) copy(ctx context.Context, db *sql.DB, from, to string) error {
+	_, err := db.ExecContext(ctx, "CREATE DATABASE "+to+" TEMPLATE "+from)
 	return err
 }
 

@@ -2,6 +2,8 @@ package testdb
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -24,7 +26,37 @@ var (
 
 	templatesMu sync.Mutex
 	templates   = make(map[string]func() (string, error))
+
+	adminsMu sync.Mutex
+	admins   = make(map[string]*sql.DB) // by the DSN of their server
 )
+
+// adminOf returns the handle that creates and drops databases on d's server.
+func adminOf(d *Database) (*sql.DB, error) {
+	adminsMu.Lock()
+	defer adminsMu.Unlock()
+	db, ok := admins[d.base]
+	if ok {
+		return db, nil
+	}
+	db, err := d.open(d.base)
+	if err == nil {
+		admins[d.base] = db
+	}
+	return db, err
+}
+
+// closeAdmins ends the sessions of adminOf.
+func closeAdmins() error {
+	adminsMu.Lock()
+	defer adminsMu.Unlock()
+	var err error
+	for base, db := range admins {
+		err = errors.Join(err, db.Close())
+		delete(admins, base)
+	}
+	return err
+}
 
 // template returns a directory with the files of a server that was never started. It is made
 // when the first server starts, and is removed with the supervisor.

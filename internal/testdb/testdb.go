@@ -94,17 +94,23 @@ func New(t testing.TB, engine string) *Database {
 		return &Database{engine: SQLite, dialect: sqliteDialect{}, base: filepath.Join(directory(t), "test.db")}
 	}
 	e := mustEngine(t, engine)
+	return begin(t, e, func(d *Database) error { return d.admin(e.create) })
+}
+
+// begin creates a database of the shared server with create.
+func begin(t testing.TB, e engine, create func(*Database) error) *Database {
+	t.Helper()
 	base, err := sharedServer(e)
 	if err != nil {
 		t.Fatalf("testdb: %v", err)
 	}
-	d := &Database{engine: engine, dialect: e, base: base, name: uniqueName()}
-	if err := d.admin(e.create); err != nil {
-		t.Fatalf("testdb: create a database on %s: %v", engine, err)
+	d := &Database{engine: e.name(), dialect: e, base: base, name: uniqueName()}
+	if err := create(d); err != nil {
+		t.Fatalf("testdb: create a database on %s: %v", e.name(), err)
 	}
 	t.Cleanup(func() {
 		if err := d.admin(e.drop); err != nil {
-			t.Errorf("testdb: drop the database on %s: %v", engine, err)
+			t.Errorf("testdb: drop the database on %s: %v", e.name(), err)
 		}
 	})
 	return d
@@ -138,11 +144,10 @@ func directory(t testing.TB) string {
 
 // admin runs a statement about the database, which is not connected to for that.
 func (d *Database) admin(do func(ctx context.Context, db *sql.DB, database string) error) error {
-	db, err := d.open(d.base)
+	db, err := adminOf(d)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	defer cancel()
 	return do(ctx, db, d.name)
