@@ -134,6 +134,9 @@ func (s *site) do(r *http.Request) answer {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	if res.StatusCode == http.StatusServiceUnavailable {
+		s.t.Logf("503: the log of the page: %s", s.log)
+	}
 	return answer{res, string(text)}
 }
 
