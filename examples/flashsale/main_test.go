@@ -5,8 +5,10 @@ import (
 	"errors"
 	"io"
 	"testing"
+	"time"
 
 	"github.com/sqllock/sqllock/examples/internal/demo"
+	"github.com/sqllock/sqllock/locktest"
 )
 
 func TestAFormerHolderCannotSell(t *testing.T) {
@@ -36,5 +38,41 @@ func TestAFormerHolderCannotSell(t *testing.T) {
 	// Unsafe: a meeting has the patience that this takes.
 	if _, err := e.Start(t.Context(), demo.Options{Unsafe: true}, io.Discard); err != nil {
 		t.Error(err)
+	}
+}
+
+// A shop that is paused during the payment believes that it has the lock.
+func TestAPausedShopCannotSell(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	d := locktest.NewDatabase(t)
+	db := demo.OnSQLite(d.DB())
+	for _, text := range tables {
+		if _, err := db.ExecContext(ctx, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	payment := (&demo.Demo{Unsafe: true}).Meeting(2) // which takes until the test comes, too
+	paused := &shop{&demo.Worker{DB: db, Locks: d.Locker(nil)}, payment}
+	other := &shop{&demo.Worker{DB: db, Locks: d.Locker(nil)}, new(demo.Demo).Meeting(1)}
+	result := make(chan error, 1)
+	go func() { result <- paused.buy(ctx, "concert", 1) }()
+	for token := int64(0); token == 0; time.Sleep(time.Millisecond) { // until it has the lock
+		if err := db.QueryRowContext(ctx, `SELECT token FROM event`).Scan(&token); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.Expire("event/concert")
+	if err := other.buy(ctx, "concert", 2); err != nil {
+		t.Fatal(err)
+	}
+	if err := payment.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-result; !errors.Is(err, errLate) {
+		t.Errorf("the paused shop: %v, want %v", err, errLate)
+	}
+	if text, err := count(ctx, db); err != nil || text != "of 10 seats 1 were sold, and 9 are said to be left" {
+		t.Errorf("%s, %v", text, err)
 	}
 }

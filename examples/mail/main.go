@@ -19,13 +19,15 @@ func main() {
 each is sent once.
 `,
 		Workers: workers,
-		Tables: []string{
-			`CREATE TABLE outbox (id BIGINT PRIMARY KEY, sent BIGINT NOT NULL)`,
-			`INSERT INTO outbox VALUES (1, 0), (2, 0), (3, 0), (4, 0), (5, 0)`,
-			`CREATE TABLE delivery (mail BIGINT NOT NULL)`, // the work of the mail server
-		},
-		Run: run,
+		Tables:  tables,
+		Run:     run,
 	})
+}
+
+var tables = []string{
+	`CREATE TABLE outbox (id BIGINT PRIMARY KEY, sent BIGINT NOT NULL)`,
+	`INSERT INTO outbox VALUES (1, 0), (2, 0), (3, 0), (4, 0), (5, 0)`,
+	`CREATE TABLE delivery (mail BIGINT NOT NULL)`, // the work of the mail server
 }
 
 func run(ctx context.Context, d *demo.Demo) (string, error) {

@@ -20,6 +20,9 @@ type Tx struct {
 	text func(string) string
 }
 
+// OnSQLite returns a DB on a handle of SQLite, for the tests of an example.
+func OnSQLite(db *sql.DB) *DB { return &DB{db, asIs} }
+
 // handle opens a new handle.
 func (h *home) handle() (*DB, error) {
 	db, err := h.open()
