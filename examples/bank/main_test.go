@@ -6,10 +6,12 @@ import (
 	"io"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/sqllock/sqllock"
 	"github.com/sqllock/sqllock/examples/internal/demo"
 	"github.com/sqllock/sqllock/locksqlite"
+	"github.com/sqllock/sqllock/locktest"
 )
 
 func TestAFormerHolderCannotPost(t *testing.T) {
@@ -80,5 +82,45 @@ func TestATransferLocksBothAccountsByOneStatement(t *testing.T) {
 	}}
 	if _, err := e.Start(t.Context(), demo.Options{}, io.Discard); err != nil {
 		t.Error(err)
+	}
+}
+
+// A branch that is paused during the check believes that it has both locks.
+func TestATransferOfAPausedBranchPostsNothing(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	d := locktest.NewDatabase(t)
+	db := demo.OnSQLite(d.DB())
+	for _, text := range tables {
+		if _, err := db.ExecContext(ctx, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := (&demo.Demo{Unsafe: true}).Meeting(2) // which takes until the test comes, too
+	paused := &bank{&demo.Worker{DB: db, Locks: d.Locker(nil)}, check}
+	other := &bank{&demo.Worker{DB: db, Locks: d.Locker(nil)}, new(demo.Demo).Meeting(1)}
+	result := make(chan error, 1)
+	go func() { result <- paused.transfer(ctx, "ben", "carla", 10) }()
+	for locked := 0; locked < 2; time.Sleep(time.Millisecond) { // until it has read both accounts
+		if err := db.QueryRowContext(ctx, `SELECT count(*) FROM account WHERE token > 0`).Scan(&locked); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.Expire("account/carla")
+	if err := other.withdraw(ctx, "carla", 5); err != nil {
+		t.Fatal(err)
+	}
+	if err := check.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-result; !errors.Is(err, errLate) {
+		t.Errorf("the paused branch: %v, want %v", err, errLate)
+	}
+	if text, err := audit(ctx, db); err != nil {
+		t.Errorf("%s: %v", text, err)
+	}
+	var postings int
+	if err := db.QueryRowContext(ctx, `SELECT count(*) FROM posting WHERE account = 'ben' AND amount = -10`).Scan(&postings); err != nil || postings != 0 {
+		t.Errorf("%d postings of the paused branch: %v", postings, err)
 	}
 }
