@@ -18,6 +18,8 @@ const (
 
 	plantedText = "faults/results/2026-11-22-planted.txt"
 
+	killedKeysText = "internal/conformance/results/2026-11-24-once-killed.txt"
+
 	// byHand is the source of figures without a file. The text says so too.
 	byHand = "by hand"
 )
@@ -393,6 +395,30 @@ func TestTheSchedulesInTheDocumentsAreThoseOfTheRun(t *testing.T) {
 		all[0], all[1], all[2], all[3], all[4], all[5])
 	if !strings.Contains(text, sentence) {
 		t.Errorf("%s does not say %q", correctness, sentence)
+	}
+}
+
+func TestTheKeysInTheDocumentsAreThoseOfTheRun(t *testing.T) {
+	text := readDoc(t, killedKeysText)
+	runs := regexp.MustCompile(`: (\d+) keys, each completed once: (\d+) kills, (\d+) attempts`).FindAllStringSubmatch(text, -1)
+	if len(runs) != 3 || strings.Count(text, "--- PASS: ") != 3 {
+		t.Fatalf("%s has %d runs", killedKeysText, len(runs))
+	}
+	each := func(i int) string {
+		var words [3]any
+		for k, run := range runs {
+			n, _ := strconv.Atoi(run[i])
+			words[k] = thousands(n)
+		}
+		return fmt.Sprintf("%s, %s and %s", words[:]...)
+	}
+	document := strings.Join(strings.Fields(readDoc(t, correctness)), " ")
+	for _, sentence := range []string{
+		"exactly once, with " + each(2) + " kills, in " + each(3) + " attempts.", "of " + strings.Split(each(1), ", ")[0] + " keys on each of",
+	} {
+		if !strings.Contains(document, sentence) {
+			t.Errorf("%s does not say %q", correctness, sentence)
+		}
 	}
 }
 
