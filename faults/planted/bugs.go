@@ -132,6 +132,12 @@ var bugs = []bug{
 	{"the token of a permit is drawn lower the more wait", []edit{
 		{rules, "Seq: v.row.Seq, Token: v.row.Version,", "Seq: v.row.Seq, Token: v.row.Version - int64(v.row.Waiting)*1_000_000,"},
 	}, cell("none", "unique", "mariadb")},
+	{"a permit of one lets a lock in", []edit{
+		{rules, "return readers == 0 && permitted == 0\n", "return readers == 0 && permitted <= 1\n"},
+	}, conformance("unique_on_sqlite", "a_permit_of_a_semaphore_of_one")},
+	{"a wait for the only permit is in no deadlock", []edit{
+		{"internal/deadlock/deadlock.go", "return len(g.next[node]) < len(g.waits[node].Holders) ||", "return len(g.next[node]) <= len(g.waits[node].Holders) ||"},
+	}, conformance("unique_on_sqlite", "a_permit_of_a_semaphore_of_one")},
 	{"Guard of a permit is a plain SELECT", []edit{
 		{pg, "c.state = 1 AND c.token = $3::bigint\n\tFOR KEY SHARE\n", "c.state = 1 AND c.token = $3::bigint\n"},
 	}, cell("client-pause", "permits", "postgres")},

@@ -893,7 +893,9 @@ func testPermitAsLock(e *env) {
 		older <- result{lease, err}
 	}()
 	e.queued(other, 1)
-	_, err := t.Acquire(lease.Context())
+	ctx, cancel := context.WithTimeout(lease.Context(), timeLimit)
+	defer cancel()
+	_, err := t.Acquire(ctx)
 	e.wantError("Acquire that closes a cycle", err, sqllock.ErrDeadlock)
 	e.unlock(lease)
 	e.unlock(e.granted(older))
