@@ -47,7 +47,7 @@ type costs struct {
 func newCosts(b *testing.B, engine string) *costs {
 	d := testdb.New(b, engine)
 	c := &costs{engine: engine, db: d.Open(b)}
-	used := c.db
+	var used *sql.DB
 	if engine == testdb.SQLite { // whose log is read as long as it is not moved into the file
 		used, c.path = d.Open(b, "_pragma=journal_mode(wal)", "_pragma=wal_autocheckpoint(0)"), d.Path()
 	} else {
