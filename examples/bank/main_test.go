@@ -91,10 +91,8 @@ func TestATransferOfAPausedBranchPostsNothing(t *testing.T) {
 	defer cancel()
 	d := locktest.NewDatabase(t)
 	db := demo.OnSQLite(d.DB())
-	for _, text := range tables {
-		if _, err := db.ExecContext(ctx, text); err != nil {
-			t.Fatal(err)
-		}
+	if err := db.Make(ctx, tables); err != nil {
+		t.Fatal(err)
 	}
 	check := (&demo.Demo{Unsafe: true}).Meeting(2) // which takes until the test comes, too
 	paused := &bank{&demo.Worker{DB: db, Locks: d.Locker(nil)}, check}

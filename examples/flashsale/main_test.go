@@ -47,10 +47,8 @@ func TestAPausedShopCannotSell(t *testing.T) {
 	defer cancel()
 	d := locktest.NewDatabase(t)
 	db := demo.OnSQLite(d.DB())
-	for _, text := range tables {
-		if _, err := db.ExecContext(ctx, text); err != nil {
-			t.Fatal(err)
-		}
+	if err := db.Make(ctx, tables); err != nil {
+		t.Fatal(err)
 	}
 	payment := (&demo.Demo{Unsafe: true}).Meeting(2) // which takes until the test comes, too
 	paused := &shop{&demo.Worker{DB: db, Locks: d.Locker(nil)}, payment}

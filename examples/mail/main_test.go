@@ -14,10 +14,8 @@ func onOutbox(t *testing.T) (d *locktest.Database, mailers []*mailer) {
 	t.Helper()
 	d = locktest.NewDatabase(t)
 	db := demo.OnSQLite(d.DB())
-	for _, text := range tables {
-		if _, err := db.ExecContext(t.Context(), text); err != nil {
-			t.Fatal(err)
-		}
+	if err := db.Make(t.Context(), tables); err != nil {
+		t.Fatal(err)
 	}
 	for range workers {
 		mailers = append(mailers, &mailer{&demo.Worker{DB: db, Locks: d.Locker(nil)}, new(demo.Demo).Meeting(workers)})

@@ -23,6 +23,16 @@ type Tx struct {
 // OnSQLite returns a DB on a handle of SQLite, for the tests of an example.
 func OnSQLite(db *sql.DB) *DB { return &DB{db, asIs} }
 
+// Make runs the statements that make the tables of an example.
+func (db *DB) Make(ctx context.Context, tables []string) error {
+	for _, text := range tables {
+		if _, err := db.ExecContext(ctx, text); err != nil {
+			return fmt.Errorf("%s: %w", text, err)
+		}
+	}
+	return nil
+}
+
 // handle opens a new handle.
 func (h *home) handle() (*DB, error) {
 	db, err := h.open()

@@ -3,7 +3,6 @@ package demo
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -27,10 +26,8 @@ func (d *Demo) open(ctx context.Context, home *home, e Example) (err error) {
 	if d.DB, err = home.handle(); err != nil {
 		return err
 	}
-	for _, text := range e.Tables {
-		if _, err := d.DB.ExecContext(ctx, text); err != nil {
-			return fmt.Errorf("%s: %w", text, err)
-		}
+	if err := d.DB.Make(ctx, e.Tables); err != nil {
+		return err
 	}
 	if !d.Unsafe {
 		if err := migrations.Up(ctx, home.locks(d.DB.DB)); err != nil {
