@@ -98,6 +98,13 @@ func (cs *claims) hasWaiter(name string) bool {
 	return len(cs.byName[name]) > 0
 }
 
+// wants reports whether a waiter of this Locker has a claim that is an acquisition's.
+func (cs *claims) wants(acq driver.ID) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.byAcq[acq] != nil
+}
+
 const (
 	// contendedFor is for how long a name counts as one that many want.
 	contendedFor = 100 * time.Millisecond

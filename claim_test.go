@@ -186,6 +186,35 @@ func TestAWaiterThatGivesUpLeavesTheQueue(t *testing.T) {
 	})
 }
 
+func TestAClaimIsWantedWhileItsWaiterStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, nil)
+		defer b.close()
+		lease := b.lock("a")
+		ctx, cancel := context.WithCancel(t.Context())
+		gone, next := queuedWaiter(t, b, ctx, "a"), queuedWaiter(t, b, t.Context(), "a")
+		leaves, stays := db.row("a").claims[0].Acq, db.row("a").claims[1].Acq
+		db.set(func(f *fake) { f.before = failing("line", errDown) })
+		time.Sleep(time.Hour) // for long nobody can ask for it
+		if !b.Wants(leaves) || !b.Wants(stays) {
+			t.Error("a claim is not wanted although somebody waits")
+		}
+		cancel()
+		<-gone
+		if b.Wants(leaves) || !b.Wants(stays) {
+			t.Errorf("who has left is wanted: %v; who waits: %v", b.Wants(leaves), b.Wants(stays))
+		}
+		db.set(func(f *fake) { f.before = nil })
+		b.unlock(lease)
+		second := <-next
+		if b.Wants(stays) {
+			t.Error("who holds the name is wanted to wait for it")
+		}
+		b.unlock(second)
+	})
+}
+
 func TestAWaiterWhoseClaimGotNoReplyIsGrantedOnce(t *testing.T) {
 	for what, when := range map[string]string{"when it entered": "line", "when it was granted": "granted"} {
 		t.Run(what, func(t *testing.T) {

@@ -37,6 +37,9 @@ func (l *Locker) QueueLen() int {
 	return len(l.queue.names)
 }
 
+// Wants says whether requests with an acquisition that waits go on.
+func (l *Locker) Wants(acq driver.ID) bool { return l.claims.wants(acq) }
+
 // Hooked says whether each statement goes through the hook Statement.
 func (l *Locker) Hooked() bool {
 	_, hooked := l.mode.backend.(*hookedBackend)

@@ -35,11 +35,18 @@ func NewUnique(ctx context.Context, db driver.UniqueDatabase, opts *UniqueOption
 	}
 	cfg.spread = clock.SpreadOf(db)
 	var locker atomic.Pointer[Locker] // the store is opened before there is one
-	client := driver.Client{Instance: newID(), Label: cfg.label, Crashed: func(c driver.Crash) {
-		if l := locker.Load(); l != nil {
-			l.crashed(c.Name, c.Holder)
-		}
-	}}
+	client := driver.Client{
+		Instance: newID(), Label: cfg.label,
+		Crashed: func(c driver.Crash) {
+			if l := locker.Load(); l != nil {
+				l.crashed(c.Name, c.Holder)
+			}
+		},
+		Wants: func(acq driver.ID) bool {
+			l := locker.Load()
+			return l != nil && l.claims.wants(acq)
+		},
+	}
 	store, err := opened(ctx, &cfg, db.Classify, func() (driver.Store, error) { return db.OpenUnique(ctx, client) })
 	if err != nil {
 		return nil, openError(err)

@@ -43,6 +43,11 @@ type Client struct {
 	// Crashed is called for each expired term that a call has ended, unless a result
 	// of the call tells of it. It does not wait for anything. It may be nil.
 	Crashed func(Crash)
+
+	// Wants reports that requests with an acquisition that waits go on. A claim that waits for
+	// one that nobody wants is taken out of the queue: its request came late, or could not be
+	// withdrawn. It does not wait for anything. If it is nil, no claim is taken out.
+	Wants func(acq ID) bool
 }
 
 // UniqueDatabase is a database that offers the unique mode.

@@ -29,6 +29,10 @@ func (e *effect) judgeAnswer() wrong {
 		if !guarded && (e.after.acq == p.acq || e.after.claims[p.acq].state != none) {
 			return leftBehind
 		}
+	case opForget:
+		if e.after.claims[p.acq].state == waits {
+			return leftBehind
+		}
 	case opRevoke:
 		return e.judgeRevoke()
 	case opDetach:

@@ -408,6 +408,15 @@ func (v *Visit) Withdraw(acq driver.ID, minHold int64, mayGuard bool) (guarded b
 	return false
 }
 
+// Forget takes an acquisition out of the queue that nobody asks for any more. If it has been granted
+// the name meanwhile its term goes on: whoever asked for it may have been told.
+func (v *Visit) Forget(acq driver.ID) {
+	if v.waits(acq) {
+		v.drop(acq)
+	}
+	v.Advance()
+}
+
 // Revoke ends the terms of all holders, and the time for which the name is kept. It
 // raises the version, so that the holders can tell. It reports false if nobody held the
 // name and nothing kept it, and true for guarded while a transaction guards a term.

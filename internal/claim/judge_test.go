@@ -173,7 +173,7 @@ func (e *effect) judgeQueue() wrong {
 			}
 		case b.state == waits && a.state == none && e.after.acq != acq:
 			swept := p.op == opSweep && e.before.beats[lockerOf(acq)] <= e.v.now-gone
-			if !swept && !e.is(opWithdraw, acq) {
+			if !swept && !e.is(opWithdraw, acq) && !e.is(opForget, acq) {
 				return lostPosition
 			}
 		case a.state == waits:

@@ -97,6 +97,7 @@ var factors = []factor{
 	}, false},
 	{"window", yes(0.1, func(o *options) { o.window = 1 }), false},
 	{"batches", yes(0.1, func(o *options) { o.batches = true }), false},
+	{"forgets", yes(1, func(o *options) { o.forgets = true }), false},
 	{"sweeps", yes(0.4, func(o *options) { o.sweeps = true }), false},
 	{"revoked", yes(1.2, func(o *options) { o.revokes = 1 }), false},
 	{"resized", []level{

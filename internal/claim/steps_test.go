@@ -173,7 +173,7 @@ func (w *world) arrive(o *options, i int) bool {
 
 // request lets a client, or a Locker, send a request, with all that may become of it.
 func (s *successors) request(w *world, what string, who int8, p packet) {
-	p.sent, p.heard = now, p.acq != nobody
+	p.sent, p.heard = now, p.acq != nobody && p.op != opForget
 	if p.acq != nobody {
 		p.by = lockerOf(p.acq)
 	}
@@ -201,7 +201,7 @@ func (s *successors) faultyRequest(w *world, what string, who int8, p packet) {
 	if x := *w; p.acq != nobody && spend(&x.left.late) && x.keep(p) {
 		s.add(what+", late", p.op, who, &x)
 	}
-	if x, q := *w, p; p.acq != nobody && spend(&x.left.lost) && x.execute(s.o, &q) && x.keep(q) {
+	if x, q := *w, p; p.heard && spend(&x.left.lost) && x.execute(s.o, &q) && x.keep(q) {
 		s.add(what+", is answered late", p.op, who, &x)
 	}
 	x := *w
@@ -270,6 +270,11 @@ func (s *successors) lockerSteps(w *world, l int8) {
 		x := *w
 		x.moves[l] = false
 		s.request(&x, "Locker %d serves the rest", l, packet{op: opMove, acq: nobody, by: l})
+	}
+	for acq := range int8(acqs) {
+		if s.o.forgets && lockerOf(acq) == l && w.has(acq) { // it may have waited a moment ago
+			s.request(w, "somebody forgets %d", acq, packet{op: opForget, acq: acq})
+		}
 	}
 	if x := *w; spend(&x.left.deaths) {
 		x.die(l)

@@ -226,6 +226,8 @@ func (v *visit) operate(o *options, d *tables, c *claim.Visit) (r result) {
 	case opWithdraw:
 		r.guarded = c.Withdraw(idOf(p.acq), int64(o.minHold[p.acq/slots]), p.guarded)
 		r.advanced = !r.guarded
+	case opForget:
+		c.Forget(idOf(p.acq))
 	case opMove:
 		c.Advance()
 	case opSweep:

@@ -49,6 +49,7 @@ type options struct {
 	otherPin bool  // somebody who has nothing to do with the term may pin the row
 	detach   bool  // client 0 detaches, client 2 adopts
 	resume   bool  // client 0 is restarted, or client 2 follows it, and resumes its term
+	forgets  bool  // a Locker may take any of its claims out of the queue, wanted or not
 	sweeps   bool  // and the row is deleted when it is idle
 	batches  bool  // clients 0 and 1 share visits
 	peeks    peeks
@@ -269,6 +270,7 @@ const (
 	opEnter
 	opRelease  // with a token
 	opWithdraw // by acq alone
+	opForget   // by acq alone, if it waits
 	opRenew
 	opMove // serve whoever is next
 	opSweep
@@ -280,7 +282,7 @@ const (
 )
 
 func (o op) String() string {
-	return [...]string{"nothing", "try", "entry", "release", "withdrawal", "renewal", "move", "sweep", "revocation", "detachment", "adoption", "resumption", "change of permits"}[o]
+	return [...]string{"nothing", "try", "entry", "release", "withdrawal", "forgetting", "renewal", "move", "sweep", "revocation", "detachment", "adoption", "resumption", "change of permits"}[o]
 }
 
 // peeksFor reports that the driver first reads without locks.

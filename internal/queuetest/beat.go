@@ -113,21 +113,54 @@ var beatTests = map[string]func(*testing.T, *suite, string){
 		has(t, s.other, a, handed)
 	},
 
-	"a claim that nobody asks for is withdrawn, and none whose life goes on": func(t *testing.T, s *suite, name string) {
-		const life = 150 * time.Millisecond
-		forgotten, longer, known, third := writer(name), writer(name), writer(name), s.open(t)
-		forgotten.Life, known.Life, longer.Life = life, life, 2*time.Second
+	"a claim that nobody wants is taken out of the queue, and none that somebody wants": func(t *testing.T, s *suite, name string) {
+		const life = 100 * time.Millisecond
+		orphan, silent, lively := writer(name), writer(name), writer(name)
+		third := s.Open(t, driver.Client{Instance: newID(), Label: "test", Wants: func(acq driver.ID) bool { return acq != orphan.Acq }})
 		s.take(t, writer(name))
-		wait(t, third, forgotten, 0)
-		wait(t, third, longer, 1)
-		wait(t, third, known, 1)
+		for ahead, r := range []*driver.AcquireRequest{&orphan, &silent, &lively} {
+			r.Life = life
+			wait(t, third, *r, min(ahead, 1))
+		}
 		for began := time.Now(); s.claims(t, name) == 3; time.Sleep(life / 5) {
 			if time.Since(began) > minute/4 {
 				t.Fatal("it still waits")
 			}
-			enqueue(t, third, known)
+			enqueue(t, third, lively)
 		}
-		wait(t, third, longer, 0)
-		wait(t, third, known, 1)
+		for range 40 { // nobody could ask for the silent one meanwhile
+			time.Sleep(life / 5)
+			enqueue(t, third, lively)
+		}
+		wait(t, third, silent, 0)
+		wait(t, third, lively, 1)
+	},
+
+	"a claim that is handed the name while nobody wants it any more keeps the name": func(t *testing.T, s *suite, name string) {
+		const life = 100 * time.Millisecond
+		first, orphan, second, lively := s.take(t, writer(name)), writer(name), writer(name), writer(name+" other")
+		s.take(t, writer(lively.Name))
+		handedOver, calls := make(chan bool, 1), 0
+		third := s.Open(t, driver.Client{Instance: newID(), Label: "test", Wants: func(acq driver.ID) bool {
+			if acq != orphan.Acq {
+				return true
+			}
+			if calls++; calls == 2 { // the first call only drops what the client knows of it
+				end(t, s.store, first)
+				handedOver <- true
+			}
+			return false
+		}})
+		orphan.Life, lively.Life = life, life
+		wait(t, third, orphan, 0)
+		wait(t, s.other, second, 1)
+		for began := time.Now(); len(handedOver) == 0; time.Sleep(life / 5) {
+			if time.Since(began) > minute/4 {
+				t.Fatal("nobody was asked whether it is wanted")
+			}
+			enqueue(t, third, lively)
+		}
+		has(t, third, orphan, handed)
+		wait(t, s.other, second, 0)
 	},
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/claim"
 )
 
 // beat keeps the waiting claims of a Locker alive: its row in the table waiter lasts until a
@@ -18,25 +19,24 @@ type beat struct {
 	read    time.Time // when the claims were last read back
 
 	mu    sync.Mutex
-	known map[driver.ID]time.Time // claims that are asked for, and until when that counts
+	known map[driver.ID]struct{} // acquisitions that were asked for
 }
 
 func newBeat() *beat {
-	return &beat{sending: make(chan struct{}, 1), known: make(map[driver.ID]time.Time)}
+	return &beat{sending: make(chan struct{}, 1), known: make(map[driver.ID]struct{})}
 }
 
-// forgottenLives is for how many of its lives nobody must have asked for a claim before it is
-// withdrawn.
-const forgottenLives = 3
+// orphanLives is for how many lives of the Locker a claim must have waited before it is asked
+// whether anybody wants it.
+const orphanLives = 3
 
 // keepAlive makes the row of the Locker last for at least two thirds of life from now. From
-// time to time it reads the claims of the Locker back, and withdraws those that nobody asks
-// for any more: their requests came late, or could not be withdrawn. It returns which requests
+// time to time it reads the claims of the Locker back, and takes those out of the queue that nobody
+// wants any more: their requests came late, or could not be withdrawn. It returns which requests
 // are new, and which were made before.
 func (s *rows) keepAlive(ctx context.Context, life time.Duration, reqs []driver.AcquireRequest) (fresh, known []int, err error) {
-	now := time.Now()
-	fresh, known = s.beat.note(reqs, now)
-	return fresh, known, s.send(ctx, life, now)
+	fresh, known = s.beat.note(reqs)
+	return fresh, known, s.send(ctx, life, time.Now())
 }
 
 // send sends the beat if it is due.
@@ -63,11 +63,11 @@ func (s *rows) send(ctx context.Context, life time.Duration, now time.Time) erro
 		return nil
 	}
 	b.read = now
-	return s.withdrawForgotten(ctx, life)
+	return s.forgetOrphans(ctx, life)
 }
 
 // note notes that claims are asked for. It returns the requests that are new, and the others.
-func (b *beat) note(reqs []driver.AcquireRequest, now time.Time) (fresh, known []int) {
+func (b *beat) note(reqs []driver.AcquireRequest) (fresh, known []int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range reqs {
@@ -76,16 +76,22 @@ func (b *beat) note(reqs []driver.AcquireRequest, now time.Time) (fresh, known [
 		} else {
 			fresh = append(fresh, i)
 		}
-		b.known[reqs[i].Acq] = now.Add(forgottenLives * reqs[i].Life)
+		b.known[reqs[i].Acq] = struct{}{}
 	}
 	return fresh, known
 }
 
-// withdrawForgotten withdraws claims that wait although nobody asks for them.
-func (s *rows) withdrawForgotten(ctx context.Context, life time.Duration) error {
+// forgetOrphans takes claims of this Locker out of the queue that nobody wants. How long ago they
+// were asked for says nothing: while the database cannot be reached, nobody can ask.
+func (s *rows) forgetOrphans(ctx context.Context, life time.Duration) error {
+	wants := s.client.Wants
+	if wants == nil {
+		return nil
+	}
+	s.beat.prune(wants)
 	var waiting []driver.ReleaseRequest
 	err := s.engine.Run(ctx, Statement{Name: "claims_of_locker",
-		Args: []any{s.client.Instance.String(), (forgottenLives * life).Microseconds()},
+		Args: []any{s.client.Instance.String(), (orphanLives * life).Microseconds()},
 		Scan: func(scan Scanner) error {
 			var r driver.ReleaseRequest
 			err := scan(&r.Name, id{&r.Acq})
@@ -95,16 +101,30 @@ func (s *rows) withdrawForgotten(ctx context.Context, life time.Duration) error 
 	if err != nil {
 		return err
 	}
-	return s.withdraw(ctx, s.beat.forgotten(waiting, time.Now()))
+	orphans := slices.DeleteFunc(waiting, func(r driver.ReleaseRequest) bool { return wants(r.Acq) })
+	names, of := distinct(len(orphans), func(i int) string { return orphans[i].Name })
+	e := &plan{names: names, window: smallWindow}
+	for i := range orphans {
+		e.ofNames, e.acqs = append(e.ofNames, orphans[i].Name), append(e.acqs, orphans[i].Acq)
+	}
+	e.decide = func(w *view, visit *claim.Visit) error {
+		for _, i := range of[w.name] {
+			visit.Forget(orphans[i].Acq)
+		}
+		return nil
+	}
+	return s.lookAndVisit(ctx, e)
 }
 
-// forgotten returns those claims that nobody asks for.
-func (b *beat) forgotten(claims []driver.ReleaseRequest, now time.Time) []driver.ReleaseRequest {
+// prune drops the acquisitions that nobody wants.
+func (b *beat) prune(wants func(driver.ID) bool) {
+	b.mu.Lock()
+	known := slices.Collect(maps.Keys(b.known))
+	b.mu.Unlock()
+	orphans := slices.DeleteFunc(known, wants) // which may lock something itself
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	maps.DeleteFunc(b.known, func(_ driver.ID, until time.Time) bool { return until.Before(now) })
-	return slices.DeleteFunc(claims, func(r driver.ReleaseRequest) bool {
-		_, ok := b.known[r.Acq]
-		return ok
-	})
+	for _, acq := range orphans {
+		delete(b.known, acq)
+	}
 }
