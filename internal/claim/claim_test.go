@@ -400,3 +400,25 @@ func claimed(n int, state claim.State) *claim.Visit {
 	v.Alive = func(driver.ID) bool { return false }
 	return v
 }
+
+func TestAPermitTakesTheLowestSlotThatIsFree(t *testing.T) {
+	holds := func(slot int) claim.Claim {
+		return claim.Claim{Party: party(int8(slot), 0), Kind: claim.Permit, State: claim.Holding, Slot: slot, Seq: int64(slot + 1), Expires: 100}
+	}
+	for want, held := range [][]claim.Claim{{holds(1), holds(2)}, {holds(0), holds(2)}, {holds(0), holds(1)}} {
+		v := at(10, claim.Row{Permits: 4, Holding: len(held)}, held...)
+		if a := v.Acquire(claim.Request{Party: party(5, 0), Limits: limits(10), Kind: claim.Permit, Permits: 4}); a.Outcome != claim.Granted || a.Slot != want {
+			t.Errorf("beside %+v: %+v", held, a)
+		}
+	}
+	for slot := range 4 { // those below it have gone
+		v := at(10, claim.Row{Permits: 4, Holding: 1}, holds(slot))
+		want := 0
+		if slot == 0 {
+			want = 1
+		}
+		if a := v.Acquire(claim.Request{Party: party(5, 0), Limits: limits(10), Kind: claim.Permit, Permits: 4}); a.Outcome != claim.Granted || a.Slot != want {
+			t.Errorf("beside slot %d: %+v", slot, a)
+		}
+	}
+}
