@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -30,11 +31,12 @@ type topCall struct {
 // top starts top on a terminal of that size. An empty call is one with "top" as its arguments.
 func (u client) top(t *testing.T, rows, columns int, args ...string) *topCall {
 	t.Helper()
-	script := `until [ -e "$HOME/go" ]; do sleep 0.01; done; export TERM=xterm-256color; exec "$S" --dsn "$0" top --interval 100ms "$@"`
-	s := startOnTTY(t, u, append([]string{"/bin/sh", "-c", script, u.dsn}, args...)...)
+	ready := filepath.Join(t.TempDir(), "ready") // a client may call it several times
+	script := `until [ -e "$1" ]; do sleep 0.01; done; shift; export TERM=xterm-256color; exec "$S" --dsn "$0" top --interval 100ms "$@"`
+	s := startOnTTY(t, u, append([]string{"/bin/sh", "-c", script, u.dsn, ready}, args...)...)
 	s.resize(uint16(rows), uint16(columns))
 	p := &topCall{ttyProcess: s, before: s.termios(), emulated: newScreen(rows, columns)}
-	if err := os.WriteFile(u.home+"/go", nil, 0o600); err != nil {
+	if err := os.WriteFile(ready, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return p
