@@ -2,8 +2,9 @@
 # Runs the tests, on every database that is required, and ends by naming the pairs of
 # mode and database that were covered, and the twenty slowest tests.
 #
-#   scripts/test.sh        all tests of the root module, and of a third of the others: the
-#                          commit decides which. The race detector watches what is
+#   scripts/test.sh        all tests of the root module but for cells that take turns, and those
+#                          of a third of the other modules: the commit decides which, and the
+#                          end of the run says it. The race detector watches what is
 #                          concurrent: the engine, the drivers but for the generated
 #                          steps, the integrations, and the conformance suite on one pair
 #   scripts/test.sh quick  the engine, the drivers, and the conformance suite of unique
@@ -76,18 +77,23 @@ others() { comm -13 <(go list "${engine[@]}" | sort) <(go list ./... | sort); }
 
 nested=$(scripts/modules.sh | grep -vx .)
 
-# The conformance suite runs on databases with unusual settings too, a fifth of them at a
-# time: which fifth the commit decides. It decides also which third of the nested modules
-# is tested, besides tools.
-settings=('^unique_on_postgres_with_' '^for_update_on_postgres_with_' '^advisory_on_postgres_with_'
-  '_on_(mariadb|mysql)_with_SERIALIZABLE$' '_on_(mariadb|mysql)_with_(clientFoundRows|READ_UNCOMMITTED)$')
+# Of cells that say much the same one runs, and the others rest: the commit decides which. Each
+# line has a test, and its subtests that take turns.
+cells='
+TestConformance ^unique_on_postgres_with_SERIALIZABLE$ ^unique_on_postgres_with_the_simple_protocol$ ^(for_update_on_postgres_with_SERIALIZABLE|unique_on_(mariadb|mysql)_with_clientFoundRows)$ ^(advisory_on_postgres_with_SERIALIZABLE|unique_on_mariadb_with_READ_UNCOMMITTED)$ _on_(mariadb|mysql)_with_SERIALIZABLE$
+TestQueueAndSharedTermsInEverySession/^(mariadb|mysql)$ ^READ_UNCOMMITTED$ ^READ_COMMITTED$ ^SERIALIZABLE$ ^many_settings$
+TestFiftyRunsCountToFifty$ ^sqlite$ ^postgres$ ^(mariadb|mysql)$
+TestFiftyRunsCountToFiftyInEachMode ^postgres_forupdate$ ^(mariadb|mysql)_advisory$ ^postgres_advisory$ ^(mariadb|mysql)_forupdate$
+TestAHundredThousandNamesAreListedQuickly ^sqlite$ ^postgres$ ^(mariadb|mysql)$'
 commit=$((16#$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0)))
-turn=$((commit % ${#settings[@]}))
-rested=$watched
-for i in "${!settings[@]}"; do
-  [ "$i" = "$turn" ] || rested+="|TestConformance/${settings[$i]}"
-done
-theirs=$(grep -vx ./tools <<<"$nested" | awk -v turn="$((commit % 3))" 'NR % 3 == turn' | tr '\n' ' ')
+ran=$(awk -v turn="$commit" 'NF { print $1 "/" $(turn % (NF - 1) + 2) }' <<<"$cells")
+rested=$(awk -v turn="$commit" 'NF { for (i = 2; i <= NF; i++) if (i != turn % (NF - 1) + 2) print $1 "/" $i }' <<<"$cells" | paste -sd '|')
+
+# The conformance suite is run in full on two pairs besides the watched one, and in brief on four.
+pairs=('unique on sqlite,for update on mariadb' 'unique on mariadb,advisory on postgres' 'for update on postgres,advisory on mariadb')
+third=$((commit % 3))
+[ -n "$what" ] || export SQLLOCK_TEST_BRIEF=${pairs[(third + 1) % 3]},${pairs[(third + 2) % 3]}
+theirs=$(grep -vx ./tools <<<"$nested" | awk -v turn="$third" 'NR % 3 == turn' | tr '\n' ' ')
 
 steps() {
   case $what in
@@ -98,11 +104,11 @@ steps() {
   all) for module in . $nested; do step "$module" "${race[@]}" ./...; done ;;
   *)
     # The longest first. Promises wait for TTLs, most of the time.
-    step . "${race[@]}" -skip "$unwatched|$single" "${engine[@]}"
-    step . -parallel 100 -run TestConformance -skip "$rested" . # all pairs: the suite bounds itself
+    step . "${race[@]}" -skip "$unwatched|$single|$rested" "${engine[@]}"
+    step . -parallel 100 -run TestConformance -skip "$watched|$rested" . # all pairs: the suite bounds itself
     step . -run "$single" . "${drivers[@]}"
     # shellcheck disable=SC2046 # the names are words
-    step . $(others)
+    step . -skip "$rested" $(others)
     for module in $theirs ./tools; do step "$module" "${race[@]}" ./...; done
     ;;
   esac
@@ -154,7 +160,8 @@ awk -F '\t' -v required="sqlite,$SQLLOCK_REQUIRE" -v what="$what" '
     exit bad
   }' "$SQLLOCK_COVER_FILE" || status=1
 if [ -z "$what" ]; then
-  echo "sqllock: of the pairs with unusual settings those ran that match ${settings[$turn]}; make all runs every one"
+  echo "sqllock: of the cells that take turns these ran: ${ran//$'\n'/ }; make all runs every one"
+  echo "sqllock: in full, the conformance suite ran on unique on postgres,${pairs[third]}; make all runs it so on all"
   echo "sqllock: of the nested modules the tests of $theirs./tools ran; make all runs every one"
 fi
 echo "sqllock: the tests took $((took / 60)) min $((took % 60)) s"
