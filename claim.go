@@ -44,7 +44,8 @@ type claim struct {
 	queuedAt time.Duration
 
 	due          time.Duration // when to send the next request, or to deliver pendingReply
-	inFlight     bool
+	inFlight     bool          // a request was given to the batcher, and is in sent
+	sent         *batch.Pending[driver.AcquireRequest, driver.AcquireResult]
 	pendingReply *reply // delivered when no request is in flight, or when due
 	done         bool   // the reply is in result, or the waiter has left
 	left         bool
@@ -197,6 +198,7 @@ func (cs *claims) withdraw(c *claim) bool {
 	}
 	c.left = true
 	cs.forget(c)
+	cs.recall(c)
 	if !c.inFlight {
 		cs.cleanUp(c)
 	}
@@ -234,6 +236,7 @@ func (cs *claims) cleanUp(c *claim) {
 // flight, the reply waits for it a little: if that request arrived after the name was
 // released, it would leave a claim that no waiter has.
 func (cs *claims) answer(c *claim, r reply) {
+	cs.recall(c)
 	if !c.inFlight {
 		cs.forget(c)
 		c.result <- r
@@ -256,6 +259,7 @@ func (cs *claims) answerNow(c *claim) {
 func (cs *claims) fail(c *claim, err error) {
 	c.left = true
 	cs.forget(c)
+	cs.recall(c)
 	c.result <- reply{Err: err}
 	if !c.inFlight {
 		cs.cleanUp(c)
@@ -384,10 +388,20 @@ func (cs *claims) schedule(c *claim, due time.Duration) {
 func (cs *claims) request(c *claim) {
 	c.inFlight = true
 	c.requests++
-	cs.requests.Add(&batch.Pending[driver.AcquireRequest, driver.AcquireResult]{
+	c.sent = &batch.Pending[driver.AcquireRequest, driver.AcquireResult]{
 		Request: c.req, Kind: c.kind, Timeout: c.timeout,
 		Done: func(a batch.Reply[driver.AcquireResult]) { cs.noteResult(c, a) },
-	})
+	}
+	cs.requests.Add(c.sent)
+}
+
+// recall takes the request of a claim back that the batcher has not sent: another one is in
+// flight. The caller holds mu.
+func (cs *claims) recall(c *claim) {
+	if c.inFlight && cs.requests.Withdraw(c.sent) {
+		c.inFlight = false
+		c.requests--
+	}
 }
 
 // noteResult acts on the reply to the request of one claim.

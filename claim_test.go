@@ -563,6 +563,50 @@ func TestALateRequestLeavesNoClaim(t *testing.T) {
 	}
 }
 
+func TestARequestThatWaitsForAnotherKeepsNobody(t *testing.T) {
+	for what, leaves := range map[string]bool{"when the name is handed over": false, "when the waiter leaves": true} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db := newFake()
+				b, other := newBench(t, db, &sqllock.UniqueOptions{TTL: 30 * time.Second}), newBench(t, db, nil)
+				defer b.close()
+				defer other.close()
+				lease, busy := b.lock("a"), other.lock("busy")
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				got := queuedWaiter(t, b, ctx, "a")
+				time.Sleep(1600 * time.Millisecond)
+				db.set(func(f *fake) { f.before = after("line", time.Second) })
+				next := make(chan *sqllock.Lease)
+				go func() {
+					lease, _ := b.Lock(t.Context(), "busy")
+					next <- lease
+				}()
+				time.Sleep(400 * time.Millisecond) // the ticket is to be asked for again, behind the slow request
+				sent := db.count("line")
+				if began := time.Now(); leaves {
+					cancel()
+					<-got
+					b.unlock(lease)
+				} else {
+					b.unlock(lease)
+					second := <-got
+					if took := time.Since(began); took > 0 {
+						t.Errorf("handed over after %v", took)
+					}
+					b.unlock(second)
+				}
+				time.Sleep(1500 * time.Millisecond)
+				if n := db.count("line") - sent; n != 1 || db.waiters("a") > 0 || db.held("a") {
+					t.Errorf("%d requests, %d stand in line, held: %v", n, db.waiters("a"), db.held("a"))
+				}
+				other.unlock(busy)
+				b.unlock(<-next)
+			})
+		})
+	}
+}
+
 func TestAGrantToAClaimWhoseReplyWasLostIsConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()

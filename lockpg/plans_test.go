@@ -286,7 +286,7 @@ func TestALargeBatchTakesInProportionToItsSize(t *testing.T) {
 				renewals[i] = driver.RenewRequest{Name: reqs[i].Name, Acq: reqs[i].Acq, Version: r.Version, TTL: time.Minute, Holds: 1, Shared: shared}
 			}
 			took := time.Hour
-			for range 2 {
+			for range 5 {
 				began := time.Now()
 				res, err := store.Renew(t.Context(), renewals, false)
 				took = min(took, time.Since(began))
@@ -298,7 +298,7 @@ func TestALargeBatchTakesInProportionToItsSize(t *testing.T) {
 		}
 		some, all := renew(few), renew(many)
 		// A time that grows with the square would be 40 times this ratio.
-		if all > 5*many/few*some {
+		if all > 10*many/few*some {
 			t.Errorf("shared %v: %v for %d, %v for %d", shared, some, few, all, many)
 		}
 	}

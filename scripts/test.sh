@@ -106,9 +106,9 @@ steps() {
     # The longest first. Promises wait for TTLs, most of the time.
     step . "${race[@]}" -skip "$unwatched|$single|$rested" "${engine[@]}"
     step . -parallel 100 -run TestConformance -skip "$watched|$rested" . # all pairs: the suite bounds itself
-    step . -run "$single" . "${drivers[@]}"
     # shellcheck disable=SC2046 # the names are words
     step . -skip "$rested" $(others)
+    step . -run "$single" . "${drivers[@]}"
     for module in $theirs ./tools; do step "$module" "${race[@]}" ./...; done
     ;;
   esac

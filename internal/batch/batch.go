@@ -208,7 +208,7 @@ func (b *Batcher[Q, R]) takeReply(c *call[Q, R]) Reply[R] {
 // cancel stops waiting for a reply. It reports false if the reply has come.
 func (b *Batcher[Q, R]) cancel(c *call[Q, R]) bool {
 	if c.settled.CompareAndSwap(false, true) {
-		b.withdraw(&c.Pending)
+		b.Withdraw(&c.Pending)
 		return true
 	}
 	<-c.answered
@@ -247,14 +247,18 @@ func (b *Batcher[Q, R]) mayStart() bool {
 	return b.inFlight < b.opts.MaxInFlight && b.inFlight-b.slow < b.opts.MaxFast
 }
 
-// withdraw removes a request that was not sent.
-func (b *Batcher[Q, R]) withdraw(p *Pending[Q, R]) {
+// Withdraw removes a request that was not sent: Done is not called any more. It reports false if
+// the request was sent, or is unknown.
+func (b *Batcher[Q, R]) Withdraw(p *Pending[Q, R]) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if i := slices.Index(b.pending, p); i >= 0 {
-		b.pending = slices.Delete(b.pending, i, i+1)
-		b.opts.Ended()
+	i := slices.Index(b.pending, p)
+	if i < 0 {
+		return false
 	}
+	b.pending = slices.Delete(b.pending, i, i+1)
+	b.opts.Ended()
+	return true
 }
 
 // sendAll sends batches until nothing is pending, or another sender has replaced it.

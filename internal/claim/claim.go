@@ -730,7 +730,7 @@ func (v *Visit) dropAll(which func(c *Claim) bool) (gone []Claim) {
 			v.uncount(c)
 			gone = append(gone, *c)
 			continue
-		case stay < i:
+		case stay != i:
 			v.claims[stay] = *c
 		}
 		stay++

@@ -141,7 +141,7 @@ var beatTests = map[string]func(*testing.T, *suite, string){
 		first, orphan, second, lively := s.take(t, writer(name)), writer(name), writer(name), writer(name+" other")
 		s.take(t, writer(lively.Name))
 		handedOver, calls := make(chan bool, 1), 0
-		third := s.Open(t, driver.Client{Instance: newID(), Label: "test", Wants: func(acq driver.ID) bool {
+		client := driver.Client{Instance: newID(), Label: "test", Wants: func(acq driver.ID) bool {
 			if acq != orphan.Acq {
 				return true
 			}
@@ -150,7 +150,9 @@ var beatTests = map[string]func(*testing.T, *suite, string){
 				handedOver <- true
 			}
 			return false
-		}})
+		}}
+		third := s.Open(t, client)
+		wait(t, s.Open(t, client), writer(lively.Name), 0) // it lives for a minute
 		orphan.Life, lively.Life = life, life
 		wait(t, third, orphan, 0)
 		wait(t, s.other, second, 1)
