@@ -720,19 +720,17 @@ func (v *Visit) drop(acq driver.ID) {
 }
 
 // dropAll is drop for several claims, which it returns. It goes through all claims once, however
-// many leave: a name may have 10,000. If none leaves it copies nothing.
+// many leave: a name may have 10,000.
 func (v *Visit) dropAll(which func(c *Claim) bool) (gone []Claim) {
 	stay := 0
 	for i := range v.all() {
 		c := &v.claims[i]
-		switch {
-		case which(c):
+		if which(c) {
 			v.uncount(c)
 			gone = append(gone, *c)
 			continue
-		case stay != i:
-			v.claims[stay] = *c
 		}
+		v.claims[stay] = *c
 		stay++
 	}
 	v.claims = v.claims[:stay]

@@ -60,8 +60,8 @@ func TestOnlyOtherLockersAreToldOfAHandOver(t *testing.T) {
 	if want := (claim.Wake{Locker: lockerID(1), Acq: idOf(4)}); len(c.Wakes) != 1 || c.Wakes[0] != want {
 		t.Errorf("told %v, want %v", c.Wakes, want)
 	}
-	if !c.Durable || c.Row.Holding != 2 || c.Row.Waiting != 0 {
-		t.Errorf("%+v", c)
+	if n := v.HandedOver(); n != 2 || !c.Durable || c.Row.Holding != 2 || c.Row.Waiting != 0 {
+		t.Errorf("handed over to %d: %+v", n, c)
 	}
 	for _, w := range c.Insert { // handed over to another Locker for half as long as to its own
 		if want := int64(5 + 10); w.Locker == lockerID(0) && w.Expires != want || w.Locker == lockerID(1) && w.Expires != 5+5 {
@@ -78,8 +78,8 @@ func TestTheHeadIsToldUntilWhenTheNameIsKept(t *testing.T) {
 	if want := (claim.Wake{Locker: lockerID(1), Acq: idOf(4), At: 9}); len(c.Wakes) != 1 || c.Wakes[0] != want || c.Row.NotBefore != 9 {
 		t.Errorf("told %v, want %v; kept until %d", c.Wakes, want, c.Row.NotBefore)
 	}
-	if c.Durable {
-		t.Error("the release is flushed although nobody was granted anything")
+	if n := v.HandedOver(); n != 0 || c.Durable {
+		t.Errorf("nobody was granted anything: handed over to %d, flushed: %v", n, c.Durable)
 	}
 }
 
