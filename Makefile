@@ -9,7 +9,7 @@ help: ## list the targets
 test: ## run all tests on all databases; as root on Debian or Ubuntu, install what is missing
 	@scripts/test.sh
 
-quick: ## the engine, the drivers and unique mode in brief, on SQLite and Postgres, about two minutes
+quick: ## the engine, the drivers and unique mode in brief, on SQLite and Postgres, below a minute and a half
 	@scripts/test.sh quick
 
 all: check ## everything: what make check looks at, all tests with the race detector, the faults in short

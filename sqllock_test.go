@@ -167,7 +167,7 @@ func (e *engine) migrated(t testing.TB, d *testdb.Database) (dsn string) {
 func TestMain(m *testing.M) {
 	slog.SetLogLoggerLevel(slog.LevelError + 1) // many tests lose leases, and say so by themselves
 	sqllocktest.Main(harnesses()...)
-	testdb.LeaveOut("TestConformance/_with_|TestConformance/^(for_update|advisory)_on_" +
+	testdb.LeaveOut("TestConformance/_with_|TestConformance/^(for_update|advisory|quorum)_on_" +
 		"|^Test(ARole|WhereFunctions|TenThousand|FiveHundredWaiters|Hostile|NothingThatIsGivenIsPartOfAStatementInTheLog)")
 	testdb.Main(m)
 }

@@ -32,7 +32,8 @@ func TestMain(m *testing.M) {
 	case noPooler != nil:
 		_ = flag.Set("test.skip", "ThroughPgbouncer$")
 	}
-	testdb.LeaveOut("OnAServerOfItsOwn$|ThroughPgbouncer$|^TestASweepTakesInProportion")
+	testdb.LeaveOut("OnAServerOfItsOwn$|ThroughPgbouncer$|^Test(ASweepTakesInProportion|ASilentClientIsFreed" +
+		"|ASilentNetworkIsNoticed|AnIndexIsBuiltConcurrently|AGuardKeepsEverybodyFromTheNameOfASession)")
 	testdb.Main(m)
 }
 
