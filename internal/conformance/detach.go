@@ -237,7 +237,7 @@ func testDetachForced(e *env) {
 }
 
 func testDetachGuarded(e *env) {
-	l, other := e.locker(&Options{TTL: long, StatementTimeout: time.Second}), e.locker(&Options{TTL: long})
+	l, other := e.locker(&Options{TTL: long, StatementTimeout: e.timeout(time.Second)}), e.locker(&Options{TTL: long})
 	lease := e.lock(l, e.name("k"))
 	tx := e.begin(e.readCommitted())
 	e.guard(lease, tx)
@@ -471,7 +471,7 @@ func testDetachReplyLost(e *env) {
 }
 
 func testDetachRepliesLost(e *env) {
-	p, l := e.proxied(&Options{TTL: long, StatementTimeout: 300 * time.Millisecond})
+	p, l := e.proxied(&Options{TTL: long, StatementTimeout: e.timeout(300 * time.Millisecond)})
 	other := e.locker(&Options{TTL: long})
 	unknown := false
 	e.eachRequest(l, func(name string, n int64) int64 {

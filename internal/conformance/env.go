@@ -101,6 +101,11 @@ func (e *env) ttl(d time.Duration) time.Duration {
 	return max(d, e.h.MinTTL, shortest, min(200*e.h.pace, 10*time.Second).Round(100*time.Millisecond))
 }
 
+// timeout is a StatementTimeout of d, or more if a slow machine needs it.
+func (e *env) timeout(d time.Duration) time.Duration {
+	return max(d, min(5*e.h.pace, 2*time.Second).Round(10*time.Millisecond))
+}
+
 // locker returns a Locker on the test's handle. The test must leave nothing held. If its TTL is
 // long, its statements may take longer than the default: a busy machine may let one wait for seconds.
 func (e *env) locker(o *Options) *sqllock.Locker {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -189,7 +190,8 @@ func testRenewalReplyLost(e *env) {
 // testLatePacket freezes a statement of Lock, lets Lock end, and thaws: then it
 // arrives, from a client that is gone.
 func testLatePacket(e *env) {
-	p, l := e.proxied(&Options{TTL: long, StatementTimeout: 500 * time.Millisecond})
+	timeout := e.timeout(500 * time.Millisecond)
+	p, l := e.proxied(&Options{TTL: long, StatementTimeout: timeout})
 	other := e.locker(&Options{TTL: long})
 	e.eachRequest(l, func(name string, n int64) int64 {
 		var frozen atomic.Bool
@@ -212,7 +214,7 @@ func testLatePacket(e *env) {
 			return 0
 		}
 		e.wantError("Lock", err, context.DeadlineExceeded)
-		time.Sleep(time.Second) // the statement's own time-out is over too, the connection given up
+		time.Sleep(2 * timeout) // the statement's own time-out is over too, the connection given up
 		p.Thaw()
 		if !frozen.Load() {
 			e.Error("nothing was frozen")
@@ -234,12 +236,14 @@ func testLateDuplicate(e *env) {
 	if e.inSessions() { // a session is given up when it has not answered for the TTL
 		ttl = e.ttl(2 * time.Second)
 	}
-	p, l := e.proxied(&Options{TTL: ttl, StatementTimeout: 300 * time.Millisecond})
+	p, l := e.proxied(&Options{TTL: ttl, StatementTimeout: e.timeout(300 * time.Millisecond)})
 	other := e.locker(&Options{TTL: long})
 	e.eachRequest(l, func(name string, n int64) int64 {
-		thaw := make(chan struct{})
+		frozen := make(chan struct{})
+		thaw := sync.OnceFunc(func() { close(frozen) })
+		defer thaw()
 		seen := requests(p, name, n, n, func(int) netproxy.Action {
-			<-thaw
+			<-frozen
 			return netproxy.Pass
 		})
 		lease := e.lock(l, name)
@@ -247,7 +251,7 @@ func testLateDuplicate(e *env) {
 		e.live(lease)
 		e.wantHeld(other, name)
 		e.unlock(lease)
-		close(thaw)
+		thaw()
 		time.Sleep(100 * time.Millisecond) // it arrives
 		e.wantFree(other, name, timeLimit/2)
 		e.unlock(e.lock(l, name))
