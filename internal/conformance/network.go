@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -55,11 +56,13 @@ func testFrozenReservedConnection(e *env) {
 	other := e.locker(&Options{TTL: long})
 	lease := e.lock(l, e.name("k"))
 	var stuck atomic.Int64
-	thaw := make(chan struct{})
+	frozen := make(chan struct{})
+	thaw := sync.OnceFunc(func() { close(frozen) })
+	defer thaw()
 	p.OnUp(func(conn int, _ []byte) netproxy.Action {
 		stuck.CompareAndSwap(0, int64(conn)) // whatever renews first
 		if int64(conn) == stuck.Load() {
-			<-thaw
+			<-frozen
 		}
 		return netproxy.Pass
 	})
@@ -70,7 +73,7 @@ func testFrozenReservedConnection(e *env) {
 	if stuck.Load() == 0 {
 		e.Error("nothing was stuck")
 	}
-	close(thaw)
+	thaw()
 	e.unlock(lease)
 }
 

@@ -724,7 +724,7 @@ func testPermitGivesUp(e *env) {
 	r := receive(e, waiting, "Acquire returns")
 	e.oneOf(r.lease, r.err)
 	e.wantError("Acquire whose context ends", r.err, context.Canceled)
-	_, err := t.Acquire(e.ctx(), sqllock.Wait(200*time.Millisecond))
+	_, err := t.Acquire(e.ctx(), sqllock.Wait(2*time.Second))
 	e.wantError("Acquire with Wait", err, sqllock.ErrHeld)
 	_, err = t.Acquire(e.ctx(), sqllock.Tries(2))
 	e.wantError("Acquire with Tries", err, sqllock.ErrHeld)
