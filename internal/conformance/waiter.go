@@ -35,7 +35,7 @@ func testWaitersInOrder(e *env) {
 				e.Errorf("Unlock: %v", err)
 			}
 		}()
-		time.Sleep(50 * time.Millisecond) // its place in the queue is all it takes meanwhile
+		time.Sleep(max(50*time.Millisecond, 15*e.h.pace)) // its place in the queue is all it takes meanwhile
 	}
 	silent(e, served, "a waiter was let in while the name was held")
 	e.unlock(lease)
