@@ -174,14 +174,14 @@ func TestMain(m *testing.M) {
 
 func TestConformance(t *testing.T) {
 	here, startable := testdb.All(), testdb.Startable()
-	brief := strings.Split(os.Getenv("SQLLOCK_TEST_BRIEF"), ",")
+	short := strings.Split(os.Getenv("SQLLOCK_TEST_BRIEF"), ",")
 	for _, p := range pairs() {
 		e, h := p.engine, p.Harness
 		if slices.Contains(startable, e.name) {
 			h.Server = &sqllocktest.Server{Start: e.server}
 		}
 		mode := h.Mode
-		if h.Brief = h.Brief || testing.Short() || slices.Contains(brief, h.Mode+" on "+h.Database); h.Brief && e.setting == "" {
+		if h.Brief = h.Brief || testing.Short() || slices.Contains(short, h.Mode+" on "+h.Database); h.Brief && e.setting == "" {
 			mode += " in brief"
 		}
 		if e.name != testdb.MySQL { // which is there by address only
