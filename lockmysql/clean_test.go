@@ -21,9 +21,13 @@ func TestANameThatIsFreeAndGuardedIsLeftAlone(t *testing.T) {
 				tx := guard(t, s, f.Open(t), level, renewals(reqs, res, minute)[1])
 				exec(t, f.Open(t), "UPDATE `sqllock_lock` SET acq = NULL")
 
-				began := time.Now()
-				if r := grant(t, s, request(reqs[1].Name))[0]; r.Granted {
-					t.Errorf("alone: %+v", r)
+				least := time.Hour
+				for range 4 { // a wait for the row would take a second each time
+					began := time.Now()
+					if r := grant(t, s, request(reqs[1].Name))[0]; r.Granted {
+						t.Errorf("alone: %+v", r)
+					}
+					least = min(least, time.Since(began))
 				}
 				again := requests(3, fmt.Sprintf("%d %%d", k))
 				for i, r := range grant(t, s, again...) {
@@ -31,8 +35,8 @@ func TestANameThatIsFreeAndGuardedIsLeftAlone(t *testing.T) {
 						t.Errorf("%d: %+v", i, r)
 					}
 				}
-				if took := time.Since(began); took > time.Second/2 {
-					t.Errorf("took %v", took)
+				if least > time.Second/2 {
+					t.Errorf("took %v at least", least)
 				}
 				if err := tx.Commit(); err != nil {
 					t.Error(err)
