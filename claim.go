@@ -43,11 +43,11 @@ type claim struct {
 	timeout  time.Duration
 	queuedAt time.Duration
 
-	due          time.Duration // when to send the next request, or to deliver pendingReply
-	inFlight     bool          // a request was given to the batcher, and is in sent
-	sent         *batch.Pending[driver.AcquireRequest, driver.AcquireResult]
-	pendingReply *reply // delivered when no request is in flight, or when due
-	done         bool   // the reply is in result, or the waiter has left
+	due          time.Duration                                               // when to send the next request, or to deliver pendingReply
+	inFlight     bool                                                        // a request, or the confirmation of a grant, is under way
+	sent         *batch.Pending[driver.AcquireRequest, driver.AcquireResult] // the last request
+	pendingReply *reply                                                      // delivered when no request is in flight, or when due
+	done         bool                                                        // the reply is in result, or the waiter has left
 	left         bool
 	backoff      *backoff
 	row          rowVersion // as it was read last
@@ -196,13 +196,19 @@ func (cs *claims) withdraw(c *claim) bool {
 	if c.done {
 		return false
 	}
+	cs.leave(c)
+	return true
+}
+
+// leave ends a claim whose waiter gets no grant, and cleans it up unless something of it is under
+// way; the caller holds mu.
+func (cs *claims) leave(c *claim) {
 	c.left = true
 	cs.forget(c)
 	cs.recall(c)
 	if !c.inFlight {
 		cs.cleanUp(c)
 	}
-	return true
 }
 
 // forget ends a claim in this process; the caller holds mu.
@@ -257,13 +263,8 @@ func (cs *claims) answerNow(c *claim) {
 
 // fail ends a wait with an error; the caller holds mu.
 func (cs *claims) fail(c *claim, err error) {
-	c.left = true
-	cs.forget(c)
-	cs.recall(c)
+	cs.leave(c)
 	c.result <- reply{Err: err}
-	if !c.inFlight {
-		cs.cleanUp(c)
-	}
 }
 
 // handedOver notes that a release of this Locker, sent at before, has handed the name over
@@ -395,8 +396,8 @@ func (cs *claims) request(c *claim) {
 	cs.requests.Add(c.sent)
 }
 
-// recall takes the request of a claim back that the batcher has not sent: another one is in
-// flight. The caller holds mu.
+// recall takes the request of a claim back if the batcher has not sent it, because another one is
+// in flight; the caller holds mu.
 func (cs *claims) recall(c *claim) {
 	if c.inFlight && cs.requests.Withdraw(c.sent) {
 		c.inFlight = false

@@ -181,10 +181,10 @@ func TestConformance(t *testing.T) {
 			h.Server = &sqllocktest.Server{Start: e.server}
 		}
 		mode := h.Mode
-		if h.Brief = h.Brief || testing.Short() || slices.Contains(short, h.Mode+" on "+h.Database); h.Brief && e.setting == "" {
+		if h.Brief = h.Brief || testing.Short() || slices.Contains(short, h.Mode+" on "+h.Database); h.Brief {
 			mode += " in brief"
 		}
-		if e.name != testdb.MySQL { // which is there by address only
+		if e.setting == "" && e.name != testdb.MySQL { // which is there by address only
 			testdb.Expect(mode, h.Database)
 		}
 		if !slices.Contains(here, e.name) {

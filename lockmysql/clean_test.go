@@ -21,19 +21,18 @@ func TestANameThatIsFreeAndGuardedIsLeftAlone(t *testing.T) {
 				tx := guard(t, s, f.Open(t), level, renewals(reqs, res, minute)[1])
 				exec(t, f.Open(t), "UPDATE `sqllock_lock` SET acq = NULL")
 
-				least := time.Hour
+				again, least := requests(3, fmt.Sprintf("%d %%d", k)), time.Hour
 				for range 4 { // a wait for the row would take a second each time
 					began := time.Now()
 					if r := grant(t, s, request(reqs[1].Name))[0]; r.Granted {
 						t.Errorf("alone: %+v", r)
 					}
-					least = min(least, time.Since(began))
-				}
-				again := requests(3, fmt.Sprintf("%d %%d", k))
-				for i, r := range grant(t, s, again...) {
-					if r.Granted != (i != 1) || r.Granted && r.Version <= res[i].Version {
-						t.Errorf("%d: %+v", i, r)
+					for i, r := range grant(t, s, again...) {
+						if r.Granted != (i != 1) || r.Granted && r.Version <= res[i].Version {
+							t.Errorf("%d: %+v", i, r)
+						}
 					}
+					least = min(least, time.Since(began))
 				}
 				if least > time.Second/2 {
 					t.Errorf("took %v at least", least)

@@ -298,7 +298,7 @@ func TestALargeBatchTakesInProportionToItsSize(t *testing.T) {
 		}
 		some, all := renew(few), renew(many)
 		// A time that grows with the square would be 40 times this ratio.
-		if all > 10*many/few*some {
+		if all > 5*many/few*some {
 			t.Errorf("shared %v: %v for %d, %v for %d", shared, some, few, all, many)
 		}
 	}

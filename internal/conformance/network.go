@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -56,13 +55,12 @@ func testFrozenReservedConnection(e *env) {
 	other := e.locker(&Options{TTL: long})
 	lease := e.lock(l, e.name("k"))
 	var stuck atomic.Int64
-	frozen := make(chan struct{})
-	thaw := sync.OnceFunc(func() { close(frozen) })
+	frozen, thaw := context.WithCancel(context.Background())
 	defer thaw()
 	p.OnUp(func(conn int, _ []byte) netproxy.Action {
 		stuck.CompareAndSwap(0, int64(conn)) // whatever renews first
 		if int64(conn) == stuck.Load() {
-			<-frozen
+			<-frozen.Done()
 		}
 		return netproxy.Pass
 	})

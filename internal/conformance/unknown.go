@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"math"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -239,11 +238,10 @@ func testLateDuplicate(e *env) {
 	p, l := e.proxied(&Options{TTL: ttl, StatementTimeout: e.timeout(300 * time.Millisecond)})
 	other := e.locker(&Options{TTL: long})
 	e.eachRequest(l, func(name string, n int64) int64 {
-		frozen := make(chan struct{})
-		thaw := sync.OnceFunc(func() { close(frozen) })
+		frozen, thaw := context.WithCancel(context.Background())
 		defer thaw()
 		seen := requests(p, name, n, n, func(int) netproxy.Action {
-			<-frozen
+			<-frozen.Done()
 			return netproxy.Pass
 		})
 		lease := e.lock(l, name)

@@ -102,11 +102,7 @@ func (s *rows) forgetOrphans(ctx context.Context, life time.Duration) error {
 		return err
 	}
 	orphans := slices.DeleteFunc(waiting, func(r driver.ReleaseRequest) bool { return wants(r.Acq) })
-	names, of := distinct(len(orphans), func(i int) string { return orphans[i].Name })
-	e := &plan{names: names, window: smallWindow}
-	for i := range orphans {
-		e.ofNames, e.acqs = append(e.ofNames, orphans[i].Name), append(e.acqs, orphans[i].Acq)
-	}
+	e, of := ending(orphans)
 	e.decide = func(w *view, visit *claim.Visit) error {
 		for _, i := range of[w.name] {
 			visit.Forget(orphans[i].Acq)
@@ -119,12 +115,6 @@ func (s *rows) forgetOrphans(ctx context.Context, life time.Duration) error {
 // prune drops the acquisitions that nobody wants.
 func (b *beat) prune(wants func(driver.ID) bool) {
 	b.mu.Lock()
-	known := slices.Collect(maps.Keys(b.known))
-	b.mu.Unlock()
-	orphans := slices.DeleteFunc(known, wants) // which may lock something itself
-	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, acq := range orphans {
-		delete(b.known, acq)
-	}
+	maps.DeleteFunc(b.known, func(acq driver.ID, _ struct{}) bool { return !wants(acq) })
 }

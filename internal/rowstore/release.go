@@ -142,16 +142,23 @@ func (s *rows) releases(reqs []driver.ReleaseRequest, which []int, res []driver.
 	return e
 }
 
-// withdraw frees what acquisitions have. It is called again and again for what is long gone:
-// then it only reads, unless a request is to be settled.
-func (s *rows) withdraw(ctx context.Context, reqs []driver.ReleaseRequest) error {
+// ending is the plan of requests that end what acquisitions have, and which requests are of each
+// name. The caller sets how it decides.
+func ending(reqs []driver.ReleaseRequest) (e *plan, of map[string][]int) {
 	names, of := distinct(len(reqs), func(i int) string { return reqs[i].Name })
-	e := &plan{names: names, window: smallWindow}
+	e = &plan{names: names, window: smallWindow}
 	for i := range reqs {
 		e.ofNames, e.acqs = append(e.ofNames, reqs[i].Name), append(e.acqs, reqs[i].Acq)
 		e.ends = e.ends || !reqs[i].Shared && reqs[i].Guarded
 		e.lockAll = e.lockAll || reqs[i].Shared && reqs[i].Guarded
 	}
+	return e, of
+}
+
+// withdraw frees what acquisitions have. It is called again and again for what is long gone:
+// then it only reads, unless a request is to be settled.
+func (s *rows) withdraw(ctx context.Context, reqs []driver.ReleaseRequest) error {
+	e, of := ending(reqs)
 	e.decide = func(w *view, visit *claim.Visit) error {
 		for _, i := range of[w.name] {
 			if visit.Withdraw(reqs[i].Acq, reqs[i].MinHold.Microseconds(), reqs[i].Guarded) {
