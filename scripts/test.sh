@@ -43,18 +43,28 @@ export SQLLOCK_COVER_FILE=$work/cover
 touch "$SQLLOCK_COVER_FILE"
 export GOWORK=off CGO_ENABLED=1
 GOBIN=$work go install -modfile=tools/go.mod gotest.tools/gotestsum
+test2json=$(go tool -n test2json)
 
-# step prints the command, for a shell, that runs go test in a module.
+# tests compiles the tests of packages of a module, with flags before the module and flags of the
+# test binary behind it, and prints for each package the command, for a shell, that runs them.
 #
-# -count=1: a result from the cache says nothing about today's servers, and covers no
-# pair.
-step() {
-  local module=$1
-  shift
-  printf 'cd %q && %q --format pkgname --format-hide-empty-pkg --jsonfile=%q --' \
-    "$root/$module" "$work/gotestsum" "$(mktemp "$work/json.XXXXXX")"
-  printf ' %q' -count=1 -timeout 30m "$@"
-  printf '\0'
+# Everything is compiled before the first test runs: beside compilers, short leases run out.
+tests() {
+  local build=() flags=() module bin package dir
+  while [[ $1 == -* ]]; do build+=("$1") && shift; done
+  module=$1 && shift
+  while [[ $1 == -* ]]; do flags+=("$1") && shift; done
+  bin=$(mktemp -d "$work/bin.XXXXXX")
+  cd "$root/$module"
+  go test -c "${build[@]}" -o "$bin/" "$@" >&2
+  go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.Dir}}{{end}}' "$@" | grep . |
+    while read -r package dir; do
+      printf 'cd %q && %q --format pkgname --jsonfile=%q --raw-command -- %q -t -p %q' \
+        "$dir" "$work/gotestsum" "$(mktemp "$work/json.XXXXXX")" "$test2json" "$package"
+      printf ' %q' "$bin/$(basename "$package").test" -test.v=test2json -test.paniconexit0 -test.timeout=30m "${flags[@]}"
+      printf '\0'
+    done
+  cd "$root"
 }
 
 race=(-race -gcflags=modernc.org/sqlite/lib=-race=false)
@@ -95,31 +105,32 @@ third=$((commit % 3))
 [ -n "$what" ] || export SQLLOCK_TEST_BRIEF=${pairs[(third + 1) % 3]},${pairs[(third + 2) % 3]}
 theirs=$(grep -vx ./tools <<<"$nested" | awk -v turn="$third" 'NR % 3 == turn' | tr '\n' ' ')
 
-steps() {
+# The longest first. Promises wait for TTLs, most of the time.
+jobs() {
   case $what in
-  quick) # make check vets
-    step . -vet=off -short -parallel 12 -run TestConformance .
-    step . -vet=off -short -parallel 12 -skip TestConformance . ./driver ./lockpg ./locksqlite
-    step . -vet=off -short -parallel 12 ./migrations
+  quick)
+    tests . -test.short -test.parallel=12 -test.run=TestConformance .
+    tests . -test.short -test.parallel=12 -test.skip=TestConformance . ./driver ./lockpg ./locksqlite ./migrations
     ;;
-  all) for module in . $nested; do step "$module" "${race[@]}" ./...; done ;;
+  all) for module in . $nested; do tests "${race[@]}" "$module" ./...; done ;;
   *)
-    # The longest first. Promises wait for TTLs, most of the time.
-    step . "${race[@]}" -skip "$unwatched|$single|$rested" "${engine[@]}"
-    step . -parallel 100 -run TestConformance -skip "$watched|$rested" . # all pairs: the suite bounds itself
+    tests "${race[@]}" . -test.skip="$unwatched|$single|$rested" "${engine[@]}"
+    tests . -test.parallel=100 -test.run=TestConformance -test.skip="$watched|$rested" . # all pairs: the suite bounds itself
     # shellcheck disable=SC2046 # the names are words
-    step . -skip "$rested" $(others)
-    step . -run "$single" . "${drivers[@]}"
-    for module in $theirs ./tools; do step "$module" "${race[@]}" ./...; done
+    tests . -test.skip="$rested" $(others)
+    tests . -test.run="$single" . "${drivers[@]}"
+    for module in $theirs ./tools; do tests "${race[@]}" "$module" ./...; done
     ;;
   esac
 }
 
-# Two at a time: most of the time the tests wait. With three, requests take so long that
-# leases with short TTLs run out.
+jobs >"$work/jobs"
+
+# Three packages at a time: most of the time the tests wait. With four, requests take so long
+# that leases with short TTLs run out.
 status=0
 began=$SECONDS
-steps | xargs -0 -n 1 -P 2 bash -c || status=1
+xargs -0 -n 1 -P 3 bash -c <"$work/jobs" || status=1
 took=$((SECONDS - began))
 
 cat "$work"/json.* >"$work/all"

@@ -73,7 +73,7 @@ func removeLater(dir string) error {
 }
 
 // testTimeout bounds everything that is not meant to take long.
-const testTimeout = time.Minute
+const testTimeout = 3 * time.Minute
 
 // client calls the program with a home directory, and perhaps a database.
 type client struct {

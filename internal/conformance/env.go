@@ -94,7 +94,7 @@ func (e *env) ctx() context.Context {
 
 // shortest is the shortest TTL of a lease that has to be renewed in time beside what other
 // tests, and others on this machine, do. Tests wait for it, but they wait together.
-const shortest = 3 * time.Second
+const shortest = 5 * time.Second
 
 // ttl is d, or more if the mode or a machine that is slow needs it.
 func (e *env) ttl(d time.Duration) time.Duration {
@@ -107,10 +107,10 @@ func (e *env) timeout(d time.Duration) time.Duration {
 }
 
 // locker returns a Locker on the test's handle. The test must leave nothing held. If its TTL is
-// long, its statements may take longer than the default: a busy machine may let one wait for seconds.
+// long or longer, its statements may take longer than the default: a busy machine may let one wait for seconds.
 func (e *env) locker(o *Options) *sqllock.Locker {
 	e.Helper()
-	if o != nil && o.TTL == long && o.StatementTimeout == 0 {
+	if o != nil && o.TTL >= long && o.StatementTimeout == 0 {
 		longer := *o
 		longer.StatementTimeout = long / 3
 		o = &longer
