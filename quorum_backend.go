@@ -50,6 +50,8 @@ type quorumTerm struct {
 	refusals  []driver.Holder       // by those nodes that have refused
 	now       int64                 // the clock of one of them
 
+	answered []bool                // by node: to the request for the name
+	awaited  map[int]chan struct{} // by node: closed when it answers; a release waits for that
 	token    int64
 	value    quorumValue
 	versions []int64 // by node; 0: it does not keep the name for the term, as far as known
@@ -358,6 +360,11 @@ func (r *quorumRelease) send(i int) {
 			continue
 		}
 		t.ended = true // what is granted from now on is released
+		if !t.answered[i] {
+			t.freed[i] = quorum.Missing
+			r.sendAfterGrant(i, t, r.reqs[k])
+			continue
+		}
 		if t.freed[i] = quorum.No; t.doubtful[i] {
 			t.freed[i] = quorum.Unknown
 		}
@@ -365,9 +372,7 @@ func (r *quorumRelease) send(i int) {
 			n.releaseLater(t, r.reqs[k].MinHold, max(t.req.TTL, r.q.ttl))
 		}
 		if t.versions[i] != 0 {
-			req := r.reqs[k]
-			req.Acq, req.Version, req.Guarded, req.Awaited, req.Settle = t.req.Acq, t.versions[i], false, false, false
-			reqs, terms = append(reqs, req), append(terms, t)
+			reqs, terms = append(reqs, t.release(i, r.reqs[k])), append(terms, t)
 			t.freed[i] = quorum.Missing
 			t.retried[i] = t.retried[i] || t.freeing[i] // the earlier one may free it, and answer later
 			t.freeing[i] = true
@@ -386,18 +391,71 @@ func (r *quorumRelease) send(i int) {
 		defer r.q.mu.Unlock()
 		for m, t := range terms {
 			t.freeing[i] = false
-			switch {
-			case t.freed[i] == quorum.Yes: // by another release
-			case err != nil:
-				t.freed[i], t.retried[i] = quorum.Unknown, true
-				n.releaseLater(t, reqs[m].MinHold, max(t.req.TTL, r.q.ttl))
-			case res[m].Freed || t.retried[i]:
-				t.freed[i] = quorum.Yes
-			default:
-				t.freed[i] = quorum.No
-			}
+			r.note(i, t, reqs[m].MinHold, err == nil && res[m].Freed, err)
 		}
 	})
+}
+
+// release is the request that releases on one node what it keeps.
+func (t *quorumTerm) release(i int, req driver.ReleaseRequest) driver.ReleaseRequest {
+	req.Acq, req.Version, req.Guarded, req.Awaited, req.Settle = t.req.Acq, t.versions[i], false, false, false
+	return req
+}
+
+// sendAfterGrant releases a name on a node that was not needed to grant it, and has not answered
+// yet: as soon as it has. The caller holds the lock of the backend.
+func (r *quorumRelease) sendAfterGrant(i int, t *quorumTerm, req driver.ReleaseRequest) {
+	answered := t.awaited[i]
+	if answered == nil {
+		answered = make(chan struct{})
+		if t.awaited == nil {
+			t.awaited = make(map[int]chan struct{})
+		}
+		t.awaited[i] = answered
+	}
+	keeps, freed := false, false
+	r.call.send(r.q.nodes[i], func(ctx context.Context, s driver.NodeStore) error {
+		select {
+		case <-answered:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		r.q.mu.Lock()
+		req := t.release(i, req)
+		if keeps = req.Version != 0; keeps {
+			t.retried[i] = t.retried[i] || t.freeing[i]
+			t.freeing[i] = true
+		}
+		r.q.mu.Unlock()
+		if !keeps { // it has refused the name, or its reply is lost
+			return nil
+		}
+		res, err := s.Release(ctx, []driver.ReleaseRequest{req})
+		freed = err == nil && res[0].Freed
+		return err
+	}, func(err error) {
+		r.q.mu.Lock()
+		defer r.q.mu.Unlock()
+		if t.freeing[i] = t.freeing[i] && !keeps; keeps || err != nil {
+			r.note(i, t, req.MinHold, freed, err)
+		} else if t.freed[i] == quorum.Missing {
+			t.freed[i] = quorum.No
+		}
+	})
+}
+
+// note notes what a node has answered about a term; the caller holds the lock of the backend.
+func (r *quorumRelease) note(i int, t *quorumTerm, minHold time.Duration, freed bool, err error) {
+	switch {
+	case t.freed[i] == quorum.Yes: // by another release
+	case err != nil:
+		t.freed[i], t.retried[i] = quorum.Unknown, true
+		r.q.nodes[i].releaseLater(t, minHold, max(t.req.TTL, r.q.ttl))
+	case freed || t.retried[i]:
+		t.freed[i] = quorum.Yes
+	default:
+		t.freed[i] = quorum.No
+	}
 }
 
 func (r *quorumRelease) decided() bool {

@@ -87,7 +87,7 @@ func (q *quorumBackend) newTerm(r *driver.AcquireRequest) *quorumTerm {
 	n := len(q.nodes)
 	t := &quorumTerm{req: *r, acq: r.Acq, round: quorum.NewRound(n, q.need), remaining: make([]int64, n),
 		versions: make([]int64, n), stored: make([]int64, n), doubtful: make([]bool, n), freed: make([]quorum.Reply, n),
-		freeing: make([]bool, n), retried: make([]bool, n)}
+		freeing: make([]bool, n), retried: make([]bool, n), answered: make([]bool, n)}
 	t.req.Acq = roundID(r.Acq, q.rounds.Add(1))
 	t.value = quorumValue{text: r.Value}
 	t.req.Value = t.value.bytes()
@@ -143,14 +143,30 @@ func (g *quorumGrant) noReply(t *quorumTerm, i int) {
 	t.round.Refuse(i)
 	g.q.mu.Lock()
 	defer g.q.mu.Unlock()
+	t.answer(i)
 	if t.doubtful[i] = true; t.ended {
 		g.q.nodes[i].releaseLater(t, 0, t.req.TTL)
 	}
 }
 
+// answer notes that nothing is to come any more of the request for the name, and tells the release
+// that waits for it; the caller holds the lock of the backend.
+func (t *quorumTerm) answer(i int) (awaited bool) {
+	t.answered[i] = true
+	ch := t.awaited[i]
+	if ch != nil {
+		close(ch)
+		delete(t.awaited, i)
+	}
+	return ch != nil
+}
+
 // note notes the reply of a node about one name.
 func (g *quorumGrant) note(t *quorumTerm, i int, res *driver.AcquireResult) {
 	g.q.noteCrash(t.req.Name, res.Crashed)
+	g.q.mu.Lock()
+	defer g.q.mu.Unlock()
+	awaited := t.answer(i)
 	if !res.Granted {
 		t.round.Refuse(i)
 		h := res.Holder
@@ -160,8 +176,10 @@ func (g *quorumGrant) note(t *quorumTerm, i int, res *driver.AcquireResult) {
 	}
 	t.remaining[i] = res.Remaining.Microseconds()
 	t.round.Grant(i, res.Version)
-	g.q.mu.Lock()
-	defer g.q.mu.Unlock()
+	if awaited {
+		t.versions[i] = res.Version
+		return
+	}
 	if t.doubtful[i] = true; t.ended {
 		g.q.nodes[i].cleanup.addOnce(driver.ReleaseRequest{Name: t.req.Name, Acq: t.req.Acq}, t.req.TTL)
 	}

@@ -68,6 +68,32 @@ func TestTryLockIsNotInItsOwnWay(t *testing.T) {
 	}
 }
 
+// A database answers the request for the name after the lock is held, and while Unlock waits for
+// another one, which is frozen. Two databases have freed the name then.
+func TestUnlockWaitsForNoMoreThanAQuorumAlthoughOneHasNotGrantedYet(t *testing.T) {
+	nodes := threeFiles(t)
+	l := newLocker(t, nodes, longTimeout())
+	granted, frozen := make(chan struct{}), make(chan struct{})
+	set(&nodes[1].afterAcquire, until(granted))
+	set(&nodes[2].beforeRelease, until(frozen))
+	lease, err := l.Lock(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all keep the name", func() bool { return kept(t, nodes...) == len(nodes) })
+	unlocked := make(chan error)
+	go func() { unlocked <- lease.Unlock(within(t, time.Minute)) }()
+	eventually(t, "one has released the name", func() bool { return kept(t, nodes[0]) == 0 })
+	close(granted)
+	if err := <-unlocked; err != nil {
+		t.Error(err)
+	}
+	if kept(t, nodes[1]) != 0 {
+		t.Error("the database that answered late keeps the name")
+	}
+	close(frozen)
+}
+
 // Unlock sends a release again while the databases have not answered the first, which has freed the
 // name.
 func TestUnlockThatIsSentTwiceIsNoLoss(t *testing.T) {
