@@ -44,7 +44,7 @@ type setting struct {
 
 // Session implements [driver.SessionStore].
 func (s *advisoryStore) Session(ctx context.Context) (driver.Session, error) {
-	a := &advisorySession{store: s, key: rand.Int64(), locks: make(map[driver.ID]*sessionLock), keys: make(map[int64]int)}
+	a := &advisorySession{store: s, locks: make(map[driver.ID]*sessionLock), keys: make(map[int64]int)}
 	c, err := s.take(ctx, func(c sessionConn) error { return a.prepare(ctx, c) })
 	if err != nil {
 		return nil, tooMany(err)
@@ -53,8 +53,10 @@ func (s *advisoryStore) Session(ctx context.Context) (driver.Session, error) {
 	return a, nil
 }
 
-// prepare changes the settings of a connection and takes the session's own lock.
+// prepare changes the settings of a connection and takes the session's own lock, with a key that no
+// other connection has: a former one, which had to be ended, may still have its lock.
 func (s *advisorySession) prepare(ctx context.Context, c sessionConn) error {
+	s.key = rand.Int64()
 	set := silence(s.store.ttl)
 	names := []string{
 		"idle_session_timeout", milliseconds(s.store.ttl), "tcp_user_timeout", set.userTimeout, "tcp_keepalives_idle", set.idle,

@@ -3,6 +3,8 @@ package lockpg_test
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -110,6 +112,45 @@ func TestAFormerPrimaryGrantsNothingUntilItIsPromotedOnAServerOfItsOwn(t *testin
 			got, err := tryLock(t, c, ask("k"))
 			return err == nil && got.Granted
 		})
+	}
+}
+
+// lingering connects as [hidden] does. Its connections end when the test does, however soon they are
+// closed: a server ends a session some time after its client has gone.
+type lingering struct {
+	hidden
+	t *testing.T
+}
+
+func (l lingering) Connect(ctx context.Context) (sqldriver.Conn, error) {
+	conn, err := l.hidden.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	plain := conn.(plainConn)
+	l.t.Cleanup(func() { _ = plain.Close() })
+	return lingeringConn{plain}, nil
+}
+
+type lingeringConn struct{ plainConn }
+
+func (lingeringConn) Close() error { return nil }
+
+func TestASessionIsNotRefusedByTheLockOfItsFormerConnectionOnAServerThatTakesNoWrites(t *testing.T) {
+	t.Parallel()
+	d := withTables(t)
+	db := sql.OpenDB(lingering{hidden{d.DSN()}, t})
+	t.Cleanup(func() { _ = db.Close() })
+	db.SetMaxIdleConns(0)
+	c := advisory.on(t, db, sessionTTL)
+	mustExec(t, d.Open(t), `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()); END $$`)
+	s, err := c.Session(t.Context())
+	if err == nil {
+		_ = s.Close()
+		t.Fatal("a session on a server that takes no writes")
+	}
+	if errors.Is(err, driver.ErrUnsupported) || c.Classify(err) != driver.Unreachable {
+		t.Errorf("the error does not say that another server has to be found: %v", err)
 	}
 }
 
