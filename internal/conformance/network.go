@@ -30,7 +30,7 @@ func testShortFreeze(e *env) {
 	ttl := e.ttl(4 * time.Second)
 	jeopardy := make(chan sqllock.JeopardyEvent, 10)
 	lost := make(chan sqllock.LostEvent, 10)
-	p, l := e.proxied(&Options{TTL: ttl, StatementTimeout: e.timeout(200 * time.Millisecond), Hooks: &sqllock.Hooks{
+	p, l := e.proxied(&Options{TTL: ttl, StatementTimeout: e.timeout(800 * time.Millisecond), Hooks: &sqllock.Hooks{
 		Jeopardy: func(ev sqllock.JeopardyEvent) { jeopardy <- ev },
 		Lost:     func(ev sqllock.LostEvent) { lost <- ev },
 	}})
