@@ -53,3 +53,32 @@ func BenchmarkHandOver(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkNotify tells nobody anything, beside so many sessions that listen to other channels. The
+// server wakes each of them each time, up to version 18.
+func BenchmarkNotify(b *testing.B) {
+	for _, listeners := range []int{0, 8, 64} {
+		b.Run(fmt.Sprint(listeners), func(b *testing.B) {
+			db := testdb.New(b, testdb.Postgres).Open(b, "synchronous_commit=off")
+			for i := range listeners {
+				conn, err := db.Conn(b.Context())
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.Cleanup(func() { _ = conn.Close() })
+				if _, err := conn.ExecContext(b.Context(), fmt.Sprintf(`LISTEN "another %d"`, i)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.SetParallelism(2)
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					if _, err := db.ExecContext(b.Context(), `SELECT pg_notify('a channel', '')`); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+		})
+	}
+}
