@@ -22,6 +22,9 @@ type engine struct {
 	client  driver.Client
 
 	prepared *prepared // on the connection that was reserved; nil on the pool
+	freed    *freedNames
+
+	locker, label any // of the client, as they travel
 
 	info      driver.Info
 	database  string // its id

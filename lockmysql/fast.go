@@ -11,15 +11,19 @@ import (
 )
 
 // Grant implements [rowstore.Engine]. It looks first, and changes only what nobody keeps: a
-// losing attempt reads. So a name that is free takes two statements, and so do many.
+// losing attempt reads. So a name that is free takes two statements, and so do many. On MariaDB
+// names that this Locker has just freed take one.
 func (e *engine) Grant(
 	ctx context.Context, look func() rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
 ) error {
-	g := granting{e: e, granted: granted, fresh: make(map[string]bool)}
-	if err := e.do(ctx, func(ctx context.Context, c session) error { return g.look(ctx, c, look()) }); err != nil {
-		return err
-	}
+	g := granting{e: e, granted: granted}
 	g.reqs = free()
+	if !e.mariaDB || !e.freed.take(len(g.reqs), func(i int) string { return g.reqs[i].Name }) {
+		if err := e.do(ctx, func(ctx context.Context, c session) error { return g.look(ctx, c, look()) }); err != nil {
+			return err
+		}
+		g.reqs = free()
+	}
 	if len(g.reqs) == 0 {
 		return nil
 	}
@@ -38,7 +42,7 @@ func (e *engine) Grant(
 func (e *engine) GrantAll(
 	ctx context.Context, look func() rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
 ) error {
-	g := granting{e: e, granted: granted, fresh: make(map[string]bool)}
+	g := granting{e: e, granted: granted}
 	if !e.mariaDB {
 		return nil
 	}
@@ -98,6 +102,7 @@ type granting struct {
 
 // look reads the rows of names. Of many it reads only those that are not simply free.
 func (g *granting) look(ctx context.Context, c session, look rowstore.Statement) error {
+	g.fresh = make(map[string]bool)
 	names := look.Batch[0].([]string)
 	if len(names) > 1 {
 		var err error
@@ -213,8 +218,7 @@ func (g *granting) update(ctx context.Context, which []int) (rows, now int64, er
 	}
 	if len(which) == 1 {
 		r := &g.reqs[which[0]]
-		rows, now, err = g.c.exec(ctx, g.e.queries.texts["grant_one"], r.Acq.String(), digits(r.Owner), g.e.client.Instance.String(),
-			digits(g.e.client.Label), hex.EncodeToString(r.Value), r.Floor, r.TTL.Microseconds(), digits(r.Name), r.Floor)
+		rows, now, err = g.c.exec(ctx, g.e.queries.texts["grant_one"], r.Acq.String(), digits(r.Owner), g.e.locker, g.e.label, hex.EncodeToString(r.Value), r.Floor, r.TTL.Microseconds(), digits(r.Name), r.Floor)
 		if isInTheWay(err) {
 			return 0, 0, nil
 		}
@@ -239,8 +243,7 @@ func (g *granting) send(ctx context.Context, name string, which []int) (rows, no
 	if text == "" || g.valued(which) {
 		text = g.e.queries.texts[name]
 	}
-	locker, label := g.e.client.Instance.String(), digits(g.e.client.Label)
-	return g.c.exec(ctx, text, b.String(), locker, label)
+	return g.c.exec(ctx, text, b.String(), g.e.locker, g.e.label)
 }
 
 // valued reports that some of the requests at which have values.
@@ -266,8 +269,9 @@ func (e *engine) Free(ctx context.Context, reqs []driver.ReleaseRequest, freed f
 		if err != nil {
 			return partly(from > 0 || changed > 0, err)
 		}
-		for i := range changed {
-			freed(from + int(i))
+		for i := range int(changed) {
+			freed(from + i)
+			e.freed.add(part[i].Name)
 		}
 		from += n
 	}
@@ -276,15 +280,18 @@ func (e *engine) Free(ctx context.Context, reqs []driver.ReleaseRequest, freed f
 
 // free tries MariaDB's quick ways first. They ask no guard, and know no minimum hold.
 func (e *engine) free(ctx context.Context, c session, reqs []driver.ReleaseRequest) (n int64, err error) {
-	b := newBatch(len(reqs))
-	for i := range reqs {
-		b.row(reqs[i].Name, reqs[i].Acq).int(reqs[i].Version).int(reqs[i].MinHold.Microseconds()).end()
+	batch := func() string {
+		b := newBatch(len(reqs))
+		for i := range reqs {
+			b.row(reqs[i].Name, reqs[i].Acq).int(reqs[i].Version).int(reqs[i].MinHold.Microseconds()).end()
+		}
+		return b.String()
 	}
 	if e.mariaDB && !slices.ContainsFunc(reqs, func(r driver.ReleaseRequest) bool { return r.Guarded || r.MinHold > 0 }) {
 		if len(reqs) == 1 {
 			n, _, err = c.exec(ctx, e.queries.texts["free_one"], digits(reqs[0].Name), reqs[0].Acq.String(), reqs[0].Version)
 		} else {
-			n, _, err = c.exec(ctx, e.queries.texts["free_quickly"], b.String())
+			n, _, err = c.exec(ctx, e.queries.texts["free_quickly"], batch())
 		}
 		if isMismatch(err) {
 			return 0, nil
@@ -293,7 +300,7 @@ func (e *engine) free(ctx context.Context, c session, reqs []driver.ReleaseReque
 			return n, err
 		}
 	}
-	n, _, err = c.exec(ctx, e.queries.texts["free"], b.String(), len(reqs))
+	n, _, err = c.exec(ctx, e.queries.texts["free"], batch(), len(reqs))
 	return n, err
 }
 

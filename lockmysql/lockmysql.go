@@ -154,7 +154,8 @@ func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver
 		return nil, err
 	}
 	pool := d.newPool()
-	e := &engine{pool: pool, source: pool, queries: newQueries(d.prefix), client: client}
+	e := &engine{pool: pool, source: pool, queries: newQueries(d.prefix), client: client, freed: new(freedNames),
+		locker: client.Instance.String(), label: digits(client.Label)}
 	err := pool.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
 		if _, err := d.inspect(ctx, session{Conn: conn}, e); err != nil {
 			return err

@@ -40,7 +40,7 @@ func (e *engine) GrantPermits(
 
 // permitSteps are the steps that change the rows and make the claims.
 func (e *engine) permitSteps(reqs []driver.AcquireRequest) (grant, enter step) {
-	texts, locker, label := e.queries.texts, e.client.Instance.String(), digits(e.client.Label)
+	texts, locker, label := e.queries.texts, e.locker, e.label
 	if len(reqs) == 1 {
 		r := &reqs[0]
 		name := digits(r.Name)

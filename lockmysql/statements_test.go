@@ -68,6 +68,7 @@ func TestStatementsPerOperation(t *testing.T) {
 	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
 		s, db := f.store(t, "interpolateParams=true")
+		other, _ := f.store(t, "interpolateParams=true")
 		inBlocks := func(statements, blocks, large int) int { return f.inBlocks(statements, blocks+large) }
 		for _, n := range []int{1, 100} {
 			large := min(n-1, 1)
@@ -93,7 +94,13 @@ func TestStatementsPerOperation(t *testing.T) {
 			expect("losing attempt", losing, func() { grant(t, s, rivals...) })
 			expect("renewal", 1, func() { renew(t, s, false, renewals(reqs, res, 2*minute)...) })
 			expect("release", 1, func() { release(t, s, releases(reqs, res)...) })
-			expect("grant of known names", 2, func() { res = take(t, s, reqs...) })
+			expect("grant of names that it has freed", f.inBlocks(2, 1), func() { res = take(t, s, reqs...) })
+			release(t, s, releases(reqs, res)...)
+			taken := take(t, other, rivals...)
+			expect("losing attempt on names that it has freed", f.inBlocks(losing, 2), func() { grant(t, s, reqs...) })
+			expect("another losing attempt", losing, func() { grant(t, s, reqs...) })
+			release(t, other, releases(rivals, taken)...)
+			expect("grant of names that another one has freed", 2, func() { res = take(t, s, reqs...) })
 			// What was tried, the rows, and the transaction around that.
 			expect("release of others' leases", inBlocks(6, 3, 0), func() { release(t, s, releases(rivals, res)...) })
 

@@ -29,9 +29,10 @@ type Engine interface {
 
 	// Grant grants names that are free, or new: nobody holds them, waits for them, guards them,
 	// or is kept from them. If an attempt that loses would lock anything, the engine calls look
-	// and runs the statement that it returns before. Then it calls free, which returns the requests: those that look free, or all if
-	// nothing was looked at. They are distinct by name and sorted by name. A request that is
-	// not granted leaves no trace. Grant calls granted with the index of each that is.
+	// and runs the statement that it returns before, unless the names are most probably free. It
+	// calls free, which returns the requests: those that look free, or all if look was not
+	// called. They are distinct by name and sorted by name. A request that is not granted leaves
+	// no trace. Grant calls granted with the index of each that is, as free returned it last.
 	Grant(ctx context.Context, look func() Statement, free func() []driver.AcquireRequest, granted func(i int, g Granted)) error
 
 	// Free ends exclusive terms that nobody waits for: name, acq and version match, and a request
