@@ -114,7 +114,7 @@ func (p *permitRace) acquire(store driver.Store, id, n int, waits, beside bool) 
 		other.Name = "other"
 		reqs = append(reqs, other)
 	}
-	res, err := store.Acquire(context.Background(), reqs)
+	res, err := patiently(func() ([]driver.AcquireResult, error) { return store.Acquire(context.Background(), reqs) })
 	if err != nil {
 		p.t.Error(err)
 		return driver.AcquireResult{}
@@ -130,7 +130,7 @@ func (p *permitRace) release(id int, awaited, beside bool) driver.ReleaseResult 
 		other.Name = "other"
 		reqs = append(reqs, other)
 	}
-	res, err := p.store.Release(context.Background(), reqs)
+	res, err := patiently(func() ([]driver.ReleaseResult, error) { return p.store.Release(context.Background(), reqs) })
 	if err != nil {
 		p.t.Error(err)
 		return driver.ReleaseResult{}
