@@ -138,8 +138,8 @@ func (b *Backend) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]
 // fails, it is closed, and that releases them too.
 func (b *Backend) release(ctx context.Context, c *sessionConn, reqs []driver.ReleaseRequest, locks []*sessionLock, indexes []int) ([]bool, error) {
 	freed := make([]bool, len(indexes))
-	var sent []driver.ReleaseRequest
-	var at []int // in indexes, of what is sent
+	sent := make([]driver.ReleaseRequest, 0, len(indexes))
+	at := make([]int, 0, len(indexes)) // in indexes, of what is sent
 	for k, i := range indexes {
 		l := locks[i]
 		if !b.has(l) {

@@ -62,6 +62,8 @@ type batchRequest struct {
 
 // reserve finds out which requests have to be sent. If one fails, none is.
 func (r *batchRequest) reserve() error {
+	n := len(r.reqs)
+	r.sent, r.locks, r.at = make([]driver.AcquireRequest, 0, n), make([]*sessionLock, 0, n), make([]int, 0, n)
 	for i := range r.reqs {
 		l, res, err := r.b.reserve(&r.reqs[i])
 		if err != nil {
