@@ -51,6 +51,8 @@ const (
 	maxKeeperSleep = 50 * time.Millisecond
 	// maxBatch is how many leases one statement renews at most.
 	maxBatch = 10_000
+	// maxRetryPause is the longest pause before a renewal that has failed is sent again.
+	maxRetryPause = time.Second
 	// maxIsolated is how many isolated renewals may wait for a locked row at a time.
 	maxIsolated = 4
 
@@ -370,12 +372,12 @@ func (k *keeper) noteFailures(batch []*term, err error, isolated bool) {
 
 // retryPause returns how long to wait after the given number of failures. The first retry
 // is immediate, because the connection may just have been dead. Later pauses grow up to a
-// thirtieth of the TTL.
+// thirtieth of the TTL, a second at most: a fail-over must not be noticed later than that.
 func (k *keeper) retryPause(ttl time.Duration, failures int) time.Duration {
 	if failures == 0 {
 		return 0
 	}
-	pause := min(10*time.Millisecond<<min(failures, 10), ttl/30)
+	pause := min(10*time.Millisecond<<min(failures, 10), ttl/30, maxRetryPause)
 	return pause/2 + k.cfg.spread(pause/2)
 }
 

@@ -18,6 +18,9 @@ func Version(version string) Option {
 	return func(d *Database) { d.version = func(string) string { return version } }
 }
 
+// HostsOf are configurations for each host of one by itself.
+var HostsOf = hostsOf
+
 // GuardKey is what a transaction locks that guards a lease in the mode advisory.
 func GuardKey(database driver.ID, name string) int64 { return guardKey(database, name) }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/sqlconn"
 )
 
 var _ driver.Listener = (*store)(nil)
@@ -25,7 +26,7 @@ const (
 // Listen implements driver.Listener, through pgx only. The connection is ended in the
 // end, so that nobody finds it listening in the pool.
 func (s *store) Listen(ctx context.Context, heard func(driver.ID)) error {
-	conn, err := s.pool.Reserve(ctx)
+	conn, err := s.reserve(ctx)
 	if err != nil {
 		return err
 	}
@@ -46,6 +47,14 @@ func (s *store) Listen(ctx context.Context, heard func(driver.ID)) error {
 	})
 	_ = conn.Close()
 	return err
+}
+
+// reserve takes a connection of the pool. One that does not answer must not take for ever: after a
+// fail-over there may be others.
+func (s *store) reserve(ctx context.Context) (*sqlconn.Reserved, error) {
+	ctx, cancel := context.WithTimeout(ctx, replyWait)
+	defer cancel()
+	return s.pool.Reserve(ctx)
 }
 
 // checkListen looks for a pooler before anything is asked for that would stay with one

@@ -111,6 +111,13 @@ func AllowSessionPooler() Option {
 // DB returns the database that a handle of the application reaches. The library never
 // closes the handle. The constructor that gets the Database reports errors in the handle
 // and in the options, before any SQL.
+//
+// If the driver is pgx and the DSN names several hosts, a Locker in unique mode finds the one that
+// takes writes after a fail-over. When the connection for its renewals does not answer, or is lost
+// while all others that the handle may open are in use, it opens the next one by itself, with the
+// configuration of a connection of the handle: one more than SetMaxOpenConns says. It asks all
+// hosts at the same time. So one that is frozen does not cost a lease, whatever connect_timeout is.
+// Functions that were given to stdlib.OpenDB are not called then.
 func DB(db *sql.DB, opts ...Option) *Database {
 	d := newDatabase(opts)
 	d.db = db
@@ -125,6 +132,8 @@ func DB(db *sql.DB, opts ...Option) *Database {
 // Pool keeps locks through an application's pool, which is never closed. Close the Locker
 // before the pool: pgxpool.Pool.Close waits for all connections, and the Locker gives back
 // those that it keeps when it is closed.
+//
+// After a fail-over it does what [DB] says, with BeforeConnect and AfterConnect of the pool.
 func Pool(pool *pgxpool.Pool, opts ...Option) *Database {
 	d := newDatabase(opts)
 	d.pool = pool
@@ -180,15 +189,18 @@ func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver
 	var info driver.Info
 	err = p.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
 		info, e.isolate, err = d.inspect(ctx, conn, &t, "")
+		if p.Beside == nil {
+			p.Beside = d.beside(conn)
+		}
 		return err
 	})
 	if err != nil {
-		return nil, errors.Join(closedHandle(err), p.close())
+		return nil, errors.Join(closedHandle(err), p.end())
 	}
 	e.texts = t.unique()
 	info.MaxConns = p.maxConns
 	rows := rowstore.New(rowstore.Options{
-		Client: client, Info: info, Pool: &p.Pool, Engine: e.on, Classify: classify, Close: p.close,
+		Client: client, Info: info, Pool: &p.Pool, Engine: e.on, Classify: classify, Close: p.end,
 	})
 	return &store{Store: rows, engine: e, pool: &p.Pool, id: t.id, sessionPooler: d.sessionPooler}, nil
 }
@@ -198,6 +210,14 @@ type handle struct {
 	sqlconn.Pool
 	maxConns int
 	close    func() error
+}
+
+// end closes what was opened, also beside the pool.
+func (h *handle) end() error {
+	if h.Beside == nil {
+		return h.close()
+	}
+	return errors.Join(h.Beside.DB.Close(), h.close())
 }
 
 func (d *Database) open() (*handle, error) {
@@ -218,7 +238,8 @@ func (d *Database) open() (*handle, error) {
 	db := stdlib.OpenDBFromPool(d.pool)
 	limit := d.pool.Config().MaxConns
 	full := func() bool { return d.pool.Stat().AcquiredConns() >= limit }
-	return &handle{Pool: sqlconn.Pool{DB: db, Full: full, End: endConn}, maxConns: int(limit), close: db.Close}, nil
+	idle := func() int { return int(d.pool.Stat().IdleConns()) }
+	return &handle{Pool: sqlconn.Pool{DB: db, Full: full, Idle: idle, End: endConn}, maxConns: int(limit), close: db.Close}, nil
 }
 
 // endConn ends a connection that its pool would otherwise get back alive.

@@ -31,7 +31,9 @@ type Conns[C any] struct {
 	// Whoever has emptied free owns the fields below.
 	conn   C
 	close  func() error // gives conn back; nil while there is none
-	silent bool         // the last one did not answer in time
+	fresh  bool         // conn is a fresh one
+	silent bool         // the last one did not answer in time, or there was none in time
+	lost   bool         // the last one was given up, and there is no other yet
 	closed bool         // nothing is reserved any more
 }
 
@@ -43,7 +45,8 @@ type Options[C any] struct {
 	Exhausted func() bool
 	// Reserve takes a connection from the pool until close is called, which destroys the
 	// connection if it is in doubt. It opens a fresh one if those of the pool may be as silent as
-	// the last one was: after a fail-over none of them may answer.
+	// the last one was: after a fail-over none of them may answer. It also does if the last one
+	// was lost and the application has all others: it may keep them for longer than leases last.
 	Reserve func(ctx context.Context, fresh bool) (conn C, close func() error, err error)
 	// Classify tells what an error of a call means.
 	Classify func(err error) driver.Fault
@@ -175,30 +178,56 @@ func (c *Conns[C]) run(ctx context.Context, f func(C) error) error {
 			return err
 		}
 	}
+	began := time.Now()
 	err := f(c.conn)
 	if errors.Is(err, sqldriver.ErrBadConn) {
-		c.giveBack()
+		c.giveUp()
 		if err := c.reserve(ctx); err != nil {
 			return err
 		}
+		began = time.Now()
 		err = f(c.conn)
 	}
-	c.silent = errors.Is(err, context.DeadlineExceeded)
+	c.silent = isSilence(ctx, began, err)
 	if err != nil {
 		switch c.opts.Classify(err) {
 		case driver.Unclear, driver.Unreachable:
-			c.giveBack()
+			c.giveUp()
+		case driver.Refused:
+			if c.fresh { // it may not be set up as those of the pool are
+				c.giveUp()
+			}
 		}
 	}
 	return err
 }
 
 func (c *Conns[C]) reserve(ctx context.Context) error {
-	conn, closeConn, err := c.opts.Reserve(ctx, c.silent)
-	if err == nil {
-		c.conn, c.close = conn, closeConn
+	fresh := c.silent || c.lost && c.opts.Exhausted()
+	began := time.Now()
+	conn, closeConn, err := c.opts.Reserve(ctx, fresh)
+	if err != nil {
+		// One that waits for room in the pool waits for the application.
+		c.silent = c.silent || isSilence(ctx, began, err) && !errors.Is(err, driver.ErrNoConnection)
+		return err
 	}
-	return err
+	c.conn, c.close, c.fresh, c.lost = conn, closeConn, fresh, false
+	return nil
+}
+
+// slow is how long a call that is cancelled must have lasted before it says that nothing
+// answers.
+const slow = 250 * time.Millisecond
+
+// isSilence reports that a call that began then has got no answer before its context ended.
+func isSilence(ctx context.Context, began time.Time, err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || err != nil && ctx.Err() != nil && time.Since(began) >= slow
+}
+
+// giveUp is giveBack for a connection that is in doubt, while leases may need another one.
+func (c *Conns[C]) giveUp() {
+	c.lost = c.lost || c.close != nil
+	c.giveBack()
 }
 
 // giveBack closes the connection, if there is one. One in doubt is destroyed, so there is
@@ -225,6 +254,7 @@ func (c *Conns[C]) CloseIdle() bool {
 	}
 	defer func() { c.free <- struct{}{} }()
 	c.giveBack()
+	c.lost = false // no lease needs one
 	return true
 }
 

@@ -107,3 +107,102 @@ func TestAConnectionThatDoesNotAnswerInTimeIsReplacedByAFreshOne(t *testing.T) {
 		t.Errorf("fresh: %v, want %v", fresh, want)
 	}
 }
+
+// pool is one that notes which connections were asked for.
+type pool struct {
+	fresh     []bool
+	err       error // of the next ones
+	exhausted bool
+}
+
+func (p *pool) conns(fault driver.Fault) *reserved.Conns[string] {
+	return reserved.New(reserved.Options[string]{
+		Pool: "pool", Exhausted: func() bool { return p.exhausted },
+		Classify: func(error) driver.Fault { return fault },
+		Reserve: func(ctx context.Context, fresh bool) (string, func() error, error) {
+			p.fresh = append(p.fresh, fresh)
+			return "reserved", func() error { return nil }, p.err
+		},
+	})
+}
+
+func (p *pool) wants(t *testing.T, what string, fresh ...bool) {
+	t.Helper()
+	if !slices.Equal(p.fresh, fresh) {
+		t.Errorf("%s: fresh: %v, want %v", what, p.fresh, fresh)
+	}
+	p.fresh = nil
+}
+
+func TestAfterAConnectionThatWasNotToBeHadInTimeAFreshOneIsOpened(t *testing.T) {
+	for _, c := range []struct {
+		what  string
+		err   error
+		fresh bool
+	}{
+		{"nothing has answered", context.DeadlineExceeded, true},
+		{"the application has them all", errors.Join(driver.ErrNoConnection, context.DeadlineExceeded), false},
+		{"it was refused", errors.New("refused"), false},
+	} {
+		p := &pool{err: c.err}
+		conns := p.conns(driver.Unreachable)
+		_ = conns.Any(t.Context(), func(string) error { return nil })
+		p.err = nil
+		_ = conns.Any(t.Context(), func(string) error { return nil })
+		p.wants(t, c.what, false, c.fresh)
+		conns.Close()
+	}
+}
+
+func TestACallThatIsCancelledSaysThatNothingAnswersOnlyIfItHasWaited(t *testing.T) {
+	for waited, fresh := range map[time.Duration]bool{time.Millisecond: false, time.Second: true} {
+		synctest.Test(t, func(t *testing.T) {
+			p := new(pool)
+			conns := p.conns(driver.Unclear)
+			defer conns.Close()
+			ctx, cancel := context.WithCancel(t.Context())
+			_ = conns.Any(ctx, func(string) error {
+				time.Sleep(waited)
+				cancel()
+				return ctx.Err()
+			})
+			_ = conns.Any(t.Context(), func(string) error { return nil })
+			p.wants(t, waited.String(), false, fresh)
+		})
+	}
+}
+
+// The application may keep all connections of the pool for longer than leases last.
+func TestAConnectionThatIsLostIsReplacedBesideAPoolThatIsExhausted(t *testing.T) {
+	broken := func(string) error { return errors.New("it is broken") }
+	ok := func(string) error { return nil }
+	p := &pool{exhausted: true}
+	conns := p.conns(driver.Unclear)
+	defer conns.Close()
+	_ = conns.Any(t.Context(), broken)
+	p.wants(t, "the first", false)
+	_ = conns.Any(t.Context(), ok)
+	p.wants(t, "it was lost", true)
+	conns.CloseIdle()
+	_ = conns.Any(t.Context(), broken)
+	p.wants(t, "it was given back", false)
+	conns.CloseIdle()
+	_ = conns.Any(t.Context(), ok)
+	p.wants(t, "nothing needs one", false)
+}
+
+// A connection that the library has opened may lack what the application does to its own.
+func TestAFreshConnectionThatIsRefusedSomethingIsGivenBack(t *testing.T) {
+	p := new(pool)
+	conns := p.conns(driver.Refused)
+	defer conns.Close()
+	refused := func(string) error { return errors.New("refused") }
+	_ = conns.Any(t.Context(), refused)
+	_ = conns.Any(t.Context(), refused)
+	p.wants(t, "that of the pool", false)
+	_ = conns.Any(t.Context(), func(string) error { return context.DeadlineExceeded })
+	conns.CloseIdle()
+	_ = conns.Any(t.Context(), refused)
+	_ = conns.Any(t.Context(), refused)
+	p.wants(t, "a fresh one", true, false)
+}

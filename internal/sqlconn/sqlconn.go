@@ -38,6 +38,11 @@ type Pool struct {
 	// Full reports that the pool has no connection to give, where DB does not
 	// know it because another pool is below it. It may be nil.
 	Full func() bool
+	// Idle tells how many connections are idle, where DB does not know it either. It may be nil.
+	Idle func() int
+	// Beside opens connections beside DB, for when those of DB do not answer or there is no room
+	// for another one. It may be nil.
+	Beside *Pool
 	// End ends a connection of the driver where its Close does not, because it
 	// gives the connection back to a pool below. It may be nil.
 	End func(driverConn any)
@@ -179,15 +184,30 @@ func (p *Pool) Reserve(ctx context.Context) (*Reserved, error) {
 	return &Reserved{conn: conn, pool: p}, nil
 }
 
-// ReserveFresh is Reserve of a connection that is opened now, if the pool has room for it. Those
-// that are idle stay in the pool, but for one if it is full of them.
+// ReserveFresh is Reserve of a connection that is opened now: beside the pool if p can, otherwise
+// if the pool has room for it. Idle connections stay in the pool if they answer, but for one if
+// the pool is full of them.
 func (p *Pool) ReserveFresh(ctx context.Context) (*Reserved, error) {
-	idle := p.takeIdle(ctx)
-	defer func() {
-		for _, conn := range idle {
-			_ = conn.Close()
-		}
+	if p.Beside == nil {
+		return p.reserveOpened(ctx)
+	}
+	checked := make(chan struct{})
+	go func() {
+		defer close(checked)
+		closeAll(p.takeIdle(ctx))
 	}()
+	r, err := p.Beside.Reserve(ctx)
+	<-checked
+	if err == nil || ctx.Err() != nil {
+		return r, err
+	}
+	return p.reserveOpened(ctx) // the application may open its own in another way
+}
+
+// reserveOpened is ReserveFresh in the pool.
+func (p *Pool) reserveOpened(ctx context.Context) (*Reserved, error) {
+	idle := p.takeIdle(ctx)
+	defer func() { closeAll(idle) }()
 	if s := p.DB.Stats(); len(idle) > 0 && s.MaxOpenConnections > 0 && s.OpenConnections >= s.MaxOpenConnections {
 		Destroy(idle[0], p.End)
 		idle = idle[1:]
@@ -195,17 +215,27 @@ func (p *Pool) ReserveFresh(ctx context.Context) (*Reserved, error) {
 	return p.Reserve(ctx)
 }
 
+func closeAll(conns []*sql.Conn) {
+	for _, conn := range conns {
+		_ = conn.Close()
+	}
+}
+
+// maxIdleCheck is how long idle connections have to show that they live.
+const maxIdleCheck = time.Second
+
 // takeIdle takes the connections that are idle, all at a time: drivers ask an idle connection
 // whether it lives, and end it if it does not answer. That may take a quarter of the time.
 func (p *Pool) takeIdle(ctx context.Context) (idle []*sql.Conn) {
+	limit := maxIdleCheck
 	if end, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/4)
-		defer cancel()
+		limit = min(limit, time.Until(end)/4)
 	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	var mu sync.Mutex
 	var all sync.WaitGroup
-	for range p.DB.Stats().Idle {
+	for range p.idle() {
 		all.Go(func() {
 			if conn, err := p.take(ctx); err == nil {
 				mu.Lock()
@@ -216,6 +246,13 @@ func (p *Pool) takeIdle(ctx context.Context) (idle []*sql.Conn) {
 	}
 	all.Wait()
 	return idle
+}
+
+func (p *Pool) idle() int {
+	if p.Idle != nil {
+		return p.Idle()
+	}
+	return p.DB.Stats().Idle
 }
 
 func (p *Pool) conn(ctx context.Context) (conn *sql.Conn, err error) {
