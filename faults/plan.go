@@ -46,6 +46,7 @@ var shortly = [][3]string{
 	{"server-kill", "unique", "postgres"}, {"server-kill", "unique", "mariadb"}, {"server-pause", "unique", "postgres"},
 	{"session-kill", "forupdate", "mariadb"}, {"session-kill", "advisory", "postgres"},
 	{"pool-of-one", "unique", "postgres"}, {"clock-step", "unique", "postgres"}, {"promotion", "unique", "postgres"},
+	{"promotion-frozen", "unique", "postgres"},
 	{"mixed", "unique", "mariadb"},
 	{"client-kill", "permits", "mariadb"}, {"client-pause", "permits", "postgres"}, {"client-kill", "lockall", "postgres"},
 }

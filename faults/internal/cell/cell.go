@@ -73,6 +73,9 @@ const (
 	delay   = 200 * time.Millisecond
 	pool    = 8
 	permits = 3 // of each semaphore
+	kept    = 5 // leases that each client keeps
+	keptTTL = 11 * time.Second
+	busy    = 6 // calls of the application, of the pool's 8
 )
 
 // delays are the LockDelay of those names that have one.
@@ -214,10 +217,9 @@ func (s *site) open(ctx context.Context, w *supervisor.Supervisor) (err error) {
 	if s.srv, err = server.Start(w, s.Database, s.Nemesis.Steps); err != nil {
 		return err
 	}
-	if s.admin, err = sql.Open(s.srv.Driver(), s.srv.DSN("")); err != nil {
+	if err := s.openAdmin(); err != nil {
 		return err
 	}
-	s.admin.SetMaxOpenConns(1) // so that the other sessions are those of the clients
 	if err := migrations.Up(ctx, client.Database(s.Database, s.admin)); err != nil {
 		return err
 	}
@@ -225,9 +227,18 @@ func (s *site) open(ctx context.Context, w *supervisor.Supervisor) (err error) {
 		return err
 	}
 	if s.Nemesis.Standby {
-		if err := s.srv.Replicate(!s.Nemesis.Loses); err != nil {
+		if err := s.srv.Replicate(!s.Nemesis.Loses, s.Nemesis.Pair); err != nil {
 			return err
 		}
+	}
+	if s.Nemesis.Pair { // from now on through the addresses of both
+		if err := s.admin.Close(); err != nil {
+			return err
+		}
+		if err := s.openAdmin(); err != nil {
+			return err
+		}
+		s.work = register.On(s.admin, s.srv.Driver())
 	}
 	for i := range clients {
 		if err := s.join(i + 1); err != nil {
@@ -235,6 +246,14 @@ func (s *site) open(ctx context.Context, w *supervisor.Supervisor) (err error) {
 		}
 	}
 	return nil
+}
+
+// openAdmin opens the handle of the cell itself.
+func (s *site) openAdmin() (err error) {
+	if s.admin, err = sql.Open(s.srv.Driver(), s.srv.DSN("")); err == nil {
+		s.admin.SetMaxOpenConns(1) // so that the other sessions are those of the clients
+	}
+	return err
 }
 
 // registers makes the registers, beside the locks if those forget nothing, or else in a
@@ -257,11 +276,11 @@ func (s *site) registers(ctx context.Context) error {
 // immediate is for transactions that write: they say so first.
 const immediate = "&_txlock=immediate"
 
-// join starts a client behind its own proxy.
+// join starts a client behind its own proxy, unless it knows two servers.
 func (s *site) join(number int) (err error) {
 	var net *netproxy.Proxy
 	addr := ""
-	if s.Database != server.SQLite {
+	if s.Database != server.SQLite && !s.Nemesis.Pair {
 		if net, err = netproxy.Listen(s.srv.Addr()); err != nil {
 			return err
 		}
@@ -275,6 +294,9 @@ func (s *site) join(number int) (err error) {
 	}
 	if s.Nemesis.Pool > 0 {
 		cfg.Pool = s.Nemesis.Pool
+	}
+	if s.Nemesis.Keeps && s.Mode == client.Unique {
+		cfg.Kept, cfg.KeptTTL, cfg.Busy = kept, keptTTL, busy
 	}
 	if s.Database == server.SQLite {
 		cfg.DSN += immediate

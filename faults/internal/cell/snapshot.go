@@ -65,7 +65,7 @@ func (s *site) readTables(ctx context.Context, tx *sql.Tx, e *history.Event) err
 	id := hexID[s.Database]
 	at := make(map[string]int)
 	err := each(ctx, tx, `SELECT name, version, `+id("acq")+`, coalesce(owner, ''), `+id("locker")+`, holds, since, expires_at, not_before,
-		permits, waiting, holding, seq, revoked FROM sqllock_lock`, func(scan func(...any) error) error {
+		permits, waiting, holding, seq, revoked FROM sqllock_lock WHERE name NOT LIKE '`+client.KeptPrefix+`%'`, func(scan func(...any) error) error {
 		var r history.Row
 		err := scan(&r.Name, &r.Version, &r.Acq, &r.Owner, &r.Locker, &r.Holds, &r.Since, &r.Expires, &r.Before, &r.Permits, &r.Waiting, &r.Holding,
 			&r.Seq, &r.Revoked)

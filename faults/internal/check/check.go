@@ -39,6 +39,8 @@ const (
 	// Permits: clients were to acquire permits, and too few of them did for the other checks to say
 	// anything.
 	Permits = "permits"
+	// Kept: a lease was lost though its TTL was long enough for the outage.
+	Kept = "kept"
 	// Left: something was left behind.
 	Left = "left"
 	// Linear: no order of the calls explains their results.
@@ -48,7 +50,7 @@ const (
 )
 
 // Names are all checks.
-var Names = []string{Overlap, Remaining, Token, Register, Refused, Deadline, Loss, Reentry, Waiting, Permits, Left, Linear, Replay}
+var Names = []string{Overlap, Remaining, Token, Register, Refused, Deadline, Loss, Reentry, Waiting, Permits, Kept, Left, Linear, Replay}
 
 // Failure is a finding of a check.
 type Failure struct {
@@ -98,6 +100,10 @@ type Counts struct {
 	// another permit of the semaphore was held, and Full those at which all others were, so that one
 	// more would show.
 	Permits, Beside, Full int
+	// Kept are the leases that were kept all the time, and KeptLost those of them that were lost,
+	// also in an outage that was too long for them. LongestOutage is of all.
+	Kept, KeptLost int
+	LongestOutage  time.Duration
 }
 
 // Add adds the counts of another history.
@@ -112,13 +118,16 @@ func (c *Counts) Add(other Counts) {
 	c.Permits += other.Permits
 	c.Beside += other.Beside
 	c.Full += other.Full
+	c.Kept += other.Kept
+	c.KeptLost += other.KeptLost
+	c.LongestOutage = max(c.LongestOutage, other.LongestOutage)
 }
 
 // History checks the events of the clients so far.
 func History(events []history.Event, rules Rules) []Failure {
 	r := build(events, rules)
 	var found []Failure
-	for _, check := range []func(*run) []Failure{overlaps, tokens, refusals, deadlines, losses, reentries, waits, cycles, idles, leftovers} {
+	for _, check := range []func(*run) []Failure{overlaps, tokens, refusals, deadlines, losses, reentries, waits, cycles, idles, keeps, leftovers} {
 		found = append(found, check(r)...)
 	}
 	slices.SortStableFunc(found, func(a, b Failure) int { return int(a.T - b.T) })

@@ -69,6 +69,25 @@ func fault(kind, who string, from, to int64, ends bool) story {
 	return story{e, r}
 }
 
+// outage is a time in which the server takes no writes.
+func outage(from, to int64) story {
+	e := history.Event{T: from * ms, Op: history.Outage, ID: "outage"}
+	r := e
+	r.T, r.Ret = to*ms, true
+	return story{e, r}
+}
+
+// kept is a lease that is kept, of a TTL, and lost after a time unless that is 0.
+func kept(ttl, lost int64) story {
+	e := history.Event{Op: history.Kept, Proc: "a", Name: "kept/a/0", N: ttl * ms}
+	s := story{e}
+	if lost > 0 {
+		e.T, e.Lost = lost*ms, true
+		s = append(s, e)
+	}
+	return s
+}
+
 func tell(parts ...story) story { return slices.Concat(parts...) }
 
 // wants judges a story, and compares the names of the checks that failed.
@@ -88,6 +107,30 @@ func wants(t *testing.T, what string, s story, final register.Final, rules check
 	}
 	if len(names) == 0 && len(found)+len(unordered) > 0 {
 		t.Errorf("%s: found %v, undecided %v", what, found, unordered)
+	}
+}
+
+func TestALeaseThatIsLostInAShortOutageIsFound(t *testing.T) {
+	const ttl, longest = 11_000, 4_000 // as docs/operations.md promises
+	for _, c := range []struct {
+		what  string
+		s     story
+		found bool
+	}{
+		{"no loss", tell(kept(ttl, 0), outage(1_000, 60_000)), false},
+		{"a loss without an outage", kept(ttl, 20_000), true},
+		{"a loss after a short one", tell(kept(ttl, 20_000), outage(10_000, 10_000+longest)), true},
+		{"a loss after a longer one", tell(kept(ttl, 20_000), outage(10_000, 10_001+longest)), false},
+		{"a loss in a longer one", tell(kept(ttl, 20_000), outage(10_000, 40_000)), false},
+		{"a loss long after a longer one", tell(kept(ttl, 40_000), outage(10_000, 20_000)), true},
+		{"a loss after two with no time between them", tell(kept(ttl, 20_000), outage(10_000, 13_000), outage(14_000, 17_000)), false},
+		{"a loss after two with time between them", tell(kept(ttl, 20_000), outage(10_000, 13_000), outage(16_000, 19_000)), true},
+	} {
+		var want []string
+		if c.found {
+			want = []string{check.Kept}
+		}
+		wants(t, c.what, c.s, register.Final{}, rules, want...)
 	}
 }
 

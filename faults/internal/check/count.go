@@ -1,6 +1,10 @@
 package check
 
-import "github.com/sqllock/sqllock/faults/internal/history"
+import (
+	"time"
+
+	"github.com/sqllock/sqllock/faults/internal/history"
+)
 
 // count counts the events.
 func (r *run) count() Counts {
@@ -29,6 +33,20 @@ func (r *run) count() Counts {
 		c.Inversions += inversions(all)
 	}
 	r.countPermits(&c)
+	for _, e := range r.events {
+		switch {
+		case e.Op != history.Kept:
+		case e.Lost:
+			c.KeptLost++
+		default:
+			c.Kept++
+		}
+	}
+	for _, o := range r.outages() {
+		if o.to != never {
+			c.LongestOutage = max(c.LongestOutage, time.Duration(o.to-o.from))
+		}
+	}
 	return c
 }
 

@@ -41,6 +41,9 @@ type Config struct {
 	TTL, Poll      time.Duration
 	Workers        int
 	Pool           int // connections of the pool that the locks use
+	Kept           int // leases that are kept all the time
+	KeptTTL        time.Duration
+	Busy           int // calls of the application on the same pool, at any time
 	Seed           uint64
 }
 
@@ -170,6 +173,12 @@ func (c *client) run() {
 	var workers sync.WaitGroup
 	for i := range c.cfg.Workers {
 		workers.Go(func() { newWorker(c, i).run() })
+	}
+	if c.cfg.Kept > 0 {
+		workers.Go(c.keep)
+	}
+	for range c.cfg.Busy {
+		workers.Go(c.keepBusy)
 	}
 	<-c.ctx.Done()
 	c.say(history.Event{T: history.Now(), Op: history.Drain})

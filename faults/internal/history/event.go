@@ -32,7 +32,10 @@ const (
 	Left  = "left"  // what a client left at the end
 	Exit  = "exit"  // a process has ended
 
-	Busy  = "busy"  // the machine or the server was slow from T to Until without a fault
+	Busy   = "busy"   // the machine or the server was slow from T to Until without a fault
+	Kept   = "kept"   // a lease that is kept all the time, of the TTL N: it was granted, or was lost
+	Outage = "outage" // the server takes no writes: an event when that begins, and one when it ends
+
 	Fault = "fault" // a call of a nemesis: from its strike until it has healed
 )
 

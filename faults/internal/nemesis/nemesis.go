@@ -51,6 +51,11 @@ type Nemesis struct {
 	// Standby means that there is a second server. With Loses it misses some commits, so
 	// that the registers must be in another database.
 	Standby, Loses bool
+	// Pair means that clients know the addresses of both servers, and use neither through a proxy.
+	Pair bool
+	// Keeps means that clients keep leases meanwhile that must not be lost, and that their pool is
+	// full of other work.
+	Keeps bool
 }
 
 // Applies returns why the nemesis is not possible in a cell, or "" if it is.
@@ -66,7 +71,7 @@ func All() []*Nemesis {
 	all := []*Nemesis{noFault, kill, pause}
 	all = append(all, networks...)
 	all = append(all, servers...)
-	all = append(all, onePool, clockSteps, promotion, lossyPromotion)
+	all = append(all, onePool, clockSteps, promotion, frozenPromotion, lossyPromotion)
 	return append(all, mixed(all))
 }
 
@@ -90,6 +95,17 @@ func (s *Site) fault(kind, proc string, endsSessions bool) (healed func()) {
 	s.Log.Write(e)
 	return func() {
 		e.T, e.Ret, e.N = history.Now(), true, int64(s.single)
+		s.Log.Write(e)
+	}
+}
+
+// outage writes that the server takes no writes from now on. The function that it returns writes
+// that it does.
+func (s *Site) outage() (up func()) {
+	e := history.Event{Op: history.Outage, ID: fmt.Sprintf("outage/%d", s.next), T: history.Now()}
+	s.Log.Write(e)
+	return func() {
+		e.T, e.Ret = history.Now(), true
 		s.Log.Write(e)
 	}
 }

@@ -139,7 +139,7 @@ func (h *gathered) addCrash(e history.Event) {
 }
 
 // crashes are the faults that end the server: what it has not flushed is undone.
-var crashes = map[string]bool{"server-kill": true, "promotion": true}
+var crashes = map[string]bool{"server-kill": true, "promotion": true, "promotion-frozen": true}
 
 func (h *gathered) addReturn(before, after history.Event) {
 	switch before.Op {

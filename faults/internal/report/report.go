@@ -80,6 +80,7 @@ func Print(w io.Writer, results []cell.Result, without []Without) {
 		return r.Nemesis.Name + "\tall\tall"
 	})
 	permits(w, results)
+	keptLeases(w, results)
 	all := sum(results, func(cell.Spec) string { return "" })
 	for _, r := range all {
 		fmt.Fprintf(w, "in all: %d runs of cells, %d acquisitions, %d hand-overs, %d faults, %d failures\n", len(results), r.Acquisitions, r.HandOvers, r.Counts.Faults, len(r.Failures))
@@ -109,6 +110,23 @@ func permits(w io.Writer, results []cell.Result) {
 		}
 	}
 	_ = t.Flush()
+}
+
+// keptLeases prints how many leases were kept all the time under each nemesis, and how many of them
+// were lost.
+func keptLeases(w io.Writer, results []cell.Result) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "kept\tleases\tlost\tlongest outage")
+	none := true
+	for _, r := range sum(results, func(s cell.Spec) string { return s.Nemesis.Name }) {
+		if r.Kept > 0 {
+			none = false
+			fmt.Fprintf(t, "%s\t%d\t%d\t%.1f s\n", r.Nemesis.Name, r.Kept, r.KeptLost, r.LongestOutage.Seconds())
+		}
+	}
+	if !none {
+		_ = t.Flush()
+	}
 }
 
 // sum adds up the results of one key, in the order of the first of each.
@@ -180,6 +198,9 @@ type row struct {
 	Permits      int             `json:"permits"`
 	Beside       int             `json:"permits_beside_others"`
 	Full         int             `json:"last_permits"`
+	Kept         int             `json:"kept"`
+	KeptLost     int             `json:"kept_lost"`
+	Outage       float64         `json:"longest_outage_seconds"`
 	Overlaps     int             `json:"overlaps"`
 	Tokens       int             `json:"token_regressions"`
 	Registers    int             `json:"register_violations"`
@@ -211,7 +232,7 @@ func Save(path string, results []cell.Result) error {
 		file.Cells = append(file.Cells, row{
 			Nemesis: r.Nemesis.Name, Mode: r.Kind(), Database: r.Database, Seed: r.Seed, Seconds: r.Took.Seconds(),
 			Acquisitions: r.Acquisitions, HandOvers: r.HandOvers, InFaults: r.Active, Recovering: r.Recovering, Faults: r.Counts.Faults,
-			Lost: r.Lost, Inversions: r.Inversions, Permits: r.Permits, Beside: r.Beside, Full: r.Full, Overlaps: count(r, check.Overlap, check.Remaining),
+			Lost: r.Lost, Inversions: r.Inversions, Permits: r.Permits, Beside: r.Beside, Full: r.Full, Kept: r.Kept, KeptLost: r.KeptLost, Outage: r.LongestOutage.Seconds(), Overlaps: count(r, check.Overlap, check.Remaining),
 			Tokens: count(r, check.Token), Registers: count(r, check.Register), Unprotected: r.Unprotected, Replayed: r.Replayed, Unexplained: r.Unexplained,
 			Failed: append([]string{}, Failed(r)...), Failures: r.Failures, Unordered: r.Unordered, FaultSeconds: r.For.Seconds(),
 		})

@@ -49,6 +49,8 @@ type Server struct {
 	pid     int
 	clock   *clock   // nil if it was not asked for
 	standby *standby // nil if it was not asked for
+	sync    bool     // commits wait for the standby
+	pair    string   // the addresses of the server and the standby, if clients know both
 	times   int      // how many standbys there were
 }
 
@@ -202,7 +204,8 @@ func (s *Server) exec(port int, database, statement string) error {
 // Name returns the name of the database product.
 func (s *Server) Name() string { return s.kind.name }
 
-// Addr returns the host:port of the server; it stays the same when it is started again.
+// Addr returns the host:port of the server. It stays the same when it is started again, and
+// changes when [Server.Succeed] promotes the standby.
 func (s *Server) Addr() string { return address(s.port) }
 
 func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
@@ -211,10 +214,14 @@ func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Ito
 func (s *Server) Driver() string { return s.kind.driver }
 
 // DSN returns the data source name of the run's database, through the host:port addr, or
-// directly if addr is "". SQLite has no address. It is for SQL only.
+// directly if addr is "", then with both addresses if clients know both. SQLite has no address. It
+// is for SQL only.
 func (s *Server) DSN(addr string) string {
-	if s.kind.serve == nil {
+	switch {
+	case s.kind.serve == nil:
 		return s.kind.dsn(s.dir, "")
+	case addr == "" && s.pair != "":
+		return s.kind.dsn(s.pair, "faults") + "&target_session_attrs=read-write&connect_timeout=1"
 	}
 	if addr == "" {
 		addr = s.Addr()
