@@ -128,8 +128,14 @@ func (c session) exec(ctx context.Context, query string, args ...any) (rows, id 
 	if rows, err = res.RowsAffected(); err != nil {
 		return 0, 0, err
 	}
-	id, err = res.LastInsertId()
-	return rows, id, err
+	if id, err = res.LastInsertId(); id != 0 || err != nil || rows == 0 || !strings.Contains(query, "LAST_INSERT_ID(") {
+		return rows, id, err
+	}
+	// After a trigger of the application MariaDB leaves it out of the reply, but knows it still.
+	if err = c.QueryRowContext(ctx, "SELECT LAST_INSERT_ID()").Scan(&id); err != nil {
+		return 0, 0, partly(true, err)
+	}
+	return rows, id, nil
 }
 
 // querier is a connection or a transaction on it.
