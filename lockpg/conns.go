@@ -65,7 +65,7 @@ func inOwnTx(ctx context.Context, conn *sql.Conn, bound string, fn func() error)
 		return err
 	}
 	_, err = conn.ExecContext(ctx, queryCommit)
-	return err
+	return sqlconn.Unknown(err) // pgx says that it was not sent also if the answer was lost, see isUnsent
 }
 
 // rollback ends a transaction that a connection may be in, or else the connection.

@@ -1,6 +1,7 @@
 package lockpg
 
 import (
+	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
@@ -37,10 +38,19 @@ func classify(err error) driver.Fault {
 	if isClosed(err) {
 		return driver.Refused
 	}
-	if pgconn.SafeToRetry(err) {
+	if isUnsent(err) {
 		return driver.Unreachable
 	}
 	return driver.Unclear
+}
+
+// isUnsent reports that an error of pgx says that nothing was sent: writing has failed, or the
+// context was over before. pgx says so also of a batch that was sent, if the connection breaks before
+// its answer comes (5.12): then the error is that the connection is closed.
+func isUnsent(err error) bool {
+	var write *net.OpError
+	return pgconn.SafeToRetry(err) &&
+		(errors.As(err, &write) && write.Op == "write" || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
 }
 
 // stateOf is the code of an error of the server, if it is one. pgx and lib/pq both

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/sqllock/sqllock/internal/rowstore"
 )
@@ -42,7 +41,7 @@ func pipeline(ctx context.Context, conn *pgx.Conn, steps []step) (done int, err 
 	switch {
 	case err == nil:
 		return done, nil
-	case pgconn.SafeToRetry(err) && ctx.Err() == nil: // nothing was sent
+	case isUnsent(err) && ctx.Err() == nil:
 		return 0, sqldriver.ErrBadConn
 	}
 	return done, err

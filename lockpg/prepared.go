@@ -59,7 +59,7 @@ func (p *prepared) run(ctx context.Context, conn *pgconn.PgConn, steps []step) (
 	switch {
 	case isOutdated(err): // whatever was run in the same transaction is undone
 		err = sqlconn.Repeatable(err)
-	case err != nil && pgconn.SafeToRetry(err) && ctx.Err() == nil: // nothing was sent
+	case isUnsent(err) && ctx.Err() == nil:
 		return 0, sqldriver.ErrBadConn
 	}
 	return done, err

@@ -167,7 +167,8 @@ func (c *Conns[C]) share(ctx context.Context, f func(C) error) (done bool, err e
 }
 
 // run runs f on the connection, which the caller has to itself and which run frees. A
-// connection that died while it was idle is replaced: nothing was sent on it.
+// connection that died while it was idle is replaced: nothing was sent on it. One that died after f
+// had done a part is not: what that was would be forgotten.
 func (c *Conns[C]) run(ctx context.Context, f func(C) error) error {
 	defer func() { c.free <- struct{}{} }()
 	if c.closed {
@@ -180,7 +181,7 @@ func (c *Conns[C]) run(ctx context.Context, f func(C) error) error {
 	}
 	began := time.Now()
 	err := f(c.conn)
-	if errors.Is(err, sqldriver.ErrBadConn) {
+	if errors.Is(err, sqldriver.ErrBadConn) && c.opts.Classify(err) != driver.Unclear {
 		c.giveUp()
 		if err := c.reserve(ctx); err != nil {
 			return err

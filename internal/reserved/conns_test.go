@@ -2,7 +2,9 @@ package reserved_test
 
 import (
 	"context"
+	sqldriver "database/sql/driver"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -205,4 +207,32 @@ func TestAFreshConnectionThatIsRefusedSomethingIsGivenBack(t *testing.T) {
 	_ = conns.Any(t.Context(), refused)
 	_ = conns.Any(t.Context(), refused)
 	p.wants(t, "a fresh one", true, false)
+}
+
+// What was done before the connection died would be forgotten.
+func TestWhatWasDoneInPartIsNotRepeatedOnAnotherConnection(t *testing.T) {
+	partly := fmt.Errorf("a part was done: %w", sqldriver.ErrBadConn)
+	conns := reserved.New(reserved.Options[string]{
+		Pool: "pool", Exhausted: func() bool { return false },
+		Classify: func(err error) driver.Fault {
+			if err == sqldriver.ErrBadConn {
+				return driver.Unreachable
+			}
+			return driver.Unclear
+		},
+		Reserve: func(context.Context, bool) (string, func() error, error) {
+			return "reserved", func() error { return nil }, nil
+		},
+	})
+	defer conns.Close()
+	for err, want := range map[error]int{sqldriver.ErrBadConn: 2, partly: 1} {
+		runs := 0
+		got := conns.Any(t.Context(), func(string) error {
+			runs++
+			return err
+		})
+		if runs != want || !errors.Is(got, err) {
+			t.Errorf("%v: it ran %d times, and %v was returned", err, runs, got)
+		}
+	}
 }
