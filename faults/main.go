@@ -103,7 +103,7 @@ func parse(args []string) (s settings, err error) {
 	f.StringVar(&s.report, "report", "faults-report.json", "file for the report; \"\" for none")
 	f.BoolVar(&s.short, "short", false, "the cells that say most only")
 	f.BoolVar(&s.list, "list", false, "say which cells there are, and run none")
-	f.BoolVar(&s.replay, "replay", false, "what the replay does not explain is a failure")
+	f.BoolVar(&s.replay, "replay", true, "what the replay does not explain is a failure; else it is only printed")
 	budget := f.Duration("for", 0, "begin no cell when so long is over; 0 is for ever")
 	if err := f.Parse(args); err != nil {
 		return s, err

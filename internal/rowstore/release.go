@@ -193,7 +193,7 @@ func (s *rows) settle(ctx context.Context, e *plan) error {
 		one.names, one.make, one.decide = []string{name}, true, decide
 		one.keep(one.names)
 		if err := s.visit(ctx, &one); err != nil {
-			return err
+			return after(true, err)
 		}
 	}
 	return nil

@@ -14,9 +14,6 @@ import (
 // orderTimeout is how long the search for an order may take for each name.
 const orderTimeout = 10 * time.Second
 
-// replayTimeout is the same for the replay.
-const replayTimeout = 2 * time.Second
-
 // drain lets the clients end in order.
 func (s *site) drain() (found []check.Failure, err error) {
 	for _, c := range s.fleet {
@@ -49,6 +46,9 @@ func (s *site) mayWait(began time.Time) bool {
 
 // end judges the whole history.
 func (s *site) end(ctx context.Context, r *Result) error {
+	if err := s.readChanges(ctx); err != nil {
+		return err
+	}
 	if err := s.read(); err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (s *site) end(ctx context.Context, r *Result) error {
 	found, unordered := check.Ended(s.events, final, rules, orderTimeout)
 	r.Failures = append(append(r.Failures, found...), left...)
 	r.Unordered = unordered
-	r.Replayed, r.Unexplained = check.Again(s.events, rules, replayTimeout)
+	r.Replayed = check.Again(s.events, rules)
 	if s.Strict {
 		r.Failures = append(r.Failures, r.Unexplained...)
 	}

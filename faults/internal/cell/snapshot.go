@@ -88,17 +88,7 @@ func (s *site) readTables(ctx context.Context, tx *sql.Tx, e *history.Event) err
 		}
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	e.Beats = make(map[string]int64)
-	return each(ctx, tx, `SELECT `+id("locker")+`, expires_at FROM sqllock_waiter`, func(scan func(...any) error) error {
-		var locker string
-		var until int64
-		err := scan(&locker, &until)
-		e.Beats[locker] = until
-		return err
-	})
+	return err
 }
 
 // each runs a query and calls row for each row of its result.

@@ -147,20 +147,32 @@ func Ended(events []history.Event, final register.Final, rules Rules, timeout ti
 	return append(found, linear...), unordered
 }
 
-// Again replays a complete history. It returns how many operations of names it has explained, and
-// what it has not.
-func Again(events []history.Event, rules Rules, timeout time.Duration) (operations int, unexplained []Failure) {
+// Replayed is what the replay of a history has explained, and what it has not.
+type Replayed struct {
+	Operations, Changes int
+	Unexplained         []Failure
+	Hard                int // changes that have too many explanations to try all
+}
+
+// Add adds what was replayed of another history.
+func (r *Replayed) Add(other Replayed) {
+	r.Operations += other.Operations
+	r.Changes += other.Changes
+	r.Unexplained = append(r.Unexplained, other.Unexplained...)
+	r.Hard += other.Hard
+}
+
+// Again replays a complete history.
+func Again(events []history.Event, rules Rules) (all Replayed) {
 	if !rules.Replayed {
-		return 0, nil
+		return all
 	}
-	r := replay.Check(events, timeout)
+	r := replay.Check(events)
 	for _, f := range r.Findings {
-		unexplained = append(unexplained, fail(Replay, f.T, "%s", f.What))
+		all.Unexplained = append(all.Unexplained, fail(Replay, f.T, "%q: %s", f.Name, f.What))
 	}
-	for _, name := range r.Unknown {
-		unexplained = append(unexplained, fail(Replay, 0, "%q: the search for an order was given up", name))
-	}
-	return r.Operations(), unexplained
+	all.Operations, all.Changes, all.Hard = r.Operations(), r.Changes, len(r.Hard)
+	return all
 }
 
 func fail(check string, t int64, format string, args ...any) Failure {

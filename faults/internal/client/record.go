@@ -125,6 +125,17 @@ func (r *recorder) Release(ctx context.Context, reqs []driver.ReleaseRequest) (r
 	return res, err
 }
 
+func (r *recorder) Sweep(ctx context.Context, req driver.SweepRequest) (res driver.SweepResult, err error) {
+	if req.Every > 0 { // it only asks whether to
+		return r.Store.Sweep(ctx, req)
+	}
+	r.write(history.Sweep, nil, func([]history.Request) error {
+		res, err = r.Store.Sweep(ctx, req)
+		return err
+	})
+	return res, err
+}
+
 func (r *recorder) Read(ctx context.Context, req driver.ReadRequest) (res driver.ReadResult, err error) {
 	if len(req.Names) == 0 {
 		return r.Store.Read(ctx, req)

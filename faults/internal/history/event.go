@@ -24,6 +24,7 @@ const (
 
 	Requested = "request" // a call of the library to its store, in unique mode: an event before, and one after
 	Rows      = "rows"    // what the tables said at some moment between T and Until
+	Changed   = "changed" // changes of the tables, in their order; it comes at the end
 
 	Look  = "look"  // what a lease reported between T and Until
 	Done  = "done"  // the context of a lease ended
@@ -71,11 +72,11 @@ type Event struct {
 
 	Ends bool `json:"ends,omitempty"` // a fault that may end sessions of the database
 
-	Wall     int64            `json:"wall,omitempty"`     // of Requested and Rows: T by the clock of the database, µs
-	Locker   string           `json:"locker,omitempty"`   // of Requested
-	Requests []Request        `json:"requests,omitempty"` // the event after it has the answers only
-	Names    []Row            `json:"names,omitempty"`    // of Rows, with all claims
-	Beats    map[string]int64 `json:"beats,omitempty"`    // of Rows: until when each Locker counts as alive, µs
+	Wall     int64     `json:"wall,omitempty"`     // of Requested and Rows: T by the clock of the database, µs
+	Locker   string    `json:"locker,omitempty"`   // of Requested
+	Requests []Request `json:"requests,omitempty"` // the event after it has the answers only
+	Names    []Row     `json:"names,omitempty"`    // of Rows, with all claims
+	Changes  []Change  `json:"changes,omitempty"`  // of Changed
 }
 
 // Line is where tokens rise from term to term, and where one register is: the name, or one slot

@@ -7,6 +7,7 @@ const (
 	Release  = "release"
 	Withdraw = "withdraw" // a release without a version
 	Reading  = "reading"  // of rows, by their names
+	Sweep    = "sweep"    // of the reaper: it has no requests
 )
 
 // Request is what a call asks of one name, or the answer. Times are microseconds, those of day on

@@ -8,38 +8,37 @@ import (
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/faults/internal/history"
-	"github.com/sqllock/sqllock/internal/claim"
 )
 
 // never is the end of what has not ended.
 const never = math.MaxInt64
 
-// late is how long after a call whose answer was lost it may take effect. The faults keep nothing
-// back for longer.
+// late is how long after the end of a call whose answer was lost it may take effect. The faults keep
+// nothing back for longer.
 const late = 10_000_000
+
+// longest is how long a call takes at most. It is for those of clients that were killed.
+const longest = 20_000_000
 
 // Times here are microseconds on the clock of the database, which is that of the machine.
 
 // call is what one call of a store requests of a name.
 type call struct {
 	history.Request
+	*stored
+	acq  driver.ID
+	used bool // it has made a change
+}
+
+// stored is a call of a store.
+type stored struct {
 	what     string
-	acq      driver.ID
 	locker   driver.ID
 	from, to int64
 	known    bool  // what it has answered
-	exact    bool  // the answer tells when it took effect
-	when     int64 // when a renewal of a claim took effect, if that is known
-	event    int64
-	position int // among all calls; a visit serves its requests in their order
-}
-
-// grant is a term of which somebody has seen the token. The acquisition may be unknown.
-type grant struct {
-	at, token int64
-	acq       driver.ID
-	slot      int
-	shared    bool
+	vain     bool  // its error says that it has done nothing
+	event    int64 // ns
+	calls    []*call
 }
 
 // span is a time.
@@ -47,16 +46,18 @@ type span struct{ from, to int64 }
 
 // name is all that is known of a name.
 type name struct {
-	name      string
-	calls     []*call
-	at        map[grant]int64       // when each was, or 0; the keys have no time
-	tokens    map[int64][]driver.ID // of whom each token that somebody has seen may be
-	reads     []*read
-	guards    []span
-	expiries  map[driver.ID][]int64 // that somebody has seen
-	entries   map[driver.ID][]int64 // when claims entered the queue
-	looks     int
-	snapshots int
+	name    string
+	calls   []*call // in the order in which they began
+	byAcq   map[driver.ID][]*call
+	changes []*change
+	reads   []*read
+	guards  []span
+}
+
+// change is a change of a row, with its number.
+type change struct {
+	history.Change
+	number int
 }
 
 // gathered is a history.
@@ -64,11 +65,13 @@ type gathered struct {
 	clock   clock
 	byName  map[string]*name
 	beats   map[driver.ID][]beat
-	crashes []span // of the server, at some time between
+	stores  map[driver.ID][]*stored // by Locker, in the order in which they began
+	crashes []span                  // of the server, at some time between
 	leases  map[string]*lease
+	noted   bool // the history has changes
 }
 
-// beat is until when a Locker counted as alive at a time.
+// beat is until when a Locker counts as alive from a time on.
 type beat struct{ at, until int64 }
 
 // lease is what a client was granted.
@@ -82,7 +85,7 @@ func (h *gathered) names() []string { return slices.Sorted(maps.Keys(h.byName)) 
 func (h *gathered) of(what string) *name {
 	n := h.byName[what]
 	if n == nil {
-		n = &name{name: what, at: make(map[grant]int64), tokens: make(map[int64][]driver.ID), expiries: make(map[driver.ID][]int64), entries: make(map[driver.ID][]int64)}
+		n = &name{name: what, byAcq: make(map[driver.ID][]*call)}
 		h.byName[what] = n
 	}
 	return n
@@ -90,15 +93,25 @@ func (h *gathered) of(what string) *name {
 
 // gather sorts the events by names.
 func gather(events []history.Event) *gathered {
-	h := &gathered{clock: clockOf(events), byName: make(map[string]*name), beats: make(map[driver.ID][]beat), leases: make(map[string]*lease)}
+	h := &gathered{
+		clock: clockOf(events), byName: make(map[string]*name), beats: make(map[driver.ID][]beat), stores: make(map[driver.ID][]*stored),
+		leases: make(map[string]*lease),
+	}
 	open := make(map[string]history.Event)
+	number := 0
 	for _, e := range events {
 		switch {
+		case e.Op == history.Changed:
+			h.noted = true
+			for _, c := range e.Changes {
+				number++
+				h.addChange(&change{c, number})
+			}
 		case e.Op == history.Rows:
 			h.addRows(e)
 		case e.Op == history.Fault && crashes[e.Reason]:
 			h.addCrash(e)
-		case e.Op == history.Look || e.Op == history.Done:
+		case e.Op == history.Look:
 			h.addLook(e)
 		case e.ID == "":
 		case !e.Ret:
@@ -117,16 +130,30 @@ func gather(events []history.Event) *gathered {
 		h.addReturn(e, history.Event{T: never, Err: "the process has ended"})
 	}
 	for _, n := range h.byName {
-		slices.SortStableFunc(n.calls, func(a, b *call) int {
-			return cmp.Or(cmp.Compare(a.event, b.event), cmp.Compare(a.position, b.position))
-		})
-		for i, c := range n.calls {
-			c.position = i + 1
+		slices.SortStableFunc(n.calls, func(a, b *call) int { return cmp.Compare(a.event, b.event) })
+		for _, c := range n.calls {
+			n.byAcq[c.acq] = append(n.byAcq[c.acq], c)
 		}
-		n.observe()
-		n.anonymous()
+	}
+	for _, all := range h.stores {
+		slices.SortFunc(all, func(a, b *stored) int { return cmp.Compare(a.from, b.from) })
 	}
 	return h
+}
+
+func (h *gathered) addChange(c *change) {
+	r := cmp.Or(c.New, c.Old)
+	if c.Table != history.WaiterTable {
+		n := h.of(r.Name)
+		n.changes = append(n.changes, c)
+		return
+	}
+	locker := id(r.Locker)
+	until := int64(0)
+	if c.New != nil {
+		until = r.Expires
+	}
+	h.beats[locker] = append(h.beats[locker], beat{c.At, until})
 }
 
 // addCrash adds the begin or the end of a crash.
@@ -140,6 +167,15 @@ func (h *gathered) addCrash(e history.Event) {
 
 // crashes are the faults that end the server: what it has not flushed is undone.
 var crashes = map[string]bool{"server-kill": true, "promotion": true, "promotion-frozen": true}
+
+// unflushed is for how long a server may keep what it need not flush at once.
+const unflushed = 3_000_000
+
+// crashed reports that a crash may have undone what was seen at some time between, and need not be
+// flushed.
+func (h *gathered) crashed(from, to int64) bool {
+	return slices.ContainsFunc(h.crashes, func(c span) bool { return from <= c.to && to >= c.from-unflushed })
+}
 
 func (h *gathered) addReturn(before, after history.Event) {
 	switch before.Op {
@@ -160,17 +196,25 @@ func (h *gathered) addReturn(before, after history.Event) {
 }
 
 func (h *gathered) addCalls(before, after history.Event) {
+	s := &stored{what: before.Reason, locker: id(before.Locker), from: before.Wall, event: before.T}
+	switch {
+	case after.Err == "":
+		s.known, s.to = true, after.Wall
+	case after.T == never:
+		s.to = before.Wall + longest + late
+	case after.Refuse:
+		s.vain, s.to = true, after.Wall
+	default:
+		s.to = after.Wall + late
+	}
+	h.stores[s.locker] = append(h.stores[s.locker], s)
 	for i := range before.Requests {
-		c := &call{Request: before.Requests[i], what: before.Reason, from: before.Wall, event: before.T, position: i}
-		c.acq, c.locker = id(c.Acq), id(before.Locker)
-		if after.Err == "" && i < len(after.Requests) {
-			c.Answer, c.known, c.to = after.Requests[i].Answer, true, after.Wall
-			c.exact = !slices.ContainsFunc(after.Requests, func(a history.Request) bool { return a.Status != after.Requests[i].Status })
-		} else if after.T != never {
-			c.to = after.Wall + late
-		} else {
-			c.to = before.Wall + late
+		c := &call{Request: before.Requests[i], stored: s}
+		c.acq = id(c.Acq)
+		if s.known {
+			c.Answer = after.Requests[i].Answer
 		}
+		s.calls = append(s.calls, c)
 		n := h.of(c.Name)
 		n.calls = append(n.calls, c)
 	}
@@ -180,20 +224,24 @@ func (h *gathered) addLease(before, after history.Event) {
 	l := &lease{Event: after, unlock: never}
 	h.leases[after.Lease] = l
 	n := h.of(after.Name)
-	n.looks++
 	from, to := h.clock.wall(before.T), h.clock.wall(after.T)
-	n.reads = append(n.reads, &read{from: from - slack, to: to + slack, what: what{event: &l.Event}, ok: func(w *world) bool { return w.has(l, 0) }})
+	n.reads = append(n.reads, &read{
+		from: from - slack, to: to + slack, what: what{event: &l.Event},
+		ok: func(w *world) bool { return w.has(l, 0) },
+	})
 }
 
 func (h *gathered) addLook(e history.Event) {
 	l := h.leases[e.Lease]
-	if e.Op != history.Look || !e.OK || e.Left <= 0 || l == nil || e.Until >= l.unlock {
+	if !e.OK || e.Left <= 0 || l == nil || e.Until >= l.unlock {
 		return
 	}
 	n := h.of(l.Name)
-	n.looks++
 	at := h.clock.wall(e.T)
-	n.reads = append(n.reads, &read{from: at - slack, to: h.clock.wall(e.Until) + slack, what: what{event: &e}, ok: func(w *world) bool { return w.has(l, at-slack) }})
+	n.reads = append(n.reads, &read{
+		from: at - slack, to: h.clock.wall(e.Until) + slack, what: what{event: &e},
+		ok: func(w *world) bool { return w.has(l, at-slack) },
+	})
 }
 
 // slack is by how much a time of a client is converted wrongly at most.
@@ -201,110 +249,11 @@ const slack = 500
 
 func (h *gathered) addRows(e history.Event) {
 	from, to := e.Wall, h.clock.wall(e.Until)
-	for locker, until := range e.Beats {
-		h.beats[id(locker)] = append(h.beats[id(locker)], beat{from, until})
-	}
 	for i := range e.Names {
 		r := &e.Names[i]
 		n := h.of(r.Name)
-		n.snapshots++
 		w := worldOf(r)
-		n.reads = append(n.reads, &read{from: from, to: to, what: what{event: &e, row: r}, ok: func(other *world) bool { return other.shows(w) }})
-		n.see(w)
-	}
-}
-
-// see notes what a snapshot tells of times.
-func (n *name) see(w *world) {
-	n.token(w.row.Version)
-	if w.row.Acq != (driver.ID{}) {
-		n.granted(grant{token: w.row.Version, acq: w.row.Acq}, w.row.Since)
-		n.expires(w.row.Acq, w.row.Expires)
-	}
-	for i := range w.claims {
-		c := &w.claims[i]
-		if c.State == claim.Waiting {
-			n.entries[c.Acq] = append(n.entries[c.Acq], c.Seq)
-			continue
-		}
-		n.expires(c.Acq, c.Expires)
-		n.granted(grant{token: c.Token, acq: c.Acq, slot: c.Slot, shared: c.Kind == claim.Shared}, c.Since)
-	}
-}
-
-func (n *name) expires(acq driver.ID, at int64) {
-	if !slices.Contains(n.expiries[acq], at) {
-		n.expiries[acq] = append(n.expiries[acq], at)
-	}
-}
-
-// granted notes a grant. The first that is told of it knows best when it was.
-func (n *name) granted(g grant, at int64) {
-	if n.at[g] == 0 {
-		n.at[g] = at
-	}
-	n.token(g.token)
-	if !slices.Contains(n.tokens[g.token], g.acq) {
-		n.tokens[g.token] = append(n.tokens[g.token], g.acq)
-	}
-}
-
-// token notes that a term had a token.
-func (n *name) token(token int64) {
-	if _, ok := n.tokens[token]; !ok && token != 0 {
-		n.tokens[token] = nil
-	}
-}
-
-// observe notes what answers tell of grants, after the snapshots.
-func (n *name) observe() {
-	shared := make(map[driver.ID]bool)
-	for _, c := range n.calls {
-		if c.what == history.Acquire {
-			shared[c.acq] = c.Shared
-		}
-	}
-	for _, c := range n.calls {
-		if c.Granted {
-			g := grant{token: c.Got, acq: c.acq, slot: c.Slot, shared: c.Shared}
-			n.expires(c.acq, c.Expires)
-			switch {
-			case !c.Shared && c.Found:
-				n.granted(g, c.Got)
-			case !c.Shared:
-				n.granted(g, min(c.Got, c.Now)) // several at one moment have rising tokens
-			case c.Found:
-				n.granted(g, 0)
-			default:
-				n.granted(g, c.Now)
-			}
-		}
-		if c.Holder != "" {
-			n.expires(id(c.Holder), c.Expires)
-			n.granted(grant{token: c.Got, acq: id(c.Holder)}, c.Got)
-		}
-		for _, next := range c.Next {
-			acq := id(next.Acq)
-			n.expires(acq, next.Expires)
-			at := min(next.Token, next.Now)
-			if shared[acq] {
-				at = next.Now
-			}
-			n.granted(grant{token: next.Token, acq: acq, slot: next.Slot, shared: shared[acq]}, at)
-		}
-	}
-}
-
-// anonymous adds the tokens of which nobody knows who got them first. A term begins at its token.
-func (n *name) anonymous() {
-	begun := make(map[int64]bool)
-	for g, at := range n.at {
-		begun[g.token] = begun[g.token] || at == g.token || at != 0 && !g.shared
-	}
-	for token := range n.tokens {
-		if !begun[token] {
-			n.at[grant{token: token}] = token
-		}
+		n.reads = append(n.reads, &read{from: from - slack, to: to + slack, what: what{event: &e, row: r}, row: w})
 	}
 }
 
@@ -319,11 +268,20 @@ func id(text string) (id driver.ID) {
 // clock converts between the clock of the history and that of the database.
 type clock struct{ t, ahead []int64 } // at t, in ns, the database is so many µs ahead
 
+// nearby is how many events before and after one tell its time, too.
+const nearby = 16
+
+// clockOf makes a clock of the events that have both times. The time of day was read after the
+// other one, perhaps long after: so the least difference of some events is right.
 func clockOf(events []history.Event) (c clock) {
+	var all []int64
 	for _, e := range events {
 		if e.Wall != 0 {
-			c.t, c.ahead = append(c.t, e.T), append(c.ahead, e.Wall-e.T/1000)
+			c.t, all = append(c.t, e.T), append(all, e.Wall-e.T/1000)
 		}
+	}
+	for i := range all {
+		c.ahead = append(c.ahead, slices.Min(all[max(0, i-nearby):min(len(all), i+nearby+1)]))
 	}
 	return c
 }

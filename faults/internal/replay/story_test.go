@@ -13,17 +13,24 @@ import (
 // story is a history that a database in memory writes. It does one call at a time, each at a moment
 // between its begin and its end.
 type story struct {
-	now    int64 // µs
-	names  map[string]*table
-	events []history.Event
-	ids    int
-	beats  map[string]int64
+	now     int64 // µs
+	names   map[string]*table
+	events  []history.Event
+	changes []history.Change
+	ids     int
+
+	sees   func(*claim.Visit) *claim.Visit // a database with a bug shows a visit something else
+	writes func(*claim.Changes)            // or writes something else
+	gone   bool                            // the reaper takes all Lockers for dead
+	undone bool                            // a crash undoes what calls change
+	vain   bool                            // calls are answered with an error that says that nothing was done
 }
 
 // table is a name.
 type table struct {
 	row    claim.Row
 	claims []claim.Claim
+	exists bool
 }
 
 const (
@@ -46,7 +53,22 @@ func acq(n uint64) string {
 }
 
 func newStory() *story {
-	return &story{now: 1_000 * second, names: make(map[string]*table), beats: map[string]int64{one: 1 << 60, two: 1 << 60}}
+	s := &story{now: 1_000 * second, names: make(map[string]*table)}
+	s.beat(one, 1<<60)
+	s.beat(two, 1<<60)
+	s.now += 10 * second
+	return s
+}
+
+// beat makes a Locker count as alive until a time.
+func (s *story) beat(locker string, until int64) {
+	s.changes = append(s.changes, history.Change{At: s.now, Tx: -1, Table: history.WaiterTable, New: &history.Record{Locker: locker, Expires: until}})
+}
+
+// end returns the events, with what the database has written down.
+func (s *story) end() events {
+	s.say(history.Event{Op: history.Changed, Changes: s.changes})
+	return s.events
 }
 
 func (s *story) table(name string) *table {
@@ -79,21 +101,64 @@ func (s *story) call(locker, what string, a history.Request, lost bool, do func(
 	v := claim.NewVisit(t.row, t.claims)
 	v.Now, v.By = s.now, id(locker)
 	v.Alive, v.Locked = func(driver.ID) bool { return true }, func(driver.ID) bool { return true }
+	if s.sees != nil {
+		v = s.sees(v)
+	}
 	var answer history.Answer
 	do(v, &answer)
-	t.write(v.Changes())
+	changes := v.Changes()
+	if s.writes != nil {
+		s.writes(&changes)
+	}
+	if changes.Changed && !s.undone {
+		s.write(a.Name, changes)
+	}
 	s.now += after
-	if e.Ret, e.Requests = true, []history.Request{{Answer: answer}}; lost {
-		e.Err, e.Requests = "reset", nil
+	if e.Ret, e.Requests = true, []history.Request{{Answer: answer}}; lost || s.vain {
+		e.Err, e.Requests, e.Refuse = "reset", nil, s.vain
 	}
 	s.say(e)
 	return answer
 }
 
-func (t *table) write(c claim.Changes) {
-	t.row = c.Row
-	t.claims = slices.DeleteFunc(slices.Clone(t.claims), func(o claim.Claim) bool { return slices.Contains(c.Delete, o.Acq) })
+// write writes a table, and writes that down.
+func (s *story) write(name string, c claim.Changes) {
+	t := s.table(name)
+	was := record(name, &t.row)
+	if !t.exists {
+		was = nil
+	}
+	t.row, t.exists = c.Row, true
+	s.note(history.LockTable, was, record(name, &t.row))
+	t.claims = slices.DeleteFunc(slices.Clone(t.claims), func(o claim.Claim) bool {
+		gone := slices.Contains(c.Delete, o.Acq)
+		if gone {
+			s.note(history.ClaimTable, claimed(name, &o), nil)
+		}
+		return gone
+	})
+	for i := range c.Insert {
+		s.note(history.ClaimTable, nil, claimed(name, &c.Insert[i]))
+	}
 	t.claims = append(t.claims, c.Insert...)
+}
+
+func (s *story) note(table string, was, is *history.Record) {
+	s.changes = append(s.changes, history.Change{At: s.now + after/4, Tx: int64(s.ids), Table: table, Old: was, New: is})
+}
+
+func record(name string, r *claim.Row) *history.Record {
+	return &history.Record{
+		Name: name, Version: r.Version, Acq: text(r.Acq), Owner: r.Owner, Locker: text(r.Locker), Holds: r.Holds, Since: r.Since,
+		Expires: r.Expires, Before: r.NotBefore, Permits: r.Permits, Waiting: r.Waiting, Holding: r.Holding, Seq: r.Seq,
+	}
+}
+
+func claimed(name string, c *claim.Claim) *history.Record {
+	return &history.Record{
+		Name: name, Acq: text(c.Acq), Owner: c.Owner, Locker: text(c.Locker), State: int(c.State), Kind: int(c.Kind), Slot: c.Slot, Seq: c.Seq,
+		Token: c.Token, Holds: c.Holds, TTL: c.TTL, Handed: c.Handed, Since: c.Since, Expires: c.Expires,
+	}
 }
 
 // acquire requests for a name. It is a client's call, too, if it is granted.
@@ -138,17 +203,67 @@ func (s *story) renew(locker string, a history.Request, lost bool) history.Answe
 		to.Now, to.Status = s.now, "gone"
 		i := slices.IndexFunc(t.claims, func(c claim.Claim) bool { return c.Acq == id(a.Acq) })
 		t.claims = slices.Clone(t.claims)
-		if a.Shared && i >= 0 && t.claims[i].Renew(a.Token, a.TTL, a.Holds, s.now) || !a.Shared && t.row.Renew(id(a.Acq), a.Token, a.TTL, a.Holds, s.now) {
+		row := record(a.Name, &t.row)
+		switch {
+		case a.Shared && i >= 0:
+			c := claimed(a.Name, &t.claims[i])
+			if t.claims[i].Renew(a.Token, a.TTL, a.Holds, s.now) {
+				to.Status = "renewed"
+				s.note(history.ClaimTable, c, claimed(a.Name, &t.claims[i]))
+			}
+		case !a.Shared && t.row.Renew(id(a.Acq), a.Token, a.TTL, a.Holds, s.now):
 			to.Status = "renewed"
+			s.note(history.LockTable, row, record(a.Name, &t.row))
 		}
 		*v = *claim.NewVisit(t.row, t.claims)
 	})
 }
 
+// sweep is a pass of the reaper over a name. It leaves it out in the history of requests if there is
+// no Locker.
+func (s *story) sweep(locker, name string) {
+	e := history.Event{Op: history.Requested, ID: "sweep" + strconv.FormatInt(s.now, 10), Reason: history.Sweep, Locker: locker}
+	if locker != "" {
+		s.say(e)
+	}
+	s.now += before
+	s.ids++
+	t := s.table(name)
+	v := claim.NewVisit(t.row, t.claims)
+	v.Now = s.now
+	v.Alive, v.Locked = func(driver.ID) bool { return true }, func(driver.ID) bool { return true }
+	v.Sweep(func(driver.ID) bool { return s.gone })
+	s.write(name, v.Changes())
+	s.now += after
+	if e.Ret = true; locker != "" {
+		s.say(e)
+	}
+}
+
+// forget takes a claim out of the queue that nobody wants, in a call that waits for another name.
+func (s *story) forget(locker string, a, other history.Request) {
+	e := history.Event{Op: history.Requested, ID: "forget" + strconv.FormatInt(s.now, 10), Reason: history.Acquire, Locker: locker, Requests: []history.Request{other}}
+	s.say(e)
+	s.now += before
+	s.ids++
+	t := s.table(a.Name)
+	v := claim.NewVisit(t.row, t.claims)
+	v.Now = s.now
+	v.Alive, v.Locked = func(driver.ID) bool { return true }, func(driver.ID) bool { return true }
+	v.Forget(id(a.Acq))
+	s.write(a.Name, v.Changes())
+	s.now += after
+	e.Ret, e.Err, e.Requests = true, "reset", nil
+	s.say(e)
+}
+
 // rows takes a snapshot.
 func (s *story) rows() {
-	e := history.Event{Op: history.Rows, Beats: s.beats, Until: (s.now + 100) * 1000}
+	e := history.Event{Op: history.Rows, Until: (s.now + 100) * 1000}
 	for name, t := range s.names {
+		if !t.exists {
+			continue
+		}
 		r := history.Row{
 			Name: name, Version: t.row.Version, Acq: text(t.row.Acq), Owner: t.row.Owner, Locker: text(t.row.Locker), Holds: t.row.Holds, Since: t.row.Since,
 			Expires: t.row.Expires, Before: t.row.NotBefore, Permits: t.row.Permits, Waiting: t.row.Waiting, Holding: t.row.Holding, Seq: t.row.Seq,

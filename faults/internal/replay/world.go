@@ -33,32 +33,46 @@ func worldOf(r *history.Row) *world {
 		}
 		w.claims = append(w.claims, to)
 	}
-	w.normalize()
 	return w
 }
 
-// normalize forgets what decides nothing: when a term was over, and what entered claims.
-func (w *world) normalize() {
-	if w.row.Acq == (driver.ID{}) {
-		w.row.Expires = 0
+// rowOf is a row of the table lock, or that of a name without one.
+func rowOf(r *history.Record) claim.Row {
+	if r == nil {
+		return claim.Row{}
 	}
-	w.row.Ended = 0
-	for i := range w.claims {
-		c := &w.claims[i]
+	return claim.Row{
+		Version: r.Version, Party: claim.Party{Acq: id(r.Acq), Locker: id(r.Locker), Owner: r.Owner}, Holds: r.Holds, Since: r.Since,
+		Expires: r.Expires, NotBefore: r.Before, Permits: r.Permits, Waiting: r.Waiting, Holding: r.Holding, Seq: r.Seq, Revoked: r.Revoked,
+	}
+}
+
+// claimOf is a row of the table claim.
+func claimOf(r *history.Record) claim.Claim {
+	return claim.Claim{
+		Party: claim.Party{Acq: id(r.Acq), Locker: id(r.Locker), Owner: r.Owner}, Limits: claim.Limits{TTL: r.TTL, Handed: r.Handed},
+		Seq: r.Seq, Kind: claim.Kind(r.Kind), Slot: r.Slot, State: claim.State(r.State), Token: r.Token, Holds: r.Holds, Since: r.Since,
+		Expires: r.Expires,
+	}
+}
+
+// decisive returns the world without what decides nothing, and what a statement may write otherwise
+// than a visit does: when a term was over, and when and for how long claims were entered.
+func (w *world) decisive() *world {
+	to := &world{row: w.row, claims: slices.Clone(w.claims)}
+	if to.row.Acq == (driver.ID{}) {
+		to.row.Expires = 0
+	}
+	to.row.Ended = 0
+	for i := range to.claims {
+		c := &to.claims[i]
 		if c.State == claim.Waiting {
 			c.Since = 0
 		} else {
 			c.TTL, c.Handed = 0, 0
 		}
 	}
-}
-
-// shows reports that a snapshot may be one of the world. The highest place of any claim ever is not
-// compared: that claim may be gone before somebody sees it. The places of claims are.
-func (w *world) shows(snapshot *world) bool {
-	row := w.row
-	row.Seq = snapshot.row.Seq
-	return (&world{row, w.claims}).same(snapshot)
+	return to
 }
 
 // same reports that two worlds are the same.
@@ -68,6 +82,9 @@ func (w *world) same(other *world) bool {
 	})
 }
 
+// equivalent reports that two worlds are the same in what decides.
+func (w *world) equivalent(other *world) bool { return w.decisive().same(other.decisive()) }
+
 func (w *world) find(acq driver.ID) *claim.Claim {
 	for i := range w.claims {
 		if w.claims[i].Acq == acq {
@@ -75,18 +92,6 @@ func (w *world) find(acq driver.ID) *claim.Claim {
 		}
 	}
 	return nil
-}
-
-// hasTerm reports that an acquisition has a term.
-func (w *world) hasTerm(g *grant) bool {
-	if g.acq == (driver.ID{}) {
-		return w.row.Version == g.token
-	}
-	if !g.shared && w.row.Acq == g.acq {
-		return w.row.Version == g.token
-	}
-	c := w.find(g.acq)
-	return c != nil && c.State == claim.Holding && c.Token == g.token && c.Slot == g.slot && (c.Kind == claim.Shared) == g.shared
 }
 
 // has reports that a client's lease is there, and lasts until after a time.
@@ -100,19 +105,35 @@ func (w *world) has(l *lease, at int64) bool {
 	})
 }
 
-// doubt is what is not known of the time of a visit.
-type doubt struct {
-	revived bool // Lockers whose beat may have come just then live
-	guarded bool // what may be guarded, or is being renewed, is
+// hasTerm reports that an acquisition has a term.
+func (w *world) hasTerm(acq driver.ID, token int64) bool {
+	if w.row.Acq == acq {
+		return w.row.Version == token
+	}
+	c := w.find(acq)
+	return c != nil && c.State == claim.Holding && c.Token == token
 }
 
-// visit is what a Locker does to a world at a time. It returns nothing if do reports that it is not
-// what happened.
-func (s *searcher) visit(w *world, by driver.ID, now int64, d doubt, do func(*claim.Visit) bool) (to *world, done claim.Changes) {
-	v := claim.NewVisit(w.row, w.claims)
+// doubt is what is not known of the time of a visit.
+type doubt struct {
+	dead    []driver.ID // Lockers that perhaps count as alive, and do not
+	guarded bool        // a guard is at work on the last exclusive term
+	locked  []driver.ID // claims that have expired, and are being renewed, or guarded, or had not expired when it was asked which had
+}
+
+// visit is what a Locker does to a world at a time, in a call that has begun before, and in a step
+// that came after. It returns nothing if do reports that it is not what happened.
+func (a *attempt) visit(w *world, by driver.ID, now int64, d doubt, do func(*claim.Visit) bool) (to *world, done claim.Changes) {
+	v := claim.NewVisit(w.row, slices.Clone(w.claims))
 	v.Now, v.By = now, by
-	v.Alive = func(locker driver.ID) bool { return locker == by || s.alive(locker, now, d.revived) }
-	v.Locked = func(driver.ID) bool { return !d.guarded }
+	v.Alive = func(locker driver.ID) bool {
+		if locker == by {
+			return true
+		}
+		l := a.h.alive(locker, min(a.began, now), a.to)
+		return l == alive || l == perhaps && !slices.Contains(d.dead, locker)
+	}
+	v.Locked = func(acq driver.ID) bool { return !slices.Contains(d.locked, acq) }
 	v.Pinned = d.guarded
 	if !do(v) {
 		return nil, done
@@ -131,17 +152,48 @@ func (s *searcher) visit(w *world, by driver.ID, now int64, d doubt, do func(*cl
 		}
 	}
 	to.claims = append(to.claims, done.Insert...)
-	to.normalize()
 	return to, done
 }
 
-// alive reports that the database has heard of a Locker in time. If the table was not seen at the
-// right moment, it may have or not.
-func (s *searcher) alive(locker driver.ID, now int64, maybe bool) bool {
-	beats := s.h.beats[locker]
-	i, _ := slices.BinarySearchFunc(beats, now, func(b beat, t int64) int { return cmp.Compare(b.at, t) })
-	if i > 0 && beats[i-1].until > now {
-		return true
+// life is whether a Locker is alive.
+type life uint8
+
+const (
+	dead life = iota
+	perhaps
+	alive
+)
+
+// settled is how long a beat takes at most, as a rule, from its change to its commit.
+const settled = 100_000
+
+// alive tells whether the database had heard of a Locker in time, for somebody who looked at some
+// time between. What it heard just then may not have been committed.
+func (h *gathered) alive(locker driver.ID, from, to int64) life {
+	found, until := dead, from
+	beats := h.beats[locker]
+	i, _ := slices.BinarySearchFunc(beats, to+1, func(b beat, t int64) int { return cmp.Compare(b.at, t) })
+	for _, b := range beats[max(0, i-64):i] {
+		if b.at+settled <= until {
+			until = max(until, b.until)
+		}
+		if b.until > from {
+			found = perhaps
+		}
 	}
-	return maybe && (i == len(beats) || beats[i].until > now)
+	if until > to && found != dead {
+		return alive
+	}
+	return found
+}
+
+// silent returns for how long a Locker has not counted as alive any more.
+func (h *gathered) silent(locker driver.ID, now int64) int64 {
+	last := int64(0)
+	for _, b := range h.beats[locker] {
+		if b.at <= now {
+			last = max(last, b.until)
+		}
+	}
+	return now - last
 }

@@ -26,7 +26,7 @@ func Line(w io.Writer, r cell.Result, err error) {
 		fmt.Fprintf(w, "ERROR %s: %v\n", r.Name(), err)
 	case len(r.Failures) == 0:
 		fmt.Fprintf(w, "ok    %s: %d acquisitions (%d permits, %d beside others, %d the last), %d faults, %d operations replayed, %.1f s\n",
-			r.Name(), r.Acquisitions, r.Permits, r.Beside, r.Full, r.Faults, r.Replayed, r.Took.Seconds())
+			r.Name(), r.Acquisitions, r.Permits, r.Beside, r.Full, r.Faults, r.Operations, r.Took.Seconds())
 	default:
 		fmt.Fprintf(w, "FAIL  %s: %s after %.1f s, seed %d, histories in %s\n", r.Name(), strings.Join(Failed(r), ", "), r.Took.Seconds(), r.Seed, r.Histories)
 		for i, f := range r.Failures {
@@ -37,8 +37,10 @@ func Line(w io.Writer, r cell.Result, err error) {
 			fmt.Fprintf(w, "      %v\n", f)
 		}
 	}
-	for _, f := range r.Unexplained {
-		fmt.Fprintf(w, "      not explained: %.200s\n", f.What)
+	if !r.Strict {
+		for _, f := range r.Unexplained {
+			fmt.Fprintf(w, "      not explained: %.1000s\n", f.What)
+		}
 	}
 	for _, name := range r.Unordered {
 		fmt.Fprintf(w, "      the search for an order of the calls of %q was given up\n", name)
@@ -81,10 +83,11 @@ func Print(w io.Writer, results []cell.Result, without []Without) {
 	})
 	permits(w, results)
 	keptLeases(w, results)
+	replayed(w, results)
 	all := sum(results, func(cell.Spec) string { return "" })
 	for _, r := range all {
 		fmt.Fprintf(w, "in all: %d runs of cells, %d acquisitions, %d hand-overs, %d faults, %d failures\n", len(results), r.Acquisitions, r.HandOvers, r.Counts.Faults, len(r.Failures))
-		fmt.Fprintf(w, "replayed: %d operations; of %d names the replay has explained not all\n", r.Replayed, len(r.Unexplained))
+		fmt.Fprintf(w, "replayed: %d operations, %d changes of names; not explained: %d; too hard: %d\n", r.Operations, r.Changes, len(r.Unexplained), r.Hard)
 	}
 }
 
@@ -129,6 +132,22 @@ func keptLeases(w io.Writer, results []cell.Result) {
 	}
 }
 
+// replayed prints what the replay has explained of each kind of cells on each database.
+func replayed(w io.Writer, results []cell.Result) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "replay\tdatabase\truns of cells\toperations\tchanges\tnot explained\ttoo hard")
+	runs := map[string]int{}
+	for _, r := range results {
+		runs[r.Kind()+"/"+r.Database]++
+	}
+	for _, r := range sum(results, func(s cell.Spec) string { return s.Kind() + "/" + s.Database }) {
+		if r.Changes > 0 {
+			fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%d\n", r.Kind(), r.Database, runs[r.Kind()+"/"+r.Database], r.Operations, r.Changes, len(r.Unexplained), r.Hard)
+		}
+	}
+	_ = t.Flush()
+}
+
 // sum adds up the results of one key, in the order of the first of each.
 func sum(results []cell.Result, key func(cell.Spec) string) []cell.Result {
 	var sums []cell.Result
@@ -145,8 +164,7 @@ func sum(results []cell.Result, key func(cell.Spec) string) []cell.Result {
 		s.Counts.Add(r.Counts)
 		s.Failures = append(s.Failures, r.Failures...)
 		s.Unprotected += r.Unprotected
-		s.Replayed += r.Replayed
-		s.Unexplained = append(s.Unexplained, r.Unexplained...)
+		s.Replayed.Add(r.Replayed)
 		s.Unordered = append(s.Unordered, r.Unordered...)
 	}
 	return sums
@@ -155,10 +173,13 @@ func sum(results []cell.Result, key func(cell.Spec) string) []cell.Result {
 // few is how many cells are too few to tell that something should have happened.
 const few = 3
 
+// hardShare says which share of the changes may be too hard to explain: one of so many.
+const hardShare = 1000
+
 // Control returns false and prints a failure if the run could not have shown what it is to show:
 // pauses did no harm to the unprotected register, so that they were too short, and the other
 // registers prove nothing; or clients never held all permits of a semaphore, so that one more did
-// not show. It ignores runs with few cells.
+// not show; for these two it ignores runs with few cells. Or too many changes were too hard to explain.
 func Control(w io.Writer, results []cell.Result) bool {
 	pauses, harm, semaphores, full := 0, 0, 0, 0
 	for _, r := range results {
@@ -170,6 +191,12 @@ func Control(w io.Writer, results []cell.Result) bool {
 		}
 	}
 	ok := true
+	for _, r := range sum(results, func(cell.Spec) string { return "" }) {
+		if r.Hard*hardShare > r.Changes {
+			fmt.Fprintf(w, "FAIL  %d of %d changes are too hard to explain\n", r.Hard, r.Changes)
+			ok = false
+		}
+	}
 	if pauses >= few && harm == 0 {
 		fmt.Fprintf(w, "FAIL  the register that nothing protects came to no harm in %d cells with pauses\n", pauses)
 		ok = false
@@ -206,6 +233,8 @@ type row struct {
 	Registers    int             `json:"register_violations"`
 	Unprotected  int             `json:"unprotected_violations"`
 	Replayed     int             `json:"operations_replayed"`
+	Changes      int             `json:"changes_replayed"`
+	Hard         int             `json:"changes_too_hard,omitempty"`
 	Unexplained  []check.Failure `json:"unexplained,omitempty"`
 	Failed       []string        `json:"failed"`
 	Failures     []check.Failure `json:"failures,omitempty"`
@@ -233,7 +262,8 @@ func Save(path string, results []cell.Result) error {
 			Nemesis: r.Nemesis.Name, Mode: r.Kind(), Database: r.Database, Seed: r.Seed, Seconds: r.Took.Seconds(),
 			Acquisitions: r.Acquisitions, HandOvers: r.HandOvers, InFaults: r.Active, Recovering: r.Recovering, Faults: r.Counts.Faults,
 			Lost: r.Lost, Inversions: r.Inversions, Permits: r.Permits, Beside: r.Beside, Full: r.Full, Kept: r.Kept, KeptLost: r.KeptLost, Outage: r.LongestOutage.Seconds(), Overlaps: count(r, check.Overlap, check.Remaining),
-			Tokens: count(r, check.Token), Registers: count(r, check.Register), Unprotected: r.Unprotected, Replayed: r.Replayed, Unexplained: r.Unexplained,
+			Tokens: count(r, check.Token), Registers: count(r, check.Register), Unprotected: r.Unprotected,
+			Replayed: r.Operations, Changes: r.Changes, Hard: r.Hard, Unexplained: r.Unexplained,
 			Failed: append([]string{}, Failed(r)...), Failures: r.Failures, Unordered: r.Unordered, FaultSeconds: r.For.Seconds(),
 		})
 	}
