@@ -141,7 +141,8 @@ func (s Spec) rules() check.Rules {
 // every other seed does without.
 func (s Spec) replayed() bool {
 	noted := s.Database == server.Postgres || s.Database == server.MariaDB && s.Seed%2 == 1
-	return s.Mode == client.Unique && noted && !s.Nemesis.Unsteady
+	known := s.Use == client.Locks || s.Use == client.Permits || s.Use == client.LockAll
+	return s.Mode == client.Unique && known && noted && !s.Nemesis.Unsteady
 }
 
 // site is a cell that runs.

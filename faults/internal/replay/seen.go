@@ -84,7 +84,8 @@ func (s *searcher) unused(c *call) {
 		case c.Waits:
 			saw(func(w *world) bool {
 				held := w.find(c.acq)
-				return held != nil && held.State == claim.Waiting && (!c.Ahead || w.claims[0].Seq < held.Seq)
+				waits := held != nil && held.State == claim.Waiting && (!c.Ahead || w.claims[0].Seq < held.Seq)
+				return waits || s.leaves(w, c)
 			})
 		case c.All && !c.Refused: // another name was in the way
 		default:
@@ -114,15 +115,25 @@ func (s *searcher) unused(c *call) {
 
 // refuses reports that a world refuses a call that does not wait.
 func (s *searcher) refuses(w *world, c *call) bool {
+	return s.could(w, c, func(a *claim.Answer, _ bool) bool { return a.Outcome == claim.Refused })
+}
+
+// leaves reports that a call that waits leaves a world as it is. It does so even if its acquisition
+// has a term that has expired, and that somebody is renewing.
+func (s *searcher) leaves(w *world, c *call) bool {
+	return s.could(w, c, func(a *claim.Answer, changed bool) bool { return !changed && c.answers(a) })
+}
+
+// could reports that the answer to an acquisition could be as accept says.
+func (s *searcher) could(w *world, c *call, accept func(a *claim.Answer, changed bool) bool) bool {
 	a := &attempt{searcher: s, step: &step{at: c.Now, to: c.Now, before: w, after: w}, began: max(c.from, c.Now-slowest)}
 	for _, d := range a.doubts() {
-		refused := false
-		a.visit(w, c.locker, c.Now, d, func(v *claim.Visit) bool {
-			answer := v.Acquire(c.request())
-			refused = answer.Outcome == claim.Refused
+		var answer claim.Answer
+		to, _ := a.visit(w, c.locker, c.Now, d, func(v *claim.Visit) bool {
+			answer = v.Acquire(c.request())
 			return true
 		})
-		if refused {
+		if accept(&answer, to != w) {
 			return true
 		}
 	}
