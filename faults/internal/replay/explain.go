@@ -254,7 +254,7 @@ func (a *attempt) doubts() []doubt {
 			all = append(all, d)
 		}
 	}
-	guards := slices.ContainsFunc(a.n.guards, func(g span) bool { return g.from-resolution <= a.to && a.at <= min(g.to, g.from+longest)+resolution })
+	guards := slices.ContainsFunc(a.n.guards, func(g span) bool { return g.from-resolution <= a.to && a.began <= min(g.to, g.from+longest)+resolution })
 	var lockers []driver.ID
 	for i := range a.before.claims {
 		c := &a.before.claims[i]
@@ -262,7 +262,7 @@ func (a *attempt) doubts() []doubt {
 		case c.State == claim.Waiting && !slices.Contains(lockers, c.Locker) && a.h.alive(c.Locker, a.began, a.to) == perhaps:
 			lockers = append(lockers, c.Locker)
 			more(func(d *doubt) { d.dead = append(d.dead, c.Locker) })
-		case c.State == claim.Holding && c.Expires <= a.to && (guards || c.Expires >= a.began || a.renewing(c.Acq, a.step)):
+		case c.State == claim.Holding && c.Expires <= a.to && (guards || c.Expires >= a.began || a.renewing(c.Acq)):
 			more(func(d *doubt) { d.locked = append(d.locked, c.Acq) })
 		}
 	}
@@ -273,8 +273,8 @@ func (a *attempt) doubts() []doubt {
 }
 
 // renewing reports that somebody may be renewing a claim.
-func (s *searcher) renewing(acq driver.ID, t *step) bool {
-	return slices.ContainsFunc(s.n.byAcq[acq], func(c *call) bool { return c.what == history.Renew && c.around(t.at, t.to) })
+func (a *attempt) renewing(acq driver.ID) bool {
+	return slices.ContainsFunc(a.n.byAcq[acq], func(c *call) bool { return c.what == history.Renew && c.around(a.began, a.to) })
 }
 
 // apply does requests in one visit, if they can have answered what they have.
