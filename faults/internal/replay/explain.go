@@ -53,18 +53,20 @@ func (c *stored) around(from, to int64) bool {
 // most is how many visits are tried for a step.
 const most = 20_000
 
-// attempt is a search for what has made a step.
-type attempt struct {
+// trial is a search for what has made a step.
+type trial struct {
 	*searcher
 	*step
 	nows   []int64
 	visits int
 	began  int64 // the earliest time at which its first statement may have begun
+
+	contended bool // another transaction has changed the name since, and may still have let go only a part of its locks
 }
 
 // explain looks for what has made a step.
 func (s *searcher) explain(t *step) {
-	a := &attempt{searcher: s, step: t, nows: t.nows()}
+	a := &trial{searcher: s, step: t, nows: t.nows()}
 	sets := s.sets(t)
 	for _, set := range sets {
 		if a.made(set) {
@@ -167,7 +169,7 @@ const mostTogether = 6
 
 // made reports that a call of a store has made the step, and notes it. It may have done so for some
 // of its requests, and for the others in another transaction.
-func (a *attempt) made(set []*call) bool {
+func (a *trial) made(set []*call) bool {
 	all := [][]*call{set}
 	if n := len(set); n > 1 && n <= mostTogether {
 		for bits := 1; bits < 1<<n-1; bits++ {
@@ -193,12 +195,12 @@ func (a *attempt) made(set []*call) bool {
 
 // lead reports that do leads to what is after the step, at some time since from, in some of the
 // ways in which what is not known may have been.
-func (a *attempt) lead(locker driver.ID, from int64, do func(w *world, now int64, d doubt) *world) bool {
+func (a *trial) lead(locker driver.ID, from int64, do func(w *world, now int64, d doubt) *world) bool {
+	a.began = max(from, a.at-slowest)
 	nows := a.nows
 	if len(nows) == 0 {
-		nows = []int64{a.at, max(from, a.at-settled)}
+		nows = a.turns()
 	}
-	a.began = max(from, a.at-slowest)
 	for _, d := range a.doubts() {
 		for _, now := range nows {
 			if now < from-resolution || now > a.to+resolution {
@@ -213,6 +215,29 @@ func (a *attempt) lead(locker driver.ID, from int64, do func(w *world, now int64
 		}
 	}
 	return false
+}
+
+// turns are times at which a step may have been decided on that does not tell when: those before
+// and after which a visit decides otherwise, because something has expired.
+func (a *trial) turns() []int64 {
+	all := []int64{a.at}
+	add := func(until int64) {
+		if until > a.began && until <= a.at {
+			all = append(all, until-1)
+		}
+	}
+	add(a.before.row.NotBefore)
+	if a.before.row.Acq != (driver.ID{}) {
+		add(a.before.row.Expires)
+	}
+	for i := range a.before.claims {
+		if c := &a.before.claims[i]; c.State == claim.Holding {
+			add(c.Expires)
+		}
+	}
+	slices.Sort(all)
+	slices.Reverse(all) // most often it was just now
+	return slices.Compact(all)
 }
 
 // nows are the times at which a step may have been decided on, as what it has written tells.
@@ -242,7 +267,7 @@ func (t *step) nows() (all []int64) {
 const slowest = 5_000_000
 
 // doubts are the ways in which what is not known may have been, the most likely first.
-func (a *attempt) doubts() []doubt {
+func (a *trial) doubts() []doubt {
 	all := []doubt{{}}
 	more := func(change func(d *doubt)) {
 		if len(all) > most {
@@ -254,7 +279,7 @@ func (a *attempt) doubts() []doubt {
 			all = append(all, d)
 		}
 	}
-	guards := slices.ContainsFunc(a.n.guards, func(g span) bool { return g.from-resolution <= a.to && a.began <= min(g.to, g.from+longest)+resolution })
+	guards := a.contended || slices.ContainsFunc(a.n.guards, func(g span) bool { return g.from-resolution <= a.to && a.began <= min(g.to, g.from+longest)+resolution })
 	var lockers []driver.ID
 	for i := range a.before.claims {
 		c := &a.before.claims[i]
@@ -273,12 +298,12 @@ func (a *attempt) doubts() []doubt {
 }
 
 // renewing reports that somebody may be renewing a claim.
-func (a *attempt) renewing(acq driver.ID) bool {
+func (a *trial) renewing(acq driver.ID) bool {
 	return slices.ContainsFunc(a.n.byAcq[acq], func(c *call) bool { return c.what == history.Renew && c.around(a.began, a.to) })
 }
 
 // apply does requests in one visit, if they can have answered what they have.
-func (a *attempt) apply(w *world, calls []*call, now int64, d doubt) *world {
+func (a *trial) apply(w *world, calls []*call, now int64, d doubt) *world {
 	if c := calls[0]; c.what == history.Renew {
 		return a.renew(w, calls)
 	}
@@ -301,7 +326,7 @@ func (a *attempt) apply(w *world, calls []*call, now int64, d doubt) *world {
 
 // stale reports that somebody waited for the name when a call began, other than its acquisition: it
 // may say so although that has changed meanwhile.
-func (a *attempt) stale(c *call) bool {
+func (a *trial) stale(c *call) bool {
 	for i := slices.Index(a.steps, a.step); i >= 0; i-- {
 		t := a.steps[i]
 		if slices.ContainsFunc(t.before.claims, func(o claim.Claim) bool {
@@ -370,7 +395,7 @@ func (c *call) tells(all []claim.HandOver) bool {
 }
 
 // renew does renewals: each of them at the time that the term's new end tells.
-func (a *attempt) renew(w *world, calls []*call) *world {
+func (a *trial) renew(w *world, calls []*call) *world {
 	to := &world{row: w.row, claims: slices.Clone(w.claims)}
 	for _, c := range calls {
 		if c.known && c.Status != "renewed" {
@@ -381,18 +406,35 @@ func (a *attempt) renew(w *world, calls []*call) *world {
 			if held == nil || is == nil || !held.Renew(c.Token, c.TTL, c.Holds, a.moment(c, held.Expires, is.Expires)) {
 				return nil
 			}
-		} else if !to.row.Renew(c.acq, c.Token, c.TTL, c.Holds, a.moment(c, to.row.Expires, a.after.row.Expires)) {
-			return nil
+			held.Expires = a.later(c, held.Expires, is.Expires)
+		} else {
+			if !to.row.Renew(c.acq, c.Token, c.TTL, c.Holds, a.moment(c, to.row.Expires, a.after.row.Expires)) {
+				return nil
+			}
+			to.row.Expires = a.later(c, to.row.Expires, a.after.row.Expires)
 		}
 	}
 	return to
 }
 
-// moment is when a renewal was done that has made a term last until is, which lasted until was.
-func (t *step) moment(c *call, was, is int64) int64 {
-	now := is - c.TTL
-	if is == was || now < c.from-resolution || now > t.to+resolution || c.known && now > c.Now+resolution {
-		return t.at
+// moment is when a renewal was decided on that has made a term last until is, which lasted until
+// was. It locks the row, and looks at the clock twice: whether the term goes on, and until when.
+func (a *trial) moment(c *call, was, is int64) int64 {
+	switch now := is - c.TTL; {
+	case is == was || now < c.from-resolution || now > a.to+resolution || c.known && now > c.Now+resolution:
+		return a.at
+	case now >= was && c.from < was:
+		return was - 1
+	default:
+		return now
 	}
-	return now
+}
+
+// later is the end of a term that a renewal has made last until to, and which lasts until is, if the
+// renewal has looked at the clock a second time just then.
+func (a *trial) later(c *call, to, is int64) int64 {
+	if now := is - c.TTL; is > to && now <= a.to+resolution && (!c.known || now <= c.Now+resolution) {
+		return is
+	}
+	return to
 }

@@ -11,7 +11,7 @@ import (
 // served reports that a Locker has made the step without a request of its own: it has served the
 // queue, or has taken claims out of it that nobody wants any more, or it is that of a reaper. It
 // does so in a call about the name, one that waits for some name, or one of the reaper.
-func (a *attempt) served() bool {
+func (a *trial) served() bool {
 	for locker, stores := range a.h.stores {
 		advances, forgets, sweeps := false, false, false
 		from := a.at
@@ -43,7 +43,7 @@ func (c *stored) isAbout(name string) bool {
 }
 
 // advance serves the queue.
-func (a *attempt) advance(by driver.ID) func(w *world, now int64, d doubt) *world {
+func (a *trial) advance(by driver.ID) func(w *world, now int64, d doubt) *world {
 	return func(w *world, now int64, d doubt) *world {
 		to, _ := a.visit(w, by, now, d, func(v *claim.Visit) bool { v.Advance(); return true })
 		return to
@@ -55,7 +55,7 @@ func (a *attempt) advance(by driver.ID) func(w *world, now int64, d doubt) *worl
 const orphaned = 3_000_000
 
 // forget takes claims of a Locker out of the queue: those of which the step says that they are gone.
-func (a *attempt) forget(by driver.ID) func(w *world, now int64, d doubt) *world {
+func (a *trial) forget(by driver.ID) func(w *world, now int64, d doubt) *world {
 	return func(w *world, now int64, d doubt) *world {
 		to, _ := a.visit(w, by, now, d, func(v *claim.Visit) bool {
 			forgot := false
@@ -76,7 +76,7 @@ func (a *attempt) forget(by driver.ID) func(w *world, now int64, d doubt) *world
 const gone = 60_000_000
 
 // sweep does what the reaper does.
-func (a *attempt) sweep(by driver.ID) func(w *world, now int64, d doubt) *world {
+func (a *trial) sweep(by driver.ID) func(w *world, now int64, d doubt) *world {
 	return func(w *world, now int64, d doubt) *world {
 		gone := func(locker driver.ID) bool { return a.h.silent(locker, now) > gone }
 		to, _ := a.visit(w, by, now, d, func(v *claim.Visit) bool { v.Sweep(gone); return true })

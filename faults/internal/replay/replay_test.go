@@ -524,6 +524,12 @@ var bugs = map[string]func(s *story){
 		s.now += 2 * second
 		s.sweep("", "lock")
 	},
+	"a renewal revives a term": func(s *story) {
+		a := s.acquire(one, dies, false)
+		s.now += 2 * second
+		s.revives = true
+		s.renew(one, term(dies, a.Got), false)
+	},
 	"a claim is forgotten that is young": func(s *story) {
 		s.acquire(one, first, false)
 		s.acquire(two, follows, false)
@@ -599,9 +605,9 @@ var unusual = map[string]func(s *story){
 	},
 	"a crash undoes a release": func(s *story) {
 		a := s.acquire(one, first, false)
-		s.undone = true
+		s.crashes = true
 		s.release(one, term(first, a.Got), false)
-		s.undone = false
+		s.crashes = false
 		s.say(history.Event{Op: history.Fault, Reason: "server-kill"})
 		s.now += second / 2
 		s.say(history.Event{Op: history.Fault, Reason: "server-kill", Ret: true})

@@ -126,7 +126,8 @@ func (s *searcher) leaves(w *world, c *call) bool {
 
 // could reports that the answer to an acquisition could be as accept says.
 func (s *searcher) could(w *world, c *call, accept func(a *claim.Answer, changed bool) bool) bool {
-	a := &attempt{searcher: s, step: &step{at: c.Now, to: c.Now, before: w, after: w}, began: max(c.from, c.Now-slowest)}
+	a := &trial{searcher: s, step: &step{at: c.Now, to: c.Now, before: w, after: w}, began: max(c.from, c.Now-slowest)}
+	a.contended = slices.ContainsFunc(s.steps, func(t *step) bool { return !t.renews() && c.around(t.at, t.to) })
 	for _, d := range a.doubts() {
 		var answer claim.Answer
 		to, _ := a.visit(w, c.locker, c.Now, d, func(v *claim.Visit) bool {

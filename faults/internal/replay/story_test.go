@@ -19,11 +19,12 @@ type story struct {
 	changes []history.Change
 	ids     int
 
-	sees   func(*claim.Visit) *claim.Visit // a database with a bug shows a visit something else
-	writes func(*claim.Changes)            // or writes something else
-	gone   bool                            // the reaper takes all Lockers for dead
-	undone bool                            // a crash undoes what calls change
-	vain   bool                            // calls are answered with an error that says that nothing was done
+	sees    func(*claim.Visit) *claim.Visit // a database with a bug shows a visit something else
+	writes  func(*claim.Changes)            // or writes something else
+	gone    bool                            // the reaper takes all Lockers for dead
+	crashes bool                            // a crash undoes what calls change
+	vain    bool                            // calls are answered with an error that says that nothing was done
+	revives bool                            // renewals do not ask whether a term has expired
 }
 
 // table is a name.
@@ -110,7 +111,7 @@ func (s *story) call(locker, what string, a history.Request, lost bool, do func(
 	if s.writes != nil {
 		s.writes(&changes)
 	}
-	if changes.Changed && !s.undone {
+	if changes.Changed && !s.crashes {
 		s.write(a.Name, changes)
 	}
 	s.now += after
@@ -204,6 +205,9 @@ func (s *story) renew(locker string, a history.Request, lost bool) history.Answe
 		i := slices.IndexFunc(t.claims, func(c claim.Claim) bool { return c.Acq == id(a.Acq) })
 		t.claims = slices.Clone(t.claims)
 		row := record(a.Name, &t.row)
+		if s.revives {
+			t.row.Expires = s.now + 1
+		}
 		switch {
 		case a.Shared && i >= 0:
 			c := claimed(a.Name, &t.claims[i])

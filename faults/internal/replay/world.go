@@ -123,7 +123,7 @@ type doubt struct {
 
 // visit is what a Locker does to a world at a time, in a call that has begun before, and in a step
 // that came after. It returns nothing if do reports that it is not what happened.
-func (a *attempt) visit(w *world, by driver.ID, now int64, d doubt, do func(*claim.Visit) bool) (to *world, done claim.Changes) {
+func (a *trial) visit(w *world, by driver.ID, now int64, d doubt, do func(*claim.Visit) bool) (to *world, done claim.Changes) {
 	v := claim.NewVisit(w.row, slices.Clone(w.claims))
 	v.Now, v.By = now, by
 	v.Alive = func(locker driver.ID) bool {
