@@ -199,7 +199,7 @@ func (a *trial) lead(locker driver.ID, from int64, do func(w *world, now int64, 
 	a.began = max(from, a.at-slowest)
 	nows := a.nows
 	if len(nows) == 0 {
-		nows = a.turns()
+		nows = a.expiries()
 	}
 	for _, d := range a.doubts() {
 		for _, now := range nows {
@@ -217,9 +217,9 @@ func (a *trial) lead(locker driver.ID, from int64, do func(w *world, now int64, 
 	return false
 }
 
-// turns are times at which a step may have been decided on that does not tell when: those before
+// expiries are times at which a step may have been decided on that does not tell when: those before
 // and after which a visit decides otherwise, because something has expired.
-func (a *trial) turns() []int64 {
+func (a *trial) expiries() []int64 {
 	all := []int64{a.at}
 	add := func(until int64) {
 		if until > a.began && until <= a.at {
