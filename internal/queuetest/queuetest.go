@@ -75,30 +75,30 @@ const (
 
 // open opens a client of its own.
 func (s *suite) open(t *testing.T) driver.Store {
-	return &patient{s.Open(t, driver.Client{Instance: newID(), Label: "test"}), s.Classify}
+	return &retrier{s.Open(t, driver.Client{Instance: newID(), Label: "test"}), s.Classify}
 }
 
-// patient asks once more if the database wants to be asked again, as a Locker does: on a busy machine
+// retrier asks once more if the database wants to be asked again, as a Locker does: on a busy machine
 // the server may end a transaction whose client is late.
-type patient struct {
+type retrier struct {
 	driver.Store
 	classify func(error) driver.Fault
 }
 
 // Acquire implements [driver.Store].
-func (p *patient) Acquire(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
-	res, err := p.Store.Acquire(ctx, reqs)
-	if err != nil && p.classify(err) == driver.Again {
-		return p.Store.Acquire(ctx, reqs)
+func (r *retrier) Acquire(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
+	res, err := r.Store.Acquire(ctx, reqs)
+	if err != nil && r.classify(err) == driver.Again {
+		return r.Store.Acquire(ctx, reqs)
 	}
 	return res, err
 }
 
 // Release implements [driver.Store].
-func (p *patient) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
-	res, err := p.Store.Release(ctx, reqs)
-	if err != nil && p.classify(err) == driver.Again {
-		return p.Store.Release(ctx, reqs)
+func (r *retrier) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
+	res, err := r.Store.Release(ctx, reqs)
+	if err != nil && r.classify(err) == driver.Again {
+		return r.Store.Release(ctx, reqs)
 	}
 	return res, err
 }

@@ -77,7 +77,7 @@ var pushTests = map[string]func(*testing.T, *suite, string){
 // acquisition.
 func listen(t *testing.T, store driver.Store) (hears func(driver.ID)) {
 	t.Helper()
-	listener, ok := store.(*patient).Store.(driver.Listener)
+	listener, ok := store.(*retrier).Store.(driver.Listener)
 	if !ok {
 		t.Fatal("the database does not push")
 	}
