@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/sqllock/sqllock/faults/internal/client"
 	"github.com/sqllock/sqllock/faults/internal/history"
 	"github.com/sqllock/sqllock/faults/internal/server"
 )
@@ -117,6 +118,7 @@ func (s *site) readChanges(ctx context.Context) error {
 	}
 	for rows.Next() {
 		var c history.Change
+		kept := false // of a lease whose requests are not in the history
 		var was, becomes []byte
 		if err := rows.Scan(&c.At, &c.Tx, &c.Table, &was, &becomes); err != nil {
 			return err
@@ -127,7 +129,11 @@ func (s *site) readChanges(ctx context.Context) error {
 			}
 			if r := *into; r != nil {
 				r.Acq, r.Locker = plainID(r.Acq), plainID(r.Locker)
+				kept = kept || strings.HasPrefix(r.Name, client.KeptPrefix)
 			}
+		}
+		if kept {
+			continue
 		}
 		if all = append(all, c); len(all) == chunk {
 			write()
