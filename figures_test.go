@@ -455,3 +455,25 @@ func TestTheNumberOfMistakesThatTheSchedulesNoticedIsThatOfTheRun(t *testing.T) 
 		t.Errorf("%s does not say %q", correctness, sentence)
 	}
 }
+
+const replayText = "faults/results/2026-11-26-replay.txt"
+
+var replayed = regexp.MustCompile(`(?m)^replayed: (\d+) operations, (\d+) changes of names; not explained: (\d+); too hard: (\d+)$`)
+
+func TestTheOperationsOfTheReplayInTheDocumentsAreThoseOfTheRuns(t *testing.T) {
+	var sums [4]int
+	for _, run := range replayed.FindAllStringSubmatch(readDoc(t, replayText), -1) {
+		for i := range sums {
+			n, err := strconv.Atoi(run[i+1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			sums[i] += n
+		}
+	}
+	want := fmt.Sprintf("%s operations and %s changes were explained; %d changes were not, and %d were too hard.",
+		thousands(sums[0]), thousands(sums[1]), sums[2], sums[3])
+	if text := strings.Join(strings.Fields(readDoc(t, correctness)), " "); !strings.Contains(text, want) {
+		t.Errorf("%s does not say: %s", correctness, want)
+	}
+}
