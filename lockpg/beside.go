@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -112,18 +113,23 @@ func (p *primary) Connect(ctx context.Context) (sqldriver.Conn, error) {
 	return nil, errors.Join(errs...)
 }
 
-// retryPause is the pause before a host that has refused is asked again.
-const retryPause = 200 * time.Millisecond
+// The pauses before a host that has refused is asked again. Many clients may ask one that is about
+// to be promoted.
+const (
+	minRetryPause = 100 * time.Millisecond
+	maxRetryPause = time.Second
+)
 
 // connectTo connects to a host as soon as it takes writes.
 func (p *primary) connectTo(ctx context.Context, host *pgx.ConnConfig) (sqldriver.Conn, error) {
-	for connector := stdlib.GetConnector(*host, p.opts...); ; {
+	connector := stdlib.GetConnector(*host, p.opts...)
+	for pause := minRetryPause; ; pause = min(2*pause, maxRetryPause) {
 		conn, err := connector.Connect(ctx)
 		if err == nil || ctx.Err() != nil || isDenied(err) {
 			return conn, err
 		}
 		select {
-		case <-time.After(retryPause):
+		case <-time.After(pause/2 + rand.N(pause/2)):
 		case <-ctx.Done():
 			return nil, err
 		}

@@ -45,8 +45,9 @@ type Options[C any] struct {
 	Exhausted func() bool
 	// Reserve takes a connection from the pool until close is called, which destroys the
 	// connection if it is in doubt. It opens a fresh one if those of the pool may be as silent as
-	// the last one was: after a fail-over none of them may answer. It also does if the last one
-	// was lost and the application has all others: it may keep them for longer than leases last.
+	// the last one was: after a fail-over none of them may answer. It also does if a lease needs one,
+	// or the last one was lost, and the application has all others: it may keep them for longer than
+	// leases last.
 	Reserve func(ctx context.Context, fresh bool) (conn C, close func() error, err error)
 	// Classify tells what an error of a call means.
 	Classify func(err error) driver.Fault
@@ -68,7 +69,7 @@ func (c *Conns[C]) Any(ctx context.Context, f func(C) error) error {
 	if c.urgent.Load() == 0 {
 		select {
 		case <-c.free:
-			return c.run(ctx, f)
+			return c.run(ctx, f, false)
 		default:
 		}
 	}
@@ -92,7 +93,7 @@ func (c *Conns[C]) Idle(ctx context.Context, f func(C) error) error {
 		select {
 		case <-c.free:
 			if c.close != nil {
-				return c.run(ctx, f)
+				return c.run(ctx, f, false)
 			}
 			c.free <- struct{}{}
 		default:
@@ -138,7 +139,7 @@ func (c *Conns[C]) first(wait, work context.Context, f func(C) error) (done bool
 	select {
 	case <-c.free:
 		c.urgent.Add(-1)
-		return true, c.run(work, f)
+		return true, c.run(work, f, true)
 	case <-wait.Done():
 		c.urgent.Add(-1)
 		return false, nil
@@ -155,7 +156,7 @@ func (c *Conns[C]) share(ctx context.Context, f func(C) error) (done bool, err e
 			return false, nil
 		}
 		if c.urgent.Load() == 0 {
-			return true, c.run(ctx, f)
+			return true, c.run(ctx, f, false)
 		}
 		c.free <- struct{}{}
 		select {
@@ -169,13 +170,13 @@ func (c *Conns[C]) share(ctx context.Context, f func(C) error) (done bool, err e
 // run runs f on the connection, which the caller has to itself and which run frees. A
 // connection that died while it was idle is replaced: nothing was sent on it. One that died after f
 // had done a part is not: what that was would be forgotten.
-func (c *Conns[C]) run(ctx context.Context, f func(C) error) error {
+func (c *Conns[C]) run(ctx context.Context, f func(C) error, urgent bool) error {
 	defer func() { c.free <- struct{}{} }()
 	if c.closed {
 		return f(c.opts.Pool)
 	}
 	if c.close == nil {
-		if err := c.reserve(ctx); err != nil {
+		if err := c.reserve(ctx, urgent); err != nil {
 			return err
 		}
 	}
@@ -183,7 +184,7 @@ func (c *Conns[C]) run(ctx context.Context, f func(C) error) error {
 	err := f(c.conn)
 	if errors.Is(err, sqldriver.ErrBadConn) && c.opts.Classify(err) != driver.Unclear {
 		c.giveUp()
-		if err := c.reserve(ctx); err != nil {
+		if err := c.reserve(ctx, urgent); err != nil {
 			return err
 		}
 		began = time.Now()
@@ -203,8 +204,8 @@ func (c *Conns[C]) run(ctx context.Context, f func(C) error) error {
 	return err
 }
 
-func (c *Conns[C]) reserve(ctx context.Context) error {
-	fresh := c.silent || c.lost && c.opts.Exhausted()
+func (c *Conns[C]) reserve(ctx context.Context, urgent bool) error {
+	fresh := c.silent || (c.lost || urgent) && c.opts.Exhausted()
 	began := time.Now()
 	conn, closeConn, err := c.opts.Reserve(ctx, fresh)
 	if err != nil {

@@ -191,6 +191,9 @@ func TestAConnectionThatIsLostIsReplacedBesideAPoolThatIsExhausted(t *testing.T)
 	conns.CloseIdle()
 	_ = conns.Any(t.Context(), ok)
 	p.wants(t, "nothing needs one", false)
+	conns.CloseIdle()
+	_ = conns.Urgent(t.Context(), ok)
+	p.wants(t, "a lease needs one", true)
 }
 
 // A connection that the library has opened may lack what the application does to its own.
