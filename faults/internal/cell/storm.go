@@ -3,6 +3,7 @@
 package cell
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -97,7 +98,7 @@ func (s *site) injectFaults(ctx context.Context) error {
 		if err := s.Nemesis.Inject(ctx, target, rng); err != nil {
 			return err
 		}
-		rest = time.Duration(rng.Int64N(int64(s.ttl() / 4)))
+		rest = time.Duration(rng.Int64N(int64(cmp.Or(s.Nemesis.Rest, s.ttl()/4))))
 		if i%often == often-1 {
 			rest = s.grace() + 200*time.Millisecond
 		}

@@ -173,6 +173,8 @@ func (r *run) killed(proc string) int64 {
 const (
 	Kill  = "kill"  // a client gets SIGKILL
 	Pause = "pause" // a client gets SIGSTOP, and SIGCONT when the fault ends
+	// Outage: the server, or the network of a client, stands still for half a TTL.
+	Outage = "outage"
 )
 
 // excused reports that two may have believed in this lease and in a later one: the

@@ -19,7 +19,8 @@ import (
 // Site has the targets of a cell. One fault at a time uses it.
 type Site struct {
 	Mode, Database string
-	TTL, Delay     time.Duration // Delay is the longest LockDelay
+	TTL, Delay     time.Duration   // Delay is the longest LockDelay
+	TTLs           []time.Duration // of which an outage takes half
 	Clients        []*fleet.Client
 	Server         *server.Server
 	Admin          *sql.DB // directly to the server; nil for SQLite
@@ -42,6 +43,8 @@ type Nemesis struct {
 	NotFor func(mode, database string) string
 	// Inject does harm, and undoes it, before it returns.
 	Inject func(ctx context.Context, s *Site, rng *rand.Rand) error
+	// Rest is the longest pause after a fault; 0 is a quarter of a TTL.
+	Rest time.Duration
 	// Unsteady means that two clients may hold one name, see docs/guarantees.md.
 	Unsteady bool
 	// Pool is how many connections the pool of the locks may open; 0 is enough.
@@ -71,7 +74,7 @@ func All() []*Nemesis {
 	all := []*Nemesis{noFault, kill, pause}
 	all = append(all, networks...)
 	all = append(all, servers...)
-	all = append(all, onePool, clockSteps, promotion, frozenPromotion, lossyPromotion)
+	all = append(all, commitPause, demotion, outage, onePool, clockSteps, promotion, frozenPromotion, lossyPromotion)
 	return append(all, mixed(all))
 }
 

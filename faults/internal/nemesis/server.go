@@ -4,10 +4,13 @@ package nemesis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
+	"github.com/sqllock/sqllock/faults/internal/check"
 	"github.com/sqllock/sqllock/faults/internal/server"
 )
 
@@ -46,6 +49,62 @@ var servers = []*Nemesis{
 			return nil
 		},
 	},
+}
+
+// outage lasts for half a TTL, so that leases of at least that TTL survive it.
+var outage = &Nemesis{
+	Name: check.Outage, About: "the server, or the network of a client, stands still for half a TTL", NotFor: networked, Rest: 2500 * time.Millisecond,
+	Inject: func(ctx context.Context, s *Site, rng *rand.Rand) error {
+		ttls := append(slices.Clip(s.TTLs), s.TTL)
+		d := ttls[rng.IntN(len(ttls))] / 2
+		if rng.IntN(2) == 0 {
+			defer s.fault(check.Outage, "", false)()
+			return s.Server.Pause(d)
+		}
+		victim := s.victim(rng)
+		defer s.fault(check.Outage, victim.Proc(), false)()
+		victim.Net.Freeze()
+		sleep(ctx, d)
+		victim.Net.Thaw()
+		return nil
+	},
+}
+
+// demotion makes the server refuse writes for a while, as one does that is no primary any more. Each
+// session has the new default from its next transaction on.
+var demotion = &Nemesis{
+	Name: "demotion", About: "the server refuses writes, for longer or shorter than a TTL",
+	NotFor: func(mode, database string) string {
+		switch {
+		case mode != "unique":
+			return "in that mode the sessions stay, and so do the locks that nobody may use any more"
+		case database != server.Postgres:
+			return "only Postgres refuses writes of its superuser"
+		}
+		return ""
+	},
+	Inject: func(ctx context.Context, s *Site, rng *rand.Rand) (err error) {
+		d := s.within(rng)
+		if rng.IntN(2) == 0 {
+			d = s.beyond(rng)
+		}
+		defer s.fault("demotion", "", true)()
+		err = s.readOnly("on")
+		sleep(ctx, d)
+		return errors.Join(err, s.readOnly("off"))
+	},
+}
+
+// readOnly sets whether the server refuses writes.
+func (s *Site) readOnly(value string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for _, statement := range []string{"ALTER SYSTEM SET default_transaction_read_only = " + value, "SELECT pg_reload_conf()"} {
+		if _, err := s.Admin.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // The sessions of clients, and how to end one.
