@@ -30,11 +30,11 @@ bench-quick: ## the same in short, below ten minutes
 	@bench/setup.sh
 	@cd bench && GOWORK=off go run . -quick $(ARGS)
 
-faults: ## do harm to clients, networks and servers and check what the locks do, two and a half hours, see faults/README.md
+faults: ## do harm to clients, networks and servers and check what the locks do, more than three hours, see faults/README.md
 	@faults/setup.sh
 	@GOWORK=off go build -C faults -o ../bin/faults . && exec bin/faults -report faults/faults-report.json $(ARGS)
 
-faults-short: ## the cells of it that say most, below four minutes
+faults-short: ## the cells of it that say most, about four minutes
 	@faults/setup.sh
 	@GOWORK=off go build -C faults -o ../bin/faults . && FAULT_SECONDS=$${FAULT_SECONDS:-8} exec bin/faults -short -parallel 2 -report faults/faults-report.json $(ARGS)
 

@@ -27,11 +27,11 @@ var pairs = [][2]string{
 }
 
 // uses are, beside those modes, what else of unique mode clients use.
-var uses = []string{client.Permits, client.LockAll}
+var uses = []string{client.Permits, client.LockAll, client.Options}
 
 // harms are the nemeses of these cells: those that end holders, or that leave doubt. The others
 // harm what is below, and that is the same.
-var harms = []string{"none", "client-kill", "client-pause", "net-lost-reply", "server-kill", "mixed"}
+var harms = []string{"none", "client-kill", "client-pause", "net-lost-reply", "server-kill", "outage", "mixed"}
 
 // shortly are the cells of -short: the most important ones.
 var shortly = [][3]string{
@@ -49,6 +49,7 @@ var shortly = [][3]string{
 	{"promotion-frozen", "unique", "postgres"},
 	{"mixed", "unique", "mariadb"},
 	{"client-kill", "permits", "mariadb"}, {"client-pause", "permits", "postgres"}, {"client-kill", "lockall", "postgres"},
+	{"client-pause", "options", "postgres"}, {"net-lost-reply", "options", "mariadb"},
 }
 
 // A plan has the cells to run, and those that are not possible.

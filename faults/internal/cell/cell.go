@@ -59,7 +59,8 @@ type Result struct {
 	check.Replayed // what is unexplained is a failure only if Strict
 	Failures       []check.Failure
 	Unprotected    int
-	Unordered      []string // names for which the search for an order took too long
+	Covered        check.Coverage // with Options
+	Unordered      []string       // names for which the search for an order took too long
 	Took           time.Duration
 	Histories      string // directory, if they were kept
 }
@@ -75,6 +76,11 @@ const (
 	kept    = 5 // leases that each client keeps
 	keptTTL = 11 * time.Second
 	busy    = 6 // calls of the application, of the pool's 8
+
+	// longestWork is for how long a lease is held at will, with options; longestInOutages is the same
+	// where leases have to survive outages, so longer than some TTLs.
+	longestWork      = 1500 * time.Millisecond
+	longestInOutages = 4 * time.Second
 )
 
 // delays are the LockDelay of those names that have one.
@@ -82,8 +88,11 @@ var delays = map[string]time.Duration{"b": delay, "e": delay, "semaphore b": del
 
 // names are those that the clients lock.
 func (s Spec) names() []string {
-	if s.Use == client.Permits {
+	switch s.Use {
+	case client.Permits:
 		return nil
+	case client.Options:
+		return []string{"a", "b", "c", "d", "e", "f", "long a", "long b"}
 	}
 	return []string{"a", "b", "c", "d", "e", "f"}
 }
@@ -94,6 +103,8 @@ func (s Spec) semaphores() []string {
 	switch {
 	case s.Use == client.Permits:
 		return []string{"semaphore a", "semaphore b"}
+	case s.Use == client.Options:
+		return []string{"semaphore a", "semaphore b", "long semaphore"}
 	case s.Use == client.Locks && s.Mode == client.Unique:
 		return []string{"semaphore a"}
 	}
@@ -122,7 +133,12 @@ func (s Spec) ttl() time.Duration {
 // grace is the longest time that a waiter may take without faults: the TTL of a dead
 // holder, the delay, a poll, the longest term of another client, and time for a busy
 // machine.
-func (s Spec) grace() time.Duration { return s.ttl() + delay + poll + 3*time.Second }
+func (s Spec) grace() time.Duration {
+	if s.Use == client.Options {
+		return client.MostWaitedIn + client.LongestDelay + client.LongestMinHold + poll + 3*time.Second
+	}
+	return s.ttl() + delay + poll + 3*time.Second
+}
 
 func (s Spec) rules() check.Rules {
 	return check.Rules{
@@ -202,6 +218,7 @@ func Run(ctx context.Context, w *supervisor.Supervisor, spec Spec) (r Result, er
 		}
 	}
 	r.Counts = check.Count(s.events, s.rules())
+	r.Covered = s.coverage()
 	r.Took = time.Since(began)
 	if len(r.Failures) > 0 {
 		r.Histories = s.dir
@@ -293,10 +310,15 @@ func (s *site) join(number int) (err error) {
 		s.nets = append(s.nets, net)
 		addr = net.Addr()
 	}
+	user := (number - 1) % client.Users
 	cfg := client.Config{
+		User: user, Longest: longestWork, Short: 12,
 		Mode: s.Mode, Database: s.Database, Driver: s.srv.Driver(), DSN: s.srv.DSN(addr), History: s.dir,
 		Names: s.names(), Semaphores: s.semaphores(), Permits: permits, Delays: delays, Use: s.Use, TTL: s.ttl(), Poll: poll, Workers: workers, Pool: pool, Seed: s.seed(),
 		Work: s.elsewhere,
+	}
+	if s.Nemesis.Name == check.Outage {
+		cfg.Longest, cfg.Short = longestInOutages, 16
 	}
 	if s.Nemesis.Pool > 0 {
 		cfg.Pool = s.Nemesis.Pool

@@ -71,5 +71,6 @@ func (s *site) end(ctx context.Context, r *Result) error {
 	}
 	r.Unprotected = check.Unprotected(final)
 	r.Failures = append(r.Failures, s.fewPermits()...)
+	r.Failures = append(r.Failures, s.coverage().Few(leastOfCell)...)
 	return nil
 }

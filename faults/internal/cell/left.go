@@ -66,7 +66,9 @@ func (s *site) leftovers(ctx context.Context) ([]check.Failure, error) {
 // reap waits until the leases of crashed clients have expired, and runs a reaper on its
 // own connections.
 func (s *site) reap(ctx context.Context) error {
-	time.Sleep(s.ttl() + delay)
+	if err := s.outlast(ctx); err != nil {
+		return err
+	}
 	// The claims of a dead Locker, which block nobody, are kept for a minute.
 	if _, err := s.admin.ExecContext(ctx, "UPDATE sqllock_waiter SET expires_at = expires_at - 61000000"); err != nil {
 		return err
@@ -84,4 +86,25 @@ func (s *site) reap(ctx context.Context) error {
 	}
 	_, err = locks.Reaper().Reap(ctx)
 	return errors.Join(err, locks.Close(ctx))
+}
+
+// outlast waits until what dead clients may have left has expired.
+func (s *site) outlast(ctx context.Context) error {
+	if s.Use != client.Options {
+		time.Sleep(s.ttl() + delay)
+		return nil
+	}
+	deadline := time.Now().Add(client.LongestTTL + client.LongestDelay)
+	for {
+		var until int64
+		err := s.admin.QueryRowContext(ctx, `SELECT coalesce(max(e), 0) FROM (SELECT max(expires_at) AS e FROM sqllock_lock WHERE acq IS NOT NULL
+			UNION ALL SELECT max(expires_at) FROM sqllock_claim WHERE state = 1) AS held`).Scan(&until)
+		if err != nil {
+			return err
+		}
+		if now := time.Now(); until < now.UnixMicro() || now.After(deadline) {
+			return nil
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
 }

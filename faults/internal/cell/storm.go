@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/faults/internal/check"
+	"github.com/sqllock/sqllock/faults/internal/client"
 	"github.com/sqllock/sqllock/faults/internal/history"
 	"github.com/sqllock/sqllock/faults/internal/nemesis"
 	"github.com/sqllock/sqllock/faults/internal/register"
@@ -19,8 +20,8 @@ const settle = 500 * time.Millisecond
 // often is after how many strikes there is a pause that shows whether all is well again.
 const often = 12
 
-// longest is how much longer than s.For faults may strike, until clients have acquired enough permits on a
-// machine that is slow.
+// longest is how much longer than s.For faults may strike, until clients have acquired enough permits,
+// and enough pairs of options and events have met, on a machine that is slow.
 const longest = 5 * time.Minute
 
 // storm injects faults while the clients work, and checks their histories in between. A
@@ -37,7 +38,7 @@ func (s *site) storm(ctx context.Context) ([]check.Failure, error) {
 		select {
 		case <-storming.Done():
 		case <-over:
-			if failed = s.read(); failed != nil || len(s.fewPermits()) == 0 {
+			if failed = s.read(); failed != nil || len(s.fewPermits()) == 0 && len(s.coverage().Few(leastOfCell)) == 0 {
 				stopFaults()
 			}
 			over = time.After(time.Second)
@@ -70,6 +71,26 @@ func (s *site) fewPermits() []check.Failure {
 	return check.Few(s.complete(), s.rules())
 }
 
+// leastOfCell is the share of the pairs that can meet in a cell with options, in hundredths, of
+// which each cell must show so many.
+const leastOfCell = 60
+
+// coverage says which options, kinds and events have met, in a cell with options.
+func (s *site) coverage() check.Coverage {
+	if s.Use != client.Options {
+		return check.Coverage{}
+	}
+	return check.Cover(s.complete(), s.rules(), client.UserNames())
+}
+
+// ttls are those of which an outage takes half.
+func (s *site) ttls() []time.Duration {
+	if s.Use == client.Options {
+		return client.OutageTTLs()
+	}
+	return []time.Duration{s.ttl()}
+}
+
 // written looks at the registers, unless the server is being harmed.
 func (s *site) written(ctx context.Context) []check.Failure {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -85,7 +106,7 @@ func (s *site) written(ctx context.Context) []check.Failure {
 // check that all waiters are served.
 func (s *site) injectFaults(ctx context.Context) error {
 	target := &nemesis.Site{
-		Mode: s.Mode, Database: s.Database, TTL: s.ttl(), Delay: delay, Clients: s.fleet,
+		TTLs: s.ttls(), Mode: s.Mode, Database: s.Database, TTL: s.ttl(), Delay: delay, Clients: s.fleet,
 		Server: s.srv, Admin: s.admin, Log: s.log,
 	}
 	rng := s.rng()

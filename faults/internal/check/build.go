@@ -20,10 +20,17 @@ type lease struct {
 	call, ret             int64 // of Lock
 	kind                  string
 	age                   time.Duration // of the token when Lock returned
+	what                  string        // of package history, the kind of what was acquired
+	options               history.Options
+	key                   string // of Once
+	from                  string // the lease whose detached term it has adopted
 
 	looks        []history.Event // in the order of T
-	unlock       int64           // when Unlock was called, never if it was not
+	unlock       int64           // when Unlock, or what ended the lease before it, was called, never if it was not
 	unlocked     int64           // when it returned
+	ending       string          // of package history, how its holder ended it
+	detached     bool            // its term was given away
+	unknown      bool            // it is over for its holder, but perhaps not for the database
 	unlockedWell bool            // and reported that the lease was held until then
 	done         *history.Event  // the end of its context
 }
@@ -82,6 +89,7 @@ type run struct {
 	names  map[string][]*lease // in the order of ret
 	lines  map[string][]*lease // the same, with each slot of a semaphore apart
 	faults []*fault
+	clock  clock
 	busy   []span
 	last   int64 // time of the last event
 }
@@ -90,6 +98,7 @@ func build(events []history.Event, rules Rules) *run {
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b history.Event) int { return cmp.Compare(a.T, b.T) })
 	r := &run{rules: rules, events: events, leases: make(map[string]*lease), names: make(map[string][]*lease), lines: make(map[string][]*lease)}
+	r.clock = clockOf(events)
 	calls := make(map[string]int64)
 	open := make(map[string]*fault)
 	for _, e := range events {
@@ -127,6 +136,10 @@ func (r *run) granted(e history.Event, call int64) {
 	l := &lease{
 		id: e.Lease, proc: e.Proc, name: e.Name, owner: e.Owner, shared: e.Shared, permit: e.Permit, slot: e.Slot, token: e.Token,
 		call: call, ret: e.T, kind: e.Reason, age: time.Duration(e.Age), unlock: never, unlocked: never,
+		what: e.Kind, options: history.Options{TTL: int64(r.rules.TTL)}, key: e.Key, from: e.From,
+	}
+	if e.Options != nil {
+		l.options = *e.Options
 	}
 	r.leases[l.id] = l
 	r.names[l.name] = append(r.names[l.name], l)
@@ -151,11 +164,13 @@ func (l *lease) note(e *history.Event) {
 		l.looks = append(l.looks, *e)
 	case e.Op == history.Done:
 		l.done = e
-	case e.Op == history.Unlock && !e.Ret:
-		l.unlock = e.T
+	case e.Op == history.Ends && e.Ret:
+		l.detached, l.unknown = e.OK && e.How == history.ByDetach, e.Reason == history.Unknown
+	case (e.Op == history.Unlock || e.Op == history.Ends) && !e.Ret:
+		l.unlock, l.ending = min(l.unlock, e.T), e.How
 	case e.Op == history.Unlock:
 		l.unlocked = e.T
-		l.unlockedWell = e.Err == ""
+		l.unlockedWell = e.Err == "" && !l.unknown
 	}
 }
 

@@ -45,12 +45,20 @@ const (
 	Left = "left"
 	// Linear: no order of the calls explains their results.
 	Linear = "linear"
+	// Rows: the tables did not show a holder who saw that it held.
+	Rows = "rows"
+	// Options: a MinHold, LockDelay, Value or number of permits, or a detached term, was not kept to.
+	Options = "options"
+	// Once: a key was completed twice, or never.
+	Once = "once"
+	// Covered: too few pairs of options, kinds and events met for the other checks to say anything.
+	Covered = "coverage"
 	// Replay: the rules of a name explain no order of what the library asked its database and got.
 	Replay = "replay"
 )
 
 // Names are all checks.
-var Names = []string{Overlap, Remaining, Token, Register, Refused, Deadline, Loss, Reentry, Waiting, Permits, Kept, Left, Linear, Replay}
+var Names = []string{Overlap, Remaining, Token, Register, Refused, Deadline, Loss, Reentry, Waiting, Permits, Kept, Left, Linear, Rows, Options, Once, Covered, Replay}
 
 // Failure is a finding of a check.
 type Failure struct {
@@ -127,7 +135,7 @@ func (c *Counts) Add(other Counts) {
 func History(events []history.Event, rules Rules) []Failure {
 	r := build(events, rules)
 	var found []Failure
-	for _, check := range []func(*run) []Failure{overlaps, tokens, refusals, deadlines, losses, reentries, waits, cycles, idles, keeps, leftovers} {
+	for _, check := range []func(*run) []Failure{overlaps, tokens, refusals, deadlines, losses, reentries, waits, cycles, idles, keeps, leftovers, options, short} {
 		found = append(found, check(r)...)
 	}
 	slices.SortStableFunc(found, func(a, b Failure) int { return int(a.T - b.T) })
@@ -143,6 +151,7 @@ func Count(events []history.Event, rules Rules) Counts { return build(events, ru
 func Ended(events []history.Event, final register.Final, rules Rules, timeout time.Duration) (found []Failure, unordered []string) {
 	r := build(events, rules)
 	found = append(History(events, rules), registers(r, final)...)
+	found = append(found, once(r, final)...)
 	linear, unordered := linearize(r, final, timeout)
 	return append(found, linear...), unordered
 }

@@ -15,18 +15,22 @@ const (
 
 // deadlines looks for contexts that ended later than Remaining promised.
 func deadlines(r *run) []Failure {
+	answers := r.answers()
 	var found []Failure
 	for _, leases := range r.names {
 		for _, l := range leases {
 			if f, late := r.late(l); late {
 				found = append(found, f)
 			}
-			if f, long := r.long(l); long {
+			if f, long := r.long(l); long && len(answers[r.acquired(l)]) == 0 {
+				found = append(found, f)
+			}
+			if f, beyond := r.beyond(l); beyond {
 				found = append(found, f)
 			}
 		}
 	}
-	return found
+	return append(found, r.trusts(answers)...)
 }
 
 // late judges the last look before the end: a renewal that came later would have moved
@@ -43,7 +47,7 @@ func (r *run) late(l *lease) (Failure, bool) {
 	allowed := deadline + scheduling
 	if woken := r.woken(l.proc, deadline, l.done.T); woken > 0 {
 		allowed = max(allowed, woken+waking)
-	} else if l.done.T-last.T > int64(r.rules.TTL)/3 && last.Left > int64(r.rules.TTL)/3 {
+	} else if l.done.T-last.T > l.options.TTL/3 && last.Left > l.options.TTL/3 {
 		return Failure{}, false // not fresh
 	}
 	allowed += 2 * l.done.Late // the delay of the timer, and the delay of the goroutine that waits for the context
@@ -56,17 +60,32 @@ func (r *run) late(l *lease) (Failure, bool) {
 
 // long checks the first look at a lease in a row. The row was granted when its token was
 // drawn, at a time of the database's clock, and expires a TTL later. A client that did
-// not wait got the row with its own request, without a renewal in between.
+// not wait got the row with its own request, without a renewal in between. If the reply to a first
+// request was lost, a second one finds the grant and renews it; but not so soon, on a machine with
+// nothing else to do. What the database has answered says more, where it is known.
 func (r *run) long(l *lease) (Failure, bool) {
 	if r.rules.Sessions || r.rules.Unsteady || l.kind != "try" || l.shared || len(l.looks) == 0 {
 		return Failure{}, false
 	}
-	look := l.looks[0]
-	if l.age < 0 || look.T-l.ret+int64(l.age) > int64(r.rules.TTL)/4 || look.Left <= int64(r.rules.TTL-l.age) {
+	look, ttl := l.looks[0], l.options.Trusted()
+	if l.age < 0 || look.T-l.ret+int64(l.age) > min(ttl, int64(r.rules.TTL))/4 || look.Left <= ttl-int64(l.age) {
 		return Failure{}, false
 	}
 	return fail(Deadline, look.T, "%q: %s, whose token is %v old, says %v of %v remain",
-		l.name, l.id, l.age, time.Duration(look.Left), r.rules.TTL), true
+		l.name, l.id, l.age, time.Duration(look.Left), time.Duration(ttl)), true
+}
+
+// beyond looks for a lease that is trusted beyond its MaxHold. That counts from before the grant.
+func (r *run) beyond(l *lease) (Failure, bool) {
+	if l.options.MaxHold == 0 {
+		return Failure{}, false
+	}
+	for _, look := range l.looks {
+		if over := look.T + look.Left - l.ret - l.options.MaxHold; look.OK && over > 0 {
+			return fail(Deadline, look.T, "%q: %s is trusted for %.1f ms longer than its MaxHold of %v", l.name, l.id, float64(over)/1e6, time.Duration(l.options.MaxHold)), true
+		}
+	}
+	return Failure{}, false
 }
 
 // lastBefore returns the last look that reported a held lease.
@@ -115,7 +134,7 @@ func (r *run) contradictions(l *lease) []Failure {
 		switch {
 		case look.OK && look.Left <= 0:
 			found = append(found, fail(Loss, look.T, "%q: of %s Remaining says %d ns, and then Err says nothing", l.name, l.id, look.Left))
-		case look.Left > int64(r.rules.TTL):
+		case look.Left > l.options.Trusted():
 			found = append(found, fail(Loss, look.T, "%q: of %s Remaining says %d ns, longer than the TTL", l.name, l.id, look.Left))
 		case look.OK && look.T > lost:
 			found = append(found, fail(Loss, look.T, "%q: %s was lost and is not any more", l.name, l.id))

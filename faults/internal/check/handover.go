@@ -20,7 +20,7 @@ func idles(r *run) []Failure {
 				last.n = r.rules.Permits
 			}
 			if l.unlockedWell {
-				last.add(l.unlocked)
+				last.add(r.freeFrom(l))
 			} else { // it expires, or is freed in the background
 				last.add(l.claimed() + margin)
 			}
@@ -35,6 +35,18 @@ func idles(r *run) []Failure {
 		}
 	}
 	return found
+}
+
+// freeFrom returns when the name of a lease that was unlocked is free at the latest.
+func (r *run) freeFrom(l *lease) int64 {
+	from, o := l.unlocked, &l.options
+	if o.MinHold > 0 {
+		from = max(from, r.grantedAt(l)+o.MinHold)
+	}
+	if l.detached {
+		from = max(from, l.unlocked+max(o.TTL, o.MinHold))
+	}
+	return from
 }
 
 // faultFree reports that no fault was active between two times, and the machine kept up.

@@ -19,6 +19,7 @@ const (
 	Locks   = "locks"   // of one name at a time; in unique mode also permits of a semaphore
 	Permits = "permits" // of semaphores alone
 	LockAll = "lockall" // of several names at a time, and of one
+	Options = "options" // of all kinds of acquisitions, with options of all kinds
 )
 
 // acquired is what one call acquires: a lease, or the leases of several names.
@@ -38,6 +39,10 @@ type held struct {
 	shared, permit  bool
 	slot            int
 	took            time.Duration // to acquire it
+
+	// With options:
+	lease  *sqllock.Lease              // if it is one
+	unlock func(context.Context) error // if it is not Unlock
 }
 
 // event returns an event of the lease.
@@ -64,6 +69,7 @@ const (
 	all    = "all"     // for several
 	try    = "try"     // without waiting
 	giveUp = "give up" // early
+	adopts = "adopt"   // what was detached
 )
 
 // acquire makes one call, of whatever kind. It returns nothing if that was given up, was in vain
@@ -86,9 +92,9 @@ func (w *worker) acquire() (hs []*held) {
 	opts := []sqllock.LockOption{sqllock.LockDelay(w.cfg.Delays[name])}
 	shared := !permit && w.rng.IntN(5) == 0
 	if w.cfg.Use == LockAll && w.rng.IntN(2) == 0 {
-		hs = w.acquireAll(ctx, kind, shared, opts)
+		hs = w.acquireAll(ctx, kind, shared, w.options(name), opts)
 	} else {
-		hs = w.acquireOne(ctx, kind, &held{id: w.id(), name: name, shared: shared, permit: permit}, opts)
+		hs = w.acquireOne(ctx, kind, &held{id: w.id(), name: name, shared: shared, permit: permit}, w.options(name), opts)
 	}
 	for _, h := range hs {
 		w.look(h)
@@ -109,9 +115,9 @@ func (w *worker) choose() (name string, permit bool) {
 }
 
 // acquireOne acquires one name, or one of its permits.
-func (w *worker) acquireOne(ctx context.Context, kind string, h *held, opts []sqllock.LockOption) []*held {
+func (w *worker) acquireOne(ctx context.Context, kind string, h *held, o *history.Options, opts []sqllock.LockOption) []*held {
 	e := h.event(history.Lock)
-	e.ID, e.Shared, e.Reason = h.id, h.shared, kind
+	e.ID, e.Shared, e.Reason, e.Options = h.id, h.shared, kind, o
 	began := time.Now()
 	err := w.call(e, func(e *history.Event) error {
 		lease, err := w.lock(h, kind)(ctx, opts...)
@@ -154,7 +160,7 @@ func (w *worker) lock(h *held, kind string) func(context.Context, ...sqllock.Loc
 const mostNames = 4
 
 // acquireAll acquires several names together. In the history each of them is a lease.
-func (w *worker) acquireAll(ctx context.Context, kind string, shared bool, opts []sqllock.LockOption) []*held {
+func (w *worker) acquireAll(ctx context.Context, kind string, shared bool, o *history.Options, opts []sqllock.LockOption) []*held {
 	names := some(w.cfg.Names, 2+w.rng.IntN(mostNames-1), w.rng)
 	if kind == waits {
 		kind = all
@@ -163,7 +169,7 @@ func (w *worker) acquireAll(ctx context.Context, kind string, shared bool, opts 
 	for i, name := range names {
 		hs[i] = &held{id: w.id(), name: name, shared: shared}
 		events[i] = hs[i].event(history.Lock)
-		events[i].ID, events[i].Shared, events[i].Reason = hs[i].id, shared, kind
+		events[i].ID, events[i].Shared, events[i].Reason, events[i].Options = hs[i].id, shared, kind, o
 	}
 	err := w.callAll(events, func(events []history.Event) error {
 		leases, err := w.lockAll(shared, kind)(ctx, names, opts...)
@@ -206,4 +212,13 @@ func some(names []string, n int, rng *rand.Rand) []string {
 	names = slices.Clone(names)
 	rng.Shuffle(len(names), func(i, k int) { names[i], names[k] = names[k], names[i] })
 	return names[:n]
+}
+
+// options returns the options of a call for a name. They are not noted in the modes whose sessions
+// keep the locks: what they promise there, the checks do not know.
+func (w *worker) options(name string) *history.Options {
+	if w.cfg.Mode != Unique {
+		return nil
+	}
+	return &history.Options{TTL: int64(w.cfg.TTL), Delay: int64(w.cfg.Delays[name])}
 }

@@ -30,7 +30,10 @@ const Variable = "SQLLOCK_FAULTS_CLIENT"
 type Config struct {
 	Proc           string // its name, another one each time it is started
 	Mode, Database string
-	Use            string // what of the library: Locks, Permits or LockAll
+	Use            string        // what of the library: Locks, Permits, LockAll or Options
+	User           int           // with Options, what kind of user it is
+	Longest        time.Duration // with Options, for how long at most a lease is held at will
+	Short          int           // with Options, all leases but 11 of so many are held for a long time
 	Driver, DSN    string
 	Work           *Elsewhere // where the registers are; nil is beside the locks
 	History        string     // file to create
@@ -76,6 +79,8 @@ type client struct {
 	locksDB *sql.DB // the handle of locks
 
 	semaphores map[string]*sqllock.Semaphore // by name
+	otherwise  map[string]*sqllock.Semaphore // with Options: with another number of permits
+	permitted  sync.Map                      // names of semaphores of which this process has had a permit
 
 	work   *register.Registers
 	orders orders.Orders
@@ -165,6 +170,17 @@ func (c *client) addSemaphores() error {
 		}
 		c.semaphores[name] = s
 	}
+	if c.cfg.Use != Options {
+		return nil
+	}
+	c.otherwise = make(map[string]*sqllock.Semaphore)
+	for _, name := range c.cfg.Semaphores {
+		s, err := c.locks.Semaphore(name, c.cfg.Permits+1, nil)
+		if err != nil {
+			return err
+		}
+		c.otherwise[name] = s
+	}
 	return nil
 }
 
@@ -236,22 +252,31 @@ func (c *client) call(e history.Event, do func(e *history.Event) error) error {
 // callAll is call for a call that has an event for each of several names.
 func (c *client) callAll(events []history.Event, do func(events []history.Event) error) error {
 	for i := range events {
-		e := &events[i]
-		if e.ID == "" {
-			e.ID = c.id()
-		}
-		e.T = history.Now()
-		c.say(*e)
-		e.Ret = true
+		events[i] = c.begin(events[i])
 	}
 	err := do(events)
 	for i := range events {
-		e := &events[i]
-		e.T = history.Now()
-		if err != nil {
-			e.Err = err.Error()
-		}
-		c.say(*e)
+		c.finish(events[i], err)
 	}
 	return err
+}
+
+// begin writes the event of a call before it is made, and returns the one for its return.
+func (c *client) begin(e history.Event) history.Event {
+	if e.ID == "" {
+		e.ID = c.id()
+	}
+	e.T = history.Now()
+	c.say(e)
+	e.Ret = true
+	return e
+}
+
+// finish writes the event of a call that has returned.
+func (c *client) finish(e history.Event, err error) {
+	e.T = history.Now()
+	if err != nil {
+		e.Err = err.Error()
+	}
+	c.say(e)
 }

@@ -46,9 +46,12 @@ func locker(ctx context.Context, cfg Config, db *sql.DB, through func(driver.Uni
 	silent := slog.New(slog.DiscardHandler) // losses are wanted here, and are in the history
 	switch cfg.Mode {
 	case Unique:
-		return sqllock.NewUnique(ctx, through(database.(driver.UniqueDatabase)), &sqllock.UniqueOptions{
-			TTL: cfg.TTL, Label: cfg.Proc, RetryMax: cfg.Poll, Reaper: reaper, Logger: silent,
-		})
+		opts := sqllock.UniqueOptions{TTL: cfg.TTL}
+		if cfg.Use == Options {
+			opts = users[cfg.User].locker
+		}
+		opts.Label, opts.RetryMax, opts.Reaper, opts.Logger = cfg.Proc, cfg.Poll, reaper, silent
+		return sqllock.NewUnique(ctx, through(database.(driver.UniqueDatabase)), &opts)
 	case ForUpdate:
 		return sqllock.NewForUpdate(ctx, database.(driver.ForUpdateDatabase), &sqllock.ForUpdateOptions{
 			TTL: cfg.TTL, Label: cfg.Proc, RetryMax: cfg.Poll, Reaper: reaper, Logger: silent,

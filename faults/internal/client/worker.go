@@ -20,17 +20,22 @@ const bound = 2 * time.Second
 // worker locks one name at a time.
 type worker struct {
 	*client
-	number int
-	rng    *rand.Rand
+	number  int
+	rng     *rand.Rand
+	callers int // of requestTogether so far, whose numbers are higher than those of workers
 }
 
 func newWorker(c *client, number int) *worker {
-	return &worker{client: c, number: number, rng: rand.New(rand.NewPCG(c.cfg.Seed, uint64(number)))}
+	return &worker{client: c, number: number, callers: c.cfg.Workers, rng: rand.New(rand.NewPCG(c.cfg.Seed, uint64(number)))}
 }
 
 // run works until the client is stopped. It finishes what it has begun: a worker that
 // waits continues to wait until it is served.
 func (w *worker) run() {
+	if w.cfg.Use == Options {
+		w.runOptions()
+		return
+	}
 	for w.ctx.Err() == nil {
 		if hs := w.acquire(); len(hs) > 0 {
 			w.workUnder(hs)
@@ -272,6 +277,9 @@ func (w *worker) inspect(h *held) {
 			return err
 		}
 		e.Token, e.Owner, e.Start, e.Reason = info.Token, info.Owner, info.Since.UnixMicro(), info.State.String()
+		if w.cfg.Use == Options {
+			e.Options = &history.Options{Value: string(info.Value)}
+		}
 		for _, other := range info.Holders {
 			if other.Slot == h.slot {
 				e.Token, e.Owner, e.Start = other.Token, other.Owner, other.Since.UnixMicro()

@@ -21,6 +21,8 @@ const (
 	Guarded  = "guarded"  // a write in a transaction that guards the lease
 	Plain    = "plain"    // a write that nothing protects, some time after a look
 	Inspect  = "inspect"
+	Ends     = "ends" // what ends a lease before its Unlock: a transaction, or Detach; see the ends
+	OnceEnds = "once" // the end of a call of Once
 
 	Requested = "request" // a call of the library to its store, in unique mode: an event before, and one after
 	Rows      = "rows"    // what the tables said at some moment between T and Until
@@ -71,6 +73,12 @@ type Event struct {
 	Err    string `json:"err,omitempty"`
 
 	Ends bool `json:"ends,omitempty"` // a fault that may end sessions of the database
+
+	Kind    string   `json:"kind,omitempty"`    // of Lock: what is acquired, see the kinds
+	How     string   `json:"how,omitempty"`     // of Ends and Unlock: see the ends
+	Options *Options `json:"options,omitempty"` // of Lock
+	Key     string   `json:"key,omitempty"`     // of Once
+	From    string   `json:"from,omitempty"`    // of Lock: the lease whose detached term is adopted
 
 	Wall     int64     `json:"wall,omitempty"`     // of Requested and Rows: T by the clock of the database, µs
 	Locker   string    `json:"locker,omitempty"`   // of Requested

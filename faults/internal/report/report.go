@@ -37,6 +37,9 @@ func Line(w io.Writer, r cell.Result, err error) {
 			fmt.Fprintf(w, "      %v\n", f)
 		}
 	}
+	if len(r.Covered.Possible) > 0 {
+		fmt.Fprintf(w, "      options: %v\n", &r.Covered)
+	}
 	if !r.Strict {
 		for _, f := range r.Unexplained {
 			fmt.Fprintf(w, "      not explained: %.1000s\n", f.What)
@@ -84,6 +87,7 @@ func Print(w io.Writer, results []cell.Result, without []Without) {
 	permits(w, results)
 	keptLeases(w, results)
 	replayed(w, results)
+	covered(w, results)
 	all := sum(results, func(cell.Spec) string { return "" })
 	for _, r := range all {
 		fmt.Fprintf(w, "in all: %d runs of cells, %d acquisitions, %d hand-overs, %d faults, %d failures\n", len(results), r.Acquisitions, r.HandOvers, r.Counts.Faults, len(r.Failures))
@@ -148,6 +152,19 @@ func replayed(w io.Writer, results []cell.Result) {
 	_ = t.Flush()
 }
 
+// covered prints which options, kinds and events have not met in any cell, if cells had options.
+func covered(w io.Writer, results []cell.Result) {
+	for _, r := range sum(results, func(cell.Spec) string { return "" }) {
+		if len(r.Covered.Possible) == 0 {
+			continue
+		}
+		fmt.Fprintf(w, "options: %v have met in acquisitions that were granted\n", &r.Covered)
+		for _, pair := range r.Covered.Missing() {
+			fmt.Fprintf(w, "      not: %s\n", pair)
+		}
+	}
+}
+
 // sum adds up the results of one key, in the order of the first of each.
 func sum(results []cell.Result, key func(cell.Spec) string) []cell.Result {
 	var sums []cell.Result
@@ -166,9 +183,14 @@ func sum(results []cell.Result, key func(cell.Spec) string) []cell.Result {
 		s.Unprotected += r.Unprotected
 		s.Replayed.Add(r.Replayed)
 		s.Unordered = append(s.Unordered, r.Unordered...)
+		s.Covered.Add(r.Covered)
 	}
 	return sums
 }
+
+// leastOfRun is the share of the pairs, in hundredths, that must meet in a run with some cells with
+// options.
+const leastOfRun = 90
 
 // few is how many cells are too few to tell that something should have happened.
 const few = 3
@@ -179,7 +201,8 @@ const hardShare = 1000
 // Control returns false and prints a failure if the run could not have shown what it is to show:
 // pauses did no harm to the unprotected register, so that they were too short, and the other
 // registers prove nothing; or clients never held all permits of a semaphore, so that one more did
-// not show; for these two it ignores runs with few cells. Or too many changes were too hard to explain.
+// not show; or too few pairs of options, kinds and events have met; for these three it ignores runs with
+// few cells. Or too many changes were too hard to explain.
 func Control(w io.Writer, results []cell.Result) bool {
 	pauses, harm, semaphores, full := 0, 0, 0, 0
 	for _, r := range results {
@@ -196,6 +219,18 @@ func Control(w io.Writer, results []cell.Result) bool {
 			fmt.Fprintf(w, "FAIL  %d of %d changes are too hard to explain\n", r.Hard, r.Changes)
 			ok = false
 		}
+	}
+	var options check.Coverage
+	covered := 0
+	for _, r := range results {
+		if len(r.Covered.Possible) > 0 {
+			covered++
+			options.Add(r.Covered)
+		}
+	}
+	if missing := options.Few(leastOfRun); covered >= few && len(missing) > 0 {
+		fmt.Fprintf(w, "FAIL  %v\n", missing[0])
+		ok = false
 	}
 	if pauses >= few && harm == 0 {
 		fmt.Fprintf(w, "FAIL  the register that nothing protects came to no harm in %d cells with pauses\n", pauses)
@@ -232,6 +267,8 @@ type row struct {
 	Tokens       int             `json:"token_regressions"`
 	Registers    int             `json:"register_violations"`
 	Unprotected  int             `json:"unprotected_violations"`
+	Pairs        map[string]int  `json:"pairs,omitempty"`
+	MissingPairs []string        `json:"missing_pairs,omitempty"`
 	Replayed     int             `json:"operations_replayed"`
 	Changes      int             `json:"changes_replayed"`
 	Hard         int             `json:"changes_too_hard,omitempty"`
@@ -262,7 +299,7 @@ func Save(path string, results []cell.Result) error {
 			Nemesis: r.Nemesis.Name, Mode: r.Kind(), Database: r.Database, Seed: r.Seed, Seconds: r.Took.Seconds(),
 			Acquisitions: r.Acquisitions, HandOvers: r.HandOvers, InFaults: r.Active, Recovering: r.Recovering, Faults: r.Counts.Faults,
 			Lost: r.Lost, Inversions: r.Inversions, Permits: r.Permits, Beside: r.Beside, Full: r.Full, Kept: r.Kept, KeptLost: r.KeptLost, Outage: r.LongestOutage.Seconds(), Overlaps: count(r, check.Overlap, check.Remaining),
-			Tokens: count(r, check.Token), Registers: count(r, check.Register), Unprotected: r.Unprotected,
+			Tokens: count(r, check.Token), Registers: count(r, check.Register), Unprotected: r.Unprotected, Pairs: r.Covered.Met, MissingPairs: r.Covered.Missing(),
 			Replayed: r.Operations, Changes: r.Changes, Hard: r.Hard, Unexplained: r.Unexplained,
 			Failed: append([]string{}, Failed(r)...), Failures: r.Failures, Unordered: r.Unordered, FaultSeconds: r.For.Seconds(),
 		})
