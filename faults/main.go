@@ -92,7 +92,7 @@ type settings struct {
 func parse(args []string) (s settings, err error) {
 	f := flag.NewFlagSet("faults", flag.ContinueOnError)
 	nemeses := f.String("nemesis", "", "these only, with commas; all by default")
-	modes := f.String("mode", "", "these only: unique, forupdate, advisory; permits, lockall and options, which are of unique mode")
+	modes := f.String("mode", "", "these only: unique, forupdate, advisory; permits, lockall, options, pgbouncer and libpq, which are of unique mode")
 	databases := f.String("database", "", "these only: sqlite, postgres, mariadb")
 	seconds := f.String("seconds", cmp.Or(os.Getenv("FAULT_SECONDS"), "60"), "for how long faults strike in each cell; FAULT_SECONDS is the default")
 	f.Uint64Var(&s.seed, "seed", 1, "of all that is random but the machine")

@@ -72,7 +72,7 @@ func TestEachNemesisAppliesToEachPairOrGivesAReason(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := len(p.specs)+len(p.without), len(nemesis.All())*len(pairs)+len(harms)*len(uses)*3; got != want {
+	if got, want := len(p.specs)+len(p.without), len(nemesis.All())*len(pairs)+len(harms)*(len(uses)*3+len(paths)); got != want {
 		t.Errorf("%d cells, want %d", got, want)
 	}
 	for _, none := range p.without {

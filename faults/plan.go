@@ -29,6 +29,9 @@ var pairs = [][2]string{
 // uses are, beside those modes, what else of unique mode clients use.
 var uses = []string{client.Permits, client.LockAll, client.Options}
 
+// paths are other ways to Postgres.
+var paths = []string{client.Pgbouncer, client.LibPQ}
+
 // harms are the nemeses of these cells: those that end holders, or that leave doubt. The others
 // harm what is below, and that is the same.
 var harms = []string{"none", "client-kill", "client-pause", "net-lost-reply", "server-kill", "outage", "mixed"}
@@ -104,6 +107,9 @@ func cells(n *nemesis.Nemesis) (all []cell.Spec) {
 				all = append(all, cell.Spec{Nemesis: n, Mode: pair[0], Use: use, Database: pair[1]})
 			}
 		}
+	}
+	for _, path := range paths {
+		all = append(all, cell.Spec{Nemesis: n, Mode: client.Unique, Use: client.Locks, Path: path, Database: "postgres"})
 	}
 	return all
 }

@@ -34,6 +34,7 @@ has_zookeeper() { has java && [[ -e /usr/share/java/zookeeper.jar ]]; }
 missing() {
   has_postgres || printf 'Postgres\tpostgresql\n'
   { has mariadbd && has mariadb-install-db; } || printf 'MariaDB\t%s\n' "$(mariadb_packages)"
+  has pgbouncer || printf 'pgbouncer\tpgbouncer\n'
   has_faketime || printf 'libfaketime\tlibfaketime\n'
   if [[ $peers == peers ]]; then
     has redis-server || printf 'Redis\tredis-server\n'

@@ -34,6 +34,7 @@ type Spec struct {
 	Nemesis        *nemesis.Nemesis
 	Mode, Database string
 	Use            string        // what of the library: see package client
+	Path           string        // to the database: see package client
 	For            time.Duration // for how long faults strike
 	Seed           uint64
 	Binary         string // of the clients
@@ -44,8 +45,11 @@ type Spec struct {
 // Name returns the name of the cell.
 func (s Spec) Name() string { return s.Nemesis.Name + "/" + s.Kind() + "/" + s.Database }
 
-// Kind returns the mode, or what else than locks the clients use.
+// Kind returns the mode, or what else than locks the clients use, or how they reach the database.
 func (s Spec) Kind() string {
+	if s.Path != "" {
+		return s.Path
+	}
 	if s.Use != client.Locks {
 		return s.Use
 	}
@@ -263,6 +267,11 @@ func (s *site) open(ctx context.Context, w *supervisor.Supervisor) (err error) {
 		}
 		s.work = register.On(s.admin, s.srv.Driver())
 	}
+	if s.Path == client.Pgbouncer {
+		if err := s.srv.Pool(); err != nil {
+			return err
+		}
+	}
 	for i := range clients {
 		if err := s.join(i + 1); err != nil {
 			return err
@@ -304,7 +313,7 @@ func (s *site) join(number int) (err error) {
 	var net *netproxy.Proxy
 	addr := ""
 	if s.Database != server.SQLite && !s.Nemesis.Pair {
-		if net, err = netproxy.Listen(s.srv.Addr()); err != nil {
+		if net, err = netproxy.Listen(s.srv.Front()); err != nil {
 			return err
 		}
 		s.nets = append(s.nets, net)
@@ -326,8 +335,13 @@ func (s *site) join(number int) (err error) {
 	if s.Nemesis.Keeps && s.Mode == client.Unique {
 		cfg.Kept, cfg.KeptTTL, cfg.Busy = kept, keptTTL, busy
 	}
-	if s.Database == server.SQLite {
+	switch {
+	case s.Database == server.SQLite:
 		cfg.DSN += immediate
+	case s.Path == client.Pgbouncer:
+		cfg.DSN += "&default_query_exec_mode=exec"
+	case s.Path == client.LibPQ:
+		cfg.Driver = "postgres"
 	}
 	c, err := fleet.New(cfg, number, s.Binary, net)
 	if err == nil {

@@ -45,6 +45,9 @@ func (s *site) leftovers(ctx context.Context) ([]check.Failure, error) {
 	if err := s.reap(ctx); err != nil {
 		return nil, err
 	}
+	if err := s.srv.EndPooler(); err != nil { // with the sessions that it keeps
+		return nil, err
+	}
 	var found []check.Failure
 	for deadline := time.Now().Add(s.grace() + 5*time.Second); ; time.Sleep(100 * time.Millisecond) {
 		found = found[:0]

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"time"
 
+	_ "github.com/lib/pq" // the driver "postgres"
+
 	"github.com/sqllock/sqllock"
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/lockmysql"
@@ -21,6 +23,12 @@ const (
 	Unique    = "unique"
 	ForUpdate = "forupdate"
 	Advisory  = "advisory"
+)
+
+// The paths to a database, beside the usual one.
+const (
+	Pgbouncer = "pgbouncer" // in transaction mode
+	LibPQ     = "libpq"     // another driver than pgx, of which the library knows nothing
 )
 
 // Database returns a handle as a database of the library.

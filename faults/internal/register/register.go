@@ -47,7 +47,9 @@ type Registers struct {
 }
 
 // On returns the registers on a handle of the named driver.
-func On(db *sql.DB, driver string) *Registers { return &Registers{db: db, dollar: driver == "pgx"} }
+func On(db *sql.DB, driver string) *Registers {
+	return &Registers{db: db, dollar: driver == "pgx" || driver == "postgres"}
+}
 
 // q writes the parameters of a statement as the driver wants them.
 func (r *Registers) q(statement string) string {

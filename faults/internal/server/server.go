@@ -52,6 +52,8 @@ type Server struct {
 	sync    bool     // commits wait for the standby
 	pair    string   // the addresses of the server and the standby, if clients know both
 	times   int      // how many standbys there were
+
+	pooler *pooler // nil if it was not asked for
 }
 
 // kind is how to run a database.
@@ -207,6 +209,14 @@ func (s *Server) Name() string { return s.kind.name }
 // Addr returns the host:port of the server. It stays the same when it is started again, and
 // changes when [Server.Succeed] promotes the standby.
 func (s *Server) Addr() string { return address(s.port) }
+
+// Front returns the host:port for clients: of the pooler, if there is one, or of the server.
+func (s *Server) Front() string {
+	if s.pooler != nil {
+		return address(s.pooler.port)
+	}
+	return s.Addr()
+}
 
 func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
