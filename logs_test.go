@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/pairs"
 	"github.com/sqllock/sqllock/internal/testdb"
 	"github.com/sqllock/sqllock/lockpg"
 )
@@ -105,7 +106,7 @@ func TestOwnersAndValuesAreNotLoggedAtInfoLevelWhenTheDatabaseIsGone(t *testing.
 func wrongPassword(t *testing.T, e *engine, d *testdb.Database, password string) string {
 	t.Helper()
 	if e.name != testdb.Postgres {
-		cfg := parsed(d.DSN())
+		cfg := pairs.Parsed(d.DSN())
 		cfg.User, cfg.Passwd = "nobody_of_this_name", password
 		return cfg.FormatDSN()
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/pairs"
 	"github.com/sqllock/sqllock/internal/testdb"
 	"github.com/sqllock/sqllock/lockmysql"
 )
@@ -416,7 +417,7 @@ func (r *roles) with(t *testing.T, grants ...string) *sql.DB {
 func (r *roles) dsn(t *testing.T, role, password string) string {
 	t.Helper()
 	if r.e.name != testdb.Postgres {
-		cfg := parsed(r.d.DSN())
+		cfg := pairs.Parsed(r.d.DSN())
 		cfg.User, cfg.Passwd = role, password
 		return cfg.FormatDSN()
 	}

@@ -33,7 +33,8 @@ func nodesOf(db *sql.DB) (nodes []database) {
 
 // quorum is the quorum mode on three nodes of SQLite.
 func (e *engine) quorum() sqllocktest.Harness {
-	h := e.of("quorum")
+	h := e.shared().Unique()
+	h.Mode = "quorum"
 	h.Brief = os.Getenv("SQLLOCK_TEST_QUORUM") != "full"
 	h.Nodes, h.Table, h.MinTTL = len(nodePrefixes), nodeTables(), 9*time.Second
 	h.Fresh = func(t testing.TB) string {

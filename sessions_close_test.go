@@ -82,9 +82,9 @@ func TestCloseThatGivesUpFreesNoNameWhileItsHolderBelieves(t *testing.T) {
 			t.Run(mode, func(t *testing.T) {
 				t.Parallel()
 				const ttl = 3 * time.Second
-				h := e.forUpdate()
+				h := e.shared().ForUpdate()
 				if mode == "advisory" {
-					h = e.advisory()
+					h = e.shared().Advisory()
 				}
 				proxy := netproxy.New(t, d.Addr())
 				l, err := h.New(t.Context(), d.OpenVia(t, proxy.Addr()), &sqllocktest.Options{TTL: ttl})

@@ -10,15 +10,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sqllock/sqllock"
-	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/pairs"
 	"github.com/sqllock/sqllock/internal/testdb"
 	"github.com/sqllock/sqllock/lockmysql"
 	"github.com/sqllock/sqllock/lockpg"
 	"github.com/sqllock/sqllock/locksqlite"
-	"github.com/sqllock/sqllock/migrations"
 	"github.com/sqllock/sqllock/sqllocktest"
 )
 
@@ -34,10 +32,7 @@ type engine struct {
 	sessions bool   // the setting is tested in the modes that keep locks in sessions too
 }
 
-type database interface {
-	driver.UniqueDatabase
-	driver.Migratable
-}
+type database = pairs.Database
 
 func sqlite(db *sql.DB) database   { return locksqlite.DB(db) }
 func postgres(db *sql.DB) database { return lockpg.DB(db) }
@@ -46,18 +41,18 @@ func mySQL(db *sql.DB) database    { return lockmysql.DB(db) }
 // engines are the databases, a row each, and then some with unusual settings.
 var engines = []engine{
 	// A power failure is not tested: nothing is gained by waiting for the disk.
-	{testdb.SQLite, sqliteHarness, sqlite, "", []string{"_pragma=synchronous(NORMAL)"}, "", false},
-	{testdb.Postgres, postgresHarness, postgres, "", nil, killPostgres, false},
-	{testdb.MariaDB, mariadbHarness, mySQL, "", nil, killMySQL, false},
-	{testdb.MySQL, mysqlHarness, mySQL, "", nil, killMySQL, false},
+	{testdb.SQLite, pairs.SQLite, sqlite, "", []string{"_pragma=synchronous(NORMAL)"}, "", false},
+	{testdb.Postgres, pairs.Postgres, postgres, "", nil, pairs.KillPostgres, false},
+	{testdb.MariaDB, pairs.MariaDB, mySQL, "", nil, pairs.KillMySQL, false},
+	{testdb.MySQL, pairs.MySQL, mySQL, "", nil, pairs.KillMySQL, false},
 
-	{testdb.Postgres, postgresHarness, postgres, "SERIALIZABLE", []string{"default_transaction_isolation=serializable"}, killPostgres, true},
-	{testdb.Postgres, postgresHarness, postgres, "the simple protocol", []string{"default_query_exec_mode=simple_protocol"}, killPostgres, false},
-	{testdb.MariaDB, mariadbHarness, mySQL, "clientFoundRows", []string{"clientFoundRows=true"}, killMySQL, false},
-	{testdb.MariaDB, mariadbHarness, mySQL, "SERIALIZABLE", []string{"tx_isolation='SERIALIZABLE'", "interpolateParams=true"}, killMySQL, true},
-	{testdb.MariaDB, mariadbHarness, mySQL, "READ UNCOMMITTED", []string{"tx_isolation='READ-UNCOMMITTED'", "clientFoundRows=true"}, killMySQL, false},
-	{testdb.MySQL, mysqlHarness, mySQL, "clientFoundRows", []string{"clientFoundRows=true"}, killMySQL, false},
-	{testdb.MySQL, mysqlHarness, mySQL, "SERIALIZABLE", []string{"transaction_isolation='SERIALIZABLE'", "interpolateParams=true"}, killMySQL, true},
+	{testdb.Postgres, pairs.Postgres, postgres, "SERIALIZABLE", []string{"default_transaction_isolation=serializable"}, pairs.KillPostgres, true},
+	{testdb.Postgres, pairs.Postgres, postgres, "the simple protocol", []string{"default_query_exec_mode=simple_protocol"}, pairs.KillPostgres, false},
+	{testdb.MariaDB, pairs.MariaDB, mySQL, "clientFoundRows", []string{"clientFoundRows=true"}, pairs.KillMySQL, false},
+	{testdb.MariaDB, pairs.MariaDB, mySQL, "SERIALIZABLE", []string{"tx_isolation='SERIALIZABLE'", "interpolateParams=true"}, pairs.KillMySQL, true},
+	{testdb.MariaDB, pairs.MariaDB, mySQL, "READ UNCOMMITTED", []string{"tx_isolation='READ-UNCOMMITTED'", "clientFoundRows=true"}, pairs.KillMySQL, false},
+	{testdb.MySQL, pairs.MySQL, mySQL, "clientFoundRows", []string{"clientFoundRows=true"}, pairs.KillMySQL, false},
+	{testdb.MySQL, pairs.MySQL, mySQL, "SERIALIZABLE", []string{"transaction_isolation='SERIALIZABLE'", "interpolateParams=true"}, pairs.KillMySQL, true},
 }
 
 // pair is a mode on an engine.
@@ -66,17 +61,17 @@ type pair struct {
 	sqllocktest.Harness
 }
 
-// pairs are all pairs of a mode and a database, whether the database is here or
+// allPairs are all pairs of a mode and a database, whether the database is here or
 // not.
-func pairs() (all []pair) {
+func allPairs() (all []pair) {
 	for i := range engines {
 		e := &engines[i]
-		all = append(all, pair{e, e.unique()})
+		all = append(all, pair{e, e.shared().Unique()})
 		if e.name == testdb.SQLite { // package quorumtest has quorums on the others
 			all = append(all, pair{e, e.quorum()})
 		}
 		if e.kill != "" && (e.setting == "" || e.sessions) {
-			all = append(all, pair{e, e.forUpdate()}, pair{e, e.advisory()})
+			all = append(all, pair{e, e.shared().ForUpdate()}, pair{e, e.shared().Advisory()})
 		}
 	}
 	return all
@@ -84,84 +79,21 @@ func pairs() (all []pair) {
 
 // harnesses are those of all pairs.
 func harnesses() (all []sqllocktest.Harness) {
-	for _, p := range pairs() {
+	for _, p := range allPairs() {
 		all = append(all, p.Harness)
 	}
 	return all
 }
 
-func (e *engine) of(mode string) sqllocktest.Harness {
-	h := e.harness
-	h.Mode, h.Database, h.Brief = mode, e.name, e.setting != ""
-	h.Fresh = func(t testing.TB) string { return e.migrated(t, testdb.New(t, e.name)) }
-	h.DSN = h.Fresh
-	return h
-}
-
-func (e *engine) unique() sqllocktest.Harness {
-	h := e.of("unique")
-	h.New = func(ctx context.Context, db *sql.DB, o *sqllocktest.Options) (*sqllock.Locker, error) {
-		return sqllock.NewUnique(ctx, e.open(db), o.Unique())
-	}
-	return h
-}
-
-func (e *engine) forUpdate() sqllocktest.Harness {
-	h := e.ofSessions("for update", 6, 21) // the session, the row, the term; and back
-	h.Sessions.Alone, h.Sessions.Conns = true, sqllock.DefaultMaxConns
-	h.New = func(ctx context.Context, db *sql.DB, o *sqllocktest.Options) (*sqllock.Locker, error) {
-		opts := o.ForUpdate()
-		if opts != nil && db != nil { // as many as the test's handle may open, but for one
-			opts.MaxConns = max(2, db.Stats().MaxOpenConnections-1)
-		}
-		return sqllock.NewForUpdate(ctx, e.open(db).(driver.ForUpdateDatabase), opts)
-	}
-	h.Transactions = true
-	return h
-}
-
-func (e *engine) advisory() sqllocktest.Harness {
-	h := e.ofSessions("advisory", 2, 8)
-	h.Sessions.Conns = 2
-	h.New = func(ctx context.Context, db *sql.DB, o *sqllocktest.Options) (*sqllock.Locker, error) {
-		return sqllock.NewAdvisory(ctx, e.open(db).(driver.AdvisoryDatabase), o.Advisory())
-	}
-	h.Transactions = e.name == testdb.Postgres
-	return h
-}
-
-// ofSessions is of a mode that keeps locks in sessions. The numbers are how many round
-// trips a lock takes on Postgres, and on MySQL, where most statements take two.
-func (e *engine) ofSessions(mode string, onPostgres, onMySQL int) sqllocktest.Harness {
-	h := e.of(mode)
-	h.Table = nil
-	network := *h.Network
-	network.RoundTrips = onMySQL
-	if e.name == testdb.Postgres {
-		network.RoundTrips = onPostgres
-	}
-	h.Network = &network
-	h.Sessions = &sqllocktest.Sessions{Kill: func(ctx context.Context, db *sql.DB) error { return killAll(ctx, db, e.kill) }}
-	if e.name != testdb.Postgres {
-		h.MinTTL = 2 * time.Second
-	}
-	return h
-}
-
-// server starts a server that a test may stop.
-func (e *engine) server(t testing.TB) (dsn string, stop, start func()) {
-	t.Helper()
-	s := testdb.StartServer(t, e.name)
-	return e.migrated(t, s.Database), s.Kill, s.Restart
+// shared is the engine as the tests of other drivers know it.
+func (e *engine) shared() *pairs.Engine {
+	return &pairs.Engine{Name: e.name, Harness: e.harness, Open: e.open, Short: e.setting != "", Params: e.params, Kill: e.kill}
 }
 
 // migrated makes the tables.
 func (e *engine) migrated(t testing.TB, d *testdb.Database) (dsn string) {
 	t.Helper()
-	if err := migrations.Up(context.Background(), e.open(d.Open(t))); err != nil {
-		t.Fatal(err)
-	}
-	return d.DSN(e.params...)
+	return e.shared().Migrated(t, d)
 }
 
 func TestMain(m *testing.M) {
@@ -175,10 +107,10 @@ func TestMain(m *testing.M) {
 func TestConformance(t *testing.T) {
 	here, startable := testdb.All(), testdb.Startable()
 	short := strings.Split(os.Getenv("SQLLOCK_TEST_BRIEF"), ",")
-	for _, p := range pairs() {
+	for _, p := range allPairs() {
 		e, h := p.engine, p.Harness
 		if slices.Contains(startable, e.name) {
-			h.Server = &sqllocktest.Server{Start: e.server}
+			h.Server = &sqllocktest.Server{Start: e.shared().Server}
 		}
 		mode := h.Mode
 		if h.Brief = h.Brief || testing.Short() || slices.Contains(short, h.Mode+" on "+h.Database); h.Brief {
@@ -195,10 +127,11 @@ func TestConformance(t *testing.T) {
 			name += " with " + e.setting
 		}
 		t.Run(name, func(t *testing.T) {
+			dsn := h.Fresh(t)
 			if e.name != testdb.SQLite { // where writers of one file wait for each other
-				dsn := h.Fresh(t)
 				h.DSN = func(testing.TB) string { return dsn }
 			}
+			e.shared().Complete(t, &h, dsn)
 			sqllocktest.Run(t, h)
 			for _, s := range h.Omitted() {
 				t.Log("does not apply, as " + s)

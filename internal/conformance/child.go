@@ -76,7 +76,7 @@ func serve(text string, pairs []Harness) error {
 	if h == nil {
 		return fmt.Errorf("no pair %s on %s was given to Main", cfg.Mode, cfg.Database)
 	}
-	db, err := sql.Open(h.Driver, cfg.DSN)
+	db, err := h.OpenDB(cfg.DSN)
 	if err != nil {
 		return err
 	}

@@ -37,10 +37,12 @@ const (
 	needRowLocks
 	needLeases // what is held outlives the connection that asked for it
 	needSessions
+	needSilenceEnds
 	needTransactions
 	needNoTransactions
 	needOneDatabase // what it does in a transaction, or for those who wait, several cannot do together
 	needOnePool
+	needHandle // whose statements and connections are those of the Locker
 )
 
 // lacks says what of n the pair lacks.
@@ -59,10 +61,12 @@ func (h *Harness) lacks(n need) (missing []string) {
 		{needRowLocks, h.Table != nil && h.Table.LocksRows, "locks on rows"},
 		{needLeases, h.Sessions == nil, "leases that outlive a connection"},
 		{needSessions, h.Sessions != nil, "sessions that keep locks"},
+		{needSilenceEnds, !h.SilentHolders, "sessions that end when their client is silent"},
 		{needTransactions, h.Transactions, "locks in transactions of the caller"},
 		{needNoTransactions, !h.Transactions, "locks in leases only"},
 		{needOneDatabase, h.Nodes < 2, "one database that keeps the name"},
 		{needOnePool, h.Nodes < 2, "one pool of connections"},
+		{needHandle, !h.PastHandle, "a handle through which all of a Locker goes"},
 		{needSignals, hasSignals, "signals that pause a process"},
 	} {
 		if n&x.need != 0 && !x.has {

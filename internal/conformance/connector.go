@@ -19,17 +19,25 @@ type recorder struct {
 // out long ago.
 func (t *recorder) slow(d time.Duration) { t.delay.Store(int64(d)) }
 
-// openRecorded is sql.Open with a recorder in between. The handle's Driver is the real
+// openRecorded is [Harness.OpenDB] with a recorder in between. The handle's Driver is the real
 // one: a Locker may look at it.
-func openRecorded(driver, dsn string) (*sql.DB, *recorder, error) {
-	plain, err := sql.Open(driver, dsn)
+func openRecorded(h *Harness, dsn string) (*sql.DB, *recorder, error) {
+	c := &connector{dsn: dsn, recorder: new(recorder)}
+	var err error
+	if h.Connect != nil {
+		if c.inner, err = h.Connect(dsn); err != nil {
+			return nil, nil, err
+		}
+		c.driver = c.inner.Driver()
+		return sql.OpenDB(c), c.recorder, nil
+	}
+	plain, err := sql.Open(h.Driver, dsn)
 	if err != nil {
 		return nil, nil, err
 	}
-	drv := plain.Driver()
+	c.driver = plain.Driver()
 	_ = plain.Close()
-	c := &connector{driver: drv, dsn: dsn, recorder: new(recorder)}
-	if d, ok := drv.(sqldriver.DriverContext); ok {
+	if d, ok := c.driver.(sqldriver.DriverContext); ok {
 		if c.inner, err = d.OpenConnector(dsn); err != nil {
 			return nil, nil, err
 		}
@@ -45,6 +53,14 @@ type connector struct {
 }
 
 func (c *connector) Driver() sqldriver.Driver { return c.driver }
+
+// Close implements io.Closer, for sql.DB.Close.
+func (c *connector) Close() error {
+	if closer, ok := c.inner.(io.Closer); ok {
+		return closer.Close()
+	}
+	return nil
+}
 
 func (c *connector) Connect(ctx context.Context) (sqldriver.Conn, error) {
 	var conn sqldriver.Conn

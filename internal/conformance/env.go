@@ -74,7 +74,7 @@ func (e *env) poolLimit() int {
 // keeps names.
 func (e *env) open(dsn string, conns int) (*sql.DB, *recorder) {
 	e.Helper()
-	db, recorder, err := openRecorded(e.h.Driver, dsn)
+	db, recorder, err := openRecorded(e.h, dsn)
 	if err != nil {
 		e.Fatal(err)
 	}

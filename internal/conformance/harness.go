@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"log/slog"
 	"testing"
 	"time"
@@ -22,6 +23,11 @@ type Harness struct {
 	// the data source names below are for it. The suite opens and limits its
 	// handles itself.
 	Driver string
+
+	// Connect returns what opens connections of a DSN, for a driver that needs more than its
+	// name, a pool for example. If it is an io.Closer, it is closed with the handle. If Connect
+	// is nil, Driver opens them.
+	Connect func(dsn string) (sqldriver.Connector, error)
 
 	// DSN returns a database with tables for a test. It may be the same for all:
 	// tests use names that no other test uses.
@@ -49,6 +55,14 @@ type Harness struct {
 	// one. Several have not what a database can do in one of its transactions, or for waiters.
 	Nodes int
 
+	// SilentHolders says that the database does not end the session of a silent client: the
+	// session keeps its locks beyond the TTL, see [sqllock.AdvisoryOptions].
+	SilentHolders bool
+
+	// PastHandle says that the Locker does not use the handle that New gets, but a pool of its own
+	// kind: what the suite counts on the handle says nothing then.
+	PastHandle bool
+
 	// Transactions says that the mode can lock in transactions of the caller.
 	Transactions bool
 
@@ -69,6 +83,18 @@ type Harness struct {
 	ReadOnly func(dsn string) string
 
 	pace time.Duration // what a Lock with its Unlock takes here
+}
+
+// OpenDB opens a handle on a database as the suite does.
+func (h *Harness) OpenDB(dsn string) (*sql.DB, error) {
+	if h.Connect == nil {
+		return sql.Open(h.Driver, dsn)
+	}
+	c, err := h.Connect(dsn)
+	if err != nil {
+		return nil, err
+	}
+	return sql.OpenDB(c), nil
 }
 
 // Sessions tells how to end the sessions that keep locks.

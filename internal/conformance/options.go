@@ -19,7 +19,7 @@ var optionPromises = []promise{
 	{sentence: "invalid options of a Locker are refused before any SQL", test: testInvalidOptions},
 	{sentence: "options may be nil, and the TTL is 30 s then", test: testDefaults},
 	{sentence: "Wait bounds the wait and ends it with a HeldError", test: testWait},
-	{sentence: "Tries bounds the attempts and ends them with a HeldError", test: testTries},
+	{sentence: "Tries bounds the attempts and ends them with a HeldError", test: testTries, needs: needHandle},
 	{sentence: "Wait and Tries that make no sense are refused before any SQL", test: testInvalidWait},
 }
 

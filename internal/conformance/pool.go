@@ -19,7 +19,7 @@ var poolPromises = []promise{
 	{sentence: "a pool of five that the application uses up loses no lease", test: testPoolOfFive, needs: needOnePool},
 	{sentence: "a lock taken and given back while the pool is used up works if a lease is held", test: testLockWhileBusy, needs: needOnePool},
 	{sentence: "a TryLock that gets no connection says that the pool is exhausted", test: testPoolExhausted, needs: needOnePool},
-	{sentence: "the reserved connection goes back when nothing is held", test: testReservedConnectionIsReturned, needs: needOnePool},
+	{sentence: "the reserved connection goes back when nothing is held", test: testReservedConnectionIsReturned, needs: needOnePool | needHandle},
 	{sentence: "the application's sessions are left as they were", test: testSettings, needs: needSettings},
 }
 

@@ -31,7 +31,7 @@ var semaphorePromises = []promise{
 	{sentence: "Inspect shows who holds each permit, and who shares a name: the first ten", test: testInspectHolders, needs: needLeases},
 	{sentence: "hooks tell of a permit that it is one, and of its slot", test: testHookPermit, needs: needLeases},
 	{sentence: "a sequencer of a permit is current while the permit is held, whatever becomes of other slots", test: testPermitSequencer, needs: needLeases},
-	{sentence: "a checker remembers the tokens of each slot apart, and asks the database for those that it does not know", test: testPermitChecker, needs: needLeases},
+	{sentence: "a checker remembers the tokens of each slot apart, and asks the database for those that it does not know", test: testPermitChecker, needs: needLeases | needHandle},
 	{sentence: "a permit does not re-enter and is not re-entered", test: testPermitReentry, needs: needLeases},
 	{sentence: "a wait for a second permit is in a deadlock only if each holder of a permit waits so", test: testPermitDeadlock, needs: needTable | needLeases},
 	{sentence: "a call for a permit that gives up leaves nothing behind", test: testPermitGivesUp, needs: needLeases},

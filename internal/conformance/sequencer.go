@@ -16,7 +16,7 @@ var sequencerPromises = []promise{
 	{sentence: "a shared sequencer is stale for certain only, and where it can be known current while anybody reads", test: testSequencerShared, needs: needOneDatabase},
 	{sentence: "a sequencer is unknown when its name was purged, and stale again when the name is held again", test: testSequencerPurged},
 	{sentence: "a token of LockTx makes no sequencer that is current", test: testSequencerTx, needs: needTransactions},
-	{sentence: "a checker that has seen a later term needs no database to refuse an earlier one", test: testSequencerChecker},
+	{sentence: "a checker that has seen a later term needs no database to refuse an earlier one", test: testSequencerChecker, needs: needHandle},
 }
 
 // wantSequencer checks what l says of a sequencer that has come as a text.

@@ -24,7 +24,7 @@ var sessionPromises = []promise{
 var sessionFaultPromises = []promise{
 	{sentence: "a connection that breaks is a loss that is told within two seconds, and the Locker goes on", test: testSessionReset, needs: needSessions | needNetwork},
 	{sentence: "a process that is killed frees its names at once", test: testSessionProcessKilled, needs: needSessions},
-	{sentence: "when a process is paused, the next waiter gets the name within the TTL and two seconds", test: testSessionProcessPaused, needs: needSessions | needSignals},
+	{sentence: "when a process is paused, the next waiter gets the name within the TTL and two seconds", test: testSessionProcessPaused, needs: needSessions | needSignals | needSilenceEnds},
 	{sentence: "a slow network costs no lease", test: testSessionSlow, needs: needSessions | needNetwork},
 	{sentence: "a restart of the server is a loss that is told, and tokens go on rising", test: testSessionRestart, needs: needSessions | needServer},
 }
@@ -42,7 +42,7 @@ func testSessionKilled(e *env) {
 // which the library could not see the socket.
 func testSessionKilledPlain(e *env) {
 	e.fresh()
-	db, err := sql.Open(e.h.Driver, e.source())
+	db, err := e.h.OpenDB(e.source())
 	if err != nil {
 		e.Fatal(err)
 	}

@@ -20,7 +20,7 @@ var sessionConnPromises = []promise{
 	{sentence: "Close leaves no lock behind on a connection of the pool", test: testSessionClose, needs: needSessions},
 	{sentence: "what is lost by MaxHold leaves no lock behind on a connection of the pool", test: testSessionMaximumTerm, needs: needSessions},
 	{sentence: "fifty Lockers that come and go leave no connection and no goroutine", test: testSessionLeak, needs: needSessions, quiet: true},
-	{sentence: "hundreds of leases of one session, or one for each connection, are all kept alive", test: testSessionMany, needs: needSessions, quiet: true},
+	{sentence: "hundreds of leases of one session, or one for each connection, are all kept alive", test: testSessionMany, needs: needSessions | needHandle, quiet: true},
 }
 
 // most returns, from when it is called, the most connections of a pool that were in

@@ -136,6 +136,9 @@ func (e *env) tables() Schema {
 	return e.h.Table.Schema
 }
 
+// locksFile reports that who writes locks the whole database.
+func (e *env) locksFile() bool { return e.h.Table != nil && !e.h.Table.LocksRows }
+
 // row reads the row of a name.
 func (e *env) row(name string) Row {
 	e.Helper()

@@ -35,7 +35,7 @@ func (e *env) unlockTx(lease *sqllock.Lease, tx *sql.Tx) {
 // readCommitted is the level of isolation of transactions that others fail with no
 // serialization failure. SQLite has one level only.
 func (e *env) readCommitted() sql.IsolationLevel {
-	if e.h.Driver == "sqlite" {
+	if e.locksFile() {
 		return sql.LevelDefault
 	}
 	return sql.LevelReadCommitted

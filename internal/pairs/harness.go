@@ -1,14 +1,12 @@
-package sqllock_test
+package pairs
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"fmt"
 	"net"
 	"os"
 	"strings"
-	"sync"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/sqllock/sqllock/sqllocktest"
@@ -16,7 +14,8 @@ import (
 
 // What the conformance suite needs to know of each database.
 
-var sqliteHarness = sqllocktest.Harness{
+// SQLite is for SQLite through modernc.org/sqlite.
+var SQLite = sqllocktest.Harness{
 	Driver: "sqlite",
 	Table:  sqllocktest.LeaseTable("?", "BEGIN IMMEDIATE", ""),
 	// The last write to the file and to its write-ahead log.
@@ -51,7 +50,8 @@ var sqliteHarness = sqllocktest.Harness{
 	AllStatements: 2 + 3, NewStatements: 2 + 3, UnlockStatements: 1 + 3, GuardStatements: 2,
 }
 
-var postgresHarness = sqllocktest.Harness{
+// Postgres is for Postgres through pgx.
+var Postgres = sqllocktest.Harness{
 	Driver: "pgx",
 	Table:  sqllocktest.LeaseTable("$1", "BEGIN", `SELECT 1 FROM sqllock_lock WHERE name = $1 FOR UPDATE`),
 	Network: &sqllocktest.Network{
@@ -66,7 +66,7 @@ var postgresHarness = sqllocktest.Harness{
 		RoundTrips: 2,
 	},
 	Traces: func(ctx context.Context, db *sql.DB) (s string, err error) {
-		err = db.QueryRowContext(ctx, `SELECT pg_current_wal_insert_lsn() || ' ' || pg_snapshot_xmax(pg_current_snapshot())`).Scan(&s)
+		err = db.QueryRowContext(ctx, `SELECT pg_current_wal_insert_lsn() || ' ' || txid_snapshot_xmax(txid_current_snapshot())`).Scan(&s)
 		return s, err
 	},
 	Settings: func(ctx context.Context, conn *sql.Conn) (s string, err error) {
@@ -79,9 +79,10 @@ var postgresHarness = sqllocktest.Harness{
 	AllStatements: 1, NewStatements: 1, UnlockStatements: 1, GuardStatements: 1,
 }
 
+// MariaDB and MySQL are for servers of these, through go-sql-driver.
 var (
-	mariadbHarness = ofMySQL("tx_read_only", 4, 2, 8)          // a look comes first, but for names just freed; new names are visited
-	mysqlHarness   = ofMySQL("transaction_read_only", 6, 0, 0) // a look comes first; visits all; not measured
+	MariaDB = ofMySQL("tx_read_only", 4, 2, 8)          // a look comes first, but for names just freed; new names are visited
+	MySQL   = ofMySQL("transaction_read_only", 6, 0, 0) // a look comes first; visits all; not measured
 )
 
 // ofMySQL is for MySQL and MariaDB, which differ in the name of a variable, and in the statements
@@ -91,9 +92,9 @@ func ofMySQL(readOnly string, trips, all, fresh int) sqllocktest.Harness {
 		Driver: "mysql",
 		Table:  sqllocktest.LeaseTable("?", "START TRANSACTION", `SELECT 1 FROM sqllock_lock WHERE name = ? FOR UPDATE`),
 		Network: &sqllocktest.Network{
-			Address: func(dsn string) string { return parsed(dsn).Addr },
+			Address: func(dsn string) string { return Parsed(dsn).Addr },
 			Via: func(dsn, addr string) string {
-				cfg := parsed(dsn)
+				cfg := Parsed(dsn)
 				cfg.Net, cfg.Addr = "tcp", addr
 				return cfg.FormatDSN()
 			},
@@ -109,7 +110,7 @@ func ofMySQL(readOnly string, trips, all, fresh int) sqllocktest.Harness {
 				AND Variable_name NOT LIKE '%gtid%'`)
 		},
 		ReadOnly: func(dsn string) string {
-			cfg := parsed(dsn)
+			cfg := Parsed(dsn)
 			cfg.Params = map[string]string{readOnly: "1"}
 			return cfg.FormatDSN()
 		},
@@ -118,7 +119,8 @@ func ofMySQL(readOnly string, trips, all, fresh int) sqllocktest.Harness {
 	}
 }
 
-func parsed(dsn string) *mysql.Config {
+// Parsed is a DSN of MySQL that testdb made.
+func Parsed(dsn string) *mysql.Config {
 	cfg, err := mysql.ParseDSN(dsn)
 	if err != nil {
 		panic(fmt.Sprintf("bug: testdb made the DSN: %v", err))
@@ -149,10 +151,10 @@ func showAll(ctx context.Context, db interface {
 	return strings.Join(all, "\n"), rows.Err()
 }
 
-// What ends all other sessions of the database: queries for the statements.
+// KillPostgres and KillMySQL list the statements that end all other sessions of the database.
 const (
-	killPostgres = `SELECT 'SELECT pg_terminate_backend(' || pid || ')' FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
-	killMySQL    = `SELECT concat('KILL ', id) FROM information_schema.processlist WHERE db = database() AND id <> connection_id()`
+	KillPostgres = `SELECT 'SELECT pg_terminate_backend(' || pid || ')' FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
+	KillMySQL    = `SELECT concat('KILL ', id) FROM information_schema.processlist WHERE db = database() AND id <> connection_id()`
 )
 
 // killAll runs the statements that a query lists. A session may be gone already.
@@ -179,22 +181,4 @@ func killAll(ctx context.Context, db *sql.DB, query string) error {
 		_, _ = conn.ExecContext(ctx, statement)
 	}
 	return rows.Err()
-}
-
-// complaints are what was logged. It is safe for concurrent use.
-type errorLog struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (c *errorLog) Write(p []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.text.Write(p)
-}
-
-func (c *errorLog) String() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.text.String()
 }
