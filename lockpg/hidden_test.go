@@ -1,11 +1,9 @@
 package lockpg_test
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
-	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5/stdlib"
@@ -38,22 +36,4 @@ func hide(t *testing.T, dsn string) *sql.DB {
 	db := sql.OpenDB(hidden{dsn})
 	t.Cleanup(func() { _ = db.Close() })
 	return db
-}
-
-// logged is what a process says.
-type logged struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logged) text() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }

@@ -134,7 +134,7 @@ func TestAListGoesThroughTheTableInWindows(t *testing.T) {
 	db := migrated(t)
 	store := open(t, db)
 	mustExec(t, db, `INSERT INTO sqllock_lock (name, acq, version, not_before, expires_at)
-		SELECT to_char(i, 'FM000'), CASE WHEN i % 10 = 0 THEN gen_random_uuid() END, i, CASE WHEN i = 55 THEN `+pgNow+` + 60000000 ELSE 0 END, 1
+		SELECT to_char(i, 'FM000'), CASE WHEN i % 10 = 0 THEN md5(i::text)::uuid END, i, CASE WHEN i = 55 THEN `+pgNow+` + 60000000 ELSE 0 END, 1
 		FROM generate_series(1, 95) i`)
 	for _, free := range []bool{false, true} {
 		var names []string

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"flag"
-	"os/exec"
 	"slices"
 	"testing"
 
@@ -23,13 +22,12 @@ func TestMain(m *testing.M) {
 	testdb.Expect("lockpg on a server of its own", testdb.Postgres)
 	testdb.Expect(behindPooler, testdb.Postgres)
 	// Main says that the rest was not covered, and fails if it is required.
-	_, noPooler := exec.LookPath("pgbouncer")
 	switch {
 	case !slices.Contains(testdb.Engines(), testdb.Postgres):
 		_ = flag.Set("test.run", "BeforeAnySQL$")
 	case !slices.Contains(testdb.Startable(), testdb.Postgres):
 		_ = flag.Set("test.skip", "OnAServerOfItsOwn$|ThroughPgbouncer$")
-	case noPooler != nil:
+	case testdb.PoolerReason() != "":
 		_ = flag.Set("test.skip", "ThroughPgbouncer$")
 	}
 	testdb.LeaveOut("OnAServerOfItsOwn$|ThroughPgbouncer$|^Test(ASweepTakesInProportion|ASilentClientIsFreed" +

@@ -4,13 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
-	"net"
-	"os"
-	"os/exec"
-	"os/user"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,78 +18,7 @@ import (
 func pgbouncer(t *testing.T, server *testdb.Server, mode string) (addr string) {
 	t.Helper()
 	testdb.Cover(behindPooler, testdb.Postgres)
-	host, port, err := net.SplitHostPort(server.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr = free.Addr().String()
-	_, own, _ := net.SplitHostPort(addr)
-	_ = free.Close()
-	dir := t.TempDir()
-	ini := filepath.Join(dir, "pgbouncer.ini")
-	text := fmt.Sprintf(`[databases]
-* = host=%s port=%s user=postgres
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = %s
-unix_socket_dir =
-auth_type = any
-pool_mode = %s
-server_reset_query = DISCARD ALL
-ignore_startup_parameters = extra_float_digits
-default_pool_size = 20
-`, host, port, own, mode)
-	if err := os.WriteFile(ini, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("pgbouncer", ini)
-	asNobody(t, cmd, dir)
-	var log logged
-	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Logf("pgbouncer says:\n%s", log.text())
-		}
-	})
-	eventually(t, "pgbouncer takes connections", 10*time.Second, func() bool {
-		conn, err := net.DialTimeout("tcp", addr, time.Second)
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err == nil
-	})
-	return addr
-}
-
-// asNobody has a command run as another user if this is root, as whom pgbouncer
-// refuses to run. The command ends with the test's process.
-func asNobody(t *testing.T, cmd *exec.Cmd, dir string) {
-	t.Helper()
-	if os.Getuid() != 0 {
-		cmd.SysProcAttr = child(nil)
-		return
-	}
-	nobody, err := user.Lookup("nobody")
-	if err != nil {
-		t.Fatal(err)
-	}
-	uid, _ := strconv.Atoi(nobody.Uid)
-	gid, _ := strconv.Atoi(nobody.Gid)
-	cmd.SysProcAttr = child(&[2]uint32{uint32(uid), uint32(gid)})
-	for ; len(dir) > len(os.TempDir()); dir = filepath.Dir(dir) { // where t.TempDir lets nobody else in
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
+	return testdb.StartPooler(t, server.Database, mode)
 }
 
 var execModes = []string{"exec", "simple_protocol"}

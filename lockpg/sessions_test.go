@@ -55,12 +55,12 @@ type client struct {
 
 var instances atomic.Int32
 
-// on opens a store on a handle.
+// on opens a store on a handle. Before PostgreSQL 14 no silent session of advisory mode ends.
 func (m sessionMode) on(t *testing.T, db *sql.DB, ttl time.Duration, opts ...lockpg.Option) *client {
 	t.Helper()
 	n := instances.Add(1)
 	id := driver.ID{7, byte(n >> 8), byte(n)}
-	s, err := m.open(lockpg.DB(db, opts...), t.Context(), driver.Client{Instance: id, Label: "host/test/1"}, driver.SessionOptions{TTL: ttl})
+	s, err := m.open(lockpg.DB(db, opts...), t.Context(), driver.Client{Instance: id, Label: "host/test/1"}, driver.SessionOptions{TTL: ttl, AllowSilentHolders: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ func TestASweepDeletesNothingThatCouldBeMissed(t *testing.T) {
 		('waited for', NULL, 1, 1, 0, 0, 1),
 		('with a claim', NULL, 1, 1, 0, 0, 0),
 		('locked', NULL, 1, 1, 0, 0, 0),
-		('held', gen_random_uuid(), 1, `+pgNow+` + 60000000, 0, 0, 0)`)
+		('held', md5('held')::uuid, 1, `+pgNow+` + 60000000, 0, 0, 0)`)
 	mustExec(t, db, `INSERT INTO sqllock_waiter SELECT md5('x')::uuid, `+pgNow+` + 60000000`)
 	mustExec(t, db, `INSERT INTO sqllock_claim SELECT v.name, v.state, 1, md5(v.name)::uuid, 1 - v.state, 0, 0, 0, 1, 1, 0, 0, `+pgNow+` + 60000000, 0, 0,
 		md5('x')::uuid, '', '' FROM (VALUES ('read', 1), ('waited for', 0), ('with a claim', 0)) v(name, state)`)

@@ -64,6 +64,21 @@ func version(path string) int {
 	return n
 }
 
+// mysqlVariable has the path of a mysqld of Oracle. It is not looked for: on many systems the
+// program of that name is MariaDB's.
+const mysqlVariable = "SQLLOCK_TEST_MYSQLD"
+
+func findMySQL() (programs, error) {
+	path := os.Getenv(mysqlVariable)
+	if path == "" {
+		return programs{}, fmt.Errorf("set %s", variable(MySQL))
+	}
+	if !isProgram(path) {
+		return programs{}, fmt.Errorf("%s is no program: %s", mysqlVariable, path)
+	}
+	return programs{path, path}, nil
+}
+
 func findMariaDB() (programs, error) {
 	p := programs{lookUp("mariadb-install-db"), lookUp("mariadbd")}
 	if p.initialise == "" || p.serve == "" {

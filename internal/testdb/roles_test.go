@@ -119,7 +119,9 @@ func TestMainFailsIfARequiredDatabaseIsAbsent(t *testing.T) {
 	wantRole(t, 1, "SQLLOCK_REQUIRE: no mariadb: left out by SQLLOCK_TEST_MARIADB_DSN=none",
 		"nothing", "SQLLOCK_REQUIRE=sqlite,mariadb", "SQLLOCK_TEST_MARIADB_DSN=none")
 	wantRole(t, 1, "SQLLOCK_REQUIRE: no mysql: set SQLLOCK_TEST_MYSQL_DSN",
-		"nothing", "SQLLOCK_REQUIRE=mysql", "SQLLOCK_TEST_MYSQL_DSN=")
+		"nothing", "SQLLOCK_REQUIRE=mysql", "SQLLOCK_TEST_MYSQL_DSN=", "SQLLOCK_TEST_MYSQLD=")
+	wantRole(t, 1, "SQLLOCK_REQUIRE: no mysql: SQLLOCK_TEST_MYSQLD is no program: /nowhere",
+		"nothing", "SQLLOCK_REQUIRE=mysql", "SQLLOCK_TEST_MYSQL_DSN=", "SQLLOCK_TEST_MYSQLD=/nowhere")
 	wantRole(t, 1, `no database is named "postgress"`, "nothing", "SQLLOCK_REQUIRE=postgress")
 	wantRole(t, 0, "PASS", "nothing", "SQLLOCK_REQUIRE=sqlite")
 }
@@ -158,7 +160,7 @@ func TestMainReportsCoveredAndMissedPairs(t *testing.T) {
 
 func TestAMissingServerIsReportedWithARemedy(t *testing.T) {
 	out, _ := runRole(t, "bare", "PATH="+t.TempDir(),
-		"SQLLOCK_TEST_POSTGRES_DSN=", "SQLLOCK_TEST_MARIADB_DSN=", "SQLLOCK_TEST_MYSQL_DSN=")
+		"SQLLOCK_TEST_POSTGRES_DSN=", "SQLLOCK_TEST_MARIADB_DSN=", "SQLLOCK_TEST_MYSQL_DSN=", "SQLLOCK_TEST_MYSQLD=")
 	for _, want := range []string{
 		"NOT covered: tests on postgres (no postgres and initdb found; set SQLLOCK_TEST_POSTGRES_DSN or install postgresql)",
 		"NOT covered: tests on mariadb (no mariadbd and mariadb-install-db found; set SQLLOCK_TEST_MARIADB_DSN or install mariadb-server)",

@@ -5,8 +5,8 @@
 // SQLLOCK_TEST_POSTGRES_DSN (a URL), SQLLOCK_TEST_MARIADB_DSN and SQLLOCK_TEST_MYSQL_DSN
 // (the format of github.com/go-sql-driver/mysql). Its user must be allowed to create
 // databases and to end sessions. If the variable is not set, the package starts a server
-// from installed programs, for Postgres and MariaDB. If it is "none", the tests do
-// without.
+// from installed programs, for Postgres and MariaDB, and for MySQL from the program that
+// SQLLOCK_TEST_MYSQLD names. If it is "none", the tests do without.
 //
 // Do not skip a test because a database is absent, since skips are overlooked. Iterate
 // over [All] or [Engines]; [Main] reports what was not covered. The databases in
@@ -47,7 +47,7 @@ const (
 	SQLite   = "sqlite"
 	Postgres = "postgres"
 	MariaDB  = "mariadb"
-	MySQL    = "mysql" // Oracle's, by address only
+	MySQL    = "mysql" // Oracle's, by address or by SQLLOCK_TEST_MYSQLD
 )
 
 // stepTimeout bounds each step that a server takes: start, stop, create, drop.
