@@ -18,7 +18,7 @@ func (s *site) fill(engine string) {
 	s.t.Helper()
 	const columns = `INSERT INTO sqllock_lock (name, acq, locker, owner, label, version, holds, since, expires_at) `
 	if engine == testdb.Postgres {
-		s.exec(columns + fmt.Sprintf(`SELECT 'invoice/' || to_char(i, 'FM000000'), gen_random_uuid(), gen_random_uuid(), md5(i::text), 'host/program/123', i, 1, 1700000000000000, 9000000000000000 FROM generate_series(1, %d) i`, heldNames))
+		s.exec(columns + fmt.Sprintf(`SELECT 'invoice/' || to_char(i, 'FM000000'), md5(i::text)::uuid, md5(i::text)::uuid, md5(i::text), 'host/program/123', i, 1, 1700000000000000, 9000000000000000 FROM generate_series(1, %d) i`, heldNames))
 		return
 	}
 	s.exec(fmt.Sprintf(`WITH RECURSIVE n (i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < %d) `, heldNames) + columns +

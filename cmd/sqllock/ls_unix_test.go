@@ -88,7 +88,7 @@ func (s *clientDB) fill(t testing.TB) int {
 	const columns = `INSERT INTO sqllock_lock (name, acq, owner, label, version, holds, since, expires_at) `
 	switch s.d.Engine() {
 	case testdb.Postgres:
-		s.exec(t, columns+`SELECT 'invoice/' || to_char(i, 'FM000000'), gen_random_uuid(), md5(i::text), 'host/program/123', i, 1, 1700000000000000, 9000000000000000 FROM generate_series(1, 100000) i`)
+		s.exec(t, columns+`SELECT 'invoice/' || to_char(i, 'FM000000'), md5(i::text)::uuid, md5(i::text), 'host/program/123', i, 1, 1700000000000000, 9000000000000000 FROM generate_series(1, 100000) i`)
 	case testdb.SQLite:
 		s.exec(t, `WITH RECURSIVE n (i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < 100000) `+columns+
 			`SELECT printf('invoice/%06d', i), randomblob(16), lower(hex(randomblob(16))), 'host/program/123', i, 1, 1700000000000000, 9000000000000000 FROM n`)

@@ -339,7 +339,7 @@ func TestTopReadsAPageAndNotAllNames(t *testing.T) {
 	s := newClientDB(t, testdb.New(t, testdb.Postgres))
 	const names = 10_000
 	s.exec(t, `INSERT INTO sqllock_lock (name, acq, locker, owner, label, version, holds, since, expires_at)
-		SELECT 'invoice/' || to_char(i, 'FM000000'), gen_random_uuid(), gen_random_uuid(), md5(i::text), 'host/program/123', i, 1, 1700000000000000 + i, 9000000000000000 FROM generate_series(1, 10000) i`)
+		SELECT 'invoice/' || to_char(i, 'FM000000'), md5(i::text)::uuid, md5(i::text)::uuid, md5(i::text), 'host/program/123', i, 1, 1700000000000000 + i, 9000000000000000 FROM generate_series(1, 10000) i`)
 	s.exec(t, `ANALYZE sqllock_lock`)
 	read := func() (n int) {
 		const query = `SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables WHERE relname = 'sqllock_lock'`
