@@ -16,6 +16,10 @@
 //     than those of all earlier exclusive terms of the name. Leases that re-enter a term
 //     share its token.
 //
+// Advisory mode on PostgreSQL 12 and 13 breaks the first of these promises: a holder that is
+// paused, or whose host is gone, keeps its names for longer than the TTL. NewAdvisory refuses
+// these versions unless [AdvisoryOptions].AllowSilentHolders accepts that.
+//
 // In the modes for update and advisory, the server frees a name when it ends the session,
 // before the holder can learn of it. There, use the token or a [LockDelay].
 //
