@@ -1,7 +1,7 @@
 # make test is all that a contributor needs; the other targets are what .ci/run
 # runs besides. scripts/ holds the logic.
 
-.PHONY: help test quick all test-loaded test-containers proof schedules bench bench-quick faults faults-short planted peers mutants explore first-paint page screenshots telemetry setup release archives rehearse-release check fmt fmt-check words vet lint tidy-check cross
+.PHONY: help test quick all test-loaded test-containers proof schedules bench bench-quick faults faults-short planted peers mutants matrix matrix-turn explore first-paint page screenshots telemetry setup release archives rehearse-release check fmt fmt-check words vet lint tidy-check cross
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -49,6 +49,12 @@ peers: ## the same harm to other locks, in one table beside ours, about ten minu
 mutants: ## change the library in small ways, one at a time, and show which test notices, hours, see faults/README.md
 	@scripts/setup.sh
 	@GOWORK=off go build -C faults -o ../bin/mutants ./mutants && exec bin/mutants $(ARGS)
+
+matrix: ## run the conformance suite on other versions of the engines and through other drivers, hours, see matrix/README.md
+	@GOWORK=off go build -C matrix -o ../bin/matrix . && exec bin/matrix $(ARGS)
+
+matrix-turn: ## one cell of each family of it in brief, which the commit chooses, three minutes
+	@GOWORK=off go build -C matrix -o ../bin/matrix . && exec bin/matrix -rotate -brief $(ARGS)
 
 proof: ## have z3 prove the rules of a name for any number of clients, and show what breaks the proof, half a minute
 	@SQLLOCK_REQUIRE=z3 scripts/setup.sh
@@ -98,10 +104,11 @@ fmt-check:
 words: ## find names that are not in the glossary
 	@GOWORK=off go -C tools run ./words $(ARGS)
 
-vet: # the second time with the tests that need a Prometheus or a Chromium
+vet: # the second time with the tests that need a Prometheus, a Chromium or another driver
 	@scripts/each.sh go vet ./...
 	@cd otel && GOWORK=off go vet -tags prometheus ./...
 	@go vet -tags chromium ./web
+	@cd matrix && for driver in mattn ncruces libpq pgxpool pgbouncer; do GOWORK=off CGO_ENABLED=1 go vet -tags matrix,$$driver ./drivers || exit; done
 
 lint: ## run staticcheck, in the version that tools/go.mod says
 	@scripts/each.sh go tool -modfile=$(CURDIR)/tools/go.mod staticcheck ./...

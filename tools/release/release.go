@@ -23,7 +23,7 @@ var (
 	// version of the release.
 	published = []string{".", "certmagic", "cron", "gocron", "golangmigrate", "goose", "k8s", "otel"}
 	// private are the directories of the other modules, which have no tags.
-	private = []string{"bench", "containers", "faults", "lockpg/libpqtest", "recipes", "tools"}
+	private = []string{"bench", "containers", "faults", "lockpg/libpqtest", "matrix", "recipes", "tools"}
 )
 
 // modulePath returns the path of the module in a directory.
