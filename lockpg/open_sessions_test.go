@@ -114,7 +114,7 @@ func TestWithoutFlushesSessionsAreRefusedUnlessAllowedOnAServerOfItsOwn(t *testi
 func TestTheConnectionThatIsKeptIsReplacedWhenItHasEnded(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
-		c := m.client(t, d, "idle_session_timeout=200ms")
+		c := m.client(t, d, supported(t, d, "idle_session_timeout=200ms")...)
 		for i := range 3 {
 			r := noted("k")
 			s, res := c.take(t, r)

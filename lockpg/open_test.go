@@ -323,7 +323,7 @@ func TestAConnectionInDoubtIsEndedAndNotGivenBackToAPool(t *testing.T) {
 func TestAServerThatEndsIdleSessionsCostsNoLock(t *testing.T) {
 	t.Parallel()
 	server := withTables(t)
-	db := server.Open(t, "idle_session_timeout=300ms")
+	db := server.Open(t, supported(t, server, "idle_session_timeout=300ms")...)
 	locks, err := sqllock.NewUnique(t.Context(), lockpg.DB(db), &sqllock.UniqueOptions{TTL: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
@@ -354,7 +354,7 @@ func TestAServerThatEndsIdleSessionsPutsNoLeaseInJeopardy(t *testing.T) {
 	server := withTables(t)
 	var told atomic.Value
 	const ttl = 3 * time.Second
-	locks, err := sqllock.NewUnique(t.Context(), lockpg.DB(server.Open(t, "idle_session_timeout=300ms")), &sqllock.UniqueOptions{
+	locks, err := sqllock.NewUnique(t.Context(), lockpg.DB(server.Open(t, supported(t, server, "idle_session_timeout=300ms")...)), &sqllock.UniqueOptions{
 		TTL: ttl, Reaper: &sqllock.ReaperOptions{Off: true},
 		Hooks: &sqllock.Hooks{Jeopardy: func(e sqllock.JeopardyEvent) { told.Store(e.Err) }},
 	})

@@ -122,7 +122,7 @@ func TestWhoWaitsInTheDatabaseIsServedWhenTheLockIsLetGo(t *testing.T) {
 func TestARoleWithShortTimeoutsIsServedToo(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
-		c := m.client(t, d, "statement_timeout=300ms", "lock_timeout=100ms", "idle_in_transaction_session_timeout=450ms", "idle_session_timeout=250ms")
+		c := m.client(t, d, supported(t, d, "statement_timeout=300ms", "lock_timeout=100ms", "idle_in_transaction_session_timeout=450ms", "idle_session_timeout=250ms")...)
 		r := ask("k")
 		s, res := c.take(t, r)
 		if m.name == forUpdate.name {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/testdb"
 	"github.com/sqllock/sqllock/lockpg"
 )
 
@@ -59,6 +60,20 @@ func get[T any](t *testing.T, db *sql.DB, query string, args ...any) (v T) {
 		t.Fatalf("%s: %v", query, err)
 	}
 	return v
+}
+
+// supported returns those of some parameters of a DSN that the server knows: PostgreSQL 12 and 13
+// have no idle_session_timeout, and end no idle session.
+func supported(t *testing.T, d *testdb.Database, params ...string) (known []string) {
+	t.Helper()
+	db := d.Open(t)
+	for _, p := range params {
+		name, _, _ := strings.Cut(p, "=")
+		if get[bool](t, db, `SELECT EXISTS (SELECT FROM pg_settings WHERE name = $1)`, name) {
+			known = append(known, p)
+		}
+	}
+	return known
 }
 
 // expire makes the holder of name a crashed one.

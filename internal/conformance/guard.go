@@ -26,7 +26,7 @@ var guardPromises = []promise{
 	{sentence: "Guard holds in every isolation level, after a renewal and after a new holder", test: testGuardIsolation, needs: needTable | needRowLocks},
 	{sentence: "Guard holds in every isolation level, after a renewal and after the end of the session", test: testGuardSessionIsolation, needs: needSessions | needNetwork},
 	{sentence: "a Guard outlives the session of its lease: nobody becomes holder before the transaction ends", test: testGuardOutlivesSession, needs: needSessions | needNetwork},
-	{sentence: "a holder that is paused between its last look and its write is fenced by Guard, and would not be without it", test: testGuardPause, needs: needSignals},
+	{sentence: "a holder that is paused between its last look and its write is fenced by Guard, and would not be without it", test: testGuardPause, needs: needSignals | needSilenceEnds},
 	{sentence: "a transaction of another database is refused", test: testGuardForeign},
 	{sentence: "Guard of what is over is an error", test: testGuardOver},
 }
