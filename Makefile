@@ -53,7 +53,7 @@ mutants: ## change the library in small ways, one at a time, and show which test
 matrix: ## run the conformance suite on other versions of the engines and through other drivers, hours, see matrix/README.md
 	@GOWORK=off go build -C matrix -o ../bin/matrix . && exec bin/matrix $(ARGS)
 
-matrix-turn: ## one cell of each family of it in brief, which the commit chooses, three minutes
+matrix-turn: ## one cell of it in brief, which the commit chooses, below three minutes
 	@GOWORK=off go build -C matrix -o ../bin/matrix . && exec bin/matrix -rotate -brief $(ARGS)
 
 proof: ## have z3 prove the rules of a name for any number of clients, and show what breaks the proof, half a minute

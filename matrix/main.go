@@ -52,7 +52,7 @@ func parse(args []string) (s settings, err error) {
 	flags.BoolVar(&s.short, "brief", false, "ask for what a database can break, and leave out the tests of the driver")
 	flags.BoolVar(&s.again, "again", false, "run cells that have a result of this commit, too")
 	flags.BoolVar(&s.download, "download", false, "download what the cells need, and run none")
-	flags.BoolVar(&s.rotate, "rotate", false, "run one cell of each family, which the commit chooses, and keep no results")
+	flags.BoolVar(&s.rotate, "rotate", false, "run one cell, which the commit chooses, of Postgres, MySQL and SQLite in turn, and keep no result")
 	flags.StringVar(&s.cache, "cache", defaultCache(), "`directory` of what was downloaded")
 	if err = flags.Parse(args); err != nil {
 		return s, err
@@ -166,7 +166,7 @@ func (s *settings) choose(ctx context.Context) (chosen []*cell, err error) {
 		if err != nil {
 			return nil, err
 		}
-		return rotation(int(n)), nil
+		return []*cell{rotation(int(n))}, nil
 	}
 	for i := range cells {
 		if s.only.MatchString(cells[i].name) {
