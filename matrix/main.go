@@ -140,13 +140,15 @@ func run(args []string) (ok bool, err error) {
 		if s.rotate || r.Reason != "" {
 			continue
 		}
-		known = append(known, r)
 		if err := appendResult(s.results, r); err != nil {
 			return false, err
 		}
 	}
 	if s.rotate || s.download {
 		return ok, nil
+	}
+	if known, err = readResults(s.results); err != nil { // with what another run has added
+		return false, err
 	}
 	table := known.table()
 	fmt.Print(table)
