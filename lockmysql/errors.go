@@ -70,6 +70,13 @@ func isUnusual(err error) bool {
 	return false
 }
 
+// isUnprepared reports that the server does not prepare a statement, because it has as many as it
+// keeps, or for a reason that it has against the text, too. The transaction goes on. After any other
+// error it may be undone: what is sent then commits by itself.
+func isUnprepared(err error) bool {
+	return numberOf(err) == 1461 || numberOf(err) != 0 && classify(err) == driver.Refused // ER_MAX_PREPARED_STMT_COUNT_REACHED
+}
+
 // numberOf is the number of an error of the server, 0 if it is none.
 func numberOf(err error) uint16 {
 	if server := (*mysql.MySQLError)(nil); errors.As(err, &server) {

@@ -115,6 +115,24 @@ func (d frozen) Connect(context.Context) (sqldriver.Conn, error) {
 	return nil, errors.New("the network was frozen")
 }
 
+// What is sent as a text, after a server would not prepare it, runs by itself if the transaction is
+// undone: on Galera, another node undoes one between two statements, and the answer to the next
+// command tells it.
+func TestOnlyAStatementThatIsNotPreparedIsSentAsAText(t *testing.T) {
+	t.Parallel()
+	for number, want := range map[uint16]bool{
+		1461: true, 1295: true, 1064: true, 1146: true,
+		1213: false, 1205: false, 1020: false, 1047: false, 1180: false, 1317: false, 1927: false, 1053: false,
+	} {
+		if got := lockmysql.IsUnprepared(fmt.Errorf("wrapped: %w", &mysql.MySQLError{Number: number})); got != want {
+			t.Errorf("error %d: %v", number, got)
+		}
+	}
+	if lockmysql.IsUnprepared(nil) || lockmysql.IsUnprepared(sqldriver.ErrBadConn) {
+		t.Error("without an answer of the server")
+	}
+}
+
 func TestNothingWasSentWhenAContextEndsBeforeThereIsAConnection(t *testing.T) {
 	t.Parallel()
 	d := frozen{make(chan struct{})}

@@ -17,6 +17,9 @@ import (
 // Classify is what the stores' Classify does.
 func Classify(err error) driver.Fault { return classify(err) }
 
+// IsUnprepared reports that a statement that the server has not prepared is sent as a text.
+func IsUnprepared(err error) bool { return isUnprepared(err) }
+
 // ErrLocked is what a call returns that has waited for a row in vain.
 var ErrLocked = errLocked
 

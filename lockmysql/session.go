@@ -203,12 +203,15 @@ func (p *prepared) get(ctx context.Context, conn *sql.Conn, text string) (*sql.S
 		return nil, nil
 	}
 	s, err := conn.PrepareContext(ctx, text)
-	if numberOf(err) != 0 { // it has as many as it keeps, or it says the same of the text
+	if isUnprepared(err) {
 		p.forget(text)
 		return nil, nil
 	}
+	if err != nil { // the answer may be that the transaction is undone
+		return nil, err
+	}
 	p.statements[text] = s
-	return s, err
+	return s, nil
 }
 
 // forget ends a statement, whose text is sent from now on.
