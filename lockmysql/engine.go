@@ -31,6 +31,8 @@ type engine struct {
 	maxPacket int    // bytes that the server takes at once
 	mariaDB   bool
 	isolate   bool // a plain SELECT would read what is not committed
+	galera    bool // the server is a node of a Galera cluster
+	wsrep     bool // it can say whether it is one
 
 	bound, unbound string // settings of a session around a transaction
 }
@@ -67,7 +69,7 @@ func (e *engine) Retrier() {}
 func (e *engine) do(ctx context.Context, fn func(context.Context, session) error) error {
 	locked := false
 	err := e.source.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		err := fn(ctx, session{conn, e.prepared, e.mariaDB})
+		err := fn(ctx, session{conn, e.prepared, e.blocks()})
 		if locked = err == errLocked; locked {
 			return nil
 		}
@@ -78,6 +80,11 @@ func (e *engine) do(ctx context.Context, fn func(context.Context, session) error
 	}
 	return err
 }
+
+// blocks reports that the server takes several statements in a block. On Galera, MariaDB does not
+// answer if another node undoes the transaction between two statements of a block: seen with
+// 10.11.19, where the client waited until its time was over.
+func (e *engine) blocks() bool { return e.mariaDB && !e.galera }
 
 // read is query for a statement that locks nothing. What another has not committed
 // may be undone yet: to take it for a grant of ours would be fatal.

@@ -10,11 +10,11 @@ import (
 )
 
 // GrantPermits implements [rowstore.PermitGranter]. It is one transaction, in one round trip, for
-// all of the requests or none. Only MariaDB takes it: it needs blocks.
+// all of the requests or none. It needs blocks.
 func (e *engine) GrantPermits(
 	ctx context.Context, look func() rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
 ) error {
-	if !e.mariaDB {
+	if !e.blocks() {
 		return nil
 	}
 	if err := e.Run(ctx, look()); err != nil {
@@ -58,7 +58,7 @@ func (e *engine) permitSteps(reqs []driver.AcquireRequest) (grant, enter step) {
 
 // FreeClaims implements [rowstore.PermitGranter], as GrantPermits does.
 func (e *engine) FreeClaims(ctx context.Context, reqs []driver.ReleaseRequest, freed func(i int)) error {
-	if !e.mariaDB || e.fitting(len(reqs), func(i int) int { return len(reqs[i].Name) }) < len(reqs) {
+	if !e.blocks() || e.fitting(len(reqs), func(i int) int { return len(reqs[i].Name) }) < len(reqs) {
 		return nil
 	}
 	free, remove := e.freeSteps(reqs)
