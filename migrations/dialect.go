@@ -6,6 +6,7 @@ package migrations
 //
 //	{versions} {meta}    the tables, quoted
 //	{versions-} {meta-}  their names as the catalog has them
+//	{migrating}          the table of a row that one holder at a time has, see cluster
 //	{schema}             as the catalog has it
 //	{version}            a number
 type dialect struct {
@@ -20,6 +21,9 @@ type dialect struct {
 	// until it answers 1, and release ends it.
 	begin         []string
 	hold, release string
+
+	// cluster is for servers that may be nodes which do not see each other's locks.
+	cluster cluster
 
 	// halfway notes that a migration has begun, up or down, where it can die on
 	// the way; resume makes such migrations look applied, to be undone.
@@ -82,6 +86,7 @@ WHERE c.oid = to_regclass('{meta}') AND n.nspname IS DISTINCT FROM current_schem
 		// The lock is the server's and named after the database. It outlives the
 		// commits that come with each change of a table.
 		hold:           `SELECT GET_LOCK(concat('sqllock migrate ', left(sha2(database(), 256), 32)), 1)`,
+		cluster:        galera,
 		release:        `DO RELEASE_LOCK(concat('sqllock migrate ', left(sha2(database(), 256), 32)))`,
 		existsVersions: `SELECT count(*) FROM information_schema.tables WHERE table_schema = database() AND table_name = '{versions-}'`,
 		existsMeta:     `SELECT count(*) FROM information_schema.tables WHERE table_schema = database() AND table_name = '{meta-}'`,

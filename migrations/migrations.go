@@ -32,6 +32,10 @@ import (
 // enough. On Postgres it also works through a pooler in transaction mode, with the
 // default_query_exec_mode of pgx that the pooler needs.
 //
+// On a Galera cluster the processes may be on different nodes. There a row of the table
+// "sqllock_migrating" tells who does the work, and what a process that died has begun is finished
+// after half a minute. Up changes nothing if the tables are current.
+//
 // Up waits until ctx ends, on SQLite for up to one busy_timeout of the handle longer. It
 // repeats after conflicts with others, for half a minute at most. If there is something to
 // do, the role needs more than the right to read. On Postgres it needs CREATE on the

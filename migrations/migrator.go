@@ -22,6 +22,7 @@ type migrator struct {
 	dialect
 	files []file
 	names *strings.Replacer
+	acq   string // of the row of a cluster, while this call holds it
 }
 
 // newMigrator runs no SQL. The caller calls Close.
@@ -58,7 +59,8 @@ func (m *migrator) prepare() (err error) {
 	}
 	m.names = strings.NewReplacer(
 		"{versions}", m.quote("migration"), "{versions-}", m.Prefix+"migration",
-		"{meta}", m.quote("meta"), "{meta-}", m.Prefix+"meta", "{schema}", m.Schema)
+		"{meta}", m.quote("meta"), "{meta-}", m.Prefix+"meta", "{schema}", m.Schema,
+		"{migrating}", m.quote("migrating"), "{migrating-}", m.Prefix+"migrating")
 	m.files, err = render(m.Dialect, m.mark, m.quote)
 	return err
 }
@@ -94,7 +96,7 @@ func (m *migrator) retry(ctx context.Context, fn func(context.Context) error) er
 
 // up implements Up.
 func (m *migrator) up(ctx context.Context) error {
-	return m.retry(ctx, m.upOnce)
+	return m.exclusive(ctx, m.current, func(ctx context.Context) error { return m.retry(ctx, m.upOnce) })
 }
 
 func (m *migrator) upOnce(ctx context.Context) error {
@@ -149,10 +151,22 @@ func (m *migrator) current(ctx context.Context) (bool, error) {
 // down implements Down. Its parts are tried again each by itself, so that one
 // migration is undone and not two.
 func (m *migrator) down(ctx context.Context) error {
-	if err := m.retry(ctx, m.undoNewest); err != nil {
-		return err
+	return m.exclusive(ctx, m.absent, func(ctx context.Context) error {
+		if err := m.retry(ctx, m.undoNewest); err != nil {
+			return err
+		}
+		return m.retry(ctx, m.dropVersions)
+	})
+}
+
+// absent reports that there are no tables. It only reads.
+func (m *migrator) absent(ctx context.Context) (bool, error) {
+	found, err := m.exists(ctx, m.DB, m.existsVersions)
+	if err != nil || found {
+		return false, err
 	}
-	return m.retry(ctx, m.dropVersions)
+	meta, err := m.readMeta(ctx, m.DB)
+	return meta.version == 0, err
 }
 
 func (m *migrator) undoNewest(ctx context.Context) error {
@@ -303,6 +317,9 @@ func (m *migrator) step(ctx context.Context, tx *sql.Tx, f *file, statements []s
 // execute runs statements. Those of files have no names left to put in.
 func (m *migrator) execute(ctx context.Context, tx *sql.Tx, statements ...string) error {
 	for _, statement := range statements {
+		if err := m.extendRow(ctx, tx); err != nil {
+			return err
+		}
 		statement = m.text(statement)
 		if _, err := tx.ExecContext(ctx, statement); err != nil {
 			first, _, _ := strings.Cut(statement, "\n")

@@ -259,6 +259,9 @@ var _ lock.SessionLocker = (*session)(nil)
 // SessionLock implements [lock.SessionLocker]. If ctx ends the query, the
 // connection ends too, and with it what may have been granted.
 func (s *session) SessionLock(ctx context.Context, conn *sql.Conn) error {
+	if s.acq != "" { // the row of the cluster does it
+		return nil
+	}
 	var held sql.NullBool
 	for !held.Bool {
 		if err := conn.QueryRowContext(ctx, s.hold).Scan(&held); err != nil {
@@ -274,6 +277,9 @@ func (s *session) SessionLock(ctx context.Context, conn *sql.Conn) error {
 // SessionUnlock implements [lock.SessionLocker]. A connection that may still hold
 // the lock does not go back to the pool.
 func (s *session) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
+	if s.acq != "" {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	err := sqlconn.AfterTx(conn, func() error {
