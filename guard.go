@@ -18,7 +18,10 @@ var _ driver.Guardable = (*Lease)(nil)
 // this one before tx has ended. Guard is one statement in tx.
 // Renewals go on. On SQLite, which has one writer, renewals wait: a transaction that is
 // longer than the TTL loses the lease, but still no other caller gets the name before it
-// ends.
+// ends. On a Galera cluster renewals wait, too, and a caller on another node can become holder
+// before tx has ended: then tx fails with error 1213, at its commit at the latest, and writes
+// nothing. It may also fail so because another node has changed who waits for the name: repeat it
+// then.
 //
 // Call Guard first. On Postgres, in a transaction with isolation REPEATABLE READ or
 // SERIALIZABLE, the lease must have been acquired before the transaction's first
@@ -31,7 +34,8 @@ var _ driver.Guardable = (*Lease)(nil)
 //   - [ErrFenced] if the lease is no longer the current one;
 //   - a [*LostError] if it was known to be lost;
 //   - [ErrNotHeld] if it was unlocked;
-//   - [ErrUnsupported] if it is shared;
+//   - [ErrUnsupported] if it is shared, or if tx is on a node of a Galera cluster, and the Locker
+//     was made on a server that is none;
 //   - [ErrInvalidOption] if tx is nil or belongs to another database that has the tables
 //     too;
 //   - otherwise the error of the database, which you must handle: after a serialization

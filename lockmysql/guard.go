@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 
 	"github.com/sqllock/sqllock/driver"
 )
@@ -20,31 +21,89 @@ func (s *store) Guard(ctx context.Context, tx *sql.Tx, req driver.GuardRequest) 
 		return s.endTerm(ctx, tx, &req)
 	}
 	alone, shared := s.lookAt(ctx, &req)
-	q := s.engine.queries
-	var row *sql.Row
 	switch {
 	case req.Ends && alone:
 		return s.endTerm(ctx, tx, &req)
-	case req.Ends:
+	case req.Ends, !alone && !shared:
 		return driver.Fenced, nil
-	case alone:
-		row = tx.QueryRowContext(ctx, q.texts["guard"], digits(req.Name), req.Version)
-	case shared:
-		row = tx.QueryRowContext(ctx, q.texts["guard_shared"], req.Acq.String(), digits(req.Name))
-	default:
-		return driver.Fenced, nil
+	case s.engine.galera:
+		return s.guardCertified(ctx, tx, []driver.Term{{Name: req.Name, Acq: req.Acq, Version: req.Version}}, alone)
 	}
-	status := driver.Guarded
+	var row *sql.Row
+	if alone {
+		row = tx.QueryRowContext(ctx, s.engine.guardText("guard"), digits(req.Name), req.Version)
+	} else {
+		row = tx.QueryRowContext(ctx, s.engine.guardText("guard_shared"), req.Acq.String(), digits(req.Name))
+	}
 	var id string
-	err := row.Scan(&id)
-	if errors.Is(err, sql.ErrNoRows) {
-		status = driver.Fenced
-		err = tx.QueryRowContext(ctx, q.texts["database"]).Scan(&id)
+	var galera bool
+	err := row.Scan(&id, &galera)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return s.fencedOrForeign(ctx, tx)
+	case err != nil:
+		return 0, err
+	case galera:
+		return 0, errGalera
+	case id != s.engine.database:
+		return driver.Foreign, nil
 	}
-	if err == nil && id != s.engine.database {
-		status = driver.Foreign
+	return driver.Guarded, nil
+}
+
+// errGalera says that a handle has come to a node of a Galera cluster after the constructor
+// looked, where a row that is locked keeps nobody away.
+var errGalera = fmt.Errorf("%w: the transaction is on a node of a Galera cluster, and the Locker was made on a server that is none; "+
+	"make the Locker anew, or fence what you write with lockmysql.Fence and the token", driver.ErrUnsupported)
+
+// guardText returns a statement that guards. It asks whether the server is a node of Galera, if
+// it can tell.
+func (e *engine) guardText(name string) string {
+	if e.wsrep {
+		return e.queries.asking[name]
 	}
-	return status, err
+	return e.queries.texts[name]
+}
+
+// guardCertified guards terms on a node of a Galera cluster: the transaction changes what a change
+// of the holder changes, too. If another node commits such a change first, the transaction is
+// undone, at its commit at latest. Nobody else has the acquisitions, so the database is the right
+// one if it has them.
+func (s *store) guardCertified(ctx context.Context, tx *sql.Tx, terms []driver.Term, alone bool) (driver.GuardStatus, error) {
+	for i := range terms {
+		t := &terms[i]
+		name, acq := digits(t.Name), t.Acq.String()
+		var res sql.Result
+		var err error
+		if alone {
+			res, err = tx.ExecContext(ctx, s.engine.queries.texts["guard_galera"], name, acq, t.Version)
+		} else {
+			res, err = tx.ExecContext(ctx, s.engine.queries.texts["guard_shared_galera"], acq, name, t.Version)
+		}
+		if err != nil {
+			return 0, err
+		}
+		n, err := res.RowsAffected()
+		switch {
+		case err != nil:
+			return 0, err
+		case n == 0:
+			return s.fencedOrForeign(ctx, tx)
+		}
+	}
+	return driver.Guarded, nil
+}
+
+// fencedOrForeign is the status of a guard that has found no term.
+func (s *store) fencedOrForeign(ctx context.Context, tx *sql.Tx) (driver.GuardStatus, error) {
+	var id string
+	if err := tx.QueryRowContext(ctx, s.engine.queries.texts["database"]).Scan(&id); err != nil {
+		return 0, err
+	}
+	if id != s.engine.database {
+		return driver.Foreign, nil
+	}
+	return driver.Fenced, nil
 }
 
 // guardAll is Guard for several terms.
@@ -56,19 +115,23 @@ func (s *store) guardAll(ctx context.Context, tx *sql.Tx, terms []driver.Term) (
 	if !s.lookAtAll(ctx, b.String(), len(terms)) {
 		return driver.Fenced, nil
 	}
-	texts := s.engine.queries.texts
+	if s.engine.galera {
+		return s.guardCertified(ctx, tx, terms, true)
+	}
 	current := 0
 	var id string
-	err := query(ctx, tx, texts["guard_all"], []any{b.String()}, func(rows *sql.Rows) error {
+	var galera bool
+	err := query(ctx, tx, s.engine.guardText("guard_all"), []any{b.String()}, func(rows *sql.Rows) error {
 		current++
-		return rows.Scan(&id)
+		return rows.Scan(&id, &galera)
 	})
-	if err == nil && current == 0 {
-		err = tx.QueryRowContext(ctx, texts["database"]).Scan(&id)
-	}
 	switch {
 	case err != nil:
 		return 0, err
+	case current == 0:
+		return s.fencedOrForeign(ctx, tx)
+	case galera:
+		return 0, errGalera
 	case id != s.engine.database:
 		return driver.Foreign, nil
 	case current < len(terms):
@@ -118,12 +181,9 @@ func (s *store) endTerm(ctx context.Context, tx *sql.Tx, req *driver.GuardReques
 
 // notEnded tells why a term could not be locked.
 func (s *store) notEnded(ctx context.Context, tx *sql.Tx, req *driver.GuardRequest) (driver.GuardStatus, error) {
-	var id string
-	if err := tx.QueryRowContext(ctx, s.engine.queries.texts["database"]).Scan(&id); err != nil {
-		return 0, err
-	}
-	if id != s.engine.database {
-		return driver.Foreign, nil
+	status, err := s.fencedOrForeign(ctx, tx)
+	if err != nil || status == driver.Foreign {
+		return status, err
 	}
 	if alone, _ := s.lookAt(ctx, req); alone {
 		return driver.PassedOver, nil

@@ -68,6 +68,7 @@ func (d *Database) inspect(ctx context.Context, c session, e *engine) (*server, 
 		return nil, err
 	}
 	e.mariaDB = s.mariaDB
+	e.galera, e.wsrep = s.on("wsrep_on"), s.variables["wsrep_on"] != ""
 	e.bound, e.unbound = s.bound(), openTexts["unbound"]
 	e.isolate = s.is(s.isolation(), uncommitted)
 	e.maxPacket, _ = strconv.Atoi(s.variables["max_allowed_packet"]) // 0 if it is not known
@@ -200,10 +201,20 @@ func (d *Database) doubt(s *server, info *driver.Info) error {
 		info.Warnings = append(info.Warnings, "binlog_format is STATEMENT: a replica may come to differ, and to forget after a fail-over who holds what; set it to ROW or MIXED")
 	}
 	if s.on("wsrep_on") {
-		info.Warnings = append(info.Warnings, "the server is a node of a Galera cluster: who asks on one node for what is being locked on another "+
-			"is told so by an error at commit, and has to try again; a handle whose connections go to several nodes needs wsrep_sync_wait=7")
+		info.Warnings = append(info.Warnings, s.aboutGalera())
 	}
 	return nil
+}
+
+// aboutGalera says what is different on a node of a Galera cluster.
+func (s *server) aboutGalera() string {
+	about := "the server is a node of a Galera cluster, whose nodes exclude each other when they commit: locks and tokens are right as long as the cluster " +
+		"keeps what it has committed and the clocks of the nodes agree; a transaction with Guard, InTx or UnlockTx fails with error 1213 if another node has " +
+		"changed who holds the name or waits for it, and is to be repeated; renewals wait for it"
+	if s.variables["wsrep_sync_wait"] != "7" {
+		about += "; a handle whose connections go to several nodes needs wsrep_sync_wait=7 in its DSN, or a node that lags behind makes leases look lost"
+	}
+	return about
 }
 
 // checkTables refuses tables that are missing or do not fit, of those that all modes need.

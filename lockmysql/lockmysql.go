@@ -13,7 +13,9 @@
 // them, so that a client that is paused keeps no rows.
 //
 // On Galera, writes on several nodes exclude each other when they commit. That is safe for
-// leases and costs the loser a retry; the constructor logs a warning. A handle whose
+// leases and costs the loser a retry; the constructor logs a warning. Guard changes the row of the
+// name there: the transaction fails with error 1213, at its commit at the latest, if another node
+// has changed who holds the name or waits for it, and renewals wait for it. A handle whose
 // connections go to several nodes needs wsrep_sync_wait=7 in its DSN. Otherwise a lease
 // can look lost on a node that lags behind. Proxies that send reads to replicas are not
 // supported.

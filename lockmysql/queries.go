@@ -56,11 +56,12 @@ type queries struct {
 	prefix string // not quoted
 	texts  map[string]string
 	short  map[string]string // without values, of those that have them
+	asking map[string]string // those that guard, asking whether the server is a node of Galera
 }
 
 // unbounded are the statements that run in transactions of the application, whose settings
 // are its own, and those that read no table.
-var unbounded = map[string]bool{"guard": true, "guard_all": true, "guard_shared": true, "database": true, "fence": true, "fence_token": true,
+var unbounded = map[string]bool{"guard": true, "guard_all": true, "guard_shared": true, "guard_galera": true, "guard_shared_galera": true, "database": true, "fence": true, "fence_token": true,
 	"complete": true, "completed": true, "server": true, "settings": true, "writable": true, "mark": true, "marked": true, "unmark": true}
 
 var (
@@ -74,9 +75,13 @@ func newQueries(prefix string) *queries {
 	if q, ok := byTable.Load(prefix); ok {
 		return q.(*queries)
 	}
-	q := &queries{prefix: prefix, texts: parseFile(uniqueFile+onceFile, newWords(prefix, "")), short: make(map[string]string)}
+	q := &queries{prefix: prefix, texts: parseFile(uniqueFile+onceFile, newWords(prefix, "")), short: make(map[string]string),
+		asking: make(map[string]string)}
 	for _, name := range []string{"insert_claims", "write_rows", "grant_new", "grant"} {
 		q.short[name] = valued.ReplaceAllString(q.texts[name], "")
+	}
+	for _, name := range []string{"guard", "guard_all", "guard_shared"} {
+		q.asking[name] = strings.Replace(q.texts[name], "0 AS galera", "@@SESSION.wsrep_on AS galera", 1)
 	}
 	byTable.Store(prefix, q)
 	return q

@@ -18,7 +18,8 @@ const (
 
 	mySettings = `SHOW SESSION VARIABLES WHERE Variable_name IN ('autocommit', 'binlog_format', 'innodb_flush_log_at_trx_commit',
 	'innodb_read_only', 'log_bin', 'max_execution_time', 'max_statement_time', 'read_only', 'super_read_only', 'sync_binlog',
-	'transaction_isolation', 'transaction_read_only', 'tx_isolation', 'tx_read_only', 'wait_timeout', 'wsrep_on')`
+	'transaction_isolation', 'transaction_read_only', 'tx_isolation', 'tx_read_only', 'wait_timeout', 'wsrep_on',
+	'wsrep_sync_wait')`
 
 	myRedo = `SHOW GLOBAL STATUS LIKE 'Innodb_redo_log_enabled'`
 
@@ -141,8 +142,12 @@ func (m *mysqlChecker) replication(context.Context) error {
 	}
 	if m.on("wsrep_on") {
 		sound = false
-		m.warn("replication", "the server is a node of a Galera cluster: conflicts between nodes show as errors at commit, which are tried again",
-			"connect to one node; if connections go to several, set wsrep_sync_wait=7 in the DSN")
+		fix := "connect to one node; if connections go to several, set wsrep_sync_wait=7 in the DSN"
+		if m.settings["wsrep_sync_wait"] == "7" {
+			fix = "keep the clocks of the nodes together"
+		}
+		m.warn("replication", "the server is a node of a Galera cluster, whose nodes exclude each other when they commit: unique mode alone works, and a transaction "+
+			"with Guard, InTx or UnlockTx fails with error 1213 if another node has changed who holds the name or waits for it", fix)
 	}
 	if sound {
 		m.ok("replication", "nothing to object to")

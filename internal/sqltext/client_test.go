@@ -135,6 +135,7 @@ var exceptions = []exception{
 	{"count_rows look_many grant_new granted renewed renewed_shared", "mariadb",
 		"it has no RETURNING, and cannot grant rows and make them in one statement"},
 	{"look_guard look_guard_all lock_term", "mariadb", "a guard locks entries of indexes"},
+	{"guard_galera guard_shared_galera", "mariadb", "nodes of a cluster exclude each other by what they change"},
 	{"database", "mariadb sqlite", "Postgres compares the database in guard"},
 	{"meta", "mariadb", "the others have it among what is asked when a mode is opened"},
 	{"fence_token", "mariadb", "how many rows an INSERT has changed cannot be told"},
@@ -433,7 +434,10 @@ var mysqlExamples = map[string]example{
 	"guard_all":      batch(exampleName, acq, 1),
 	"guard":          example{}.and(exampleName, 1),
 	"guard_shared":   example{}.and(acq, exampleName),
-	"fence_token":    example{}.and("a resource"),
+
+	"guard_galera":        example{}.and(exampleName, acq, 1),
+	"guard_shared_galera": example{}.and(acq, exampleName, 1),
+	"fence_token":         example{}.and("a resource"),
 }
 
 // mysqlLiterals writes texts as hexadecimal digits.

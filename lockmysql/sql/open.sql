@@ -10,7 +10,7 @@ SHOW SESSION VARIABLES WHERE Variable_name IN (
 	'group_replication_single_primary_mode', 'innodb_flush_log_at_trx_commit', 'innodb_read_only',
 	'innodb_rollback_on_timeout', 'log_bin', 'max_allowed_packet', 'read_only', 'sql_mode',
 	'super_read_only', 'sync_binlog', 'transaction_isolation', 'transaction_read_only',
-	'tx_isolation', 'tx_read_only', 'wsrep_on');
+	'tx_isolation', 'tx_read_only', 'wsrep_on', 'wsrep_sync_wait');
 
 -- name: redo
 SHOW GLOBAL STATUS LIKE 'Innodb_redo_log_enabled';

@@ -793,8 +793,9 @@ STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = p.name;
 
 -- name: guard
 -- It locks the entry of the term in an index that has nothing else: a renewal changes the row
--- only, and passes. What makes somebody else the holder has to change or lock the entry.
-SELECT HEX((SELECT m.id FROM {meta} m))
+-- only, and passes. What makes somebody else the holder has to change or lock the entry. Where the
+-- server knows wsrep_on, the 0 is read from it.
+SELECT HEX((SELECT m.id FROM {meta} m)), 0 AS galera
 FROM {lock} l FORCE INDEX (sqllock_guard)
 WHERE l.name = UNHEX(?) AND l.version = ? LOCK IN SHARE MODE;
 
@@ -810,7 +811,7 @@ WHERE l.acq = UNHEX(r.acq) AND l.version = r.version;
 
 -- name: guard_all
 -- It is guard for several names, in their order: a row for each term.
-SELECT HEX((SELECT m.id FROM {meta} m))
+SELECT HEX((SELECT m.id FROM {meta} m)), 0 AS galera
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
 	name VARCHAR(510) CHARACTER SET ascii PATH '$[0]',
 	version BIGINT PATH '$[2]')) r
@@ -819,9 +820,24 @@ LOCK IN SHARE MODE;
 
 -- name: guard_shared
 -- It is guard for one of those who share a name: what ends its term deletes the entry.
-SELECT HEX((SELECT m.id FROM {meta} m))
+SELECT HEX((SELECT m.id FROM {meta} m)), 0 AS galera
 FROM {claim} c FORCE INDEX (sqllock_claim_acq)
 WHERE c.acq = UNHEX(?) AND c.name = UNHEX(?) AND c.state = 1 LOCK IN SHARE MODE;
+
+-- name: guard_galera
+-- It is guard on a node of a Galera cluster, which does not see what another node has locked. It
+-- changes the row, as does whatever makes somebody else the holder: of two transactions that
+-- change one row on two nodes, the second one to commit is undone. No place in the queue was ever
+-- promised to be the next number.
+UPDATE {lock} l FORCE INDEX (PRIMARY)
+SET l.seq = l.seq + 1
+WHERE l.name = UNHEX(?) AND l.acq = UNHEX(?) AND l.version = ?;
+
+-- name: guard_shared_galera
+-- It is guard_shared there. Of a claim that holds, handed is read by nobody.
+UPDATE {claim} c FORCE INDEX (sqllock_claim_acq)
+SET c.handed = c.handed + 1
+WHERE c.acq = UNHEX(?) AND c.name = UNHEX(?) AND c.state = 1 AND c.token = ?;
 
 -- name: lock_term
 -- It comes before end_term, in a transaction of the application. It locks the row of the term
@@ -844,9 +860,10 @@ WHERE l.name = UNHEX(?) AND l.acq = UNHEX(?) AND l.version = ?;
 SELECT HEX(id) FROM {meta};
 
 -- name: fence
--- It locks the row of the resource, whether it raises its token or not.
+-- It locks the row of the resource, and changes it, whether it raises its token or not: nodes of a
+-- Galera cluster exclude each other by what they change.
 INSERT INTO {fence} (resource, token) VALUES (UNHEX(?), ?)
-ON DUPLICATE KEY UPDATE token = GREATEST(token, VALUES(token));
+ON DUPLICATE KEY UPDATE token = GREATEST(token, VALUES(token)), writes = writes + 1;
 
 -- name: fence_token
 SELECT token FROM {fence} WHERE resource = UNHEX(?) FOR UPDATE;

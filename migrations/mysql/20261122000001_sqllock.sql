@@ -97,10 +97,12 @@ CREATE TABLE IF NOT EXISTS `sqllock_done` (
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4;
 
 -- The highest token that each resource has seen, for writes under a lock of another
--- database.
+-- database. writes counts, so that each write changes the row: on Galera, nodes exclude each
+-- other by the rows that they change.
 CREATE TABLE IF NOT EXISTS `sqllock_fence` (
 	resource VARBINARY(255) NOT NULL PRIMARY KEY,
-	token    BIGINT NOT NULL
+	token    BIGINT NOT NULL,
+	writes   BIGINT NOT NULL DEFAULT 0
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4;
 
 -- Who leads each election of Kubernetes' kind, see package k8slock: the record of client-go, as
