@@ -246,13 +246,14 @@ func (l *Lock) Token() int64 {
 // the term with the token is the current one until the transaction ends. When Guard has returned
 // nil, nobody else can become the leader before tx is committed or rolled back. So what the
 // transaction writes is written by the leader, even if the process was paused and another one has
-// noticed that. Guard is one statement in tx.
+// noticed that. Guard is one statement in tx, two on MySQL and MariaDB.
 //
 // Renewals go on. On SQLite, which has one writer, they wait: keep the transaction shorter than
 // the RenewDeadline. Call Guard first, outside of a savepoint.
 //
 // Guard returns [driver.ErrFenced] if the term is over, [driver.ErrInvalidOption] if tx is nil or
-// the token is not positive, and else the error of the database. After any error you must roll
+// the token is not positive, [driver.ErrUnsupported] on a node of a Galera cluster, where you can
+// use the Fence of lockmysql, and else the error of the database. After any error you must roll
 // back the transaction.
 func (l *Lock) Guard(ctx context.Context, tx *sql.Tx, token int64) error {
 	if err := driver.CheckContext(ctx); err != nil {

@@ -4,8 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"embed"
+	"errors"
+	"fmt"
 	"strings"
 
+	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/sqltext"
 )
 
@@ -86,9 +89,31 @@ func (t *table) change(ctx context.Context, statement string, args ...any) (done
 	return n > 0, err
 }
 
-// guard returns sql.ErrNoRows if the row has another token.
+// guard returns sql.ErrNoRows if the row has another token. On a node of a Galera cluster it is
+// refused: what the statement locks keeps nobody away who is on another node.
 func (t *table) guard(ctx context.Context, tx *sql.Tx, name string, token int64) error {
+	if t.mysql {
+		var variable, value string
+		err := tx.QueryRowContext(ctx, t.texts["galera"]).Scan(&variable, &value)
+		switch {
+		case errors.Is(err, sql.ErrNoRows): // the product is not for clusters
+		case err != nil:
+			return err
+		case isNode(value):
+			return fmt.Errorf("%w: the server is a node of a Galera cluster: what a transaction has locked there is not locked on other nodes; "+
+				"fence what you write with lockmysql.Fence and the token", driver.ErrUnsupported)
+		}
+	}
 	return tx.QueryRowContext(ctx, t.texts["guard"], t.text(name), token).Scan(&token)
+}
+
+// isNode reports that wsrep_on has a value that makes the server a node of a Galera cluster.
+func isNode(value string) bool {
+	switch strings.ToUpper(value) {
+	case "", "OFF", "0":
+		return false
+	}
+	return true
 }
 
 // text is a parameter. Where columns are binary it is bytes, which no character set of a

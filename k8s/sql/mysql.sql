@@ -17,3 +17,7 @@ UPDATE {record} SET record = ?, version = ?, token = ? WHERE name = ? AND versio
 -- It runs in a transaction of the application. It locks the entry in the index, and not the row.
 SELECT token FROM {record} FORCE INDEX (sqllock_record_guard)
 WHERE name = ? AND token = ? LOCK IN SHARE MODE;
+
+-- name: galera
+-- It runs in a transaction of the application, before guard. Not every server knows the variable.
+SHOW SESSION VARIABLES LIKE 'wsrep_on';
