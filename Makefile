@@ -1,7 +1,7 @@
 # make test is all that a contributor needs; the other targets are what .ci/run
 # runs besides. scripts/ holds the logic.
 
-.PHONY: help test quick all test-loaded test-containers proof schedules bench bench-quick faults faults-short planted peers mutants matrix matrix-turn explore first-paint page screenshots telemetry setup release archives rehearse-release check fmt fmt-check words vet lint tidy-check cross
+.PHONY: help test quick all test-loaded test-containers proof schedules bench bench-quick faults faults-short galera planted peers mutants matrix matrix-turn explore first-paint page screenshots telemetry setup release archives rehearse-release check fmt fmt-check words vet lint tidy-check cross
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 18
@@ -37,6 +37,11 @@ faults: ## do harm to clients, networks and servers and check what the locks do,
 faults-short: ## the cells of it that say most, about four minutes
 	@faults/setup.sh
 	@GOWORK=off go build -C faults -o ../bin/faults . && FAULT_SECONDS=$${FAULT_SECONDS:-8} exec bin/faults -short -parallel 2 -report faults/faults-report.json $(ARGS)
+
+galera: ## test and do harm to a Galera cluster of three nodes, a quarter of an hour, see faults/README.md
+	@faults/setup.sh galera
+	@cd faults && GOWORK=off go test -count=1 -tags galera -v ./galera
+	@GOWORK=off go build -C faults -o ../bin/faults . && FAULT_SECONDS=$${FAULT_SECONDS:-60} exec bin/faults -database galera -nemesis none,client-kill,client-pause,net-lost-reply,node-kill,node-isolate,node-freeze -mode unique -report faults/galera-report.json $(ARGS)
 
 planted: ## build the library with one known bug at a time and show what notices it, about five minutes
 	@faults/setup.sh
@@ -104,11 +109,12 @@ fmt-check:
 words: ## find names that are not in the glossary
 	@GOWORK=off go -C tools run ./words $(ARGS)
 
-vet: # the second time with the tests that need a Prometheus, a Chromium or another driver
+vet: # the second time with the tests that need a Prometheus, a Chromium, another driver or a Galera cluster
 	@scripts/each.sh go vet ./...
 	@cd otel && GOWORK=off go vet -tags prometheus ./...
 	@go vet -tags chromium ./web
 	@cd matrix && for driver in mattn ncruces libpq pgxpool pgbouncer; do GOWORK=off CGO_ENABLED=1 go vet -tags matrix,$$driver ./drivers || exit; done
+	@cd faults && GOWORK=off go vet -tags galera ./galera
 
 lint: ## run staticcheck, in the version that tools/go.mod says
 	@scripts/each.sh go tool -modfile=$(CURDIR)/tools/go.mod staticcheck ./...

@@ -93,7 +93,7 @@ func parse(args []string) (s settings, err error) {
 	f := flag.NewFlagSet("faults", flag.ContinueOnError)
 	nemeses := f.String("nemesis", "", "these only, with commas; all by default")
 	modes := f.String("mode", "", "these only: unique, forupdate, advisory; permits, lockall, options, pgbouncer and libpq, which are of unique mode")
-	databases := f.String("database", "", "these only: sqlite, postgres, mariadb")
+	databases := f.String("database", "", "these only: sqlite, postgres, mariadb; and galera, which runs only if it is named")
 	seconds := f.String("seconds", cmp.Or(os.Getenv("FAULT_SECONDS"), "60"), "for how long faults strike in each cell; FAULT_SECONDS is the default")
 	f.Uint64Var(&s.seed, "seed", 1, "of all that is random but the machine")
 	f.IntVar(&s.parallel, "parallel", 1, "how many cells run at a time")

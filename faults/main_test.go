@@ -10,8 +10,10 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/sqllock/sqllock/faults/internal/cell"
 	"github.com/sqllock/sqllock/faults/internal/client"
 	"github.com/sqllock/sqllock/faults/internal/nemesis"
+	"github.com/sqllock/sqllock/faults/internal/server"
 	"github.com/sqllock/sqllock/internal/testdb/supervisor"
 )
 
@@ -68,11 +70,19 @@ func paused(t *testing.T, seed string) counts {
 }
 
 func TestEachNemesisAppliesToEachPairOrGivesAReason(t *testing.T) {
-	p, err := settings{}.plan()
+	p, err := settings{databases: []string{"sqlite", "postgres", "mariadb", "galera"}}.plan()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := len(p.specs)+len(p.without), len(nemesis.All())*len(pairs)+len(harms)*(len(uses)*3+len(paths)); got != want {
+	want := len(harms) * (len(uses)*4 + len(paths))
+	for _, n := range nemesis.All() {
+		if n.Nodes {
+			want++
+		} else {
+			want += len(pairs)
+		}
+	}
+	if got := len(p.specs) + len(p.without); got != want {
 		t.Errorf("%d cells, want %d", got, want)
 	}
 	for _, none := range p.without {
@@ -91,6 +101,9 @@ func TestTheShortListHasEachPairAndOnlyExistingCells(t *testing.T) {
 		t.Errorf("%d cells of %d exist", len(p.specs), len(shortly))
 	}
 	for _, pair := range pairs {
+		if pair[1] == server.Galera { // which make galera is for
+			continue
+		}
 		if !slices.ContainsFunc(shortly, func(c [3]string) bool { return c[1] == pair[0] && c[2] == pair[1] }) {
 			t.Errorf("%v is not on the short list", pair)
 		}
@@ -102,5 +115,19 @@ func TestAnUnknownCellIsAnError(t *testing.T) {
 		if ok, err := run(args); ok || err == nil {
 			t.Errorf("run(%q): %v, %v", args, ok, err)
 		}
+	}
+}
+
+func TestAClusterRunsOnlyIfItIsNamed(t *testing.T) {
+	p, err := settings{}.plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.ContainsFunc(p.specs, func(c cell.Spec) bool { return c.Database == server.Galera }) {
+		t.Error("a cell of Galera runs though nobody asked for it")
+	}
+	p, err = settings{databases: []string{server.Galera}, nemeses: []string{"node-kill"}}.plan()
+	if err != nil || len(p.specs) != 1 {
+		t.Errorf("%d cells, %v", len(p.specs), err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/sqllock/sqllock/faults/internal/client"
 	"github.com/sqllock/sqllock/faults/internal/nemesis"
 	"github.com/sqllock/sqllock/faults/internal/report"
+	"github.com/sqllock/sqllock/faults/internal/server"
 	"github.com/sqllock/sqllock/internal/testdb/supervisor"
 )
 
@@ -24,6 +25,7 @@ var pairs = [][2]string{
 	{"unique", "postgres"}, {"unique", "mariadb"}, {"unique", "sqlite"},
 	{"forupdate", "postgres"}, {"forupdate", "mariadb"},
 	{"advisory", "postgres"}, {"advisory", "mariadb"},
+	{"unique", server.Galera},
 }
 
 // uses are, beside those modes, what else of unique mode clients use.
@@ -96,7 +98,9 @@ func (s settings) plan() (p plan, err error) {
 // cells are all cells of a nemesis, whether it applies to them or not.
 func cells(n *nemesis.Nemesis) (all []cell.Spec) {
 	for _, pair := range pairs {
-		all = append(all, cell.Spec{Nemesis: n, Mode: pair[0], Use: client.Locks, Database: pair[1]})
+		if !n.Nodes || pair[1] == server.Galera {
+			all = append(all, cell.Spec{Nemesis: n, Mode: pair[0], Use: client.Locks, Database: pair[1]})
+		}
 	}
 	if !slices.Contains(harms, n.Name) {
 		return all
@@ -115,6 +119,10 @@ func cells(n *nemesis.Nemesis) (all []cell.Spec) {
 }
 
 func (s settings) wants(nemesis, mode, database string) bool {
+	// A cluster needs what the others do not: it runs if it is named.
+	if database == server.Galera && !slices.Contains(s.databases, database) {
+		return false
+	}
 	among := func(list []string, name string) bool { return len(list) == 0 || slices.Contains(list, name) }
 	return among(s.nemeses, nemesis) && among(s.modes, mode) && among(s.databases, database) &&
 		(!s.short || slices.Contains(shortly, [3]string{nemesis, mode, database}))

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes sure that the machine has the servers that faults are done to, and what sets
 # their clocks; with the argument peers also those of the locks that ours are compared
-# with. As root on Debian or Ubuntu it installs what is missing, after saying so, and
+# with, with galera what makes MariaDB a cluster. As root on Debian or Ubuntu it installs what is missing, after saying so, and
 # starts nothing; SQLLOCK_INSTALL=0 forbids that. Elsewhere it says what is missing, and
 # fails.
 set -euo pipefail
@@ -14,7 +14,7 @@ source "$(dirname "$0")/../scripts/install.sh"
 
 who=faults
 needs='the fault runs'
-peers=${1-}
+also=${1-}
 
 has() { command -v "$1" >/dev/null; }
 
@@ -36,7 +36,11 @@ missing() {
   { has mariadbd && has mariadb-install-db; } || printf 'MariaDB\t%s\n' "$(mariadb_packages)"
   has pgbouncer || printf 'pgbouncer\tpgbouncer\n'
   has_faketime || printf 'libfaketime\tlibfaketime\n'
-  if [[ $peers == peers ]]; then
+  if [[ $also == galera ]]; then
+    # The scripts that bring data to a new node are not in the core packages.
+    { [[ -e /usr/lib/galera/libgalera_smm.so ]] && has wsrep_sst_rsync && has rsync; } || printf 'Galera\tmariadb-server galera-4 rsync\n'
+  fi
+  if [[ $also == peers ]]; then
     has redis-server || printf 'Redis\tredis-server\n'
     has etcd || printf 'etcd\tetcd-server\n'
     # The package zookeeper would bring a desktop's Java with it.

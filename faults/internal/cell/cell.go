@@ -126,8 +126,12 @@ func (s Spec) lines() []string {
 	return lines
 }
 
-// ttl is the shortest that the mode takes: MySQL counts in whole seconds.
+// ttl is the shortest that the mode takes: MySQL counts in whole seconds. A cluster stands still
+// for two seconds when a node is gone, and longer on a busy machine.
 func (s Spec) ttl() time.Duration {
+	if s.Database == server.Galera {
+		return 5 * time.Second
+	}
 	if s.Mode != client.Unique && s.Database == server.MariaDB {
 		return 2 * time.Second
 	}
@@ -158,7 +162,7 @@ func (s Spec) rules() check.Rules {
 // replayed reports that the database writes down what is changed, and that the history can be
 // explained by the rules of a name, step by step. The clock of SQLite counts milliseconds, and does
 // not tell the order of steps within one. After a trigger MariaDB must be asked for each token, so
-// every other seed does without.
+// every other seed does without. Nodes of a cluster read what was so a moment ago.
 func (s Spec) replayed() bool {
 	noted := s.Database == server.Postgres || s.Database == server.MariaDB && s.Seed%2 == 1
 	known := s.Use == client.Locks || s.Use == client.Permits || s.Use == client.LockAll
@@ -308,12 +312,14 @@ func (s *site) registers(ctx context.Context) error {
 // immediate is for transactions that write: they say so first.
 const immediate = "&_txlock=immediate"
 
-// join starts a client behind its own proxy, unless it knows two servers.
+// join starts a client behind its own proxy, in front of one of the nodes if there are several, unless
+// it knows two servers.
 func (s *site) join(number int) (err error) {
 	var net *netproxy.Proxy
 	addr := ""
 	if s.Database != server.SQLite && !s.Nemesis.Pair {
-		if net, err = netproxy.Listen(s.srv.Front()); err != nil {
+		nodes := s.srv.Nodes()
+		if net, err = netproxy.Listen(nodes[number%len(nodes)].Front()); err != nil {
 			return err
 		}
 		s.nets = append(s.nets, net)

@@ -31,6 +31,8 @@ var leftovers = map[string][]leftover{
 	},
 }
 
+func init() { leftovers[server.Galera] = leftovers[server.MariaDB] } // on the first node
+
 // inTables are rows that must not be left in the tables.
 var inTables = []leftover{
 	{"waiting claims", `SELECT count(*) FROM sqllock_claim WHERE state = 0`},

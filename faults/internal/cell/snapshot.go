@@ -19,6 +19,7 @@ const reading = 50 * time.Millisecond
 var hexID = map[string]func(column string) string{
 	server.Postgres: func(c string) string { return "replace(coalesce(" + c + "::text, ''), '-', '')" },
 	server.MariaDB:  func(c string) string { return "coalesce(lower(hex(" + c + ")), '')" },
+	server.Galera:   func(c string) string { return "coalesce(lower(hex(" + c + ")), '')" },
 	server.SQLite:   func(c string) string { return "lower(hex(coalesce(" + c + ", '')))" },
 }
 

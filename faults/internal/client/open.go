@@ -36,7 +36,7 @@ func Database(name string, db *sql.DB) driver.Migratable {
 	switch name {
 	case "postgres":
 		return lockpg.DB(db)
-	case "mariadb":
+	case "mariadb", "galera":
 		return lockmysql.DB(db)
 	}
 	return locksqlite.DB(db)

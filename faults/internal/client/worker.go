@@ -223,7 +223,7 @@ func (w *worker) addAll(ctx context.Context, tx *sql.Tx, hs []*held, events []hi
 
 // isolation is what docs/semaphore.md recommends for the guard of a permit.
 func (w *worker) isolation(h *held) *sql.TxOptions {
-	if h.permit && w.cfg.Database == "mariadb" {
+	if h.permit && (w.cfg.Database == "mariadb" || w.cfg.Database == "galera") {
 		return &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 	}
 	return nil

@@ -5,6 +5,8 @@ package nemesis
 import (
 	"context"
 	"math/rand/v2"
+
+	"github.com/sqllock/sqllock/faults/internal/server"
 )
 
 // mixed injects any of the other faults that apply, except those of clocks. Some of them
@@ -15,7 +17,7 @@ func mixed(all []*Nemesis) *Nemesis {
 		Inject: func(ctx context.Context, s *Site, rng *rand.Rand) error {
 			var those []*Nemesis
 			for _, n := range all {
-				if !n.Unsteady && !n.Standby && n.Pool == 0 && n != noFault && n.Applies(s.Mode, s.Database) == "" {
+				if !n.Unsteady && !n.Standby && n.Pool == 0 && n != noFault && (!n.Nodes || s.Database == server.Galera) && n.Applies(s.Mode, s.Database) == "" {
 					those = append(those, n)
 				}
 			}

@@ -59,6 +59,8 @@ type Nemesis struct {
 	// Keeps means that clients keep leases meanwhile that must not be lost, and that their pool is
 	// full of other work.
 	Keeps bool
+	// Nodes means that it is for the nodes of a cluster only.
+	Nodes bool
 }
 
 // Applies returns why the nemesis is not possible in a cell, or "" if it is.
@@ -74,6 +76,7 @@ func All() []*Nemesis {
 	all := []*Nemesis{noFault, kill, pause}
 	all = append(all, networks...)
 	all = append(all, servers...)
+	all = append(all, members...)
 	all = append(all, commitPause, demotion, outage, onePool, clockSteps, promotion, frozenPromotion, lossyPromotion)
 	return append(all, mixed(all))
 }

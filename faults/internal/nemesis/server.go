@@ -17,14 +17,14 @@ import (
 // servers are the faults of the server, which hit all clients.
 var servers = []*Nemesis{
 	{
-		Name: "server-kill", About: "the server gets SIGKILL, and is started again", NotFor: networked,
+		Name: "server-kill", About: "the server gets SIGKILL, and is started again", NotFor: single,
 		Inject: func(_ context.Context, s *Site, rng *rand.Rand) error {
 			defer s.fault("server-kill", "", true)()
 			return s.Server.Crash(between(rng, 0, s.TTL))
 		},
 	},
 	{
-		Name: "server-pause", About: "the server gets SIGSTOP, for longer or shorter than a TTL", NotFor: networked,
+		Name: "server-pause", About: "the server gets SIGSTOP, for longer or shorter than a TTL", NotFor: single,
 		Inject: func(_ context.Context, s *Site, rng *rand.Rand) error {
 			d := s.within(rng)
 			if rng.IntN(2) == 0 {
@@ -35,7 +35,7 @@ var servers = []*Nemesis{
 		},
 	},
 	{
-		Name: "session-kill", About: "random sessions are ended by the server", NotFor: networked,
+		Name: "session-kill", About: "random sessions are ended by the server", NotFor: single,
 		Inject: func(ctx context.Context, s *Site, rng *rand.Rand) error {
 			for range 1 + rng.IntN(5) {
 				healed := s.fault("session-kill", "", true)
@@ -157,6 +157,9 @@ var clockSteps = &Nemesis{
 	NotFor: func(_, database string) string {
 		if database == server.SQLite {
 			return "the clock of SQLite is that of its clients"
+		}
+		if database == server.Galera {
+			return "the clocks of the nodes must agree"
 		}
 		return ""
 	},

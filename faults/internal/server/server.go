@@ -5,6 +5,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -53,7 +54,8 @@ type Server struct {
 	pair    string   // the addresses of the server and the standby, if clients know both
 	times   int      // how many standbys there were
 
-	pooler *pooler // nil if it was not asked for
+	pooler *pooler   // nil if it was not asked for
+	nodes  []*Server // of a cluster, this one the first; nil if there is none
 }
 
 // kind is how to run a database.
@@ -70,12 +72,17 @@ type kind struct {
 	create  string // the statement that makes the database of the run
 	// probe fails as long as the server is not ready; nil asks in SQL.
 	probe func(addr string) error
+	// patience is how long a start may take; 0 is stepTimeout.
+	patience time.Duration
 	// ownMalloc means that the server has its own allocator.
 	ownMalloc bool
 }
 
 // Start starts a database. With steppable it runs under a clock that Step sets.
 func Start(w *supervisor.Supervisor, name string, steppable bool) (*Server, error) {
+	if name == Galera {
+		return startCluster(w)
+	}
 	k, ok := kinds[name]
 	if !ok {
 		return nil, fmt.Errorf("no database is named %q", name)
@@ -168,7 +175,7 @@ func (s *Server) serve(argv []string, port int) (pid int, err error) {
 	if pid, err = s.run(argv); err != nil {
 		return 0, err
 	}
-	for deadline := time.Now().Add(stepTimeout); ; {
+	for deadline := time.Now().Add(cmp.Or(s.kind.patience, stepTimeout)); ; {
 		ended, status, err := s.supervisor.Wait(pid, 20*time.Millisecond)
 		if err != nil || ended {
 			return 0, errors.Join(fmt.Errorf("the server ended: %s", status), err)
@@ -239,7 +246,8 @@ func (s *Server) DSN(addr string) string {
 	return s.kind.dsn(addr, "faults")
 }
 
-// Crash kills the server and all of its processes, and starts it again after a pause.
+// Crash kills the server and all of its processes, and starts it again after a pause. A node is
+// a member of its cluster again when Crash returns.
 func (s *Server) Crash(pause time.Duration) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,17 +276,27 @@ func (s *Server) Step(d time.Duration) error {
 	return s.clock.step(d)
 }
 
-// LogText returns the log of the server.
+// LogText returns the log of the server, or those of all nodes.
 func (s *Server) LogText() []byte {
 	text, _ := os.ReadFile(s.log())
+	for i, node := range s.nodes {
+		if i > 0 {
+			text = append(text, node.LogText()...)
+		}
+	}
 	return text
 }
 
-// Remove ends the server and removes its files.
+// Remove ends the server and removes its files, of all nodes.
 func (s *Server) Remove() error {
 	var err error
+	for i, node := range s.nodes {
+		if i > 0 {
+			err = errors.Join(err, node.Remove())
+		}
+	}
 	if s.standby != nil {
-		err = s.standby.link.Close()
+		err = errors.Join(err, s.standby.link.Close())
 	}
 	return errors.Join(err, s.supervisor.Remove(s.dir))
 }
