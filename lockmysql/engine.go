@@ -97,18 +97,38 @@ func (e *engine) read(ctx context.Context, c session, text string, args []any, s
 	})
 }
 
+// commitNothing has no statement around a transaction of the library commit by itself, see inOwnTx.
+func (e *engine) commitNothing() {
+	e.bound += ", @@SESSION.autocommit = 0"
+	e.unbound += ", @@SESSION.autocommit = 1"
+}
+
 // inOwnTx calls fn, which runs statements in a transaction of the library's own: those that
 // begin it come first. If fn says so, it runs what else fn returns, and commits. The server ends
 // the session if the client is silent meanwhile: else a client that was paused, or has vanished,
 // would keep what it has locked. A session that cannot be restored is ended, whatever became of
 // the transaction. If the connection breaks before anything was sent that commits, the error is a
 // [rowstore.ErrRolledBack].
+//
+// On Galera another node can undo the transaction between any two statements, and MariaDB has been
+// seen to go on as if nothing had been. So nothing commits by itself there, and a savepoint that the
+// transaction begins with must still be there at its end.
 func (e *engine) inOwnTx(ctx context.Context, c session, fn func(begin []step) (last []step, commit bool, err error)) error {
 	unbound := step{text: e.unbound}
-	last, commit, err := fn([]step{{text: e.bound}, {text: queryBegin}})
+	begin := []step{{text: e.bound}, {text: queryBegin}}
+	if e.galera {
+		begin = append(begin, step{text: querySavepoint})
+	}
+	last, commit, err := fn(begin)
 	ending := []step{{text: queryRollback}, unbound}
 	if errors.Is(err, mysql.ErrInvalidConn) && ctx.Err() == nil {
 		err = fmt.Errorf("%w: %w", rowstore.ErrRolledBack, err)
+	}
+	if err == nil && commit && e.galera {
+		if err = c.send(ctx, append(last, step{text: queryRelease})...); numberOf(err) == 1305 { // ER_SP_DOES_NOT_EXIST
+			err = fmt.Errorf("%w: %w", rowstore.ErrRolledBack, err)
+		}
+		last = nil
 	}
 	if err == nil && commit {
 		last = append(last, step{text: queryCommit})

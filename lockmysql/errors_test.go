@@ -133,6 +133,26 @@ func TestOnlyAStatementThatIsNotPreparedIsSentAsAText(t *testing.T) {
 	}
 }
 
+// On Galera the server may undo a transaction and go on as if nothing had been: then what follows
+// commits neither by itself nor with the transaction, and the session is as it was.
+func TestATransactionThatIsUndoneUnnoticedCommitsNothing(t *testing.T) {
+	t.Parallel()
+	eachServer(t, func(t *testing.T, f *fixture) {
+		s, db := f.store(t)
+		err := lockmysql.Undo(t.Context(), s, "INSERT INTO sqllock_fence (resource, token) VALUES ('undone', 1)")
+		if !errors.Is(err, rowstore.ErrRolledBack) || lockmysql.Classify(err) != driver.Again {
+			t.Errorf("%v", err)
+		}
+		var rows, autocommit int
+		if err := db.QueryRow("SELECT (SELECT COUNT(*) FROM sqllock_fence), @@SESSION.autocommit").Scan(&rows, &autocommit); err != nil {
+			t.Fatal(err)
+		}
+		if rows != 0 || autocommit != 1 {
+			t.Errorf("%d rows were committed; autocommit is %d", rows, autocommit)
+		}
+	})
+}
+
 func TestNothingWasSentWhenAContextEndsBeforeThereIsAConnection(t *testing.T) {
 	t.Parallel()
 	d := frozen{make(chan struct{})}

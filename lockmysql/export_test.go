@@ -20,6 +20,19 @@ func Classify(err error) driver.Fault { return classify(err) }
 // IsUnprepared reports that a statement that the server has not prepared is sent as a text.
 func IsUnprepared(err error) bool { return isUnprepared(err) }
 
+// Undo runs a statement in a transaction as on Galera, which is undone before without anybody being
+// told.
+func Undo(ctx context.Context, st driver.Store, text string) error {
+	e := *st.(*store).engine
+	e.galera, e.mariaDB = true, false
+	e.commitNothing()
+	return e.do(ctx, func(ctx context.Context, c session) error {
+		return e.inOwnTx(ctx, c, func(begin []step) ([]step, bool, error) {
+			return []step{{text: text}}, true, c.send(ctx, append(begin, step{text: queryRollback})...)
+		})
+	})
+}
+
 // ErrLocked is what a call returns that has waited for a row in vain.
 var ErrLocked = errLocked
 

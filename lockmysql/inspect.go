@@ -70,6 +70,9 @@ func (d *Database) inspect(ctx context.Context, c session, e *engine) (*server, 
 	e.mariaDB = s.mariaDB
 	e.galera, e.wsrep = s.on("wsrep_on"), s.variables["wsrep_on"] != ""
 	e.bound, e.unbound = s.bound(), openTexts["unbound"]
+	if e.galera {
+		e.commitNothing()
+	}
 	e.isolate = s.is(s.isolation(), uncommitted)
 	e.maxPacket, _ = strconv.Atoi(s.variables["max_allowed_packet"]) // 0 if it is not known
 	err = e.checkTables(ctx, c)

@@ -138,6 +138,9 @@ const (
 	queryCommit   = `COMMIT`
 	queryRollback = `ROLLBACK`
 
+	querySavepoint = `SAVEPOINT sqllock`
+	queryRelease   = `RELEASE SAVEPOINT sqllock`
+
 	queryWaitTimeout = `SELECT @@SESSION.innodb_lock_wait_timeout`
 	querySetTimeout  = `SET @@SESSION.innodb_lock_wait_timeout = ?`
 )
