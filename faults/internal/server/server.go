@@ -150,7 +150,7 @@ func (s *Server) run(argv []string) (int, error) {
 // boot starts the server on its port and returns when it accepts connections. It tries
 // again while leftovers of a killed server block it.
 func (s *Server) boot() error {
-	for deadline := time.Now().Add(stepTimeout); ; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(cmp.Or(s.kind.patience, stepTimeout)); ; time.Sleep(200 * time.Millisecond) {
 		err := s.bootOnce()
 		if err == nil || time.Now().After(deadline) {
 			return err
