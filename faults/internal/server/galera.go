@@ -83,7 +83,7 @@ func (c *cluster) node(i int, ports [3]int) kind {
 	k := kinds[MariaDB]
 	serve := k.serve
 	k.name = Galera
-	k.probe, k.patience = ready, 4*time.Minute // a node that joins gets all data
+	k.probe, k.startTimeout = ready, 4*time.Minute // a node that joins gets all data
 	k.dsn = func(addr, database string) string {
 		return "root@tcp(" + addr + ")/" + database + "?clientFoundRows=true&interpolateParams=true&wsrep_sync_wait=7"
 	}
@@ -181,7 +181,7 @@ const notice = 5 * time.Second
 // awaitReady waits until a node has been a member of the whole cluster for some time.
 func (s *Server) awaitReady() error {
 	since := time.Now()
-	for deadline := since.Add(s.kind.patience); time.Since(since) < notice; time.Sleep(100 * time.Millisecond) {
+	for deadline := since.Add(s.kind.startTimeout); time.Since(since) < notice; time.Sleep(100 * time.Millisecond) {
 		err := errors.Join(s.probe(s.port), status(s.Addr(), "wsrep_cluster_size", strconv.Itoa(nodes)))
 		if err != nil {
 			since = time.Now()

@@ -72,8 +72,8 @@ type kind struct {
 	create  string // the statement that makes the database of the run
 	// probe fails as long as the server is not ready; nil asks in SQL.
 	probe func(addr string) error
-	// patience is how long a start may take; 0 is stepTimeout.
-	patience time.Duration
+	// startTimeout is how long a start may take; 0 is stepTimeout.
+	startTimeout time.Duration
 	// ownMalloc means that the server has its own allocator.
 	ownMalloc bool
 }
@@ -150,7 +150,7 @@ func (s *Server) run(argv []string) (int, error) {
 // boot starts the server on its port and returns when it accepts connections. It tries
 // again while leftovers of a killed server block it.
 func (s *Server) boot() error {
-	for deadline := time.Now().Add(cmp.Or(s.kind.patience, stepTimeout)); ; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(cmp.Or(s.kind.startTimeout, stepTimeout)); ; time.Sleep(200 * time.Millisecond) {
 		err := s.bootOnce()
 		if err == nil || time.Now().After(deadline) {
 			return err
@@ -175,7 +175,7 @@ func (s *Server) serve(argv []string, port int) (pid int, err error) {
 	if pid, err = s.run(argv); err != nil {
 		return 0, err
 	}
-	for deadline := time.Now().Add(cmp.Or(s.kind.patience, stepTimeout)); ; {
+	for deadline := time.Now().Add(cmp.Or(s.kind.startTimeout, stepTimeout)); ; {
 		ended, status, err := s.supervisor.Wait(pid, 20*time.Millisecond)
 		if err != nil || ended {
 			return 0, errors.Join(fmt.Errorf("the server ended: %s", status), err)
