@@ -42,6 +42,7 @@ func TestGeneratedStepsDoWhatTheStateMachineSays(t *testing.T) {
 					if err != nil {
 						tb.Fatal(err)
 					}
+					tb.Cleanup(func() { _ = s.Close() })
 					return s
 				},
 				SetClock: func(tb testing.TB, to int64) {

@@ -101,6 +101,7 @@ func TestAnApplicationThatTracesStatementsOrSendsThemItsOwnWayGetsItsWay(t *test
 			if err != nil {
 				t.Fatal(err)
 			}
+			defer func() { _ = store.Close() }()
 			cycleOn(t, store, "k "+name)
 			if n := countPrepared(t, db); n != 0 {
 				t.Errorf("%d statements were prepared", n)
