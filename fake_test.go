@@ -2,6 +2,7 @@ package sqllock_test
 
 import (
 	"context"
+	sqldriver "database/sql/driver"
 	"errors"
 	"slices"
 	"sync"
@@ -277,7 +278,7 @@ func (f *fake) Classify(err error) driver.Fault {
 	switch {
 	case errors.Is(err, errDeadlock):
 		return driver.Again
-	case errors.Is(err, errDown), errors.Is(err, driver.ErrNoConnection):
+	case errors.Is(err, errDown), errors.Is(err, driver.ErrNoConnection), errors.Is(err, sqldriver.ErrBadConn): // as the drivers say
 		return driver.Unreachable
 	case errors.Is(err, errDenied):
 		return driver.Refused
