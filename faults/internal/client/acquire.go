@@ -171,8 +171,16 @@ func (w *worker) acquireAll(ctx context.Context, kind string, shared bool, o *hi
 		events[i] = hs[i].event(history.Lock)
 		events[i].ID, events[i].Shared, events[i].Reason, events[i].Options = hs[i].id, shared, kind, o
 	}
-	err := w.callAll(events, func(events []history.Event) error {
-		leases, err := w.lockAll(shared, kind)(ctx, names, opts...)
+	if w.takeAll(events, hs, func() (*sqllock.Leases, error) { return w.lockAll(shared, kind)(ctx, names, opts...) }) != nil {
+		return nil
+	}
+	return hs
+}
+
+// takeAll acquires the names of hs together, and notes what became of that.
+func (w *worker) takeAll(events []history.Event, hs []*held, acquire func() (*sqllock.Leases, error)) error {
+	return w.callAll(events, func(events []history.Event) error {
+		leases, err := acquire()
 		for i, h := range hs {
 			if err != nil {
 				_ = noteRefusal(err, &events[i])
@@ -182,10 +190,6 @@ func (w *worker) acquireAll(ctx context.Context, kind string, shared bool, o *hi
 		}
 		return err
 	})
-	if err != nil {
-		return nil
-	}
-	return hs
 }
 
 // lockAll is the method of the library that acquires several names.

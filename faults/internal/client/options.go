@@ -138,18 +138,7 @@ func (w *worker) acquireSeveral(ctx context.Context, c *choice) []*held {
 		hs[i] = &held{id: w.id(), name: name, shared: shared}
 		events[i] = c.of(hs[i])
 	}
-	err := w.callAll(events, func(events []history.Event) error {
-		leases, err := w.lockAll(shared, how)(ctx, c.names, c.opts...)
-		for i, h := range hs {
-			if err != nil {
-				_ = noteRefusal(err, &events[i])
-			} else {
-				h.granted(leases, leases.Token(h.name), &events[i])
-			}
-		}
-		return err
-	})
-	if err != nil {
+	if w.takeAll(events, hs, func() (*sqllock.Leases, error) { return w.lockAll(shared, how)(ctx, c.names, c.opts...) }) != nil {
 		return nil
 	}
 	if shared {

@@ -191,22 +191,7 @@ func (w *worker) guarded(hs []*held, inTx bool) {
 	for i, h := range hs {
 		events[i] = h.write(history.Guarded, w.id())
 	}
-	_ = w.callAll(events, func(events []history.Event) error {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*bound)
-		defer cancel()
-		began := false
-		err := in(ctx, w.isolation(hs[0]), func(ctx context.Context, tx *sql.Tx) error {
-			began = true
-			return w.addAll(ctx, tx, hs, events)
-		})
-		for i := range events {
-			e := &events[i]
-			e.OK = err == nil
-			e.Refuse = !began || errors.Is(err, sqllock.ErrFenced)
-			e.Lost = errors.Is(err, sqllock.ErrLost) || errors.Is(err, sqllock.ErrFenced)
-		}
-		return err
-	})
+	_ = w.callAll(events, func(events []history.Event) error { return w.inTx(in, hs, events) })
 }
 
 // addAll adds to the guarded register of each lease.
