@@ -596,6 +596,23 @@ var unusual = map[string]func(s *story){
 		s.release(one, term(first, a.Got), false)
 		s.rows()
 	},
+	"a renewal is written down before a hand-over that came before it": func(s *story) {
+		a := s.acquire(one, permit, false)
+		b := s.acquire(two, other, false)
+		waits := full
+		waits.Waits = true
+		s.acquire(two, waits, false)
+		written := len(s.changes)
+		s.release(one, term(permit, a.Got), false)
+		handed := s.acquire(two, waits, false)
+		s.granted(waits, handed.Got, handed.Slot)
+		s.now += 10_000
+		s.renew(two, term(other, b.Got), false)
+		last := len(s.changes) - 1
+		s.changes = slices.Insert(s.changes[:last], written, s.changes[last])
+		s.release(two, term(waits, handed.Got), false)
+		s.rows()
+	},
 	"a call has no effect, and its error says so": func(s *story) {
 		a := s.acquire(one, first, false)
 		s.vain = true

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"sort"
 
@@ -152,30 +153,37 @@ func (w *world) renews(c *call, now int64) bool {
 
 // views are the worlds of a name, and when they could be seen.
 type views struct {
-	steps []*step
-	rows  []int // those of them that have locked the row
+	steps    []*step
+	rows     []int   // those of them that have locked the row
+	earliest []int64 // when the earliest of each step and those after it was done
 }
 
 func (s *searcher) views() *views {
-	v := &views{steps: s.steps}
+	v := &views{steps: s.steps, earliest: make([]int64, len(s.steps))}
 	for i, t := range s.steps {
 		if !t.renews() {
 			v.rows = append(v.rows, i)
 		}
+	}
+	earliest := int64(math.MaxInt64)
+	for i := len(s.steps) - 1; i >= 0; i-- {
+		earliest = min(earliest, s.steps[i].at)
+		v.earliest[i] = earliest
 	}
 	return v
 }
 
 // between returns the first and the last step after which somebody may have seen the name between
 // two times; -1 is before all. A step may have been seen from its change on, and was before the next
-// but one began: that one has locked the row after the commit of the next.
+// but one began: that one has locked the row after the commit of the next. A renewal may be written
+// down before a step that was done earlier, because it locks another row.
 func (v *views) between(from, to int64) (first, last int) {
 	n := sort.Search(len(v.rows), func(i int) bool { return v.steps[v.rows[i]].at >= from })
 	first = -1
 	if n > 0 {
 		first = v.rows[n-1] - 1
 	}
-	last = max(first, sort.Search(len(v.steps), func(i int) bool { return v.steps[i].at > to })-1)
+	last = max(first, sort.Search(len(v.steps), func(i int) bool { return v.earliest[i] > to })-1)
 	return first, last
 }
 
