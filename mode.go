@@ -87,8 +87,9 @@ type sessionLocks interface {
 }
 
 // maxSessionInterval is the longest time between two renewals of a lock that a session
-// keeps. If the session ends unnoticed, the holder learns of it by the next renewal.
-const maxSessionInterval = time.Second
+// keeps. If the session ends unnoticed, the holder learns of it by the next renewal, and so within
+// a second.
+const maxSessionInterval = 800 * time.Millisecond
 
 // renewInterval returns the time between two renewals, where third is a third of the time
 // for which the lease is trusted.
