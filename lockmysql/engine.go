@@ -22,7 +22,7 @@ type engine struct {
 	client  driver.Client
 
 	prepared *prepared // on the connection that was reserved; nil on the pool
-	freed    *freedNames
+	freed    *rowstore.FreedNames
 
 	locker, label any // of the client, as they travel
 
@@ -40,6 +40,7 @@ type engine struct {
 var (
 	_ rowstore.Restorer = (*engine)(nil)
 	_ rowstore.Retrier  = (*engine)(nil)
+	_ rowstore.Quick    = (*engine)(nil)
 
 	_ rowstore.AllGranter    = (*engine)(nil)
 	_ rowstore.PermitGranter = (*engine)(nil)
@@ -156,10 +157,18 @@ const glance = 500 * time.Millisecond
 // longWait is for how long a call waits for a row that somebody has locked.
 const longWait = time.Second
 
+// waitsOnServer reports that a call waits on the server for a row that somebody else has locked.
+// There nobody passes it. If everybody asked again and again, a hundred who enter the queue of a
+// name would keep its row locked for so long that its holder could neither renew nor release it.
+// Only MariaDB can bound the wait. It cannot be told to stop, so the call must have time for it.
+func (e *engine) waitsOnServer(ctx context.Context) bool {
+	until, ok := ctx.Deadline()
+	return e.mariaDB && (!ok || time.Until(until) > longWait+glance)
+}
+
 // patiently calls try with a connection until it is done, for as long as somebody may have
-// locked a row for a moment. The error is errLocked then. Nobody waits on the server:
-// such a statement cannot be told to stop. Nor does anybody keep a connection meanwhile,
-// which renewals may need.
+// locked a row for a moment. The error is errLocked then. Whoever does not wait on the server
+// keeps no connection meanwhile, which renewals may need.
 func (e *engine) patiently(ctx context.Context, try func(context.Context, session) (done bool, err error)) error {
 	wait := rowstore.NewLockWait(longWait)
 	for {
@@ -179,6 +188,9 @@ func (e *engine) patiently(ctx context.Context, try func(context.Context, sessio
 
 // Run implements [rowstore.Engine].
 func (e *engine) Run(ctx context.Context, statements ...rowstore.Statement) error {
+	if len(statements) == 1 && e.Quick(statements[0].Name, rowstore.Rows(statements[0].Batch)) {
+		return e.quickly(ctx, &statements[0])
+	}
 	r := run{e: e}
 	return e.do(ctx, func(ctx context.Context, c session) error {
 		r.c = c
@@ -192,7 +204,7 @@ func (e *engine) Tx(ctx context.Context, read func() []rowstore.Statement, decid
 	var verdict error
 	err := e.patiently(ctx, func(ctx context.Context, c session) (done bool, err error) {
 		err = e.inOwnTx(ctx, c, func(begin []step) (last []step, commit bool, err error) {
-			r := run{e: e, c: c, tx: true, begin: begin}
+			r := run{e: e, c: c, tx: true, waits: e.waitsOnServer(ctx), begin: begin}
 			if err := r.all(ctx, read()); err != nil {
 				return nil, false, err
 			}

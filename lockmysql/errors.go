@@ -79,6 +79,9 @@ func isUnprepared(err error) bool {
 
 // numberOf is the number of an error of the server, 0 if it is none.
 func numberOf(err error) uint16 {
+	if err == nil { // errors.As would take memory
+		return 0
+	}
 	if server := (*mysql.MySQLError)(nil); errors.As(err, &server) {
 		return server.Number
 	}

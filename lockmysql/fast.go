@@ -18,7 +18,7 @@ func (e *engine) Grant(
 ) error {
 	g := granting{e: e, granted: granted}
 	g.reqs = free()
-	if !e.mariaDB || !e.freed.take(len(g.reqs), func(i int) string { return g.reqs[i].Name }) {
+	if !e.mariaDB || !e.freed.Take(g.reqs) {
 		if err := e.do(ctx, func(ctx context.Context, c session) error { return g.look(ctx, c, look()) }); err != nil {
 			return err
 		}
@@ -271,7 +271,7 @@ func (e *engine) Free(ctx context.Context, reqs []driver.ReleaseRequest, freed f
 		}
 		for i := range int(changed) {
 			freed(from + i)
-			e.freed.add(part[i].Name)
+			e.freed.Add(part[i].Name)
 		}
 		from += n
 	}
@@ -317,8 +317,14 @@ func (e *engine) Renew(
 		if shared {
 			r.update, r.find, r.unseen = "renew_shared", "renewed_shared", true
 		}
+		if wait && e.waitsOnServer(ctx) {
+			r.update += "_patiently"
+		}
 		err := e.patiently(ctx, func(ctx context.Context, c session) (bool, error) {
 			err := r.once(ctx, c)
+			if wait && isHeld(err) {
+				return false, nil
+			}
 			return !wait || len(r.todo) == 0, err
 		})
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 // been silent for too long.
 //
 // Nobody learns that the connection is broken before it is used: go-sql-driver reads
-// nothing meanwhile. So who holds something asks every second.
+// nothing meanwhile. So who holds something asks within each second.
 type line struct {
 	*sqlconn.Session
 	pid  int64

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/testdb"
 	"github.com/sqllock/sqllock/lockmysql"
 )
 
@@ -79,6 +82,50 @@ func TestALockedRowIsPassedOver(t *testing.T) {
 		take(t, s, reqs[50])
 		if db.Stats().OpenConnections != 1 {
 			t.Error("a locked row cost a connection")
+		}
+	})
+}
+
+// Those who want to enter a queue try to lock the row, again and again. A renewal that waits comes
+// before them.
+func TestARenewalIsNotCrowdedOut(t *testing.T) {
+	t.Parallel()
+	eachServer(t, func(t *testing.T, f *fixture) {
+		if f.Engine() != testdb.MariaDB {
+			return // nothing bounds a wait there, so a renewal tries as the others do
+		}
+		s, _ := f.store(t)
+		held := request("k")
+		res := take(t, s, held)
+		db := f.Open(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		var crowd sync.WaitGroup
+		defer crowd.Wait()
+		defer cancel()
+		var locked atomic.Int64
+		for range 16 {
+			crowd.Go(func() {
+				for ctx.Err() == nil {
+					tx, err := db.BeginTx(ctx, nil)
+					if err != nil {
+						continue
+					}
+					var name string
+					if tx.QueryRowContext(ctx, "SELECT name FROM `sqllock_lock` WHERE name = 'k' FOR UPDATE NOWAIT").Scan(&name) == nil {
+						locked.Add(1)
+						time.Sleep(20 * time.Millisecond)
+					}
+					_ = tx.Rollback()
+				}
+			})
+		}
+		for locked.Load() < 5 {
+			time.Sleep(time.Millisecond)
+		}
+		for i := range 10 {
+			if res, err := s.Renew(t.Context(), renewals([]driver.AcquireRequest{held}, res, minute), true); err != nil || res.Status[0] != driver.Renewed {
+				t.Errorf("renewal %d: %v, %v", i, res.Status, err)
+			}
 		}
 	})
 }

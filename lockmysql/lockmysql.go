@@ -156,7 +156,7 @@ func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver
 		return nil, err
 	}
 	pool := d.newPool()
-	e := &engine{pool: pool, source: pool, queries: newQueries(d.prefix), client: client, freed: new(freedNames),
+	e := &engine{pool: pool, source: pool, queries: newQueries(d.prefix), client: client, freed: new(rowstore.FreedNames),
 		locker: client.Instance.String(), label: digits(client.Label)}
 	err := pool.Do(ctx, func(ctx context.Context, conn *sql.Conn) error {
 		if _, err := d.inspect(ctx, session{Conn: conn}, e); err != nil {

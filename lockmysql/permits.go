@@ -10,17 +10,20 @@ import (
 )
 
 // GrantPermits implements [rowstore.PermitGranter]. It is one transaction, in one round trip, for
-// all of the requests or none. It needs blocks.
+// all of the requests or none. It needs blocks. It looks first, as Grant does.
 func (e *engine) GrantPermits(
 	ctx context.Context, look func() rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
 ) error {
 	if !e.blocks() {
 		return nil
 	}
-	if err := e.Run(ctx, look()); err != nil {
-		return err
-	}
 	reqs := free()
+	if !e.freed.Take(reqs) {
+		if err := e.Run(ctx, look()); err != nil {
+			return err
+		}
+		reqs = free()
+	}
 	unusual := slices.ContainsFunc(reqs, func(r driver.AcquireRequest) bool { return len(r.Value) > 0 || r.Floor > 0 })
 	if len(reqs) == 0 || unusual || e.fitting(len(reqs), func(i int) int { return textSize(&reqs[i]) }) < len(reqs) {
 		return nil
@@ -62,12 +65,21 @@ func (e *engine) FreeClaims(ctx context.Context, reqs []driver.ReleaseRequest, f
 		return nil
 	}
 	free, remove := e.freeSteps(reqs)
-	done, err := e.allOrNone(ctx, free, changedAll(len(reqs)), remove)
+	steps := []step{free, changedAll(len(reqs)), remove}
+	unheld := false
+	if len(reqs) == 1 {
+		steps = append(steps, step{text: e.queries.texts["unheld_one"], args: []any{digits(reqs[0].Name)},
+			scan: func(rows *sql.Rows) error { return rows.Scan(&unheld) }})
+	}
+	done, err := e.allOrNone(ctx, steps...)
 	if err != nil || !done {
 		return err
 	}
 	for i := range reqs {
 		freed(i)
+	}
+	if unheld {
+		e.freed.Add(reqs[0].Name)
 	}
 	return nil
 }

@@ -28,7 +28,8 @@ func TestPermitsOfNamesThatNobodyHoldsTakeOneBlock(t *testing.T) {
 			last := take(t, s, reqs...) // which makes the rows
 			release(t, s, permitReleases(reqs, last)...)
 			var res []driver.AcquireResult
-			count("permits that are free", 2, func() { res = take(t, s, rivals...) })
+			count("permits that are free", min(n, 2), // of one there is no look: it was just freed
+				func() { res = take(t, s, rivals...) })
 			for i := range res {
 				if res[i].Slot != 0 || res[i].Version <= last[i].Version || res[i].Remaining != minute {
 					t.Errorf("%+v follows %+v", res[i], last[i])

@@ -26,8 +26,9 @@ const now = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
 
 // A statement that meets a locked table gives up after a second. MariaDB takes
 // the bound before the statement and MySQL after its verb; each takes the other's
-// for a comment. A row that is locked is never waited for, see locked, but by an
-// INSERT that meets one of the same name: there only MariaDB knows a bound.
+// for a comment. Only MariaDB knows a bound of the wait for a row in a statement. There a
+// row that is locked is waited for by the statements whose names end in patiently, and by an
+// INSERT that meets one of the same name, as it is by MySQL.
 //
 // MariaDB is also told not to mind that the requests of a batch have no index,
 // and, where that is its default, not to fail when a row has changed since the
@@ -77,6 +78,10 @@ func newQueries(prefix string) *queries {
 	}
 	q := &queries{prefix: prefix, texts: parseFile(uniqueFile+onceFile, newWords(prefix, "")), short: make(map[string]string),
 		asking: make(map[string]string)}
+	wait := strings.NewReplacer(" SKIP LOCKED", "", "innodb_lock_wait_timeout = 0", "innodb_lock_wait_timeout = 1")
+	for _, name := range []string{"renew", "renew_shared", "lock_rows_one", "queue_quickly", "hand_over_quickly"} {
+		q.texts[name+"_patiently"] = wait.Replace(q.texts[name])
+	}
 	for _, name := range []string{"insert_claims", "write_rows", "grant_new", "grant"} {
 		q.short[name] = valued.ReplaceAllString(q.texts[name], "")
 	}

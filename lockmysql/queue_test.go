@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -110,8 +111,8 @@ func TestStatementsInLine(t *testing.T) {
 			expect("nothing to abandon", 1, func() { _, _ = s.Release(t.Context(), all) })
 			// Statements and the transaction around them. The first is behind a beat.
 			beat, large := 2-min(n, 2), min(n-1, 1)
-			expect("entry", f.inBlocks(7+beat, 2+large+1), func() { line(t, s, a...) })
-			expect("entry of the second", f.inBlocks(9, 3+2*large), func() { line(t, s, b...) })
+			expect("entry", f.inBlocks(7+beat, 2+2*large), func() { line(t, s, a...) })
+			expect("entry of the second", f.inBlocks(9, 1+4*large), func() { line(t, s, b...) })
 			// The rows, the claims in two ways, and the rows once more: one may have been served
 			// meanwhile.
 			expect("nothing to abandon, again", f.inBlocks(4, 2), func() { _, _ = s.Release(t.Context(), all) })
@@ -120,7 +121,7 @@ func TestStatementsInLine(t *testing.T) {
 				held[i].Awaited = true
 			}
 			var res []driver.ReleaseResult
-			expect("hand-over", f.inBlocks(9, 3+large), func() { res, _ = s.Release(t.Context(), held) })
+			expect("hand-over", f.inBlocks(9, 1+3*large), func() { res, _ = s.Release(t.Context(), held) })
 			for i := range held {
 				if len(res) != n || len(res[i].Next) != 1 {
 					t.Fatalf("%+v", res)
@@ -128,7 +129,7 @@ func TestStatementsInLine(t *testing.T) {
 				held[i] = driver.ReleaseRequest{Name: held[i].Name, Acq: res[i].Next[0].Acq, Version: res[i].Next[0].Version}
 			}
 			// And what was tried plainly.
-			expect("hand-over that nobody expected", f.inBlocks(10, 4+large), func() { res, _ = s.Release(t.Context(), held) })
+			expect("hand-over that nobody expected", f.inBlocks(10, 2+3*large), func() { res, _ = s.Release(t.Context(), held) })
 			for i := range res {
 				if len(res) != n || len(res[i].Next) != 1 || res[i].Next[0].Acq != b[i].Acq {
 					t.Fatalf("%+v", res)
@@ -169,6 +170,30 @@ func TestAWaiterWhoEntersDuringAReleaseIsNotMissed(t *testing.T) {
 			abandon(t, s, a)
 			abandon(t, s, copied)
 			revoke(t, s, "model")
+		}
+	})
+}
+
+// The first who waits may leave while the name is handed over. Then the next has it.
+func TestNobodyWhoHasLeftIsHandedTheName(t *testing.T) {
+	t.Parallel()
+	eachServer(t, func(t *testing.T, f *fixture) {
+		s, _ := f.store(t)
+		other, _ := f.store(t)
+		for round := range 200 {
+			first, a, b := request("k"), waiter("k"), waiter("k")
+			r := lease(first, take(t, s, first)[0].Version)
+			r.Awaited = true
+			line(t, other, a, b)
+			var wg sync.WaitGroup
+			wg.Go(func() { release(t, s, r) })
+			wg.Go(func() { abandon(t, other, a) })
+			wg.Wait()
+			row := look(t, s, "k")[0]
+			if row.Holder.Acq != b.Acq || row.Holder.Version <= r.Version {
+				t.Fatalf("round %d: %+v, want %v to hold the name", round, row, b.Acq)
+			}
+			release(t, s, lease(b, row.Holder.Version))
 		}
 	})
 }

@@ -15,6 +15,7 @@ type run struct {
 	e     *engine
 	c     session
 	tx    bool   // in a transaction; else what is read must be committed, see engine.read
+	waits bool   // for a row that somebody else has locked, see engine.waitsOnServer
 	begin []step // to be sent before all
 	at    int    // the statement that comes next
 	row   int    // and the row of its batch
@@ -102,6 +103,9 @@ func (r *run) step(s *rowstore.Statement) (next step, ok bool, err error) {
 		return step{}, false, nil
 	}
 	text, args := r.e.queries.one(s)
+	if text != "" && r.waits && s.Name == "lock_rows" {
+		text = r.e.queries.texts["lock_rows_one_patiently"]
+	}
 	if text == "" {
 		text, args = r.text(s), arguments(s)
 		if s.Batch != nil {

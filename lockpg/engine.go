@@ -36,7 +36,7 @@ var (
 )
 
 // Quick implements [rowstore.Quick].
-func (e *engine) Quick() bool { return e.quick }
+func (e *engine) Quick(string, int) bool { return e.quick }
 
 // on returns the same engine on another source of connections.
 func (e *engine) on(source sqlconn.Source) rowstore.Engine {

@@ -48,6 +48,9 @@ func classify(err error) driver.Fault {
 // context was over before. pgx says so also of a batch that was sent, if the connection breaks before
 // its answer comes (5.12): then the error is that the connection is closed.
 func isUnsent(err error) bool {
+	if err == nil { // errors.As would take memory
+		return false
+	}
 	var write *net.OpError
 	return pgconn.SafeToRetry(err) &&
 		(errors.As(err, &write) && write.Op == "write" || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/lockpg"
 )
 
 func sweep(t *testing.T, store driver.Store, retention time.Duration) driver.SweepResult {
@@ -49,6 +50,31 @@ func TestASweepEndsWhatCrashedHoldersLeftAndNothingElse(t *testing.T) {
 	}
 	if res := sweep(t, store, time.Hour); len(res.Crashed) > 0 {
 		t.Errorf("told again: %+v", res.Crashed)
+	}
+}
+
+// A sweep is several transactions. If a later one fails, those before it have ended terms, of which
+// nobody would hear.
+func TestASweepThatFailsTellsWhatItHasEnded(t *testing.T) {
+	t.Parallel()
+	db := migrated(t)
+	var told []driver.Crash
+	store, err := lockpg.DB(db).OpenUnique(t.Context(), driver.Client{Instance: driver.ID{9}, Label: "test",
+		Crashed: func(c driver.Crash) { told = append(told, c) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	grant(t, store, request("crashed", 1, time.Minute))
+	expire(t, db, "crashed")
+	mustExec(t, db, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE read_only_sql_transaction; END'`)
+	mustExec(t, db, `CREATE TRIGGER refuse BEFORE DELETE ON sqllock_waiter EXECUTE FUNCTION refuse()`)
+	_, err = store.Sweep(t.Context(), driver.SweepRequest{Limit: 1000, Retention: time.Hour})
+	if err == nil || lockpg.DB(db).Classify(err) != driver.Unclear {
+		t.Errorf("%v is %v", err, lockpg.DB(db).Classify(err))
+	}
+	if len(told) != 1 || told[0].Name != "crashed" || told[0].Holder.Acq != acq(1) {
+		t.Errorf("told of %+v", told)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"slices"
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/rowstore"
@@ -21,6 +22,7 @@ type engine struct {
 	client driver.Client
 	file   *file
 	writer chan struct{} // has an element while nobody writes; all engines of one Open share it
+	freed  *rowstore.FreedNames
 
 	database string // its id
 	info     driver.Info
@@ -112,37 +114,41 @@ func (e *engine) runAll(ctx context.Context, conn *sql.Conn, statements []rowsto
 	return nil
 }
 
-// Grant implements [rowstore.Engine]. It looks without the write lock.
+// Grant implements [rowstore.Engine]. It looks without the write lock, but not for names that this
+// Locker has just freed.
 func (e *engine) Grant(
 	ctx context.Context, look func() rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
 ) error {
-	return e.lookAndGrant(ctx, "grant", look, free, granted)
-}
-
-// GrantAll implements [rowstore.AllGranter]. It looks as Grant does.
-func (e *engine) GrantAll(
-	ctx context.Context, look func() rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
-) error {
-	return e.lookAndGrant(ctx, "grant_all", look, free, granted)
-}
-
-// lookAndGrant is Grant by a statement.
-func (e *engine) lookAndGrant(
-	ctx context.Context, name string, look func() rowstore.Statement, free func() []driver.AcquireRequest,
-	granted func(i int, g rowstore.Granted),
-) error {
 	return e.ifFree(ctx, look, free, func(ctx context.Context, conn *sql.Conn, reqs []driver.AcquireRequest) error {
-		grant := e.grant(name, reqs, granted)
-		return e.alone(ctx, func() error { return e.run(ctx, conn, grant) })
+		return e.grantIn(ctx, conn, "grant", reqs, granted)
 	})
 }
 
-// ifFree looks without the write lock, and then calls grant with the requests that free returns, if
-// there are any.
-func (e *engine) ifFree(
-	ctx context.Context, look func() rowstore.Statement, free func() []driver.AcquireRequest,
-	grant func(context.Context, *sql.Conn, []driver.AcquireRequest) error,
+// GrantAll implements [rowstore.AllGranter]. It looks without the write lock.
+func (e *engine) GrantAll(
+	ctx context.Context, look func() rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
 ) error {
+	return e.lookFirst(ctx, look, free, func(ctx context.Context, conn *sql.Conn, reqs []driver.AcquireRequest) error {
+		return e.grantIn(ctx, conn, "grant_all", reqs, granted)
+	})
+}
+
+// granter grants names that look free.
+type granter func(ctx context.Context, conn *sql.Conn, reqs []driver.AcquireRequest) error
+
+// ifFree calls grant with the requests that look free, if there are any. It looks at none if this
+// Locker has just freed all of them.
+func (e *engine) ifFree(ctx context.Context, look func() rowstore.Statement, free func() []driver.AcquireRequest, grant granter) error {
+	reqs := free()
+	if !e.freed.Take(reqs) {
+		return e.lookFirst(ctx, look, free, grant)
+	}
+	return e.call(ctx, func(ctx context.Context, conn *sql.Conn) error { return grant(ctx, conn, reqs) })
+}
+
+// lookFirst looks without the write lock, and then calls grant with the requests that free returns,
+// if there are any.
+func (e *engine) lookFirst(ctx context.Context, look func() rowstore.Statement, free func() []driver.AcquireRequest, grant granter) error {
 	return e.call(ctx, func(ctx context.Context, conn *sql.Conn) error {
 		rows := look()
 		if err := e.run(ctx, conn, &rows); err != nil {
@@ -153,6 +159,14 @@ func (e *engine) ifFree(
 		}
 		return nil
 	})
+}
+
+// grantIn runs the statement of a name that grants names that are free.
+func (e *engine) grantIn(
+	ctx context.Context, conn *sql.Conn, name string, reqs []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
+) error {
+	grant := e.grant(name, reqs, granted)
+	return e.alone(ctx, func() error { return e.run(ctx, conn, grant) })
 }
 
 // grant is the statement of a name that grants names that are free.
@@ -166,10 +180,11 @@ func (e *engine) grant(name string, reqs []driver.AcquireRequest, granted func(i
 			column(reqs, func(r *driver.AcquireRequest) string { return r.Owner }),
 			column(reqs, func(r *driver.AcquireRequest) int64 { return r.TTL.Microseconds() }),
 			column(reqs, func(r *driver.AcquireRequest) []byte { return r.Value }),
-			column(reqs, func(*driver.AcquireRequest) driver.ID { return e.client.Instance }),
 			column(reqs, func(r *driver.AcquireRequest) int64 { return r.Floor }),
 		},
-		Args: []any{e.client.Label},
+		Args: []any{e.client.Label, e.client.Instance[:],
+			slices.ContainsFunc(reqs, func(r driver.AcquireRequest) bool { return len(r.Value) > 0 }),
+			slices.ContainsFunc(reqs, func(r driver.AcquireRequest) bool { return r.Floor > 0 })},
 		Scan: func(scan rowstore.Scanner) error {
 			var name string
 			var g rowstore.Granted
@@ -195,6 +210,7 @@ func (e *engine) Free(ctx context.Context, reqs []driver.ReleaseRequest, freed f
 			var name string
 			err := scan(&name)
 			freed(index[name])
+			e.freed.Add(name)
 			return err
 		},
 	})

@@ -184,27 +184,34 @@ func TestAGrantTellsOfTheTermThatItEndedNotOfTheOneThatItSaw(t *testing.T) {
 	}
 }
 
-func TestAGrantOfAFreeNameIsOneReadAndOneWrite(t *testing.T) {
+func TestAGrantLooksFirstUnlessTheLockerHasJustFreedTheName(t *testing.T) {
 	path := migrated(t)
 	var texts []string
 	s := openStore(t, spied(t, path, func(text string) error {
 		texts = append(texts, verb(text))
 		return nil
 	}))
-	reqs := ask("new")
-	for _, state := range []string{"new", "released"} {
+	want := func(what string, req driver.AcquireRequest, granted bool, statements ...string) driver.AcquireResult {
+		t.Helper()
 		texts = nil
-		grant(t, s, reqs)
-		if !slices.Equal(texts, []string{"SELECT", "INSERT"}) {
-			t.Errorf("%s: %v", state, texts)
+		r := grant(t, s, []driver.AcquireRequest{req})[0]
+		if r.Granted != granted || !slices.Equal(texts, statements) {
+			t.Errorf("%s: %+v by %v", what, r, texts)
 		}
-		release(t, s, reqs[0], 0)
+		return r
 	}
-	grant(t, s, reqs)
-	texts = nil
-	grant(t, s, ask("new"))
-	if !slices.Equal(texts, []string{"SELECT"}) {
-		t.Errorf("held: %v", texts)
+	req, rival := ask("new")[0], ask("new")[0]
+	want("new", req, true, "SELECT", "INSERT")
+	release(t, s, req, 0)
+	want("freed", req, true, "INSERT")
+	want("held", rival, false, "SELECT")
+	release(t, s, req, 0)
+	theirs := ask("new")
+	grant(t, openStore(t, open(t, path)), theirs)
+	for _, statements := range [][]string{{"INSERT", "SELECT"}, {"SELECT"}} {
+		if r := want("taken by somebody else", rival, false, statements...); r.Holder.Acq != theirs[0].Acq {
+			t.Errorf("%+v has the name", r.Holder)
+		}
 	}
 }
 

@@ -90,7 +90,8 @@ func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver
 	}
 	known := sqlconn.Known(d.db, "modernc.org/sqlite", "github.com/mattn/go-sqlite3", "github.com/ncruces/go-sqlite3/driver")
 	pool := &sqlconn.Pool{DB: d.db, Unsure: !known}
-	e := &engine{conns: pool, texts: texts(d.prefix), client: client, writer: make(chan struct{}, 1)}
+	e := &engine{conns: pool, texts: texts(d.prefix), client: client, writer: make(chan struct{}, 1),
+		freed: new(rowstore.FreedNames)}
 	e.writer <- struct{}{}
 	err := whileBusy(ctx, func() error {
 		return pool.Do(ctx, func(ctx context.Context, conn *sql.Conn) error { return e.inspect(ctx, conn, d) })

@@ -82,10 +82,14 @@ func (e *engine) FreeClaims(ctx context.Context, reqs []driver.ReleaseRequest, f
 			free := e.freeClaims(reqs)
 			free.Scan = func(scan rowstore.Scanner) error {
 				var name string
-				err := scan(&name)
+				var others int
+				err := scan(&name, &others)
 				i := index[name]
 				names, acqs = append(names, name), append(acqs, reqs[i].Acq)
 				freed(i)
+				if others == 0 {
+					e.freed.Add(name)
+				}
 				return err
 			}
 			if err := e.run(ctx, conn, free); err != nil || len(names) == 0 {

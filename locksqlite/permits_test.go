@@ -55,7 +55,7 @@ func TestAPermitOfANameThatNobodyHoldsNeedsNoVisit(t *testing.T) {
 	for _, reqs := range [][]driver.AcquireRequest{{permit("a")}, {permit("a"), permit("b")}} {
 		texts = nil
 		res := grant(t, s, reqs)
-		want(fmt.Sprintf("%d permits", len(reqs)), "SELECT BEGIN UPDATE INSERT COMMIT")
+		want(fmt.Sprintf("%d permits", len(reqs)), "BEGIN UPDATE INSERT COMMIT") // the Locker has just freed them
 		var releases []driver.ReleaseRequest
 		for i := range reqs {
 			if !res[i].Granted || res[i].Found || res[i].Slot != 0 || res[i].Remaining != time.Minute {
@@ -76,6 +76,18 @@ func TestAPermitOfANameThatNobodyHoldsNeedsNoVisit(t *testing.T) {
 		t.Errorf("a third one of two: %+v", r)
 	}
 	want("no permit is free", "SELECT SELECT")
+	first, second := permit("c"), permit("c")
+	used(t, s, "c")
+	grant(t, s, []driver.AcquireRequest{first})
+	r := grant(t, s, []driver.AcquireRequest{second})[0]
+	if _, err := s.Release(t.Context(), []driver.ReleaseRequest{permitRelease(second, r.Version)}); err != nil {
+		t.Error(err)
+	}
+	texts = nil
+	if r := grant(t, s, ask("c"))[0]; r.Granted {
+		t.Errorf("beside a permit: %+v", r)
+	}
+	want("one of two was freed, so that the name is not", "SELECT SELECT")
 }
 
 func TestAPermitIsGrantedByWhatIsTrueWhenItIsWritten(t *testing.T) {

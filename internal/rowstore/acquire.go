@@ -237,16 +237,16 @@ func (s *rows) queueQuickly(ctx context.Context, reqs []driver.AcquireRequest, f
 			others = append(others, i)
 		}
 	}
-	if !s.quick {
-		return fresh, nil
+	if rest = others; s.has("queue_quickly", len(others)) {
+		if rest, err = s.queueForHolder(ctx, reqs, others, res); err != nil {
+			return nil, err
+		}
 	}
-	rest, err = s.queueForHolder(ctx, reqs, others, res)
-	if err != nil {
-		return nil, err
-	}
-	more, err := s.queueForPermits(ctx, reqs, permits, res)
-	if err != nil {
-		return nil, after(len(rest) < len(others), err)
+	more := permits
+	if s.has("queue_for_permits", len(permits)) {
+		if more, err = s.queueForPermits(ctx, reqs, permits, res); err != nil {
+			return nil, after(len(rest) < len(others), err)
+		}
 	}
 	rest = append(rest, more...)
 	slices.Sort(rest)

@@ -73,12 +73,14 @@ type Retrier interface {
 // Quick is an [Engine] that may have statements in the place of visits, for what is not unusual:
 // queue_quickly and queue_for_permits enter claims, grant_permits grants permits, free_claims ends
 // terms of claims, and hand_over_quickly and hand_over_permits hand names and permits over.
-// queue_quickly grants a name that is free, and hand_over_quickly frees one that nobody waits for.
+// queue_quickly may grant a name that is free, and hand_over_quickly frees one that nobody waits for.
+// A statement has no result for what it leaves to a visit.
 // Run returns [ErrOvertaken] if the same request is under way twice, or if the term of a claim has
 // ended meanwhile.
 type Quick interface {
 	Engine
-	Quick() bool
+	// Quick reports that the engine has a statement for a batch of so many rows.
+	Quick(statement string, rows int) bool
 	// RunThen runs a statement as Run does. After its commit it runs another one, whose
 	// error does not count.
 	RunThen(ctx context.Context, s, then Statement) error

@@ -43,10 +43,9 @@ func once(n int, name func(i int) string, counts, pick func(i int) bool) []int {
 type PermitGranter interface {
 	Engine
 	// GrantPermits grants permits of names that have a row with that many permits, and that nobody
-	// holds, waits for, guards, or is kept from. It looks before, and calls look and free as
-	// [Engine.Grant] does: a losing attempt locks nothing. What a database cannot do in this way
-	// it leaves to a visit. A request that is not granted leaves no trace. It calls granted with
-	// the index of each that is.
+	// holds, waits for, guards, or is kept from. It calls look and free as [Engine.Grant] does: a
+	// losing attempt locks nothing. What a database cannot do in this way it leaves to a visit. A
+	// request that is not granted leaves no trace. It calls granted with the index of each that is.
 	GrantPermits(ctx context.Context, look func() Statement, free func() []driver.AcquireRequest, granted func(i int, g Granted)) error
 	// FreeClaims ends terms of claims that were never guarded, for whose names nobody waits.
 	// Requests are distinct by name and sorted by name, and have no MinHold. It calls freed with
@@ -57,19 +56,17 @@ type PermitGranter interface {
 // grantPermits grants permits that are free. It reports whether it granted any, and returns the
 // rows if it has read them and lost nothing to others since.
 func (s *rows) grantPermits(ctx context.Context, reqs []driver.AcquireRequest, res []driver.AcquireResult) (seen *views, granted bool, err error) {
-	engine, ok := s.engine.(PermitGranter)
-	if !ok && !s.quick {
-		return nil, false, nil
-	}
 	which := once(len(reqs), func(i int) string { return reqs[i].Name }, func(int) bool { return true },
 		func(i int) bool { return reqs[i].Permits != 0 })
-	switch {
-	case len(which) == 0:
+	if len(which) == 0 {
 		return nil, false, nil
-	case ok:
+	}
+	if engine, ok := s.engine.(PermitGranter); ok {
 		return s.grantFirst(ctx, engine, reqs, which, res)
 	}
-	granted, err = s.grantQuickly(ctx, reqs, which, res)
+	if s.has("grant_permits", len(which)) {
+		granted, err = s.grantQuickly(ctx, reqs, which, res)
+	}
 	return nil, granted, err
 }
 
@@ -86,7 +83,7 @@ func (s *rows) grantFirst(
 	var free []int
 	n := 0
 	err = engine.GrantPermits(ctx, look, func() []driver.AcquireRequest {
-		free = slices.DeleteFunc(which, func(i int) bool { return !v.byName[reqs[i].Name].isUnheld(reqs[i].Permits) })
+		free = slices.DeleteFunc(which, func(i int) bool { return v != nil && !v.byName[reqs[i].Name].isUnheld(reqs[i].Permits) })
 		return column(len(free), func(k int) driver.AcquireRequest { return reqs[free[k]] })
 	}, func(k int, g Granted) {
 		res[free[k]] = driver.AcquireResult{Granted: true, Version: g.Version, Remaining: micros(g.Expires - g.Now), Now: g.Now}
@@ -159,6 +156,18 @@ func (s *rows) queueForPermits(ctx context.Context, reqs []driver.AcquireRequest
 		return nil
 	}
 	return s.enter(ctx, enter, fresh, queued)
+}
+
+// releaseTogether ends terms that are held together with others, if the engine has a way that is
+// quicker than a visit.
+func (s *rows) releaseTogether(ctx context.Context, reqs []driver.ReleaseRequest, res []driver.ReleaseResult) error {
+	if engine, ok := s.engine.(PermitGranter); ok {
+		return s.freeLast(ctx, engine, reqs, res)
+	}
+	if s.has("free_claims", len(reqs)) {
+		return s.releaseQuickly(ctx, reqs, res)
+	}
+	return nil
 }
 
 // releaseQuickly ends terms that are held together with others: by one statement what nobody

@@ -20,18 +20,13 @@ func (s *rows) release(ctx context.Context, reqs []driver.ReleaseRequest) ([]dri
 	if err := s.freePlain(ctx, reqs, plain, res); err != nil {
 		return nil, err
 	}
-	if before := freed(); s.quick {
-		if err := s.handOverQuickly(ctx, reqs, res); err != nil {
-			return nil, after(before, err)
-		}
-		before = freed()
-		if err := s.releaseQuickly(ctx, reqs, res); err != nil {
-			return nil, after(before, err)
-		}
-	} else if engine, ok := s.engine.(PermitGranter); ok {
-		if err := s.freeLast(ctx, engine, reqs, res); err != nil {
-			return nil, after(before, err)
-		}
+	before := freed()
+	if err := s.handOverQuickly(ctx, reqs, res); err != nil {
+		return nil, after(before, err)
+	}
+	before = freed()
+	if err := s.releaseTogether(ctx, reqs, res); err != nil {
+		return nil, after(before, err)
 	}
 	var rest []int
 	for i := range reqs {
@@ -69,7 +64,7 @@ func (s *rows) freePlain(ctx context.Context, reqs []driver.ReleaseRequest, whic
 // waits for. Which requests need more is found out by the statement.
 func (s *rows) handOverQuickly(ctx context.Context, reqs []driver.ReleaseRequest, res []driver.ReleaseResult) error {
 	which := namesOnce(reqs, func(i int) bool { return !reqs[i].Shared && !reqs[i].Guarded && !res[i].Freed })
-	if len(which) == 0 {
+	if !s.has("hand_over_quickly", len(which)) {
 		return nil
 	}
 	unawaited, err := s.handOver(ctx, "hand_over_quickly", "wake_holders", reqs, which, res)

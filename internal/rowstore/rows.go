@@ -12,7 +12,6 @@ import (
 type rows struct {
 	engine Engine
 	sole   bool // the engine is a Sole
-	quick  bool // the engine has the statement queue_quickly
 	client driver.Client
 	beat   *beat
 
@@ -21,8 +20,7 @@ type rows struct {
 
 func newRows(engine Engine, client driver.Client) *rows {
 	_, sole := engine.(Sole)
-	quick, ok := engine.(Quick)
-	r := &rows{engine: engine, sole: sole, quick: ok && quick.Quick(), client: client, beat: newBeat()}
+	r := &rows{engine: engine, sole: sole, client: client, beat: newBeat()}
 	if _, ok := engine.(Retrier); ok {
 		r.visitOrder = newVisitOrder()
 	}
@@ -31,7 +29,13 @@ func newRows(engine Engine, client driver.Client) *rows {
 
 // on returns the same rows on another engine, which runs its statements elsewhere.
 func (s *rows) on(engine Engine) *rows {
-	return &rows{engine: engine, sole: s.sole, quick: s.quick, client: s.client, beat: s.beat, visitOrder: s.visitOrder}
+	return &rows{engine: engine, sole: s.sole, client: s.client, beat: s.beat, visitOrder: s.visitOrder}
+}
+
+// has reports that the engine has a statement in the place of a visit, for a batch of so many rows.
+func (s *rows) has(statement string, rows int) bool {
+	quick, ok := s.engine.(Quick)
+	return ok && rows > 0 && quick.Quick(statement, rows)
 }
 
 // ErrLocked says that a guard, or another transaction, keeps what a call would change.

@@ -44,22 +44,27 @@ func (s *rows) sweep(ctx context.Context, req driver.SweepRequest) (driver.Sweep
 		return driver.SweepResult{}, err
 	}
 	res.More = res.Seen == req.Limit
+	changed := false
 	for names := range slices.Chunk(expired, sweepBatch) {
-		crashed, err := s.sweepNames(ctx, names)
-		if err != nil {
-			return driver.SweepResult{}, err
+		var crashed []driver.Crash
+		if crashed, err = s.sweepNames(ctx, names); err != nil {
+			break
 		}
-		res.Crashed = append(res.Crashed, crashed...)
+		res.Crashed, changed = append(res.Crashed, crashed...), true
 	}
-	if len(idle) > 0 {
+	if err == nil && len(idle) > 0 {
 		var purged int64
 		err = s.engine.Run(ctx, Statement{Name: "purge", Batch: []Column{idle}, Args: []any{retention}, Changed: &purged})
-		res.Purged = int(purged)
+		res.Purged, changed = int(purged), changed || purged > 0
 	}
 	if err == nil && !res.More {
 		err = s.engine.Run(ctx, Statement{Name: "purge_waiters", Args: []any{gone}})
 	}
-	return res, err
+	if err != nil {
+		s.report(res.Crashed)
+		return driver.SweepResult{}, after(changed, err)
+	}
+	return res, nil
 }
 
 // sweepNames ends what has expired of names, and returns whose terms those were.

@@ -194,7 +194,7 @@ LIMIT 1000000 FOR UPDATE /*!80000 OF l */ SKIP LOCKED;
 
 -- name: lock_rows_one
 -- It is lock_rows for one name. It fails if somebody else has locked the row: MariaDB knows no
--- NOWAIT in a block.
+-- NOWAIT in a block. Where the call has time, MariaDB waits for a second instead.
 /*M!100600 SET STATEMENT lock_wait_timeout = 1, innodb_lock_wait_timeout = 0 FOR */
 SELECT l.name, {now}, l.version, LOWER(HEX(l.acq)), COALESCE(l.owner, ''), COALESCE(l.label, ''),
 	LOWER(HEX(l.locker)), l.value, l.holds, l.since, l.expires_at, l.limit_at, l.delay,
@@ -642,6 +642,82 @@ SET l.acq = NULL, l.owner = NULL, l.locker = NULL, l.label = NULL, l.value = NUL
 	l.ended = 1, l.expires_at = LEAST(l.expires_at, {now}), l.limit_at = 0, l.delay = 0,
 	l.not_before = IF(d.min_hold > 0 AND l.since + d.min_hold > {now}, GREATEST(l.not_before, l.since + d.min_hold), l.not_before)
 WHERE d.found = d.wanted;
+
+-- name: unheld_one
+SELECT l.holding = 0 FROM {lock} l FORCE INDEX (PRIMARY) WHERE l.name = UNHEX(?);
+
+-- name: hand_over_quickly
+-- It ends an exclusive term that was never guarded, and hands the name over to the first claim that
+-- waits for it and whose Locker lives, if that claim wants the name alone. It comes in a
+-- transaction, for MariaDB. Then hand_over_claim deletes the claim, or free_one frees the name if
+-- nobody waits for it, and handed_over says what has become of the name. If neither changes one row
+-- the transaction fails: a visit does what is unusual.
+--
+-- The claim may be looked for before the row is locked. Claims enter with rising seq under the lock
+-- of the row: one that is seen has nobody before it who is not. One that has left meanwhile is not
+-- there to be deleted.
+SET STATEMENT lock_wait_timeout = 0, innodb_lock_wait_timeout = 0, sql_safe_updates = 0
+	/*M!110602 , innodb_snapshot_isolation = 0 */ FOR
+UPDATE {lock} l FORCE INDEX (PRIMARY)
+STRAIGHT_JOIN {claim} c FORCE INDEX (PRIMARY) ON c.name = l.name AND c.state = 0 AND c.seq = (
+	SELECT q.seq FROM {claim} q FORCE INDEX (PRIMARY)
+	WHERE q.name = UNHEX(?) AND q.state = 0 AND (q.locker = UNHEX(?) OR EXISTS (
+		SELECT 1 FROM {waiter} w WHERE w.locker = q.locker AND w.expires_at > {now}))
+	ORDER BY q.seq LIMIT 1)
+SET l.acq = c.acq, l.owner = c.owner, l.locker = c.locker, l.label = c.label, l.value = c.value,
+	l.version = GREATEST(l.version + 1, {now}), l.holds = 1, l.since = {now}, l.ended = 0,
+	l.expires_at = {now} + LEAST(IF(c.locker = UNHEX(?), c.ttl, c.handed),
+		IF(c.max_hold > 0, c.max_hold + c.delay, 9223372036854775807)),
+	l.limit_at = IF(c.max_hold > 0, {now} + c.max_hold + c.delay, 0), l.delay = c.delay,
+	l.waiting = l.waiting - 1
+WHERE l.name = UNHEX(?) AND l.acq = UNHEX(?) AND l.version = ? AND l.since + ? <= {now}
+	AND l.waiting > 0 AND l.holding = 0 AND l.not_before <= {now} AND c.kind = 0
+	AND l.version < 9223372036854775807;
+
+-- name: hand_over_claim
+SET STATEMENT lock_wait_timeout = 0, innodb_lock_wait_timeout = 0, sql_safe_updates = 0
+	/*M!110602 , innodb_snapshot_isolation = 0 */ FOR
+DELETE c FROM {lock} l FORCE INDEX (PRIMARY)
+STRAIGHT_JOIN {claim} c FORCE INDEX (sqllock_claim_acq) ON c.acq = l.acq AND c.name = l.name AND c.state = 0
+WHERE l.name = UNHEX(?);
+
+-- name: handed_over
+SELECT 1, l.since, l.acq IS NOT NULL, LOWER(HEX(l.acq)), LOWER(HEX(l.locker)), l.version,
+	l.expires_at, 0
+FROM {lock} l FORCE INDEX (PRIMARY)
+WHERE l.name = UNHEX(?);
+
+-- name: queue_quickly
+-- It makes room for a new claim of a name that somebody holds alone. It comes in a transaction, for
+-- MariaDB, as hand_over_quickly does. queue_claim then enters the claim, and queued says who holds
+-- the name, and whether another claim comes first. LAST_INSERT_ID hands the clock on.
+SET STATEMENT lock_wait_timeout = 0, innodb_lock_wait_timeout = 0, sql_safe_updates = 0
+	/*M!110602 , innodb_snapshot_isolation = 0 */ FOR
+UPDATE {lock} l FORCE INDEX (PRIMARY)
+SET l.seq = GREATEST(l.seq + 1, LAST_INSERT_ID({now})), l.waiting = l.waiting + 1
+WHERE l.name = UNHEX(?) AND l.acq IS NOT NULL AND l.acq <> UNHEX(?) AND l.expires_at > {now}
+	AND l.seq < 9223372036854775807;
+
+-- name: queue_claim
+SET STATEMENT lock_wait_timeout = 0, innodb_lock_wait_timeout = 0, sql_safe_updates = 0
+	/*M!110602 , innodb_snapshot_isolation = 0 */ FOR
+INSERT INTO {claim} (
+	name, acq, state, kind, slot, seq, token, holds, ttl, handed, max_hold, since, expires_at,
+	limit_at, delay, locker, owner, label, carries)
+SELECT l.name, UNHEX(?), 0, ?, 0, l.seq, 0, 0, ?, ?, 0, LAST_INSERT_ID(), 0, 0, 0, UNHEX(?),
+	UNHEX(?), UNHEX(?), UNHEX(NULLIF(?, ''))
+FROM {lock} l FORCE INDEX (PRIMARY)
+WHERE l.name = UNHEX(?);
+
+-- name: queued
+SELECT 1, LAST_INSERT_ID(), LOWER(HEX(l.acq)), COALESCE(l.owner, ''), COALESCE(l.label, ''),
+	l.version, l.since, l.expires_at, l.waiting > 1 AND EXISTS (
+		SELECT 1 FROM {claim} q FORCE INDEX (PRIMARY)
+		WHERE q.name = l.name AND q.state = 0 AND q.seq < l.seq
+		  AND (q.locker = UNHEX(?) OR EXISTS (
+			SELECT 1 FROM {waiter} w WHERE w.locker = q.locker AND w.expires_at > {now})))
+FROM {lock} l FORCE INDEX (PRIMARY)
+WHERE l.name = UNHEX(?);
 
 -- name: grant_permits
 -- It grants permits of names that nobody holds or waits for, and whose rows say that there are so

@@ -295,7 +295,8 @@ VALUES (?1, ?2, 1, 2, 0, ?7, ?6, 1, ?4, ?4, 0, ?8, ?8 + ?4, 0, 0, ?9, ?3, ?10, ?
 
 -- name: free_claims
 -- It ends terms that are held together with others, of names that nobody waits for: it changes the
--- rows. Then delete_claims deletes the claims, in the same transaction.
+-- rows, and says how many others hold each name. Then delete_claims deletes the claims, in the same
+-- transaction.
 UPDATE {lock} AS l
 SET holding = l.holding - 1,
     expires_at = iif(l.holding = 1, min(r.expires_at, r.now), l.expires_at),
@@ -307,7 +308,7 @@ FROM (SELECT c.name, c.expires_at,
                              AND c.name = e.value ->> 0
                              AND c.state = 1 AND c.token = e.value ->> 2) AS r
 WHERE l.name = r.name AND l.waiting = 0
-RETURNING name;
+RETURNING name, holding;
 
 -- name: free_claims_one
 -- It is free_claims for one name.
@@ -320,7 +321,7 @@ FROM (SELECT c.expires_at,
       FROM {claim} AS c
       WHERE c.acq = ?2 AND c.name = ?1 AND c.state = 1 AND c.token = ?3) AS r
 WHERE l.name = ?1 AND l.waiting = 0
-RETURNING name;
+RETURNING name, holding;
 
 -- name: beat
 INSERT INTO {waiter} AS w (locker, expires_at)
@@ -426,17 +427,18 @@ WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000)
 SELECT swept_at <= clock.now - ?1 OR swept_at > clock.now FROM clock, {meta};
 
 -- name: grant
+-- ?5 says that a request has a value, ?6 that one has a lowest version: JSON is slow.
 INSERT INTO {lock} AS l (name, acq, owner, locker, label, version, holds, since, expires_at, value)
 SELECT r.value ->> 0,
        substr(?2, r.value ->> 1, 16),
        r.value ->> 2,
-       substr(?2, r.value ->> 5, 16),
+       ?4,
        ?3,
-       max(clock.now, r.value ->> 6),
+       iif(?6, max(clock.now, r.value ->> 5), clock.now),
        1,
        clock.now,
        clock.now + r.value ->> 3,
-       substr(?2, r.value ->> '$[4][0]', r.value ->> '$[4][1]')
+       iif(?5, substr(?2, r.value ->> '$[4][0]', r.value ->> '$[4][1]'), NULL)
 FROM (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 AS now)
      AS clock,
      json_each(?1) AS r
@@ -470,13 +472,13 @@ INSERT INTO {lock} AS l (name, acq, owner, locker, label, version, holds, since,
 SELECT r.value ->> 0,
        substr(?2, r.value ->> 1, 16),
        r.value ->> 2,
-       substr(?2, r.value ->> 5, 16),
+       ?4,
        ?3,
-       max(clock.now, r.value ->> 6),
+       iif(?6, max(clock.now, r.value ->> 5), clock.now),
        1,
        clock.now,
        clock.now + r.value ->> 3,
-       substr(?2, r.value ->> '$[4][0]', r.value ->> '$[4][1]')
+       iif(?5, substr(?2, r.value ->> '$[4][0]', r.value ->> '$[4][1]'), NULL)
 FROM clock, held, json_each(?1) AS r
 WHERE held.names = 0
 ON CONFLICT (name) DO UPDATE
