@@ -1,6 +1,7 @@
 package sqllock_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/testdb"
 	"github.com/sqllock/sqllock/migrations"
 )
@@ -138,5 +140,74 @@ func TestAFenceOfEachSlotRefusesThoseOfTheSlotAlone(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// slowlyResized is a database whose reply to a Resize waits for answer.
+type slowlyResized struct {
+	driver.UniqueDatabase
+	resized, answer chan struct{}
+}
+
+// slowlyResizedStore is its store.
+type slowlyResizedStore struct {
+	driver.Store
+	driver.PermitStore
+	db *slowlyResized
+}
+
+func (d *slowlyResized) OpenUnique(ctx context.Context, c driver.Client) (driver.Store, error) {
+	s, err := d.UniqueDatabase.OpenUnique(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return &slowlyResizedStore{s, s.(driver.PermitStore), d}, nil
+}
+
+func (s *slowlyResizedStore) Resize(ctx context.Context, name string, permits int) error {
+	err := s.PermitStore.Resize(ctx, name, permits)
+	close(s.db.resized)
+	<-s.db.answer
+	return err
+}
+
+func TestACallForAPermitWaitsForTheResizeThatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	sqlite := withPrefix(testdb.SQLite, testdb.New(t, testdb.SQLite).Open(t), "t_")
+	if err := migrations.Up(t.Context(), sqlite); err != nil {
+		t.Fatal(err)
+	}
+	d := &slowlyResized{sqlite, make(chan struct{}), make(chan struct{})}
+	locks, err := sqllock.NewUnique(t.Context(), d, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeSoon(locks)
+	s, err := locks.Semaphore("n", 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Acquire(t.Context()); err != nil { // it says how many permits there are
+		t.Fatal(err)
+	}
+	resize, acquire := make(chan error, 1), make(chan error, 1)
+	go func() { resize <- s.Resize(t.Context(), 2) }()
+	<-d.resized
+	go func() {
+		_, err := s.TryAcquire(t.Context())
+		acquire <- err
+	}()
+	select {
+	case err := <-acquire:
+		t.Errorf("TryAcquire while the reply to Resize is missing: %v", err)
+		acquire <- nil
+	case <-time.After(200 * time.Millisecond):
+	}
+	close(d.answer)
+	if err := <-resize; err != nil {
+		t.Errorf("Resize: %v", err)
+	}
+	if err := <-acquire; err != nil {
+		t.Errorf("TryAcquire after Resize: %v", err)
 	}
 }

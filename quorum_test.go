@@ -1,0 +1,68 @@
+package sqllock_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/testdb"
+	"github.com/sqllock/sqllock/migrations"
+)
+
+// shorter is a node of a quorum that keeps names for a shorter time than it was asked to.
+type shorter struct {
+	driver.UniqueDatabase
+	by time.Duration
+}
+
+// shorterStore is its store.
+type shorterStore struct {
+	driver.NodeStore
+	by time.Duration
+}
+
+func (n shorter) OpenUnique(ctx context.Context, c driver.Client) (driver.Store, error) {
+	s, err := n.UniqueDatabase.OpenUnique(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return shorterStore{s.(driver.NodeStore), n.by}, nil
+}
+
+func (s shorterStore) Acquire(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
+	res, err := s.NodeStore.Acquire(ctx, reqs)
+	for i := range res {
+		res[i].Remaining -= s.by
+	}
+	return res, err
+}
+
+func TestALeaseOfAQuorumLastsAsLongAsOnEnoughNodes(t *testing.T) {
+	t.Parallel()
+	var dbs []driver.UniqueDatabase
+	for i, n := range nodesOf(testdb.New(t, testdb.SQLite).Open(t)) {
+		if err := migrations.Up(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+		dbs = append(dbs, shorter{n, time.Duration(i) * 20 * time.Minute})
+	}
+	locks, err := sqllock.NewQuorum(t.Context(), dbs, &sqllock.QuorumOptions{TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeSoon(locks)
+	for range 10 { // whichever nodes answer first
+		lease, err := locks.Lock(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if left := lease.Remaining(); left > 40*time.Minute || left <= 0 { // two of three have it for 40 minutes
+			t.Errorf("the lease lasts for %v", left)
+		}
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
