@@ -70,7 +70,7 @@ func run() error {
 // noticed, and those that could not be planted.
 func (p *planter) plantAll(ctx context.Context, pattern *regexp.Regexp) (outcomes []outcome, err error) {
 	var errs []error
-	for _, b := range slices.Concat(bugs, combined, scheduled) {
+	for _, b := range slices.Concat(bugs, combined, around, scheduled) {
 		if !pattern.MatchString(b.name) {
 			continue
 		}

@@ -10,7 +10,7 @@ import (
 func TestEachBugFitsTheSource(t *testing.T) {
 	p := planter{root: "../..", dir: t.TempDir()}
 	names := make(map[string]bool)
-	for _, b := range slices.Concat(bugs, combined, scheduled) {
+	for _, b := range slices.Concat(bugs, combined, around, scheduled) {
 		if names[b.name] {
 			t.Errorf("two bugs are named %q", b.name)
 		}
