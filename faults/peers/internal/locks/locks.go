@@ -65,7 +65,7 @@ type System struct {
 
 // All returns the systems that are compared, ours first.
 func All() []System {
-	return append(ours(), redislocks(server.Redis), redislocks(server.RedisAlways), etcd(), zookeeper())
+	return append(ours(), redislocks(server.Redis), redislocks(server.RedisAlways), rueidislocks(), etcd(), zookeeper())
 }
 
 // ByName returns a system, also one of those that test the comparison itself.

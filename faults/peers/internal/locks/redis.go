@@ -8,6 +8,8 @@ import (
 
 	"github.com/bsm/redislock"
 	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
 
 	"github.com/sqllock/sqllock/faults/internal/server"
 )
@@ -25,17 +27,19 @@ func redislocks(name string) System {
 			c := goRedis(s)
 			return &redislockClient{c, redislock.New(c), s.TTL}, nil
 		},
-		Clock: func(ctx context.Context, s Site) (time.Time, error) {
-			c := goRedis(s)
-			defer func() { _ = c.Close() }()
-			return c.Time(ctx).Result()
-		},
+		Clock: redisClock,
 	}
 	if name == server.RedisAlways {
 		// The two settings differ only when the server is killed.
 		s.Name, s.Only = "redislock/redis-always", "server-kill"
 	}
 	return s
+}
+
+func redisClock(ctx context.Context, s Site) (time.Time, error) {
+	c := goRedis(s)
+	defer func() { _ = c.Close() }()
+	return c.Time(ctx).Result()
 }
 
 func goRedis(s Site) *goredis.Client {
@@ -70,3 +74,52 @@ func (l redislockLock) Holds(ctx context.Context) bool {
 }
 
 func (l redislockLock) Unlock(ctx context.Context) error { return l.Release(ctx) }
+
+// rueidislocks returns the lock of the rueidis project. It uses one key instead of three, because
+// there is one server.
+func rueidislocks() System {
+	return System{
+		Name: "rueidislock/redis", Server: server.Redis,
+		Knows:  "the context of the lock, which ends when the key has gone or a renewal was too late",
+		Claims: "“a Redis Distributed Lock Pattern enhanced by Client Side Caching”; of fencing nothing is said",
+		Clock:  redisClock,
+		Open: func(_ context.Context, s Site) (Client, error) {
+			l, err := rueidislock.NewLocker(rueidislock.LockerOption{
+				ClientOption: rueidis.ClientOption{InitAddress: []string{s.Addr}}, KeyMajority: 1, KeyValidity: s.TTL,
+			})
+			if err != nil {
+				return nil, err
+			}
+			return rueidislockClient{l}, nil
+		},
+	}
+}
+
+type rueidislockClient struct{ locker rueidislock.Locker }
+
+func (c rueidislockClient) Lock(ctx context.Context, _ int, name string) (Held, error) {
+	held, release, err := c.locker.WithContext(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return rueidisLock{held, release}, nil
+}
+
+func (c rueidislockClient) Close() error {
+	c.locker.Close()
+	return nil
+}
+
+type rueidisLock struct {
+	held    context.Context
+	release context.CancelFunc
+}
+
+func (l rueidisLock) Token() int64 { return 0 }
+
+func (l rueidisLock) Holds(context.Context) bool { return l.held.Err() == nil }
+
+func (l rueidisLock) Unlock(context.Context) error {
+	l.release()
+	return nil
+}
