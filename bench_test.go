@@ -221,6 +221,58 @@ func benchmarkRows(b *testing.B, engine string) {
 	b.ReportMetric(0, "ns/op")
 }
 
+// BenchmarkLargeTable has the reaper make passes over a million rows that need nothing, and reads
+// pages of a hundred names anywhere in them. It reports the median of both.
+func BenchmarkLargeTable(b *testing.B) {
+	for _, engine := range testdb.All() {
+		b.Run(engine, func(b *testing.B) { benchmarkLargeTable(b, engine) })
+	}
+}
+
+func benchmarkLargeTable(b *testing.B, engine string) {
+	const rows, passes, pages = 1_000_000, 5, 100
+	db := testdb.New(b, engine).Open(b)
+	database := withPrefix(engine, db, "t_")
+	if err := migrations.Up(b.Context(), database); err != nil {
+		b.Fatal(err)
+	}
+	fill(b, engine, db, "t_lock", rows)
+	// They were used just now.
+	if _, err := db.ExecContext(b.Context(), fmt.Sprintf("UPDATE t_lock SET expires_at = %d", time.Now().UnixMicro())); err != nil {
+		b.Fatal(err)
+	}
+	locks, err := sqllock.NewUnique(b.Context(), database, &sqllock.UniqueOptions{Reaper: &sqllock.ReaperOptions{Off: true}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = locks.Close(context.Background()) }()
+	var pass, page []time.Duration
+	for b.Loop() {
+		for range passes {
+			rep, err := locks.Reaper().Reap(b.Context())
+			if err != nil || rep.Seen < rows || rep.Purged > 0 {
+				b.Fatalf("a pass saw %d rows and deleted %d of %d: %v", rep.Seen, rep.Purged, rows, err)
+			}
+			pass = append(pass, rep.Took)
+		}
+		for range pages {
+			began, n := time.Now(), 0
+			for _, err := range locks.List(b.Context(), sqllock.IncludeFree(), sqllock.After(fmt.Sprint(1+rand.IntN(rows/2))), sqllock.Limit(100)) {
+				if n++; err != nil {
+					b.Fatal(err)
+				}
+			}
+			if n != 100 {
+				b.Fatalf("a page of %d names", n)
+			}
+			page = append(page, time.Since(began))
+		}
+	}
+	b.ReportMetric(median(pass).Seconds(), "s/pass")
+	b.ReportMetric(float64(median(page).Microseconds())/1000, "ms/page")
+	b.ReportMetric(0, "ns/op")
+}
+
 func cycle(b *testing.B, locks *sqllock.Locker, name string) {
 	lease, err := locks.Lock(b.Context(), name)
 	if err != nil {

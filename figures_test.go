@@ -12,11 +12,13 @@ import (
 )
 
 const (
-	benchText = "bench/results/2026-11-25.txt"
-	benchRows = "bench/results/2026-11-25.json"
+	benchText = "bench/results/2026-11-26.txt"
+	benchRows = "bench/results/2026-11-26.json"
 	// largeText has the last figures of large tables, which take long to measure.
 	largeText  = "bench/results/2026-11-21.txt"
 	faultsText = "faults/results/2026-11-22.txt"
+	// hourText has the hour of unique mode, whose histories were replayed.
+	hourText = "faults/results/2026-11-26-hour.txt"
 
 	plantedText = "faults/results/2026-11-22-planted.txt"
 
@@ -128,7 +130,7 @@ func TestEachTableOfMeasuredFiguresSaysWhereTheyComeFrom(t *testing.T) {
 				t.Errorf("%s: a line %q… names no source above the table of %q", tab.where, figuresMark, tab.heading)
 			case strings.HasSuffix(tab.source, " output"):
 				sameRows(t, tab, outputRows(readDoc(t, strings.TrimSuffix(tab.source, " output")), tab.heading))
-			case tab.source != "" && !slices.Contains([]string{benchText + " goals", largeText + " goals", benchRows + " cycles", faultsText + " nemeses", faultsText + " locks"}, tab.source):
+			case tab.source != "" && !slices.Contains([]string{benchText + " goals", largeText + " goals", benchRows + " cycles", faultsText + " nemeses", faultsText + " locks", hourText + " nemeses"}, tab.source):
 				t.Errorf("%s: nothing compares figures from %q", tab.where, tab.source)
 			}
 		}
@@ -261,17 +263,18 @@ var (
 func TestTheFaultsInTheDocumentsAreThoseOfTheRun(t *testing.T) {
 	// The first run is the long one; of the second the text tells the sums.
 	runs := strings.SplitAfter(readDoc(t, faultsText), " failures\n")
-	for _, source := range []string{"nemeses", "locks"} {
-		for _, tab := range figuresFrom(t, faultsText+" "+source) {
+	hour := readDoc(t, hourText)
+	for source, run := range map[string]string{faultsText + " nemeses": runs[0], faultsText + " locks": runs[0], hourText + " nemeses": hour} {
+		for _, tab := range figuresFrom(t, source) {
 			var want [][]string
 			for _, row := range tab.rows {
-				want = append(want, faultRowOf(runs[0], row[0]))
+				want = append(want, faultRowOf(run, row[0]))
 			}
 			sameRows(t, tab, want)
 		}
 	}
 	text := readDoc(t, correctness)
-	for _, run := range runs[:2] {
+	for _, run := range []string{runs[0], runs[1], hour} {
 		for _, n := range faultInAll.FindStringSubmatch(run)[1:] {
 			count, _ := strconv.Atoi(n)
 			if !strings.Contains(text, thousands(count)) {
@@ -395,6 +398,7 @@ func thousands(n int) string {
 const (
 	schedulesText        = "internal/schedule/results/2026-11-23.txt"
 	plantedSchedulesText = "faults/results/2026-11-23-planted-schedules.txt"
+	plantedAroundText    = "faults/results/2026-11-26-planted-around.txt"
 )
 
 func TestTheSchedulesInTheDocumentsAreThoseOfTheRun(t *testing.T) {
@@ -456,13 +460,20 @@ func TestTheNumberOfMistakesThatTheSchedulesNoticedIsThatOfTheRun(t *testing.T) 
 	}
 }
 
-const replayText = "faults/results/2026-11-26-replay.txt"
+func TestTheNumberOfMistakesAroundALockIsThatOfTheRun(t *testing.T) {
+	text := strings.Join(strings.Fields(readDoc(t, correctness)), " ")
+	around := outputRows(readDoc(t, plantedAroundText), []string{"bug", "caught by", "seconds"})
+	sentence := fmt.Sprintf("Of %d mistakes in what stands around a lock", len(around))
+	if len(around) == 0 || !strings.Contains(text, sentence) {
+		t.Errorf("%s does not say %q", correctness, sentence)
+	}
+}
 
 var replayed = regexp.MustCompile(`(?m)^replayed: (\d+) operations, (\d+) changes of names; not explained: (\d+); too hard: (\d+)$`)
 
 func TestTheOperationsOfTheReplayInTheDocumentsAreThoseOfTheRuns(t *testing.T) {
 	var sums [4]int
-	for _, run := range replayed.FindAllStringSubmatch(readDoc(t, replayText), -1) {
+	for _, run := range replayed.FindAllStringSubmatch(readDoc(t, hourText), -1) {
 		for i := range sums {
 			n, err := strconv.Atoi(run[i+1])
 			if err != nil {
