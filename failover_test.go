@@ -97,10 +97,7 @@ func outageFor(setUp time.Duration) (longest, ttl time.Duration) {
 	return longest, longest*3/2 + 5*time.Second
 }
 
-const (
-	failOverWait = 2 * time.Minute
-	hungFor      = 9 * time.Second // MaxHold of a transaction that hangs
-)
+const failOverWait = 2 * time.Minute
 
 // mariadbPair is a primary with a replica that commits wait for, and Lockers that know both.
 type mariadbPair struct {
@@ -275,7 +272,7 @@ func (p *mariadbPair) writes(t *testing.T, lease *sqllock.Lease, there *sql.DB) 
 // function that it returns checks that its term ends with MaxHold, and that it has written nothing.
 func (p *mariadbPair) hang(t *testing.T) (ended func(there *sql.DB)) {
 	t.Helper()
-	lease := lockSoon(t, newLocks(t, lockmysql.DB(p.open(t)), sqllock.UniqueOptions{TTL: p.ttl}), "hung", sqllock.MaxHold(hungFor))
+	lease := lockSoon(t, newLocks(t, lockmysql.DB(p.open(t)), sqllock.UniqueOptions{TTL: p.ttl}), "hung", sqllock.MaxHold(p.longest+5*time.Second))
 	wrote, result := make(chan struct{}), make(chan error, 1)
 	go func() {
 		result <- lease.InTx(context.Background(), nil, func(ctx context.Context, tx *sql.Tx) error {
@@ -287,7 +284,11 @@ func (p *mariadbPair) hang(t *testing.T) (ended func(there *sql.DB)) {
 			return err
 		})
 	}()
-	<-wrote
+	select {
+	case <-wrote:
+	case err := <-result:
+		t.Fatalf("InTx before the primary is frozen: %v", err)
+	}
 	return func(there *sql.DB) {
 		t.Helper()
 		next := lockSoon(t, p.lockers[1], "hung")

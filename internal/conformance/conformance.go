@@ -134,7 +134,9 @@ func (h *Harness) promises() (all []promise) {
 // calls t.Parallel, so that they do not run before those of other pairs that need quiet,
 // and then at the same time as theirs.
 func Run(t *testing.T, h Harness) {
-	h.pace = measure(newEnv(t, &h))
+	alone := newPacer(newEnv(t, &h))
+	h.pace = alone.measure(t)
+	alone.close() // some of those that need quiet count goroutines
 	var quiet, others []promise
 	for _, p := range h.promises() {
 		switch {
@@ -153,14 +155,14 @@ func Run(t *testing.T, h Harness) {
 	if h.slow() { // what runs at the same time must not starve renewals
 		testers = 3
 	}
-	h.pace = max(h.pace, measure(newEnv(t, &h))) // beside others
-	atOnce(testers, others, func(p promise) {
-		t.Run(p.sentence, func(t *testing.T) { p.test(newEnv(t, &h)) })
+	p := newPacer(newEnv(t, &h))
+	atOnce(testers, others, func(promise promise) {
+		beside := h
+		beside.pace = max(h.pace, p.admit())
+		defer p.leave()
+		t.Run(promise.sentence, func(t *testing.T) { promise.test(newEnv(t, &beside)) })
 	})
 }
-
-// together bounds how many promises of all pairs are tested at a time.
-var together = make(chan struct{}, 16)
 
 // atOnce tests several promises of a pair at a time. They are no parallel subtests: of those go
 // test would start all of a pair, or as many as it may start of all pairs, and count the time in
@@ -171,9 +173,7 @@ func atOnce(testers int, promises []promise, test func(promise)) {
 	for range testers {
 		wg.Go(func() {
 			for p := range next {
-				together <- struct{}{}
 				test(p)
-				<-together
 			}
 		})
 	}
@@ -182,26 +182,6 @@ func atOnce(testers int, promises []promise, test func(promise)) {
 	}
 	close(next)
 	wg.Wait()
-}
-
-// measure finds out how slow the machine is with this pair, so that TTLs leave it
-// enough time.
-func measure(e *env) time.Duration {
-	db, _ := e.open(e.source(), poolSize)
-	defer func() { _ = db.Close() }()
-	l := e.looseLocker(db, &Options{TTL: long})
-	defer func() { _ = l.Close(e.ctx()) }()
-	e.unlock(e.lock(l, e.name("k"))) // what is done once is done
-	took := make([]time.Duration, 21)
-	for i := range took {
-		start := time.Now()
-		e.unlock(e.lock(l, e.name("k")))
-		took[i] = time.Since(start)
-	}
-	slices.Sort(took)
-	pace := took[len(took)/2] // one that a machine let wait says nothing of the others
-	e.Logf("Lock and Unlock take %v here, from %v to %v", pace, took[0], took[len(took)-1])
-	return pace
 }
 
 // slow reports that a statement costs much computing, as it does if the database

@@ -56,9 +56,9 @@ func testOwnerWaiter(e *env) {
 	ctx := sqllock.WithOwner(e.ctx(), "job-7")
 	var waiting []<-chan result
 	waiting = append(waiting, locking(ctx, b, name))
-	time.Sleep(50 * time.Millisecond)
+	e.waitsAs(name, 1)
 	another := locking(e.ctx(), b, name)
-	time.Sleep(50 * time.Millisecond)
+	e.waitsAs(name, 2)
 	waiting = append(waiting, locking(ctx, b, name))
 	silent(e, another, "Lock returned while the name was held")
 	e.unlock(first)

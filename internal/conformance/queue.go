@@ -61,6 +61,17 @@ func (e *env) waitForQueue(name string, n int) {
 	})
 }
 
+// waitsAs waits until n wait for name where a table tells, and elsewhere for as long as a call needs
+// to begin to wait.
+func (e *env) waitsAs(name string, n int) {
+	e.Helper()
+	if e.h.Table == nil || e.h.Nodes > 1 {
+		time.Sleep(50*time.Millisecond + slack()/10)
+		return
+	}
+	e.waitForQueue(name, n)
+}
+
 // waitBehind has a Locker of this process wait behind those that are in the queue now.
 func (e *env) waitBehind(l *sqllock.Locker, name string, before int) <-chan result {
 	e.Helper()

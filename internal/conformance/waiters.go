@@ -168,7 +168,8 @@ func testHookHandedOver(e *env) {
 	var j journal
 	hooks := j.hooks()
 	hooks.HandedOver = func(ev sqllock.HandedOverEvent) { j.add("handed over %s %d to %d", ev.Name, ev.Token, ev.Waiters) }
-	l, other := e.looseLocker(e.handle(), &Options{TTL: long, Hooks: hooks}), e.locker(&Options{TTL: long})
+	l := e.looseLocker(e.handle(), &Options{TTL: long, Hooks: hooks})
+	other := e.locker(&Options{TTL: long, RetryMin: long, RetryMax: long}) // it does not look before it is handed the name
 	lease := e.lock(l, e.name("k"))
 	book := e.ledger()
 	var want []string

@@ -78,8 +78,8 @@ func (s *suite) open(t *testing.T) driver.Store {
 	return &retrier{s.Open(t, driver.Client{Instance: newID(), Label: "test"}), s.Classify}
 }
 
-// retrier asks once more if the database wants to be asked again, as a Locker does: on a busy machine
-// the server may end a transaction whose client is late.
+// retrier asks again as often as a Locker may if the database wants to be asked again: on a busy
+// machine the server may end a transaction whose client is late.
 type retrier struct {
 	driver.Store
 	classify func(error) driver.Fault
@@ -87,18 +87,19 @@ type retrier struct {
 
 // Acquire implements [driver.Store].
 func (r *retrier) Acquire(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
-	res, err := r.Store.Acquire(ctx, reqs)
-	if err != nil && r.classify(err) == driver.Again {
-		return r.Store.Acquire(ctx, reqs)
-	}
-	return res, err
+	return again(r, func() ([]driver.AcquireResult, error) { return r.Store.Acquire(ctx, reqs) })
 }
 
 // Release implements [driver.Store].
 func (r *retrier) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
-	res, err := r.Store.Release(ctx, reqs)
-	if err != nil && r.classify(err) == driver.Again {
-		return r.Store.Release(ctx, reqs)
+	return again(r, func() ([]driver.ReleaseResult, error) { return r.Store.Release(ctx, reqs) })
+}
+
+func again[T any](r *retrier, call func() ([]T, error)) (res []T, err error) {
+	for range 10 {
+		if res, err = call(); err == nil || r.classify(err) != driver.Again {
+			break
+		}
 	}
 	return res, err
 }
