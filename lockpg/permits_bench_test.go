@@ -25,10 +25,7 @@ func benchmarkPermits(b *testing.B, names int) {
 	if err := migrations.Up(b.Context(), lockpg.DB(db)); err != nil {
 		b.Fatal(err)
 	}
-	store, err := lockpg.DB(db).OpenUnique(b.Context(), driver.Client{Instance: driver.ID{1}, Label: "test"})
-	if err != nil {
-		b.Fatal(err)
-	}
+	store := open(b, db)
 	const what = 4
 	var took [2][what][]time.Duration
 	id := 0

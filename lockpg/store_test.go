@@ -15,7 +15,7 @@ import (
 )
 
 // open opens the store of the unique mode for a client of its own.
-func open(t *testing.T, db *sql.DB, opts ...lockpg.Option) driver.Store {
+func open(t testing.TB, db *sql.DB, opts ...lockpg.Option) driver.Store {
 	t.Helper()
 	store, err := lockpg.DB(db, opts...).OpenUnique(t.Context(), driver.Client{Instance: driver.ID{9}, Label: "test"})
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sqllock/sqllock"
@@ -97,18 +96,6 @@ func acquiring(ctx context.Context, s *sqllock.Semaphore) <-chan result {
 	return ch
 }
 
-// queued waits until so many claims wait for a name.
-func (e *env) queued(name string, n int) {
-	e.Helper()
-	e.eventually(timeLimit, fmt.Sprintf("%d claims wait", n), func() bool {
-		waiting, err := e.h.Table.Waiters(e.ctx(), e.handle(), name)
-		if err != nil {
-			e.Fatal(err)
-		}
-		return waiting == n
-	})
-}
-
 func testPermits(e *env) {
 	const n = 3
 	a, b := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
@@ -195,17 +182,17 @@ func testPermitOrder(e *env) {
 	s, t := e.semaphore(a, name, 2), e.semaphore(b, name, 2)
 	one, two := e.permit(s), e.permit(t)
 	first := acquiring(e.ctx(), t)
-	e.queued(name, 1)
+	e.waitForQueue(name, 1)
 	second := locking(e.ctx(), a, name)
-	e.queued(name, 2)
+	e.waitForQueue(name, 2)
 	third := acquiring(e.ctx(), s)
-	e.queued(name, 3)
+	e.waitForQueue(name, 3)
 	fourth := acquiring(e.ctx(), t)
-	e.queued(name, 4)
+	e.waitForQueue(name, 4)
 	reading := rlocking(e.ctx(), b, name)
-	e.queued(name, 5)
+	e.waitForQueue(name, 5)
 	last := acquiring(e.ctx(), s)
-	e.queued(name, 6)
+	e.waitForQueue(name, 6)
 	e.noPermit(s)
 	e.unlock(one)
 	permit := e.granted(first)
@@ -267,7 +254,7 @@ func testPermitsFirst(e *env) {
 	name := e.name("held")
 	writer := e.lock(a, name)
 	waiting := acquiring(e.ctx(), e.semaphore(a, name, 3))
-	e.queued(name, 1)
+	e.waitForQueue(name, 1)
 	var p *sqllock.PermitsError
 	if _, err := e.semaphore(b, name, 5).Acquire(e.ctx()); !errors.As(err, &p) || p.Permits != 3 || p.Requested != 5 {
 		e.Errorf("Acquire of 5 permits beside a lock, behind one of 3: %v", err)
@@ -316,7 +303,7 @@ func testResize(e *env) {
 	s, t := e.semaphore(a, name, 1), e.semaphore(b, name, 1)
 	held := []*sqllock.Lease{e.permit(s)}
 	waiting := []<-chan result{acquiring(e.ctx(), t), acquiring(e.ctx(), s), acquiring(e.ctx(), t)}
-	e.queued(name, 3)
+	e.waitForQueue(name, 3)
 	for _, bad := range []int{0, -1, sqllock.MaxPermits + 1} {
 		e.wantError("Resize out of bounds", s.Resize(e.ctx(), bad), sqllock.ErrInvalidOption)
 	}
@@ -359,7 +346,7 @@ func testPermitCrash(e *env) {
 		e.noPermit(s)
 	}
 	waiting := acquiring(e.ctx(), s)
-	e.queued(name, 1)
+	e.waitForQueue(name, 1)
 	e.abandon(crashing)
 	crashed := time.Now()
 	next := e.granted(waiting)
@@ -719,7 +706,7 @@ func testPermitGivesUp(e *env) {
 	lease := e.permit(s)
 	ctx, cancel := context.WithCancel(e.ctx())
 	waiting := acquiring(ctx, t)
-	e.queued(name, 1)
+	e.waitForQueue(name, 1)
 	cancel()
 	r := receive(e, waiting, "Acquire returns")
 	e.oneOf(r.lease, r.err)
@@ -783,74 +770,6 @@ func testSemaphoreUnsupported(e *env) {
 	}
 }
 
-// permitCallers have callers acquire permits for a while, and checks what they see of each other.
-type permitCallers struct {
-	e       *env
-	most    atomic.Int64 // how many permits may be held at the same time
-	holding atomic.Int64
-	granted atomic.Int64
-
-	mu   sync.Mutex
-	last map[int]int64 // the last token of each slot
-}
-
-// callersOfPermits is how many there are, and how many permits they are granted at least.
-const callersOfPermits = 12
-
-// work acquires permits until the time is over, and longer if few were granted.
-func (c *permitCallers) work(s *sqllock.Semaphore, until time.Time) {
-	for time.Now().Before(until) || c.granted.Load() < callersOfPermits {
-		lease, err := s.Acquire(c.e.ctx())
-		if errors.Is(err, sqllock.ErrPermits) { // another Semaphore was resized
-			continue
-		}
-		if err != nil {
-			c.e.Errorf("Acquire: %v", err)
-			return
-		}
-		if n, most := c.holding.Add(1), c.most.Load(); n > most {
-			c.e.Errorf("%d hold permits, of %d", n, most)
-		}
-		c.mu.Lock()
-		if lease.Token() <= c.last[lease.Slot()] {
-			c.e.Errorf("token %d of slot %d follows token %d", lease.Token(), lease.Slot(), c.last[lease.Slot()])
-		}
-		c.last[lease.Slot()] = lease.Token()
-		c.mu.Unlock()
-		c.granted.Add(1)
-		time.Sleep(time.Millisecond)
-		c.holding.Add(-1)
-		if err := lease.Unlock(c.e.ctx()); err != nil {
-			c.e.Errorf("Unlock: %v", err)
-			return
-		}
-	}
-}
-
-// contendForPermits has callers of several Lockers acquire permits for a second.
-func (e *env) contendForPermits(permits int, beside func(sems []*sqllock.Semaphore, c *permitCallers)) {
-	e.Helper()
-	c := &permitCallers{e: e, last: make(map[int]int64)}
-	c.most.Store(int64(permits))
-	name := e.name("k")
-	var sems []*sqllock.Semaphore
-	for range 3 {
-		sems = append(sems, e.semaphore(e.locker(&Options{TTL: long, RetryMax: 20 * time.Millisecond}), name, permits))
-	}
-	until := time.Now().Add(time.Second)
-	var wg sync.WaitGroup
-	for i := range callersOfPermits {
-		wg.Go(func() { c.work(sems[i%len(sems)], until) })
-	}
-	beside(sems, c)
-	wg.Wait()
-	e.gone(e.locker(&Options{TTL: long}), name) // a request that came late may have been granted
-}
-
-func testPermitContention(e *env) {
-	e.contendForPermits(3, func([]*sqllock.Semaphore, *permitCallers) {})
-}
-
 func testPermitAsLock(e *env) {
 	a, b := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
 	name, other := e.name("a"), e.name("b")
@@ -865,7 +784,7 @@ func testPermitAsLock(e *env) {
 		} else {
 			waiting = append(waiting, acquiring(e.ctx(), t))
 		}
-		e.queued(name, i+1)
+		e.waitForQueue(name, i+1)
 	}
 	last := permit
 	for i, w := range waiting {
@@ -892,7 +811,7 @@ func testPermitAsLock(e *env) {
 		lease, err := a.Lock(permit.Context(), other)
 		older <- result{lease, err}
 	}()
-	e.queued(other, 1)
+	e.waitForQueue(other, 1)
 	ctx, cancel := context.WithTimeout(lease.Context(), timeLimit)
 	defer cancel()
 	_, err := t.Acquire(ctx)
@@ -902,33 +821,13 @@ func testPermitAsLock(e *env) {
 	e.unlock(permit)
 }
 
-func testOnePermit(e *env) {
-	e.contendForPermits(1, func([]*sqllock.Semaphore, *permitCallers) {})
-}
-
-// testResizeContention changes the number of permits while callers come and go. More may be held
-// than there are now only if there were more.
-func testResizeContention(e *env) {
-	e.contendForPermits(4, func(sems []*sqllock.Semaphore, c *permitCallers) {
-		for i := range 20 {
-			n := 1 + i%4
-			for _, s := range sems {
-				if err := s.Resize(e.ctx(), n); err != nil {
-					e.Errorf("Resize: %v", err)
-				}
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
-	})
-}
-
 func testPermitDeadlock(e *env) {
 	a, b := e.locker(&Options{TTL: long}), e.locker(&Options{TTL: long})
 	name := e.name("k")
 	one, two := e.semaphore(a, name, 2), e.semaphore(b, name, 2)
 	first, second := e.permit(one), e.permit(two)
 	waits := acquiring(first.Context(), one)
-	e.queued(name, 1)
+	e.waitForQueue(name, 1)
 	select {
 	case r := <-waits:
 		e.Fatalf("a second permit while another holder goes on: %v, %v", r.lease, r.err)
