@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -102,7 +101,7 @@ func TestATransactionSurvivesAHeldLockAlsoWhereATimeOutUndoesIt(t *testing.T) {
 // A statement of which only a part has arrived is silence too.
 func TestTheServerEndsASessionInTheMiddleOfAPacket(t *testing.T) {
 	t.Parallel()
-	const ttl = 2 * time.Second
+	const ttl = 5 * time.Second
 	eachServer(t, func(t *testing.T, f *fixture) {
 		proxy := netproxy.New(t, f.Addr())
 		a := advisory.on(t, f.OpenVia(t, proxy.Addr()), ttl)
@@ -125,13 +124,22 @@ func TestTheServerEndsASessionInTheMiddleOfAPacket(t *testing.T) {
 		large := request("large")
 		large.Value = make([]byte, 4<<20)
 		ctx, cancel := context.WithCancel(t.Context())
-		var granting sync.WaitGroup
-		granting.Go(func() { _, _ = s.Grant(ctx, []driver.AcquireRequest{large}) })
-		silent := <-frozen
+		granting := make(chan error, 1)
+		go func() {
+			_, err := s.Grant(ctx, []driver.AcquireRequest{large})
+			granting <- err
+		}()
+		var silent time.Time
+		select {
+		case silent = <-frozen:
+		case err := <-granting:
+			cancel()
+			t.Fatalf("Grant before the network is frozen: %v", err)
+		}
 		b.eventuallyGets(t, request("k"), ttl+5*time.Second)
 		t.Logf("freed after %v", time.Since(silent))
 		cancel()
-		granting.Wait()
+		<-granting
 	})
 }
 
