@@ -131,7 +131,7 @@ func (r *roles) sharing(t *testing.T, db *sql.DB) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	l, err := sqllock.NewUnique(ctx, r.e.open(db), &sqllock.UniqueOptions{TTL: 900 * time.Millisecond, Reaper: &sqllock.ReaperOptions{Off: true}})
+	l, err := sqllock.NewUnique(ctx, r.e.open(db), &sqllock.UniqueOptions{TTL: 3 * time.Second, Reaper: &sqllock.ReaperOptions{Off: true}})
 	if err != nil {
 		return err
 	}

@@ -58,8 +58,8 @@ func (r *round) run() {
 	ctx := sqllock.WithOwner(r.Context(), r.input("owner"))
 	label := func() string { return r.input("label") }
 	reaper := &sqllock.ReaperOptions{Off: true}
-	a := newLocks(r.T, r.e.open(r.db), sqllock.UniqueOptions{TTL: 900 * time.Millisecond, Label: label()})
-	b := newLocks(r.T, r.e.open(r.db), sqllock.UniqueOptions{TTL: time.Second, Label: label()})
+	a := newLocks(r.T, r.e.open(r.db), sqllock.UniqueOptions{TTL: 3 * time.Second, Label: label()})
+	b := newLocks(r.T, r.e.open(r.db), sqllock.UniqueOptions{TTL: 3100 * time.Millisecond, Label: label()})
 	r.mode(ctx, a, b)
 	updating, err := sqllock.NewForUpdate(ctx, r.e.open(r.db).(driver.ForUpdateDatabase), &sqllock.ForUpdateOptions{TTL: 20 * time.Second, Label: label(), Reaper: reaper})
 	r.check("NewForUpdate", err)
@@ -105,7 +105,7 @@ func (r *round) mode(ctx context.Context, a, b *sqllock.Locker) {
 		next <- err
 	}()
 	r.check("InTx", lease.InTx(ctx, nil, func(context.Context, *sql.Tx) error { return nil }))
-	time.Sleep(400 * time.Millisecond) // it is renewed
+	time.Sleep(1200 * time.Millisecond) // it is renewed
 	_, err = a.Inspect(ctx, name)
 	r.check("Inspect", err)
 	for _, err := range a.List(ctx, sqllock.IncludeFree()) {

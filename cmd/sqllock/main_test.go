@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -122,7 +123,31 @@ func (u client) start(t testing.TB, args ...string) *call {
 type call struct {
 	*exec.Cmd
 	t        testing.TB
-	out, err bytes.Buffer
+	out, err printed
+}
+
+// printed is the output of a call. It is safe for concurrent use.
+type printed struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *printed) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *printed) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// shows waits until the call has printed a text.
+func (p *call) shows(text string) {
+	p.t.Helper()
+	eventually(p.t, fmt.Sprintf("%q is printed", text), func() bool { return strings.Contains(p.out.String(), text) })
 }
 
 func (p *call) start() {

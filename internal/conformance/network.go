@@ -226,7 +226,7 @@ func testUnreachableLock(e *env) {
 	lease, err := l.Lock(ctx, name)
 	e.oneOf(lease, err)
 	e.wantError("Lock", err, context.DeadlineExceeded)
-	lease, err = l.Lock(e.ctx(), name, sqllock.Wait(300*time.Millisecond))
+	lease, err = l.Lock(e.ctx(), name, sqllock.Wait(2*time.Second))
 	e.oneOf(lease, err)
 	if errors.Is(err, sqllock.ErrHeld) || errors.Is(err, context.DeadlineExceeded) {
 		e.Errorf("Lock with Wait: want the database's error, got %v", err)

@@ -231,11 +231,11 @@ func testLatePacket(e *env) {
 // Lock asks again over a second one. When the first request arrives in the end,
 // the name was unlocked again, and must stay so.
 func testLateDuplicate(e *env) {
-	ttl := long
+	ttl, timeout := long, e.timeout(300*time.Millisecond)
 	if e.inSessions() { // a session is given up when it has not answered for the TTL
-		ttl = e.ttl(2 * time.Second)
+		ttl, timeout = e.ttl(2*time.Second), e.timeout(time.Second)
 	}
-	p, l := e.proxied(&Options{TTL: ttl, StatementTimeout: e.timeout(300 * time.Millisecond)})
+	p, l := e.proxied(&Options{TTL: ttl, StatementTimeout: timeout})
 	other := e.locker(&Options{TTL: long})
 	e.eachRequest(l, func(name string, n int64) int64 {
 		frozen, thaw := context.WithCancel(context.Background())
