@@ -114,7 +114,7 @@ func TestWithoutFlushesSessionsAreRefusedUnlessAllowedOnAServerOfItsOwn(t *testi
 func TestTheConnectionThatIsKeptIsReplacedWhenItHasEnded(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
-		c := m.client(t, d, supported(t, d, "idle_session_timeout=200ms")...)
+		c := m.client(t, d, supported(t, d, "idle_session_timeout=1s")...)
 		for i := range 3 {
 			r := noted("k")
 			s, res := c.take(t, r)
@@ -123,7 +123,7 @@ func TestTheConnectionThatIsKeptIsReplacedWhenItHasEnded(t *testing.T) {
 			if drawn, err := c.Draw(t.Context(), ask("drawn")); err != nil || !drawn.Granted {
 				t.Errorf("%d: %+v, %v", i, drawn, err)
 			}
-			time.Sleep(500 * time.Millisecond)
+			time.Sleep(1500 * time.Millisecond)
 		}
 	})
 }
