@@ -124,7 +124,7 @@ func TestAHundredThousandNamesAreListedQuickly(t *testing.T) {
 					t.Fatalf("%q: %d lines, exit code %d: %s", args, n, r.code, r.err)
 				}
 				t.Logf("%q: %v, of which %v are the command's processor time", args, took, cpu)
-				if cpu > 3*time.Second || took > 20*time.Second {
+				if cpu > 3*time.Second || took > time.Minute {
 					t.Errorf("%q took %v, of which %v are the command's processor time", args, took, cpu)
 				}
 			}

@@ -199,7 +199,7 @@ func testLatePacket(e *env) {
 			p.Freeze()
 			return netproxy.Pass
 		})
-		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+		ctx, cancel := context.WithTimeout(context.Background(), max(300*time.Millisecond, 20*e.h.pace))
 		defer cancel()
 		start := time.Now()
 		lease, err := l.Lock(ctx, name)

@@ -44,7 +44,7 @@ func testUnlockInTxQueue(e *env) {
 		e.Errorf("the tokens are %v", tokens)
 	}
 	slices.Sort(took)
-	if longest := took[len(took)-1]; longest > time.Second { // it would be that between two beats
+	if longest := took[len(took)-1]; longest > time.Second+slack() { // it would be that between two beats; the promise of the hook HandedOver needs no clock
 		e.Errorf("those who wait were served after %v", took)
 	}
 	book.want("a;a;a;a;")
@@ -130,11 +130,15 @@ func testUnlockTxStorm(e *env) {
 	}
 	var inside, written atomic.Int32
 	done := make(chan error)
-	const callers = 8
+	const callers, ways = 8, 4
+	enough := time.Now().Add(timeLimit / 3) // on a machine that is slow, where each way was taken once
 	for i := range callers {
 		go func() {
 			for n := range rounds {
-				err := e.endSomehow(lockers[i%2], book, name, n%4, &inside, &written)
+				if n >= ways && time.Now().After(enough) {
+					break
+				}
+				err := e.endSomehow(lockers[i%2], book, name, n%ways, &inside, &written)
 				if err != nil {
 					done <- fmt.Errorf("round %d of caller %d: %w", n, i, err)
 					return
