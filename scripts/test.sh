@@ -77,7 +77,9 @@ unwatched='TestConformance/^(unique_on_(sqlite|mariadb|mysql)|quorum_on_.*|for_u
 # nothing runs at the same time: there is nothing to watch. The race detector would take minutes, and
 # a transaction in which the client computes for a second is undone.
 drivers=(./lockpg ./lockmysql ./locksqlite)
-single='GeneratedSteps|TenThousandPermits|TestQueueAndSharedTerms/^a_large_batch_has_its_order$|TestQueueAndSharedTerms/^(mariadb|mysql)$/^a_large_batch_has_its_order$'
+batch='^a_large_batch_has_its_order$'
+single="GeneratedSteps|TenThousandPermits|TestQueueAndSharedTerms/$batch|TestQueueAndSharedTerms/^(mariadb|mysql)\$/$batch"
+single+="|TestQueueAndSharedTerms(In|On).*/^(mariadb|mysql)\$/./$batch"
 
 engine=(. ./driver ./lockpg ./lockmysql ./locksqlite
   ./internal/batch ./internal/clock ./internal/deadlock ./internal/leak ./internal/netproxy

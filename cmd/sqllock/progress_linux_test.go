@@ -88,10 +88,10 @@ func TestProgressIsClearedWhenAKeyInterrupts(t *testing.T) {
 	if code := w.code(); code != 130 {
 		t.Errorf("exit code %d", code)
 	}
-	w.see(clearLine)
-	if text := regexp.MustCompile(`\^C`).ReplaceAllString(w.text(), ""); !strings.HasSuffix(text, clearLine) {
-		t.Errorf("the line is not cleared: %q", text)
-	}
+	echo := regexp.MustCompile(`\^C`)
+	eventually(t, "the line is cleared", func() bool {
+		return strings.HasSuffix(echo.ReplaceAllString(w.text(), ""), clearLine)
+	})
 	holding.end(t)
 }
 

@@ -237,7 +237,7 @@ func testDetachForced(e *env) {
 }
 
 func testDetachGuarded(e *env) {
-	l, other := e.locker(&Options{TTL: long, StatementTimeout: e.timeout(time.Second)}), e.locker(&Options{TTL: long})
+	l, other := e.locker(&Options{TTL: long, StatementTimeout: e.timeout(3 * time.Second)}), e.locker(&Options{TTL: long})
 	lease := e.lock(l, e.name("k"))
 	tx := e.begin(e.readCommitted())
 	e.guard(lease, tx)
