@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/testlog"
 )
 
 // contention are hooks that write down who waits, who is skipped and who is next. They run on
@@ -253,7 +254,7 @@ func (b *bench) skip(name string, times int) {
 func TestEventsBeyondThoseThatMayWaitAreDroppedAndCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const mayWait, dropped = 16384, 7
-		var log errorLog
+		var log testlog.Text
 		calls, release := 0, make(chan struct{})
 		b := newBench(t, newFake(), &sqllock.UniqueOptions{
 			TTL: time.Hour, Logger: slog.New(slog.NewTextHandler(&log, nil)),

@@ -16,6 +16,7 @@ import (
 	"github.com/sqllock/sqllock"
 	"github.com/sqllock/sqllock/internal/pairs"
 	"github.com/sqllock/sqllock/internal/testdb"
+	"github.com/sqllock/sqllock/internal/testlog"
 	"github.com/sqllock/sqllock/lockpg"
 )
 
@@ -27,7 +28,7 @@ const (
 func TestOwnersAndValuesAreNotLoggedAtInfoLevelWhateverHappens(t *testing.T) {
 	onEach(t, func(t *testing.T, e *engine, d *testdb.Database) {
 		t.Parallel()
-		var log errorLog
+		var log testlog.Text
 		ctx, cancel := context.WithTimeout(sqllock.WithOwner(t.Context(), secretOwner), 30*time.Second)
 		defer cancel()
 		locker := func(db *sql.DB) *sqllock.Locker {
@@ -81,7 +82,7 @@ func TestOwnersAndValuesAreNotLoggedAtInfoLevelWhateverHappens(t *testing.T) {
 
 func TestOwnersAndValuesAreNotLoggedAtInfoLevelWhenTheDatabaseIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log errorLog
+		var log testlog.Text
 		db := newFake()
 		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		lease, err := b.Lock(sqllock.WithOwner(t.Context(), secretOwner), "a", sqllock.Value([]byte(secretValue)))
@@ -121,7 +122,7 @@ func wrongPassword(t *testing.T, e *engine, d *testdb.Database, password string)
 func TestThePasswordOfAHandleIsInNoErrorAndInNoLog(t *testing.T) {
 	const password = "pass-word-that-nobody-reads"
 	onEachServer(t, func(t *testing.T, e *engine, d *testdb.Database) {
-		var log errorLog
+		var log testlog.Text
 		opts := &sqllock.UniqueOptions{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 		right := wrongPassword(t, e, d, password)
 		away := strings.Replace(right, d.Addr(), "127.0.0.1:1", 1)
@@ -160,9 +161,9 @@ func TestThePasswordOfAHandleIsInNoErrorAndInNoLog(t *testing.T) {
 
 // defaultLog makes what slog.Default is told visible, at every level, until the test ends.
 // The test must not be parallel to others.
-func defaultLog(t *testing.T) *errorLog {
+func defaultLog(t *testing.T) *testlog.Text {
 	t.Helper()
-	logged, before, output, flags := new(errorLog), slog.Default(), log.Writer(), log.Flags()
+	logged, before, output, flags := new(testlog.Text), slog.Default(), log.Writer(), log.Flags()
 	slog.SetDefault(slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	t.Cleanup(func() {
 		slog.SetDefault(before)

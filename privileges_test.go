@@ -17,6 +17,7 @@ import (
 	"github.com/sqllock/sqllock"
 	"github.com/sqllock/sqllock/internal/pairs"
 	"github.com/sqllock/sqllock/internal/testdb"
+	"github.com/sqllock/sqllock/internal/testlog"
 	"github.com/sqllock/sqllock/lockmysql"
 )
 
@@ -220,7 +221,7 @@ func (r *roles) reap(t *testing.T, db *sql.DB) error {
 func (r *roles) background(t *testing.T, db *sql.DB) error {
 	t.Helper()
 	mustExec(t, r.admin, `UPDATE sqllock_meta SET swept_at = 0`)
-	var log errorLog
+	var log testlog.Text
 	l, err := sqllock.NewUnique(t.Context(), r.e.open(db), &sqllock.UniqueOptions{
 		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Reaper: &sqllock.ReaperOptions{Interval: 20 * time.Millisecond},

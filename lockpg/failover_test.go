@@ -25,10 +25,7 @@ func outageFor(setUp time.Duration) (longest, ttl time.Duration) {
 	return longest, longest*3/2 + 5*time.Second
 }
 
-const (
-	failOverWait = 2 * time.Minute
-	hungFor      = 9 * time.Second // MaxHold of a transaction that hangs
-)
+const failOverWait = 2 * time.Minute
 
 // failOver is a primary with a synchronous standby, and Lockers that know both.
 type failOver struct {
@@ -277,7 +274,7 @@ func (f *failOver) hang(t *testing.T) (ended func(there *sql.DB)) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { closeSoon(l) })
-	lease, err := l.TryLock(t.Context(), "hung", sqllock.MaxHold(hungFor))
+	lease, err := l.TryLock(t.Context(), "hung", sqllock.MaxHold(f.longest+5*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +289,11 @@ func (f *failOver) hang(t *testing.T) (ended func(there *sql.DB)) {
 			return err
 		})
 	}()
-	<-wrote
+	select {
+	case <-wrote:
+	case err := <-result:
+		t.Fatalf("InTx before the primary is frozen: %v", err)
+	}
 	return func(there *sql.DB) {
 		t.Helper()
 		if next := mustLock(t, f.lockers[1], "hung"); next.Token() <= lease.Token() {

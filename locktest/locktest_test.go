@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/testlog"
 	"github.com/sqllock/sqllock/locktest"
 )
 
@@ -231,20 +232,7 @@ func TestLockersOnOneDatabaseWaitForEachOther(t *testing.T) {
 // written is a test whose output is kept.
 type written struct {
 	testing.TB
-	mu   sync.Mutex
-	text bytes.Buffer
+	testlog.Text
 }
 
 func (w *written) Output() io.Writer { return w }
-
-func (w *written) Write(b []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.Write(b)
-}
-
-func (w *written) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.String()
-}

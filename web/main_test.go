@@ -1,7 +1,6 @@
 package web_test
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 	"github.com/sqllock/sqllock"
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/testdb"
+	"github.com/sqllock/sqllock/internal/testlog"
 	"github.com/sqllock/sqllock/lockpg"
 	"github.com/sqllock/sqllock/locksqlite"
 	"github.com/sqllock/sqllock/migrations"
@@ -46,7 +46,7 @@ type site struct {
 	locks  *sqllock.Locker
 	page   *web.Handler
 	server *httptest.Server
-	log    *logBuffer
+	log    *testlog.Text
 }
 
 // prefix is where the page is.
@@ -63,7 +63,7 @@ func newSite(t *testing.T, engine string, opts web.Options, hooks ...sqllock.Hoo
 	if err := migrations.Up(t.Context(), database.(driver.Migratable)); err != nil {
 		t.Fatal(err)
 	}
-	s := &site{t: t, db: db, log: &logBuffer{}}
+	s := &site{t: t, db: db, log: &testlog.Text{}}
 	o := &sqllock.UniqueOptions{Label: "the test", Logger: slog.New(slog.DiscardHandler), Reaper: &sqllock.ReaperOptions{Off: true}}
 	for _, h := range hooks {
 		o.Hooks = &h
@@ -184,24 +184,6 @@ func eventually(t *testing.T, what string, ok func() bool) {
 			t.Fatalf("never: %s", what)
 		}
 	}
-}
-
-// logBuffer is a log that can be read while it is written.
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 // waiters has so many callers wait for a name until the test ends.

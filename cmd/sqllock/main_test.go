@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -13,12 +12,12 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/sqllock/sqllock/internal/testdb"
 	testsupervisor "github.com/sqllock/sqllock/internal/testdb/supervisor"
+	"github.com/sqllock/sqllock/internal/testlog"
 )
 
 // binary is the program as people run it.
@@ -123,25 +122,7 @@ func (u client) start(t testing.TB, args ...string) *call {
 type call struct {
 	*exec.Cmd
 	t        testing.TB
-	out, err printed
-}
-
-// printed is the output of a call. It is safe for concurrent use.
-type printed struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *printed) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *printed) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
+	out, err testlog.Text
 }
 
 // shows waits until the call has printed a text.

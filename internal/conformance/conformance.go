@@ -135,7 +135,7 @@ func (h *Harness) promises() (all []promise) {
 // and then at the same time as theirs.
 func Run(t *testing.T, h Harness) {
 	alone := newPacer(newEnv(t, &h))
-	h.pace = alone.measure(t)
+	h.pace = alone.measure()
 	alone.close() // some of those that need quiet count goroutines
 	var quiet, others []promise
 	for _, p := range h.promises() {

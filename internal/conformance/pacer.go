@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"slices"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/sqllock/sqllock"
@@ -48,11 +47,10 @@ func (p *pacer) close() {
 
 // measure returns the median of what many Locks with their Unlocks take: one that a machine let
 // wait says nothing of the others.
-func (p *pacer) measure(t *testing.T) time.Duration {
-	t.Helper()
+func (p *pacer) measure() time.Duration {
 	took := p.cycles(21)
 	pace := took[len(took)/2]
-	t.Logf("Lock and Unlock take %v here, from %v to %v", pace, took[0], took[len(took)-1])
+	p.e.Logf("Lock and Unlock take %v here, from %v to %v", pace, took[0], took[len(took)-1])
 	return pace
 }
 

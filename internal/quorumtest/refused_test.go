@@ -1,35 +1,23 @@
 package quorumtest
 
 import (
-	"bytes"
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/sqllock/sqllock"
 	"github.com/sqllock/sqllock/internal/testdb"
+	"github.com/sqllock/sqllock/internal/testlog"
 )
 
 // logs keeps what a Locker logs. It is safe for concurrent use.
-type logs struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
+type logs struct{ testlog.Text }
 
 // count returns how many lines have all of the parts.
 func (l *logs) count(parts ...string) (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.text.String()) {
+	for line := range strings.Lines(l.String()) {
 		all := true
 		for _, p := range parts {
 			all = all && strings.Contains(line, p)
