@@ -98,7 +98,7 @@ const shortest = 5 * time.Second
 
 // ttl is d, or more if the mode or a machine that is slow needs it.
 func (e *env) ttl(d time.Duration) time.Duration {
-	return max(d, e.h.MinTTL, shortest, min(200*e.h.pace, 10*time.Second).Round(100*time.Millisecond))
+	return max(d, e.h.MinTTL, shortest, min(100*e.h.pace, 10*time.Second).Round(100*time.Millisecond))
 }
 
 // timeout is a StatementTimeout of d, or more if a slow machine needs it.
