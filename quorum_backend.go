@@ -54,9 +54,10 @@ type quorumTerm struct {
 	awaited  map[int]chan struct{} // by node: closed when it answers; a release waits for that
 	token    int64
 	value    quorumValue
-	versions []int64 // by node; 0: it does not keep the name for the term, as far as known
-	stored   []int64 // by node: the last of versions that was not 0
-	doubtful []bool  // by node: it may keep the name although versions does not say so
+	valueOn  []sync.Mutex // by node: held while it sets the value
+	versions []int64      // by node; 0: it does not keep the name for the term, as far as known
+	stored   []int64      // by node: the last of versions that was not 0
+	doubtful []bool       // by node: it may keep the name although versions does not say so
 	freed    []quorum.Reply
 	freeing  []bool // by node: a release is under way
 	retried  []bool // by node: another release got no reply
@@ -139,7 +140,8 @@ func (q *quorumBackend) forget(t *quorumTerm) {
 	delete(q.byID, t.req.Acq)
 }
 
-// SetValue changes the value of a term on all nodes that keep it.
+// SetValue changes the value of a term on all nodes that keep it. A node that is slow to set one
+// value sets the next one after it, never before.
 func (q *quorumBackend) SetValue(ctx context.Context, req driver.SetValueRequest) (bool, error) {
 	t := q.term(req.Acq)
 	if t == nil {
@@ -148,7 +150,6 @@ func (q *quorumBackend) SetValue(ctx context.Context, req driver.SetValueRequest
 	q.mu.Lock()
 	t.value.seq, t.value.text = t.value.seq+1, req.Value
 	t.req.Value = t.value.bytes()
-	req.Value = t.req.Value
 	versions := slices.Clone(t.versions)
 	q.mu.Unlock()
 	call, replies := q.newCall(), make([]quorum.Reply, len(q.nodes))
@@ -160,6 +161,11 @@ func (q *quorumBackend) SetValue(ctx context.Context, req driver.SetValueRequest
 		mine, done := req, false
 		mine.Acq, mine.Version = t.req.Acq, versions[i]
 		call.send(n, func(ctx context.Context, s driver.NodeStore) (err error) {
+			t.valueOn[i].Lock()
+			defer t.valueOn[i].Unlock()
+			q.mu.Lock()
+			mine.Value = t.req.Value // the newest
+			q.mu.Unlock()
 			done, err = s.SetValue(ctx, mine)
 			return err
 		}, func(err error) { replies[i] = replyOf(done, err) })

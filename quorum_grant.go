@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
@@ -87,7 +88,8 @@ func (q *quorumBackend) newTerm(r *driver.AcquireRequest) *quorumTerm {
 	n := len(q.nodes)
 	t := &quorumTerm{req: *r, acq: r.Acq, round: quorum.NewRound(n, q.need), remaining: make([]int64, n),
 		versions: make([]int64, n), stored: make([]int64, n), doubtful: make([]bool, n), freed: make([]quorum.Reply, n),
-		freeing: make([]bool, n), retried: make([]bool, n), answered: make([]bool, n)}
+		freeing: make([]bool, n), retried: make([]bool, n), answered: make([]bool, n),
+		valueOn: make([]sync.Mutex, n)}
 	t.req.Acq = roundID(r.Acq, q.rounds.Add(1))
 	t.value = quorumValue{text: r.Value}
 	t.req.Value = t.value.bytes()

@@ -144,9 +144,11 @@ func (q *quorumBackend) heal(terms []*quorumTerm) {
 // healOn asks one node again. A node that grants a version below the token is raised to it.
 func (q *quorumBackend) healOn(n *quorumNode, terms []*quorumTerm) {
 	reqs := make([]driver.AcquireRequest, len(terms))
+	q.mu.Lock()
 	for k, t := range terms {
 		reqs[k] = t.req
 	}
+	q.mu.Unlock()
 	var res []driver.AcquireResult
 	raised := make(map[driver.ID]bool)
 	err := n.do(q.ctx, func(ctx context.Context, s driver.NodeStore) (err error) {

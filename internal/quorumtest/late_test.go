@@ -130,3 +130,45 @@ func TestTryLockTellsWhoHoldsANameWhileADatabaseIsDown(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A database is slow to set a value, and a quorum has the next one by then.
+func TestALateProclaimDoesNotOvertakeTheNextOne(t *testing.T) {
+	nodes := threeFiles(t)
+	l := newLocker(t, nodes, longTimeout())
+	e, err := l.Election("a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Campaign(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all keep the name", func() bool { return kept(t, nodes...) == len(nodes) })
+	late, frozen := make(chan struct{}), make(chan struct{})
+	defer func() {
+		close(frozen)
+		if err := e.Resign(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	set(&nodes[1].beforeSetValue, first(until(late)))
+	if err := e.Proclaim(t.Context(), []byte("first")); err != nil {
+		t.Fatal(err)
+	}
+	set(&nodes[2].beforeSetValue, until(frozen))
+	second := make(chan error, 1)
+	go func() { second <- e.Proclaim(t.Context(), []byte("second")) }()
+	select { // it waits for the database that is late
+	case err := <-second:
+		t.Errorf("Proclaim returned %v before a quorum can have the value", err)
+		close(late)
+	case <-time.After(100 * time.Millisecond):
+		close(late)
+		if err := <-second; err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(&nodes[0].beforeRead, until(frozen))
+	if term, err := e.Leader(t.Context()); err != nil || string(term.Value) != "second" {
+		t.Errorf("Leader = %q, %v of two databases; want the value of the last Proclaim", term.Value, err)
+	}
+}

@@ -40,7 +40,7 @@ type node struct {
 	ahead    atomic.Int64 // microseconds, by which its clock is told to be ahead
 
 	// Each is called, if it is set, with the context of a statement.
-	beforeRead, beforeRevoke, afterAcquire, beforeRelease, afterRelease atomic.Pointer[hook]
+	beforeRead, beforeRevoke, afterAcquire, beforeRelease, afterRelease, beforeSetValue atomic.Pointer[hook]
 }
 
 type hook func(ctx context.Context)
@@ -170,6 +170,11 @@ func (s *store) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]dr
 func (s *store) Revoke(ctx context.Context, reqs []driver.RevokeRequest) ([]driver.RevokeResult, error) {
 	call(ctx, &s.node.beforeRevoke)
 	return s.NodeStore.Revoke(ctx, reqs)
+}
+
+func (s *store) SetValue(ctx context.Context, req driver.SetValueRequest) (bool, error) {
+	call(ctx, &s.node.beforeSetValue)
+	return s.NodeStore.SetValue(ctx, req)
 }
 
 func (s *store) Raise(ctx context.Context, reqs []driver.RaiseRequest) ([]bool, error) {
