@@ -26,6 +26,10 @@ func requestResign(ctx context.Context, o *action) error {
 	if err != nil {
 		return err
 	}
+	wait := o.cmd.Duration("wait")
+	if wait <= 0 {
+		return fail(exitUsage, "elect: --wait %v: must be more than 0", wait)
+	}
 	if err := o.open(ctx); err != nil {
 		return err
 	}
@@ -33,7 +37,7 @@ func requestResign(ctx context.Context, o *action) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.cmd.Duration("wait"))
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	switch err := candidate.RequestResign(ctx); {
 	case errors.Is(err, sqllock.ErrNoLeader):

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -129,6 +130,34 @@ func TestThatNobodyReadsOurMessagesHarmsNobody(t *testing.T) {
 		t.Error("the command was not told")
 	}
 	u.run(t, "run", "n", "--", "sh", "-c", "kill -PIPE $$; echo ignored").want(t, 128+int(syscall.SIGPIPE), "", "")
+}
+
+func TestACommandIsEndedAlthoughNobodyReadsStderr(t *testing.T) {
+	t.Parallel()
+	u := newClient(t)
+	path := filepath.Join(u.home, "told")
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = r.Close(), w.Close() }()
+	for err == nil { // until it takes no more
+		if err = w.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err == nil {
+			_, err = w.Write(make([]byte, 4096))
+		}
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	p := u.command(t, "run", "--ttl", "3s", "n", "--", "sh", "-c", "exec 2>/dev/null; trap 'echo told >"+path+"; exit 3' TERM; echo up; while :; do sleep 0.05; done")
+	p.Stderr = w
+	p.start()
+	p.shows("up")
+	u.run(t, "unlock", "--force", "n").want(t, 0, "unlocked n", "")
+	p.wait().want(t, exitLost, "up", "")
+	if file(path) != "told\n" {
+		t.Error("the command was not told")
+	}
 }
 
 func TestTheGraceIsForAllOfTheCommand(t *testing.T) {

@@ -34,7 +34,8 @@ type app struct {
 	arguments []string // of ours, as they were given
 	command   []string // CMD and its arguments, which are not ours to parse
 
-	status *statusLine // nil if there is none
+	messages output.Messages
+	status   *statusLine // nil if there is none
 }
 
 // main runs the program and returns its exit code.
@@ -61,10 +62,10 @@ func (a *app) main(args []string) int {
 }
 
 // say writes a message of one line to stderr. Nothing else does, so that no password
-// gets there, nor what a stranger has put into a name.
+// gets there, nor what a stranger has put into a name. If nobody reads it, say does not wait.
 func (a *app) say(format string, args ...any) {
 	text := strings.TrimPrefix(fmt.Sprintf(format, args...), "sqllock: ")
-	a.status.without(func() { _, _ = fmt.Fprintf(a.stderr, "sqllock: %s\n", output.Line(redact(text))) })
+	a.status.without(func() { a.messages.Write(a.stderr, "sqllock: "+output.Line(redact(text))+"\n") })
 }
 
 // getenv returns the last value, which is the one that counts.

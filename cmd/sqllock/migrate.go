@@ -122,12 +122,16 @@ func (a *app) migrateStatus(ctx context.Context, db *database) error {
 	if err != nil {
 		return err
 	}
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	var text bytes.Buffer
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "VERSION\tAPPLIED\tNAME")
 	for _, m := range list {
 		fmt.Fprintf(w, "%d\t%s\t%s\n", m.Version, applied(m), m.Name)
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return a.put(text.Bytes())
 }
 
 func applied(m migrations.Migration) string {
@@ -158,13 +162,14 @@ func (a *app) migrateCopy(_ context.Context, cmd *cli.Command) error {
 		return db.failure(err)
 	}
 	written, err := copyFiles(cmd.Args().First(), files)
-	for _, path := range written {
-		fmt.Fprintln(a.stdout, path)
-	}
 	if err != nil {
-		return &failure{code: exitCannotWrite, err: err}
+		err = &failure{code: exitCannotWrite, err: err}
 	}
-	return nil
+	var text bytes.Buffer
+	for _, path := range written {
+		fmt.Fprintln(&text, path)
+	}
+	return cmp.Or(err, a.put(text.Bytes()))
 }
 
 // copyFiles writes files into dir, which it makes if necessary. It writes none

@@ -23,6 +23,7 @@ const (
 // and nil are not on the screen.
 type statusLine struct {
 	terminal *os.File
+	messages *output.Messages
 
 	mu      sync.Mutex
 	visible bool
@@ -40,7 +41,7 @@ func (l *statusLine) put(text string) {
 		return
 	}
 	l.visible = true
-	_, _ = l.terminal.WriteString(clearLine + output.Cut(text, columns-1))
+	l.messages.Write(l.terminal, clearLine+output.Cut(text, columns-1))
 }
 
 // without calls fn while the line is not on the screen.
@@ -52,7 +53,7 @@ func (l *statusLine) without(fn func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.visible {
-		_, _ = l.terminal.WriteString(clearLine)
+		l.messages.Write(l.terminal, clearLine)
 	}
 	l.visible = false
 	fn()
@@ -71,7 +72,7 @@ func (r *runner) showProgress(ctx context.Context) (stop func()) {
 	if !r.progress || !isTerminal(r.stderr) || r.getenv("TERM") == "dumb" {
 		return func() {}
 	}
-	r.status = &statusLine{terminal: r.stderr}
+	r.status = &statusLine{terminal: r.stderr, messages: &r.messages}
 	ctx, cancel := context.WithCancel(ctx)
 	var shown sync.WaitGroup
 	shown.Go(func() { (&progress{runner: r, began: time.Now()}).run(ctx) })

@@ -233,9 +233,10 @@ lock were lost. With --lock-delay, requests that a lost CMD had in flight can ar
 before the next holder begins; a holder that ends normally makes nobody wait.
 
 Signals to run go to the process group of CMD. If a signal ends CMD, the lock stays held
-until all processes of the group are gone, or --grace is over. If CMD ends by itself, run
-does not wait for processes in the background. A process that leaves the process group,
-by setsid for example, is not supervised.
+until all processes of the group are gone, or --grace is over; on systems other than Linux
+until CMD itself is gone. If CMD ends by itself, run does not wait for processes in the
+background. A process that leaves the process group, by setsid for example, is not
+supervised.
 
 On Linux the parent-death signal kills CMD at the moment when run dies. On other Unix
 systems only the watchdog process that run starts does that. On Windows nothing does:

@@ -3,12 +3,20 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/supervise"
+	"github.com/sqllock/sqllock/internal/testdb"
+	"github.com/sqllock/sqllock/locksqlite"
+	"github.com/sqllock/sqllock/migrations"
 )
 
 func TestRunOnceRunsTheCommandOnceForEachKey(t *testing.T) {
@@ -47,7 +55,7 @@ func TestRunOnceWaitsForTheRunOfAnother(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "continue")
 		first := s.shell(t, "@UP; while ! test -e "+path+"; do sleep 0.05; done", "--once", "a", "n")
 		s.run(t, "run", "--once", "a", "--try", "n", "--", "echo", "ran").want(t, exitHeld, "", "held")
-		s.run(t, "run", "--once", "a", "--wait", "1s", "-E", "9", "n", "--", "echo", "ran").want(t, 9, "", "held")
+		s.run(t, "run", "--once", "a", "--wait", "4s", "-E", "9", "n", "--", "echo", "ran").want(t, 9, "", "held")
 		second := s.start(t, "run", "--once", "a", "n", "--", "echo", "ran")
 		eventually(t, "a caller waits in the queue", func() bool { return s.waitingFor(t, "n") == 1 })
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -81,4 +89,34 @@ func TestRunOnceRefusesWhatItCannot(t *testing.T) {
 		s.run(t, "run", "--once", "", "n", "--", "true").want(t, exitUsage, "", "the key")
 		s.run(t, "reap", "--key-retention", "0s").want(t, exitUsage, "", "--key-retention")
 	})
+}
+
+// A signal comes when the name is granted and CMD does not run yet.
+func TestRunOnceIsEndedByASignalThatComesWithTheGrant(t *testing.T) {
+	t.Parallel()
+	d := testdb.New(t, testdb.SQLite)
+	db := locksqlite.DB(d.Open(t))
+	if err := migrations.Up(t.Context(), db); err != nil {
+		t.Fatal(err)
+	}
+	locker, err := sqllock.NewUnique(t.Context(), db, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	r := &runner{app: &app{stderr: os.Stderr}, name: "n", key: &keyRun{key: "a"}, locker: locker}
+	r.acquire = func(ctx context.Context) (*sqllock.Lease, error) {
+		lease, err := r.waitForLock(ctx)
+		cancel(supervise.SignalError{Signal: syscall.SIGTERM})
+		return lease, err
+	}
+	sigs := supervise.CatchSignals()
+	defer sigs.Stop()
+	lease, err := r.lockUnlessSignalled(ctx, sigs)
+	if f := (*failure)(nil); lease != nil || !errors.As(err, &f) || f.code != 128+int(syscall.SIGTERM) {
+		t.Errorf("%v, %v; want the exit code of the signal", lease, err)
+	}
+	if err := locker.Close(t.Context()); err != nil { // it would wait for the lease
+		t.Error(err)
+	}
 }

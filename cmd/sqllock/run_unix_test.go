@@ -198,7 +198,7 @@ func TestOthersAreKeptOut(t *testing.T) {
 	u.run(t, "run", "--try", "-E", "42", "n", "--", "echo", "ran").want(t, 42, "", "held")
 	u.run(t, "run", "--try", "-E", "0", "n", "--", "echo", "ran").want(t, 0, "", "held")
 	u.run(t, "run", "--wait", "0", "n", "--", "echo", "ran").want(t, exitHeld, "", "held")
-	u.run(t, "run", "n", "--conflict-exit-code=43", "--wait", "300ms", "--", "echo", "ran").want(t, 43, "", "held")
+	u.run(t, "run", "n", "--conflict-exit-code=43", "--wait", "2s", "--", "echo", "ran").want(t, 43, "", "held")
 	if r := u.run(t, "run", "-q", "--try", "n", "--", "echo", "ran"); r != (result{code: exitHeld}) {
 		t.Errorf("quietly: %+v", r)
 	}

@@ -173,6 +173,9 @@ func (r *runner) lockUnlessSignalled(ctx context.Context, sigs *supervise.Signal
 		return lease, err
 	}
 	if lease != nil {
+		if r.key != nil {
+			r.key.end(errFailed) // CMD was not run
+		}
 		r.unlock(lease)
 	}
 	return nil, exit(sig.Code())

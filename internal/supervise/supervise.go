@@ -26,7 +26,7 @@ type Command struct {
 
 	Stdin, Stdout, Stderr *os.File
 
-	// Ending is called when the context has ended, before the command is told to end.
+	// Ending is called when the context has ended and the command was told to end.
 	Ending func()
 }
 
@@ -143,9 +143,10 @@ func (s *supervisor) suspend(wholeGroup bool) {
 
 // end ends the process group of the command, because the context has ended.
 func (s *supervisor) end() {
-	s.Ending()
+	began := time.Now()
 	s.proc.terminate()
-	s.waitUntil(s.Grace, func() bool {
+	s.Ending()
+	s.waitUntil(s.Grace-time.Since(began), func() bool {
 		alive, known := s.proc.groupAlive()
 		return s.ended && known && !alive
 	})
