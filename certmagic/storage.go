@@ -111,8 +111,9 @@ func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
 }
 
 // Unlock implements certmagic.Locker. It returns [sqllock.ErrNotHeld] if this process has not
-// locked the name, a [*sqllock.LostError] if the lease was lost, and the other errors of
-// [sqllock.Lease.Unlock]. In each case the name can be locked again.
+// locked the name, and the errors of [sqllock.Lease.Unlock]. If the lease was lost, nothing is left
+// to release, and the error is nil: the hook Lost tells of the loss. In each case the name can be
+// locked again.
 func (s *Storage) Unlock(ctx context.Context, name string) error {
 	s.mu.Lock()
 	h := s.holders[name]
@@ -124,7 +125,10 @@ func (s *Storage) Unlock(ctx context.Context, name string) error {
 	h.lease = nil
 	s.mu.Unlock()
 	defer s.leave(name, h)
-	return lease.Unlock(ctx)
+	if err := lease.Unlock(ctx); !errors.Is(err, sqllock.ErrLost) {
+		return err
+	}
+	return nil // there is nothing left to release, which CertMagic takes for success
 }
 
 // RenewLockLease implements certmagic.LockLeaseRenewer. A lease is renewed in the background until
