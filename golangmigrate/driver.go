@@ -2,8 +2,9 @@
 // driver of golang-migrate and replaces its Lock and Unlock by a lease: several processes migrate
 // at once, one of them does the work, and the others find it done.
 //
-// The lock need not be in the database that is migrated. It works with drivers that have no lock,
-// and through a pooler, where the advisory lock of a session does not.
+// The lock need not be in the database that is migrated. It works with drivers that have no lock. It
+// needs no session of that database, but the drivers of golang-migrate for Postgres and MySQL take a
+// lock of their session when they are made: give them a direct connection, not a pooler.
 package migratelock
 
 import (
