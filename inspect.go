@@ -416,10 +416,25 @@ func (l *Locker) readPage(ctx context.Context, req driver.ListRequest) (infos []
 // request then, because another caller could have the name by now. It does replace an idle
 // connection of the pool that the server had ended before.
 func (l *Locker) ForceUnlock(ctx context.Context, name string) (Info, error) {
+	return l.forceUnlock(ctx, name, 0)
+}
+
+// ForceUnlockTerm is [Locker.ForceUnlock] of the term with this token, for a program that has shown
+// it to somebody who then decides. It returns [ErrNotHeld] if the name has another token by now, and
+// [ErrInvalidOption] if token is below 1.
+func (l *Locker) ForceUnlockTerm(ctx context.Context, name string, token int64) (Info, error) {
+	if token < 1 {
+		return Info{}, fmt.Errorf("%w: the token %d: must be 1 or more", ErrInvalidOption, token)
+	}
+	return l.forceUnlock(ctx, name, token)
+}
+
+// forceUnlock ends the term with a token, or any term if token is 0.
+func (l *Locker) forceUnlock(ctx context.Context, name string, token int64) (Info, error) {
 	if err := checkCall(ctx, name); err != nil {
 		return Info{}, err
 	}
-	res, seen, err := l.revoke(ctx, name)
+	res, seen, err := l.revoke(ctx, name, token)
 	if err != nil {
 		return Info{}, operatorError("force unlock", name, err)
 	}
@@ -443,11 +458,15 @@ func (l *Locker) ForceUnlock(ctx context.Context, name string) (Info, error) {
 }
 
 // revoke ends the term of name that it sees first, and no later one, however often it has
-// to try. It returns the token of that term, or 0 if it saw none.
-func (l *Locker) revoke(ctx context.Context, name string) (res driver.RevokeResult, seen int64, err error) {
+// to try. It ends none if that has another token than is wanted, unless that is 0. It returns the
+// token of the term, or 0 if it saw none.
+func (l *Locker) revoke(ctx context.Context, name string, token int64) (res driver.RevokeResult, seen int64, err error) {
 	row, err := l.readRow(ctx, name)
 	if err != nil {
 		return res, 0, err
+	}
+	if now := newInfo(&row).Token; token != 0 && now != token {
+		return driver.RevokeResult{Row: row}, token, nil
 	}
 	if !row.Held() && !row.Session && row.Gate <= row.Now {
 		return driver.RevokeResult{Row: row}, 0, nil

@@ -90,15 +90,10 @@ func (h *Handler) serveUnlock(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) unlock(w http.ResponseWriter, r *http.Request, name string, token int64) {
 	ctx, cancel := context.WithTimeout(r.Context(), unlockTimeout)
 	defer cancel()
-	info, err := h.locks.Inspect(ctx, name)
-	if err == nil && info.Token != token {
-		h.refuse(w, http.StatusConflict, "Somebody else has got the name meanwhile: nothing has changed. Go back and look again.")
-		return
-	}
-	if err == nil {
-		info, err = h.locks.ForceUnlock(ctx, name)
-	}
+	info, err := h.locks.ForceUnlockTerm(ctx, name, token)
 	switch {
+	case errors.Is(err, sqllock.ErrNotHeld) && info.Token != token:
+		h.refuse(w, http.StatusConflict, "Somebody else has got the name meanwhile: nothing has changed. Go back and look again.")
 	case errors.Is(err, sqllock.ErrNotHeld):
 		h.refuse(w, http.StatusConflict, "Nobody holds the name any more: nothing has changed.")
 	case err != nil:
