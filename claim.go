@@ -45,6 +45,7 @@ type claim struct {
 
 	due          time.Duration                                               // when to send the next request, or to deliver pendingReply
 	inFlight     bool                                                        // a request, or the confirmation of a grant, is under way
+	again        bool                                                        // the reply to it may be older than what we were told since
 	sent         *batch.Pending[driver.AcquireRequest, driver.AcquireResult] // the last request
 	pendingReply *reply                                                      // delivered when no request is in flight, or when due
 	done         bool                                                        // the reply is in result, or the waiter has left
@@ -291,7 +292,7 @@ func (cs *claims) recheck(name string) {
 		if i > 0 && !c.req.Together() {
 			break
 		}
-		cs.schedule(c, now)
+		cs.askAgain(c, now)
 		cs.wakeUp()
 		if !c.req.Together() {
 			break
@@ -385,9 +386,16 @@ func (cs *claims) schedule(c *claim, due time.Duration) {
 	cs.next = min(cs.next, due)
 }
 
+// askAgain sends the next request now, or as soon as the one under way is answered: that may have
+// looked before what we were told has happened; the caller holds mu.
+func (cs *claims) askAgain(c *claim, now time.Duration) {
+	c.again = c.inFlight
+	cs.schedule(c, now)
+}
+
 // request sends the request of a claim; the caller holds mu.
 func (cs *claims) request(c *claim) {
-	c.inFlight = true
+	c.inFlight, c.again = true, false
 	c.requests++
 	c.sent = &batch.Pending[driver.AcquireRequest, driver.AcquireResult]{
 		Request: c.req, Kind: c.kind, Timeout: c.timeout,
@@ -482,6 +490,9 @@ func (cs *claims) noteHolder(c *claim, a *batch.Reply[driver.AcquireResult]) {
 			due = min(due, now+c.backoff.next())
 		}
 	}
+	if c.again {
+		due = now
+	}
 	cs.schedule(c, due)
 	cs.wakeUp()
 }
@@ -492,13 +503,16 @@ func (a *acquisition) useGrant(ctx context.Context, c *claim, r reply) (*Lease, 
 	a.copyClaim(c)
 	if r.Err == nil && a.nearlyExpired(c, &r) {
 		var err error
-		r, err = a.locker.await(ctx, func() reply { return a.locker.confirmGrant(a.req, &r.Result, c.timeout) })
+		grant := r.Result
+		r, err = a.locker.await(ctx, func() reply { return a.locker.confirmGrant(a.req, &grant, c.timeout) })
 		switch {
 		case err != nil:
 			a.locker.giveBack(a.req, a.unknown)
 			return nil, a.waitError(err)
 		case r.Err != nil && a.locker.mode.Classify(r.Err) != driver.Refused, r.Err == nil && !r.Result.Granted:
 			return nil, nil
+		case r.Err != nil:
+			a.locker.giveBack(a.req, a.unknown)
 		}
 	}
 	t, _, err := a.readReply(r)

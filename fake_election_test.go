@@ -49,7 +49,7 @@ func (f *fakeSessions) Revoke(_ context.Context, reqs []driver.RevokeRequest) ([
 	defer f.mu.Unlock()
 	res := make([]driver.RevokeResult, len(reqs))
 	for i, req := range reqs {
-		f.requested[req.Name]++
+		f.requested[req.Name] = append(f.requested[req.Name], req.Version)
 		res[i] = driver.RevokeResult{Row: f.rows[req.Name], Revoked: true}
 	}
 	return res, nil

@@ -32,9 +32,9 @@ type fakeSessions struct {
 	revoked map[driver.ID]bool
 	// seen are the acquisitions that were granted.
 	seen map[driver.ID]struct{}
-	// rows are what is written of names, and asked how often a holder was asked to let go.
+	// rows are what is written of names.
 	rows      map[string]driver.Row
-	requested map[string]int
+	requested map[string][]int64 // the terms that were to be ended
 	// dropped are the names that were released because their lease was lost.
 	dropped map[string]bool
 	// waits makes grants that may wait do so, for as long as they may. waiting is how many
@@ -63,7 +63,7 @@ func newFakeSessions() *fakeSessions {
 		locks: make(map[string]map[*fakeSession]int), exclusive: make(map[string]bool),
 		sessions: make(map[*fakeSession]struct{}), keys: func(name string) string { return name },
 		slow: make(map[string]time.Duration), failing: make(map[string]error), revoked: make(map[driver.ID]bool),
-		seen: make(map[driver.ID]struct{}), requested: make(map[string]int), dropped: make(map[string]bool),
+		seen: make(map[driver.ID]struct{}), requested: make(map[string][]int64), dropped: make(map[string]bool),
 	}
 }
 

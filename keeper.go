@@ -80,14 +80,20 @@ func (k *keeper) keep(t *term) bool {
 		return false
 	}
 	r := &t.renewal
+	deadline := time.Duration(t.deadline.Load())
 	*r = renewal{due: never}
-	if !t.isAtLimit() {
-		r.due = t.granted + k.mode.renewInterval((time.Duration(t.deadline.Load())-t.granted)/3)
+	if k.isRenewed(t.isAtLimit()) {
+		r.due = t.granted + k.mode.renewInterval((deadline-t.granted)/3)
 	}
 	k.terms[t] = r
-	k.wakeBy(r.due)
+	k.wakeBy(min(r.due, deadline))
 	return true
 }
+
+// isRenewed reports whether a term is asked for again, that may have reached the limit of its
+// MaxHold. A session is asked until the end: it can be over before, and it is told by the answer that
+// somebody else wants the name.
+func (k *keeper) isRenewed(atLimit bool) bool { return !atLimit || k.mode.sessions != nil }
 
 // drop stops renewing t. A renewal in flight may still extend the row.
 func (k *keeper) drop(t *term) {
@@ -315,7 +321,7 @@ func (k *keeper) noteResult(t *term, before time.Duration, status driver.RenewSt
 		ttl, atLimit := t.nextTTL(before)
 		t.renewed(before, before+clock.Trust(ttl), atLimit)
 		due := before + k.mode.renewInterval(t.ttl/3)
-		if atLimit {
+		if !k.isRenewed(atLimit) {
 			due = never
 		}
 		k.reschedule(t, func(r *renewal) { *r = renewal{due: due} })

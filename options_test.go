@@ -63,6 +63,23 @@ func TestAMaxHoldWithinTheTTLNeedsNoRenewal(t *testing.T) {
 	})
 }
 
+// Nothing else happens at the end of a lease that is never renewed: the others have time.
+func TestTheContextEndsAtMaxHoldBesideALongLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, newFake(), &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		long := b.lock("long")
+		time.Sleep(ttl / 100)
+		lease, began := b.lock("a", sqllock.MaxHold(ttl/10)), time.Now()
+		<-lease.Context().Done()
+		if held := time.Since(began); held > ttl/10 {
+			t.Errorf("told after %v, want %v", held, ttl/10)
+		}
+		wantReason(t, lease.Unlock(t.Context()), sqllock.LostMaxHold)
+		b.unlock(long)
+	})
+}
+
 func TestALossBeforeMaxHoldSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()

@@ -80,6 +80,30 @@ func TestALeaseThatSomebodyWantsBackIsLostAndLetGo(t *testing.T) {
 	})
 }
 
+func TestALeaseAtTheLimitOfItsMaxHoldHearsThatSomebodyWantsItBack(t *testing.T) {
+	onSessions(t, func(b *sessionBench) {
+		lease, err := b.locks.Lock(b.Context(), "k", sqllock.MaxHold(ttl*9/10))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.db.set(func() {
+			for _, id := range b.db.acqs() {
+				b.db.revoked[id] = true
+			}
+		})
+		began := time.Now()
+		<-lease.Context().Done()
+		if took := time.Since(began); took > time.Second {
+			b.Errorf("told after %v", took)
+		}
+		var lost *sqllock.LostError
+		if err := lease.Unlock(b.Context()); !errors.As(err, &lost) || lost.Reason != sqllock.LostRevoked {
+			b.Errorf("Unlock: %v", err)
+		}
+		b.close()
+	})
+}
+
 func TestMaxHoldLetsALockOfASessionGo(t *testing.T) {
 	onSessions(t, func(b *sessionBench) {
 		lease, err := b.locks.Lock(b.Context(), "k", sqllock.MaxHold(3*ttl))

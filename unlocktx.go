@@ -33,7 +33,7 @@ var _ driver.Unlockable = (*Lease)(nil)
 //   - what [Lease.Guard] returns;
 //   - [ErrGuarded] if another transaction guards the lease or has locked the row of the
 //     name. UnlockTx waits for that for a second at most;
-//   - [ErrUnsupported] also in the modes that keep locks in sessions;
+//   - [ErrUnsupported] also in the modes that keep locks in sessions, and of a permit;
 //   - [ErrInvalidOption] also if the lease was re-entered and not unlocked as often.
 //
 // After any error you must roll back tx. On Postgres, and on MariaDB from version 11.6 on, a
@@ -212,8 +212,11 @@ func (l *Locker) releaseLeaving(ctx context.Context, t *term) error {
 
 // endable returns why no transaction can end the term of a lease, or nil.
 func (t *term) endable(l *Lease) error {
-	if t.locker.mode.sessions != nil {
+	switch {
+	case t.locker.mode.sessions != nil:
 		return fmt.Errorf("%w: end %q in a transaction: a session keeps the lock", ErrUnsupported, t.name)
+	case t.permit:
+		return fmt.Errorf("%w: end %q in a transaction: it is a permit", ErrUnsupported, t.name)
 	}
 	if err := t.guardable(l); err != nil {
 		return err

@@ -14,7 +14,7 @@ func (b *Backend) Acquire(ctx context.Context, reqs []driver.AcquireRequest) ([]
 	}
 	names := make([]driver.RevokeRequest, len(reqs))
 	for i := range reqs {
-		names[i] = driver.RevokeRequest{Name: reqs[i].Name}
+		names[i] = driver.RevokeRequest{Name: reqs[i].Name, Version: reqs[i].Resumes}
 	}
 	_, err := b.store.Revoke(ctx, names)
 	return make([]driver.AcquireResult, len(reqs)), err
