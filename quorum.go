@@ -76,7 +76,7 @@ func NewQuorum(ctx context.Context, dbs []driver.UniqueDatabase, opts *QuorumOpt
 		nodes: make([]*quorumNode, len(dbs)), need: quorum.Need(len(dbs), opts.FaultyNodes), timeout: opts.nodeTimeout(cfg.ttl),
 		ttl: cfg.ttl, clock: clock.System{}, log: newEvents(cfg.logger, cfg.hooks),
 		terms: make(map[driver.ID]*quorumTerm), byID: make(map[driver.ID]*quorumTerm),
-		crashes: make(map[driver.ID][]driver.Holder),
+		crashes: make(map[driver.ID]map[int]driver.Holder),
 	}
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	for i, db := range dbs {
@@ -176,6 +176,14 @@ func (q *quorumBackend) open(ctx context.Context) error {
 				up++
 			}
 		case <-grace:
+			q.noteDown(down)
+			q.background.Go(func() { // the others are told of when they come
+				for range len(q.nodes) - up - len(down) {
+					if err := <-errs; err != nil {
+						q.noteDown([]error{err})
+					}
+				}
+			})
 			return nil
 		case <-ctx.Done():
 			return errors.Join(context.Cause(ctx), errors.Join(down...))
@@ -187,10 +195,21 @@ func (q *quorumBackend) open(ctx context.Context) error {
 	if up < q.need {
 		return fmt.Errorf("%d of %d databases are up, %d are needed: %w", up, len(q.nodes), q.need, errors.Join(down...))
 	}
-	for _, err := range down {
-		q.log.note(slog.LevelWarn, "sqllock: a database of the quorum is down", "error", err)
-	}
+	q.noteDown(down)
 	return nil
+}
+
+// noteDown tells of nodes that could not be opened.
+func (q *quorumBackend) noteDown(errs []error) {
+	for _, err := range errs {
+		switch {
+		case q.ctx.Err() != nil: // Close has given up
+		case isVerdict(err):
+			q.log.note(slog.LevelError, "sqllock: a database of the quorum is refused", "error", err)
+		default:
+			q.log.note(slog.LevelWarn, "sqllock: a database of the quorum is down", "error", err)
+		}
+	}
 }
 
 // quorumError says that too few databases have answered. What the operation may have done is undone

@@ -31,10 +31,10 @@ type quorumBackend struct {
 	joining    sync.Mutex // held while a node is compared with the others
 
 	mu      sync.Mutex
-	pruneAt int                           // how many terms there are when those are forgotten whose rows have expired
-	terms   map[driver.ID]*quorumTerm     // by the acquisition of the Locker
-	byID    map[driver.ID]*quorumTerm     // by that of the rows
-	crashes map[driver.ID][]driver.Holder // expired terms that nodes have ended, but not a quorum of them
+	pruneAt int                                 // how many terms there are when those are forgotten whose rows have expired
+	terms   map[driver.ID]*quorumTerm           // by the acquisition of the Locker
+	byID    map[driver.ID]*quorumTerm           // by that of the rows
+	crashes map[driver.ID]map[int]driver.Holder // by node: expired terms that it has ended
 }
 
 var _ backend = (*quorumBackend)(nil)
@@ -58,7 +58,9 @@ type quorumTerm struct {
 	versions []int64      // by node; 0: it does not keep the name for the term, as far as known
 	stored   []int64      // by node: the last of versions that was not 0
 	doubtful []bool       // by node: it may keep the name although versions does not say so
+	revoked  []bool       // by node: somebody has ended the term there by force
 	freed    []quorum.Reply
+	gone     bool   // a node that was asked to free the name did not keep it for the term
 	freeing  []bool // by node: a release is under way
 	retried  []bool // by node: another release got no reply
 	ended    bool
@@ -141,7 +143,8 @@ func (q *quorumBackend) forget(t *quorumTerm) {
 }
 
 // SetValue changes the value of a term on all nodes that keep it. A node that is slow to set one
-// value sets the next one after it, never before.
+// value is asked for the next one after it. One that answers too late does not go back to an earlier
+// value: in the order of bytes they rise.
 func (q *quorumBackend) SetValue(ctx context.Context, req driver.SetValueRequest) (bool, error) {
 	t := q.term(req.Acq)
 	if t == nil {
@@ -159,10 +162,13 @@ func (q *quorumBackend) SetValue(ctx context.Context, req driver.SetValueRequest
 		}
 		replies[i] = quorum.Missing
 		mine, done := req, false
+		mine.Rising = true
 		mine.Acq, mine.Version = t.req.Acq, versions[i]
-		call.send(n, func(ctx context.Context, s driver.NodeStore) (err error) {
+		call.send(n, func(_ context.Context, s driver.NodeStore) (err error) {
 			t.valueOn[i].Lock()
 			defer t.valueOn[i].Unlock()
+			ctx, cancel := context.WithTimeout(q.ctx, q.timeout) // the time before was that of others
+			defer cancel()
 			q.mu.Lock()
 			mine.Value = t.req.Value // the newest
 			q.mu.Unlock()
@@ -204,7 +210,8 @@ func (q *quorumBackend) Sweep(ctx context.Context, req driver.SweepRequest) (dri
 			all.More, all.Last = true, r.Last
 		}
 	}
-	for _, n := range q.nodes {
+	late := false // what a node has answered after the others is told here
+	for i, n := range q.nodes {
 		var res driver.SweepResult
 		call.send(n, func(ctx context.Context, s driver.NodeStore) (err error) {
 			res, err = s.Sweep(ctx, req)
@@ -215,7 +222,9 @@ func (q *quorumBackend) Sweep(ctx context.Context, req driver.SweepRequest) (dri
 				all.Due = all.Due || res.Due
 				all.Purged, all.Seen = max(all.Purged, res.Purged), max(all.Seen, res.Seen)
 				for _, c := range res.Crashed {
-					if h, ok := q.endedByQuorum(c.Holder); ok {
+					if late {
+						q.noteCrash(i, c.Name, c.Holder)
+					} else if h, ok := q.endedByQuorum(i, c.Holder); ok {
 						all.Crashed = append(all.Crashed, driver.Crash{Name: c.Name, Holder: h})
 					}
 				}
@@ -223,35 +232,51 @@ func (q *quorumBackend) Sweep(ctx context.Context, req driver.SweepRequest) (dri
 			}
 		})
 	}
-	if err := call.wait(ctx, func() bool { return false }); err != nil {
-		return driver.SweepResult{}, err
+	err := call.wait(ctx, func() bool { return false })
+	late = true
+	if err == nil && up < q.need {
+		err = q.unavailable("sweep", call.failed)
 	}
-	if up < q.need {
-		return driver.SweepResult{}, q.unavailable("sweep", call.failed)
-	}
-	return all, nil
+	return all, err
 }
 
 // maxCrashes is of how many terms it is known at most that some nodes have ended them.
 const maxCrashes = 10_000
 
-// endedByQuorum notes that a node has ended an expired term, in a sweep or for the next holder. It
-// returns the term when a quorum has ended it with this node.
-func (q *quorumBackend) endedByQuorum(h driver.Holder) (driver.Holder, bool) {
+// endedByQuorum notes that node i has ended an expired term, in a sweep or for the next holder. It
+// returns the term when a quorum has ended it with this node. A node that had lost sight of the
+// holder, and has the term again since, does not count: it has expired there a TTL before the others.
+func (q *quorumBackend) endedByQuorum(i int, h driver.Holder) (driver.Holder, bool) {
+	_, offset := q.nodes[i].opened()
+	mine := h
+	mine.Until -= offset.Microseconds() // it is compared with that of other clocks
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if _, known := q.crashes[h.Acq]; !known && len(q.crashes) >= maxCrashes {
-		clear(q.crashes)
+	all := q.crashes[h.Acq]
+	if all == nil {
+		if len(q.crashes) >= maxCrashes {
+			clear(q.crashes)
+		}
+		all = make(map[int]driver.Holder)
+		q.crashes[h.Acq] = all
 	}
-	all := append(q.crashes[h.Acq], h)
-	if q.crashes[h.Acq] = all; len(all) == len(q.nodes) {
+	told, ttl := len(all) >= q.need, q.ttl.Microseconds()
+	for k, other := range all {
+		switch {
+		case other.Until <= mine.Until-ttl:
+			delete(all, k)
+		case mine.Until <= other.Until-ttl:
+			return h, false
+		}
+	}
+	if all[i] = mine; len(all) == len(q.nodes) {
 		delete(q.crashes, h.Acq)
 	}
-	if len(all) != q.need {
+	if told || len(all) != q.need {
 		return h, false
 	}
 	for _, other := range all {
-		h.Version, h.Until = min(h.Version, other.Version), min(h.Until, other.Until)
+		h.Version, h.Until = min(h.Version, other.Version), min(h.Until, other.Until+offset.Microseconds())
 	}
 	q.translateLocked(&h)
 	return h, true
@@ -259,11 +284,11 @@ func (q *quorumBackend) endedByQuorum(h driver.Holder) (driver.Holder, bool) {
 
 // noteCrash reports a holder whose expired term a node has ended for the next holder, if a quorum
 // has ended it now. The nodes can have done it for requests that were lost, and for a sweep.
-func (q *quorumBackend) noteCrash(name string, h driver.Holder) {
+func (q *quorumBackend) noteCrash(i int, name string, h driver.Holder) {
 	if h.Acq == (driver.ID{}) {
 		return
 	}
-	if h, ok := q.endedByQuorum(h); ok {
+	if h, ok := q.endedByQuorum(i, h); ok {
 		q.log.crashed(newCrashedEvent(name, h))
 	}
 }

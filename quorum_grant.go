@@ -89,7 +89,7 @@ func (q *quorumBackend) newTerm(r *driver.AcquireRequest) *quorumTerm {
 	t := &quorumTerm{req: *r, acq: r.Acq, round: quorum.NewRound(n, q.need), remaining: make([]int64, n),
 		versions: make([]int64, n), stored: make([]int64, n), doubtful: make([]bool, n), freed: make([]quorum.Reply, n),
 		freeing: make([]bool, n), retried: make([]bool, n), answered: make([]bool, n),
-		valueOn: make([]sync.Mutex, n)}
+		valueOn: make([]sync.Mutex, n), revoked: make([]bool, n)}
 	t.req.Acq = roundID(r.Acq, q.rounds.Add(1))
 	t.value = quorumValue{text: r.Value}
 	t.req.Value = t.value.bytes()
@@ -165,7 +165,7 @@ func (t *quorumTerm) answer(i int) (awaited bool) {
 
 // note notes the reply of a node about one name.
 func (g *quorumGrant) note(t *quorumTerm, i int, res *driver.AcquireResult) {
-	g.q.noteCrash(t.req.Name, res.Crashed)
+	g.q.noteCrash(i, t.req.Name, res.Crashed)
 	g.q.mu.Lock()
 	defer g.q.mu.Unlock()
 	awaited := t.answer(i)
@@ -176,7 +176,7 @@ func (g *quorumGrant) note(t *quorumTerm, i int, res *driver.AcquireResult) {
 		t.refusals, t.now = append(t.refusals, h), res.Now
 		return
 	}
-	t.remaining[i] = res.Remaining.Microseconds()
+	t.remaining[i], t.now = res.Remaining.Microseconds(), res.Now
 	t.round.Grant(i, res.Version)
 	if awaited {
 		t.versions[i] = res.Version
@@ -305,7 +305,7 @@ func (g *quorumGrant) begin(t *quorumTerm) driver.AcquireResult {
 	t.value.token = t.token
 	t.req.Value = t.value.bytes()
 	g.q.terms[t.acq], g.q.byID[t.req.Acq] = t, t
-	return driver.AcquireResult{Granted: true, Version: t.token, Remaining: time.Duration(quorum.Quorum(remaining, g.q.need)) * time.Microsecond}
+	return driver.AcquireResult{Granted: true, Version: t.token, Now: t.now, Remaining: time.Duration(quorum.Quorum(remaining, g.q.need)) * time.Microsecond}
 }
 
 // minPrune is how many terms are known before one is forgotten that was never released.

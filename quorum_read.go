@@ -73,18 +73,23 @@ func column(byNode [][]driver.Row, k int) (rows []driver.Row) {
 }
 
 // areDecided reports whether the replies that are missing change nothing: each name is held by a
-// quorum, or by nobody even if all that are missing say so, and so for a name that is kept.
+// quorum, with a token that they know, or by nobody even if all that are missing say so, and so for
+// a name that is kept.
 func (q *quorumBackend) areDecided(byNode [][]driver.Row, names int) bool {
 	missing := len(q.nodes) - answered(byNode)
 	if len(q.nodes)-missing < q.need {
 		return false
 	}
 	for k := range names {
-		most, _ := mostCommon(column(byNode, k))
+		rows := column(byNode, k)
+		most, acq := mostCommon(rows)
 		if most >= q.need {
+			if live := countLive(rows, acq); missing > 0 && (live < q.need && live+missing >= q.need || !agree(rows, acq)) {
+				return false
+			}
 			continue
 		}
-		if n := kept(column(byNode, k)); most+missing >= q.need || n > 0 && n <= len(q.nodes)-q.need {
+		if n := kept(rows); most+missing >= q.need || n > 0 && n <= len(q.nodes)-q.need {
 			return false
 		}
 	}
@@ -99,6 +104,35 @@ func kept(rows []driver.Row) (n int) {
 		}
 	}
 	return n
+}
+
+// countLive returns how many rows keep a name for an acquisition and have not expired.
+func countLive(rows []driver.Row, acq driver.ID) (n int) {
+	for i := range rows {
+		if h := &rows[i].Holder; h.Acq == acq && h.Until > rows[i].Now {
+			n++
+		}
+	}
+	return n
+}
+
+// agree reports whether the rows of an acquisition tell its token: in a value, or by one version.
+// Otherwise one of them was not raised to it yet, or was granted again with a higher one.
+func agree(rows []driver.Row, acq driver.ID) bool {
+	var version int64
+	same := true
+	for i := range rows {
+		r := &rows[i]
+		if r.Holder.Acq != acq {
+			continue
+		}
+		if v, ok := parseQuorumValue(r.Value); ok && v.token != 0 {
+			return true
+		}
+		same = same && (version == 0 || version == r.Holder.Version)
+		version = r.Holder.Version
+	}
+	return same
 }
 
 // mostCommon returns how many rows belong to the acquisition that has the most of them.
@@ -121,6 +155,9 @@ func mostCommon(rows []driver.Row) (most int, acq driver.ID) {
 // the token that a quorum has stored.
 func (q *quorumBackend) combine(rows []driver.Row) driver.Row {
 	most, acq := mostCommon(rows)
+	if live := countLive(rows, acq); live < q.need && live+len(q.nodes)-len(rows) >= q.need {
+		most = min(most, live) // those that have not answered may keep it
+	}
 	var versions, free, left, blocked []int64
 	var newest quorumValue
 	row := rows[0]

@@ -141,7 +141,7 @@ func (r *quorumRelease) note(i int, t *quorumTerm, minHold time.Duration, freed 
 	case freed || t.retried[i]:
 		t.freed[i] = quorum.Yes
 	default:
-		t.freed[i] = quorum.No
+		t.freed[i], t.gone = quorum.No, true
 	}
 }
 
@@ -162,7 +162,7 @@ func (r *quorumRelease) result() ([]driver.ReleaseResult, error) {
 		}
 		r.q.mu.Lock()
 		verdict := quorum.Judge(t.freed, r.q.need)
-		some := slices.Contains(t.freed, quorum.Yes)
+		some := slices.Contains(t.freed, quorum.Yes) && !t.gone
 		r.q.mu.Unlock()
 		// The nodes that have not answered may have the term still. They release it in the background.
 		res[k].Freed = verdict == quorum.Confirmed || verdict == quorum.Uncertain && some

@@ -81,10 +81,11 @@ func (r *quorumRenewal) note(k, i int, version int64, res *driver.RenewResults, 
 		r.flags[k].busy = true
 	default:
 		reply = quorum.No
-		r.flags[k].revoked = r.flags[k].revoked || res.Status[n] == driver.Revoked
+		byForce := res.Status[n] == driver.Revoked
+		r.flags[k].revoked = r.flags[k].revoked || byForce
 		r.q.mu.Lock()
 		if t := r.terms[k]; t.versions[i] == version {
-			t.versions[i] = 0
+			t.versions[i], t.revoked[i] = 0, byForce
 		}
 		r.q.mu.Unlock()
 	}
@@ -119,7 +120,8 @@ func (r *quorumRenewal) result() (driver.RenewResults, error) {
 }
 
 // heal asks the nodes again that do not keep names for terms that go on. Each node is asked for
-// one batch at a time.
+// one batch at a time. A node that has revoked a term is not asked: who does that on one node after
+// the other would find it again on the first.
 func (q *quorumBackend) heal(terms []*quorumTerm) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -129,7 +131,7 @@ func (q *quorumBackend) heal(terms []*quorumTerm) {
 		}
 		var missing []*quorumTerm
 		for _, t := range terms {
-			if !t.ended && t.versions[i] == 0 {
+			if !t.ended && t.versions[i] == 0 && !t.revoked[i] {
 				t.doubtful[i] = true
 				missing = append(missing, t)
 			}

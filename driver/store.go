@@ -344,4 +344,8 @@ type SetValueRequest struct {
 	Acq     ID
 	Version int64
 	Value   []byte
+
+	// Rising leaves a value as it is that is higher in the order of bytes. Then a request that comes
+	// late changes nothing back. The table unique only.
+	Rising bool
 }

@@ -1,6 +1,7 @@
 package difftest
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"fmt"
@@ -666,8 +667,9 @@ func (r *run) setValue(locker int) {
 	if !ok || s == nil {
 		return
 	}
-	req := driver.SetValueRequest{Name: m.Name, Acq: m.Acq, Version: s.Version, Value: []byte{byte(r.next)}}
-	want := s.Acq == req.Acq && s.Expires > r.model.Now
+	req := driver.SetValueRequest{Name: m.Name, Acq: m.Acq, Version: s.Version, Value: []byte{byte(r.next)}, Rising: r.rnd.IntN(2) == 0}
+	want := s.Acq == req.Acq && s.Expires > r.model.Now &&
+		(!req.Rising || len(s.Value) == 0 || bytes.Compare(s.Value, req.Value) <= 0)
 	if want {
 		s.Value = req.Value
 	}

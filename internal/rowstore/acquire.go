@@ -341,9 +341,12 @@ func (s *rows) takeOver(ctx context.Context, req *driver.AcquireRequest) (res dr
 
 // setValue does the work of [driver.Store.SetValue].
 func (s *rows) setValue(ctx context.Context, req driver.SetValueRequest) (bool, error) {
-	var changed int64
+	var changed, rising int64
+	if req.Rising {
+		rising = 1
+	}
 	err := s.engine.Run(ctx, Statement{Name: "set_value", Batch: []Column{
-		[]string{req.Name}, []driver.ID{req.Acq}, []int64{req.Version}, [][]byte{req.Value},
+		[]string{req.Name}, []driver.ID{req.Acq}, []int64{req.Version}, [][]byte{req.Value}, []int64{rising},
 	}, Changed: &changed})
 	return changed > 0, err
 }

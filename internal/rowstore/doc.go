@@ -76,8 +76,9 @@
 //	                                             or later. It need not be flushed
 //	claims_of_locker locker, age               → name, acq: claims of the Locker that have waited for age microseconds,
 //	                                             in the order of the names
-//	set_value        b(name, acq, version, value)  changes the value of exclusive terms that are held and have not
-//	                                             expired
+//	set_value        b(name, acq, version, value, rising)  changes the value of exclusive terms that are held and
+//	                                             have not expired, if rising is 1 only from none, or one that is
+//	                                             not higher in the order of bytes
 //	raise            b(name, acq, version)     sets the version of exclusive terms that are held, whose version is not
 //	                                             higher, and that have not expired
 //	asked            b(name)                   → name, asked

@@ -309,7 +309,7 @@ var examples = map[string]example{
 	"asked":            batch(exampleName),
 	"ask_to_resign":    batch(exampleName, 1),
 	"raise":            batch(exampleName, acq, 1),
-	"set_value":        batch(exampleName, acq, 1, value),
+	"set_value":        batch(exampleName, acq, 1, value, 1),
 	"sweep_window":     example{}.and("", 10, 60*second, 60*second),
 	"purge":            batch(exampleName).and(60 * second),
 	"purge_waiters":    example{}.and(60 * second),

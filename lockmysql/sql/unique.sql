@@ -363,9 +363,11 @@ UPDATE (
 		name VARCHAR(510) CHARACTER SET ascii PATH '$[0]',
 		acq CHAR(32) CHARACTER SET ascii PATH '$[1]',
 		version BIGINT PATH '$[2]',
-		value MEDIUMTEXT CHARACTER SET ascii PATH '$[3]')) r
+		value MEDIUMTEXT CHARACTER SET ascii PATH '$[3]',
+		rising TINYINT PATH '$[4]')) r
 	STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = UNHEX(r.name)
 	WHERE l.acq = UNHEX(r.acq) AND l.version = r.version AND l.expires_at > {now}
+	  AND (r.rising = 0 OR l.value IS NULL OR l.value <= UNHEX(r.value))
 	LIMIT 1000000 FOR UPDATE /*!80000 OF l */ SKIP LOCKED
 ) d STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = d.name
 SET l.value = d.value;

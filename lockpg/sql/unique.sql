@@ -872,9 +872,10 @@ WITH settings AS MATERIALIZED (
 	       WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END
 ), mine AS MATERIALIZED (
 	SELECT l.name, r.acq, r.version, r.value
-	FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bytea[]) AS r(name, acq, version, value)
+	FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bytea[], $5::bigint[]) AS r(name, acq, version, value, rising)
 	JOIN {lock} l ON l.name = r.name CROSS JOIN settings
 	WHERE l.name = ANY ($1::text[]) AND l.acq = r.acq AND l.version = r.version
+	  AND (r.rising = 0 OR l.value IS NULL OR l.value <= r.value)
 	  AND l.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint
 	ORDER BY l.name
 	FOR NO KEY UPDATE OF l

@@ -342,6 +342,7 @@ FROM json_each(?1) AS r
 WHERE l.name = r.value ->> 0
   AND l.acq = substr(?2, r.value ->> 1, 16)
   AND l.version = r.value ->> 2
+  AND (r.value ->> 4 = 0 OR l.value IS NULL OR l.value <= substr(?2, r.value ->> '$[3][0]', r.value ->> '$[3][1]'))
   AND l.expires_at > CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000;
 
 -- name: raise
