@@ -69,11 +69,12 @@ func TestTheContextEndsAtMaxHoldBesideALongLease(t *testing.T) {
 		b := newBench(t, newFake(), &sqllock.UniqueOptions{TTL: ttl})
 		defer b.close()
 		long := b.lock("long")
-		time.Sleep(ttl / 100)
-		lease, began := b.lock("a", sqllock.MaxHold(ttl/10)), time.Now()
+		const maxHold = 100 * time.Millisecond
+		time.Sleep(2 * time.Second) // and is renewed in a second
+		lease, began := b.lock("a", sqllock.MaxHold(maxHold)), time.Now()
 		<-lease.Context().Done()
-		if held := time.Since(began); held > ttl/10 {
-			t.Errorf("told after %v, want %v", held, ttl/10)
+		if held := time.Since(began); held > maxHold {
+			t.Errorf("told after %v, want %v", held, maxHold)
 		}
 		wantReason(t, lease.Unlock(t.Context()), sqllock.LostMaxHold)
 		b.unlock(long)

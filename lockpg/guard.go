@@ -133,7 +133,7 @@ func (s *store) Guard(ctx context.Context, tx *sql.Tx, req driver.GuardRequest) 
 }
 
 func (s *store) guardIn(ctx context.Context, run inTx, req driver.GuardRequest) (driver.GuardStatus, error) {
-	var same, current bool
+	var same, current, old bool
 	if req.Ends {
 		var waiting int64
 		args := []any{req.Name, req.Acq.String(), req.Version, req.MinHold.Microseconds(), s.id}
@@ -147,8 +147,30 @@ func (s *store) guardIn(ctx context.Context, run inTx, req driver.GuardRequest) 
 	if req.Shared {
 		text = "guard_shared"
 	}
-	err := run(ctx, s.engine.texts[text], []any{req.Name, req.Acq.String(), req.Version, s.id}, &same, &current)
-	return guardStatus(same, current), err
+	err := run(ctx, s.engine.texts[text], []any{req.Name, req.Acq.String(), req.Version, s.id}, &same, &current, &old)
+	return s.lookAgain(ctx, guardStatus(same, current), old, req.Terms(), err)
+}
+
+// lookAgain reads the rows of terms that a transaction with an old snapshot guards. It sees them as
+// they were, and Postgres need not tell it that they were changed before they were locked.
+func (s *store) lookAgain(ctx context.Context, status driver.GuardStatus, old bool, terms []driver.Term, err error) (driver.GuardStatus, error) {
+	if err != nil || !old || status != driver.Guarded {
+		return status, err
+	}
+	names := make([]string, len(terms))
+	for i := range terms {
+		names[i] = terms[i].Name
+	}
+	res, err := s.Read(ctx, driver.ReadRequest{Names: names})
+	if err != nil {
+		return driver.Fenced, err
+	}
+	for i := range terms {
+		if h := &res.Rows[i].Holder; h.Acq != terms[i].Acq || h.Version != terms[i].Version {
+			return driver.Fenced, nil
+		}
+	}
+	return status, nil
 }
 
 // guardAll guards several terms by one statement.
@@ -160,9 +182,10 @@ func (s *store) guardAll(ctx context.Context, run inTx, terms []driver.Term) (dr
 		column(n, func(i int) int64 { return terms[i].Version }),
 	})
 	var same bool
+	var old bool
 	var current int
-	err := run(ctx, s.engine.texts["guard_all"], append(args, s.id), &same, &current)
-	return guardStatus(same, current == n), err
+	err := run(ctx, s.engine.texts["guard_all"], append(args, s.id), &same, &current, &old)
+	return s.lookAgain(ctx, guardStatus(same, current == n), old, terms, err)
 }
 
 // endStatus is guardStatus for a request that ends the term. waiting is -1 if it has not.

@@ -1301,7 +1301,11 @@ RETURNING encode(uuid_send(c.acq), 'hex'),
 -- name: guard
 -- It runs in a transaction of the application. A renewal changes no key of the row and
 -- passes. Whoever makes somebody else the holder locks the row FOR UPDATE first and does not.
-SELECT m.id = $4::uuid, g.name IS NOT NULL
+-- It also says whether the transaction has a snapshot that may be older than the lock: where a
+-- row has several lockers, its change is no conflict for such a transaction. Then the row is read
+-- again outside of it, when it is locked.
+SELECT m.id = $4::uuid, g.name IS NOT NULL,
+       current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
 FROM {meta} m
 LEFT JOIN LATERAL (
 	SELECT l.name FROM {lock} l
@@ -1319,12 +1323,14 @@ WITH mine AS MATERIALIZED (
 	ORDER BY l.name
 	FOR KEY SHARE OF l
 )
-SELECT m.id = $4::uuid, (SELECT count(*) FROM mine) FROM {meta} m;
+SELECT m.id = $4::uuid, (SELECT count(*) FROM mine),
+       current_setting('transaction_isolation') IN ('repeatable read', 'serializable')
+FROM {meta} m;
 
 -- name: guard_shared
 -- It is guard for a term that is held together with others. What ends the term locks the claim
--- FOR UPDATE, or deletes it.
-SELECT m.id = $4::uuid, g.name IS NOT NULL
+-- FOR UPDATE, or deletes it: a transaction with an old snapshot notices that.
+SELECT m.id = $4::uuid, g.name IS NOT NULL, false
 FROM {meta} m
 LEFT JOIN LATERAL (
 	SELECT c.name FROM {claim} c
