@@ -180,8 +180,21 @@ func (s *server) refuseLanguage() error {
 	return nil
 }
 
+// refusePrimaries refuses a server of Group Replication beside which others take writes. Such a server
+// certifies what a transaction changes, not what it has locked: a guard would keep nobody away.
+func (s *server) refusePrimaries() error {
+	if !s.is("group_replication_single_primary_mode", "OFF", "0") {
+		return nil
+	}
+	return fmt.Errorf("%w: the server may be one of many primaries (group_replication_single_primary_mode is OFF), which do not see "+
+		"what a transaction has locked on another; use a group with one primary", driver.ErrUnsupported)
+}
+
 // doubt looks at what the server does when it crashes or is one of many.
 func (d *Database) doubt(s *server, info *driver.Info) error {
+	if err := s.refusePrimaries(); err != nil {
+		return err
+	}
 	unsafe := ""
 	switch {
 	case s.noRedo:

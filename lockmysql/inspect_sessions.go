@@ -37,14 +37,10 @@ func (s *sessions) inspect(ctx context.Context, c session, d *Database) error {
 // refuseNodes refuses a server whose locks others do not see that write to the same
 // tables.
 func (s *server) refuseNodes() error {
-	switch {
-	case s.on("wsrep_on"):
+	if s.on("wsrep_on") {
 		return fmt.Errorf("%w: the server is a node of a Galera cluster: what a session has locked is not locked on other nodes; use unique mode", driver.ErrUnsupported)
-	case s.is("group_replication_single_primary_mode", "OFF", "0"):
-		return fmt.Errorf("%w: the server may be one of many primaries (group_replication_single_primary_mode is OFF): what a session has locked is not locked "+
-			"on others; use unique mode", driver.ErrUnsupported)
 	}
-	return nil
+	return s.refusePrimaries()
 }
 
 // probe runs statements over no rows, so that what the server does not understand, or

@@ -87,6 +87,8 @@ func TestWhatTheServerSaysIsJudged(t *testing.T) {
 		{version: maria, set: "log_bin=ON", warning: "sync_binlog is 0"},
 		{version: maria, set: "log_bin=ON sync_binlog=1"},
 		{version: my, set: "log_bin=ON sync_binlog=1 binlog_format=STATEMENT", warning: "STATEMENT"},
+		{version: my, set: "group_replication_single_primary_mode=ON"},
+		{version: my, set: "group_replication_single_primary_mode=OFF", err: driver.ErrUnsupported, words: "one primary"},
 		{version: "5.7.44", err: driver.ErrUnsupported, words: "MySQL 5.7.44 is older than MySQL 8.0"},
 		{version: "10.5.9-MariaDB", err: driver.ErrUnsupported, words: "older than MariaDB 10.6"},
 		{version: "PostgreSQL 15.3 on x86_64", err: driver.ErrInvalidOption, words: "PostgreSQL 15.3"},

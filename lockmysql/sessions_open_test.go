@@ -59,7 +59,7 @@ func TestNodesThatDoNotShareTheirLocksAreRefused(t *testing.T) {
 		t.Error(err)
 	}
 	wants(t, lockmysql.JudgeNodes(map[string]string{"wsrep_on": "ON"}), driver.ErrUnsupported, "Galera", "unique mode")
-	wants(t, lockmysql.JudgeNodes(map[string]string{"group_replication_single_primary_mode": "OFF"}), driver.ErrUnsupported, "unique mode")
+	wants(t, lockmysql.JudgeNodes(map[string]string{"group_replication_single_primary_mode": "OFF"}), driver.ErrUnsupported, "one primary")
 }
 
 func TestServersAndTablesThatDoNotFitSessionsAreRefused(t *testing.T) {

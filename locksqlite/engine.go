@@ -137,13 +137,18 @@ func (e *engine) GrantAll(
 type granter func(ctx context.Context, conn *sql.Conn, reqs []driver.AcquireRequest) error
 
 // ifFree calls grant with the requests that look free, if there are any. It looks at none if this
-// Locker has just freed all of them.
+// Locker has just freed all of them, unless somebody else is writing: then it would wait for a name
+// that others may have by now.
 func (e *engine) ifFree(ctx context.Context, look func() rowstore.Statement, free func() []driver.AcquireRequest, grant granter) error {
 	reqs := free()
 	if !e.freed.Take(reqs) {
 		return e.lookFirst(ctx, look, free, grant)
 	}
-	return e.call(ctx, func(ctx context.Context, conn *sql.Conn) error { return grant(ctx, conn, reqs) })
+	err := e.call(ctx, func(ctx context.Context, conn *sql.Conn) error { return grant(ctx, conn, reqs) })
+	if err == nil || ctx.Err() != nil || classify(err) != driver.Again {
+		return err
+	}
+	return e.lookFirst(ctx, look, free, grant)
 }
 
 // lookFirst looks without the write lock, and then calls grant with the requests that free returns,

@@ -37,13 +37,20 @@ type node struct {
 	silent   atomic.Bool // raises are done, and the replies are lost
 	down     atomic.Bool // it cannot be opened
 	acquires atomic.Int64
-	ahead    atomic.Int64 // microseconds, by which its clock is told to be ahead
+	setValue atomic.Pointer[lateValue] // the last
+	ahead    atomic.Int64              // microseconds, by which its clock is told to be ahead
 
 	// Each is called, if it is set, with the context of a statement.
-	beforeRead, beforeRevoke, afterAcquire, beforeRelease, afterRelease, beforeSetValue atomic.Pointer[hook]
+	beforeRead, beforeRevoke, afterAcquire, beforeRelease, afterRelease, beforeSetValue, beforeOpen atomic.Pointer[hook]
 }
 
 type hook func(ctx context.Context)
+
+// lateValue is a request that can come once more.
+type lateValue struct {
+	to  driver.NodeStore
+	req driver.SetValueRequest
+}
 
 func call(ctx context.Context, h *atomic.Pointer[hook]) {
 	if f := h.Load(); f != nil {
@@ -116,6 +123,7 @@ func (n *node) OpenUnique(ctx context.Context, c driver.Client) (driver.Store, e
 	if n.down.Load() {
 		return nil, errDown
 	}
+	call(ctx, &n.beforeOpen)
 	s, err := n.UniqueDatabase.OpenUnique(ctx, c)
 	if err != nil {
 		return nil, err
@@ -173,6 +181,7 @@ func (s *store) Revoke(ctx context.Context, reqs []driver.RevokeRequest) ([]driv
 }
 
 func (s *store) SetValue(ctx context.Context, req driver.SetValueRequest) (bool, error) {
+	s.node.setValue.Store(&lateValue{s.NodeStore, req})
 	call(ctx, &s.node.beforeSetValue)
 	return s.NodeStore.SetValue(ctx, req)
 }
