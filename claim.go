@@ -292,7 +292,7 @@ func (cs *claims) recheck(name string) {
 		if i > 0 && !c.req.Together() {
 			break
 		}
-		cs.askAgain(c, now)
+		cs.requestAnew(c, now)
 		cs.wakeUp()
 		if !c.req.Together() {
 			break
@@ -386,9 +386,9 @@ func (cs *claims) schedule(c *claim, due time.Duration) {
 	cs.next = min(cs.next, due)
 }
 
-// askAgain sends the next request now, or as soon as the one under way is answered: that may have
+// requestAnew sends the next request now, or as soon as the one under way is answered: that may have
 // looked before what we were told has happened; the caller holds mu.
-func (cs *claims) askAgain(c *claim, now time.Duration) {
+func (cs *claims) requestAnew(c *claim, now time.Duration) {
 	c.again = c.inFlight
 	cs.schedule(c, now)
 }

@@ -210,7 +210,7 @@ func (q *quorumBackend) Sweep(ctx context.Context, req driver.SweepRequest) (dri
 			all.More, all.Last = true, r.Last
 		}
 	}
-	late := false // what a node has answered after the others is told here
+	late := false // what a node answers after that is told at once
 	for i, n := range q.nodes {
 		var res driver.SweepResult
 		call.send(n, func(ctx context.Context, s driver.NodeStore) (err error) {
@@ -260,7 +260,7 @@ func (q *quorumBackend) endedByQuorum(i int, h driver.Holder) (driver.Holder, bo
 		all = make(map[int]driver.Holder)
 		q.crashes[h.Acq] = all
 	}
-	told, ttl := len(all) >= q.need, q.ttl.Microseconds()
+	known, ttl := len(all) >= q.need, q.ttl.Microseconds()
 	for k, other := range all {
 		switch {
 		case other.Until <= mine.Until-ttl:
@@ -272,7 +272,7 @@ func (q *quorumBackend) endedByQuorum(i int, h driver.Holder) (driver.Holder, bo
 	if all[i] = mine; len(all) == len(q.nodes) {
 		delete(q.crashes, h.Acq)
 	}
-	if told || len(all) != q.need {
+	if known || len(all) != q.need {
 		return h, false
 	}
 	for _, other := range all {

@@ -89,7 +89,7 @@ func (cs *claims) pushed(ctx context.Context, acq driver.ID) {
 	switch c := cs.byAcq[acq]; {
 	case c == nil:
 	case c.req.Together(): // the row does not say who holds it together
-		cs.askAgain(c, now)
+		cs.requestAnew(c, now)
 	default:
 		if cs.poll.pushed == nil {
 			cs.poll.pushed = make(map[string]struct{})

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Patience is for how long a message waits for whoever reads it.
-const Patience = time.Second
+// WriteTimeout is for how long a message waits for whoever reads it.
+const WriteTimeout = time.Second
 
 // Messages writes texts to a file that perhaps nobody reads: a pipe that is full, a terminal that
 // was stopped by a key. The zero value is ready. It is safe for concurrent use.
@@ -17,7 +17,7 @@ type Messages struct {
 	stalled atomic.Bool
 }
 
-// Write writes a text. If that takes longer than [Patience], Write returns: the text is written
+// Write writes a text. If that takes longer than [WriteTimeout], Write returns: the text is written
 // as soon as the file takes it, and until then all other texts are dropped.
 func (m *Messages) Write(f *os.File, text string) {
 	if m.stalled.Load() {
@@ -34,7 +34,7 @@ func (m *Messages) Write(f *os.File, text string) {
 	select {
 	case <-done:
 		return
-	case <-time.After(Patience):
+	case <-time.After(WriteTimeout):
 	}
 	m.stalled.Store(true)
 	select {

@@ -23,14 +23,14 @@ func (n *node) expire(t *testing.T) {
 	}
 }
 
-// impatient is of Lockers that do not wait for a database that hangs.
-func impatient() *sqllock.QuorumOptions {
+// soonGivingUp is of Lockers that do not wait for a database that hangs.
+func soonGivingUp() *sqllock.QuorumOptions {
 	return &sqllock.QuorumOptions{TTL: time.Hour, NodeTimeout: 300 * time.Millisecond}
 }
 
 func TestATermThatHasExpiredOnOneDatabaseIsHeldByTheOthers(t *testing.T) {
 	nodes := threeFiles(t)
-	l, other := newLocker(t, nodes, longTimeout()), newLocker(t, nodes, impatient())
+	l, other := newLocker(t, nodes, longTimeout()), newLocker(t, nodes, soonGivingUp())
 	lease := lockOnAll(t, l, nodes, "a")
 	nodes[0].expire(t)
 	slow := func(ctx context.Context) { // it answers behind the others
@@ -71,10 +71,10 @@ func TestAValueThatComesLateReplacesNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	var late []*lateValue
-	var asked []*node
+	var reached []*node
 	for _, n := range nodes {
 		if v := n.setValue.Load(); v != nil { // else it keeps the name, and is not known to
-			late, asked = append(late, v), append(asked, n)
+			late, reached = append(late, v), append(reached, n)
 		}
 	}
 	if len(late) < 2 {
@@ -83,7 +83,7 @@ func TestAValueThatComesLateReplacesNone(t *testing.T) {
 	if err := e.Proclaim(t.Context(), []byte("second")); err != nil {
 		t.Fatal(err)
 	}
-	for _, n := range asked {
+	for _, n := range reached {
 		eventually(t, "each has the second value", func() bool {
 			var value []byte
 			err := n.direct.QueryRowContext(t.Context(), `SELECT value FROM quorum_lock`).Scan(&value)
@@ -106,7 +106,7 @@ func TestAValueThatComesLateReplacesNone(t *testing.T) {
 // Of three databases one does not answer, and one says that the term is over.
 func TestUnlockDoesNotSayThatATermWasHeldWhichMayHaveEnded(t *testing.T) {
 	nodes := threeFiles(t)
-	l, operator := newLocker(t, nodes, impatient()), newLocker(t, nodes, impatient())
+	l, operator := newLocker(t, nodes, soonGivingUp()), newLocker(t, nodes, soonGivingUp())
 	lease := lockOnAll(t, l, nodes, "a")
 	set(&nodes[2].beforeRevoke, until(nil))
 	if _, err := operator.ForceUnlock(t.Context(), "a"); err != nil {
