@@ -85,7 +85,7 @@ func TestATokenIsNeverHandedOutAgain(t *testing.T) {
 // itself, and not before the TTL is over.
 func TestTheServerEndsASilentSession(t *testing.T) {
 	t.Parallel()
-	const ttl = 2500 * time.Millisecond // three seconds, as the server counts
+	const ttl = 4500 * time.Millisecond // five seconds, as the server counts
 	eachMode(t, func(t *testing.T, f *fixture, m sessionMode) {
 		proxy := netproxy.New(t, f.Addr())
 		a := m.on(t, f.OpenVia(t, proxy.Addr()), ttl)
@@ -94,8 +94,8 @@ func TestTheServerEndsASilentSession(t *testing.T) {
 		s, res := a.lock(t, r)
 		a.lock(t, shared)
 		var silent time.Time
-		for range 4 { // a session that is heard of is not ended
-			time.Sleep(ttl / 2)
+		for range 6 { // a session that is heard of is not ended
+			time.Sleep(ttl / 5)
 			silent = time.Now()
 			if status := pings(t, s, r, res); status != driver.Renewed {
 				t.Fatalf("renewal: %v", status)
