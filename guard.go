@@ -25,8 +25,8 @@ var _ driver.Guardable = (*Lease)(nil)
 //
 // Call Guard first. On Postgres, in a transaction with isolation REPEATABLE READ or
 // SERIALIZABLE, the lease must have been acquired before the transaction's first
-// statement, and Guard also reads the row outside of the transaction, where a statement more is
-// sent. Do not call Guard inside a savepoint, which could undo it. On MySQL and MariaDB,
+// statement, and Guard also reads the row outside of the transaction: the pool must have another
+// connection. Do not call Guard inside a savepoint, which could undo it. On MySQL and MariaDB,
 // guard a permit in a transaction with isolation READ COMMITTED: with a higher one, callers of
 // any name may have to wait until tx ends.
 //

@@ -474,6 +474,9 @@ func (l *Locker) revoke(ctx context.Context, name string, token int64) (res driv
 	if row.Held() && row.Together() == 0 || !row.Session { // else a session has it whose term is not written yet
 		seen = row.Holder.Version
 	}
+	if token != 0 {
+		seen = token
+	}
 	err = l.retry(ctx, func(ctx context.Context) error {
 		all, err := l.mode.Revoke(ctx, []driver.RevokeRequest{{Name: name, Version: seen}})
 		if err == nil {

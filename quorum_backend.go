@@ -1,6 +1,7 @@
 package sqllock
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -54,11 +55,10 @@ type quorumTerm struct {
 	awaited  map[int]chan struct{} // by node: closed when it answers; a release waits for that
 	token    int64
 	value    quorumValue
-	valueOn  []sync.Mutex // by node: held while it sets the value
-	versions []int64      // by node; 0: it does not keep the name for the term, as far as known
-	stored   []int64      // by node: the last of versions that was not 0
-	doubtful []bool       // by node: it may keep the name although versions does not say so
-	revoked  []bool       // by node: somebody has ended the term there by force
+	versions []int64         // by node; 0: it does not keep the name for the term, as far as known
+	stored   []int64         // by node: the last of versions that was not 0
+	doubtful []bool          // by node: it may keep the name although versions does not say so
+	healFrom []time.Duration // by node: it is not asked for the term again before
 	freed    []quorum.Reply
 	gone     bool   // a node that was asked to free the name did not keep it for the term
 	freeing  []bool // by node: a release is under way
@@ -142,9 +142,8 @@ func (q *quorumBackend) forget(t *quorumTerm) {
 	delete(q.byID, t.req.Acq)
 }
 
-// SetValue changes the value of a term on all nodes that keep it. A node that is slow to set one
-// value is asked for the next one after it. One that answers too late does not go back to an earlier
-// value: in the order of bytes they rise.
+// SetValue changes the value of a term on all nodes that keep it. In the order of bytes the values of
+// a term rise, so that a node which sets one late does not go back to it.
 func (q *quorumBackend) SetValue(ctx context.Context, req driver.SetValueRequest) (bool, error) {
 	t := q.term(req.Acq)
 	if t == nil {
@@ -164,16 +163,13 @@ func (q *quorumBackend) SetValue(ctx context.Context, req driver.SetValueRequest
 		mine, done := req, false
 		mine.Rising = true
 		mine.Acq, mine.Version = t.req.Acq, versions[i]
-		call.send(n, func(_ context.Context, s driver.NodeStore) (err error) {
-			t.valueOn[i].Lock()
-			defer t.valueOn[i].Unlock()
-			ctx, cancel := context.WithTimeout(q.ctx, q.timeout) // the time before was that of others
-			defer cancel()
-			q.mu.Lock()
-			mine.Value = t.req.Value // the newest
-			q.mu.Unlock()
-			done, err = s.SetValue(ctx, mine)
-			return err
+		call.send(n, func(ctx context.Context, s driver.NodeStore) (err error) {
+			for mine.Value = q.newest(t); ; mine.Value = q.newest(t) {
+				done, err = s.SetValue(ctx, mine)
+				if err != nil || done || bytes.Equal(mine.Value, q.newest(t)) {
+					return err
+				} // else another call may have been quicker
+			}
 		}, func(err error) { replies[i] = replyOf(done, err) })
 	}
 	defer call.finish()
@@ -187,6 +183,13 @@ func (q *quorumBackend) SetValue(ctx context.Context, req driver.SetValueRequest
 		return false, nil
 	}
 	return false, q.unavailable("set the value", call.failed)
+}
+
+// newest returns the last value of a term, as nodes keep it.
+func (q *quorumBackend) newest(t *quorumTerm) []byte {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return t.req.Value
 }
 
 func replyOf(yes bool, err error) quorum.Reply {
@@ -237,7 +240,13 @@ func (q *quorumBackend) Sweep(ctx context.Context, req driver.SweepRequest) (dri
 	if err == nil && up < q.need {
 		err = q.unavailable("sweep", call.failed)
 	}
-	return all, err
+	if err != nil {
+		for _, c := range all.Crashed { // what a call with an error returns is dropped
+			q.log.crashed(newCrashedEvent(c.Name, c.Holder))
+		}
+		return driver.SweepResult{}, err
+	}
+	return all, nil
 }
 
 // maxCrashes is of how many terms it is known at most that some nodes have ended them.

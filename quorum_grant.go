@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"sync"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
@@ -89,7 +88,7 @@ func (q *quorumBackend) newTerm(r *driver.AcquireRequest) *quorumTerm {
 	t := &quorumTerm{req: *r, acq: r.Acq, round: quorum.NewRound(n, q.need), remaining: make([]int64, n),
 		versions: make([]int64, n), stored: make([]int64, n), doubtful: make([]bool, n), freed: make([]quorum.Reply, n),
 		freeing: make([]bool, n), retried: make([]bool, n), answered: make([]bool, n),
-		valueOn: make([]sync.Mutex, n), revoked: make([]bool, n)}
+		healFrom: make([]time.Duration, n)}
 	t.req.Acq = roundID(r.Acq, q.rounds.Add(1))
 	t.value = quorumValue{text: r.Value}
 	t.req.Value = t.value.bytes()

@@ -85,7 +85,10 @@ func (r *quorumRenewal) note(k, i int, version int64, res *driver.RenewResults, 
 		r.flags[k].revoked = r.flags[k].revoked || byForce
 		r.q.mu.Lock()
 		if t := r.terms[k]; t.versions[i] == version {
-			t.versions[i], t.revoked[i] = 0, byForce
+			t.versions[i] = 0
+			if byForce {
+				t.healFrom[i] = r.q.clock.Now() + max(t.req.TTL, 2*r.q.timeout)
+			}
 		}
 		r.q.mu.Unlock()
 	}
@@ -120,18 +123,19 @@ func (r *quorumRenewal) result() (driver.RenewResults, error) {
 }
 
 // heal asks the nodes again that do not keep names for terms that go on. Each node is asked for
-// one batch at a time. A node that has revoked a term is not asked: who does that on one node after
-// the other would find it again on the first.
+// one batch at a time. A node that has revoked a term is not asked for a TTL: who does that on one
+// node after the other would find it again on the first.
 func (q *quorumBackend) heal(terms []*quorumTerm) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	now := q.clock.Now()
 	for i, n := range q.nodes {
 		if n.healing {
 			continue
 		}
 		var missing []*quorumTerm
 		for _, t := range terms {
-			if !t.ended && t.versions[i] == 0 && !t.revoked[i] {
+			if !t.ended && t.versions[i] == 0 && t.healFrom[i] <= now {
 				t.doubtful[i] = true
 				missing = append(missing, t)
 			}

@@ -40,14 +40,16 @@ func (s *sessions) SetValue(ctx context.Context, req driver.SetValueRequest) (do
 	return s.Store.SetValue(ctx, req)
 }
 
-// notSet tells why SetValue changed nothing: the term is over, or the value was the same,
-// which the server does not count. Else the row is locked: it is not over.
+// notSet tells why SetValue changed nothing: the term is over, the value was the same, which the
+// server does not count, or it is not to go back. Else the row is locked: it is not over.
 func notSet(row *driver.Row, req driver.SetValueRequest, live bool) (done, over bool) {
 	switch {
 	case !live || row.Holder.Acq != req.Acq || row.Holder.Version != req.Version:
 		return false, true
 	case bytes.Equal(row.Value, req.Value):
 		return true, true
+	case req.Rising && bytes.Compare(row.Value, req.Value) > 0:
+		return false, true
 	}
 	return false, false
 }

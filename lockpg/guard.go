@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -151,6 +152,10 @@ func (s *store) guardIn(ctx context.Context, run inTx, req driver.GuardRequest) 
 	return s.lookAgain(ctx, guardStatus(same, current), old, req.Terms(), err)
 }
 
+// guardLook bounds the look of lookAgain. In a pool of one connection the transaction itself may be in
+// its way.
+const guardLook = 5 * time.Second
+
 // lookAgain reads the rows of terms that a transaction with an old snapshot guards. It sees them as
 // they were, and Postgres need not tell it that they were changed before they were locked.
 func (s *store) lookAgain(ctx context.Context, status driver.GuardStatus, old bool, terms []driver.Term, err error) (driver.GuardStatus, error) {
@@ -161,9 +166,11 @@ func (s *store) lookAgain(ctx context.Context, status driver.GuardStatus, old bo
 	for i := range terms {
 		names[i] = terms[i].Name
 	}
-	res, err := s.Read(ctx, driver.ReadRequest{Names: names})
+	look, cancel := context.WithTimeout(ctx, guardLook)
+	defer cancel()
+	res, err := s.Read(look, driver.ReadRequest{Names: names})
 	if err != nil {
-		return driver.Fenced, err
+		return driver.Fenced, fmt.Errorf("to guard in isolation REPEATABLE READ or SERIALIZABLE takes a look on a second connection: %w", err)
 	}
 	for i := range terms {
 		if h := &res.Rows[i].Holder; h.Acq != terms[i].Acq || h.Version != terms[i].Version {

@@ -119,7 +119,7 @@ func (e *engine) runAll(ctx context.Context, conn *sql.Conn, statements []rowsto
 func (e *engine) Grant(
 	ctx context.Context, look func() rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
 ) error {
-	return e.ifFree(ctx, look, free, func(ctx context.Context, conn *sql.Conn, reqs []driver.AcquireRequest) error {
+	return e.ifFree(ctx, look, free, granted, func(ctx context.Context, conn *sql.Conn, reqs []driver.AcquireRequest, granted func(int, rowstore.Granted)) error {
 		return e.grantIn(ctx, conn, "grant", reqs, granted)
 	})
 }
@@ -138,17 +138,32 @@ type granter func(ctx context.Context, conn *sql.Conn, reqs []driver.AcquireRequ
 
 // ifFree calls grant with the requests that look free, if there are any. It looks at none if this
 // Locker has just freed all of them, unless somebody else is writing: then it would wait for a name
-// that others may have by now.
-func (e *engine) ifFree(ctx context.Context, look func() rowstore.Statement, free func() []driver.AcquireRequest, grant granter) error {
+// that others may have by now. What was told to be granted is not asked for again: a commit may fail
+// after that.
+func (e *engine) ifFree(
+	ctx context.Context, look func() rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
+	grant func(ctx context.Context, conn *sql.Conn, reqs []driver.AcquireRequest, granted func(int, rowstore.Granted)) error,
+) error {
+	looked := func() error {
+		return e.lookFirst(ctx, look, free, func(ctx context.Context, conn *sql.Conn, reqs []driver.AcquireRequest) error {
+			return grant(ctx, conn, reqs, granted)
+		})
+	}
 	reqs := free()
 	if !e.freed.Take(reqs) {
-		return e.lookFirst(ctx, look, free, grant)
+		return looked()
 	}
-	err := e.call(ctx, func(ctx context.Context, conn *sql.Conn) error { return grant(ctx, conn, reqs) })
-	if err == nil || ctx.Err() != nil || classify(err) != driver.Again {
+	any := false
+	err := e.call(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		return grant(ctx, conn, reqs, func(i int, g rowstore.Granted) {
+			any = true
+			granted(i, g)
+		})
+	})
+	if err == nil || any || ctx.Err() != nil || classify(err) != driver.Again {
 		return err
 	}
-	return e.lookFirst(ctx, look, free, grant)
+	return looked()
 }
 
 // lookFirst looks without the write lock, and then calls grant with the requests that free returns,

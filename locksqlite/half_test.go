@@ -51,6 +51,48 @@ func TestABusyDatabaseLeavesNothingHalfDone(t *testing.T) {
 	}
 }
 
+// A name was just freed, and is asked for without a look. In a database without a write-ahead log the
+// commit can fail after the row was written, and somebody else can be quicker then.
+func TestAGrantWhoseCommitFailsIsNone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "locks.db")
+	prepare(t, path, "delete")
+	a, b, reader := openStore(t, plain(t, path)), openStore(t, plain(t, path)), plain(t, path)
+	grant(t, a, ask("there is something to read"))
+	for round := range 3 {
+		reqs := ask("n")
+		grant(t, a, reqs)
+		release(t, a, reqs[0], 0)
+		free := read(t, reader)
+		time.AfterFunc(300*time.Millisecond, free)
+		rival := make(chan driver.AcquireRequest, 1)
+		go func() {
+			defer close(rival)
+			for end := time.Now().Add(5 * time.Second); time.Now().Before(end); {
+				req := ask("n")[0]
+				res, err := b.Acquire(context.Background(), []driver.AcquireRequest{req})
+				switch {
+				case err == nil && res[0].Granted:
+					rival <- req
+					return
+				case err == nil:
+					return // the other one has it
+				}
+			}
+		}()
+		mine := ask("n")
+		res, err := a.Acquire(t.Context(), mine)
+		other, granted := <-rival
+		switch first := err == nil && res[0].Granted; {
+		case first && granted:
+			t.Fatalf("round %d: two were granted one name", round)
+		case first:
+			release(t, a, mine[0], 0)
+		case granted:
+			release(t, b, other, 0)
+		}
+	}
+}
+
 // plain opens a handle that leaves the journal mode as it is.
 func plain(tb testing.TB, path string) *sql.DB {
 	tb.Helper()

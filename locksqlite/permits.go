@@ -15,7 +15,7 @@ import (
 func (e *engine) GrantPermits(
 	ctx context.Context, look func() rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
 ) error {
-	return e.ifFree(ctx, look, free, func(ctx context.Context, conn *sql.Conn, reqs []driver.AcquireRequest) error {
+	return e.ifFree(ctx, look, free, granted, func(ctx context.Context, conn *sql.Conn, reqs []driver.AcquireRequest, granted func(int, rowstore.Granted)) error {
 		var p permits
 		grant := e.grantPermits(reqs, &p)
 		return e.immediate(ctx, conn, func(ctx context.Context) error {

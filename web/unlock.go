@@ -90,6 +90,10 @@ func (h *Handler) serveUnlock(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) unlock(w http.ResponseWriter, r *http.Request, name string, token int64) {
 	ctx, cancel := context.WithTimeout(r.Context(), unlockTimeout)
 	defer cancel()
+	if token < 1 { // the visitor has seen a name that nobody held
+		h.refuse(w, http.StatusConflict, "Nobody held the name: nothing has changed. Go back and look again.")
+		return
+	}
 	info, err := h.locks.ForceUnlockTerm(ctx, name, token)
 	switch {
 	case errors.Is(err, sqllock.ErrNotHeld) && info.Token != token:

@@ -25,10 +25,10 @@ func (m *Messages) Write(f *os.File, text string) {
 	}
 	done := make(chan struct{})
 	go func() {
-		defer close(done)
 		m.writing.Lock()
-		defer m.writing.Unlock()
 		_, _ = f.WriteString(text)
+		m.writing.Unlock()
+		close(done)
 		m.stalled.Store(false)
 	}()
 	select {

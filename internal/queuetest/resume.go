@@ -105,7 +105,15 @@ var resumeTests = map[string]func(*testing.T, *suite, string){
 			change(&r)
 			s.leavesNoTrace(t, name, func() { sets(what, r, false) })
 		}
-		right.Value = nil
+		right.Rising = true
+		for _, c := range []struct {
+			value string
+			want  bool
+		}{{"b", true}, {"b", true}, {"a", false}, {"", false}, {"b\x00", true}, {"b", false}, {"\xff", true}} {
+			right.Value = []byte(c.value)
+			sets("a value that rises: "+c.value, right, c.want)
+		}
+		right.Rising, right.Value = false, nil
 		for range 2 {
 			sets("nothing", right, true)
 		}
