@@ -26,6 +26,7 @@ type acquisition struct {
 	isolated    bool      // a request failed in a shared batch, perhaps because of another one: send the next by itself
 
 	requests     int           // requests sent
+	handedFor    time.Duration // for how long it had the name, by a hand-over, before it learned of that
 	knownHeld    bool          // the database has said that the name is held
 	contended    bool          // most probably it is
 	unknown      bool          // a request got no reply: its outcome is unknown
@@ -359,7 +360,7 @@ func (a *acquisition) newTerm(r reply) *term {
 		granted:    r.After,
 	}
 	if a.opts.hasMaxHold {
-		t.latestEnd = r.Before + a.opts.maxHold
+		t.latestEnd = r.Before + a.opts.maxHold - a.handedFor
 		if r.Result.Found && a.unknown {
 			t.latestEnd = a.unknownSince + a.opts.maxHold
 		}

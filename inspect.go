@@ -446,7 +446,7 @@ func (l *Locker) forceUnlock(ctx context.Context, name string, token int64) (Inf
 	default:
 		return info, fmt.Errorf("%w: %q is free", ErrNotHeld, name)
 	}
-	if info.State == StateExpired && res.Row.Held() {
+	if info.State == StateExpired && res.Row.Held() && !res.Row.Detached {
 		l.crashed(name, res.Row.Holder)
 	}
 	for _, t := range l.queue.terms(name) {
@@ -471,7 +471,7 @@ func (l *Locker) revoke(ctx context.Context, name string, token int64) (res driv
 	if !row.Held() && !row.Session && row.Gate <= row.Now {
 		return driver.RevokeResult{Row: row}, 0, nil
 	}
-	if row.Held() && row.Together() == 0 || !row.Session { // else a session has it whose term is not written yet
+	if row.Held() && row.Together() == 0 || !row.Session && row.PermitsHeld == 0 { // else a session has it whose term is not written yet
 		seen = row.Holder.Version
 	}
 	if token != 0 {

@@ -250,7 +250,7 @@ func (r *Run) inTx(ctx context.Context, opts *sql.TxOptions, fn func(ctx context
 		case err != nil:
 			return onceError(name, r.key, err)
 		case !completed:
-			return fmt.Errorf("%w: %q", ErrDone, r.key)
+			return r.notCompleted(ctx, tx)
 		}
 		if err := fn(ctx, tx); err != nil {
 			return err
@@ -270,6 +270,21 @@ func (r *Run) inTx(ctx context.Context, opts *sql.TxOptions, fn func(ctx context
 	}
 	return err
 }
+
+// notCompleted tells why a transaction could not complete the key.
+func (r *Run) notCompleted(ctx context.Context, tx *sql.Tx) error {
+	complete, err := r.lease.term.locker.mode.keys.IsCompleteTx(ctx, tx, r.lease.Name(), r.key)
+	switch {
+	case err == nil && complete:
+		return fmt.Errorf("%w: %q", ErrDone, r.key)
+	case err == nil || errors.Is(err, sql.ErrNoRows):
+		err = errForgotten
+	}
+	return onceError(r.lease.Name(), r.key, err)
+}
+
+// errForgotten is the error of a run that is longer than the retention of keys.
+var errForgotten = errors.New("the run took longer than keys are kept, and the key was deleted: see ReaperOptions.KeyRetention")
 
 // errRolledBack is the error of a transaction that goes on without what it has written.
 var errRolledBack = errors.New("the database has undone the transaction after the error of a statement, such as a deadlock")
@@ -307,10 +322,20 @@ func (r *Run) do(ctx context.Context, fn func(context.Context, *Run) error) erro
 	return failed
 }
 
-// record completes the key without a transaction of the application.
+// record completes the key without a transaction of the application, while the lease is held: the
+// row of a term that is over can stand for long.
 func (r *Run) record(ctx context.Context) error {
 	var state driver.KeyState
+	sent := false
 	err := r.repeat(ctx, func(ctx context.Context, s driver.OnceStore) (err error) {
+		switch lost := r.lease.term.lostError() != nil; {
+		case lost && !sent:
+			return nil
+		case lost: // an earlier request may have done it
+			state, err = s.LookKey(ctx, r.lease.Name(), r.key, true)
+			return err
+		}
+		sent = true
 		state, err = s.CompleteKey(ctx, r.request())
 		return err
 	})

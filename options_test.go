@@ -81,6 +81,39 @@ func TestTheContextEndsAtMaxHoldBesideALongLease(t *testing.T) {
 	})
 }
 
+// A waiter learns late that another Locker has handed the name to it.
+func TestMaxHoldCountsFromTheHandOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		other := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+		defer other.close()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl, RetryMin: time.Second, RetryMax: time.Second})
+		defer b.close()
+		held := other.lock("a")
+		got := make(chan *sqllock.Lease, 1)
+		go func() {
+			lease, err := b.Lock(t.Context(), "a", sqllock.MaxHold(3*time.Second))
+			if err != nil {
+				t.Errorf("Lock: %v", err)
+			}
+			got <- lease
+		}()
+		time.Sleep(1100 * time.Millisecond)
+		other.unlock(held)
+		since := time.Now()
+		lease := <-got
+		if lease == nil {
+			return
+		}
+		learned := time.Since(since)
+		<-lease.Context().Done()
+		if held := time.Since(since); learned < 100*time.Millisecond || held > 3*time.Second {
+			t.Errorf("it was known after %v, and ended after %v", learned, held)
+		}
+		wantReason(t, lease.Unlock(t.Context()), sqllock.LostMaxHold)
+	})
+}
+
 func TestALossBeforeMaxHoldSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()

@@ -21,12 +21,17 @@ var _ driver.TxLocker = (*Locker)(nil)
 // database does not detect a deadlock of two transactions that wait for names of each
 // other: lock names in one order, or bound the wait.
 //
+// On Postgres, use isolation READ COMMITTED. A transaction that is REPEATABLE READ or SERIALIZABLE
+// reads what was there at its first statement, which LockTx can be: it does not see what others have
+// committed while LockTx waited for them. On Postgres a rollback to a savepoint that is older than
+// LockTx also ends the lock.
+//
 // Only the for-update mode, and the advisory mode on Postgres, have locks in transactions.
 // LockTx returns
 //
 //   - [ErrUnsupported] in all other modes;
 //   - [ErrInvalidName] or [ErrInvalidOption] before any SQL, and ErrInvalidOption also for
-//     a transaction of another   database that has the tables too;
+//     a transaction of another database that has the tables too;
 //   - [ErrTooOld];
 //   - [ErrClosed];
 //   - [ErrPoolExhausted] if the reserved connection of the Locker has died and the pool
@@ -194,6 +199,9 @@ func (a *txAcquisition) drawToken(ctx context.Context) (int64, error) {
 		}
 		if err := a.locker.sleep(ctx, nil, pause); err != nil {
 			return 0, lockError(a.req.Name, err)
+		}
+		if err := a.confirm(ctx); err != nil { // a dead transaction must not draw: others may hold the name
+			return 0, err
 		}
 	}
 }

@@ -261,8 +261,9 @@ func (cs *claims) noteRow(row *driver.Row, before time.Duration) (changed bool) 
 		return changed
 	}
 	if row.Together() == 0 || left <= 0 {
-		if row.Gate <= row.Now {
-			cs.schedule(claims[0], cs.locker.clock.Now())
+		kept := time.Duration(row.Gate-row.Now) * time.Microsecond
+		if at := cs.locker.clock.Now() + max(kept, 0); at < claims[0].due {
+			cs.schedule(claims[0], at)
 		}
 		return changed
 	}

@@ -34,6 +34,8 @@ func (s *forUpdateSession) count(ctx context.Context, req *driver.RenewRequest) 
 	if req.Holds == s.holds || req.Holds < 1 || s.held.Shared {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, longestWait/2) // the lease is renewed, whatever becomes of this
+	defer cancel()
 	args := texts([]any{[]string{req.Name}, []driver.ID{req.Acq}, []int64{int64(req.Holds)}})
 	if s.store.queryKept(ctx, s.store.texts["set_holds"], args, nil) == nil {
 		s.holds = req.Holds

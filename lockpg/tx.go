@@ -11,8 +11,9 @@ import (
 )
 
 // LockTx is the LockTx of a *sqllock.Locker for a transaction of pgx: it waits until
-// tx has name, and returns the fencing token. The lock ends with tx. See there for
-// what it promises and returns.
+// tx has name, and returns the fencing token. The lock ends with tx, or with the savepoint
+// of a nested transaction that is rolled back. See there for what it promises and returns,
+// and for isolation levels.
 func LockTx(ctx context.Context, tx pgx.Tx, locks driver.TxLocker, name string) (token int64, err error) {
 	return lockTx(ctx, tx, locks, name, false, true)
 }

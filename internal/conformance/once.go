@@ -237,6 +237,11 @@ func testOnceLost(e *env) {
 		return nil
 	})
 	e.wantLost("Once when another holds the name", err)
+	_, err = l.Once(e.ctx(), name, "key", func(ctx context.Context, _ *sqllock.Run) error {
+		<-ctx.Done() // nobody has the name then, and the row stands
+		return nil
+	}, sqllock.MaxHold(200*time.Millisecond), sqllock.LockDelay(300*time.Millisecond))
+	e.wantLost("Once that lasts longer than MaxHold", err)
 	if !e.once(other, name, "key", runNothing) {
 		e.Error("the key is complete")
 	}

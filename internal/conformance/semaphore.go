@@ -383,6 +383,32 @@ func testForcePermits(e *env) {
 	}
 	e.live(next)
 	e.unlock(next)
+	e.forceBusyPermits(l, operator)
+}
+
+// forceBusyPermits takes the permits of a name whose permits change hands all the time.
+func (e *env) forceBusyPermits(l, operator *sqllock.Locker) {
+	e.Helper()
+	s := e.semaphore(l, e.name("busy"), 2)
+	held := e.permit(s)
+	ctx, stop := context.WithCancel(e.ctx())
+	var changing sync.WaitGroup
+	changing.Go(func() {
+		for ctx.Err() == nil {
+			if lease, err := s.Acquire(ctx); err == nil {
+				_ = lease.Unlock(e.ctx())
+			}
+		}
+	})
+	time.Sleep(50 * time.Millisecond)
+	_, err := operator.ForceUnlock(e.ctx(), s.Name())
+	stop()
+	changing.Wait()
+	if err != nil {
+		e.Fatalf("ForceUnlock of a name whose permits change hands: %v", err)
+	}
+	receive(e, held.Context().Done(), "a holder is told")
+	_ = held.Unlock(e.ctx())
 }
 
 func testPermitGuarded(e *env) {
@@ -391,6 +417,7 @@ func testPermitGuarded(e *env) {
 	l, other := e.locker(&Options{TTL: sqllock.MaxTTL}), e.locker(&Options{TTL: long, RetryMax: 20 * time.Millisecond})
 	name := e.name("k")
 	s, t := e.semaphore(l, name, 2), e.semaphore(other, name, 2)
+	e.wantUnsupported(e.permit(s)) // to end it in a transaction
 	lease, beside := e.permit(s), e.permit(s)
 	e.expirePermits(name) // they are anybody's now
 	tx := e.begin(e.readCommitted())
