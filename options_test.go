@@ -105,10 +105,10 @@ func TestMaxHoldCountsFromTheHandOver(t *testing.T) {
 		if lease == nil {
 			return
 		}
-		learned := time.Since(since)
+		late := time.Since(since)
 		<-lease.Context().Done()
-		if held := time.Since(since); learned < 100*time.Millisecond || held > 3*time.Second {
-			t.Errorf("it was known after %v, and ended after %v", learned, held)
+		if held := time.Since(since); late < 100*time.Millisecond || held > 3*time.Second {
+			t.Errorf("it was known after %v, and ended after %v", late, held)
 		}
 		wantReason(t, lease.Unlock(t.Context()), sqllock.LostMaxHold)
 	})
