@@ -26,7 +26,7 @@ type acquisition struct {
 	isolated    bool      // a request failed in a shared batch, perhaps because of another one: send the next by itself
 
 	requests     int           // requests sent
-	handedFor    time.Duration // for how long it had the name, by a hand-over, before it learned of that
+	handed       grantTime     // of the name, before this call learned of it
 	knownHeld    bool          // the database has said that the name is held
 	contended    bool          // most probably it is
 	unknown      bool          // a request got no reply: its outcome is unknown
@@ -35,6 +35,35 @@ type acquisition struct {
 	holderLeft   time.Duration // until that holder expired, at that time
 	lastErr      error         // of the last request, or nil
 	term         *term         // that was granted together with others and has not begun, see allAcquisition
+}
+
+// grantTime is when a name was handed over to a waiter: it follows from what is left of the term.
+type grantTime struct {
+	known        bool
+	earliest, by time.Duration
+}
+
+// handedOver returns when a name was handed over that a reply says to be granted to a claim. Another
+// Locker gives less to the term than this one, or more.
+func handedOver(req *driver.AcquireRequest, r *reply) grantTime {
+	if r.Err != nil || !r.Result.Found {
+		return grantTime{}
+	}
+	left := r.Result.Remaining
+	return grantTime{true, r.Before - max(max(req.Handed, req.TTL)-left, 0), r.Before - max(min(req.Handed, req.TTL)-left, 0)}
+}
+
+// grantedBy returns from when on MaxHold counts. If a request had no reply, that may have been it.
+func (a *acquisition) grantedBy(r *reply) time.Duration {
+	switch {
+	case r.Result.Found && a.unknown && a.handed.known:
+		return max(a.unknownSince, a.handed.earliest)
+	case r.Result.Found && a.unknown:
+		return a.unknownSince
+	case a.handed.known:
+		return a.handed.by
+	}
+	return r.Before
 }
 
 func (l *Locker) newAcquisition(name, owner string, o lockOptions) *acquisition {
@@ -360,10 +389,7 @@ func (a *acquisition) newTerm(r reply) *term {
 		granted:    r.After,
 	}
 	if a.opts.hasMaxHold {
-		t.latestEnd = r.Before + a.opts.maxHold - a.handedFor
-		if r.Result.Found && a.unknown {
-			t.latestEnd = a.unknownSince + a.opts.maxHold
-		}
+		t.latestEnd = a.grantedBy(&r) + a.opts.maxHold
 	}
 	t.awaited = r.Result.Found && !a.unknown && !t.shared && a.locker.claims.available()
 	beyond := max(a.req.TTL-t.ttl, 0) // what the row is kept for longer than the holder trusts it

@@ -501,9 +501,7 @@ func (cs *claims) noteHolder(c *claim, a *batch.Reply[driver.AcquireResult]) {
 // grant has expired before it could be used.
 func (a *acquisition) useGrant(ctx context.Context, c *claim, r reply) (*Lease, error) {
 	a.copyClaim(c)
-	if r.Err == nil && r.Result.Found && c.req.Handed > 0 {
-		a.handedFor = max(c.req.Handed-r.Result.Remaining, 0)
-	}
+	a.handed = handedOver(&c.req, &r)
 	if r.Err == nil && a.nearlyExpired(c, &r) {
 		var err error
 		grant := r.Result

@@ -394,7 +394,8 @@ func (l *Locker) readPage(ctx context.Context, req driver.ListRequest) (infos []
 // ForceUnlock ends the lease of name, whoever holds it, and a time for which [MinHold]
 // keeps the name. It returns the state before. The name is free at once, even if its
 // holder used LockDelay. ForceUnlock looks once who holds the name. It never ends a later
-// lease: if that lease ends while ForceUnlock waits, it returns [ErrNotHeld].
+// lease: if that lease ends while ForceUnlock waits, it returns [ErrNotHeld]. Of a semaphore it ends
+// all permits that are held when it succeeds.
 //
 // In unique mode, the former holder learns of it at its next renewal, within a third of
 // its TTL, or at its deadline: the context of its lease ends with a [*LostError] of reason
@@ -477,7 +478,16 @@ func (l *Locker) revoke(ctx context.Context, name string, token int64) (res driv
 	if token != 0 {
 		seen = token
 	}
+	again := false
 	err = l.retry(ctx, func(ctx context.Context) error {
+		if again && seen == 0 && row.PermitsHeld > 0 { // those who held permits may all have gone
+			now, err := l.readRow(ctx, name)
+			if err != nil || now.PermitsHeld == 0 {
+				res = driver.RevokeResult{Row: now}
+				return err
+			}
+		}
+		again = true
 		all, err := l.mode.Revoke(ctx, []driver.RevokeRequest{{Name: name, Version: seen}})
 		if err == nil {
 			res = all[0]

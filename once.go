@@ -271,16 +271,24 @@ func (r *Run) inTx(ctx context.Context, opts *sql.TxOptions, fn func(ctx context
 	return err
 }
 
-// notCompleted tells why a transaction could not complete the key.
+// notCompleted tells why a transaction could not complete the key. What it sees may be older than
+// what it could not change.
 func (r *Run) notCompleted(ctx context.Context, tx *sql.Tx) error {
-	complete, err := r.lease.term.locker.mode.keys.IsCompleteTx(ctx, tx, r.lease.Name(), r.key)
-	switch {
-	case err == nil && complete:
-		return fmt.Errorf("%w: %q", ErrDone, r.key)
-	case err == nil || errors.Is(err, sql.ErrNoRows):
-		err = errForgotten
+	l, name := r.lease.term.locker, r.lease.Name()
+	complete, err := l.mode.keys.IsCompleteTx(ctx, tx, name, r.key)
+	if err == nil && !complete {
+		err = l.withTimeout(ctx, r.lease.term.timeout, func(ctx context.Context) error {
+			state, err := l.mode.keys.LookKey(ctx, name, r.key, false)
+			if complete = state.Complete; err == nil && !complete {
+				err = errForgotten
+			}
+			return err
+		})
 	}
-	return onceError(r.lease.Name(), r.key, err)
+	if err != nil {
+		return onceError(name, r.key, err)
+	}
+	return fmt.Errorf("%w: %q", ErrDone, r.key)
 }
 
 // errForgotten is the error of a run that is longer than the retention of keys.

@@ -355,7 +355,7 @@ ON CONFLICT (name) DO NOTHING;
 
 -- name: set_holds
 WITH settings AS MATERIALIZED (
-	SELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 'off', true)
+	SELECT set_config('lock_timeout', '250ms', true), set_config('synchronous_commit', 'off', true)
 )
 UPDATE {term} t SET holds = r.holds
 FROM unnest($1::text[], $2::uuid[], $3::integer[]) AS r(name, acq, holds) CROSS JOIN settings
