@@ -246,6 +246,12 @@ func testPermitsMismatch(e *env) {
 	if err := unused.Resize(e.ctx(), 7); err != nil {
 		e.Fatalf("Resize of a name that nobody has used: %v", err)
 	}
+	if _, err := a.Reaper().Reap(e.ctx()); err != nil {
+		e.Fatalf("Reap: %v", err)
+	}
+	if _, err := e.semaphore(b, unused.Name(), 2).TryAcquire(e.ctx()); !errors.As(err, &p) || p.Permits != 7 {
+		e.Errorf("the former number of a name that nobody has used, after a cleanup: %v", err)
+	}
 	e.unlock(e.permit(unused))
 }
 

@@ -53,7 +53,7 @@
 // In the transaction of a visit, in this order; of a [Sole] rows takes the place of those that
 // lock:
 //
-//	make_rows        b(name)                   makes free rows for names that have none, and returns nothing
+//	make_rows        b(name)                   makes rows for names that have none, free since now, and returns nothing
 //	lock_rows        b(name)                   → lock rows, locked in the order of the names against everybody but
 //	                                             guards; it waits for others, see [Engine.Tx]
 //	lock_free_rows   b(name)                   → the same of rows that nobody has locked; it passes over the others

@@ -41,6 +41,7 @@ func (m *Tables) Visit(client driver.Client, name string, do func(*claim.Visit))
 	s := m.Names[name]
 	if s == nil {
 		s = new(Name)
+		s.Expires = m.Now // the row was made for this visit
 	}
 	v := claim.NewVisit(s.Row, s.Claims)
 	v.Now, v.By = m.Now, client.Instance

@@ -179,8 +179,8 @@ LIMIT 1000000;
 -- It does not try to insert what exists: that would lock the row. The version is
 -- that before the clock's, so that the first term has the clock's. With a lower one, the entry
 -- of the row could meet a guard, below whose entry there is no room.
-INSERT IGNORE INTO {lock} (name, version)
-SELECT UNHEX(r.name), {now} - 1
+INSERT IGNORE INTO {lock} (name, version, expires_at)
+SELECT UNHEX(r.name), {now} - 1, {now}
 FROM JSON_TABLE(?, '$[*]' COLUMNS (name VARCHAR(510) CHARACTER SET ascii PATH '$[0]')) r
 WHERE NOT EXISTS (SELECT 1 FROM {lock} l FORCE INDEX (PRIMARY) WHERE l.name = UNHEX(r.name));
 

@@ -192,8 +192,9 @@ WHERE c.name = ANY ($1::text[]) AND c.state = 1
   AND c.expires_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
 
 -- name: make_rows
-INSERT INTO {lock} (name, version)
-SELECT r.name, 0
+-- A row is new, however low its version is: cleanups leave it alone for the retention.
+INSERT INTO {lock} (name, version, expires_at)
+SELECT r.name, 0, (date_part('epoch', clock_timestamp()) * 1000000)::bigint
 FROM unnest($1::text[]) AS r(name)
 WHERE NOT EXISTS (SELECT FROM {lock} l WHERE l.name = r.name AND l.name = ANY ($1::text[]))
 ORDER BY r.name COLLATE "C"

@@ -167,8 +167,9 @@ CROSS JOIN {claim} AS c ON c.name = r.value ->> 0 AND c.state = 1
 WHERE c.expires_at > clock.now;
 
 -- name: make_rows
-INSERT INTO {lock} (name, version)
-SELECT r.value ->> 0, 0
+-- A row is new, however low its version is: cleanups leave it alone for the retention.
+INSERT INTO {lock} (name, version, expires_at)
+SELECT r.value ->> 0, 0, CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000
 FROM json_each(?1) AS r
 WHERE true
 ON CONFLICT (name) DO NOTHING;
