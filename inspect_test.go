@@ -80,6 +80,34 @@ func TestForceUnlockOfAFreeNameIsNotHeld(t *testing.T) {
 	})
 }
 
+func TestForceUnlockTermEndsTheTermWithTheTokenAndNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b, operator := newBench(t, db, nil), newBench(t, db, nil)
+		defer b.close()
+		defer operator.close()
+		first := b.lock("a")
+		b.unlock(first)
+		lease := b.lock("a")
+		for token, want := range map[int64]error{
+			-1: sqllock.ErrInvalidOption, 0: sqllock.ErrInvalidOption,
+			first.Token(): sqllock.ErrNotHeld, lease.Token() + 1: sqllock.ErrNotHeld,
+		} {
+			if _, err := operator.ForceUnlockTerm(t.Context(), "a", token); !errors.Is(err, want) {
+				t.Errorf("ForceUnlockTerm of the token %d = %v, want %v", token, err, want)
+			}
+		}
+		if !db.held("a") {
+			t.Error("the term has ended")
+		}
+		if info, err := operator.ForceUnlockTerm(t.Context(), "a", lease.Token()); err != nil || info.Token != lease.Token() || db.held("a") {
+			t.Errorf("ForceUnlockTerm = %+v, %v", info, err)
+		}
+		<-lease.Context().Done()
+		wantReason(t, lease.Unlock(t.Context()), sqllock.LostRevoked)
+	})
+}
+
 func TestForceUnlockWaitsForALockedRowAndIsNotRepeatedAfterAnUnclearReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()

@@ -129,6 +129,9 @@ func TestWhatWasNotConfirmedOrHasChangedIsLeftAlone(t *testing.T) {
 		changed.values.Del(key)
 		s.do(s.post("k", changed)).wants(t, 400, "nothing has changed")
 	}
+	free := s.confirm("k")
+	free.values.Set("token", "0") // as the page shows of a name that nobody holds
+	s.do(s.post("k", free)).wants(t, 409, "nothing has changed")
 	large := s.confirm("k")
 	large.values.Set("x", strings.Repeat("x", 1<<16))
 	s.do(s.post("k", large)).wants(t, 400)
