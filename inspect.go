@@ -472,11 +472,13 @@ func (l *Locker) revoke(ctx context.Context, name string, token int64) (res driv
 	if !row.Held() && !row.Session && row.Gate <= row.Now {
 		return driver.RevokeResult{Row: row}, 0, nil
 	}
-	if row.Held() && row.Together() == 0 || !row.Session && row.PermitsHeld == 0 { // else a session has it whose term is not written yet
-		seen = row.Holder.Version
-	}
-	if token != 0 {
+	switch {
+	case token != 0:
 		seen = token
+	case row.Session && (!row.Held() || row.Together() > 0): // of a session whose term is not written yet
+	case row.PermitsHeld > 0: // each that changes hands raises the version
+	default:
+		seen = row.Holder.Version
 	}
 	again := false
 	err = l.retry(ctx, func(ctx context.Context) error {

@@ -176,11 +176,11 @@ func (q *quorumBackend) open(ctx context.Context) error {
 				up++
 			}
 		case <-grace:
-			q.noteDown(down)
+			q.noteDown(down...)
 			q.background.Go(func() { // the others are told of when they come
 				for range len(q.nodes) - up - len(down) {
 					if err := <-errs; err != nil {
-						q.noteDown([]error{err})
+						q.noteDown(err)
 					}
 				}
 			})
@@ -195,21 +195,25 @@ func (q *quorumBackend) open(ctx context.Context) error {
 	if up < q.need {
 		return fmt.Errorf("%d of %d databases are up, %d are needed: %w", up, len(q.nodes), q.need, errors.Join(down...))
 	}
-	q.noteDown(down)
+	q.noteDown(down...)
 	return nil
 }
 
 // noteDown tells of nodes that could not be opened.
-func (q *quorumBackend) noteDown(errs []error) {
+func (q *quorumBackend) noteDown(errs ...error) {
 	for _, err := range errs {
 		switch {
 		case q.ctx.Err() != nil: // Close has given up
 		case isVerdict(err):
-			q.log.note(slog.LevelError, "sqllock: a database of the quorum is refused", "error", err)
+			q.noteRefused(err)
 		default:
 			q.log.note(slog.LevelWarn, "sqllock: a database of the quorum is down", "error", err)
 		}
 	}
+}
+
+func (q *quorumBackend) noteRefused(err error) {
+	q.log.note(slog.LevelError, "sqllock: a database of the quorum is refused", "error", err)
 }
 
 // quorumError says that too few databases have answered. What the operation may have done is undone

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -173,7 +172,7 @@ func (n *quorumNode) reopen() {
 	defer cancel()
 	err := n.open(ctx)
 	if _, now := n.state(); isVerdict(err) && (before == nil || before.Error() != now.Error()) { // told once
-		n.q.log.note(slog.LevelError, "sqllock: a database of the quorum is refused", "error", err)
+		n.q.noteRefused(err)
 	}
 }
 

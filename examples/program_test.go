@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 
 	_ "github.com/sqllock/sqllock/examples/internal/demo" // see readSources
 	"github.com/sqllock/sqllock/internal/testdb"
+	"github.com/sqllock/sqllock/internal/testlog"
 )
 
 // exampleTimeout is more than an example gives itself.
@@ -61,25 +61,7 @@ type program struct {
 	t    *testing.T
 	d    *testdb.Database
 	temp string
-	out  output
-}
-
-// An output collects what a program prints. It is safe for concurrent use.
-type output struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
+	out  testlog.Text
 }
 
 // start runs an example on a database of the engine of d; not on d itself if

@@ -148,19 +148,21 @@ func (s *store) guardIn(ctx context.Context, run inTx, req driver.GuardRequest) 
 	if req.Shared {
 		text = "guard_shared"
 	}
-	err := run(ctx, s.engine.texts[text], []any{req.Name, req.Acq.String(), req.Version, s.id}, &same, &current, &old)
-	return s.lookAgain(ctx, guardStatus(same, current), old, req.Terms(), err)
+	if err := run(ctx, s.engine.texts[text], []any{req.Name, req.Acq.String(), req.Version, s.id}, &same, &current, &old); err != nil {
+		return driver.Fenced, err
+	}
+	return s.lookAgain(ctx, guardStatus(same, current), old, req.Terms())
 }
 
 // guardLook bounds the look of lookAgain. In a pool of one connection the transaction itself may be in
 // its way.
 const guardLook = 5 * time.Second
 
-// lookAgain reads the rows of terms that a transaction with an old snapshot guards. It sees them as
+// lookAgain reads the rows of terms that a transaction guards, if its snapshot is old. It sees them as
 // they were, and Postgres need not tell it that they were changed before they were locked.
-func (s *store) lookAgain(ctx context.Context, status driver.GuardStatus, old bool, terms []driver.Term, err error) (driver.GuardStatus, error) {
-	if err != nil || !old || status != driver.Guarded {
-		return status, err
+func (s *store) lookAgain(ctx context.Context, status driver.GuardStatus, old bool, terms []driver.Term) (driver.GuardStatus, error) {
+	if !old || status != driver.Guarded {
+		return status, nil
 	}
 	names := make([]string, len(terms))
 	for i := range terms {
@@ -188,11 +190,12 @@ func (s *store) guardAll(ctx context.Context, run inTx, terms []driver.Term) (dr
 		column(n, func(i int) driver.ID { return terms[i].Acq }),
 		column(n, func(i int) int64 { return terms[i].Version }),
 	})
-	var same bool
-	var old bool
+	var same, old bool
 	var current int
-	err := run(ctx, s.engine.texts["guard_all"], append(args, s.id), &same, &current, &old)
-	return s.lookAgain(ctx, guardStatus(same, current == n), old, terms, err)
+	if err := run(ctx, s.engine.texts["guard_all"], append(args, s.id), &same, &current, &old); err != nil {
+		return driver.Fenced, err
+	}
+	return s.lookAgain(ctx, guardStatus(same, current == n), old, terms)
 }
 
 // endStatus is guardStatus for a request that ends the term. waiting is -1 if it has not.

@@ -1,31 +1,13 @@
 package lockpg_test
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/sqllock/sqllock"
 	"github.com/sqllock/sqllock/lockpg"
 )
-
-func newLocker(t *testing.T, db *sql.DB) *sqllock.Locker {
-	t.Helper()
-	locks, err := sqllock.NewUnique(t.Context(), lockpg.DB(db), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := locks.Close(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	return locks
-}
 
 // Postgres keeps several lockers of a row apart. Then it does not tell a transaction with an old
 // snapshot that the row was locked against guards and changed.
@@ -34,7 +16,7 @@ func TestAGuardWithAnOldSnapshotNoticesATermThatEndedBesideAnotherGuard(t *testi
 	for _, level := range []sql.IsolationLevel{sql.LevelRepeatableRead, sql.LevelSerializable, sql.LevelReadCommitted} {
 		t.Run(level.String(), func(t *testing.T) {
 			db := migrated(t)
-			locks, others := newLocker(t, db), newLocker(t, db)
+			locks, others := newLocker(t, lockpg.DB(db)), newLocker(t, lockpg.DB(db))
 			begin := func(level sql.IsolationLevel) *sql.Tx {
 				tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
 				if err != nil {
@@ -73,7 +55,7 @@ func TestAGuardWithAnOldSnapshotNoticesATermThatEndedBesideAnotherGuard(t *testi
 func TestAGuardHoldsAfterATransactionThatEndedTheTermWasRolledBack(t *testing.T) {
 	t.Parallel()
 	db := migrated(t)
-	locks := newLocker(t, db)
+	locks := newLocker(t, lockpg.DB(db))
 	lease := lock(t, locks, "a")
 	ends, err := db.Begin()
 	if err != nil {

@@ -24,7 +24,17 @@ func pooled(t *testing.T) (*pgxpool.Pool, *sqllock.Locker) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	locks, err := sqllock.NewUnique(t.Context(), lockpg.Pool(pool), nil)
+	locks := newLocker(t, lockpg.Pool(pool))
+	if _, err := pool.Exec(t.Context(), `CREATE TABLE ledger (entry text)`); err != nil {
+		t.Fatal(err)
+	}
+	return pool, locks
+}
+
+// newLocker returns a Locker that is closed when the test ends.
+func newLocker(t *testing.T, db driver.UniqueDatabase) *sqllock.Locker {
+	t.Helper()
+	locks, err := sqllock.NewUnique(t.Context(), db, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,10 +45,7 @@ func pooled(t *testing.T) (*pgxpool.Pool, *sqllock.Locker) {
 			t.Error(err)
 		}
 	})
-	if _, err := pool.Exec(t.Context(), `CREATE TABLE ledger (entry text)`); err != nil {
-		t.Fatal(err)
-	}
-	return pool, locks
+	return locks
 }
 
 func lock(t *testing.T, locks *sqllock.Locker, name string) *sqllock.Lease {

@@ -119,8 +119,10 @@ func (e *engine) runAll(ctx context.Context, conn *sql.Conn, statements []rowsto
 func (e *engine) Grant(
 	ctx context.Context, look func() rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
 ) error {
-	return e.ifFree(ctx, look, free, granted, func(ctx context.Context, conn *sql.Conn, reqs []driver.AcquireRequest, granted func(int, rowstore.Granted)) error {
-		return e.grantIn(ctx, conn, "grant", reqs, granted)
+	return e.ifFree(ctx, look, free, granted, func(granted func(int, rowstore.Granted)) granter {
+		return func(ctx context.Context, conn *sql.Conn, reqs []driver.AcquireRequest) error {
+			return e.grantIn(ctx, conn, "grant", reqs, granted)
+		}
 	})
 }
 
@@ -142,28 +144,20 @@ type granter func(ctx context.Context, conn *sql.Conn, reqs []driver.AcquireRequ
 // after that.
 func (e *engine) ifFree(
 	ctx context.Context, look func() rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
-	grant func(ctx context.Context, conn *sql.Conn, reqs []driver.AcquireRequest, granted func(int, rowstore.Granted)) error,
+	grant func(granted func(int, rowstore.Granted)) granter,
 ) error {
-	looked := func() error {
-		return e.lookFirst(ctx, look, free, func(ctx context.Context, conn *sql.Conn, reqs []driver.AcquireRequest) error {
-			return grant(ctx, conn, reqs, granted)
-		})
-	}
-	reqs := free()
-	if !e.freed.Take(reqs) {
-		return looked()
-	}
-	any := false
-	err := e.call(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		return grant(ctx, conn, reqs, func(i int, g rowstore.Granted) {
-			any = true
+	if reqs := free(); e.freed.Take(reqs) {
+		some := false
+		blindly := grant(func(i int, g rowstore.Granted) {
+			some = true
 			granted(i, g)
 		})
-	})
-	if err == nil || any || ctx.Err() != nil || classify(err) != driver.Again {
-		return err
+		err := e.call(ctx, func(ctx context.Context, conn *sql.Conn) error { return blindly(ctx, conn, reqs) })
+		if err == nil || some || ctx.Err() != nil || classify(err) != driver.Again {
+			return err
+		}
 	}
-	return looked()
+	return e.lookFirst(ctx, look, free, grant(granted))
 }
 
 // lookFirst looks without the write lock, and then calls grant with the requests that free returns,

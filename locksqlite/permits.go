@@ -15,18 +15,20 @@ import (
 func (e *engine) GrantPermits(
 	ctx context.Context, look func() rowstore.Statement, free func() []driver.AcquireRequest, granted func(i int, g rowstore.Granted),
 ) error {
-	return e.ifFree(ctx, look, free, granted, func(ctx context.Context, conn *sql.Conn, reqs []driver.AcquireRequest, granted func(int, rowstore.Granted)) error {
-		var p permits
-		grant := e.grantPermits(reqs, &p)
-		return e.immediate(ctx, conn, func(ctx context.Context) error {
-			if err := e.run(ctx, conn, grant); err != nil || len(p.which) == 0 {
-				return err
-			}
-			for k, i := range p.which {
-				granted(i, rowstore.Granted{Version: p.tokens[k], Now: p.since[k], Expires: p.since[k] + reqs[i].TTL.Microseconds()})
-			}
-			return e.run(ctx, conn, e.enterPermits(reqs, &p))
-		})
+	return e.ifFree(ctx, look, free, granted, func(granted func(int, rowstore.Granted)) granter {
+		return func(ctx context.Context, conn *sql.Conn, reqs []driver.AcquireRequest) error {
+			var p permits
+			grant := e.grantPermits(reqs, &p)
+			return e.immediate(ctx, conn, func(ctx context.Context) error {
+				if err := e.run(ctx, conn, grant); err != nil || len(p.which) == 0 {
+					return err
+				}
+				for k, i := range p.which {
+					granted(i, rowstore.Granted{Version: p.tokens[k], Now: p.since[k], Expires: p.since[k] + reqs[i].TTL.Microseconds()})
+				}
+				return e.run(ctx, conn, e.enterPermits(reqs, &p))
+			})
+		}
 	})
 }
 

@@ -106,15 +106,27 @@ func TestACommandThatDoesNotEndIsKilledAfterTheGrace(t *testing.T) {
 	}
 }
 
-func TestThatNobodyReadsOurMessagesHarmsNobody(t *testing.T) {
-	t.Parallel()
-	u := newClient(t)
-	path := filepath.Join(u.home, "told")
+// commandThatIsTold prepares a run of a command that says so in a file when it is told to end.
+func (u client) commandThatIsTold(t *testing.T, ttl string) (p *call, path string) {
+	path = filepath.Join(u.home, "told")
+	script := "exec 2>/dev/null; trap 'echo told >" + path + "; exit 3' TERM; echo up; while :; do sleep 0.05; done"
+	return u.command(t, "run", "--ttl", ttl, "n", "--", "sh", "-c", script), path
+}
+
+func pipe(t *testing.T) (r, w *os.File) {
+	t.Helper()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := u.command(t, "run", "--ttl", "1s", "n", "--", "sh", "-c", "exec 2>/dev/null; trap 'echo told >"+path+"; exit 3' TERM; echo up; while :; do sleep 0.05; done")
+	return r, w
+}
+
+func TestThatNobodyReadsOurMessagesHarmsNobody(t *testing.T) {
+	t.Parallel()
+	u := newClient(t)
+	r, w := pipe(t)
+	p, path := u.commandThatIsTold(t, "1s")
 	p.Stderr, p.Stdout = w, w
 	p.start()
 	_ = w.Close()
@@ -135,12 +147,9 @@ func TestThatNobodyReadsOurMessagesHarmsNobody(t *testing.T) {
 func TestACommandIsEndedAlthoughNobodyReadsStderr(t *testing.T) {
 	t.Parallel()
 	u := newClient(t)
-	path := filepath.Join(u.home, "told")
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	r, w := pipe(t)
 	defer func() { _, _ = r.Close(), w.Close() }()
+	var err error
 	for err == nil { // until it takes no more
 		if err = w.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err == nil {
 			_, err = w.Write(make([]byte, 4096))
@@ -149,7 +158,7 @@ func TestACommandIsEndedAlthoughNobodyReadsStderr(t *testing.T) {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatal(err)
 	}
-	p := u.command(t, "run", "--ttl", "3s", "n", "--", "sh", "-c", "exec 2>/dev/null; trap 'echo told >"+path+"; exit 3' TERM; echo up; while :; do sleep 0.05; done")
+	p, path := u.commandThatIsTold(t, "3s")
 	p.Stderr = w
 	p.start()
 	p.shows("up")

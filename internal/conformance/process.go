@@ -7,9 +7,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strings"
-	"sync"
 	"time"
+
+	"github.com/sqllock/sqllock/internal/testlog"
 )
 
 // process is a child as its parent sees it.
@@ -18,7 +18,7 @@ type process struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	out    <-chan string // lines; closed at the end of the child
-	stderr *lockedBuilder
+	stderr *testlog.Text
 }
 
 // start starts a process that locks on the test's database, and waits until it
@@ -33,7 +33,7 @@ func (e *env) start(ttl time.Duration, label string) *process {
 	if err != nil {
 		e.Fatal(err)
 	}
-	p := &process{e: e, cmd: exec.Command(exe), stderr: new(lockedBuilder)}
+	p := &process{e: e, cmd: exec.Command(exe), stderr: new(testlog.Text)}
 	// One processor, so that nothing of the child runs beside what it watches.
 	p.cmd.Env = append(os.Environ(), childVar+"="+string(cfg), "GOMAXPROCS=1")
 	p.cmd.Stderr = p.stderr
@@ -127,22 +127,4 @@ func (p *process) lock(name string) answer {
 		p.e.Fatalf("Lock in a child: %s", a.Err)
 	}
 	return a
-}
-
-// lockedBuilder collects what a child writes while others may read it.
-type lockedBuilder struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (b *lockedBuilder) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuilder) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock"
-	"github.com/sqllock/sqllock/driver"
 )
 
 // What is told while databases differ from each other, or do not answer.
@@ -58,15 +57,7 @@ func TestATermThatHasExpiredOnOneDatabaseIsHeldByTheOthers(t *testing.T) {
 // A request that was given up comes late, when the next value is set.
 func TestAValueThatComesLateReplacesNone(t *testing.T) {
 	nodes := threeFiles(t)
-	l := newLocker(t, nodes, longTimeout())
-	e, err := l.Election("a", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Campaign(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "all keep the name", func() bool { return kept(t, nodes...) == len(nodes) })
+	e := leadOnAll(t, nodes)
 	if err := e.Proclaim(t.Context(), []byte("first")); err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +189,7 @@ func TestAHolderThatLivesIsNotToldToHaveCrashed(t *testing.T) {
 		if _, err := other.TryLock(t.Context(), "a"); !errors.Is(err, sqllock.ErrHeld) {
 			t.Fatalf("TryLock = %v", err)
 		}
-		eventually(t, "all keep the name again", func() bool { return kept(t, nodes...) == len(nodes) })
+		keptByAll(t, nodes)
 		time.Sleep(2500 * time.Millisecond)
 	}
 	if err := lease.Unlock(t.Context()); err != nil {
@@ -222,5 +213,3 @@ func TestADatabaseThatIsRefusedLateIsLogged(t *testing.T) {
 	newLocker(t, []*node{nodes[0], nodes[1], twin}, o)
 	eventually(t, "it is logged", func() bool { return logged.count("is refused", "the same tables") > 0 })
 }
-
-var _ driver.UniqueDatabase = (*node)(nil)

@@ -25,8 +25,28 @@ func lockOnAll(t *testing.T, l *sqllock.Locker, nodes []*node, name string) *sql
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "all keep the name", func() bool { return kept(t, nodes...) == len(nodes) })
+	keptByAll(t, nodes)
 	return lease
+}
+
+// leadOnAll leads a name that all nodes keep then.
+func leadOnAll(t *testing.T, nodes []*node) *sqllock.Election {
+	t.Helper()
+	e, err := newLocker(t, nodes, longTimeout()).Election("a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Campaign(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	keptByAll(t, nodes)
+	return e
+}
+
+// keptByAll waits until all nodes keep a name.
+func keptByAll(t *testing.T, nodes []*node) {
+	t.Helper()
+	eventually(t, "all keep the name", func() bool { return kept(t, nodes...) == len(nodes) })
 }
 
 // A round is lost: one database keeps an earlier term still, and another answers late. What the round
@@ -134,15 +154,7 @@ func TestTryLockTellsWhoHoldsANameWhileADatabaseIsDown(t *testing.T) {
 // A database is slow to set a value, and a quorum has the next one by then.
 func TestALateProclaimDoesNotOvertakeTheNextOne(t *testing.T) {
 	nodes := threeFiles(t)
-	l := newLocker(t, nodes, longTimeout())
-	e, err := l.Election("a", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Campaign(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "all keep the name", func() bool { return kept(t, nodes...) == len(nodes) })
+	e := leadOnAll(t, nodes)
 	late, frozen := make(chan struct{}), make(chan struct{})
 	defer func() {
 		close(frozen)
