@@ -106,8 +106,8 @@ func TestACommandThatDoesNotEndIsKilledAfterTheGrace(t *testing.T) {
 	}
 }
 
-// commandThatIsTold prepares a run of a command that says so in a file when it is told to end.
-func (u client) commandThatIsTold(t *testing.T, ttl string) (p *call, path string) {
+// commandThatEnds prepares a run of a command that says so in a file when it is told to end.
+func (u client) commandThatEnds(t *testing.T, ttl string) (p *call, path string) {
 	path = filepath.Join(u.home, "told")
 	script := "exec 2>/dev/null; trap 'echo told >" + path + "; exit 3' TERM; echo up; while :; do sleep 0.05; done"
 	return u.command(t, "run", "--ttl", ttl, "n", "--", "sh", "-c", script), path
@@ -126,7 +126,7 @@ func TestThatNobodyReadsOurMessagesHarmsNobody(t *testing.T) {
 	t.Parallel()
 	u := newClient(t)
 	r, w := pipe(t)
-	p, path := u.commandThatIsTold(t, "1s")
+	p, path := u.commandThatEnds(t, "1s")
 	p.Stderr, p.Stdout = w, w
 	p.start()
 	_ = w.Close()
@@ -158,7 +158,7 @@ func TestACommandIsEndedAlthoughNobodyReadsStderr(t *testing.T) {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatal(err)
 	}
-	p, path := u.commandThatIsTold(t, "3s")
+	p, path := u.commandThatEnds(t, "3s")
 	p.Stderr = w
 	p.start()
 	p.shows("up")
