@@ -22,8 +22,8 @@ import (
 // later; it does not pass to the next term.
 //
 // A candidate that leads may ask itself. RequestResign returns [ErrNoLeader] if the name has no
-// leader, [ErrUnsupported] in the modes that keep locks in sessions, before any SQL,
-// [ErrClosed], or the error of the database.
+// leader, [ErrUnsupported] in the modes for update and advisory and of a quorum, before any
+// SQL, [ErrClosed], or the error of the database.
 func (e *Election) RequestResign(ctx context.Context) error {
 	if err := driver.CheckContext(ctx); err != nil {
 		return err
@@ -70,7 +70,7 @@ func refusedError(t *Term, requested bool, end, err error) error {
 // requestEnd asks the holder of a term to end it, unless that was done before, and returns the row
 // as it was. It can be repeated.
 func (l *Locker) requestEnd(ctx context.Context, name string, token int64) (row driver.Row, err error) {
-	err = l.retryRead(ctx, func(ctx context.Context) error {
+	err = l.retryRepeatable(ctx, func(ctx context.Context) error {
 		res, err := l.mode.Revoke(ctx, []driver.RevokeRequest{{Name: name, Version: token, Politely: true}})
 		if err == nil {
 			row = res[0].Row
@@ -103,7 +103,7 @@ func (e *Election) listen(lease *Lease) {
 
 // lastRequest returns the version of the last term whose holder was asked to end it.
 func (l *Locker) lastRequest(ctx context.Context, name string) (version int64, err error) {
-	err = l.retryRead(ctx, func(ctx context.Context) error {
+	err = l.retryRepeatable(ctx, func(ctx context.Context) error {
 		res, err := l.mode.Read(ctx, driver.ReadRequest{Names: []string{name}, Asked: true})
 		if err == nil {
 			version = res.Rows[0].Asked

@@ -11,26 +11,25 @@ import (
 // Errors that the methods of this package return, mostly wrapped. Test for them
 // with errors.Is.
 var (
-	// ErrHeld says that another caller holds the name. Returned by TryLock, TryRLock,
-	// TryLockAll, TryRLockAll, TryLockTx and TryRLockTx, and by Lock, RLock, LockAll, RLockAll
-	// and Do when [Wait] or [Tries] are used
-	// up; always as a [*HeldError].
+	// ErrHeld says that another caller holds the name. Returned by the methods whose names
+	// begin with Try, and by Lock, RLock, LockAll, RLockAll, Do, Once and Acquire when [Wait]
+	// or [Tries] are used up; always as a [*HeldError].
 	ErrHeld = errors.New("sqllock: held")
 
-	// ErrNotHeld says that the lease was unlocked before, or that a name is free. Returned
-	// by Unlock, Guard, InTx and Detach, by ForceUnlock for a name that is free, and by Adopt
-	// if there is nothing to adopt.
+	// ErrNotHeld says that the lease was unlocked before, or that a name is free. Returned by
+	// Unlock, Guard, InTx, UnlockTx, UnlockInTx and Detach, by ForceUnlock and ForceUnlockTerm
+	// if there is nothing to end, and by Adopt if there is nothing to adopt.
 	ErrNotHeld = errors.New("sqllock: not held")
 
 	// ErrLost says that the holder could no longer prove that it holds the name. Returned
-	// by Unlock, Do, TryDo, Guard and InTx, by Campaign, Proclaim, Resign and Lease of an
-	// Election, and by the methods that lock with a context that carries a lost lease;
-	// always as a [*LostError].
+	// by Unlock, Do, TryDo, Once, Guard, InTx, UnlockTx, UnlockInTx and Detach, by Campaign,
+	// Proclaim, Resign and Lease of an Election, and by the methods that lock if the grant
+	// came too late or their context carries a lost lease; always as a [*LostError].
 	ErrLost = errors.New("sqllock: lost")
 
 	// ErrFenced says that a lease, or a token, is no longer the current one. Returned by
-	// Guard, InTx, UnlockTx and UnlockInTx, by their twins in lockpg, and by the functions named Fence. It is the same
-	// error as [driver.ErrFenced].
+	// Guard, InTx, UnlockTx and UnlockInTx, by their twins in lockpg, and by the functions
+	// named Fence. It is the same error as [driver.ErrFenced].
 	ErrFenced = driver.ErrFenced
 
 	// ErrGuarded says that the name is not free yet, because a transaction that guards the
@@ -125,15 +124,14 @@ var (
 	// or newer than it can work with. Returned by constructors.
 	ErrSchema = driver.ErrSchema
 
-	// ErrUnsupported says that the server cannot give the guarantees of the mode: it is
-	// read-only, in recovery, or does not flush. Returned by constructors. Also returned
-	// by Guard for a shared lease, by LockTx in a mode that has no locks in transactions,
-	// by LockAll and its twins in a mode other than unique, by Once in a mode that keeps no
-	// keys, and by Detach and Adopt for a shared lease and in the modes that keep locks in
-	// sessions.
+	// ErrUnsupported says that the server cannot give the guarantees of the mode (it is
+	// read-only, in recovery, or does not flush), or that the mode or the lease cannot do
+	// what was asked. Returned by constructors, and by the methods whose documentation
+	// names it.
 	ErrUnsupported = driver.ErrUnsupported
 
-	// ErrPoolExhausted says that the pool had no free connection in time. Returned,
+	// ErrPoolExhausted says that the pool had no free connection in time or, in for-update
+	// mode, that the Locker uses as many as [ForUpdateOptions].MaxConns allows. Returned,
 	// wrapped, by calls that needed one. After it, a transaction with LockTx must be
 	// rolled back, so that its connection is free; then begin a new one.
 	ErrPoolExhausted = driver.ErrNoConnection

@@ -35,8 +35,8 @@ var _ driver.Guardable = (*Lease)(nil)
 //   - [ErrFenced] if the lease is no longer the current one;
 //   - a [*LostError] if it was known to be lost;
 //   - [ErrNotHeld] if it was unlocked;
-//   - [ErrUnsupported] if it is shared, or if tx is on a node of a Galera cluster, and the Locker
-//     was made on a server that is none;
+//   - [ErrUnsupported] if it is shared or of a quorum, or if tx is on a node of a Galera cluster,
+//     and the Locker was made on a server that is none;
 //   - [ErrInvalidOption] if tx is nil or belongs to another database that has the tables
 //     too;
 //   - otherwise the error of the database, which you must handle: after a serialization

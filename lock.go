@@ -45,7 +45,9 @@ func (l *Locker) Lock(ctx context.Context, name string, opts ...LockOption) (*Le
 // RLock is Lock for a shared lease: any number of holders can have the name at the
 // same time if all of them share it. If ctx carries an exclusive lease of name, RLock
 // re-enters that lease. An owner that holds a name shared cannot get it exclusively:
-// Lock then returns [ErrUpgrade]. [MinHold] and [Value] do not apply.
+// Lock then returns [ErrUpgrade]. [MinHold] and [Value] are refused with [ErrInvalidOption],
+// in the modes for update and advisory [LockDelay] too. A quorum has no shared leases:
+// [ErrUnsupported].
 //
 // In unique mode, readers and writers wait in one queue. Neighbouring readers enter
 // together, and no reader enters before a writer that came earlier. In the other modes
@@ -80,8 +82,10 @@ func (l *Locker) lock(ctx context.Context, name string, shared bool, opts []Lock
 }
 
 // TryLock is Lock without waiting. If another caller holds name, it returns a
-// [*HeldError] that says who. If the database cannot be reached, it returns that error.
-// The options [Wait] and [Tries] do not apply.
+// [*HeldError] that says who. If the database cannot be reached, it returns that error. It
+// does wait for the database: as a rule for the time of two statements at most (see
+// [UniqueOptions].StatementTimeout), or until ctx ends. The options [Wait] and [Tries] are
+// refused with [ErrInvalidOption].
 func (l *Locker) TryLock(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
 	return l.tryLock(ctx, name, false, opts)
 }

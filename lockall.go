@@ -33,14 +33,14 @@ const maxRestarts = 10
 // If LockAll loses a lease while it waits for another name, it frees all names and begins
 // again, up to 10 times. After that it returns the [*LostError].
 //
-// ctx, and the option [Wait], bound the whole call. [Tries] does not apply. The other options
+// ctx, and the option [Wait], bound the whole call. [Tries] is refused. The other options
 // apply to each lease; [MaxHold] counts from when that name was granted. If ctx carries a
 // lease for one of the names, or an owner that holds it, LockAll re-enters that lease, as
 // Lock does.
 //
 // The errors are those of Lock, and:
 //   - [ErrInvalidOption] for no names, or more than 1,000;
-//   - [ErrUnsupported] in the modes for update and advisory.
+//   - [ErrUnsupported] in the modes for update and advisory, and of a quorum.
 //
 // After an error this call holds nothing, as with Lock. A [MinHold] keeps no name then.
 func (l *Locker) LockAll(ctx context.Context, names []string, opts ...LockOption) (*Leases, error) {

@@ -47,7 +47,7 @@ func TimeKey(t time.Time) string { return driver.TimeKey(t) }
 //   - what Unlock returns, joined with the other error;
 //   - [ErrInvalidName] before any SQL, if the key is not 1 to 255 bytes of valid UTF-8
 //     without NUL;
-//   - [ErrUnsupported] in the modes for update and advisory.
+//   - [ErrUnsupported] in the modes for update and advisory, and of a quorum.
 func (l *Locker) Once(
 	ctx context.Context, name, key string, fn func(ctx context.Context, run *Run) error, opts ...LockOption,
 ) (ran bool, err error) {
@@ -92,7 +92,7 @@ func (l *Locker) checkOnce(ctx context.Context, name, key string, opts []LockOpt
 
 // lookKey reads what is known of a key.
 func (l *Locker) lookKey(ctx context.Context, name, key string) (state driver.KeyState, err error) {
-	err = l.retryRead(ctx, func(ctx context.Context) (err error) {
+	err = l.retryRepeatable(ctx, func(ctx context.Context) (err error) {
 		state, err = l.mode.keys.LookKey(ctx, name, key, false)
 		return err
 	})
@@ -107,7 +107,7 @@ func (l *Locker) lookKey(ctx context.Context, name, key string) (state driver.Ke
 func (l *Locker) startRun(ctx context.Context, lease *Lease, key string) (*Run, error) {
 	r := &Run{lease: lease, key: key}
 	var state driver.KeyState
-	err := l.retryRead(ctx, func(ctx context.Context) (err error) {
+	err := l.retryRepeatable(ctx, func(ctx context.Context) (err error) {
 		state, err = l.mode.keys.StartKey(ctx, r.request())
 		return err
 	})

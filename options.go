@@ -224,17 +224,17 @@ type lockOptions struct {
 	value      []byte
 }
 
-// TTL overrides the Locker's TTL for one lease; from 100 ms to 24 h. It does not apply to
-// the modes for update and advisory, which have one TTL per Locker. A call that re-enters
-// a lease does not change that lease, whatever its options.
+// TTL overrides the Locker's TTL for one lease; from 100 ms to 24 h. In the modes for update
+// and advisory, which have one TTL per Locker, another one is refused with [ErrInvalidOption].
+// A call that re-enters a lease does not change that lease, whatever its options.
 func TTL(d time.Duration) LockOption {
 	return func(o *lockOptions) { o.ttl = d }
 }
 
 // Wait bounds how long Lock waits while another caller holds the name or the database
 // cannot be reached. After that time Lock returns an [ErrHeld], or the last error of the
-// database. Wait must be positive; the default is to wait until the context ends. It does
-// not apply to TryLock.
+// database. Wait must be positive; the default is to wait until the context ends. TryLock
+// and its twins refuse it with [ErrInvalidOption].
 func Wait(d time.Duration) LockOption {
 	return func(o *lockOptions) { o.wait, o.hasWait = d, true }
 }
@@ -243,8 +243,8 @@ func Wait(d time.Duration) LockOption {
 // Lock returns an [ErrHeld], or the last error of the database. Tries must be positive;
 // the default is no bound. While this Locker holds the name itself, it sends no requests
 // and counts none. A waiter with Tries has no claim in the database: it sends requests
-// with pauses, and does not get the name while other waiters have claims. Tries does not
-// apply to TryLock or LockAll.
+// with pauses, and does not get the name while other waiters have claims. TryLock and
+// LockAll, and their twins, refuse it with [ErrInvalidOption].
 func Tries(n int) LockOption {
 	return func(o *lockOptions) { o.tries, o.hasTries = n, true }
 }

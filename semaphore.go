@@ -44,7 +44,7 @@ type SemaphoreOptions struct {
 // no permit is held, and readers and holders of permits exclude each other.
 //
 // Semaphore returns [ErrInvalidName], [ErrInvalidOption] if permits or an option is out of
-// bounds, and [ErrUnsupported] in the modes for update and advisory.
+// bounds, and [ErrUnsupported] in the modes for update and advisory, and of a quorum.
 func (l *Locker) Semaphore(name string, permits int, opts *SemaphoreOptions) (*Semaphore, error) {
 	if err := driver.CheckName(name); err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (s *Semaphore) Permits() int {
 // permits, the error is a [*PermitsError], and Acquire does not wait.
 //
 // Acquire never re-enters: each call takes a permit of its own, whatever lease or owner ctx
-// carries. The options [MinHold] and [Value] do not apply.
+// carries. The options [MinHold] and [Value] are refused with [ErrInvalidOption].
 //
 // The lease of a permit is one like any other: it has a token of its own, is renewed, and ends
 // its context when it is lost. A permit that is not renewed is free after its TTL.
@@ -213,7 +213,7 @@ func (s *Semaphore) Resize(ctx context.Context, permits int) error {
 		return operatorError("resize", s.name, endOf(ctx))
 	}
 	l := s.locker
-	err := l.retryRead(ctx, func(ctx context.Context) error { return l.mode.permits.Resize(ctx, s.name, permits) })
+	err := l.retryRepeatable(ctx, func(ctx context.Context) error { return l.mode.permits.Resize(ctx, s.name, permits) })
 	if err != nil {
 		return operatorError("resize", s.name, err)
 	}

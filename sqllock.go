@@ -8,10 +8,14 @@
 //   - for update, see [NewForUpdate]: a lock is a row that an open transaction has locked;
 //   - advisory, see [NewAdvisory]: a lock is an advisory lock of a database session.
 //
+// [NewQuorum] keeps a name on a majority of several databases, as unique mode does on one.
+//
 // In every mode:
 //   - when a holder crashes, the name becomes free within a time that its TTL bounds;
-//   - a holder that can no longer prove that it holds the name learns of it in time,
-//     through the context of its [Lease];
+//   - a holder that can no longer prove that it holds the name learns of it through the
+//     context of its [Lease]: in unique mode before the name can go to somebody else; in the
+//     other two within a second after the server has ended its session, and before anybody
+//     else gets the name if the network was silent;
 //   - every term has a fencing token, which a protected resource can check: it is higher
 //     than those of all earlier exclusive terms of the name. Leases that re-enter a term
 //     share its token.
@@ -42,8 +46,8 @@ import (
 	"github.com/sqllock/sqllock/internal/clock"
 )
 
-// Locker locks names in one mode on one database. It is safe for concurrent use. Call
-// [Locker.Close] when you are done with it.
+// Locker locks names in one mode, on one database or on several (see [NewQuorum]). It is safe
+// for concurrent use. Call [Locker.Close] when you are done with it.
 type Locker struct {
 	id     driver.ID
 	cfg    config

@@ -139,8 +139,9 @@ that the server refuses, or in which the account may not reap, and says so on st
 
 Locks are correct without it: everybody can lock a name whose lease has expired. Programs
 that use the library reap in the background, but "sqllock run" does not. Use reap if no
-such program runs, or to reap now. The retention is also the time by which the clock of
-the database can be set back without a repeated fencing token.
+such program runs, or to reap now. reap does not know the retentions that programs use:
+give it theirs, or it deletes earlier than they would. The retention is also the time by
+which the clock of the database can be set back without a repeated fencing token.
 
 The fields of --json are seen, purged, purged_keys, took_ms and crashed, a list of objects with
 name, mode, label, owner, token, since and expired.
