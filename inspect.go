@@ -234,7 +234,7 @@ func (l *Locker) readLastDone(ctx context.Context, infos []Info) error {
 		names[i] = infos[i].Name
 	}
 	var last map[string]driver.KeyState
-	err := l.retryRead(ctx, func(ctx context.Context) (err error) {
+	err := l.retryRepeatable(ctx, func(ctx context.Context) (err error) {
 		last, err = l.mode.keys.LastKeys(ctx, names)
 		return err
 	})
@@ -253,7 +253,7 @@ func (l *Locker) readRow(ctx context.Context, name string) (driver.Row, error) {
 // readFirst reads the row of a name and, unless first is 0, how many wait for it, the first so
 // many of them, and the first so many of those who hold it together.
 func (l *Locker) readFirst(ctx context.Context, name string, first int) (row driver.Row, err error) {
-	err = l.retryRead(ctx, func(ctx context.Context) error {
+	err = l.retryRepeatable(ctx, func(ctx context.Context) error {
 		read, err := l.mode.Read(ctx, driver.ReadRequest{Names: []string{name}, Holders: first, Queue: first})
 		if err == nil {
 			row = read.Rows[0]
@@ -377,7 +377,7 @@ func (l *Locker) List(ctx context.Context, opts ...ListOption) iter.Seq2[Info, e
 
 // readPage reads one piece of the table.
 func (l *Locker) readPage(ctx context.Context, req driver.ListRequest) (infos []Info, page driver.ReadResult, err error) {
-	err = l.retryRead(ctx, func(ctx context.Context) (err error) {
+	err = l.retryRepeatable(ctx, func(ctx context.Context) (err error) {
 		page, err = l.mode.Read(ctx, driver.ReadRequest{List: req})
 		return err
 	})

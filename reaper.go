@@ -186,7 +186,7 @@ func (r *Reaper) purgeKeys(ctx context.Context, rep *ReapReport) (cost time.Dura
 	for {
 		start := r.locker.clock.Now()
 		purged, more := 0, false
-		err := r.locker.retry(ctx, func(ctx context.Context) (err error) {
+		err := r.locker.retryRepeatable(ctx, func(ctx context.Context) (err error) {
 			purged, more, err = r.locker.mode.keys.PurgeKeys(ctx, r.opts.KeyRetention, r.opts.Batch)
 			return err
 		})
@@ -202,10 +202,11 @@ func (r *Reaper) purgeKeys(ctx context.Context, rep *ReapReport) (cost time.Dura
 	}
 }
 
-// sweep runs one statement, again while the database says that this helps, and returns how
-// long it took.
+// sweep cleans up after one name, again while the database says that this helps or if a part may have
+// been done, and returns how long it took. What was done in a part that failed is told by the hook
+// Crashed only.
 func (r *Reaper) sweep(ctx context.Context, req driver.SweepRequest) (res driver.SweepResult, took time.Duration, err error) {
-	err = r.locker.retry(ctx, func(ctx context.Context) (err error) {
+	err = r.locker.retryRepeatable(ctx, func(ctx context.Context) (err error) {
 		start := r.locker.clock.Now()
 		res, err = r.locker.mode.Sweep(ctx, req)
 		took = r.locker.clock.Now() - start

@@ -137,6 +137,30 @@ func TestAPassThatFailsTellsWhatItHasDone(t *testing.T) {
 	})
 }
 
+// A process that is paused in the middle of a pass finds its transaction undone, and what it did
+// before in the same call done.
+func TestAPassGoesOnAfterACallOfWhichAPartWasDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		crash(t, db, "a", "b", "c")
+		b := newBench(t, db, &sqllock.UniqueOptions{Reaper: &sqllock.ReaperOptions{Off: true, Batch: 2}})
+		defer b.close()
+		time.Sleep(2 * time.Second)
+		n := 0
+		db.set(func(f *fake) {
+			f.before = func(_ context.Context, kind string) error {
+				if n++; kind == "sweep" && n == 2 {
+					return errNoReply
+				}
+				return nil
+			}
+		})
+		if rep, err := b.Reaper().Reap(t.Context()); err != nil || len(rep.Crashed) != 3 {
+			t.Errorf("Reap = %+v, %v", rep, err)
+		}
+	})
+}
+
 func TestTheReaperRunsUntilItsContextOrItsLockerEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()

@@ -29,15 +29,16 @@ func (l *Locker) retry(ctx context.Context, f func(context.Context) error) error
 	}
 }
 
-// maxReadRetries is how often a statement that only reads is sent again after its
+// maxRepeats is how often a statement that may be repeated is sent again after its
 // connection broke.
-const maxReadRetries = 3
+const maxRepeats = 3
 
-// retryRead is retry for a statement that only reads. It also sends the statement again if
-// the connection breaks: the server may have ended an idle connection of the pool.
-func (l *Locker) retryRead(ctx context.Context, f func(context.Context) error) error {
+// retryRepeatable is retry for a statement that does no harm if it runs twice, or in part before: one
+// that only reads, or cleans up. It also sends the statement again if the connection breaks: the
+// server may have ended an idle connection of the pool.
+func (l *Locker) retryRepeatable(ctx context.Context, f func(context.Context) error) error {
 	err := l.retry(ctx, f)
-	for n := 0; n < maxReadRetries && l.connectionBroke(ctx, err); n++ {
+	for n := 0; n < maxRepeats && l.connectionBroke(ctx, err); n++ {
 		err = l.retry(ctx, f)
 	}
 	return err

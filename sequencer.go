@@ -145,7 +145,7 @@ func (l *Locker) CheckSequencer(ctx context.Context, s Sequencer) (SequencerStat
 
 func (l *Locker) checkNow(ctx context.Context, t sequencer.Term) (sequencer.Verdict, error) {
 	var row driver.Row
-	err := l.retryRead(ctx, func(ctx context.Context) error {
+	err := l.retryRepeatable(ctx, func(ctx context.Context) error {
 		res, err := l.mode.Read(ctx, driver.ReadRequest{Names: []string{t.Name}, Slots: t.Permit})
 		if err == nil {
 			row = res.Rows[0]
