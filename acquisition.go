@@ -50,7 +50,12 @@ func handedOver(req *driver.AcquireRequest, r *reply) grantTime {
 		return grantTime{}
 	}
 	left := r.Result.Remaining
-	return grantTime{true, r.Before - max(max(req.Handed, req.TTL)-left, 0), r.Before - max(min(req.Handed, req.TTL)-left, 0)}
+	more, less := max(req.Handed, req.TTL), min(req.Handed, req.TTL)
+	t := grantTime{true, r.Before - max(more-left, 0), r.Before - max(less-left, 0)}
+	if left > less { // so it was given more
+		t.by = t.earliest
+	}
+	return t
 }
 
 // grantedBy returns from when on MaxHold counts. If a request had no reply, that may have been it.
@@ -408,7 +413,12 @@ func (a *acquisition) beginTerm(ctx context.Context, t *term) (*Lease, error) {
 		return nil, &LostError{Name: t.name, Token: t.token, Reason: LostLate}
 	}
 	lease := t.firstLease(ctx) // before another caller can re-enter and unlock the term
-	for _, old := range l.queue.granted(t) {
+	earlier, ok := l.queue.granted(t)
+	if !ok {
+		t.lose(LostTaken, nil)
+		return nil, t.lostError()
+	}
+	for _, old := range earlier {
 		// The database has granted the name again, so the earlier term is over even if
 		// this process still trusts it.
 		old.expire()

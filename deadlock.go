@@ -65,7 +65,7 @@ func (cs *claims) breakDeadlocks() {
 	cs.deadlocks.busy = false
 	cs.wakeUp()
 	for _, d := range found {
-		if c := cs.byAcq[d.Acq]; c != nil {
+		if c := cs.byAcq[d.Acq]; c != nil && c.pendingReply == nil { // else it may be granted
 			cs.fail(c, fmt.Errorf("%w: %s", ErrDeadlock, deadlock.Describe(d.Cycle)))
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // Nobody renews a detached term. If nobody adopts it, the name is free when the TTL of the
 // lease is over, counted from Detach, and no crash is reported. [MaxHold] can shorten that
 // time. With [MinHold] it lasts until that is over at least; the options of an adopter replace
-// it. [LockDelay] does not apply.
+// it. A [LockDelay] is ignored.
 // Those who wait for the name keep waiting, and [Locker.ForceUnlock] ends the term as it ends
 // others.
 //
@@ -35,7 +35,8 @@ import (
 //   - [ErrGuarded] if a transaction that guards the lease was open all the time;
 //   - [ErrInvalidOption] if the lease was re-entered and not unlocked as often, if a
 //     transaction ends it (see [Lease.UnlockTx]), or if ctx is nil;
-//   - [ErrUnsupported] if the lease is shared or a permit, or in a mode that keeps locks in sessions;
+//   - [ErrUnsupported] if the lease is shared or a permit, in the modes for update and advisory,
+//     and of a quorum;
 //   - the error of ctx if it has ended before;
 //   - another error if the database has refused the request, or was not reached.
 //
@@ -70,7 +71,7 @@ func (l *Lease) Detach(ctx context.Context) (handover string, err error) {
 //     or ForceUnlock has ended it;
 //   - [ErrInvalidOption] if handover is no such text or is of other tables, or if an option
 //     is out of bounds or does not apply, before any SQL;
-//   - [ErrUnsupported] in the modes that keep locks in sessions, before any SQL;
+//   - [ErrUnsupported] in the modes for update and advisory, and of a quorum, before any SQL;
 //   - otherwise the errors of [Locker.Lock].
 //
 // No error shows the text. After an error this call holds nothing. If the outcome of a request
@@ -141,6 +142,9 @@ func (l *Locker) detach(ctx context.Context, lease *Lease) (string, error) {
 	}
 	if ctx.Err() != nil {
 		return "", fmt.Errorf("sqllock: detach %q: %w", t.name, endOf(ctx))
+	}
+	if l.base.Err() != nil { // Close gave up before
+		return "", fmt.Errorf("sqllock: detach %q: %w", t.name, ErrClosed)
 	}
 	l.inflight.add()
 	defer l.inflight.done()

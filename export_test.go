@@ -37,6 +37,17 @@ func (l *Locker) QueueLen() int {
 	return len(l.queue.names)
 }
 
+// EndExpired has the keeper end the term of a lease if its deadline has passed, and reports whether the
+// keeper keeps the term.
+func (l *Lease) EndExpired() (kept bool) {
+	k := l.term.locker.keeper
+	k.endExpired([]*term{l.term})
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, kept = k.terms[l.term]
+	return kept
+}
+
 // Wants says whether requests with an acquisition that waits go on.
 func (l *Locker) Wants(acq driver.ID) bool { return l.claims.wants(acq) }
 

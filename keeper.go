@@ -195,10 +195,7 @@ func (k *keeper) runDue() {
 	idle := k.takeIdle(now)
 	k.mu.Unlock()
 
-	for _, t := range expired {
-		t.expire()
-		k.drop(t) // also if it ended before keep
-	}
+	k.endExpired(expired)
 	for group, batch := range batches {
 		k.wg.Go(func() {
 			for chunk := range slices.Chunk(batch, maxBatch) {
@@ -213,8 +210,22 @@ func (k *keeper) runDue() {
 			k.renewalDone(func() { k.isolated-- })
 		})
 	}
-	if idle && !k.mode.CloseIdle() {
-		k.noteUse()
+	if idle {
+		k.wg.Go(func() { // it may wait for the database
+			if !k.mode.CloseIdle() {
+				k.noteUse()
+			}
+		})
+	}
+}
+
+// endExpired ends terms whose deadline has passed, but for those that were renewed at the last moment.
+func (k *keeper) endExpired(terms []*term) {
+	for _, t := range terms {
+		t.expire()
+		if t.remaining() <= 0 {
+			k.drop(t) // also if it ended before keep
+		}
 	}
 }
 

@@ -250,3 +250,16 @@ func TestFewRowsThatSomebodyHasLockedAreWaitedForAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// The keeper has seen a deadline pass, and before it looks at the term the reply to a renewal comes.
+func TestATermThatIsRenewedAtTheLastMomentIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, newFake(), nil)
+		defer b.close()
+		lease := b.lock("a")
+		if !lease.EndExpired() || lease.Context().Err() != nil {
+			t.Errorf("a term that was renewed is kept no more; Err is %v", lease.Context().Err())
+		}
+		b.unlock(lease)
+	})
+}

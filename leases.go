@@ -359,9 +359,13 @@ func (l *Locker) endTogether(ctx context.Context, terms []*term, errs []error) {
 			}
 		}
 	}()
-	send, cancel := context.WithTimeout(wait, terms[0].timeout)
-	res, err := l.sendReleases(send, reqs)
-	cancel()
+	var res []driver.ReleaseResult
+	err := l.base.Err()
+	if err == nil {
+		send, cancel := context.WithTimeout(wait, terms[0].timeout)
+		res, err = l.sendReleases(send, reqs)
+		cancel()
+	}
 	returned = true
 	var wg sync.WaitGroup
 	for i, t := range terms {

@@ -142,14 +142,20 @@ func TestAnUnlockAfterCloseHasGivenUpSendsNothing(t *testing.T) {
 		db := newFake()
 		b := newBench(t, db, nil)
 		lease := b.lock("a")
+		several, err := b.LockAll(t.Context(), []string{"b", "c"})
+		if err != nil {
+			t.Fatal(err)
+		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := b.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Close = %v", err)
 		}
 		before := db.all()
-		if err := lease.Unlock(t.Context()); err == nil || errors.Is(err, sqllock.ErrNotHeld) {
-			t.Errorf("Unlock = %v", err)
+		for _, err := range []error{lease.Unlock(t.Context()), several.Unlock(t.Context())} {
+			if err == nil || errors.Is(err, sqllock.ErrNotHeld) {
+				t.Errorf("Unlock = %v", err)
+			}
 		}
 		if n := db.all() - before; n != 0 {
 			t.Errorf("%d statements after Close has returned", n)

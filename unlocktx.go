@@ -33,7 +33,7 @@ var _ driver.Unlockable = (*Lease)(nil)
 //   - what [Lease.Guard] returns;
 //   - [ErrGuarded] if another transaction guards the lease or has locked the row of the
 //     name. UnlockTx waits for that for a second at most;
-//   - [ErrUnsupported] also in the modes that keep locks in sessions, and of a permit;
+//   - [ErrUnsupported] also in the modes for update and advisory, and of a permit;
 //   - [ErrInvalidOption] also if the lease was re-entered and not unlocked as often.
 //
 // After any error you must roll back tx. On Postgres, and on MariaDB from version 11.6 on, a
@@ -244,6 +244,9 @@ func (t *term) leave(l *Lease, commits bool) error {
 	defer t.mu.Unlock()
 	if err := t.notReenteredLocked(); err != nil {
 		return err
+	}
+	if t.leaving && t.leavingSince == never {
+		return fmt.Errorf("%w: end %q in a transaction: another call ends it", ErrInvalidOption, t.name)
 	}
 	t.leaving, t.leavingSince = true, t.locker.clock.Now()
 	if commits {

@@ -3,6 +3,7 @@ package sqllock
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 )
@@ -43,18 +44,17 @@ func (q *queue) join(name, owner string, together bool) *waiter {
 	return w
 }
 
-// leave removes a waiter from the queue and wakes the first of the others.
+// leave removes a waiter from the queue. If it was the first, it wakes the one that is now. For others
+// nothing has changed: they keep their pauses.
 func (q *queue) leave(w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s := q.state(w.name)
-	for i, x := range s.waiters {
-		if x == w {
-			s.waiters = append(s.waiters[:i], s.waiters[i+1:]...)
-			break
-		}
+	i := slices.Index(s.waiters, w)
+	s.waiters = slices.Delete(s.waiters, i, i+1)
+	if i == 0 {
+		q.wakeFirst(w.name, s)
 	}
-	q.wakeFirst(w.name, s)
 }
 
 // check tells a waiter what to do: re-enter a term of its own owner, send a request
@@ -131,16 +131,22 @@ func (s *nameState) terms() (all []*term) {
 }
 
 // granted notes a new term. It returns the earlier terms that the new one excludes, and
-// wakes the waiters of the same explicit owner, who can re-enter.
-func (q *queue) granted(t *term) (old []*term) {
+// wakes the waiters of the same explicit owner, who can re-enter. If one of them is later, the new
+// one is over already: its grant was noted late. Then granted changes nothing, and returns false.
+func (q *queue) granted(t *term) (old []*term, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s := q.state(t.name)
 	for _, other := range s.terms() {
 		if other == s.exclusive || t.excludes(other) {
 			old = append(old, other)
-			s.forget(other)
 		}
+	}
+	if slices.ContainsFunc(old, func(other *term) bool { return other.token > t.token && other.remaining() > 0 }) {
+		return nil, false
+	}
+	for _, other := range old {
+		s.forget(other)
 	}
 	switch {
 	case !t.together():
@@ -157,7 +163,7 @@ func (q *queue) granted(t *term) (old []*term) {
 			}
 		}
 	}
-	return old
+	return old, true
 }
 
 // ended notes that a term is over, and wakes the first waiter.

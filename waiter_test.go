@@ -276,3 +276,70 @@ func TestManyNamesAndGoroutinesNeverOverlap(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+func TestWaitersThatGiveUpDoNotHurryTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		occupy(db, "a", time.Hour)
+		b := newBench(t, db, &sqllock.UniqueOptions{RetryMin: time.Second, RetryMax: time.Second})
+		defer b.close()
+		began := time.Now()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := b.Lock(t.Context(), "a", sqllock.Tries(4))
+			if took := time.Since(began); !errors.Is(err, sqllock.ErrHeld) || took < 1500*time.Millisecond {
+				t.Errorf("four tries with pauses of half a second at least took %v: %v", took, err)
+			}
+		})
+		time.Sleep(time.Millisecond)
+		for i := range 20 {
+			wg.Go(func() {
+				_, err := b.Lock(t.Context(), "a", sqllock.Tries(4), sqllock.Wait(time.Duration(i+1)*10*time.Millisecond))
+				if !errors.Is(err, sqllock.ErrHeld) {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// The reply to a grant comes late. Meanwhile an operator has ended the term, and another caller of the
+// process has the next one.
+func TestAGrantThatIsNotedLateEndsNoLaterTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, nil)
+		defer b.close()
+		first := true
+		db.set(func(f *fake) {
+			f.after = func(ctx context.Context, kind string) error {
+				if kind == "grant" && first {
+					first = false
+					time.Sleep(time.Second)
+				}
+				return nil
+			}
+		})
+		late := make(chan error)
+		go func() {
+			_, err := b.TryLock(t.Context(), "a")
+			late <- err
+		}()
+		time.Sleep(100 * time.Millisecond)
+		if _, err := b.ForceUnlock(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		lease, err := b.TryLock(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := <-late; !errors.Is(err, sqllock.ErrLost) {
+			t.Errorf("the first TryLock = %v", err)
+		}
+		if lease.Context().Err() != nil {
+			t.Errorf("the later lease: %v", lease.Context().Err())
+		}
+		b.unlock(lease)
+	})
+}

@@ -281,9 +281,9 @@ func (cs *claims) requestAgain(claims []*claim, row *driver.Row) {
 		switch {
 		case c.req.Permits != 0 && row.PermitsHeld > 0 && first < row.Permits:
 			first++
-			cs.schedule(c, cs.locker.clock.Now())
+			cs.requestAnew(c, cs.locker.clock.Now())
 		case c.req.Shared && row.Readers > 0:
-			cs.schedule(c, cs.locker.clock.Now())
+			cs.requestAnew(c, cs.locker.clock.Now())
 		}
 	}
 }
