@@ -21,6 +21,8 @@ type server struct {
 	fsync          bool
 	fullPageWrites bool
 	readCommitted  bool   // by default
+	encoding       string // in which it speaks with this client
+	stored         string // the encoding of the database
 	home           string // the schema of the tables, "" that there are none
 	missing        string // tables that there are not
 	unlogged       string // tables that a crash would empty
@@ -43,7 +45,7 @@ func (d *Database) inspect(ctx context.Context, conn *sql.Conn, t *tables, funct
 	}
 	names := []string{t.prefix + "lock", t.prefix + "claim", t.prefix + "waiter", t.prefix + "done"}
 	err = conn.QueryRowContext(ctx, openTexts["tables"], t.name("meta"), textOf(names)).Scan(&s.number, &s.recovery, &s.readOnly,
-		&s.fsync, &s.fullPageWrites, &s.readCommitted, &s.home, &s.missing, &s.unlogged)
+		&s.fsync, &s.fullPageWrites, &s.readCommitted, &s.encoding, &s.stored, &s.home, &s.missing, &s.unlogged)
 	if err != nil {
 		return info, false, err
 	}
@@ -69,6 +71,14 @@ func missing(table string) error {
 	return fmt.Errorf("%w: table %s does not exist; create it with migrations.Up or \"sqllock migrate up\"", driver.ErrSchema, table)
 }
 
+// converts reports that the server converts the bytes of a name to others than it would those of a
+// client with UTF8, in which all names are sent. It converts nothing from or to SQL_ASCII.
+func (s *server) converts() bool {
+	return s.encoding != utf8 && s.stored != noEncoding && (s.encoding != noEncoding || s.stored != utf8)
+}
+
+const utf8, noEncoding = "UTF8", "SQL_ASCII"
+
 func (d *Database) refuse(s *server, info *driver.Info) error {
 	switch {
 	case s.number < oldest:
@@ -77,6 +87,9 @@ func (d *Database) refuse(s *server, info *driver.Info) error {
 		return fmt.Errorf("%w: the server is a hot standby (in recovery); locks need the primary", driver.ErrUnsupported)
 	case s.readOnly:
 		return fmt.Errorf("%w: transactions are read-only here (default_transaction_read_only)", driver.ErrUnsupported)
+	case s.converts():
+		return fmt.Errorf("%w: the client_encoding is %s: one name would be another one for clients with UTF8; set client_encoding=UTF8 in the DSN, or for the role",
+			driver.ErrUnsupported, s.encoding)
 	case s.unlogged != "":
 		return fmt.Errorf("%w: table %s is unlogged or temporary, a crash would empty it; ALTER TABLE … SET LOGGED", driver.ErrUnsupported, s.unlogged)
 	case s.fsync && s.fullPageWrites:

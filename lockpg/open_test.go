@@ -105,6 +105,27 @@ func TestAServerThatCannotKeepThePromisesIsRefused(t *testing.T) {
 	refused(t, lockpg.DB(ro), sqllock.ErrUnsupported, "read-only")
 }
 
+// A name is bytes for the library. A session with another encoding than UTF8 would have the server
+// turn them into those of another name.
+func TestASessionThatConvertsNamesIsRefused(t *testing.T) {
+	t.Parallel()
+	d := shared(t)
+	if err := migrations.Up(t.Context(), lockpg.DB(d.Open(t))); err != nil {
+		t.Fatal(err)
+	}
+	inEachMode(t, func(t *testing.T, open func(*lockpg.Database) (locker, error)) {
+		for encoding, works := range map[string]bool{"UTF8": true, "SQL_ASCII": true, "LATIN1": false} {
+			_, err := open(lockpg.DB(d.Open(t, "client_encoding="+encoding)))
+			switch {
+			case works && err != nil:
+				t.Errorf("client_encoding %s: %v", encoding, err)
+			case !works && (!errors.Is(err, sqllock.ErrUnsupported) || !strings.Contains(err.Error(), encoding)):
+				t.Errorf("client_encoding %s: %v, want ErrUnsupported that names it", encoding, err)
+			}
+		}
+	})
+}
+
 func TestWithoutFlushesNothingWorksUnlessAllowedOnAServerOfItsOwn(t *testing.T) {
 	t.Parallel()
 	db := dedicated(t, "-c", "fsync=off").Open(t)

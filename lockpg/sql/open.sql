@@ -11,6 +11,8 @@ SELECT current_setting('server_version_num')::integer,
        current_setting('fsync') = 'on',
        current_setting('full_page_writes') = 'on',
        current_setting('default_transaction_isolation') = 'read committed',
+       current_setting('client_encoding'),
+       current_setting('server_encoding'),
        coalesce(m.home::text, ''),
        (SELECT coalesce(string_agg(t.name, ', '), '') FROM unnest($2::text[]) AS t(name) WHERE NOT EXISTS (
 		SELECT FROM pg_class c WHERE c.relnamespace = m.oid AND c.relname = t.name::name)),
