@@ -114,6 +114,9 @@ func (m *migrator) upOnce(ctx context.Context) error {
 	if err := m.checkHome(ctx); err != nil {
 		return err
 	}
+	if err := m.checkRow(ctx); err != nil {
+		return err
+	}
 	if err := m.createVersions(ctx); err != nil {
 		return err
 	}
@@ -126,6 +129,27 @@ func (m *migrator) upOnce(ctx context.Context) error {
 	}
 	_, err = p.Up(ctx)
 	return err
+}
+
+// checkRow refuses tables of which the row is missing that tells their version: a dump without data
+// was restored, or all tables were emptied. Where a migration can die on the way, it may have been that.
+func (m *migrator) checkRow(ctx context.Context) error {
+	if m.halfway != "" {
+		return nil
+	}
+	found, err := m.exists(ctx, m.DB, m.existsMeta)
+	if err != nil || !found {
+		return err
+	}
+	meta, err := m.readMeta(ctx, m.DB)
+	if err != nil || meta.version != 0 {
+		return err
+	}
+	if found, err = m.exists(ctx, m.DB, m.existsMeta); err != nil || !found { // a Down has just dropped it
+		return err
+	}
+	return fmt.Errorf("%w: table %s has lost its row, as after a restore without data; drop all tables, views and functions with its prefix, then migrate up",
+		driver.ErrSchema, m.text("{meta}"))
 }
 
 // latest is the version of the newest file.

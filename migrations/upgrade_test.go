@@ -387,6 +387,25 @@ func TestUnusualSessionsOfMySQLMigrate(t *testing.T) {
 	}
 }
 
+// The next version has a function more. Both are bound to a schema that was renamed.
+func TestFunctionsOfAllVersionsAreBound(t *testing.T) {
+	beNext(t)
+	for _, engine := range testdb.Engines() {
+		if engine != testdb.Postgres {
+			continue
+		}
+		db := testdb.New(t, engine).Open(t, "standard_conforming_strings=off")
+		up(t, target(engine, db, "", "old"))
+		mustExec(t, db, `ALTER SCHEMA old RENAME TO "new\1"`)
+		mustExec(t, db, `SELECT "new\1".sqllock_bind_1('new'||chr(92)||'1', 'sqllock_')`)
+		got := query(t, db, `SELECT count(*) || ' of ' || count(*) FILTER (WHERE strpos(prosrc, '"new'||chr(92)||'1"."sqllock_lock"') > 0 OR strpos(prosrc, '"new'||chr(92)||'1"."sqllock_t') > 0)
+			FROM pg_proc WHERE proname LIKE 'sqllock_try_%' AND strpos(prosrc, '"old"') = 0`)
+		if got[0] != "2 of 2" {
+			t.Errorf("functions that name no old schema, and the new one: %s", got)
+		}
+	}
+}
+
 // Names of tables that differ by case only are two where the server says so. On
 // MySQL their constraints would still have one name.
 func TestPrefixesThatDifferByCaseAreToldApart(t *testing.T) {

@@ -69,7 +69,7 @@ CREATE TABLE IF NOT EXISTS `sqllock_claim` (
 	owner      VARBINARY(255) NOT NULL,
 	label      VARBINARY(255) NOT NULL,
 	value      MEDIUMBLOB,
-	carries    BLOB,
+	carries    MEDIUMBLOB,
 	PRIMARY KEY (name, state, seq),
 	UNIQUE INDEX sqllock_claim_acq (acq),
 	INDEX sqllock_claim_locker (locker)

@@ -206,14 +206,14 @@ $$;
 -- +goose StatementBegin
 CREATE FUNCTION "sqllock_bind_1"(home text, prefix text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-	-- A backslash in a replacement is special.
-	there text := replace('"' || replace(home, '"', '""') || '"."' || prefix, '\', '\\');
+	-- A backslash in a replacement is special. A session decides how one is written in a string.
+	there text := replace('"' || replace(home, '"', '""') || '"."' || prefix, chr(92), repeat(chr(92), 2));
 	f     record;
 BEGIN
 	FOR f IN
-		SELECT p.oid, p.prosrc, regexp_replace(p.prosrc, '("([^"]|"")+"\.)?"' || prefix, there, 'g') AS bound
+		SELECT p.oid, p.prosrc, regexp_replace(p.prosrc, '("([^"]|"")+"[.])?"' || prefix, there, 'g') AS bound
 		FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-		WHERE n.nspname = home AND p.proname = prefix || 'try_1'
+		WHERE n.nspname = home AND p.proname ~ ('^' || prefix || 'try_[0-9]+$')
 	LOOP
 		EXECUTE replace(pg_get_functiondef(f.oid), f.prosrc, f.bound);
 	END LOOP;
