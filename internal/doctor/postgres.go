@@ -187,15 +187,18 @@ func (p *postgresChecker) replication(ctx context.Context) error {
 	if err := p.one(ctx, pgStandbys, nil, &standbys); err != nil {
 		return err
 	}
-	synchronous := p.settings["synchronous_standby_names"] != ""
+	synchronous, commit := p.settings["synchronous_standby_names"] != "", p.settings["synchronous_commit"]
 	const harm = "a fail-over may lose grants that were given last"
 	switch {
 	case standbys == 0 && !synchronous:
 		p.ok("replication", "no standby")
 	case !synchronous:
 		p.warn("replication", "the standby is asynchronous: "+harm, "set synchronous_standby_names, or let whatever the locks protect check the fencing tokens")
-	case p.settings["synchronous_commit"] == "local":
-		p.warn("replication", "synchronous_commit is local: "+harm, "set it to on for this role")
+	case commit == "local" || commit == "remote_write": // off is switched on for grants
+		p.warn("replication", "synchronous_commit is "+commit+": "+harm, "set it to on for this role")
+	case standbys == 0:
+		p.bad("replication", "synchronous_standby_names is set, and no standby is connected: each commit waits for one",
+			"start the standby, or take it out of synchronous_standby_names")
 	default:
 		p.ok("replication", "the standby is synchronous")
 	}
@@ -379,7 +382,7 @@ func (p *postgresChecker) missing(ctx context.Context) (missing []privilege, err
 		query, needed := pgTablePrivileges, "SELECT,INSERT,UPDATE,DELETE"
 		switch r.kind {
 		case "SEQUENCE":
-			query, needed = pgSequencePrivileges, "USAGE,SELECT,UPDATE"
+			query, needed = pgSequencePrivileges, "SELECT,UPDATE"
 		case "FUNCTION":
 			query, needed = pgFunctionPrivileges, "EXECUTE"
 		}
