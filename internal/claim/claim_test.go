@@ -422,3 +422,22 @@ func TestAPermitTakesTheLowestSlotThatIsFree(t *testing.T) {
 		}
 	}
 }
+
+// A token is higher than that of the last term, and neither below the clock nor below the floor of
+// the request, whether the name is granted by its row or by a visit.
+func TestATokenIsTheHighestOfThree(t *testing.T) {
+	for _, c := range []struct{ version, now, floor, want int64 }{
+		{version: 70, now: 50, floor: 60, want: 71},
+		{version: 50, now: 70, floor: 60, want: 70},
+		{version: 50, now: 60, floor: 70, want: 70},
+	} {
+		q := claim.Request{Party: party(0, 0), Limits: limits(10), Floor: c.floor}
+		row := claim.Row{Version: c.version}
+		if !row.Grant(&q, c.now) || row.Version != c.want {
+			t.Errorf("%+v: the row grants %d", c, row.Version)
+		}
+		if a := at(c.now, claim.Row{Version: c.version}).Acquire(q); a.Outcome != claim.Granted || a.Token != c.want {
+			t.Errorf("%+v: the visit answers %+v", c, a)
+		}
+	}
+}

@@ -32,6 +32,7 @@ type exploration struct {
 	seed        maphash.Seed
 	seen        fingerprints
 	quiet       fingerprints // quiet worlds that come to rest
+	own         []uint64     // those of the one that is judged
 	depth       int
 	transitions int
 	bytes       int // at most
@@ -81,11 +82,17 @@ func (e *exploration) judge(w *world) string {
 		return why
 	}
 	x := w.quiet()
+	e.own = e.own[:0]
 	for n := 0; ; n++ {
 		x.normalize(e.o)
-		if !e.quiet.add(e.hash(&x)) {
+		h := e.hash(&x)
+		if slices.Contains(e.own, h) {
+			return "the same goes on for ever"
+		}
+		if !e.quiet.add(h) { // it came to rest from there before
 			return ""
 		}
+		e.own = append(e.own, h)
 		if n > fairSteps {
 			return "the same goes on for ever"
 		}

@@ -161,12 +161,12 @@ func (w *world) setClock() {
 // checkCrashes checks that on a quiet day no term expires: it is renewed, or given back, and who is
 // handed a name learns of it in time. The caller holds mu.
 func (w *world) checkCrashes() {
-	for _, t := range w.tables.Last.Crashed {
+	for _, t := range w.tables.Crashed {
 		if w.style.isQuiet() && !strings.HasPrefix(t.Owner, limitedOwner) && !w.closed[t.Label] {
 			w.failures = append(w.failures, fmt.Sprintf("on a quiet day the term of #%d of Locker %s expires", w.number(t.Acq), t.Label))
 		}
 	}
-	w.tables.Last = claim.Changes{}
+	w.tables.Crashed = nil
 }
 
 // state is what the tables say, for the trace; the caller holds mu.
@@ -300,7 +300,8 @@ func (w *world) check() {
 
 // noteFree notes since when a name is free; the caller holds mu.
 func (w *world) noteFree(name string, x *tables.Name) {
-	busy := x != nil && (x.Acq != driver.ID{} && x.Expires > w.tables.Now || len(x.Claims) > 0 || x.NotBefore > w.tables.Now)
+	holds := func(c claim.Claim) bool { return c.State == claim.Holding && c.Expires > w.tables.Now }
+	busy := x != nil && (x.Acq != driver.ID{} && x.Expires > w.tables.Now || slices.ContainsFunc(x.Claims, holds) || x.NotBefore > w.tables.Now)
 	if _, ok := w.freeSince[name]; busy {
 		delete(w.freeSince, name)
 	} else if !ok {

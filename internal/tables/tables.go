@@ -22,6 +22,10 @@ type Tables struct {
 	Names map[string]*Name
 	Beats map[driver.ID]int64 // until when each Locker counts as alive, as the table waiter says
 	Last  claim.Changes       // what the last call has changed, unless it was Grant
+
+	// Crashed are the terms that calls have ended because they had expired, until somebody
+	// empties the list.
+	Crashed []claim.Term
 }
 
 // Name is what the tables say of a name.
@@ -49,6 +53,7 @@ func (m *Tables) Visit(client driver.Client, name string, do func(*claim.Visit))
 	v.Alive = func(locker driver.ID) bool { return locker == client.Instance || m.Beats[locker] > m.Now }
 	do(v)
 	done := v.Changes()
+	m.Crashed = append(m.Crashed, done.Crashed...)
 	if m.Last = done; !done.Changed {
 		return done
 	}
@@ -118,7 +123,7 @@ func (m *Tables) Acquire(client driver.Client, r *driver.AcquireRequest, waits b
 
 // AcquireAll acquires names, all of them or none.
 func (m *Tables) AcquireAll(client driver.Client, reqs []driver.AcquireRequest) []driver.AcquireResult {
-	before := m.clone()
+	before, crashed := m.clone(), len(m.Crashed)
 	res := make([]driver.AcquireResult, len(reqs))
 	all := true
 	for i := range reqs {
@@ -128,7 +133,7 @@ func (m *Tables) AcquireAll(client driver.Client, reqs []driver.AcquireRequest) 
 	if all {
 		return res
 	}
-	m.Names = before
+	m.Names, m.Crashed = before, m.Crashed[:crashed]
 	for i := range res {
 		res[i] = driver.AcquireResult{Now: m.Now, Refused: !res[i].Granted}
 	}
