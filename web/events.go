@@ -8,10 +8,12 @@ import (
 )
 
 const (
-	maxStreams   = 64 // open pages that update themselves
-	keepAlive    = 15 * time.Second
-	writeTimeout = 10 * time.Second
+	maxStreams = 64 // open pages that update themselves
+	keepAlive  = 15 * time.Second
 )
+
+// writeTimeout bounds one write to an open page.
+var writeTimeout = 10 * time.Second
 
 // serveEvents sends what a page shows, each time that it has changed, until the visitor leaves
 // or the Handler is closed.
@@ -110,5 +112,7 @@ func (e *eventWriter) write(text []byte) error {
 	if _, err := e.w.Write(text); err != nil {
 		return err
 	}
-	return e.c.Flush()
+	err := e.c.Flush()
+	_ = e.c.SetWriteDeadline(time.Time{}) // with HTTP/2 it ends a stream on which nobody writes, too
+	return err
 }

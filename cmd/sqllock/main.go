@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync/atomic"
 
 	"github.com/urfave/cli/v3"
 
@@ -35,7 +36,7 @@ type app struct {
 	command   []string // CMD and its arguments, which are not ours to parse
 
 	messages output.Messages
-	status   *statusLine // nil if there is none
+	status   atomic.Pointer[statusLine] // nil if there is none
 }
 
 // main runs the program and returns its exit code.
@@ -65,7 +66,7 @@ func (a *app) main(args []string) int {
 // gets there, nor what a stranger has put into a name. If nobody reads it, say does not wait.
 func (a *app) say(format string, args ...any) {
 	text := strings.TrimPrefix(fmt.Sprintf(format, args...), "sqllock: ")
-	a.status.without(func() { a.messages.Write(a.stderr, "sqllock: "+output.Line(redact(text))+"\n") })
+	a.status.Load().without(func() { a.messages.Write(a.stderr, "sqllock: "+output.Line(redact(text))+"\n") })
 }
 
 // getenv returns the last value, which is the one that counts.

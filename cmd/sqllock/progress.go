@@ -72,14 +72,15 @@ func (r *runner) showProgress(ctx context.Context) (stop func()) {
 	if !r.progress || !isTerminal(r.stderr) || r.getenv("TERM") == "dumb" {
 		return func() {}
 	}
-	r.status = &statusLine{terminal: r.stderr, messages: &r.messages}
+	status := &statusLine{terminal: r.stderr, messages: &r.messages}
+	r.status.Store(status)
 	ctx, cancel := context.WithCancel(ctx)
 	var shown sync.WaitGroup
 	shown.Go(func() { (&progress{runner: r, began: time.Now()}).run(ctx) })
 	return func() {
 		cancel()
 		shown.Wait()
-		r.status.without(func() {})
+		status.without(func() {})
 	}
 }
 
@@ -93,7 +94,7 @@ func (p *progress) run(ctx context.Context) {
 			text = p.waiting("") + "; the database does not answer"
 		}
 		if ctx.Err() == nil {
-			p.status.put(text)
+			p.status.Load().put(text)
 		}
 	}
 }

@@ -87,7 +87,7 @@ func (s *server) check(r *http.Request) (token int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if seq.Name != lockName || seq.Shared {
+	if seq.Name != lockName || seq.Shared || seq.Permit {
 		return 0, errWrongLock
 	}
 	state, err := s.checker.Check(r.Context(), seq)

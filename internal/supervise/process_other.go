@@ -40,5 +40,6 @@ func (p *process) terminate()                      { p.kill() }
 func (p *process) kill()                           { _ = p.cmd.Process.Kill() }
 func (p *process) resume()                         {}
 func (p *process) giveTerminal() bool              { return false }
+func (p *process) giveTerminalEarly()              {}
 func (p *process) takeTerminal()                   {}
 func (p *process) groupAlive() (alive, known bool) { return false, true }

@@ -13,12 +13,17 @@ import (
 type process struct {
 	group    int
 	terminal *terminal // nil without one
+	early    bool      // the command gets the terminal before it asks for it
 	events   chan event
 }
 
 func startProcess(c *Command, w *Watchdog) (*process, error) {
 	p := &process{group: w.group, terminal: newTerminal(c.Stdin), events: make(chan event)}
-	p.giveTerminal()
+	if p.terminal != nil {
+		p.terminal.heedStops()
+	}
+	p.early = p.terminal != nil && isTerminal(c.Stdout)
+	p.giveTerminalEarly()
 	attr := &os.ProcAttr{
 		Env:   c.Env,
 		Files: []*os.File{c.Stdin, c.Stdout, c.Stderr},
@@ -28,7 +33,7 @@ func startProcess(c *Command, w *Watchdog) (*process, error) {
 	go p.run(c.Path, c.Args, attr, started)
 	err := <-started
 	if p.terminal != nil {
-		p.terminal.ignoreTTOU()
+		p.terminal.ignoreStops()
 	}
 	if err != nil {
 		p.takeTerminal()
@@ -91,6 +96,14 @@ func (p *process) terminate() {
 func (p *process) kill() { p.signal(syscall.SIGKILL) }
 
 func (p *process) resume() { p.signal(syscall.SIGCONT) }
+
+// giveTerminalEarly is giveTerminal before the command reads from the terminal. If it writes to
+// something else, as in a pipe, what reads from there may need the terminal first.
+func (p *process) giveTerminalEarly() {
+	if p.early {
+		p.giveTerminal()
+	}
+}
 
 // giveTerminal puts the command into the foreground of the terminal, if we are there.
 func (p *process) giveTerminal() bool {

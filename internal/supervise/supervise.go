@@ -136,7 +136,7 @@ func (s *supervisor) suspend(wholeGroup bool) {
 	s.proc.takeTerminal()
 	s.sigs.suspend(wholeGroup)
 	if !s.over() {
-		s.proc.giveTerminal()
+		s.proc.giveTerminalEarly()
 		s.proc.resume()
 	}
 }

@@ -32,6 +32,12 @@ func (t *terminal) foreground() (group int, err error) {
 	return unix.IoctlGetInt(t.fd, unix.TIOCGPGRP)
 }
 
+// isTerminal reports that a file is our terminal.
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPGRP)
+	return err == nil
+}
+
 // moveForeground makes a group the foreground group if another one is. It leaves the terminal
 // alone if a third group has it by now.
 func (t *terminal) moveForeground(from, to int) bool {
@@ -41,7 +47,10 @@ func (t *terminal) moveForeground(from, to int) bool {
 	return unix.IoctlSetPointerInt(t.fd, unix.TIOCSPGRP, to) == nil
 }
 
-// ignoreTTOU lets us write to the terminal, and take it back, while the command has it: the
-// kernel stops a background process that does so, unless it ignores SIGTTOU. The command would
-// inherit that, so it must have been started before.
-func (t *terminal) ignoreTTOU() { signal.Ignore(syscall.SIGTTOU) }
+// ignoreStops lets us write to the terminal, and take it back, while the command has it: the
+// kernel stops a background process that does so, unless it ignores SIGTTOU. If a process of our
+// group reads from the terminal, as a pager does, the kernel sends SIGTTIN to all of the group.
+func (t *terminal) ignoreStops() { signal.Ignore(syscall.SIGTTOU, syscall.SIGTTIN) }
+
+// heedStops undoes ignoreStops: a command that is started would inherit it.
+func (t *terminal) heedStops() { signal.Reset(syscall.SIGTTOU, syscall.SIGTTIN) }
