@@ -103,8 +103,10 @@ func (d *Driver) Lock() error {
 }
 
 // Unlock implements database.Driver. It returns database.ErrNotLocked if the Driver does not hold
-// the lock, and a [*sqllock.LostError] if the lease was lost: then another process may have
-// migrated at the same time.
+// the lock, and no other error: after one, golang-migrate would take the lock for held for ever. That
+// the lease was lost before, so that another process may have migrated at the same time, is returned
+// by the calls that change something, and told by the hook Lost and in the log. A name that could not
+// be freed now is free when the lease expires.
 func (d *Driver) Unlock() error {
 	if !d.begin(true) {
 		return database.ErrNotLocked
@@ -112,9 +114,9 @@ func (d *Driver) Unlock() error {
 	d.mu.Lock()
 	lease := d.lease
 	d.mu.Unlock()
-	err := lease.Unlock(context.Background())
+	_ = lease.Unlock(context.Background())
 	d.end(nil)
-	return err
+	return nil
 }
 
 // begin begins a Lock, or an Unlock, unless there is nothing to do for it.
