@@ -103,6 +103,7 @@ func classifyNumber(number uint16) driver.Fault {
 		1637, // ER_TOO_MANY_CONCURRENT_TRXS
 		1969, // ER_STATEMENT_TIMEOUT: max_statement_time of MariaDB
 		3024, // ER_QUERY_TIMEOUT: max_execution_time of MySQL
+		3100, // ER_RUN_HOOK_ERROR: the replication group did not accept the commit
 		3101, // ER_TRANSACTION_ROLLBACK_DURING_COMMIT: conflict in a replication group
 		3572: // ER_LOCK_NOWAIT
 		return driver.Again
@@ -115,7 +116,8 @@ func classifyNumber(number uint16) driver.Fault {
 		// right one.
 		1290, // ER_OPTION_PREVENTS_STATEMENT: read_only
 		1792, // ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
-		1836: // ER_READ_ONLY_MODE
+		1836, // ER_READ_ONLY_MODE
+		3032: // ER_SERVER_OFFLINE_MODE
 		return driver.Unreachable
 	case 1053, // ER_SERVER_SHUTDOWN: also for a statement that was running
 		1105,                   // ER_UNKNOWN_ERROR: what proxies say

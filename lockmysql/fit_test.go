@@ -4,10 +4,17 @@ import (
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/sqllock/sqllock"
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/lockmysql"
 )
@@ -98,4 +105,90 @@ func TestACompletionTypeThatChainsTransactionsIsRefused(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The reserved connection is idle for a third of the TTL, which may be longer than the server, or what
+// stands before it, lets one be. The client looks before it sends.
+func TestAConnectionThatIsClosedWhileItIsIdleCostsNoLockAndNoJeopardy(t *testing.T) {
+	t.Parallel()
+	eachServer(t, func(t *testing.T, f *fixture) {
+		relay := newRelay(t, f.Addr())
+		var last atomic.Value
+		locks, err := sqllock.NewUnique(t.Context(), lockmysql.DB(f.OpenVia(t, relay.Addr().String())), &sqllock.UniqueOptions{
+			TTL: 9 * time.Second, Reaper: &sqllock.ReaperOptions{Off: true},
+			Hooks: &sqllock.Hooks{Jeopardy: func(e sqllock.JeopardyEvent) { last.Store(e.Err) }},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		held, err := locks.Lock(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(1500 * time.Millisecond)
+		relay.closeAll()
+		time.Sleep(100 * time.Millisecond)
+		other, err := locks.TryLock(t.Context(), "b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(1100 * time.Millisecond)
+		relay.closeAll()
+		time.Sleep(3 * time.Second) // they are renewed meanwhile
+		if err := last.Load(); err != nil {
+			t.Errorf("jeopardy: %v", err)
+		}
+		if err := errors.Join(other.Unlock(t.Context()), held.Unlock(t.Context()), locks.Close(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// relay forwards connections to a server, and closes them in order, without a reset.
+type relay struct {
+	net.Listener
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func newRelay(t *testing.T, target string) *relay {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{Listener: l}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", target)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			r.mu.Lock()
+			r.conns = append(r.conns, client)
+			r.mu.Unlock()
+			running.Go(func() { _, _ = io.Copy(server, client); _ = server.Close() })
+			running.Go(func() { _, _ = io.Copy(client, server); _ = client.Close() })
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		r.closeAll()
+		running.Wait()
+	})
+	return r
+}
+
+func (r *relay) closeAll() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.conns {
+		_ = c.Close()
+	}
+	r.conns = nil
 }

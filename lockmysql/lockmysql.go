@@ -30,6 +30,7 @@ package lockmysql
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"strings"
@@ -177,7 +178,22 @@ func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver
 // only if nothing was sent.
 func (d *Database) newPool() *sqlconn.Pool {
 	known := sqlconn.Known(d.db, "github.com/go-sql-driver/mysql")
-	return &sqlconn.Pool{DB: d.db, Fit: fit, Unsure: !known, Late: !known}
+	p := &sqlconn.Pool{DB: d.db, Fit: fit, Unsure: !known, Late: !known}
+	if known {
+		p.Lives = lives
+	}
+	return p
+}
+
+// lives has the driver look whether the server has closed a connection that was idle, as
+// database/sql has it do with those that it takes from its pool.
+func lives(ctx context.Context, conn *sql.Conn) error {
+	return conn.Raw(func(c any) error {
+		if r, ok := c.(sqldriver.SessionResetter); ok {
+			return r.ResetSession(ctx)
+		}
+		return nil
+	})
 }
 
 // isClosed reports the error of a closed handle, which database/sql does not export.

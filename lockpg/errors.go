@@ -104,6 +104,7 @@ func classifyState(state string) driver.Fault {
 		"40001", // serialization_failure
 		"40P01", // deadlock_detected
 		"55P03", // lock_not_available
+		"25P04", // transaction_timeout of the role's: the transaction was undone
 		"57014", // query_canceled: a statement_timeout of the role's
 		"25P03": // idle_in_transaction_session_timeout: the client was paused, the transaction was undone
 		return driver.Again

@@ -228,18 +228,25 @@ func (d *Database) open() (*handle, error) {
 		return nil, err
 	}
 	if d.pool == nil {
-		known := sqlconn.Known(d.db, "github.com/jackc/pgx/v5/stdlib")
-		return &handle{
-			Pool:     sqlconn.Pool{DB: d.db, Unsure: !known, Late: !known},
-			maxConns: d.db.Stats().MaxOpenConnections,
-			close:    func() error { return nil },
-		}, nil
+		h := &handle{maxConns: d.db.Stats().MaxOpenConnections, close: func() error { return nil }}
+		h.DB = d.db
+		if known := sqlconn.Known(d.db, "github.com/jackc/pgx/v5/stdlib"); !known {
+			h.Unsure, h.Late, h.Fit = true, true, outsideTx
+		}
+		return h, nil
 	}
 	db := stdlib.OpenDBFromPool(d.pool)
 	limit := d.pool.Config().MaxConns
 	full := func() bool { return d.pool.Stat().AcquiredConns() >= limit }
 	idle := func() int { return int(d.pool.Stat().IdleConns()) }
 	return &handle{Pool: sqlconn.Pool{DB: db, Full: full, Idle: idle, End: endConn}, maxConns: int(limit), close: db.Close}, nil
+}
+
+// outsideTx ends a transaction in which the application may have given a connection back. pgx ends
+// such a connection itself. What the server says outside of one is no error.
+func outsideTx(ctx context.Context, conn *sql.Conn) error {
+	_, err := conn.ExecContext(ctx, queryRollback)
+	return err
 }
 
 // endConn ends a connection that its pool would otherwise get back alive.

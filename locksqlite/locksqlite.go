@@ -28,6 +28,7 @@ package locksqlite
 import (
 	"context"
 	"database/sql"
+	"strings"
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/rowstore"
@@ -89,7 +90,7 @@ func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver
 		return nil, err
 	}
 	known := sqlconn.Known(d.db, "modernc.org/sqlite", "github.com/mattn/go-sqlite3", "github.com/ncruces/go-sqlite3/driver")
-	pool := &sqlconn.Pool{DB: d.db, Unsure: !known}
+	pool := &sqlconn.Pool{DB: d.db, Unsure: !known, Fit: outsideTx}
 	e := &engine{conns: pool, texts: texts(d.prefix), client: client, writer: make(chan struct{}, 1),
 		freed: new(rowstore.FreedNames)}
 	e.writer <- struct{}{}
@@ -101,6 +102,16 @@ func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver
 	}
 	rows := rowstore.New(rowstore.Options{Client: client, Info: e.info, Pool: pool, Engine: e.on, Classify: classify})
 	return &store{Store: rows, engine: e}, nil
+}
+
+// outsideTx ends a transaction in which the application may have given a connection back: what the
+// library changes must be committed at once.
+func outsideTx(ctx context.Context, conn *sql.Conn) error {
+	_, err := conn.ExecContext(ctx, "ROLLBACK")
+	if err != nil && strings.Contains(err.Error(), "no transaction is active") {
+		return nil
+	}
+	return err
 }
 
 // Migration implements [driver.Migratable].

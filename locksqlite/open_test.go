@@ -302,3 +302,39 @@ func (r *versionRow) Next(dest []sqldriver.Value) error {
 	dest[0], r.read = r.version, true
 	return nil
 }
+
+// What a grant writes must be committed at once, and not when the application ends a transaction that
+// it has forgotten.
+func TestAConnectionThatCameBackInsideATransactionIsNotUsed(t *testing.T) {
+	for what, left := range map[string][]string{
+		"a transaction that writes": {"BEGIN IMMEDIATE", "CREATE TABLE work (v INTEGER)"},
+		"a transaction that reads":  {"BEGIN", "SELECT count(*) FROM sqllock_lock"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			path := migrated(t)
+			db, other := open(t, path), open(t, path)
+			s := openStore(t, db)
+			conn, err := db.Conn(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, statement := range left {
+				exec(t, conn, statement)
+			}
+			_ = conn.Close()
+			if what == "a transaction that reads" {
+				exec(t, other, "CREATE TABLE other (v INTEGER)") // what it reads is old now
+			}
+			if r := grant(t, s, ask("k"))[0]; !r.Granted {
+				t.Errorf("%+v", r)
+			}
+			var held, work int
+			err = other.QueryRowContext(t.Context(), `SELECT (SELECT count(*) FROM sqllock_lock WHERE acq IS NOT NULL),
+				(SELECT count(*) FROM sqlite_master WHERE name = 'work')`).Scan(&held, &work)
+			if err != nil || held != 1 || work != 0 {
+				t.Errorf("others see %d grants, and %d tables of the application's transaction, %v", held, work, err)
+			}
+			exec(t, other, "CREATE TABLE free (v INTEGER)")
+		})
+	}
+}

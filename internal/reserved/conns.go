@@ -6,6 +6,7 @@ package reserved
 
 import (
 	"context"
+	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
 	"sync/atomic"
@@ -32,7 +33,7 @@ type Conns[C any] struct {
 	conn   C
 	close  func() error // gives conn back; nil while there is none
 	fresh  bool         // conn is a fresh one
-	silent bool         // the last one did not answer in time, or there was none in time
+	silent bool         // the last one did not answer in time or was of no use, or there was none in time
 	lost   bool         // the last one was given up, and there is no other yet
 	closed bool         // nothing is reserved any more
 }
@@ -182,7 +183,7 @@ func (c *Conns[C]) run(ctx context.Context, f func(C) error, urgent bool) error 
 	}
 	began := time.Now()
 	err := f(c.conn)
-	if errors.Is(err, sqldriver.ErrBadConn) && c.opts.Classify(err) != driver.Unclear {
+	if isDead(err) && c.opts.Classify(err) != driver.Unclear {
 		c.giveUp()
 		if err := c.reserve(ctx, urgent); err != nil {
 			return err
@@ -193,7 +194,11 @@ func (c *Conns[C]) run(ctx context.Context, f func(C) error, urgent bool) error 
 	c.silent = isSilence(ctx, began, err)
 	if err != nil {
 		switch c.opts.Classify(err) {
-		case driver.Unclear, driver.Unreachable:
+		case driver.Unreachable:
+			// The server says that another one is to be asked. Others of the pool lead there too.
+			c.silent = c.silent || ctx.Err() == nil && !isDead(err) && !errors.Is(err, driver.ErrNoConnection)
+			c.giveUp()
+		case driver.Unclear:
 			c.giveUp()
 		case driver.Refused:
 			if c.fresh { // it may not be set up as those of the pool are
@@ -202,6 +207,11 @@ func (c *Conns[C]) run(ctx context.Context, f func(C) error, urgent bool) error 
 		}
 	}
 	return err
+}
+
+// isDead reports that nothing was sent, because a connection had died before.
+func isDead(err error) bool {
+	return errors.Is(err, sqldriver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)
 }
 
 func (c *Conns[C]) reserve(ctx context.Context, urgent bool) error {

@@ -2,6 +2,7 @@ package reserved_test
 
 import (
 	"context"
+	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
@@ -238,4 +239,41 @@ func TestWhatWasDoneInPartIsNotRepeatedOnAnotherConnection(t *testing.T) {
 			t.Errorf("%v: it ran %d times, and %v was returned", err, runs, got)
 		}
 	}
+}
+
+// After a fail-over the connections of the pool lead to the server that answers that it is of no use.
+func TestAServerThatSendsElsewhereIsAskedOnAFreshConnection(t *testing.T) {
+	for _, c := range []struct {
+		what  string
+		err   error
+		fresh bool
+	}{
+		{"it is read-only", errors.New("read-only"), true},
+		{"there is none", driver.ErrNoConnection, false},
+	} {
+		p := new(pool)
+		conns := p.conns(driver.Unreachable)
+		_ = conns.Any(t.Context(), func(string) error { return c.err })
+		_ = conns.Any(t.Context(), func(string) error { return nil })
+		p.wants(t, c.what, false, c.fresh)
+		conns.Close()
+	}
+}
+
+// A driver may have closed a connection after a call that has done what it was for.
+func TestAConnectionThatWasClosedIsReplaced(t *testing.T) {
+	p := new(pool)
+	conns := p.conns(driver.Unreachable)
+	defer conns.Close()
+	n := 0
+	err := conns.Any(t.Context(), func(string) error {
+		if n++; n == 1 {
+			return sql.ErrConnDone
+		}
+		return nil
+	})
+	if err != nil || n != 2 {
+		t.Errorf("after %d calls: %v", n, err)
+	}
+	p.wants(t, "it was closed", false, false)
 }

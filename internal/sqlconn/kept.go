@@ -92,7 +92,7 @@ func (k *Kept) open(ctx context.Context) error {
 		return err
 	}
 	if k.setup != nil {
-		if err := k.setup(ctx, conn); err != nil {
+		if err := k.pool.inTime(ctx, conn, k.setup); err != nil {
 			Destroy(conn, k.pool.End)
 			return err
 		}

@@ -49,6 +49,9 @@ type Pool struct {
 	// Fit looks at each connection that comes from the pool: after an error it is ended,
 	// and another one is tried if the error is driver.ErrBadConn. It may be nil.
 	Fit func(context.Context, *sql.Conn) error
+	// Lives looks at a reserved connection that was idle, and returns driver.ErrBadConn if the
+	// server has ended it. It may be nil.
+	Lives func(context.Context, *sql.Conn) error
 
 	// Unsure says that driver.ErrBadConn does not mean, as it should, that nothing was
 	// sent: some drivers return it for every connection that breaks.
@@ -308,16 +311,25 @@ type Reserved struct {
 	conn    *sql.Conn
 	pool    *Pool
 	inDoubt bool
+	used    time.Time // last
 }
 
 var _ Source = (*Reserved)(nil)
 
+// aliveFor is how long after its last use nobody looks whether a reserved connection lives.
+const aliveFor = time.Second
+
 // Do implements Source. After an error the connection is in doubt.
-func (r *Reserved) Do(ctx context.Context, fn func(context.Context, *sql.Conn) error) error {
+func (r *Reserved) Do(ctx context.Context, fn func(context.Context, *sql.Conn) error) (err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	err := r.pool.use(ctx, r.conn, fn)
-	r.inDoubt = r.inDoubt || err != nil
+	if r.pool.Lives != nil && time.Since(r.used) > aliveFor {
+		err = r.pool.inTime(ctx, r.conn, r.pool.Lives)
+	}
+	if err == nil {
+		err = r.pool.use(ctx, r.conn, fn)
+	}
+	r.inDoubt, r.used = r.inDoubt || err != nil, time.Now()
 	return err
 }
 
