@@ -85,7 +85,7 @@ func TestAJobCanBindItsContextToItsLease(t *testing.T) {
 		locks := newLocks(t, p, d, sqllock.UniqueOptions{TTL: long,
 			Hooks: &sqllock.Hooks{Lost: func(e sqllock.LostEvent) { lost <- e }}})
 		l := newLocker(t, locks)
-		begun, ended := make(chan struct{}), make(chan error)
+		begun, ended := make(chan struct{}, 10), make(chan error, 10) // a scheduler that is late may run it twice
 		s := newScheduler(t, gocron.WithDistributedLocker(l))
 		newJob(t, s, often, "job", func(ctx context.Context) {
 			lease, err := l.Lease("job")
