@@ -61,7 +61,11 @@ func measure(ctx context.Context, s settings, fleet *server.Fleet) error {
 	}
 	b := &workload.Bench{Config: s.config, Fleet: fleet, Machine: &machine, Results: report.NewResults(), Say: say}
 	// Report the measurements that were made before a failure.
-	return errors.Join(work(ctx, s, b), b.Results.Write(s.out, machine))
+	err := errors.Join(work(ctx, s, b), b.Results.Write(s.out, machine))
+	if n := b.Results.Failures(); n > 0 {
+		err = errors.Join(err, fmt.Errorf("%d failures, see the column \"failed in all\"", n))
+	}
+	return err
 }
 
 func work(ctx context.Context, s settings, b *workload.Bench) error {

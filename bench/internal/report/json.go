@@ -26,6 +26,7 @@ type row struct {
 	Allocs     float64 `json:"allocs"`
 	CPU        float64 `json:"client_cpu_us"`
 	ServerCPU  float64 `json:"server_cpu_us"`
+	Failures   int     `json:"failed"` // in all rounds
 }
 
 type document struct {
@@ -43,6 +44,7 @@ func (r *Results) WriteJSON(path string, m Machine) error {
 			Cycles: m(Cycles), P50: m(P50), P99: m(P99), Across: m(Across), Jain: m(Jain),
 			Statements: m(Statements), Rate: m(Rate), RowRate: m(RowRate), LogRate: m(LogRate),
 			Conns: m(Conns), Allocs: m(Allocs), CPU: m(CPU), ServerCPU: m(ServerCPU),
+			Failures: s.Failures(),
 		})
 	}
 	text, err := json.MarshalIndent(d, "", "  ")

@@ -36,6 +36,68 @@ func TestARatioIsTakenRoundByRound(t *testing.T) {
 	}
 }
 
+func TestARoundThatWasDroppedCountsOnlyAsAFailure(t *testing.T) {
+	r := report.NewResults()
+	for _, s := range []report.Sample{{Cycles: 10}, {Cycles: 1000, Dropped: true, Failures: 2}, {Cycles: 30}} {
+		r.Add(ours, true, s)
+	}
+	for _, cycles := range []float64{20, 100, 60} {
+		r.Add(theirs, false, report.Sample{Cycles: cycles})
+	}
+	if got := r.Get(ours).Median(report.Cycles); got != 20 {
+		t.Errorf("the median is %v, want 20", got)
+	}
+	if got, ok := r.Ratio(ours, theirs, report.Cycles); !ok || got != 0.5 {
+		t.Errorf("the ratio is %v, %v, want 0.5: each round with its own", got, ok)
+	}
+	r.AddFailures(ours, true, 3)
+	if n := r.Get(ours).Failures(); n != 5 {
+		t.Errorf("%d failures, want 5", n)
+	}
+	if n := r.Failures(); n != 5 {
+		t.Errorf("%d failures in all, want 5", n)
+	}
+}
+
+func TestTheTableHasTheFailuresOfAllRounds(t *testing.T) {
+	r := measured()
+	r.Add(theirs, false, report.Sample{Cycles: 100, Failures: 7})
+	var b strings.Builder
+	r.WriteTable(&b)
+	if !regexp.MustCompile(`failed in all.*\n.*\b0  sqllock/postgres/unique\n.*\b7  rueidis\n`).MatchString(b.String()) {
+		t.Errorf("the table is\n%s", b.String())
+	}
+}
+
+func TestAGoalOfASeriesWithFailuresHasFailed(t *testing.T) {
+	r := measured()
+	r.AddFailures(theirs, false, 4)
+	var b strings.Builder
+	r.WriteGoals(&b)
+	if !regexp.MustCompile(`(?m)^0\.80  .*  FAILED 4  `).MatchString(b.String()) {
+		t.Errorf("the goals are\n%s", b.String())
+	}
+}
+
+func TestAGoalWhoseRoundsWereAllDroppedHasFailed(t *testing.T) {
+	r := report.NewResults()
+	r.Add(ours, true, report.Sample{Dropped: true, Failures: 1})
+	r.Add(theirs, false, report.Sample{Cycles: 10})
+	var b strings.Builder
+	r.WriteGoals(&b)
+	if !regexp.MustCompile(`(?m)  FAILED 1  .*1024 callers$`).MatchString(b.String()) {
+		t.Errorf("the goals are\n%s", b.String())
+	}
+}
+
+func TestTooFewRowsPerBeatAreMissedBeats(t *testing.T) {
+	for value, want := range map[float64]string{0.25: "MISSED", 0.8: "reached", 1: "reached", 1.05: "reached", 1.1: "MISSED"} {
+		if got := report.BeatVerdict(value); got != want {
+			t.Errorf("%v: %q, want %q", value, got, want)
+		}
+	}
+}
+
 func TestTheJSONHasTheAgreedFieldsAndNoOthers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "latest.json")
 	if err := measured().WriteJSON(path, report.ThisMachine(".")); err != nil {
@@ -59,7 +121,7 @@ func TestTheJSONHasTheAgreedFieldsAndNoOthers(t *testing.T) {
 	want := []string{
 		"workload", "contender", "callers", "durable", "cycles_per_s", "p50_us", "p99_us", "across_us", "jain",
 		"statements_per_handover", "statements_per_s", "rows_per_s", "log_bytes_per_s", "connections",
-		"allocs", "client_cpu_us", "server_cpu_us",
+		"allocs", "client_cpu_us", "server_cpu_us", "failed",
 	}
 	for _, row := range rows {
 		for _, field := range want {
@@ -92,9 +154,12 @@ func TestAGoalIsMissedUnlessItsMustIsReached(t *testing.T) {
 		{false, 3, 2, 1.9, "aim reached"},
 		{false, 1.2, 0, 1.3, "MISSED"},
 	} {
-		if got := report.Verdict(c.atLeast, c.must, c.aim, c.value); got != c.want {
+		if got := report.Verdict(c.atLeast, c.must, c.aim, c.value, 0); got != c.want {
 			t.Errorf("%+v: %q", c, got)
 		}
+	}
+	if got := report.Verdict(true, 0.6, 1, 1, 3); got != "FAILED 3" {
+		t.Errorf("with failures: %q", got)
 	}
 }
 

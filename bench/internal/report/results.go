@@ -43,7 +43,8 @@ type Sample struct {
 	CPU        float64 // time of the clients' processes per cycle, in µs
 	ServerCPU  float64 // time of the server's processes per cycle, in µs
 	Heap       float64 // bytes of the client's memory per lock that is held
-	Failures   int     // calls that returned an error
+	Failures   int     // calls that returned an error, and callers that had a name too early
+	Dropped    bool    // the figures do not count: the round failed
 }
 
 // Key names a series of samples.
@@ -56,7 +57,9 @@ type Key struct {
 type Series struct {
 	Key
 	Durable bool
-	Samples []Sample // by round
+	Samples []Sample // by round, those that were dropped included
+
+	failures int // outside of rounds
 }
 
 // Results are all series. They are not safe for concurrent use.
@@ -68,13 +71,23 @@ type Results struct {
 // NewResults returns empty Results.
 func NewResults() *Results { return &Results{series: make(map[Key]*Series)} }
 
-// Add adds the sample of a round.
+// Add adds the sample of a round. A round that failed has one, too: else the rounds of two
+// series would not be those of the same time.
 func (r *Results) Add(k Key, durable bool, s Sample) {
+	series := r.at(k, durable)
+	series.Samples = append(series.Samples, s)
+}
+
+// AddFailures adds what failed outside of the rounds.
+func (r *Results) AddFailures(k Key, durable bool, n int) { r.at(k, durable).failures += n }
+
+// at returns a series, a new one if nothing was measured.
+func (r *Results) at(k Key, durable bool) *Series {
 	if r.series[k] == nil {
 		r.series[k] = &Series{Key: k, Durable: durable}
 		r.order = append(r.order, k)
 	}
-	r.series[k].Samples = append(r.series[k].Samples, s)
+	return r.series[k]
 }
 
 // Get returns a series, nil if nothing was measured.
@@ -99,16 +112,26 @@ func (r *Results) All() []*Series {
 	return all
 }
 
-// Median returns the median over the rounds of one figure.
+// Median returns the median of one figure over the rounds that count.
 func (s *Series) Median(figure func(Sample) float64) float64 {
-	return stat.MedianOf(s.Samples, figure)
+	complete := slices.DeleteFunc(slices.Clone(s.Samples), func(sample Sample) bool { return sample.Dropped })
+	return stat.MedianOf(complete, figure)
 }
 
-// Failures returns how many calls failed in all rounds.
+// Failures returns how much failed in all rounds and outside of them.
 func (s *Series) Failures() int {
-	n := 0
+	n := s.failures
 	for _, sample := range s.Samples {
 		n += sample.Failures
+	}
+	return n
+}
+
+// Failures returns how much failed in all series.
+func (r *Results) Failures() int {
+	n := 0
+	for _, s := range r.series {
+		n += s.Failures()
 	}
 	return n
 }
@@ -128,6 +151,9 @@ func (r *Results) Quotient(a Key, figureA func(Sample) float64, b Key, figureB f
 	}
 	var ratios []float64
 	for i := range min(len(sa.Samples), len(sb.Samples)) {
+		if sa.Samples[i].Dropped || sb.Samples[i].Dropped {
+			continue
+		}
 		if x, y := figureA(sa.Samples[i]), figureB(sb.Samples[i]); x > 0 && y > 0 {
 			ratios = append(ratios, x/y)
 		}

@@ -10,29 +10,33 @@ import (
 // column is one of the table. It is left out where all of its figures are 0.
 type column struct {
 	title  string
-	figure func(Sample) float64
+	value  func(*Series) float64
 	format string
 }
 
+func median(figure func(Sample) float64) func(*Series) float64 {
+	return func(s *Series) float64 { return s.Median(figure) }
+}
+
 var columns = []column{
-	{"cycles/s", Cycles, "%.0f"},
-	{"p50 µs", P50, "%.0f"},
-	{"p99 µs", P99, "%.0f"},
-	{"across µs", Across, "%.0f"},
-	{"Jain", Jain, "%.4f"},
-	{"longest ms", Longest, "%.1f"},
-	{"stmts/hand-over", Statements, "%.2f"},
-	{"stmts/s", Rate, "%.2f"},
-	{"rows/s", RowRate, "%.1f"},
-	{"log B/s", LogRate, "%.0f"},
-	{"conns", Conns, "%.0f"},
-	{"noticed ms", Noticed, "%.0f"},
-	{"allocs", Allocs, "%.1f"},
-	{"bytes", Bytes, "%.0f"},
-	{"CPU µs", CPU, "%.1f"},
-	{"server µs", ServerCPU, "%.1f"},
-	{"heap B/lock", Heap, "%.0f"},
-	{"failed", func(s Sample) float64 { return float64(s.Failures) }, "%.0f"},
+	{"cycles/s", median(Cycles), "%.0f"},
+	{"p50 µs", median(P50), "%.0f"},
+	{"p99 µs", median(P99), "%.0f"},
+	{"across µs", median(Across), "%.0f"},
+	{"Jain", median(Jain), "%.4f"},
+	{"longest ms", median(Longest), "%.1f"},
+	{"stmts/hand-over", median(Statements), "%.2f"},
+	{"stmts/s", median(Rate), "%.2f"},
+	{"rows/s", median(RowRate), "%.1f"},
+	{"log B/s", median(LogRate), "%.0f"},
+	{"conns", median(Conns), "%.0f"},
+	{"noticed ms", median(Noticed), "%.0f"},
+	{"allocs", median(Allocs), "%.1f"},
+	{"bytes", median(Bytes), "%.0f"},
+	{"CPU µs", median(CPU), "%.1f"},
+	{"server µs", median(ServerCPU), "%.1f"},
+	{"heap B/lock", median(Heap), "%.0f"},
+	{"failed in all", func(s *Series) float64 { return float64(s.Failures()) }, "%.0f"},
 }
 
 // WriteTable writes a table for each workload and number of callers.
@@ -51,7 +55,7 @@ func (r *Results) WriteTable(w io.Writer) {
 func writeWorkload(w io.Writer, list []*Series) {
 	var used []column
 	for _, c := range columns {
-		if slices.ContainsFunc(list, func(s *Series) bool { return s.Median(c.figure) != 0 }) {
+		if slices.ContainsFunc(list, func(s *Series) bool { return c.value(s) != 0 }) {
 			used = append(used, c)
 		}
 	}
@@ -65,7 +69,7 @@ func writeWorkload(w io.Writer, list []*Series) {
 	for _, s := range list {
 		_, _ = fmt.Fprintf(t, "%d\t%s\t", s.Callers, yes(s.Durable))
 		for _, c := range used {
-			_, _ = fmt.Fprintf(t, c.format+"\t", s.Median(c.figure))
+			_, _ = fmt.Fprintf(t, c.format+"\t", c.value(s))
 		}
 		_, _ = fmt.Fprintln(t, " ", s.Contender)
 	}

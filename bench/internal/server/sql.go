@@ -21,7 +21,8 @@ func PostgresDSN(addr, database string) string {
 // github.com/go-sql-driver/mysql.
 func MariaDBDSN(addr, database string) string { return "root@tcp(" + addr + ")/" + database }
 
-// maxConnections is enough for a thousand Lockers that listen.
+// maxConnections is enough for 400 Lockers, of which each has a connection that listens and one
+// that is reserved, and for their pools.
 const maxConnections = "1500"
 
 // postgresKind uses the settings of the distribution, except for the number of

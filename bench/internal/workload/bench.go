@@ -164,8 +164,17 @@ func eachRound[T any](ctx context.Context, b *Bench, list []T, measure func(T)) 
 
 // note adds a sample and reports failures.
 func (b *Bench) note(k report.Key, durable bool, s report.Sample, err error) {
+	b.Results.Add(k, durable, b.withFailures(k, s, err))
+}
+
+// dropped is the sample of a round without figures.
+var dropped = report.Sample{Dropped: true, Failures: 1}
+
+// withFailures reports an error, and returns a sample that has one failure at least.
+func (b *Bench) withFailures(k report.Key, s report.Sample, err error) report.Sample {
 	if err != nil {
-		b.Say("%s %s with %d callers: %d calls failed, the first: %v", k.Workload, k.Contender, k.Callers, s.Failures, err)
+		s.Failures = max(1, s.Failures)
+		b.Say("%s %s with %d callers: %d failures, the first: %v", k.Workload, k.Contender, k.Callers, s.Failures, err)
 	}
-	b.Results.Add(k, durable, s)
+	return s
 }

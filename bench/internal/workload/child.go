@@ -45,9 +45,15 @@ type setup struct {
 type order struct {
 	Callers []caller
 	For     time.Duration // 0: each caller once
-	Until   bool          // the next line, whatever it says; callers that wait then give up
+	Until   bool          // a line without KeepUntil; callers that wait then give up
 	Spread  time.Duration // over which the callers begin
+	// KeepUntil is a time of the monotonic clock. Until then callers keep each lock for a while:
+	// else it would hardly show when a lock is granted to two of them.
+	KeepUntil int64
 }
+
+// keepTime is for how long callers keep a lock until KeepUntil.
+const keepTime = time.Millisecond
 
 // caller is one that locks and unlocks a name through one of the process's clients.
 type caller struct {
@@ -140,27 +146,29 @@ func closeAll(clients []contender.Client) error {
 
 // A callGroup is the callers of one order.
 type callGroup struct {
-	clients []contender.Client
-	order   order
-	stop    atomic.Bool
+	clients   []contender.Client
+	order     order
+	stop      atomic.Bool
+	keepUntil atomic.Int64
 
 	mu     sync.Mutex
 	answer answer
 }
 
 func newCallGroup(clients []contender.Client, o order) *callGroup {
-	return &callGroup{clients: clients, order: o}
+	c := &callGroup{clients: clients, order: o}
+	c.keepUntil.Store(o.KeepUntil)
+	return c
 }
 
-// run returns when all callers are done. The next line may be what ends them.
+// run returns when all callers are done. A later line may be what ends them.
 func (c *callGroup) run(orders *json.Decoder) answer {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var wg sync.WaitGroup
 	if c.order.Until {
 		wg.Go(func() {
-			var end order
-			_ = orders.Decode(&end) // without a parent they end too
+			c.awaitEnd(orders)
 			c.stop.Store(true)
 			cancel()
 		})
@@ -172,6 +180,18 @@ func (c *callGroup) run(orders *json.Decoder) answer {
 	}
 	wg.Wait()
 	return c.answer
+}
+
+// awaitEnd returns when a line comes that ends the callers, or when the parent is gone. Lines
+// before it say until when the callers keep their locks.
+func (c *callGroup) awaitEnd(orders *json.Decoder) {
+	for {
+		var o order
+		if err := orders.Decode(&o); err != nil || o.KeepUntil == 0 {
+			return
+		}
+		c.keepUntil.Store(o.KeepUntil)
+	}
 }
 
 // stopInTime stops the callers when their time is over, and cancels their calls when no
@@ -227,7 +247,10 @@ func (c *callGroup) cycle(ctx context.Context, number int, one caller) (grant, e
 		return g, err
 	}
 	g.Got = platform.Monotonic()
-	g.Freed = g.Got // nothing is done under the lock
+	if g.Got < c.keepUntil.Load() {
+		time.Sleep(keepTime)
+	}
+	g.Freed = platform.Monotonic()
 	return g, lock.Unlock(ctx)
 }
 

@@ -21,7 +21,8 @@ import (
 type counter struct {
 	load  func(ctx context.Context) (load, error)
 	conns func(ctx context.Context) (float64, error)
-	own   float64 // statements that counting costs
+	own   float64       // statements that load costs, and conns
+	delay time.Duration // after which the server has counted a row
 	close func() error
 
 	// Redis has none of these.
@@ -91,8 +92,11 @@ func sqlCounter(ctx context.Context, e *entry, admin contender.Site, texts count
 		err = db.QueryRowContext(ctx, texts.conns, e.site.Database).Scan(&n)
 		return n, err
 	}
-	if e.Server == server.MariaDB {
+	switch e.Server {
+	case server.MariaDB:
 		c.own = 1
+	case server.Postgres:
+		c.delay = postgresDelay
 	}
 	c.load = func(ctx context.Context) (l load, err error) {
 		err = db.QueryRowContext(ctx, texts.load, e.site.Database).Scan(&l.statements, &l.rows, &l.log)
@@ -150,11 +154,37 @@ func redisCounter(e *entry) *counter {
 	}
 }
 
-// count returns what a database server did in a time, rows included.
-func (c *counter) count(ctx context.Context, d time.Duration) (load, error) {
+const (
+	// postgresDelay is a second longer than a session of Postgres may take to report its rows.
+	postgresDelay = 11 * time.Second
+	// connsInterval is how often connections are counted. No pool closes one sooner than that.
+	connsInterval = 250 * time.Millisecond
+)
+
+// count returns what a database server did in a time, rows included, and the most connections
+// that it had meanwhile. The load must be steady. By the first reading the server has counted what
+// was done before it. The last reading is as late as the first one.
+func (c *counter) count(ctx context.Context, d time.Duration) (did load, most float64, err error) {
 	on := c.countRows(ctx, true)
-	did, err := c.during(ctx, func() { time.Sleep(d) })
-	return did, errors.Join(on, err, c.countRows(ctx, false))
+	time.Sleep(c.delay)
+	did, most, err = c.watch(ctx, d)
+	return did, most, errors.Join(on, err, c.countRows(ctx, false))
+}
+
+// watch returns what the server did in a time, without rows of MariaDB, and the most
+// connections that it had meanwhile.
+func (c *counter) watch(ctx context.Context, d time.Duration) (did load, most float64, err error) {
+	var failed error
+	queries := 0
+	did, err = c.during(ctx, func() {
+		for end := time.Now().Add(d); time.Now().Before(end); queries++ {
+			n, err := c.conns(ctx)
+			most, failed = max(most, n), firstError(failed, err)
+			time.Sleep(min(connsInterval, time.Until(end)))
+		}
+	})
+	did.statements = max(0, did.statements-c.own*float64(queries))
+	return did, most, errors.Join(err, failed)
 }
 
 // during returns what the server did while f ran, without rows of MariaDB.

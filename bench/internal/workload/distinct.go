@@ -23,7 +23,7 @@ func (b *Bench) distinct(ctx context.Context) error {
 	for _, callers := range b.Callers {
 		b.Say("distinct names, %d callers", callers)
 		now := slices.DeleteFunc(slices.Clone(list), func(e *entry) bool { return e.Floor && !b.hasFloor(callers) })
-		warmUp(ctx, now, callers)
+		b.warmUp(ctx, now, callers)
 		if err := eachRound(ctx, b, now, func(e *entry) {
 			s, err := newLoop(e, callers, ownNames(callers)).run(ctx, b.Round)
 			b.note(e.key(report.Distinct, callers), e.Durable, s, err)

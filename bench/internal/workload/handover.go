@@ -9,7 +9,8 @@ import (
 )
 
 // handovers summarizes the grants of names between two times. Overlaps is how often a
-// caller got the name before the previous holder had called Unlock, which no lock allows.
+// caller got the name before all holders before it had called Unlock, which no lock allows.
+// Overlaps outside the two times count, too.
 func handovers(grants []grant, callers int, from, to int64) (s report.Sample, count, overlaps int) {
 	slices.SortFunc(grants, func(a, b grant) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Got, b.Got))
@@ -17,12 +18,17 @@ func handovers(grants []grant, callers int, from, to int64) (s report.Sample, co
 	shares := make([]float64, callers)
 	var took, across []int64
 	var longest int64
+	var freed int64 // when the last of the holders so far called Unlock
 	for i, g := range grants {
 		before := grants[max(0, i-1)]
 		handedOver := i > 0 && before.Name == g.Name
-		if handedOver && g.Got < before.Freed {
+		if !handedOver {
+			freed = 0 // of another name
+		}
+		if g.Got < freed {
 			overlaps++
 		}
+		freed = max(freed, g.Freed)
 		if g.Got < from || g.Got >= to {
 			continue
 		}

@@ -68,7 +68,7 @@ func herdRound(ctx context.Context, t *team, waiters int) (report.Sample, error)
 	each := waiters / herdProcesses
 	lock, err := t.client.Lock(ctx, 0, "herd")
 	if err != nil {
-		return report.Sample{Failures: 1}, err
+		return dropped, err
 	}
 	first := grant{Name: "herd", Process: -1, Caller: waiters, Called: platform.Monotonic(), Got: platform.Monotonic()}
 	sent := tell(t.processes, order{Callers: ofOneName("herd", each)})
@@ -85,6 +85,6 @@ func herdRound(ctx context.Context, t *team, waiters int) (report.Sample, error)
 	s, count, overlaps := handovers(append(a.Grants, first), waiters+1, first.Freed, platform.Monotonic())
 	s.Statements = did.statements / float64(max(1, count))
 	s.Jain = 0 // each has it once
-	s.Failures = a.Failures + overlaps
+	s.Failures, s.Dropped = a.Failures+overlaps, gone != nil
 	return s, errors.Join(err, sent, gone, failure(a, overlaps))
 }

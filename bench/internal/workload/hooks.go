@@ -25,7 +25,7 @@ func (b *Bench) hooks(ctx context.Context) error {
 	all = b.open(ctx, all)
 	defer b.close(all)
 	b.Say("with and without hooks, %d callers", hooksCallers)
-	warmUp(ctx, all, hooksCallers)
+	b.warmUp(ctx, all, hooksCallers)
 	return eachRound(ctx, b, all, func(e *entry) {
 		s, err := newLoop(e, hooksCallers, ownNames(hooksCallers)).run(ctx, b.Round)
 		b.note(e.key(report.Hooks, hooksCallers), e.Durable, s, err)

@@ -100,16 +100,30 @@ func (b *Bench) oneNameOfTwo(ctx context.Context, workload string, callers int) 
 		byEntry[t.entry] = t
 		floors = append(floors, t.entry)
 	}
+	hot := func(int) []caller { return ofOneName("hot", callers) }
+	for _, t := range all {
+		b.warmUpTeam(ctx, t, t.key(workload, hotProcesses*callers), hot)
+	}
 	return eachRound(ctx, b, floors, func(e *entry) {
 		if t := byEntry[e]; t != nil {
-			all := func(int) []caller { return ofOneName("hot", callers) }
-			s, err := b.teamRound(ctx, t, b.Round/4, all)
+			s, err := b.teamRound(ctx, t, b.Round/4, hot)
 			b.note(e.key(workload, hotProcesses*callers), e.Durable, s, err)
 			return
 		}
 		s, err := newLoop(e, 1, ownNames(1)).run(ctx, b.Round)
 		b.note(updateBeside(e, workload, 1), e.Durable, s, err)
 	})
+}
+
+// warmUpTeam makes a team work before its first round. Only failures are noted.
+func (b *Bench) warmUpTeam(ctx context.Context, t *team, k report.Key, callers func(process int) []caller) {
+	if ctx.Err() != nil {
+		return
+	}
+	s, err := b.teamRound(ctx, t, b.warmUpTime(), callers)
+	if s = b.withFailures(k, s, err); s.Failures > 0 {
+		b.Results.AddFailures(k, t.Durable, s.Failures)
+	}
 }
 
 // updateBeside is the key of durable UPDATEs that were measured between the rounds of a
@@ -130,20 +144,21 @@ func split(list []*entry) (waiting, floors []*entry) {
 }
 
 // teamRound has each process work for its callers, as many in each. It measures from the end
-// of the warm-up on.
+// of the warm-up on. In the first half of the warm-up callers keep their locks for a while.
 func (b *Bench) teamRound(ctx context.Context, t *team, warm time.Duration, callers func(process int) []caller) (report.Sample, error) {
 	each := len(callers(0))
+	keepUntil := platform.Monotonic() + int64(warm/2)
 	if err := tellEach(t.processes, func(p int) order {
-		return order{Callers: callers(p), For: warm + b.Round}
+		return order{Callers: callers(p), For: warm + b.Round, KeepUntil: keepUntil}
 	}); err != nil {
-		return report.Sample{}, err
+		return dropped, err
 	}
 	time.Sleep(warm)
 	var w window
 	err := w.measure(ctx, t, b.Round)
 	a, gone := collect(t.processes, each)
 	s, overlaps := w.sample(a.Grants, each*len(t.processes))
-	s.Failures = a.Failures + overlaps
+	s.Failures, s.Dropped = a.Failures+overlaps, gone != nil
 	return s, errors.Join(err, gone, failure(a, overlaps))
 }
 

@@ -91,7 +91,7 @@ func (b *Bench) idleGroup(ctx context.Context, list []*entry) error {
 		b.Say("%d locks are taken by %s", idleLocks, e.label)
 		h, err := lockAll(ctx, e)
 		if err != nil {
-			b.Say("%s: %v", e.label, err)
+			b.note(e.key(report.Idle, idleLocks), e.Durable, dropped, err)
 			continue
 		}
 		all = append(all, h)
@@ -101,10 +101,8 @@ func (b *Bench) idleGroup(ctx context.Context, list []*entry) error {
 	}
 	b.wait(ctx, slices.DeleteFunc(slices.Clone(all), func(h *idleLocker) bool { return h.counter == nil }))
 	for _, h := range all {
-		if err := h.endSessions(ctx); err != nil {
-			b.Say("%s: %v", h.label, err)
-		}
-		b.Results.Add(h.key(report.Idle, idleLocks), h.Durable, h.sample)
+		err := h.endSessions(ctx)
+		b.note(h.key(report.Idle, idleLocks), h.Durable, h.sample, err)
 	}
 	return nil
 }
@@ -120,10 +118,9 @@ func (b *Bench) wait(ctx context.Context, all []*idleLocker) {
 	for i, h := range all {
 		k := report.Key{Workload: report.Idle, Contender: h.label + waitingLabel, Callers: idleWaiters}
 		if errs[i] != nil {
-			b.Say("%s: %v", k.Contender, errs[i])
-			continue
+			samples[i].Dropped = true
 		}
-		b.Results.Add(k, h.Durable, samples[i])
+		b.note(k, h.Durable, samples[i], errs[i])
 	}
 }
 
@@ -200,11 +197,9 @@ func (b *Bench) watch(ctx context.Context, all []*idleLocker) error {
 			continue
 		}
 		wg.Go(func() {
-			did, err := h.counter.count(ctx, window)
-			conns, err2 := h.counter.conns(ctx)
+			did, conns, err := h.counter.count(ctx, window)
 			did.perSecond(&h.sample, window)
-			h.sample.Conns = conns
-			errs[i] = errors.Join(err, err2)
+			h.sample.Conns, errs[i] = conns, err
 		})
 	}
 	wg.Wait()
@@ -253,11 +248,10 @@ func (h *idleLocker) countWaiting(ctx context.Context, client contender.Client) 
 	defer cancel()
 	time.Sleep(settle)
 	const window = 5 * time.Second
-	did, err := h.counter.during(ctx, func() { time.Sleep(window) })
-	conns, err2 := h.counter.conns(ctx)
+	did, conns, err := h.counter.watch(ctx, window)
 	s.Rate = did.statements / window.Seconds() // rows are renewed, too
 	s.Conns, s.Failures = conns-base, int(granted.Load())
-	return s, errors.Join(err, err2)
+	return s, err
 }
 
 // noticeTime is how long the loss of a session may take to be noticed.

@@ -105,18 +105,33 @@ func (l *loop) call(ctx context.Context, caller int, spans *[]span) {
 	}
 }
 
-// warmUpTime limits the warm-up of each entry.
-const warmUpTime = 5 * time.Second
+// warmUpTime is how long an entry works before its first round. A server in Java compiles its
+// code meanwhile.
+func (b *Bench) warmUpTime() time.Duration {
+	if b.Quick {
+		return 500 * time.Millisecond
+	}
+	return 2 * time.Second
+}
 
-// warmUp makes each caller of each entry lock and unlock once, to create sessions and
-// rows. Callers that do not finish create them in the first round.
-func warmUp(ctx context.Context, list []*entry, callers int) {
+// maxWarmUp limits the warm-up of each entry.
+const maxWarmUp = 5 * time.Second
+
+// warmUp makes each caller of each entry lock and unlock, once at least, to create sessions
+// and rows. Callers that do not finish create them in the first round.
+func (b *Bench) warmUp(ctx context.Context, list []*entry, callers int) {
 	name := ownNames(callers)
 	for _, e := range list {
-		ctx, cancel := context.WithTimeout(ctx, warmUpTime)
+		ctx, cancel := context.WithTimeout(ctx, maxWarmUp)
+		end := time.Now().Add(b.warmUpTime())
 		var wg sync.WaitGroup
 		for c := range callers {
-			wg.Go(func() { _ = cycle(ctx, e.client, c, name(c, 0)) }) // a failure shows again in the rounds
+			wg.Go(func() {
+				err := cycle(ctx, e.client, c, name(c, 0))
+				for err == nil && time.Now().Before(end) { // a failure shows again in the rounds
+					err = cycle(ctx, e.client, c, name(c, 0))
+				}
+			})
 		}
 		wg.Wait()
 		cancel()

@@ -40,8 +40,7 @@ var quickCells = []namesCell{{1, 32}, {16, 32}, {1, 64}, manyNames}
 // UPDATEs of as many rows.
 func (b *Bench) names(ctx context.Context) error {
 	list, err := b.entries(ctx, func(c contender.Contender) bool {
-		return isUniqueOnServer(c) || c.Floor && strings.HasSuffix(c.Name, "/"+contender.FloorUpdate) ||
-			strings.HasSuffix(c.Name, "/"+contender.FloorNotify)
+		return isUniqueOnServer(c) || c.Floor && strings.HasSuffix(c.Name, "/"+contender.FloorUpdate) || isNotify(c)
 	})
 	if err != nil {
 		return err
@@ -50,9 +49,13 @@ func (b *Bench) names(ctx context.Context) error {
 		return err
 	}
 	postgres := slices.DeleteFunc(slices.Clone(list), func(e *entry) bool {
-		return e.Server != server.Postgres || strings.HasSuffix(e.Name, "/"+contender.FloorNotify)
+		return e.Server != server.Postgres || isNotify(e.Contender)
 	})
 	return b.namesWithFlush(ctx, postgres, slowFlush)
+}
+
+func isNotify(c contender.Contender) bool {
+	return strings.HasSuffix(c.Name, "/"+contender.FloorNotify)
 }
 
 // isUniqueOnServer reports whether c is this project's unique mode with a server.
@@ -72,26 +75,24 @@ func (b *Bench) namesWithFlush(ctx context.Context, list []*entry, flush time.Du
 	if flush > 0 {
 		label = flushLabel
 	}
-	var slow []*entry
-	for _, e := range list {
-		slow = append(slow, e.variant(e.label, func(s *contender.Site) {
-			s.Flush = flush
-			if !e.Floor {
-				s.Conns = namesConns
-			}
-		}))
+	lockers, updates, notifiers := namesEntries(list, flush)
+	notifiers = b.open(ctx, notifiers)
+	defer b.close(notifiers)
+	updaters, err := b.teams(ctx, updates, namesProcesses, 1)
+	defer func() { b.endTeams(updaters) }()
+	if err != nil {
+		return err
 	}
-	lockers, floors := split(slow)
-	floors = b.open(ctx, floors)
-	defer b.close(floors)
 	all, err := b.teams(ctx, lockers, namesProcesses, manyNames.lockers/namesProcesses)
 	defer func() { b.endTeams(all) }()
 	if err != nil {
 		return err
 	}
 	b.Say("names that change hands between many Lockers%s", label)
-	warmUp(ctx, floors, namesUpdates)
-	cells := b.floorCells(ctx, floors, all, label)
+	cells := b.updateCells(ctx, updaters, label)
+	for _, e := range notifiers {
+		cells = append(cells, b.neighbourCells(ctx, e, updaters, all)...)
+	}
 	for _, t := range all {
 		cells = append(cells, b.nameCells(ctx, t, label)...)
 	}
@@ -99,6 +100,24 @@ func (b *Bench) namesWithFlush(ctx context.Context, list []*entry, flush time.Du
 		s, err := c.measure()
 		b.note(c.key, c.durable, s, err)
 	})
+}
+
+// namesEntries returns the entries with their numbers of connections and with slower flushes.
+func namesEntries(list []*entry, flush time.Duration) (lockers, updates, notifiers []*entry) {
+	for _, e := range list {
+		v := e.variant(e.label, func(s *contender.Site) { s.Flush = flush })
+		switch {
+		case isNotify(e.Contender):
+			notifiers = append(notifiers, v)
+		case e.Floor:
+			v.site.Conns = namesUpdates / namesProcesses
+			updates = append(updates, v)
+		default:
+			v.site.Conns = namesConns
+			lockers = append(lockers, v)
+		}
+	}
+	return lockers, updates, notifiers
 }
 
 func (b *Bench) nameCells(ctx context.Context, t *team, label string) (list []cell) {
@@ -130,25 +149,26 @@ func (c namesCell) callers(process int) (list []caller) {
 	return list
 }
 
-// floorCells are plain UPDATEs, and a neighbour's NOTIFY: by itself, beside the UPDATEs and
-// beside the hand-overs of the same server.
-func (b *Bench) floorCells(ctx context.Context, floors []*entry, all []*team, label string) (list []cell) {
-	for _, e := range floors {
-		if strings.HasSuffix(e.Name, "/"+contender.FloorNotify) {
-			list = append(list, b.neighbourCells(ctx, e, floors, all)...)
-			continue
-		}
-		k := updateBeside(e, report.Names+label, namesUpdates)
-		list = append(list, cell{k, e.Durable, func() (report.Sample, error) { return b.updates(ctx, e) }})
+// updateCells are plain UPDATEs. They come from as many processes as the hand-overs do.
+func (b *Bench) updateCells(ctx context.Context, updaters []*team, label string) (list []cell) {
+	for _, t := range updaters {
+		k := updateBeside(t.entry, report.Names+label, namesUpdates)
+		list = append(list, cell{k, t.Durable, func() (report.Sample, error) { return b.teamRound(ctx, t, namesWarm, updateCallers) }})
 	}
 	return list
 }
 
-func (b *Bench) updates(ctx context.Context, e *entry) (report.Sample, error) {
-	return newLoop(e, namesUpdates, ownNames(namesUpdates)).run(ctx, b.Round)
+// updateCallers returns those of a process. Each has a row of its own.
+func updateCallers(process int) (list []caller) {
+	for i := range namesUpdates / namesProcesses {
+		list = append(list, caller{Name: fmt.Sprintf("row-%d", process*namesUpdates/namesProcesses+i)})
+	}
+	return list
 }
 
-func (b *Bench) neighbourCells(ctx context.Context, e *entry, floors []*entry, all []*team) (list []cell) {
+// neighbourCells are a neighbour's NOTIFY: by itself, beside the UPDATEs and beside the
+// hand-overs of the same server. Both loads come from other processes.
+func (b *Bench) neighbourCells(ctx context.Context, e *entry, updaters, all []*team) (list []cell) {
 	long := *b // enough for a percentile
 	long.Round = max(2*b.Round, time.Second)
 	add := func(beside string, load func() (report.Sample, error)) {
@@ -156,13 +176,9 @@ func (b *Bench) neighbourCells(ctx context.Context, e *entry, floors []*entry, a
 		list = append(list, cell{k, e.Durable, func() (report.Sample, error) { return long.neighbour(ctx, e, load) }})
 	}
 	add("", func() (report.Sample, error) { return report.Sample{}, nil })
-	for _, other := range floors {
-		if other != e && other.Server == e.Server {
-			add("@update", func() (report.Sample, error) {
-				longer := long
-				longer.Round += namesWarm
-				return longer.updates(ctx, other)
-			})
+	for _, t := range updaters {
+		if t.Server == e.Server {
+			add("@update", func() (report.Sample, error) { return long.teamRound(ctx, t, namesWarm, updateCallers) })
 		}
 	}
 	for _, t := range all {
@@ -176,13 +192,15 @@ func (b *Bench) neighbourCells(ctx context.Context, e *entry, floors []*entry, a
 // neighbour measures NOTIFYs beside a load.
 func (b *Bench) neighbour(ctx context.Context, e *entry, load func() (report.Sample, error)) (report.Sample, error) {
 	var wg sync.WaitGroup
+	var beside report.Sample
 	var failed error
-	wg.Go(func() { _, failed = load() })
+	wg.Go(func() { beside, failed = load() })
 	time.Sleep(namesWarm)
 	l := newLoop(e, 1, ownNames(1))
 	l.pause = neighbourPause
 	s, err := l.run(ctx, b.Round*4/5) // the loop's own warm-up is a quarter of that
 	wg.Wait()
-	s.Allocs, s.Bytes, s.CPU, s.ServerCPU = 0, 0, 0, 0 // the load's
+	s.Allocs, s.Bytes, s.CPU, s.ServerCPU = 0, 0, 0, 0 // those of the load, too
+	s.Failures, s.Dropped = s.Failures+beside.Failures, beside.Dropped
 	return s, firstError(err, failed)
 }

@@ -16,7 +16,7 @@ var (
 		setup: `CREATE EXTENSION IF NOT EXISTS pg_stat_statements`,
 		load: `SELECT coalesce(sum(s.calls), 0), coalesce(max(d.tup_inserted + d.tup_updated + d.tup_deleted), 0), coalesce(sum(s.wal_bytes), 0)
 			FROM pg_stat_database d LEFT JOIN pg_stat_statements s ON s.dbid = d.datid WHERE d.datname = $1`,
-		conns:    `SELECT count(*) FROM pg_stat_activity WHERE datname = $1`,
+		conns:    `SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND backend_type = 'client backend'`,
 		sessions: `SELECT pid FROM pg_stat_activity WHERE datname = $1`,
 		kill:     `SELECT pg_terminate_backend($1)`,
 	}
@@ -37,6 +37,16 @@ const countLocks = `SELECT count(*) FROM sqllock_lock`
 
 // countWaiting counts those who wait for any name.
 const countWaiting = `SELECT coalesce(sum(waiting), 0) FROM sqllock_lock`
+
+// countExpired counts claims that wait for any name and whose Locker has no row that says
+// that it lives, by server.
+var countExpired = map[string]string{
+	server.Postgres: countNotAlive + `(date_part('epoch', clock_timestamp()) * 1000000)::bigint`,
+	server.MariaDB:  countNotAlive + `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`,
+}
+
+const countNotAlive = `SELECT count(*) FROM sqllock_claim c LEFT JOIN sqllock_waiter w ON w.locker = c.locker
+	WHERE c.state = 0 AND coalesce(w.expires_at, 0) <= `
 
 // fillStatements insert idle rows named 1 to n. The table is named by this
 // program, not by a user.

@@ -40,7 +40,7 @@ func (b *Bench) rtt(ctx context.Context) error {
 			continue
 		}
 		b.Say("distinct names, 1 ms further away, %d callers", callers)
-		warmUp(ctx, list, callers)
+		b.warmUp(ctx, list, callers)
 		if err := eachRound(ctx, &few, list, func(e *entry) {
 			s, err := newLoop(e, callers, ownNames(callers)).run(ctx, b.Round)
 			b.note(e.key(report.Distinct, callers), e.Durable, s, err)

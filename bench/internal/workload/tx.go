@@ -52,7 +52,7 @@ func (b *Bench) tx(ctx context.Context) error {
 		}
 	}
 	b.Say("writes under a lock")
-	warmUp(ctx, all, 1)
+	b.warmUp(ctx, all, 1)
 	return eachRound(ctx, b, all, func(e *entry) {
 		s, err := newLoop(e, 1, ownNames(1)).run(ctx, b.Round)
 		b.note(e.key(report.Tx, 1), e.Durable, s, err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/bench/internal/contender"
+	"github.com/sqllock/sqllock/bench/internal/platform"
 	"github.com/sqllock/sqllock/bench/internal/report"
 )
 
@@ -16,10 +17,11 @@ const (
 	// enough is how long waiters may take until all of them wait.
 	enough = time.Minute
 
-	waitingLockers      = 1_000
+	waitingLockers      = 400
 	waitingLockersQuick = 200
 	waitingProcesses    = 4
-	waitingConns        = 32 // of a process, beside one for each Locker that listens
+	waitingConns        = 32 // of a process, beside those that each Locker keeps
+	connsPerLocker      = 2  // one that listens, and one that is reserved
 	waitingPerName      = 100
 	// waitingSpread is over which time the Lockers begin to wait.
 	waitingSpread = 10 * time.Second
@@ -72,32 +74,36 @@ func (b *Bench) longQueues(ctx context.Context, list []*entry) error {
 	return eachRound(ctx, &few, cells, func(c cell) {
 		b.Say("%d waiters of %s", c.key.Callers, c.key.Contender)
 		s, err := c.measure()
-		b.noteComplete(c.key, c.durable, s, err)
+		b.note(c.key, c.durable, s, err)
 	})
 }
 
 // longQueue measures hand-overs after all waiters are in the queue, where each goes again
-// when it has had the name.
+// when it has had the name. Without all of them the figures do not count.
 func (b *Bench) longQueue(ctx context.Context, t *team, waiters int) (report.Sample, error) {
 	name, each := fmt.Sprintf("queue-%d", waiters), waiters/waitersProcesses
 	lock, err := t.client.Lock(ctx, 0, name)
 	if err != nil {
-		return report.Sample{Failures: 1}, err
+		return dropped, err
 	}
+	first := grant{Name: name, Process: -1, Got: platform.Monotonic()}
 	callers := ofOneName(name, each)
 	sent := tell(t.processes, order{Callers: callers, Until: true})
 	late := awaitWaiting(ctx, t.entry, waiters)
+	warm := b.Round / 4
+	kept := tell(t.processes, order{KeepUntil: platform.Monotonic() + int64(warm/2)})
+	first.Freed = platform.Monotonic()
 	unlocked := lock.Unlock(ctx)
-	time.Sleep(b.Round / 4)
+	time.Sleep(warm)
 	var w window
 	counted := w.measure(ctx, t, 2*b.Round)
 	stopped := tell(t.processes, order{})
 	a, gone := collect(t.processes, each)
-	s, overlaps := w.sample(a.Grants, waiters)
+	s, overlaps := w.sample(append(a.Grants, first), waiters)
 	s.Jain, s.Longest = 0, 0 // few of them have their turn
-	s.Failures = a.Failures + overlaps
+	s.Failures, s.Dropped = a.Failures+overlaps, late != nil || gone != nil
 	left := awaitWaiting(ctx, t.entry, 0)
-	return s, errors.Join(sent, late, unlocked, counted, stopped, gone, left, failure(a, overlaps))
+	return s, errors.Join(sent, late, kept, unlocked, counted, stopped, gone, left, failure(a, overlaps))
 }
 
 // awaitWaiting returns when so many wait for names of an entry.
@@ -147,30 +153,22 @@ func (b *Bench) waitingLockers(ctx context.Context, e *entry) error {
 		defer func() { _ = lock.Unlock(context.Background()) }()
 	}
 	each := n / waitingProcesses
-	large := e.variant(e.label, func(s *contender.Site) { s.Conns = each + waitingConns })
+	large := e.variant(e.label, func(s *contender.Site) { s.Conns = connsPerLocker*each + waitingConns })
 	all, err := b.teamsOf(ctx, []*entry{large}, waitingProcesses, setup{Clients: each, Share: true})
 	defer func() { b.endTeams(all) }()
 	if err != nil || len(all) == 0 {
 		return err
 	}
 	s, err := b.countBeats(ctx, all[0], each)
-	b.noteComplete(report.Key{Workload: report.Waiters, Contender: e.label + beatsLabel, Callers: n}, e.Durable, s, err)
+	b.note(report.Key{Workload: report.Waiters, Contender: e.label + beatsLabel, Callers: n}, e.Durable, s, err)
 	return nil
-}
-
-// noteComplete leaves out a sample if not all waited: then it says nothing.
-func (b *Bench) noteComplete(k report.Key, durable bool, s report.Sample, err error) {
-	if err != nil && s.Failures == 0 {
-		b.Say("%s %s with %d callers: %v", k.Workload, k.Contender, k.Callers, err)
-		return
-	}
-	b.note(k, durable, s, err)
 }
 
 // waitingName is what one of n Lockers waits for.
 func waitingName(i, n int) string { return fmt.Sprintf("waited-for-%d", i%(n/waitingPerName)) }
 
-// countBeats has each client of a team wait, and counts what the server does meanwhile.
+// countBeats has each client of a team wait, and counts what the server does meanwhile. A
+// Locker that waits and whose row has expired in the end is a failure.
 func (b *Bench) countBeats(ctx context.Context, t *team, each int) (s report.Sample, err error) {
 	var callers []caller
 	for i := range each {
@@ -184,12 +182,27 @@ func (b *Bench) countBeats(ctx context.Context, t *team, each int) (s report.Sam
 	sent := tell(t.processes, o)
 	late := awaitWaiting(ctx, t.entry, each*waitingProcesses)
 	time.Sleep(settle)
-	did, err := t.counter.count(ctx, d)
+	did, conns, counted := t.counter.count(ctx, d)
 	did.perSecond(&s, d)
-	var err2 error
-	s.Conns, err2 = t.counter.conns(ctx)
+	s.Conns = conns
+	expired, err := expiredNow(ctx, t.entry)
+	if expired > 0 {
+		err = fmt.Errorf("%d Lockers wait whose rows have expired", expired)
+	}
 	stopped := tell(t.processes, order{})
 	a, gone := collect(t.processes, each)
-	s.Failures = a.Failures + len(a.Grants)
-	return s, errors.Join(sent, late, err, err2, stopped, gone, failure(a, 0))
+	s.Failures, s.Dropped = a.Failures+len(a.Grants)+expired, late != nil || gone != nil
+	return s, errors.Join(sent, late, counted, err, stopped, gone, failure(a, 0))
+}
+
+// expiredNow returns how many claims of an entry wait for a name while their Locker has no row
+// that says that it lives.
+func expiredNow(ctx context.Context, e *entry) (n int, err error) {
+	db, err := contender.SQL(ctx, e.Server, e.site)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = db.Close() }()
+	err = db.QueryRowContext(ctx, countExpired[e.Server]).Scan(&n)
+	return n, err
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,6 +32,86 @@ func TestHandoversAreMeasuredFromUnlockToTheNextLocksReturn(t *testing.T) {
 func TestHandoversCountOverlappingHolders(t *testing.T) {
 	if _, _, overlaps := workload.Handovers([]workload.Times{{Got: 1, Freed: 10}, {Got: 9, Freed: 11}}, 1, 0, 20); overlaps != 1 {
 		t.Errorf("%d overlaps, want 1", overlaps)
+	}
+}
+
+func TestAnEarlierHolderThatKeepsTheNameOverlapsWithAllLaterOnes(t *testing.T) {
+	if _, _, overlaps := workload.Handovers([]workload.Times{{Got: 1, Freed: 10}, {Got: 2, Freed: 3}, {Got: 5, Freed: 6}}, 1, 0, 20); overlaps != 2 {
+		t.Errorf("%d overlaps, want 2", overlaps)
+	}
+}
+
+func TestALockThatGrantsEverybodyIsFoundOut(t *testing.T) {
+	if count, overlaps := workload.RunKeeping(grantingClient{}, 4, 50*time.Millisecond); count < 8 || overlaps < count/2 {
+		t.Errorf("%d overlaps of %d grants", overlaps, count)
+	}
+}
+
+func TestALockThatExcludesHasNoOverlaps(t *testing.T) {
+	count, overlaps := workload.RunKeeping(&mutexClient{}, 4, 50*time.Millisecond)
+	if count < 4 || overlaps != 0 {
+		t.Errorf("%d overlaps of %d grants, want 0 of 4 at least", overlaps, count)
+	}
+}
+
+func TestCallersKeepTheirLocksAlsoIfALaterLineSaysSo(t *testing.T) {
+	if overlaps := workload.RunKeepingLater(pausingClient{}, 4, 100*time.Millisecond); overlaps < 4 {
+		t.Errorf("%d overlaps", overlaps)
+	}
+}
+
+// grantingClient grants everything to everybody.
+type grantingClient struct{}
+
+func (grantingClient) Lock(context.Context, int, string) (contender.Lock, error) {
+	return grantedLock{}, nil
+}
+
+func (grantingClient) Close() error { return nil }
+
+type grantedLock struct{}
+
+func (grantedLock) Unlock(context.Context) error { return nil }
+
+// pausingClient is a grantingClient that takes a while.
+type pausingClient struct{ grantingClient }
+
+func (c pausingClient) Lock(ctx context.Context, caller int, name string) (contender.Lock, error) {
+	time.Sleep(time.Millisecond)
+	return c.grantingClient.Lock(ctx, caller, name)
+}
+
+// mutexClient has one lock for all names.
+type mutexClient struct{ mu sync.Mutex }
+
+func (c *mutexClient) Lock(context.Context, int, string) (contender.Lock, error) {
+	c.mu.Lock()
+	return c, nil
+}
+
+func (c *mutexClient) Unlock(context.Context) error {
+	c.mu.Unlock()
+	return nil
+}
+
+func (*mutexClient) Close() error { return nil }
+
+func TestEachUpdateHasARowOfItsOwn(t *testing.T) {
+	rows := make(map[string]bool)
+	for p := range workload.Processes {
+		for _, name := range workload.UpdateNames(p) {
+			rows[name] = true
+		}
+	}
+	if len(rows) != workload.Updates {
+		t.Errorf("%d rows, want %d", len(rows), workload.Updates)
+	}
+}
+
+func TestTheMostConnectionsCountAndNoStatementOfTheCountItself(t *testing.T) {
+	statements, most, err := workload.Watch(time.Second, 1, []float64{1, 3, 2})
+	if statements != 0 || most != 3 || err != nil {
+		t.Errorf("%v statements, %v connections, %v; want 0 and 3", statements, most, err)
 	}
 }
 
