@@ -181,7 +181,7 @@ func TestAStepForwardOfTheDatabasesClockIsToldAtTheNextRenewal(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, e *engine, d *testdb.Database) {
 		db := d.Open(t)
-		const ttl = 6 * time.Second
+		const ttl = 12 * time.Second
 		former := mustTry(t, newLocks(t, e.open(db), sqllock.UniqueOptions{TTL: ttl}), "k")
 		other := newLocks(t, e.open(d.Open(t)), sqllock.UniqueOptions{})
 		shiftTimes(t, db, -clockStep)
@@ -204,7 +204,8 @@ func TestAStepBackOfTheDatabasesClockKeepsNamesForLonger(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, e *engine, d *testdb.Database) {
 		db := d.Open(t)
-		l := newLocks(t, e.open(db), sqllock.UniqueOptions{TTL: 2 * time.Second})
+		const ttl = 12 * time.Second
+		l := newLocks(t, e.open(db), sqllock.UniqueOptions{TTL: ttl})
 		other := newLocks(t, e.open(d.Open(t)), sqllock.UniqueOptions{})
 		lease, kept := mustTry(t, l, "held"), mustTry(t, l, "kept", sqllock.MinHold(time.Minute))
 		if err := kept.Unlock(t.Context()); err != nil {
@@ -215,7 +216,7 @@ func TestAStepBackOfTheDatabasesClockKeepsNamesForLonger(t *testing.T) {
 			t.Fatal(err)
 		}
 		shiftTimes(t, db, clockStep)
-		time.Sleep(time.Second) // a renewal, which must not shorten what the row says
+		time.Sleep(ttl/3 + time.Second) // a renewal, which must not shorten what the row says
 		for _, name := range []string{"held", "kept"} {
 			var held *sqllock.HeldError
 			if _, err := other.TryLock(t.Context(), name); !errors.As(err, &held) || time.Until(held.Until) < clockStep/2 {

@@ -325,7 +325,7 @@ var hostileTerms = map[string]string{
 }
 
 func TestHostileTermsMakeNoPanicNoHangAndNoSecondHolder(t *testing.T) {
-	const ttl = 2 * time.Second
+	const ttl = 12 * time.Second
 	reaper := &sqllock.ReaperOptions{Off: true}
 	onEachServer(t, func(t *testing.T, e *engine, d *testdb.Database) {
 		t.Parallel()

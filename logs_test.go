@@ -29,10 +29,11 @@ func TestOwnersAndValuesAreNotLoggedAtInfoLevelWhateverHappens(t *testing.T) {
 	onEach(t, func(t *testing.T, e *engine, d *testdb.Database) {
 		t.Parallel()
 		var log testlog.Text
-		ctx, cancel := context.WithTimeout(sqllock.WithOwner(t.Context(), secretOwner), 30*time.Second)
+		ctx, cancel := context.WithTimeout(sqllock.WithOwner(t.Context(), secretOwner), time.Minute)
 		defer cancel()
+		const ttl = 12 * time.Second
 		locker := func(db *sql.DB) *sqllock.Locker {
-			return newLocks(t, e.open(db), sqllock.UniqueOptions{TTL: time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			return newLocks(t, e.open(db), sqllock.UniqueOptions{TTL: ttl, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		}
 		db := d.Open(t)
 		l, other := locker(db), locker(db)
@@ -59,7 +60,7 @@ func TestOwnersAndValuesAreNotLoggedAtInfoLevelWhateverHappens(t *testing.T) {
 		for _, lease := range []*sqllock.Lease{forced, taken} {
 			<-lease.Context().Done()
 		}
-		crashing := newLocks(t, e.open(db), sqllock.UniqueOptions{TTL: time.Second})
+		crashing := newLocks(t, e.open(db), sqllock.UniqueOptions{TTL: ttl})
 		lock(crashing, "crashed")
 		mustExec(t, db, `UPDATE sqllock_lock SET expires_at = 1 WHERE acq IS NOT NULL`)
 		if _, err := l.Reaper().Reap(ctx); err != nil {

@@ -58,16 +58,17 @@ func (r *round) run() {
 	ctx := sqllock.WithOwner(r.Context(), r.input("owner"))
 	label := func() string { return r.input("label") }
 	reaper := &sqllock.ReaperOptions{Off: true}
-	a := newLocks(r.T, r.e.open(r.db), sqllock.UniqueOptions{TTL: 3 * time.Second, Label: label()})
-	b := newLocks(r.T, r.e.open(r.db), sqllock.UniqueOptions{TTL: 3100 * time.Millisecond, Label: label()})
-	r.mode(ctx, a, b)
+	const ttl = 8 * time.Second
+	a := newLocks(r.T, r.e.open(r.db), sqllock.UniqueOptions{TTL: ttl, Label: label()})
+	b := newLocks(r.T, r.e.open(r.db), sqllock.UniqueOptions{TTL: ttl + 100*time.Millisecond, Label: label()})
+	r.mode(ctx, a, b, ttl/3+200*time.Millisecond)
 	updating, err := sqllock.NewForUpdate(ctx, r.e.open(r.db).(driver.ForUpdateDatabase), &sqllock.ForUpdateOptions{TTL: 20 * time.Second, Label: label(), Reaper: reaper})
 	r.check("NewForUpdate", err)
 	advising, err := sqllock.NewAdvisory(ctx, r.e.open(r.db).(driver.AdvisoryDatabase), &sqllock.AdvisoryOptions{TTL: 20 * time.Second, Label: label(), Reaper: reaper})
 	r.check("NewAdvisory", err)
 	r.transaction(ctx, updating)
 	for _, l := range []*sqllock.Locker{updating, advising} {
-		r.mode(ctx, l, l)
+		r.mode(ctx, l, l, 1200*time.Millisecond)
 		r.check("Close", l.Close(ctx))
 	}
 }
@@ -88,8 +89,9 @@ func (r *round) transaction(ctx context.Context, l *sqllock.Locker) {
 	r.check("Commit", tx.Commit())
 }
 
-// mode holds, shares, waits, looks and ends, alone and many at a time.
-func (r *round) mode(ctx context.Context, a, b *sqllock.Locker) {
+// mode holds, shares, waits, looks and ends, alone and many at a time. In the pause that it makes,
+// what is held is renewed.
+func (r *round) mode(ctx context.Context, a, b *sqllock.Locker, pause time.Duration) {
 	r.Helper()
 	value := func() sqllock.LockOption { return sqllock.Value([]byte(r.input("value"))) }
 	name := r.input("name")
@@ -105,7 +107,7 @@ func (r *round) mode(ctx context.Context, a, b *sqllock.Locker) {
 		next <- err
 	}()
 	r.check("InTx", lease.InTx(ctx, nil, func(context.Context, *sql.Tx) error { return nil }))
-	time.Sleep(1200 * time.Millisecond) // it is renewed
+	time.Sleep(pause)
 	_, err = a.Inspect(ctx, name)
 	r.check("Inspect", err)
 	for _, err := range a.List(ctx, sqllock.IncludeFree()) {

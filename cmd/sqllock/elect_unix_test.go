@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sqllock/sqllock/internal/testdb"
 )
 
 // term is a script that writes a line for each term that it sees, with its token, and
@@ -81,7 +83,7 @@ func TestElectCampaignsAgainAfterALoss(t *testing.T) {
 	t.Parallel()
 	onEachMode(t, func(t *testing.T, s *clientDB, m mode) {
 		log := filepath.Join(s.home, "log")
-		p := s.startElect(t, log, "--mode", string(m), "--ttl", "3s", "n")
+		p := s.startElect(t, log, "--mode", string(m), "--ttl", "9s", "n")
 		for terms := range 3 {
 			tokens(t, log, terms+1)
 			s.run(t, "unlock", "--mode", string(m), "--force", "n").want(t, 0, "", "")
@@ -129,7 +131,7 @@ func TestASignalWhileTheCommandIsEndedAfterALossEndsElect(t *testing.T) {
 	t.Parallel()
 	u := newClient(t)
 	log := filepath.Join(u.home, "log")
-	p := u.start(t, "elect", "--ttl", "1s", "n", "--", "sh", "-c", "echo 1 >>"+log+"; trap 'echo told >>"+log+"' TERM; while :; do sleep 0.05; done")
+	p := u.start(t, "elect", "--ttl", "9s", "n", "--", "sh", "-c", "echo 1 >>"+log+"; trap 'echo told >>"+log+"' TERM; while :; do sleep 0.05; done")
 	eventually(t, "the command is up", func() bool { return file(log) != "" })
 	u.run(t, "unlock", "--force", "n").want(t, 0, "", "")
 	eventually(t, "the command is told", func() bool { return strings.Contains(file(log), "told") })
@@ -152,13 +154,13 @@ func TestASignalEndsAnElectThatWaits(t *testing.T) {
 
 func TestALeaderThatMayResignDoesSoWhenAsked(t *testing.T) {
 	t.Parallel()
-	s := newClient(t)
+	s := newClientDB(t, testdb.New(t, testdb.SQLite))
 	log := filepath.Join(s.home, "log")
 	s.run(t, "elect", "--resign", "n").want(t, exitNo, "", "nobody leads n")
 	first := s.startElect(t, log, "--may-resign", "--identity", "first", "n")
 	tokens(t, log, 1)
 	second := s.startElect(t, log, "--identity", "second", "n")
-	time.Sleep(300 * time.Millisecond)
+	eventually(t, "the second waits in the queue", func() bool { return s.waitingFor(t, "n") == 1 })
 	s.run(t, "elect", "--resign", "n").want(t, 0, "", "")
 	tokens(t, log, 2)
 	s.run(t, "leader", "n").want(t, 0, "second", "")

@@ -22,7 +22,7 @@ func TestAPausedRunEndsItsCommand(t *testing.T) {
 		p := u.shell(t, "trap 'echo told; exit 3' TERM; @UP; while :; do sleep 0.05; done", "--ttl", "1s", "n")
 		p.signal(syscall.SIGSTOP)
 		time.Sleep(1200 * time.Millisecond)
-		u.run(t, "run", "--wait", "5s", "n", "--", "echo", "ran").want(t, 0, "ran", "")
+		u.run(t, "run", "--wait", "30s", "n", "--", "echo", "ran").want(t, 0, "ran", "")
 		p.signal(syscall.SIGCONT)
 		p.wait().want(t, exitLost, "told", "lost")
 	})
@@ -38,19 +38,19 @@ sh -c "$B" child & (sh -c "$B" grandchild; :) & @UP; sh -c "$B" other; :`
 func TestTheCommandDiesWithRun(t *testing.T) {
 	t.Parallel()
 	onAll(t, func(t *testing.T, u client) {
-		const ttl = time.Second
+		const ttl = 10 * time.Second
 		log, token := filepath.Join(u.home, "log"), filepath.Join(u.home, "token")
 		p := u.shell(t, "echo $SQLLOCK_TOKEN >"+token+"; "+fmt.Sprintf(family, log), "--ttl", ttl.String(), "n")
 		waiting := u.start(t, "run", "--ttl", ttl.String(), "n", "--", "sh", "-c", "echo next >>"+log+"; sleep 0.3; echo $SQLLOCK_TOKEN")
 		for _, who := range []string{"child\n", "grandchild\n", "other\n"} {
 			eventually(t, who+" writes", func() bool { return strings.Contains(file(log), who) })
 		}
-		time.Sleep(time.Duration(time.Now().UnixNano()) % (500 * time.Millisecond)) // anywhere between two renewals
+		time.Sleep(time.Duration(time.Now().UnixNano()) % (ttl / 3)) // anywhere between two renewals
 		killed := time.Now()
 		p.signal(syscall.SIGKILL)
 		p.wait()
 		eventually(t, "the next one comes", func() bool { return strings.Contains(file(log), "next\n") })
-		if took := time.Since(killed); took > ttl+time.Second {
+		if took := time.Since(killed); took > ttl+time.Second+waitSlack() {
 			t.Errorf("the next one came after %v", took)
 		}
 		r := waiting.wait()
@@ -85,9 +85,13 @@ func TestNoMomentIsTooEarlyToKillRun(t *testing.T) {
 func TestALostCommandThatEndsByItselfIsLost(t *testing.T) {
 	t.Parallel()
 	u := newClient(t)
-	p := u.shell(t, "@UP; sleep 1; echo done", "--ttl", "1s", "n")
+	flag := filepath.Join(u.home, "flag")
+	p := u.shell(t, "@UP; while [ ! -e "+flag+" ]; do sleep 0.05; done; echo done", "--ttl", "5s", "n")
 	p.signal(syscall.SIGSTOP)
-	time.Sleep(1500 * time.Millisecond)
+	if err := os.WriteFile(flag, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(5500 * time.Millisecond)
 	p.signal(syscall.SIGCONT)
 	p.wait().want(t, exitLost, "done", "lost")
 }
@@ -158,7 +162,7 @@ func TestACommandIsEndedAlthoughNobodyReadsStderr(t *testing.T) {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatal(err)
 	}
-	p, path := u.commandThatEnds(t, "3s")
+	p, path := u.commandThatEnds(t, "9s")
 	p.Stderr = w
 	p.start()
 	p.shows("up")

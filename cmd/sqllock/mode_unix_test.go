@@ -228,11 +228,11 @@ func TestARunOfASessionModeHasThreeConnectionsAtMost(t *testing.T) {
 	onSessionModes(t, func(t *testing.T, s *clientDB, m mode) {
 		count := sessions(t, s.d)
 		idle := count() // those of the test
-		holding := s.shell(t, "@UP; sleep 60", "--mode", string(m), "--ttl", "2s", "n")
-		waiting := s.start(t, "run", "--mode", string(m), "--ttl", "2s", "n", "--", "echo", "ran")
+		holding := s.shell(t, "@UP; sleep 60", "--mode", string(m), "--ttl", "9s", "n")
+		waiting := s.start(t, "run", "--mode", string(m), "--ttl", "9s", "n", "--", "echo", "ran")
 		eventually(t, "both are connected", func() bool { return count()-idle >= 2 })
 		least, most := 99, 0
-		for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) { // with a renewal
 			n := count() - idle
 			least, most = min(least, n), max(most, n)
 		}

@@ -80,7 +80,7 @@ func TestFourPrivilegesAreEnoughForEverythingButMigrations(t *testing.T) {
 		u.run(t, "ls", "-a").want(t, 0, "n ", "")
 		u.run(t, "inspect", "n").want(t, 0, "released", "")
 		u.run(t, "wait", "n").want(t, 0, "", "")
-		holding := u.shell(t, "@UP; sleep 60", "n", "--ttl", "2s")
+		holding := u.shell(t, "@UP; sleep 60", "n", "--ttl", "15s")
 		waiting := u.start(t, "run", "n", "--", "echo", "next")
 		eventually(t, "a caller waits in the queue", func() bool { return s.waitingFor(t, "n") == 1 })
 		u.run(t, "unlock", "n", "--force").want(t, 0, "unlocked n", "")

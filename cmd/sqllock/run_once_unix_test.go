@@ -72,7 +72,7 @@ func TestRunOnceRunsAgainWhatWasKilledOrLost(t *testing.T) {
 		killed := s.shell(t, "@UP; sleep 60", "--once", "a", "--ttl", "1s", "n")
 		killed.signal(syscall.SIGKILL)
 		killed.wait()
-		lost := s.shell(t, "@UP; sleep 60", "--once", "a", "--ttl", "2s", "n")
+		lost := s.shell(t, "@UP; sleep 60", "--once", "a", "--ttl", "15s", "n")
 		s.run(t, "unlock", "n", "--force").want(t, 0, "unlocked n", "")
 		lost.wait().want(t, exitLost, "", "revoked")
 		ended := s.shell(t, "@UP; sleep 60", "--once", "a", "n")

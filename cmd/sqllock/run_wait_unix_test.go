@@ -37,7 +37,7 @@ func (u client) runInTime(t *testing.T, wait time.Duration, code int, err string
 
 func TestWaitIsOverInTime(t *testing.T) {
 	onEachMode(t, func(t *testing.T, s *clientDB, m mode) {
-		const wait = time.Second // in which a busy machine has connected too
+		const wait = 4 * time.Second // in which a busy machine has connected too
 		holding := s.shell(t, "@UP; sleep 60", "--mode", string(m), "n")
 		s.runInTime(t, wait, exitHeld, "held", "run", "--mode", string(m))
 		s.runInTime(t, wait, exitHeld, "held", "run", "--shared", "--mode", string(m))

@@ -146,10 +146,10 @@ func TestARunHasOneOrTwoConnections(t *testing.T) {
 			u := client{home: t.TempDir(), dsn: dsn(t, d, "")}
 			u.run(t, "migrate", "up").want(t, 0, "", "")
 			count := sessions(t, d)
-			holding := u.shell(t, "@UP; sleep 60", "--ttl", "1s", "n")
-			waiting := u.start(t, "run", "--ttl", "1s", "n", "--", "echo", "ran")
+			holding := u.shell(t, "@UP; sleep 60", "--ttl", "9s", "n")
+			waiting := u.start(t, "run", "--ttl", "9s", "n", "--", "echo", "ran")
 			least, most := 99, 0
-			for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+			for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) { // with a renewal
 				n := count()
 				least, most = min(least, n), max(most, n)
 			}

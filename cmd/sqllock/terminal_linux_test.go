@@ -169,6 +169,24 @@ func TestTheInterruptKeyEndsALoopThatRunsSqllock(t *testing.T) {
 	}
 }
 
+// What reads from the command may read from the terminal, too. If the terminal were the command's, the
+// kernel would stop it, and sqllock with it, which is of the same job.
+func TestAPagerKeepsTheTerminal(t *testing.T) {
+	t.Parallel()
+	s := startOnTTY(t, newClient(t), "/bin/sh", "-i")
+	s.press(`$S run n -- sh -c 'echo u"p" >&2; sleep 2; echo do"ne" >&2' | sh -c 'read x </dev/tty; echo "pager <$x>"'; echo code $? here` + "\n")
+	s.see("up\r")
+	s.press("hello\n")
+	s.see("pager <hello>")
+	s.see("code 0 here")
+	s.see("done")
+	if strings.Contains(s.text(), "Stopped") {
+		t.Error("the job was stopped")
+	}
+	s.press("exit 0\n")
+	s.code()
+}
+
 func TestTheStopKeyStopsTheJob(t *testing.T) {
 	t.Parallel()
 	s := startOnTTY(t, newClient(t), "/bin/sh", "-i")

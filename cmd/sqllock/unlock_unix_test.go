@@ -13,7 +13,7 @@ func TestUnlockTakesTheLockAwayByForceOnly(t *testing.T) {
 	onEachDB(t, func(t *testing.T, s *clientDB) {
 		s.run(t, "unlock", "n").want(t, exitNo, "", "not held")
 		s.run(t, "unlock", "n", "--force").want(t, exitNo, "", "not held")
-		holding := s.shell(t, "@UP; sleep 60", "n", "--label", "the holder", "--ttl", "2s")
+		holding := s.shell(t, "@UP; sleep 60", "n", "--label", "the holder", "--ttl", "15s")
 		s.run(t, "unlock", "n").want(t, exitUsage, "", "the holder")
 		s.run(t, "run", "--try", "n", "--", "true").want(t, exitHeld, "", "the holder")
 		s.run(t, "unlock", "n", "--force").want(t, 0, `unlocked n, which was held by "the holder"`, "")

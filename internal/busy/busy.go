@@ -5,15 +5,30 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 )
 
 // share is the share of the last ten seconds, in percent, in which something had to wait for a
 // processor of a busy machine.
 const share = 20
 
-// Now reports that the processors of this machine are wanted by more than they can serve, or that
-// the machine does not tell.
-func Now() bool {
+const (
+	// tick is the pause between two looks at the clock.
+	tick = 50 * time.Millisecond
+	// longest is how long this process may not have run, on a machine that is not busy.
+	longest = 200 * time.Millisecond
+	// recent is for how long a longer pause counts: it is longer than what a test measures.
+	recent = 30 * time.Second
+)
+
+// Now reports that the processors of this machine are wanted by more than they can serve, that this
+// process has not run for a while within the last 30 seconds, or that the machine does not tell.
+// One pause of a second is too little for the average of the machine, and a virtual machine that
+// was paused as a whole does not count it.
+func Now() bool { return process.paused() || overloaded() }
+
+func overloaded() bool {
 	text, err := os.ReadFile("/proc/pressure/cpu")
 	if err != nil {
 		return true
@@ -22,4 +37,42 @@ func Now() bool {
 	waited, _, _ := strings.Cut(rest, " ")
 	percent, err := strconv.ParseFloat(waited, 64)
 	return err != nil || percent >= share
+}
+
+// process watches this process from its start: who asks does so when the pause is over.
+var process = newWatch()
+
+// watch notices when the process does not run for a while. A timer calls it, and no goroutine waits:
+// tests count goroutines.
+type watch struct {
+	timer *time.Timer
+
+	mu   sync.Mutex
+	ran  time.Time // when the clock was looked at last
+	last time.Time // the end of the last pause that was too long
+}
+
+func newWatch() *watch {
+	w := &watch{ran: time.Now()}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer = time.AfterFunc(tick, w.run)
+	return w
+}
+
+func (w *watch) run() {
+	w.paused() // waits until the timer is there
+	w.timer.Reset(tick)
+}
+
+// paused looks at the clock, and reports a pause that was too long and is recent.
+func (w *watch) paused() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	if now.Sub(w.ran) > longest {
+		w.last = now
+	}
+	w.ran = now
+	return !w.last.IsZero() && now.Sub(w.last) < recent
 }

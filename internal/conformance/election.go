@@ -319,7 +319,7 @@ func (e *env) wantVacant(seen <-chan sqllock.Term, token int64) {
 }
 
 func testResumePaused(e *env) {
-	ttl := e.ttl(2 * time.Second)
+	ttl := e.ttl(10 * time.Second)
 	l := e.locker(&Options{TTL: long, RetryMax: 50 * time.Millisecond})
 	p := e.start(ttl, "the child")
 	name := e.name("k")
@@ -330,7 +330,7 @@ func testResumePaused(e *env) {
 	lease := e.campaign(c, "")
 	took, most := time.Since(start), ttl/2
 	if e.inSessions() { // the server has to find out that it is silent
-		most = ttl + 2*time.Second
+		most = ttl + 2*time.Second + slack()
 	}
 	if took > most {
 		e.Errorf("it took %v to resume the term, with a TTL of %v", took, ttl)
@@ -433,9 +433,14 @@ func testProclaimGuarded(e *env) {
 	c := e.candidate(l, e.name("k"), nil)
 	lease := e.campaign(c, "")
 	err := lease.InTx(e.ctx(), nil, func(ctx context.Context, _ *sql.Tx) error {
-		ctx, cancel := context.WithTimeout(ctx, lossReportedWithin+slack())
+		ctx, cancel := context.WithTimeout(ctx, long/3)
 		defer cancel()
-		return c.Proclaim(ctx, []byte("guarded"))
+		start := time.Now()
+		err := c.Proclaim(ctx, []byte("guarded"))
+		if took := time.Since(start); took > lossReportedWithin+slack() {
+			e.Errorf("Proclaim took %v", took)
+		}
+		return err
 	})
 	if err != nil {
 		e.Errorf("InTx: %v", err)

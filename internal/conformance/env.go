@@ -276,11 +276,11 @@ func (e *env) wantLost(what string, err error) *sqllock.LostError {
 	return lost
 }
 
-// eventually waits until cond holds, for d at most.
+// eventually waits until cond holds, for d and the slack at most.
 func (e *env) eventually(d time.Duration, what string, cond func() bool) {
 	e.Helper()
 	for end := time.Now().Add(d); !cond(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
+		if now := time.Now(); now.After(end) && now.After(end.Add(slack())) {
 			e.Fatalf("waited %v in vain until %s", d, what)
 		}
 	}
@@ -425,7 +425,7 @@ func (e *env) wantReason(lost *sqllock.LostError) {
 // waits.
 func (e *env) gone(l *sqllock.Locker, name string) {
 	e.Helper()
-	e.wantFree(l, name, lossReportedWithin+slack())
+	e.wantFree(l, name, lossReportedWithin)
 }
 
 // forced locks a name after a ForceUnlock. A holder whose session keeps the name says

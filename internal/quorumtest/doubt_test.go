@@ -24,7 +24,7 @@ func (n *node) expire(t *testing.T) {
 
 // soonGivingUp is of Lockers that do not wait for a database that hangs.
 func soonGivingUp() *sqllock.QuorumOptions {
-	return &sqllock.QuorumOptions{TTL: time.Hour, NodeTimeout: time.Second}
+	return &sqllock.QuorumOptions{TTL: time.Hour, NodeTimeout: 3 * time.Second}
 }
 
 func TestATermThatHasExpiredOnOneDatabaseIsHeldByTheOthers(t *testing.T) {
@@ -106,7 +106,7 @@ func TestUnlockDoesNotSayThatATermWasHeldWhichMayHaveEnded(t *testing.T) {
 	answers := make(chan struct{})
 	set(&nodes[1].beforeRelease, until(answers))
 	defer close(answers)
-	if err := lease.Unlock(within(t, 3*time.Second)); err == nil {
+	if err := lease.Unlock(within(t, 9*time.Second)); err == nil {
 		t.Error("Unlock of a lease that was revoked returned nil")
 	}
 }
@@ -114,7 +114,8 @@ func TestUnlockDoesNotSayThatATermWasHeldWhichMayHaveEnded(t *testing.T) {
 // The operator ends a term on one database after the other, and meanwhile its holder renews.
 func TestAHolderDoesNotTakeBackWhatWasEndedByForce(t *testing.T) {
 	nodes := threeFiles(t)
-	l := newLocker(t, nodes, &sqllock.QuorumOptions{TTL: 3 * time.Second})
+	const ttl = 6 * time.Second
+	l := newLocker(t, nodes, &sqllock.QuorumOptions{TTL: ttl})
 	operator := newLocker(t, nodes, &sqllock.QuorumOptions{TTL: time.Hour, NodeTimeout: 4 * time.Second})
 	lease := lockOnAll(t, l, nodes, "a")
 	second := make(chan struct{})
@@ -123,10 +124,13 @@ func TestAHolderDoesNotTakeBackWhatWasEndedByForce(t *testing.T) {
 	forced := make(chan error, 1)
 	go func() {
 		_, err := operator.ForceUnlock(t.Context(), "a")
+		for tries := 1; err != nil && tries < 3; tries++ { // on a busy machine the second database was too late
+			_, err = operator.ForceUnlock(t.Context(), "a")
+		}
 		forced <- err
 	}()
 	eventually(t, "one database has ended the term", func() bool { return kept(t, nodes[0]) == 0 })
-	time.Sleep(2 * time.Second) // the holder renews, and asks the first one again
+	time.Sleep(ttl/3 + 500*time.Millisecond) // the holder renews, and asks the first one again
 	close(second)
 	if err := <-forced; err != nil {
 		t.Fatal(err)
@@ -180,13 +184,17 @@ func TestCallersOfOneLockerAreToldUntilWhenANameIsHeld(t *testing.T) {
 func TestAHolderThatLivesIsNotToldToHaveCrashed(t *testing.T) {
 	nodes := threeFiles(t)
 	crashed := make(chan sqllock.CrashedEvent, 10)
-	l := newLocker(t, nodes, &sqllock.QuorumOptions{TTL: 3 * time.Second})
+	l := newLocker(t, nodes, &sqllock.QuorumOptions{TTL: 10 * time.Second})
 	other := newLocker(t, nodes, &sqllock.QuorumOptions{TTL: 2 * time.Second,
 		Hooks: &sqllock.Hooks{Crashed: func(e sqllock.CrashedEvent) { crashed <- e }}})
 	lease := lockOnAll(t, l, nodes, "a")
 	for _, n := range nodes[:2] {
 		n.expire(t)
-		if _, err := other.TryLock(t.Context(), "a"); !errors.Is(err, sqllock.ErrHeld) {
+		_, err := other.TryLock(t.Context(), "a")
+		for tries := 1; err != nil && !errors.Is(err, sqllock.ErrHeld) && tries < 3; tries++ { // on a busy machine they do not answer in time
+			_, err = other.TryLock(t.Context(), "a")
+		}
+		if !errors.Is(err, sqllock.ErrHeld) {
 			t.Fatalf("TryLock = %v", err)
 		}
 		keptByAll(t, nodes)

@@ -254,7 +254,7 @@ func newLocker(t testing.TB, nodes []*node, o *sqllock.QuorumOptions) *sqllock.L
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		if err := l.Close(ctx); err != nil {
 			t.Errorf("close: %v", err)

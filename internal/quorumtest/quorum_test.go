@@ -72,7 +72,7 @@ func TestOneHoldsAtATimeAndTokensRise(t *testing.T) {
 
 func TestADatabaseThatIsSlowOrFrozenCostsNothing(t *testing.T) {
 	onServers(t, func(t *testing.T, nodes []*node) {
-		const timeout = 5 * time.Second
+		const timeout = 10 * time.Second
 		l := newLocker(t, nodes, &sqllock.QuorumOptions{TTL: 60 * time.Second, NodeTimeout: timeout})
 		cycle(t, l, "warm")
 		nodes[1].proxy.Freeze()
@@ -84,7 +84,7 @@ func TestADatabaseThatIsSlowOrFrozenCostsNothing(t *testing.T) {
 		nodes[1].proxy.Thaw()
 		nodes[2].proxy.Latency(timeout / 4)
 		for range 5 {
-			if took := cycle(t, l, "b"); took > timeout/5 {
+			if took := cycle(t, l, "b"); took > timeout*2/5 { // a round trip takes half of the time-out
 				t.Errorf("with one of three slow by %v a Lock with its Unlock took %v", timeout/4, took)
 			}
 		}
@@ -117,7 +117,8 @@ func cycle(t *testing.T, l *sqllock.Locker, name string) time.Duration {
 
 func TestALeaseOutlivesTheMinorityAndEndsWithTheMajority(t *testing.T) {
 	onServers(t, func(t *testing.T, nodes []*node) {
-		l := newLocker(t, nodes, &sqllock.QuorumOptions{TTL: 3 * time.Second})
+		const ttl = 8 * time.Second
+		l := newLocker(t, nodes, &sqllock.QuorumOptions{TTL: ttl})
 		lease, err := l.Lock(t.Context(), "a")
 		if err != nil {
 			t.Fatal(err)
@@ -126,16 +127,16 @@ func TestALeaseOutlivesTheMinorityAndEndsWithTheMajority(t *testing.T) {
 		select {
 		case <-lease.Context().Done():
 			t.Fatalf("the lease was lost although two of three go on: %v", context.Cause(lease.Context()))
-		case <-time.After(6 * time.Second):
+		case <-time.After(ttl + ttl/2):
 		}
 		nodes[1].proxy.Freeze()
 		before := time.Now()
 		select {
 		case <-lease.Context().Done():
-		case <-time.After(10 * time.Second):
+		case <-time.After(ttl + 10*time.Second):
 		}
-		if took := time.Since(before); took > 5*time.Second {
-			t.Errorf("the lease has not ended %v after the majority had gone, its TTL is 3s", took)
+		if took := time.Since(before); took > ttl+5*time.Second {
+			t.Errorf("the lease has not ended %v after the majority had gone, its TTL is %v", took, ttl)
 		}
 		nodes[0].proxy.Thaw()
 		nodes[1].proxy.Thaw()
@@ -180,7 +181,8 @@ func TestATokenIsNotBelowAnyClock(t *testing.T) {
 func TestADatabaseThatComesBackCounts(t *testing.T) {
 	onServers(t, func(t *testing.T, nodes []*node) {
 		nodes[2].proxy.Freeze()
-		l := newLocker(t, nodes, &sqllock.QuorumOptions{TTL: 3 * time.Second})
+		const ttl = 8 * time.Second
+		l := newLocker(t, nodes, &sqllock.QuorumOptions{TTL: ttl})
 		lease, err := l.Lock(within(t, 20*time.Second), "a")
 		if err != nil {
 			t.Fatal(err)
@@ -190,12 +192,12 @@ func TestADatabaseThatComesBackCounts(t *testing.T) {
 		}
 		nodes[2].proxy.Thaw()
 		eventually(t, "the third database keeps the name", func() bool { return nodes[2].rows(t) == 1 })
-		time.Sleep(1500 * time.Millisecond) // a renewal
+		time.Sleep(ttl / 2) // a renewal
 		nodes[0].proxy.Freeze()
 		select {
 		case <-lease.Context().Done():
 			t.Errorf("the lease was lost: %v", context.Cause(lease.Context()))
-		case <-time.After(5 * time.Second):
+		case <-time.After(ttl + ttl/2):
 		}
 		nodes[0].proxy.Thaw()
 		if err := lease.Unlock(t.Context()); err != nil {
@@ -447,7 +449,7 @@ func TestAnyMinorityMayGo(t *testing.T) {
 		five[i] = engines[i%len(engines)]
 	}
 	nodes := newNodes(t, five...)
-	o := sqllock.QuorumOptions{TTL: 3 * time.Second, RetryMax: 50 * time.Millisecond}
+	o := sqllock.QuorumOptions{TTL: 12 * time.Second, NodeTimeout: 300 * time.Millisecond, RetryMax: 50 * time.Millisecond}
 	a, b := o, o
 	lockers := []*sqllock.Locker{newLocker(t, nodes, &a), newLocker(t, nodes, &b)}
 	var inside atomic.Int32
