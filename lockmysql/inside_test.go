@@ -57,7 +57,7 @@ func revocations(names ...string) []driver.RevokeRequest {
 
 func revoke(t *testing.T, s driver.Store, names ...string) []driver.RevokeResult {
 	t.Helper()
-	res, err := s.Revoke(t.Context(), revocations(names...))
+	res, err := patiently(func() ([]driver.RevokeResult, error) { return s.Revoke(t.Context(), revocations(names...)) })
 	if err != nil || len(res) != len(names) {
 		t.Fatalf("Revoke: %d results for %d names, %v", len(res), len(names), err)
 	}

@@ -21,7 +21,7 @@ func TestAClientThatIsPausedBeforeItsCommitKeepsNothing(t *testing.T) {
 	eachServer(t, func(t *testing.T, f *fixture) {
 		proxy := netproxy.New(t, f.Addr())
 		defer proxy.Thaw()
-		opts := &sqllock.UniqueOptions{TTL: time.Second, Reaper: &sqllock.ReaperOptions{Off: true}}
+		opts := &sqllock.UniqueOptions{TTL: 5 * time.Second, Reaper: &sqllock.ReaperOptions{Off: true}}
 		locker := func(db *sql.DB) *sqllock.Locker {
 			locks, err := sqllock.NewUnique(t.Context(), lockmysql.DB(db), opts)
 			if err != nil {
@@ -46,7 +46,7 @@ func TestAClientThatIsPausedBeforeItsCommitKeepsNothing(t *testing.T) {
 		})
 		got := make(chan error, 1)
 		go func() {
-			next, err := other.Lock(t.Context(), "k", sqllock.Wait(10*time.Second))
+			next, err := other.Lock(t.Context(), "k", sqllock.Wait(30*time.Second))
 			if err == nil {
 				err = next.Unlock(t.Context())
 			}

@@ -60,7 +60,7 @@ func TestStatementsOfTheReservedConnectionArePreparedOnce(t *testing.T) {
 				if err := own.Close(); err != nil {
 					t.Fatal(err)
 				}
-				for n, until := -1, time.Now().Add(5*time.Second); n != 0; time.Sleep(time.Millisecond) {
+				for n, until := -1, time.Now().Add(20*time.Second); n != 0; time.Sleep(time.Millisecond) {
 					if n = statementCount(t, db, "Prepared_stmt_count"); time.Now().After(until) {
 						t.Fatalf("%s: %d statements are left on a connection that was given back", params, n)
 					}

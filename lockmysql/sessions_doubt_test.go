@@ -126,7 +126,7 @@ func TestAfterAFailedGrantNothingIsHeld(t *testing.T) {
 			} else {
 				broken = true
 				other := b.session(t)
-				deadline := time.Now().Add(5 * time.Second)
+				deadline := time.Now().Add(20 * time.Second)
 				for missing := 1; missing > 0; {
 					alone := requests(n, fmt.Sprintf("%d %%04d", i))
 					all, err := other.Grant(t.Context(), alone)
@@ -269,7 +269,7 @@ func TestAGuardDecidesInTheTransaction(t *testing.T) {
 			}
 		}()
 		defer func() { <-queued }()
-		eventually(t, "somebody waits for a connection", time.Second, func() bool { return db.Stats().WaitCount > 0 })
+		eventually(t, "somebody waits for a connection", 20*time.Second, func() bool { return db.Stats().WaitCount > 0 })
 		for _, id := range control {
 			_, _ = admin.Exec(fmt.Sprintf("KILL %d", id))
 		}

@@ -141,11 +141,16 @@ func pings(t *testing.T, s driver.Session, r driver.AcquireRequest, res driver.A
 	return all.Status[0]
 }
 
-// eventually waits until a condition is met.
+// eventually waits until a condition is met. It looks once more when the time is over: the machine
+// may have taken it.
 func eventually(t *testing.T, what string, within time.Duration, met func() bool) {
 	t.Helper()
-	for end := time.Now().Add(within); !met(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
+	for end := time.Now().Add(within); ; time.Sleep(10 * time.Millisecond) {
+		late := time.Now().After(end)
+		if met() {
+			return
+		}
+		if late {
 			t.Fatalf("not so after %v: %s", within, what)
 		}
 	}

@@ -90,10 +90,10 @@ func TestARenewalFindsTheSecondHostWhileTheFirstIsFrozenAndThePoolIsFull(t *test
 			if err := renews(t, store, version, time.Second); !errors.Is(err, context.DeadlineExceeded) {
 				t.Fatalf("the renewal on the frozen connection: %v", err)
 			}
-			if err := renews(t, store, version, 5*time.Second); err != nil {
+			if err := renews(t, store, version, 20*time.Second); err != nil {
 				t.Fatalf("the next renewal: %v", err)
 			}
-			if err := renews(t, store, version, 5*time.Second); err != nil {
+			if err := renews(t, store, version, 20*time.Second); err != nil {
 				t.Errorf("the one after it: %v", err)
 			}
 		})
@@ -131,7 +131,7 @@ func TestThePoolOpensTheConnectionIfTheServerDoesNotLetTheLibraryIn(t *testing.T
 		t.Fatalf("the renewal on the frozen connection: %v", err)
 	}
 	proxy.Thaw()
-	if err := renews(t, store, version, 10*time.Second); err != nil {
+	if err := renews(t, store, version, 20*time.Second); err != nil {
 		t.Errorf("the next renewal: %v", err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 func TestAPoolThatIsClosedBeforeItsLockerIsClosedWhenThatIs(t *testing.T) {
 	t.Parallel()
 	d := withTables(t)
-	const statement = 500 * time.Millisecond
+	const statement = 2 * time.Second
 	for mode, open := range map[string]func(*pgxpool.Pool) (*sqllock.Locker, error){
 		"unique": func(p *pgxpool.Pool) (*sqllock.Locker, error) {
 			return sqllock.NewUnique(t.Context(), lockpg.Pool(p), &sqllock.UniqueOptions{StatementTimeout: statement})
@@ -60,7 +60,7 @@ func TestAPoolThatIsClosedBeforeItsLockerIsClosedWhenThatIs(t *testing.T) {
 			default:
 			}
 			_ = lease.Unlock(t.Context()) // the pool gives no connection for it any more
-			ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
 			defer cancel()
 			if err := locks.Close(ctx); ctx.Err() != nil {
 				t.Errorf("Close waited for a pool that is closed: %v", err)

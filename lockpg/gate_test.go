@@ -3,7 +3,6 @@ package lockpg_test
 import (
 	"database/sql"
 	"testing"
-	"time"
 )
 
 // A grant of the mode advisory takes the lock, looks what a former holder has
@@ -13,10 +12,14 @@ func TestTheGateSeesWhatWasCommittedAfterTheStatementBegan(t *testing.T) {
 	t.Parallel()
 	db := migrated(t)
 	type answer struct{ gate, token int64 }
+	latch := connOf(t, db) // keeps the statement waiting
+	if _, err := latch.ExecContext(t.Context(), `SELECT pg_advisory_lock(30)`); err != nil {
+		t.Fatal(err)
+	}
 	answers := make(chan answer, 1)
 	go func() {
 		var got answer
-		err := db.QueryRowContext(t.Context(), `WITH late AS MATERIALIZED (SELECT pg_sleep(1))
+		err := db.QueryRowContext(t.Context(), `WITH late AS MATERIALIZED (SELECT pg_advisory_xact_lock(30))
 			SELECT coalesce(f.gates[1], 0), f.tokens[1] FROM late, LATERAL sqllock_try_1('{1}', '{2}', '{f}', '{k}', '{t}', 3) f`).
 			Scan(&got.gate, &got.token)
 		if err != nil {
@@ -24,8 +27,9 @@ func TestTheGateSeesWhatWasCommittedAfterTheStatementBegan(t *testing.T) {
 		}
 		answers <- got
 	}()
-	time.Sleep(300 * time.Millisecond)
-	if _, err := db.ExecContext(t.Context(), `INSERT INTO sqllock_term (mode, name, not_before) VALUES (3, 'k', 9000000000000000)`); err != nil {
+	waitsForLock(t, db)
+	mustExec(t, db, `INSERT INTO sqllock_term (mode, name, not_before) VALUES (3, 'k', 9000000000000000)`)
+	if _, err := latch.ExecContext(t.Context(), `SELECT pg_advisory_unlock(30)`); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-answers; got.gate != 9000000000000000 || got.token != -2 {

@@ -154,7 +154,7 @@ func TestAForceUnlockThatWaitsForAGuardStarvesNoRenewal(t *testing.T) {
 	d := withTables(t)
 	db := d.Open(t)
 	db.SetMaxOpenConns(2)
-	locks, err := sqllock.NewUnique(t.Context(), lockpg.DB(db), &sqllock.UniqueOptions{TTL: 5 * time.Second})
+	locks, err := sqllock.NewUnique(t.Context(), lockpg.DB(db), &sqllock.UniqueOptions{TTL: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestAForceUnlockThatWaitsForAGuardStarvesNoRenewal(t *testing.T) {
 	if err := guarded.Guard(t.Context(), tx); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 14*time.Second) // which is longer than the TTL
 	defer cancel()
 	forced := make(chan error, 1)
 	go func() {

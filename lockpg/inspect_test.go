@@ -237,7 +237,9 @@ func TestRevokingEndsNoTermThatHasBegunWhileItWaited(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		res, err := store.Revoke(t.Context(), []driver.RevokeRequest{{Name: "a", Version: v}})
+		res, err := patiently(func() ([]driver.RevokeResult, error) {
+			return store.Revoke(t.Context(), []driver.RevokeRequest{{Name: "a", Version: v}})
+		})
 		if err == nil && res[0].Revoked {
 			err = errors.New("it was revoked")
 		}

@@ -22,13 +22,21 @@ type listener struct {
 	stop  context.CancelFunc
 }
 
-// listen returns when the client hears.
+// listen returns when the client hears. On a busy machine the notification that a client sends to
+// itself may come too late. Then it listens again.
 func listen(t *testing.T, store driver.Store) *listener {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	l := &listener{store, make(chan driver.ID, 100), make(chan error, 1), cancel}
 	go func() {
-		l.ended <- store.(driver.Listener).Listen(ctx, func(id driver.ID) { l.heard <- id })
+		listens := func() error {
+			return store.(driver.Listener).Listen(ctx, func(id driver.ID) { l.heard <- id })
+		}
+		err := listens()
+		for try := 1; try < 5 && errors.Is(err, driver.ErrUnsupported); try++ {
+			err = listens()
+		}
+		l.ended <- err
 		close(l.ended)
 	}()
 	t.Cleanup(func() {
@@ -49,7 +57,7 @@ func (l *listener) hears(t *testing.T, want driver.ID) {
 		}
 	case err := <-l.ended:
 		t.Fatalf("Listen = %v", err)
-	case <-time.After(3 * time.Second):
+	case <-time.After(20 * time.Second):
 		t.Fatalf("did not hear %v", want)
 	}
 }
@@ -209,10 +217,10 @@ func TestWhoListensLeavesNoConnectionThatDoes(t *testing.T) {
 		if err := l.fails(t); !errors.Is(err, context.Canceled) {
 			t.Errorf("Listen = %v", err)
 		}
-		eventually(t, "nobody listens", 5*time.Second, func() bool { return get[int](t, db, sessions) == 0 })
+		eventually(t, "nobody listens", 20*time.Second, func() bool { return get[int](t, db, sessions) == 0 })
 	}
 	// The pool takes a connection that was ended back in the background.
-	eventually(t, "no connection is in use", 5*time.Second, func() bool { return pool.Stat().AcquiredConns() == 0 })
+	eventually(t, "no connection is in use", 20*time.Second, func() bool { return pool.Stat().AcquiredConns() == 0 })
 }
 
 func TestWhoCannotListenIsTold(t *testing.T) {
@@ -232,7 +240,7 @@ func TestWhoCannotListenIsTold(t *testing.T) {
 	small.SetMaxOpenConns(1)
 	began := time.Now()
 	err := openAs(t, lockpg.DB(small), 1).(driver.Listener).Listen(t.Context(), func(driver.ID) { t.Error("heard something") })
-	if !errors.Is(err, driver.ErrNoConnection) || errors.Is(err, driver.ErrUnsupported) || time.Since(began) > 10*time.Second {
+	if !errors.Is(err, driver.ErrNoConnection) || errors.Is(err, driver.ErrUnsupported) || time.Since(began) > 20*time.Second {
 		t.Errorf("with a pool of one: %v after %v", err, time.Since(began))
 	}
 	if n := small.Stats().InUse; n != 0 {
@@ -258,7 +266,7 @@ func TestNobodyListensThroughPgbouncer(t *testing.T) {
 	migrate(t, server.Open(t))
 	addr := pgbouncer(t, server, "transaction")
 	store := openAs(t, lockpg.DB(server.OpenVia(t, addr, "default_query_exec_mode=exec")), 1)
-	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if err := store.(driver.Listener).Listen(ctx, func(driver.ID) { t.Error("heard something") }); !errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("Listen = %v", err)

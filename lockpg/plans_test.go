@@ -356,28 +356,27 @@ func TestABatchLocksItsRowsInTheOrderOfTheNames(t *testing.T) {
 		reqs[i] = driver.AcquireRequest{Name: name, Acq: acq(1 + i), Owner: "x", TTL: time.Minute}
 		releases[i] = driver.ReleaseRequest{Name: name, Acq: acq(1 + i)}
 	}
-	// blocked runs f while somebody has locked b.
-	blocked := func(what string, f func() error) {
-		tx, err := db.BeginTx(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = tx.Rollback() }()
-		if _, err := tx.Exec(`SELECT FROM sqllock_lock WHERE name = 'b' FOR UPDATE`); err != nil {
-			t.Fatal(err)
-		}
+	// beside runs f while somebody has locked b. It returns which others are free then.
+	beside := func(f func() error) (free string, err error) {
+		tx := mustBegin(t, db)
+		mustExecIn(t, tx, `SELECT FROM sqllock_lock WHERE name = 'b' FOR UPDATE`)
 		done := make(chan error, 1)
 		go func() { done <- f() }()
-		waitsForLock(t, db)
-		free := get[string](t, db, `SELECT coalesce(string_agg(l.name, ' '), '') FROM (SELECT name FROM sqllock_lock WHERE name IN ('a', 'c') FOR UPDATE SKIP LOCKED) l`)
-		if free != "c" {
-			t.Errorf("%s that waits for b has not locked %q", what, free)
+		for !areLocksWaitedFor(t, db) && len(done) == 0 {
+			time.Sleep(time.Millisecond)
 		}
+		free = get[string](t, db, `SELECT coalesce(string_agg(l.name, ' '), '') FROM (SELECT name FROM sqllock_lock WHERE name IN ('a', 'c') FOR UPDATE SKIP LOCKED) l`)
 		if err := tx.Rollback(); err != nil {
 			t.Error(err)
 		}
-		if err := <-done; err != nil {
+		return free, <-done
+	}
+	blocked := func(what string, f func() error) {
+		free, err := patiently(func() (string, error) { return beside(f) }) // a statement waits for a second only
+		if err != nil {
 			t.Error(what, err)
+		} else if free != "c" {
+			t.Errorf("%s that waits for b has not locked %q", what, free)
 		}
 	}
 	grant := func() error {

@@ -54,7 +54,7 @@ func TestAPoolerInSessionModeIsAcceptedIfItIsAllowedThroughPgbouncer(t *testing.
 			direct.denied(t, ask(r.Name))
 			ping(t, s, r, res)
 			kill(t, direct, s, r.Name)
-			direct.gets(t, ask(r.Name), 2*time.Second)
+			direct.gets(t, ask(r.Name), 20*time.Second)
 		}
 	}
 }
@@ -80,7 +80,7 @@ func TestNobodyListensThroughAPoolerInTransactionModeThroughPgbouncer(t *testing
 	for _, mode := range execModes {
 		for _, opts := range [][]lockpg.Option{nil, {lockpg.AllowSessionPooler()}} {
 			db := server.OpenVia(t, addr, "default_query_exec_mode="+mode)
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			err := openAs(t, lockpg.DB(db, opts...), 1).(driver.Listener).Listen(ctx, func(driver.ID) {})
 			cancel()
 			if !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), "pooler") {
@@ -98,7 +98,7 @@ func TestASessionPoolerLetsOneListenIfItIsAllowedThroughPgbouncer(t *testing.T) 
 	migrate(t, server.Open(t))
 	addr := pgbouncer(t, server, "session")
 	db := server.OpenVia(t, addr, "default_query_exec_mode=exec")
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	err := openAs(t, lockpg.DB(db), 1).(driver.Listener).Listen(ctx, func(driver.ID) {})
 	if !errors.Is(err, driver.ErrUnsupported) {

@@ -37,9 +37,18 @@ func (c *client) guard(t *testing.T, tx *sql.Tx, req driver.GuardRequest) driver
 
 func kill(t *testing.T, c *client, s driver.Session, name string) {
 	t.Helper()
-	mustExec(t, c.db, `SELECT pg_terminate_backend($1)`, backendOf(t, c.db, name))
+	pid := backendOf(t, c.db, name)
+	mustExec(t, c.db, `SELECT pg_terminate_backend($1)`, pid)
 	<-s.Gone()
-	time.Sleep(50 * time.Millisecond) // until the server has let go
+	ends(t, c.db, pid)
+}
+
+// ends waits until a process of the server has ended, and so has let go of its locks.
+func ends(t *testing.T, db *sql.DB, pid int) {
+	t.Helper()
+	eventually(t, "the process of the server has ended", 20*time.Second, func() bool {
+		return get[int](t, db, `SELECT count(*) FROM pg_stat_activity WHERE pid = $1`, pid) == 0
+	})
 }
 
 func TestAGuardKeepsEverybodyFromTheNameOfASession(t *testing.T) {
@@ -80,7 +89,7 @@ func TestAGuardKeepsEverybodyFromTheNameOfASession(t *testing.T) {
 			if err := tx.Commit(); err != nil {
 				t.Errorf("%s: %v", level, err)
 			}
-			_, next := b.gets(t, ask(r.Name), time.Second)
+			_, next := b.gets(t, ask(r.Name), 20*time.Second)
 			if next.Version <= res.Version {
 				t.Errorf("%s: token %d follows %d", level, next.Version, res.Version)
 			}
@@ -106,7 +115,7 @@ func TestAGuardIsFencedInATransactionThatIsOlderThanTheNextHolder(t *testing.T) 
 				t.Fatal(err)
 			}
 			kill(t, a, s, r.Name)
-			b.gets(t, ask(r.Name), time.Second)
+			b.gets(t, ask(r.Name), 20*time.Second)
 			status, err := a.Guard(t.Context(), tx, guardOf(s, r, res))
 			if err == nil && status == driver.Guarded {
 				t.Errorf("%s: the former holder has guarded its lease", level)
@@ -138,7 +147,7 @@ func TestAGuardedLeaseIsReleasedWhenNoTransactionGuardsIt(t *testing.T) {
 				t.Errorf("lost %v: %v, %v", lost, freed, err)
 			}
 			next := ask("k")
-			s2, res2 := b.gets(t, next, time.Second)
+			s2, res2 := b.gets(t, next, 20*time.Second)
 			if crashed := res2.Crashed.Acq == r.Acq; crashed != lost {
 				t.Errorf("lost %v: the next: %+v", lost, res2)
 			}
@@ -276,7 +285,7 @@ func TestATransactionWaitsForTheDelayOfAHolderThatCrashed(t *testing.T) {
 			t.Fatal(status)
 		}
 		told := 0
-		eventually(t, "a token is drawn", 5*time.Second, func() bool {
+		eventually(t, "a token is drawn", 20*time.Second, func() bool {
 			res, err := b.Draw(t.Context(), ask("k"))
 			if err != nil {
 				t.Fatal(err)

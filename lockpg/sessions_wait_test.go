@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/queuetest"
 	"github.com/sqllock/sqllock/internal/testdb"
 )
 
@@ -24,7 +25,7 @@ func (c *client) parking(ctx context.Context, name string) error {
 		r.Wait = time.Minute // which a statement does not
 		began := time.Now()
 		res, err := s.Grant(ctx, []driver.AcquireRequest{r})
-		if took := time.Since(began); took > 3*time.Second {
+		if took := time.Since(began); took > 20*time.Second {
 			return fmt.Errorf("a statement was parked for %v", took)
 		}
 		_ = s.Close()
@@ -73,7 +74,7 @@ func TestAnIndexIsBuiltConcurrentlyWhileManyWaitAndOneHolds(t *testing.T) {
 					if err != nil {
 						t.Error(err)
 					}
-				case <-time.After(15 * time.Second):
+				case <-time.After(time.Minute):
 					t.Fatal("the index is not built")
 				}
 				ping(t, s, r, res)
@@ -94,35 +95,44 @@ func TestWhoWaitsInTheDatabaseIsServedWhenTheLockIsLetGo(t *testing.T) {
 	d := withTables(t)
 	c := forUpdate.client(t, d)
 	for _, shared := range []bool{false, true} {
-		r := ask("k")
-		s, res := c.take(t, r)
-		waiting := make(chan driver.AcquireResult, 1)
-		w := c.session(t)
-		next := ask("k")
-		next.Shared, next.Wait = shared, time.Second
-		go func() {
-			res, err := w.Grant(context.Background(), []driver.AcquireRequest{next})
-			if err != nil {
-				t.Error(err)
-				res = make([]driver.AcquireResult, 1)
+		var got driver.AcquireResult
+		// If the machine is so slow that the statement has waited for its second before the lock is
+		// let go, it gets nothing.
+		queuetest.Within(t, 900*time.Millisecond, func() {
+			r := ask("k")
+			s, res := c.take(t, r)
+			waiting := make(chan driver.AcquireResult, 1)
+			w := c.session(t)
+			next := ask("k")
+			next.Shared, next.Wait = shared, time.Second
+			go func() {
+				res, err := w.Grant(context.Background(), []driver.AcquireRequest{next})
+				if err != nil {
+					t.Error(err)
+					res = make([]driver.AcquireResult, 1)
+				}
+				waiting <- res[0]
+			}()
+			time.Sleep(200 * time.Millisecond)
+			letGo(t, s, r, res)
+			if got = <-waiting; !got.Granted {
+				return
 			}
-			waiting <- res[0]
-		}()
-		time.Sleep(200 * time.Millisecond)
-		letGo(t, s, r, res)
-		let := time.Now()
-		got := <-waiting
-		if !got.Granted || got.Version <= res.Version || time.Since(let) > 500*time.Millisecond {
-			t.Errorf("%+v after %v", got, time.Since(let))
+			if got.Version <= res.Version {
+				t.Errorf("%+v after %+v", got, res)
+			}
+			letGo(t, w, next, got)
+		})
+		if !got.Granted {
+			t.Errorf("shared %v: %+v", shared, got)
 		}
-		letGo(t, w, next, got)
 	}
 }
 
 func TestARoleWithShortTimeoutsIsServedToo(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
-		c := m.client(t, d, supported(t, d, "statement_timeout=300ms", "lock_timeout=100ms", "idle_in_transaction_session_timeout=450ms", "idle_session_timeout=250ms")...)
+		c := m.client(t, d, supported(t, d, "statement_timeout=700ms", "lock_timeout=300ms", "idle_in_transaction_session_timeout=1500ms", "idle_session_timeout=1s")...)
 		r := ask("k")
 		s, res := c.take(t, r)
 		if m.name == forUpdate.name {
@@ -130,7 +140,7 @@ func TestARoleWithShortTimeoutsIsServedToo(t *testing.T) {
 			w.Wait = time.Second
 			c.denied(t, w)
 		}
-		time.Sleep(600 * time.Millisecond)
+		time.Sleep(2 * time.Second)
 		if status := ping(t, s, r, res); status != driver.Renewed {
 			t.Errorf("renewal: %v", status)
 		}

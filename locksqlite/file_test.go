@@ -182,7 +182,7 @@ func TestAFileWithAnotherNameOrMountedAloneIsRefused(t *testing.T) {
 func TestAHolderIsToldThatTheFileWasReplaced(t *testing.T) {
 	path := migrated(t)
 	db := open(t, path)
-	l, err := sqllock.NewUnique(t.Context(), locksqlite.DB(db), &sqllock.UniqueOptions{TTL: 3 * time.Second})
+	l, err := sqllock.NewUnique(t.Context(), locksqlite.DB(db), &sqllock.UniqueOptions{TTL: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,7 +90,7 @@ func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver
 		return nil, err
 	}
 	known := sqlconn.Known(d.db, "modernc.org/sqlite", "github.com/mattn/go-sqlite3", "github.com/ncruces/go-sqlite3/driver")
-	pool := &sqlconn.Pool{DB: d.db, Unsure: !known, Fit: outsideTx}
+	pool := &sqlconn.Pool{DB: d.db, Unsure: !known}
 	e := &engine{conns: pool, texts: texts(d.prefix), client: client, writer: make(chan struct{}, 1),
 		freed: new(rowstore.FreedNames)}
 	e.writer <- struct{}{}
@@ -100,6 +100,7 @@ func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver
 	if err != nil {
 		return nil, closedHandle(err)
 	}
+	pool.Fit = outsideTx // not before it is known to be SQLite
 	rows := rowstore.New(rowstore.Options{Client: client, Info: e.info, Pool: pool, Engine: e.on, Classify: classify})
 	return &store{Store: rows, engine: e}, nil
 }
@@ -107,7 +108,7 @@ func (d *Database) OpenUnique(ctx context.Context, client driver.Client) (driver
 // outsideTx ends a transaction in which the application may have given a connection back: what the
 // library changes must be committed at once.
 func outsideTx(ctx context.Context, conn *sql.Conn) error {
-	_, err := conn.ExecContext(ctx, "ROLLBACK")
+	_, err := conn.ExecContext(ctx, "ROLLBACK TRANSACTION")
 	if err != nil && strings.Contains(err.Error(), "no transaction is active") {
 		return nil
 	}

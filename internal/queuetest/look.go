@@ -37,7 +37,7 @@ var lookTests = map[string]func(*testing.T, *suite, string){
 	"those who wait and live are counted, and the first of them are seen in their order": func(t *testing.T, s *suite, name string) {
 		first, dead, forgotten := s.take(t, writer(name)), writer(name), reader(name)
 		label := "another label"
-		other := s.Open(t, driver.Client{Instance: newID(), Label: label})
+		other := s.openFor(t, driver.Client{Instance: newID(), Label: label})
 		wait(t, s.open(t), dead, 0)
 		all := []driver.AcquireRequest{reader(name), writer(name), reader(name)}
 		wait(t, other, all[0], 1)

@@ -75,7 +75,12 @@ const (
 
 // open opens a client of its own.
 func (s *suite) open(t *testing.T) driver.Store {
-	return &retrier{s.Open(t, driver.Client{Instance: newID(), Label: "test"}), s.Classify}
+	return s.openFor(t, driver.Client{Instance: newID(), Label: "test"})
+}
+
+// openFor opens a store for a client.
+func (s *suite) openFor(t *testing.T, client driver.Client) driver.Store {
+	return &retrier{s.Open(t, client), s.Classify}
 }
 
 // retrier asks again as often as a Locker may if the database wants to be asked again: on a busy

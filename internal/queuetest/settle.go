@@ -15,7 +15,7 @@ var settleTests = map[string]func(*testing.T, *suite, string){
 		for _, beside := range []string{"", name + "-z"} {
 			w := writer(name + "-held" + beside)
 			// The grant takes the place of another, whose Locker has the id that w asks with.
-			keeper := s.Open(t, driver.Client{Instance: w.Acq, Label: "test"})
+			keeper := s.openFor(t, driver.Client{Instance: w.Acq, Label: "test"})
 			enter(t, keeper, writer(w.Name))
 			s.settles(t, w, beside, `UPDATE {lock} SET acq = locker WHERE name = '`+w.Name+`'`)
 		}
