@@ -62,6 +62,9 @@ func run(args []string) (ok bool, err error) {
 	}
 	results, err := plan.run(ctx, w, s.parallel, s.until)
 	err = errors.Join(err, w.Close())
+	if len(results) == 0 && err == nil {
+		err = errors.New("no cell was run: -for was over before")
+	}
 	report.Print(os.Stdout, results, plan.without)
 	if s.report != "" {
 		err = errors.Join(err, report.Save(s.report, results))

@@ -118,6 +118,13 @@ func TestAnUnknownCellIsAnError(t *testing.T) {
 	}
 }
 
+func TestARunWithoutACellIsAnError(t *testing.T) {
+	args := []string{"-nemesis", "none", "-mode", "unique", "-database", "sqlite", "-for", "-1s", "-report", ""}
+	if _, err := run(args); err == nil {
+		t.Error("no error")
+	}
+}
+
 func TestAClusterRunsOnlyIfItIsNamed(t *testing.T) {
 	p, err := settings{}.plan()
 	if err != nil {

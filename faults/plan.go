@@ -138,7 +138,8 @@ func (p plan) print(w io.Writer) {
 }
 
 // run runs the cells, some at a time, and reports the result of each. It begins no cell
-// after until, unless until is zero.
+// after until, unless until is zero. Among the results is one of a cell that could not be run to its
+// end if a check has failed before.
 func (p plan) run(ctx context.Context, w *supervisor.Supervisor, parallel int, until time.Time) (results []cell.Result, err error) {
 	results = make([]cell.Result, len(p.specs))
 	errs := make([]error, len(p.specs))
@@ -161,10 +162,11 @@ func (p plan) run(ctx context.Context, w *supervisor.Supervisor, parallel int, u
 	running.Wait()
 	ran := results[:0]
 	for i, r := range results {
-		if errs[i] == nil && r.Took > 0 {
-			ran = append(ran, r)
-		} else if errs[i] != nil {
+		if errs[i] != nil {
 			err = errors.Join(err, fmt.Errorf("%s: %w", p.specs[i].Name(), errs[i]))
+		}
+		if r.Took > 0 && (errs[i] == nil || len(r.Failures) > 0) {
+			ran = append(ran, r)
 		}
 	}
 	return ran, err

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// inGo finds mutants of a Go file. In a file of queries it changes only the SQL.
+// inGo finds mutants of a Go file, in a file of queries also in the SQL.
 func (f *finder) inGo() error {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, f.file, f.source, parser.SkipObjectResolution)
@@ -20,7 +20,6 @@ func (f *finder) inGo() error {
 	at := func(p token.Pos) int { return set.Position(p).Offset }
 	if strings.HasPrefix(filepath.Base(f.file), "queries") {
 		f.inQueries(file, at)
-		return nil
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
 		if _, ok := n.(*ast.ImportSpec); ok {

@@ -93,7 +93,7 @@ func (j *runner) run(s settings, lists [][]mutant, r *report) error {
 	if err := r.begin(s.resume); err != nil {
 		return err
 	}
-	judged, err := j.all(ctx, lists, s.n/len(targets), r)
+	judged, err := j.all(ctx, lists, max(1, s.n/len(lists)), r)
 	show(os.Stdout, judged)
 	return err
 }

@@ -87,6 +87,47 @@ func TestEachSQLOperatorMakesItsMutants(t *testing.T) {
 	}
 }
 
+func TestEachStatementOfASQLFileMakesItsMutants(t *testing.T) {
+	const source = "-- The head has 1 < 2.\n\n-- name: one\n-- It isn't 1 < 2.\nSELECT a -- it isn't\nFROM t WHERE b < 1;\n\n" +
+		"-- name: two\nDELETE FROM t WHERE c = '-- 1 < 2' OR d;\n"
+	f := &finder{file: "x.sql", source: []byte(source)}
+	f.inStatements()
+	var want []string
+	for _, change := range []struct{ operator, old, text string }{
+		{"boundary", "b < 1", "b <= 1"}, {"opposite", "b < 1", "b >= 1"}, {"opposite", "c = '", "c <> '"}, {"logic", "OR d", "AND d"},
+	} {
+		want = append(want, "sql "+change.operator+": "+strings.Replace(source, change.old, change.text, 1))
+	}
+	expect(t, changes(f), want...)
+}
+
+func TestEachDriverHasMutantsOfItsStatements(t *testing.T) {
+	lists, err := sample("../..", 1, regexp.MustCompile("^lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range lists {
+		n := 0
+		for i := range list {
+			if m := &list[i]; isSQL(m.operator) && strings.HasSuffix(m.file, ".sql") {
+				n++
+			}
+		}
+		if n < 50 {
+			t.Errorf("%s has %d mutants of SQL", list[0].group, n)
+		}
+	}
+	if len(lists) != 3 {
+		t.Errorf("%d drivers", len(lists))
+	}
+}
+
+func TestATargetThatThereIsNotIsAnError(t *testing.T) {
+	if lists, err := sample("../..", 1, regexp.MustCompile("nothing")); err == nil {
+		t.Errorf("%d targets", len(lists))
+	}
+}
+
 func TestASampleDependsOnlyOnItsSeed(t *testing.T) {
 	first, err := sample("../..", 1, regexp.MustCompile(""))
 	if err != nil {

@@ -31,17 +31,18 @@ func (f *finder) inQueries(file *ast.File, at func(token.Pos) int) {
 	})
 }
 
-// inFunctions finds mutants in the bodies of functions that a migration makes.
-func (f *finder) inFunctions() {
-	for at := 0; ; {
-		parts := bytes.SplitN(f.source[at:], []byte("$$"), 3)
-		if len(parts) < 3 {
-			return
+// nameLine is the line before a statement that gives its name.
+var nameLine = regexp.MustCompile(`(?m)^-- name: .*\n`)
+
+// inStatements finds mutants in the statements of a .sql file.
+func (f *finder) inStatements() {
+	lines := nameLine.FindAllIndex(f.source, -1)
+	for i, line := range lines {
+		end := len(f.source)
+		if i+1 < len(lines) {
+			end = lines[i+1][0]
 		}
-		begin := at + len(parts[0]) + 2
-		end := begin + len(parts[1])
-		f.inSQL(begin, end, false)
-		at = end + 2
+		f.inSQL(line[1], end, false)
 	}
 }
 
@@ -55,13 +56,20 @@ type region struct {
 
 var (
 	betweenRaw = regexp.MustCompile("^[^`]*`|`[^`]*(?:`|$)")
-	inQuotes   = regexp.MustCompile(`'[^']*'`)
-	remarks    = regexp.MustCompile(`--[^\n]*`)
+	noSQLText  = regexp.MustCompile(`'[^']*'|--[^\n]*`) // in quotes, or a remark, whichever begins first
 	unordered  = regexp.MustCompile(`<=>|->>?|=>|:=|\|\|`)
 )
 
 func blot(letter string) func(string) string {
 	return func(s string) string { return strings.Repeat(letter, len(s)) }
+}
+
+// blotText blots out what is in quotes, or a remark.
+func blotText(s string) string {
+	if strings.HasPrefix(s, "'") {
+		return blot("x")(s)
+	}
+	return blot(" ")(s)
 }
 
 // blotGo leaves a blank where a literal begins or ends: words end there.
@@ -82,7 +90,7 @@ func (f *finder) inSQL(begin, end int, goes bool) {
 		}
 		r.text = betweenRaw.ReplaceAllStringFunc(r.text, blotGo)
 	}
-	r.text = remarks.ReplaceAllStringFunc(inQuotes.ReplaceAllStringFunc(r.text, blot("x")), blot(" "))
+	r.text = noSQLText.ReplaceAllStringFunc(r.text, blotText)
 	r.text = unordered.ReplaceAllStringFunc(r.text, blot("x"))
 	if strings.Contains(r.text, "PRAGMA") {
 		return

@@ -32,16 +32,16 @@ type job struct {
 
 // suites knows which tests there are.
 type suites struct {
-	instant []string            // tests of the root in a synctest bubble, with fake time
-	others  []string            // those of the root that are neither that nor conformance
-	drivers map[string][]string // tests of the packages of drivers
+	instant []string         // tests of the root in a synctest bubble, with fake time
+	others  []string         // those of the root that are neither that nor conformance
+	own     map[string][]job // tests of targets that have some outside of the root, by target
 	shards  int
 }
 
 const conformanceTest = "TestConformance"
 
 func newSuites(root string, shards int) (*suites, error) {
-	s := &suites{shards: shards, drivers: make(map[string][]string)}
+	s := &suites{shards: shards, own: make(map[string][]job)}
 	tests, bubbles, err := testsOf(root)
 	if err != nil {
 		return nil, err
@@ -55,11 +55,14 @@ func newSuites(root string, shards int) (*suites, error) {
 		}
 	}
 	for _, t := range targets {
-		if strings.HasPrefix(t.name, "lock") {
-			if s.drivers[t.name], _, err = testsOf(filepath.Join(root, t.name)); err != nil {
-				return nil, err
-			}
+		if t.tests == "" {
+			continue
 		}
+		tests, _, err := testsOf(filepath.Join(root, t.tests))
+		if err != nil {
+			return nil, err
+		}
+		s.own[t.name] = s.sharded("./"+t.tests, tests)
 	}
 	return s, nil
 }
@@ -123,23 +126,30 @@ func names(n ast.Node) map[string]bool {
 // the others none but some serve these modes too.
 var (
 	ofSessions = regexp.MustCompile(`advisory|session|forupdate|/tx|watch|silence|/enter|/grab|/seat|/abandon`)
-	ofAll      = regexp.MustCompile(`/batch|/errors|/store|/lockpg|/lockmysql|/inspect|/look|/fence|/election|/terms|queries\.go|/draw|/moving|/state`)
+	ofAll      = regexp.MustCompile(`/batch|/errors|/store|/lockpg|/lockmysql|/inspect|/look|/fence|/election|/terms|queries\.go|sql/open|/draw|/moving|/state`)
 )
 
 // stages returns the stages that should notice a mutant, the cheapest first.
 func (s *suites) stages(m *mutant) []stage {
 	if !strings.HasPrefix(m.group, "lock") {
 		pairs := []string{"unique on sqlite", "unique on postgres"}
-		if m.group == "sessions" {
+		switch m.group {
+		case "sessions":
 			pairs = []string{"for update on postgres", "advisory on postgres"}
+		case "quorum":
+			pairs = []string{"quorum on sqlite"}
+		}
+		first := s.inNoTime()
+		if own := s.own[m.group]; len(own) > 0 {
+			first = stage{append(first.jobs, own...), 4 * time.Minute, 2 * time.Minute}
 		}
 		return []stage{
-			s.inNoTime(),
+			first,
 			conformance(pairs...),
 			{s.sharded(".", s.others), 4 * time.Minute, 2 * time.Minute},
 		}
 	}
-	own := stage{s.sharded("./"+m.group, s.drivers[m.group]), 4 * time.Minute, 2 * time.Minute}
+	own := stage{s.own[m.group], 4 * time.Minute, 2 * time.Minute}
 	database := map[string]string{"locksqlite": "sqlite", "lockpg": "postgres", "lockmysql": "mariadb"}[m.group]
 	var pairs []string
 	if !ofSessions.MatchString(m.file) {

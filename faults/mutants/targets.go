@@ -15,17 +15,23 @@ import (
 type target struct {
 	name  string
 	files []string // patterns
+	tests string   // the directory of its own tests, "" if those of the root are
 }
 
 var targets = []target{
-	{"engine", []string{"internal/batch/*.go", "internal/reserved/*.go", "internal/rowstore/store.go", "acquisition.go", "sqllock.go"}},
-	{"keeper", []string{"keeper.go", "lease.go", "term.go", "internal/clock/*.go"}},
-	{"queue", []string{"waiter.go", "claim.go", "wakeup.go", "inspect.go", "deadlock.go", "internal/deadlock/*.go"}},
-	{"cleanup", []string{"cleanup.go", "unlock.go", "unique.go"}},
-	{"sessions", []string{"internal/session/*.go", "internal/termstore/*.go"}},
-	{"locksqlite", []string{"locksqlite/*.go"}},
-	{"lockpg", []string{"lockpg/*.go"}},
-	{"lockmysql", []string{"lockmysql/*.go"}},
+	{"engine", []string{"internal/batch/*.go", "internal/reserved/*.go", "acquisition.go", "sqllock.go"}, ""},
+	{"keeper", []string{"keeper.go", "lease.go", "term.go", "internal/clock/*.go"}, ""},
+	{"queue", []string{"waiter.go", "claim.go", "wakeup.go", "inspect.go", "deadlock.go", "internal/deadlock/*.go"}, ""},
+	{"cleanup", []string{"cleanup.go", "unlock.go", "unique.go"}, ""},
+	{"rules", []string{"internal/claim/*.go"}, "internal/claim"},
+	{"rowstore", []string{"internal/rowstore/*.go"}, ""},
+	{"calls", []string{"semaphore.go", "lockall.go", "once.go", "detach.go", "unlocktx.go"}, ""},
+	{"elections", []string{"election*.go"}, ""},
+	{"quorum", []string{"quorum*.go"}, "internal/quorumtest"},
+	{"sessions", []string{"internal/session/*.go", "internal/termstore/*.go"}, ""},
+	{"locksqlite", []string{"locksqlite/*.go", "locksqlite/sql/*.sql"}, "locksqlite"},
+	{"lockpg", []string{"lockpg/*.go", "lockpg/sql/*.sql"}, "lockpg"},
+	{"lockmysql", []string{"lockmysql/*.go", "lockmysql/sql/*.sql"}, "lockmysql"},
 }
 
 // elsewhere matches files of other systems.
@@ -53,7 +59,7 @@ func (t *target) mutants(root string) (all []mutant, err error) {
 			}
 			f := &finder{group: t.name, file: file, source: source}
 			if strings.HasSuffix(file, ".sql") {
-				f.inFunctions()
+				f.inStatements()
 			} else if err := f.inGo(); err != nil {
 				return nil, err
 			}
@@ -75,6 +81,9 @@ func sample(root string, seed uint64, pattern *regexp.Regexp) (lists [][]mutant,
 			return nil, err
 		}
 		lists = append(lists, shuffled(all, seed, t.name))
+	}
+	if len(lists) == 0 {
+		return nil, fmt.Errorf("no target matches %q: there are %s", pattern, targetNames())
 	}
 	return lists, nil
 }

@@ -60,7 +60,7 @@ type result struct {
 	judge.Counts
 	unprotected, fenced int // writes that came too late
 	refused             int
-	stuck               []string // clients that did not end in order
+	stuck               []string // clients that did not end in order, or that ended by themselves
 	took                time.Duration
 }
 
@@ -80,14 +80,16 @@ type cell struct {
 func runCell(ctx context.Context, w *supervisor.Supervisor, s spec) (r result, err error) {
 	began := time.Now()
 	c := &cell{spec: s, registers: ledger.New()}
-	defer func() { err = errors.Join(err, c.close()) }()
+	defer func() {
+		err = errors.Join(err, c.close(c.keep != "" || len(r.stuck) > 0 || err != nil && ctx.Err() == nil))
+	}()
 	if err := c.open(ctx, w); err != nil {
 		return r, err
 	}
-	if err := c.storm(ctx); err != nil {
+	r.spec = s
+	if err := c.storm(ctx); err != nil && !errors.Is(err, fleet.ErrEnded) { // end says it
 		return r, err
 	}
-	r.spec = s
 	if r.stuck, err = c.end(); err != nil {
 		return r, err
 	}
@@ -217,10 +219,11 @@ func (c *cell) storm(ctx context.Context) error {
 	}
 }
 
-// end makes the clients end in order, and returns those that did not.
+// end makes the clients end in order, and returns those that did not, also because they had ended by
+// themselves.
 func (c *cell) end() (stuck []string, err error) {
 	for _, client := range c.fleet {
-		if err := client.Drain(); err != nil {
+		if err := client.Drain(); err != nil && !errors.Is(err, fleet.ErrEnded) { // else Ended says it
 			return nil, fmt.Errorf("client %s: %w", client.Proc(), err)
 		}
 	}
@@ -255,11 +258,11 @@ func (c *cell) keepWrites(writes []ledger.Accepted) error {
 	return os.WriteFile(filepath.Join(c.dir, "writes.json"), text, 0o644)
 }
 
-// close ends everything.
-func (c *cell) close() error {
+// close ends everything. If keep is true, it keeps the histories.
+func (c *cell) close(keep bool) error {
 	var errs []error
 	for _, client := range c.fleet {
-		errs = append(errs, client.Kill())
+		client.Close()
 	}
 	if c.ledger != nil {
 		errs = append(errs, c.ledger.Close())
@@ -270,7 +273,7 @@ func (c *cell) close() error {
 	if c.log != nil {
 		errs = append(errs, c.log.Close())
 	}
-	if c.keep == "" {
+	if !keep && c.dir != "" {
 		errs = append(errs, os.RemoveAll(c.dir))
 	}
 	return errors.Join(errs...)

@@ -64,17 +64,19 @@ func TestOnlyBrokenPromisesOfSqllockFailTheRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	worked := judge.Counts{Acquisitions: 1}
 	for _, s := range specs {
 		excluded := s.system.Overlap[s.nemesis.Name] != ""
 		for name, c := range map[string]struct {
 			result
 			fails bool
 		}{
-			"fine":          {result{spec: s, unprotected: 3, refused: 2}, false},
-			"fenced":        {result{spec: s, fenced: 1}, s.system.Ours},
-			"late":          {result{spec: s, Counts: judge.Counts{Late: 1, Worst: time.Millisecond}}, s.system.Ours && !excluded},
-			"does not end":  {result{spec: s, stuck: []string{"c1"}}, s.system.Ours},
-			"has no holder": {result{spec: s, Counts: judge.Counts{Errors: 5}}, false},
+			"fine":          {result{spec: s, Counts: worked, unprotected: 3, refused: 2}, false},
+			"fenced":        {result{spec: s, Counts: worked, fenced: 1}, s.system.Ours},
+			"late":          {result{spec: s, Counts: judge.Counts{Acquisitions: 1, Late: 1, Worst: time.Millisecond}}, s.system.Ours && !excluded},
+			"does not end":  {result{spec: s, Counts: worked, stuck: []string{"c1"}}, s.system.Ours},
+			"has errors":    {result{spec: s, Counts: judge.Counts{Acquisitions: 1, Errors: 5}}, false},
+			"has no holder": {result{spec: s, Counts: judge.Counts{Errors: 5}}, s.system.Ours},
 		} {
 			r := report{results: []result{c.result}}
 			if got := len(r.broken()) > 0; got != c.fails {

@@ -36,6 +36,9 @@ func (r report) broken() []string {
 		if c.Late > 0 && c.system.Overlap[c.nemesis.Name] == "" {
 			found = append(found, fmt.Sprintf("%s: %d holders still believed that they held, for up to %v", c.name(), c.Late, c.Worst))
 		}
+		if c.Acquisitions == 0 {
+			found = append(found, c.name()+": nobody acquired anything")
+		}
 		if len(c.stuck) > 0 {
 			found = append(found, fmt.Sprintf("%s: %s", c.name(), strings.Join(c.stuck, "; ")))
 		}

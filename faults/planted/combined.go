@@ -26,7 +26,7 @@ var combined = []bug{
 			"\t\t\tbefore := len(visit.Crashed())\n\t\t\tq := s.request(&reqs[i])\n\t\t\tif r := visit.Row(); k > 0 && r.Locker == (driver.ID{}) {\n\t\t\t\tr.Expires = 0\n\t\t\t}\n"},
 	}, options("none", "sqlite")},
 	{"MaxHold does not bound what was handed over", []edit{
-		{"acquisition.go", "\tif a.opts.hasMaxHold {\n\t\tt.latestEnd = r.Before", "\tif a.opts.hasMaxHold && !r.Result.Found {\n\t\tt.latestEnd = r.Before"},
+		{"acquisition.go", "\tif a.opts.hasMaxHold {\n\t\tt.latestEnd = a.", "\tif a.opts.hasMaxHold && !r.Result.Found {\n\t\tt.latestEnd = a."},
 	}, options("none", "postgres")},
 	{"Adopt keeps the token", []edit{
 		{rules, "\tv.grant(r, r.TTL)\n\ta, _ = v.held(r.Acq)\n\treturn a, false\n}\n\n// Resume", "\ttoken := v.row.Version\n\tv.grant(r, r.TTL)\n\tv.row.Version = token\n\ta, _ = v.held(r.Acq)\n\treturn a, false\n}\n\n// Resume"},

@@ -21,6 +21,8 @@ import (
 	"syscall"
 	"text/tabwriter"
 	"time"
+
+	"github.com/sqllock/sqllock/faults/internal/check"
 )
 
 func main() {
@@ -47,7 +49,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	p := &planter{seconds: *seconds}
+	p := &planter{seconds: *seconds, controls: make(map[string]error)}
 	if p.root, err = filepath.Abs(*root); err != nil {
 		return err
 	}
@@ -61,16 +63,19 @@ func run() error {
 	outcomes, err := p.plantAll(ctx, pattern)
 	show(outcomes)
 	if *reportFile != "" {
-		err = errors.Join(err, save(*reportFile, outcomes))
+		err = errors.Join(err, save(*reportFile, pattern, outcomes))
 	}
 	return err
 }
+
+// all are the bugs.
+func all() []bug { return slices.Concat(bugs, combined, around, scheduled) }
 
 // plantAll plants one bug after the other. The error names the bugs that were not
 // noticed, and those that could not be planted.
 func (p *planter) plantAll(ctx context.Context, pattern *regexp.Regexp) (outcomes []outcome, err error) {
 	var errs []error
-	for _, b := range slices.Concat(bugs, combined, around, scheduled) {
+	for _, b := range all() {
 		if !pattern.MatchString(b.name) {
 			continue
 		}
@@ -97,15 +102,16 @@ func show(outcomes []outcome) {
 	_ = t.Flush()
 }
 
-// save adds the outcomes to the file, which may have cells already.
-func save(path string, outcomes []outcome) error {
+// save adds the outcomes to the file, which may have cells already, and outcomes of other bugs.
+func save(path string, pattern *regexp.Regexp, outcomes []outcome) error {
 	file := map[string]any{"cells": []any{}}
+	var former struct{ Planted []outcome }
 	if text, err := os.ReadFile(path); err == nil {
-		if err := json.Unmarshal(text, &file); err != nil {
+		if err := errors.Join(json.Unmarshal(text, &file), json.Unmarshal(text, &former)); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	file["planted"] = outcomes
+	file["planted"] = merge(former.Planted, pattern, outcomes)
 	text, err := json.MarshalIndent(file, "", "  ")
 	if err != nil {
 		return err
@@ -113,10 +119,27 @@ func save(path string, outcomes []outcome) error {
 	return os.WriteFile(path, append(text, '\n'), 0o644)
 }
 
+// merge returns the outcomes of all bugs: of those that were planted again the new ones, of the others
+// the former ones.
+func merge(former []outcome, pattern *regexp.Regexp, outcomes []outcome) []outcome {
+	merged := []outcome{}
+	for _, b := range all() {
+		from := former
+		if pattern.MatchString(b.name) {
+			from = outcomes
+		}
+		if i := slices.IndexFunc(from, func(o outcome) bool { return o.Bug == b.name }); i >= 0 {
+			merged = append(merged, from[i])
+		}
+	}
+	return merged
+}
+
 // planter is one run of the command.
 type planter struct {
 	root, dir string
 	seconds   int
+	controls  map[string]error // of tests without a bug, by package and pattern
 }
 
 func (p *planter) plant(ctx context.Context, b bug) (outcome, error) {
@@ -186,11 +209,19 @@ func (p *planter) byCell(ctx context.Context, b bug, overlay string) (outcome, e
 	}
 	o := outcome{Bug: b.name, Seconds: time.Since(began).Seconds()}
 	for _, c := range file.Cells {
-		if len(c.Failed) > 0 {
+		if b.catch.accepts(c.Failed) {
 			o.By = fmt.Sprintf("%s in %s/%s/%s", strings.Join(c.Failed, ", "), b.catch.nemesis, b.catch.mode, b.catch.database)
 		}
 	}
 	return o, err
+}
+
+// weakly are the checks that a busy machine can fail, too.
+var weakly = []string{check.Waiting, check.Permits, check.Work, check.Covered}
+
+// accepts reports that the checks of a cell that have failed show a bug.
+func (c catcher) accepts(failed []string) bool {
+	return slices.ContainsFunc(failed, func(name string) bool { return name == c.weak || !slices.Contains(weakly, name) })
 }
 
 var (
@@ -199,9 +230,9 @@ var (
 	elapsed = regexp.MustCompile(`(?m)^(?:ok|FAIL)\s+\S+\s+([\d.]+)s`)
 )
 
-// byTest runs tests with the bug.
+// byTest runs tests with the bug. What they notice counts if they pass without it.
 func (p *planter) byTest(ctx context.Context, b bug, overlay string) (outcome, error) {
-	text, err := p.command(ctx, ".", "go", "test", "-overlay", overlay, "-count=1", "-v", "-timeout", "170s", "-run", b.catch.run, b.catch.pkg).CombinedOutput()
+	text, err := p.test(ctx, b.catch, "-overlay", overlay)
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 		return outcome{}, err
 	}
@@ -217,7 +248,36 @@ func (p *planter) byTest(ctx context.Context, b bug, overlay string) (outcome, e
 	if match := elapsed.FindSubmatch(text); match != nil {
 		_, _ = fmt.Sscanf(string(match[1]), "%g", &o.Seconds)
 	}
-	return o, nil
+	if o.By == "" {
+		return o, nil
+	}
+	return o, p.control(ctx, b.catch)
+}
+
+// control runs the same tests without the bug, once for all bugs that they are to notice. If they fail
+// then, too, they say nothing of the bug.
+func (p *planter) control(ctx context.Context, c catcher) error {
+	key := c.pkg + " " + c.run
+	if err, ok := p.controls[key]; ok {
+		return err
+	}
+	text, err := p.test(ctx, c)
+	if err == nil && !ran.Match(text) {
+		err = errors.New("no test has run")
+	}
+	if err != nil {
+		err = fmt.Errorf("control failed: without the bug: %w: %s", err, text[max(0, len(text)-2000):])
+	}
+	if ctx.Err() == nil {
+		p.controls[key] = err
+	}
+	return err
+}
+
+// test runs tests of the library.
+func (p *planter) test(ctx context.Context, c catcher, flags ...string) ([]byte, error) {
+	args := slices.Concat([]string{"test"}, flags, []string{"-count=1", "-v", "-timeout", "170s", "-run", c.run, c.pkg})
+	return p.command(ctx, ".", "go", args...).CombinedOutput()
 }
 
 func (p *planter) command(ctx context.Context, dir, name string, args ...string) *exec.Cmd {

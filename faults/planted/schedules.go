@@ -28,7 +28,7 @@ var scheduled = []bug{
 		{"sqllock.go", "func (l *Locker) termLost(t *term) {\n\tl.keeper.drop(t)\n", "func (l *Locker) termLost(t *term) {\n"},
 	}, inSchedules},
 	{"the keeper tells nobody that a deadline has passed", []edit{
-		{"keeper.go", "t.expire()\n\t\tk.drop(t) // also", "k.drop(t) // also"},
+		{"keeper.go", "\t\tt.expire()\n\t\tif t.remaining() <= 0 {", "\t\tif t.remaining() <= 0 {"},
 	}, inSchedules},
 	{"a renewal that fails is not repeated soon", []edit{
 		{"keeper.go", "r.due = k.clock.Now() + k.retryPause(t.ttl, r.failures)", "r.due = k.clock.Now() + t.ttl"},

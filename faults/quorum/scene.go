@@ -43,7 +43,8 @@ type scene struct {
 	settings
 	servers []*server.Server
 	lockers []*sqllock.Locker
-	watches []*watch
+	watches []*watch // of names whose terms are short
+	long    []*watch // of as many names whose terms are long
 	raises  atomic.Int64
 	errs    atomic.Int64 // calls that returned an error
 	applied []int        // how often each fault was applied to two databases
@@ -78,7 +79,7 @@ func applyFaults(ctx context.Context, w *supervisor.Supervisor, s settings, out 
 	fmt.Fprintf(out, "%s\n%s\n", time.Now().UTC().Format("2006-01-02 15:04 MST"), versions)
 	began := time.Now()
 	err = c.load(ctx)
-	return c.tell(out, time.Since(began)) && err == nil, err
+	return c.tell(out, time.Since(began), err) && err == nil, err
 }
 
 // open opens a Locker with handles of its own. The first one makes the tables.
@@ -147,18 +148,21 @@ func (c *scene) versions(ctx context.Context) (all string, err error) {
 	return all, nil
 }
 
-// load has callers compete while faults strike.
+// load has callers compete while faults strike. Beside those of the flag, each Locker has one for the
+// long terms.
 func (c *scene) load(ctx context.Context) error {
 	for range c.names {
-		c.watches = append(c.watches, newWatch())
+		c.watches = append(c.watches, newWatch(c.ttl))
+		c.long = append(c.long, newWatch(c.ttl))
 	}
 	compete, stop := context.WithCancel(ctx)
 	defer stop()
 	var callers sync.WaitGroup
-	for _, l := range c.lockers {
+	for i, l := range c.lockers {
 		for range c.callers {
 			callers.Go(func() { c.call(compete, l) })
 		}
+		callers.Go(func() { c.callForLong(compete, l, i) })
 	}
 	err := c.nemesis(ctx)
 	for _, w := range c.watches {
@@ -189,6 +193,31 @@ func (c *scene) call(ctx context.Context, l *sqllock.Locker) {
 		time.Sleep(rand.N(5 * time.Millisecond))
 		c.watches[i].leave(lease)
 		_ = lease.Unlock(context.Background()) // a loss is counted, what is unknown is freed in the background
+	}
+}
+
+// callForLong takes the names of long terms, one after the other from the i'th on, until ctx ends.
+// Every other term lasts for one to two TTLs, so that its lease is renewed under faults; the others
+// are shorter.
+func (c *scene) callForLong(ctx context.Context, l *sqllock.Locker, i int) {
+	for n := i; ctx.Err() == nil; n++ {
+		which := n % c.names
+		lease, err := l.Lock(ctx, fmt.Sprintf("long %d", which))
+		if err != nil {
+			if ctx.Err() == nil {
+				c.errs.Add(1)
+			}
+			continue
+		}
+		d := rand.N(c.ttl)
+		if (n-i)%2 == 0 {
+			d += c.ttl
+		}
+		w := c.long[which]
+		w.enter(lease)
+		w.keep(ctx, lease, d)
+		w.leave(lease)
+		_ = lease.Unlock(context.Background())
 	}
 }
 
@@ -224,30 +253,57 @@ func (c *scene) both(which int, a, b *server.Server) error {
 	return errors.Join(<-failed, <-failed)
 }
 
-// tell prints what was seen. It returns false if a promise was broken.
-func (c *scene) tell(out io.Writer, took time.Duration) (ok bool) {
-	var all watch
+// tell prints what was seen. It returns false if a promise was broken. failed is why the run could not
+// be finished, or nil: then nothing is said to have been kept.
+func (c *scene) tell(out io.Writer, took time.Duration, failed error) (ok bool) {
+	var all, long watch
 	for _, w := range c.watches {
-		all.terms += w.terms
-		all.overlaps += w.overlaps
-		all.falls += w.falls
-		all.lost += w.lost
+		all.add(w)
 		all.gap = max(all.gap, w.gap)
 	}
+	for _, w := range c.long {
+		long.add(w)
+	}
+	all.add(&long)
 	fmt.Fprintf(out, "%v, %d Lockers with %d callers each, %d names, TTL %v, two databases down for %v\n",
 		took.Round(time.Second), c.settings.lockers, c.callers, c.names, c.ttl, c.down)
 	for i := range faults {
 		fmt.Fprintf(out, "two databases %s: %d times\n", faults[i].name, c.applied[i])
 	}
 	fmt.Fprintf(out, "terms: %d\nstatements that raise: %d\nleases lost: %d\nerrors of Lock: %d\n", all.terms, c.raises.Load(), all.lost, c.errs.Load())
-	fmt.Fprintf(out, "overlaps: %d\ntokens that do not rise: %d\nlongest time without a new term of a name: %v\n",
-		all.overlaps, all.falls, all.gap.Round(time.Millisecond))
+	fmt.Fprintf(out, "terms of %d other names that are kept for up to two TTLs: %d\nleases that were renewed beyond their TTL: %d\n",
+		len(c.long), long.terms, long.renewed)
+	fmt.Fprintf(out, "overlaps: %d\ntokens that do not rise: %d\ncontexts that go on after their lease: %d\nlongest time without a new term of a name: %v\n",
+		all.overlaps, all.falls, all.late, all.gap.Round(time.Millisecond))
 	idle := slices.ContainsFunc(c.watches, func(w *watch) bool { return w.terms == 0 })
-	ok = all.overlaps == 0 && all.falls == 0 && all.gap <= c.gap && !idle
-	verdict := "every promise was kept"
-	if !ok {
-		verdict = "A PROMISE WAS BROKEN"
+	if took > leastLong*c.ttl {
+		idle = idle || long.renewed == 0
 	}
-	fmt.Fprintln(out, verdict)
+	if took > leastLong*c.ttl*time.Duration(c.names) {
+		idle = idle || slices.ContainsFunc(c.long, func(w *watch) bool { return w.terms == 0 })
+	}
+	ok = all.overlaps == 0 && all.falls == 0 && all.late == 0 && all.gap <= c.gap && !idle
+	if !ok {
+		fmt.Fprintln(out, "A PROMISE WAS BROKEN")
+	}
+	switch {
+	case failed != nil:
+		fmt.Fprintln(out, "THE RUN FAILED:", failed)
+	case ok:
+		fmt.Fprintln(out, "every promise was kept")
+	}
 	return ok
+}
+
+// leastLong is how many TTLs a run lasts at least that must have renewed leases.
+const leastLong = 4
+
+// add adds what was seen of another name, but for the gap.
+func (w *watch) add(other *watch) {
+	w.terms += other.terms
+	w.overlaps += other.overlaps
+	w.falls += other.falls
+	w.lost += other.lost
+	w.renewed += other.renewed
+	w.late += other.late
 }

@@ -155,8 +155,44 @@ func (s Spec) rules() check.Rules {
 		Forgets:  s.Nemesis.Loses && s.Mode == client.Unique,
 		Replayed: s.replayed(),
 		Permits:  permits,
+		Least:    s.least(),
 		TTL:      s.ttl(), Grace: s.grace(),
 	}
+}
+
+// least is how often clients must have done what the cell is for. Faults strike for longer if they
+// have not, so it is little. How many permits they must have acquired is in package check.
+func (s Spec) least() map[string]int {
+	least := map[string]int{history.Unlock: 10, history.Fenced: 1, history.Plain: 1, history.Inspect: 1}
+	switch {
+	case s.Nemesis.Loses: // a guard is of the database of the locks
+	case s.Database == server.Galera: // where another node ends most transactions that guard
+		least[history.Guarded] = 1
+	default:
+		least[history.Guarded] = 3
+	}
+	switch s.Use {
+	case client.Options:
+		for _, kind := range history.Kinds {
+			least[kind] = 1
+		}
+		least[history.Exclusive], least[history.Shared] = 5, 5
+	case client.LockAll:
+		least[history.Together] = 5
+		fallthrough
+	case client.Locks:
+		least[history.Exclusive], least[history.Shared], least[history.Enter], least[history.Leave] = 20, 5, 1, 1
+	}
+	if s.Mode == client.Unique {
+		least[history.Rows] = 20
+		if s.Nemesis.Standby || s.Nemesis.Nodes { // the server is away for most of the time
+			least[history.Rows] = 5
+		}
+		if s.Nemesis.Keeps {
+			least[history.Kept] = kept
+		}
+	}
+	return least
 }
 
 // replayed reports that the database writes down what is changed, and that the history can be
@@ -190,12 +226,19 @@ type site struct {
 }
 
 // Run runs a cell. It returns an error if the cell could not be run, not if a check
-// failed.
+// failed. What checks have found until then is in the result all the same. The histories are kept
+// in both cases.
 func Run(ctx context.Context, w *supervisor.Supervisor, spec Spec) (r Result, err error) {
 	began := time.Now()
 	s := &site{Spec: spec}
 	r = Result{Spec: spec}
-	defer func() { err = errors.Join(err, s.close(r.Histories != "")) }()
+	defer func() {
+		r.Took = time.Since(began)
+		if len(r.Failures) > 0 || err != nil && ctx.Err() == nil {
+			r.Histories = s.dir
+		}
+		err = errors.Join(err, s.close(r.Histories != ""))
+	}()
 	if err := s.open(ctx, w); err != nil {
 		return r, err
 	}
@@ -217,21 +260,13 @@ func Run(ctx context.Context, w *supervisor.Supervisor, spec Spec) (r Result, er
 		r.Failures, err = s.drain()
 	}
 	enough()
-	if err = errors.Join(err, <-probed); err != nil {
-		return r, err
-	}
-	if len(r.Failures) == 0 && ctx.Err() == nil {
-		if err := s.end(ctx, &r); err != nil {
-			return r, err
-		}
+	err = errors.Join(err, <-probed)
+	if err == nil && len(r.Failures) == 0 && ctx.Err() == nil {
+		err = s.end(ctx, &r)
 	}
 	r.Counts = check.Count(s.events, s.rules())
 	r.Covered = s.coverage()
-	r.Took = time.Since(began)
-	if len(r.Failures) > 0 {
-		r.Histories = s.dir
-	}
-	return r, context.Cause(ctx)
+	return r, errors.Join(err, context.Cause(ctx))
 }
 
 // open starts the server and the clients.
@@ -368,7 +403,7 @@ func (s *site) seed() uint64 {
 func (s *site) close(keep bool) error {
 	var errs []error
 	for _, c := range s.fleet {
-		errs = append(errs, c.Kill())
+		c.Close()
 	}
 	for _, p := range s.nets {
 		errs = append(errs, p.Close())
@@ -381,9 +416,10 @@ func (s *site) close(keep bool) error {
 	if s.log != nil {
 		errs = append(errs, s.log.Close())
 	}
-	if keep {
+	switch {
+	case keep && s.srv != nil:
 		errs = append(errs, os.WriteFile(filepath.Join(s.dir, "server.log"), s.srv.LogText(), 0o644))
-	} else if s.dir != "" {
+	case !keep && s.dir != "":
 		errs = append(errs, os.RemoveAll(s.dir))
 	}
 	if s.srv != nil {

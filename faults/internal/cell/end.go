@@ -4,10 +4,12 @@ package cell
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/sqllock/sqllock/faults/internal/check"
+	"github.com/sqllock/sqllock/faults/internal/fleet"
 	"github.com/sqllock/sqllock/faults/internal/history"
 )
 
@@ -17,7 +19,9 @@ const orderTimeout = 10 * time.Second
 // drain lets the clients end in order.
 func (s *site) drain() (found []check.Failure, err error) {
 	for _, c := range s.fleet {
-		if err := c.Drain(); err != nil {
+		if err := c.Drain(); errors.Is(err, fleet.ErrEnded) {
+			return []check.Failure{exited(err)}, nil
+		} else if err != nil {
 			return nil, fmt.Errorf("client %s: %w", c.Proc(), err)
 		}
 	}
@@ -26,7 +30,9 @@ func (s *site) drain() (found []check.Failure, err error) {
 		for !c.HasEnded() && s.mayWait(began) {
 			time.Sleep(20 * time.Millisecond)
 		}
-		if err := c.Ended(time.Millisecond); err != nil {
+		if err := c.Ended(time.Millisecond); errors.Is(err, fleet.ErrEnded) {
+			found = append(found, exited(err))
+		} else if err != nil {
 			found = append(found, check.Failure{Check: check.Waiting, T: history.Now(), What: err.Error()})
 		}
 	}
@@ -70,7 +76,6 @@ func (s *site) end(ctx context.Context, r *Result) error {
 		r.Failures = append(r.Failures, r.Unexplained...)
 	}
 	r.Unprotected = check.Unprotected(final)
-	r.Failures = append(r.Failures, s.fewPermits()...)
-	r.Failures = append(r.Failures, s.coverage().Few(leastOfCell)...)
+	r.Failures = append(r.Failures, s.tooLittle()...)
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sqllock/sqllock/faults/internal/check"
@@ -44,16 +45,39 @@ var inTables = []leftover{
 // has noticed which clients are gone. The reaper first removes the rows of killed
 // clients.
 func (s *site) leftovers(ctx context.Context) ([]check.Failure, error) {
+	if found, err := s.unreleased(ctx); err != nil || len(found) > 0 {
+		return found, err
+	}
 	if err := s.reap(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.srv.EndPooler(); err != nil { // with the sessions that it keeps
 		return nil, err
 	}
-	var found []check.Failure
-	for deadline := time.Now().Add(s.grace() + 5*time.Second); ; time.Sleep(100 * time.Millisecond) {
+	return s.count(ctx, slices.Concat(leftovers[s.Database], inTables), s.grace()+5*time.Second)
+}
+
+// arrival is how long a statement may still run when its client has ended.
+const arrival = 3 * time.Second
+
+// unreleased returns what clients that have all ended in order have left in the tables, before a
+// reaper removes it. It judges only cells in which nothing but Unlock has ended a lease.
+func (s *site) unreleased(ctx context.Context) ([]check.Failure, error) {
+	if s.Mode != client.Unique || s.Use == client.Options || !check.Undisturbed(s.events, s.rules()) {
+		return nil, nil
+	}
+	found, err := s.count(ctx, inTables, arrival)
+	for i := range found {
+		found[i].What += ", though all clients had ended in order"
+	}
+	return found, err
+}
+
+// count returns those that are in the database, as soon as there is none, or when the time is over.
+func (s *site) count(ctx context.Context, all []leftover, within time.Duration) (found []check.Failure, err error) {
+	for deadline := time.Now().Add(within); ; time.Sleep(100 * time.Millisecond) {
 		found = found[:0]
-		for _, l := range append(append([]leftover(nil), leftovers[s.Database]...), inTables...) {
+		for _, l := range all {
 			var n int
 			if err := s.admin.QueryRowContext(ctx, l.query).Scan(&n); err != nil {
 				return nil, fmt.Errorf("count the %s: %w", l.what, err)

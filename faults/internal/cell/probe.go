@@ -75,19 +75,31 @@ func (s *site) watchProcessors(ctx context.Context) {
 	var watches sync.WaitGroup
 	for cpu := range len(all) * 64 {
 		if all.IsSet(cpu) {
-			watches.Go(func() { s.watchProcessor(ctx, cpu) })
+			watches.Go(func() {
+				onProcessor(cpu, &all, func() { s.watchProcessor(ctx) })
+			})
 		}
 	}
 	watches.Wait()
 }
 
-func (s *site) watchProcessor(ctx context.Context, cpu int) {
-	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+// onProcessor calls do on a thread that runs on one processor only. Then it lets the thread run on
+// all of them again, and unlocks it: a thread that ends takes the clients of all cells with it that
+// were started on it, see Pdeathsig in package syscall.
+func onProcessor(cpu int, all *unix.CPUSet, do func()) {
+	runtime.LockOSThread()
 	var one unix.CPUSet
 	one.Set(cpu)
-	if unix.SchedSetaffinity(0, &one) != nil {
-		return
+	if unix.SchedSetaffinity(0, &one) == nil {
+		do()
 	}
+	if unix.SchedSetaffinity(0, all) == nil {
+		runtime.UnlockOSThread()
+	} // else the thread ends with the goroutine
+}
+
+// watchProcessor checks until ctx ends whether the processor of this thread runs it in time.
+func (s *site) watchProcessor(ctx context.Context) {
 	pause := unix.NsecToTimespec(int64(probing))
 	for ctx.Err() == nil {
 		began := history.Now()

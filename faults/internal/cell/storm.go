@@ -5,10 +5,13 @@ package cell
 import (
 	"cmp"
 	"context"
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/sqllock/sqllock/faults/internal/check"
 	"github.com/sqllock/sqllock/faults/internal/client"
+	"github.com/sqllock/sqllock/faults/internal/fleet"
 	"github.com/sqllock/sqllock/faults/internal/history"
 	"github.com/sqllock/sqllock/faults/internal/nemesis"
 	"github.com/sqllock/sqllock/faults/internal/register"
@@ -20,8 +23,8 @@ const settle = 500 * time.Millisecond
 // often is after how many strikes there is a pause that shows whether all is well again.
 const often = 12
 
-// longest is how much longer than s.For faults may strike, until clients have acquired enough permits,
-// and enough pairs of options and events have met, on a machine that is slow.
+// longest is how much longer than s.For faults may strike, until clients have done enough, and enough
+// pairs of options and events have met, on a machine that is slow.
 const longest = 5 * time.Minute
 
 // storm injects faults while the clients work, and checks their histories in between. A
@@ -38,7 +41,7 @@ func (s *site) storm(ctx context.Context) ([]check.Failure, error) {
 		select {
 		case <-storming.Done():
 		case <-over:
-			if failed = s.read(); failed != nil || len(s.fewPermits()) == 0 && len(s.coverage().Few(leastOfCell)) == 0 {
+			if failed = s.read(); failed != nil || len(s.tooLittle()) == 0 {
 				stopFaults()
 			}
 			over = time.After(time.Second)
@@ -48,7 +51,7 @@ func (s *site) storm(ctx context.Context) ([]check.Failure, error) {
 		case <-time.After(every):
 			began := time.Now()
 			if failed = s.read(); failed == nil {
-				found = append(check.History(s.complete(), s.rules()), s.written(storming)...)
+				found = slices.Concat(check.History(s.complete(), s.rules()), s.written(storming), s.died())
 			}
 			if failed != nil || len(found) > 0 {
 				stopFaults()
@@ -57,18 +60,39 @@ func (s *site) storm(ctx context.Context) ([]check.Failure, error) {
 			every = max(every, 20*time.Since(began))
 		}
 	}
-	if err := <-done; err != nil {
-		return found, err
+	err := <-done
+	if errors.Is(err, fleet.ErrEnded) {
+		err = nil // died says it
 	}
-	return found, failed
+	if len(found) == 0 {
+		found = s.died()
+	}
+	return found, errors.Join(err, failed)
 }
 
-// fewPermits reports that the clients have acquired too few permits, if they were to acquire any.
-func (s *site) fewPermits() []check.Failure {
-	if len(s.semaphores()) == 0 {
-		return nil
+// died returns the clients that have ended by themselves.
+func (s *site) died() (found []check.Failure) {
+	for _, c := range s.fleet {
+		if err := c.Died(); err != nil {
+			found = append(found, exited(err))
+		}
 	}
-	return check.Few(s.complete(), s.rules())
+	return found
+}
+
+// exited is the failure of a client that has ended by itself.
+func exited(err error) check.Failure {
+	return check.Failure{Check: check.Exit, T: history.Now(), What: err.Error()}
+}
+
+// tooLittle reports that the clients have done too little of what they were to do: acquired too few
+// permits, for example.
+func (s *site) tooLittle() []check.Failure {
+	found := check.TooLittle(s.complete(), s.rules())
+	if len(s.semaphores()) > 0 {
+		found = append(found, check.Few(s.complete(), s.rules())...)
+	}
+	return append(found, s.coverage().Few(leastOfCell)...)
 }
 
 // leastOfCell is the share of the pairs that can meet in a cell with options, in hundredths, of

@@ -28,7 +28,9 @@ type lease struct {
 	looks        []history.Event // in the order of T
 	unlock       int64           // when Unlock, or what ended the lease before it, was called, never if it was not
 	unlocked     int64           // when it returned
-	ending       string          // of package history, how its holder ended it
+	ending       string          // of package history, how its holder was to end it
+	endsDone     bool            // the transaction, or Detach, that was to end it did
+	guardDone    bool            // a transaction that guarded it was committed
 	detached     bool            // its term was given away
 	unknown      bool            // it is over for its holder, but perhaps not for the database
 	unlockedWell bool            // and reported that the lease was held until then
@@ -164,7 +166,10 @@ func (l *lease) note(e *history.Event) {
 		l.looks = append(l.looks, *e)
 	case e.Op == history.Done:
 		l.done = e
+	case e.Op == history.Guarded && e.Ret:
+		l.guardDone = l.guardDone || e.OK && e.Err == ""
 	case e.Op == history.Ends && e.Ret:
+		l.endsDone = e.OK && e.Err == ""
 		l.detached, l.unknown = e.OK && e.How == history.ByDetach, e.Reason == history.Unknown
 	case (e.Op == history.Unlock || e.Op == history.Ends) && !e.Ret:
 		l.unlock, l.ending = min(l.unlock, e.T), e.How
@@ -172,6 +177,25 @@ func (l *lease) note(e *history.Event) {
 		l.unlocked = e.T
 		l.unlockedWell = e.Err == "" && !l.unknown
 	}
+}
+
+// endedBy returns how a lease has ended: as it was to end if that was done, or else by Unlock.
+func (l *lease) endedBy() string {
+	done := true
+	switch l.ending {
+	case "":
+		return ""
+	case history.ByUnlockTx, history.ByUnlockInTx, history.ByDetach:
+		done = l.endsDone
+	case history.AfterGuard, history.UnderGuard:
+		done = l.guardDone
+	case history.BeyondMaxHold:
+		done = l.done != nil && l.done.Lost
+	}
+	if !done {
+		return history.Plainly
+	}
+	return l.ending
 }
 
 // killed returns when a process was killed, never if it was not.

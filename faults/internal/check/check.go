@@ -39,6 +39,10 @@ const (
 	// Permits: clients were to acquire permits, and too few of them did for the other checks to say
 	// anything.
 	Permits = "permits"
+	// Work: clients have done too little for the other checks to say anything, of what they were to do.
+	Work = "work"
+	// Exit: a client has ended by itself.
+	Exit = "exit"
 	// Kept: a lease was lost though its TTL was long enough for the outage.
 	Kept = "kept"
 	// Left: something was left behind.
@@ -58,7 +62,7 @@ const (
 )
 
 // Names are all checks.
-var Names = []string{Overlap, Remaining, Token, Register, Refused, Deadline, Loss, Reentry, Waiting, Permits, Kept, Left, Linear, Rows, Options, Once, Covered, Replay}
+var Names = []string{Overlap, Remaining, Token, Register, Refused, Deadline, Loss, Reentry, Waiting, Permits, Work, Exit, Kept, Left, Linear, Rows, Options, Once, Covered, Replay}
 
 // Failure is a finding of a check.
 type Failure struct {
@@ -90,6 +94,11 @@ type Rules struct {
 
 	// Permits is how many a semaphore has.
 	Permits int
+
+	// Least is how often clients must have done something, by the kinds of acquisitions and the
+	// operations of package history, so that a cell says anything. Of Rows, it is how many snapshots
+	// there must be.
+	Least map[string]int
 
 	TTL   time.Duration
 	Grace time.Duration // within which a name must be granted when all is well again
@@ -161,6 +170,7 @@ type Replayed struct {
 	Operations, Changes int
 	Unexplained         []Failure
 	Hard                int // changes that have too many explanations to try all
+	Excused             int // operations that are not among these, because nothing is to be compared with them
 }
 
 // Add adds what was replayed of another history.
@@ -169,6 +179,7 @@ func (r *Replayed) Add(other Replayed) {
 	r.Changes += other.Changes
 	r.Unexplained = append(r.Unexplained, other.Unexplained...)
 	r.Hard += other.Hard
+	r.Excused += other.Excused
 }
 
 // Again replays a complete history.
@@ -180,7 +191,7 @@ func Again(events []history.Event, rules Rules) (all Replayed) {
 	for _, f := range r.Findings {
 		all.Unexplained = append(all.Unexplained, fail(Replay, f.T, "%q: %s", f.Name, f.What))
 	}
-	all.Operations, all.Changes, all.Hard = r.Operations(), r.Changes, len(r.Hard)
+	all.Operations, all.Changes, all.Hard, all.Excused = r.Operations(), r.Changes, len(r.Hard), r.Excused
 	return all
 }
 

@@ -259,6 +259,19 @@ func TestAWaiterWithoutAGrantIsFound(t *testing.T) {
 	wants(t, "not yet", waits[:1], register.Final{}, rules)
 }
 
+func TestAWaiterWithoutAGrantIsFoundBeforeAnyFault(t *testing.T) {
+	opened := func(proc string, at int64) story { return story{{T: at * ms, Op: history.Open, Proc: proc}} }
+	waits := tell(lock("b", 100, 5100, 2), looked("c", 5101, 0))
+	wants(t, "all are there", tell(opened("c1.1", 50), opened("c2.1", 200), waits), register.Final{}, rules, check.Waiting)
+	wants(t, "one came later", tell(opened("c1.1", 50), opened("c2.1", 3000), waits), register.Final{}, rules)
+	wants(t, "another one took its place later", tell(opened("c1.1", 200), opened("c1.2", 3000), waits), register.Final{}, rules, check.Waiting)
+	failed := opened("c2.1", 200)
+	failed[0].Err = "it is down"
+	wants(t, "one could not yet", tell(opened("c1.1", 50), failed, opened("c2.1", 3010), waits), register.Final{}, rules)
+	wants(t, "the machine was busy", tell(opened("c1.1", 200), waits, story{{T: 2500 * ms, Until: 2600 * ms, Op: history.Busy}}), register.Final{}, rules)
+	wants(t, "a fault came between", tell(opened("c1.1", 200), waits, fault("net-freeze", "a", 2500, 2600, false)), register.Final{}, rules)
+}
+
 func TestAnIdleNameWithAWaiterIsFound(t *testing.T) {
 	given := tell(lock("a", 4000, 4010, 1), looked("a", 4050, 900), unlock("a", 4100, 4110))
 	wants(t, "handed over", tell(given, lock("b", 3000, 4120, 2)), register.Final{}, rules)
@@ -271,6 +284,28 @@ func TestAnIdleNameWithAWaiterIsFound(t *testing.T) {
 
 func TestLeftoversOfAClientAreFound(t *testing.T) {
 	wants(t, "a connection", story{{T: 1, Op: history.Left, Proc: "a", Reason: "connections", Err: "1 in use"}}, register.Final{}, rules, check.Left)
+}
+
+func TestOnlyClientsThatNothingHasDisturbedLeaveNothing(t *testing.T) {
+	busy := func(from, to int64) story { return story{{T: from * ms, Until: to * ms, Op: history.Busy}} }
+	drained := story{{T: 5000 * ms, Op: history.Drain, Proc: "a"}, {T: 6000 * ms, Op: history.Drain, Proc: "b"}, {T: 9000 * ms, Op: history.Changed}}
+	s := tell(lock("a", 0, 10, 1), looked("a", 20, 900), unlock("a", 30, 40), drained)
+	for _, c := range []struct {
+		what string
+		s    story
+		want bool
+	}{
+		{"nothing has happened", s, true},
+		{"a fault", tell(s, fault(check.Kill, "a", 50, 60, true)), false},
+		{"a lease was lost", tell(s, lock("b", 50, 60, 2), done("b", 1060)), false},
+		{"the machine was busy long before", tell(s, busy(100, 3990)), true},
+		{"the machine was busy just before", tell(s, busy(100, 4100)), false},
+		{"the machine was busy at the end", tell(s, busy(5500, 5600)), false},
+	} {
+		if got := check.Undisturbed(c.s, rules); got != c.want {
+			t.Errorf("%s: %v", c.what, got)
+		}
+	}
 }
 
 func TestTheEventsOfALeaseAreCounted(t *testing.T) {

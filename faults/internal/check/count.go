@@ -1,6 +1,8 @@
 package check
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/sqllock/sqllock/faults/internal/history"
@@ -81,6 +83,58 @@ func Few(events []history.Event, rules Rules) []Failure {
 	}
 	return []Failure{fail(Permits, r.last, "%d permits were acquired, %d of them while another was held: there must be %d, and %d",
 		c.Permits, c.Beside, leastPermits, leastBeside)}
+}
+
+// TooLittle reports what clients have done less often than they were to.
+func TooLittle(events []history.Event, rules Rules) (found []Failure) {
+	r := build(events, rules)
+	done := r.done()
+	for _, what := range slices.Sorted(maps.Keys(rules.Least)) {
+		switch n, least := done[what], rules.Least[what]; {
+		case n >= least:
+		case what == history.Rows:
+			found = append(found, fail(Rows, r.last, "only %d snapshots of the tables: there must be %d", n, least))
+		default:
+			found = append(found, fail(Work, r.last, "%s: %d times, and there must be %d", what, n, least))
+		}
+	}
+	return found
+}
+
+// done counts what clients have done: what they were granted, by its kind, and other calls that were
+// not in vain. A call for several names counts once for each.
+func (r *run) done() map[string]int {
+	done := make(map[string]int)
+	for _, l := range r.leases {
+		done[l.kindOf()]++
+	}
+	for i := range r.events {
+		switch e := &r.events[i]; {
+		case e.Op == history.Rows, e.Op == history.Kept && !e.Lost:
+			done[e.Op]++
+		case !e.Ret || e.Err != "":
+		case e.Op == history.Unlock, e.Op == history.Inspect, e.Op == history.Enter, e.Op == history.Leave:
+			done[e.Op]++
+		case e.OK && (e.Op == history.Plain || e.Op == history.Fenced || e.Op == history.Guarded):
+			done[e.Op]++
+		}
+	}
+	return done
+}
+
+// kindOf returns the kind of an acquisition, as package history names it.
+func (l *lease) kindOf() string {
+	switch {
+	case l.what != "":
+		return l.what
+	case l.permit:
+		return history.Permit
+	case l.kind == "all":
+		return history.Together
+	case l.shared:
+		return history.Shared
+	}
+	return history.Exclusive
 }
 
 // inversions counts the writers that were served before a writer that had come clearly

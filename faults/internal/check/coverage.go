@@ -117,15 +117,15 @@ func (l *lease) optionsOf() (has []string) {
 // meet counts what has met in one acquisition. Events are the faults that have hit its process from
 // the call until it was unlocked.
 func (r *run) meet(c *Coverage, l *lease, faults map[string]int) {
-	has := l.optionsOf()
+	has, ending := l.optionsOf(), l.endedBy()
 	for i, a := range has {
 		for _, b := range has[i+1:] {
 			c.Met[pair(a, b)]++
 		}
 		c.Met[pair(l.what, a)]++
 		c.Met[pair(l.options.User, a)]++
-		if l.ending != "" {
-			c.Met[pair(l.ending, a)]++
+		if ending != "" {
+			c.Met[pair(ending, a)]++
 		}
 	}
 	end := l.ret

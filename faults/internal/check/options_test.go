@@ -130,6 +130,15 @@ func TestRowsThatContradictAHolderAreFound(t *testing.T) {
 	wants(t, "they agree", tell(a, rows(token(5), 1005, "a")), register.Final{}, rules)
 	wants(t, "another token", tell(a, rows(token(6), 1005, "a")), register.Final{}, rules, check.Rows)
 	wants(t, "nobody", tell(a, rows(token(5), 1005, "")), register.Final{}, rules, check.Rows)
+	missing := rows(token(5), 1005, "a")
+	missing[0].Names = nil
+	wants(t, "no row", tell(a, missing), register.Final{}, rules, check.Rows)
+	wants(t, "no row of a name that was unlocked", tell(lock("a", 0, 10, token(5)), looked("a", 20, 900), unlock("a", 25, 40), missing), register.Final{}, rules)
+	wants(t, "no row of a name that was lost", tell(lock("a", 0, 10, token(5)), looked("a", 20, 900), missing), register.Final{}, rules)
+	wants(t, "no row of a permit", permit(0, tell(a, missing)), register.Final{}, ofThree(), check.Rows)
+	sessions := rules
+	sessions.Sessions = true
+	wants(t, "no row where sessions keep the locks", tell(a, missing), register.Final{}, sessions)
 	wants(t, "an earlier end", tell(a, rows(token(5), 905, "a")), register.Final{}, rules, check.Deadline)
 	unlocked := tell(lock("a", 0, 10, token(5)), looked("a", 20, 900), unlock("a", 25, 40))
 	wants(t, "it was unlocked", tell(unlocked, rows(token(5), 1005, "a")), register.Final{}, rules, check.Rows)
@@ -223,6 +232,54 @@ func TestCoverageNamesTheMissingPairs(t *testing.T) {
 	}
 	if few := c.Few(5); len(few) != 0 {
 		t.Errorf("enough pairs: %v", few)
+	}
+}
+
+func TestCoverageCountsHowALeaseHasEnded(t *testing.T) {
+	unlocked := func(how string) story {
+		return call(history.Unlock, "a", 60, 70, func(e *history.Event) { e.How = how })
+	}
+	ends := func(how, err string) story {
+		return call(history.Ends, "a", 40, 50, func(e *history.Event) {
+			if e.How = how; e.Ret {
+				e.OK, e.Err = err == "", err
+			}
+		})
+	}
+	over := done("a", 50)
+	unguarded := guarded("a", 40, false)
+	unguarded[1].Err = "the connection broke"
+	for _, c := range []struct {
+		how  string
+		s    story
+		done bool
+	}{
+		{history.Plainly, nil, true},
+		{history.ByDetach, ends(history.ByDetach, ""), true},
+		{history.ByDetach, ends(history.ByDetach, "it is down"), false},
+		{history.ByDetach, ends(history.ByDetach, "")[:1], false},
+		{history.ByUnlockTx, ends(history.ByUnlockTx, ""), true},
+		{history.ByUnlockTx, ends(history.ByUnlockTx, "rolled back at will"), false},
+		{history.ByUnlockInTx, ends(history.ByUnlockInTx, ""), true},
+		{history.ByUnlockInTx, nil, false},
+		{history.AfterGuard, guarded("a", 40, true), true},
+		{history.AfterGuard, guarded("a", 40, false), false},
+		{history.AfterGuard, nil, false},
+		{history.UnderGuard, guarded("a", 40, true), true},
+		{history.UnderGuard, unguarded, false},
+		{history.BeyondMaxHold, over, true},
+		{history.BeyondMaxHold, nil, false},
+	} {
+		s := tell(with(history.Options{MaxHold: 30}, lock("a", 0, 10, 1)), c.s, unlocked(c.how))
+		met := check.Cover(s, rules, nil).Met
+		by := map[string]int{c.how: met[c.how+" × MaxHold"], history.Plainly: met[history.Plainly+" × MaxHold"]}
+		want := c.how
+		if !c.done {
+			want = history.Plainly
+		}
+		if by[want] != 1 || want != c.how && by[c.how] != 0 {
+			t.Errorf("%s, done %v: %v", c.how, c.done, by)
+		}
 	}
 }
 

@@ -119,7 +119,9 @@ func (r *run) trustsAnswers(l *lease, look *history.Event, known []answer) (Fail
 	return Failure{}, true
 }
 
-// rows compares each snapshot of the tables with those who held then, and trusted before.
+// rows compares each snapshot of the tables with those who held then, and trusted before. A name
+// without a row is one that nobody holds. Names of leases that are kept all the time are in no
+// snapshot, and those leases are not among these.
 func (r *run) rows() []Failure {
 	var found []Failure
 	at := make(map[string]*nameLeases)
@@ -127,11 +129,21 @@ func (r *run) rows() []Failure {
 		at[name] = &nameLeases{leases: leases, byToken: make(map[acquired]*lease)}
 	}
 	for i := range r.events {
-		if e := &r.events[i]; e.Op == history.Rows {
-			for k := range e.Names {
-				if n := at[e.Names[k].Name]; n != nil {
-					found = append(found, r.compare(n, e, &e.Names[k])...)
-				}
+		e := &r.events[i]
+		if e.Op != history.Rows {
+			continue
+		}
+		there := make(map[string]bool)
+		for k := range e.Names {
+			row := &e.Names[k]
+			there[row.Name] = true
+			if n := at[row.Name]; n != nil {
+				found = append(found, r.compare(n, e, row)...)
+			}
+		}
+		for name, n := range at {
+			if !there[name] {
+				found = append(found, r.compare(n, e, &history.Row{Name: name})...)
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package check
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/sqllock/sqllock/faults/internal/history"
 )
@@ -51,11 +52,24 @@ func cycles(r *run) []Failure {
 // span is a time.
 type span struct{ from, to int64 }
 
-// quiet returns the times between the faults, and with a machine that keeps up, that are
-// as long as a waiter may take.
+// opened returns when the first process in each client's place has its Locker, 0 if none has.
+func (r *run) opened() (last int64) {
+	seen := make(map[string]bool)
+	for _, e := range r.events {
+		client, _, _ := strings.Cut(e.Proc, ".")
+		if e.Op == history.Open && e.Err == "" && !seen[client] {
+			seen[client] = true
+			last = e.T
+		}
+	}
+	return last
+}
+
+// quiet returns the times before, between and after the faults, and with a machine that keeps up, that
+// are as long as a waiter may take.
 func (r *run) quiet() []span {
 	var spans []span
-	from := int64(0)
+	from := r.opened()
 	troubles := slices.Clone(r.busy)
 	for _, f := range r.faults {
 		troubles = append(troubles, span{f.from, f.to})

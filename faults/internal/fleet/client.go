@@ -22,6 +22,10 @@ import (
 	"github.com/sqllock/sqllock/internal/netproxy"
 )
 
+// ErrEnded is part of the error of a client whose process has ended by itself. Nothing but the
+// nemesis, the order to end and the end of the run ends a client.
+var ErrEnded = errors.New("its process has ended by itself")
+
 // Client is a place for a client process: when one was killed, the next one takes its
 // place. Its methods are safe for concurrent use, and wait for each other.
 type Client struct {
@@ -38,6 +42,7 @@ type Client struct {
 	in     io.WriteCloser
 	stderr *strings.Builder
 	ended  chan struct{}
+	killed bool // by Kill
 }
 
 // Config describes the client to start.
@@ -92,7 +97,7 @@ func (c *Client) Start() error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	c.cmd, c.proc, c.ended = cmd, proc, make(chan struct{})
+	c.cmd, c.proc, c.ended, c.killed = cmd, proc, make(chan struct{}), false
 	go c.wait(cmd, c.ended)
 	return nil
 }
@@ -129,13 +134,42 @@ func (c *Client) Histories() []string {
 	return files
 }
 
-// Kill ends the process with SIGKILL and returns when it is gone.
+// Kill ends the process with SIGKILL and returns when it is gone. If the process has ended by
+// itself, it returns an [ErrEnded].
 func (c *Client) Kill() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.died(); err != nil {
+		return err
+	}
+	_ = c.cmd.Process.Kill() // it may have ended just now
+	<-c.ended
+	status, ok := c.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	c.killed = ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+	return c.died()
+}
+
+// Died returns an [ErrEnded] if the process has ended and Kill has not ended it. It is for
+// processes that have no order to end.
+func (c *Client) Died() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.died()
+}
+
+func (c *Client) died() error {
+	if c.killed || !c.hasEnded() {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrEnded, c.keepStderr(c.cmd.ProcessState.String()))
+}
+
+// Close ends the process at the end of a run, however far it has come.
+func (c *Client) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_ = c.cmd.Process.Kill() // it may have ended
 	<-c.ended
-	return nil
 }
 
 // Stop sends the process SIGSTOP; or, if at is not "", it has the process stop itself in
@@ -154,7 +188,17 @@ func (c *Client) Stop(at string, within time.Duration) error {
 			}
 		}
 	}
-	return c.cmd.Process.Signal(syscall.SIGSTOP)
+	return c.signal(syscall.SIGSTOP)
+}
+
+// signal returns an [ErrEnded] if there is no process any more.
+func (c *Client) signal(sig syscall.Signal) error {
+	err := c.cmd.Process.Signal(sig)
+	if errors.Is(err, os.ErrProcessDone) {
+		<-c.ended
+		return errors.Join(err, c.died())
+	}
+	return err
 }
 
 // isStopped asks the kernel.
@@ -171,7 +215,7 @@ func (c *Client) isStopped() bool {
 func (c *Client) Continue() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.cmd.Process.Signal(syscall.SIGCONT)
+	return c.signal(syscall.SIGCONT)
 }
 
 // Drain orders the process to end.
@@ -181,15 +225,27 @@ func (c *Client) Drain() error {
 	return c.order(orders.Stop())
 }
 
+// order returns an [ErrEnded] if there is no process any more.
 func (c *Client) order(text string) error {
 	_, err := io.WriteString(c.in, text+"\n")
-	return err
+	if err == nil {
+		return nil
+	}
+	select { // its input is closed a moment before it counts as ended
+	case <-c.ended:
+	case <-time.After(time.Second):
+	}
+	return errors.Join(err, c.died())
 }
 
 // HasEnded reports whether the process has ended.
 func (c *Client) HasEnded() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.hasEnded()
+}
+
+func (c *Client) hasEnded() bool {
 	select {
 	case <-c.ended:
 		return true
@@ -199,7 +255,7 @@ func (c *Client) HasEnded() bool {
 }
 
 // Ended waits for the end of the process, with a time limit. It returns an error if the
-// process did not end successfully.
+// process did not end in time, and an [ErrEnded] if it did not end successfully.
 func (c *Client) Ended(within time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -217,7 +273,7 @@ func (c *Client) Ended(within time.Duration) error {
 		return c.keepStderr(fmt.Sprintf("did not end within %v", within))
 	}
 	if !c.cmd.ProcessState.Success() {
-		return c.keepStderr(c.cmd.ProcessState.String())
+		return fmt.Errorf("%w: %w", ErrEnded, c.keepStderr(c.cmd.ProcessState.String()))
 	}
 	return nil
 }

@@ -32,14 +32,26 @@ func (s *searcher) search() {
 		return
 	}
 	s.report.Changes += len(s.steps)
-	s.report.Calls += len(s.n.calls)
+	for _, c := range s.n.calls {
+		s.report.count(&s.report.Calls, c.excused)
+	}
 	for _, r := range reads {
-		if r.row != nil {
-			s.report.Snapshots++
-		} else if r.what.event != nil {
-			s.report.Looks++
+		switch {
+		case r.what.call != nil: // it is counted
+		case r.row != nil:
+			s.report.count(&s.report.Snapshots, r.excused)
+		default:
+			s.report.count(&s.report.Looks, r.excused)
 		}
 	}
+}
+
+// count counts what was explained, or excused.
+func (r *Report) count(explained *int, excused bool) {
+	if excused {
+		explained = &r.Excused
+	}
+	*explained++
 }
 
 // resolution is that of the clock of a database, and more.

@@ -26,8 +26,9 @@ const longest = 20_000_000
 type call struct {
 	history.Request
 	*stored
-	acq  driver.ID
-	used bool // it has made a change
+	acq     driver.ID
+	used    bool // it has made a change
+	excused bool // it has made none, and there is nothing to compare with its answer
 }
 
 // stored is a call of a store.

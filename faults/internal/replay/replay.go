@@ -36,10 +36,15 @@ type Report struct {
 	Calls     int // of stores, one for each name that they are about
 	Looks     int // at leases, and what clients were granted
 	Snapshots int // of names
+
+	// Excused are those of them that are not among the explained: nothing is to be compared with an
+	// answer that is not known, or with one whose effect depends on what else a call was about; and a
+	// crash may have undone what was seen.
+	Excused int
 }
 
-// Operations are how many operations were explained. A change is no further one: it is what a call
-// has done.
+// Operations are how many operations were judged and explained. A change is no further one: it is
+// what a call has done.
 func (r *Report) Operations() int { return r.Calls + r.Looks + r.Snapshots }
 
 // Check replays the events of a cell of unique mode.

@@ -645,6 +645,48 @@ func TestWhatIsUnusualIsExplained(t *testing.T) {
 	}
 }
 
+func TestOnlyWhatWasJudgedCountsAsExplained(t *testing.T) {
+	count := func(write func(s *story)) replay.Report {
+		s := newStory()
+		write(s)
+		r := check(s.end())
+		if len(r.Findings)+len(r.Hard) > 0 {
+			t.Errorf("%+v", r)
+		}
+		return r
+	}
+	for _, c := range []struct {
+		what                      string
+		write                     func(s *story)
+		calls, snapshots, excused int
+	}{
+		{"answers", func(s *story) {
+			a := s.acquire(one, first, false)
+			s.rows()
+			s.acquire(two, tries, false)
+			s.release(one, term(first, a.Got), false)
+		}, 3, 1, 0},
+		{"an answer was lost, and its change is there", func(s *story) {
+			a := s.acquire(one, first, false)
+			s.release(one, term(first, a.Got), true)
+		}, 2, 0, 0},
+		{"an answer was lost, and nothing was changed", func(s *story) {
+			s.acquire(one, first, false)
+			s.acquire(two, tries, true)
+		}, 1, 0, 1},
+		{"an error says that nothing was done", func(s *story) {
+			s.acquire(one, first, false)
+			s.vain = true
+			s.acquire(two, tries, false)
+		}, 1, 0, 1},
+		{"a crash has undone a release", func(s *story) { unusual["a crash undoes a release"](s) }, 2, 1, 1},
+	} {
+		if r := count(c.write); r.Calls != c.calls || r.Snapshots != c.snapshots || r.Excused != c.excused {
+			t.Errorf("%s: %d calls, %d snapshots, %d excused", c.what, r.Calls, r.Snapshots, r.Excused)
+		}
+	}
+}
+
 // Random clients, of whose answers some are lost. SQLLOCK_REPLAY_CALLS makes more of them.
 func TestGeneratedHistoriesAreExplained(t *testing.T) {
 	calls := 4000

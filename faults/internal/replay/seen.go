@@ -18,6 +18,7 @@ type read struct {
 	what     what
 	row      *world // a snapshot, or
 	ok       func(w *world) bool
+	excused  bool // it is not explained, and a crash may have undone it
 }
 
 // what names a read for people.
@@ -50,30 +51,40 @@ func (s *searcher) look() []*read {
 	for _, c := range s.n.calls {
 		switch {
 		case !c.known:
+			c.excused = !c.used
 		case c.Now != 0 && (c.Now < c.from-resolution || c.Now > c.to+resolution):
 			s.finding(c.from, "the clock of the database is that of the machine, but "+c.String())
 		case !c.used:
-			s.unused(c)
+			c.excused = !s.unused(c)
 		}
 	}
 	v := s.views()
 	for _, r := range s.n.reads {
 		isLease := r.row == nil && r.what.call == nil
-		if !v.explains(r) && (isLease || !s.h.crashed(r.from, r.to)) {
+		switch {
+		case v.explains(r):
+		case isLease || !s.h.crashed(r.from, r.to):
 			s.finding(r.from, "nothing explains "+r.what.String())
+		default:
+			r.excused = true
+			if r.what.call != nil {
+				r.what.call.excused = true
+			}
 		}
 	}
 	return s.n.reads
 }
 
 // unused adds what a call has seen that has made no change. If it says that it has made one, a crash
-// may have undone that, unless it is flushed.
-func (s *searcher) unused(c *call) {
+// may have undone that, unless it is flushed. It returns false if the call says nothing that can be
+// judged.
+func (s *searcher) unused(c *call) (judged bool) {
 	if c.done() && !(c.what == history.Release && c.Answer.Handed == 0 && s.h.crashed(c.from, c.to)) && c.Status != "renewed" {
 		s.finding(c.from, "no change is "+c.String())
-		return
+		return true
 	}
 	saw := func(ok func(w *world) bool) {
+		judged = true
 		s.n.reads = append(s.n.reads, &read{from: c.from - resolution, to: c.to + resolution, what: what{call: c}, ok: ok})
 	}
 	nothing := func(w *world) bool { return w.find(c.acq) == nil && w.row.Acq != c.acq }
@@ -112,6 +123,7 @@ func (s *searcher) unused(c *call) {
 			})
 		}
 	}
+	return judged
 }
 
 // refuses reports that a world refuses a call that does not wait.

@@ -23,19 +23,24 @@ type Without struct{ Nemesis, Mode, Database, Why string }
 func Line(w io.Writer, r cell.Result, err error) {
 	switch {
 	case err != nil:
-		fmt.Fprintf(w, "ERROR %s: %v\n", r.Name(), err)
+		fmt.Fprintf(w, "ERROR %s: %v", r.Name(), err)
+		if r.Histories != "" {
+			fmt.Fprintf(w, ", histories in %s", r.Histories)
+		}
+		fmt.Fprintln(w)
 	case len(r.Failures) == 0:
 		fmt.Fprintf(w, "ok    %s: %d acquisitions (%d permits, %d beside others, %d the last), %d faults, %d operations replayed, %.1f s\n",
 			r.Name(), r.Acquisitions, r.Permits, r.Beside, r.Full, r.Faults, r.Operations, r.Took.Seconds())
-	default:
+	}
+	if len(r.Failures) > 0 {
 		fmt.Fprintf(w, "FAIL  %s: %s after %.1f s, seed %d, histories in %s\n", r.Name(), strings.Join(Failed(r), ", "), r.Took.Seconds(), r.Seed, r.Histories)
-		for i, f := range r.Failures {
-			if i == 10 {
-				fmt.Fprintf(w, "      and %d more\n", len(r.Failures)-i)
-				break
-			}
-			fmt.Fprintf(w, "      %v\n", f)
+	}
+	for i, f := range r.Failures {
+		if i == 10 {
+			fmt.Fprintf(w, "      and %d more\n", len(r.Failures)-i)
+			break
 		}
+		fmt.Fprintf(w, "      %v\n", f)
 	}
 	if len(r.Covered.Possible) > 0 {
 		fmt.Fprintf(w, "      options: %v\n", &r.Covered)
@@ -92,6 +97,7 @@ func Print(w io.Writer, results []cell.Result, without []Without) {
 	for _, r := range all {
 		fmt.Fprintf(w, "in all: %d runs of cells, %d acquisitions, %d hand-overs, %d faults, %d failures\n", len(results), r.Acquisitions, r.HandOvers, r.Counts.Faults, len(r.Failures))
 		fmt.Fprintf(w, "replayed: %d operations, %d changes of names; not explained: %d; too hard: %d\n", r.Operations, r.Changes, len(r.Unexplained), r.Hard)
+		fmt.Fprintf(w, "excused: %d operations of which nothing can be judged\n", r.Excused)
 	}
 }
 
@@ -272,6 +278,7 @@ type row struct {
 	Replayed     int             `json:"operations_replayed"`
 	Changes      int             `json:"changes_replayed"`
 	Hard         int             `json:"changes_too_hard,omitempty"`
+	Excused      int             `json:"operations_excused,omitempty"`
 	Unexplained  []check.Failure `json:"unexplained,omitempty"`
 	Failed       []string        `json:"failed"`
 	Failures     []check.Failure `json:"failures,omitempty"`
@@ -300,7 +307,7 @@ func Save(path string, results []cell.Result) error {
 			Acquisitions: r.Acquisitions, HandOvers: r.HandOvers, InFaults: r.Active, Recovering: r.Recovering, Faults: r.Counts.Faults,
 			Lost: r.Lost, Inversions: r.Inversions, Permits: r.Permits, Beside: r.Beside, Full: r.Full, Kept: r.Kept, KeptLost: r.KeptLost, Outage: r.LongestOutage.Seconds(), Overlaps: count(r, check.Overlap, check.Remaining),
 			Tokens: count(r, check.Token), Registers: count(r, check.Register), Unprotected: r.Unprotected, Pairs: r.Covered.Met, MissingPairs: r.Covered.Missing(),
-			Replayed: r.Operations, Changes: r.Changes, Hard: r.Hard, Unexplained: r.Unexplained,
+			Replayed: r.Operations, Changes: r.Changes, Hard: r.Hard, Excused: r.Excused, Unexplained: r.Unexplained,
 			Failed: append([]string{}, Failed(r)...), Failures: r.Failures, Unordered: r.Unordered, FaultSeconds: r.For.Seconds(),
 		})
 	}
