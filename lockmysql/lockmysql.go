@@ -180,14 +180,14 @@ func (d *Database) newPool() *sqlconn.Pool {
 	known := sqlconn.Known(d.db, "github.com/go-sql-driver/mysql")
 	p := &sqlconn.Pool{DB: d.db, Fit: fit, Unsure: !known, Late: !known}
 	if known {
-		p.Lives = lives
+		p.Alive = alive
 	}
 	return p
 }
 
-// lives has the driver look whether the server has closed a connection that was idle, as
+// alive has the driver look whether the server has closed a connection that was idle, as
 // database/sql has it do with those that it takes from its pool.
-func lives(ctx context.Context, conn *sql.Conn) error {
+func alive(ctx context.Context, conn *sql.Conn) error {
 	return conn.Raw(func(c any) error {
 		if r, ok := c.(sqldriver.SessionResetter); ok {
 			return r.ResetSession(ctx)

@@ -5,5 +5,6 @@ import "time"
 // PausedAfter reports whether a pause of the process is noticed when it is over.
 func PausedAfter(pause time.Duration) bool {
 	w := &watch{ran: time.Now().Add(-pause)}
-	return w.paused() && w.paused()
+	first := w.paused()
+	return first && w.paused()
 }

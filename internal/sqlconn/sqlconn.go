@@ -49,9 +49,9 @@ type Pool struct {
 	// Fit looks at each connection that comes from the pool: after an error it is ended,
 	// and another one is tried if the error is driver.ErrBadConn. It may be nil.
 	Fit func(context.Context, *sql.Conn) error
-	// Lives looks at a reserved connection that was idle, and returns driver.ErrBadConn if the
+	// Alive looks at a reserved connection that was idle, and returns driver.ErrBadConn if the
 	// server has ended it. It may be nil.
-	Lives func(context.Context, *sql.Conn) error
+	Alive func(context.Context, *sql.Conn) error
 
 	// Unsure says that driver.ErrBadConn does not mean, as it should, that nothing was
 	// sent: some drivers return it for every connection that breaks.
@@ -323,8 +323,8 @@ const aliveFor = time.Second
 func (r *Reserved) Do(ctx context.Context, fn func(context.Context, *sql.Conn) error) (err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.pool.Lives != nil && time.Since(r.used) > aliveFor {
-		err = r.pool.inTime(ctx, r.conn, r.pool.Lives)
+	if r.pool.Alive != nil && time.Since(r.used) > aliveFor {
+		err = r.pool.inTime(ctx, r.conn, r.pool.Alive)
 	}
 	if err == nil {
 		err = r.pool.use(ctx, r.conn, fn)
