@@ -43,7 +43,7 @@ galera: ## test and do harm to a Galera cluster of three nodes, a quarter of an 
 	@cd faults && GOWORK=off go test -count=1 -tags galera -v ./galera
 	@GOWORK=off go build -C faults -o ../bin/faults . && FAULT_SECONDS=$${FAULT_SECONDS:-60} exec bin/faults -database galera -nemesis none,client-kill,client-pause,net-lost-reply,node-kill,node-isolate,node-freeze -mode unique -report faults/galera-report.json $(ARGS)
 
-planted: ## build the library with one known bug at a time and show what notices it, about five minutes
+planted: ## build the library with one known bug at a time and show what notices it, and that nothing does without the bug, more than ten minutes
 	@faults/setup.sh
 	@cd faults && GOWORK=off go run ./planted $(ARGS)
 
