@@ -250,7 +250,7 @@ func (k *keeper) takeExpired(now time.Duration) (expired []*term) {
 func (k *keeper) takeDue(now time.Duration) (batches map[int][]*term, isolated []*term) {
 	due := make(map[int]bool)
 	for t, r := range k.terms {
-		if !r.isolated && !r.renewing && r.due <= now {
+		if !r.renewing && r.due <= now && (!r.isolated || k.isolated >= maxIsolated) {
 			due[ttlGroup(t.ttl)] = true
 		}
 	}
@@ -265,7 +265,7 @@ func (k *keeper) takeDue(now time.Duration) (batches map[int][]*term, isolated [
 			k.isolated++
 			r.renewing = true
 			isolated = append(isolated, t)
-		case !r.isolated && !k.sending[g]:
+		case !k.sending[g]: // one for which there is no room in isolation, too: its row may be free by now
 			r.renewing = true
 			batches[g] = append(batches[g], t)
 		}
@@ -338,7 +338,13 @@ func (k *keeper) noteResult(t *term, before time.Duration, status driver.RenewSt
 		k.reschedule(t, func(r *renewal) { *r = renewal{due: due} })
 		k.log.renewed(t, k.clock.Now()-before)
 	case driver.Busy:
-		k.reschedule(t, func(r *renewal) { r.renewing, r.isolated, r.due = false, true, k.clock.Now() })
+		k.reschedule(t, func(r *renewal) {
+			r.renewing, r.isolated, r.due = false, true, k.clock.Now()
+			if k.isolated >= maxIsolated { // it is asked for in batches until there is room
+				r.failures++
+				r.due += k.retryPause(t.ttl, r.failures)
+			}
+		})
 	case driver.Revoked:
 		t.lose(LostRevoked, nil)
 	case driver.Ended:

@@ -251,6 +251,62 @@ func TestFewRowsThatSomebodyHasLockedAreWaitedForAtOnce(t *testing.T) {
 	})
 }
 
+// Those for which there is no room are looked at in batches: their rows may be free, while others are
+// locked for long.
+func TestWhoFindsNoRoomToWaitForALockedRowIsRenewedWhenTheRowIsFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many, ttl = 40, 30 * time.Second
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		var leases []*sqllock.Lease
+		for i := range many {
+			leases = append(leases, b.lock(fmt.Sprint("locked ", i)))
+		}
+		locked := true
+		set := func(to bool) {
+			db.set(func(f *fake) {
+				locked = to
+				for i := range many {
+					f.locked[fmt.Sprint("locked ", i)] = to
+				}
+			})
+		}
+		set(true)
+		db.set(func(f *fake) {
+			f.before = func(ctx context.Context, kind string) error {
+				if kind != "renew alone" {
+					return nil
+				}
+				select {
+				case <-time.After(time.Second):
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				if locked {
+					return errDeadlock
+				}
+				return nil
+			}
+		})
+		time.Sleep(ttl/3 + ttl/2)
+		set(false)
+		before := db.count("renew")
+		time.Sleep(ttl)
+		for _, lease := range leases {
+			if lease.Remaining() <= 0 {
+				t.Errorf("%q was lost", lease.Name())
+			}
+			b.unlock(lease)
+		}
+		if n := db.count("renew") - before; n > 100 {
+			t.Errorf("%d batches in a TTL", n)
+		}
+	})
+}
+
 // The keeper has seen a deadline pass, and before it looks at the term the reply to a renewal comes.
 func TestATermThatIsRenewedAtTheLastMomentIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -175,12 +175,15 @@ func (s *Sampler) read(ctx context.Context) error {
 	return nil
 }
 
-// ended finds the losses of names that are free now, because a reaper has found them first.
+// ended finds the losses of names that are free now, because a reaper has found them first. After an
+// outage there may be thousands: it looks at some.
 func (s *Sampler) ended(ctx context.Context, before, now map[string]sampled) (losses []Loss, err error) {
+	looks := 0
 	for name, was := range before {
-		if _, still := now[name]; still || !was.silent || len(losses) == MaxLosses {
+		if _, still := now[name]; still || !was.silent || looks == 2*MaxLosses || len(losses) == MaxLosses {
 			continue
 		}
+		looks++
 		info, err := s.locks.Inspect(ctx, name)
 		if err != nil {
 			return nil, err
