@@ -67,7 +67,7 @@ func TestDoctorTellsWhatOtherModesLack(t *testing.T) {
 		u.finds(t, 0, "warn", "locks", "forupdate: the account lacks privileges")
 		u.finds(t, 0, "warn", "locks", "advisory: the account lacks privileges")
 		if s.d.Engine() == testdb.Postgres {
-			u.finds(t, 0, "warn", "privileges", "USAGE, SELECT, UPDATE", "sqllock_token", "GRANT USAGE, SELECT, UPDATE ON SEQUENCE")
+			u.finds(t, 0, "warn", "privileges", "SELECT, UPDATE", "sqllock_token", "GRANT SELECT, UPDATE ON SEQUENCE")
 		}
 		s.account(t, "SELECT, INSERT, UPDATE, DELETE ON sqllock_lock", "SELECT, UPDATE ON sqllock_meta").
 			finds(t, exitNo, "bad", "privileges", "SELECT", "sqllock_waiter", "GRANT")

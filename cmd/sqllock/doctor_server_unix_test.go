@@ -5,6 +5,10 @@ package main
 import (
 	"context"
 	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -102,6 +106,26 @@ func TestDoctorOnSessionsOfMySQL(t *testing.T) {
 	})
 }
 
+// indexesInStatements are those that statements of MySQL name, without which they fail.
+func indexesInStatements(t *testing.T) (indexes []string) {
+	t.Helper()
+	files, err := filepath.Glob("../../lockmysql/sql/*.sql")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range regexp.MustCompile(`FORCE INDEX \((sqllock_\w+)\)`).FindAllSubmatch(text, -1) {
+			indexes = append(indexes, string(match[1]))
+		}
+	}
+	slices.Sort(indexes)
+	return slices.Compact(indexes)
+}
+
 func TestDoctorOnTablesOfMySQL(t *testing.T) {
 	t.Parallel()
 	onMySQL(t, func(t *testing.T, s *clientDB) {
@@ -109,6 +133,16 @@ func TestDoctorOnTablesOfMySQL(t *testing.T) {
 		s.finds(t, exitNo, "bad", "index", "sqllock_guard", "ADD UNIQUE INDEX")
 		s.exec(t, "ALTER TABLE sqllock_lock ADD UNIQUE INDEX sqllock_guard (version, name)")
 		s.finds(t, 0, "ok", "index")
+		for _, index := range indexesInStatements(t) {
+			var table string
+			if err := s.db.QueryRow("SELECT MAX(TABLE_NAME) FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = DATABASE() AND INDEX_NAME = ?", index).Scan(&table); err != nil {
+				t.Fatal(err)
+			}
+			s.exec(t, "ALTER TABLE "+table+" DROP INDEX "+index)
+			report := s.finds(t, exitNo, "bad", "index", index, "ADD ")
+			s.exec(t, regexp.MustCompile(`ALTER TABLE \S+ ADD .*\)`).FindString(report))
+			s.finds(t, 0, "ok", "index")
+		}
 		s.exec(t, "ALTER TABLE sqllock_lock ENGINE = MyISAM")
 		s.finds(t, exitNo, "bad", "tables", "MyISAM", "ENGINE = InnoDB")
 	})

@@ -31,6 +31,8 @@ WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME IN (?, ?, ?, ?, ?, ?, ?) AND TABL
 	myIndexes = `SELECT INDEX_NAME, GROUP_CONCAT(COLUMN_NAME ORDER BY SEQ_IN_INDEX) FROM information_schema.STATISTICS
 WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? AND NON_UNIQUE = 0 GROUP BY INDEX_NAME`
 
+	myIndex = `SELECT COUNT(*), COALESCE(SUM(INDEX_NAME = ?), 0) FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?`
+
 	// myOldest knows that InnoDB tells times in the time zone of the host.
 	myOldest = `SELECT COALESCE(MAX(TIMESTAMPDIFF(SECOND, trx_started, CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', 'SYSTEM'))), 0) FROM information_schema.INNODB_TRX
 WHERE trx_mysql_thread_id <> CONNECTION_ID()`
@@ -182,7 +184,37 @@ func (m *mysqlChecker) timeouts(context.Context) error {
 	return nil
 }
 
-// index looks for the two that statements name.
+// otherIndexes are those of other tables that statements name: without one of them they fail.
+var otherIndexes = []struct{ table, name, kind, columns string }{
+	{"claim", "sqllock_claim_acq", "UNIQUE INDEX", "acq"},
+	{"claim", "sqllock_claim_locker", "INDEX", "locker"},
+	{"done", "sqllock_done_since", "INDEX", "since, name"},
+	{"done", "sqllock_done_at", "INDEX", "name, at"},
+	{"term", "sqllock_revoke", "INDEX", "revoke_for"},
+}
+
+// hasOtherIndexes reports those of them that are missing in tables that are there.
+func (m *mysqlChecker) hasOtherIndexes(ctx context.Context) (all bool, err error) {
+	all = true
+	for _, r := range m.optional {
+		for _, i := range otherIndexes {
+			if r.name != m.prefix+i.table {
+				continue
+			}
+			var columns, its int // of all indexes, of this one
+			if err := m.one(ctx, myIndex, []any{i.name, r.name}, &columns, &its); err != nil {
+				return false, err
+			}
+			if columns > 0 && its == 0 { // else the table is missing
+				all = false
+				m.bad("index", "index "+i.name+" of "+r.sql+" is missing", "ALTER TABLE "+r.sql+" ADD "+i.kind+" "+i.name+" ("+i.columns+")")
+			}
+		}
+	}
+	return all, nil
+}
+
+// index looks for those that statements name.
 func (m *mysqlChecker) index(ctx context.Context) error {
 	found := make(map[string]string)
 	err := m.each(ctx, myIndexes, []any{m.lockName}, func(rows *sql.Rows) error {
@@ -194,13 +226,16 @@ func (m *mysqlChecker) index(ctx context.Context) error {
 	if err != nil || m.outdated {
 		return err
 	}
+	others, err := m.hasOtherIndexes(ctx)
 	switch {
+	case err != nil:
+		return err
 	case found["PRIMARY"] != "name":
 		m.bad("index", "the names are not the primary key of "+m.lock, "ALTER TABLE "+m.lock+" ADD PRIMARY KEY (name)")
 	case found["sqllock_guard"] != "version,name":
 		m.bad("index", "index sqllock_guard of "+m.lock+" is missing", "ALTER TABLE "+m.lock+" ADD UNIQUE INDEX sqllock_guard (version, name)")
-	default:
-		m.ok("index", "the primary key and sqllock_guard are there")
+	case others:
+		m.ok("index", "the primary keys are there, and the indexes that statements name")
 	}
 	return nil
 }
@@ -324,11 +359,11 @@ func (m *mysqlChecker) privilegeChecks() []privilegeCheck {
 		}
 		list = append(list,
 			privilegeCheck{r.sql, "SELECT", "SELECT " + key + " FROM " + r.sql + " WHERE 1 = 0"},
-			privilegeCheck{r.sql, "INSERT", "INSERT INTO " + r.sql + rows[r.name]},
-			privilegeCheck{r.sql, "DELETE", "DELETE FROM " + r.sql + " WHERE 1 = 0"})
+			privilegeCheck{r.sql, "INSERT", "INSERT INTO " + r.sql + rows[r.name]})
 		if r.name != m.prefix+"pin" { // which nobody updates
 			list = append(list, privilegeCheck{r.sql, "UPDATE", "UPDATE " + r.sql + " SET " + key + " = '' WHERE 1 = 0"})
 		}
+		list = append(list, privilegeCheck{r.sql, "DELETE", "DELETE FROM " + r.sql + " WHERE 1 = 0"})
 	}
 	return list
 }
