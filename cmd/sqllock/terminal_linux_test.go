@@ -150,8 +150,9 @@ func TestTheInterruptKeyEndsALoopThatRunsSqllock(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, line := range map[string]string{
-		"a loop of the shell": `for i in 1 2; do $S run n -- sh -c 'echo u"p"; exec sleep 60'; done; echo went o"n"`,
-		"a script":            "/bin/sh " + script,
+		"a loop of the shell":      `for i in 1 2; do $S run n -- sh -c 'echo u"p"; exec sleep 60'; done; echo went o"n"`,
+		"a loop that writes files": `for i in 1 2; do $S run n -- sh -c 'echo u"p" >&2; exec sleep 60' >/dev/null; done; echo went o"n"`,
+		"a script":                 "/bin/sh " + script,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := startOnTTY(t, u, "/bin/sh", "-i")
@@ -189,8 +190,17 @@ func TestAPagerKeepsTheTerminal(t *testing.T) {
 
 func TestTheStopKeyStopsTheJob(t *testing.T) {
 	t.Parallel()
+	for where, stdout := range map[string]string{"on the terminal": "", "to a file": ">/dev/null"} {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			testStopKey(t, stdout)
+		})
+	}
+}
+
+func testStopKey(t *testing.T, stdout string) {
 	s := startOnTTY(t, newClient(t), "/bin/sh", "-i")
-	s.press(`$S run n -- sh -c 'echo u"p"; read x; echo "got <$x>"; exit 7'; echo code $? here` + "\n")
+	s.press(`$S run n -- sh -c 'echo u"p" >&2; read x; echo "got <$x>" >&2; exit 7' ` + stdout + `; echo code $? here` + "\n")
 	s.see("up\r")
 	s.press(ctrlZ)
 	s.see("code 147 here") // 128 + SIGSTOP: the shell has the terminal again

@@ -41,5 +41,7 @@ func (p *process) kill()                           { _ = p.cmd.Process.Kill() }
 func (p *process) resume()                         {}
 func (p *process) giveTerminal() bool              { return false }
 func (p *process) giveTerminalEarly()              {}
+func (p *process) reportsStops() bool              { return false }
+func (p *process) sharesKeys() bool                { return false }
 func (p *process) takeTerminal()                   {}
 func (p *process) groupAlive() (alive, known bool) { return false, true }

@@ -72,10 +72,22 @@ func (p *process) run(path string, argv []string, attr *os.ProcAttr, started cha
 	}
 }
 
-// stopped reports a stop if there is a terminal at which somebody waits. A stop by kill -STOP
-// is between the command and the sender.
+// reportsStops says whether there is a terminal at which somebody waits.
+func (p *process) reportsStops() bool { return p.terminal != nil }
+
+// sharesKeys says whether the keys of the terminal go to our group, and not to that of the command.
+func (p *process) sharesKeys() bool {
+	if p.terminal == nil || p.early {
+		return false
+	}
+	group, err := p.terminal.foreground()
+	return err == nil && group == p.terminal.own
+}
+
+// stopped reports a stop if there is a terminal. A stop by kill -STOP is between the command and
+// the sender.
 func (p *process) stopped(sig syscall.Signal) {
-	if p.terminal != nil && sig != syscall.SIGSTOP {
+	if p.reportsStops() && sig != syscall.SIGSTOP {
 		p.events <- event{stopped: true, reading: sig == syscall.SIGTTIN || sig == syscall.SIGTTOU}
 	}
 }

@@ -34,7 +34,7 @@ type Command struct {
 type Result struct {
 	Code         int  // exit code of the command, or CodeSignal+n, or CodeOSError
 	EndRequested bool // this process got a signal that asks to end
-	Interrupted  bool // the interrupt key ended the command, and nobody else asked for that
+	Interrupted  bool // the interrupt key ended the command, and no other process asked for that
 }
 
 // supervisor watches a running command.
@@ -48,6 +48,7 @@ type supervisor struct {
 	code         int  // of the command, when it has ended
 	endRequested bool // a signal to us asked to end, whether or not the command got it
 	passedOn     bool // and we passed it on to the command
+	keyPassedOn  bool // and the interrupt key sent it
 	killed       bool // a signal ended the command
 	interrupted  bool // the interrupt key did
 }
@@ -75,7 +76,7 @@ func (w *Watchdog) Run(ctx context.Context, c *Command, sigs *Signals) (Result, 
 	defer proc.takeTerminal()
 	s := &supervisor{Command: c, ctx: ctx, proc: proc, sigs: sigs}
 	s.watch()
-	return Result{Code: s.code, EndRequested: s.endRequested || s.interrupted, Interrupted: s.interrupted && !s.passedOn}, nil
+	return Result{Code: s.code, EndRequested: s.endRequested || s.interrupted, Interrupted: s.interrupted && (!s.passedOn || s.keyPassedOn)}, nil
 }
 
 // watch returns when the command has ended, by itself or because the context has.
@@ -124,8 +125,9 @@ func (s *supervisor) handleEnd(e event) {
 
 func (s *supervisor) passOn(sig os.Signal) {
 	s.passedOn = s.passedOn || isEndSignal(sig)
+	s.keyPassedOn = s.keyPassedOn || sig == os.Interrupt && s.proc.sharesKeys()
 	s.proc.signal(sig)
-	if isStop(sig) {
+	if isStop(sig) && !s.proc.reportsStops() { // else its stop suspends us
 		s.suspend(false)
 	}
 }

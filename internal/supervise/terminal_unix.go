@@ -52,5 +52,8 @@ func (t *terminal) moveForeground(from, to int) bool {
 // group reads from the terminal, as a pager does, the kernel sends SIGTTIN to all of the group.
 func (t *terminal) ignoreStops() { signal.Ignore(syscall.SIGTTOU, syscall.SIGTTIN) }
 
-// heedStops undoes ignoreStops: a command that is started would inherit it.
-func (t *terminal) heedStops() { signal.Reset(syscall.SIGTTOU, syscall.SIGTTIN) }
+// heedStops undoes ignoreStops for a command that is started: it would inherit what is ignored, but
+// not what is caught. (signal.Reset does not bring back the default of these two, as of Go 1.26.)
+func (t *terminal) heedStops() {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGTTOU, syscall.SIGTTIN)
+}
