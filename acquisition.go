@@ -415,8 +415,8 @@ func (a *acquisition) beginTerm(ctx context.Context, t *term) (*Lease, error) {
 	lease := t.firstLease(ctx) // before another caller can re-enter and unlock the term
 	earlier, ok := l.queue.granted(t)
 	if !ok {
-		t.lose(LostTaken, nil)
-		return nil, t.lostError()
+		l.giveBack(a.req, a.unknown)
+		return nil, &LostError{Name: t.name, Token: t.token, Reason: LostTaken}
 	}
 	for _, old := range earlier {
 		// The database has granted the name again, so the earlier term is over even if

@@ -166,8 +166,7 @@ func (d *Driver) SetVersion(version int, dirty bool) error {
 // Drop implements database.Driver. If the lease was lost, it drops nothing, and returns a
 // [*sqllock.LostError].
 //
-// If the tables of the lock are in the schema that inner drops, they go, too. Unlock then reports
-// that the lease is lost.
+// If the tables of the lock are in the schema that inner drops, they go, too, and the lease is lost.
 func (d *Driver) Drop() error {
 	if err := d.lost(); err != nil {
 		return err

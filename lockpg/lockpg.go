@@ -3,13 +3,15 @@
 // 14 or newer.
 //
 // The driver of such a handle should be pgx (github.com/jackc/pgx/v5/stdlib). Others
-// work, lib/pq among them, with four differences. They are not known to return
+// work, lib/pq among them, with five differences. They are not known to return
 // driver.ErrBadConn only if nothing was sent, so a call that meets a broken connection
 // ends as one without a reply: a Lock goes on, a TryLock returns the error. They are not
 // known to return when a context ends, so a call that takes 250 ms longer has its
 // connection closed. They tell of no session that ends, and of no waiter's turn: the
-// library asks from time to time. And they send one statement at a time: to enter a queue,
+// library asks from time to time. They send one statement at a time: to enter a queue,
 // to hand a name over or to share one takes about ten round trips, with pgx two or three.
+// And each connection that comes from the pool costs two round trips more: if the application
+// has given it back inside a transaction, that is rolled back.
 package lockpg
 
 import (
@@ -243,9 +245,20 @@ func (d *Database) open() (*handle, error) {
 }
 
 // outsideTx ends a transaction in which the application may have given a connection back. pgx ends
-// such a connection itself. What the server says outside of one is no error.
+// such a connection itself. A ROLLBACK outside of a transaction would write a line into the log of the
+// server. If the connection is dead, another one is tried.
 func outsideTx(ctx context.Context, conn *sql.Conn) error {
-	_, err := conn.ExecContext(ctx, queryRollback)
+	tx, err := conn.BeginTx(ctx, nil)
+	if err == nil {
+		err = tx.Rollback()
+	}
+	state, known := stateOf(err)
+	switch {
+	case state == "25P02": // a transaction that has failed
+		_, err = conn.ExecContext(ctx, queryRollback)
+	case err != nil && ctx.Err() == nil && (!known || strings.HasPrefix(state, "57P")):
+		err = sqlconn.Repeatable(err)
+	}
 	return err
 }
 

@@ -199,7 +199,9 @@ func (p *Pool) ReserveFresh(ctx context.Context) (*Reserved, error) {
 		defer close(checked)
 		closeAll(p.takeIdle(ctx))
 	}()
-	r, err := p.Beside.Reserve(ctx)
+	half, cancel := halfOf(ctx)
+	r, err := p.Beside.Reserve(half)
+	cancel()
 	<-checked
 	if err == nil || ctx.Err() != nil {
 		return r, err
@@ -215,7 +217,21 @@ func (p *Pool) reserveOpened(ctx context.Context) (*Reserved, error) {
 		Destroy(idle[0], p.End)
 		idle = idle[1:]
 	}
-	return p.Reserve(ctx)
+	r, err := p.Reserve(ctx)
+	if err != nil && len(idle) > 0 { // the server may have no room for another one
+		r, idle = &Reserved{conn: idle[0], pool: p}, idle[1:]
+		return r, nil
+	}
+	return r, err
+}
+
+// halfOf returns a context that ends when half of the time is over that ctx leaves.
+func halfOf(ctx context.Context) (context.Context, context.CancelFunc) {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, time.Until(end)/2)
 }
 
 func closeAll(conns []*sql.Conn) {
