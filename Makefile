@@ -34,7 +34,7 @@ faults: ## do harm to clients, networks and servers and check what the locks do,
 	@faults/setup.sh
 	@GOWORK=off go build -C faults -o ../bin/faults . && exec bin/faults -report faults/faults-report.json $(ARGS)
 
-faults-short: ## the cells of it that say most, about four minutes
+faults-short: ## the cells of it that say most, about five minutes
 	@faults/setup.sh
 	@GOWORK=off go build -C faults -o ../bin/faults . && FAULT_SECONDS=$${FAULT_SECONDS:-8} exec bin/faults -short -parallel 2 -report faults/faults-report.json $(ARGS)
 

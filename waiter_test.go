@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -311,11 +312,10 @@ func TestAGrantThatIsNotedLateEndsNoLaterTerm(t *testing.T) {
 		db := newFake()
 		b := newBench(t, db, nil)
 		defer b.close()
-		first := true
+		var later atomic.Bool
 		db.set(func(f *fake) {
 			f.after = func(ctx context.Context, kind string) error {
-				if kind == "grant" && first {
-					first = false
+				if kind == "grant" && !later.Swap(true) {
 					time.Sleep(time.Second)
 				}
 				return nil

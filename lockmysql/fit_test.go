@@ -115,7 +115,7 @@ func TestAConnectionThatIsClosedWhileItIsIdleCostsNoLockAndNoJeopardy(t *testing
 		relay := newRelay(t, f.Addr())
 		var last atomic.Value
 		locks, err := sqllock.NewUnique(t.Context(), lockmysql.DB(f.OpenVia(t, relay.Addr().String())), &sqllock.UniqueOptions{
-			TTL: 9 * time.Second, Reaper: &sqllock.ReaperOptions{Off: true},
+			TTL: 30 * time.Second, Reaper: &sqllock.ReaperOptions{Off: true},
 			Hooks: &sqllock.Hooks{Jeopardy: func(e sqllock.JeopardyEvent) { last.Store(e.Err) }},
 		})
 		if err != nil {
@@ -134,7 +134,7 @@ func TestAConnectionThatIsClosedWhileItIsIdleCostsNoLockAndNoJeopardy(t *testing
 		}
 		time.Sleep(1100 * time.Millisecond)
 		relay.closeAll()
-		time.Sleep(3 * time.Second) // they are renewed meanwhile
+		time.Sleep(10 * time.Second) // they are renewed meanwhile
 		if err := last.Load(); err != nil {
 			t.Errorf("jeopardy: %v", err)
 		}

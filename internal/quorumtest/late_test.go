@@ -162,10 +162,15 @@ func TestALateProclaimDoesNotOvertakeTheNextOne(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	set(&nodes[1].beforeSetValue, first(until(late)))
+	begun := make(chan struct{})
+	set(&nodes[1].beforeSetValue, first(func(ctx context.Context) {
+		close(begun)
+		until(late)(ctx)
+	}))
 	if err := e.Proclaim(t.Context(), []byte("first")); err != nil {
 		t.Fatal(err)
 	}
+	<-begun
 	set(&nodes[2].beforeSetValue, until(frozen))
 	if err := e.Proclaim(t.Context(), []byte("second")); err != nil {
 		t.Fatal(err)

@@ -90,9 +90,11 @@ func onProcessor(cpu int, all *unix.CPUSet, do func()) {
 	runtime.LockOSThread()
 	var one unix.CPUSet
 	one.Set(cpu)
-	if unix.SchedSetaffinity(0, &one) == nil {
-		do()
+	if unix.SchedSetaffinity(0, &one) != nil {
+		runtime.UnlockOSThread()
+		return
 	}
+	do()
 	if unix.SchedSetaffinity(0, all) == nil {
 		runtime.UnlockOSThread()
 	} // else the thread ends with the goroutine
