@@ -167,10 +167,10 @@ func TestALateProclaimDoesNotOvertakeTheNextOne(t *testing.T) {
 		close(begun)
 		until(late)(ctx)
 	}))
+	set(&nodes[2].beforeSetValue, first(func(context.Context) { <-begun })) // else two may do without the third
 	if err := e.Proclaim(t.Context(), []byte("first")); err != nil {
 		t.Fatal(err)
 	}
-	<-begun
 	set(&nodes[2].beforeSetValue, until(frozen))
 	if err := e.Proclaim(t.Context(), []byte("second")); err != nil {
 		t.Fatal(err)
