@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/sqlconn"
 )
 
 // Conns chooses the connection for each call: the reserved one, or one of the pool. A C makes
@@ -111,7 +112,7 @@ func (c *Conns[C]) Urgent(ctx context.Context, f func(C) error) error {
 	if c.free == nil {
 		return f(c.opts.Pool)
 	}
-	wait, cancel := halfOf(ctx)
+	wait, cancel := sqlconn.HalfOf(ctx)
 	defer cancel()
 	if done, err := c.first(wait, ctx, f); done {
 		return err
@@ -122,15 +123,6 @@ func (c *Conns[C]) Urgent(ctx context.Context, f func(C) error) error {
 		}
 	}
 	return f(c.opts.Pool)
-}
-
-// halfOf returns a context that ends when half of the time is over that ctx leaves.
-func halfOf(ctx context.Context) (context.Context, context.CancelFunc) {
-	end, ok := ctx.Deadline()
-	if !ok {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeout(ctx, time.Until(end)/2)
 }
 
 // first runs f before all that only share the connection. It reports false, and has not

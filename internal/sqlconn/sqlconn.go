@@ -199,7 +199,7 @@ func (p *Pool) ReserveFresh(ctx context.Context) (*Reserved, error) {
 		defer close(checked)
 		closeAll(p.takeIdle(ctx))
 	}()
-	half, cancel := halfOf(ctx)
+	half, cancel := HalfOf(ctx)
 	r, err := p.Beside.Reserve(half)
 	cancel()
 	<-checked
@@ -225,8 +225,8 @@ func (p *Pool) reserveOpened(ctx context.Context) (*Reserved, error) {
 	return r, err
 }
 
-// halfOf returns a context that ends when half of the time is over that ctx leaves.
-func halfOf(ctx context.Context) (context.Context, context.CancelFunc) {
+// HalfOf returns a context that ends when half of the time is over that ctx leaves.
+func HalfOf(ctx context.Context) (context.Context, context.CancelFunc) {
 	end, ok := ctx.Deadline()
 	if !ok {
 		return context.WithCancel(ctx)
