@@ -211,6 +211,13 @@ func (a *acquisition) noteWaiting(held *HeldError) {
 	a.locker.events.waiting(WaitingEvent{Name: held.Name, Owner: a.req.Owner, Shared: a.req.Shared, Permit: a.req.Permits != 0, Held: held})
 }
 
+// noteReentered reports that the acquisition has waited and re-enters a term.
+func (a *acquisition) noteReentered(t *term) {
+	if a.waits {
+		a.locker.events.reentered(ReenteredEvent{LeaseInfo: t.info(), Waited: a.began.elapsed(), Queued: a.queuedAt.elapsed()})
+	}
+}
+
 // reply is the outcome of one request for a name.
 type reply = batch.Reply[driver.AcquireResult]
 

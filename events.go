@@ -212,6 +212,12 @@ func (e *events) failed(ev FailedEvent) {
 	})
 }
 
+func (e *events) reentered(ev ReenteredEvent) {
+	tellLater(e, e.hooks.Reentered, ev, slog.LevelDebug, "sqllock: re-entered", func(ev ReenteredEvent) []any {
+		return []any{"name", ev.Name, "owner", ev.Owner, "token", ev.Token, "waited", ev.Waited}
+	})
+}
+
 // renewed costs nothing unless somebody counts renewals.
 func (e *events) renewed(t *term, took time.Duration) {
 	if hook := e.hooks.Renewed; hook != nil {

@@ -15,6 +15,7 @@ type Hooks struct {
 	Skipped    func(SkippedEvent)    // a call that does not wait, as TryLock, returned ErrHeld
 	Failed     func(FailedEvent)     // a call returned another error and no lease
 	Acquired   func(AcquiredEvent)   // a name was granted; not called for re-entries
+	Reentered  func(ReenteredEvent)  // a call that had waited re-entered a lease of its owner
 	Renewed    func(RenewedEvent)    // a lease was renewed
 	Jeopardy   func(JeopardyEvent)   // a renewal failed and is retried until the deadline
 	Lost       func(LostEvent)       // the holder can no longer prove that it holds the name
@@ -39,8 +40,8 @@ type LeaseInfo struct {
 }
 
 // WaitingEvent reports that a call has found the name held and waits for it. It comes once
-// for a call, or for each name that a LockAll waits for. The call may get the name later, see
-// [AcquiredEvent], or give up. A call that never learns who holds the name, because the
+// for a call, or for each name that a LockAll waits for. One of [AcquiredEvent], [ReenteredEvent]
+// and [FailedEvent] ends the wait. A call that never learns who holds the name, because the
 // database does not answer, does not report it.
 type WaitingEvent struct {
 	Name   string
@@ -80,6 +81,14 @@ type AcquiredEvent struct {
 	Waited   time.Duration // from the call to the grant
 	Queued   time.Duration // from the hook Waiting to the grant; 0 if the name was not held by others
 	Attempts int           // requests sent
+}
+
+// ReenteredEvent reports that a call that waited has re-entered a lease which another call of its
+// owner got meanwhile. Re-entries that do not wait are not reported. No UnlockedEvent is about it.
+type ReenteredEvent struct {
+	LeaseInfo
+	Waited time.Duration // from the call on
+	Queued time.Duration // from the hook Waiting on
 }
 
 // RenewedEvent reports that a lease was renewed. Nothing is logged of it.

@@ -351,3 +351,30 @@ func TestHooksOfACycleAllocateNothing(t *testing.T) {
 		t.Errorf("a cycle with hooks allocates %.0f times, without %.0f times", with, without)
 	}
 }
+
+// Two calls of one owner wait for a stranger. One of them is granted the name, and the other re-enters.
+func TestEachWaitThatHooksHearOfEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		occupy(db, "a", time.Second)
+		waits, ends := 0, 0
+		end := func(queued time.Duration) {
+			if queued > 0 {
+				ends++
+			}
+		}
+		b := newBench(t, db, &sqllock.UniqueOptions{Hooks: &sqllock.Hooks{
+			Waiting:   func(sqllock.WaitingEvent) { waits++ },
+			Acquired:  func(e sqllock.AcquiredEvent) { end(e.Queued) },
+			Reentered: func(e sqllock.ReenteredEvent) { end(e.Queued) },
+			Failed:    func(e sqllock.FailedEvent) { end(e.Queued) },
+		}})
+		first, second := b.lockAs("x", "a", false), b.lockAs("x", "a", false)
+		b.unlock(<-first)
+		b.unlock(<-second)
+		b.close()
+		if waits != 2 || ends != waits {
+			t.Errorf("%d waits and %d ends", waits, ends)
+		}
+	})
+}

@@ -237,6 +237,9 @@ func (a *acquisition) waitInQueue(ctx context.Context, backoff *backoff, pause t
 			lease, err := mine.reenter(ctx, a.opts.shared)
 			if lease != nil || errors.Is(err, ErrUpgrade) { // else that term ends just now, and wakes this waiter
 				a.abandon()
+				if lease != nil {
+					a.noteReentered(mine)
+				}
 				return lease, err
 			}
 		}
@@ -287,6 +290,9 @@ func (a *acquisition) waitForClaim(ctx context.Context, w *waiter, c *claim) (*L
 					a.copyClaim(c)
 					a.abandon()
 					l.giveBackLate(&a.req, r)
+				}
+				if lease != nil {
+					a.noteReentered(mine)
 				}
 				return lease, err
 			}

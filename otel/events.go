@@ -106,6 +106,13 @@ func (t *Telemetry) acquired(ev sqllock.AcquiredEvent) {
 	t.begin(&ev.LeaseInfo, lease)
 }
 
+// reentered ends a wait. What was granted meanwhile is measured already.
+func (t *Telemetry) reentered(ev sqllock.ReenteredEvent) {
+	if ev.Queued > 0 {
+		t.waited(ev.Queued, t.ofLease(&ev.LeaseInfo), keyResult.String("reentered")).End()
+	}
+}
+
 func (t *Telemetry) renewed(ev sqllock.RenewedEvent) {
 	t.renewal.Record(none, ev.Took.Seconds(), with(t.ofLease(&ev.LeaseInfo)))
 }

@@ -77,6 +77,7 @@ func (t *Telemetry) Hooks(others sqllock.Hooks) sqllock.Hooks {
 	h.Skipped = both(t.skipped, others.Skipped)
 	h.Failed = both(t.failed, others.Failed)
 	h.Acquired = both(t.acquired, others.Acquired)
+	h.Reentered = both(t.reentered, others.Reentered)
 	h.Renewed = both(t.renewed, others.Renewed)
 	h.Jeopardy = both(t.inJeopardy, others.Jeopardy)
 	h.Lost = both(t.lost, others.Lost)

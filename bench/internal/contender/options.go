@@ -29,6 +29,7 @@ func countingHooks() *sqllock.Hooks {
 	return &sqllock.Hooks{
 		Waiting:    counting[sqllock.WaitingEvent](n),
 		Skipped:    counting[sqllock.SkippedEvent](n),
+		Reentered:  counting[sqllock.ReenteredEvent](n),
 		Failed:     counting[sqllock.FailedEvent](n),
 		Acquired:   counting[sqllock.AcquiredEvent](n),
 		Renewed:    counting[sqllock.RenewedEvent](n),
