@@ -211,11 +211,14 @@ func (a *acquisition) noteWaiting(held *HeldError) {
 	a.locker.events.waiting(WaitingEvent{Name: held.Name, Owner: a.req.Owner, Shared: a.req.Shared, Permit: a.req.Permits != 0, Held: held})
 }
 
-// noteReentered reports that the acquisition has waited and re-enters a term.
-func (a *acquisition) noteReentered(t *term) {
-	if a.waits {
+// reenter re-enters a term for which the acquisition has waited, and reports that. With neither a
+// lease nor [ErrUpgrade] that term ends just now.
+func (a *acquisition) reenter(ctx context.Context, t *term) (*Lease, error) {
+	lease, err := t.reenter(ctx, a.opts.shared)
+	if lease != nil && a.waits {
 		a.locker.events.reentered(ReenteredEvent{LeaseInfo: t.info(), Waited: a.began.elapsed(), Queued: a.queuedAt.elapsed()})
 	}
+	return lease, err
 }
 
 // reply is the outcome of one request for a name.

@@ -234,12 +234,9 @@ func (a *acquisition) waitInQueue(ctx context.Context, backoff *backoff, pause t
 	for {
 		mine, first := l.queue.check(w)
 		if mine != nil {
-			lease, err := mine.reenter(ctx, a.opts.shared)
+			lease, err := a.reenter(ctx, mine)
 			if lease != nil || errors.Is(err, ErrUpgrade) { // else that term ends just now, and wakes this waiter
 				a.abandon()
-				if lease != nil {
-					a.noteReentered(mine)
-				}
 				return lease, err
 			}
 		}
@@ -283,16 +280,13 @@ func (a *acquisition) waitForClaim(ctx context.Context, w *waiter, c *claim) (*L
 	l := a.locker
 	for {
 		if mine, _ := l.queue.check(w); mine != nil {
-			lease, err := mine.reenter(ctx, a.opts.shared)
+			lease, err := a.reenter(ctx, mine)
 			if lease != nil || errors.Is(err, ErrUpgrade) {
 				if !l.claims.withdraw(c) {
 					r := <-c.result
 					a.copyClaim(c)
 					a.abandon()
 					l.giveBackLate(&a.req, r)
-				}
-				if lease != nil {
-					a.noteReentered(mine)
 				}
 				return lease, err
 			}
