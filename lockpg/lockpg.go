@@ -230,9 +230,8 @@ func (d *Database) open() (*handle, error) {
 		return nil, err
 	}
 	if d.pool == nil {
-		h := &handle{maxConns: d.db.Stats().MaxOpenConnections, close: func() error { return nil }}
-		h.DB = d.db
-		if known := sqlconn.Known(d.db, "github.com/jackc/pgx/v5/stdlib"); !known {
+		h := &handle{Pool: sqlconn.Pool{DB: d.db}, maxConns: d.db.Stats().MaxOpenConnections, close: func() error { return nil }}
+		if !sqlconn.Known(d.db, "github.com/jackc/pgx/v5/stdlib") {
 			h.Unsure, h.Late, h.Fit = true, true, outsideTx
 		}
 		return h, nil

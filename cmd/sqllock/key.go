@@ -75,25 +75,22 @@ func (r *runner) giveBack(ctx context.Context, lease *sqllock.Lease) error {
 	defer k.cancel()
 	defer context.AfterFunc(ctx, k.cancel)()
 	err := <-k.returned
-	if k.complete = err == nil; errors.Is(err, errFailed) {
-		return besideFailure(err)
-	}
-	return err
+	k.complete = err == nil
+	return besideFailure(err)
 }
 
 // besideFailure returns what else went wrong than CMD: the lease was lost, or was not given back.
 func besideFailure(err error) error {
+	if !errors.Is(err, errFailed) {
+		return err
+	}
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return nil
 	}
 	var others []error
 	for _, one := range joined.Unwrap() {
-		if !errors.Is(one, errFailed) {
-			others = append(others, one)
-		} else {
-			others = append(others, besideFailure(one))
-		}
+		others = append(others, besideFailure(one))
 	}
 	return errors.Join(others...)
 }

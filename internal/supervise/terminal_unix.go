@@ -21,11 +21,10 @@ type terminal struct {
 // else, as in a pipe, the terminal stays with our group: the other processes of the pipe may
 // need it.
 func newTerminal(stdin *os.File) *terminal {
-	t := &terminal{fd: int(stdin.Fd()), own: unix.Getpgrp()}
-	if _, err := t.foreground(); err != nil {
+	if !isTerminal(stdin) {
 		return nil
 	}
-	return t
+	return &terminal{fd: int(stdin.Fd()), own: unix.Getpgrp()}
 }
 
 func (t *terminal) foreground() (group int, err error) {
