@@ -214,6 +214,36 @@ func TestANewLeaseIsNotRenewedAtOnce(t *testing.T) {
 	})
 }
 
+// manyName is one of many names.
+func manyName(i int) string { return fmt.Sprint("locked ", i) }
+
+// lockMany locks many names.
+func (b *bench) lockMany(n int) (leases []*sqllock.Lease) {
+	b.t.Helper()
+	for i := range n {
+		leases = append(leases, b.lock(manyName(i)))
+	}
+	return leases
+}
+
+// unlockMany unlocks leases, none of which may be lost.
+func (b *bench) unlockMany(leases []*sqllock.Lease) {
+	b.t.Helper()
+	for _, lease := range leases {
+		if lease.Remaining() <= 0 {
+			b.t.Errorf("%q was lost", lease.Name())
+		}
+		b.unlock(lease)
+	}
+}
+
+// lockRows says whether somebody has locked the rows of many names; the caller holds mu.
+func (f *fake) lockRows(n int, locked bool) {
+	for i := range n {
+		f.locked[manyName(i)] = locked
+	}
+}
+
 // Each waits on a connection of its own, which the application lacks meanwhile.
 func TestFewRowsThatSomebodyHasLockedAreWaitedForAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -221,15 +251,10 @@ func TestFewRowsThatSomebodyHasLockedAreWaitedForAtOnce(t *testing.T) {
 		db := newFake()
 		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
 		defer b.close()
-		var leases []*sqllock.Lease
-		for i := range many {
-			leases = append(leases, b.lock(fmt.Sprint("locked ", i)))
-		}
+		leases := b.lockMany(many)
 		var waiting, most atomic.Int32
 		db.set(func(f *fake) {
-			for i := range many {
-				f.locked[fmt.Sprint("locked ", i)] = true
-			}
+			f.lockRows(many, true)
 			f.before = func(ctx context.Context, kind string) error {
 				if kind == "renew alone" {
 					most.Store(max(most.Load(), waiting.Add(1)))
@@ -242,12 +267,7 @@ func TestFewRowsThatSomebodyHasLockedAreWaitedForAtOnce(t *testing.T) {
 		if n := most.Load(); n != few {
 			t.Errorf("%d were waited for at once, want %d", n, few)
 		}
-		for _, lease := range leases {
-			if lease.Remaining() <= 0 {
-				t.Errorf("%q was lost", lease.Name())
-			}
-			b.unlock(lease)
-		}
+		b.unlockMany(leases)
 	})
 }
 
@@ -259,17 +279,12 @@ func TestWhoFindsNoRoomToWaitForALockedRowIsRenewedWhenTheRowIsFree(t *testing.T
 		db := newFake()
 		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
 		defer b.close()
-		var leases []*sqllock.Lease
-		for i := range many {
-			leases = append(leases, b.lock(fmt.Sprint("locked ", i)))
-		}
+		leases := b.lockMany(many)
 		locked := true
 		set := func(to bool) {
 			db.set(func(f *fake) {
 				locked = to
-				for i := range many {
-					f.locked[fmt.Sprint("locked ", i)] = to
-				}
+				f.lockRows(many, to)
 			})
 		}
 		set(true)
@@ -295,12 +310,7 @@ func TestWhoFindsNoRoomToWaitForALockedRowIsRenewedWhenTheRowIsFree(t *testing.T
 		set(false)
 		before := db.count("renew")
 		time.Sleep(ttl)
-		for _, lease := range leases {
-			if lease.Remaining() <= 0 {
-				t.Errorf("%q was lost", lease.Name())
-			}
-			b.unlock(lease)
-		}
+		b.unlockMany(leases)
 		if n := db.count("renew") - before; n > 100 {
 			t.Errorf("%d batches in a TTL", n)
 		}

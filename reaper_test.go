@@ -112,7 +112,10 @@ func TestPassesThatTakeLongAreFurtherApart(t *testing.T) {
 	})
 }
 
-func TestAPassThatFailsTellsWhatItHasDone(t *testing.T) {
+// reapWith makes a pass over three names, in two statements, whose holders have crashed. Before the
+// n'th statement fault says how it fails.
+func reapWith(t *testing.T, fault func(n int, kind string) error) (rep sqllock.ReapReport, err error) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
 		crash(t, db, "a", "b", "c")
@@ -122,43 +125,41 @@ func TestAPassThatFailsTellsWhatItHasDone(t *testing.T) {
 		n := 0
 		db.set(func(f *fake) {
 			f.before = func(_ context.Context, kind string) error {
-				if n++; kind == "sweep" && n == 2 {
-					return errDeadlock // is tried again
-				} else if n > 2 {
-					return errDenied
-				}
-				return nil
+				n++
+				return fault(n, kind)
 			}
 		})
-		rep, err := b.Reaper().Reap(t.Context())
-		if !errors.Is(err, errDenied) || len(rep.Crashed) != 2 {
-			t.Errorf("Reap = %+v, %v", rep, err)
-		}
+		rep, err = b.Reaper().Reap(t.Context())
 	})
+	return rep, err
+}
+
+func TestAPassThatFailsTellsWhatItHasDone(t *testing.T) {
+	rep, err := reapWith(t, func(n int, kind string) error {
+		if kind == "sweep" && n == 2 {
+			return errDeadlock // is tried again
+		} else if n > 2 {
+			return errDenied
+		}
+		return nil
+	})
+	if !errors.Is(err, errDenied) || len(rep.Crashed) != 2 {
+		t.Errorf("Reap = %+v, %v", rep, err)
+	}
 }
 
 // A process that is paused in the middle of a pass finds its transaction undone, and what it did
 // before in the same call done.
 func TestAPassGoesOnAfterACallOfWhichAPartWasDone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		db := newFake()
-		crash(t, db, "a", "b", "c")
-		b := newBench(t, db, &sqllock.UniqueOptions{Reaper: &sqllock.ReaperOptions{Off: true, Batch: 2}})
-		defer b.close()
-		time.Sleep(2 * time.Second)
-		n := 0
-		db.set(func(f *fake) {
-			f.before = func(_ context.Context, kind string) error {
-				if n++; kind == "sweep" && n == 2 {
-					return errNoReply
-				}
-				return nil
-			}
-		})
-		if rep, err := b.Reaper().Reap(t.Context()); err != nil || len(rep.Crashed) != 3 {
-			t.Errorf("Reap = %+v, %v", rep, err)
+	rep, err := reapWith(t, func(n int, kind string) error {
+		if kind == "sweep" && n == 2 {
+			return errNoReply
 		}
+		return nil
 	})
+	if err != nil || len(rep.Crashed) != 3 {
+		t.Errorf("Reap = %+v, %v", rep, err)
+	}
 }
 
 func TestTheReaperRunsUntilItsContextOrItsLockerEnds(t *testing.T) {
