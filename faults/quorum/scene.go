@@ -297,13 +297,3 @@ func (c *scene) tell(out io.Writer, took time.Duration, failed error) (ok bool) 
 
 // leastLong is how many TTLs a run lasts at least that must have renewed leases.
 const leastLong = 4
-
-// add adds what was seen of another name, but for the gap.
-func (w *watch) add(other *watch) {
-	w.terms += other.terms
-	w.overlaps += other.overlaps
-	w.falls += other.falls
-	w.lost += other.lost
-	w.renewed += other.renewed
-	w.late += other.late
-}

@@ -112,3 +112,13 @@ func (w *watch) pause() {
 	now := time.Now()
 	w.gap, w.last = max(w.gap, now.Sub(w.last)), now
 }
+
+// add adds what was seen of another name, but for the gap.
+func (w *watch) add(other *watch) {
+	w.terms += other.terms
+	w.overlaps += other.overlaps
+	w.falls += other.falls
+	w.lost += other.lost
+	w.renewed += other.renewed
+	w.late += other.late
+}

@@ -10,17 +10,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// processors are those on which this thread may run, and one of them.
+func processors(t *testing.T) (all unix.CPUSet, one int) {
+	t.Helper()
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		t.Fatal(err)
+	}
+	for !all.IsSet(one) {
+		one++
+	}
+	return all, one
+}
+
 func TestAWatchedProcessorGivesItsThreadBack(t *testing.T) {
 	runtime.LockOSThread() // so that the thread is this one before and after
 	defer runtime.UnlockOSThread()
-	var all, during, after unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &all); err != nil {
-		t.Skip("no affinity here: ", err)
-	}
-	cpu := 0
-	for !all.IsSet(cpu) {
-		cpu++
-	}
+	var during, after unix.CPUSet
+	all, cpu := processors(t)
 	onProcessor(cpu, &all, func() {
 		if err := unix.SchedGetaffinity(0, &during); err != nil {
 			t.Error(err)
@@ -35,14 +41,7 @@ func TestAWatchedProcessorGivesItsThreadBack(t *testing.T) {
 }
 
 func TestAThreadThatHasWatchedAProcessorDoesNotEnd(t *testing.T) {
-	var all unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &all); err != nil {
-		t.Skip("no affinity here: ", err)
-	}
-	cpu := 0
-	for !all.IsSet(cpu) {
-		cpu++
-	}
+	all, cpu := processors(t)
 	tid := 0
 	done := make(chan struct{})
 	go func() {
