@@ -101,7 +101,6 @@ func classifyNumber(number uint16) driver.Fault {
 		1461, // ER_MAX_PREPARED_STMT_COUNT_REACHED
 		1615, // ER_NEED_REPREPARE
 		1637, // ER_TOO_MANY_CONCURRENT_TRXS
-		1969, // ER_STATEMENT_TIMEOUT: max_statement_time of MariaDB
 		3024, // ER_QUERY_TIMEOUT: max_execution_time of MySQL
 		3100, // ER_RUN_HOOK_ERROR: the replication group did not accept the commit
 		3101, // ER_TRANSACTION_ROLLBACK_DURING_COMMIT: conflict in a replication group
@@ -124,6 +123,7 @@ func classifyNumber(number uint16) driver.Fault {
 		1158, 1159, 1160, 1161, // ER_NET_READ_ERROR and kin
 		1180, // ER_ERROR_DURING_COMMIT: Galera lost its quorum meanwhile
 		1317, // ER_QUERY_INTERRUPTED: was undone, unless it was killed while it committed
+		1969, // ER_STATEMENT_TIMEOUT: max_statement_time of MariaDB; likewise
 		1927: // ER_CONNECTION_KILLED
 		return driver.Unclear
 	}

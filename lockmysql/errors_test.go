@@ -74,7 +74,10 @@ func TestErrorsAreClassified(t *testing.T) {
 		{number(1205), driver.Again},
 		{number(1020), driver.Again},
 		{number(1290), driver.Unreachable},
+		{number(1792), driver.Unreachable},
+		{number(1836), driver.Unreachable},
 		{number(1047), driver.Again},
+		{number(3024), driver.Again}, // it ends statements that only read
 		{lockmysql.ErrLocked, driver.Again},
 		{number(1040), driver.Unreachable},
 		{number(1203), driver.Unreachable},
@@ -89,6 +92,7 @@ func TestErrorsAreClassified(t *testing.T) {
 		{mysql.ErrPktTooLarge, driver.Refused},
 		{number(1180), driver.Unclear},
 		{number(1317), driver.Unclear},
+		{number(1969), driver.Unclear}, // the statement may be a block that has committed
 		{number(1053), driver.Unclear},
 		{mysql.ErrInvalidConn, driver.Unclear},
 		{io.ErrUnexpectedEOF, driver.Unclear},
@@ -102,6 +106,30 @@ func TestErrorsAreClassified(t *testing.T) {
 	} {
 		if got := lockmysql.Classify(c.err); got != c.want {
 			t.Errorf("%v: %v, want %v", c.err, got, c.want)
+		}
+	}
+}
+
+// After an answer the connection is kept on which a Locker draws its tokens. A server that takes no
+// writes any more answers each statement, too. Then another connection has to be opened, which may
+// reach the new primary.
+func TestAnErrorOfAServerThatIsReadOnlyIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	for number, want := range map[uint16]bool{
+		1205: true, 1213: true, 1142: true, 1317: true, 1969: true,
+		1290: false, 1792: false, 1836: false, // it is read-only
+		1053: false, 1927: false, 4031: false, // it closes the connection
+	} {
+		if got := lockmysql.IsAnswer(fmt.Errorf("wrapped: %w", &mysql.MySQLError{Number: number})); got != want {
+			t.Errorf("error %d: %v", number, got)
+		}
+	}
+	if !lockmysql.IsAnswer(lockmysql.ErrLocked) {
+		t.Error("a row that is locked")
+	}
+	for _, err := range []error{nil, sqldriver.ErrBadConn, io.ErrUnexpectedEOF, context.DeadlineExceeded} {
+		if lockmysql.IsAnswer(err) {
+			t.Errorf("%v", err)
 		}
 	}
 }

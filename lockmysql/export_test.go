@@ -17,6 +17,10 @@ import (
 // Classify is what the stores' Classify does.
 func Classify(err error) driver.Fault { return classify(err) }
 
+// IsAnswer reports that the server has answered a statement with an error and goes on to serve the
+// connection.
+func IsAnswer(err error) bool { return isAnswer(err) }
+
 // IsUnprepared reports that a statement that the server has not prepared is sent as a text.
 func IsUnprepared(err error) bool { return isUnprepared(err) }
 

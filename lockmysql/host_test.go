@@ -31,10 +31,26 @@ func newPair(t *testing.T, engine string) *pair {
 	}
 	exec(t, p.b.Open(t), "UPDATE sqllock_meta SET id = UNHEX(?)", id)
 	for _, f := range []*fixture{p.a, p.b} {
-		exec(t, f.Open(t), "INSERT INTO sqllock_pin (name) VALUES (UNHEX(CONCAT('00', ?))), ('k')", id)
+		db := f.Open(t)
+		exec(t, db, "INSERT INTO sqllock_pin (name) VALUES (UNHEX(CONCAT('00', ?))), ('k')", id)
+		exec(t, db, "CREATE USER "+ordinary+" IDENTIFIED BY '"+password+"'")
+		exec(t, db, "GRANT SELECT, INSERT, UPDATE, DELETE ON `"+p.config(t).DBName+"`.* TO "+ordinary)
 	}
 	p.lead(p.a)
 	return p
+}
+
+// ordinary is an account that may not write to a server that is read-only.
+const ordinary, password = "ordinary", "Secret-7"
+
+// config is how both servers are reached by the account of the tests.
+func (p *pair) config(t *testing.T) *mysql.Config {
+	t.Helper()
+	cfg, err := mysql.ParseDSN(p.a.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
 }
 
 func (p *pair) lead(f *fixture) {
@@ -45,10 +61,19 @@ func (p *pair) lead(f *fixture) {
 // open opens a handle on the address, which keeps no idle connection.
 func (p *pair) open(t *testing.T) *sql.DB {
 	t.Helper()
-	cfg, err := mysql.ParseDSN(p.a.DSN())
-	if err != nil {
-		t.Fatal(err)
-	}
+	return p.openAs(t, p.config(t))
+}
+
+// openOrdinary is open for an account that may not write to a server that is read-only.
+func (p *pair) openOrdinary(t *testing.T) *sql.DB {
+	t.Helper()
+	cfg := p.config(t)
+	cfg.User, cfg.Passwd = ordinary, password
+	return p.openAs(t, cfg)
+}
+
+func (p *pair) openAs(t *testing.T, cfg *mysql.Config) *sql.DB {
+	t.Helper()
 	cfg.DialFunc = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, *p.to.Load())
 	}
@@ -79,7 +104,7 @@ func terms(t *testing.T, f *fixture, r driver.AcquireRequest) (n int) {
 }
 
 // The account of the tests may write to a read-only server: it is not by an error that
-// the demotion shows.
+// the demotion shows. An ordinary account gets an error for what it writes.
 func TestATermHasOneServerThatMayBeWrittenTo(t *testing.T) {
 	t.Parallel()
 	for _, engine := range testdb.Startable() {
@@ -152,13 +177,15 @@ func (p *pair) testSessions(t *testing.T, m sessionMode) {
 
 func (p *pair) testTransactions(t *testing.T) {
 	for name, req := range map[string]driver.TxRequest{"alone": {Name: "k"}, "shared": {Name: "k", Shared: true}} {
-		t.Run(name, func(t *testing.T) { p.testTransaction(t, req) })
+		t.Run(name, func(t *testing.T) { p.testTransaction(t, req, p.open) })
+		t.Run(name+", by an ordinary account", func(t *testing.T) { p.testTransaction(t, req, p.openOrdinary) })
 	}
+	t.Run("the connection that draws tokens leaves a server that was demoted", p.testDemotion)
 }
 
-func (p *pair) testTransaction(t *testing.T, req driver.TxRequest) {
+func (p *pair) testTransaction(t *testing.T, req driver.TxRequest, open func(*testing.T) *sql.DB) {
 	p.lead(p.a)
-	db := p.open(t)
+	db := open(t)
 	c := forUpdate.on(t, db, sessionTTL)
 	if err := c.PrepareTx(t.Context(), req); err != nil {
 		t.Fatal(err)
@@ -176,12 +203,39 @@ func (p *pair) testTransaction(t *testing.T, req driver.TxRequest) {
 	if status, err := c.TryTx(t.Context(), begin(t, db, sql.LevelDefault), req); err != nil || status != driver.TxTaken {
 		t.Errorf("in a transaction on the new primary: %v, %v", status, err)
 	}
-	drawn, err := c.Draw(t.Context(), request("k"))
+	p.wantDraw(t, c, "k")
+}
+
+// wantDraw checks that a token is drawn on the new primary.
+func (p *pair) wantDraw(t *testing.T, c *client, name string) {
+	t.Helper()
+	drawn, err := c.Draw(t.Context(), request(name))
 	var version int64
 	if err == nil {
-		err = p.b.Open(t).QueryRow("SELECT version FROM sqllock_term WHERE mode = 2 AND name = 'k'").Scan(&version)
+		err = p.b.Open(t).QueryRow("SELECT version FROM sqllock_term WHERE mode = 2 AND name = ?", name).Scan(&version)
 	}
 	if err != nil || version != drawn.Version {
 		t.Errorf("token %d, %v; the last of the new primary is %d", drawn.Version, err, version)
 	}
+}
+
+// A lock in a transaction needs the row of its name. To make it is the first statement on the former
+// primary, and its error alone shows the demotion.
+func (p *pair) testDemotion(t *testing.T) {
+	p.lead(p.a)
+	c := forUpdate.on(t, p.openOrdinary(t), sessionTTL)
+	demote(t, p.a)
+	req := driver.TxRequest{Name: "new"}
+	if err := c.PrepareTx(t.Context(), req); c.Classify(err) != driver.Unreachable {
+		t.Errorf("PrepareTx on a server that was demoted: %v", err)
+	}
+	p.lead(p.b)
+	if err := c.PrepareTx(t.Context(), req); err != nil {
+		t.Errorf("PrepareTx when there is a new primary: %v", err)
+	}
+	var pins int
+	if err := p.b.Open(t).QueryRow("SELECT COUNT(*) FROM sqllock_pin WHERE name = 'new'").Scan(&pins); err != nil || pins != 1 {
+		t.Errorf("the new primary has %d rows of the name, %v", pins, err)
+	}
+	p.wantDraw(t, c, "new")
 }

@@ -87,8 +87,9 @@ func AllowUnsafeDurability() Option {
 }
 
 // ReadOnly is for an account that may only read: List, Inspect and Watch work, and what
-// writes fails with the server's error. The default is that a constructor tries whether
-// the account may write, so that a missing privilege shows there.
+// writes fails with the server's error. So does the reaper, which logs a warning with each
+// pass: set ReaperOptions.Off of package sqllock too. The default is that a constructor tries
+// whether the account may write, so that a missing privilege shows there.
 func ReadOnly() Option {
 	return func(d *Database) { d.readOnly = true }
 }

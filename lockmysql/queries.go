@@ -24,6 +24,15 @@ import (
 // near it.
 const now = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
 
+// nowLocked is that clock when a statement of MariaDB has the row that it has waited for: SYSDATE
+// is read then, and NOW when the statement began. Both are in the time zone of the session, which
+// may jump between the two, and a session may have a NOW of its own. Nobody waits for two seconds
+// here. So a longer time is no wait, and does not count.
+const (
+	nowLocked = `(` + now + ` + IF(` + waited + ` BETWEEN 0 AND 2000000, LEAST(` + waited + `, 2000000), 0))`
+	waited    = `TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6))`
+)
+
 // A statement that meets a locked table gives up after a second. MariaDB takes
 // the bound before the statement and MySQL after its verb; each takes the other's
 // for a comment. Only MariaDB knows a bound of the wait for a row in a statement. There a
@@ -82,6 +91,7 @@ func newQueries(prefix string) *queries {
 	for _, name := range []string{"renew", "renew_shared", "lock_rows_one", "queue_quickly", "hand_over_quickly"} {
 		q.texts[name+"_patiently"] = wait.Replace(q.texts[name])
 	}
+	q.texts["lock_rows_one_patiently"] = strings.Replace(q.texts["lock_rows_one_patiently"], now, nowLocked, 1)
 	for _, name := range []string{"insert_claims", "write_rows", "grant_new", "grant"} {
 		q.short[name] = valued.ReplaceAllString(q.texts[name], "")
 	}

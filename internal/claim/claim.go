@@ -146,7 +146,8 @@ type Answer struct {
 // it. It must see every claim that holds, every claim of the acquisitions that it is
 // about, and as much of the head of the queue as is admitted.
 type Visit struct {
-	// Now is read after the row was locked.
+	// Now is read after the row was locked: what has expired during a wait for the row is over. Some
+	// statements that do the work of a visit read the clock before they wait, see package rowstore.
 	Now int64
 	// By is the Locker for which the visit is made. It needs no wake-up for a grant: it reads
 	// the changes. What is handed over to it lasts for the whole TTL.
