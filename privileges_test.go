@@ -19,15 +19,16 @@ import (
 	"github.com/sqllock/sqllock/internal/testdb"
 	"github.com/sqllock/sqllock/internal/testlog"
 	"github.com/sqllock/sqllock/lockmysql"
+	"github.com/sqllock/sqllock/migrations"
 )
 
 // life is all that can be done with locks but for cleaning up, by a role whose
 // rights may not be enough: it returns the first error.
 func (r *roles) life(t *testing.T, db *sql.DB, o sqllock.UniqueOptions) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	o.TTL = 3 * time.Second
+	o.TTL = 6 * time.Second // a machine may be away for three of them
 	l, err := sqllock.NewUnique(ctx, r.e.open(db), &o)
 	if err != nil {
 		return err
@@ -47,7 +48,10 @@ func (r *roles) life(t *testing.T, db *sql.DB, o sqllock.UniqueOptions) error {
 		if err := renewed(lease); err != nil {
 			return err
 		}
-		if _, err := other.TryLock(ctx, name); !errors.Is(err, sqllock.ErrHeld) {
+		switch second, err := other.TryLock(ctx, name); {
+		case err == nil: // if the first was lost, its Unlock says so
+			return errors.Join(errors.New("TryLock has got a name that is held"), second.Unlock(ctx), lease.Unlock(ctx))
+		case !errors.Is(err, sqllock.ErrHeld):
 			return fmt.Errorf("TryLock of a held name: %w", err)
 		}
 		if err := lease.InTx(ctx, nil, func(context.Context, *sql.Tx) error { return nil }); err != nil {
@@ -282,6 +286,9 @@ func TestARoleNeedsWhatTheGuideGrantsAndNoMore(t *testing.T) {
 		db := r.with(t, grants...)
 		if err := r.everything(t, db); err != nil {
 			t.Errorf("with all of the grants: %v", err)
+		}
+		if err := migrations.Up(t.Context(), e.open(db)); err != nil {
+			t.Errorf("Up of tables that are there: %v", err)
 		}
 		if _, err := db.ExecContext(t.Context(), `CREATE TABLE other (x int)`); !denied(err) {
 			t.Errorf("CREATE TABLE: %v", err)

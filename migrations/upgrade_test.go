@@ -238,7 +238,7 @@ func TestTablesThatWereNeverReleasedAreRefusedAndDroppedByOneDown(t *testing.T) 
 			errs := openAll(t, m)
 			errs["Up"] = migrations.Up(t.Context(), m)
 			for what, err := range errs {
-				if !errors.Is(err, sqllock.ErrSchema) || !strings.Contains(err.Error(), `"sqllock migrate down"`) {
+				if !errors.Is(err, sqllock.ErrSchema) || !strings.Contains(err.Error(), `"sqllock migrate down --force"`) {
 					t.Errorf("%s after %q: %v", what, change, err)
 				}
 			}
