@@ -121,6 +121,9 @@ func (f *fake) Sweep(ctx context.Context, req driver.SweepRequest) (res driver.S
 		res.Due, err = f.sweepDue(ctx, req.Every)
 		return res, err
 	}
+	if req.Pause > 0 {
+		return res, f.statement(ctx, "pause", func() { f.sweepPause = req.Pause.Microseconds() })
+	}
 	err = f.statement(ctx, "sweep", func() {
 		names, more := f.namesAfter(req.After, req.Limit)
 		for _, name := range names {
@@ -143,7 +146,7 @@ func (f *fake) Sweep(ctx context.Context, req driver.SweepRequest) (res driver.S
 
 func (f *fake) sweepDue(ctx context.Context, every time.Duration) (mine bool, err error) {
 	err = f.statement(ctx, "turn", func() {
-		if now := f.now(); f.swept <= now-every.Microseconds() {
+		if now := f.now(); f.swept <= now-max(every.Microseconds(), f.sweepPause) {
 			f.swept, mine = now, true
 		}
 	})

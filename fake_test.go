@@ -21,7 +21,7 @@ type fake struct {
 	rows map[string]*row
 	sent map[string]int // statements by kind
 
-	swept int64
+	swept, sweepPause int64
 
 	// skew is how far the clock of the database is ahead.
 	skew time.Duration
@@ -134,11 +134,31 @@ func (f *fake) grants(ctx context.Context, reqs []driver.AcquireRequest) (res []
 		return nil, err
 	}
 	err = f.statement(ctx, "grant", func() {
+		if reqs[0].All {
+			res = f.grantAll(reqs)
+			return
+		}
 		for _, r := range reqs {
 			res = append(res, f.grant(r))
 		}
 	})
 	return res, err
+}
+
+// grantAll grants all of the names or none.
+func (f *fake) grantAll(reqs []driver.AcquireRequest) []driver.AcquireResult {
+	res, now, refused := make([]driver.AcquireResult, len(reqs)), f.now(), false
+	for i, r := range reqs {
+		if x := f.rows[r.Name]; x != nil && (x.acq != driver.ID{} && x.acq != r.Acq && x.until > now || x.notBefore > now) {
+			res[i], refused = driver.AcquireResult{Now: now, Refused: true, Holder: x.holder()}, true
+		}
+	}
+	for i := range reqs {
+		if !refused {
+			res[i] = f.grant(reqs[i])
+		}
+	}
+	return res
 }
 
 // grant is take for those who do not stand in line.

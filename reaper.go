@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
@@ -34,7 +33,8 @@ type ReaperOptions struct {
 	// random by a tenth. Lockers on the same tables share the work: one of them makes a
 	// pass, and the others see that it was made. Passes over a large table are further
 	// apart: by 100 times the time that their statements take, so that these take at most a
-	// hundredth of one processor of the database.
+	// hundredth of one processor of the database, but by 6 h at most. What a pass took is in
+	// the database, so a Locker that begins knows it, too.
 	Interval time.Duration
 
 	// Retention is for how long a free row stays after its last use; at least 1 s, default
@@ -86,7 +86,6 @@ func (o *ReaperOptions) config() (ReaperOptions, error) {
 type Reaper struct {
 	locker *Locker
 	opts   ReaperOptions
-	cost   atomic.Int64 // what the statements of the last pass took
 }
 
 // ReapReport is what one pass has done.
@@ -121,14 +120,17 @@ func (r *Reaper) Run(ctx context.Context) error {
 }
 
 // reapShare is how many times longer the pause between passes is than their statements
-// take.
-const reapShare = 100
+// take, up to longestReapPause: a pass that took long because the database was busy must not
+// be the last one for days.
+const (
+	reapShare        = 100
+	longestReapPause = 6 * time.Hour
+)
 
 // runIfDue makes a pass if one is due. A pass of another Locker counts from its beginning,
 // so half an interval keeps two Lockers apart that would follow each other.
 func (r *Reaper) runIfDue(ctx context.Context) error {
-	every := max(r.opts.Interval/2, reapShare*time.Duration(r.cost.Load()), 1)
-	res, _, err := r.sweep(ctx, driver.SweepRequest{Every: every})
+	res, _, err := r.sweep(ctx, driver.SweepRequest{Every: max(r.opts.Interval/2, 1)})
 	if err == nil && res.Due {
 		_, err = r.Reap(ctx)
 	}
@@ -150,10 +152,13 @@ func (r *Reaper) Reap(ctx context.Context) (ReapReport, error) {
 		cost += more
 	}
 	rep.Took = r.locker.clock.Now() - start
+	pause := max(1, min(reapShare*cost, longestReapPause))
+	if _, _, e := r.sweep(ctx, driver.SweepRequest{Pause: pause}); err == nil {
+		err = e
+	}
 	if err != nil {
 		return rep, operatorError("reap", "", err)
 	}
-	r.cost.Store(int64(cost))
 	return rep, nil
 }
 

@@ -32,7 +32,7 @@ func CheckSchema(version, compatibleFrom, needed int64) error {
 	switch {
 	case version < FirstSchema:
 		return fmt.Errorf("%w: the tables are of version %d, older than any that was released; "+
-			"drop them and all locks in them with migrations.Down or \"sqllock migrate down\", then run migrations.Up or \"sqllock migrate up\"",
+			"drop them and all locks in them with migrations.Down or \"sqllock migrate down --force\", then run migrations.Up or \"sqllock migrate up\"",
 			ErrSchema, version)
 	case version < needed:
 		return fmt.Errorf("%w: the tables are of version %d, older than %d which this library needs; run migrations.Up or \"sqllock migrate up\"",

@@ -154,6 +154,9 @@ type SweepRequest struct {
 	// Every, if it is not 0, asks only whether a pass over the table is due, and takes it on:
 	// of any number of Lockers one is told to go.
 	Every time.Duration
+	// Pause, if it is not 0, does nothing but note for how long after the last pass none is due,
+	// whoever asks.
+	Pause time.Duration
 }
 
 // SweepResult answers a SweepRequest.

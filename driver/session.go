@@ -86,8 +86,9 @@ type SessionStore interface {
 	// session is gone, if that can be told, and deletes what was idle for longer than
 	// the retention.
 	Sweep(ctx context.Context, req SweepRequest) (SweepResult, error)
-	// SweepDue is Sweep of a request with Every.
+	// SweepDue is Sweep of a request with Every, and SweepPause of one with Pause.
 	SweepDue(ctx context.Context, every time.Duration) (bool, error)
+	SweepPause(ctx context.Context, pause time.Duration) error
 
 	// SetValue is Store.SetValue.
 	SetValue(ctx context.Context, req SetValueRequest) (bool, error)

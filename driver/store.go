@@ -98,7 +98,8 @@ type Store interface {
 	// It ends the terms of those whose holder has expired, deletes the claims of clients
 	// that have been silent for long, and deletes rows that have been idle for longer than
 	// the retention. Rows that somebody has locked are passed over. If there is nothing to
-	// do it writes nothing. A request with Every only asks whether to do all this.
+	// do it writes nothing. A request with Every only asks whether to do all this, and
+	// one with Pause says for how long nobody is to be told so.
 	Sweep(ctx context.Context, req SweepRequest) (SweepResult, error)
 
 	// SetValue changes the value of a term that is held: name, acq and version match,

@@ -10,6 +10,13 @@
 // bytes or NULL; a boolean is 0 or 1. A batch is given as b(columns), further parameters
 // behind it.
 //
+// Some statements read the clock before they wait for a row, which they do for a second at most: on
+// MariaDB queue_quickly, hand_over_quickly, renew and renew_shared, and an INSERT that meets one of
+// the same row; on Postgres grant_quickly and queue_quickly, if the row was locked and has not
+// changed. They look at the row again when they have it, so nobody gets what another has. But a
+// term that expires during the wait is renewed all the same, and a new term, and its minimum hold
+// time, count from before the wait.
+//
 // A lock row, in results, is
 //
 //	name, now, version, acq, owner, label, locker, value, holds, since, expires_at, limit_at, delay,
@@ -98,7 +105,9 @@
 //	purge_waiters    gone                      deletes rows of waiter that expired gone microseconds ago and have no
 //	                                             claims
 //	sweep_due        every                     changes the row of meta (swept_at) if it has not done so for every
-//	                                             microseconds
+//	                                             microseconds, nor for sweep_pause
+//	sweep_pause      pause                     changes the row of meta: for so many microseconds after swept_at
+//	                                             sweep_due changes nothing
 //
 // About keys; they are in a file of their own. A key, in results, is name, key, attempt, since, at:
 //

@@ -23,6 +23,9 @@ func (s *rows) sweep(ctx context.Context, req driver.SweepRequest) (driver.Sweep
 		due, err := s.sweepDue(ctx, req.Every)
 		return driver.SweepResult{Due: due}, err
 	}
+	if req.Pause > 0 {
+		return driver.SweepResult{}, s.engine.Run(ctx, Statement{Name: "sweep_pause", Args: []any{req.Pause.Microseconds()}})
+	}
 	var res driver.SweepResult
 	var expired, idle []string
 	gone, retention := forgetAfter.Microseconds(), req.Retention.Microseconds()

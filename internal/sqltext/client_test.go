@@ -315,6 +315,7 @@ var examples = map[string]example{
 	"purge_waiters":    example{}.and(60 * second),
 	"find_waiters":     example{}.and(60 * second),
 	"sweep_due":        example{}.and(60 * second),
+	"sweep_pause":      example{}.and(60 * second),
 	"find_sweep":       example{}.and(60 * second),
 	"free":             batch(exampleName, acq, 1, 0),
 	"renew":            batch(exampleName, acq, 1, 60*second, 1),

@@ -12,7 +12,7 @@ func openProducts() []product {
 
 var openExceptions = []exception{
 	{"version", "postgres mariadb", "on SQLite server says it, and fails on others"},
-	{"server product file synchronous writable", "sqlite", "a file has other settings than a server"},
+	{"server product file synchronous isolation writable", "sqlite", "a file has other settings than a server"},
 	{"tables", "postgres sqlite", "MySQL has an engine for each table, which table asks for"},
 	{"meta", "postgres sqlite", "on MySQL it is in unique.sql"},
 	{"functions session_tables backend", "postgres", "it has functions and sequences, and poolers give away sessions"},
@@ -42,6 +42,7 @@ var sqliteOpenExamples = map[string]example{
 	"product":     {refused: "no such function"},
 	"file":        {},
 	"synchronous": {},
+	"isolation":   {},
 	"tables":      example{}.and("sqllock_lock", "sqllock_meta"),
 	"meta":        {},
 	"writable":    {},

@@ -76,3 +76,9 @@ func (s *Store) SweepDue(ctx context.Context, every time.Duration) (bool, error)
 	n, _, err := s.Pool.Write(ctx, Statement{Name: "sweep_due", Args: age})
 	return n > 0, err
 }
+
+// SweepPause implements [driver.SessionStore].
+func (s *Store) SweepPause(ctx context.Context, pause time.Duration) error {
+	_, _, err := s.Pool.Write(ctx, Statement{Name: "sweep_pause", Args: []any{pause.Microseconds()}})
+	return err
+}

@@ -31,6 +31,7 @@
 //	set_value     term, value              changes what the holder has to say
 //	find_sweep    every                    → whether sweep_due would do anything; no row if make_rows must make ''
 //	sweep_due     every                    notes that somebody sets out to clean up
+//	sweep_pause   pause                    notes for how long nobody does so after that
 //	purge_pins    b(name)                  deletes what for-update mode locks, unless it is locked
 //	purge         b(name), age             deletes rows of names that have been idle for so long
 package termstore

@@ -191,8 +191,9 @@ DELETE l FROM (
 WHERE l.acq IS NULL AND GREATEST(l.ended_at, l.version + 1) <= {now} - d.age AND l.not_before <= {now};
 
 -- name: find_sweep
--- The row of a name that no lock has says when somebody last began to clean up. See unique.sql.
-SELECT l.version <= {now} - p.every OR l.version > {now} + 10000000
+-- The row of a name that no lock has says when somebody last began to clean up, and in delay for how
+-- long nobody does so after that. See unique.sql.
+SELECT l.version <= {now} - GREATEST(p.every, l.delay) OR l.version > {now} + 10000000
 FROM {term} l FORCE INDEX (PRIMARY) STRAIGHT_JOIN (SELECT CAST(? AS SIGNED) AS every) p
 WHERE l.mode = {mode} AND l.name = '';
 
@@ -200,10 +201,20 @@ WHERE l.mode = {mode} AND l.name = '';
 UPDATE (
 	SELECT l.name
 	FROM {term} l FORCE INDEX (PRIMARY) STRAIGHT_JOIN (SELECT CAST(? AS SIGNED) AS every) p
-	WHERE l.mode = {mode} AND l.name = '' AND (l.version <= {now} - p.every OR l.version > {now} + 10000000)
+	WHERE l.mode = {mode} AND l.name = ''
+	  AND (l.version <= {now} - GREATEST(p.every, l.delay) OR l.version > {now} + 10000000)
 	LIMIT 1000000 FOR UPDATE /*!80000 OF l */ SKIP LOCKED
 ) d STRAIGHT_JOIN {term} l FORCE INDEX (PRIMARY) ON l.mode = {mode} AND l.name = d.name
 SET l.version = {now};
+
+-- name: sweep_pause
+UPDATE (
+	SELECT l.name, p.pause
+	FROM {term} l FORCE INDEX (PRIMARY) STRAIGHT_JOIN (SELECT CAST(? AS SIGNED) AS pause) p
+	WHERE l.mode = {mode} AND l.name = ''
+	LIMIT 1000000 FOR UPDATE /*!80000 OF l */ SKIP LOCKED
+) d STRAIGHT_JOIN {term} l FORCE INDEX (PRIMARY) ON l.mode = {mode} AND l.name = d.name
+SET l.delay = d.pause;
 
 -- name: guard
 -- It runs in a transaction of the application and locks the row of the term: who would begin the

@@ -194,7 +194,8 @@ LIMIT 1000000 FOR UPDATE /*!80000 OF l */ SKIP LOCKED;
 
 -- name: lock_rows_one
 -- It is lock_rows for one name. It fails if somebody else has locked the row: MariaDB knows no
--- NOWAIT in a block. Where the call has time, MariaDB waits for a second instead.
+-- NOWAIT in a block. Where the call has time, MariaDB waits for a second instead, and then the clock
+-- is read after the wait, see nowLocked in queries.go.
 /*M!100600 SET STATEMENT lock_wait_timeout = 1, innodb_lock_wait_timeout = 0 FOR */
 SELECT l.name, {now}, l.version, LOWER(HEX(l.acq)), COALESCE(l.owner, ''), COALESCE(l.label, ''),
 	LOWER(HEX(l.locker)), l.value, l.holds, l.since, l.expires_at, l.limit_at, l.delay,
@@ -466,7 +467,7 @@ SELECT EXISTS (
 
 -- name: find_sweep
 -- Whether sweep_due would change the row.
-SELECT m.swept_at <= {now} - p.every OR m.swept_at > {now} + 10000000
+SELECT m.swept_at <= {now} - GREATEST(p.every, m.sweep_pause) OR m.swept_at > {now} + 10000000
 FROM {meta} m STRAIGHT_JOIN (SELECT CAST(? AS SIGNED) AS every) p
 WHERE m.one = 1;
 
@@ -476,10 +477,20 @@ WHERE m.one = 1;
 UPDATE (
 	SELECT m.one
 	FROM {meta} m STRAIGHT_JOIN (SELECT CAST(? AS SIGNED) AS every) p
-	WHERE m.one = 1 AND (m.swept_at <= {now} - p.every OR m.swept_at > {now} + 10000000)
+	WHERE m.one = 1
+	  AND (m.swept_at <= {now} - GREATEST(p.every, m.sweep_pause) OR m.swept_at > {now} + 10000000)
 	LIMIT 1 FOR UPDATE /*!80000 OF m */ SKIP LOCKED
 ) d STRAIGHT_JOIN {meta} m ON m.one = d.one
 SET m.swept_at = {now};
+
+-- name: sweep_pause
+UPDATE (
+	SELECT m.one, p.pause
+	FROM {meta} m STRAIGHT_JOIN (SELECT CAST(? AS SIGNED) AS pause) p
+	WHERE m.one = 1
+	LIMIT 1 FOR UPDATE /*!80000 OF m */ SKIP LOCKED
+) d STRAIGHT_JOIN {meta} m ON m.one = d.one
+SET m.sweep_pause = d.pause;
 
 -- name: look_many
 -- Those of many names that cannot be granted at once, and whether they are new. As a rule

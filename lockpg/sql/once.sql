@@ -32,7 +32,7 @@ SET attempt = excluded.attempt, since = excluded.since, at = excluded.at;
 SELECT d.name, d.key, d.attempt, d.since, d.at
 FROM unnest($1::text[]) AS r(name)
 CROSS JOIN LATERAL (
-	SELECT k.* FROM {done} k WHERE k.name = r.name AND k.at > 0 ORDER BY k.at DESC LIMIT 1
+	SELECT k.* FROM {done} k WHERE k.name = r.name AND k.at > 0 ORDER BY k.at DESC, k.key DESC LIMIT 1
 ) d;
 
 -- name: old_keys

@@ -265,8 +265,9 @@ FROM (SELECT {now} AS now) c
 LEFT JOIN {term} t ON t.mode = {mode} AND t.revoke_for IN ($1::uuid, '00000000-0000-0000-0000-000000000000'::uuid);
 
 -- name: find_sweep
--- The row of a name that no lock has says when somebody last began to clean up.
-SELECT t.version <= {now} - $1::bigint OR t.version > {now}
+-- The row of a name that no lock has says when somebody last began to clean up, and in delay for how
+-- long nobody does so after that.
+SELECT t.version <= {now} - greatest($1::bigint, t.delay) OR t.version > {now}
 FROM {term} t
 WHERE t.mode = {mode} AND t.name = '';
 
@@ -276,7 +277,16 @@ WITH settings AS MATERIALIZED (
 )
 UPDATE {term} t SET version = {now}
 FROM settings
-WHERE t.mode = {mode} AND t.name = '' AND (t.version <= {now} - $1::bigint OR t.version > {now})
+WHERE t.mode = {mode} AND t.name = '' AND (t.version <= {now} - greatest($1::bigint, t.delay) OR t.version > {now})
+RETURNING t.version;
+
+-- name: sweep_pause
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 'off', true)
+)
+UPDATE {term} t SET delay = $1::bigint
+FROM settings
+WHERE t.mode = {mode} AND t.name = ''
 RETURNING t.version;
 
 -- name: purge_pins

@@ -292,7 +292,7 @@ FROM unnest($1::text[], $2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[], $6
 -- It enters new claims of names that somebody holds alone, as the row says when it is locked. A name
 -- that is free by then is granted to who wants it alone. Each name is there once. The result tells
 -- who holds the name, and whether another claim comes first. See grant_quickly for the order of the
--- locks.
+-- locks, and for when a term begins.
 WITH settings AS MATERIALIZED (
 	SELECT set_config('lock_timeout', '1s', true), CASE current_setting('synchronous_commit')
 	       WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END
@@ -999,8 +999,16 @@ WITH settings AS MATERIALIZED (
 UPDATE {meta} m
 SET swept_at = (date_part('epoch', clock_timestamp()) * 1000000)::bigint
 FROM settings
-WHERE m.swept_at <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint - $1::bigint
+WHERE m.swept_at <= (date_part('epoch', clock_timestamp()) * 1000000)::bigint - greatest($1::bigint, m.sweep_pause)
    OR m.swept_at > (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
+
+-- name: sweep_pause
+WITH settings AS MATERIALIZED (
+	SELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 'off', true)
+)
+UPDATE {meta} m
+SET sweep_pause = $1::bigint
+FROM settings;
 
 -- name: grant
 -- An attempt that finds a holder writes nothing and locks nothing: a conflict alone would
@@ -1035,7 +1043,9 @@ RETURNING l.name, l.version, l.since, l.expires_at;
 -- name: grant_quickly
 -- It is grant for names that have a row, and takes two thirds of the time: no row is locked
 -- before it is changed. Where the settings of "plans" are, it finds the rows in the order of
--- the names, by their key. With other plans two batches could lock rows in different orders.
+-- the names, by their key. With other plans two batches could lock rows in different orders. If a
+-- row was locked, but not changed, the term begins before the wait for it: Postgres computes it once
+-- more only for a row that was changed.
 WITH settings AS MATERIALIZED (
 	SELECT set_config('lock_timeout', '1s', true), CASE current_setting('synchronous_commit')
 	       WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END

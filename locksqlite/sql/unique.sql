@@ -420,13 +420,16 @@ SELECT EXISTS (
 -- A time to come was written before the clock was set back.
 UPDATE {meta}
 SET swept_at = CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000
-WHERE swept_at <= CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 - ?1
+WHERE swept_at <= CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 - max(?1, sweep_pause)
    OR swept_at > CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000;
 
 -- name: find_sweep
 -- Whether sweep_due would change anything: it needs no write lock.
 WITH clock(now) AS (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)
-SELECT swept_at <= clock.now - ?1 OR swept_at > clock.now FROM clock, {meta};
+SELECT swept_at <= clock.now - max(?1, sweep_pause) OR swept_at > clock.now FROM clock, {meta};
+
+-- name: sweep_pause
+UPDATE {meta} SET sweep_pause = ?1;
 
 -- name: grant
 -- ?5 says that a request has a value, ?6 that one has a lowest version: JSON is slow.

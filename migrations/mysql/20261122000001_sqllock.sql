@@ -182,13 +182,14 @@ FROM (
 ) l;
 
 -- One row: who this database is, and which library can work with its tables. swept_at is
--- when somebody last set out to clean up.
+-- when somebody last set out to clean up, sweep_pause for how long nobody does so after that.
 CREATE TABLE IF NOT EXISTS `sqllock_meta` (
 	one             TINYINT NOT NULL DEFAULT 1 PRIMARY KEY,
 	id              BINARY(16) NOT NULL,
 	schema_version  BIGINT NOT NULL,
 	compatible_from BIGINT NOT NULL,
-	swept_at        BIGINT NOT NULL DEFAULT 0
+	swept_at        BIGINT NOT NULL DEFAULT 0,
+	sweep_pause     BIGINT NOT NULL DEFAULT 0
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4;
 
 INSERT INTO `sqllock_meta` (one, id, schema_version, compatible_from)

@@ -245,13 +245,14 @@ CROSS JOIN LATERAL (
 ) c;
 
 -- One row: who this database is, and which library can work with its tables. swept_at is
--- when somebody last set out to clean up.
+-- when somebody last set out to clean up, sweep_pause for how long nobody does so after that.
 CREATE TABLE "sqllock_meta" (
 	one             boolean PRIMARY KEY DEFAULT true CHECK (one),
 	id              uuid NOT NULL,
 	schema_version  bigint NOT NULL,
 	compatible_from bigint NOT NULL,
-	swept_at        bigint NOT NULL DEFAULT 0
+	swept_at        bigint NOT NULL DEFAULT 0,
+	sweep_pause     bigint NOT NULL DEFAULT 0
 );
 
 INSERT INTO "sqllock_meta" (id, schema_version, compatible_from)

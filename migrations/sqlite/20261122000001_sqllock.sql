@@ -132,13 +132,14 @@ FROM (
 ) l;
 
 -- One row: who this database is, and which library can work with its tables. swept_at is
--- when somebody last set out to clean up.
+-- when somebody last set out to clean up, sweep_pause for how long nobody does so after that.
 CREATE TABLE "sqllock_meta" (
 	one             INTEGER PRIMARY KEY CHECK (one = 1),
 	id              BLOB NOT NULL,
 	schema_version  INTEGER NOT NULL,
 	compatible_from INTEGER NOT NULL,
-	swept_at        INTEGER NOT NULL DEFAULT 0
+	swept_at        INTEGER NOT NULL DEFAULT 0,
+	sweep_pause     INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
 INSERT INTO "sqllock_meta" (id, schema_version, compatible_from)

@@ -126,7 +126,7 @@ func (r *recorder) Release(ctx context.Context, reqs []driver.ReleaseRequest) (r
 }
 
 func (r *recorder) Sweep(ctx context.Context, req driver.SweepRequest) (res driver.SweepResult, err error) {
-	if req.Every > 0 { // it only asks whether to
+	if req.Every > 0 || req.Pause > 0 { // it only asks whether to, or says when
 		return r.Store.Sweep(ctx, req)
 	}
 	r.write(history.Sweep, nil, func([]history.Request) error {
