@@ -66,18 +66,28 @@ func newEvents(logger *slog.Logger, hooks Hooks) *events {
 	if logger == nil {
 		e.logger = slog.New(defaultLog{})
 	}
-	go e.run()
+	go e.run(nil)
 	return e
 }
 
-func (e *events) run() {
-	defer close(e.done)
-	var batch []event
-	for {
-		if batch = e.take(batch); len(batch) == 0 {
+// run delivers a batch, and then all events that come. A hook that ends the goroutine, as t.FailNow
+// does, does not end the delivery: the rest is delivered by another goroutine.
+func (e *events) run(batch []event) {
+	delivered, over := 0, false
+	defer func() {
+		if !over {
+			go e.run(batch[delivered:])
 			return
 		}
-		e.deliver(batch)
+		close(e.done)
+	}()
+	for {
+		e.deliver(batch, &delivered)
+		if batch = e.take(batch); len(batch) == 0 {
+			over = true
+			return
+		}
+		delivered = 0
 	}
 }
 
@@ -114,19 +124,24 @@ func (e *events) waitForMore() {
 	e.mu.Lock()
 }
 
-func (e *events) deliver(batch []event) {
+// deliver delivers a batch, and counts what it has begun to deliver.
+func (e *events) deliver(batch []event, delivered *int) {
 	e.busy.Store(true)
 	defer e.busy.Store(false)
 	for i := range batch {
 		e.undelivered.Store(int64(len(batch) - i - 1))
+		*delivered = i + 1
 		e.tell(&batch[i])
 	}
 }
 
 func (e *events) tell(ev *event) {
+	returned := false
 	defer func() {
 		if p := recover(); p != nil {
 			e.logPanic(p)
+		} else if !returned {
+			e.logPanic("it has ended its goroutine")
 		}
 	}()
 	if e.dropped.Load() > 0 {
@@ -140,6 +155,7 @@ func (e *events) tell(ev *event) {
 	default:
 		e.tellAcquired(AcquiredEvent{LeaseInfo: ev.lease, Waited: ev.waited, Queued: ev.queued, Attempts: ev.requests})
 	}
+	returned = true
 }
 
 // logPanic also works if it was the log handler that panicked.

@@ -26,6 +26,8 @@ type fakeSessions struct {
 	// slow is how long statements take, by kind; a statement that outlives its
 	// context ends its session.
 	slow map[string]time.Duration
+	// frozen are the sessions, in the order in which they were opened, that answer nothing.
+	frozen map[int]bool
 	// failing are the errors of statements, by kind.
 	failing map[string]error
 	// revoked are acquisitions that somebody wants back.
@@ -44,11 +46,12 @@ type fakeSessions struct {
 }
 
 type fakeSession struct {
-	f    *fakeSessions
-	id   int
-	gone chan struct{}
-	over bool
-	busy int // calls under way
+	f     *fakeSessions
+	id    int
+	gone  chan struct{}
+	over  bool
+	known bool // gone is closed
+	busy  int  // calls under way
 }
 
 var (
@@ -62,7 +65,7 @@ func newFakeSessions() *fakeSessions {
 	return &fakeSessions{
 		locks: make(map[string]map[*fakeSession]int), exclusive: make(map[string]bool),
 		sessions: make(map[*fakeSession]struct{}), keys: func(name string) string { return name },
-		slow: make(map[string]time.Duration), failing: make(map[string]error), revoked: make(map[driver.ID]bool),
+		slow: make(map[string]time.Duration), frozen: make(map[int]bool), failing: make(map[string]error), revoked: make(map[driver.ID]bool),
 		seen: make(map[driver.ID]struct{}), requested: make(map[string][]int64), dropped: make(map[string]bool),
 	}
 }
@@ -108,13 +111,29 @@ func (f *fakeSessions) open() int {
 	return len(f.sessions)
 }
 
-// end lets go of everything; the caller holds mu.
+// end lets go of everything, and says so; the caller holds mu.
 func (s *fakeSession) end() {
-	if s.over {
-		return
+	if !s.over {
+		s.letGo()
 	}
+	if !s.known {
+		s.known = true
+		close(s.gone)
+	}
+}
+
+// killUnnoticed ends all sessions, as the server may, so that the next statement finds out.
+func (f *fakeSessions) killUnnoticed() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for s := range f.sessions {
+		s.letGo()
+	}
+}
+
+// letGo lets go of everything; the caller holds mu.
+func (s *fakeSession) letGo() {
 	s.over = true
-	close(s.gone)
 	delete(s.f.sessions, s)
 	for key, holders := range s.f.locks {
 		if delete(holders, s); len(holders) == 0 {
@@ -128,6 +147,9 @@ func (s *fakeSession) end() {
 func (s *fakeSession) call(ctx context.Context, kind string, run func() error) error {
 	s.f.mu.Lock()
 	pause, err := s.f.slow[kind], s.f.failing[kind]
+	if s.f.frozen[s.id] {
+		pause = time.Hour
+	}
 	if s.busy++; s.busy > 1 {
 		panic("bug: two calls at a time on one session")
 	}
@@ -149,6 +171,7 @@ func (s *fakeSession) call(ctx context.Context, kind string, run func() error) e
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
 	if s.over {
+		s.end() // if it had ended unnoticed
 		return errBroken
 	}
 	return run()
@@ -266,6 +289,8 @@ func (f *fakeSessions) Sweep(context.Context, driver.SweepRequest) (driver.Sweep
 }
 
 func (f *fakeSessions) SweepDue(context.Context, time.Duration) (bool, error) { return false, nil }
+
+func (f *fakeSessions) SweepPause(context.Context, time.Duration) error { return nil }
 
 func (f *fakeSessions) Guard(context.Context, *sql.Tx, driver.GuardRequest) (driver.GuardStatus, error) {
 	return driver.Fenced, nil

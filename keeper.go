@@ -24,12 +24,12 @@ type keeper struct {
 
 	mu       sync.Mutex
 	terms    map[*term]*renewal
-	wakeAt   time.Duration // when the next task is due; never: none is
-	idleAt   time.Duration // when the mode may close what is idle; never: it has done so
-	used     bool          // the mode was used since that was planned
-	sending  map[int]bool  // TTL groups with a batch in flight
-	isolated int           // isolated renewals in flight
-	empty    chan struct{} // closed when no term is left, if drained was called
+	wakeAt   time.Duration         // when the next task is due; never: none is
+	idleAt   time.Duration         // when the mode may close what is idle; never: it has done so
+	used     bool                  // the mode was used since that was planned
+	sending  map[renewalGroup]bool // groups with a batch in flight
+	isolated int                   // isolated renewals in flight
+	empty    chan struct{}         // closed when no term is left, if drained was called
 
 	wake   chan struct{}
 	ctx    context.Context // ends when the keeper is to stop
@@ -62,7 +62,7 @@ const (
 func newKeeper(m mode, c clock.Clock, cfg *config, e *events) *keeper {
 	k := &keeper{
 		mode: m, clock: c, cfg: cfg, log: e,
-		terms: make(map[*term]*renewal), sending: make(map[int]bool),
+		terms: make(map[*term]*renewal), sending: make(map[renewalGroup]bool),
 		wakeAt: never,
 		idleAt: never,
 		wake:   make(chan struct{}, 1),
@@ -198,16 +198,16 @@ func (k *keeper) runDue() {
 	k.endExpired(expired)
 	for group, batch := range batches {
 		k.wg.Go(func() {
+			defer k.renewalDone(func() { delete(k.sending, group) })
 			for chunk := range slices.Chunk(batch, maxBatch) {
 				k.renew(chunk, false)
 			}
-			k.renewalDone(func() { delete(k.sending, group) })
 		})
 	}
 	for _, t := range isolated {
 		k.wg.Go(func() {
+			defer k.renewalDone(func() { k.isolated-- })
 			k.renew([]*term{t}, true)
-			k.renewalDone(func() { k.isolated-- })
 		})
 	}
 	if idle {
@@ -241,22 +241,22 @@ func (k *keeper) takeExpired(now time.Duration) (expired []*term) {
 	return expired
 }
 
-// takeDue returns the terms to renew in batches, by TTL group, and those to renew in
+// takeDue returns the terms to renew in batches, by group, and those to renew in
 // isolation; the caller holds mu.
 //
 // A term that is due takes along the terms of its group that would be due within a sixth
 // of their TTL. So after a while all leases of one TTL are renewed together, every third
 // of it.
-func (k *keeper) takeDue(now time.Duration) (batches map[int][]*term, isolated []*term) {
-	due := make(map[int]bool)
+func (k *keeper) takeDue(now time.Duration) (batches map[renewalGroup][]*term, isolated []*term) {
+	due := make(map[renewalGroup]bool)
 	for t, r := range k.terms {
 		if !r.renewing && r.due <= now && (!r.isolated || k.isolated >= maxIsolated) {
-			due[ttlGroup(t.ttl)] = true
+			due[k.group(t)] = true
 		}
 	}
-	batches = make(map[int][]*term)
+	batches = make(map[renewalGroup][]*term)
 	for t, r := range k.terms {
-		g := ttlGroup(t.ttl)
+		g := k.group(t)
 		switch {
 		case r.renewing:
 		case r.due > now && (r.isolated || !due[g] || r.due > now+t.ttl/6):
@@ -275,6 +275,21 @@ func (k *keeper) takeDue(now time.Duration) (batches map[int][]*term, isolated [
 		k.sending[g] = true
 	}
 	return batches, isolated
+}
+
+// renewalGroup is what terms have in common that are renewed together. A session that does not
+// answer must not delay the news of another.
+type renewalGroup struct {
+	ttl     int // see ttlGroup
+	session any // that keeps the locks; nil if none does
+}
+
+func (k *keeper) group(t *term) renewalGroup {
+	g := renewalGroup{ttl: ttlGroup(t.ttl)}
+	if k.mode.sessions != nil {
+		g.session = k.mode.sessions.Session(t.acq)
+	}
+	return g
 }
 
 // ttlGroup groups TTLs that differ by a factor of two at most, and so the timeouts of

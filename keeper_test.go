@@ -7,12 +7,14 @@ import (
 	"log/slog"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/internal/testlog"
 )
 
 func TestTenThousandLeasesCostOneStatementPerThirdOfTheTTL(t *testing.T) {
@@ -140,19 +142,31 @@ func TestAHookOrLogHandlerThatBlocksDelaysNoRenewal(t *testing.T) {
 	})
 }
 
-func TestAHookThatPanicsIsSurvived(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		unlocked := 0
-		b := newBench(t, newFake(), &sqllock.UniqueOptions{TTL: ttl, Hooks: &sqllock.Hooks{
-			Acquired: func(sqllock.AcquiredEvent) { panic("hook") },
-			Unlocked: func(sqllock.UnlockedEvent) { unlocked++ },
-		}})
-		b.unlock(b.lock("a"))
-		b.close()
-		if unlocked != 1 {
-			t.Errorf("the hook after the one that panicked was called %d times", unlocked)
-		}
-	})
+func TestAHookThatPanicsOrEndsItsGoroutineIsSurvived(t *testing.T) {
+	for what, end := range map[string]func(){"panics": func() { panic("hook") }, "ends its goroutine": runtime.Goexit} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				unlocked := 0
+				var log testlog.Text
+				b := newBench(t, newFake(), &sqllock.UniqueOptions{
+					TTL: ttl, Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError})),
+					Hooks: &sqllock.Hooks{
+						Acquired: func(sqllock.AcquiredEvent) { end() },
+						Unlocked: func(sqllock.UnlockedEvent) { unlocked++ },
+					}})
+				for range 3 { // in one batch, mostly
+					b.unlock(b.lock("a"))
+				}
+				b.close()
+				if unlocked != 3 {
+					t.Errorf("the hook after the one that %s was called %d times", what, unlocked)
+				}
+				if n := strings.Count(log.String(), "panicked"); n != 3 {
+					t.Errorf("the log has %d messages of a hook that panicked:\n%s", n, log.String())
+				}
+			})
+		})
+	}
 }
 
 func TestHooksTellWhatHappened(t *testing.T) {

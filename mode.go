@@ -81,6 +81,9 @@ type capabilities struct {
 type sessionLocks interface {
 	// Holds reports whether an acquisition is held, as far as this process knows.
 	Holds(acq driver.ID) bool
+	// Session tells the session that holds an acquisition from others. It is nil if none does, as
+	// far as this process knows.
+	Session(acq driver.ID) any
 	// OnEnd has f called when a session has ended, with the acquisitions that it held,
 	// until the mode is closed.
 	OnEnd(f func(acqs map[driver.ID]struct{}))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -246,4 +247,52 @@ func TestADriverKnowsHowLongARenewalMayTake(t *testing.T) {
 			t.Errorf("StatementTimeout %v: the driver was told %+v, want a time-out of %v; %v", c.timeout, db.got, c.want, err)
 		}
 	}
+}
+
+// While one session does not answer, the holders of others hear at once what became of theirs.
+func TestASessionThatHangsDelaysNoNewsOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newSessionBench(t, 3)
+		lease := b.lock("a")
+		acqs := maps.Clone(b.db.seen)
+		hung := b.lock("b")
+		b.db.set(func() { b.db.frozen[2] = true })
+		time.Sleep(time.Second) // the renewal of the second is under way
+		b.db.set(func() {
+			for id := range acqs {
+				b.db.revoked[id] = true
+			}
+		})
+		time.Sleep(time.Second)
+		if err := context.Cause(lease.Context()); !errors.Is(err, sqllock.ErrLost) {
+			t.Errorf("cause %v after a second, want a loss", err)
+		}
+		if err := context.Cause(hung.Context()); err != nil {
+			t.Errorf("the test expects that the other session still hangs: %v", err)
+		}
+		_ = lease.Unlock(t.Context())
+		_ = hung.Unlock(t.Context())
+		b.close()
+	})
+}
+
+// However long the last renewal is ago.
+func TestAHolderHearsWithinASecondThatItsSessionHasEndedUnnoticed(t *testing.T) {
+	onSessions(t, func(b *sessionBench) {
+		for phase := range 40 {
+			lease := b.lock("a")
+			time.Sleep(10*time.Second + time.Duration(phase)*25*time.Millisecond)
+			b.db.killUnnoticed()
+			ended := time.Now()
+			<-lease.Context().Done()
+			if took := time.Since(ended); took > time.Second {
+				b.Errorf("told after %v", took)
+			}
+			if err := context.Cause(lease.Context()); !errors.Is(err, sqllock.ErrLost) {
+				b.Errorf("cause %v", err)
+			}
+			_ = lease.Unlock(b.Context())
+		}
+		b.close()
+	})
 }

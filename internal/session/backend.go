@@ -104,6 +104,15 @@ func (b *Backend) Holds(acq driver.ID) bool {
 	return l != nil
 }
 
+// Session tells the session that holds an acquisition from others. It is nil if none does, as far as
+// this process knows.
+func (b *Backend) Session(acq driver.ID) any {
+	if _, c := b.held(acq); c != nil {
+		return c
+	}
+	return nil
+}
+
 // Release implements the method of [driver.Store].
 func (b *Backend) Release(ctx context.Context, reqs []driver.ReleaseRequest) ([]driver.ReleaseResult, error) {
 	res := make([]driver.ReleaseResult, len(reqs))
@@ -235,6 +244,9 @@ func (b *Backend) Sweep(ctx context.Context, req driver.SweepRequest) (driver.Sw
 	if req.Every > 0 {
 		due, err := b.store.SweepDue(ctx, req.Every)
 		return driver.SweepResult{Due: due}, err
+	}
+	if req.Pause > 0 {
+		return driver.SweepResult{}, b.store.SweepPause(ctx, req.Pause)
 	}
 	return b.store.Sweep(ctx, req)
 }
