@@ -38,6 +38,7 @@ import (
 //   - [ErrUnsupported] if the lease is shared or a permit, in the modes for update and advisory,
 //     and of a quorum;
 //   - the error of ctx if it has ended before;
+//   - [ErrClosed] if Close has given up waiting: the lease is not renewed any more;
 //   - another error if the database has refused the request, or was not reached.
 //
 // After these errors the lease is over:
@@ -156,6 +157,7 @@ func (l *Locker) detach(ctx context.Context, lease *Lease) (string, error) {
 	switch {
 	case err != nil && !unknown:
 		t.stay()
+		l.queue.back(t)
 		return "", err
 	case err == nil && !detached:
 		return "", l.notDetached(ctx, t)
@@ -182,10 +184,10 @@ func (l *Locker) detach(ctx context.Context, lease *Lease) (string, error) {
 // sendDetach sends the request until the database has said whether the term is detached. With
 // an error, unknown says that a request has had no reply.
 func (l *Locker) sendDetach(ctx context.Context, t *term, key driver.ID) (detached, unknown bool, err error) {
-	until, early := unlockUntil(ctx, t.timeout)
-	wait := l.deadlines.borrow(l.base, until, early)
+	bound := newUnlockBound(ctx, t.timeout)
+	wait := l.deadlines.borrow(l.base, bound.until, bound.early)
 	defer l.deadlines.giveBack(wait)
-	last := l.clock.Now() + mostOf(until) // a request that is cut short would make unknown what is certain
+	last := l.clock.Now() + mostOf(bound.until) // a request that is cut short would make unknown what is certain
 	for pause := newBackoff(&l.cfg); ; {
 		detached, err = l.detachOnce(wait, t, key)
 		if err == nil {
@@ -280,6 +282,6 @@ func (t *term) beginDetach(l *Lease) error {
 // stay makes the term what it was before beginDetach.
 func (t *term) stay() {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.leaving, t.leavingSince = false, time.Duration(0)
+	t.mu.Unlock()
 }

@@ -88,6 +88,9 @@ func (l *Lease) inTx(ctx context.Context, opts *sql.TxOptions, fn, commit func(c
 	if l.isZero() {
 		return ErrNotHeld
 	}
+	if err := l.term.guardable(l); err != nil {
+		return err
+	}
 	bound, cancel := l.Bind(ctx)
 	defer cancel()
 	tx, err := l.term.locker.mode.Begin(bound, opts)
@@ -132,7 +135,7 @@ func (l *Lease) GuardBy(ctx context.Context, f driver.GuardFunc) error {
 		return ErrNotHeld
 	}
 	t := l.term
-	if err := t.guardable(l); err != nil {
+	if err := t.guard(l); err != nil {
 		return err
 	}
 	status, err := t.locker.mode.Guard(ctx, f, driver.GuardRequest{Name: t.name, Acq: t.acq, Version: t.token, Shared: t.permit})
@@ -140,7 +143,7 @@ func (l *Lease) GuardBy(ctx context.Context, f driver.GuardFunc) error {
 	case err != nil:
 		return fmt.Errorf("sqllock: guard %q: %w", t.name, err)
 	case status == driver.Guarded:
-		return t.guardable(l) // it may have been unlocked meanwhile
+		return t.guard(l) // it may have been unlocked meanwhile
 	case status == driver.Foreign:
 		return fmt.Errorf("%w: guard %q: the transaction is one of another database", ErrInvalidOption, t.name)
 	}

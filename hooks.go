@@ -9,6 +9,7 @@ import (
 // events, on a goroutine of the Locker. A hook that blocks delays later hooks and log messages,
 // never a renewal. While it blocks, at most 16,384 events wait; further events are dropped,
 // counted, and the count is logged. A hook that panics is logged. Hooks that are nil cost nothing.
+// [Locker.Close] waits for the hooks, so a hook that ends the Locker calls it on another goroutine.
 // Waited and Queued do not count the time in which the machine sleeps.
 type Hooks struct {
 	Waiting    func(WaitingEvent)    // a call began to wait because the name is held
@@ -64,7 +65,9 @@ type SkippedEvent struct {
 // FailedEvent reports that a call that sent a request, or would have, returns an error and no
 // lease, and was not skipped: its wait is over, its context has ended, or the database refuses
 // it. A LockAll reports it for the name that it waited for, also if it begins anew. A call with
-// arguments that cannot be does not report it.
+// arguments that cannot be does not report it, nor do one whose context had ended before, Adopt, a
+// TryLockAll that the database refuses, Campaign while it takes a term of its Identity over, and
+// LockTx and the like. An Acquire during a Resize may report it and go on.
 type FailedEvent struct {
 	Name   string
 	Owner  string        // of the call
@@ -84,7 +87,9 @@ type AcquiredEvent struct {
 }
 
 // ReenteredEvent reports that a call that waited has re-entered a lease which another call of its
-// owner got meanwhile. Re-entries that do not wait are not reported. No UnlockedEvent is about it.
+// owner got meanwhile. Shared and Permit say what the call wanted, as its WaitingEvent did: the
+// lease may be exclusive although Shared is true. The event may come before the AcquiredEvent of
+// that lease. Re-entries that do not wait are not reported. No UnlockedEvent is about it.
 type ReenteredEvent struct {
 	LeaseInfo
 	Waited time.Duration // from the call on
@@ -105,14 +110,14 @@ type JeopardyEvent struct {
 	Remaining time.Duration // until the lease is lost
 }
 
-// LostEvent reports a loss.
+// LostEvent reports a loss, also one that only Unlock has found.
 type LostEvent struct {
 	LeaseInfo
 	Err  *LostError
 	Held time.Duration // from the grant to the loss
 }
 
-// UnlockedEvent reports an Unlock that released the name.
+// UnlockedEvent reports the last Unlock of a term. If there is an Err, the name may still be held.
 type UnlockedEvent struct {
 	LeaseInfo
 	Err  error // what Unlock returned

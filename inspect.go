@@ -72,12 +72,13 @@ type Info struct {
 	// PermitsHeld is how many of them are held. Their holders have no common Owner or Label.
 	Permits, PermitsHeld int
 	// Holders are the first ten of those who hold the name together: holders of permits, in the
-	// order of their slots, or readers, in the order in which they came. List does not read
-	// Holders. In the other modes than unique they are not known.
+	// order of their slots, or readers, in the order in which they came. List, Watch and
+	// ForceUnlock do not read Holders. In the other modes than unique they are not known.
 	Holders []Holder
 
 	// Waiters is how many callers wait for the name, in all processes, and Queue are the
 	// first ten of them, in the order in which they get the name. List does not read Queue.
+	// Watch and ForceUnlock read neither: Waiters is 0 then.
 	// They are those that have a claim in the database: in unique mode, without Barging and
 	// [Tries], and as long as their process lives. In the other modes they are not known.
 	Waiters int
@@ -92,7 +93,9 @@ type Info struct {
 	Until time.Time
 
 	// KeptUntil is until when no caller can acquire the name although it is not held,
-	// because its last holder used [MinHold]. It is zero if there is no such time.
+	// because its last holder used [MinHold] or, in the modes for update and advisory, because
+	// the [LockDelay] of a holder whose session has ended is not over. It is zero if there is
+	// no such time.
 	KeptUntil time.Time
 
 	// LastDone is the key of [Locker.Once] that was completed last. It is zero if there is
@@ -345,9 +348,9 @@ func beforePrefix(prefix string) string {
 }
 
 // List returns an iterator over the names that are not free, in the order of their bytes:
-// names that are held, names whose holder's lease has expired and was not cleaned up, and
-// names that a MinHold keeps. It reads the table in pieces, so the results are not of one
-// moment. An error ends the iterator.
+// names that are held, names whose holder's lease has expired and was not cleaned up, names of
+// detached terms, and names that a MinHold or a LockDelay keeps. It reads the table in pieces, so
+// the results are not of one moment. An error ends the iterator.
 func (l *Locker) List(ctx context.Context, opts ...ListOption) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		o, err := newListOptions(ctx, opts)
@@ -563,7 +566,7 @@ func (l *Locker) Watch(ctx context.Context, name string) iter.Seq2[Info, error] 
 				backoff = newBackoff(&l.cfg)
 				pause = 0 // changes since then must not wait
 			case (info.State == StateHeld || info.State == StateDetached) && !row.Session:
-				pause = min(pause, time.Duration(row.Holder.Until-row.Now+1000)*time.Microsecond)
+				pause = min(pause, timeLeft(row.Holder.Until, row.Now)+time.Millisecond)
 			}
 			if err := l.sleep(ctx, nil, pause); err != nil {
 				yield(Info{}, operatorError("watch", name, err))

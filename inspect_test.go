@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -393,5 +394,37 @@ func TestAWatcherSeesAnExpiryWhenItHappens(t *testing.T) {
 		if took := time.Since(start); took > 1100*time.Millisecond {
 			t.Errorf("it was seen after %v, and happened after a second", took)
 		}
+	})
+}
+
+// Somebody has written the end of all time into the row.
+func TestAWatchOfATermWithoutEndPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		lease := b.lock("a")
+		db.set(func(f *fake) {
+			f.rows["a"].until = math.MaxInt64
+			f.before = func(context.Context, string) error {
+				if f.count("read") > 1000 {
+					return errDenied
+				}
+				return nil
+			}
+		})
+		before := db.count("read")
+		ctx, cancel := context.WithTimeout(t.Context(), ttl/4)
+		defer cancel()
+		for _, err := range b.Watch(ctx, "a") {
+			if err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+		}
+		if n := db.count("read") - before; n > 100 {
+			t.Errorf("the row was read %d times in %v", n, ttl/4)
+		}
+		db.set(func(f *fake) { f.before = nil })
+		_ = lease.Unlock(t.Context())
 	})
 }

@@ -108,8 +108,7 @@ func (l *Lease) Remaining() time.Duration {
 	}
 	left := l.term.remaining()
 	if left <= 0 { // an answer of 0 is final
-		l.term.expire()
-		return 0
+		return l.term.certainlyRemaining()
 	}
 	return left
 }

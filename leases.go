@@ -137,11 +137,12 @@ func (ls *Leases) Unlock(ctx context.Context) error {
 		return ErrNotHeld
 	}
 	ls.ctx.check() // a loss comes first
+	bound := newUnlockBound(ctx, ls.leases[0].term.timeout)
 	ls.ctx.cancel(ErrUnlocked)
 	for _, stop := range ls.stops {
 		stop()
 	}
-	return join(driver.CheckContext(ctx), ls.locker.unlockAll(ctx, ls.leases))
+	return join(driver.CheckContext(ctx), ls.locker.unlockAll(bound, ls.leases))
 }
 
 // Guard is [Lease.Guard] for all leases: one statement in tx makes sure that each of them is the
@@ -165,7 +166,7 @@ func (ls *Leases) GuardBy(ctx context.Context, f driver.GuardFunc) error {
 	if ls.isZero() {
 		return ErrNotHeld
 	}
-	if err := ls.guardable(); err != nil {
+	if err := ls.each((*term).guard); err != nil {
 		return err
 	}
 	var req driver.GuardRequest
@@ -182,17 +183,17 @@ func (ls *Leases) GuardBy(ctx context.Context, f driver.GuardFunc) error {
 	case err != nil:
 		return fmt.Errorf("sqllock: guard %d names: %w", len(ls.leases), err)
 	case status == driver.Guarded:
-		return ls.guardable() // one may have been unlocked meanwhile
+		return ls.each((*term).guard) // one may have been unlocked meanwhile
 	case status == driver.Foreign:
 		return fmt.Errorf("%w: guard %d names: the transaction is one of another database", ErrInvalidOption, len(ls.leases))
 	}
 	return ls.fencedError(ctx)
 }
 
-// guardable returns why the leases cannot be guarded, or nil, see term.guardable.
-func (ls *Leases) guardable() error {
+// each calls a method of the term of each lease, until one fails.
+func (ls *Leases) each(method func(*term, *Lease) error) error {
 	for _, lease := range ls.leases {
-		if err := lease.term.guardable(lease); err != nil {
+		if err := method(lease.term, lease); err != nil {
 			return err
 		}
 	}
@@ -230,6 +231,9 @@ func (ls *Leases) InTx(ctx context.Context, opts *sql.TxOptions, fn func(ctx con
 	}
 	if ls.isZero() {
 		return ErrNotHeld
+	}
+	if err := ls.each((*term).guardable); err != nil {
+		return err
 	}
 	bound, cancel := ls.Bind(ctx)
 	defer cancel()
@@ -304,7 +308,7 @@ func (c *leasesContext) Value(key any) any {
 
 // unlockAll takes leases out of their terms. Of those that were the last it releases the
 // names, with one statement as far as that does, and wakes the next waiters of this process.
-func (l *Locker) unlockAll(ctx context.Context, leases []*Lease) error {
+func (l *Locker) unlockAll(bound unlockBound, leases []*Lease) error {
 	l.inflight.add()
 	defer l.inflight.done()
 	var errs []error
@@ -324,9 +328,9 @@ func (l *Locker) unlockAll(ctx context.Context, leases []*Lease) error {
 	ended := make([]error, len(together)+len(apart))
 	var wg sync.WaitGroup
 	for i, t := range apart {
-		wg.Go(func() { ended[i] = l.endTerm(ctx, t) })
+		wg.Go(func() { ended[i] = l.endTerm(bound, t) })
 	}
-	l.endTogether(ctx, together, ended[len(apart):])
+	l.endTogether(bound, together, ended[len(apart):])
 	wg.Wait()
 	for i, t := range append(apart, together...) {
 		l.unlockedEvent(t, ended[i])
@@ -336,7 +340,7 @@ func (l *Locker) unlockAll(ctx context.Context, leases []*Lease) error {
 
 // endTogether ends terms whose names one statement releases. Those that it does not release
 // are released one by one.
-func (l *Locker) endTogether(ctx context.Context, terms []*term, errs []error) {
+func (l *Locker) endTogether(bound unlockBound, terms []*term, errs []error) {
 	if len(terms) == 0 {
 		return
 	}
@@ -344,8 +348,7 @@ func (l *Locker) endTogether(ctx context.Context, terms []*term, errs []error) {
 	if base.Err() != nil { // Close gave up before
 		base = context.Background()
 	}
-	until, early := unlockUntil(ctx, terms[0].timeout)
-	wait := l.deadlines.borrow(base, until, early)
+	wait := l.deadlines.borrow(base, bound.until, bound.early)
 	defer l.deadlines.giveBack(wait)
 	reqs := make([]driver.ReleaseRequest, len(terms))
 	for i, t := range terms {

@@ -107,7 +107,7 @@ func (l *Locker) allOptions(opts []LockOption, shared, waits bool) (lockOptions,
 	}
 	o, err := l.lockOptions(opts, shared)
 	if err == nil && o.hasTries {
-		err = fmt.Errorf("%w: Tries does not apply to a call that locks several names", ErrInvalidOption)
+		err = fmt.Errorf("%w: Tries(%d): does not apply to a call that locks several names", ErrInvalidOption, o.tries)
 	}
 	return o, err
 }
@@ -307,11 +307,9 @@ func (a *allAcquisition) loss(ctx context.Context) *LostError {
 // told that they hold the name.
 func (a *allAcquisition) free(ctx context.Context) {
 	for _, lease := range a.leases {
-		if lease == &lease.term.first { // else it was re-entered
-			lease.term.unused.Store(true)
-		}
+		lease.term.notUsedBy(lease)
 	}
-	_ = a.locker.unlockAll(ctx, a.leases)
+	_ = a.locker.unlockAll(newUnlockBound(ctx, a.locker.cfg.timeout(a.opts.ttl)), a.leases)
 	for _, other := range a.left {
 		other.abandon()
 	}

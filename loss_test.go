@@ -220,6 +220,36 @@ func TestARenewalKnownOnlyAfterTheDeadlineRevivesNothing(t *testing.T) {
 	})
 }
 
+func TestALossThatOnlyUnlockFindsIsToldAsEachIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		var losses []sqllock.LostEvent
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl, Hooks: &sqllock.Hooks{
+			Lost: func(e sqllock.LostEvent) { losses = append(losses, e) },
+		}})
+		defer b.close()
+		one := b.lock("a")
+		leases, err := b.LockAll(t.Context(), []string{"c", "d"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		db.set(func(f *fake) { // somebody took them
+			f.rows["a"].version++
+			f.rows["d"].version++
+		})
+		if err := one.Unlock(t.Context()); !errors.Is(err, sqllock.ErrLost) {
+			t.Errorf("Unlock = %v, want ErrLost", err)
+		}
+		if err := leases.Unlock(t.Context()); !errors.Is(err, sqllock.ErrLost) {
+			t.Errorf("Unlock of all = %v, want ErrLost", err)
+		}
+		synctest.Wait()
+		if len(losses) != 2 || losses[0].Name != "a" || losses[1].Name != "d" || losses[0].Err.Reason != sqllock.LostTaken {
+			t.Errorf("the hook Lost was told %+v, want a and d", losses)
+		}
+	})
+}
+
 func TestALossIsFinal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, newFake(), &sqllock.UniqueOptions{TTL: ttl})

@@ -22,3 +22,16 @@ func (s stopwatch) elapsed() time.Duration {
 	}
 	return time.Since(loaded) - s.started
 }
+
+// timeLeft returns how long it is from now to a time, both in microseconds on the clock of the
+// database: 0 if that is over, and forever if somebody has written the end of all time into a row.
+func timeLeft(to, now int64) time.Duration {
+	left := to - now
+	switch {
+	case to <= now:
+		return 0
+	case left < 0 || left > int64(forever/time.Microsecond):
+		return forever
+	}
+	return time.Duration(left) * time.Microsecond
+}

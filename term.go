@@ -38,7 +38,8 @@ type term struct {
 	// arrive, and take the name again after it was released.
 	unknown bool
 
-	// unused says that the call which was granted the term has failed: no MinHold keeps the name.
+	// unused says that the call which was granted the term has failed, and nobody has re-entered it:
+	// no MinHold keeps the name.
 	unused atomic.Bool
 
 	// awaited is set if the name was handed over to the term: most probably somebody waits
@@ -100,6 +101,7 @@ func (t *term) addLease(ctx context.Context) *Lease {
 		t.leases = t.inline[:0]
 	} else {
 		l = new(Lease)
+		t.unused.Store(false)
 	}
 	l.init(ctx, t)
 	t.leases = append(t.leases, l)
@@ -125,6 +127,13 @@ func (t *term) reenter(ctx context.Context, shared bool) (*Lease, error) {
 		return nil, fmt.Errorf("%w: the owner holds a permit of %q", ErrUpgrade, t.name)
 	}
 	return t.addLease(ctx), nil
+}
+
+// notUsedBy notes that the call for which l was made has failed.
+func (t *term) notUsedBy(l *Lease) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.unused.Store(l == &t.first && t.count == 1)
 }
 
 // removeLease takes a lease out of the term and reports whether it was the last. The
@@ -255,9 +264,13 @@ func (t *term) extend(deadline time.Duration, atLimit bool) {
 func (t *term) renewed(sent, deadline time.Duration, atLimit bool) {
 	t.extend(deadline, atLimit)
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if sent > t.leavingSince {
+	back := t.leaving && sent > t.leavingSince
+	if back {
 		t.leaving = false
+	}
+	t.mu.Unlock()
+	if back {
+		t.locker.queue.back(t)
 	}
 }
 
@@ -292,6 +305,20 @@ func (t *term) cancelContexts(cause error) {
 // after a loss.
 func (t *term) remaining() time.Duration {
 	return time.Duration(t.deadline.Load()) - t.locker.clock.Now()
+}
+
+// certainlyRemaining is remaining, but if it returns 0 the term is over: the deadline that was read
+// is not one that has been moved meanwhile.
+func (t *term) certainlyRemaining() time.Duration {
+	for {
+		t.expire()
+		t.mu.Lock()
+		left, live := t.remaining(), t.state == termLive
+		t.mu.Unlock()
+		if left > 0 || !live {
+			return max(left, 0)
+		}
+	}
 }
 
 func (t *term) leaseCount() int {
@@ -342,12 +369,29 @@ func (t *term) cleanupRequest() (driver.ReleaseRequest, time.Duration) {
 	return driver.ReleaseRequest{Name: t.name, Acq: t.acq, MinHold: t.keptFor(), Guarded: t.isGuarded(), Shared: t.together()}, t.rowTTL()
 }
 
-// guardable returns why a lease cannot be guarded, or nil. From the first call on, the
+// guard returns why a lease cannot be guarded, or nil. From the first call that returns nil on, the
 // term counts as guarded.
+func (t *term) guard(l *Lease) error {
+	t.expire()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	err := t.guardableLocked(l)
+	if err == nil {
+		t.guarded = true
+	}
+	return err
+}
+
+// guardable returns why a lease cannot be guarded, or nil.
 func (t *term) guardable(l *Lease) error {
 	t.expire()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.guardableLocked(l)
+}
+
+// guardableLocked is guardable; the caller holds mu.
+func (t *term) guardableLocked(l *Lease) error {
 	switch {
 	case t.state == termLost:
 		return t.lost
@@ -355,8 +399,9 @@ func (t *term) guardable(l *Lease) error {
 		return ErrNotHeld
 	case t.shared:
 		return fmt.Errorf("%w: guard %q: the lease is shared; what writes needs an exclusive one", ErrUnsupported, t.name)
+	case t.locker.mode.quorum:
+		return fmt.Errorf("sqllock: guard %q: %w", t.name, errQuorumTx)
 	}
-	t.guarded = true
 	return nil
 }
 

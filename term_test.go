@@ -194,3 +194,76 @@ func TestAGrantThatNobodyWaitsForAnyMoreIsGivenBackOnce(t *testing.T) {
 		}
 	})
 }
+
+// The Unlock ends the context that it is given before it asks the database.
+func TestAnUnlockWithTheContextOfItsLeaseKeepsItsDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		const left = 200 * time.Millisecond
+		unlocks := map[string]func(ctx context.Context) error{
+			"Unlock": func(ctx context.Context) error {
+				lease, err := b.Lock(ctx, "a")
+				if err != nil {
+					return err
+				}
+				bound, unbind := lease.Bind(ctx)
+				defer unbind()
+				return lease.Unlock(bound)
+			},
+			"Unlock of several": func(ctx context.Context) error {
+				leases, err := b.LockAll(ctx, []string{"b", "c"})
+				if err != nil {
+					return err
+				}
+				bound, unbind := leases.Bind(ctx)
+				defer unbind()
+				return leases.Unlock(bound)
+			},
+		}
+		for what, unlock := range unlocks {
+			db.set(func(f *fake) { f.before = after("release", time.Hour) })
+			ctx, cancel := context.WithTimeout(t.Context(), left)
+			began := time.Now()
+			err := unlock(ctx)
+			cancel()
+			if took := time.Since(began); err == nil || took != left {
+				t.Errorf("%s: %v after %v, want an error after %v", what, err, took, left)
+			}
+			db.set(func(f *fake) { f.before = nil })
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
+// A LockAll that fails gives back what it has; a lease that has re-entered one of its terms keeps the
+// minimum hold.
+func TestAMinimumHoldOutlivesTheCallThatBeganTheTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, newFake(), &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		other := b.lock("b")
+		owner := sqllock.WithOwner(t.Context(), "x")
+		ctx, leave := context.WithCancel(owner)
+		failed := make(chan error, 1)
+		go func() {
+			_, err := b.LockAll(ctx, []string{"a", "b"}, sqllock.MinHold(time.Hour))
+			failed <- err
+		}()
+		synctest.Wait()
+		again, err := b.Lock(owner, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		leave()
+		if err := <-failed; !errors.Is(err, context.Canceled) {
+			t.Errorf("LockAll = %v", err)
+		}
+		b.unlock(again)
+		if lease, err := b.TryLock(t.Context(), "a"); !errors.Is(err, sqllock.ErrHeld) {
+			t.Errorf("TryLock = %v, %v, although the minimum hold is not over", lease, err)
+		}
+		b.unlock(other)
+	})
+}

@@ -17,11 +17,12 @@ func (l *Locker) unlock(ctx context.Context, lease *Lease) error {
 	l.inflight.add()
 	defer l.inflight.done()
 	t := lease.term
+	bound := newUnlockBound(ctx, t.timeout)
 	last, err := l.removeLease(lease)
 	if !last || err != nil {
 		return err
 	}
-	err = l.endTerm(ctx, t)
+	err = l.endTerm(bound, t)
 	l.unlockedEvent(t, err)
 	return err
 }
@@ -38,23 +39,31 @@ func (l *Locker) removeLease(lease *Lease) (last bool, err error) {
 	return last, err
 }
 
+// unlockedEvent reports the end of a term. A loss that only the release has found is reported as
+// each loss is.
 func (l *Locker) unlockedEvent(t *term, err error) {
-	if !l.events.verbose {
-		return
-	}
 	ended := t.releasedAt
 	if ended == 0 {
 		ended = l.clock.Now()
 	}
-	l.events.unlocked(t, ended-t.granted, false, err)
+	held := ended - t.granted
+	if err != nil {
+		if lost := (*LostError)(nil); errors.As(err, &lost) {
+			l.events.lost(LostEvent{LeaseInfo: t.info(), Err: lost, Held: held})
+		}
+	}
+	if !l.events.verbose {
+		return
+	}
+	l.events.unlocked(t, held, false, err)
 	if t.handedOver > 0 {
 		l.events.handedOver(HandedOverEvent{LeaseInfo: t.info(), Waiters: t.handedOver})
 	}
 }
 
 // endTerm releases the name in the database and forgets the term.
-func (l *Locker) endTerm(ctx context.Context, t *term) error {
-	return l.endTermBy(t, func() error { return l.release(ctx, t) })
+func (l *Locker) endTerm(bound unlockBound, t *term) error {
+	return l.endTermBy(t, func() error { return l.release(bound, t) })
 }
 
 // endTermBy is endTerm with a function that releases the name. If a driver panics, the caller
@@ -78,11 +87,11 @@ func (l *Locker) endTermBy(t *term, release func() error) (err error) {
 	return err
 }
 
-// release releases the name in the database. It retries while that may help and ctx allows
+// release releases the name in the database. It retries while that may help and there is time for
 // it. What it could not release for certain is released in the background, also what a
 // request takes that arrives after the release.
-func (l *Locker) release(ctx context.Context, t *term) error {
-	err := l.releaseOnTime(ctx, t)
+func (l *Locker) release(bound unlockBound, t *term) error {
+	err := l.releaseOnTime(bound, t)
 	if t.unknown && (err == nil || errors.Is(err, ErrLost)) { // else releaseLater sees to it, and MinHold counts
 		l.cleanup.add(driver.ReleaseRequest{Name: t.name, Acq: t.acq, Guarded: t.isGuarded(), Shared: t.together()}, t.rowTTL())
 	}
@@ -90,22 +99,21 @@ func (l *Locker) release(ctx context.Context, t *term) error {
 }
 
 // releaseOnTime is release, but for requests that arrive late.
-func (l *Locker) releaseOnTime(ctx context.Context, t *term) error {
+func (l *Locker) releaseOnTime(bound unlockBound, t *term) error {
 	base := l.base
 	if base.Err() != nil { // Close gave up before: the statement fails at once, unless it runs on a session
 		base = context.Background()
 	}
-	until, early := unlockUntil(ctx, t.timeout)
 	var a batch.Reply[driver.ReleaseResult]
 	answered := false
 	if !t.isLeaving() {
-		a, answered = l.releases.TryDirect(l.releaseRequest(t), min(t.timeout, time.Until(until)))
+		a, answered = l.releases.TryDirect(l.releaseRequest(t), min(t.timeout, time.Until(bound.until)))
 	}
 	if answered && a.Err == nil && a.Result.Freed {
 		t.handedOver, t.releasedAt = a.Result.HandedOver, a.After
 		return nil
 	}
-	wait := l.deadlines.borrow(base, until, early)
+	wait := l.deadlines.borrow(base, bound.until, bound.early)
 	defer l.deadlines.giveBack(wait)
 	freed, sharedBatch, err := false, false, a.Err
 	if !answered {
@@ -119,20 +127,26 @@ func (l *Locker) releaseOnTime(ctx context.Context, t *term) error {
 	return l.retryRelease(wait, t, sharedBatch, err)
 }
 
-// unlockUntil returns when an Unlock ends: after the time of two statements, or at a
-// deadline of ctx that lies ahead. If ctx has ended already, it ends after the time of one
-// statement, so that the name is still released. Unless the deadline is that of ctx, it may
-// end a little early.
-func unlockUntil(ctx context.Context, statement time.Duration) (until time.Time, early time.Duration) {
+// unlockBound says when an Unlock ends, and by how much earlier it may end.
+type unlockBound struct {
+	until time.Time
+	early time.Duration
+}
+
+// newUnlockBound bounds an Unlock by the time of two statements, or by a deadline of ctx that lies
+// ahead. If ctx has ended already, it ends after the time of one statement, so that the name is
+// still released. Unless the deadline is that of ctx, it may end a little early. The Unlock ends
+// the contexts of its lease, of which ctx may be one: the bound is made before that.
+func newUnlockBound(ctx context.Context, statement time.Duration) unlockBound {
 	now := time.Now()
 	if ctx == nil || ctx.Err() != nil {
-		return now.Add(statement), statement / 16
+		return unlockBound{now.Add(statement), statement / 16}
 	}
-	until = now.Add(2 * statement)
+	until := now.Add(2 * statement)
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(until) {
-		return deadline, 0
+		return unlockBound{deadline, 0}
 	}
-	return until, statement / 16
+	return unlockBound{until, statement / 16}
 }
 
 // mostOf returns three quarters of the time until a time.

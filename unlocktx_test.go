@@ -3,6 +3,7 @@ package sqllock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -161,6 +162,54 @@ func TestARenewalThatIsAnsweredLateMakesNoLeaseStay(t *testing.T) {
 		}
 		b.unlock(lease)
 	})
+}
+
+// Whoever asks for the name of its own lease while nobody knows whether that has ended waits, and
+// re-enters it if it has not.
+func TestALeaseThatStaysLetsItsOwnerInAgain(t *testing.T) {
+	ends := map[string]func(b *bench, lease *sqllock.Lease){
+		"a rollback": func(b *bench, lease *sqllock.Lease) {
+			if err := lease.UnlockTxBy(b.t.Context(), ending(noEffect, driver.Guarded)); err != nil {
+				b.t.Fatal(err)
+			}
+		},
+		"a detach that fails": func(b *bench, lease *sqllock.Lease) {
+			b.db.set(func(f *fake) {
+				f.before = func(ctx context.Context, kind string) error {
+					if kind != "detach" {
+						return nil
+					}
+					time.Sleep(time.Second)
+					return errDenied
+				}
+			})
+			go func() { _, _ = lease.Detach(b.t.Context()) }()
+			synctest.Wait()
+		},
+	}
+	for what, end := range ends {
+		for _, opts := range [][]sqllock.LockOption{nil, {sqllock.Tries(100)}} {
+			t.Run(fmt.Sprint(what, " ", len(opts)), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					b := newBench(t, newFake(), &sqllock.UniqueOptions{TTL: ttl})
+					defer b.close()
+					owner, leave := context.WithTimeout(sqllock.WithOwner(t.Context(), "x"), ttl)
+					defer leave()
+					lease, err := b.Lock(owner, "a")
+					if err != nil {
+						t.Fatal(err)
+					}
+					end(b, lease)
+					again, err := b.Lock(owner, "a", opts...)
+					if err != nil || again.Token() != lease.Token() {
+						t.Fatalf("Lock = %v, %v; want the lease again", again, err)
+					}
+					b.unlock(again)
+					b.unlock(lease)
+				})
+			})
+		}
+	}
 }
 
 func TestALeaseThatIsLeavingIsLostAtItsDeadline(t *testing.T) {

@@ -156,14 +156,30 @@ func (q *queue) granted(t *term) (old []*term, ok bool) {
 	default:
 		s.together[t] = struct{}{}
 	}
-	if t.ownerGiven { // or nobody can, and there may be thousands
-		for _, w := range s.waiters {
-			if t.ownedBy(w.owner) {
-				w.wakeUp()
-			}
+	s.wakeOwner(t)
+	return old, true
+}
+
+// back notes that a term goes on which seemed to end, and wakes the waiters of the same explicit
+// owner, who can re-enter.
+func (q *queue) back(t *term) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if s := q.names[t.name]; s != nil {
+		s.wakeOwner(t)
+	}
+}
+
+// wakeOwner wakes the waiters of the explicit owner of a term.
+func (s *nameState) wakeOwner(t *term) {
+	if !t.ownerGiven { // nobody can re-enter, and there may be thousands
+		return
+	}
+	for _, w := range s.waiters {
+		if t.ownedBy(w.owner) {
+			w.wakeUp()
 		}
 	}
-	return old, true
 }
 
 // ended notes that a term is over, and wakes the first waiter.
@@ -305,8 +321,9 @@ func (a *acquisition) waitForClaim(ctx context.Context, w *waiter, c *claim) (*L
 				return lease, err
 			}
 			a.abandon()
+		} else {
+			a.copyClaim(c)
 		}
-		a.copyClaim(c)
 		if ctx.Err() != nil {
 			return nil, a.waitError(endOf(ctx))
 		}

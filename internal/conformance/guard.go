@@ -132,9 +132,7 @@ func testInTx(e *env) {
 		e.Error("the function ran without the lease")
 		return nil
 	})
-	if !errors.Is(err, sqllock.ErrUnlocked) && !errors.Is(err, sqllock.ErrNotHeld) {
-		e.Errorf("InTx of an unlocked lease: %v", err)
-	}
+	e.wantError("InTx of an unlocked lease", err, sqllock.ErrNotHeld)
 	book.want("committed;")
 }
 

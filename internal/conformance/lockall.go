@@ -675,7 +675,7 @@ func testLeasesInTx(e *env) {
 	e.wantError("InTx whose function fails", err, mine)
 	book.want("1;")
 	e.unlockAll(leases)
-	e.wantError("InTx after Unlock", leases.InTx(e.ctx(), nil, write("3")), sqllock.ErrUnlocked)
+	e.wantError("InTx after Unlock", leases.InTx(e.ctx(), nil, write("3")), sqllock.ErrNotHeld)
 
 	for i := range names { // whichever is over
 		leases := e.lockAll(a, names)
