@@ -160,11 +160,23 @@ func (c *Conns[C]) share(ctx context.Context, f func(C) error) (done bool, err e
 	}
 }
 
-// run runs f on the connection, which the caller has to itself and which run frees. A
-// connection that died while it was idle is replaced: nothing was sent on it. One that died after f
-// had done a part is not: what that was would be forgotten.
+// run runs f on the connection, which the caller has to itself and which run frees.
 func (c *Conns[C]) run(ctx context.Context, f func(C) error, urgent bool) error {
-	defer func() { c.free <- struct{}{} }()
+	returned := false
+	defer func() {
+		if !returned { // f has panicked, or ended the goroutine
+			c.giveUp()
+		}
+		c.free <- struct{}{}
+	}()
+	err := c.runOn(ctx, f, urgent)
+	returned = true
+	return err
+}
+
+// runOn runs f on the connection. One that died while it was idle is replaced: nothing was sent on
+// it. One that died after f had done a part is not: what that was would be forgotten.
+func (c *Conns[C]) runOn(ctx context.Context, f func(C) error, urgent bool) error {
 	if c.closed {
 		return f(c.opts.Pool)
 	}

@@ -277,3 +277,16 @@ func TestAConnectionThatWasClosedIsReplaced(t *testing.T) {
 	}
 	p.wants(t, "it was closed", false, false)
 }
+
+// A connection in the middle of something is not used again.
+func TestAConnectionWhoseUserPanicsIsGivenBack(t *testing.T) {
+	p := new(pool)
+	conns := p.conns(driver.Refused)
+	defer conns.Close()
+	func() {
+		defer func() { _ = recover() }()
+		_ = conns.Any(t.Context(), func(string) error { panic("a bug") })
+	}()
+	_ = conns.Any(t.Context(), func(string) error { return nil })
+	p.wants(t, "another one", false, false)
+}

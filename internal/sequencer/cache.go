@@ -146,12 +146,13 @@ func (c *Cache) send(ctx context.Context, t Term, p *pendingCheck) (State, error
 		close(p.done)
 	}()
 	began := c.now()
+	p.callerLeft = true // if the query does not return
 	v, err := c.query(ctx, t)
 	if err != nil {
 		p.err, p.callerLeft = err, ctx.Err() != nil
 		return Unknown, err
 	}
-	p.state = c.remember(t, v, began)
+	p.state, p.callerLeft = c.remember(t, v, began), false
 	return p.state, nil
 }
 

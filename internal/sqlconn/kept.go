@@ -59,8 +59,20 @@ func (k *Kept) Do(ctx context.Context, fn func(context.Context, *sql.Conn) error
 	case <-ctx.Done():
 		return errors.Join(driver.ErrNoConnection, ctx.Err())
 	}
-	defer func() { k.free <- struct{}{} }()
-	var err error
+	returned := false
+	defer func() {
+		if !returned { // fn has panicked, or ended the goroutine
+			k.end()
+		}
+		k.free <- struct{}{}
+	}()
+	err := k.do(ctx, fn)
+	returned = true
+	return err
+}
+
+// do is Do; the caller has taken free.
+func (k *Kept) do(ctx context.Context, fn func(context.Context, *sql.Conn) error) (err error) {
 	for range MaxStale {
 		if err = k.open(ctx); err == nil {
 			err = k.pool.use(ctx, k.conn, fn)

@@ -166,12 +166,27 @@ func (p *Pool) Do(ctx context.Context, fn func(context.Context, *sql.Conn) error
 		if conn, err = p.conn(ctx); err != nil {
 			return err
 		}
-		err = p.use(ctx, conn, fn)
-		_ = conn.Close() // the error, if any, is fn's
+		err = p.useOnce(ctx, conn, fn)
 		if !errors.Is(err, sqldriver.ErrBadConn) {
 			return err
 		}
 	}
+	return err
+}
+
+// useOnce is use of a connection that goes back to the pool. If fn panics or ends the goroutine, it
+// may be in the middle of a transaction: then the connection is ended.
+func (p *Pool) useOnce(ctx context.Context, conn *sql.Conn, fn func(context.Context, *sql.Conn) error) (err error) {
+	returned := false
+	defer func() {
+		if !returned {
+			Destroy(conn, p.End)
+			return
+		}
+		_ = conn.Close() // the error, if any, is fn's
+	}()
+	err = p.use(ctx, conn, fn)
+	returned = true
 	return err
 }
 
@@ -343,7 +358,10 @@ func (r *Reserved) Do(ctx context.Context, fn func(context.Context, *sql.Conn) e
 		err = r.pool.inTime(ctx, r.conn, r.pool.Alive)
 	}
 	if err == nil {
+		doubt := r.inDoubt
+		r.inDoubt = true // if fn does not return
 		err = r.pool.use(ctx, r.conn, fn)
+		r.inDoubt = doubt
 	}
 	r.inDoubt, r.used = r.inDoubt || err != nil, time.Now()
 	return err

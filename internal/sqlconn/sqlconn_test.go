@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"runtime"
 	"testing"
 
 	"github.com/sqllock/sqllock/internal/sqlconn"
@@ -81,4 +82,45 @@ func TestAPanicOfWhoUsesAConnectionIsNotSwallowed(t *testing.T) {
 		}
 	}()
 	_ = sqlconn.AfterTx(conn, func() error { panic("a bug") })
+}
+
+// The application may recover what a driver panics with. Then a transaction may be open on the
+// connection, and the pool has to have room for another one.
+func TestAConnectionWhoseUserPanicsOrEndsItsGoroutineIsEnded(t *testing.T) {
+	ends := map[string]func(){"panic": func() { panic("a bug") }, "Goexit": runtime.Goexit}
+	for what, end := range ends {
+		for source, use := range map[string]func(p *sqlconn.Pool, fn func(context.Context, *sql.Conn) error){
+			"pool": func(p *sqlconn.Pool, fn func(context.Context, *sql.Conn) error) { _ = p.Do(t.Context(), fn) },
+			"kept": func(p *sqlconn.Pool, fn func(context.Context, *sql.Conn) error) { _ = p.Keep(nil).Do(t.Context(), fn) },
+			"reserved": func(p *sqlconn.Pool, fn func(context.Context, *sql.Conn) error) {
+				r, err := p.Reserve(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer func() { _ = r.Close() }()
+				_ = r.Do(t.Context(), fn)
+			},
+		} {
+			t.Run(what+" "+source, func(t *testing.T) {
+				db := sql.OpenDB(broken{})
+				defer func() { _ = db.Close() }()
+				db.SetMaxOpenConns(1)
+				p := &sqlconn.Pool{DB: db}
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					defer func() { _ = recover() }()
+					use(p, func(context.Context, *sql.Conn) error {
+						end()
+						return nil
+					})
+				}()
+				<-done
+				if open := db.Stats().OpenConnections; open != 0 {
+					t.Errorf("%d connections are open", open)
+				}
+			})
+		}
+	}
 }
