@@ -95,6 +95,7 @@ func (a *acquisition) try(ctx context.Context) (_ *Lease, err error) {
 	backoff := newBackoff(&l.cfg)
 	until := l.clock.Now() + l.cfg.timeout(a.opts.ttl)
 	for {
+		sent := l.sentAt()
 		t, held, err := a.request(ctx)
 		switch {
 		case t != nil:
@@ -108,11 +109,33 @@ func (a *acquisition) try(ctx context.Context) (_ *Lease, err error) {
 			a.abandon()
 			return nil, lockError(a.req.Name, err)
 		}
-		if err := l.sleep(ctx, nil, backoff.next()); err != nil {
+		if err := l.sleep(ctx, nil, backoff.next()+l.apart(sent, held != nil)); err != nil {
 			a.abandon()
 			return nil, lockError(a.req.Name, err)
 		}
 	}
+}
+
+// sentAt returns when a request is sent, for apart.
+func (l *Locker) sentAt() time.Duration {
+	if !l.mode.quorum {
+		return 0
+	}
+	return l.clock.Now()
+}
+
+// apart returns by how much the pause after a request is longer in a quorum: the pause is at least
+// as long as the request took, and callers who lost together request apart from each other next
+// time.
+func (l *Locker) apart(sent time.Duration, lost bool) time.Duration {
+	if !l.mode.quorum {
+		return 0
+	}
+	took := l.clock.Now() - sent
+	if lost {
+		return took + l.cfg.spread(4*took+1)
+	}
+	return took
 }
 
 // wait sends a request at once if no caller of this process holds the name or waits for
@@ -141,8 +164,8 @@ func (a *acquisition) requestOnce(ctx context.Context, backoff *backoff) (*Lease
 	if l.mode.waitsInDB && a.knownHeld { // if the wait in the database is cut short, the holder is known already
 		a.req.Wait = min(maxDBWait, l.cfg.timeout(o.ttl)/2)
 	}
-	var sent time.Duration
-	if a.req.Wait > 0 || l.mode.quorum {
+	sent := l.sentAt()
+	if a.req.Wait > 0 {
 		sent = l.clock.Now()
 	}
 	t, held, err := a.request(ctx)
@@ -156,10 +179,6 @@ func (a *acquisition) requestOnce(ctx context.Context, backoff *backoff) (*Lease
 		pause = min(l.cfg.retryMin, a.untilExpiry())
 	case held != nil:
 		pause = min(pause, a.untilExpiry())
-		if l.mode.quorum { // those who lost together request apart from each other next time
-			took := l.clock.Now() - sent
-			pause += took + l.cfg.spread(4*took+1)
-		}
 	case ctx.Err() != nil:
 		a.abandon()
 		return nil, 0, a.waitError(endOf(ctx))
@@ -174,7 +193,7 @@ func (a *acquisition) requestOnce(ctx context.Context, backoff *backoff) (*Lease
 	if held != nil && a.reportsWait() {
 		a.noteWaiting(held)
 	}
-	return nil, pause, nil
+	return nil, pause + l.apart(sent, held != nil), nil
 }
 
 // skip reports that a call that does not wait has found the name held, and returns the error of
@@ -216,7 +235,9 @@ func (a *acquisition) noteWaiting(held *HeldError) {
 func (a *acquisition) reenter(ctx context.Context, t *term) (*Lease, error) {
 	lease, err := t.reenter(ctx, a.opts.shared)
 	if lease != nil && a.waits {
-		a.locker.events.reentered(ReenteredEvent{LeaseInfo: t.info(), Waited: a.began.elapsed(), Queued: a.queuedAt.elapsed()})
+		info := t.info()
+		info.Shared, info.Permit = a.req.Shared, a.req.Permits != 0 // as noteWaiting has reported
+		a.locker.events.reentered(ReenteredEvent{LeaseInfo: info, Waited: a.began.elapsed(), Queued: a.queuedAt.elapsed()})
 	}
 	return lease, err
 }
@@ -376,7 +397,7 @@ func (a *acquisition) readReply(r reply) (*term, *HeldError, error) {
 	case !r.Result.Granted:
 		a.lastErr, a.knownHeld = nil, true
 		a.holder = r.Result.Holder
-		a.holderLeft = time.Duration(r.Result.Holder.Until-r.Result.Now) * time.Microsecond
+		a.holderLeft = timeLeft(r.Result.Holder.Until, r.Result.Now)
 		return nil, newHeldError(a.req.Name, a.holder), nil
 	}
 	return a.newTerm(r), nil, nil

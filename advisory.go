@@ -30,7 +30,7 @@ type AdvisoryOptions struct {
 	StatementTimeout   time.Duration
 	Logger             *slog.Logger
 	Hooks              *Hooks
-	Reaper             *ReaperOptions
+	Reaper             *ReaperOptions // without KeyRetention, because there are no keys
 
 	MaxBatch, MaxInFlight int
 }

@@ -480,7 +480,7 @@ func (cs *claims) noteHolder(c *claim, a *batch.Reply[driver.AcquireResult]) {
 	now := cs.locker.clock.Now()
 	c.knownHeld, c.lastErr = true, nil
 	c.holder = a.Result.Holder
-	c.holderLeft = time.Duration(c.holder.Until-a.Result.Now) * time.Microsecond
+	c.holderLeft = timeLeft(c.holder.Until, a.Result.Now)
 	due := now + c.req.Life/3
 	if a.Result.Ahead == 0 {
 		switch {

@@ -21,8 +21,8 @@ type ElectionOptions struct {
 	//
 	// A candidate with an Identity, such as a process that is restarted under the same
 	// name, takes over a term of that identity with its first Campaign, see
-	// [Election.Campaign]. Two processes that run at the same time must not have the same
-	// Identity.
+	// [Election.Campaign]. A candidate over a quorum never does. Two processes that run at the
+	// same time must not have the same Identity.
 	Identity string
 
 	// Value is the text of the leader in the terms of [Election.Run]; at most 64 KiB.
@@ -112,7 +112,9 @@ func (e *Election) Identity() string { return e.identity }
 // Campaign waits until the candidate leads, as [Locker.Lock] waits for the name. In unique
 // mode it waits in the queue of all candidates, and of all other callers that want the
 // name. value is the text of the leader that others can read, at most 64 KiB; it may be
-// empty. ctx bounds the wait only. The term goes on until Resign, or until it is lost.
+// empty; Campaign copies it. ctx bounds the wait only. The term goes on until Resign, or until it
+// is lost. In for-update mode it is lost after [ForUpdateOptions].MaxHold, 1 h by default, with
+// reason [LostMaxHold].
 //
 // The first Campaign of a candidate with an Identity takes over a term that is held under
 // the same Identity, which is taken for that of an earlier run of this process. It does so
@@ -120,7 +122,8 @@ func (e *Election) Identity() string { return e.identity }
 // that writes of the earlier run with [Lease.Guard] are refused; if the earlier run is
 // still alive, it learns of the loss at its next renewal. Campaign waits for a transaction
 // that guards the earlier term. In the modes for update and advisory it asks the earlier
-// run to release the name, as [Locker.ForceUnlock] does, and then waits like all others.
+// run to release the name, as [Locker.ForceUnlock] does, and then waits like all others. Over a
+// quorum it takes over nothing and waits like all others.
 // Later Campaigns take over nothing. So if two processes have one Identity, the second
 // ends the term of the first once, and the first then waits in the queue.
 //
@@ -164,7 +167,7 @@ func (e *Election) acquire(ctx context.Context, value []byte, resumes bool) (*Le
 		return nil, resumes, lockError(e.name, endOf(ctx))
 	}
 	o := e.opts
-	o.value = value
+	o.value = bytes.Clone(value) // a request can go on when the caller has its buffer back
 	a := l.newAcquisition(e.name, "", o)
 	a.req.Owner, a.req.Named = e.identity, true
 	if resumes {
@@ -363,7 +366,7 @@ func (a *acquisition) resumeTerm(ctx context.Context) (lease *Lease, decided boo
 		case err == nil:
 			seen = row.Holder.Version
 			var t *term
-			req := driver.AcquireRequest{Name: a.req.Name, Acq: a.req.Acq, Owner: a.req.Owner, Resumes: seen, TTL: a.req.TTL, Value: bytes.Clone(a.req.Value)}
+			req := driver.AcquireRequest{Name: a.req.Name, Acq: a.req.Acq, Owner: a.req.Owner, Resumes: seen, TTL: a.req.TTL, Value: a.req.Value}
 			if t, err = a.takeOver(ctx, req); t != nil {
 				lease, err := a.beginTerm(ctx, t)
 				return lease, true, err

@@ -90,9 +90,10 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Term, error] {
 // term blocks Proclaim: do not call it within such a transaction.
 //
 // Proclaim returns [ErrNotLeader] if the candidate does not lead, [ErrInvalidOption] if
-// the value is too long, both before any SQL; a [*LostError] if the term is over; or the
-// error of the database, after which it is unknown whether the value was changed. Of two
-// concurrent calls either may be the last.
+// the value is too long, both before any SQL; ErrNotLeader also if the candidate resigns
+// meanwhile; a [*LostError] if the term is over; [ErrClosed]; or the error of the database,
+// after which it is unknown whether the value was changed. Of two concurrent calls either may
+// be the last.
 func (e *Election) Proclaim(ctx context.Context, value []byte) error {
 	if err := driver.CheckContext(ctx); err != nil {
 		return err

@@ -192,6 +192,24 @@ func TestACandidateCampaignsOnceAtATime(t *testing.T) {
 	})
 }
 
+// A request can go on when Campaign has returned.
+func TestACampaignCopiesItsValue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, &sqllock.UniqueOptions{TTL: ttl})
+		defer b.close()
+		e, value := b.candidate("a", nil), []byte("first")
+		if err := e.Campaign(t.Context(), value); err != nil {
+			t.Fatal(err)
+		}
+		copy(value, "other")
+		if got := string(db.row("a").value); got != "first" {
+			t.Errorf("the value is %q", got)
+		}
+		b.resign(e)
+	})
+}
+
 func TestACampaignWhoseContextEndsLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()

@@ -12,13 +12,15 @@ import (
 // with errors.Is.
 var (
 	// ErrHeld says that another caller holds the name. Returned by the methods whose names
-	// begin with Try, and by Lock, RLock, LockAll, RLockAll, Do, Once and Acquire when [Wait]
-	// or [Tries] are used up; always as a [*HeldError].
+	// begin with Try, except TryDo, which returns false, and by Lock, RLock, LockAll, RLockAll,
+	// Do, Once and Acquire when [Wait] or [Tries] are used up; always as a [*HeldError].
 	ErrHeld = errors.New("sqllock: held")
 
 	// ErrNotHeld says that the lease was unlocked before, or that a name is free. Returned by
-	// Unlock, Guard, InTx, UnlockTx, UnlockInTx and Detach, by ForceUnlock and ForceUnlockTerm
-	// if there is nothing to end, and by Adopt if there is nothing to adopt.
+	// Unlock, Guard, InTx, UnlockTx, UnlockInTx and Detach, by Do, TryDo and Once if the
+	// function has unlocked the lease, by ForceUnlock if there is nothing to end, by
+	// ForceUnlockTerm also if a later term holds the name, and by Adopt if there is nothing to
+	// adopt.
 	ErrNotHeld = errors.New("sqllock: not held")
 
 	// ErrLost says that the holder could no longer prove that it holds the name. Returned
@@ -34,9 +36,12 @@ var (
 
 	// ErrGuarded says that the name is not free yet, because a transaction that guards the
 	// lease is still open or, on SQLite, because another connection writes. The name is
-	// released in the background when that has ended. Returned by Unlock, Do and TryDo, and
-	// by Resign of an Election. UnlockTx and UnlockInTx return it if they have ended nothing,
-	// because another transaction guards the lease or has locked the row of the name.
+	// released in the background when that has ended. Returned by Unlock, Do, TryDo and Once,
+	// and by Resign of an Election.
+	//
+	// UnlockTx and UnlockInTx return it if they have ended nothing, because another transaction
+	// guards the lease or has locked the row of the name. Detach returns it if a transaction
+	// that guards the lease was open all the time. After these three the lease goes on.
 	ErrGuarded = errors.New("sqllock: guarded")
 
 	// ErrDone says that the key of a [Run] is complete already. Returned by Run.InTx.
@@ -51,7 +56,8 @@ var (
 	ErrLeading = errors.New("sqllock: leading already")
 
 	// ErrNotLeader says that the candidate does not lead. Returned by Resign, Proclaim
-	// and Lease of an Election, before any SQL.
+	// and Lease of an Election, before any SQL, and by Proclaim after a statement if the
+	// candidate has resigned meanwhile.
 	ErrNotLeader = errors.New("sqllock: not the leader")
 
 	// ErrNoLeader says that the name has no leader. Returned by Leader and RequestResign.
@@ -68,13 +74,14 @@ var (
 	// ErrDeadlock says that Lock waited for a holder that itself waits, perhaps through
 	// others, for a lease that the context of this call carries, and that this call was
 	// the last of them to wait. The error names who waits for what. Returned by Lock,
-	// RLock, LockAll, RLockAll and Do, in unique mode.
+	// RLock, LockAll, RLockAll, Do, Once, Acquire, and Campaign and Run of an Election, in
+	// unique mode.
 	ErrDeadlock = errors.New("sqllock: deadlock")
 
 	// ErrUpgrade says that the owner holds the name shared and asked for it exclusively, or
 	// holds a permit of it. To wait for the other readers while being a reader could take for
-	// ever: unlock first. Returned by Lock, TryLock, Do and TryDo, and beside a permit also by
-	// RLock and TryRLock.
+	// ever: unlock first. Returned by Lock, TryLock, LockAll, TryLockAll, Do and TryDo, and
+	// beside a permit also by RLock, TryRLock, RLockAll and TryRLockAll.
 	ErrUpgrade = errors.New("sqllock: no upgrade")
 
 	// ErrPermits says that the name has another number of permits than the [Semaphore].
@@ -107,7 +114,8 @@ var (
 	ErrInvalidName = driver.ErrInvalidName
 
 	// ErrInvalidOwner says that the owner given to [WithOwner] is not 1 to 255 bytes of
-	// valid UTF-8 without NUL. Returned by the methods that lock, before any SQL.
+	// valid UTF-8 without NUL. Returned by the methods that lock, Acquire, TryAcquire and Adopt
+	// among them, before any SQL.
 	ErrInvalidOwner = errors.New("sqllock: invalid owner")
 
 	// ErrInvalidSequencer says that a text is not in the format of [Sequencer.String], or
@@ -115,13 +123,16 @@ var (
 	// CheckSequencer and Check before any SQL.
 	ErrInvalidSequencer = errors.New("sqllock: invalid sequencer")
 
-	// ErrInvalidOption says that an option, or a database handle, is out of bounds or does
-	// not apply to the call. Returned before any SQL, and by a constructor whose handle
-	// belongs to another database product.
+	// ErrInvalidOption says that an argument, an option or a database handle is nil, out of
+	// bounds, or does not apply to the call. Returned before any SQL. It is returned after a
+	// statement by a constructor whose handle belongs to another database product, by NewQuorum
+	// if two databases have the same tables, and by Guard, UnlockTx, the LockTx family and
+	// their twins in lockpg if the transaction is one of another database.
 	ErrInvalidOption = driver.ErrInvalidOption
 
 	// ErrSchema says that the tables are missing, older than this library needs,
-	// or newer than it can work with. Returned by constructors.
+	// or newer than it can work with. Returned by constructors, and by Up and Down of package
+	// migrations.
 	ErrSchema = driver.ErrSchema
 
 	// ErrUnsupported says that the server cannot give the guarantees of the mode (it is

@@ -28,7 +28,7 @@ const (
 	byHand = "by hand"
 )
 
-// laterTexts have some of its workloads again, after the benchmark was mended.
+// laterTexts have some workloads of benchText again, after the benchmark was mended.
 var laterTexts = []string{"bench/results/2026-11-27-names-idle.txt", "bench/results/2026-11-27-waiters.txt"}
 
 // figuresMark begins the comment above a table of measured figures that says what they
@@ -168,14 +168,16 @@ func goalsOf(t *testing.T, file string) (goals [][]string) {
 	return goals
 }
 
-// TestTheGoalsInTheDocumentsAreThoseOfTheRun takes all tables of goals of a document for
-// one table, whose rows may be in another order.
+// TestTheGoalsInTheDocumentsAreThoseOfTheRun finds each row in the run that the mark above its
+// table names. All tables of goals together have each goal once, as the last run that has it
+// measured it.
 func TestTheGoalsInTheDocumentsAreThoseOfTheRun(t *testing.T) {
 	var want [][]string
 	missed := 0
 	all := &table{where: "the goals in the documents"}
 	for _, source := range append(slices.Clone(laterTexts), benchText) {
-		for _, goal := range goalsOf(t, source) {
+		goals := goalsOf(t, source)
+		for _, goal := range goals {
 			if slices.ContainsFunc(want, func(later []string) bool { return later[0] == goal[0] }) {
 				continue
 			}
@@ -184,6 +186,11 @@ func TestTheGoalsInTheDocumentsAreThoseOfTheRun(t *testing.T) {
 			}
 		}
 		for _, tab := range figuresFrom(t, source+" goals") {
+			for _, row := range tab.rows {
+				if !slices.ContainsFunc(goals, func(goal []string) bool { return slices.Equal(goal, row) }) {
+					t.Errorf("%s: %s does not have the row %q", tab.where, source, row)
+				}
+			}
 			all.rows = append(all.rows, tab.rows...)
 		}
 	}

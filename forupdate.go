@@ -31,14 +31,15 @@ type ForUpdateOptions struct {
 	StatementTimeout   time.Duration
 	Logger             *slog.Logger
 	Hooks              *Hooks
-	Reaper             *ReaperOptions
+	Reaper             *ReaperOptions // without KeyRetention, because there are no keys
 
 	// MaxConns bounds the connections of the pool that the Locker uses: one that it always
-	// keeps, and one for each name that is held or asked for. At least 2, default 8, and at
-	// most one less than the pool may open. So the Locker holds at most MaxConns - 1 names at
-	// a time. For one more, Lock waits until another name is unlocked, and TryLock returns
-	// [ErrPoolExhausted] after the time of one statement, even if the name is free. At most
-	// half of the connections for names wait in the database at a time. Other waiters poll.
+	// keeps, and one for each name that is held or asked for. At least 2, default 8. A higher
+	// value than one less than the pool may open is lowered to that. So the Locker holds at
+	// most MaxConns - 1 names at a time. For one more, Lock waits until another name is
+	// unlocked, and TryLock returns [ErrPoolExhausted] after the time of one statement, even if
+	// the name is free. At most half of the connections for names wait in the database at a
+	// time. Other waiters poll.
 	MaxConns int
 
 	// MaxHold bounds how long a name is held; default 1 h. The option [MaxHold] overrides it

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -352,29 +353,33 @@ func TestHooksOfACycleAllocateNothing(t *testing.T) {
 	}
 }
 
-// Two calls of one owner wait for a stranger. One of them is granted the name, and the other re-enters.
+// Three calls of one owner wait for a stranger, one of them to share the name. The first is granted
+// the name, and the others re-enter.
 func TestEachWaitThatHooksHearOfEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := newFake()
 		occupy(db, "a", time.Second)
-		waits, ends := 0, 0
-		end := func(queued time.Duration) {
+		waits, ends := make(map[bool]int), make(map[bool]int) // by whether the event says shared
+		reentered := 0
+		end := func(shared bool, queued time.Duration) {
 			if queued > 0 {
-				ends++
+				ends[shared]++
 			}
 		}
 		b := newBench(t, db, &sqllock.UniqueOptions{Hooks: &sqllock.Hooks{
-			Waiting:   func(sqllock.WaitingEvent) { waits++ },
-			Acquired:  func(e sqllock.AcquiredEvent) { end(e.Queued) },
-			Reentered: func(e sqllock.ReenteredEvent) { end(e.Queued) },
-			Failed:    func(e sqllock.FailedEvent) { end(e.Queued) },
+			Waiting:   func(e sqllock.WaitingEvent) { waits[e.Shared]++ },
+			Acquired:  func(e sqllock.AcquiredEvent) { end(e.Shared, e.Queued) },
+			Reentered: func(e sqllock.ReenteredEvent) { reentered++; end(e.Shared, e.Queued) },
+			Failed:    func(e sqllock.FailedEvent) { end(e.Shared, e.Queued) },
 		}})
-		first, second := b.lockAs("x", "a", false), b.lockAs("x", "a", false)
-		b.unlock(<-first)
-		b.unlock(<-second)
+		first, second, third := b.lockAs("x", "a", false), b.lockAs("x", "a", false), b.lockAs("x", "a", true)
+		for _, lease := range []*sqllock.Lease{<-first, <-second, <-third} {
+			b.unlock(lease)
+		}
 		b.close()
-		if waits != 2 || ends != waits {
-			t.Errorf("%d waits and %d ends", waits, ends)
+		want := map[bool]int{false: 2, true: 1}
+		if !maps.Equal(waits, want) || !maps.Equal(ends, want) || reentered != 2 {
+			t.Errorf("waits %v and ends %v, want %v; %d re-entries", waits, ends, want, reentered)
 		}
 	})
 }

@@ -19,8 +19,9 @@ import (
 //
 // In unique mode, the waiters of a name are served in the order in which they came,
 // across all processes. [UniqueOptions].Barging and [Tries] opt out of that order. A
-// waiter whose process the database has not heard from for min(TTL, 5 s) can lose its
-// place. In the other modes there is an order only among the waiters of one Locker.
+// waiter whose process the database has not heard from for a while can lose its place: for
+// 5 s, or for its TTL or MaxHold if that is less, and for 500 ms at least. In the other modes
+// there is an order only among the waiters of one Locker.
 // If ctx carries leases, and the wait can end only after one of them has ended, Lock
 // returns [ErrDeadlock] to the waiter that came last.
 //
@@ -29,8 +30,9 @@ import (
 //   - [ErrClosed];
 //   - [ErrDeadlock], in unique mode;
 //   - [ErrUpgrade], if the owner, or ctx, holds name shared and this call wants it
-//     exclusively;
+//     exclusively, or holds a permit of name;
 //   - [ErrHeld], when [Wait] or [Tries] are used up;
+//   - [context.DeadlineExceeded], when Wait is used up and the database has not answered;
 //   - a [*LostError], if ctx carries a lost lease of name, or if the database replied too
 //     late for the lease to be used;
 //   - an error that wraps the error of ctx and says what was waited for;
@@ -45,7 +47,8 @@ func (l *Locker) Lock(ctx context.Context, name string, opts ...LockOption) (*Le
 // RLock is Lock for a shared lease: any number of holders can have the name at the
 // same time if all of them share it. If ctx carries an exclusive lease of name, RLock
 // re-enters that lease. An owner that holds a name shared cannot get it exclusively:
-// Lock then returns [ErrUpgrade]. [MinHold] and [Value] are refused with [ErrInvalidOption],
+// Lock then returns [ErrUpgrade]. RLock also returns it if the owner, or ctx, holds a permit
+// of name. [MinHold] and [Value] are refused with [ErrInvalidOption],
 // in the modes for update and advisory [LockDelay] too. A quorum has no shared leases:
 // [ErrUnsupported].
 //
@@ -211,10 +214,11 @@ func join(a, b error) error {
 
 type ownerKey struct{}
 
-// WithOwner returns a context in which Lock, RLock, TryLock, TryRLock, Do and TryDo act
-// for the owner id. An id has 1 to 255 bytes of valid UTF-8 without NUL; for another id
-// these methods return [ErrInvalidOwner]. If the same owner holds the name through the
-// same Locker, they re-enter its lease and do not wait.
+// WithOwner returns a context in which Lock, RLock, TryLock, TryRLock, LockAll and its twins,
+// Do, TryDo and Adopt act for the owner id. An id has 1 to 255 bytes of valid UTF-8 without
+// NUL; for another id these methods, and Acquire and TryAcquire of a [Semaphore], return
+// [ErrInvalidOwner]. If the same owner holds the name through the same Locker, the methods
+// that lock re-enter its lease and do not wait. Adopt, Acquire and TryAcquire never re-enter.
 //
 // An owner is known within one Locker only. Two processes, or two Lockers, that use the
 // same id exclude each other.
@@ -227,9 +231,11 @@ func WithOwner(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, ownerKey{}, owner{id})
 }
 
-// WithoutOwner returns a context that carries neither an owner nor a lease. A lock that
-// is taken with it excludes all other callers, also the code that called WithoutOwner. If
-// ctx is nil, WithoutOwner returns nil.
+// WithoutOwner returns a context in which no call re-enters a lease: it carries neither the
+// owner of ctx nor its leases. A lock that is taken with it excludes all other callers, also the
+// code that called WithoutOwner. The leases of ctx still count for [ErrDeadlock]: a Lock of a name
+// that ctx holds does not wait for ever, it returns that error in unique mode. If ctx is nil,
+// WithoutOwner returns nil.
 func WithoutOwner(ctx context.Context) context.Context {
 	if ctx == nil {
 		return nil

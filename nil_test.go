@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,11 +35,16 @@ var releases = map[string]bool{"Unlock": true, "Resign": true, "Close": true}
 // may be nil but must not.
 func TestNothingIsRefusedBeforeAnySQL(t *testing.T) {
 	db := newFake()
-	b := newBench(t, db, &sqllock.UniqueOptions{Reaper: &sqllock.ReaperOptions{Off: true}})
+	b := newBenchOn(t, fakeKeys{fake: db}, db, &sqllock.UniqueOptions{Reaper: &sqllock.ReaperOptions{Off: true}})
 	checker, err := sqllock.NewSequencerChecker(b.Locker, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	semaphore, err := b.Semaphore("semaphore", 2, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tested := make(map[string]bool)
 	for _, c := range []struct {
 		what any
 		make func() any
@@ -58,11 +64,24 @@ func TestNothingIsRefusedBeforeAnySQL(t *testing.T) {
 			}
 			return e
 		}},
+		{(*sqllock.Run)(nil), func() any {
+			var run *sqllock.Run
+			_, err := b.Once(t.Context(), "once", "key", func(_ context.Context, r *sqllock.Run) error {
+				run = r
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return run
+		}},
+		{semaphore, func() any { return semaphore }},
 		{checker, func() any { return checker }},
 		{b.Reaper(), func() any { return b.Reaper() }},
 		{b.Locker, func() any { return b.Locker }}, // the last, because it is closed
 	} {
 		methods := reflect.TypeOf(c.what)
+		tested[methods.Elem().Name()] = true
 		for i := range methods.NumMethod() {
 			m := methods.Method(i)
 			for arg := 1; arg < m.Type.NumIn(); arg++ {
@@ -95,8 +114,15 @@ func TestNothingIsRefusedBeforeAnySQL(t *testing.T) {
 			}
 		}
 	}
-	if db.held("lease") || db.held("leases") || db.held("more") || db.held("election") {
-		t.Error("a name is still held")
+	for _, name := range []string{"lease", "leases", "more", "election", "once", "semaphore"} {
+		if db.held(name) {
+			t.Errorf("%q is still held", name)
+		}
+	}
+	for _, name := range typesWithContext(t) {
+		if !tested[name] {
+			t.Errorf("%s has a method that takes a context and is not tested here", name)
+		}
 	}
 	if err := b.Close(nobody); !errors.Is(err, sqllock.ErrInvalidOption) {
 		t.Errorf("Close: %v", err)
@@ -104,6 +130,25 @@ func TestNothingIsRefusedBeforeAnySQL(t *testing.T) {
 	if _, err := b.TryLock(t.Context(), "a"); !errors.Is(err, sqllock.ErrClosed) {
 		t.Errorf("TryLock after Close without a context: %v", err)
 	}
+}
+
+// fakeKeys is a fake database in which names have permits, and each key can be completed.
+type fakeKeys struct {
+	*fake
+	driver.OnceStore // for the methods that nobody calls here
+	driver.PermitStore
+}
+
+func (fakeKeys) LookKey(context.Context, string, string, bool) (driver.KeyState, error) {
+	return driver.KeyState{}, nil
+}
+
+func (fakeKeys) StartKey(context.Context, driver.KeyRequest) (driver.KeyState, error) {
+	return driver.KeyState{Attempt: 1, Current: true}, nil
+}
+
+func (fakeKeys) CompleteKey(context.Context, driver.KeyRequest) (driver.KeyState, error) {
+	return driver.KeyState{Complete: true}, nil
 }
 
 var (
@@ -285,38 +330,71 @@ type pgxTx struct{ pgx.Tx }
 func functionsWithContext(t *testing.T, dirs ...string) (names []string) {
 	t.Helper()
 	for _, dir := range dirs {
-		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
+		withContext(t, dir, func(pkg string, f *ast.FuncDecl) {
+			if f.Recv == nil {
+				names = append(names, pkg+"."+f.Name.Name)
 			}
-			parsed, err := parser.ParseFile(token.NewFileSet(), file, text, parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if strings.HasSuffix(file, "_test.go") {
-				continue
-			}
-			for _, decl := range parsed.Decls {
-				f, ok := decl.(*ast.FuncDecl)
-				if !ok || f.Recv != nil || !f.Name.IsExported() || f.Type.Params.NumFields() == 0 {
-					continue
-				}
-				first := f.Type.Params.List[0].Type
-				if sel, ok := first.(*ast.SelectorExpr); ok && sel.Sel.Name == "Context" {
-					names = append(names, parsed.Name.Name+"."+f.Name.Name)
-				}
-			}
-		}
+		})
 	}
 	if len(names) < 15 {
 		t.Fatalf("only %d functions were found", len(names))
 	}
 	return names
+}
+
+// typesWithContext returns the exported types of the root package that have an exported method
+// whose first parameter is a context.
+func typesWithContext(t *testing.T) (names []string) {
+	t.Helper()
+	withContext(t, ".", func(_ string, f *ast.FuncDecl) {
+		if f.Recv == nil {
+			return
+		}
+		of := f.Recv.List[0].Type
+		if pointer, ok := of.(*ast.StarExpr); ok {
+			of = pointer.X
+		}
+		if id, ok := of.(*ast.Ident); ok && id.IsExported() && !slices.Contains(names, id.Name) {
+			names = append(names, id.Name)
+		}
+	})
+	if len(names) < 5 {
+		t.Fatalf("only %d types were found", len(names))
+	}
+	return names
+}
+
+// withContext calls found for each exported function and method of a directory whose first
+// parameter is a context.
+func withContext(t *testing.T, dir string, found func(pkg string, f *ast.FuncDecl)) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, text, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, decl := range parsed.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || !f.Name.IsExported() || f.Type.Params.NumFields() == 0 {
+				continue
+			}
+			first := f.Type.Params.List[0].Type
+			if sel, ok := first.(*ast.SelectorExpr); ok && sel.Sel.Name == "Context" {
+				found(parsed.Name.Name, f)
+			}
+		}
+	}
 }
 
 func guardNothing(context.Context, driver.GuardStore, driver.GuardRequest) (driver.GuardStatus, error) {

@@ -23,8 +23,10 @@ func TimeKey(t time.Time) string { return driver.TimeKey(t) }
 //
 // Once waits for name as [Locker.Lock] does, with the same options, and looks then whether
 // the key was completed meanwhile. So runs of one name never overlap, whatever their keys. A
-// key that is complete already waits for nothing. Once does not re-enter a lease that ctx
-// carries, and an owner in ctx does not apply: call it without a lock on name.
+// key that is complete already waits for nothing. [Wait] and [Tries] bound the wait for name,
+// and not the look at the key before it, which ctx alone bounds while the database is busy. Once
+// does not re-enter a lease that ctx carries, and an owner in ctx does not apply: call it
+// without a lock on name.
 //
 // The key becomes complete in one of two ways:
 //

@@ -25,6 +25,7 @@ const (
 	DefaultMaxBatch    = 512
 	DefaultMaxInFlight = 4
 
+	minRetry            = time.Millisecond
 	maxStatementTimeout = 5 * time.Second
 	maxValue            = 64 << 10
 
@@ -50,9 +51,9 @@ type UniqueOptions struct {
 
 	// RetryMin and RetryMax bound the pause between two requests of a waiter that has no
 	// claim in the database (see Barging and [Tries]) or whose request has failed. The
-	// pause starts at RetryMin, default 10 ms, doubles up to RetryMax, default 500 ms, and
-	// is spread at random over its upper half. A waiter also sends a request when the
-	// holder's lease expires.
+	// pause starts at RetryMin, at least 1 ms, default 10 ms, doubles up to RetryMax, and is
+	// spread at random over its upper half. The default of RetryMax is 500 ms, or RetryMin if
+	// that is longer. A waiter also sends a request when the holder's lease expires.
 	//
 	// While waiters have claims and the database does not push, the Locker polls all of
 	// their names with one statement: RetryMin/2 after a new waiter has come, and then with
@@ -62,7 +63,10 @@ type UniqueOptions struct {
 	RetryMin, RetryMax time.Duration
 
 	// StatementTimeout bounds each statement; at least 10 ms. The default is a third of
-	// the lease's TTL, and at most 5 s.
+	// the lease's TTL, and at most 5 s. A renewal takes at most 5 s, also if StatementTimeout
+	// is longer. A statement that cleans up after a request without a reply takes at most 5 s,
+	// and a third of the time for which the database keeps what it cleans up, whatever
+	// StatementTimeout is.
 	StatementTimeout time.Duration
 
 	// Logger gets warnings and errors: leases in jeopardy and lost leases, clock jumps,
@@ -79,9 +83,10 @@ type UniqueOptions struct {
 	// background.
 	Reaper *ReaperOptions
 
-	// MaxBatch is how many requests one statement carries at most; from 1 to 10,000,
-	// default 512. Requests that arrive while a statement of their kind is in flight are
-	// sent together when it is back.
+	// MaxBatch is how many grants, or releases, one statement carries at most; from 1 to
+	// 10,000, default 512. Requests that arrive while a statement of their kind is in flight
+	// are sent together when it is back. MaxBatch does not bound renewals, of which one
+	// statement carries up to 10,000, nor polls, what cleans up, and LockAll.
 	MaxBatch int
 
 	// MaxInFlight is how many statements of one kind are in flight at most; default 4.
@@ -154,9 +159,11 @@ func (c *config) validate() error {
 	if err := driver.CheckText(c.label); err != nil {
 		return fmt.Errorf("%w: Label %q: %w", ErrInvalidOption, c.label, err)
 	}
-	if c.retryMin < 0 || c.retryMax < c.retryMin {
-		return fmt.Errorf("%w: RetryMin %v and RetryMax %v: must be positive and in this order",
-			ErrInvalidOption, c.retryMin, c.retryMax)
+	if c.retryMin < minRetry {
+		return fmt.Errorf("%w: RetryMin %v: must be at least %v", ErrInvalidOption, c.retryMin, minRetry)
+	}
+	if c.retryMax < c.retryMin {
+		return fmt.Errorf("%w: RetryMax %v: must be at least RetryMin, %v", ErrInvalidOption, c.retryMax, c.retryMin)
 	}
 	if c.batch < 1 || c.batch > maxBatch {
 		return fmt.Errorf("%w: MaxBatch %d: must be from 1 to %d", ErrInvalidOption, c.batch, maxBatch)
@@ -205,7 +212,7 @@ func orDefault(d, def time.Duration) time.Duration {
 }
 
 // LockOption is an option of one call of Lock, RLock, TryLock, TryRLock, LockAll or one of its
-// twins, Do or TryDo, and of the methods of a [Semaphore].
+// twins, Do, TryDo, Once or Adopt, and of the methods of a [Semaphore].
 type LockOption func(*lockOptions)
 
 type lockOptions struct {
@@ -233,8 +240,10 @@ func TTL(d time.Duration) LockOption {
 
 // Wait bounds how long Lock waits while another caller holds the name or the database
 // cannot be reached. After that time Lock returns an [ErrHeld], or the last error of the
-// database. Wait must be positive; the default is to wait until the context ends. TryLock
-// and its twins refuse it with [ErrInvalidOption].
+// database. If the database has not answered the first request by then, the error is
+// [context.DeadlineExceeded], although the context of the call has not ended. Wait must be
+// positive; the default is to wait until the context ends. TryLock and its twins refuse it
+// with [ErrInvalidOption].
 func Wait(d time.Duration) LockOption {
 	return func(o *lockOptions) { o.wait, o.hasWait = d, true }
 }
@@ -259,7 +268,8 @@ func MinHold(d time.Duration) LockOption {
 
 // MaxHold ends the lease this time after the grant at the latest. The lease is not renewed
 // beyond that, and the holder learns of it as of any loss, with reason [LostMaxHold]. At
-// least 100 ms; the default is no bound.
+// least 100 ms. The default is no bound, and in for-update mode
+// [ForUpdateOptions].MaxHold, which is 1 h by default.
 func MaxHold(d time.Duration) LockOption {
 	return func(o *lockOptions) { o.maxHold, o.hasMaxHold = min(d, forever), true }
 }
@@ -293,10 +303,13 @@ func (l *Locker) lockOptions(opts []LockOption, shared bool) (lockOptions, error
 		return o, fmt.Errorf("%w: TTL(%v): in this mode the TTL is one for the whole Locker, %v", ErrInvalidOption, o.ttl, c.ttl)
 	}
 	switch {
-	case shared && (o.minHold != 0 || len(o.value) > 0):
-		return o, fmt.Errorf("%w: MinHold and Value do not apply to a lease that is shared", ErrInvalidOption)
 	case shared && sessions && o.lockDelay != 0:
-		return o, fmt.Errorf("%w: LockDelay does not apply to a lease that is shared, in a mode that keeps locks in sessions", ErrInvalidOption)
+		return o, fmt.Errorf("%w: LockDelay(%v): does not apply to a lease that is shared, in a mode that keeps locks in sessions",
+			ErrInvalidOption, o.lockDelay)
+	case shared:
+		if err := o.refuseTogether("a lease that is shared"); err != nil {
+			return o, err
+		}
 	}
 	if err := validateTTL(o.ttl); err != nil {
 		return o, err
@@ -313,6 +326,17 @@ func (l *Locker) lockOptions(opts []LockOption, shared bool) (lockOptions, error
 	return o, nil
 }
 
+// refuseTogether refuses the options that do not apply to what is held together with others.
+func (o *lockOptions) refuseTogether(what string) error {
+	switch {
+	case o.minHold != 0:
+		return fmt.Errorf("%w: MinHold(%v): does not apply to %s", ErrInvalidOption, o.minHold, what)
+	case len(o.value) > 0:
+		return fmt.Errorf("%w: Value of %d bytes: does not apply to %s", ErrInvalidOption, len(o.value), what)
+	}
+	return nil
+}
+
 // with returns o with opts applied. Call it only if there are options: it allocates o.
 func (o lockOptions) with(opts []LockOption) lockOptions {
 	for _, opt := range opts {
@@ -324,10 +348,21 @@ func (o lockOptions) with(opts []LockOption) lockOptions {
 // tryOptions applies the options of a call that does not wait.
 func (l *Locker) tryOptions(opts []LockOption, shared bool) (lockOptions, error) {
 	o, err := l.lockOptions(opts, shared)
-	if err == nil && (o.hasWait || o.hasTries) {
-		err = fmt.Errorf("%w: Wait and Tries do not apply to a call that does not wait", ErrInvalidOption)
+	if err == nil {
+		err = o.refuseWait()
 	}
 	return o, err
+}
+
+// refuseWait refuses the options of calls that wait.
+func (o *lockOptions) refuseWait() error {
+	switch {
+	case o.hasWait:
+		return fmt.Errorf("%w: Wait(%v): does not apply to a call that does not wait", ErrInvalidOption, o.wait)
+	case o.hasTries:
+		return fmt.Errorf("%w: Tries(%d): does not apply to a call that does not wait", ErrInvalidOption, o.tries)
+	}
+	return nil
 }
 
 func (o *lockOptions) validateTerm() error {

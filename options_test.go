@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -334,6 +335,43 @@ func TestInvalidOptionsOfATermAreRefusedBeforeAnySQL(t *testing.T) {
 			t.Errorf("statements were sent: %v", db.sent)
 		}
 	})
+}
+
+func TestErrorsOfOptionsSayWhichValueIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFake()
+		b := newBench(t, db, nil)
+		defer b.close()
+		for want, err := range map[string]error{
+			"MinHold(1s)":      second(b.RLock(t.Context(), "a", sqllock.MinHold(time.Second))),
+			"Value of 3 bytes": second(b.RLock(t.Context(), "a", sqllock.Value([]byte("abc")))),
+			"Wait(2s)":         second(b.TryLock(t.Context(), "a", sqllock.Wait(2*time.Second))),
+			"Tries(3)":         second(b.TryLock(t.Context(), "a", sqllock.Tries(3))),
+		} {
+			if !errors.Is(err, sqllock.ErrInvalidOption) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want ErrInvalidOption that says %q", err, want)
+			}
+		}
+		if len(db.sent) > 0 {
+			t.Errorf("statements were sent: %v", db.sent)
+		}
+	})
+}
+
+func TestPausesThatAreTooShortAreRefused(t *testing.T) {
+	for want, o := range map[string]*sqllock.UniqueOptions{
+		"RetryMin 1ns":     {RetryMin: 1},
+		"RetryMin 999.9":   {RetryMin: time.Millisecond - 100},
+		"RetryMax 2ms":     {RetryMin: 3 * time.Millisecond, RetryMax: 2 * time.Millisecond},
+		"at least 1ms":     {RetryMin: -1},
+		"RetryMin, 10ms":   {RetryMax: time.Millisecond},
+		"RetryMax -1ns: m": {RetryMax: -1},
+	} {
+		l, err := sqllock.NewWithClock(newFake(), sqllock.SystemNow, o)
+		if l != nil || !errors.Is(err, sqllock.ErrInvalidOption) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, %v, want ErrInvalidOption that says %q", l, err, want)
+		}
+	}
 }
 
 // Callers who give up at every moment of a grant: what it got meanwhile is given back.

@@ -22,7 +22,8 @@ type QuorumOptions struct {
 	FaultyNodes int
 
 	// NodeTimeout bounds each statement on one database; at least 10 ms, at most a sixth of the
-	// TTL. The default is a tenth of the TTL, and at most 1 s.
+	// TTL. The default is a tenth of the TTL, and at most 1 s. The TTL is that of the Locker: a
+	// lease with a shorter one, see the option [TTL], has the same NodeTimeout.
 	NodeTimeout time.Duration
 
 	// The others are those of [UniqueOptions]. StatementTimeout does not exist: an operation
@@ -32,7 +33,7 @@ type QuorumOptions struct {
 	RetryMin, RetryMax time.Duration
 	Logger             *slog.Logger
 	Hooks              *Hooks
-	Reaper             *ReaperOptions
+	Reaper             *ReaperOptions // without KeyRetention, because there are no keys
 	MaxBatch           int
 	MaxInFlight        int
 }
@@ -49,13 +50,15 @@ const maxSkew = time.Minute
 // The databases are those of [NewUnique], from 2 to 9 of them; 3 or 5 make sense. NewQuorum checks
 // each as NewUnique does, that no two are the same, and that their clocks are no more than a
 // minute apart. As many as keep a name must be up. The others are checked when they come; one that
-// is refused then is logged and not used. NewQuorum returns [ErrInvalidOption] before any SQL,
-// [ErrSchema] or [ErrUnsupported] if a database is refused, or the errors of those that are down.
+// is refused then is logged and not used. NewQuorum returns [ErrInvalidOption] before any SQL, or
+// after it if two databases have the same tables, [ErrSchema] or [ErrUnsupported] if a database is
+// refused, or the errors of those that are down.
 //
 // The Locker has the methods of unique mode for leases that are exclusive: Lock, TryLock, Do,
 // elections, Inspect, List, Watch, ForceUnlock, sequencers. It returns [ErrUnsupported] for what
 // one database cannot do for all: Guard, InTx, UnlockTx, RLock, LockAll, Detach, Adopt, Once, and
-// semaphores. Use the token, which rises as in unique mode, and lockpg.Fence or its twins.
+// semaphores. A candidate of an election with an Identity takes over no term. Use the token, which
+// rises as in unique mode, and lockpg.Fence or its twins.
 //
 // Waiters of one Locker are served in order. Those of different Lockers compete: they request the
 // name again after pauses of random length. Inspect and List count no waiters, and of a name that

@@ -27,8 +27,9 @@ type Semaphore struct {
 // SemaphoreOptions are the options of [Locker.Semaphore]. The zero value of each field means
 // its default.
 type SemaphoreOptions struct {
-	// Defaults apply to each Acquire, TryAcquire and Do, before the options of the call. The
-	// default is none.
+	// Defaults apply to each Acquire, TryAcquire and Do, before the options of the call. [Wait]
+	// and [Tries] among them do not apply to TryAcquire, which does not wait. The default is
+	// none.
 	Defaults []LockOption
 }
 
@@ -75,16 +76,22 @@ func validatePermits(n int) error {
 
 // options applies the options of a call.
 func (s *Semaphore) options(opts []LockOption, try bool) (lockOptions, error) {
-	apply := s.locker.lockOptions
+	apply, defaults := s.locker.lockOptions, s.defaults
 	if try {
 		apply = s.locker.tryOptions
+		if len(defaults) > 0 {
+			defaults = append(slices.Clip(defaults), withoutWait)
+		}
 	}
-	o, err := apply(slices.Concat(s.defaults, opts), false)
-	if err == nil && (o.minHold != 0 || len(o.value) > 0) {
-		err = fmt.Errorf("%w: MinHold and Value do not apply to a permit", ErrInvalidOption)
+	o, err := apply(slices.Concat(defaults, opts), false)
+	if err == nil {
+		err = o.refuseTogether("a permit")
 	}
 	return o, err
 }
+
+// withoutWait drops the options of calls that wait.
+func withoutWait(o *lockOptions) { o.wait, o.hasWait, o.tries, o.hasTries = 0, false, 0, false }
 
 // Name returns the name.
 func (s *Semaphore) Name() string {
@@ -119,8 +126,8 @@ func (s *Semaphore) Acquire(ctx context.Context, opts ...LockOption) (*Lease, er
 }
 
 // TryAcquire is Acquire without waiting. If no permit is free, it returns a [*HeldError]. If the
-// database cannot be reached, it returns that error. The options [Wait] and [Tries] do not
-// apply.
+// database cannot be reached, it returns that error. The options [Wait] and [Tries] of the call
+// are refused with [ErrInvalidOption]; those of [SemaphoreOptions].Defaults are dropped.
 func (s *Semaphore) TryAcquire(ctx context.Context, opts ...LockOption) (*Lease, error) {
 	return s.acquire(ctx, opts, true, (*acquisition).try)
 }

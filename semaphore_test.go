@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sqllock/sqllock"
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/testdb"
+	"github.com/sqllock/sqllock/locktest"
 	"github.com/sqllock/sqllock/migrations"
 )
 
@@ -141,6 +143,33 @@ func TestAFenceOfEachSlotRefusesThoseOfTheSlotAlone(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestWaitAndTriesAmongTheDefaultsAreDroppedForTryAcquire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := locktest.New(t, nil)
+		for what, waits := range map[string]sqllock.LockOption{"Wait(1s)": sqllock.Wait(time.Second), "Tries(2)": sqllock.Tries(2)} {
+			s, err := locks.Semaphore("n", 1, &sqllock.SemaphoreOptions{Defaults: []sqllock.LockOption{waits}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			lease, err := s.TryAcquire(t.Context())
+			if err != nil {
+				t.Fatalf("TryAcquire with %s as a default: %v", what, err)
+			}
+			for call, err := range map[string]error{"TryAcquire": second(s.TryAcquire(t.Context())), "Acquire": second(s.Acquire(t.Context()))} {
+				if !errors.Is(err, sqllock.ErrHeld) {
+					t.Errorf("%s with %s as a default: %v, want ErrHeld", call, what, err)
+				}
+			}
+			if _, err := s.TryAcquire(t.Context(), waits); !errors.Is(err, sqllock.ErrInvalidOption) || !strings.Contains(err.Error(), what) {
+				t.Errorf("TryAcquire with %s: %v, want ErrInvalidOption that says so", what, err)
+			}
+			if err := lease.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }
 
 // slowlyResized is a database whose reply to a Resize waits for answer.

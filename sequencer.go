@@ -173,8 +173,9 @@ type SequencerCheckerOptions struct {
 	MaxAge time.Duration
 
 	// MaxNames is the number of names whose highest term the checker remembers; default
-	// 10,000. The checker forgets the least recently checked name first, and asks the
-	// database when that name comes again.
+	// 10,000. Each slot of a [Semaphore] counts as a name of its own: a semaphore with 100
+	// permits counts as up to 101 names. The checker forgets the least recently checked name
+	// first, and asks the database when that name comes again.
 	MaxNames int
 }
 

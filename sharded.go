@@ -24,6 +24,7 @@ import (
 // database after the other then: they rise if the clock of the new database is not behind.
 //
 // A Sharded does not change and is safe for concurrent use. Close the Lockers yourself.
+// [NewSharded] makes one: For of the zero Sharded returns nil.
 type Sharded struct {
 	shards []shard // in the order of their names
 }

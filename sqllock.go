@@ -15,7 +15,9 @@
 //   - a holder that can no longer prove that it holds the name learns of it through the
 //     context of its [Lease]: in unique mode before the name can go to somebody else; in the
 //     other two within a second after the server has ended its session, and before anybody
-//     else gets the name if the network was silent;
+//     else gets the name if the network was silent. Two calls of unique mode end a term before
+//     its holder learns of it: [Locker.ForceUnlock], and [Election.Campaign] of a candidate with
+//     the same Identity;
 //   - every term has a fencing token, which a protected resource can check: it is higher
 //     than those of all earlier exclusive terms of the name. Leases that re-enter a term
 //     share its token.
@@ -30,6 +32,11 @@
 // A lease cannot stop a holder that does not look: a process can be paused between its
 // last look at the context and its write. If such a late write would do harm, the write
 // must carry the token.
+//
+// A nil context, function or transaction is an [ErrInvalidOption] before any SQL, also where the
+// documentation of a method does not name it; Unlock, Resign and Close do their work without a
+// context all the same. The methods of a nil or zero Lease, Leases, Run or Semaphore return errors
+// or zero values. Those of a nil or zero Locker, Election, SequencerChecker or Reaper panic.
 package sqllock
 
 import (
@@ -150,9 +157,10 @@ func newBatcher[Q, R any](l *Locker, o batch.Options[Q, R]) *batch.Batcher[Q, R]
 // time, because they may learn of the end of ctx only now. So "defer locks.Close(ctx)" is
 // right in a program that a signal ends.
 //
-// Close returns nil, or an error that wraps the cause of ctx's end and says what was left.
-// A nil ctx counts as one that has ended, and adds [ErrInvalidOption]. Close never closes
-// the application's database handle. You can call it more than once.
+// Close returns nil, or the joined errors of what was left: they wrap the cause of ctx's end, or
+// are the error with which the database refuses the cleanup, or that of closing the Locker's own
+// connections. A nil ctx counts as one that has ended, and adds [ErrInvalidOption]. Close never
+// closes the application's database handle. You can call it more than once.
 func (l *Locker) Close(ctx context.Context) error {
 	errs := []error{driver.CheckContext(ctx)}
 	if ctx == nil {

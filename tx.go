@@ -46,7 +46,9 @@ func (l *Locker) LockTx(ctx context.Context, tx *sql.Tx, name string) (token int
 }
 
 // TryLockTx is LockTx without waiting. If another caller has name, it returns a
-// [*HeldError], and the transaction can go on.
+// [*HeldError], and the transaction can go on. If a lock delay or a guard keeps name, it returns
+// a HeldError too, but the transaction has the lock then, and keeps others from name until it
+// ends.
 func (l *Locker) TryLockTx(ctx context.Context, tx *sql.Tx, name string) (token int64, err error) {
 	return l.lockTx(ctx, tx, name, false, false)
 }
@@ -194,7 +196,7 @@ func (a *txAcquisition) drawToken(ctx context.Context) (int64, error) {
 			return 0, newHeldError(a.req.Name, res.Holder)
 		}
 		pause := backoff.next()
-		if left := time.Duration(res.Holder.Until-res.Now) * time.Microsecond; left > 0 {
+		if left := timeLeft(res.Holder.Until, res.Now); left > 0 {
 			pause = min(pause, left+time.Millisecond)
 		}
 		if err := a.locker.sleep(ctx, nil, pause); err != nil {

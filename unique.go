@@ -21,7 +21,9 @@ import (
 // migrate up"), or [ErrUnsupported] if the server cannot keep the promises.
 //
 // The Locker needs one connection of the pool while leases are held. It reserves that
-// connection for renewals if the pool may open two or more.
+// connection for renewals if the pool may open two or more. On Postgres, if the pool may open
+// four or more, it takes another one on which the database tells waiters of their turn, from the
+// first waiter until ten seconds after the last.
 func NewUnique(ctx context.Context, db driver.UniqueDatabase, opts *UniqueOptions) (*Locker, error) {
 	cfg, err := opts.config()
 	if err != nil {

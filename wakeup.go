@@ -113,6 +113,7 @@ func (cs *claims) listenEnded(ctx context.Context, err error) bool {
 		cs.locker.events.note(slog.LevelDebug, "sqllock: the database does not push grants to waiters, it is polled instead", "error", err)
 		return true
 	}
+	cs.locker.events.note(slog.LevelDebug, "sqllock: the database cannot push grants to waiters, from now on it is polled instead", "error", err)
 	cs.listener.noPush, cs.listener.open = true, false
 	return false
 }
@@ -246,7 +247,7 @@ func (cs *claims) noteRow(row *driver.Row, before time.Duration) (changed bool) 
 			c.row = now
 		}
 	}
-	left := time.Duration(row.Holder.Until-row.Now) * time.Microsecond
+	left := timeLeft(row.Holder.Until, row.Now)
 	if c := cs.byAcq[row.Holder.Acq]; c != nil && left > 0 {
 		if c.unknown { // it has to be confirmed
 			cs.schedule(c, cs.locker.clock.Now())
@@ -261,8 +262,8 @@ func (cs *claims) noteRow(row *driver.Row, before time.Duration) (changed bool) 
 		return changed
 	}
 	if row.Together() == 0 || left <= 0 {
-		kept := time.Duration(row.Gate-row.Now) * time.Microsecond
-		if at := cs.locker.clock.Now() + max(kept, 0); at < claims[0].due {
+		kept := timeLeft(row.Gate, row.Now)
+		if at := cs.locker.clock.Now() + kept; at < claims[0].due {
 			cs.schedule(claims[0], at)
 		}
 		return changed

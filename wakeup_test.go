@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,6 +16,7 @@ import (
 	"github.com/sqllock/sqllock"
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/testdb"
+	"github.com/sqllock/sqllock/internal/testlog"
 	"github.com/sqllock/sqllock/lockpg"
 )
 
@@ -144,6 +147,39 @@ func TestAWaiterThatGetsAPushDoesNotPoll(t *testing.T) {
 		other.unlock(lease)
 		db.tell.Load().(func(driver.ID))(db.row("a").acq)
 		b.unlock(<-next)
+	})
+}
+
+// noPushBench is a database that cannot tell waiters of their turn.
+type noPushBench struct {
+	*fake
+	listens atomic.Int32 // how often it was asked to
+}
+
+func (s *noPushBench) Listen(context.Context, func(driver.ID)) error {
+	s.listens.Add(1)
+	return driver.ErrUnsupported
+}
+
+func TestThatTheDatabaseCannotPushIsLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log testlog.Text
+		db := &noPushBench{fake: newFake()}
+		logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		b, other := newBenchOn(t, db, db.fake, &sqllock.UniqueOptions{Logger: logger}), newBench(t, db.fake, nil)
+		defer other.close()
+		for range 2 {
+			lease := other.lock("a")
+			next := queuedWaiter(t, b, t.Context(), "a")
+			time.Sleep(time.Minute)
+			other.unlock(lease)
+			b.unlock(<-next)
+			time.Sleep(time.Minute) // nobody waits
+		}
+		b.close()
+		if n, tries := strings.Count(log.String(), "cannot push"), db.listens.Load(); n != 1 || tries != 1 {
+			t.Errorf("it was logged %d times, after %d tries to listen:\n%s", n, tries, log.String())
+		}
 	})
 }
 

@@ -60,11 +60,19 @@ var (
 	_ guarding = (*advisoryStore)(nil)
 )
 
-// InTx is the InTx of a *sqllock.Lease on a pool of pgx: it begins a transaction,
-// guards the lease in it, calls fn, and commits. It rolls back if fn returns an
-// error or panics, or if ctx ends. Pass a context that ends with the lease, as
-// Lease.Bind makes it: if that has ended, the error is its cause as well, so that of a
-// lease that was lost is a *sqllock.LostError.
+// InTx begins a transaction on a pool of pgx, guards the lease in it, calls fn, and
+// commits. It rolls back if fn returns an error or panics, or if ctx ends. If ctx has
+// ended, the error is its cause as well.
+//
+// Unlike the InTx of a *sqllock.Lease it does not bind ctx to the lease: after a loss fn
+// goes on and can commit, although no other caller gets the name before the transaction has
+// ended. Pass a context that ends with the lease:
+//
+//	ctx, cancel := lease.Bind(ctx)
+//	defer cancel()
+//	err := lockpg.InTx(ctx, pool, lease, pgx.TxOptions{}, fn)
+//
+// Then a loss ends fn's context and the transaction, and the error is a *sqllock.LostError.
 func InTx(ctx context.Context, db interface {
 	BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
 }, lease driver.Guardable, opts pgx.TxOptions, fn func(ctx context.Context, tx pgx.Tx) error) error {
@@ -72,7 +80,8 @@ func InTx(ctx context.Context, db interface {
 }
 
 // UnlockInTx is the UnlockInTx of a *sqllock.Lease on a pool of pgx: it does what [InTx]
-// does, but ends the term in the transaction and unlocks the lease after the commit.
+// does, but ends the term in the transaction and unlocks the lease after the commit. Like
+// InTx it does not bind ctx to the lease: pass a context of Lease.Bind.
 func UnlockInTx(ctx context.Context, db interface {
 	BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error)
 }, lease driver.Unlockable, opts pgx.TxOptions, fn func(ctx context.Context, tx pgx.Tx) error) error {

@@ -286,7 +286,7 @@ func (c *checker) version(ctx context.Context) error {
 	case version < driver.FirstSchema:
 		c.outdated = true
 		c.bad("migrations", fmt.Sprintf("the tables are of version %d, older than any that was released", version),
-			"run \"sqllock migrate down\", which drops them and all locks in them, and \"sqllock migrate up\"")
+			"run \"sqllock migrate down --force\", which drops them and all locks in them, and \"sqllock migrate up\"")
 	case version < mine:
 		c.outdated = true
 		c.unmigrated("migrations", fmt.Sprintf("the tables are of version %d, older than this program's (%d)", version, mine), "")

@@ -165,7 +165,7 @@ func (s *sqliteChecker) index(ctx context.Context) error {
 		return err
 	}
 	if !sound {
-		s.bad("index", "the names are not the primary key of "+s.lock, "make the tables anew: \"sqllock migrate down\" and \"sqllock migrate up\"")
+		s.bad("index", "the names are not the primary key of "+s.lock, "make the tables anew: \"sqllock migrate down --force\" and \"sqllock migrate up\"")
 		return nil
 	}
 	s.ok("index", "the names are the primary key")

@@ -3,6 +3,7 @@ package quorumtest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -148,6 +149,68 @@ func TestTryLockTellsWhoHoldsANameWhileADatabaseIsDown(t *testing.T) {
 	nodes[2].down.Store(false) // Close gives it time to release what it may have
 	if err := lease.Unlock(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// roundTime is how long each request takes in a test of the pauses between them.
+const roundTime = 200 * time.Millisecond
+
+func TestAPauseIsAtLeastAsLongAsTheRequestBefore(t *testing.T) {
+	slow := func(nodes []*node) {
+		for _, n := range nodes {
+			set(&n.afterAcquire, func(context.Context) { time.Sleep(roundTime) })
+		}
+	}
+	options := func() *sqllock.QuorumOptions {
+		return &sqllock.QuorumOptions{TTL: 15 * time.Second, RetryMin: time.Millisecond, RetryMax: time.Millisecond}
+	}
+	lock := func(ctx context.Context, l *sqllock.Locker) error {
+		_, err := l.Lock(ctx, "a")
+		return err
+	}
+	t.Run("of a name that is held", func(t *testing.T) {
+		nodes := threeFiles(t)
+		lease := lockOnAll(t, newLocker(t, nodes, longTimeout()), nodes, "a")
+		slow(nodes)
+		checkPauses(t, nodes, newLocker(t, nodes, options()), lock)
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("that too few databases have answered", func(t *testing.T) {
+		nodes := threeFiles(t)
+		o := options()
+		o.NodeTimeout = roundTime
+		l := newLocker(t, nodes, o)
+		nodes[0].muted.Store(true)
+		nodes[1].muted.Store(true)
+		checkPauses(t, nodes, l, lock)
+	})
+	t.Run("of a TryLock that competes", func(t *testing.T) {
+		nodes := threeFiles(t)
+		lease := lockOnAll(t, newLocker(t, nodes, longTimeout()), nodes, "a")
+		for i, n := range nodes { // as if each had granted the name to another one
+			if _, err := n.direct.ExecContext(t.Context(), fmt.Sprintf(`UPDATE quorum_lock SET acq = X'%032x'`, i+1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		slow(nodes)
+		checkPauses(t, nodes, newLocker(t, nodes, options()), func(ctx context.Context, l *sqllock.Locker) error {
+			_, err := l.TryLock(ctx, "a")
+			return err
+		})
+		_ = lease.Unlock(t.Context()) // it was lost
+	})
+}
+
+// checkPauses checks how many requests a call sends in six seconds that does not get the name.
+func checkPauses(t *testing.T, nodes []*node, l *sqllock.Locker, call func(context.Context, *sqllock.Locker) error) {
+	t.Helper()
+	before, began := rounds(nodes), time.Now()
+	err := call(within(t, 6*time.Second), l)
+	sent, took := rounds(nodes)-before, time.Since(began)
+	if most := 2 + int64(took/(2*roundTime)); err == nil || sent < 2 || sent > most {
+		t.Errorf("%d requests of %v each in %v, want from 2 to %d: %v", sent, roundTime, took, most, err)
 	}
 }
 

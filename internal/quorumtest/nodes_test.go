@@ -36,6 +36,7 @@ type node struct {
 	unraised atomic.Bool // raises are not done
 	silent   atomic.Bool // raises are done, and the replies are lost
 	down     atomic.Bool // it cannot be opened
+	muted    atomic.Bool // Acquires are done, and the replies are lost
 	acquires atomic.Int64
 	setValue atomic.Pointer[lateValue] // the last
 	ahead    atomic.Int64              // microseconds, by which its clock is told to be ahead
@@ -142,6 +143,10 @@ var errDown = errors.New("the database is down")
 func (s *store) Acquire(ctx context.Context, reqs []driver.AcquireRequest) ([]driver.AcquireResult, error) {
 	s.node.acquires.Add(1)
 	res, err := s.NodeStore.Acquire(ctx, reqs)
+	if s.node.muted.Load() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	call(ctx, &s.node.afterAcquire)
 	for i := range res {
 		res[i].Now += s.node.ahead.Load()

@@ -15,6 +15,7 @@ import (
 	"github.com/sqllock/sqllock"
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/testdb"
+	"github.com/sqllock/sqllock/locksqlite"
 )
 
 // pairs are the sets of databases that tests run on.
@@ -340,12 +341,19 @@ func TestWhatOthersSee(t *testing.T) {
 }
 
 func TestWhatAQuorumCannotDo(t *testing.T) {
-	l := newLocker(t, newNodes(t, testdb.SQLite, testdb.SQLite, testdb.SQLite), nil)
+	nodes := newNodes(t, testdb.SQLite, testdb.SQLite, testdb.SQLite)
+	l := newLocker(t, nodes, nil)
 	ctx := t.Context()
 	lease, err := l.Lock(ctx, "a")
 	if err != nil {
 		t.Fatal(err)
 	}
+	tx, err := nodes[0].direct.BeginTx(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	nothing := func(context.Context, *sql.Tx) error { return nil }
 	election, err := l.Election("b", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -359,7 +367,10 @@ func TestWhatAQuorumCannotDo(t *testing.T) {
 		"TryRLockAll":   func() error { _, err := l.TryRLockAll(ctx, []string{"b", "c"}); return err },
 		"Adopt":         func() error { _, err := l.Adopt(ctx, "sqllock1_x"); return err },
 		"RequestResign": func() error { return election.RequestResign(ctx) },
-		"InTx":          func() error { return lease.InTx(ctx, nil, func(context.Context, *sql.Tx) error { return nil }) },
+		"Guard":         func() error { return lease.Guard(ctx, tx) },
+		"InTx":          func() error { return lease.InTx(ctx, nil, nothing) },
+		"UnlockTx":      func() error { return lease.UnlockTx(ctx, tx) },
+		"UnlockInTx":    func() error { return lease.UnlockInTx(ctx, nil, nothing) },
 		"Detach":        func() error { _, err := lease.Detach(ctx); return err },
 		"Semaphore":     func() error { _, err := l.Semaphore("b", 2, nil); return err },
 		"Once": func() error {
@@ -385,6 +396,38 @@ func TestWhatAQuorumCannotDo(t *testing.T) {
 	for _, lease := range []*sqllock.Lease{again, lease} {
 		if err := lease.Unlock(ctx); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+func TestAFenceRefusesTheTokenOfAFormerHolder(t *testing.T) {
+	nodes := newNodes(t, testdb.SQLite, testdb.SQLite, testdb.SQLite, testdb.SQLite)
+	l, other := newLocker(t, nodes[:3], nil), nodes[3].direct
+	var tokens []int64
+	for range 2 {
+		lease, err := l.Lock(within(t, 30*time.Second), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens = append(tokens, lease.Token())
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fence := func(token int64) error {
+		tx, err := other.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback() }()
+		if err := locksqlite.Fence(t.Context(), tx, "resource", token, locksqlite.TablePrefix(prefix)); err != nil {
+			return err
+		}
+		return tx.Commit()
+	}
+	for _, token := range []int64{tokens[1], tokens[0], tokens[1]} {
+		if err := fence(token); errors.Is(err, sqllock.ErrFenced) != (token == tokens[0]) || err != nil && token != tokens[0] {
+			t.Errorf("of the tokens %d: Fence with %d: %v", tokens, token, err)
 		}
 	}
 }
