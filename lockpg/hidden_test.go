@@ -37,3 +37,17 @@ func hide(t *testing.T, dsn string) *sql.DB {
 	t.Cleanup(func() { _ = db.Close() })
 	return db
 }
+
+// unknownDriver is hidden, with a driver that is not pgx.
+type unknownDriver struct{ hidden }
+
+func (f unknownDriver) Driver() sqldriver.Driver            { return f }
+func (f unknownDriver) Open(string) (sqldriver.Conn, error) { return f.Connect(context.Background()) }
+
+// hideDriver is hide, and the library does not know that pgx is below the handle.
+func hideDriver(t *testing.T, dsn string) *sql.DB {
+	t.Helper()
+	db := sql.OpenDB(unknownDriver{hidden{dsn}})
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}

@@ -21,6 +21,7 @@ type server struct {
 	fsync          bool
 	fullPageWrites bool
 	readCommitted  bool   // by default
+	arrayNulls     bool   // the word NULL in an array is no text
 	encoding       string // in which it speaks with this client
 	stored         string // the encoding of the database
 	home           string // the schema of the tables, "" that there are none
@@ -45,7 +46,7 @@ func (d *Database) inspect(ctx context.Context, conn *sql.Conn, t *tables, funct
 	}
 	names := []string{t.prefix + "lock", t.prefix + "claim", t.prefix + "waiter", t.prefix + "done"}
 	err = conn.QueryRowContext(ctx, openTexts["tables"], t.name("meta"), textOf(names)).Scan(&s.number, &s.recovery, &s.readOnly,
-		&s.fsync, &s.fullPageWrites, &s.readCommitted, &s.encoding, &s.stored, &s.home, &s.missing, &s.unlogged)
+		&s.fsync, &s.fullPageWrites, &s.readCommitted, &s.arrayNulls, &s.encoding, &s.stored, &s.home, &s.missing, &s.unlogged)
 	if err != nil {
 		return info, false, err
 	}
@@ -90,6 +91,8 @@ func (d *Database) refuse(s *server, info *driver.Info) error {
 	case s.converts():
 		return fmt.Errorf("%w: the client_encoding is %s: one name would be another one for clients with UTF8; set client_encoding=UTF8 in the DSN, or for the role",
 			driver.ErrUnsupported, s.encoding)
+	case !s.arrayNulls:
+		return fmt.Errorf("%w: array_nulls is off: the word NULL in an array would be a text; set array_nulls=on in the DSN, or for the role", driver.ErrUnsupported)
 	case s.unlogged != "":
 		return fmt.Errorf("%w: table %s is unlogged or temporary, a crash would empty it; ALTER TABLE … SET LOGGED", driver.ErrUnsupported, s.unlogged)
 	case s.fsync && s.fullPageWrites:

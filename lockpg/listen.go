@@ -23,6 +23,11 @@ const (
 	replyWait = 5 * time.Second
 )
 
+// proofPings is how many pings the server answers before a proof that has not arrived is taken for
+// one that will not. This process or the server may have paused for longer than proofWait. What an
+// idle server has to say arrives before its reply to the second ping.
+const proofPings = 2
+
 // Listen implements driver.Listener, through pgx only. The connection is ended in the
 // end, so that nobody finds it listening in the pool.
 func (s *store) Listen(ctx context.Context, heard func(driver.ID)) error {
@@ -78,19 +83,21 @@ func (s *store) listenOn(ctx context.Context, conn *pgx.Conn, heard func(driver.
 	if err := s.say(ctx, name); err != nil {
 		return err
 	}
-	proven := false
+	proven, pings := false, 0
 	until := time.Now().Add(proofWait)
 	for {
 		said, err := waitFor(ctx, conn, name, until)
 		switch {
 		case err != nil:
 			return err
-		case said == nil && proven:
+		case said == nil && !proven && pings == proofPings:
+			return fmt.Errorf("%w: a notification did not arrive: what stands between does not let one listen", driver.ErrUnsupported)
+		case said == nil:
 			if err := ping(ctx, conn); err != nil {
 				return err
 			}
-		case said == nil:
-			return fmt.Errorf("%w: a notification did not arrive: what stands between does not let one listen", driver.ErrUnsupported)
+			pings++
+			until = time.Now().Add(proofWait)
 		case *said == driver.ID{}:
 			proven = true
 			heard(*said)

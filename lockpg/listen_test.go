@@ -1,13 +1,20 @@
 package lockpg_test
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
+	"net"
+	"os"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/netproxy"
@@ -22,21 +29,13 @@ type listener struct {
 	stop  context.CancelFunc
 }
 
-// listen returns when the client hears. On a busy machine the notification that a client sends to
-// itself may come too late. Then it listens again.
+// listen returns when the client hears.
 func listen(t *testing.T, store driver.Store) *listener {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	l := &listener{store, make(chan driver.ID, 100), make(chan error, 1), cancel}
 	go func() {
-		listens := func() error {
-			return store.(driver.Listener).Listen(ctx, func(id driver.ID) { l.heard <- id })
-		}
-		err := listens()
-		for try := 1; try < 5 && errors.Is(err, driver.ErrUnsupported); try++ {
-			err = listens()
-		}
-		l.ended <- err
+		l.ended <- store.(driver.Listener).Listen(ctx, func(id driver.ID) { l.heard <- id })
 		close(l.ended)
 	}()
 	t.Cleanup(func() {
@@ -198,6 +197,9 @@ func uuid(id driver.ID) string {
 	return s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:]
 }
 
+// listeners are the sessions that were last used to listen, or to find out whether they still do.
+const listeners = `datname = current_database() AND (query LIKE 'LISTEN%' OR query = '-- ping')`
+
 func TestWhoListensLeavesNoConnectionThatDoes(t *testing.T) {
 	t.Parallel()
 	d := withTables(t)
@@ -207,7 +209,7 @@ func TestWhoListensLeavesNoConnectionThatDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	const sessions = `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'`
+	const sessions = `SELECT count(*) FROM pg_stat_activity WHERE ` + listeners
 	for _, database := range []*lockpg.Database{lockpg.DB(d.Open(t)), lockpg.Pool(pool)} {
 		l := listen(t, openAs(t, database, 1))
 		if n := get[int](t, db, sessions); n != 1 {
@@ -232,20 +234,90 @@ func TestWhoCannotListenIsTold(t *testing.T) {
 		t.Errorf("through another driver: %v", err)
 	}
 	l := listen(t, openAs(t, lockpg.DB(db), 1))
-	mustExec(t, db, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'`)
+	mustExec(t, db, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE `+listeners)
 	if err := l.fails(t); errors.Is(err, driver.ErrUnsupported) {
 		t.Errorf("a session that was ended: %v", err)
+	}
+	mustExec(t, db, `CREATE SCHEMA fake;
+		CREATE FUNCTION fake.pg_notify(channel text, payload text) RETURNS void LANGUAGE plpgsql AS 'BEGIN END'`)
+	silent := openAs(t, lockpg.DB(d.Open(t, "search_path=fake,pg_catalog,public")), 1)
+	err := silent.(driver.Listener).Listen(t.Context(), func(driver.ID) { t.Error("heard something") })
+	if !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), "did not arrive") {
+		t.Errorf("where no notification arrives: %v", err)
 	}
 	small := d.Open(t)
 	small.SetMaxOpenConns(1)
 	began := time.Now()
-	err := openAs(t, lockpg.DB(small), 1).(driver.Listener).Listen(t.Context(), func(driver.ID) { t.Error("heard something") })
+	err = openAs(t, lockpg.DB(small), 1).(driver.Listener).Listen(t.Context(), func(driver.ID) { t.Error("heard something") })
 	if !errors.Is(err, driver.ErrNoConnection) || errors.Is(err, driver.ErrUnsupported) || time.Since(began) > 20*time.Second {
 		t.Errorf("with a pool of one: %v after %v", err, time.Since(began))
 	}
 	if n := small.Stats().InUse; n != 0 {
 		t.Errorf("%d connections are still in use", n)
 	}
+}
+
+// lateConn is a connection on which, once it listens, something arrives only with the reply to what
+// was sent: as if the process, or the server, had paused for as long as one waits.
+type lateConn struct {
+	net.Conn
+	mu       sync.Mutex
+	listens  bool
+	sent     bool // and not all of the reply was read
+	deadline time.Time
+}
+
+func (c *lateConn) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	c.listens, c.sent = c.listens || bytes.Contains(b, []byte("LISTEN")), true
+	c.mu.Unlock()
+	return c.Conn.Write(b)
+}
+
+func (c *lateConn) SetDeadline(at time.Time) error {
+	c.mu.Lock()
+	c.deadline = at
+	c.mu.Unlock()
+	return c.Conn.SetDeadline(at)
+}
+
+// waits reports whether nothing arrives now, and if so, whether the deadline has passed.
+func (c *lateConn) waits() (waits, late bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.listens && !c.sent, !c.deadline.IsZero() && !time.Now().Before(c.deadline)
+}
+
+func (c *lateConn) Read(b []byte) (int, error) {
+	for waits, late := c.waits(); waits; waits, late = c.waits() {
+		if late {
+			return 0, os.ErrDeadlineExceeded
+		}
+		time.Sleep(time.Millisecond)
+	}
+	n, err := c.Conn.Read(b)
+	if bytes.HasSuffix(b[:n], []byte("Z\x00\x00\x00\x05I")) { // the server is ready for the next query
+		c.mu.Lock()
+		c.sent = false
+		c.mu.Unlock()
+	}
+	return n, err
+}
+
+func TestWhoIsLateToSeeTheProofListens(t *testing.T) {
+	t.Parallel()
+	d := withTables(t)
+	config, err := pgx.ParseConfig(d.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		return &lateConn{Conn: c}, err
+	}
+	db := stdlib.OpenDB(*config)
+	t.Cleanup(func() { _ = db.Close() })
+	listen(t, openAs(t, lockpg.DB(db), 1))
 }
 
 func TestASilentNetworkIsNoticedByWhoListens(t *testing.T) {

@@ -126,6 +126,66 @@ func TestASessionThatConvertsNamesIsRefused(t *testing.T) {
 	})
 }
 
+// An id that is absent travels as the word NULL in an array, where the driver does not know arrays.
+func TestASessionThatReadsNullInAnArrayAsATextIsRefused(t *testing.T) {
+	t.Parallel()
+	d := shared(t)
+	if err := migrations.Up(t.Context(), lockpg.DB(d.Open(t))); err != nil {
+		t.Fatal(err)
+	}
+	inEachMode(t, func(t *testing.T, open func(*lockpg.Database) (locker, error)) {
+		for setting, works := range map[string]bool{"on": true, "off": false} {
+			_, err := open(lockpg.DB(d.Open(t, "array_nulls="+setting)))
+			switch {
+			case works && err != nil:
+				t.Errorf("array_nulls %s: %v", setting, err)
+			case !works && (!errors.Is(err, sqllock.ErrUnsupported) || !strings.Contains(err.Error(), "array_nulls")):
+				t.Errorf("array_nulls %s: %v, want ErrUnsupported that names it", setting, err)
+			}
+		}
+	})
+}
+
+// With a driver that is not pgx, a connection comes back to the pool inside a transaction that the
+// application has left open. What a grant writes must be committed at once, without that transaction.
+func TestATransactionThatTheApplicationHasLeftTakesNoGrantWithIt(t *testing.T) {
+	t.Parallel()
+	for state, left := range map[string][]string{
+		"idle in transaction":           {"BEGIN", "CREATE TABLE work (v integer)"},
+		"idle in transaction (aborted)": {"BEGIN", "CREATE TABLE work (v integer)", "SELECT 1/0"},
+	} {
+		t.Run(state, func(t *testing.T) {
+			t.Parallel()
+			database := withTables(t)
+			db, other := hideDriver(t, database.DSN()), database.Open(t)
+			db.SetMaxOpenConns(1) // so that the store gets this one
+			store := open(t, db)
+			conn, err := db.Conn(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, statement := range left {
+				_, _ = conn.ExecContext(t.Context(), statement) // one is to fail
+			}
+			if err := conn.Close(); err != nil {
+				t.Fatal(err)
+			}
+			const sessions = `SELECT string_agg(state, ', ') FROM pg_stat_activity
+				WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()`
+			if got := get[string](t, other, sessions); got != state {
+				t.Fatalf("the application's session is %q, want %q", got, state)
+			}
+			if r := grant(t, store, request("k", 1, time.Minute))[0]; !r.Granted {
+				t.Errorf("%+v", r)
+			}
+			const seen = `SELECT concat_ws(' ', (SELECT count(*) FROM sqllock_lock WHERE acq IS NOT NULL), to_regclass('work') IS NULL)`
+			if got := get[string](t, other, seen); got != "1 t" {
+				t.Errorf("others see %q: how many grants, and that the application's table is not there; want 1 t", got)
+			}
+		})
+	}
+}
+
 func TestWithoutFlushesNothingWorksUnlessAllowedOnAServerOfItsOwn(t *testing.T) {
 	t.Parallel()
 	db := dedicated(t, "-c", "fsync=off").Open(t)

@@ -3,6 +3,7 @@ package lockpg_test
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"os"
 	"runtime"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/netproxy"
+	"github.com/sqllock/sqllock/internal/queuetest"
 	"github.com/sqllock/sqllock/internal/testdb"
 	"github.com/sqllock/sqllock/lockpg"
 )
@@ -72,6 +74,19 @@ func TestASessionThatTheServerEndsIsToldAtOnce(t *testing.T) {
 		if row := c.look(t, "k"); m.name == forUpdate.name && row.Holder.Acq != next.Acq {
 			t.Errorf("what the former holder did has changed %+v", row)
 		}
+		ended := 0
+		queuetest.BestWithin(t, 500*time.Millisecond, func() time.Duration {
+			ended++
+			name := fmt.Sprint("ended ", ended)
+			s, _ := c.take(t, noted(name))
+			pid := backendOf(t, c.db, name)
+			began := time.Now()
+			mustExec(t, c.db, `SELECT pg_terminate_backend($1)`, pid)
+			wantGone(t, s)
+			took := time.Since(began)
+			giveBack(t, s)
+			return took
+		})
 	})
 }
 

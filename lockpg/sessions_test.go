@@ -60,7 +60,9 @@ func (m sessionMode) on(t *testing.T, db *sql.DB, ttl time.Duration, opts ...loc
 	t.Helper()
 	n := instances.Add(1)
 	id := driver.ID{7, byte(n >> 8), byte(n)}
-	s, err := m.open(lockpg.DB(db, opts...), t.Context(), driver.Client{Instance: id, Label: "host/test/1"}, driver.SessionOptions{TTL: ttl, AllowSilentHolders: true})
+	s, err := patiently(func() (driver.SessionStore, error) {
+		return m.open(lockpg.DB(db, opts...), t.Context(), driver.Client{Instance: id, Label: "host/test/1"}, driver.SessionOptions{TTL: ttl, AllowSilentHolders: true})
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

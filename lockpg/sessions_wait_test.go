@@ -3,6 +3,7 @@ package lockpg_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -37,6 +38,27 @@ func (c *client) parking(ctx context.Context, name string) error {
 		}
 	}
 	return nil
+}
+
+// A caller may want to wait for longer than one statement does.
+func TestAStatementWaitsInTheDatabaseForASecond(t *testing.T) {
+	t.Parallel()
+	c := forUpdate.client(t, withTables(t))
+	r := ask("k")
+	s, res := c.take(t, r)
+	for _, shared := range []bool{false, true} {
+		queuetest.Within(t, 2500*time.Millisecond, func() {
+			w := ask("k")
+			w.Shared, w.Wait = shared, time.Minute
+			began := time.Now()
+			c.denied(t, w)
+			if took := time.Since(began); took < 900*time.Millisecond {
+				t.Errorf("shared %v: it took %v", shared, took)
+			}
+		})
+	}
+	letGo(t, s, r, res)
+	giveBack(t, s)
 }
 
 func TestAnIndexIsBuiltConcurrentlyWhileManyWaitAndOneHolds(t *testing.T) {
@@ -98,7 +120,7 @@ func TestWhoWaitsInTheDatabaseIsServedWhenTheLockIsLetGo(t *testing.T) {
 		var got driver.AcquireResult
 		// If the machine is so slow that the statement has waited for its second before the lock is
 		// let go, it gets nothing.
-		queuetest.Within(t, 900*time.Millisecond, func() {
+		queuetest.BestWithin(t, 500*time.Millisecond, func() time.Duration {
 			r := ask("k")
 			s, res := c.take(t, r)
 			waiting := make(chan driver.AcquireResult, 1)
@@ -114,14 +136,18 @@ func TestWhoWaitsInTheDatabaseIsServedWhenTheLockIsLetGo(t *testing.T) {
 				waiting <- res[0]
 			}()
 			time.Sleep(200 * time.Millisecond)
+			began := time.Now()
 			letGo(t, s, r, res)
-			if got = <-waiting; !got.Granted {
-				return
+			got = <-waiting
+			took := time.Since(began)
+			if !got.Granted {
+				return time.Hour
 			}
 			if got.Version <= res.Version {
 				t.Errorf("%+v after %+v", got, res)
 			}
 			letGo(t, w, next, got)
+			return took
 		})
 		if !got.Granted {
 			t.Errorf("shared %v: %+v", shared, got)
@@ -129,22 +155,70 @@ func TestWhoWaitsInTheDatabaseIsServedWhenTheLockIsLetGo(t *testing.T) {
 	}
 }
 
+// The machine may take away a part of the times that the role has. Then the server ends a statement
+// or a session, and all is done anew.
 func TestARoleWithShortTimeoutsIsServedToo(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, d *testdb.Database, m sessionMode) {
 		c := m.client(t, d, supported(t, d, "statement_timeout=700ms", "lock_timeout=300ms", "idle_in_transaction_session_timeout=1500ms", "idle_session_timeout=1s")...)
-		r := ask("k")
-		s, res := c.take(t, r)
-		if m.name == forUpdate.name {
-			w := ask("k")
-			w.Wait = time.Second
-			c.denied(t, w)
+		var err error
+		for try := range 5 {
+			if err = c.lives(t.Context(), fmt.Sprint("k", try), m.name == forUpdate.name); err == nil {
+				return
+			}
+			t.Logf("try %d: %v", try, err)
 		}
-		time.Sleep(2 * time.Second)
-		if status := ping(t, s, r, res); status != driver.Renewed {
-			t.Errorf("renewal: %v", status)
-		}
-		letGo(t, s, r, res)
-		c.take(t, ask("other"))
+		t.Error(err)
 	})
+}
+
+// lives takes a lock, has another session ask for it, which waits in the database if it can, renews
+// the lock when it was silent for a while, and lets it go. Then it takes another one.
+func (c *client) lives(ctx context.Context, name string, waits bool) (err error) {
+	granted := func(r driver.AcquireRequest) (driver.Session, driver.AcquireResult, error) {
+		s, err := c.Session(ctx)
+		if err != nil {
+			return nil, driver.AcquireResult{}, err
+		}
+		res, err := s.Grant(ctx, []driver.AcquireRequest{r})
+		if err != nil {
+			return nil, driver.AcquireResult{}, errors.Join(err, s.Close())
+		}
+		return s, res[0], nil
+	}
+	r := ask(name)
+	s, res, err := granted(r)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if !res.Granted {
+		return fmt.Errorf("%+v", res)
+	}
+	w := ask(name)
+	if waits {
+		w.Wait = time.Second
+	}
+	other, res2, err := granted(w)
+	if err != nil {
+		return err
+	}
+	if err := other.Close(); err != nil || res2.Granted {
+		return fmt.Errorf("beside the holder: %+v, %w", res2, err)
+	}
+	time.Sleep(2 * time.Second)
+	if all, err := s.Renew(ctx, []driver.RenewRequest{renewalOf(r, res)}); err != nil || all.Status[0] != driver.Renewed {
+		return fmt.Errorf("renewal: %v, %w", all.Status, err)
+	}
+	if freed, err := s.Release(ctx, []driver.ReleaseRequest{releaseOf(r, res)}); err != nil || !freed[0] {
+		return fmt.Errorf("release: %v, %w", freed, err)
+	}
+	next, res3, err := granted(ask("other " + name))
+	if err != nil {
+		return err
+	}
+	if err := next.Close(); err != nil || !res3.Granted {
+		return fmt.Errorf("another name: %+v, %w", res3, err)
+	}
+	return nil
 }

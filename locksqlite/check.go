@@ -52,6 +52,9 @@ func (e *engine) inspect(ctx context.Context, conn *sql.Conn, d *Database) error
 		return err
 	}
 	e.info.Server = "SQLite " + version
+	if err := checkIsolation(ctx, conn, texts); err != nil {
+		return err
+	}
 	f, err := checkShared(ctx, conn, texts, e.info.MaxConns)
 	if err != nil {
 		return err
@@ -108,6 +111,20 @@ func otherProduct(ctx context.Context, conn *sql.Conn, texts map[string]string, 
 	}
 	return fmt.Errorf("%w: the handle is not of SQLite but of %s %q, which is for %s.DB",
 		driver.ErrInvalidOption, product, version, use)
+}
+
+// checkIsolation refuses connections that read what others have not committed, as SQLite lets those
+// do that share a cache. A grant that is undone after all would be believed.
+func checkIsolation(ctx context.Context, conn *sql.Conn, texts map[string]string) error {
+	var uncommitted int
+	if err := conn.QueryRowContext(ctx, texts["isolation"]).Scan(&uncommitted); err != nil {
+		return err
+	}
+	if uncommitted != 0 {
+		return fmt.Errorf("%w: read_uncommitted is on: a connection that shares its cache would read grants that may be undone yet; "+
+			"remove PRAGMA read_uncommitted from the DSN, or from what opens connections", driver.ErrUnsupported)
+	}
+	return nil
 }
 
 // checkShared refuses a database that each connection, or each process, has for itself:

@@ -159,6 +159,28 @@ func TestAReadOnlyDatabaseIsRefused(t *testing.T) {
 	}
 }
 
+// With a shared cache, a connection would read a grant of another that is not committed yet.
+func TestConnectionsThatReadWhatIsNotCommittedAreRefused(t *testing.T) {
+	path := migrated(t)
+	for param, refused := range map[string]bool{
+		"_pragma=read_uncommitted(1)":              true,
+		"cache=shared&_pragma=read_uncommitted(1)": true,
+		"_pragma=read_uncommitted(0)":              false,
+	} {
+		db, err := sql.Open("sqlite", "file:"+path+"?"+param)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = tryOpen(t, locksqlite.DB(db))
+		if refused {
+			wantError(t, err, driver.ErrUnsupported, "read_uncommitted")
+		} else if err != nil {
+			t.Errorf("%s: %v", param, err)
+		}
+		_ = db.Close()
+	}
+}
+
 func TestADatabaseThatSomebodyWritesToCanBeOpened(t *testing.T) {
 	path := migrated(t)
 	defer hog(t, open(t, path))()

@@ -15,6 +15,9 @@ SELECT coalesce(file, '') FROM pragma_database_list WHERE name = 'main';
 -- name: synchronous
 PRAGMA synchronous;
 
+-- name: isolation
+PRAGMA read_uncommitted;
+
 -- name: tables
 -- It counts those that exist. SQLite finds a table whatever the case of its name.
 SELECT count(*) FROM sqlite_schema
