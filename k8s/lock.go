@@ -54,10 +54,11 @@ type Lock struct {
 	timeout  time.Duration
 	logger   *slog.Logger
 
-	mu    sync.Mutex // not held during SQL: Token waits for nothing
-	seen  seen
-	until time.Time // until then the leader that was seen last may believe that it leads
-	token int64     // of the last term of this Lock
+	mu      sync.Mutex // not held during SQL: Token waits for nothing
+	seen    seen
+	highest int64     // of all versions that were seen, also of records that were deleted
+	until   time.Time // until then the leader that was seen last may believe that it leads
+	token   int64     // of the last term of this Lock
 }
 
 var _ resourcelock.Interface = (*Lock)(nil)
@@ -156,14 +157,15 @@ func (l *Lock) Create(ctx context.Context, record resourcelock.LeaderElectionRec
 	if left := l.leftOfLease(); left > 0 {
 		return l.conflict(fmt.Sprintf("it was deleted, and its leader may believe for %v that it leads", left))
 	}
+	var now seen
 	created := false
-	now, r, err := l.next(seen{}, &record)
-	if err == nil {
-		err = l.do(ctx, func(ctx context.Context) (err error) {
+	err := l.do(ctx, func(ctx context.Context) (err error) {
+		var r row
+		if now, r, err = l.next(ctx, seen{}, &record); err == nil {
 			created, err = l.table.create(ctx, l.name, r)
-			return err
-		})
-	}
+		}
+		return err
+	})
 	switch {
 	case err != nil:
 		return l.wrap("create", err)
@@ -192,16 +194,18 @@ func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 	case record.HolderIdentity == "" && last.holder != l.identity:
 		return l.conflict(fmt.Sprintf("%q does not lead", l.identity))
 	}
+	var now seen
 	updated := false
-	now, r, err := l.next(last, &record)
-	if err == nil {
-		err = l.do(ctx, func(ctx context.Context) (err error) {
-			if updated, err = l.table.update(ctx, l.name, last.version, r); err == nil && !updated {
-				_, err = l.table.get(ctx, l.name)
-			}
+	err := l.do(ctx, func(ctx context.Context) (err error) {
+		var r row
+		if now, r, err = l.next(ctx, last, &record); err != nil {
 			return err
-		})
-	}
+		}
+		if updated, err = l.table.update(ctx, l.name, last.version, r); err == nil && !updated {
+			_, err = l.table.get(ctx, l.name)
+		}
+		return err
+	})
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return apierrors.NewNotFound(records, l.name)
@@ -233,6 +237,11 @@ func (l *Lock) Describe() string { return l.name }
 // it when leading starts. The token is positive. Each new leader has a higher one; renewals do
 // not change it. The same Lock gets its token again if it leads again, and nobody has led or
 // released the record in between. Token runs no SQL.
+//
+// A token is the clock of the database when the term begins, or one more than the highest version
+// of the record that this Lock has seen, if that is higher. So tokens also rise if the record is
+// deleted, unless the clock of the database was set back and the next leader has not seen the
+// record.
 //
 // For writes in the database of the record, see [Lock.Guard]. For others, give the token to the
 // Fence of lockpg, lockmysql or locksqlite, or compare it yourself.
@@ -276,16 +285,32 @@ func (l *Lock) Guard(ctx context.Context, tx *sql.Tx, token int64) error {
 }
 
 // next returns what follows the record that was seen, as this Lock and as the table know it. A
-// version is the clock, so that versions rise even if a record is deleted and created anew. A
-// token is the version with which a term began: it changes unless this Lock goes on to lead.
-func (l *Lock) next(last seen, record *resourcelock.LeaderElectionRecord) (seen, row, error) {
+// token is the version with which a term began: it changes unless this Lock goes on to lead. That
+// version is the clock of the database at least, so that tokens rise even if a record is deleted
+// and another process, whose own clock can be behind, creates it anew.
+func (l *Lock) next(ctx context.Context, last seen, record *resourcelock.LeaderElectionRecord) (seen, row, error) {
 	text, err := json.Marshal(record)
-	now := seen{version: max(last.version+1, time.Now().UnixMicro()), holder: record.HolderIdentity}
-	now.token = now.version
-	if now.holder == l.identity && last.token == l.Token() && last.token > 0 {
-		now.token = last.token
+	if err != nil {
+		return seen{}, row{}, err
 	}
-	return now, row{text, now.version, now.token}, err
+	highest, token := l.known()
+	now := seen{version: highest + 1, token: last.token, holder: record.HolderIdentity}
+	if now.holder != l.identity || last.token != token || last.token <= 0 {
+		clock, err := l.table.clock(ctx)
+		if err != nil {
+			return seen{}, row{}, err
+		}
+		now.version = max(now.version, clock)
+		now.token = now.version
+	}
+	return now, row{text, now.version, now.token}, nil
+}
+
+// known returns the highest version that was seen, and the token of the last term of this Lock.
+func (l *Lock) known() (highest, token int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.highest, l.token
 }
 
 func (l *Lock) lastSeen() seen {
@@ -325,7 +350,7 @@ func (l *Lock) note(s seen, record *resourcelock.LeaderElectionRecord) {
 	case s.version != l.seen.version:
 		l.until = time.Now().Add(lasts)
 	}
-	l.seen = s
+	l.seen, l.highest = s, max(l.highest, s.version)
 }
 
 // leftOfLease is how long the leader that was seen last may believe that it leads.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -147,6 +149,55 @@ func TestATokenIsThatOfOneTerm(t *testing.T) {
 			t.Errorf("Create after a release: %v", err)
 		}
 		rises("created anew after a release", b.Token())
+	})
+}
+
+// aheadBy is by how much the clock of the server is ahead of those of the candidates.
+const aheadBy = time.Hour
+
+// The clocks of candidates may differ: a new term has the clock of the database.
+func TestATokenIsTheClockOfTheDatabaseAtLeast(t *testing.T) {
+	// The clock of Postgres cannot be set.
+	engines := slices.DeleteFunc(slices.Clone(testdb.Engines()), func(e string) bool { return e == testdb.Postgres })
+	onEach(t, engines, func(t *testing.T, d *testdb.Database, _ *sql.DB) {
+		clock := time.Now().Add(aheadBy).Unix()
+		db := d.Open(t, fmt.Sprintf("timestamp=%d", clock))
+		a, b := newLock(t, d, db, "a"), newLock(t, d, db, "b")
+		if err := a.Create(t.Context(), record("a")); err != nil {
+			t.Fatal(err)
+		}
+		first := a.Token()
+		second := lead(t, b)
+		if first < clock*1e6 || second <= first {
+			t.Errorf("tokens %d and %d, when the clock of the database says %d seconds", first, second, clock)
+		}
+	})
+}
+
+// A record was written with a higher version than the clock of the database says by now.
+func TestATokenIsHigherThanAllVersionsThatTheLockHasSeen(t *testing.T) {
+	onEach(t, testdb.All(), func(t *testing.T, d *testdb.Database, db *sql.DB) {
+		a, b := newLock(t, d, db, "a"), newLock(t, d, db, "b")
+		if err := a.Create(t.Context(), record("a")); err != nil {
+			t.Fatal(err)
+		}
+		mustExec(t, db, fmt.Sprintf(`UPDATE sqllock_record SET version = version + %d`, aheadBy.Microseconds()))
+		last := lead(t, b)
+		mustUpdate(t, b, "")
+		mustGet(t, a)
+		mustGet(t, b)
+		mustExec(t, db, `DELETE FROM sqllock_record`)
+		for _, l := range []*k8slock.Lock{a, b} { // which forget the record, and not its version
+			if _, _, err := l.Get(t.Context()); !apierrors.IsNotFound(err) {
+				t.Errorf("Get of a record that was deleted: %v", err)
+			}
+		}
+		if err := a.Create(t.Context(), record("a")); err != nil {
+			t.Fatal(err)
+		}
+		if token := a.Token(); token <= last {
+			t.Errorf("token %d follows token %d", token, last)
+		}
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/sqltext"
@@ -63,6 +64,20 @@ func (t *table) get(ctx context.Context, name string) (r row, err error) {
 	defer func() { _ = m.Close() }()
 	err = m.DB.QueryRowContext(ctx, t.texts["get"], t.text(name)).Scan(&r.record, &r.version, &r.token)
 	return r, err
+}
+
+// clock returns the clock of the database, in microseconds.
+func (t *table) clock(ctx context.Context) (now int64, err error) {
+	if t.texts["clock"] == "" { // the clock of SQLite is that of this machine, in milliseconds
+		return time.Now().UnixMicro(), nil
+	}
+	m, err := t.db.Migration()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = m.Close() }()
+	err = m.DB.QueryRowContext(ctx, t.texts["clock"]).Scan(&now)
+	return now, err
 }
 
 // create makes a row, unless there is one.

@@ -1,8 +1,12 @@
 -- The statements about records, for MySQL 8.0 and MariaDB 10.6 or newer. In {record} the name of
--- the table is filled in. The first three run with autocommit.
+-- the table is filled in. The first four run with autocommit.
 
 -- name: get
 SELECT record, version, token FROM {record} WHERE name = ?;
+
+-- name: clock
+-- It reads no table. It is in microseconds.
+SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6));
 
 -- name: create
 INSERT IGNORE INTO {record} (name, record, version, token) VALUES (?, ?, ?, ?);

@@ -1,8 +1,12 @@
 -- The statements about records, for Postgres 12 or newer. In {record} the name of the table is
--- filled in. The first three run with autocommit.
+-- filled in. The first four run with autocommit.
 
 -- name: get
 SELECT record, version, token FROM {record} WHERE name = $1::text;
+
+-- name: clock
+-- It reads no table. It is in microseconds.
+SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
 
 -- name: create
 -- A crash of the server must not undo what it says.
