@@ -35,11 +35,16 @@ const (
 	envEngine = "CERTMAGICLOCK_TEST_ENGINE" // else it is no such process
 	envDSN    = "CERTMAGICLOCK_TEST_DSN"
 	envDir    = "CERTMAGICLOCK_TEST_DIR"
+	envTTL    = "CERTMAGICLOCK_TEST_TTL"
 	envTakes  = "CERTMAGICLOCK_TEST_TAKES" // how long it takes to issue a certificate
 )
 
-// shortTTL is one that a test waits for.
-const shortTTL = 2 * time.Second
+const (
+	// shortTTL is one that a test waits for.
+	shortTTL = 2 * time.Second
+	// longTTL is one that no process loses because the machine is away for a while.
+	longTTL = 10 * time.Second
+)
 
 // authority issues certificates, and notes each in a file.
 type authority struct {
@@ -94,6 +99,10 @@ func replica() (err error) {
 	if err != nil {
 		return err
 	}
+	ttl, err := time.ParseDuration(os.Getenv(envTTL))
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	db, err := sql.Open(name, os.Getenv(envDSN))
@@ -107,7 +116,7 @@ func replica() (err error) {
 	}
 	defer func() { err = errors.Join(err, locks.Close(ctx)) }()
 	dir := os.Getenv(envDir)
-	storage, err := certmagiclock.New(&certmagic.FileStorage{Path: dir}, locks, "tls/", sqllock.TTL(shortTTL))
+	storage, err := certmagiclock.New(&certmagic.FileStorage{Path: dir}, locks, "tls/", sqllock.TTL(ttl))
 	if err != nil {
 		return err
 	}
@@ -127,9 +136,9 @@ func replica() (err error) {
 }
 
 // start starts a replica and returns when it is ready.
-func start(t *testing.T, d *testdb.Database, dir string, takes time.Duration) *process.Process {
+func start(t *testing.T, d *testdb.Database, dir string, ttl, takes time.Duration) *process.Process {
 	t.Helper()
-	p := process.Start(t, envEngine+"="+d.Engine(), envDSN+"="+d.DSN(), envDir+"="+dir, envTakes+"="+takes.String())
+	p := process.Start(t, envEngine+"="+d.Engine(), envDSN+"="+d.DSN(), envDir+"="+dir, envTTL+"="+ttl.String(), envTakes+"="+takes.String())
 	p.Expect("ready")
 	return p
 }
@@ -152,7 +161,7 @@ func TestOneOfThreeProcessesObtainsTheCertificate(t *testing.T) {
 			d, dir := testdb.New(t, engine), t.TempDir()
 			all := []*process.Process{}
 			for range 3 {
-				all = append(all, start(t, d, dir, shortTTL+shortTTL/2))
+				all = append(all, start(t, d, dir, longTTL, longTTL+longTTL/2))
 			}
 			for _, p := range all {
 				p.CloseInput()
@@ -175,10 +184,10 @@ func TestOneOfThreeProcessesObtainsTheCertificate(t *testing.T) {
 func TestAnotherProcessObtainsTheCertificateWhenTheFirstIsKilled(t *testing.T) {
 	t.Parallel()
 	d, dir := testdb.New(t, testdb.Postgres), t.TempDir()
-	first := start(t, d, dir, testTimeout)
+	first := start(t, d, dir, shortTTL, testTimeout)
 	first.CloseInput()
 	first.Expect("issues")
-	second := start(t, d, dir, 0)
+	second := start(t, d, dir, longTTL, 0)
 	second.CloseInput()
 	first.Signal(os.Kill)
 	if err := second.Wait(); err != nil {

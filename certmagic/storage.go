@@ -55,23 +55,26 @@ type holder struct {
 //
 // The name of a lock is the prefix, which may be empty, and the name that CertMagic gives it. If
 // that is longer than 255 bytes, the end of it is replaced by a hash. The options are those of
-// [sqllock.Locker.Lock], such as [sqllock.TTL]. With [sqllock.Wait] or [sqllock.Tries], TryLock and
-// RenewLockLease of a lease that was lost return [sqllock.ErrInvalidOption]: they do not wait.
+// [sqllock.Locker.TryLock], such as [sqllock.TTL]. [sqllock.Wait] and [sqllock.Tries] are refused,
+// because TryLock and RenewLockLease do not wait; the context bounds the wait of Lock.
 //
-// New runs no SQL. It returns [sqllock.ErrInvalidOption] if inner, locks or an option is nil, and
-// [sqllock.ErrInvalidName] if no name can begin with the prefix, which has at most 100 bytes.
+// New runs no SQL. It returns [sqllock.ErrInvalidOption] if inner, locks or an option is nil, or if
+// an option is out of bounds or does not apply, and [sqllock.ErrInvalidName] if no name can begin
+// with the prefix, which has at most 100 bytes.
 func New(inner certmagic.Storage, locks *sqllock.Locker, prefix string, opts ...sqllock.LockOption) (*Storage, error) {
 	switch {
 	case inner == nil:
 		return nil, fmt.Errorf("certmagiclock: %w", driver.NilError("certmagic.Storage"))
 	case locks == nil:
 		return nil, fmt.Errorf("certmagiclock: %w", driver.NilError("*sqllock.Locker"))
-	case slices.ContainsFunc(opts, func(opt sqllock.LockOption) bool { return opt == nil }):
-		return nil, fmt.Errorf("certmagiclock: %w", driver.NilError("sqllock.LockOption"))
 	case len(prefix) > maxPrefix:
 		return nil, fmt.Errorf("certmagiclock: %w: the prefix has %d bytes, more than %d", sqllock.ErrInvalidName, len(prefix), maxPrefix)
 	}
 	if err := driver.CheckName(prefix + "a"); err != nil {
+		return nil, fmt.Errorf("certmagiclock: %w", err)
+	}
+	// TryLock checks the options first, then the name, and both before any SQL.
+	if _, err := locks.TryLock(context.Background(), "", opts...); !errors.Is(err, sqllock.ErrInvalidName) {
 		return nil, fmt.Errorf("certmagiclock: %w", err)
 	}
 	return &Storage{Storage: inner, locks: locks, prefix: prefix, opts: slices.Clone(opts), holders: make(map[string]*holder)}, nil
@@ -81,6 +84,9 @@ func New(inner certmagic.Storage, locks *sqllock.Locker, prefix string, opts ...
 // renewed until Unlock, however long CertMagic tries. If the lease is lost, CertMagic cannot be
 // interrupted: see RenewLockLease and Unlock.
 func (s *Storage) Lock(ctx context.Context, name string) error {
+	if err := driver.CheckContext(ctx); err != nil {
+		return fmt.Errorf("certmagiclock: lock %q: %w", name, err)
+	}
 	for {
 		h, other := s.reserve(name)
 		if h != nil {

@@ -238,6 +238,8 @@ func TestInvalidArgumentsAreRefused(t *testing.T) {
 		"no storage":        {nil, locks, "", nil, sqllock.ErrInvalidOption},
 		"no locks":          {inner, nil, "", nil, sqllock.ErrInvalidOption},
 		"a nil option":      {inner, locks, "", []sqllock.LockOption{nil}, sqllock.ErrInvalidOption},
+		"a small TTL":       {inner, locks, "", []sqllock.LockOption{sqllock.TTL(1)}, sqllock.ErrInvalidOption},
+		"a Wait":            {inner, locks, "", []sqllock.LockOption{sqllock.Wait(time.Minute)}, sqllock.ErrInvalidOption},
 		"a prefix with NUL": {inner, locks, "a\x00", nil, sqllock.ErrInvalidName},
 		"a long prefix":     {inner, locks, strings.Repeat("p", 101), nil, sqllock.ErrInvalidName},
 	} {
@@ -245,7 +247,17 @@ func TestInvalidArgumentsAreRefused(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, err := certmagiclock.New(inner, locks, "", sqllock.TTL(time.Minute)); err != nil {
-		t.Error(err)
+	s, err := certmagiclock.New(inner, locks, "", sqllock.TTL(time.Minute))
+	if err != nil {
+		t.Fatal(err)
 	}
+	var nobody context.Context
+	if err := s.Lock(nobody, "issue"); !errors.Is(err, sqllock.ErrInvalidOption) {
+		t.Errorf("Lock without a context: %v", err)
+	}
+	mustTry(t, s, "issue", true)
+	if err := s.Lock(nobody, "issue"); !errors.Is(err, sqllock.ErrInvalidOption) {
+		t.Errorf("Lock without a context of what is locked: %v", err)
+	}
+	mustUnlock(t, s, "issue")
 }

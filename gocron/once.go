@@ -17,15 +17,13 @@ import (
 // goroutines at the same time.
 type Schedule func(now time.Time) time.Time
 
-// Every returns the Schedule of the multiples of d since the zero time. It returns no time
-// if d is not positive.
-func Every(d time.Duration) Schedule {
-	return func(now time.Time) time.Time {
-		if d <= 0 {
-			return time.Time{}
-		}
-		return now.Truncate(d)
+// Every returns the Schedule of the multiples of d since the zero time. It returns
+// [sqllock.ErrInvalidOption] if d is not positive.
+func Every(d time.Duration) (Schedule, error) {
+	if d <= 0 {
+		return nil, fmt.Errorf("gocronlock: %w: Every(%v): must be positive", sqllock.ErrInvalidOption, d)
 	}
+	return func(now time.Time) time.Time { return now.Truncate(d) }, nil
 }
 
 // longestPause is how far back a Schedule of [Cron] looks: two leap years can be eight

@@ -192,18 +192,28 @@ func TestASchedulesLatestTimeIsNotAfterNow(t *testing.T) {
 			t.Errorf("%q at its time: %v", c.crontab, got)
 		}
 	}
-	if got := gocronlock.Every(15 * time.Minute)(now); !got.Equal(time.Date(2026, 11, 23, 12, 30, 0, 0, time.UTC)) {
+	quarters, err := gocronlock.Every(15 * time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := quarters(now); !got.Equal(time.Date(2026, 11, 23, 12, 30, 0, 0, time.UTC)) {
 		t.Errorf("every 15 minutes: %v", got)
 	}
-	if got := gocronlock.Every(0)(now); !got.IsZero() {
-		t.Errorf("every 0 minutes: %v", got)
+	for _, d := range []time.Duration{0, -time.Minute} {
+		if s, err := gocronlock.Every(d); s != nil || !errors.Is(err, sqllock.ErrInvalidOption) {
+			t.Errorf("every %v: %v, want ErrInvalidOption", d, err)
+		}
 	}
 }
 
 func TestAOnceTaskRefusesBadArguments(t *testing.T) {
 	each(t, func(t *testing.T, p pair, d *testdb.Database) {
 		locks := newLocks(t, p, d, sqllock.UniqueOptions{TTL: long})
-		every, fn := gocronlock.Every(time.Second), func(context.Context, *sqllock.Run, time.Time) error { return nil }
+		fn := func(context.Context, *sqllock.Run, time.Time) error { return nil }
+		every, err := gocronlock.Every(time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if p.mode != unique {
 			if _, err := gocronlock.OnceTask(locks, "n", every, fn); !errors.Is(err, sqllock.ErrUnsupported) {
 				t.Error(err)

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"sync"
 	"time"
 
@@ -50,21 +49,23 @@ var _ database.Driver = (*Driver)(nil)
 // second less. Choose locks with a pool that inner does not use up: a lease that cannot be renewed
 // is lost.
 //
-// New runs no SQL. It returns [sqllock.ErrInvalidOption] if inner, locks or an option is nil, and
-// [sqllock.ErrInvalidName].
+// New runs no SQL. It returns [sqllock.ErrInvalidOption] if inner, locks or an option is nil, or if
+// an option is out of bounds or does not apply, and [sqllock.ErrInvalidName].
 func New(inner database.Driver, locks *sqllock.Locker, name string, opts ...sqllock.LockOption) (*Driver, error) {
 	switch {
 	case inner == nil:
 		return nil, fmt.Errorf("migratelock: %w", driver.NilError("database.Driver"))
 	case locks == nil:
 		return nil, fmt.Errorf("migratelock: %w", driver.NilError("*sqllock.Locker"))
-	case slices.ContainsFunc(opts, func(opt sqllock.LockOption) bool { return opt == nil }):
-		return nil, fmt.Errorf("migratelock: %w", driver.NilError("sqllock.LockOption"))
 	}
 	if err := driver.CheckName(name); err != nil {
 		return nil, fmt.Errorf("migratelock: %w", err)
 	}
 	opts = append([]sqllock.LockOption{sqllock.Wait(DefaultWait)}, opts...)
+	// Lock checks the options first, then the name, and both before any SQL.
+	if _, err := locks.Lock(context.Background(), "", opts...); !errors.Is(err, sqllock.ErrInvalidName) {
+		return nil, fmt.Errorf("migratelock: %w", err)
+	}
 	return &Driver{Driver: inner, locks: locks, name: name, opts: opts}, nil
 }
 

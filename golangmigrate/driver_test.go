@@ -217,17 +217,16 @@ func TestInvalidArgumentsAreRefused(t *testing.T) {
 		opts  []sqllock.LockOption
 		want  error
 	}{
-		"no driver":    {nil, locks, lockName, nil, sqllock.ErrInvalidOption},
-		"no locks":     {inner, nil, lockName, nil, sqllock.ErrInvalidOption},
-		"a nil option": {inner, locks, lockName, []sqllock.LockOption{nil}, sqllock.ErrInvalidOption},
-		"no name":      {inner, locks, "", nil, sqllock.ErrInvalidName},
+		"no driver":           {nil, locks, lockName, nil, sqllock.ErrInvalidOption},
+		"no locks":            {inner, nil, lockName, nil, sqllock.ErrInvalidOption},
+		"a nil option":        {inner, locks, lockName, []sqllock.LockOption{nil}, sqllock.ErrInvalidOption},
+		"a Wait below 0":      {inner, locks, lockName, []sqllock.LockOption{sqllock.Wait(-1)}, sqllock.ErrInvalidOption},
+		"a TTL that is small": {inner, locks, lockName, []sqllock.LockOption{sqllock.TTL(1)}, sqllock.ErrInvalidOption},
+		"no name":             {inner, locks, "", nil, sqllock.ErrInvalidName},
 	} {
 		if d, err := migratelock.New(c.inner, c.locks, c.name, c.opts...); d != nil || !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", what, err)
 		}
-	}
-	if err := newDriver(t, inner, locks, sqllock.Wait(-1)).Lock(); !errors.Is(err, sqllock.ErrInvalidOption) {
-		t.Errorf("a Wait below 0: %v", err)
 	}
 	if err := errors.Join(locks.Close(context.Background())); err != nil {
 		t.Error(err)

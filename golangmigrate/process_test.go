@@ -48,10 +48,13 @@ func replica() (err error) {
 	if err != nil {
 		return err
 	}
-	in := bufio.NewScanner(os.Stdin)
+	in, kind, ttl := bufio.NewScanner(os.Stdin), os.Getenv(envKind), longTTL
+	if kind != "" {
+		ttl = shortTTL
+	}
 	m, err := newMigrate(migrated, locks, func(d database.Driver) database.Driver {
-		return &slowDriver{d, os.Getenv(envKind), in}
-	}, sqllock.TTL(shortTTL), sqllock.Wait(testTimeout))
+		return &slowDriver{d, kind, in}
+	}, sqllock.TTL(ttl), sqllock.Wait(testTimeout))
 	if err != nil {
 		return err
 	}
@@ -116,8 +119,13 @@ func (d *slowDriver) wait(where string) {
 	}
 }
 
-// shortTTL is the TTL of processes that are killed or paused.
-const shortTTL = 2 * time.Second
+const (
+	// shortTTL is the TTL of processes that wait for a line with the lock, and are killed or paused.
+	shortTTL = 2 * time.Second
+	// longTTL is the TTL of the others. None of them loses the lock because the machine is away for a
+	// while.
+	longTTL = 10 * time.Second
+)
 
 // start starts a replica and returns when it is ready to migrate.
 func start(t *testing.T, d *testdb.Database, kind string) *process.Process {

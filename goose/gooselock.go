@@ -68,8 +68,8 @@ type term struct {
 //
 // The lease is renewed while the migrations run. Keep locks open until goose has returned.
 //
-// New runs no SQL. It returns [sqllock.ErrInvalidOption] if locks or an option is nil, and
-// [sqllock.ErrInvalidName] if the name is not valid.
+// New runs no SQL. It returns [sqllock.ErrInvalidOption] if locks or an option is nil, or if an
+// option is out of bounds or does not apply, and [sqllock.ErrInvalidName] if the name is not valid.
 func New(locks *sqllock.Locker, name string, opts ...sqllock.LockOption) (*Locker, error) {
 	if locks == nil {
 		return nil, fmt.Errorf("gooselock: %w", driver.NilError("*sqllock.Locker"))
@@ -77,8 +77,9 @@ func New(locks *sqllock.Locker, name string, opts ...sqllock.LockOption) (*Locke
 	if err := driver.CheckName(name); err != nil {
 		return nil, fmt.Errorf("gooselock: %w", err)
 	}
-	if slices.ContainsFunc(opts, func(opt sqllock.LockOption) bool { return opt == nil }) {
-		return nil, fmt.Errorf("gooselock: %w", driver.NilError("sqllock.LockOption"))
+	// Lock checks the options first, then the name, and both before any SQL.
+	if _, err := locks.Lock(context.Background(), "", opts...); !errors.Is(err, sqllock.ErrInvalidName) {
+		return nil, fmt.Errorf("gooselock: %w", err)
 	}
 	return &Locker{locks: locks, name: name, opts: slices.Clone(opts), slot: make(chan struct{}, 1)}, nil
 }

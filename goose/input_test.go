@@ -23,16 +23,33 @@ func TestNewRefusesInvalidArguments(t *testing.T) {
 	}
 }
 
-func TestLockRefusesInvalidOptionsAndNilConnections(t *testing.T) {
+func TestNewRefusesInvalidOptions(t *testing.T) {
 	onEach(t, func(t *testing.T, d *testdb.Database) {
 		locks := newLocks(t, unique, d.Engine(), d.Open(t), longTTL)
-		l := newLocker(t, locks, sqllock.Wait(-1))
+		for what, opt := range map[string]sqllock.LockOption{
+			"Wait below 0": sqllock.Wait(-1), "Tries 0": sqllock.Tries(0), "a TTL that is small": sqllock.TTL(1), "MinHold below 0": sqllock.MinHold(-1),
+		} {
+			if l, err := gooselock.New(locks, lockName, opt); l != nil || !errors.Is(err, sqllock.ErrInvalidOption) {
+				t.Errorf("%s: %v, %v", what, l, err)
+			}
+		}
+	})
+}
+
+func TestLockRefusesNilConnectionsAndContextsThatHaveEnded(t *testing.T) {
+	onEach(t, func(t *testing.T, d *testdb.Database) {
+		l := newLocker(t, newLocks(t, unique, d.Engine(), d.Open(t), longTTL))
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
+		ended, end := context.WithCancel(t.Context())
+		end()
 		for range 2 { // what has failed is in nobody's way
-			if err := l.Lock(ctx, nil); !errors.Is(err, sqllock.ErrInvalidOption) {
+			if err := l.Lock(ended, nil); !errors.Is(err, context.Canceled) {
 				t.Error(err)
 			}
+		}
+		if err := errors.Join(l.Lock(ctx, nil), l.Unlock(ctx, nil)); err != nil {
+			t.Error(err)
 		}
 		for _, err := range []error{l.SessionLock(t.Context(), nil), l.SessionUnlock(t.Context(), nil)} {
 			if !errors.Is(err, sqllock.ErrInvalidOption) {

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/sqllock/sqllock"
+	"github.com/sqllock/sqllock/driver"
 	"github.com/sqllock/sqllock/internal/monitor"
 )
 
@@ -148,8 +149,14 @@ func New(locks *sqllock.Locker, opts *Options) (*Handler, error) {
 
 // Close ends the streams of open pages and all reading for them, and waits until the requests
 // that are being served have ended, or ctx. Later requests get the status 503. It is safe to
-// call again.
+// call again. A nil ctx counts as one that has ended, and adds [sqllock.ErrInvalidOption].
 func (h *Handler) Close(ctx context.Context) error {
+	invalid := driver.CheckContext(ctx)
+	if invalid != nil {
+		ended, end := context.WithCancel(context.Background())
+		end()
+		ctx = ended
+	}
 	h.mu.Lock()
 	h.closed = true
 	h.mu.Unlock()
@@ -162,9 +169,9 @@ func (h *Handler) Close(ctx context.Context) error {
 	}()
 	select {
 	case <-done:
-		return nil
+		return invalid
 	case <-ctx.Done():
-		return fmt.Errorf("sqllock/web: close: requests are still being served: %w", context.Cause(ctx))
+		return errors.Join(invalid, fmt.Errorf("sqllock/web: close: requests are still being served: %w", context.Cause(ctx)))
 	}
 }
 

@@ -34,6 +34,13 @@ func TestOptionsThatCannotBeAreRefused(t *testing.T) {
 	if h, err := web.New(s.locks, nil); err != nil || h.Close(t.Context()) != nil {
 		t.Errorf("New without options: %v", err)
 	}
+	var nobody context.Context
+	for range 2 {
+		if err := s.page.Close(nobody); !errors.Is(err, sqllock.ErrInvalidOption) {
+			t.Errorf("Close without a context: %v", err)
+		}
+	}
+	s.get("/").wants(t, 503)
 }
 
 func TestTheListShowsWhoHoldsAndWhoWaits(t *testing.T) {
