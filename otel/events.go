@@ -106,7 +106,8 @@ func (t *Telemetry) acquired(ev sqllock.AcquiredEvent) {
 	t.begin(&ev.LeaseInfo, lease)
 }
 
-// reentered ends a wait. What was granted meanwhile is measured already.
+// reentered ends a wait, with the access that the call wanted, as waiting has counted it. What was
+// granted is measured by acquired.
 func (t *Telemetry) reentered(ev sqllock.ReenteredEvent) {
 	if ev.Queued > 0 {
 		t.waited(ev.Queued, t.ofLease(&ev.LeaseInfo), keyResult.String("reentered")).End()

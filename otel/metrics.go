@@ -8,10 +8,13 @@ import (
 )
 
 // Attributes of metrics and spans.
+//
+// The result of a call is granted, held, timeout, canceled or error. That of a wait may also be
+// reentered. That of a statement is ok or error.
 const (
 	keyName      = attribute.Key("sqllock.name")
 	keyAccess    = attribute.Key("sqllock.access")    // exclusive, shared or permit
-	keyResult    = attribute.Key("sqllock.result")    // granted, held, timeout, canceled or error; of a statement: ok or error
+	keyResult    = attribute.Key("sqllock.result")    // see above
 	keyReason    = attribute.Key("sqllock.reason")    // of a loss
 	keyOperation = attribute.Key("sqllock.operation") // of a statement
 	keyToken     = attribute.Key("sqllock.token")     // of spans only

@@ -1,6 +1,7 @@
 package otellock_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -305,6 +306,50 @@ func lookUp(all []attribute.KeyValue, key attribute.Key) attribute.Value {
 		}
 	}
 	return attribute.Value{}
+}
+
+// Two calls of one owner wait for a stranger. One of them is granted the name exclusively. The
+// other one, which wants to share the name, re-enters that lease.
+func TestAWaitThatEndsInAReentryIsMeasuredWithTheAccessOfTheCall(t *testing.T) {
+	t.Parallel()
+	reader := sdkmetric.NewManualReader()
+	telemetry, err := otellock.New(&otellock.Options{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorker(t, telemetry.Hooks(sqllock.Hooks{}))
+	held := w.lock("k")
+	ctx := sqllock.WithOwner(t.Context(), "x")
+	leases := make(chan *sqllock.Lease, 2)
+	for i, lock := range []func(context.Context, string, ...sqllock.LockOption) (*sqllock.Lease, error){w.locks.Lock, w.locks.RLock} {
+		go func() {
+			lease, err := lock(ctx, "k")
+			if err != nil {
+				t.Error(err)
+			}
+			leases <- lease
+		}()
+		w.hear("waits for k", 1)
+		awaitWaiters(t, w.locks, "k", i+1)
+	}
+	unlock(t, held)
+	both := []*sqllock.Lease{<-leases, <-leases}
+	awaitWaiters(t, w.locks, "k", 0) // the call that has re-entered does not wait in the database
+	for _, lease := range both {
+		unlock(t, lease)
+	}
+	var m measured
+	m.closed(t, w.locks, telemetry)
+	m.collect(t, reader)
+	m.wants(t, map[string]string{
+		"sqllock.acquire.duration{sqllock.access=exclusive,sqllock.result=granted}": "2",
+		"sqllock.wait.duration{sqllock.access=exclusive,sqllock.result=granted}":    "1",
+		"sqllock.wait.duration{sqllock.access=shared,sqllock.result=reentered}":     "1",
+		"sqllock.waiters{sqllock.access=exclusive}":                                 "0",
+		"sqllock.waiters{sqllock.access=shared}":                                    "0",
+		"sqllock.held{sqllock.access=exclusive}":                                    "0",
+		"sqllock.held{sqllock.access=shared}":                                       "",
+	})
 }
 
 func TestNamesAreAnAttributeOnlyIfAskedFor(t *testing.T) {
