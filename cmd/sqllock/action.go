@@ -158,9 +158,14 @@ func (d *database) locker(ctx context.Context, m mode, opts *sqllock.UniqueOptio
 	}
 }
 
-func (d *database) openLocker(ctx context.Context, m mode, opts *sqllock.UniqueOptions) (*sqllock.Locker, error) {
+func (d *database) openLocker(ctx context.Context, m mode, opts *sqllock.UniqueOptions) (locks *sqllock.Locker, err error) {
 	if d.nodes != nil {
-		return d.openQuorum(ctx, opts)
+		locks, err = d.openQuorum(ctx, opts)
+	} else {
+		locks, err = m.open(ctx, d.locks, opts, d.silentHolders)
 	}
-	return m.open(ctx, d.locks, opts)
+	if err != nil {
+		return nil, flagError{err}
+	}
+	return locks, nil
 }

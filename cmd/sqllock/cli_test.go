@@ -19,7 +19,7 @@ func TestHelpVersionAndCompletionAreThere(t *testing.T) {
 		"--help":                                 "SQLLOCK_DSN",
 		"help":                                   "COMMANDS",
 		"help run":                               "SQLLOCK_TOKEN",
-		"run --help":                             "Exit codes",
+		"run --help":                             "KEY was complete already",
 		"run -h":                                 "Examples:",
 		"run --help ":                            "sqllock run --shared",
 		"run  --help":                            "sqllock run --mode advisory",
@@ -30,6 +30,7 @@ func TestHelpVersionAndCompletionAreThere(t *testing.T) {
 		"wait  --help":                           "--mode advisory",
 		"unlock  --help":                         "lets go within a second",
 		"migrate --help":                         "goose",
+		"migrate down --help":                    "--force",
 		"ls --help":                              "kept_until",
 		"inspect --help":                         "value_hex",
 		"wait --help":                            "Exit codes",
@@ -197,6 +198,10 @@ func TestUsageErrorsAreOneLineAndCode64(t *testing.T) {
 		{"version", "now"},
 		{"migrate", "bogus"},
 		{"migrate", "up", "now"},
+		{"migrate", "up", "--force"},
+		{"--allow-unsafe-durability", "ls"},
+		{"--allow-session-pooler", "run", "n", "--", "true"},
+		{"--allow-silent-holders", "inspect", "n"},
 		{"migrate", "copy"},
 		{"migrate", "copy", "a", "b"},
 		{"completion", "tcsh"},
@@ -246,8 +251,11 @@ func TestTheFileMigratesItself(t *testing.T) {
 	u.run(t, "migrate", "status").want(t, 0, "no", "")
 	u.run(t, "run", "n", "--", "echo", "ran").want(t, 0, "ran", "")
 	u.run(t, "migrate", "status").want(t, 0, "Z", "")
-	u.run(t, "migrate", "down").want(t, 0, "undone", "")
+	u.run(t, "migrate", "down").want(t, exitUsage, "", "this drops the tables, and all locks and tokens with them")
+	u.run(t, "migrate", "status").want(t, 0, "Z", "")
+	u.run(t, "migrate", "down", "--force").want(t, 0, "undone", "")
 	u.run(t, "migrate", "status").want(t, 0, "no", "")
+	u.run(t, "migrate", "down").want(t, 0, "nothing to do", "")
 	u.run(t, "migrate", "up").want(t, 0, "applied", "")
 	u.run(t, "migrate", "up").want(t, 0, "nothing to do", "")
 	u.dsn = "sqlite:" + filepath.Join(u.home, "with spaces? and #.db")

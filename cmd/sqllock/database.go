@@ -54,6 +54,8 @@ type database struct {
 	// its place.
 	inMemory bool
 
+	silentHolders bool // of advisory mode are allowed
+
 	// nodes are the databases of a quorum, which is no database by itself: it has modes, and
 	// what follows, but none of the above.
 	nodes       []*database
@@ -61,8 +63,14 @@ type database struct {
 	nodeTimeout time.Duration
 }
 
-// settings are the global flags that say where the tables of a database are.
-type settings struct{ dsn, prefix, schema string }
+// settings are the global flags that say where the tables of a database are, and what is
+// allowed of it.
+type settings struct {
+	dsn, prefix, schema string
+
+	// The library refuses these unless the option of the same name allows them.
+	unsafeDurability, sessionPooler, silentHolders bool
+}
 
 func (a *app) settings(cmd *cli.Command) settings {
 	get := func(flag, env string) string {
@@ -74,6 +82,10 @@ func (a *app) settings(cmd *cli.Command) settings {
 	return settings{
 		prefix: get("table-prefix", "SQLLOCK_TABLE_PREFIX"),
 		schema: get("schema", "SQLLOCK_SCHEMA"),
+
+		unsafeDurability: cmd.Bool("allow-unsafe-durability"),
+		sessionPooler:    cmd.Bool("allow-session-pooler"),
+		silentHolders:    cmd.Bool("allow-silent-holders"),
 	}
 }
 
@@ -207,7 +219,32 @@ func (a *app) targetOf(cmd *cli.Command, dsn string, ofQuorum bool) (t target, e
 	default:
 		t.modes, err = modesFor(cmd, t.product)
 	}
+	if err == nil {
+		err = t.checkAllowed(cmd)
+	}
 	return t, err
+}
+
+// checkAllowed refuses a flag --allow-… that means nothing to this database or this command.
+func (t *target) checkAllowed(cmd *cli.Command) error {
+	migrates := slices.ContainsFunc(cmd.Lineage(), func(c *cli.Command) bool { return c.Name == "migrate" })
+	switch {
+	case migrates && (t.unsafeDurability || t.sessionPooler || t.silentHolders):
+		return fail(exitUsage, "migrate takes none of --allow-unsafe-durability, --allow-session-pooler and --allow-silent-holders: it refuses none of that")
+	case t.unsafeDurability && t.product == "sqlite":
+		return fail(exitUsage, "--allow-unsafe-durability is for Postgres, MySQL and MariaDB only")
+	case t.unsafeDurability && cmd.Name == "doctor":
+		return fail(exitUsage, "--allow-unsafe-durability is not for doctor, which says whether the server is safe")
+	case t.unsafeDurability && cmd.Name == "init":
+		return fail(exitUsage, "--allow-unsafe-durability is not for init, which refuses such a server: make the tables with \"sqllock migrate up\"")
+	case (t.sessionPooler || t.silentHolders) && t.product != "postgres":
+		return fail(exitUsage, "--allow-session-pooler and --allow-silent-holders are for Postgres only")
+	case t.sessionPooler && !slices.ContainsFunc(t.modes, mode.sessions):
+		return fail(exitUsage, "--allow-session-pooler is for the modes forupdate and advisory only; see --mode")
+	case t.silentHolders && !slices.Contains(t.modes, advisory):
+		return fail(exitUsage, "--allow-silent-holders is for the mode advisory only; see --mode")
+	}
+	return nil
 }
 
 func (t target) open() (*database, error) {
@@ -215,7 +252,7 @@ func (t target) open() (*database, error) {
 	if err != nil {
 		return nil, err
 	}
-	db.modes = t.modes
+	db.modes, db.silentHolders = t.modes, t.silentHolders
 	conns := maxConns
 	if slices.ContainsFunc(t.modes, mode.sessions) {
 		conns = maxSessionConns
@@ -238,6 +275,12 @@ func openPostgres(s target) (*database, error) {
 	}
 	opts := optional(nil, s.prefix, lockpg.TablePrefix)
 	opts = optional(opts, s.schema, lockpg.Schema)
+	if s.unsafeDurability {
+		opts = append(opts, lockpg.AllowUnsafeDurability())
+	}
+	if s.sessionPooler {
+		opts = append(opts, lockpg.AllowSessionPooler())
+	}
 	handle := sql.OpenDB(connector{stdlib.GetConnector(*cfg), s.shown(postgresServers(cfg))})
 	return &database{locks: lockpg.DB(handle, opts...), handle: handle}, nil
 }
@@ -255,6 +298,9 @@ func openMySQL(s target) (*database, error) {
 	opts := optional(nil, s.prefix, lockmysql.TablePrefix)
 	if s.readOnly {
 		opts = append(opts, lockmysql.ReadOnly())
+	}
+	if s.unsafeDurability {
+		opts = append(opts, lockmysql.AllowUnsafeDurability())
 	}
 	return &database{locks: lockmysql.DB(handle, opts...), handle: handle}, nil
 }

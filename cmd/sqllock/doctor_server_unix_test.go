@@ -164,7 +164,7 @@ func badServer(t *testing.T, engine string, args ...string) *clientDB {
 	return &clientDB{client: client{home: t.TempDir(), dsn: dsn(t, server.Database, "")}, d: server.Database, db: server.Open(t)}
 }
 
-func TestDoctorOnServersThatForget(t *testing.T) {
+func TestServersThatForgetAreBadAndRefusedUnlessAllowed(t *testing.T) {
 	t.Parallel()
 	settings := map[string][][2]string{
 		testdb.Postgres: {{"fsync=off", "fsync is off"}, {"full_page_writes=off", "full_page_writes is off"}},
@@ -180,6 +180,15 @@ func TestDoctorOnServersThatForget(t *testing.T) {
 				s := badServer(t, engine, args...)
 				s.run(t, "migrate", "up").want(t, 0, "", "")
 				s.finds(t, exitNo, "bad", "durability", setting[1])
+				for _, m := range []string{"unique", "forupdate", "advisory"} {
+					s.run(t, "run", "--mode", m, m, "--", "true").want(t, exitUnavailable, "", "; --allow-unsafe-durability accepts that")
+					s.run(t, "run", "--mode", m, "--allow-unsafe-durability", m, "--", "echo", "ran").want(t, 0, "ran", "warning: ")
+				}
+				s.run(t, "ls").want(t, exitUnavailable, "", "; --allow-unsafe-durability accepts that")
+				r := s.run(t, "--allow-unsafe-durability", "ls", "--all")
+				if r.want(t, 0, "unique ", ""); r.err != "" {
+					t.Errorf("ls says %s", r.err)
+				}
 			})
 		}
 	}

@@ -101,7 +101,7 @@ func TestAPausedElectEndsItsCommandAndCampaignsAgain(t *testing.T) {
 	t.Parallel()
 	onAll(t, func(t *testing.T, u client) {
 		log := filepath.Join(u.home, "log")
-		p := u.startElect(t, log, "--ttl", "1s", "n")
+		p := u.startElect(t, log, "--ttl", "9s", "n")
 		tokens(t, log, 1)
 		p.signal(syscall.SIGSTOP)
 		u.run(t, "run", "n", "--", "echo", "ran").want(t, 0, "ran", "")
@@ -131,7 +131,7 @@ func TestASignalWhileTheCommandIsEndedAfterALossEndsElect(t *testing.T) {
 	t.Parallel()
 	u := newClient(t)
 	log := filepath.Join(u.home, "log")
-	p := u.start(t, "elect", "--ttl", "9s", "n", "--", "sh", "-c", "echo 1 >>"+log+"; trap 'echo told >>"+log+"' TERM; while :; do sleep 0.05; done")
+	p := u.start(t, "elect", "--ttl", "9s", "--grace", "8s", "n", "--", "sh", "-c", "echo 1 >>"+log+"; trap 'echo told >>"+log+"' TERM; while :; do sleep 0.05; done")
 	eventually(t, "the command is up", func() bool { return file(log) != "" })
 	u.run(t, "unlock", "--force", "n").want(t, 0, "", "")
 	eventually(t, "the command is told", func() bool { return strings.Contains(file(log), "told") })

@@ -84,9 +84,48 @@ func (d *database) failure(err error) error {
 		return fail(exitUnavailable, "cannot use %s: %s", d.shown, reason)
 	}
 	if doctor.IsDenied(err) {
-		return fail(exitUnavailable, "the account lacks a privilege: %s; \"sqllock doctor\" names what to grant", serverText(err))
+		return fail(exitUnavailable, "the account lacks a privilege: %s; %s", serverText(err), toGrant(err))
 	}
 	return &failure{code: exitUnavailable, err: err}
+}
+
+// toGrant says how to get a privilege that the account lacks.
+func toGrant(err error) string {
+	pg := (*pgconn.PgError)(nil)
+	switch m := (migrationError{}); {
+	case !errors.As(err, &m):
+		return "\"sqllock doctor\" names what to grant"
+	case errors.As(err, &pg):
+		return "use the role that migrates: it owns the tables, and has CREATE and USAGE on their schema, or CREATE on the database if there is no such schema yet"
+	}
+	return "use the account that migrates: it has CREATE, ALTER, DROP, CREATE VIEW, SELECT, INSERT, UPDATE and DELETE on the database"
+}
+
+// migrationError is an error of reading the migrations, or of applying them. Doctor does not
+// look at the privileges that they need.
+type migrationError struct{ error }
+
+func (e migrationError) Unwrap() error { return e.error }
+
+// optionFlags writes the flags of this program for the options of the library.
+var optionFlags = strings.NewReplacer(
+	"lockpg.AllowUnsafeDurability", "--allow-unsafe-durability",
+	"lockmysql.AllowUnsafeDurability", "--allow-unsafe-durability",
+	"lockpg.AllowSessionPooler", "--allow-session-pooler",
+	"AdvisoryOptions.AllowSilentHolders", "--allow-silent-holders",
+)
+
+// flagError is an error of opening a Locker. It names flags where the library names options.
+type flagError struct{ error }
+
+func (e flagError) Unwrap() error { return e.error }
+
+func (e flagError) Error() string {
+	text := optionFlags.Replace(e.error.Error())
+	if errors.Is(e.error, sqllock.ErrSchema) && strings.Contains(text, "; create it with") {
+		text += "; if the application gives its tables a prefix or a schema, give the same with --table-prefix or --schema"
+	}
+	return text
 }
 
 // ofDatabase says which database of a quorum an error of opening it is about.

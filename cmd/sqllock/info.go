@@ -226,7 +226,7 @@ func sentence(i *sqllock.Info) string {
 	case i.State == sqllock.StateDetached:
 		return fmt.Sprintf("detached by %s (token %d), which expires %s", output.Word(i.Label), i.Token, output.Relative(i.Until, i.Now))
 	case state(i) == "kept":
-		return "kept for its last holder's minimum time, which ends " + output.Relative(i.KeptUntil, i.Now)
+		return "kept by a minimum hold or a lock delay, which ends " + output.Relative(i.KeptUntil, i.Now)
 	case i.State == sqllock.StateExpired && i.Owner != "":
 		return "left behind by " + who + ", whose lease expired " + output.Relative(i.Until, i.Now)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/urfave/cli/v3"
@@ -117,7 +118,7 @@ func (i *initializer) steps(ctx context.Context) (steps []step, err error) {
 	defer cancel()
 	list, err := migrations.Status(ctx, i.db)
 	if err != nil {
-		return nil, err
+		return nil, migrationError{err}
 	}
 	files, err := migrations.FS(i.db)
 	if err != nil {
@@ -151,7 +152,7 @@ func (i *initializer) check(ctx context.Context, willMake bool) error {
 		i.tell(f)
 	})
 	if err == nil && bad {
-		err = fail(exitNo, "something is bad; do what stands there, and call init again")
+		err = fail(exitNo, "something is bad; do what the lines above say, and call init again")
 	}
 	return err
 }
@@ -183,7 +184,7 @@ func (i *initializer) makeTables(ctx context.Context, steps []step) error {
 		return err
 	}
 	if err := migrations.Up(migrating, i.db); err != nil {
-		return err
+		return migrationError{err}
 	}
 	for _, s := range steps {
 		i.say("applied %s", s.name)
@@ -220,8 +221,20 @@ func (i *initializer) printProgram() error {
 		return err
 	}
 	i.say("this program, on stdout, takes a lock in the database. Save it as main.go in a module, and run:")
-	_, _ = fmt.Fprintf(i.stderr, "\n   go get github.com/sqllock/sqllock@latest && go mod tidy\n   DATABASE_URL=%s go run .\n\n", i.databaseURL())
+	_, _ = fmt.Fprintf(i.stderr, "\n   %s\n   go mod tidy\n   DATABASE_URL=%s go run .\n\n", goGet(readBuildInfo().version), i.databaseURL())
 	return nil
+}
+
+// released is the version of a build of a release.
+var released = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+$`)
+
+// goGet is the command that adds the library to a module. No proxy has the version of another
+// build: its user has a clone.
+func goGet(version string) string {
+	if released.MatchString(version) {
+		return "go get github.com/sqllock/sqllock@" + version
+	}
+	return "go mod edit -replace github.com/sqllock/sqllock=CLONE   # the path of your clone of sqllock"
 }
 
 // program is the start program for a database, with the names of its tables.
@@ -237,6 +250,9 @@ func program(t target) ([]byte, error) {
 	}
 	if t.schema != "" {
 		options += fmt.Sprintf(", %s.Schema(%q)", pkg, t.schema)
+	}
+	if t.sessionPooler {
+		options += fmt.Sprintf(", %s.AllowSessionPooler()", pkg)
 	}
 	return []byte(strings.ReplaceAll(string(source), pkg+".DB(db)", pkg+".DB(db"+options+")")), nil
 }
@@ -265,7 +281,7 @@ is none, it asks for it on the terminal, which does not show what you type. Then
 
 stdout is the program alone; everything else is on stderr. If the tables are there in the
 right version, init changes nothing. It never shows the user or the password of a DSN.
---table-prefix and --schema are in the program too.
+--table-prefix, --schema and --allow-session-pooler are in the program too.
 
 Examples:
 

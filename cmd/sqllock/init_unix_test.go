@@ -48,6 +48,7 @@ func TestInitMakesTheTablesAndPrintsAProgramThatRuns(t *testing.T) {
 
 			r = u.run(t, "--table-prefix", "p_", "init", "--yes")
 			r.want(t, 0, `DB(db, lock`, "unique: sqllock works with this database")
+			r.want(t, 0, "", "go mod edit -replace github.com/sqllock/sqllock=CLONE") // this build is of no release
 			if !strings.Contains(goRun(t, r.out, d.DSN()), "I alone write the report") {
 				t.Error("the program says nothing")
 			}
@@ -60,6 +61,18 @@ func TestInitMakesTheTablesAndPrintsAProgramThatRuns(t *testing.T) {
 				t.Errorf("it shows what is done:\n%s", again.err)
 			}
 		})
+	}
+}
+
+func TestInitSaysHowAModuleGetsTheLibrary(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]string{
+		"v0.2.0": "go get github.com/sqllock/sqllock@v0.2.0", "(devel)": "go mod edit -replace ", "unknown": "go mod edit -replace ",
+		"v0.2.0+dirty": "go mod edit -replace ", "v0.2.1-0.20261127213100-edf6c22aabbc": "go mod edit -replace ",
+	} {
+		if got := goGet(version); !strings.HasPrefix(got, want) {
+			t.Errorf("of %s: %s", version, got)
+		}
 	}
 }
 

@@ -61,6 +61,10 @@ it, and their labels. It shows how many wait for NAME, and of the first ten, in 
 in which they get it, what they want (exclusive, shared or permit), since when they wait,
 and their label.
 
+"kept until" is until when nobody can take NAME although nobody holds it: the --min-hold
+or --lock-delay of the last holder keeps it. In unique mode a name that a --lock-delay
+keeps is held until that is over.
+
 The same name in two modes is two locks; inspect shows that of --mode. If a session of
 the database keeps NAME, no time is known when that ends. In advisory mode the database
 can learn about a second later who holds NAME.

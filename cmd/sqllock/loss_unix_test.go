@@ -99,9 +99,9 @@ func TestALostCommandThatEndsByItselfIsLost(t *testing.T) {
 func TestACommandThatDoesNotEndIsKilledAfterTheGrace(t *testing.T) {
 	t.Parallel()
 	u := newClient(t)
-	p := u.shell(t, "trap '' TERM; sleep 1000 & @UP; sleep 1000; sleep 1000", "--ttl", "1s", "--grace", "500ms", "n")
+	p := u.shell(t, "trap '' TERM; sleep 1000 & @UP; sleep 1000; sleep 1000", "--ttl", "5s", "--grace", "500ms", "n")
 	p.signal(syscall.SIGSTOP)
-	time.Sleep(1100 * time.Millisecond)
+	time.Sleep(5500 * time.Millisecond)
 	start := time.Now()
 	p.signal(syscall.SIGCONT)
 	p.wait().want(t, exitLost, "", "lost")

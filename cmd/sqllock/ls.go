@@ -244,9 +244,10 @@ the account may not see, and says so on stderr. ls only reads, and waits for no 
 
    MODE    unique, forupdate or advisory: the same name in two modes is two locks
    STATE   held; detached: given away and not adopted yet; expired: the holder crashed,
-           everybody can take the name; kept: for
-           the --min-hold of its last holder; with --all also released and forced,
-           which are free
+           everybody can take the name; kept: nobody holds it, but the --min-hold or
+           --lock-delay of the last holder keeps it (in unique mode a name that a
+           --lock-delay keeps is held); with --all also released and forced, which
+           are free
    TOKEN   the fencing token of the holder, or of the last one
    SINCE   when the holder got it
    UNTIL   when the lease expires unless it is renewed, the time ends for which the

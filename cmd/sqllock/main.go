@@ -91,6 +91,9 @@ func (a *app) root() *cli.Command {
 			&cli.GenericFlag{Name: "dsn", Value: &texts{}, Usage: "keep the locks in the database `DSN`; several --dsn are a quorum (default: $SQLLOCK_DSN, else an SQLite file of this user)"},
 			&cli.StringFlag{Name: "table-prefix", Usage: "begin the names of all tables with `PREFIX` (default: $SQLLOCK_TABLE_PREFIX, else sqllock_, or quorum_ with several --dsn)"},
 			&cli.StringFlag{Name: "schema", Usage: "look for the tables in the Postgres `SCHEMA` (default: $SQLLOCK_SCHEMA, else as search_path finds them)"},
+			&cli.BoolFlag{Name: "allow-unsafe-durability", Usage: "accept a server that may forget in a crash who holds what; then two can hold one name"},
+			&cli.BoolFlag{Name: "allow-session-pooler", Usage: "with forupdate and advisory, accept a pooler of Postgres that is in session mode"},
+			&cli.BoolFlag{Name: "allow-silent-holders", Usage: "with advisory, accept Postgres 12 and 13, where a holder that is paused keeps its names"},
 			&cli.IntFlag{Name: "faulty-nodes", HideDefault: true, Usage: "with several --dsn, tolerate that `N` of the databases forget what they have stored (default: 0)"},
 			&cli.DurationFlag{Name: "node-timeout", HideDefault: true, Usage: "with several --dsn, give each of them `DURATION` for a statement (default: a tenth of the TTL, at most 1s)"},
 		},
@@ -139,11 +142,17 @@ With several --dsn the databases are a quorum: a name is held on a majority of t
 locks go on while a minority is down. All processes must name the same databases, and
 the same --faulty-nodes. A quorum has its own tables, with the prefix quorum_; make them
 with "sqllock migrate up" and the same --dsn. It has one holder of a name at a time:
---mode, --shared, --permits, --once, --resign and --may-resign need one database, and so
-do "init" and "migrate copy". Messages count the databases from 0. SQLLOCK_DSN can have a
-DSN on each line.
+--mode, --shared, --permits, --once, --resign, --may-resign, --allow-session-pooler and
+--allow-silent-holders need one database, and so do "init" and "migrate copy". Messages
+count the databases from 0. SQLLOCK_DSN can have a DSN on each line.
 
    sqllock --dsn postgres://a/app --dsn postgres://b/app --dsn mysql://c/app run ...
+
+If the application gives its tables a prefix or a schema, give each command the same,
+with --table-prefix or SQLLOCK_TABLE_PREFIX, and --schema or SQLLOCK_SCHEMA.
+
+Some servers are refused, because they cannot keep what a mode promises. The message says
+why. It names the flag that accepts such a server, if there is one.
 
 Without a DSN, sqllock uses an SQLite file, sqllock/locks.db in the user's state
 directory ($XDG_STATE_HOME or ~/.local/state; ~/Library/Application Support on

@@ -32,7 +32,8 @@ func (a *app) migrateCommand() *cli.Command {
 		Action:          a.noCommand,
 		Commands: []*cli.Command{
 			a.migration("up", "bring the tables to the version that this program needs", a.migrateUp),
-			a.migration("down", "undo the newest migration; undoing the first drops the tables, and all locks with them", a.migrateDown),
+			a.migration("down", "undo the newest migration; undoing the first drops the tables, and all locks with them", a.migrateDown,
+				&cli.BoolFlag{Name: "force", Usage: "undo it also if that drops the tables, and all locks and tokens with them"}),
 			a.migration("status", "list the migrations and when they were applied", a.migrateStatus),
 			{
 				Name:            "copy",
@@ -46,11 +47,12 @@ func (a *app) migrateCommand() *cli.Command {
 }
 
 // migration makes a subcommand that works on the database.
-func (a *app) migration(name, usage string, fn func(context.Context, *database) error) *cli.Command {
+func (a *app) migration(name, usage string, fn func(context.Context, *cli.Command, *database) error, flags ...cli.Flag) *cli.Command {
 	return &cli.Command{
 		Name:            name,
 		Usage:           usage,
 		HideHelpCommand: true,
+		Flags:           flags,
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if cmd.Args().Present() {
 				return fail(exitUsage, "migrate %s takes no argument", name)
@@ -66,7 +68,10 @@ func (a *app) migration(name, usage string, fn func(context.Context, *database) 
 				if err := db.prepare(ctx); err != nil {
 					return err
 				}
-				return fn(ctx, db)
+				if err := fn(ctx, cmd, db); err != nil {
+					return migrationError{err}
+				}
+				return nil
 			})
 		},
 	}
@@ -74,12 +79,36 @@ func (a *app) migration(name, usage string, fn func(context.Context, *database) 
 
 // migrateUp tells what it has found to do. Of several that run at the same time each may
 // tell the same.
-func (a *app) migrateUp(ctx context.Context, db *database) error {
+func (a *app) migrateUp(ctx context.Context, _ *cli.Command, db *database) error {
 	return a.changing(ctx, db, migrations.Up, "applied", "nothing to do: the tables are of the version that this program needs")
 }
 
-func (a *app) migrateDown(ctx context.Context, db *database) error {
+// migrateDown drops no tables without --force.
+func (a *app) migrateDown(ctx context.Context, cmd *cli.Command, db *database) error {
+	list, err := migrations.Status(ctx, db)
+	if err != nil {
+		return err
+	}
+	if dropsTables(list) && !cmd.Bool("force") {
+		return fail(exitUsage, "migrate down: this drops the tables, and all locks and tokens with them; if that is what you want, add --force")
+	}
 	return a.changing(ctx, db, migrations.Down, "undone", "nothing to do: no migration was applied")
+}
+
+// dropsTables reports whether to undo the newest migration is to drop the tables: it is the
+// first, or the tables are older than any that was released.
+func dropsTables(list []migrations.Migration) bool {
+	n := 0
+	for _, m := range list {
+		switch {
+		case !m.Applied:
+		case m.Version < driver.FirstSchema:
+			return true
+		default:
+			n++
+		}
+	}
+	return n == 1
 }
 
 // changing runs what applies migrations or undoes them, and writes a line for each.
@@ -117,7 +146,7 @@ func (a *app) changing(ctx context.Context, db *database, change func(context.Co
 	return a.put(text.Bytes())
 }
 
-func (a *app) migrateStatus(ctx context.Context, db *database) error {
+func (a *app) migrateStatus(ctx context.Context, _ *cli.Command, db *database) error {
 	list, err := migrations.Status(ctx, db)
 	if err != nil {
 		return err
@@ -226,12 +255,18 @@ update that changes the tables; it says when. It writes a line for each migratio
 was applied, or that there was nothing to do. Any number of them may run at the same
 time. SQLite files do it by themselves.
 
-Tables that are older than any that was released are refused. One "sqllock migrate down"
-drops them, and all locks in them; then "sqllock migrate up" makes them anew.
+"sqllock migrate down" undoes the newest migration. To undo the first one is to drop the
+tables, with all locks and tokens: that needs --force. Nobody may use the locks meanwhile.
+
+Tables that are older than any that was released are refused. Call "migrate down --force"
+once, which drops them and all locks in them; then "migrate up" makes them anew.
+
+The role that migrates owns the tables, and needs more privileges than "sqllock run"; see
+"Privileges" in docs/operations.md. "sqllock doctor" does not look at those.
 
 An application that keeps its own migrations with goose copies the files instead:
 
    sqllock --dsn postgres:// migrate copy db/migrations
 
-Exit codes: 64 wrong usage, 69 the database is unreachable or refuses, 73 a file
-could not be written.`
+Exit codes: 64 wrong usage, or --force is missing, 69 the database is unreachable or
+refuses, 73 a file could not be written.`

@@ -103,14 +103,14 @@ func join(list []mode) string {
 }
 
 // open makes a Locker of the mode, which the database offers.
-func (m mode) open(ctx context.Context, db locks, o *sqllock.UniqueOptions) (*sqllock.Locker, error) {
+func (m mode) open(ctx context.Context, db locks, o *sqllock.UniqueOptions, silentHolders bool) (*sqllock.Locker, error) {
 	switch m {
 	case forUpdate:
 		return sqllock.NewForUpdate(ctx, db.(driver.ForUpdateDatabase),
 			&sqllock.ForUpdateOptions{TTL: o.TTL, Label: o.Label, Logger: o.Logger, Reaper: o.Reaper})
 	case advisory:
 		return sqllock.NewAdvisory(ctx, db.(driver.AdvisoryDatabase),
-			&sqllock.AdvisoryOptions{TTL: o.TTL, Label: o.Label, Logger: o.Logger, Reaper: o.Reaper})
+			&sqllock.AdvisoryOptions{TTL: o.TTL, Label: o.Label, Logger: o.Logger, Reaper: o.Reaper, AllowSilentHolders: silentHolders})
 	}
 	return sqllock.NewUnique(ctx, db, o)
 }

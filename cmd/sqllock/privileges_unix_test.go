@@ -192,6 +192,28 @@ func TestToLookTakesTheGrantsOfTheGuideAndNoRightToWrite(t *testing.T) {
 	})
 }
 
+// Doctor has nothing to say of these privileges, so that the message names them itself.
+func TestMigrateNamesThePrivilegesThatItNeeds(t *testing.T) {
+	t.Parallel()
+	onEachServer(t, func(t *testing.T, s *clientDB) {
+		u, needs := s.account(t, s.all()...), "use the account that migrates: it has CREATE, ALTER"
+		commands := [][]string{{"migrate", "up"}}
+		if s.d.Engine() == testdb.Postgres {
+			s.exec(t, "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+			needs = "use the role that migrates: it owns the tables, and has CREATE"
+			commands = append(commands, []string{"init", "--yes"})
+		}
+		for _, args := range commands {
+			r := u.run(t, append([]string{"--table-prefix", "p_"}, args...)...)
+			r.want(t, exitUnavailable, "", "the account lacks a privilege: ")
+			r.want(t, exitUnavailable, "", needs)
+			if strings.Contains(r.err, "names what to grant") {
+				t.Errorf("%q: %s", args, r.err)
+			}
+		}
+	})
+}
+
 func TestDoctorTellsMissingGrantsFromMissingTables(t *testing.T) {
 	onEachServer(t, func(t *testing.T, s *clientDB) {
 		none := s.account(t)

@@ -64,6 +64,9 @@ var quorumFlags = map[string]string{
 	"once":       "a quorum remembers no keys",
 	"may-resign": "a quorum takes no requests to resign",
 	"resign":     "a quorum takes no requests to resign",
+
+	"allow-session-pooler": "a quorum has no mode that needs it",
+	"allow-silent-holders": "a quorum has no mode that needs it",
 }
 
 // checkQuorum refuses what the flags say of a quorum of these databases, or of one.

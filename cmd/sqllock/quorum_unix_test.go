@@ -126,7 +126,8 @@ func TestAQuorumOfSeveralProducts(t *testing.T) {
 	if r := run("doctor"); !strings.Contains(r.out, "ok    quorum        a name is kept on 2 of 3 databases") || strings.Contains(r.out, string(advisory)) {
 		t.Errorf("doctor:\n%s", r.out)
 	}
-	run("migrate", "down").want(t, exitUnavailable, "database 1:\nundone ", "database 2: ")
+	run("migrate", "down").want(t, exitUnavailable, "database 1:\n", "database 1: migrate down: this drops the tables")
+	run("migrate", "down", "--force").want(t, exitUnavailable, "database 1:\nundone ", "database 2: ")
 	if strings.Contains(shown, "hunter2") || strings.Contains(shown, "secret_user") {
 		t.Errorf("the user or the password is in:\n%s", shown)
 	}
@@ -177,6 +178,9 @@ func TestWhatAQuorumRefuses(t *testing.T) {
 		{"run --once k n -- true", "--once does not go with several --dsn: a quorum remembers no keys"},
 		{"elect --may-resign n -- true", "--may-resign does not go with several --dsn"},
 		{"elect --resign n", "--resign does not go with several --dsn"},
+		{"--allow-session-pooler ls", "--allow-session-pooler does not go with several --dsn"},
+		{"--allow-silent-holders ls", "--allow-silent-holders does not go with several --dsn"},
+		{"--allow-unsafe-durability ls", "database 0: --allow-unsafe-durability is for Postgres, MySQL and MariaDB only"},
 		{"init --yes", "init is about one database"},
 		{"migrate copy d", "copy is about one database"},
 		{"--table-prefix sqllock_ migrate up", "the table prefix sqllock_ is that of unique mode"},

@@ -185,8 +185,8 @@ needs unique mode.
 
 In unique mode the callers that wait for NAME, on all hosts, form a queue. Readers and
 writers get NAME in the order in which they came, and --try does not overtake them. A
-waiter that is killed delays those behind it by min(--ttl, 5s). In the other modes there
-is no order: readers can keep a writer waiting.
+waiter that is killed delays those behind it by --ttl, but by 0.5s at least and by 5s at
+most. In the other modes there is no order: readers can keep a writer waiting.
 
 With --progress, run shows in a line on the terminal of stderr how long it has waited, who
 holds NAME, and in unique mode its place in the queue, if that is one of the first ten.
@@ -207,11 +207,11 @@ The last two need Postgres or MySQL. They use three connections instead of two. 
 MySQL, --ttl must be 2s or more.
 
 With --once, run remembers KEY when CMD has ended with 0, and from then on a run of NAME
-with the same KEY does not run CMD. It waits for NAME first, unless KEY is known already.
-If CMD fails, or run is killed, the next run with KEY runs CMD. If run is killed after
-CMD has ended, CMD runs again. KEY is 1 to 255 bytes of UTF-8, such as a date. CMD finds
-it in SQLLOCK_KEY, and in SQLLOCK_ATTEMPT how often it was begun. Keys are kept for 90
-days (see "sqllock reap"). --once needs unique mode.
+with the same KEY does not run CMD, and exits with 0. It waits for NAME first, unless KEY
+is known already. If CMD fails, or run is killed, the next run with KEY runs CMD. If run
+is killed after CMD has ended, CMD runs again. KEY is 1 to 255 bytes of UTF-8, such as a
+date. CMD finds it in SQLLOCK_KEY, and in SQLLOCK_ATTEMPT how often it was begun. Keys are
+kept for 90 days (see "sqllock reap"). --once needs unique mode.
 
 CMD finds NAME in SQLLOCK_NAME and the fencing token in SQLLOCK_TOKEN. The token is a
 number that is higher with each grant. A service to which CMD writes can use it to
@@ -256,6 +256,7 @@ Examples:
    sqllock run deploy -- sh -c 'echo $SQLLOCK_NAME $SQLLOCK_TOKEN'
 
 Exit codes: that of CMD, 128+n if signal n ended it, or
+   0    with --once: KEY was complete already; CMD was not run
    1    the name is held by somebody else (--try, --wait); -E chooses another
    64   wrong usage
    69   the database is unreachable or not usable; CMD was not run, or with --once

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -90,7 +91,8 @@ func TestRunWaitsInTheQueue(t *testing.T) {
 // waitingFor returns how many callers are in the queue for a name.
 func (s *clientDB) waitingFor(t *testing.T, name string) (n int) {
 	t.Helper()
-	if err := s.db.QueryRowContext(t.Context(), "SELECT count(*) FROM sqllock_claim WHERE state = 0 AND name = "+s.parameter(1), name).Scan(&n); err != nil {
+	const living = "SELECT count(*) FROM sqllock_claim c JOIN sqllock_waiter w ON w.locker = c.locker WHERE c.state = 0 AND c.name = %s AND w.expires_at > %s"
+	if err := s.db.QueryRowContext(t.Context(), fmt.Sprintf(living, s.parameter(1), s.parameter(2)), name, time.Now().UnixMicro()).Scan(&n); err != nil {
 		t.Fatal(err)
 	}
 	return n

@@ -203,8 +203,10 @@ func TestMissingTablesAreTold(t *testing.T) {
 			u.run(t, "--table-prefix", "p_", "run", "n", "--", "true").want(t, exitUnavailable, "", "p_")
 			u.run(t, "--table-prefix", "p_", "migrate", "up").want(t, 0, "", "")
 			u.run(t, "--table-prefix", "p_", "run", "n", "--", "echo", "ran").want(t, 0, "ran", "")
-			u.run(t, "migrate", "down").want(t, 0, "", "")
-			u.run(t, "run", "n", "--", "true").want(t, exitUnavailable, "", "sqllock migrate up")
+			u.run(t, "migrate", "down").want(t, exitUsage, "", "add --force")
+			u.run(t, "run", "n", "--", "echo", "ran").want(t, 0, "ran", "")
+			u.run(t, "migrate", "down", "--force").want(t, 0, "", "")
+			u.run(t, "run", "n", "--", "true").want(t, exitUnavailable, "", "give the same with --table-prefix or --schema")
 		})
 	}
 }
@@ -229,9 +231,10 @@ func TestTablesThatWereNeverReleasedAreRefusedUntilMigrateDownDropsThem(t *testi
 				s.run(t, args...).want(t, exitUnavailable, "", "sqllock migrate down")
 			}
 			s.finds(t, exitNo, "bad", "migrations", "older", "sqllock migrate down")
-			s.run(t, "migrate", "down").want(t, 0, "undone 20261121000004\n", "")
+			s.run(t, "migrate", "down").want(t, exitUsage, "", "add --force")
+			s.run(t, "migrate", "down", "--force").want(t, 0, "undone 20261121000004\n", "")
 			s.run(t, "migrate", "up").want(t, 0, "applied 20261122000001 ", "")
-			s.run(t, "migrate", "down").want(t, 0, "undone 20261122000001 ", "")
+			s.run(t, "migrate", "down", "--force").want(t, 0, "undone 20261122000001 ", "")
 		})
 	}
 }
@@ -246,6 +249,7 @@ func TestASchemaOfPostgresIsUsed(t *testing.T) {
 		u.run(t, "--schema", "s1", "migrate", "up").want(t, 0, "", "")
 		holding := u.shell(t, "@UP; sleep 60", "--schema", "s1", "n")
 		u.run(t, "run", "--try", "n", "--", "echo", "ran").want(t, 0, "ran", "")
+		u.run(t, "--schema", "s1", "ls").want(t, 0, "n     unique  held", "")
 		u.run(t, "run", "--schema", "s1", "--try", "n", "--", "echo", "ran").want(t, exitHeld, "", "held")
 		holding.end(t)
 	}

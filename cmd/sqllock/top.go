@@ -263,7 +263,8 @@ const topHelp = `   ↑ ↓ j k          select a name
    q Ctrl-C         end
 
    STATE  held; detached: given away, not adopted yet; expired: the holder
-          crashed, everybody can take the name; kept: for a minimum time
+          crashed, everybody can take the name; kept: by a minimum hold or a
+          lock delay
    SINCE  how long it has been held
    LEFT   time until the lease expires unless it is renewed; negative: since
           when that is over; session: a session of the database keeps the name

@@ -85,8 +85,10 @@ func (o *action) refuse(ctx context.Context, name string) error {
 	switch {
 	case err != nil:
 		return err
+	case info.State == sqllock.StateHeld && o.mode().sessions() && info.Readers > 0:
+		return o.usageError("%s is %s; in the mode %s a lock that is shared cannot be taken away", output.Word(name), sentence(&info), o.mode())
 	case info.State == sqllock.StateHeld:
-		return o.usageError("%s is %s; %s; if that is what you want, add --force", output.Word(name), sentence(&info), o.mode().force())
+		return o.usageError("%s is %s; %s; if that is what you want, add --force", output.Word(name), sentence(&info), o.mode().force(&info))
 	case info.State == sqllock.StateDetached:
 		return o.usageError("%s is %s; to end that, add --force", output.Word(name), sentence(&info))
 	case state(&info) == "kept":
@@ -103,10 +105,13 @@ func (m mode) keeper() string {
 	return "a transaction keeps its row locked"
 }
 
-// force is what becomes of the holder.
-func (m mode) force() string {
-	if m.sessions() {
+// force is what becomes of those who hold the name.
+func (m mode) force(i *sqllock.Info) string {
+	switch {
+	case m.sessions():
 		return "its holder would be asked to let go, and its work be ended"
+	case i.Readers > 1 || i.PermitsHeld > 1:
+		return "all of them would lose it at their next renewal, and go on until then, beside whoever gets the name meanwhile"
 	}
 	return "its holder would go on until its next renewal, beside whoever gets the name meanwhile"
 }
@@ -116,8 +121,11 @@ func (o *action) notHeld(name string) error {
 	return fail(exitNo, "%s is not held", output.Word(name))
 }
 
-const unlockDescription = `unlock ends the lease on NAME, and the time for which --min-hold keeps NAME. NAME is free
-at once, and a waiter gets it; in unique mode that is the first in the queue.
+const unlockDescription = `unlock ends the lease on NAME, and the time for which --min-hold or --lock-delay keeps
+NAME. NAME is free at once, and a waiter gets it; in unique mode that is the first in the
+queue. If several callers hold NAME together, all of them lose it: unlock ends the leases
+of all readers, or all permits. It cannot end one permit alone. Without --force, unlock
+says how many hold NAME.
 
 In unique mode unlock does not ask the holder. The holder learns of it at its next
 renewal, within a third of its TTL, or at its deadline; "sqllock run" then ends its
@@ -127,7 +135,8 @@ unlock only says who holds NAME. If the holder is dead, you need not unlock: NAM
 when the lease expires.
 
 In the modes forupdate and advisory unlock asks the holder, which lets go within a second.
-Then NAME is free, and the holder does not believe any more that it holds NAME.
+Then NAME is free, and the holder does not believe any more that it holds NAME. A lock
+that is shared cannot be taken away in these modes: end the processes that hold it.
 If the holder is dead, or is stopped, the server ends its session after the TTL. unlock
 waits for either, no longer than --wait. After that the holder is still asked to let go.
 

@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/sqllock/sqllock/internal/testdb"
 )
 
 func TestUnlockTakesTheLockAwayByForceOnly(t *testing.T) {
@@ -22,10 +24,36 @@ func TestUnlockTakesTheLockAwayByForceOnly(t *testing.T) {
 		s.run(t, "unlock", "--force", "n").want(t, exitNo, "", "not held")
 		s.run(t, "run", "--min-hold", "1h", "kept", "--", "true").want(t, 0, "", "")
 		s.run(t, "run", "--try", "kept", "--", "true").want(t, exitHeld, "", "kept until")
-		s.run(t, "unlock", "kept").want(t, exitUsage, "", "minimum time")
+		s.run(t, "unlock", "kept").want(t, exitUsage, "", "minimum hold or a lock delay")
 		s.run(t, "unlock", "kept", "--force").want(t, 0, "kept", "")
 		s.run(t, "run", "--try", "kept", "--", "true").want(t, 0, "", "")
 	})
+}
+
+func TestUnlockTakesAllPermitsAndSaysHowManyAreHeld(t *testing.T) {
+	t.Parallel()
+	onEachDB(t, func(t *testing.T, s *clientDB) {
+		one := s.shell(t, "@UP; sleep 60", "--permits", "3", "--ttl", "15s", "n")
+		two := s.shell(t, "@UP; sleep 60", "--permits", "3", "--ttl", "15s", "n")
+		r := s.run(t, "unlock", "n")
+		r.want(t, exitUsage, "", "held by 2 of 3 permits")
+		r.want(t, exitUsage, "", "all of them would lose it")
+		s.run(t, "unlock", "n", "--force").want(t, 0, "unlocked n", "")
+		one.wait().want(t, exitLost, "", "revoked")
+		two.wait().want(t, exitLost, "", "revoked")
+	})
+}
+
+func TestUnlockSaysThatReadersOfASessionKeepTheName(t *testing.T) {
+	t.Parallel()
+	for _, engine := range testdb.Engines() {
+		onModes(t, engine, []mode{advisory}, func(t *testing.T, s *clientDB, m mode) {
+			holding := s.shell(t, "@UP; sleep 60", "--mode", string(m), "--shared", "n")
+			s.listed(t, m, "n")
+			s.run(t, "unlock", "--mode", string(m), "n").want(t, exitUsage, "", "a lock that is shared cannot be taken away")
+			holding.end(t)
+		})
+	}
 }
 
 func TestUnlockWaitsForARowThatIsLockedAndNotForEver(t *testing.T) {
