@@ -20,7 +20,7 @@ var around = []bug{
 		{"lockall.go", "\t\t\tfor _, lease := range a.leases[before:] {\n\t\t\t\tctx.add(lease)\n\t\t\t}\n", "\t\t\t_ = before\n"},
 	}, sqliteSays("LockAll_that_loses_a_name")},
 	{"a LockAll that gives up keeps names for MinHold", []edit{
-		{"lockall.go", "\t\t\tlease.term.unused.Store(true)\n", "\t\t\t_ = lease\n"},
+		{"lockall.go", "\t\tlease.term.notUsedBy(lease)\n", "\t\t_ = lease\n"},
 	}, sqliteSays("LockAll_that_gives_up")},
 	{"a LockAll that gives up keeps what a request without a reply was granted", []edit{
 		{"lockall.go", "\t\t\tone.unknown, one.unknownSince = true, sent\n", "\t\t\tone.unknownSince = sent\n"},
@@ -29,8 +29,26 @@ var around = []bug{
 		{"unlocktx.go", "\tif t.count > 1 {\n", "\tif t.count > 2 {\n"},
 	}, sqliteSays("a_lease_that_was_re-entered")},
 	{"an UnlockInTx hands the name to nobody", []edit{
-		{"unlocktx.go", "\tif awaited {\n\t\tl.serveQueue(ctx, t)\n", "\tif false {\n\t\tl.serveQueue(ctx, t)\n"},
+		{"unlocktx.go", "\tif awaited {\n\t\tl.serveQueue(bound, t)\n", "\tif false {\n\t\tl.serveQueue(bound, t)\n"},
 	}, test(".", "TestAnUnlockInTxServesThoseWhoWait")},
+	{"a lease that stays after a rollback wakes nobody", []edit{
+		{"term.go", "\tif back {\n\t\tt.locker.queue.back(t)\n", "\tif false {\n\t\tt.locker.queue.back(t)\n"},
+	}, test(".", "TestALeaseThatStaysLetsItsOwnerInAgain")},
+	{"a session that hangs delays the news of others", []edit{
+		{"keeper.go", "\t\tg.session = k.mode.sessions.Session(t.acq)\n", "\t\t_ = k.mode.sessions.Session(t.acq)\n"},
+	}, test(".", "TestASessionThatHangsDelaysNoNewsOfOthers")},
+	{"a loss that only Unlock finds is told to nobody", []edit{
+		{"unlock.go", "\tif err != nil {\n\t\tif lost :=", "\tif false {\n\t\tif lost :="},
+	}, test(".", "TestALossThatOnlyUnlockFindsIsToldAsEachIs")},
+	{"an Unlock with the context of its lease forgets the deadline", []edit{
+		{"unlock.go", "\tif ctx == nil || ctx.Err() != nil {\n\t\treturn unlockBound", "\tif ctx == nil || ctx.Err() != nil || ctx.Value(carriesKey{}) != nil {\n\t\treturn unlockBound"},
+	}, test(".", "TestAnUnlockWithTheContextOfItsLeaseKeepsItsDeadline")},
+	{"MariaDB: what is told before a commit that is undone is believed", []edit{
+		{"lockmysql/quick.go", "\tif err == nil && told && !done {\n", "\tif err == nil && told && !done && s == nil {\n"},
+	}, test("./lockmysql", "TestWhatABackupKeepsFromBeingCommittedIsNotBelieved")},
+	{"the pause of the reaper is not noted", []edit{
+		{"reaper.go", "driver.SweepRequest{Pause: pause}", "driver.SweepRequest{Pause: min(pause, 1)}"},
+	}, test(".", "TestPassesThatTakeLongAreFurtherApart")},
 	{"a renewal beside the commit of an UnlockInTx is believed", []edit{
 		{"unlocktx.go", "\tif commits {\n\t\tt.leavingSince = never\n", "\tif commits && t.count > 1 {\n\t\tt.leavingSince = never\n"},
 	}, test(".", "TestARenewalThatOvertakesTheReplyToACommit")},
@@ -67,6 +85,15 @@ var around = []bug{
 	{"a raise that was refused counts as one", []edit{
 		{"quorum_grant.go", "t.round.Raise(i, err == nil && done[k])", "t.round.Raise(i, err == nil && (done[k] || k >= 0))"},
 	}, quorumSays("Raise|Late|Nobody|AnyMinority|Token")},
+	{"SQLite: the version of somebody else's term is raised", []edit{
+		{lite, "  AND l.acq = substr(?2, r.value ->> 1, 16)\n  AND l.version <= r.value ->> 2\n", "  AND l.version <= r.value ->> 2\n"},
+	}, test("./locksqlite", "TestQueueAndSharedTerms/a_raise_lifts")},
+	{"Postgres: a raise lowers a version", []edit{
+		{pg, "l.acq = r.acq AND l.version <= r.version\n", "l.acq = r.acq\n"},
+	}, test("./lockpg", "TestQueueAndSharedTerms/a_raise_lifts")},
+	{"MariaDB: the version of a term that has expired is raised", []edit{
+		{"lockmysql/sql/unique.sql", "AND l.version <= r.version AND l.expires_at > {now}\n", "AND l.version <= r.version\n"},
+	}, test("./lockmysql", "TestQueueAndSharedTermsInEverySession/mariadb/plain/a_raise_lifts")},
 	{"a quorum's lease lasts as long as on the node where it lasts longest", []edit{
 		{"quorum_grant.go", "time.Duration(quorum.Quorum(remaining, g.q.need))", "time.Duration(quorum.Quorum(remaining, 1))"},
 	}, test(".", "TestALeaseOfAQuorumLastsAsLong")},

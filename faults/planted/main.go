@@ -49,7 +49,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	p := &planter{seconds: *seconds, controls: make(map[string]error)}
+	p := &planter{seconds: *seconds, controls: make(map[string]error), without: make(map[string][]string)}
 	if p.root, err = filepath.Abs(*root); err != nil {
 		return err
 	}
@@ -139,7 +139,8 @@ func merge(former []outcome, pattern *regexp.Regexp, outcomes []outcome) []outco
 type planter struct {
 	root, dir string
 	seconds   int
-	controls  map[string]error // of tests without a bug, by package and pattern
+	controls  map[string]error    // of tests without a bug, by package and pattern
+	without   map[string][]string // the checks that have failed without a bug, by cell
 }
 
 func (p *planter) plant(ctx context.Context, b bug) (outcome, error) {
@@ -186,34 +187,80 @@ func (p *planter) overlay(b bug) (string, error) {
 	return path, os.WriteFile(path, text, 0o644)
 }
 
-// byCell builds the program of the faults with the bug, and runs one cell.
+// byCell builds the program of the faults with the bug, and runs one cell. What its checks notice
+// counts if they find nothing without it.
 func (p *planter) byCell(ctx context.Context, b bug, overlay string) (outcome, error) {
-	program, report := filepath.Join(p.dir, "faults"), filepath.Join(p.dir, "report.json")
-	if text, err := p.command(ctx, "faults", "go", "build", "-overlay", overlay, "-o", program, ".").CombinedOutput(); err != nil {
-		return outcome{}, fmt.Errorf("%w: %s", err, text)
+	program, err := p.build(ctx, "faults", "-overlay", overlay)
+	if err != nil {
+		return outcome{}, err
 	}
-	_ = os.Remove(report)
 	began := time.Now()
-	text, err := p.command(ctx, "faults", program, "-nemesis", b.catch.nemesis, "-mode", b.catch.mode, "-database", b.catch.database,
+	failed, err := p.runCell(ctx, b.catch, program)
+	o := outcome{Bug: b.name, Seconds: time.Since(began).Seconds()}
+	if err != nil || !b.catch.accepts(failed) {
+		return o, err
+	}
+	o.By = strings.Join(failed, ", ") + " in " + b.catch.cell()
+	return o, p.controlCell(ctx, b.catch)
+}
+
+// cell is the name of a catcher's cell.
+func (c catcher) cell() string { return c.nemesis + "/" + c.mode + "/" + c.database }
+
+// build builds the program of the faults.
+func (p *planter) build(ctx context.Context, name string, flags ...string) (program string, err error) {
+	program = filepath.Join(p.dir, name)
+	args := slices.Concat([]string{"build"}, flags, []string{"-o", program, "."})
+	if text, err := p.command(ctx, "faults", "go", args...).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, text)
+	}
+	return program, nil
+}
+
+// runCell runs one cell, and returns the checks that have failed.
+func (p *planter) runCell(ctx context.Context, c catcher, program string) (failed []string, err error) {
+	report := filepath.Join(p.dir, "report.json")
+	_ = os.Remove(report)
+	text, err := p.command(ctx, "faults", program, "-nemesis", c.nemesis, "-mode", c.mode, "-database", c.database,
 		"-seconds", fmt.Sprint(p.seconds), "-keep", p.dir, "-report", report).CombinedOutput()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 1 {
 		err = nil
 	}
 	if err != nil {
-		return outcome{}, fmt.Errorf("%w: %s", err, text)
+		return nil, fmt.Errorf("%w: %s", err, text)
 	}
 	var file struct{ Cells []struct{ Failed []string } }
 	source, err := os.ReadFile(report)
 	if err == nil {
 		err = json.Unmarshal(source, &file)
 	}
-	o := outcome{Bug: b.name, Seconds: time.Since(began).Seconds()}
-	for _, c := range file.Cells {
-		if b.catch.accepts(c.Failed) {
-			o.By = fmt.Sprintf("%s in %s/%s/%s", strings.Join(c.Failed, ", "), b.catch.nemesis, b.catch.mode, b.catch.database)
-		}
+	if err == nil && len(file.Cells) != 1 {
+		err = fmt.Errorf("%d cells have run: %s", len(file.Cells), text)
 	}
-	return o, err
+	for _, one := range file.Cells {
+		failed = append(failed, one.Failed...)
+	}
+	return failed, err
+}
+
+// controlCell runs the same cell without the bug, once for all bugs that it is to notice. If its
+// checks fail then, too, they say nothing of the bug.
+func (p *planter) controlCell(ctx context.Context, c catcher) error {
+	failed, ok := p.without[c.cell()]
+	if !ok {
+		program, err := p.build(ctx, "faults-without")
+		if err == nil {
+			failed, err = p.runCell(ctx, c, program)
+		}
+		if err != nil {
+			return fmt.Errorf("control failed: %w", err)
+		}
+		p.without[c.cell()] = failed
+	}
+	if c.accepts(failed) {
+		return fmt.Errorf("control failed: without the bug: %s in %s", strings.Join(failed, ", "), c.cell())
+	}
+	return nil
 }
 
 // weakly are the checks that a busy machine can fail, too.

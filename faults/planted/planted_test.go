@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -26,8 +27,36 @@ func TestEachBugFitsTheSource(t *testing.T) {
 			t.Errorf("%s: %v", b.name, err)
 		}
 	}
-	if len(bugs) < 16 {
-		t.Errorf("%d bugs", len(bugs))
+	if len(bugs) < 45 || len(combined) < 15 || len(around) < 22 || len(scheduled) < 28 {
+		t.Errorf("%d bugs, %d combinations, %d around a lock, %d in the engine", len(bugs), len(combined), len(around), len(scheduled))
+	}
+}
+
+// What docs/correctness.md says is of runs: bugs may have been added since.
+func TestTheDocumentationSaysOfNoMoreBugsThanThereAre(t *testing.T) {
+	page, err := os.ReadFile("../../docs/correctness.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(string(page)), " ")
+	for _, c := range []struct {
+		says string
+		list []bug
+	}{
+		{`Of (\d+) mistakes, tests noticed`, bugs},
+		{`Of (\d+) further mistakes in the engine`, scheduled},
+		{`Of (\d+) mistakes that are combinations`, combined},
+		{`\[(\d+) planted combinations\]`, combined},
+		{`Of (\d+) mistakes in what`, around},
+	} {
+		match := regexp.MustCompile(c.says).FindStringSubmatch(text)
+		if match == nil {
+			t.Errorf("docs/correctness.md does not say %q", c.says)
+			continue
+		}
+		if n, err := strconv.Atoi(match[1]); err != nil || n > len(c.list) {
+			t.Errorf("docs/correctness.md says %q, and there are %d: %v", match[0], len(c.list), err)
+		}
 	}
 }
 
@@ -66,6 +95,27 @@ func TestAControlThatFailsIsAFailureForEachBug(t *testing.T) {
 	}
 	if err := p.control(t.Context(), test("./p", "TestB")); err != nil {
 		t.Errorf("TestB: %v", err)
+	}
+}
+
+func TestACellThatFailsWithoutABugIsNoEvidence(t *testing.T) {
+	plain := cell("none", "unique", "sqlite")
+	for _, c := range []struct {
+		catch  catcher
+		failed []string // without the bug
+		ok     bool
+	}{
+		{plain, nil, true},
+		{plain, []string{check.Overlap}, false},
+		{plain, []string{check.Waiting}, true},
+		{plain, []string{check.Waiting, check.Linear}, false},
+		{plain.by(check.Waiting), []string{check.Waiting}, false},
+		{plain.by(check.Waiting), []string{check.Work}, true},
+	} {
+		p := planter{without: map[string][]string{"none/unique/sqlite": c.failed}}
+		if err := p.controlCell(t.Context(), c.catch); (err == nil) != c.ok {
+			t.Errorf("%q with %q: %v", c.failed, c.catch.weak, err)
+		}
 	}
 }
 

@@ -2,7 +2,8 @@
 
 // Command quorum kills, freezes and restarts each two of five databases in turn, three of Postgres
 // and two of MariaDB, while Lockers of NewQuorum compete for names on them. It checks that nobody
-// holds a name together with another, that tokens rise, and for how long nobody was granted a name.
+// holds a name together with another, that tokens rise, for how long nobody was granted a name, and
+// that names are granted while two databases are away.
 // README.md of the module says how to run it.
 package main
 
@@ -44,7 +45,7 @@ func parse(args []string) (s settings, err error) {
 	f := flag.NewFlagSet("quorum", flag.ContinueOnError)
 	f.DurationVar(&s.lasts, "for", 10*time.Minute, "for how long faults strike")
 	f.DurationVar(&s.ttl, "ttl", 6*time.Second, "TTL of the leases")
-	f.DurationVar(&s.down, "down", 3*time.Second, "for how long two databases are down or frozen")
+	f.DurationVar(&s.down, "down", 3*time.Second, "for how long two databases are down or frozen; somebody must be granted a name meanwhile")
 	f.DurationVar(&s.gap, "gap", 10*time.Second, "the longest time for which nobody may be granted a name that is asked for")
 	f.IntVar(&s.lockers, "lockers", 4, "Lockers that compete")
 	f.IntVar(&s.callers, "callers", 3, "callers of each Locker")

@@ -104,6 +104,36 @@ func TestAWatchOfALeaseEndsWithTheRun(t *testing.T) {
 	})
 }
 
+// What was in flight when the databases went away, and what is granted when they are back, says
+// nothing of the time between.
+func TestSomebodyMustBeGrantedANameWhileTwoDatabasesAreAway(t *testing.T) {
+	for _, c := range []struct {
+		what string
+		at   time.Duration // when the only term begins
+		ends time.Duration // when the run is stopped
+		want bool
+	}{
+		{"no term", time.Hour, time.Hour, false},
+		{"a term at once", 100 * time.Millisecond, time.Hour, false},
+		{"a term meanwhile", 2 * time.Second, time.Hour, true},
+		{"a term just before they are back", 2900 * time.Millisecond, time.Hour, true},
+		{"a term when they are back", 3 * time.Second, time.Hour, false},
+		{"the run is stopped", time.Hour, 2 * time.Second, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			w := newWatch(time.Second)
+			s := &scene{settings: settings{down: 3 * time.Second}, watches: []*watch{newWatch(time.Second), w}}
+			defer time.AfterFunc(c.at, func() { w.enter(endless()) }).Stop()
+			defer time.AfterFunc(c.ends, stop).Stop()
+			if got := s.goesOn(ctx, time.Now().Add(s.down)); got != c.want {
+				t.Errorf("%s: %v", c.what, got)
+			}
+		})
+	}
+}
+
 func TestTheVerdictSaysWhatIsWrong(t *testing.T) {
 	const kept, broken, failed = "every promise was kept", "A PROMISE WAS BROKEN", "THE RUN FAILED: no port"
 	s, err := parse(nil)
@@ -117,24 +147,31 @@ func TestTheVerdictSaysWhatIsWrong(t *testing.T) {
 		failed  error
 		ok      bool
 		verdict string
+		silent  []int // for each fault
 	}{
-		{"nothing", func(_, _ *watch) {}, time.Hour, nil, true, kept},
-		{"the run failed", func(_, _ *watch) {}, time.Hour, errors.New("no port"), true, failed},
-		{"terms overlap", func(short, _ *watch) { short.overlaps = 1 }, time.Hour, nil, false, broken},
-		{"long terms overlap", func(_, long *watch) { long.overlaps = 1 }, time.Hour, nil, false, broken},
-		{"a context goes on", func(_, long *watch) { long.late = 1 }, time.Hour, nil, false, broken},
-		{"a gap", func(short, _ *watch) { short.gap = time.Minute }, time.Hour, nil, false, broken},
-		{"a gap of a name with long terms", func(_, long *watch) { long.gap = time.Minute }, time.Hour, nil, true, kept},
-		{"no term", func(short, _ *watch) { short.terms = 0 }, time.Hour, nil, false, broken},
-		{"no long term", func(_, long *watch) { long.terms = 0 }, time.Hour, nil, false, broken},
-		{"no renewal", func(_, long *watch) { long.renewed = 0 }, time.Hour, nil, false, broken},
-		{"no renewal in a short run", func(_, long *watch) { long.terms, long.renewed = 0, 0 }, time.Second, nil, true, kept},
-		{"a lost lease", func(_, long *watch) { long.lost = 1 }, time.Hour, nil, true, kept},
+		{"nothing", func(_, _ *watch) {}, time.Hour, nil, true, kept, nil},
+		{"the run failed", func(_, _ *watch) {}, time.Hour, errors.New("no port"), true, failed, nil},
+		{"terms overlap", func(short, _ *watch) { short.overlaps = 1 }, time.Hour, nil, false, broken, nil},
+		{"long terms overlap", func(_, long *watch) { long.overlaps = 1 }, time.Hour, nil, false, broken, nil},
+		{"a context goes on", func(_, long *watch) { long.late = 1 }, time.Hour, nil, false, broken, nil},
+		{"a gap", func(short, _ *watch) { short.gap = time.Minute }, time.Hour, nil, false, broken, nil},
+		{"a gap of a name with long terms", func(_, long *watch) { long.gap = time.Minute }, time.Hour, nil, true, kept, nil},
+		{"no term", func(short, _ *watch) { short.terms = 0 }, time.Hour, nil, false, broken, nil},
+		{"no long term", func(_, long *watch) { long.terms = 0 }, time.Hour, nil, false, broken, nil},
+		{"no renewal", func(_, long *watch) { long.renewed = 0 }, time.Hour, nil, false, broken, nil},
+		{"no renewal in a short run", func(_, long *watch) { long.terms, long.renewed = 0, 0 }, time.Second, nil, true, kept, nil},
+		{"a lost lease", func(_, long *watch) { long.lost = 1 }, time.Hour, nil, true, kept, nil},
+		{"no term while two databases are killed", func(_, _ *watch) {}, time.Hour, nil, false, broken, []int{1, 0, 0}},
+		{"no term while two databases are frozen", func(_, _ *watch) {}, time.Hour, nil, false, broken, []int{0, 1, 0}},
 	} {
 		short, long := newWatch(s.ttl), newWatch(s.ttl)
 		short.terms, long.terms, long.renewed = 100, 10, 5
 		c.change(short, long)
-		scene := &scene{settings: s, watches: []*watch{short}, long: []*watch{long}, applied: make([]int, len(faults))}
+		scene := &scene{
+			settings: s, watches: []*watch{short}, long: []*watch{long},
+			applied: make([]int, len(faults)), silent: make([]int, len(faults)),
+		}
+		copy(scene.silent, c.silent)
 		var out strings.Builder
 		if ok := scene.tell(&out, c.took, c.failed); ok != c.ok {
 			t.Errorf("%s: %v", c.what, ok)

@@ -29,11 +29,12 @@ var products = []string{server.Postgres, server.Postgres, server.Postgres, serve
 // faults are what is done to two databases at a time.
 var faults = []struct {
 	name string
+	away bool // both are away for as long as the flag says
 	do   func(s *server.Server, down time.Duration) error
 }{
-	{"killed", func(s *server.Server, down time.Duration) error { return s.Crash(down) }},
-	{"frozen", func(s *server.Server, down time.Duration) error { return s.Pause(down) }},
-	{"restarted", func(s *server.Server, _ time.Duration) error { return s.Crash(0) }},
+	{"killed", true, func(s *server.Server, down time.Duration) error { return s.Crash(down) }},
+	{"frozen", true, func(s *server.Server, down time.Duration) error { return s.Pause(down) }},
+	{"restarted", false, func(s *server.Server, _ time.Duration) error { return s.Crash(0) }},
 }
 
 const prefix = "quorum_"
@@ -48,11 +49,12 @@ type scene struct {
 	raises  atomic.Int64
 	errs    atomic.Int64 // calls that returned an error
 	applied []int        // how often each fault was applied to two databases
+	silent  []int        // how often nobody was granted a name while both were away
 }
 
 // applyFaults returns false if a promise was broken.
 func applyFaults(ctx context.Context, w *supervisor.Supervisor, s settings, out io.Writer) (ok bool, err error) {
-	c := &scene{settings: s, applied: make([]int, len(faults))}
+	c := &scene{settings: s, applied: make([]int, len(faults)), silent: make([]int, len(faults))}
 	defer func() {
 		for _, one := range c.servers {
 			err = errors.Join(err, one.Remove())
@@ -228,7 +230,7 @@ func (c *scene) nemesis(ctx context.Context) error {
 		for i := range c.servers {
 			for k := range i {
 				which := (round + i*(i-1)/2 + k) % len(faults)
-				if err := c.both(which, c.servers[i], c.servers[k]); err != nil {
+				if err := c.both(ctx, which, c.servers[i], c.servers[k]); err != nil {
 					return err
 				}
 				c.applied[which]++
@@ -245,12 +247,44 @@ func (c *scene) nemesis(ctx context.Context) error {
 	}
 }
 
-func (c *scene) both(which int, a, b *server.Server) error {
+func (c *scene) both(ctx context.Context, which int, a, b *server.Server) error {
 	failed := make(chan error, 2)
+	end := time.Now().Add(c.down) // neither is back before
 	for _, s := range []*server.Server{a, b} {
 		go func() { failed <- faults[which].do(s, c.down) }()
 	}
+	if faults[which].away && !c.goesOn(ctx, end) {
+		c.silent[which]++
+	}
 	return errors.Join(<-failed, <-failed)
+}
+
+// goesOn returns whether somebody is granted a name while both databases are away, until end. It does
+// not count what is granted in the first quarter of that time, which may have been in flight before.
+// If ctx ends, nobody can say.
+func (c *scene) goesOn(ctx context.Context, end time.Time) bool {
+	time.Sleep(time.Until(end) - c.down*3/4)
+	before := c.terms()
+	for {
+		time.Sleep(looking)
+		terms := c.terms()
+		switch {
+		case ctx.Err() != nil:
+			return true
+		case time.Now().After(end):
+			return false
+		case terms > before:
+			return true
+		}
+	}
+}
+
+// terms returns how many short terms began.
+func (c *scene) terms() (n int) {
+	for _, w := range c.watches {
+		n += w.begun()
+	}
+	return n
 }
 
 // tell prints what was seen. It returns false if a promise was broken. failed is why the run could not
@@ -270,6 +304,13 @@ func (c *scene) tell(out io.Writer, took time.Duration, failed error) (ok bool) 
 	for i := range faults {
 		fmt.Fprintf(out, "two databases %s: %d times\n", faults[i].name, c.applied[i])
 	}
+	silent := 0
+	for i := range faults {
+		if faults[i].away {
+			silent += c.silent[i]
+			fmt.Fprintf(out, "two databases %s, and nobody was granted a name meanwhile: %d times\n", faults[i].name, c.silent[i])
+		}
+	}
 	fmt.Fprintf(out, "terms: %d\nstatements that raise: %d\nleases lost: %d\nerrors of Lock: %d\n", all.terms, c.raises.Load(), all.lost, c.errs.Load())
 	fmt.Fprintf(out, "terms of %d other names that are kept for up to two TTLs: %d\nleases that were renewed beyond their TTL: %d\n",
 		len(c.long), long.terms, long.renewed)
@@ -282,7 +323,7 @@ func (c *scene) tell(out io.Writer, took time.Duration, failed error) (ok bool) 
 	if took > leastLong*c.ttl*time.Duration(c.names) {
 		idle = idle || slices.ContainsFunc(c.long, func(w *watch) bool { return w.terms == 0 })
 	}
-	ok = all.overlaps == 0 && all.falls == 0 && all.late == 0 && all.gap <= c.gap && !idle
+	ok = all.overlaps == 0 && all.falls == 0 && all.late == 0 && all.gap <= c.gap && silent == 0 && !idle
 	if !ok {
 		fmt.Fprintln(out, "A PROMISE WAS BROKEN")
 	}

@@ -101,6 +101,13 @@ func (w *watch) leave(h holder) {
 	delete(w.holders, h)
 }
 
+// begun returns how many terms began.
+func (w *watch) begun() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.terms
+}
+
 // end sees that nobody asks for the name any more.
 func (w *watch) end() {
 	w.mu.Lock()

@@ -64,7 +64,8 @@ type Result struct {
 	Failures       []check.Failure
 	Unprotected    int
 	Covered        check.Coverage // with Options
-	Unordered      []string       // names for which the search for an order took too long
+	Lines          int            // names and slots for which an order of the calls was searched for
+	Unordered      []string       // those of them for which the search took too long
 	Took           time.Duration
 	Histories      string // directory, if they were kept
 }
@@ -153,7 +154,7 @@ func (s Spec) rules() check.Rules {
 		Sessions: s.Mode != client.Unique,
 		Unsteady: s.Nemesis.Unsteady && s.Mode == client.Unique,
 		Forgets:  s.Nemesis.Loses && s.Mode == client.Unique,
-		Replayed: s.replayed(),
+		Replayed: s.Replays(),
 		Permits:  permits,
 		Least:    s.least(),
 		TTL:      s.ttl(), Grace: s.grace(),
@@ -195,11 +196,11 @@ func (s Spec) least() map[string]int {
 	return least
 }
 
-// replayed reports that the database writes down what is changed, and that the history can be
+// Replays reports that the database writes down what is changed, and that the history can be
 // explained by the rules of a name, step by step. The clock of SQLite counts milliseconds, and does
 // not tell the order of steps within one. After a trigger MariaDB must be asked for each token, so
 // every other seed does without. Nodes of a cluster read what was so a moment ago.
-func (s Spec) replayed() bool {
+func (s Spec) Replays() bool {
 	noted := s.Database == server.Postgres || s.Database == server.MariaDB && s.Seed%2 == 1
 	known := s.Use == client.Locks || s.Use == client.Permits || s.Use == client.LockAll
 	return s.Mode == client.Unique && known && noted && !s.Nemesis.Unsteady

@@ -87,7 +87,7 @@ func object(row string, columns []string) string {
 
 // note makes the triggers.
 func (s *site) note(ctx context.Context) error {
-	if !s.replayed() {
+	if !s.Replays() {
 		return nil
 	}
 	for _, text := range noting[s.Database] {
@@ -103,7 +103,7 @@ const chunk = 500
 
 // readChanges writes what the triggers have written down into the history.
 func (s *site) readChanges(ctx context.Context) error {
-	if !s.replayed() {
+	if !s.Replays() {
 		return nil
 	}
 	rows, err := s.admin.QueryContext(ctx, "SELECT at, tx, what, coalesce(was, 'null'), coalesce(becomes, 'null') FROM noted ORDER BY id")

@@ -70,8 +70,9 @@ func (s *site) end(ctx context.Context, r *Result) error {
 	}
 	found, unordered := check.Ended(s.events, final, rules, orderTimeout)
 	r.Failures = append(append(r.Failures, found...), left...)
-	r.Unordered = unordered
+	r.Lines, r.Unordered = len(s.lines()), unordered
 	r.Replayed = check.Again(s.events, rules)
+	r.Failures = append(r.Failures, r.TooLittle(rules, check.Count(s.events, rules).Acquisitions)...)
 	if s.Strict {
 		r.Failures = append(r.Failures, r.Unexplained...)
 	}

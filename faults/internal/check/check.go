@@ -171,6 +171,7 @@ type Replayed struct {
 	Unexplained         []Failure
 	Hard                int // changes that have too many explanations to try all
 	Excused             int // operations that are not among these, because nothing is to be compared with them
+	Unjudged            int // operations of names with a change that is too hard, or that is not explained
 }
 
 // Add adds what was replayed of another history.
@@ -180,6 +181,7 @@ func (r *Replayed) Add(other Replayed) {
 	r.Unexplained = append(r.Unexplained, other.Unexplained...)
 	r.Hard += other.Hard
 	r.Excused += other.Excused
+	r.Unjudged += other.Unjudged
 }
 
 // Again replays a complete history.
@@ -192,7 +194,17 @@ func Again(events []history.Event, rules Rules) (all Replayed) {
 		all.Unexplained = append(all.Unexplained, fail(Replay, f.T, "%q: %s", f.Name, f.What))
 	}
 	all.Operations, all.Changes, all.Hard, all.Excused = r.Operations(), r.Changes, len(r.Hard), r.Excused
+	all.Unjudged = r.Unjudged
 	return all
+}
+
+// TooLittle reports that a replay of a history with so many acquisitions has looked at too little for
+// what it has not found to say anything. Each acquisition is an operation itself.
+func (r *Replayed) TooLittle(rules Rules, acquisitions int) []Failure {
+	if !rules.Replayed || r.Operations+r.Unjudged >= acquisitions && r.Changes+r.Unjudged > 0 {
+		return nil
+	}
+	return []Failure{fail(Work, 0, "%d operations and %d changes were replayed, of %d acquisitions", r.Operations, r.Changes, acquisitions)}
 }
 
 func fail(check string, t int64, format string, args ...any) Failure {

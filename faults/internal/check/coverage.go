@@ -10,8 +10,8 @@ import (
 	"github.com/sqllock/sqllock/faults/internal/history"
 )
 
-// Coverage says which pairs have met in acquisitions that were granted: options with each other, and
-// options, kinds and endings with options and events.
+// Coverage says which pairs have met in acquisitions that were granted: options, kinds, endings, users
+// and events with each other, and leases of one name that were held at the same time.
 type Coverage struct {
 	Met      map[string]int  // how often
 	Possible map[string]bool // pairs that can meet
@@ -27,6 +27,13 @@ const (
 var (
 	optionNames = []string{shortTTL, mediumTTL, longTTL, "MinHold", "MaxHold", "LockDelay", "Value"}
 	rareStates  = []string{"expired", "detached", "kept", "guarded", "other permits"}
+)
+
+// besides are leases of one name that are held at the same time, with TTLs of their own.
+var (
+	readers = pair("reader", "reader of another TTL")
+	permits = pair("permit", "permit of another TTL")
+	besides = []string{readers, permits}
 )
 
 // crashedWaiter is a rare state where processes are killed.
@@ -51,6 +58,7 @@ func Cover(events []history.Event, rules Rules, users []string) Coverage {
 				r.meet(&c, l, faults)
 			}
 		}
+		c.meetBeside(leases)
 	}
 	r.meetBatches(&c)
 	maps.DeleteFunc(c.Met, func(pair string, _ int) bool { return !c.Possible[pair] })
@@ -78,18 +86,33 @@ func (c *Coverage) allow(events, users []string) {
 	both(users, optionNames)
 	both(optionNames, events)
 	both(history.Kinds, events)
+	both(history.Kinds, history.Endings)
+	both(history.Endings, events)
+	both(users, history.Kinds)
+	both(users, events)
+	for _, pair := range besides {
+		c.Possible[pair] = true
+	}
 	both([]string{later}, rareStates)
 	if slices.Contains(events, Kill) {
 		both([]string{later}, []string{crashedWaiter})
 	}
 }
 
-// impossible reports that the library does not take an option for a kind, or that a lease has one TTL.
+// impossible reports that the library does not take an option for a kind, or that a lease has one TTL,
+// or that clients do not end what they have acquired so. A process that is killed ends nothing itself.
 func impossible(a, b string) bool {
-	switch a {
-	case history.Shared, history.Permit:
+	isKind := slices.Contains(history.Kinds, a)
+	switch {
+	case isKind && b == history.BeyondMaxHold:
+		return a == history.Once || a == history.Election
+	case isKind && slices.Contains(history.Endings, b):
+		return !slices.Contains(history.EndingsOf(a), b)
+	case slices.Contains(history.Endings, a):
+		return b == Kill
+	case a == history.Shared, a == history.Permit:
 		return b == "MinHold" || b == "Value"
-	case history.Election:
+	case a == history.Election:
 		return b == "MinHold" || b == "MaxHold"
 	}
 	return strings.HasPrefix(a, "TTL") && strings.HasPrefix(b, "TTL")
@@ -128,6 +151,10 @@ func (r *run) meet(c *Coverage, l *lease, faults map[string]int) {
 			c.Met[pair(ending, a)]++
 		}
 	}
+	c.Met[pair(l.options.User, l.what)]++
+	if ending != "" {
+		c.Met[pair(l.what, ending)]++
+	}
 	end := l.ret
 	switch {
 	case l.unlocked != never:
@@ -143,9 +170,35 @@ func (r *run) meet(c *Coverage, l *lease, faults map[string]int) {
 	}
 	for event := range hit {
 		c.Met[pair(l.what, event)]++
+		c.Met[pair(l.options.User, event)]++
+		if ending != "" {
+			c.Met[pair(ending, event)]++
+		}
 		for _, a := range has {
 			c.Met[pair(a, event)]++
 		}
+	}
+}
+
+// meetBeside counts the readers of a name, and the permits of a semaphore, that were held at the same
+// time as one with another TTL. The leases come in the order in which they were acquired.
+func (c *Coverage) meetBeside(leases []*lease) {
+	var open []*lease
+	for _, l := range leases {
+		if l.what == "" || l.believed() <= l.ret {
+			continue
+		}
+		open = slices.DeleteFunc(open, func(other *lease) bool { return other.believed() <= l.ret })
+		for _, other := range open {
+			switch {
+			case other.options.TTL == l.options.TTL:
+			case l.shared && other.shared:
+				c.Met[readers]++
+			case l.permit && other.permit:
+				c.Met[permits]++
+			}
+		}
+		open = append(open, l)
 	}
 }
 
@@ -229,6 +282,12 @@ func (c *Coverage) Missing() (pairs []string) {
 	}
 	slices.SortFunc(pairs, cmp.Compare[string])
 	return pairs
+}
+
+// NotBeside returns those leases that were never held at the same time: each run with many cells must
+// show them.
+func (c *Coverage) NotBeside() []string {
+	return slices.DeleteFunc(slices.Clone(besides), func(pair string) bool { return c.Met[pair] > 0 })
 }
 
 func (c *Coverage) String() string {

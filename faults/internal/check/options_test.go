@@ -217,12 +217,15 @@ func TestCoverageNamesTheMissingPairs(t *testing.T) {
 	for pair, met := range map[string]bool{
 		"MinHold × Value": true, "exclusive × MinHold": true, "MinHold × pause": true, "u × Value": true, "exclusive × pause": true,
 		"MaxHold × Value": false, "shared × pause": false, "lockall × MinHold": false,
+		"u × exclusive": true, "u × pause": true, "u × shared": false, "exclusive × guarded": false, "detach × pause": false,
+		"reader × reader of another TTL": false, "permit × permit of another TTL": false,
 	} {
 		if !c.Possible[pair] || c.Met[pair] > 0 != met || slices.Contains(missing, pair) == met {
 			t.Errorf("%s: possible %v, met %d times, missing %v", pair, c.Possible[pair], c.Met[pair], slices.Contains(missing, pair))
 		}
 	}
-	for _, pair := range []string{"shared × MinHold", "election × MaxHold", "permit × Value", "TTL 1 s × TTL 2 to 5 s", "exclusive × kill"} {
+	for _, pair := range []string{"shared × MinHold", "election × MaxHold", "permit × Value", "TTL 1 s × TTL 2 to 5 s", "exclusive × kill",
+		"shared × guard", "permit × detach", "once × kept past MaxHold", "election × kept past MaxHold"} {
 		if c.Possible[pair] {
 			t.Errorf("%s cannot meet", pair)
 		}
@@ -233,6 +236,42 @@ func TestCoverageNamesTheMissingPairs(t *testing.T) {
 	if few := c.Few(5); len(few) != 0 {
 		t.Errorf("enough pairs: %v", few)
 	}
+}
+
+func TestCoverageCountsLeasesThatAreHeldBesideThoseOfAnotherTTL(t *testing.T) {
+	const readers, permits = "reader × reader of another TTL", "permit × permit of another TTL"
+	lease := func(who string, from, to, ttl int64) story {
+		return tell(with(history.Options{TTL: ttl}, lock(who, from, from+5, 1)), looked(who, from+6, 500), unlock(who, to, to+5))
+	}
+	reader := func(who string, from, to, ttl int64) story { return shared(lease(who, from, to, ttl)) }
+	for _, c := range []struct {
+		what string
+		s    story
+		met  map[string]int
+	}{
+		{"readers", tell(reader("a", 0, 100, 1000), reader("b", 50, 200, 2000)), map[string]int{readers: 1}},
+		{"three readers", tell(reader("a", 0, 100, 1000), reader("b", 50, 200, 2000), reader("c", 60, 90, 3000)), map[string]int{readers: 3}},
+		{"readers with one TTL", tell(reader("a", 0, 100, 1000), reader("b", 50, 200, 1000)), nil},
+		{"one after the other", tell(reader("a", 0, 40, 1000), reader("b", 50, 200, 2000)), nil},
+		{"permits", tell(permit(0, lease("a", 0, 100, 1000)), permit(1, lease("b", 50, 200, 2000))), map[string]int{permits: 1}},
+		{"permits with one TTL", tell(permit(0, lease("a", 0, 100, 1000)), permit(1, lease("b", 50, 200, 1000))), nil},
+		{"of two names", tell(reader("a", 0, 100, 1000), elsewhere(reader("b", 50, 200, 2000))), nil},
+	} {
+		cover := check.Cover(c.s, rules, nil)
+		for _, pair := range []string{readers, permits} {
+			if cover.Met[pair] != c.met[pair] || slices.Contains(cover.NotBeside(), pair) == (c.met[pair] > 0) {
+				t.Errorf("%s: %s have met %d times; never met: %v", c.what, pair, cover.Met[pair], cover.NotBeside())
+			}
+		}
+	}
+}
+
+// elsewhere is the same of another name.
+func elsewhere(s story) story {
+	for i := range s {
+		s[i].Name = "m"
+	}
+	return s
 }
 
 func TestCoverageCountsHowALeaseHasEnded(t *testing.T) {
@@ -271,7 +310,18 @@ func TestCoverageCountsHowALeaseHasEnded(t *testing.T) {
 		{history.BeyondMaxHold, nil, false},
 	} {
 		s := tell(with(history.Options{MaxHold: 30}, lock("a", 0, 10, 1)), c.s, unlocked(c.how))
-		met := check.Cover(s, rules, nil).Met
+		for i := range int64(3) { // of another process
+			s = append(s, fault(check.Kill, "b", 20+i, 21+i, true)...)
+			s = append(s, fault("server-pause", "", 30+i, 31+i, false)...)
+		}
+		cover := check.Cover(s, rules, nil)
+		met := cover.Met
+		if c.done && (met["exclusive × "+c.how] != 1 || met[c.how+" × server-pause"] != 1) {
+			t.Errorf("%s: %v", c.how, met)
+		}
+		if cover.Possible[c.how+" × kill"] {
+			t.Errorf("%s: a process that was killed ends nothing", c.how)
+		}
 		by := map[string]int{c.how: met[c.how+" × MaxHold"], history.Plainly: met[history.Plainly+" × MaxHold"]}
 		want := c.how
 		if !c.done {

@@ -47,6 +47,33 @@ func TestACellThatHasDoneTooLittleIsFound(t *testing.T) {
 	}
 }
 
+func TestACellThatHasReplayedTooLittleIsFound(t *testing.T) {
+	replayed := rules
+	replayed.Replayed = true
+	for _, c := range []struct {
+		what  string
+		r     check.Replayed
+		rules check.Rules
+		found int
+	}{
+		{"enough", check.Replayed{Operations: 20, Changes: 1}, replayed, 0},
+		{"nothing", check.Replayed{}, replayed, 1},
+		{"nothing, and nothing was to be replayed", check.Replayed{}, rules, 0},
+		{"no change", check.Replayed{Operations: 20}, replayed, 1},
+		{"less than was acquired", check.Replayed{Operations: 19, Changes: 1, Excused: 100}, replayed, 1},
+		{"names with a change that is too hard", check.Replayed{Hard: 1, Unjudged: 20}, replayed, 0},
+	} {
+		found := c.r.TooLittle(c.rules, 20)
+		if len(found) != c.found || c.found > 0 && found[0].Check != check.Work {
+			t.Errorf("%s: %v", c.what, found)
+		}
+	}
+	none := check.Again(nil, replayed)
+	if found := none.TooLittle(replayed, 1); len(found) != 1 {
+		t.Errorf("a history without anything: %v", found)
+	}
+}
+
 func TestTheKindOfACallWithOptionsIsThatOfTheCall(t *testing.T) {
 	s := with(history.Options{}, lock("a", 0, 10, 1))
 	for i := range s {

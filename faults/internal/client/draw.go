@@ -169,25 +169,12 @@ func (w *worker) drawOptions(c *choice) {
 
 // drawEnding decides how what the call acquires is to end, of what is possible for it.
 func (w *worker) drawEnding(c *choice) {
-	c.ending = one(EndingsOf(c.kind), w.rng)
+	c.ending = one(history.EndingsOf(c.kind), w.rng)
 	if c.options.MaxHold != 0 && w.rng.IntN(3) == 0 && c.kind != history.Once {
 		c.ending = history.BeyondMaxHold
 	}
 	if w.orders.Aimed() == history.Guarded && c.kind != history.Shared {
 		c.ending = history.AfterGuard
-	}
-}
-
-// EndingsOf are the endings that a kind may have, without that of MaxHold.
-func EndingsOf(kind string) []string {
-	switch kind {
-	case history.Shared:
-		return []string{history.Plainly}
-	case history.Permit, history.Together, history.Once:
-		return []string{history.Plainly, history.AfterGuard}
-	}
-	return []string{
-		history.Plainly, history.ByUnlockTx, history.ByUnlockTx, history.ByUnlockInTx, history.AfterGuard, history.UnderGuard, history.ByDetach,
 	}
 }
 

@@ -28,6 +28,18 @@ const (
 // Endings are all of them.
 var Endings = []string{Plainly, ByUnlockTx, ByUnlockInTx, AfterGuard, UnderGuard, BeyondMaxHold, ByDetach}
 
+// EndingsOf are the endings that a kind may have, without that of MaxHold, the more frequent ones more
+// than once.
+func EndingsOf(kind string) []string {
+	switch kind {
+	case Shared:
+		return []string{Plainly}
+	case Permit, Together, Once:
+		return []string{Plainly, AfterGuard}
+	}
+	return []string{Plainly, ByUnlockTx, ByUnlockTx, ByUnlockInTx, AfterGuard, UnderGuard, ByDetach}
+}
+
 // Unknown is the reason of an end of which the database has not said whether it came: the library sees
 // to it in the background, and Unlock has nothing to do.
 const Unknown = "unknown"

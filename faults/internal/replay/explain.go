@@ -28,22 +28,33 @@ func (s *searcher) search() {
 		s.explain(t)
 	}
 	reads := s.look()
-	if s.bad > 0 || len(s.report.Hard) > hard {
-		return
-	}
-	s.report.Changes += len(s.steps)
+	of := Report{Changes: len(s.steps)} // this name
 	for _, c := range s.n.calls {
-		s.report.count(&s.report.Calls, c.excused)
+		of.count(&of.Calls, c.excused)
 	}
 	for _, r := range reads {
 		switch {
 		case r.what.call != nil: // it is counted
 		case r.row != nil:
-			s.report.count(&s.report.Snapshots, r.excused)
+			of.count(&of.Snapshots, r.excused)
 		default:
-			s.report.count(&s.report.Looks, r.excused)
+			of.count(&of.Looks, r.excused)
 		}
 	}
+	if s.bad > 0 || len(s.report.Hard) > hard {
+		s.report.Unjudged += of.Operations() + of.Excused
+		return
+	}
+	s.report.add(&of)
+}
+
+// add adds what was counted of a name.
+func (r *Report) add(of *Report) {
+	r.Changes += of.Changes
+	r.Calls += of.Calls
+	r.Looks += of.Looks
+	r.Snapshots += of.Snapshots
+	r.Excused += of.Excused
 }
 
 // count counts what was explained, or excused.

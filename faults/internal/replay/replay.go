@@ -41,6 +41,10 @@ type Report struct {
 	// answer that is not known, or with one whose effect depends on what else a call was about; and a
 	// crash may have undone what was seen.
 	Excused int
+
+	// Unjudged are those of names with a finding, or with a change that is too hard. They are among
+	// neither.
+	Unjudged int
 }
 
 // Operations are how many operations were judged and explained. A change is no further one: it is

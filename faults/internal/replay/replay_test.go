@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/sqllock/sqllock/driver"
@@ -403,6 +404,19 @@ func TestAHistoryWithOneMistakeIsNotExplained(t *testing.T) {
 	}
 }
 
+func TestTheDocumentationSaysHowManyWrongHistoriesThereAre(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/correctness.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(string(page)), " ")
+	for _, says := range []string{fmt.Sprintf("in %d ways", len(mutations)), fmt.Sprintf("write %d more histories", len(bugs))} {
+		if !strings.Contains(text, says) {
+			t.Errorf("docs/correctness.md does not say %q", says)
+		}
+	}
+}
+
 // Databases and libraries with a bug write histories that agree with themselves.
 var bugs = map[string]func(s *story){
 	"a live waiter is passed over": func(s *story) {
@@ -684,6 +698,18 @@ func TestOnlyWhatWasJudgedCountsAsExplained(t *testing.T) {
 		if r := count(c.write); r.Calls != c.calls || r.Snapshots != c.snapshots || r.Excused != c.excused {
 			t.Errorf("%s: %d calls, %d snapshots, %d excused", c.what, r.Calls, r.Snapshots, r.Excused)
 		}
+	}
+}
+
+func TestWhatIsOfANameWithAMistakeCountsAsUnjudged(t *testing.T) {
+	right := check(good().end())
+	wrong := check(mutations["a release frees nothing"](good().end()))
+	judged := right.Operations() + right.Excused
+	if right.Unjudged != 0 || wrong.Unjudged == 0 || wrong.Operations() == 0 || wrong.Changes >= right.Changes {
+		t.Errorf("%+v, and without a mistake %+v", wrong, right)
+	}
+	if got := wrong.Operations() + wrong.Excused + wrong.Unjudged; got != judged {
+		t.Errorf("%d operations, and without a mistake %d", got, judged)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/sqllock/sqllock/faults/internal/cell"
 	"github.com/sqllock/sqllock/faults/internal/check"
+	"github.com/sqllock/sqllock/faults/internal/server"
 )
 
 // Without is a cell that there is not.
@@ -29,8 +31,8 @@ func Line(w io.Writer, r cell.Result, err error) {
 		}
 		fmt.Fprintln(w)
 	case len(r.Failures) == 0:
-		fmt.Fprintf(w, "ok    %s: %d acquisitions (%d permits, %d beside others, %d the last), %d faults, %d operations replayed, %.1f s\n",
-			r.Name(), r.Acquisitions, r.Permits, r.Beside, r.Full, r.Faults, r.Operations, r.Took.Seconds())
+		fmt.Fprintf(w, "ok    %s: %d acquisitions (%d permits, %d beside others, %d the last), %d faults, %d operations replayed, %d excused, %d not judged, %.1f s\n",
+			r.Name(), r.Acquisitions, r.Permits, r.Beside, r.Full, r.Faults, r.Operations, r.Excused, r.Unjudged, r.Took.Seconds())
 	}
 	if len(r.Failures) > 0 {
 		fmt.Fprintf(w, "FAIL  %s: %s after %.1f s, seed %d, histories in %s\n", r.Name(), strings.Join(Failed(r), ", "), r.Took.Seconds(), r.Seed, r.Histories)
@@ -98,6 +100,22 @@ func Print(w io.Writer, results []cell.Result, without []Without) {
 		fmt.Fprintf(w, "in all: %d runs of cells, %d acquisitions, %d hand-overs, %d faults, %d failures\n", len(results), r.Acquisitions, r.HandOvers, r.Counts.Faults, len(r.Failures))
 		fmt.Fprintf(w, "replayed: %d operations, %d changes of names; not explained: %d; too hard: %d\n", r.Operations, r.Changes, len(r.Unexplained), r.Hard)
 		fmt.Fprintf(w, "excused: %d operations of which nothing can be judged\n", r.Excused)
+		fmt.Fprintf(w, "not judged: %d operations of names with a change that is not explained, or too hard\n", r.Unjudged)
+		fmt.Fprintf(w, "orders of calls: of %d names and slots, the search was given up for %d\n", r.Lines, len(r.Unordered))
+	}
+	notReplayed(w, results)
+}
+
+// notReplayed prints how many runs of cells there were whose histories are not replayed.
+func notReplayed(w io.Writer, results []cell.Result) {
+	runs := map[string]int{}
+	for _, r := range results {
+		if !r.Replays() {
+			runs[r.Kind()+" on "+r.Database]++
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(runs)) {
+		fmt.Fprintf(w, "not replayed: %d runs of cells with %s\n", runs[kind], kind)
 	}
 }
 
@@ -188,6 +206,7 @@ func sum(results []cell.Result, key func(cell.Spec) string) []cell.Result {
 		s.Failures = append(s.Failures, r.Failures...)
 		s.Unprotected += r.Unprotected
 		s.Replayed.Add(r.Replayed)
+		s.Lines += r.Lines
 		s.Unordered = append(s.Unordered, r.Unordered...)
 		s.Covered.Add(r.Covered)
 	}
@@ -198,17 +217,27 @@ func sum(results []cell.Result, key func(cell.Spec) string) []cell.Result {
 // options.
 const leastOfRun = 90
 
-// few is how many cells are too few to tell that something should have happened.
-const few = 3
+// few is how many cells are too few to tell that something should have happened, and many how many
+// must show what happens seldom.
+const (
+	few  = 3
+	many = 10
+)
 
-// hardShare says which share of the changes may be too hard to explain: one of so many.
-const hardShare = 1000
+// Which share of all there is may be left out: one of so many.
+const (
+	hardShare    = 1000 // of the changes, as too hard to explain
+	excusedShare = 2    // of the operations, as excused, or as not judged
+	quietShare   = 5    // the same where there are no faults, on Postgres
+	orderShare   = 4    // of the names and slots, because the search for an order was given up
+)
 
 // Control returns false and prints a failure if the run could not have shown what it is to show:
 // pauses did no harm to the unprotected register, so that they were too short, and the other
 // registers prove nothing; or clients never held all permits of a semaphore, so that one more did
-// not show; or too few pairs of options, kinds and events have met; for these three it ignores runs with
-// few cells. Or too many changes were too hard to explain.
+// not show; or too few pairs of options, kinds and events have met, or none of leases that are held
+// at the same time with different TTLs; for these it ignores runs with few cells. Or too many
+// changes were too hard to explain, or too much was left out.
 func Control(w io.Writer, results []cell.Result) bool {
 	pauses, harm, semaphores, full := 0, 0, 0, 0
 	for _, r := range results {
@@ -226,6 +255,7 @@ func Control(w io.Writer, results []cell.Result) bool {
 			ok = false
 		}
 	}
+	ok = leftOut(w, results) && ok
 	var options check.Coverage
 	covered := 0
 	for _, r := range results {
@@ -238,6 +268,10 @@ func Control(w io.Writer, results []cell.Result) bool {
 		fmt.Fprintf(w, "FAIL  %v\n", missing[0])
 		ok = false
 	}
+	if pairs := options.NotBeside(); covered >= many && len(pairs) > 0 {
+		fmt.Fprintf(w, "FAIL  in %d cells with options nobody held %s\n", covered, strings.Join(pairs, ", nor "))
+		ok = false
+	}
 	if pauses >= few && harm == 0 {
 		fmt.Fprintf(w, "FAIL  the register that nothing protects came to no harm in %d cells with pauses\n", pauses)
 		ok = false
@@ -245,6 +279,47 @@ func Control(w io.Writer, results []cell.Result) bool {
 	if semaphores >= few && full == 0 {
 		fmt.Fprintf(w, "FAIL  never were all permits of a semaphore held in %d cells\n", semaphores)
 		ok = false
+	}
+	return ok
+}
+
+// leftOut returns false and prints a failure if too much of what was to be judged was not. A server
+// that is killed leaves most requests without an answer, and some other faults do on some
+// databases: so the share of these counts only if there are a few kinds of faults. MariaDB refuses
+// requests that compete, also without faults.
+func leftOut(w io.Writer, results []cell.Result) (ok bool) {
+	var all, quiet check.Replayed
+	lines, unordered := 0, 0
+	kinds := map[string]bool{}
+	for _, r := range results {
+		lines, unordered = lines+r.Lines, unordered+len(r.Unordered)
+		if !r.Replays() {
+			continue
+		}
+		if r.Nemesis.Name == "none" && r.Database == server.Postgres {
+			quiet.Add(r.Replayed)
+		}
+		if r.Nemesis.Name != "server-kill" {
+			all.Add(r.Replayed)
+			kinds[r.Nemesis.Name] = true
+		}
+	}
+	ok = true
+	fails := func(n, of int, what string) {
+		ok = false
+		fmt.Fprintf(w, "FAIL  %d of %d %s\n", n, of, what)
+	}
+	if n, of := all.Excused, all.Operations+all.Excused; len(kinds) >= few && n*excusedShare > of {
+		fails(n, of, "operations are excused")
+	}
+	if n, of := all.Unjudged, all.Operations+all.Excused+all.Unjudged; len(kinds) >= few && n*excusedShare > of {
+		fails(n, of, "operations are not judged")
+	}
+	if n, of := quiet.Excused, quiet.Operations+quiet.Excused; n*quietShare > of {
+		fails(n, of, "operations without faults are excused")
+	}
+	if len(results) >= few && unordered*orderShare > lines {
+		fails(unordered, lines, "searches for an order of calls were given up")
 	}
 	return ok
 }
@@ -279,9 +354,11 @@ type row struct {
 	Changes      int             `json:"changes_replayed"`
 	Hard         int             `json:"changes_too_hard,omitempty"`
 	Excused      int             `json:"operations_excused,omitempty"`
+	Unjudged     int             `json:"operations_not_judged,omitempty"`
 	Unexplained  []check.Failure `json:"unexplained,omitempty"`
 	Failed       []string        `json:"failed"`
 	Failures     []check.Failure `json:"failures,omitempty"`
+	Lines        int             `json:"names_and_slots"`
 	Unordered    []string        `json:"undecided,omitempty"`
 	FaultSeconds float64         `json:"struck_seconds"`
 }
@@ -307,8 +384,8 @@ func Save(path string, results []cell.Result) error {
 			Acquisitions: r.Acquisitions, HandOvers: r.HandOvers, InFaults: r.Active, Recovering: r.Recovering, Faults: r.Counts.Faults,
 			Lost: r.Lost, Inversions: r.Inversions, Permits: r.Permits, Beside: r.Beside, Full: r.Full, Kept: r.Kept, KeptLost: r.KeptLost, Outage: r.LongestOutage.Seconds(), Overlaps: count(r, check.Overlap, check.Remaining),
 			Tokens: count(r, check.Token), Registers: count(r, check.Register), Unprotected: r.Unprotected, Pairs: r.Covered.Met, MissingPairs: r.Covered.Missing(),
-			Replayed: r.Operations, Changes: r.Changes, Hard: r.Hard, Excused: r.Excused, Unexplained: r.Unexplained,
-			Failed: append([]string{}, Failed(r)...), Failures: r.Failures, Unordered: r.Unordered, FaultSeconds: r.For.Seconds(),
+			Replayed: r.Operations, Changes: r.Changes, Hard: r.Hard, Excused: r.Excused, Unjudged: r.Unjudged, Unexplained: r.Unexplained,
+			Failed: append([]string{}, Failed(r)...), Failures: r.Failures, Lines: r.Lines, Unordered: r.Unordered, FaultSeconds: r.For.Seconds(),
 		})
 	}
 	text, err := json.MarshalIndent(file, "", "  ")
