@@ -20,10 +20,15 @@ import (
 )
 
 var (
-	exploreWeight  = flag.Float64("explore.weight", 15.5, "size up to which configurations are explored, as a power of two, roughly")
+	exploreWeight  = flag.Float64("explore.weight", defaultWeight, "size up to which configurations are explored, as a power of two, roughly")
 	exploreLeast   = flag.Int("explore.least", 5_000_000, "how many transitions are too few")
 	exploreTimeout = flag.Duration("explore.timeout", 2*time.Minute, "how long one step may take")
 	exploreMemory  = flag.Int("explore.memory", 1500, "megabytes that all explorations take at most")
+)
+
+const (
+	defaultWeight = 15.5
+	leastWorlds   = 1_000_000 // unless fewer transitions are enough
 )
 
 // exploration visits all worlds that options lead to, the nearest first.
@@ -257,6 +262,97 @@ func TestNoInterleavingBreaksAName(t *testing.T) {
 	if transitions < *exploreLeast {
 		t.Errorf("%d transitions are too few, %d are wanted", transitions, *exploreLeast)
 	}
+	if least := min(leastWorlds, *exploreLeast); states < least {
+		t.Errorf("%d worlds are too few, %d are wanted", states, least)
+	}
+}
+
+// leftOut are the levels, and else the pairs of levels, that no configuration of the default weight
+// has because it would have too many worlds.
+var leftOut = []string{
+	"late: 2", "lost: 2", "slow: 2",
+
+	"waits: all and guards: a stranger", "waits: all and reads first: claims", "waits: all and miscounted: yes",
+
+	"waits: all and late: 1", "waits: all and lost: 1", "waits: all and slow: 1",
+	"waits: all and crash: yes", "waits: all and step back: yes",
+	"waits: but client 0 and late: 1", "waits: but client 0 and lost: 1", "waits: but client 0 and slow: 1",
+	"waits: but client 0 and crash: yes", "waits: but client 0 and step back: yes",
+	"waits: but client 2 and late: 1", "waits: but client 2 and lost: 1", "waits: but client 2 and slow: 1",
+	"waits: but client 2 and crash: yes", "waits: but client 2 and step back: yes",
+
+	"guards: a stranger and late: 1", "reads first: claims and late: 1",
+	"late: 1 and lost: 1", "late: 1 and slow: 1", "late: 1 and crash: yes", "late: 1 and step back: yes",
+	"lost: 1 and slow: 1", "lost: 1 and crash: yes", "lost: 1 and step back: yes",
+	"slow: 1 and crash: yes", "slow: 1 and step back: yes",
+}
+
+// docs/correctness.md says what is left out. If this list changes, it must say so.
+func TestWhatTheExplorationLeavesOutIsKnown(t *testing.T) {
+	all, _ := pairwise(defaultWeight)
+	found := missing(all)
+	for _, p := range found {
+		if !slices.Contains(leftOut, p) {
+			t.Errorf("left out, and not listed: %s", p)
+		}
+	}
+	for _, p := range leftOut {
+		if !slices.Contains(found, p) {
+			t.Errorf("listed, and not left out: %s", p)
+		}
+	}
+	if n := len(missing(nil)); n != levels() { // or nothing is ever missing
+		t.Errorf("without any configuration %d levels of %d are missing", n, levels())
+	}
+}
+
+// levels is how many levels all factors have.
+func levels() (n int) {
+	for _, f := range factors {
+		n += len(f.levels)
+	}
+	return n
+}
+
+// missing returns the levels that no configuration has, and the pairs of the others that make sense
+// and that none has.
+func missing(all []configuration) (names []string) {
+	seen, met := make(map[[2]int]bool), make(map[pair]bool)
+	for _, c := range all {
+		for f, l := range c {
+			seen[[2]int{f, l}] = true
+		}
+		c.pairs(func(p pair) { met[p] = true })
+	}
+	for f := range factors {
+		for l, level := range factors[f].levels {
+			if !seen[[2]int{f, l}] {
+				names = append(names, factors[f].name+": "+level.name)
+				continue
+			}
+			for g := f + 1; g < len(factors); g++ {
+				for m := range factors[g].levels {
+					if p := (pair{f, l, g, m}); seen[[2]int{g, m}] && !met[p] && p.isPossible() {
+						names = append(names, p.String())
+					}
+				}
+			}
+		}
+	}
+	return names
+}
+
+// isPossible reports that some configuration has a pair, of whatever weight.
+func (p pair) isPossible() bool {
+	for kinds := range 27 {
+		c := make(configuration, len(factors))
+		c[0], c[1], c[2] = kinds%3, kinds/3%3, kinds/9
+		c[p.f], c[p.g] = p.l, p.m
+		if c.isSound() {
+			return true
+		}
+	}
+	return false
 }
 
 func TestAWithdrawalIsNotAnsweredFromARowThatWasReadBeforeTheClaims(t *testing.T) {

@@ -1,8 +1,11 @@
 package claim_test
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/sqllock/sqllock/internal/claim/proof"
@@ -270,6 +273,17 @@ func (c *twoStates) tries(name string, sorts []string, candidates map[string][]i
 		}
 	}
 	return false
+}
+
+func TestTheDocumentationSaysHowManyKindsOfWrongStepsThereAre(t *testing.T) {
+	page, err := os.ReadFile("../../docs/correctness.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(string(page)), " ")
+	if says := fmt.Sprintf("Steps of %d wrong kinds", len(wrongSteps)); !strings.Contains(text, says) {
+		t.Errorf("docs/correctness.md does not say %q", says)
+	}
 }
 
 // Of each kind some are tried, from all over the configurations.

@@ -87,7 +87,7 @@ func (d *database) Spread() clock.Spread {
 // call makes one call: each of its parts takes its time, and may fail. The effect is that on the
 // first so many of n requests.
 func (d *database) call(ctx context.Context, kind string, n int, what func() string, effect func(n int)) error {
-	f := d.fault(n)
+	f := d.fault(kind, n)
 	d.w.note("%s %s %s", d.label, kind, what())
 	if f.err != nil {
 		d.w.pause(ctx, f.before)
@@ -334,25 +334,27 @@ func (d *database) Resize(ctx context.Context, name string, permits int) error {
 	})
 }
 
-func (d *database) SetValue(ctx context.Context, r driver.SetValueRequest) (done bool, err error) {
-	err = d.call(ctx, "set value", 1, func() string { return r.Name }, func(n int) {
-		t := d.w.tables
-		if x := t.Names[r.Name]; n > 0 && x != nil && x.Acq == r.Acq && x.Version == r.Version && x.Expires > t.Now {
-			x.Value, done = r.Value, true
-		}
-	})
-	return done && err == nil, err
+// SetValue is for elections, of which there are none.
+func (d *database) SetValue(context.Context, driver.SetValueRequest) (bool, error) {
+	return false, errDenied
 }
 
 func (d *database) Sweep(ctx context.Context, r driver.SweepRequest) (res driver.SweepResult, err error) {
 	t := d.w.tables
 	if r.Every > 0 {
 		err = d.call(ctx, "turn", 1, func() string { return "" }, func(int) {
-			if d.w.swept <= t.Now-r.Every.Microseconds() {
+			if d.w.swept <= t.Now-max(r.Every.Microseconds(), d.w.unswept) {
 				d.w.swept, res.Due = t.Now, true
 			}
 		})
 		return res, err
+	}
+	if r.Pause > 0 {
+		return res, d.call(ctx, "pause", 1, func() string { return r.Pause.String() }, func(n int) {
+			if n > 0 {
+				d.w.unswept = r.Pause.Microseconds()
+			}
+		})
 	}
 	err = d.call(ctx, "sweep", 1, func() string { return "" }, func(n int) {
 		if n == 0 {
@@ -493,6 +495,9 @@ func (p pushStore) Listen(ctx context.Context, heard func(driver.ID)) error {
 	p.w.note("%s listens", p.label)
 	life := time.Duration(1<<62 - 1)
 	if p.rolls(p.w.style.faults) {
+		p.w.mu.Lock()
+		p.w.meets("listen", 0)
+		p.w.mu.Unlock()
 		life = p.takes() * 1000
 	}
 	if err := p.w.pause(ctx, p.takes()); err != nil {

@@ -61,8 +61,19 @@ func between(rnd *rand.Rand, least, most time.Duration) time.Duration {
 	return least + time.Duration(rnd.Int64N(int64(most-least)))
 }
 
+// cases is how many kinds of faults there are, some of them more than once.
+const cases = 16
+
+// meets counts a fault of a kind of calls; the caller holds mu.
+func (w *world) meets(kind string, which int) {
+	if w.met[kind] == nil {
+		w.met[kind] = new([cases]int)
+	}
+	w.met[kind][which]++
+}
+
 // fault draws what a call of n requests is like.
-func (d *database) fault(n int) fault {
+func (d *database) fault(kind string, n int) fault {
 	f := fault{before: d.takes(), after: d.takes()}
 	if !d.rolls(d.w.style.faults) {
 		return f
@@ -76,7 +87,9 @@ func (d *database) fault(n int) fault {
 	if rnd.IntN(3) == 0 {
 		f.some = rnd.IntN(n + 1)
 	}
-	switch rnd.IntN(16) {
+	which := rnd.IntN(cases)
+	d.w.meets(kind, which)
+	switch which {
 	case 0, 1:
 		f.err, f.late = errAgain, 0
 	case 2:

@@ -8,9 +8,11 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -37,7 +39,7 @@ func newWorld(seed uint64) *world {
 		names: []string{"a", "b", "c"}[:1+rnd.IntN(3)], began: time.Now(),
 		tables: tables.New(), taken: make(map[time.Duration]struct{}), ids: make(map[driver.ID]int),
 		held: make(map[string][]*held), versions: make(map[string]int64), closed: make(map[string]bool), revoked: make(map[string]int64),
-		freeSince: make(map[string]time.Duration),
+		freeSince: make(map[string]time.Duration), met: make(map[string]*[cases]int),
 	}
 	return w
 }
@@ -182,7 +184,10 @@ func oneAtATime(t *testing.T) {
 }
 
 // sums are what schedules have done.
-type sums struct{ schedules, calls, faults, leases, lost, failures int }
+type sums struct {
+	schedules, calls, faults, leases, lost, failures int
+	met                                              map[string]*[cases]int // as in world
+}
 
 func (s *sums) add(w *world) {
 	s.schedules++
@@ -194,6 +199,101 @@ func (s *sums) add(w *world) {
 	s.lost += w.lost
 	if len(w.failures) > 0 {
 		s.failures++
+	}
+	if s.met == nil {
+		s.met = make(map[string]*[cases]int)
+	}
+	for kind, met := range w.met {
+		if s.met[kind] == nil {
+			s.met[kind] = new([cases]int)
+		}
+		for i, n := range met {
+			s.met[kind][i] += n
+		}
+	}
+}
+
+// byDefault is how many schedules are run by default.
+const byDefault = 1500
+
+// leastMet is how many of the cases calls of a kind must have met in so many schedules: all of them
+// where there are thousands of such calls.
+var leastMet = map[string]int{
+	"grant": cases, "queue": cases, "renew": cases, "release": cases, "turn": cases, "withdraw": 14, "sweep": 14,
+	"revoke": 12, "grant all": 10, "read": 10, "resize": 10, "pause": 10, "adopt": 5, "detach": 5, "listen": 1,
+}
+
+// tooLittle tells what so many schedules have done too seldom for what they have not found to say
+// anything.
+func (s *sums) tooLittle() (found []string) {
+	for _, of := range []struct {
+		what     string
+		n, least int
+	}{
+		{"calls", s.calls, 40 * s.schedules}, {"faults", s.faults, 4 * s.schedules},
+		{"leases", s.leases, 2 * s.schedules}, {"leases that were lost", s.lost, s.schedules / 20},
+	} {
+		if of.n < max(of.least, 1) {
+			found = append(found, fmt.Sprintf("only %d %s", of.n, of.what))
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(leastMet)) {
+		if n := s.cases(kind); n < leastMet[kind] {
+			found = append(found, fmt.Sprintf("calls of the kind %q have met %d of the %d kinds of faults", kind, n, cases))
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(s.met)) {
+		if leastMet[kind] == 0 {
+			found = append(found, fmt.Sprintf("nobody knows how often calls of the kind %q have faults", kind))
+		}
+	}
+	return found
+}
+
+// cases is how many kinds of faults calls of a kind have met.
+func (s *sums) cases(kind string) (n int) {
+	if met := s.met[kind]; met != nil {
+		for _, times := range met {
+			n += min(times, 1)
+		}
+	}
+	return n
+}
+
+func TestSchedulesThatDoTooLittleAreFound(t *testing.T) {
+	enough := func() *sums {
+		s := &sums{schedules: byDefault, calls: 300_000, faults: 25_000, leases: 14_000, lost: 1300, met: make(map[string]*[cases]int)}
+		for kind := range leastMet {
+			met := new([cases]int)
+			for i := range met {
+				met[i] = 1
+			}
+			s.met[kind] = met
+		}
+		return s
+	}
+	if found := enough().tooLittle(); len(found) > 0 {
+		t.Errorf("enough: %q", found)
+	}
+	for what, change := range map[string]func(s *sums){
+		"no calls":                  func(s *sums) { s.calls = 0 },
+		"no faults":                 func(s *sums) { s.faults = 0 },
+		"no leases":                 func(s *sums) { s.leases = 0 },
+		"no leases that were lost":  func(s *sums) { s.lost = 0 },
+		"a case that is not met":    func(s *sums) { s.met["renew"][7] = 0 },
+		"a kind without a fault":    func(s *sums) { delete(s.met, "detach") },
+		"a kind with few cases":     func(s *sums) { s.met["adopt"] = &[cases]int{9, 9, 9, 9} },
+		"a kind that is not listed": func(s *sums) { s.met["set value"] = &[cases]int{1} },
+	} {
+		s := enough()
+		change(s)
+		if found := s.tooLittle(); len(found) != 1 {
+			t.Errorf("%s: %q", what, found)
+		}
+	}
+	var none sums
+	if found := none.tooLittle(); len(found) != 4+len(leastMet) {
+		t.Errorf("nothing was done: %q", found)
 	}
 }
 
@@ -208,7 +308,7 @@ func TestSchedules(t *testing.T) {
 		report(t, w)
 		return
 	}
-	n := cmp.Or(*count, 1500)
+	n := cmp.Or(*count, byDefault)
 	if *count == 0 && testing.Short() {
 		n = 300
 	}
@@ -225,6 +325,14 @@ func TestSchedules(t *testing.T) {
 	}
 	t.Logf("in all: %d schedules, %d calls, %d faults, %d leases, %d lost, %d failures",
 		all.schedules, all.calls, all.faults, all.leases, all.lost, all.failures)
+	for _, kind := range slices.Sorted(maps.Keys(all.met)) {
+		t.Logf("faults of %s: %v", kind, *all.met[kind])
+	}
+	if all.failures == 0 && all.schedules >= byDefault {
+		for _, text := range all.tooLittle() {
+			t.Error(text)
+		}
+	}
 }
 
 // report fails if a schedule has failed.

@@ -31,6 +31,7 @@ type world struct {
 	mu        sync.Mutex
 	tables    *tables.Tables
 	swept     int64
+	unswept   int64 // for how long nobody is to sweep after that, in µs
 	databases []*database
 	taken     map[time.Duration]struct{} // times at which somebody wakes
 	ids       map[driver.ID]int
@@ -46,6 +47,8 @@ type world struct {
 	calls     int // of Lockers that had their effect
 	faults    int // calls that were different
 	lost      int // leases that Unlock found to be lost
+
+	met map[string]*[cases]int // faults by kind of call and case, and listeners that were cut off
 
 	goes sync.WaitGroup // what goes on by itself and ends soon
 }
