@@ -125,18 +125,25 @@ func TestARenewalIsNotCrowdedOut(t *testing.T) {
 		for locked.Load() < 5 {
 			time.Sleep(time.Millisecond)
 		}
-		late := 0 // since a machine may be too slow for one
-		for i := range 10 {
-			res, err := s.Renew(t.Context(), renewals([]driver.AcquireRequest{held}, res, minute), true)
-			switch {
-			case errors.Is(err, lockmysql.ErrLocked):
-				late++
-			case err != nil || res.Status[0] != driver.Renewed:
-				t.Errorf("renewal %d: %v, %v", i, res.Status, err)
+		// A machine may be too slow for one renewal, or not run whoever has the row for a while. So one
+		// round of six is enough in which none waits in vain.
+		const many = 20
+		inRow := 0
+		for round := 0; round < 6 && inRow < many; round++ {
+			inRow = 0
+			for err := error(nil); err == nil && inRow < many; {
+				var renewed driver.RenewResults
+				renewed, err = s.Renew(t.Context(), renewals([]driver.AcquireRequest{held}, res, minute), true)
+				switch {
+				case err == nil && renewed.Status[0] == driver.Renewed:
+					inRow++
+				case !errors.Is(err, lockmysql.ErrLocked):
+					t.Fatalf("renewal: %v, %v", renewed.Status, err)
+				}
 			}
 		}
-		if late > 2 {
-			t.Errorf("%d renewals of 10 have waited in vain", late)
+		if inRow < many {
+			t.Errorf("in each of six rounds a renewal has waited in vain, in the last one after %d others", inRow)
 		}
 	})
 }

@@ -1,12 +1,15 @@
 package lockmysql_test
 
 import (
+	"bytes"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/sqllock/sqllock/driver"
+	"github.com/sqllock/sqllock/internal/netproxy"
 )
 
 func sharedRequest(name string) driver.AcquireRequest {
@@ -247,10 +250,12 @@ func TestThirtyTwoSessionsShareALockAndNoMore(t *testing.T) {
 	})
 }
 
+// A reader asks again for a lock that another one has for a moment only: here until it does.
 func TestAReaderDoesNotMindThatAnotherIsBeingServed(t *testing.T) {
 	t.Parallel()
 	eachServer(t, func(t *testing.T, f *fixture) {
-		c := advisory.client(t, f)
+		proxy := netproxy.New(t, f.Addr())
+		c := advisory.on(t, f.OpenVia(t, proxy.Addr()), sessionTTL)
 		conn, err := f.Open(t).Conn(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -258,25 +263,28 @@ func TestAReaderDoesNotMindThatAnotherIsBeingServed(t *testing.T) {
 		defer func() { _ = conn.Close() }()
 		key := c.Key("k")
 		s := c.session(t)
-		for try := 1; ; try++ { // it asks for some milliseconds, in which a machine may do nothing
-			if err := conn.QueryRowContext(t.Context(), "SELECT GET_LOCK(?, 0)", key).Scan(new(int)); err != nil {
-				t.Fatal(err)
-			}
-			released := make(chan error, 1)
-			go func() {
-				time.Sleep(3 * time.Millisecond)
+		if err := conn.QueryRowContext(t.Context(), "SELECT GET_LOCK(?, 0)", key).Scan(new(int)); err != nil {
+			t.Fatal(err)
+		}
+		var sent atomic.Int64
+		released := make(chan error, 1)
+		proxy.OnUp(func(_ int, b []byte) netproxy.Action {
+			if bytes.Contains(b, []byte("CASE GET_LOCK(")) && sent.Add(1) == 2 { // the second request has not arrived
 				released <- conn.QueryRowContext(t.Context(), "SELECT RELEASE_LOCK(?)", key).Scan(new(int))
-			}()
-			res, err := s.Grant(t.Context(), []driver.AcquireRequest{sharedRequest("k")})
-			if err := <-released; err != nil {
-				t.Fatal(err)
 			}
-			if err != nil || try == 10 && !res[0].Granted {
-				t.Fatalf("%+v, %v", res, err)
+			return netproxy.Pass
+		})
+		res, err := s.Grant(t.Context(), []driver.AcquireRequest{sharedRequest("k")})
+		if err != nil || !res[0].Granted {
+			t.Fatalf("%+v, %v; it sent %d requests", res, err, sent.Load())
+		}
+		select {
+		case err := <-released:
+			if err != nil {
+				t.Error(err)
 			}
-			if res[0].Granted {
-				break
-			}
+		default:
+			t.Error("the lock was granted while another one had it")
 		}
 	})
 }

@@ -3,6 +3,7 @@ package busy
 
 import (
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,17 +17,18 @@ const share = 20
 const (
 	// tick is the pause between two looks at the clock.
 	tick = 50 * time.Millisecond
-	// longest is how long this process may not have run, on a machine that is not busy.
+	// longest is how long this process, or a processor, may not have run on a machine that is not
+	// busy.
 	longest = 200 * time.Millisecond
 	// recent is for how long a longer pause counts: it is longer than what a test measures.
 	recent = 30 * time.Second
 )
 
 // Now reports that the processors of this machine are wanted by more than they can serve, that this
-// process has not run for a while within the last 30 seconds, or that the machine does not tell.
-// One pause of a second is too little for the average of the machine, and a virtual machine that
-// was paused as a whole does not count it.
-func Now() bool { return process.paused() || overloaded() }
+// process, or a processor, has not run for a while within the last 30 seconds, or that the machine
+// does not tell. One pause of a second is too little for the average of the machine. A virtual
+// machine does not count the time for which it was paused, or one of its processors was.
+func Now() bool { return process.paused(true) || processorPaused() || overloaded() }
 
 func overloaded() bool {
 	text, err := os.ReadFile("/proc/pressure/cpu")
@@ -39,40 +41,52 @@ func overloaded() bool {
 	return err != nil || percent >= share
 }
 
-// process watches this process from its start: who asks does so when the pause is over.
-var process = newWatch()
+// process watches this process from its start: who asks does so when the pause is over. processors
+// watch the processors.
+var (
+	process    = newWatch(func(look func()) { look() })
+	processors = watchProcessors()
+)
 
-// watch notices when the process does not run for a while. A timer calls it, and no goroutine waits:
+// processorPaused reports that a processor does not run, or has not for a while recently.
+func processorPaused() bool {
+	return slices.ContainsFunc(processors, func(w *watch) bool { return w.paused(false) })
+}
+
+// watch notices when something does not run for a while. A timer calls it, and no goroutine waits:
 // tests count goroutines.
 type watch struct {
 	timer *time.Timer
 
 	mu   sync.Mutex
-	ran  time.Time // when the clock was looked at last
-	last time.Time // the end of the last pause that was too long
+	ran  time.Time // when what is watched looked at the clock last
+	last time.Time // the end of the last pause that was too long, as far as it is over
 }
 
-func newWatch() *watch {
+// newWatch begins a watch. on calls look on what is watched.
+func newWatch(on func(look func())) *watch {
 	w := &watch{ran: time.Now()}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.timer = time.AfterFunc(tick, w.run)
+	look := func() { w.paused(true) } // waits until the timer is there
+	w.timer = time.AfterFunc(tick, func() {
+		on(look)
+		w.timer.Reset(tick)
+	})
 	return w
 }
 
-func (w *watch) run() {
-	w.paused() // waits until the timer is there
-	w.timer.Reset(tick)
-}
-
-// paused looks at the clock, and reports a pause that was too long and is recent.
-func (w *watch) paused() bool {
+// paused looks at the clock, and reports a pause that was too long and is recent, or is not over.
+// runs says that what is watched looks.
+func (w *watch) paused(runs bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
 	if now.Sub(w.ran) > longest {
 		w.last = now
 	}
-	w.ran = now
+	if runs {
+		w.ran = now
+	}
 	return !w.last.IsZero() && now.Sub(w.last) < recent
 }

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/sqllock/sqllock"
@@ -63,15 +64,11 @@ func testExpiry(e *env) {
 	left := lease.Remaining()
 	start := time.Now()
 	e.abandon(crashing)
-	for time.Since(start) < left-ttl/4 {
-		e.wantHeld(other, name)
-		time.Sleep(ttl / 20)
-	}
-	e.eventually(ttl+time.Second, "the name is free", func() bool {
+	take := func() error {
 		next, err := other.TryLock(e.ctx(), name)
 		e.oneOf(next, err)
 		if err != nil {
-			return false
+			return err
 		}
 		if took := time.Since(start); took < left {
 			e.Errorf("the name was taken after %v, when its holder could believe in it for %v", took, left)
@@ -80,8 +77,18 @@ func testExpiry(e *env) {
 			e.Errorf("token %d follows token %d", next.Token(), lease.Token())
 		}
 		e.unlock(next)
-		return true
-	})
+		return nil
+	}
+	free := false // early, if this process was paused before it sent a request
+	for !free && time.Since(start) < left-ttl/4 {
+		err := take()
+		var held *sqllock.HeldError
+		if free = err == nil; !free && (!errors.As(err, &held) || !errors.Is(err, sqllock.ErrHeld)) {
+			e.Fatalf("TryLock of a held name: want a *HeldError that is an ErrHeld, got %v", err)
+		}
+		time.Sleep(ttl / 20)
+	}
+	e.eventually(ttl+time.Second, "the name is free", func() bool { return free || take() == nil })
 	e.wantLost("Unlock of the lease that expired", lease.Unlock(e.ctx()))
 }
 

@@ -197,11 +197,11 @@ func testSessionProcessPaused(e *env) {
 }
 
 func testSessionSlow(e *env) {
-	ttl := e.ttl(3 * time.Second)
+	ttl := e.ttl(9 * time.Second)
 	p, l := e.proxied(&Options{TTL: ttl})
 	lease := e.lock(l, e.name("k"))
 	p.Latency(ttl / 20) // each way
-	for end := time.Now().Add(2 * ttl); time.Now().Before(end); time.Sleep(ttl / 20) {
+	for end := time.Now().Add(ttl + ttl/5); time.Now().Before(end); time.Sleep(ttl / 20) {
 		e.live(lease)
 	}
 	p.Latency(0)

@@ -40,6 +40,7 @@ func Run(t *testing.T, f Fixture) {
 	parts := []map[string]func(*testing.T, *suite, string){
 		sharedTermTests, renewTests, lookTests, sweepTests,
 		orderTests, enqueueTests, readerTests, expiryTests, revokeTests, resumeTests, detachTests, beatTests, reportTests, endTermTests, settleTests,
+		raiseTests, directTests,
 	}
 	if !f.Short {
 		parts = append(parts, longTests, raceTests, stormTests)
@@ -48,7 +49,7 @@ func Run(t *testing.T, f Fixture) {
 		parts = append(parts, pushTests)
 	}
 	if f.Rows {
-		parts = append(parts, lockedRowTests, endTermRowTests, detachRowTests)
+		parts = append(parts, lockedRowTests, endTermRowTests, detachRowTests, raiseRowTests)
 	}
 	for _, part := range parts {
 		for name, test := range part {
