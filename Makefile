@@ -66,7 +66,7 @@ proof: ## have z3 prove the rules of a name for any number of clients, and show 
 	@SQLLOCK_REQUIRE=z3 go test -count=1 -v ./internal/claim/proof
 	@go test -count=1 -v -run 'OfTheProof$$' ./internal/claim
 
-schedules: ## run 100,000 schedules of the engine with faults, each decided by its seed, a quarter of an hour
+schedules: ## run 100,000 schedules of the engine with faults, each decided by its seed, about six minutes
 	@go run ./scripts/schedules -count $(or $(COUNT),100000) -first $(or $(FIRST),1) $(ARGS)
 
 explore: ## explore many more worlds of the rules of a name than make test does, plant all bugs, compare each database for long, hours
