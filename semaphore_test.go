@@ -149,7 +149,7 @@ func TestWaitAndTriesAmongTheDefaultsAreDroppedForTryAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := locktest.New(t, nil)
 		for what, waits := range map[string]sqllock.LockOption{"Wait(1s)": sqllock.Wait(time.Second), "Tries(2)": sqllock.Tries(2)} {
-			s, err := locks.Semaphore("n", 1, &sqllock.SemaphoreOptions{Defaults: []sqllock.LockOption{waits}})
+			s, err := locks.Semaphore(what, 1, &sqllock.SemaphoreOptions{Defaults: []sqllock.LockOption{waits}})
 			if err != nil {
 				t.Fatal(err)
 			}
