@@ -109,7 +109,8 @@ func (a *acquisition) try(ctx context.Context) (_ *Lease, err error) {
 			a.abandon()
 			return nil, lockError(a.req.Name, err)
 		}
-		if err := l.sleep(ctx, nil, backoff.next()+l.apart(sent, held != nil)); err != nil {
+		pause := min(backoff.next()+l.apart(sent, held != nil), max(until-l.clock.Now(), 0))
+		if err := l.sleep(ctx, nil, pause); err != nil {
 			a.abandon()
 			return nil, lockError(a.req.Name, err)
 		}

@@ -126,6 +126,9 @@ func (e *events) waitForMore() {
 
 // deliver delivers a batch, and counts what it has begun to deliver.
 func (e *events) deliver(batch []event, delivered *int) {
+	if len(batch) == 0 {
+		return
+	}
 	e.busy.Store(true)
 	defer e.busy.Store(false)
 	for i := range batch {

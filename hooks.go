@@ -65,7 +65,7 @@ type SkippedEvent struct {
 // FailedEvent reports that a call that sent a request, or would have, returns an error and no
 // lease, and was not skipped: its wait is over, its context has ended, or the database refuses
 // it. A LockAll reports it for the name that it waited for, also if it begins anew. A call with
-// arguments that cannot be does not report it, nor do one whose context had ended before, Adopt, a
+// arguments that cannot be does not report it, nor does one whose context had ended before, Adopt, a
 // TryLockAll that the database refuses, Campaign while it takes a term of its Identity over, and
 // LockTx and the like. An Acquire during a Resize may report it and go on.
 type FailedEvent struct {
@@ -110,7 +110,8 @@ type JeopardyEvent struct {
 	Remaining time.Duration // until the lease is lost
 }
 
-// LostEvent reports a loss, also one that only Unlock has found.
+// LostEvent reports a loss, also one that only Unlock has found: then an [UnlockedEvent] with the
+// error follows. Otherwise a lost term has no UnlockedEvent.
 type LostEvent struct {
 	LeaseInfo
 	Err  *LostError

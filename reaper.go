@@ -131,10 +131,16 @@ const (
 // so half an interval keeps two Lockers apart that would follow each other.
 func (r *Reaper) runIfDue(ctx context.Context) error {
 	res, _, err := r.sweep(ctx, driver.SweepRequest{Every: max(r.opts.Interval/2, 1)})
-	if err == nil && res.Due {
-		_, err = r.Reap(ctx)
+	if err != nil || !res.Due {
+		return err
 	}
-	return err
+	cost, err := r.reap(ctx, new(ReapReport))
+	if err != nil {
+		return operatorError("reap", "", err)
+	}
+	// If this fails, the next pass comes sooner.
+	_, _, _ = r.sweep(ctx, driver.SweepRequest{Pause: max(1, min(reapShare*cost, longestReapPause))})
+	return nil
 }
 
 // Reap makes one pass over the whole table and reports what it has done, also if it
@@ -144,22 +150,23 @@ func (r *Reaper) Reap(ctx context.Context) (ReapReport, error) {
 		return ReapReport{}, err
 	}
 	var rep ReapReport
-	start := r.locker.clock.Now()
-	cost, err := r.reapNames(ctx, &rep)
-	if err == nil && r.locker.mode.keys != nil {
-		var more time.Duration
-		more, err = r.purgeKeys(ctx, &rep)
-		cost += more
-	}
-	rep.Took = r.locker.clock.Now() - start
-	pause := max(1, min(reapShare*cost, longestReapPause))
-	if _, _, e := r.sweep(ctx, driver.SweepRequest{Pause: pause}); err == nil {
-		err = e
-	}
-	if err != nil {
+	if _, err := r.reap(ctx, &rep); err != nil {
 		return rep, operatorError("reap", "", err)
 	}
 	return rep, nil
+}
+
+// reap is Reap. It returns how long its statements took.
+func (r *Reaper) reap(ctx context.Context, rep *ReapReport) (cost time.Duration, err error) {
+	start := r.locker.clock.Now()
+	cost, err = r.reapNames(ctx, rep)
+	if err == nil && r.locker.mode.keys != nil {
+		var more time.Duration
+		more, err = r.purgeKeys(ctx, rep)
+		cost += more
+	}
+	rep.Took = r.locker.clock.Now() - start
+	return cost, err
 }
 
 // reapNames sweeps all names, and returns how long its statements took.
@@ -189,14 +196,14 @@ func (r *Reaper) reapNames(ctx context.Context, rep *ReapReport) (cost time.Dura
 // purgeKeys deletes keys that are too old, and returns how long its statements took.
 func (r *Reaper) purgeKeys(ctx context.Context, rep *ReapReport) (cost time.Duration, err error) {
 	for {
-		start := r.locker.clock.Now()
-		purged, more := 0, false
+		purged, more, took := 0, false, time.Duration(0)
 		err := r.locker.retryRepeatable(ctx, func(ctx context.Context) (err error) {
+			start := r.locker.clock.Now()
 			purged, more, err = r.locker.mode.keys.PurgeKeys(ctx, r.opts.KeyRetention, r.opts.Batch)
+			took = r.locker.costOf(start)
 			return err
 		})
 		rep.PurgedKeys += purged
-		took := r.locker.clock.Now() - start
 		cost += took
 		if err != nil || !more {
 			return cost, err
@@ -214,10 +221,16 @@ func (r *Reaper) sweep(ctx context.Context, req driver.SweepRequest) (res driver
 	err = r.locker.retryRepeatable(ctx, func(ctx context.Context) (err error) {
 		start := r.locker.clock.Now()
 		res, err = r.locker.mode.Sweep(ctx, req)
-		took = r.locker.clock.Now() - start
+		took = r.locker.costOf(start)
 		return err
 	})
 	return res, took, err
+}
+
+// costOf returns how long a statement took that began then: no longer than one may, however long this
+// process was paused.
+func (l *Locker) costOf(began time.Duration) time.Duration {
+	return min(l.clock.Now()-began, maxStatementTimeout)
 }
 
 // noteCrash is crashed for a grant, which has mostly ended no term of a crashed holder.

@@ -38,8 +38,8 @@ type term struct {
 	// arrive, and take the name again after it was released.
 	unknown bool
 
-	// unused says that the call which was granted the term has failed, and nobody has re-entered it:
-	// no MinHold keeps the name.
+	// unused says that the call which was granted the term has failed, while nobody else had a lease
+	// of it: no MinHold keeps the name.
 	unused atomic.Bool
 
 	// awaited is set if the name was handed over to the term: most probably somebody waits

@@ -42,6 +42,9 @@ func (l *Locker) removeLease(lease *Lease) (last bool, err error) {
 // unlockedEvent reports the end of a term. A loss that only the release has found is reported as
 // each loss is.
 func (l *Locker) unlockedEvent(t *term, err error) {
+	if err == nil && !l.events.verbose {
+		return
+	}
 	ended := t.releasedAt
 	if ended == 0 {
 		ended = l.clock.Now()

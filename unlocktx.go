@@ -157,7 +157,10 @@ func (l *Locker) unlockEnded(ctx context.Context, lease *Lease, awaited bool) {
 	l.inflight.add()
 	defer l.inflight.done()
 	t := lease.term
-	bound := newUnlockBound(ctx, t.timeout)
+	var bound unlockBound
+	if awaited {
+		bound = newUnlockBound(ctx, t.timeout)
+	}
 	lease.endedBefore.Store(true)
 	last, err := t.removeLease(lease)
 	if errors.Is(err, ErrNotHeld) { // unlocked meanwhile

@@ -31,9 +31,8 @@ SET attempt = excluded.attempt, since = excluded.since, at = excluded.at;
 -- name: last_keys
 SELECT d.name, d.key, d.attempt, d.since, d.at
 FROM unnest($1::text[]) AS r(name)
-CROSS JOIN LATERAL (
-	SELECT k.* FROM {done} k WHERE k.name = r.name AND k.at > 0 ORDER BY k.at DESC, k.key DESC LIMIT 1
-) d;
+JOIN {done} d ON d.name = r.name AND d.at > 0
+ AND d.at = (SELECT max(m.at) FROM {done} m WHERE m.name = r.name);
 
 -- name: old_keys
 SELECT d.name, d.key, d.at,
