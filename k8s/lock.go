@@ -240,8 +240,8 @@ func (l *Lock) Describe() string { return l.name }
 //
 // A token is the clock of the database when the term begins, or one more than the highest version
 // of the record that this Lock has seen, if that is higher. So tokens also rise if the record is
-// deleted, unless the clock of the database was set back and the next leader has not seen the
-// record.
+// deleted, unless the clock of the database was set back, or a Create was under way from before the
+// term that ended so, and the next leader has not seen the record.
 //
 // For writes in the database of the record, see [Lock.Guard]. For others, give the token to the
 // Fence of lockpg, lockmysql or locksqlite, or compare it yourself.

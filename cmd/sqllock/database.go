@@ -220,18 +220,18 @@ func (a *app) targetOf(cmd *cli.Command, dsn string, ofQuorum bool) (t target, e
 		t.modes, err = modesFor(cmd, t.product)
 	}
 	if err == nil {
-		err = t.checkAllowed(cmd)
+		err = t.checkAllowed(cmd, ofQuorum)
 	}
 	return t, err
 }
 
 // checkAllowed refuses a flag --allow-… that means nothing to this database or this command.
-func (t *target) checkAllowed(cmd *cli.Command) error {
+func (t *target) checkAllowed(cmd *cli.Command, ofQuorum bool) error {
 	migrates := slices.ContainsFunc(cmd.Lineage(), func(c *cli.Command) bool { return c.Name == "migrate" })
 	switch {
 	case migrates && (t.unsafeDurability || t.sessionPooler || t.silentHolders):
 		return fail(exitUsage, "migrate takes none of --allow-unsafe-durability, --allow-session-pooler and --allow-silent-holders: it refuses none of that")
-	case t.unsafeDurability && t.product == "sqlite":
+	case t.unsafeDurability && t.product == "sqlite" && !ofQuorum: // others of a quorum may need it
 		return fail(exitUsage, "--allow-unsafe-durability is for Postgres, MySQL and MariaDB only")
 	case t.unsafeDurability && cmd.Name == "doctor":
 		return fail(exitUsage, "--allow-unsafe-durability is not for doctor, which says whether the server is safe")

@@ -123,7 +123,7 @@ func (e flagError) Unwrap() error { return e.error }
 func (e flagError) Error() string {
 	text := optionFlags.Replace(e.error.Error())
 	if errors.Is(e.error, sqllock.ErrSchema) && strings.Contains(text, "; create it with") {
-		text += "; if the application gives its tables a prefix or a schema, give the same with --table-prefix or --schema"
+		text += "; if the application gives its tables a prefix or a schema, give the same with --table-prefix, or --schema on Postgres"
 	}
 	return text
 }

@@ -180,7 +180,6 @@ func TestWhatAQuorumRefuses(t *testing.T) {
 		{"elect --resign n", "--resign does not go with several --dsn"},
 		{"--allow-session-pooler ls", "--allow-session-pooler does not go with several --dsn"},
 		{"--allow-silent-holders ls", "--allow-silent-holders does not go with several --dsn"},
-		{"--allow-unsafe-durability ls", "database 0: --allow-unsafe-durability is for Postgres, MySQL and MariaDB only"},
 		{"init --yes", "init is about one database"},
 		{"migrate copy d", "copy is about one database"},
 		{"--table-prefix sqllock_ migrate up", "the table prefix sqllock_ is that of unique mode"},

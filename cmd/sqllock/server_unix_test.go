@@ -206,7 +206,7 @@ func TestMissingTablesAreTold(t *testing.T) {
 			u.run(t, "migrate", "down").want(t, exitUsage, "", "add --force")
 			u.run(t, "run", "n", "--", "echo", "ran").want(t, 0, "ran", "")
 			u.run(t, "migrate", "down", "--force").want(t, 0, "", "")
-			u.run(t, "run", "n", "--", "true").want(t, exitUnavailable, "", "give the same with --table-prefix or --schema")
+			u.run(t, "run", "n", "--", "true").want(t, exitUnavailable, "", "give the same with --table-prefix, or --schema")
 		})
 	}
 }

@@ -261,15 +261,15 @@ func (c *scene) both(ctx context.Context, which int, a, b *server.Server) error 
 
 // goesOn returns whether somebody is granted a name while both databases are away, until end. It does
 // not count what is granted in the first quarter of that time, which may have been in flight before.
-// If ctx ends, nobody can say.
+// If ctx ends, or this machine pauses, nobody can say.
 func (c *scene) goesOn(ctx context.Context, end time.Time) bool {
-	time.Sleep(time.Until(end) - c.down*3/4)
+	paused := sleptLonger(time.Until(end) - c.down*3/4)
 	before := c.terms()
 	for {
-		time.Sleep(looking)
+		paused = sleptLonger(looking) || paused
 		terms := c.terms()
 		switch {
-		case ctx.Err() != nil:
+		case ctx.Err() != nil, paused:
 			return true
 		case time.Now().After(end):
 			return false
@@ -277,6 +277,13 @@ func (c *scene) goesOn(ctx context.Context, end time.Time) bool {
 			return true
 		}
 	}
+}
+
+// sleptLonger sleeps, and reports that this machine has paused meanwhile.
+func sleptLonger(d time.Duration) bool {
+	began := time.Now()
+	time.Sleep(d)
+	return time.Since(began) > max(d, 0)+200*time.Millisecond
 }
 
 // terms returns how many short terms began.
@@ -304,10 +311,10 @@ func (c *scene) tell(out io.Writer, took time.Duration, failed error) (ok bool) 
 	for i := range faults {
 		fmt.Fprintf(out, "two databases %s: %d times\n", faults[i].name, c.applied[i])
 	}
-	silent := 0
+	silent, away := 0, 0
 	for i := range faults {
 		if faults[i].away {
-			silent += c.silent[i]
+			silent, away = silent+c.silent[i], away+c.applied[i]
 			fmt.Fprintf(out, "two databases %s, and nobody was granted a name meanwhile: %d times\n", faults[i].name, c.silent[i])
 		}
 	}
@@ -323,7 +330,7 @@ func (c *scene) tell(out io.Writer, took time.Duration, failed error) (ok bool) 
 	if took > leastLong*c.ttl*time.Duration(c.names) {
 		idle = idle || slices.ContainsFunc(c.long, func(w *watch) bool { return w.terms == 0 })
 	}
-	ok = all.overlaps == 0 && all.falls == 0 && all.late == 0 && all.gap <= c.gap && silent == 0 && !idle
+	ok = all.overlaps == 0 && all.falls == 0 && all.late == 0 && all.gap <= c.gap && silent <= max(1, away/10) && !idle
 	if !ok {
 		fmt.Fprintln(out, "A PROMISE WAS BROKEN")
 	}

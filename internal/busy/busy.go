@@ -42,15 +42,15 @@ func overloaded() bool {
 }
 
 // process watches this process from its start: who asks does so when the pause is over. processors
-// watch the processors.
+// watch the processors, from when somebody asks first.
 var (
 	process    = newWatch(func(look func()) { look() })
-	processors = watchProcessors()
+	processors = sync.OnceValue(watchProcessors)
 )
 
 // processorPaused reports that a processor does not run, or has not for a while recently.
 func processorPaused() bool {
-	return slices.ContainsFunc(processors, func(w *watch) bool { return w.paused(false) })
+	return slices.ContainsFunc(processors(), func(w *watch) bool { return w.paused(false) })
 }
 
 // watch notices when something does not run for a while. A timer calls it, and no goroutine waits:

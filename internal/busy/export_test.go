@@ -20,12 +20,12 @@ func AwayFor(pause time.Duration) bool {
 
 // Processors returns how many processors are watched, and how many of them have run since a time.
 func Processors(since time.Time) (watched, ran int) {
-	for _, w := range processors {
+	for _, w := range processors() {
 		w.mu.Lock()
 		if w.ran.After(since) {
 			ran++
 		}
 		w.mu.Unlock()
 	}
-	return len(processors), ran
+	return len(processors()), ran
 }
