@@ -30,7 +30,7 @@ const fillPermits = `INSERT INTO t_claim (name, acq, state, kind, slot, seq, tok
 	FROM t_claim, n WHERE i BETWEEN 1 AND 9998`
 
 var newIDs = map[string]string{
-	testdb.Postgres: "md5(i::text)::uuid", testdb.MariaDB: "UNHEX(MD5(i))", testdb.MySQL: "UNHEX(MD5(i))", testdb.SQLite: "randomblob(16)",
+	testdb.Postgres: "md5(i::text)::uuid", testdb.MariaDB: "UNHEX(MD5(i))", testdb.MySQL: "UNHEX(LEFT(SHA2(i, 256), 32))", testdb.SQLite: "randomblob(16)",
 }
 
 func TestANameHasTenThousandPermitsAndNoMore(t *testing.T) {

@@ -188,7 +188,7 @@ func TestAServerThatForgetsOrOnlyReadsIsRefused(t *testing.T) {
 			continue
 		}
 		t.Run(engine, func(t *testing.T) {
-			server := testdb.StartServer(t, engine, "--innodb-flush-log-at-trx-commit=2", "--log-bin")
+			server := testdb.StartServer(t, engine, "--innodb-flush-log-at-trx-commit=2", "--log-bin", "--sync-binlog=0")
 			f := &fixture{server.Database}
 			f.migrate(t)
 			db := f.Open(t)

@@ -122,7 +122,7 @@ func TestStatementsInLine(t *testing.T) {
 				held[i].Awaited = true
 			}
 			var res []driver.ReleaseResult
-			expect("hand-over", f.inBlocks(9, 1+3*large), func() { res, _ = s.Release(t.Context(), held) })
+			expect("hand-over", f.inBlocks(8, 1+3*large), func() { res, _ = s.Release(t.Context(), held) })
 			for i := range held {
 				if len(res) != n || len(res[i].Next) != 1 {
 					t.Fatalf("%+v", res)
@@ -130,7 +130,7 @@ func TestStatementsInLine(t *testing.T) {
 				held[i] = driver.ReleaseRequest{Name: held[i].Name, Acq: res[i].Next[0].Acq, Version: res[i].Next[0].Version}
 			}
 			// And what was tried plainly.
-			expect("hand-over that nobody expected", f.inBlocks(10, 2+3*large), func() { res, _ = s.Release(t.Context(), held) })
+			expect("hand-over that nobody expected", f.inBlocks(9, 2+3*large), func() { res, _ = s.Release(t.Context(), held) })
 			for i := range res {
 				if len(res) != n || len(res[i].Next) != 1 || res[i].Next[0].Acq != b[i].Acq {
 					t.Fatalf("%+v", res)

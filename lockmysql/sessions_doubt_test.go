@@ -185,7 +185,7 @@ func TestWhoLosesInASessionLeavesNoTrace(t *testing.T) {
 					for range 100 {
 						lose()
 					}
-					if after = written(t, db); after == before {
+					if after = written(t, db); after == before || fewer(before, after, 50) {
 						return
 					}
 				}
@@ -211,6 +211,15 @@ func written(t *testing.T, db *sql.DB) string {
 		all = append(all, name+"="+value)
 	}
 	return strings.Join(all, " ")
+}
+
+// fewer reports that the redo log has had fewer than n writes from one state to another: MySQL writes
+// some by itself.
+func fewer(before, after string, n int) bool {
+	var first, last int
+	_, e1 := fmt.Sscanf(before, "Innodb_log_write_requests=%d", &first)
+	_, e2 := fmt.Sscanf(after, "Innodb_log_write_requests=%d", &last)
+	return e1 == nil && e2 == nil && last-first < n
 }
 
 // MariaDB can be told that no statement of a transaction may lock what the

@@ -203,9 +203,9 @@ func TestASweepLooksUpClaimsOnlyOfRowsThatCountSome(t *testing.T) {
 			rows = append(rows, fmt.Sprintf("('%04d', 1, %s, %d)", i, clock, i/free))
 		}
 		exec(t, admin, "INSERT INTO `sqllock_lock` (name, version, expires_at, waiting) VALUES "+strings.Join(rows, ", "))
-		exec(t, admin, "INSERT INTO `sqllock_waiter` VALUES (UNHEX(MD5('w')), "+clock+" + 60000000)")
-		exec(t, admin, "INSERT INTO `sqllock_claim` SELECT name, 0, 1, UNHEX(MD5(name)), 0, 0, 0, 0, 60000000, 5000000, 0, 1, 0, 0, 0, "+
-			"UNHEX(MD5('w')), '', '', NULL, NULL FROM `sqllock_lock` WHERE waiting = 1")
+		exec(t, admin, "INSERT INTO `sqllock_waiter` VALUES (UNHEX(LEFT(SHA2('w', 256), 32)), "+clock+" + 60000000)")
+		exec(t, admin, "INSERT INTO `sqllock_claim` SELECT name, 0, 1, UNHEX(LEFT(SHA2(name, 256), 32)), 0, 0, 0, 0, 60000000, 5000000, 0, 1, 0, 0, 0, "+
+			"UNHEX(LEFT(SHA2('w', 256), 32)), '', '', NULL, NULL FROM `sqllock_lock` WHERE waiting = 1")
 		db := f.Open(t)
 		db.SetMaxOpenConns(1)
 		s := open(t, db)

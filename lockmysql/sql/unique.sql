@@ -59,7 +59,7 @@ SELECT c.name, {now}, LOWER(HEX(c.acq)), c.state, c.kind, c.slot, c.seq, c.token
 	c.ttl, c.handed, c.max_hold, c.since, c.expires_at, c.limit_at, c.delay,
 	LOWER(HEX(c.locker)), c.owner, c.label, c.value, COALESCE(w.expires_at > {now}, 0)
 FROM d STRAIGHT_JOIN {claim} c FORCE INDEX (PRIMARY) ON c.name = d.name
-LEFT JOIN {waiter} w ON w.locker = c.locker
+LEFT JOIN {waiter} w FORCE INDEX (PRIMARY) ON w.locker = c.locker
 WHERE c.state = 1 OR (d.behind IS NULL OR c.seq < d.behind)
 	AND (w.expires_at > {now} OR c.locker = UNHEX(?))
 LIMIT 1000000;
@@ -76,7 +76,7 @@ UNION ALL
 (SELECT c.name, {now}, LOWER(HEX(c.acq)), c.state, c.kind, c.slot, c.seq, c.token, c.holds,
 	c.ttl, c.handed, c.max_hold, c.since, c.expires_at, c.limit_at, c.delay,
 	LOWER(HEX(c.locker)), c.owner, c.label, c.value, COALESCE(w.expires_at > {now}, 0)
-FROM {claim} c FORCE INDEX (PRIMARY) LEFT JOIN {waiter} w ON w.locker = c.locker
+FROM {claim} c FORCE INDEX (PRIMARY) LEFT JOIN {waiter} w FORCE INDEX (PRIMARY) ON w.locker = c.locker
 WHERE c.name = UNHEX(?) AND c.state = 0 AND (w.expires_at > {now} OR c.locker = UNHEX(?))
 ORDER BY c.seq LIMIT ?);
 
@@ -89,7 +89,7 @@ FROM JSON_TABLE(?, '$[*]' COLUMNS (
 	acq CHAR(32) CHARACTER SET ascii PATH '$[1]')) r
 STRAIGHT_JOIN {claim} c FORCE INDEX (sqllock_claim_acq)
 	ON c.acq = UNHEX(r.acq) AND c.name = UNHEX(r.name)
-LEFT JOIN {waiter} w ON w.locker = c.locker
+LEFT JOIN {waiter} w FORCE INDEX (PRIMARY) ON w.locker = c.locker
 LIMIT 1000000;
 
 -- name: claims_of_one
@@ -97,7 +97,7 @@ LIMIT 1000000;
 SELECT c.name, {now}, LOWER(HEX(c.acq)), c.state, c.kind, c.slot, c.seq, c.token, c.holds,
 	c.ttl, c.handed, c.max_hold, c.since, c.expires_at, c.limit_at, c.delay,
 	LOWER(HEX(c.locker)), c.owner, c.label, c.value, COALESCE(w.expires_at > {now}, 0)
-FROM {claim} c FORCE INDEX (sqllock_claim_acq) LEFT JOIN {waiter} w ON w.locker = c.locker
+FROM {claim} c FORCE INDEX (sqllock_claim_acq) LEFT JOIN {waiter} w FORCE INDEX (PRIMARY) ON w.locker = c.locker
 WHERE c.acq = UNHEX(?) AND c.name = UNHEX(?);
 
 -- name: all_claims
@@ -108,7 +108,7 @@ SELECT c.name, {now}, LOWER(HEX(c.acq)), c.state, c.kind, c.slot, c.seq, c.token
 FROM JSON_TABLE(?, '$[*]' COLUMNS (name VARCHAR(510) CHARACTER SET ascii PATH '$[0]')) r
 STRAIGHT_JOIN (SELECT CAST(? AS SIGNED) AS gone) p
 STRAIGHT_JOIN {claim} c FORCE INDEX (PRIMARY) ON c.name = UNHEX(r.name)
-LEFT JOIN {waiter} w ON w.locker = c.locker
+LEFT JOIN {waiter} w FORCE INDEX (PRIMARY) ON w.locker = c.locker
 LIMIT 1000000;
 
 -- name: page
@@ -162,7 +162,7 @@ ORDER BY q.name, q.place LIMIT 1000000;
 
 -- name: waits
 SELECT c.name, LOWER(HEX(c.acq)), c.label, c.seq, c.since, c.kind, LOWER(HEX(c.carries))
-FROM {claim} c LEFT JOIN {waiter} w ON w.locker = c.locker
+FROM {claim} c LEFT JOIN {waiter} w FORCE INDEX (PRIMARY) ON w.locker = c.locker
 WHERE c.state = 0 AND c.carries IS NOT NULL AND (w.expires_at > {now} OR c.locker = UNHEX(?))
 LIMIT 1000000;
 
@@ -418,7 +418,7 @@ FROM (
 			k.acq IS NOT NULL AND k.expires_at <= {now}
 			OR (k.waiting <> 0 OR k.holding <> 0) AND EXISTS (
 				SELECT 1 FROM {claim} c FORCE INDEX (PRIMARY)
-				LEFT JOIN {waiter} w ON w.locker = c.locker
+				LEFT JOIN {waiter} w FORCE INDEX (PRIMARY) ON w.locker = c.locker
 				WHERE c.name = k.name AND (c.state = 1 AND c.expires_at <= {now}
 					OR c.state = 0 AND COALESCE(w.expires_at, 0) <= {now} - ?)) AS visit,
 			k.acq IS NULL AND k.waiting = 0 AND k.holding = 0 AND k.not_before <= {now}
@@ -899,13 +899,14 @@ STRAIGHT_JOIN {lock} l FORCE INDEX (PRIMARY) ON l.name = UNHEX(r.name)
 WHERE l.acq = UNHEX(r.acq) AND l.version = r.version;
 
 -- name: guard_all
--- It is guard for several names, in their order: a row for each term.
+-- It is guard for several names, in their order: a row for each term. MySQL cannot lock a table
+-- that is made of JSON.
 SELECT HEX((SELECT m.id FROM {meta} m)), 0 AS galera
 FROM JSON_TABLE(?, '$[*]' COLUMNS (
 	name VARCHAR(510) CHARACTER SET ascii PATH '$[0]',
 	version BIGINT PATH '$[2]')) r
 STRAIGHT_JOIN {lock} l FORCE INDEX (sqllock_guard) ON l.name = UNHEX(r.name) AND l.version = r.version
-LOCK IN SHARE MODE;
+/*M!100600 LOCK IN SHARE MODE */ /*!80000 FOR SHARE OF l */;
 
 -- name: guard_shared
 -- It is guard for one of those who share a name: what ends its term deletes the entry.
