@@ -103,7 +103,7 @@ func themes() []theme {
 func themesOfOneDatabase() []theme {
 	return []theme{
 		{guardPromises, true}, {unlockTxPromises, true}, {unlockTxRefusedPromises, true}, {unlockTxContentionPromises, true},
-		{sharedPromises, true}, {upgradePromises, false}, {queuePromises, true}, {lockAllPromises, false},
+		{sharedPromises, true}, {upgradePromises, false}, {queuePromises, true}, {lockAllPromises, false}, {leasesGuardPromises, true},
 		{resignPromises, true}, {oncePromises, true}, {onceFaultPromises, false}, {semaphorePromises, true},
 		{detachPromises, true}, {detachFaultPromises, false},
 	}

@@ -35,11 +35,16 @@ var lockAllPromises = []promise{
 	{sentence: "LockAll re-enters the leases that its context carries", test: testLockAllReenters, needs: needLeases},
 	{sentence: "RLockAll shares all names", test: testRLockAll, needs: needTable | needLeases},
 	{sentence: "LockAll of which any one reply is lost holds all or nothing", test: testLockAllReplyLost, needs: needNetwork | needLeases},
+	{sentence: "of processes that lock several names and are killed at random all callers are served", test: testLockAllKilled, needs: needLeases},
+	{sentence: "Close ends leases of several names, and LockAll that waits", test: testLockAllClose, needs: needTable | needLeases},
+}
+
+// leasesGuardPromises are about transactions that guard several leases: each database locks several
+// rows in its own way.
+var leasesGuardPromises = []promise{
 	{sentence: "InTx of several leases commits what was written under all of them, and nothing after one is over", test: testLeasesInTx, needs: needTable | needLeases},
 	{sentence: "after Guard of several leases nobody becomes holder of any of the names before the transaction ends", test: testLeasesGuardPins, needs: needTable | needLeases},
 	{sentence: "a Guard of several leases is refused if one is over, shared, or of another database", test: testLeasesGuardRefused, needs: needTable | needLeases},
-	{sentence: "of processes that lock several names and are killed at random all callers are served", test: testLockAllKilled, needs: needLeases},
-	{sentence: "Close ends leases of several names, and LockAll that waits", test: testLockAllClose, needs: needTable | needLeases},
 }
 
 // names returns names, in the order of their bytes.
