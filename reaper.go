@@ -138,8 +138,8 @@ func (r *Reaper) runIfDue(ctx context.Context) error {
 	if err != nil {
 		return operatorError("reap", "", err)
 	}
-	// If this fails, the next pass comes sooner.
-	_, _, _ = r.sweep(ctx, driver.SweepRequest{Pause: max(1, min(reapShare*cost, longestReapPause))})
+	pause := max(1, min(reapShare*cost, longestReapPause))
+	_, _, _ = r.sweep(ctx, driver.SweepRequest{Pause: pause}) // if this fails, the next pass comes sooner
 	return nil
 }
 

@@ -57,12 +57,7 @@ type row struct {
 
 // get returns the row of a name, or sql.ErrNoRows.
 func (t *table) get(ctx context.Context, name string) (r row, err error) {
-	m, err := t.db.Migration()
-	if err != nil {
-		return r, err
-	}
-	defer func() { _ = m.Close() }()
-	err = m.DB.QueryRowContext(ctx, t.texts["get"], t.text(name)).Scan(&r.record, &r.version, &r.token)
+	err = t.scan(ctx, "get", []any{t.text(name)}, &r.record, &r.version, &r.token)
 	return r, err
 }
 
@@ -71,13 +66,18 @@ func (t *table) clock(ctx context.Context) (now int64, err error) {
 	if t.texts["clock"] == "" { // the clock of SQLite is that of this machine, in milliseconds
 		return time.Now().UnixMicro(), nil
 	}
+	err = t.scan(ctx, "clock", nil, &now)
+	return now, err
+}
+
+// scan reads the row that a statement returns.
+func (t *table) scan(ctx context.Context, statement string, args []any, targets ...any) error {
 	m, err := t.db.Migration()
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer func() { _ = m.Close() }()
-	err = m.DB.QueryRowContext(ctx, t.texts["clock"]).Scan(&now)
-	return now, err
+	return m.DB.QueryRowContext(ctx, t.texts[statement], args...).Scan(targets...)
 }
 
 // create makes a row, unless there is one.
