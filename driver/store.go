@@ -272,8 +272,8 @@ type RenewResults struct {
 	Now    int64 // the database's clock, microseconds since the epoch
 	Status []RenewStatus
 	Why    error // why leases are Gone, if the driver knows more of it
-	// Errs are of requests whose session did not answer, where there are several
-	// sessions; nil if all did. The Status of such a request says nothing.
+	// Errs are of requests that failed although others did not; nil if none did. The Status
+	// of such a request says nothing.
 	Errs []error
 }
 

@@ -162,16 +162,8 @@ func (c *Conns[C]) share(ctx context.Context, f func(C) error) (done bool, err e
 
 // run runs f on the connection, which the caller has to itself and which run frees.
 func (c *Conns[C]) run(ctx context.Context, f func(C) error, urgent bool) error {
-	returned := false
-	defer func() {
-		if !returned { // f has panicked, or ended the goroutine
-			c.giveUp()
-		}
-		c.free <- struct{}{}
-	}()
-	err := c.runOn(ctx, f, urgent)
-	returned = true
-	return err
+	defer func() { c.free <- struct{}{} }()
+	return sqlconn.UnlessItReturns(c.giveUp, func() error { return c.runOn(ctx, f, urgent) })
 }
 
 // runOn runs f on the connection. One that died while it was idle is replaced: nothing was sent on

@@ -2,12 +2,12 @@ package session
 
 import (
 	"context"
-	"sync"
 
 	"github.com/sqllock/sqllock/driver"
 )
 
-// Renew proves that the sessions of the leases live. It asks all of them at one time.
+// Renew proves that the session of the leases lives. Ask for those of one session in one call, see
+// [Backend.Session]: else the news of all waits for the slowest.
 func (b *Backend) Renew(ctx context.Context, reqs []driver.RenewRequest, _ bool) (driver.RenewResults, error) {
 	res := driver.RenewResults{Status: make([]driver.RenewStatus, len(reqs))}
 	at := make(map[*sessionConn][]int)
@@ -19,43 +19,14 @@ func (b *Backend) Renew(ctx context.Context, reqs []driver.RenewRequest, _ bool)
 		}
 	}
 	b.mu.Unlock()
-	if len(at) == 1 {
-		for c, indexes := range at {
-			part, err := b.renewConn(ctx, c, reqs, indexes)
-			if err != nil {
-				return res, err
-			}
-			merge(&res, indexes, part)
-		}
-		return res, nil
-	}
-	b.renewConns(ctx, at, reqs, &res)
-	return res, nil
-}
-
-// renewConns renews the locks of many sessions. A session that does not answer says
-// nothing about the others, so each request gets the error of its own session.
-func (b *Backend) renewConns(ctx context.Context, at map[*sessionConn][]int, reqs []driver.RenewRequest, res *driver.RenewResults) {
-	var mu sync.Mutex
-	var wg sync.WaitGroup
 	for c, indexes := range at {
-		wg.Go(func() {
-			part, err := b.renewConn(ctx, c, reqs, indexes)
-			mu.Lock()
-			defer mu.Unlock()
-			if err == nil {
-				merge(res, indexes, part)
-				return
-			}
-			if res.Errs == nil {
-				res.Errs = make([]error, len(reqs))
-			}
-			for _, i := range indexes {
-				res.Errs[i] = err
-			}
-		})
+		part, err := b.renewConn(ctx, c, reqs, indexes)
+		if err != nil {
+			return res, err
+		}
+		merge(&res, indexes, part)
 	}
-	wg.Wait()
+	return res, nil
 }
 
 func merge(res *driver.RenewResults, indexes []int, part driver.RenewResults) {

@@ -59,16 +59,8 @@ func (k *Kept) Do(ctx context.Context, fn func(context.Context, *sql.Conn) error
 	case <-ctx.Done():
 		return errors.Join(driver.ErrNoConnection, ctx.Err())
 	}
-	returned := false
-	defer func() {
-		if !returned { // fn has panicked, or ended the goroutine
-			k.end()
-		}
-		k.free <- struct{}{}
-	}()
-	err := k.do(ctx, fn)
-	returned = true
-	return err
+	defer func() { k.free <- struct{}{} }()
+	return UnlessItReturns(k.end, func() error { return k.do(ctx, fn) })
 }
 
 // do is Do; the caller has taken free.

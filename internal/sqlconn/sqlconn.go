@@ -177,15 +177,19 @@ func (p *Pool) Do(ctx context.Context, fn func(context.Context, *sql.Conn) error
 // useOnce is use of a connection that goes back to the pool. If fn panics or ends the goroutine, it
 // may be in the middle of a transaction: then the connection is ended.
 func (p *Pool) useOnce(ctx context.Context, conn *sql.Conn, fn func(context.Context, *sql.Conn) error) (err error) {
+	defer func() { _ = conn.Close() }() // the error, if any, is fn's; after Destroy it does nothing
+	return UnlessItReturns(func() { Destroy(conn, p.End) }, func() error { return p.use(ctx, conn, fn) })
+}
+
+// UnlessItReturns calls f, and end if f panics or ends the goroutine.
+func UnlessItReturns(end func(), f func() error) (err error) {
 	returned := false
 	defer func() {
 		if !returned {
-			Destroy(conn, p.End)
-			return
+			end()
 		}
-		_ = conn.Close() // the error, if any, is fn's
 	}()
-	err = p.use(ctx, conn, fn)
+	err = f()
 	returned = true
 	return err
 }
